@@ -1,0 +1,106 @@
+# Belay's commands. On a fresh machine only Go, gcc, git and make are needed: tools are built from tools/go.mod, Debian
+# packages that tests need are installed by scripts/need.sh. `make help` lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -o pipefail -ec
+MAKEFLAGS   += --no-print-directory
+.DEFAULT_GOAL := help
+
+# What a call may set: make run RUN='go test ./...', make simulate SEEDS=2000, make test-long LONG=30m
+RUN      ?= go vet ./...
+RUN_ARGS ?= --timeout 15m
+SEEDS    ?= 200
+LONG     ?= 10m
+
+COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
+BUILD   := CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-X main.commit=$(COMMIT)'
+TEST    := go test -buildvcs=false -json
+REPORT  := bin/testreport
+
+# The linter's file carries its version, so that a new version in tools/go.mod is built and an old one is built once.
+LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 v\([0-9.]*\).*|\1|p' tools/go.mod)
+LINT         := bin/golangci-lint-$(LINT_VERSION)
+
+# Modules beside the main one; the patterns of the main module do not reach into them.
+MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
+
+TIERS      := check unit simulation blackbox
+LONG_TIERS := check unit simulation-long blackbox-long
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/belay
+	@mkdir -p bin
+	$(BUILD) -o bin/belay ./cmd/belay
+
+.PHONY: run
+run: build ## do real work durably: a command on this repository; kill it, type it again, and it goes on
+	./bin/belay run --resume --repo . $(RUN_ARGS) -- $(RUN)
+
+.PHONY: test
+test: ## everything CI runs: check, unit, simulation, blackbox, and a summary at the end
+	@scripts/tiers.sh $(TIERS)
+
+.PHONY: test-long
+test-long: ## the same tiers in full: every crash point, $(LONG) of simulation
+	@scripts/tiers.sh $(LONG_TIERS)
+
+.PHONY: check
+check: $(LINT) $(REPORT) ## gofmt, go vet, golangci-lint, and the repository's own tests (layers, docs, pins)
+	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
+	  if [ -n "$$unformatted" ]; then printf 'not gofmt-ed:\n%s\n' "$$unformatted"; exit 1; fi
+	@$(foreach m,$(MODULES),echo "vet $(m)"; go -C $(m) vet -buildvcs=false ./...;)
+	@$(foreach m,$(MODULES),echo "lint $(m)"; (cd $(m) && GOGC=200 $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...);)
+	@$(TEST) -count=1 ./internal/repo | $(REPORT)
+	@$(TEST:go=go -C tools) -count=1 ./testreport | $(REPORT)
+
+.PHONY: unit
+unit: $(REPORT) ## unit and conformance tests with the race detector
+	@scripts/need.sh git
+	@packages=$$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/); \
+	  $(TEST) -race -count=1 -timeout 10m $$packages | $(REPORT)
+
+.PHONY: simulation
+simulation: $(REPORT) ## ten seconds of simulation, and every planted bug caught
+	@$(TEST) -count=1 -timeout 10m ./internal/simulation | $(REPORT) -v
+
+.PHONY: simulation-long
+simulation-long: $(REPORT)
+	@$(TEST) -count=1 -timeout 2h ./internal/simulation -args -for $(LONG) | $(REPORT) -v
+
+.PHONY: simulate
+simulate: $(REPORT) ## SEEDS=n: n simulated histories; a failing one prints how to replay it
+	@$(TEST) -count=1 -timeout 0 ./internal/simulation -args -seeds $(SEEDS) | $(REPORT) -v
+
+.PHONY: blackbox
+blackbox: build $(REPORT) ## real binaries, killed at seeded moments
+	@scripts/need.sh git strace
+	@$(TEST) -count=1 -timeout 15m ./test/... | $(REPORT)
+
+.PHONY: blackbox-long
+blackbox-long: build $(REPORT)
+	@scripts/need.sh git strace
+	@$(TEST) -count=1 -timeout 2h ./test/... -args -long | $(REPORT)
+
+.PHONY: bench
+bench: build ## throughput and latency beside single fsynced commits on the same disk
+	@cd bench && go run -buildvcs=false .
+
+.PHONY: fmt
+fmt: ## gofmt everything
+	@gofmt -l -w $$(git ls-files --cached --others --exclude-standard '*.go')
+
+.PHONY: clean
+clean: ## remove what was built (bin/); a data directory is never touched
+	rm -rf bin
+
+$(LINT): tools/go.mod tools/go.sum
+	@echo "building golangci-lint $(LINT_VERSION) (once)"
+	@rm -f bin/golangci-lint-*
+	@GOGC=400 CGO_ENABLED=0 go -C tools build -buildvcs=false -trimpath -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(REPORT): $(wildcard tools/testreport/*.go)
+	@go -C tools build -buildvcs=false -o ../$@ ./testreport

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Makes sure that the commands a test tier needs are there.
+#
+#   scripts/need.sh COMMAND[:PACKAGE]...
+#
+# PACKAGE is the Debian package that holds COMMAND, by default the same name. What is missing is installed with apt-get
+# where that is possible (as root, on a Debian system); otherwise the script names what is missing and fails, so that no
+# test is ever skipped for want of a tool.
+set -euo pipefail
+
+missing=() packages=()
+for entry in "$@"; do
+  command=${entry%%:*}
+  if ! command -v "$command" >/dev/null 2>&1; then
+    missing+=("$command")
+    packages+=("${entry##*:}")
+  fi
+done
+[ "${#missing[@]}" -gt 0 ] || exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+  echo "need: not found: ${missing[*]}" >&2
+  echo "need: install the packages: ${packages[*]} (on Debian, as root: apt-get install ${packages[*]})" >&2
+  exit 1
+fi
+
+echo "need: installing ${packages[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+
+for command in "${missing[@]}"; do
+  command -v "$command" >/dev/null 2>&1 || { echo "need: $command is still not found after installing ${packages[*]}" >&2; exit 1; }
+done

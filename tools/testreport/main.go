@@ -1,0 +1,48 @@
+// Command testreport reads the output of `go test -json` and prints what a reader of a CI log wants to see: the line of
+// every package as `go test` prints it, the whole output of what failed, and the reason of everything that was skipped.
+//
+//	go test -json ./... | testreport
+//
+// With -v the output of passing tests is shown too. If the environment variable BELAY_TALLY names a file, a line of counts
+// is appended to it. The exit status is 1 if a test or a build failed, or if nothing ran at all: an empty test run is a
+// mistake in the command line, not a success.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	verbose := flag.Bool("v", false, "show the output of passing tests too")
+	flag.Parse()
+
+	report := newReport(os.Stdout, *verbose)
+	if err := report.read(os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, "testreport: read events:", err)
+		os.Exit(1)
+	}
+	if path := os.Getenv("BELAY_TALLY"); path != "" {
+		if err := appendLine(path, report.counts()); err != nil {
+			fmt.Fprintln(os.Stderr, "testreport: write counts:", err)
+			os.Exit(1)
+		}
+	}
+	if reason := report.failure(); reason != "" {
+		fmt.Fprintln(os.Stderr, "testreport:", reason)
+		os.Exit(1)
+	}
+}
+
+func appendLine(path, line string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(f, line); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

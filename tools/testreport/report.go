@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// event is one line of `go test -json`; see `go doc test2json` and, for the build events, `go help buildjson`.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// key names a test, or with an empty test a package.
+type key struct{ pkg, test string }
+
+// report folds events into what is printed and counted. Subtests are not counted: a table with a thousand rows is one test.
+type report struct {
+	out     io.Writer
+	verbose bool
+	pending map[key][]string // output of tests that have not ended
+
+	packages, passed, failed, skipped int
+	brokenPackages                    []string
+}
+
+func newReport(out io.Writer, verbose bool) *report {
+	return &report{out: out, verbose: verbose, pending: map[key][]string{}}
+}
+
+// read takes events until the end of the input. Lines that are no event are printed as they stand.
+func (r *report) read(in io.Reader) error {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) == nil && e.Action != "" {
+				r.take(e)
+			} else {
+				fmt.Fprint(r.out, string(line))
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *report) take(e event) {
+	k := key{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "output":
+		r.output(k, e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.endPackage(e)
+		} else {
+			r.endTest(k, e.Action)
+		}
+	}
+}
+
+func (r *report) output(k key, text string) {
+	switch {
+	case k.test != "" && !r.verbose:
+		r.pending[k] = append(r.pending[k], text)
+	case k.test == "" && !r.verbose && (text == "PASS\n" || text == "FAIL\n"):
+		// The line of the package says the same.
+	default:
+		fmt.Fprint(r.out, text)
+	}
+}
+
+func (r *report) endTest(k key, action string) {
+	if action != "pass" {
+		r.flush(k)
+	}
+	delete(r.pending, k)
+	if strings.Contains(k.test, "/") {
+		return
+	}
+	switch action {
+	case "pass":
+		r.passed++
+	case "fail":
+		r.failed++
+	case "skip":
+		r.skipped++
+	}
+}
+
+func (r *report) endPackage(e event) {
+	if e.Action != "skip" { // skip: the package has no tests
+		r.packages++
+	}
+	// A panic or a timeout ends a package while tests of it are still running: their output is the evidence.
+	var open []key
+	for k := range r.pending {
+		if k.pkg == e.Package {
+			open = append(open, k)
+		}
+	}
+	slices.SortFunc(open, func(a, b key) int { return strings.Compare(a.test, b.test) })
+	for _, k := range open {
+		if e.Action == "fail" {
+			r.endTest(k, "fail")
+		}
+		delete(r.pending, k)
+	}
+	if e.Action == "fail" {
+		r.brokenPackages = append(r.brokenPackages, e.Package)
+	}
+}
+
+func (r *report) flush(k key) {
+	for _, text := range r.pending[k] {
+		if strings.HasPrefix(text, "=== ") { // RUN, PAUSE, CONT, NAME
+			continue
+		}
+		fmt.Fprint(r.out, text)
+	}
+}
+
+// counts says in one line what ran.
+func (r *report) counts() string {
+	s := fmt.Sprintf("%d tests in %d packages passed", r.passed, r.packages-len(r.brokenPackages))
+	if r.failed > 0 || len(r.brokenPackages) > 0 {
+		s += fmt.Sprintf(", %d tests failed", r.failed)
+	}
+	if r.skipped > 0 {
+		s += fmt.Sprintf(", %d skipped", r.skipped)
+	}
+	return s
+}
+
+// failure says why the run is no success; it is empty if it is one.
+func (r *report) failure() string {
+	switch {
+	case len(r.brokenPackages) > 0:
+		return "failed: " + strings.Join(r.brokenPackages, " ")
+	case r.passed == 0:
+		return "no test ran"
+	}
+	return ""
+}

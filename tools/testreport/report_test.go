@@ -1,0 +1,84 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Every package's own line stays visible; the output of passing tests does not; what failed and what was skipped is shown whole.
+func TestReport(t *testing.T) {
+	const (
+		pass = `{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+`
+		okLine   = `{"Action":"output","Package":"p","Output":"PASS\n"}` + "\n" + `{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n"
+		failLine = `{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"
+	)
+	for _, tt := range []struct {
+		name, in, want, counts string
+		fails                  bool
+	}{{
+		name:   "a pass prints the package's line only",
+		in:     pass + okLine,
+		want:   "ok  \tp\t0.1s\n",
+		counts: "1 tests in 1 packages passed",
+	}, {
+		name: "a subtest's failure is shown and counted once, with its parent",
+		in: `{"Action":"output","Package":"p","Test":"TestB/x","Output":"wrong\n"}
+{"Action":"fail","Package":"p","Test":"TestB/x"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"--- FAIL: TestB\n"}
+{"Action":"fail","Package":"p","Test":"TestB"}
+` + failLine,
+		want:   "wrong\n--- FAIL: TestB\nFAIL\tp\t0.1s\n",
+		counts: "0 tests in 0 packages passed, 1 tests failed",
+		fails:  true,
+	}, {
+		name: "a test cut off by a panic shows its output",
+		in: `{"Action":"output","Package":"p","Test":"TestC","Output":"panic: boom\n"}
+` + failLine,
+		want:   "FAIL\tp\t0.1s\npanic: boom\n",
+		counts: "0 tests in 0 packages passed, 1 tests failed",
+		fails:  true,
+	}, {
+		name: "a skip shows its reason",
+		in: pass + `{"Action":"output","Package":"p","Test":"TestD","Output":"no namespaces here\n"}
+{"Action":"skip","Package":"p","Test":"TestD"}
+` + okLine,
+		want:   "no namespaces here\nok  \tp\t0.1s\n",
+		counts: "1 tests in 1 packages passed, 1 skipped",
+	}, {
+		name: "a build failure is shown and fails",
+		in: `{"ImportPath":"p","Action":"build-output","Output":"p.go:1: undefined: x\n"}
+{"ImportPath":"p","Action":"build-fail"}
+{"Action":"output","Package":"p","Output":"FAIL\tp [build failed]\n"}
+{"Action":"fail","Package":"p","FailedBuild":"p"}
+`,
+		want:   "p.go:1: undefined: x\nFAIL\tp [build failed]\n",
+		counts: "0 tests in 0 packages passed, 0 tests failed",
+		fails:  true,
+	}, {
+		name:   "nothing ran is no success",
+		in:     `{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s [no tests to run]\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n",
+		want:   "ok  \tp\t0.1s [no tests to run]\n",
+		counts: "0 tests in 1 packages passed",
+		fails:  true,
+	}} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out strings.Builder
+			r := newReport(&out, false)
+			if err := r.read(strings.NewReader(tt.in)); err != nil {
+				t.Fatal(err)
+			}
+			if out.String() != tt.want {
+				t.Errorf("printed %q, want %q", out.String(), tt.want)
+			}
+			if r.counts() != tt.counts {
+				t.Errorf("counts %q, want %q", r.counts(), tt.counts)
+			}
+			if failed := r.failure() != ""; failed != tt.fails {
+				t.Errorf("failure %q, want a failure: %v", r.failure(), tt.fails)
+			}
+		})
+	}
+}
