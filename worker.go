@@ -178,6 +178,9 @@ type Checkpoint struct {
 	Kind CheckpointKind  `json:"kind"`
 	Key  string          `json:"key"`
 	Data json.RawMessage `json:"data,omitempty"`
+	// Age is how long ago it was saved, by the store's clock, when it was
+	// handed out. A sleep that began Age ago has that much less to go.
+	Age time.Duration `json:"-"`
 }
 
 // Save writes a checkpoint under a lease.
