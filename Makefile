@@ -55,7 +55,7 @@ check: $(LINT) $(REPORT) ## gofmt, go vet, golangci-lint, and the repository's o
 	@$(foreach m,$(MODULES),echo "vet $(m)"; go -C $(m) vet -buildvcs=false ./...;)
 	@$(foreach m,$(MODULES),echo "lint $(m)"; (cd $(m) && GOGC=200 $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...);)
 	@$(TEST) -count=1 ./internal/repo | $(REPORT)
-	@$(TEST:go=go -C tools) -count=1 ./testreport | $(REPORT)
+	@go -C tools test -buildvcs=false -json -count=1 ./testreport | $(REPORT)
 
 .PHONY: unit
 unit: $(REPORT) ## unit and conformance tests with the race detector

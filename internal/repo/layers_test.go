@@ -1,0 +1,165 @@
+package repo
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layer says what a package may import, its tests aside: packages of this module, and modules from outside.
+type layer struct {
+	down    []string
+	modules []string
+}
+
+// layers is the architecture of the module. Arrows point down: a package imports what stands above it in this table, as far
+// as its row allows, and never what stands below.
+//
+// The order carries the guarantees. The rules in internal/machine can be tested exhaustively because nothing below them can
+// reach a clock or a disk; a store cannot decide a transition by itself because it does not see the engine; workflows run on
+// any backend because the SDK knows only the root package.
+//
+// A new package gets a row here. If it needs an arrow that its row does not allow, first ask whether the code stands in the
+// right package; an arrow upwards is never the answer.
+var layers = map[string]layer{
+	// The nouns, the error codes and the Backend interface: what everybody shares, and the standard library only.
+	".": {},
+
+	// The rules. Pure: see purity_test.go.
+	"internal/machine": {down: []string{"."}},
+
+	// Where state lives: the interface, its implementations and the suite that holds them equal.
+	"internal/store": {down: []string{".", "internal/machine"}},
+	"internal/store/memory": {
+		down: []string{".", "internal/machine", "internal/store"},
+	},
+	"internal/store/sqlite": {
+		down:    []string{".", "internal/machine", "internal/store"},
+		modules: []string{"modernc.org/sqlite", "github.com/pressly/goose/v3", "golang.org/x/sys"},
+	},
+	"internal/store/storetest": {
+		down:    []string{".", "internal/machine", "internal/store", "internal/store/memory"},
+		modules: []string{"github.com/google/go-cmp", "pgregory.net/rapid"},
+	},
+
+	// What this machine knows about its processes: boot, namespaces, start times, deaths.
+	"internal/host": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
+
+	// The one door for writes, and the services around it.
+	"internal/engine": {
+		down:    []string{".", "internal/machine", "internal/store"},
+		modules: []string{"github.com/google/uuid", "golang.org/x/sync"},
+	},
+
+	// The engine in the caller's own process.
+	"embedded": {
+		down:    []string{".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/engine", "internal/host"},
+		modules: []string{"github.com/google/uuid", "golang.org/x/sys"},
+	},
+
+	// The SDK: it knows the Backend and nothing below it.
+	"workflow": {down: []string{"."}},
+	"worker":   {down: []string{".", "workflow"}, modules: []string{"golang.org/x/sys"}},
+
+	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
+	"internal/agent/process":   {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/workspace": {down: []string{".", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent": {
+		down: []string{".", "workflow", "worker", "internal/host", "internal/agent/process", "internal/agent/workspace"},
+	},
+
+	// The whole of it under a seeded scheduler, on the memory store.
+	"internal/simulation": {
+		down: []string{".", "internal/machine", "internal/store", "internal/store/memory", "internal/engine", "embedded", "workflow", "worker"},
+	},
+
+	// The binary: the only place that knows everything.
+	"cmd/belay": {
+		down: []string{
+			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/engine", "internal/host",
+			"embedded", "workflow", "worker", "internal/agent", "internal/agent/process", "internal/agent/workspace",
+		},
+		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
+	},
+
+	// Tests only.
+	"test":          {},
+	"internal/repo": {},
+}
+
+// Layers only point down. Tests are not held to the table: an Example of the root package may open an engine.
+func TestLayersPointDown(t *testing.T) {
+	_, sources := goFiles(t)
+	for _, f := range sources {
+		if beside(t, f.pkg) {
+			continue
+		}
+		row, known := layers[f.pkg]
+		if !known {
+			t.Errorf("%s: package %s has no row in the table of layers: add one in internal/repo/layers_test.go that says what it may import", f.path, f.pkg)
+			continue
+		}
+		if f.test {
+			continue
+		}
+		for _, spec := range f.ast.Imports {
+			checkArrow(t, f, row, strings.Trim(spec.Path.Value, `"`))
+		}
+	}
+}
+
+func checkArrow(t *testing.T, f sourceFile, row layer, imported string) {
+	t.Helper()
+	if imported == "C" {
+		t.Errorf("%s uses cgo: the product is built without it, so that one static binary runs everywhere", f.path)
+		return
+	}
+	if imported == module || strings.HasPrefix(imported, module+"/") {
+		target := strings.TrimPrefix(strings.TrimPrefix(imported, module), "/")
+		if target == "" {
+			target = "."
+		}
+		if !slices.Contains(row.down, target) {
+			t.Errorf("%s: package %s may not import %s: arrows point down only (internal/repo/layers_test.go says what each package may know, and why)", f.path, f.pkg, target)
+		}
+		return
+	}
+	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+		return // the standard library
+	}
+	for _, allowed := range row.modules {
+		if imported == allowed || strings.HasPrefix(imported, allowed+"/") {
+			return
+		}
+	}
+	t.Errorf("%s: package %s may not import %s: a dependency is kept in the package that wraps it (internal/repo/layers_test.go lists which)", f.path, f.pkg, imported)
+}
+
+// The table itself has no cycle, so that "down" means something.
+func TestLayersHaveNoCycle(t *testing.T) {
+	depth := map[string]int{}
+	const open = -1
+	var visit func(pkg string, trail []string)
+	visit = func(pkg string, trail []string) {
+		switch {
+		case depth[pkg] == open:
+			t.Errorf("cycle in the table of layers: %s", strings.Join(append(trail, pkg), " -> "))
+			return
+		case depth[pkg] > 0:
+			return
+		}
+		row, known := layers[pkg]
+		if !known {
+			t.Errorf("the table of layers allows an import of %s, which has no row", pkg)
+		}
+		depth[pkg] = open
+		for _, below := range row.down {
+			visit(below, append(trail, pkg))
+		}
+		depth[pkg] = 1
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(layers)) {
+		visit(pkg, nil)
+	}
+}

@@ -1,0 +1,103 @@
+package repo
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// direct lists the modules that the product depends on by choice, with the reason. Outside of what Belay exists for, a
+// well-kept library beats code of our own; where the standard library or a few dozen lines do, no library is taken.
+var direct = map[string]string{
+	"modernc.org/sqlite":          "SQLite without cgo",
+	"github.com/pressly/goose/v3": "migrations, embedded",
+	"github.com/spf13/cobra":      "command line: help and completion",
+	"github.com/google/uuid":      "UUIDv7",
+	"golang.org/x/sys":            "process supervision, clocks that count suspend",
+	"golang.org/x/sync":           "groups of goroutines that fail together",
+	"github.com/google/go-cmp":    "tests: differences a person can read",
+	"pgregory.net/rapid":          "tests: state machines sent to two stores",
+}
+
+// refused lists versions that must not be used, with the reason.
+var refused = map[string]string{
+	"modernc.org/sqlite v1.61.0": "withdrawn by its successor: take v1.61.1",
+}
+
+// goMod is the part of `go mod edit -json` that matters here.
+type goMod struct {
+	Require []struct {
+		Path     string
+		Version  string
+		Indirect bool
+	}
+	Replace []struct {
+		Old, New struct{ Path string }
+	}
+}
+
+func (m goMod) version(path string) string {
+	for _, r := range m.Require {
+		if r.Path == path {
+			return r.Version
+		}
+	}
+	return ""
+}
+
+func goModAt(t *testing.T, path string) goMod {
+	t.Helper()
+	var m goMod
+	out := goCommand(t, "mod", "edit", "-json", path)
+	if err := json.Unmarshal([]byte(out), &m); err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	return m
+}
+
+func goCommand(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// The set of direct dependencies is small on purpose, and each has a reason.
+func TestDependenciesAreChosen(t *testing.T) {
+	m := goModAt(t, "go.mod")
+	for _, r := range m.Require {
+		if !r.Indirect && direct[r.Path] == "" {
+			t.Errorf("go.mod requires %s directly: enter it in internal/repo/pins_test.go with the reason, or do without", r.Path)
+		}
+		if strings.Contains(r.Path, "golangci") {
+			t.Errorf("go.mod requires %s: build tools live in tools/go.mod", r.Path)
+		}
+		if why := refused[r.Path+" "+r.Version]; why != "" {
+			t.Errorf("go.mod requires %s %s, which is refused: %s", r.Path, r.Version, why)
+		}
+	}
+	for _, r := range m.Replace {
+		if strings.HasPrefix(r.New.Path, ".") || strings.HasPrefix(r.New.Path, "/") {
+			t.Errorf("go.mod replaces %s by the folder %s: users of the module would not get it", r.Old.Path, r.New.Path)
+		}
+	}
+}
+
+// modernc.org/libc is a part of modernc.org/sqlite's translation from C: another version of it than the one that SQLite was
+// translated against is untested, and has corrupted memory before.
+func TestLibcMatchesSQLite(t *testing.T) {
+	const sqlite, libc = "modernc.org/sqlite", "modernc.org/libc"
+	m := goModAt(t, "go.mod")
+	if m.version(sqlite) == "" {
+		t.Fatalf("go.mod does not require %s", sqlite)
+	}
+	want := goModAt(t, goCommand(t, "list", "-m", "-f", "{{.GoMod}}", sqlite)).version(libc)
+	if got := m.version(libc); got != want {
+		t.Errorf("go.mod has %s %s, and %s %s is made for %s: set exactly that version", libc, got, sqlite, m.version(sqlite), want)
+	}
+}

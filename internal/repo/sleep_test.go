@@ -1,0 +1,33 @@
+package repo
+
+import (
+	"go/ast"
+	"testing"
+)
+
+// sleepers lists files and packages that may call time.Sleep, with the reason.
+var sleepers = map[string]string{
+	"internal/simulation": "runs in a bubble as a whole: sleeping moves its virtual clock",
+}
+
+// Nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: it waits for the event, with a deadline, or runs
+// in a testing/synctest bubble, where sleeping takes no time (files that import synctest are free to). Code that sleeps does
+// not hear its context end: it selects on a timer and the context.
+func TestNothingSleeps(t *testing.T) {
+	fset, sources := goFiles(t)
+	for _, f := range sources {
+		if sleepers[f.path] != "" || sleepers[f.pkg] != "" || importedAs(f.ast, "testing/synctest") != "" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if name, ok := callTo(f.ast, call, "time"); ok && name == "Sleep" {
+				t.Errorf("%s: time.Sleep: wait for the event with a deadline, use testing/synctest, or enter the file in sleepers with a reason", fset.Position(call.Pos()))
+			}
+			return true
+		})
+	}
+}

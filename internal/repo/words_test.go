@@ -1,0 +1,76 @@
+package repo
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// unwanted is what no file of the repository says. The patterns are written so that they do not match themselves.
+var unwanted = []struct {
+	pattern *regexp.Regexp
+	why     string
+}{
+	{regexp.MustCompile(`(?:^|[\s"'=(:` + "`" + `])/(?:work|home|Users|root)/[\w.]`), "a path of the machine on which it was written"},
+	{regexp.MustCompile(`\b(?:TOD[O]|FIXM[E]|XX[X])\b`), "something left half done: finish it, or open an issue"},
+	{regexp.MustCompile(`(?m)^(?:<{7} |>{7} |={7}$)`), "a conflict left from a merge"},
+	{regexp.MustCompile(`-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----`), "a private key"},
+}
+
+// spoken lists files that say such a thing with a reason.
+var spoken = map[string]string{
+	"LICENSE":      "not ours to change",
+	"go.sum":       "hashes",
+	"tools/go.sum": "hashes",
+	"bench/go.sum": "hashes",
+}
+
+// Files speak of the product, not of the machine or the moment they were written on.
+func TestNoUnwantedWords(t *testing.T) {
+	for _, name := range repoFiles(t) {
+		if spoken[name] != "" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.IndexByte(data, 0) >= 0 { // binary
+			continue
+		}
+		for _, u := range unwanted {
+			if at := u.pattern.FindIndex(data); at != nil {
+				line := 1 + bytes.Count(data[:at[0]], []byte("\n"))
+				t.Errorf("%s:%d: %q: %s", name, line, strings.TrimSpace(string(data[at[0]:at[1]])), u.why)
+			}
+		}
+	}
+}
+
+// Lock files name the public registry: an address of a mirror works on one network only, and tells of it.
+func TestLockFilesNamePublicRegistries(t *testing.T) {
+	const public = "https://registry.npmjs.org/"
+	for _, name := range repoFiles(t) {
+		switch path.Base(name) {
+		case ".npmrc", "pip.conf", ".yarnrc.yml":
+			t.Errorf("%s: settings of a registry belong to the user, not to the repository", name)
+		case "package-lock.json":
+			var lock struct {
+				Packages map[string]struct{ Resolved string }
+			}
+			if err := json.Unmarshal([]byte(read(t, name)), &lock); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for pkg, p := range lock.Packages {
+				if p.Resolved != "" && !strings.HasPrefix(p.Resolved, public) {
+					t.Errorf("%s: %s is resolved to %s, want %s…", name, pkg, p.Resolved, public)
+				}
+			}
+		}
+	}
+}
