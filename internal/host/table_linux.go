@@ -1,0 +1,107 @@
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+)
+
+// environLimit is how much of a process's environment is read: the kernel's own
+// ceiling for arguments and environment is below it with the usual stack size.
+const environLimit = 8 << 20
+
+// Processes reads the process table as far as this process may see it. The table
+// is not a snapshot of one moment: a process may be missing that started, and one
+// may be there that ended, while it was read.
+func Processes() ([]Status, error) {
+	pids, err := numbers()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	table := make([]Status, 0, len(pids))
+	for _, pid := range pids {
+		if s, err := status(pid); err == nil {
+			table = append(table, s)
+		}
+	}
+	return table, nil
+}
+
+// FindEnv returns the processes whose environment, as it was when they started
+// their program, has key with a value that match accepts. Processes that may not
+// be read, and those that come or go meanwhile, are passed over. Only the first
+// occurrence of key in an environment counts.
+func FindEnv(key string, match func(value string) bool) ([]Found, error) {
+	self, err := Self()
+	if err != nil {
+		return nil, fmt.Errorf("find processes by %s: %w", key, err)
+	}
+	pids, err := numbers()
+	if err != nil {
+		return nil, fmt.Errorf("find processes by %s: %w", key, err)
+	}
+	var found []Found
+	for _, pid := range pids {
+		// The start time is read on both sides of the environment: equal, they are
+		// the same process's.
+		before, err := status(pid)
+		if err != nil {
+			continue
+		}
+		value, ok := environ(pid, key)
+		if !ok || !match(value) {
+			continue
+		}
+		after, err := status(pid)
+		if err != nil || after.Start != before.Start || after.Ended() {
+			continue
+		}
+		p := self
+		p.PID, p.Start = pid, after.Start
+		found = append(found, Found{Process: p, Value: value})
+	}
+	return found, nil
+}
+
+func environ(pid int, key string) (string, bool) {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, environLimit))
+	if err != nil {
+		return "", false
+	}
+	for entry := range bytes.SplitSeq(raw, []byte{0}) {
+		if value, ok := bytes.CutPrefix(entry, []byte(key+"=")); ok {
+			return string(value), true
+		}
+	}
+	return "", false
+}
+
+// numbers lists the process numbers in /proc.
+func numbers() ([]int, error) {
+	if _, err := namespace(); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
