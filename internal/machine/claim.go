@@ -1,0 +1,273 @@
+package machine
+
+import (
+	"github.com/belaydev/belay"
+)
+
+// Claim gives a worker the executions that are due in its lanes.
+type Claim struct {
+	belay.ClaimRequest
+	// Lanes are those the worker may take from, by priority, highest first.
+	Lanes []Lane
+	// Secrets has one for each slot.
+	Secrets []belay.Secret
+}
+
+// Need names the session and asks each lane for as many as there are slots.
+func (c *Claim) Need(n *Need) {
+	n.Workers = append(n.Workers, c.Worker)
+	if c.Repeat {
+		n.Held = append(n.Held, c.Worker)
+	}
+	for _, l := range c.Lanes {
+		n.addReady(l.ID, c.Slots)
+	}
+}
+
+func (n *Need) addReady(lane LaneID, limit int) {
+	for i := range n.Ready {
+		if n.Ready[i].Lane == lane {
+			n.Ready[i].Limit += limit
+			return
+		}
+	}
+	n.Ready = append(n.Ready, ReadyQuery{lane, limit})
+}
+
+func (c *Claim) apply(w *world) (Reply, error) {
+	x, err := w.session("claim", c.Worker)
+	if err != nil {
+		return Reply{}, err
+	}
+	if c.Number <= x.ClaimFloor {
+		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d was given up; number the next one above %d", c.Number, x.ClaimFloor)
+	}
+	if c.Number < x.ClaimNo {
+		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d is older than claim %d", c.Number, x.ClaimNo)
+	}
+	if c.Number == x.ClaimNo {
+		return c.again(w), nil
+	}
+	if x.State == belay.WorkerDraining {
+		return Reply{}, nil
+	}
+	var r Reply
+	for _, e := range c.pick(w) {
+		e.Secret = c.Secrets[len(r.Claims)]
+		e.ClaimNo = c.Number
+		w.assign(e, x)
+		w.start(e)
+		r.Claims = append(r.Claims, w.claimed(e))
+	}
+	if len(r.Claims) > 0 {
+		x.ClaimNo = c.Number
+		w.changedWorker(x)
+	}
+	return r, nil
+}
+
+// again answers a claim that was decided before with the runs that it won and
+// that are still the worker's.
+func (c *Claim) again(w *world) Reply {
+	var r Reply
+	for _, held := range w.Held[c.Worker] {
+		e := held
+		if now := w.execs[held.ID]; now != nil {
+			e = now
+		}
+		if e.State == belay.Running && e.Worker == c.Worker && e.ClaimNo == c.Number {
+			r.Claims = append(r.Claims, w.claimed(e))
+		}
+	}
+	return r
+}
+
+func (w *world) claimed(e *Execution) Claimed {
+	c := Claimed{Execution: *e}
+	if s := w.specs[e.ID]; s != nil {
+		c.Input = s.Input
+	}
+	return c
+}
+
+// pick takes up to Slots due executions: lanes of higher priority first, and
+// among lanes of one priority the longest due.
+func (c *Claim) pick(w *world) []*Execution {
+	var won []*Execution
+	for i := 0; i < len(c.Lanes) && len(won) < c.Slots; {
+		j := i
+		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {
+			j++
+		}
+		for len(won) < c.Slots {
+			e := w.longestDue(c.Lanes[i:j])
+			if e == nil {
+				break
+			}
+			won = append(won, e)
+		}
+		i = j
+	}
+	return won
+}
+
+// longestDue takes the head that was due first among the lanes.
+func (w *world) longestDue(lanes []Lane) *Execution {
+	var best *Execution
+	for _, l := range lanes {
+		if e := w.head(l.ID); e != nil && (best == nil || before(e, best)) {
+			best = e
+		}
+	}
+	if best != nil {
+		w.pop(best)
+	}
+	return best
+}
+
+func before(a, b *Execution) bool {
+	if a.DueAt != b.DueAt {
+		return a.DueAt < b.DueAt
+	}
+	return a.ID.Compare(b.ID) < 0
+}
+
+// head is the first execution of the lane that is still due: those that were
+// ready when the fold began, then those that became so in it. The latter only
+// count when the former were all there are.
+func (w *world) head(lane LaneID) *Execution {
+	for {
+		q := w.ready
+		if len(q[lane]) == 0 {
+			q = w.fresh
+		}
+		if len(q[lane]) == 0 {
+			return nil
+		}
+		if e := q[lane][0]; e.Ready().over(w.Now) {
+			return e
+		}
+		q[lane] = q[lane][1:]
+	}
+}
+
+func (w *world) pop(e *Execution) {
+	q := w.ready
+	if len(q[e.Lane]) == 0 {
+		q = w.fresh
+	}
+	q[e.Lane] = q[e.Lane][1:]
+}
+
+// assign binds a due execution to a session with a new token (G1).
+func (w *world) assign(e *Execution, x *Worker) {
+	e.Token = token(e.Token, w.Epoch)
+	e.Worker = x.ID
+	e.Reason, e.ReasonText = "", ""
+	e.CancelBy, e.PauseRequested, e.Preempting = 0, false, false
+	w.advance(e)
+	r := &Run{Execution: e.ID, Token: e.Token, Worker: x.ID, Attempt: e.Attempts + 1, Generation: e.Generation, New: true}
+	w.runs[belay.RunID{Execution: e.ID, Token: e.Token}] = r
+	w.changedRun(r)
+}
+
+// start begins the run of an execution that was just assigned or accepted; the
+// seq was raised for it.
+func (w *world) start(e *Execution) {
+	e.State = belay.Running
+	e.RunAt, e.ProgressAt, e.DueAt = w.Now, w.Now, 0
+	if e.StartedAt == 0 {
+		e.StartedAt = w.Now
+	}
+	r := w.run(e)
+	r.StartedSeq, r.StartedAt = e.Seq, w.Now
+}
+
+// Schedule assigns a due execution to a named worker, which has yet to accept.
+type Schedule struct {
+	Execution belay.ExecutionID
+	Worker    belay.WorkerID
+	Secret    belay.Secret
+}
+
+// Need names the execution and the session.
+func (c *Schedule) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Workers = append(n.Workers, c.Worker)
+}
+
+func (c *Schedule) apply(w *world) (Reply, error) {
+	const op = "schedule"
+	x, err := w.session(op, c.Worker)
+	if err != nil {
+		return Reply{}, err
+	}
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if x.State == belay.WorkerDraining {
+		return Reply{}, refuse(belay.CodeConflict, op, "worker %s is draining", c.Worker)
+	}
+	if !e.Ready().over(w.Now) {
+		return Reply{}, w.illegal(op, e, "it is not due")
+	}
+	e.Secret, e.ClaimNo = c.Secret, 0
+	w.assign(e, x)
+	e.State, e.DueAt, e.ScheduledAt = belay.Scheduled, 0, w.Now
+	e.Reason, e.ReasonText = "scheduled", "assigned to worker "+x.Spec.Name+", which has yet to accept"
+	r := w.run(e)
+	r.ScheduledSeq, r.ScheduledAt = e.Seq, w.Now
+	return Reply{Seq: e.Seq, Execution: e}, nil
+}
+
+// Accept begins the run of a scheduled execution.
+type Accept struct {
+	Worker    belay.WorkerID
+	Execution belay.ExecutionID
+	Token     belay.Token
+}
+
+// Need names the execution and the session.
+func (c *Accept) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Workers = append(n.Workers, c.Worker)
+	n.Specs = append(n.Specs, c.Execution)
+}
+
+func (c *Accept) apply(w *world) (Reply, error) {
+	const op = "accept"
+	x, err := w.session(op, c.Worker)
+	if err != nil {
+		return Reply{}, err
+	}
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	mine := e.Worker == c.Worker && e.Token == c.Token
+	if mine && e.State == belay.Running {
+		return Reply{Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
+	}
+	if !mine || e.State != belay.Scheduled || x.State == belay.WorkerDraining {
+		return Reply{}, w.illegal(op, e, "it is not scheduled to this worker with this token")
+	}
+	w.advance(e)
+	e.Reason, e.ReasonText, e.ScheduledAt = "", "", 0
+	w.start(e)
+	return Reply{Claims: []Claimed{w.claimed(e)}}, nil
+}
+
+// execution finds the row of a command.
+func (w *world) execution(op string, id belay.ExecutionID) (*Execution, error) {
+	e := w.execs[id]
+	if e == nil {
+		return nil, refuse(belay.CodeNotFound, op, "there is no execution %s", id)
+	}
+	return e, nil
+}
+
+// illegal refuses a transition that is not legal from where the row stands.
+func (w *world) illegal(op string, e *Execution, why string) error {
+	return refuse(belay.CodeConflict, op+" "+e.ID.String(), "%s; the execution is %s", why, e.State)
+}

@@ -1,0 +1,242 @@
+package machine
+
+import (
+	"github.com/belaydev/belay"
+)
+
+// Act carries out an operator's action.
+type Act struct{ belay.Control }
+
+// Need names the execution, the operation and what a reopening or fork reads.
+func (c *Act) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Specs = append(n.Specs, c.Execution)
+	if !c.Op.IsZero() {
+		n.Ops = append(n.Ops, OpRef{c.Execution, c.Op})
+	}
+	if c.Action == belay.ActionFork {
+		n.Executions = append(n.Executions, c.Fork)
+		n.Checkpoints = append(n.Checkpoints, c.Execution)
+	}
+}
+
+func (c *Act) apply(w *world) (Reply, error) {
+	op := string(c.Action)
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if seq, ok := w.did(e.ID, c.Op); ok {
+		return Reply{Seq: seq, Replayed: true, Execution: e, ID: c.Fork}, nil
+	}
+	if err := c.check(op); err != nil {
+		return Reply{}, err
+	}
+	switch c.Action {
+	case belay.ActionCancel:
+		err = c.cancel(w, e)
+	case belay.ActionPause:
+		err = c.pause(w, e)
+	case belay.ActionResume:
+		err = c.resume(w, e)
+	case belay.ActionRetry, belay.ActionRequeue:
+		err = c.reopen(w, e)
+	case belay.ActionFork:
+		return c.fork(w, e)
+	case belay.ActionSteal:
+		err = c.steal(w, e)
+	case belay.ActionPreempt:
+		err = c.preempt(w, e)
+	default:
+		err = refuse(belay.CodeInvalid, "control", "there is no action %q", c.Action)
+	}
+	if err != nil {
+		return Reply{}, err
+	}
+	return Reply{Seq: e.Seq, Execution: e}, nil
+}
+
+func (c *Act) check(op string) error {
+	if err := checkName(op, "the actor", c.Actor, false); err != nil {
+		return err
+	}
+	if err := checkName(op, "the reason", c.Reason, false); err != nil {
+		return err
+	}
+	if c.Grace < 0 {
+		return refuse(belay.CodeInvalid, op, "the grace is negative")
+	}
+	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
+}
+
+// record raises the seq and writes the action under it.
+func (c *Act) record(w *world, e *Execution) {
+	w.advance(e)
+	w.deed(e, string(c.Action), c.Actor, c.Reason, c.Op)
+}
+
+// ending is the end that this action is.
+func (c *Act) ending(outcome belay.Outcome) ended {
+	return ended{outcome: outcome, deed: string(c.Action), actor: c.Actor, reason: c.Reason, op: c.Op}
+}
+
+// cancel ends what is not running at once and gives a running one its grace.
+func (c *Act) cancel(w *world, e *Execution) error {
+	switch {
+	case e.State == belay.Cancelled:
+		return nil
+	case e.State.Terminal():
+		return w.illegal("cancel", e, "it has ended already")
+	case e.State != belay.Running:
+		w.finish(e, belay.Cancelled, c.ending(belay.OutcomeCancelled))
+		return nil
+	}
+	grace := c.Grace
+	or(&grace, e.policy().CancelGrace)
+	by := w.Now.Add(grace.D())
+	if e.CancelBy != 0 && e.CancelBy <= by {
+		return nil
+	}
+	c.record(w, e)
+	e.CancelBy, e.Attention = by, true
+	return nil
+}
+
+func (c *Act) pause(w *world, e *Execution) error {
+	switch {
+	case e.State == belay.Paused || e.PauseRequested:
+		return nil
+	case e.State.Terminal():
+		return w.illegal("pause", e, "it has ended already")
+	case e.CancelBy != 0:
+		return w.illegal("pause", e, "it is being cancelled")
+	case e.State == belay.Running:
+		c.record(w, e)
+		e.PauseRequested, e.Attention = true, true
+		return nil
+	case e.State == belay.Scheduled:
+		e.PauseRequested = true
+		w.handBack(e, c.ending(belay.OutcomeReleased), "paused", "paused by an operator")
+		return nil
+	}
+	c.record(w, e)
+	e.PausedFrom, e.State = e.State, belay.Paused
+	return nil
+}
+
+func (c *Act) resume(w *world, e *Execution) error {
+	switch {
+	case e.PauseRequested:
+		c.record(w, e)
+		e.PauseRequested, e.Attention = false, true
+		return nil
+	case e.State == belay.Paused:
+		c.record(w, e)
+		e.State, e.PausedFrom = e.PausedFrom, 0
+		w.awake(e)
+		return nil
+	case e.State.Terminal():
+		return w.illegal("resume", e, "it has ended; retry it to run it again")
+	}
+	return nil // it goes on already
+}
+
+// reopen raises the generation of an execution that ended. Without a new input
+// finished steps count; with one none do.
+func (c *Act) reopen(w *world, e *Execution) error {
+	op := string(c.Action)
+	if e.State != belay.Failed && e.State != belay.Cancelled {
+		return w.illegal(op, e, "only what failed or was cancelled is run again; fork it to run it beside")
+	}
+	if !e.Parent.IsZero() {
+		return w.illegal(op, e, "it is a child; "+op+" its root")
+	}
+	if len(c.Input) > 0 && c.Action == belay.ActionRetry {
+		return refuse(belay.CodeInvalid, op, "a retry keeps its input; requeue takes another")
+	}
+	old := *e
+	c.record(w, e)
+	e.Generation++
+	e.State, e.DueAt = belay.Pending, w.Now
+	e.Reason, e.ReasonText = "reopened", "run again by "+c.actor()
+	e.Attempts, e.Losses = 0, 0
+	e.StartedAt, e.FinishedAt, e.ProgressAt = 0, 0, 0
+	e.Class, e.Message = 0, ""
+	if len(c.Input) > 0 {
+		c.newInput(w, e)
+	}
+	if old.State == belay.Failed && !old.policy().NoDeadLetters {
+		w.out.DeadLetters = append(w.out.DeadLetters, &DeadLetter{
+			Execution: e.ID, Generation: old.Generation, Resolution: "requeued", ResolvedBy: c.actor(), ResolvedAt: w.Now,
+		})
+	}
+	w.awake(e)
+	return nil
+}
+
+func (c *Act) newInput(w *world, e *Execution) {
+	e.BaseSeq, e.InputGen, e.StateSeq, e.Checkpoints = e.Seq, e.Generation, 0, 0
+	e.SignalSeq, e.SignalSeen = 0, 0
+	next := Spec{Execution: e.ID, Generation: e.Generation, Input: c.Input}
+	if s := w.specs[e.ID]; s != nil {
+		next = *s
+		next.Generation, next.Input = e.Generation, c.Input
+	}
+	w.specs[e.ID] = &next
+	w.out.Specs = append(w.out.Specs, &next)
+}
+
+func (c *Act) actor() string {
+	if c.Actor == "" {
+		return "an operator"
+	}
+	return c.Actor
+}
+
+// steal takes an execution from its owner; whoever claims it next has a newer
+// token, and the old owner is refused.
+func (c *Act) steal(w *world, e *Execution) error {
+	if e.State != belay.Running && e.State != belay.Scheduled {
+		return w.illegal("steal", e, "nobody owns it")
+	}
+	w.handBack(e, c.ending(belay.OutcomeReleased), "released", "taken from its owner by "+c.actor())
+	return nil
+}
+
+func (c *Act) preempt(w *world, e *Execution) error {
+	if e.State != belay.Running {
+		return w.illegal("preempt", e, "only what is running can yield")
+	}
+	if e.Preempting {
+		return nil
+	}
+	c.record(w, e)
+	e.Preempting, e.Attention = true, true
+	return nil
+}
+
+// CancelChild cancels a child whose parent has ended or is being cancelled. It
+// follows the parent's end; the cause stands in the parent's row.
+type CancelChild struct{ Execution belay.ExecutionID }
+
+// Need names the execution; its parent comes along.
+func (c *CancelChild) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
+
+func (c *CancelChild) apply(w *world) (Reply, error) {
+	const op = "cancel child"
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	p := w.execs[e.Parent]
+	switch {
+	case p == nil || e.policy().Abandon:
+		return Reply{}, w.illegal(op, e, "it does not depend on a parent")
+	case e.State.Terminal() || e.CancelBy != 0:
+		return Reply{Replayed: true}, nil
+	case !p.State.Terminal() && p.CancelBy == 0:
+		return Reply{}, w.illegal(op, e, "its parent goes on")
+	}
+	by := &Act{belay.Control{Action: belay.ActionCancel, Actor: System, Reason: "its parent was cancelled or has ended"}}
+	return Reply{}, by.cancel(w, e)
+}

@@ -1,0 +1,61 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/belaydev/belay"
+)
+
+// owner is the execution of a lease that holds at this moment. Every write of
+// an owner passes here; nothing is believed without it (G1, G2).
+func (w *world) owner(op string, l belay.Lease) (*Execution, error) {
+	e := w.execs[l.Execution]
+	op += " " + l.Execution.String()
+	if e == nil {
+		return nil, refuse(belay.CodeNotFound, op, "there is no execution %s", l.Execution)
+	}
+	if cause, text := w.lost(e, l); cause != "" {
+		err := refuse(belay.CodeLeaseLost, op, "%s", text)
+		err.Cause = cause
+		return nil, err
+	}
+	return e, nil
+}
+
+// lost says why the lease does not hold, if it does not.
+func (w *world) lost(e *Execution, l belay.Lease) (belay.Cause, string) {
+	current := e.Token == l.Token && e.Worker == l.Worker && e.Secret == l.Secret
+	switch {
+	case e.State == belay.Cancelled:
+		return belay.CauseCancelled, "the execution was cancelled"
+	case e.State.Terminal():
+		return belay.CauseFinished, fmt.Sprintf("the execution has ended: %s", e.State)
+	case e.Token > l.Token:
+		return belay.CauseReassigned, fmt.Sprintf("a newer claim owns the execution: token %d, not %d", e.Token, l.Token)
+	case e.State != belay.Running || !current:
+		return belay.CauseExpired, fmt.Sprintf("nobody holds token %d any more; the execution is %s", l.Token, e.State)
+	case e.CancelBy.over(w.Now):
+		return belay.CauseCancelled, "the execution was cancelled and the grace to end it is over"
+	case !w.alive(l.Worker):
+		return belay.CauseExpired, fmt.Sprintf("the session of worker %s is over", l.Worker)
+	}
+	return "", ""
+}
+
+// alive reports whether the session may still write: it has not ended and its
+// time is not over.
+func (w *world) alive(id belay.WorkerID) bool {
+	x := w.workers[id]
+	return x != nil && !x.State.Ended() && !x.ExpiresAt.over(w.Now)
+}
+
+// needLease adds what the check of a lease must see.
+func needLease(n *Need, l belay.Lease) {
+	n.Executions = append(n.Executions, l.Execution)
+	n.Workers = append(n.Workers, l.Worker)
+}
+
+// refuse is the error of a command that does not pass.
+func refuse(code belay.Code, op, format string, args ...any) *belay.Error {
+	return &belay.Error{Code: code, Op: op, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,96 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/belaydev/belay"
+)
+
+// Lose takes an execution back from a session that has ended.
+type Lose struct {
+	Execution belay.ExecutionID
+	Token     belay.Token
+	Worker    belay.WorkerID
+}
+
+// Need names the execution and the session.
+func (c *Lose) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Workers = append(n.Workers, c.Worker)
+}
+
+func (c *Lose) apply(w *world) (Reply, error) {
+	const op = "lose"
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if (e.State != belay.Running && e.State != belay.Scheduled) || e.Worker != c.Worker || e.Token != c.Token {
+		return Reply{}, w.illegal(op, e, "it is not owned by that worker with that token")
+	}
+	x := w.workers[c.Worker]
+	if x != nil && !x.State.Ended() {
+		return Reply{}, w.illegal(op, e, "the session of its owner has not ended")
+	}
+	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
+		// A session that ended in order gives back what it held (G11).
+		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
+		return Reply{Seq: e.Seq}, nil
+	}
+	who, why := c.Worker.String(), "its session is gone"
+	if x != nil {
+		who, why = x.Spec.Name, x.EndReason
+	}
+	w.lose(e, fmt.Sprintf("worker %s was lost: %s", who, why))
+	return Reply{Seq: e.Seq}, nil
+}
+
+// lose ends a run whose owner is gone. Its cap is its own: so many in a row
+// without a new checkpoint end the execution, since a job that kills its
+// workers must not loop for ever (G8).
+func (w *world) lose(e *Execution, text string) {
+	p := e.policy()
+	how := ended{outcome: belay.OutcomeLost, failure: belay.Failure{Class: belay.ClassLost, Message: clip(text, maxMessage)}}
+	e.Losses++
+	switch {
+	case e.CancelBy != 0:
+		w.finish(e, belay.Cancelled, how)
+	case p.OnLost == belay.Fail:
+		w.finish(e, belay.Failed, how)
+	case e.Losses >= p.MaxLosses:
+		how.failure.Message = clip(fmt.Sprintf("lost %d times in a row without a new checkpoint; the last: %s", e.Losses, text), maxMessage)
+		w.finish(e, belay.Failed, how)
+	default:
+		w.handBack(e, how, "lost", clip(text, 300))
+		e.DueAt = w.Now.Add(p.LockDelay.D())
+	}
+}
+
+// Release gives back a run that its worker does not hold: the reply to the
+// claim that won it was lost on the way.
+type Release struct {
+	Execution belay.ExecutionID
+	Token     belay.Token
+	Worker    belay.WorkerID
+}
+
+// Need names the execution and the session.
+func (c *Release) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Workers = append(n.Workers, c.Worker)
+}
+
+func (c *Release) apply(w *world) (Reply, error) {
+	e, err := w.execution("release", c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if e.State != belay.Running || e.Worker != c.Worker || e.Token != c.Token {
+		return Reply{}, w.illegal("release", e, "it is not owned by that worker with that token")
+	}
+	if x := w.workers[c.Worker]; x == nil || e.ClaimNo > x.ClaimFloor {
+		return Reply{}, w.illegal("release", e, "its worker has not given up the claim that won it")
+	}
+	w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "the reply to its claim never reached the worker")
+	return Reply{Seq: e.Seq}, nil
+}

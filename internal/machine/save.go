@@ -1,0 +1,181 @@
+package machine
+
+import (
+	"crypto/sha256"
+
+	"github.com/belaydev/belay"
+)
+
+// Save writes a checkpoint by its owner.
+type Save struct{ belay.Save }
+
+// Need names the execution, the session and what may be repeated or consumed.
+func (c *Save) Need(n *Need) {
+	needLease(n, c.Lease)
+	if c.Repeat {
+		n.Ops = append(n.Ops, OpRef{c.Lease.Execution, c.Op})
+	}
+	if c.Consumes != 0 {
+		n.Signals = append(n.Signals, SignalRef{c.Lease.Execution, c.Consumes})
+	}
+}
+
+func (c *Save) apply(w *world) (Reply, error) {
+	const op = "save"
+	if c.Repeat {
+		if seq, ok := w.did(c.Lease.Execution, c.Op); ok {
+			return Reply{Seq: seq, Replayed: true}, nil
+		}
+	}
+	e, err := w.owner(op, c.Lease)
+	if err != nil {
+		return Reply{}, err
+	}
+	if c.Kind < belay.KindStep || c.Kind > belay.KindWait {
+		return Reply{}, refuse(belay.CodeInvalid, op, "the checkpoint is of no kind that exists: %s", c.Kind)
+	}
+	if err := checkName(op, "the checkpoint's key", c.Key, true); err != nil {
+		return Reply{}, err
+	}
+	if err := CheckPayload(op, "checkpoint "+c.Key, c.Data, belay.MaxPayload); err != nil {
+		return Reply{}, err
+	}
+	if c.CostTokens < 0 {
+		return Reply{}, refuse(belay.CodeInvalid, op, "the cost is negative")
+	}
+	taken, err := c.consume(w, e)
+	if err != nil {
+		return Reply{}, err
+	}
+	w.advance(e)
+	if taken != nil {
+		taken.ConsumedBy = e.Seq
+		w.out.Consumed = append(w.out.Consumed, taken)
+	}
+	if c.Kind == belay.KindState {
+		if e.StateSeq != 0 {
+			w.out.Pruned = append(w.out.Pruned, SignalRef{e.ID, e.StateSeq})
+		}
+		e.StateSeq = e.Seq
+	}
+	e.Checkpoints++
+	e.Losses = 0
+	e.ProgressAt = w.Now
+	e.Cost += c.CostTokens
+	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{
+		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, At: w.Now, Data: c.Data, Cost: c.CostTokens,
+	})
+	return Reply{Seq: e.Seq}, nil
+}
+
+// consume finds the signal that the checkpoint takes; it can be taken once.
+func (c *Save) consume(w *world, e *Execution) (*Signal, error) {
+	if c.Consumes == 0 {
+		return nil, nil
+	}
+	s := w.signal(e.ID, c.Consumes)
+	if s == nil {
+		return nil, refuse(belay.CodeNotFound, "save", "execution %s has no signal %d", e.ID, c.Consumes)
+	}
+	if s.ConsumedBy != 0 {
+		return nil, refuse(belay.CodeConflict, "save", "signal %d of %s was consumed by checkpoint %d", s.Seq, e.ID, s.ConsumedBy)
+	}
+	return s, nil
+}
+
+func (w *world) signal(id belay.ExecutionID, seq int64) *Signal {
+	for _, s := range w.Signals {
+		if s.Execution == id && s.Seq == seq {
+			return s
+		}
+	}
+	for _, s := range w.out.Signals {
+		if s.Execution == id && s.Seq == seq {
+			return s
+		}
+	}
+	return nil
+}
+
+// Append writes a chunk of a log or artifact by its owner. It is no transition
+// and raises no seq.
+type Append struct{ belay.Chunk }
+
+// Need names the execution, the session and the chunk.
+func (c *Append) Need(n *Need) {
+	needLease(n, c.Lease)
+	n.Chunks = append(n.Chunks, c.ref())
+}
+
+func (c *Append) ref() ChunkRef { return ChunkRef{c.Lease.Execution, c.Name, c.N} }
+
+func (c *Append) apply(w *world) (Reply, error) {
+	const op = "append"
+	e, err := w.owner(op, c.Lease)
+	if err != nil {
+		return Reply{}, err
+	}
+	if err := checkName(op, "the name", c.Name, true); err != nil {
+		return Reply{}, err
+	}
+	if len(c.Data) > belay.MaxChunk {
+		return Reply{}, refuse(belay.CodePayloadTooLarge, op, "chunk %d of %q has %d bytes; the limit is %d", c.N, c.Name, len(c.Data), belay.MaxChunk)
+	}
+	if limit := int64(belay.MaxArtifact / belay.MaxChunk * 64); c.N < 0 || c.N >= limit<<10 {
+		return Reply{}, refuse(belay.CodeInvalid, op, "chunk number %d of %q is out of range", c.N, c.Name)
+	}
+	if c.DropFrom < 0 || c.DropTo < c.DropFrom || c.DropTo > c.N {
+		return Reply{}, refuse(belay.CodeInvalid, op, "cannot drop chunks %d to %d of %q", c.DropFrom, c.DropTo, c.Name)
+	}
+	hash := sha256.Sum256(c.Data)
+	if have, ok := w.chunk(c.ref()); ok {
+		if have.Hash != hash {
+			return Reply{}, refuse(belay.CodeConflict, op, "chunk %d of %q is there with other content", c.N, c.Name)
+		}
+		return Reply{Replayed: true}, nil
+	}
+	w.out.Chunks = append(w.out.Chunks, &Chunk{
+		ChunkRef: c.ref(), Token: e.Token, Hash: hash, Data: c.Data, At: w.Now, Size: int64(len(c.Data)),
+	})
+	if c.DropTo > c.DropFrom {
+		w.out.Drops = append(w.out.Drops, ChunkDrop{e.ID, c.Name, c.DropFrom, c.DropTo})
+	}
+	return Reply{}, nil
+}
+
+func (w *world) chunk(ref ChunkRef) (Chunk, bool) {
+	for _, c := range w.Chunks {
+		if c.ChunkRef == ref {
+			return c, true
+		}
+	}
+	for _, c := range w.out.Chunks {
+		if c.ChunkRef == ref {
+			return *c, true
+		}
+	}
+	return Chunk{}, false
+}
+
+// Progress notes that a run which has an idle timeout did something. It is no
+// transition and raises no seq.
+type Progress struct {
+	Execution belay.ExecutionID
+	Token     belay.Token
+	At        Time
+}
+
+// Need names the execution.
+func (c *Progress) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
+
+func (c *Progress) apply(w *world) (Reply, error) {
+	e, err := w.execution("progress", c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if e.State == belay.Running && e.Token == c.Token && c.At > e.ProgressAt && c.At <= w.Now {
+		e.ProgressAt = c.At
+		w.changed(e)
+	}
+	return Reply{}, nil
+}

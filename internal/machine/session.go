@@ -1,0 +1,266 @@
+package machine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Open opens a worker's session. Opening it again while it lives renews it.
+type Open struct{ belay.WorkerSpec }
+
+// Need names the session.
+func (c *Open) Need(n *Need) { n.Workers = append(n.Workers, c.ID) }
+
+func (c *Open) apply(w *world) (Reply, error) {
+	const op = "open worker"
+	if err := c.check(op); err != nil {
+		return Reply{}, err
+	}
+	spec := withSessionDefaults(c.WorkerSpec)
+	s := belay.Session{ID: spec.ID, TTL: spec.TTL, Heartbeat: spec.Heartbeat}
+	if spec.Heartbeat > spec.TTL/3 {
+		s.Warning = fmt.Sprintf("a heartbeat every %s with a TTL of %s tolerates fewer than two losses in a row; the TTL should be three heartbeats or more",
+			spec.Heartbeat.D(), spec.TTL.D())
+	}
+	if x := w.workers[c.ID]; x != nil {
+		if x.State.Ended() || x.ExpiresAt.over(w.Now) {
+			return Reply{}, lostSession(op, x)
+		}
+		w.renew(x)
+		return Reply{Session: s, Replayed: true}, nil
+	}
+	x := &Worker{ID: spec.ID, Spec: spec, State: belay.WorkerOpen, OpenedAt: w.Now, New: true}
+	w.workers[x.ID] = x
+	w.renew(x)
+	return Reply{Session: s}, nil
+}
+
+func (c *Open) check(op string) error {
+	if c.ID.IsZero() {
+		return refuse(belay.CodeInvalid, op, "the session has no id")
+	}
+	if err := checkName(op, "the worker's name", c.Name, true); err != nil {
+		return err
+	}
+	for _, q := range c.Queues {
+		if err := checkName(op, "a queue", q, true); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Workflows {
+		if err := checkName(op, "a workflow", r.Workflow, true); err != nil {
+			return err
+		}
+		if err := checkName(op, "a workflow's version", r.Version, false); err != nil {
+			return err
+		}
+	}
+	if c.Capacity < 0 {
+		return refuse(belay.CodeInvalid, op, "the capacity is negative")
+	}
+	if c.TTL != 0 && c.TTL < belay.MinTTL {
+		return refuse(belay.CodeInvalid, op, "a TTL of %s is too short; the least is %s", c.TTL.D(), belay.MinTTL.D())
+	}
+	if c.Heartbeat != 0 && c.Heartbeat < belay.MinHeartbeat {
+		return refuse(belay.CodeInvalid, op, "a heartbeat every %s is too often; the least is %s", c.Heartbeat.D(), belay.MinHeartbeat.D())
+	}
+	if s := withSessionDefaults(c.WorkerSpec); s.Heartbeat >= s.TTL {
+		return refuse(belay.CodeInvalid, op, "a heartbeat every %s cannot keep a TTL of %s alive", s.Heartbeat.D(), s.TTL.D())
+	}
+	return checkLabels(op, "labels", c.Labels)
+}
+
+func withSessionDefaults(s belay.WorkerSpec) belay.WorkerSpec {
+	if s.TTL == 0 && s.Heartbeat != 0 {
+		s.TTL = max(3*s.Heartbeat, belay.MinTTL)
+	}
+	or(&s.TTL, belay.DefaultTTL)
+	or(&s.Heartbeat, s.TTL/3)
+	if len(s.Queues) == 0 {
+		s.Queues = []string{"default"}
+	}
+	return s
+}
+
+func (w *world) renew(x *Worker) {
+	x.HeartbeatAt, x.ExpiresAt = w.Now, w.Now.Add(x.ttl())
+	w.changedWorker(x)
+}
+
+// session is the living session of a command. One whose time is over is
+// refused here and ended by Expire.
+func (w *world) session(op string, id belay.WorkerID) (*Worker, error) {
+	x := w.workers[id]
+	if x == nil {
+		err := refuse(belay.CodeLeaseLost, op, "there is no session %s; open one", id)
+		err.Cause = belay.CauseExpired
+		return nil, err
+	}
+	if x.State.Ended() || x.ExpiresAt.over(w.Now) {
+		return nil, lostSession(op, x)
+	}
+	return x, nil
+}
+
+func lostSession(op string, x *Worker) error {
+	why := x.EndReason
+	if why == "" {
+		why = "no heartbeat within its TTL of " + x.ttl().String()
+	}
+	err := refuse(belay.CodeLeaseLost, op, "the session of worker %s is over: %s", x.Spec.Name, why)
+	err.Cause = belay.CauseExpired
+	return err
+}
+
+// Heartbeat renews a session and compares what its worker holds with what the
+// store says it owns. One that comes too late is refused and ends the session:
+// the one refusal that changes a row.
+type Heartbeat struct{ belay.Heartbeat }
+
+// Need names the session and what it owns.
+func (c *Heartbeat) Need(n *Need) {
+	n.Workers = append(n.Workers, c.Worker)
+	n.Held = append(n.Held, c.Worker)
+}
+
+func (c *Heartbeat) apply(w *world) (Reply, error) {
+	x, err := w.session("heartbeat", c.Worker)
+	if err != nil {
+		if x := w.workers[c.Worker]; x != nil && !x.State.Ended() {
+			w.endSession(x, belay.WorkerLost, lateText(x))
+		}
+		return Reply{}, err
+	}
+	x.ClaimFloor = max(x.ClaimFloor, c.ClaimSeen)
+	w.renew(x)
+	r := Reply{Heartbeat: belay.HeartbeatReply{ExpiresIn: x.ttl(), Drain: x.State == belay.WorkerDraining}}
+	c.reconcile(w, x, &r)
+	return r, nil
+}
+
+// reconcile goes through both sides' lists. What the worker won and does not
+// name is released; what it names and does not own is revoked.
+func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
+	named := make(map[belay.ExecutionID]belay.Held, len(c.Holds))
+	for _, h := range c.Holds {
+		named[h.Execution] = h
+	}
+	owned := make(map[belay.ExecutionID]belay.Token, len(w.Held[x.ID]))
+	for _, e := range w.Held[x.ID] {
+		if now := w.execs[e.ID]; now != nil {
+			e = now
+		}
+		if e.Worker != x.ID || e.State != belay.Running {
+			continue
+		}
+		owned[e.ID] = e.Token
+		h, ok := named[e.ID]
+		switch {
+		case ok && h.Token == e.Token:
+			c.tell(w, e, h, r)
+		case e.ClaimNo != 0 && e.ClaimNo <= x.ClaimFloor:
+			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID})
+		}
+	}
+	for _, h := range c.Holds {
+		if t, ok := owned[h.Execution]; !ok || t != h.Token {
+			r.Heartbeat.Revoked = append(r.Heartbeat.Revoked, h)
+		}
+	}
+}
+
+// tell adds what the owner of a run should know of it.
+func (c *Heartbeat) tell(w *world, e *Execution, h belay.Held, r *Reply) {
+	b := &r.Heartbeat
+	if e.CancelBy != 0 {
+		b.Cancel = append(b.Cancel, belay.Cancelling{Held: h, Within: max(0, e.CancelBy.Sub(w.Now))})
+	}
+	if e.PauseRequested {
+		b.Pause = append(b.Pause, h)
+	}
+	if e.Preempting {
+		b.Preempt = append(b.Preempt, h)
+	}
+	if e.SignalSeq != 0 {
+		b.Signals = append(b.Signals, belay.Signalled{Held: h, SignalSeq: e.SignalSeq})
+	}
+	if idle := e.policy().IdleTimeout.D(); idle > 0 {
+		if at := w.Now.Add(-h.Idle); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
+			r.Follow = append(r.Follow, &Progress{e.ID, e.Token, at})
+		}
+	}
+}
+
+// Drain stops new claims of a worker (G11).
+type Drain struct{ Worker belay.WorkerID }
+
+// Need names the session.
+func (c *Drain) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
+
+func (c *Drain) apply(w *world) (Reply, error) {
+	x, err := w.session("drain", c.Worker)
+	if err != nil {
+		return Reply{}, err
+	}
+	if x.State == belay.WorkerOpen {
+		x.State = belay.WorkerDraining
+		w.changedWorker(x)
+	}
+	return Reply{}, nil
+}
+
+// End ends a session in order, or because its death was proven on its own host.
+type End struct {
+	Worker belay.WorkerID
+	// Dead, if set, says how the death was proven.
+	Dead string
+}
+
+// Need names the session.
+func (c *End) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
+
+func (c *End) apply(w *world) (Reply, error) {
+	x := w.workers[c.Worker]
+	switch {
+	case x == nil:
+		return Reply{}, refuse(belay.CodeNotFound, "end worker", "there is no session %s", c.Worker)
+	case x.State.Ended():
+		return Reply{Replayed: true}, nil
+	case c.Dead != "":
+		w.endSession(x, belay.WorkerLost, clip(c.Dead, belay.MaxName))
+	case x.State == belay.WorkerDraining:
+		w.endSession(x, belay.WorkerDrained, "drained")
+	default:
+		w.endSession(x, belay.WorkerClosed, "closed by its worker")
+	}
+	return Reply{}, nil
+}
+
+// Expire ends a session whose time is over. It is the reaper's only command,
+// and an ordinary one.
+type Expire struct{ Worker belay.WorkerID }
+
+// Need names the session.
+func (c *Expire) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
+
+func (c *Expire) apply(w *world) (Reply, error) {
+	x := w.workers[c.Worker]
+	if x == nil || x.State.Ended() || !x.ExpiresAt.over(w.Now) {
+		return Reply{}, refuse(belay.CodeConflict, "expire", "the time of session %s is not over", c.Worker)
+	}
+	w.endSession(x, belay.WorkerLost, lateText(x))
+	return Reply{}, nil
+}
+
+func lateText(x *Worker) string {
+	return fmt.Sprintf("no heartbeat within its TTL of %s", x.ttl())
+}
+
+// endSession ends a session for good. What it owned follows: a sweep finds
+// executions owned by a session that has ended.
+func (w *world) endSession(x *Worker, state belay.WorkerState, why string) {
+	x.State, x.EndedAt, x.EndReason = state, w.Now, why
+	w.changedWorker(x)
+}

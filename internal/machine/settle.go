@@ -1,0 +1,256 @@
+package machine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Settle ends a run by its owner.
+type Settle struct {
+	belay.Settlement
+	// Jitter is a random number in [0, 1), for the backoff.
+	Jitter float64
+}
+
+// Need names the execution, the session, and the run where this may be a
+// repetition.
+func (c *Settle) Need(n *Need) {
+	needLease(n, c.Lease)
+	if c.Repeat {
+		n.Runs = append(n.Runs, c.Lease.Run())
+	}
+}
+
+func (c *Settle) apply(w *world) (Reply, error) {
+	op := "settle as " + c.Outcome.String()
+	if r := w.runs[c.Lease.Run()]; r != nil && r.EndedSeq != 0 && r.Op == c.Op && !c.Op.IsZero() {
+		return Reply{Seq: r.EndedSeq, Replayed: true}, nil
+	}
+	e, err := w.owner(op, c.Lease)
+	if err != nil {
+		return Reply{}, err
+	}
+	if err := c.check(op, e); err != nil {
+		return Reply{}, err
+	}
+	e.Cost += c.CostTokens
+	r := w.run(e)
+	r.Op, r.Output, r.Cost = c.Op, c.Output, r.Cost+c.CostTokens
+	f := c.failure()
+	switch c.Outcome {
+	case belay.OutcomeSucceeded:
+		w.finish(e, belay.Succeeded, ended{outcome: c.Outcome})
+	case belay.OutcomeFailed, belay.OutcomeTimedOut:
+		w.attemptFailed(e, ended{outcome: c.Outcome, failure: f}, c.RetryAfter, c.Jitter)
+	case belay.OutcomeSuspended:
+		w.suspend(e, c.Settlement)
+	case belay.OutcomePreempted:
+		w.handBack(e, ended{outcome: c.Outcome}, "preempted", "gave way to something more urgent")
+	case belay.OutcomeReleased:
+		w.handBack(e, ended{outcome: c.Outcome}, "released", "given back unfinished by its worker")
+	case belay.OutcomeCancelled:
+		w.finish(e, belay.Cancelled, ended{outcome: c.Outcome})
+	}
+	return Reply{Seq: e.Seq}, nil
+}
+
+func (c *Settle) check(op string, e *Execution) error {
+	switch c.Outcome {
+	case belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeSuspended,
+		belay.OutcomePreempted, belay.OutcomeReleased:
+	case belay.OutcomeCancelled:
+		if e.CancelBy == 0 {
+			return refuse(belay.CodeConflict, op, "%s was not cancelled; release it to give it back", e.ID)
+		}
+	default:
+		return refuse(belay.CodeInvalid, op, "an owner cannot end a run as %q", c.Outcome)
+	}
+	if c.RetryAfter < 0 || c.Wait < 0 || c.CostTokens < 0 {
+		return refuse(belay.CodeInvalid, op, "retry_after, wait and cost must not be negative")
+	}
+	return CheckPayload(op, "the output", c.Output, belay.MaxPayload)
+}
+
+func (c *Settle) failure() belay.Failure {
+	f := belay.Failure{Class: belay.ClassTransient}
+	if c.Failure != nil {
+		f = *c.Failure
+	}
+	if c.Outcome == belay.OutcomeTimedOut {
+		f.Class = belay.ClassTimeout
+	}
+	if f.Class == 0 || f.Class == belay.ClassLost {
+		f.Class = belay.ClassTransient
+	}
+	f.Message, f.Stack = clip(f.Message, maxMessage), clip(f.Stack, maxStack)
+	return f
+}
+
+// ended is how a run ends.
+type ended struct {
+	outcome belay.Outcome
+	failure belay.Failure
+	// deed, if set, is the action that ends the run; it names the event.
+	deed, actor, reason string
+	op                  belay.OpID
+}
+
+// end closes the current run, if there is one, and takes the execution from
+// its owner. It raises the seq once, for all that happens with it.
+func (w *world) end(e *Execution, how ended) {
+	w.advance(e)
+	owned := e.State == belay.Running || e.State == belay.Scheduled
+	if owned {
+		r := w.run(e)
+		r.EndedSeq, r.EndedAt, r.Outcome, r.Worker = e.Seq, w.Now, how.outcome, e.Worker
+		r.Class, r.Message, r.Stack = how.failure.Class, how.failure.Message, how.failure.Stack
+	}
+	if how.deed != "" {
+		d := w.deed(e, how.deed, how.actor, how.reason, how.op)
+		if owned {
+			d.Token = e.Token
+		}
+	}
+	e.Worker, e.Secret, e.ClaimNo = belay.WorkerID{}, belay.Secret{}, 0
+	e.RunAt, e.ScheduledAt, e.Preempting = 0, 0, false
+}
+
+// finish ends the execution for good, and with it its run if it has one. A
+// cancelled execution ends as cancelled whatever its run says (G7).
+func (w *world) finish(e *Execution, state belay.State, how ended) {
+	if e.CancelBy != 0 {
+		state = belay.Cancelled
+	}
+	ran := e.State == belay.Running
+	if ran || e.State == belay.Scheduled {
+		w.run(e).Final = true
+	}
+	w.end(e, how)
+	e.State, e.FinishedAt = state, w.Now
+	e.DueAt, e.CancelBy, e.PauseRequested, e.PausedFrom, e.Gate = 0, 0, false, 0, belay.GateNone
+	e.Reason, e.ReasonText, e.Class, e.Message = "", "", 0, ""
+	if how.deed != "" {
+		w.out.Deeds[len(w.out.Deeds)-1].Final = true
+	}
+	if state == belay.Failed {
+		e.Class, e.Message = how.failure.Class, how.failure.Message
+		w.bury(e, ran)
+	}
+	w.tellParent(e)
+}
+
+// bury writes the dead letter of a root that failed, in the same commit (G10).
+func (w *world) bury(e *Execution, ran bool) {
+	if !e.Parent.IsZero() || e.policy().NoDeadLetters {
+		return
+	}
+	d := &DeadLetter{
+		Execution: e.ID, Generation: e.Generation, Seq: e.Seq, Class: e.Class, Message: e.Message, At: w.Now, New: true,
+		Reason: map[belay.Class]string{
+			belay.ClassPermanent: "permanent_error", belay.ClassLost: "lost", belay.ClassTimeout: "timeout",
+		}[e.Class],
+	}
+	if d.Reason == "" {
+		d.Reason = "max_retries"
+	}
+	if ran {
+		d.Token = e.Token
+	}
+	w.out.DeadLetters = append(w.out.DeadLetters, d)
+}
+
+// tellParent delivers a child's end to its parent in the same commit.
+func (w *world) tellParent(e *Execution) {
+	if e.Parent.IsZero() {
+		return
+	}
+	p := w.execs[e.Parent]
+	if p == nil {
+		return // pruned
+	}
+	p.Open--
+	w.changed(p)
+	if p.State.Terminal() {
+		return
+	}
+	w.advance(p)
+	w.deliver(p, &Signal{
+		Execution: p.ID, Seq: p.Seq, Name: e.Child, Child: e.ID, At: w.Now,
+		Payload: fmt.Appendf(nil, `{"execution":%q,"state":%q}`, e.ID, e.State),
+	})
+}
+
+// attemptFailed charges a failed or timed-out run and retries it or gives up.
+func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, jitter float64) {
+	p := e.policy()
+	e.Attempts++
+	e.Losses = 0
+	if e.CancelBy != 0 || how.failure.Class == belay.ClassPermanent || e.Attempts >= p.MaxAttempts {
+		w.finish(e, belay.Failed, how)
+		return
+	}
+	wait := max(Backoff(p, e.Attempts, jitter), atLeast)
+	w.handBack(e, how, "retry", fmt.Sprintf("attempt %d of %d failed: %s", e.Attempts, p.MaxAttempts, clip(how.failure.Message, 300)))
+	e.DueAt = w.Now.Add(wait)
+}
+
+// Backoff is the wait after the n-th failure: base·2^(n-1) up to the cap, and
+// up to a quarter more as jitter, so that nothing is retried before its time
+// and not everything at once (G8).
+func Backoff(p belay.Policy, n int, jitter float64) time.Duration {
+	p = Defaults(p)
+	d := p.BackoffBase.D()
+	for range n - 1 {
+		if d >= p.BackoffCap.D() {
+			break
+		}
+		d *= 2
+	}
+	d = min(d, p.BackoffCap.D())
+	return d + time.Duration(float64(d/4)*jitter)
+}
+
+// handBack ends the run and leaves the execution due now, with nothing charged.
+func (w *world) handBack(e *Execution, how ended, code, text string) {
+	if e.CancelBy != 0 {
+		w.finish(e, belay.Cancelled, how)
+		return
+	}
+	w.end(e, how)
+	e.State, e.DueAt = belay.Pending, w.Now
+	e.Reason, e.ReasonText = code, text
+	w.rest(e)
+}
+
+// suspend ends the run and lets the execution wait without a worker. A signal
+// newer than the run knew of makes it due at once: no wake-up is lost.
+func (w *world) suspend(e *Execution, s belay.Settlement) {
+	if e.CancelBy != 0 {
+		w.finish(e, belay.Cancelled, ended{outcome: s.Outcome})
+		return
+	}
+	w.end(e, ended{outcome: s.Outcome})
+	e.State, e.SignalSeen, e.DueAt = belay.Waiting, s.SignalSeen, 0
+	e.Reason, e.ReasonText = "signal", clip(s.WaitText, belay.MaxName)
+	if s.Wait > 0 {
+		e.DueAt = w.Now.Add(s.Wait)
+		e.Reason = "timer"
+	}
+	if e.SignalSeq > e.SignalSeen {
+		e.DueAt = w.Now
+	}
+	w.rest(e)
+}
+
+// rest settles an execution that lost its owner and goes on later: into pause
+// if that was asked for.
+func (w *world) rest(e *Execution) {
+	if e.PauseRequested {
+		e.PauseRequested = false
+		e.PausedFrom, e.State = e.State, belay.Paused
+		return
+	}
+	w.awake(e)
+}

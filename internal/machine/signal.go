@@ -1,0 +1,54 @@
+package machine
+
+import "github.com/belaydev/belay"
+
+// Deliver hands a signal to an execution.
+type Deliver struct{ belay.SignalRequest }
+
+// Need names the execution and the operation.
+func (c *Deliver) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	if !c.Op.IsZero() {
+		n.Ops = append(n.Ops, OpRef{c.Execution, c.Op})
+	}
+}
+
+func (c *Deliver) apply(w *world) (Reply, error) {
+	const op = "signal"
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if seq, ok := w.did(e.ID, c.Op); ok {
+		return Reply{Seq: seq, Replayed: true}, nil
+	}
+	if err := checkName(op, "the signal's name", c.Name, true); err != nil {
+		return Reply{}, err
+	}
+	if err := CheckPayload(op, "the signal's payload", c.Payload, belay.MaxSignal); err != nil {
+		return Reply{}, err
+	}
+	if e.State.Terminal() {
+		return Reply{}, w.illegal(op, e, "an execution that has ended takes no signal")
+	}
+	w.advance(e)
+	w.deliver(e, &Signal{Execution: e.ID, Seq: e.Seq, Name: c.Name, Op: c.Op, Payload: c.Payload, At: w.Now})
+	return Reply{Seq: e.Seq}, nil
+}
+
+// deliver writes a signal under the seq just raised and wakes whom it concerns:
+// a waiting execution becomes due, also while it is paused; a running one
+// hears of it through its worker.
+func (w *world) deliver(e *Execution, s *Signal) {
+	w.out.Signals = append(w.out.Signals, s)
+	e.SignalSeq = s.Seq
+	switch {
+	case e.State == belay.Running:
+		e.Attention = true
+	case e.State == belay.Waiting, e.State == belay.Paused && e.PausedFrom == belay.Waiting:
+		if e.DueAt == 0 || e.DueAt > w.Now {
+			e.DueAt = w.Now
+			w.awake(e)
+		}
+	}
+}

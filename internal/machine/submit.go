@@ -1,0 +1,205 @@
+package machine
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// Submit accepts an execution. Its ID must be set; it is the operation's id.
+type Submit struct{ belay.Submission }
+
+// Need names the execution, its key and its parent.
+func (c *Submit) Need(n *Need) {
+	n.Executions = append(n.Executions, c.ID)
+	n.Specs = append(n.Specs, c.ID)
+	if c.IdempotencyKey != "" {
+		n.Keys = append(n.Keys, c.key())
+	}
+	if c.Parent != nil {
+		needLease(n, *c.Parent)
+	}
+}
+
+func (c *Submit) key() Key { return Key{c.Workflow, c.IdempotencyKey} }
+
+func (c *Submit) apply(w *world) (Reply, error) {
+	if err := c.check(); err != nil {
+		return Reply{}, err
+	}
+	hash := c.hash()
+	if r, found, err := c.replay(w, hash); found || err != nil {
+		return r, err
+	}
+	var parent *Execution
+	if c.Parent != nil {
+		p, err := w.owner("submit child "+c.ParentKey, *c.Parent)
+		if err != nil {
+			return Reply{}, err
+		}
+		if c.ID != belay.ChildID(p.ID, p.Generation, c.ParentKey) {
+			return Reply{}, refuse(belay.CodeInvalid, "submit", "the id is not that of the child %q", c.ParentKey)
+		}
+		parent = p
+	}
+	e := c.execution(w.Now)
+	w.execs[e.ID] = e
+	w.changed(e)
+	if lane := c.lane(); !w.lanes[lane.ID] {
+		w.lanes[lane.ID] = true
+		w.out.Lanes = append(w.out.Lanes, lane)
+	}
+	spec := &Spec{
+		Execution: e.ID, Generation: 1, Input: c.Input, Labels: c.Labels, WorkerLabels: c.WorkerLabels,
+		Priority: c.Priority, Key: c.IdempotencyKey, Trigger: c.Trigger, Hash: hash,
+	}
+	w.specs[e.ID] = spec
+	w.out.Specs = append(w.out.Specs, spec)
+	if c.IdempotencyKey != "" {
+		row := KeyRow{Key: c.key(), Execution: e.ID, Hash: hash, At: w.Now}
+		w.keys[row.Key] = row
+		w.out.Keys = append(w.out.Keys, row)
+	}
+	if parent != nil {
+		parent.Open++
+		w.changed(parent)
+	}
+	w.awake(e)
+	return Reply{ID: e.ID}, nil
+}
+
+// replay answers a submission that was accepted before, by key or by id (G9).
+func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
+	if row, ok := w.keys[c.key()]; ok && c.IdempotencyKey != "" {
+		if row.Hash != hash {
+			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
+				"key %q of workflow %q belongs to %s, which was submitted with another body", c.IdempotencyKey, c.Workflow, row.Execution)
+		}
+		return Reply{ID: row.Execution, Replayed: true}, true, nil
+	}
+	if e := w.execs[c.ID]; e != nil {
+		if s := w.specs[c.ID]; s == nil || s.Hash != hash {
+			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit", "id %s was submitted with another body", c.ID)
+		}
+		return Reply{ID: e.ID, Replayed: true}, true, nil
+	}
+	return Reply{}, false, nil
+}
+
+func (c *Submit) execution(now Time) *Execution {
+	e := &Execution{
+		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: c.lane().ID,
+		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: now, DueAt: max(now, At(c.DueAt)), New: true,
+	}
+	if e.DueAt > now {
+		e.Reason, e.ReasonText = "delayed", "submitted to run later"
+	}
+	if c.External {
+		e.Gate = belay.GateExternal
+	}
+	if c.Policy != (belay.Policy{}) {
+		p := c.Policy
+		e.Policy = &p
+	}
+	if c.Parent != nil {
+		e.Parent, e.Child = c.Parent.Execution, c.ParentKey
+	}
+	return e
+}
+
+func (c *Submit) check() error {
+	const op = "submit"
+	if c.ID.IsZero() {
+		return refuse(belay.CodeInvalid, op, "the execution has no id")
+	}
+	or(&c.Queue, "default")
+	or(&c.Trigger, belay.TriggerManual)
+	for _, n := range []struct {
+		what, s string
+		needed  bool
+	}{
+		{"workflow", c.Workflow, true}, {"version", c.Version, false}, {"queue", c.Queue, true},
+		{"idempotency key", c.IdempotencyKey, false}, {"child key", c.ParentKey, c.Parent != nil},
+		{"trigger", string(c.Trigger), true},
+	} {
+		if err := checkName(op, n.what, n.s, n.needed); err != nil {
+			return err
+		}
+	}
+	if c.Priority < -belay.MaxPriority || c.Priority > belay.MaxPriority {
+		return refuse(belay.CodeInvalid, op, "priority %d is not within -%d and %d", c.Priority, belay.MaxPriority, belay.MaxPriority)
+	}
+	if err := checkLabels(op, "labels", c.Labels); err != nil {
+		return err
+	}
+	if err := checkLabels(op, "worker labels", c.WorkerLabels); err != nil {
+		return err
+	}
+	if err := checkPolicy(op, c.Policy); err != nil {
+		return err
+	}
+	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
+}
+
+func (c *Submit) lane() Lane {
+	return NewLane(c.Queue, c.Workflow, c.Version, c.Priority, c.WorkerLabels)
+}
+
+// hash is of everything the submission says but its id and key.
+func (c *Submit) hash() [32]byte {
+	b := make([]byte, 0, 256+len(c.Input))
+	for _, s := range []string{c.Workflow, c.Version, c.Queue, c.ParentKey} {
+		b = appendString(b, s)
+	}
+	b = appendInt(b, int64(c.Priority))
+	b = appendInt(b, int64(At(c.DueAt)))
+	b = appendMap(b, c.Labels)
+	b = appendMap(b, c.WorkerLabels)
+	b = appendString(b, string(c.Policy.Text()))
+	if c.External {
+		b = append(b, 1)
+	}
+	return sha256.Sum256(append(b, c.Input...))
+}
+
+// NewLane is the lane of what it is made of.
+func NewLane(queue, workflow, version string, priority int, labels map[string]string) Lane {
+	b := make([]byte, 0, 96)
+	b = appendString(b, queue)
+	b = appendString(b, workflow)
+	b = appendString(b, version)
+	b = appendInt(b, int64(priority))
+	b = appendMap(b, labels)
+	h := sha256.Sum256(b)
+	var id LaneID
+	for _, x := range h[:8] {
+		id = id<<8 | LaneID(x)
+	}
+	return Lane{ID: id & (1<<63 - 1), Queue: queue, Workflow: workflow, Version: version, Priority: priority, Labels: labels}
+}
+
+// Takes reports whether a worker may claim from the lane.
+func (l Lane) Takes(w belay.WorkerSpec) bool {
+	if !slices.Contains(w.Queues, l.Queue) ||
+		!slices.Contains(w.Workflows, belay.Registration{Workflow: l.Workflow, Version: l.Version}) {
+		return false
+	}
+	for k, v := range l.Labels {
+		if have, ok := w.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+func appendString(b []byte, s string) []byte { return append(appendInt(b, int64(len(s))), s...) }
+
+func appendMap(b []byte, m map[string]string) []byte {
+	b = appendInt(b, int64(len(m)))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		b = appendString(appendString(b, k), m[k])
+	}
+	return b
+}

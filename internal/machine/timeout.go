@@ -1,0 +1,119 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/belaydev/belay"
+)
+
+// System is the actor of what Belay does by itself.
+const System = "belay"
+
+// Tick looks whether any of an execution's times is over and acts on the one
+// that is. It may be sent at any time and as often as one likes.
+type Tick struct {
+	Execution belay.ExecutionID
+	// Jitter is a random number in [0, 1), for the backoff.
+	Jitter float64
+}
+
+// Need names the execution.
+func (c *Tick) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
+
+// times are the moments at which an execution's own rules act, each 0 if it
+// does not apply.
+type times struct {
+	cancel, total, run, idle, scheduled, start Time
+}
+
+func (e *Execution) times() times {
+	var t times
+	if e.State.Terminal() {
+		return t
+	}
+	p := e.policy()
+	after := func(from Time, d belay.Duration) Time {
+		if from == 0 || d == 0 {
+			return 0
+		}
+		return from.Add(d.D())
+	}
+	t.total = after(e.StartedAt, p.Timeout)
+	switch e.State {
+	case belay.Running:
+		t.cancel = e.CancelBy
+		if p.RunTimeout != 0 {
+			t.run = after(e.RunAt, p.RunTimeout+p.CancelGrace)
+		}
+		if t.total != 0 {
+			t.total = t.total.Add(p.CancelGrace.D())
+		}
+		t.idle = after(e.ProgressAt, p.IdleTimeout)
+	case belay.Scheduled:
+		t.scheduled = after(e.ScheduledAt, p.ScheduledTimeout)
+	case belay.Pending:
+		t.start = after(e.DueAt, p.StartTimeout)
+	}
+	return t
+}
+
+// checkAt is when the rules must look at the execution again.
+func checkAt(e *Execution) Time {
+	if e.Policy == nil && e.CancelBy == 0 && e.State != belay.Scheduled {
+		return 0 // the defaults have no other time
+	}
+	t := e.times()
+	return first(t.cancel, t.total, t.run, t.idle, t.scheduled, t.start)
+}
+
+func (c *Tick) apply(w *world) (Reply, error) {
+	e, err := w.execution("tick", c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	t, p := e.times(), e.policy()
+	timeout := func(format string, args ...any) belay.Failure {
+		return belay.Failure{Class: belay.ClassTimeout, Message: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case t.cancel.over(w.Now):
+		w.finish(e, belay.Cancelled, ended{outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over")})
+	case t.total.over(w.Now):
+		w.finish(e, belay.Failed, ended{
+			outcome: belay.OutcomeTimedOut, deed: "timeout", actor: System,
+			failure: timeout("not finished within its timeout of %s", p.Timeout.D()),
+		})
+	case t.run.over(w.Now):
+		w.attemptFailed(e, ended{
+			outcome: belay.OutcomeTimedOut, failure: timeout("the run lasted longer than %s", p.RunTimeout.D()),
+		}, 0, c.Jitter)
+	case t.idle.over(w.Now):
+		w.attemptFailed(e, ended{
+			outcome: belay.OutcomeTimedOut, failure: timeout("no progress for %s", p.IdleTimeout.D()),
+		}, 0, c.Jitter)
+	case t.scheduled.over(w.Now):
+		w.scheduleTimeout(e, p)
+	case t.start.over(w.Now):
+		w.finish(e, belay.Failed, ended{
+			deed: "start_timeout", actor: System,
+			failure: timeout("no worker started it within %s", p.StartTimeout.D()),
+		})
+	case e.CheckAt != checkAt(e):
+		w.changed(e) // written at the end of the fold with the right one
+	}
+	return Reply{Seq: e.Seq}, nil
+}
+
+func (w *world) scheduleTimeout(e *Execution, p belay.Policy) {
+	text := fmt.Sprintf("its worker did not accept it within %s", p.ScheduledTimeout.D())
+	how := ended{
+		outcome: belay.OutcomeReleased, deed: "schedule_timeout", actor: System, reason: text,
+		failure: belay.Failure{Class: belay.ClassTimeout, Message: text},
+	}
+	if p.OnExpired == belay.FailExpired {
+		w.finish(e, belay.Failed, how)
+		return
+	}
+	how.failure = belay.Failure{}
+	w.handBack(e, how, "released", text)
+}

@@ -1,0 +1,134 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/belaydev/belay"
+)
+
+// checkName refuses what is no name: empty where one is needed, too long, not
+// UTF-8, or with control characters, which would forge log lines and terminals.
+func checkName(op, what, s string, needed bool) error {
+	switch {
+	case s == "" && needed:
+		return refuse(belay.CodeInvalid, op, "%s is empty; give one", what)
+	case len(s) > belay.MaxName:
+		return refuse(belay.CodeInvalid, op, "%s has %d bytes; the limit is %d", what, len(s), belay.MaxName)
+	case !utf8.ValidString(s):
+		return refuse(belay.CodeInvalid, op, "%s is not valid UTF-8", what)
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return refuse(belay.CodeInvalid, op, "%s holds a control character", what)
+	}
+	return nil
+}
+
+// CheckPayload refuses what is no payload: not JSON text in UTF-8, larger than
+// the limit in bytes, or with a NUL anywhere in it, which databases and C
+// programs on the way cannot carry. No payload at all is fine.
+func CheckPayload(op, what string, p []byte, limit int) error {
+	if len(p) > limit {
+		return refuse(belay.CodePayloadTooLarge, op, "%s has %d bytes; the limit is %d", what, len(p), limit)
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	if !utf8.Valid(p) {
+		return refuse(belay.CodeInvalid, op, "%s is not valid UTF-8", what)
+	}
+	if bytes.IndexByte(p, 0) >= 0 || escapedNUL(p) {
+		return refuse(belay.CodeInvalid, op, "%s holds a NUL character", what)
+	}
+	if !json.Valid(p) {
+		return refuse(belay.CodeInvalid, op, "%s is not JSON", what)
+	}
+	return nil
+}
+
+// escapedNUL reports whether JSON text p holds the escape \u0000.
+func escapedNUL(p []byte) bool {
+	for {
+		i := bytes.Index(p, []byte(`\u0000`))
+		if i < 0 {
+			return false
+		}
+		slashes := 1
+		for j := i - 1; j >= 0 && p[j] == '\\'; j-- {
+			slashes++
+		}
+		if slashes%2 == 1 {
+			return true
+		}
+		p = p[i+1:]
+	}
+}
+
+func checkLabels(op, what string, labels map[string]string) error {
+	if len(labels) > belay.MaxLabels {
+		return refuse(belay.CodeInvalid, op, "%d %s; the limit is %d", len(labels), what, belay.MaxLabels)
+	}
+	for k, v := range labels {
+		if err := checkName(op, what+" key", k, true); err != nil {
+			return err
+		}
+		if err := checkName(op, fmt.Sprintf("%s %q", what, k), v, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkPolicy(op string, p belay.Policy) error {
+	for _, d := range []struct {
+		name string
+		v    belay.Duration
+	}{
+		{"backoff_base", p.BackoffBase}, {"backoff_cap", p.BackoffCap}, {"scheduled_timeout", p.ScheduledTimeout},
+		{"start_timeout", p.StartTimeout}, {"run_timeout", p.RunTimeout}, {"idle_timeout", p.IdleTimeout},
+		{"timeout", p.Timeout}, {"cancel_grace", p.CancelGrace}, {"lock_delay", p.LockDelay},
+	} {
+		if d.v < 0 {
+			return refuse(belay.CodeInvalid, op, "%s is negative", d.name)
+		}
+	}
+	if p.MaxAttempts < 0 || p.MaxLosses < 0 {
+		return refuse(belay.CodeInvalid, op, "max_attempts and max_losses must not be negative")
+	}
+	if p.OnLost != "" && p.OnLost != belay.Requeue && p.OnLost != belay.Fail {
+		return refuse(belay.CodeInvalid, op, "on_lost is %q; it can be requeue or fail", p.OnLost)
+	}
+	if p.OnExpired != "" && p.OnExpired != belay.Reschedule && p.OnExpired != belay.FailExpired {
+		return refuse(belay.CodeInvalid, op, "on_expired is %q; it can be reschedule or fail", p.OnExpired)
+	}
+	return nil
+}
+
+// clip cuts text that people wrote to a bound, at a character, and takes
+// control characters but newline and tab out of it.
+func clip(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "�")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, s)
+	if len(s) <= limit {
+		return s
+	}
+	cut := limit - len("…")
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// Bounds of what a failure keeps, in bytes.
+const (
+	maxMessage = 4 << 10
+	maxStack   = 16 << 10
+)

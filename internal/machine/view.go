@@ -1,0 +1,166 @@
+package machine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// Record is what a store reads of one execution in one snapshot. A store fills
+// what it was asked for.
+type Record struct {
+	Execution   *Execution
+	Spec        *Spec
+	Runs        []*Run
+	Checkpoints []*Checkpoint
+	Signals     []*Signal
+	Deeds       []*Deed
+}
+
+// View is the execution as belay shows it.
+func View(r *Record) belay.Execution {
+	e := r.Execution
+	v := belay.Execution{
+		ID: e.ID, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, State: e.State, Gate: e.Gate, Seq: e.Seq,
+		Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses, Worker: e.Worker,
+		Parent: e.Parent, ParentKey: e.Child, OpenChildren: e.Open, Checkpoints: e.Checkpoints, Policy: e.Policy,
+		CostTokens: e.Cost, CreatedAt: e.CreatedAt.Time(), DueAt: e.DueAt.Time(), StartedAt: e.StartedAt.Time(),
+		ProgressAt: e.ProgressAt.Time(), FinishedAt: e.FinishedAt.Time(), CancelBy: e.CancelBy.Time(),
+		PauseRequested: e.PauseRequested,
+	}
+	if e.State.Terminal() {
+		v.Attempt = max(1, e.Attempts)
+		if e.State == belay.Succeeded {
+			v.Attempt = e.Attempts + 1
+		}
+	}
+	if t := e.times().total; t != 0 {
+		v.Deadline = t.Time()
+	}
+	if e.Class != 0 {
+		v.Error = &belay.Failure{Class: e.Class, Message: e.Message}
+	}
+	if s := r.Spec; s != nil {
+		v.Input, v.Labels, v.WorkerLabels, v.Priority = s.Input, s.Labels, s.WorkerLabels, s.Priority
+		v.Key, v.Trigger = s.Key, s.Trigger
+	}
+	for _, run := range r.Runs {
+		if run.Token == e.Token && e.State.Terminal() && run.EndedSeq == e.Seq {
+			v.Output = run.Output
+			if v.Error != nil {
+				v.Error.Stack = run.Stack
+			}
+		}
+	}
+	v.Reason = reason(e)
+	return v
+}
+
+// reason says why an execution that neither runs nor has ended stands where it
+// does; every such state has one.
+func reason(e *Execution) *belay.Reason {
+	if e.State.Terminal() || e.State == belay.Running {
+		return nil
+	}
+	r := &belay.Reason{Code: e.Reason, Text: e.ReasonText, Until: first(e.Ready(), e.CheckAt).Time()}
+	switch {
+	case e.State == belay.Paused:
+		r.Code, r.Text = "paused", "paused by an operator while "+e.PausedFrom.String()
+	case e.Gate != belay.GateNone:
+		r.Code, r.Text = "gate", "held back by its gate: "+e.Gate.String()
+	case r.Code == "":
+		r.Code, r.Text = "queued", "waits for a free worker of its queue"
+	}
+	return r
+}
+
+// Events merges an execution's rows after a seq into its history: ordered,
+// unique and gapless (G15). At most limit of them.
+func Events(r *Record, after int64, limit int) []belay.Event {
+	by := make(map[int64]belay.Event)
+	put := func(ev belay.Event) {
+		if ev.Seq > after {
+			ev.Execution = r.Execution.ID
+			by[ev.Seq] = ev
+		}
+	}
+	put(belay.Event{Seq: 1, Kind: "submitted", At: r.Execution.CreatedAt.Time(), Name: r.Execution.Workflow})
+	for _, run := range r.Runs {
+		runEvents(run, put)
+	}
+	for _, c := range r.Checkpoints {
+		put(belay.Event{
+			Seq: c.Seq, Kind: c.Kind.String(), At: c.At.Time(), Name: c.Key, Token: c.Token, Data: c.Data, Pruned: c.Pruned,
+		})
+	}
+	for _, s := range r.Signals {
+		ev := belay.Event{Seq: s.Seq, Kind: "signal", At: s.At.Time(), Name: s.Name, Data: s.Payload}
+		if !s.Child.IsZero() {
+			ev.Kind, ev.Text = "child", s.Child.String()
+		}
+		put(ev)
+	}
+	for _, d := range r.Deeds {
+		ev := by[d.Seq] // the run it ended, if any
+		ev.Seq, ev.Kind, ev.At, ev.Actor = d.Seq, d.Kind, d.At.Time(), d.Actor
+		if d.Reason != "" {
+			ev.Text = d.Reason
+		}
+		ev.Final = d.Final
+		put(ev)
+	}
+	events := make([]belay.Event, 0, len(by))
+	for _, ev := range by {
+		events = append(events, ev)
+	}
+	slices.SortFunc(events, func(a, b belay.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	if len(events) > limit {
+		events = events[:limit]
+	}
+	return events
+}
+
+// runEvents puts the begin and the end of a run.
+func runEvents(run *Run, put func(belay.Event)) {
+	ev := belay.Event{Token: run.Token, Worker: run.Worker, Attempt: run.Attempt}
+	if run.ScheduledSeq != 0 {
+		s := ev
+		s.Seq, s.Kind, s.At = run.ScheduledSeq, "scheduled", run.ScheduledAt.Time()
+		put(s)
+	}
+	if run.StartedSeq != 0 {
+		s := ev
+		s.Seq, s.Kind, s.At = run.StartedSeq, "started", run.StartedAt.Time()
+		put(s)
+	}
+	if run.EndedSeq == 0 {
+		return
+	}
+	ev.Seq, ev.Kind, ev.At, ev.Data = run.EndedSeq, run.Outcome.String(), run.EndedAt.Time(), run.Output
+	if run.Class != 0 {
+		ev.Error = &belay.Failure{Class: run.Class, Message: run.Message, Stack: run.Stack}
+	}
+	ev.Final = run.Final
+	put(ev)
+}
+
+// Resume are the checkpoints and signals that a new owner goes on from.
+func Resume(r *Record, now Time) ([]belay.Checkpoint, []belay.Signal) {
+	var checkpoints []belay.Checkpoint
+	for _, k := range newest(r.Checkpoints, r.Execution, 0) {
+		checkpoints = append(checkpoints, belay.Checkpoint{Seq: k.Seq, Kind: k.Kind, Key: k.Key, Data: k.Data, Age: max(0, now.Sub(k.At))})
+	}
+	return checkpoints, Unconsumed(r, 0)
+}
+
+// Unconsumed are the signals after a seq that no checkpoint has taken.
+func Unconsumed(r *Record, after int64) []belay.Signal {
+	var signals []belay.Signal
+	for _, s := range r.Signals {
+		if s.ConsumedBy == 0 && s.Seq > max(after, r.Execution.BaseSeq) {
+			signals = append(signals, belay.Signal{Seq: s.Seq, Name: s.Name, Child: s.Child, Payload: s.Payload})
+		}
+	}
+	return signals
+}

@@ -1,0 +1,131 @@
+// Package store says what a store of Belay must do. One conformance suite,
+// package storetest, holds every store to it; the memory store is its oracle.
+//
+// A store keeps rows and knows no rules. Writes pass through one door: Commit
+// locks and loads the rows that a batch of commands names, reads the clock,
+// lets the caller decide, and writes what was decided, all or nothing.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// Store is where Belay keeps its rows. Every method is safe for concurrent use.
+// Errors are *belay.Error: CodeUnavailable when trying again may help,
+// CodeInternal when it will not.
+type Store interface {
+	// Commit runs one transaction: it locks the rows of need in the order of
+	// its fields, each kind by id, loads them, reads the clock, calls decide
+	// and writes its changes together with the server's mark. Nothing is
+	// written if decide wants nothing written. When Commit returns nil, the
+	// changes survive power loss. An error of CodeUnavailable may mean that
+	// they were written or not; any other error means they were not. decide
+	// may be called more than once, each time with freshly loaded rows, which
+	// it may change in place.
+	Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error
+
+	// Mark writes the server's mark of life alone.
+	Mark(ctx context.Context) error
+
+	// Read reads one execution in one snapshot. CodeNotFound if it is not
+	// there.
+	Read(ctx context.Context, q Read) (*machine.Record, error)
+
+	// List reads executions, newest first.
+	List(ctx context.Context, q List) ([]*machine.Record, error)
+
+	// Due finds what time or a crash has left to do, up to limit of each.
+	Due(ctx context.Context, limit int) (Due, error)
+
+	// Lanes lists all lanes.
+	Lanes(ctx context.Context) ([]machine.Lane, error)
+
+	// Workers lists the sessions, the living first, then newest first, with
+	// the number of executions each owns; up to limit.
+	Workers(ctx context.Context, limit int) ([]WorkerRow, error)
+
+	// Chunks reads chunks of one log or artifact, in order of number.
+	Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error)
+
+	// Counts counts rows, for reports and checks.
+	Counts(ctx context.Context) (Counts, error)
+
+	// Prune deletes executions that ended before a moment, with all their
+	// rows, and sessions that did; up to limit of each. It answers how many
+	// rows of both it deleted.
+	Prune(ctx context.Context, before machine.Time, limit int) (int, error)
+
+	// Now is the store's clock.
+	Now() machine.Time
+
+	// Close ends the store's use.
+	Close() error
+}
+
+// Read says what of an execution to read.
+type Read struct {
+	Execution belay.ExecutionID
+	// Spec reads the spec whose input counts; Run only the newest run.
+	Spec, Run bool
+	// History reads all rows with a seq after After, up to about Limit
+	// events (the oldest first); Data includes payloads.
+	History bool
+	After   int64
+	Limit   int
+	Data    bool
+	// Resume reads the checkpoints that count, with data, and the signals
+	// not consumed.
+	Resume bool
+}
+
+// List selects executions.
+type List struct {
+	States   []belay.State
+	Workflow string
+	Queue    string
+	Key      string
+	Parent   belay.ExecutionID // its children only
+	Children bool              // children of any too
+	Labels   map[string]string
+	Before   belay.ExecutionID // those older than it; zero for all
+	Limit    int
+	// Payloads includes inputs and outputs.
+	Payloads bool
+}
+
+// Due is what there is to do now, and when there will be more.
+type Due struct {
+	// Workers are sessions whose time is over.
+	Workers []belay.WorkerID
+	// Checks are executions whose CheckAt has come.
+	Checks []belay.ExecutionID
+	// Lost are executions owned by a session that has ended or is not there.
+	Lost []machine.Lose
+	// Children are open children of parents that have ended or are being
+	// cancelled, themselves neither cancelled yet nor meant to live on.
+	Children []belay.ExecutionID
+	// NextWorker and NextCheck are the earliest times after now, 0 for none.
+	NextWorker machine.Time
+	NextCheck  machine.Time
+	// MinTTL is the shortest TTL of the living sessions, 0 if none lives.
+	MinTTL time.Duration
+}
+
+// WorkerRow is a session and what it owns.
+type WorkerRow struct {
+	*machine.Worker
+	Running int
+}
+
+// Counts are numbers of rows.
+type Counts struct {
+	Executions  map[belay.State]int64
+	Runs        int64
+	Checkpoints int64
+	DeadLetters int64 // open ones
+	Sessions    int64 // living ones
+}
