@@ -96,6 +96,9 @@ type Changes struct {
 	// later by so much, and at least to its own TTL from now. Sessions in
 	// Workers have it already.
 	Grace time.Duration
+	// Beat is how often the server means to write its mark of life, written
+	// with it. The engine sets it; it is no reason to write by itself.
+	Beat time.Duration
 }
 
 // ChunkDrop removes chunks From ≤ n < To.
