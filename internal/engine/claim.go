@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Claim wins executions for a worker's free slots, waiting for them if need be.
+func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+	s, err := e.dispatcher.session(ctx, r.Worker)
+	if err != nil {
+		return belay.ClaimReply{}, err
+	}
+	c := &claim{request: r, session: s, notify: make(chan struct{}, 1)}
+	reply, err := e.dispatcher.wait(ctx, c)
+	if err != nil {
+		return belay.ClaimReply{}, err
+	}
+	if reply == nil {
+		return belay.ClaimReply{}, nil
+	}
+	if reply.Claims == nil {
+		return belay.ClaimReply{Attention: true}, nil
+	}
+	return e.assignments(ctx, r, reply.Claims)
+}
+
+// wait parks the claim until it won something, its worker has a reason to
+// heartbeat (a reply without claims), or its time is over (no reply).
+func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error) {
+	timer := time.NewTimer(c.request.Wait)
+	defer timer.Stop()
+	d.park(c)
+	defer d.unpark(c)
+	over := false
+	for first := true; ; first = false {
+		sent, attention := d.step(c, first, over)
+		switch {
+		case attention:
+			return &machine.Reply{}, nil
+		case sent != nil:
+			r, err := d.engine.await(ctx, sent)
+			if err != nil || len(r.Claims) > 0 {
+				return &r, err
+			}
+			d.answered(c)
+			continue
+		case over:
+			return nil, nil
+		}
+		select {
+		case <-c.notify:
+		case <-timer.C:
+			over = true
+		case <-ctx.Done():
+			over = true // a command that is on its way is waited for above
+		}
+	}
+}
+
+// step decides what a parked claim does next: wait for the command that is on
+// its way (sending one if there is hope), tell its worker to heartbeat, or wait.
+func (d *dispatcher) step(c *claim, first, over bool) (sent *call, attention bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.sent != nil {
+		return c.sent, false
+	}
+	gone := d.sessions[c.session.spec.ID] != c.session
+	if c.session.attention && !gone {
+		c.session.attention = false
+		return nil, true
+	}
+	if d.stopped || over && !first {
+		return nil, false
+	}
+	hopeful := gone || first && c.request.Repeat || d.hopefulLocked(c, d.engine.store.Now())
+	if !hopeful {
+		return nil, false
+	}
+	c.sent = d.engine.committer.send(d.commandLocked(c))
+	return c.sent, false
+}
+
+// answered lets a claim that won nothing wait again.
+func (d *dispatcher) answered(c *claim) {
+	d.mu.Lock()
+	c.sent = nil
+	d.mu.Unlock()
+}
+
+func (d *dispatcher) park(c *claim) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parked = append(d.parked, c)
+	c.session.waiting = c
+	select { // the dispatcher may have to wake for it
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *dispatcher) unpark(c *claim) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := slices.Index(d.parked, c); i >= 0 {
+		d.parked = slices.Delete(d.parked, i, i+1)
+	}
+	if c.session.waiting == c {
+		c.session.waiting = nil
+	}
+}
+
+// assignments adds to what was won all that its new owner goes on from. Only
+// the owner writes checkpoints, so they may be read after the commit.
+func (e *Engine) assignments(ctx context.Context, r belay.ClaimRequest, won []machine.Claimed) (belay.ClaimReply, error) {
+	reply := belay.ClaimReply{Assignments: make([]belay.Assignment, 0, len(won))}
+	now := e.store.Now()
+	for i := range won {
+		a, err := e.assignment(ctx, r, &won[i], now)
+		if err != nil {
+			return belay.ClaimReply{}, err // the claim is asked again by its number
+		}
+		reply.Assignments = append(reply.Assignments, a)
+	}
+	return reply, nil
+}
+
+func (e *Engine) assignment(ctx context.Context, r belay.ClaimRequest, c *machine.Claimed, now machine.Time) (belay.Assignment, error) {
+	x := &c.Execution
+	a := belay.Assignment{
+		Lease:    belay.Lease{Execution: x.ID, Worker: x.Worker, Token: x.Token, Secret: x.Secret},
+		Workflow: x.Workflow, Version: x.Version, Queue: x.Queue, Input: c.Input, Generation: x.Generation,
+		Attempt: x.Attempts + 1, Parent: x.Parent, SignalSeq: x.SignalSeq,
+	}
+	if x.Policy != nil {
+		a.Policy = *x.Policy
+		if t := a.Policy.Timeout.D(); t > 0 {
+			a.Remaining = max(time.Millisecond, x.StartedAt.Add(t).Sub(now))
+		}
+	}
+	if x.Checkpoints == 0 && x.SignalSeq == 0 && !r.Repeat {
+		return a, nil
+	}
+	rec, err := e.store.Read(ctx, store.Read{Execution: x.ID, Resume: true, Spec: r.Repeat})
+	if err != nil {
+		return a, err
+	}
+	if rec.Spec != nil {
+		a.Input = rec.Spec.Input
+	}
+	a.Checkpoints, a.Signals = machine.Resume(rec, now)
+	return a, nil
+}

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// committer is the one door for writes. Its goroutine commits one batch after
+// the other; whatever is sent meanwhile becomes the next batch.
+type committer struct {
+	store store.Store
+	max   int
+	// claims gives the parked claims that the batch may serve, so that what
+	// is submitted can start in the commit that accepts it.
+	claims    func([]*call) []*call
+	published func(*batch)
+	beat      func() time.Duration
+
+	mu      sync.Mutex
+	queue   []*call
+	stopped bool
+	wake    chan struct{}
+	done    chan struct{}
+}
+
+// call is a command on its way.
+type call struct {
+	command machine.Command
+	reply   chan machine.Reply
+}
+
+// batch is what one commit did.
+type batch struct {
+	calls    []*call
+	commands []machine.Command
+	need     machine.Need
+	rows     *machine.Rows
+	changes  *machine.Changes
+	replies  []machine.Reply
+}
+
+func newCommitter(s store.Store, maxBatch int, published func(*batch)) *committer {
+	return &committer{
+		store: s, max: maxBatch, published: published,
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+}
+
+// send queues a command. Its reply comes by the call's channel, which takes it
+// without anybody waiting.
+func (c *committer) send(cmd machine.Command) *call {
+	k := &call{command: cmd, reply: make(chan machine.Reply, 1)}
+	c.mu.Lock()
+	if c.stopped {
+		c.mu.Unlock()
+		k.reply <- machine.Reply{Err: errClosed}
+		return k
+	}
+	c.queue = append(c.queue, k)
+	c.mu.Unlock()
+	c.nudge()
+	return k
+}
+
+func (c *committer) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop refuses new commands; run ends when the queue is empty.
+func (c *committer) stop() {
+	c.mu.Lock()
+	c.stopped = true
+	c.mu.Unlock()
+	c.nudge()
+}
+
+func (c *committer) run(ctx context.Context) {
+	defer close(c.done)
+	for {
+		calls, stopped := c.take()
+		if len(calls) > 0 {
+			c.commit(ctx, calls)
+			continue
+		}
+		if stopped {
+			return
+		}
+		<-c.wake
+	}
+}
+
+// take gives the next batch, oldest commands first.
+func (c *committer) take() ([]*call, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(c.queue), c.max)
+	calls := c.queue[:n:n]
+	c.queue = c.queue[n:]
+	if len(c.queue) == 0 {
+		c.queue = nil
+	}
+	return calls, c.stopped
+}
+
+// commit carries out one batch. If the store refuses it for what is in it, the
+// batch is halved, so that a poisoned command never fails its neighbours.
+func (c *committer) commit(ctx context.Context, calls []*call) {
+	if c.claims != nil {
+		calls = append(calls, c.claims(calls)...)
+	}
+	c.try(ctx, calls)
+}
+
+func (c *committer) try(ctx context.Context, calls []*call) {
+	b := &batch{calls: calls, commands: make([]machine.Command, len(calls))}
+	for i, k := range calls {
+		b.commands[i] = k.command
+		k.command.Need(&b.need)
+	}
+	var panicked error
+	err := c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
+		defer func() {
+			if r := recover(); r != nil {
+				panicked = &belay.Error{
+					Code: belay.CodeInternal, Message: fmt.Sprintf("the rules panicked: %v", r), Err: errors.New(string(debug.Stack())),
+				}
+				out = &machine.Changes{}
+			}
+		}()
+		b.rows = rows
+		b.changes, b.replies = machine.Fold(rows, b.commands)
+		b.changes.Beat = c.beat()
+		return b.changes
+	})
+	if err == nil {
+		err = panicked
+	}
+	switch {
+	case err == nil:
+		c.published(b)
+		for i, k := range calls {
+			k.reply <- b.replies[i]
+		}
+	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable:
+		for _, k := range calls {
+			k.reply <- machine.Reply{Err: err}
+		}
+	default:
+		half := len(calls) / 2
+		c.try(ctx, calls[:half])
+		c.try(ctx, calls[half:])
+	}
+}

@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	mrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Options tell an engine how to run. The zero value is what a user gets.
+type Options struct {
+	// MaxBatch is the most commands of one transaction; 0 means 1,000.
+	MaxBatch int
+	// SlowPoll is how long a hint that got lost may delay anything; 0 means
+	// 30 s.
+	SlowPoll time.Duration
+	// Retention is how long an ended execution is kept; 0 means 30 days,
+	// below 0 for ever.
+	Retention time.Duration
+	// Log receives what an operator should know; nil means slog.Default().
+	Log *slog.Logger
+	// IDs makes ids; nil means UUIDv7.
+	IDs func() [16]byte
+	// Random fills secrets; nil means crypto/rand.
+	Random func([]byte)
+	// Jitter is a random number in [0, 1); nil means math/rand.
+	Jitter func() float64
+	// Self is this process, and Dead proves the death of another one on this
+	// host, or does not. Without Dead nobody is declared dead before its
+	// time.
+	Self belay.Process
+	Dead func(belay.Process) (proof string, dead bool)
+	// Bury ends what a dead worker left behind on this host before its
+	// executions go on elsewhere.
+	Bury func(ctx context.Context, w belay.Worker) error
+}
+
+// Engine is a belay.Backend on a store.
+type Engine struct {
+	store store.Store
+	opt   Options
+	log   *slog.Logger
+
+	committer  *committer
+	dispatcher *dispatcher
+	sweeper    *sweeper
+	hub        *hub
+
+	ctx    context.Context // ends when the engine must not wait any more
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+	once   sync.Once
+}
+
+var _ belay.Backend = (*Engine)(nil)
+
+// New starts an engine on a store. Close ends it; the store stays the caller's.
+func New(s store.Store, opt Options) *Engine {
+	opt = opt.withDefaults()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	e := &Engine{store: s, opt: opt, log: opt.Log, ctx: ctx, cancel: cancel, hub: newHub()}
+	e.committer = newCommitter(s, opt.MaxBatch, e.published)
+	e.dispatcher = newDispatcher(e)
+	e.sweeper = newSweeper(e)
+	e.committer.claims = e.dispatcher.join
+	e.committer.beat = e.sweeper.beat
+	e.serve(e.committer.run)
+	e.serve(e.dispatcher.run)
+	e.serve(e.sweeper.run)
+	e.serve(e.prune)
+	return e
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxBatch == 0 {
+		o.MaxBatch = 1000
+	}
+	if o.SlowPoll == 0 {
+		o.SlowPoll = 30 * time.Second
+	}
+	if o.Retention == 0 {
+		o.Retention = 30 * 24 * time.Hour
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.IDs == nil {
+		o.IDs = func() [16]byte { return uuid.Must(uuid.NewV7()) }
+	}
+	if o.Random == nil {
+		o.Random = func(b []byte) { _, _ = rand.Read(b) } // never fails since Go 1.24
+	}
+	if o.Jitter == nil {
+		o.Jitter = mrand.Float64
+	}
+	return o
+}
+
+// serve runs a service until the engine ends.
+func (e *Engine) serve(run func(context.Context)) {
+	e.wg.Go(func() { run(e.ctx) })
+}
+
+// Close stops the engine in two stages and waits for it.
+func (e *Engine) Close() error {
+	e.once.Do(func() {
+		e.dispatcher.stop()
+		e.committer.stop()
+		<-e.committer.done
+		e.cancel(errClosed)
+	})
+	e.wg.Wait()
+	return nil
+}
+
+// errClosed refuses calls after Close.
+var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the engine is stopping", RetryAfter: time.Second}
+
+// do commits one command.
+func (e *Engine) do(ctx context.Context, c machine.Command) (machine.Reply, error) {
+	call := e.committer.send(c)
+	return e.await(ctx, call)
+}
+
+// await waits for the reply of a command that was sent. When ctx ends first
+// nobody knows what became of it.
+func (e *Engine) await(ctx context.Context, call *call) (machine.Reply, error) {
+	select {
+	case r := <-call.reply:
+		return r, r.Err
+	case <-ctx.Done():
+		return machine.Reply{}, &belay.Error{
+			Code: belay.CodeUnavailable, Message: "gave up waiting; it may have happened or not", Err: context.Cause(ctx),
+		}
+	}
+}
+
+// published tells everybody what a batch has changed. It runs between two
+// batches and must be quick.
+func (e *Engine) published(b *batch) {
+	e.dispatcher.observe(b)
+	e.sweeper.observe(b)
+	e.hub.observe(b.changes)
+	for i := range b.replies {
+		for _, c := range b.replies[i].Follow {
+			e.committer.send(c)
+		}
+	}
+}
+
+// prune deletes what is older than the retention, a little at a time.
+func (e *Engine) prune(ctx context.Context) {
+	if e.opt.Retention < 0 {
+		return
+	}
+	for sleep(ctx, time.Hour) {
+		for {
+			n, err := e.store.Prune(ctx, e.store.Now().Add(-e.opt.Retention), 500)
+			if err != nil {
+				e.log.Warn("prune", "error", err)
+			}
+			if n == 0 || err != nil || !sleep(ctx, 100*time.Millisecond) {
+				break
+			}
+		}
+	}
+}
+
+// sleep waits for d and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

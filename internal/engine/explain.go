@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Explain says why an execution is where it is, from the same rows that the
+// rules decide on.
+func (e *Engine) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
+	rec, err := e.store.Read(ctx, store.Read{Execution: id, Spec: true, Run: true})
+	if err != nil {
+		return belay.Explanation{}, err
+	}
+	workers, err := e.store.Workers(ctx, maxWorkers)
+	if err != nil {
+		return belay.Explanation{}, err
+	}
+	x := &explainer{now: e.store.Now(), rec: rec, view: machine.View(rec), workers: workers}
+	x.explain()
+	return x.out, nil
+}
+
+type explainer struct {
+	now     machine.Time
+	rec     *machine.Record
+	view    belay.Execution
+	workers []store.WorkerRow
+	out     belay.Explanation
+}
+
+func (x *explainer) fact(format string, args ...any) {
+	x.out.Facts = append(x.out.Facts, fmt.Sprintf(format, args...))
+}
+
+func (x *explainer) explain() {
+	e := x.rec.Execution
+	x.out.Execution, x.out.State = e.ID, e.State
+	if r := x.view.Reason; r != nil {
+		x.out.NextCheck = r.Until
+	} else {
+		x.out.NextCheck = e.CheckAt.Time()
+	}
+	switch {
+	case e.State.Terminal():
+		x.ended(e)
+	case e.State == belay.Running:
+		x.running(e)
+	case e.State == belay.Pending && e.Ready() != 0 && e.Ready() <= x.now:
+		x.queued(e)
+	default:
+		x.resting(e)
+	}
+	if e.Attempts > 0 {
+		p := machine.Defaults(policyOf(e))
+		x.fact("%d of %d attempts are spent", e.Attempts, p.MaxAttempts)
+	}
+	if e.Losses > 0 {
+		x.fact("its owner was lost %d times in a row without a new checkpoint", e.Losses)
+	}
+	if e.Open > 0 {
+		x.fact("%d of its children have not ended", e.Open)
+	}
+	if e.Checkpoints > 0 {
+		x.fact("%d checkpoints are saved; whoever claims it goes on after them", e.Checkpoints)
+	}
+}
+
+func (x *explainer) ended(e *machine.Execution) {
+	x.out.Summary = fmt.Sprintf("It has %s, %s ago.", e.State, ago(x.now, e.FinishedAt))
+	if e.State == belay.Cancelled {
+		x.out.Summary = fmt.Sprintf("It was cancelled, %s ago.", ago(x.now, e.FinishedAt))
+	}
+	if e.Class != 0 {
+		x.fact("the error is %s: %s", e.Class, e.Message)
+		if e.State == belay.Failed {
+			x.fact("`belay retry %s` runs it again; finished steps count", e.ID)
+		}
+	}
+}
+
+func (x *explainer) running(e *machine.Execution) {
+	x.out.Summary = fmt.Sprintf("It runs for %s, with token %d.", ago(x.now, e.RunAt), e.Token)
+	for _, w := range x.workers {
+		if w.ID != e.Worker {
+			continue
+		}
+		switch {
+		case w.State.Ended():
+			x.fact("its owner %s (%s) has ended: %s; it is being taken back", w.Spec.Name, w.ID, w.EndReason)
+		case w.ExpiresAt <= x.now:
+			x.fact("its owner %s (%s) is overdue and is being given up", w.Spec.Name, w.ID)
+		default:
+			x.fact("its owner is %s (%s, process %d on %s), whose last heartbeat was %s ago; without another it is given up in %s",
+				w.Spec.Name, w.ID, w.Spec.Process.PID, w.Spec.Process.Host, ago(x.now, w.HeartbeatAt), ago(w.ExpiresAt, x.now))
+		}
+	}
+	x.fact("it last made progress %s ago", ago(x.now, e.ProgressAt))
+	if e.CancelBy != 0 {
+		x.fact("it was cancelled and must end within %s", ago(e.CancelBy, x.now))
+	}
+	if e.PauseRequested {
+		x.fact("it was asked to pause and will at its next step")
+	}
+}
+
+// queued says why nobody takes what is due.
+func (x *explainer) queued(e *machine.Execution) {
+	x.out.Summary = fmt.Sprintf("It is due since %s and waits for a worker.", ago(x.now, e.DueAt))
+	lane := x.lane(e)
+	living, able, free := 0, 0, 0
+	for _, w := range x.workers {
+		if w.State.Ended() || w.ExpiresAt <= x.now {
+			continue
+		}
+		living++
+		if !lane.Takes(w.Spec) {
+			continue
+		}
+		able++
+		if w.State == belay.WorkerOpen && w.Running < w.Spec.Capacity {
+			free++
+		}
+	}
+	switch {
+	case living == 0:
+		x.fact("no worker is connected")
+	case able == 0:
+		x.fact("none of the %d connected workers takes workflow %q%s from queue %q%s", living, e.Workflow, version(e), e.Queue, labels(lane))
+	case free == 0:
+		x.fact("all %d workers that could take it are full or draining", able)
+	default:
+		x.fact("%d of the %d workers that can take it have a free slot: it starts within moments", free, able)
+	}
+}
+
+func (x *explainer) lane(e *machine.Execution) machine.Lane {
+	return machine.NewLane(e.Queue, e.Workflow, e.Version, x.view.Priority, x.view.WorkerLabels)
+}
+
+func (x *explainer) resting(e *machine.Execution) {
+	r := x.view.Reason
+	x.out.Summary = fmt.Sprintf("It is %s: %s.", e.State, r.Code)
+	if r.Text != "" {
+		x.fact("%s", r.Text)
+	}
+	if !r.Until.IsZero() {
+		x.fact("the next look at it is in %s", ago(machine.At(r.Until), x.now))
+	} else {
+		x.fact("nothing but a signal, a child's end or an operator moves it on")
+	}
+}
+
+func version(e *machine.Execution) string {
+	if e.Version == "" {
+		return ""
+	}
+	return fmt.Sprintf(" version %q", e.Version)
+}
+
+func labels(l machine.Lane) string {
+	if len(l.Labels) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" with labels %v", l.Labels)
+}
+
+func policyOf(e *machine.Execution) belay.Policy {
+	if e.Policy == nil {
+		return belay.Policy{}
+	}
+	return *e.Policy
+}
+
+// ago is the time from then to now, for people.
+func ago(now, then machine.Time) time.Duration {
+	d := max(0, now.Sub(then))
+	switch {
+	case d > time.Minute:
+		return d.Round(time.Second)
+	case d > time.Second:
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}

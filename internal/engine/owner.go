@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// OpenWorker opens a session.
+func (e *Engine) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	if s.ID.IsZero() {
+		s.ID = belay.WorkerID(e.opt.IDs())
+	}
+	r, err := e.do(ctx, &machine.Open{WorkerSpec: s})
+	return r.Session, err
+}
+
+// Heartbeat renews a session and tells its worker what it should know.
+func (e *Engine) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	r, err := e.do(ctx, &machine.Heartbeat{Heartbeat: h})
+	return r.Heartbeat, err
+}
+
+// Drain stops new claims of a worker.
+func (e *Engine) Drain(ctx context.Context, id belay.WorkerID) error {
+	_, err := e.do(ctx, &machine.Drain{Worker: id})
+	return err
+}
+
+// CloseWorker ends a session in order. What it held is released by the sweep
+// that this wakes.
+func (e *Engine) CloseWorker(ctx context.Context, id belay.WorkerID) error {
+	_, err := e.do(ctx, &machine.End{Worker: id})
+	return err
+}
+
+// Save writes a checkpoint.
+func (e *Engine) Save(ctx context.Context, s belay.Save) (int64, error) {
+	r, err := e.owned(ctx, s.Repeat, &machine.Save{Save: s}, func() machine.Command {
+		s.Repeat = true
+		return &machine.Save{Save: s}
+	})
+	return r.Seq, err
+}
+
+// Settle ends a run.
+func (e *Engine) Settle(ctx context.Context, s belay.Settlement) error {
+	jitter := e.opt.Jitter()
+	_, err := e.owned(ctx, s.Repeat, &machine.Settle{Settlement: s, Jitter: jitter}, func() machine.Command {
+		s.Repeat = true
+		return &machine.Settle{Settlement: s, Jitter: jitter}
+	})
+	return err
+}
+
+// owned commits an owner's write. If its lease does not hold, the write may be
+// one whose first answer was lost: then it is looked up by its operation id
+// and gets that answer, whoever owns the execution now.
+func (e *Engine) owned(ctx context.Context, repeat bool, c machine.Command, again func() machine.Command) (machine.Reply, error) {
+	r, err := e.do(ctx, c)
+	if err == nil || repeat || belay.CodeOf(err) != belay.CodeLeaseLost {
+		return r, err
+	}
+	if r, repeated := e.do(ctx, again()); repeated == nil && r.Replayed {
+		return r, nil
+	}
+	return machine.Reply{}, err
+}
+
+// Append writes a chunk of a log or artifact.
+func (e *Engine) Append(ctx context.Context, c belay.Chunk) error {
+	_, err := e.do(ctx, &machine.Append{Chunk: c})
+	return err
+}
+
+// Signals reads the signals that no checkpoint has consumed.
+func (e *Engine) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
+	rec, err := e.store.Read(ctx, store.Read{Execution: q.Execution, Resume: true})
+	if err != nil {
+		return nil, err
+	}
+	return machine.Unconsumed(rec, q.After), nil
+}

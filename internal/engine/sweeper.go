@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// sweepLimit is how many of each kind one look at the store takes.
+const sweepLimit = 500
+
+// sweeper finds what time or a crash has left to do and sends an ordinary
+// command for each: it is the reaper, the timers and the tidier in one. It also
+// writes the server's mark of life where no batch did.
+type sweeper struct {
+	engine *Engine
+	wake   chan struct{}
+
+	mu       sync.Mutex
+	next     machine.Time  // when it means to look again
+	marked   machine.Time  // the last mark written
+	interval time.Duration // of marks; 0 while no session lives
+	foreign  bool          // a session of another process lives
+	looked   machine.Time  // when those were last looked at
+}
+
+func newSweeper(e *Engine) *sweeper {
+	return &sweeper{engine: e, wake: make(chan struct{}, 1)}
+}
+
+// marksPerTTL is how many marks of life fit in the shortest TTL. Three missed
+// ones must be fewer than a session has to spare between its heartbeat and its
+// end, so that every stall that could end a session is seen as one.
+const marksPerTTL = 5
+
+// beat is how often this server means to write its mark.
+func (s *sweeper) beat() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.interval == 0 {
+		return belay.DefaultTTL.D() / marksPerTTL
+	}
+	return s.interval
+}
+
+// run sweeps until ctx ends, first of all when the engine starts.
+func (s *sweeper) run(ctx context.Context) {
+	s.foreign = true
+	for ctx.Err() == nil {
+		s.bury(ctx)
+		at := s.sweep(ctx)
+		s.mu.Lock()
+		s.next = at
+		s.mu.Unlock()
+		if !s.rest(ctx, at) {
+			return
+		}
+	}
+}
+
+// rest waits until the moment comes or something wakes the sweeper.
+func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
+	t := time.NewTimer(max(until.Sub(s.engine.store.Now()), time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+	case <-s.wake:
+	}
+	return true
+}
+
+// sweep does what is due and answers when to look again.
+func (s *sweeper) sweep(ctx context.Context) machine.Time {
+	retry := s.engine.store.Now().Add(200 * time.Millisecond)
+	due, err := s.engine.store.Due(ctx, sweepLimit)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.engine.log.Warn("look for what is due", "error", err)
+		}
+		return retry
+	}
+	s.mu.Lock()
+	s.interval = due.MinTTL / marksPerTTL
+	s.mu.Unlock()
+	if n, ok := s.send(ctx, s.commands(due)); n > 0 {
+		if ok == n {
+			return s.engine.store.Now() // there may be more, and what was done may have left more
+		}
+		return retry
+	}
+	at := s.engine.store.Now().Add(s.engine.opt.SlowPoll)
+	for _, t := range []machine.Time{due.NextWorker, due.NextCheck} {
+		if t != 0 {
+			at = min(at, t)
+		}
+	}
+	if due.MinTTL > 0 {
+		at = min(at, s.mark(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.foreign && s.engine.opt.Dead != nil {
+		at = min(at, s.looked.Add(buryEvery))
+	}
+	return at
+}
+
+func (s *sweeper) commands(due store.Due) []machine.Command {
+	var out []machine.Command
+	for _, id := range due.Workers {
+		out = append(out, &machine.Expire{Worker: id})
+	}
+	for i := range due.Lost {
+		out = append(out, &due.Lost[i])
+	}
+	for _, id := range due.Checks {
+		out = append(out, &machine.Tick{Execution: id, Jitter: s.engine.opt.Jitter()})
+	}
+	for _, id := range due.Children {
+		out = append(out, &machine.CancelChild{Execution: id})
+	}
+	return out
+}
+
+// send commits the commands together and answers how many there were and how
+// many passed. A refusal means that the moment has passed: a heartbeat came in
+// time, or somebody else was quicker.
+func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, passed int) {
+	calls := make([]*call, len(commands))
+	for i, c := range commands {
+		calls[i] = s.engine.committer.send(c)
+	}
+	for _, k := range calls {
+		if _, err := s.engine.await(ctx, k); err == nil {
+			passed++
+		}
+	}
+	return len(calls), passed
+}
+
+// mark writes the mark of life if no batch did for a beat, and answers when the
+// next one is due.
+func (s *sweeper) mark(ctx context.Context) machine.Time {
+	s.mu.Lock()
+	last, interval := s.marked, s.interval
+	s.mu.Unlock()
+	now := s.engine.store.Now()
+	if at := last.Add(interval); at > now {
+		return at
+	}
+	if err := s.engine.store.Mark(ctx, interval); err != nil {
+		if ctx.Err() == nil {
+			s.engine.log.Warn("write the mark of life", "error", err)
+		}
+		return now.Add(interval / 4)
+	}
+	s.mu.Lock()
+	s.marked = now
+	s.mu.Unlock()
+	return now.Add(interval)
+}
+
+// observe notes what a batch says about the next moment to look.
+func (s *sweeper) observe(b *batch) {
+	c := b.changes
+	if c.Empty() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marked = b.rows.Now
+	now := s.engine.store.Now()
+	sooner := false
+	at := func(t machine.Time) { sooner = sooner || t != 0 && t < s.next }
+	for _, w := range c.Workers {
+		switch {
+		case w.State.Ended():
+			at(now)
+		case w.New:
+			s.foreign = s.foreign || w.Spec.Process != s.engine.opt.Self
+			at(min(w.ExpiresAt, now.Add(w.Spec.TTL.D()/marksPerTTL)))
+		}
+	}
+	for _, e := range c.Executions {
+		at(e.CheckAt)
+		if e.Open > 0 && (e.State.Terminal() || e.CancelBy != 0) {
+			at(now)
+		}
+	}
+	if sooner {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// buryEvery is how often the processes behind sessions on this host are looked
+// at, while there are any but this one.
+const buryEvery = time.Second
+
+// bury ends the sessions whose processes are proven dead on this very host:
+// nobody has to wait for their time to run out. What they left behind is ended
+// first.
+func (s *sweeper) bury(ctx context.Context) {
+	if s.engine.opt.Dead == nil || !s.timeToLook() {
+		return
+	}
+	rows, err := s.engine.store.Workers(ctx, maxWorkers)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.engine.log.Warn("look for workers that died on this host", "error", err)
+		}
+		return
+	}
+	foreign := false
+	for _, w := range rows {
+		if w.State.Ended() || w.Spec.Process == s.engine.opt.Self {
+			continue
+		}
+		foreign = true
+		if proof, dead := s.engine.opt.Dead(w.Spec.Process); dead {
+			s.buryOne(ctx, w, proof)
+		}
+	}
+	s.mu.Lock()
+	s.foreign = foreign
+	s.mu.Unlock()
+}
+
+func (s *sweeper) timeToLook() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.engine.store.Now()
+	if !s.foreign || s.looked != 0 && now < s.looked.Add(buryEvery) {
+		return false
+	}
+	s.looked = now
+	return true
+}
+
+func (s *sweeper) buryOne(ctx context.Context, w store.WorkerRow, proof string) {
+	if s.engine.opt.Bury != nil {
+		if err := s.engine.opt.Bury(ctx, workerView(w)); err != nil {
+			s.engine.log.Warn("end what a dead worker left behind", "worker", w.Spec.Name, "error", err)
+			return
+		}
+	}
+	s.engine.log.Info("a worker died", "worker", w.Spec.Name, "id", w.ID, "proof", proof)
+	_, _ = s.send(ctx, []machine.Command{&machine.End{Worker: w.ID, Dead: proof}})
+}
