@@ -56,8 +56,9 @@ type Store interface {
 	Counts(ctx context.Context) (Counts, error)
 
 	// Prune deletes executions that ended before a moment, with all their
-	// rows, and sessions that did; up to limit of each. It answers how many
-	// rows of both it deleted.
+	// rows, and sessions that did and own nothing; up to limit of each. One
+	// whose parent or child has not ended stays. Its idempotency key lives
+	// on for KeyLife. It answers how many rows of both it deleted.
 	Prune(ctx context.Context, before machine.Time, limit int) (int, error)
 
 	// Now is the store's clock.
@@ -67,7 +68,20 @@ type Store interface {
 	Close() error
 }
 
-// Read says what of an execution to read.
+// KeyLife is how long an idempotency key outlives its execution.
+const KeyLife = 24 * time.Hour
+
+// ChunkLimit is how many chunks a query for so many gets: at most 256, 64 if
+// it does not say.
+func ChunkLimit(limit int) int {
+	if limit <= 0 {
+		return 64
+	}
+	return min(limit, 256)
+}
+
+// Read says what of an execution to read. A limit of 0 is none, in all queries
+// of a store but a belay.ChunkQuery.
 type Read struct {
 	Execution belay.ExecutionID
 	// Spec reads the spec whose input counts; Run only the newest run.

@@ -1,0 +1,175 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// load copies the rows of a need, each once.
+func (s *Store) load(need machine.Need) *machine.Rows {
+	rows := &machine.Rows{
+		Now: s.nowLocked(), Epoch: s.epoch, Mark: s.mark, Beat: s.beat,
+		Held: make(map[belay.WorkerID][]*machine.Execution, len(need.Held)),
+	}
+	for _, id := range unique(need.Workers) {
+		if x := s.workers[id]; x != nil {
+			rows.Workers = append(rows.Workers, copyWorker(x))
+		}
+	}
+	for _, id := range unique(need.Held) {
+		rows.Held[id] = s.owned(id)
+	}
+	executions := s.withAncestors(need.Executions)
+	specs := slices.Clone(need.Specs)
+	for _, q := range need.Ready {
+		lane := s.ready(q, rows.Now)
+		rows.Ready = append(rows.Ready, lane)
+		executions = append(executions, s.withAncestors(lane.Due)...)
+		specs = append(specs, lane.Due...)
+	}
+	for _, id := range unique(executions) {
+		rows.Executions = append(rows.Executions, copyExecution(s.records[id].execution))
+	}
+	for _, id := range unique(specs) {
+		if sp := s.newestSpec(id); sp != nil {
+			rows.Specs = append(rows.Specs, copySpec(sp, true))
+		}
+	}
+	s.lookUp(need, rows)
+	return rows
+}
+
+// lookUp loads the rows that a need names one by one.
+func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
+	for _, k := range unique(need.Keys) {
+		if row, ok := s.keys[k]; ok {
+			rows.Keys = append(rows.Keys, row.KeyRow)
+		}
+	}
+	for _, id := range unique(need.Runs) {
+		if i, ok := find(s.of(id.Execution).runs, byToken, int64(id.Token)); ok {
+			rows.Runs = append(rows.Runs, copyRun(s.of(id.Execution).runs[i], true))
+		}
+	}
+	for _, ref := range unique(need.Ops) {
+		if seq, ok := s.of(ref.Execution).op(ref.Op); ok {
+			rows.Ops = append(rows.Ops, machine.Op{OpRef: ref, Seq: seq})
+		}
+	}
+	for _, ref := range unique(need.Signals) {
+		if i, ok := find(s.of(ref.Execution).signals, bySignal, ref.Seq); ok {
+			rows.Signals = append(rows.Signals, copySignal(s.of(ref.Execution).signals[i], true))
+		}
+	}
+	for _, ref := range unique(need.Chunks) {
+		if i, ok := find(s.of(ref.Execution).chunks, byChunk, ref); ok {
+			rows.Chunks = append(rows.Chunks, *copyChunk(s.of(ref.Execution).chunks[i], false))
+		}
+	}
+	for _, id := range unique(need.Checkpoints) {
+		for _, k := range s.of(id).checkpoints {
+			rows.Checkpoints = append(rows.Checkpoints, copyCheckpoint(k, true))
+		}
+	}
+}
+
+// of is the record of an execution, an empty one if there is none.
+func (s *Store) of(id belay.ExecutionID) *record {
+	if r := s.records[id]; r != nil {
+		return r
+	}
+	return &record{}
+}
+
+// op finds the row that an operation wrote.
+func (r *record) op(op belay.OpID) (int64, bool) {
+	for _, k := range r.checkpoints {
+		if k.Op == op {
+			return k.Seq, true
+		}
+	}
+	for _, x := range r.signals {
+		if x.Op == op {
+			return x.Seq, true
+		}
+	}
+	for _, d := range r.deeds {
+		if d.Op == op {
+			return d.Seq, true
+		}
+	}
+	return 0, false
+}
+
+// withAncestors are those of the ids that exist, with their ancestors that do.
+func (s *Store) withAncestors(ids []belay.ExecutionID) []belay.ExecutionID {
+	var all []belay.ExecutionID
+	for _, id := range ids {
+		for e := s.of(id).execution; e != nil; e = s.of(e.Parent).execution {
+			all = append(all, e.ID)
+		}
+	}
+	return all
+}
+
+// ready answers one query for the due executions of a lane.
+func (s *Store) ready(q machine.ReadyQuery, now machine.Time) machine.ReadyLane {
+	var lane machine.ReadyLane
+	waiting := s.where(func(e *machine.Execution) bool { return e.Lane == q.Lane && e.Ready() != 0 })
+	slices.SortStableFunc(waiting, func(a, b *machine.Execution) int { return int(a.Ready() - b.Ready()) })
+	for _, e := range waiting {
+		if len(lane.Due) >= q.Limit {
+			break
+		}
+		if e.Ready() > now {
+			lane.Next = e.Ready()
+			break
+		}
+		lane.Due = append(lane.Due, e.ID)
+	}
+	return lane
+}
+
+// owned are copies of the executions that a worker owns, by id.
+func (s *Store) owned(id belay.WorkerID) []*machine.Execution {
+	held := s.where(func(e *machine.Execution) bool { return e.Worker == id && !id.IsZero() })
+	for i, e := range held {
+		held[i] = copyExecution(e)
+	}
+	return held
+}
+
+// where are the rows for which a condition holds, by id.
+func (s *Store) where(holds func(*machine.Execution) bool) []*machine.Execution {
+	var all []*machine.Execution
+	for _, r := range s.records {
+		if r.execution != nil && holds(r.execution) {
+			all = append(all, r.execution)
+		}
+	}
+	slices.SortFunc(all, func(a, b *machine.Execution) int { return a.ID.Compare(b.ID) })
+	return all
+}
+
+// newestSpec is the spec whose input counts.
+func (s *Store) newestSpec(id belay.ExecutionID) *machine.Spec {
+	if specs := s.of(id).specs; len(specs) > 0 {
+		return specs[len(specs)-1]
+	}
+	return nil
+}
+
+// unique keeps the first of each.
+func unique[T comparable](all []T) []T {
+	seen := make(map[T]bool, len(all))
+	var out []T
+	for _, v := range all {
+		if !seen[v] {
+			seen[v] = true
+			out = append(out, v)
+		}
+	}
+	return out
+}

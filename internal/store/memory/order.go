@@ -1,0 +1,113 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// The keys of the rows of one execution, as orders that binary search takes.
+
+func byToken(r *machine.Run, token int64) int           { return cmp.Compare(int64(r.Token), token) }
+func byGeneration(s *machine.Spec, n int) int           { return cmp.Compare(s.Generation, n) }
+func byCheckpoint(k *machine.Checkpoint, seq int64) int { return cmp.Compare(k.Seq, seq) }
+func bySignal(s *machine.Signal, seq int64) int         { return cmp.Compare(s.Seq, seq) }
+func byDeed(d *machine.Deed, seq int64) int             { return cmp.Compare(d.Seq, seq) }
+func byLetter(d *machine.DeadLetter, generation int) int {
+	return cmp.Compare(d.Generation, generation)
+}
+
+func byChunk(k *machine.Chunk, ref machine.ChunkRef) int {
+	return cmp.Or(cmp.Compare(k.Name, ref.Name), cmp.Compare(k.N, ref.N))
+}
+
+// find is where a key stands among sorted rows, or would stand.
+func find[R, K any](rows []*R, order func(*R, K) int, key K) (int, bool) {
+	return slices.BinarySearchFunc(rows, key, order)
+}
+
+// insert adds a row in its place; it refuses a key that is taken. The old slice
+// stays as it was, for whoever still reads it.
+func insert[R, K any](rows *[]*R, row *R, order func(*R, K) int, key K) error {
+	i, taken := find(*rows, order, key)
+	if taken {
+		return refused("row", key)
+	}
+	*rows = slices.Insert(slices.Clip(*rows), i, row)
+	return nil
+}
+
+// change replaces the row of a key, if there is one. The old slice stays as it
+// was.
+func change[R, K any](rows *[]*R, order func(*R, K) int, key K, with func(*R) *R) bool {
+	i, ok := find(*rows, order, key)
+	if !ok {
+		return false
+	}
+	next := slices.Clone(*rows)
+	next[i] = with(next[i])
+	*rows = next
+	return true
+}
+
+// Copies: what goes in or out of the store shares nothing with it that anybody
+// changes. Flags that speak of one fold are not kept.
+
+func copyOf[R any](r *R) *R {
+	c := *r
+	return &c
+}
+
+func copyExecution(e *machine.Execution) *machine.Execution {
+	c := copyOf(e)
+	c.Plan = bytes.Clone(e.Plan)
+	c.New, c.Attention = false, false
+	return c
+}
+
+func copySpec(s *machine.Spec, payload bool) *machine.Spec {
+	c := copyOf(s)
+	c.Input = payloadOf(s.Input, payload)
+	return c
+}
+
+func copyRun(r *machine.Run, payload bool) *machine.Run {
+	c := copyOf(r)
+	c.Output = payloadOf(r.Output, payload)
+	c.New = false
+	return c
+}
+
+func copyCheckpoint(k *machine.Checkpoint, payload bool) *machine.Checkpoint {
+	c := copyOf(k)
+	c.Data = payloadOf(k.Data, payload)
+	return c
+}
+
+func copySignal(s *machine.Signal, payload bool) *machine.Signal {
+	c := copyOf(s)
+	c.Payload = payloadOf(s.Payload, payload)
+	return c
+}
+
+func copyChunk(k *machine.Chunk, payload bool) *machine.Chunk {
+	c := copyOf(k)
+	c.Data = payloadOf(k.Data, payload)
+	return c
+}
+
+func copyWorker(x *machine.Worker) *machine.Worker {
+	c := copyOf(x)
+	c.New = false
+	return c
+}
+
+// payloadOf is a copy of a payload, nothing if it is empty or not asked for.
+func payloadOf(p []byte, wanted bool) []byte {
+	if !wanted || len(p) == 0 {
+		return nil
+	}
+	return bytes.Clone(p)
+}

@@ -1,0 +1,157 @@
+package memory
+
+import (
+	"context"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Read implements store.Store.
+func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "read"); err != nil {
+		return nil, err
+	}
+	r := s.of(q.Execution)
+	if r.execution == nil {
+		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
+	}
+	out := &machine.Record{Execution: copyExecution(r.execution)}
+	if q.Spec {
+		out.Spec = copySpec(s.newestSpec(q.Execution), true)
+	}
+	for i, run := range r.runs {
+		newest := q.Run && i == len(r.runs)-1
+		inHistory := q.History && (run.EndedSeq == 0 || run.EndedSeq > q.After)
+		if newest || inHistory {
+			out.Runs = append(out.Runs, copyRun(run, newest || q.Data))
+		}
+	}
+	resumed := r.resumed()
+	for _, k := range r.checkpoints {
+		counts := q.Resume && resumed[k.Seq]
+		if counts || q.History && k.Seq > q.After {
+			out.Checkpoints = append(out.Checkpoints, copyCheckpoint(k, counts || q.Data))
+		}
+	}
+	for _, x := range r.signals {
+		waits := q.Resume && x.ConsumedBy == 0 && x.Seq > r.execution.BaseSeq
+		if waits || q.History && x.Seq > q.After {
+			out.Signals = append(out.Signals, copySignal(x, waits || q.Data))
+		}
+	}
+	for _, d := range r.deeds {
+		if q.History && d.Seq > q.After {
+			out.Deeds = append(out.Deeds, copyOf(d))
+		}
+	}
+	return out, nil
+}
+
+// resumed are the seqs of the checkpoints that count: of this input, with data,
+// the newest of their kind and key.
+func (r *record) resumed() map[int64]bool {
+	type name struct {
+		kind belay.CheckpointKind
+		key  string
+	}
+	newest := make(map[name]int64)
+	for _, k := range r.checkpoints {
+		if k.Seq > r.execution.BaseSeq && !k.Pruned {
+			newest[name{k.Kind, k.Key}] = k.Seq
+		}
+	}
+	seqs := make(map[int64]bool, len(newest))
+	for _, seq := range newest {
+		seqs[seq] = true
+	}
+	return seqs
+}
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, q store.List) ([]*machine.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "list"); err != nil {
+		return nil, err
+	}
+	found := s.where(func(e *machine.Execution) bool { return s.matches(e, q) })
+	slices.Reverse(found)
+	var out []*machine.Record
+	for _, e := range bounded(found, q.Limit) {
+		r := &machine.Record{Execution: copyExecution(e), Spec: copySpec(s.newestSpec(e.ID), q.Payloads)}
+		if runs := s.of(e.ID).runs; q.Payloads && len(runs) > 0 {
+			r.Runs = []*machine.Run{copyRun(runs[len(runs)-1], true)}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (s *Store) matches(e *machine.Execution, q store.List) bool {
+	spec := s.newestSpec(e.ID)
+	for k, v := range q.Labels {
+		if have, ok := spec.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	switch {
+	case len(q.States) > 0 && !slices.Contains(q.States, e.State),
+		q.Workflow != "" && e.Workflow != q.Workflow,
+		q.Queue != "" && e.Queue != q.Queue,
+		q.Key != "" && spec.Key != q.Key,
+		!q.Parent.IsZero() && e.Parent != q.Parent,
+		q.Parent.IsZero() && !q.Children && !e.Parent.IsZero(),
+		!q.Before.IsZero() && e.ID.Compare(q.Before) >= 0:
+		return false
+	}
+	return true
+}
+
+// Lanes implements store.Store.
+func (s *Store) Lanes(ctx context.Context) ([]machine.Lane, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "lanes"); err != nil {
+		return nil, err
+	}
+	var all []machine.Lane
+	for _, l := range s.lanes {
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b machine.Lane) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return all, nil
+}
+
+// Chunks implements store.Store.
+func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "chunks"); err != nil {
+		return nil, err
+	}
+	var out []machine.Chunk
+	for _, k := range s.of(q.Execution).chunks {
+		if k.Name == q.Name && k.N >= q.From {
+			out = append(out, *copyChunk(k, true))
+		}
+	}
+	return bounded(out, store.ChunkLimit(q.Limit)), nil
+}
+
+// bounded are the first of the rows, up to a limit; 0 is none.
+func bounded[R any](rows []R, limit int) []R {
+	if limit > 0 && len(rows) > limit {
+		return rows[:limit]
+	}
+	return rows
+}

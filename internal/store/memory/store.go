@@ -1,0 +1,142 @@
+// Package memory is a store in the memory of one process: the oracle that every
+// other store is compared with, and the ground of the simulation. It is written
+// to be obviously right; it starts no goroutine, and the same calls give the
+// same answers in the same order. Nothing of it survives the process.
+package memory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Store keeps all rows in maps. Rows in it are never changed in place: a commit
+// puts changed copies in their stead, all at once.
+type Store struct {
+	clock func() time.Time
+
+	mu      sync.Mutex
+	closed  bool
+	last    machine.Time // the newest time shown
+	epoch   int64
+	mark    machine.Time
+	beat    time.Duration // written with the mark
+	records map[belay.ExecutionID]*record
+	workers map[belay.WorkerID]*machine.Worker
+	lanes   map[machine.LaneID]machine.Lane
+	keys    map[machine.Key]keyRow
+}
+
+// record is all rows of one execution, each kind in the order of its key.
+type record struct {
+	execution   *machine.Execution
+	specs       []*machine.Spec
+	runs        []*machine.Run
+	checkpoints []*machine.Checkpoint
+	signals     []*machine.Signal
+	deeds       []*machine.Deed
+	letters     []*machine.DeadLetter
+	chunks      []*machine.Chunk
+}
+
+// keyRow is an idempotency key; it outlives its execution until expires.
+type keyRow struct {
+	machine.KeyRow
+	expires machine.Time
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New gives an empty store that tells the time by clock.
+func New(clock func() time.Time) *Store {
+	return &Store{
+		clock:   clock,
+		records: make(map[belay.ExecutionID]*record),
+		workers: make(map[belay.WorkerID]*machine.Worker),
+		lanes:   make(map[machine.LaneID]machine.Lane),
+		keys:    make(map[machine.Key]keyRow),
+	}
+}
+
+// SetEpoch changes the part of every token that grows when a backup is restored.
+func (s *Store) SetEpoch(epoch int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch = epoch
+}
+
+// Commit implements store.Store.
+func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "commit"); err != nil {
+		return err
+	}
+	rows := s.load(need)
+	changes := decide(rows)
+	if changes == nil || changes.Empty() {
+		return nil
+	}
+	t := &tx{Store: s, now: rows.Now, records: make(map[belay.ExecutionID]*record)}
+	if err := t.write(changes); err != nil {
+		return err
+	}
+	t.publish(changes)
+	s.markLocked(rows.Now, changes.Beat)
+	return nil
+}
+
+// Mark implements store.Store.
+func (s *Store) Mark(ctx context.Context, beat time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "mark"); err != nil {
+		return err
+	}
+	s.markLocked(s.nowLocked(), beat)
+	return nil
+}
+
+// Now implements store.Store.
+func (s *Store) Now() machine.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nowLocked()
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// markLocked writes the mark of life; a beat of 0 leaves the last one.
+func (s *Store) markLocked(now machine.Time, beat time.Duration) {
+	s.mark = now
+	if beat != 0 {
+		s.beat = beat
+	}
+}
+
+// nowLocked is the clock, which never shows less than it did.
+func (s *Store) nowLocked() machine.Time {
+	s.last = max(s.last, machine.At(s.clock()))
+	return s.last
+}
+
+// usable refuses what comes after Close or too late.
+func (s *Store) usable(ctx context.Context, op string) error {
+	if s.closed {
+		return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "the store is closed"}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "the caller has given up", Err: err}
+	}
+	return nil
+}

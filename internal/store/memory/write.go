@@ -1,0 +1,206 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// tx is one commit: changed copies of the records, put in place by publish when
+// every change has passed.
+type tx struct {
+	*Store
+	now     machine.Time
+	records map[belay.ExecutionID]*record
+}
+
+// record is the transaction's own copy of a record.
+func (t *tx) record(id belay.ExecutionID) *record {
+	r := t.records[id]
+	if r == nil {
+		c := *t.of(id)
+		r = &c
+		t.records[id] = r
+	}
+	return r
+}
+
+// write makes the changes in the transaction's copies. It refuses a new row
+// where there is one already, and a change where there is none.
+func (t *tx) write(c *machine.Changes) error {
+	for _, e := range c.Executions {
+		r := t.record(e.ID)
+		if e.New != (r.execution == nil) {
+			return refused("execution", e.ID)
+		}
+		r.execution = copyExecution(e)
+	}
+	if err := t.writeWorkers(c); err != nil {
+		return err
+	}
+	for _, s := range c.Specs {
+		if err := insert(&t.record(s.Execution).specs, copySpec(s, true), byGeneration, s.Generation); err != nil {
+			return err
+		}
+	}
+	if err := t.writeRuns(c.Runs); err != nil {
+		return err
+	}
+	if err := t.writeHistory(c); err != nil {
+		return err
+	}
+	for _, k := range c.Keys {
+		if _, ok := t.keys[k.Key]; ok {
+			return refused("key", k.Key)
+		}
+	}
+	return t.writeChunks(c)
+}
+
+// writeWorkers only checks: sessions are put in place by publish.
+func (t *tx) writeWorkers(c *machine.Changes) error {
+	for _, x := range c.Workers {
+		if x.New != (t.workers[x.ID] == nil) {
+			return refused("worker", x.ID)
+		}
+	}
+	return nil
+}
+
+// writeRuns adds runs. Of a run that is there it writes the end, and the begin
+// if it has one.
+func (t *tx) writeRuns(runs []*machine.Run) error {
+	for _, run := range runs {
+		r := t.record(run.Execution)
+		if run.New {
+			if err := insert(&r.runs, copyRun(run, true), byToken, int64(run.Token)); err != nil {
+				return err
+			}
+			continue
+		}
+		ok := change(&r.runs, byToken, int64(run.Token), func(old *machine.Run) *machine.Run {
+			next := copyRun(old, true)
+			if run.StartedSeq != 0 {
+				next.StartedSeq, next.StartedAt = run.StartedSeq, run.StartedAt
+			}
+			next.EndedSeq, next.EndedAt, next.Outcome, next.Final = run.EndedSeq, run.EndedAt, run.Outcome, run.Final
+			next.Op, next.Output, next.Cost = run.Op, slices.Clone(run.Output), run.Cost
+			next.Class, next.Message, next.Stack = run.Class, run.Message, run.Stack
+			return next
+		})
+		if !ok {
+			return refused("run", belay.RunID{Execution: run.Execution, Token: run.Token})
+		}
+	}
+	return nil
+}
+
+// writeHistory adds checkpoints, signals, actions and dead letters, then makes
+// the changes to those that are there, which may be the same ones.
+func (t *tx) writeHistory(c *machine.Changes) error {
+	for _, k := range c.Checkpoints {
+		if err := insert(&t.record(k.Execution).checkpoints, copyCheckpoint(k, true), byCheckpoint, k.Seq); err != nil {
+			return err
+		}
+	}
+	for _, ref := range c.Pruned {
+		change(&t.record(ref.Execution).checkpoints, byCheckpoint, ref.Seq, func(old *machine.Checkpoint) *machine.Checkpoint {
+			next := copyCheckpoint(old, false)
+			next.Pruned = true
+			return next
+		})
+	}
+	for _, s := range c.Signals {
+		if err := insert(&t.record(s.Execution).signals, copySignal(s, true), bySignal, s.Seq); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.Consumed {
+		change(&t.record(s.Execution).signals, bySignal, s.Seq, func(old *machine.Signal) *machine.Signal {
+			next := copySignal(old, true)
+			next.ConsumedBy = s.ConsumedBy
+			return next
+		})
+	}
+	for _, d := range c.Deeds {
+		if err := insert(&t.record(d.Execution).deeds, copyOf(d), byDeed, d.Seq); err != nil {
+			return err
+		}
+	}
+	return t.writeLetters(c.DeadLetters)
+}
+
+// writeLetters adds dead letters and resolves those that are open.
+func (t *tx) writeLetters(letters []*machine.DeadLetter) error {
+	for _, d := range letters {
+		r := t.record(d.Execution)
+		if d.New {
+			letter := copyOf(d)
+			letter.New = false
+			if err := insert(&r.letters, letter, byLetter, d.Generation); err != nil {
+				return err
+			}
+			continue
+		}
+		change(&r.letters, byLetter, d.Generation, func(old *machine.DeadLetter) *machine.DeadLetter {
+			next := copyOf(old)
+			if old.Resolution == "" {
+				next.Resolution, next.ResolvedBy, next.ResolvedAt = d.Resolution, d.ResolvedBy, d.ResolvedAt
+			}
+			return next
+		})
+	}
+	return nil
+}
+
+// writeChunks adds chunks, then drops: a chunk may be gone as soon as it came.
+func (t *tx) writeChunks(c *machine.Changes) error {
+	for _, k := range c.Chunks {
+		if err := insert(&t.record(k.Execution).chunks, copyChunk(k, true), byChunk, k.ChunkRef); err != nil {
+			return err
+		}
+	}
+	for _, d := range c.Drops {
+		r := t.record(d.Execution)
+		r.chunks = slices.DeleteFunc(slices.Clone(r.chunks), func(k *machine.Chunk) bool {
+			return k.Name == d.Name && d.From <= k.N && k.N < d.To
+		})
+	}
+	return nil
+}
+
+// publish puts everything in place at once; nothing can go wrong any more.
+func (t *tx) publish(c *machine.Changes) {
+	for id, r := range t.records {
+		t.Store.records[id] = r
+	}
+	if c.Grace != 0 {
+		for id, x := range t.workers {
+			if !x.State.Ended() {
+				next := copyWorker(x)
+				next.ExpiresAt = max(x.ExpiresAt.Add(c.Grace), t.now.Add(x.Spec.TTL.D()))
+				t.workers[id] = next
+			}
+		}
+	}
+	for _, x := range c.Workers {
+		t.workers[x.ID] = copyWorker(x)
+	}
+	for _, l := range c.Lanes {
+		if _, ok := t.lanes[l.ID]; !ok {
+			t.lanes[l.ID] = l
+		}
+	}
+	for _, k := range c.Keys {
+		t.keys[k.Key] = keyRow{KeyRow: k}
+	}
+}
+
+func refused(what string, id any) error {
+	return &belay.Error{
+		Code: belay.CodeInternal, Op: "commit",
+		Message: fmt.Sprintf("%s %v: a new row is there already, or one to change is not", what, id),
+	}
+}
