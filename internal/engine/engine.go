@@ -45,14 +45,13 @@ type Options struct {
 
 // Engine is a belay.Backend on a store.
 type Engine struct {
-	store store.Store
-	opt   Options
-	log   *slog.Logger
+	Reader
+	opt Options
+	log *slog.Logger
 
 	committer  *committer
 	dispatcher *dispatcher
 	sweeper    *sweeper
-	hub        *hub
 
 	ctx    context.Context // ends when the engine must not wait any more
 	cancel context.CancelCauseFunc
@@ -66,7 +65,8 @@ var _ belay.Backend = (*Engine)(nil)
 func New(s store.Store, opt Options) *Engine {
 	opt = opt.withDefaults()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	e := &Engine{store: s, opt: opt, log: opt.Log, ctx: ctx, cancel: cancel, hub: newHub()}
+	e := &Engine{opt: opt, log: opt.Log, ctx: ctx, cancel: cancel}
+	e.Reader = Reader{store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done()}
 	e.committer = newCommitter(s, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper = newSweeper(e)

@@ -12,16 +12,16 @@ import (
 
 // Explain says why an execution is where it is, from the same rows that the
 // rules decide on.
-func (e *Engine) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
-	rec, err := e.store.Read(ctx, store.Read{Execution: id, Spec: true, Run: true})
+func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
+	rec, err := r.store.Read(ctx, store.Read{Execution: id, Spec: true, Run: true})
 	if err != nil {
 		return belay.Explanation{}, err
 	}
-	workers, err := e.store.Workers(ctx, maxWorkers)
+	workers, err := r.store.Workers(ctx, maxWorkers)
 	if err != nil {
 		return belay.Explanation{}, err
 	}
-	x := &explainer{now: e.store.Now(), rec: rec, view: machine.View(rec), workers: workers}
+	x := &explainer{now: r.store.Now(), rec: rec, view: machine.View(rec), workers: workers}
 	x.explain()
 	return x.out, nil
 }

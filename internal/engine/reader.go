@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Reader is the reading half of a Backend. It needs no engine: on a store that
+// another process writes it sees what is committed there, and finds what is new
+// by looking every so often instead of being woken.
+type Reader struct {
+	store store.Store
+	hub   *hub
+	poll  time.Duration // how late what another process wrote is seen at most
+	ended <-chan struct{}
+}
+
+// NewReader reads a store beside the engine that writes it.
+func NewReader(s store.Store, poll time.Duration) *Reader {
+	return &Reader{store: s, hub: newHub(), poll: poll}
+}
+
+// Execution reads one execution.
+func (r *Reader) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	rec, err := r.store.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, Data: true})
+	if err != nil {
+		return belay.Execution{}, err
+	}
+	return machine.View(rec), nil
+}
+
+// Executions lists executions, newest first.
+func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
+	q := store.List{
+		States: f.States, Workflow: f.Workflow, Queue: f.Queue, Key: f.Key, Parent: f.Parent, Children: f.Children,
+		Labels: f.Labels, Limit: f.Limit,
+	}
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	q.Limit = min(q.Limit, 1000)
+	if f.Cursor != "" {
+		before, err := belay.ParseExecutionID(f.Cursor)
+		if err != nil {
+			return belay.Page{}, fmt.Errorf("read the cursor: %w", err)
+		}
+		q.Before = before
+	}
+	records, err := r.store.List(ctx, q)
+	if err != nil {
+		return belay.Page{}, err
+	}
+	page := belay.Page{Executions: make([]belay.Execution, len(records))}
+	for i, rec := range records {
+		page.Executions[i] = machine.View(rec)
+	}
+	if len(records) == q.Limit {
+		page.Next = records[len(records)-1].Execution.ID.String()
+	}
+	return page, nil
+}
+
+// Events reads history, waiting for it if asked to.
+func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	if q.Limit <= 0 || q.Limit > 1000 {
+		q.Limit = 1000
+	}
+	changed, done := r.hub.watch(q.Execution)
+	defer done()
+	poll := time.NewTicker(r.poll)
+	defer poll.Stop()
+	over := time.NewTimer(q.Wait)
+	defer over.Stop()
+	for {
+		rec, err := r.store.Read(ctx, store.Read{
+			Execution: q.Execution, History: true, After: q.After, Limit: q.Limit, Data: q.Data,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if events := machine.Events(rec, q.After, q.Limit); len(events) > 0 || q.Wait <= 0 {
+			return events, nil
+		}
+		select {
+		case <-changed:
+		case <-poll.C:
+		case <-over.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-r.ended:
+			return nil, errClosed
+		}
+	}
+}
+
+// Chunks reads a log or artifact.
+func (r *Reader) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
+	if q.Limit <= 0 {
+		q.Limit = 64
+	}
+	q.Limit = min(q.Limit, 256)
+	chunks, err := r.store.Chunks(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]belay.StoredChunk, len(chunks))
+	for i, c := range chunks {
+		out[i] = belay.StoredChunk{N: c.N, Token: c.Token, At: c.At.Time(), Data: c.Data}
+	}
+	return out, nil
+}
+
+// Workers lists the sessions.
+func (r *Reader) Workers(ctx context.Context) ([]belay.Worker, error) {
+	rows, err := r.store.Workers(ctx, 1000)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]belay.Worker, len(rows))
+	for i, w := range rows {
+		out[i] = workerView(w)
+	}
+	return out, nil
+}
+
+func workerView(w store.WorkerRow) belay.Worker {
+	return belay.Worker{
+		WorkerSpec: w.Spec, State: w.State, OpenedAt: w.OpenedAt.Time(), HeartbeatAt: w.HeartbeatAt.Time(),
+		ExpiresAt: w.ExpiresAt.Time(), EndedAt: w.EndedAt.Time(), EndReason: w.EndReason, Running: w.Running,
+	}
+}
