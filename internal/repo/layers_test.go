@@ -58,13 +58,15 @@ var layers = map[string]layer{
 		modules: []string{"github.com/google/uuid", "golang.org/x/sys"},
 	},
 
-	// The SDK: it knows the Backend and nothing below it.
-	"workflow": {down: []string{"."}},
-	"worker":   {down: []string{".", "workflow"}, modules: []string{"golang.org/x/sys"}},
+	// The SDK: it knows the Backend and nothing below it. internal/run is one attempt; workflow shows it to authors, worker
+	// drives it.
+	"internal/run": {down: []string{"."}},
+	"workflow":     {down: []string{".", "internal/run"}},
+	"worker":       {down: []string{".", "internal/run", "internal/host", "workflow"}, modules: []string{"golang.org/x/sys"}},
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
-	"internal/agent/process":   {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
-	"internal/agent/workspace": {down: []string{".", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/process":   {down: []string{".", "internal/host"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent": {
 		down: []string{".", "workflow", "worker", "internal/host", "internal/agent/process", "internal/agent/workspace"},
 	},
