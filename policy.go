@@ -63,9 +63,6 @@ const (
 // OnLost says what becomes of an execution whose owner is lost.
 type OnLost string
 
-// OnNoWorker says what becomes of an execution that no live worker can take.
-type OnNoWorker string
-
 // OnExpired says what becomes of an execution whose named worker did not accept it.
 type OnExpired string
 
@@ -73,9 +70,6 @@ type OnExpired string
 const (
 	Requeue OnLost = "requeue" // the next worker takes it from its last checkpoint
 	Fail    OnLost = "fail"    // it fails, and says why
-
-	Wait         OnNoWorker = "wait"
-	FailNoWorker OnNoWorker = "fail"
 
 	Reschedule  OnExpired = "reschedule"
 	FailExpired OnExpired = "fail"
@@ -88,7 +82,7 @@ type Policy struct {
 	// 0 means DefaultMaxAttempts, 1 means no retry.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// BackoffBase is the wait after the first failure; it doubles with each
-	// further one up to BackoffCap, less up to a quarter of it as jitter.
+	// further one up to BackoffCap. Up to a quarter more is added as jitter.
 	BackoffBase Duration `json:"backoff_base,omitempty"`
 	BackoffCap  Duration `json:"backoff_cap,omitempty"`
 	// MaxLosses is how many runs in a row may be lost without a new
@@ -100,7 +94,8 @@ type Policy struct {
 	// StartTimeout bounds the time from due to running; 0 means none.
 	StartTimeout Duration `json:"start_timeout,omitempty"`
 	// RunTimeout bounds one run; 0 means none. The worker ends its work then;
-	// the engine does so a cancel grace later if the worker has not.
+	// the engine does so a cancel grace later if the worker has not. The same
+	// grace holds for Timeout while the execution runs.
 	RunTimeout Duration `json:"run_timeout,omitempty"`
 	// IdleTimeout bounds the time without progress: a step, a checkpoint, a
 	// line of output; 0 means none.
@@ -116,9 +111,8 @@ type Policy struct {
 	// targets that cannot check a token.
 	LockDelay Duration `json:"lock_delay,omitempty"`
 
-	OnLost     OnLost     `json:"on_lost,omitempty"`
-	OnNoWorker OnNoWorker `json:"on_no_worker,omitempty"`
-	OnExpired  OnExpired  `json:"on_expired,omitempty"`
+	OnLost    OnLost    `json:"on_lost,omitempty"`
+	OnExpired OnExpired `json:"on_expired,omitempty"`
 	// NoDeadLetters leaves no dead letter when the execution fails.
 	NoDeadLetters bool `json:"no_dead_letters,omitempty"`
 	// Abandon lets the execution live on when its parent ends.
