@@ -195,3 +195,30 @@ func RetryDelay(err error) time.Duration {
 	}
 	return max(d.after, RetryDelay(d.error))
 }
+
+// failedWith carries what a failed run has nevertheless to show.
+type failedWith struct {
+	error
+	output any
+}
+
+func (f failedWith) Unwrap() error { return f.error }
+
+// WithOutput gives a failing run an output: it is kept with the run, and with
+// the execution if that ends by it. A command that failed still has its exit
+// code and what it changed.
+func WithOutput(err error, output any) error {
+	if err == nil {
+		return nil
+	}
+	return failedWith{err, output}
+}
+
+// OutputOf is the output that err, or what lies below it, carries.
+func OutputOf(err error) (any, bool) {
+	var f failedWith
+	if !errors.As(err, &f) {
+		return nil, false
+	}
+	return f.output, true
+}
