@@ -1,0 +1,130 @@
+package run
+
+import (
+	"context"
+	"errors"
+)
+
+// Branch is a part of the function that runs by itself: the function, or what
+// Go started.
+type Branch struct {
+	r      *Run
+	prefix string // of the names used in it
+	// waiting counts the waits that the branch is blocked in. More than one
+	// only if the author shares it among goroutines.
+	waiting int
+	joiners []*wait
+	over    bool
+	err     error
+}
+
+// Go starts a branch under a name of its own, in which the names it uses live
+// too.
+func Go(ctx context.Context, name, key string, fn func(ctx context.Context) error) (*Branch, error) {
+	c, full, err := within(ctx, "branch", name, key)
+	if err != nil {
+		return nil, err
+	}
+	r := c.r
+	if _, err := r.take("branch "+name, full, 0); err != nil {
+		return nil, err
+	}
+	b := &Branch{r: r, prefix: full + "/"}
+	r.mu.Lock()
+	r.waits.branches++
+	r.mu.Unlock()
+	go func() {
+		defer b.leave()
+		b.err = errGoexit
+		b.err = b.call(&scope{Context: ctx, r: r, b: b}, fn)
+	}()
+	return b, nil
+}
+
+// call runs fn. A panic in any branch ends the whole run, as it would end a
+// program.
+func (b *Branch) call(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p := newPanic(v)
+			b.r.fail(p)
+			err = p
+		}
+	}()
+	return fn(ctx)
+}
+
+// leave ends the branch and wakes those who wait for it.
+func (b *Branch) leave() {
+	r := b.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if errors.Is(b.err, errGoexit) {
+		r.failLocked(b.err)
+	}
+	b.over = true
+	r.waits.branches--
+	for _, w := range b.joiners {
+		r.wakeLocked(w)
+	}
+	b.joiners = nil
+	if r.waits.branches == 0 && r.waits.allOver != nil {
+		close(r.waits.allOver)
+	}
+	r.lookLocked()
+}
+
+// Wait blocks until the branch has returned, and counts as waiting meanwhile.
+func (b *Branch) Wait(ctx context.Context) error {
+	c := find(ctx)
+	if c == nil || c.r != b.r {
+		return ErrNoRun
+	}
+	r := b.r
+	w := wait{b: c.b, inner: true}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !b.over {
+		if r.fault != nil {
+			return r.fault
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		b.joiners = append(b.joiners, &w)
+		r.blockLocked(ctx, &w)
+		b.forget(&w)
+	}
+	return b.err
+}
+
+func (b *Branch) forget(w *wait) {
+	for i, x := range b.joiners {
+		if x == w {
+			b.joiners = append(b.joiners[:i], b.joiners[i+1:]...)
+			return
+		}
+	}
+}
+
+// fail ends the run with err whatever its function returns.
+func (r *Run) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failLocked(err)
+}
+
+func (r *Run) failLocked(err error) {
+	if r.fault == nil {
+		r.fault = err
+	}
+	r.end(err)
+	r.wakeAllLocked()
+}
+
+// Over reports whether the branch has returned.
+func (b *Branch) Over() bool {
+	b.r.mu.Lock()
+	defer b.r.mu.Unlock()
+	return b.over
+}

@@ -1,0 +1,200 @@
+package run
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Bounds of the wait between two tries of a call whose outcome is unknown.
+const (
+	retryBase = 50 * time.Millisecond
+	retryCap  = 2 * time.Second
+	// maxInternal is how often an error of the Backend itself is tried again.
+	maxInternal = 3
+)
+
+// tries repeats one call to the Backend.
+type tries struct {
+	n        int
+	internal int
+}
+
+// Enter blocks while it is not certain that the run still owns its execution,
+// and returns nil once it is.
+func (r *Run) Enter() error {
+	return r.enter()
+}
+
+func (r *Run) enter() error {
+	if r.life.Err() != nil || !r.s.Fence.Enter(r.life.Done()) {
+		return context.Cause(r.life)
+	}
+	return nil
+}
+
+// again reports whether a call that answered err should be made again, after
+// waiting for that. A lost lease ends the run.
+func (r *Run) again(ctx context.Context, t *tries, err error) bool {
+	if err == nil {
+		return false
+	}
+	if errors.Is(err, belay.ErrLeaseLost) {
+		r.Lose(err)
+		return false
+	}
+	if !t.retryable(err) {
+		return false
+	}
+	t.n++
+	timer := time.NewTimer(r.jitter(min(retryBase<<min(t.n-1, 8), retryCap)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// retryable reports whether the outcome of a call may be another the next time:
+// it was not reached, or nobody knows whether it was carried out.
+func (t *tries) retryable(err error) bool {
+	var e *belay.Error
+	if !errors.As(err, &e) {
+		return true
+	}
+	switch e.Code {
+	case belay.CodeUnavailable, belay.CodeRateLimited, belay.CodeQueueFull:
+		return true
+	case belay.CodeInternal:
+		t.internal++
+		return t.internal <= maxInternal
+	}
+	return false
+}
+
+// jitter is between half of d and d.
+func (r *Run) jitter(d time.Duration) time.Duration {
+	id := r.s.IDs()
+	return d/2 + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(d/2+1))
+}
+
+// refused wraps what a write was refused with. What would be refused again in
+// the next run is permanent.
+func refused(op string, err error) error {
+	err = fmt.Errorf("%s: %w", op, err)
+	switch belay.CodeOf(err) {
+	case belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge, belay.CodeIdempotencyMismatch, belay.CodeForbidden:
+		return belay.Permanent(err)
+	}
+	return err
+}
+
+// save writes a checkpoint. It is written also when the function's context has
+// ended, as long as the lease holds.
+func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64) error {
+	s := belay.Save{Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.cost.Swap(0)}
+	var t tries
+	for {
+		if err := r.enter(); err != nil {
+			return err
+		}
+		_, err := r.s.Backend.Save(r.life, s)
+		if err == nil {
+			r.Progress()
+			return nil
+		}
+		if !r.again(r.life, &t, err) {
+			r.cost.Add(s.CostTokens)
+			return r.answer("save "+key, err)
+		}
+		s.Repeat = true
+	}
+}
+
+// answer is what a write that was not acknowledged is answered with.
+func (r *Run) answer(op string, err error) error {
+	if r.life.Err() != nil {
+		return context.Cause(r.life)
+	}
+	return refused(op, err)
+}
+
+// Append writes a chunk of a log or artifact.
+func (r *Run) Append(c belay.Chunk) error {
+	c.Lease = r.a.Lease
+	var t tries
+	for {
+		if err := r.enter(); err != nil {
+			return err
+		}
+		err := r.s.Backend.Append(r.life, c)
+		if err == nil {
+			r.Progress()
+			return nil
+		}
+		if !r.again(r.life, &t, err) {
+			return r.answer("append to "+c.Name, err)
+		}
+	}
+}
+
+// submit starts a child.
+func (r *Run) submit(s belay.Submission) error {
+	s.Parent = &r.a.Lease
+	var t tries
+	for {
+		if err := r.enter(); err != nil {
+			return err
+		}
+		answers, err := r.s.Backend.Submit(r.life, s)
+		if err == nil && len(answers) == 1 {
+			err = answers[0].Err
+		}
+		if err == nil {
+			return nil
+		}
+		if !r.again(r.life, &t, err) {
+			return r.answer("start "+s.ParentKey, err)
+		}
+	}
+}
+
+// read makes a call that changes nothing until it is answered or ctx ends.
+func read[T any](ctx context.Context, r *Run, call func(ctx context.Context) (T, error)) (T, error) {
+	var t tries
+	for {
+		v, err := call(ctx)
+		if err == nil {
+			return v, nil
+		}
+		if !r.again(ctx, &t, err) {
+			if ctx.Err() != nil {
+				return v, context.Cause(ctx)
+			}
+			return v, err
+		}
+	}
+}
+
+func (r *Run) readSignals(after int64) ([]belay.Signal, error) {
+	return read(r.life, r, func(ctx context.Context) ([]belay.Signal, error) {
+		return r.s.Backend.Signals(ctx, belay.SignalQuery{Execution: r.a.Lease.Execution, After: after})
+	})
+}
+
+// Execution reads an execution.
+func (r *Run) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	return read(ctx, r, func(ctx context.Context) (belay.Execution, error) { return r.s.Backend.Execution(ctx, id) })
+}
+
+// Chunks reads a part of one of the execution's own logs or artifacts.
+func (r *Run) Chunks(name string, from int64, limit int) ([]belay.StoredChunk, error) {
+	q := belay.ChunkQuery{Execution: r.a.Lease.Execution, Name: name, From: from, Limit: limit}
+	return read(r.life, r, func(ctx context.Context) ([]belay.StoredChunk, error) { return r.s.Backend.Chunks(ctx, q) })
+}

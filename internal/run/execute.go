@@ -1,0 +1,141 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Func is a workflow with its types erased.
+type Func func(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
+
+// result is what the function returned.
+type result struct {
+	output json.RawMessage
+	err    error
+}
+
+// Execute calls the workflow and blocks until it and all its branches have
+// returned. Settle must be called afterwards, also if the function ended its
+// goroutine.
+func (r *Run) Execute(fn Func) {
+	r.result.err = errGoexit
+	defer r.close()
+	err := r.root.call(r.ctx, func(ctx context.Context) error {
+		out, err := fn(ctx, r.a.Input)
+		r.result.output = out
+		return err
+	})
+	r.result.err = err
+}
+
+// close waits for branches that the function left running. They are ended,
+// unless the run gives the execution back: then steps on their way may finish.
+func (r *Run) close() {
+	r.mu.Lock()
+	r.returned = true
+	if r.stop == stopNot && r.asked != 0 && errors.Is(r.result.err, ErrYield) {
+		r.stop = stopGive // the author heard of it by itself
+	}
+	r.waits.branches--
+	if r.waits.branches > 0 {
+		r.waits.allOver = make(chan struct{})
+		over := r.waits.allOver
+		if r.stop == stopNot {
+			r.end(errOver)
+		}
+		r.mu.Unlock()
+		<-over
+		r.mu.Lock()
+	}
+	if r.waits.timer != nil {
+		r.waits.timer.Stop()
+	}
+	r.mu.Unlock()
+}
+
+// Settle ends the run in the store, unless its lease is lost. It must be called
+// once, after Execute. An error says that the outcome was not accepted: then
+// the store takes the execution back by itself.
+func (r *Run) Settle() error {
+	defer r.discard()
+	s := r.settlement()
+	var t tries
+	for {
+		if err := r.enter(); err != nil {
+			return err
+		}
+		err := r.s.Backend.Settle(r.life, s)
+		switch {
+		case err == nil:
+			return nil
+		case s.Outcome == belay.OutcomeSucceeded && belay.IsPermanent(refused("", err)):
+			// The output cannot be stored, now or ever.
+			s.Outcome, s.Output, s.Op, s.Repeat = belay.OutcomeFailed, nil, r.op(), false
+			s.Failure = &belay.Failure{Class: belay.ClassPermanent, Message: "save the output: " + err.Error()}
+		case !r.again(r.life, &t, err):
+			return r.answer("settle as "+s.Outcome.String(), err)
+		default:
+			s.Repeat = true
+		}
+	}
+}
+
+// discard frees what the contexts hold.
+func (r *Run) discard() {
+	if r.free != nil {
+		r.free()
+	}
+	r.end(errOver)
+	r.kill(errOver)
+}
+
+// settlement decides how the run ended.
+func (r *Run) settlement() belay.Settlement {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := belay.Settlement{Lease: r.a.Lease, Op: r.op(), CostTokens: r.cost.Swap(0)}
+	err := r.result.err
+	switch {
+	case r.fault != nil && r.stop == stopNot:
+		r.failedLocked(&s, r.fault)
+	case r.stop != stopNot && r.cancelled:
+		s.Outcome = belay.OutcomeCancelled
+	case r.stop == stopSuspend:
+		s.Outcome, s.WaitText, s.SignalSeen = belay.OutcomeSuspended, r.waits.text, r.signals.seen
+		if !r.waits.until.IsZero() {
+			s.Wait = max(time.Until(r.waits.until), time.Millisecond)
+		}
+	case r.stop == stopGive:
+		s.Outcome = r.asked
+	case err == nil:
+		s.Outcome, s.Output = belay.OutcomeSucceeded, r.result.output
+	case r.cancelled:
+		s.Outcome = belay.OutcomeCancelled
+	case r.stopped && !belay.IsPermanent(err):
+		s.Outcome = belay.OutcomeReleased
+	case errors.Is(context.Cause(r.ctx), ErrTimedOut):
+		s.Outcome = belay.OutcomeTimedOut
+		s.Failure = &belay.Failure{Class: belay.ClassTimeout, Message: err.Error()}
+		s.RetryAfter = belay.RetryDelay(err)
+	default:
+		r.failedLocked(&s, err)
+	}
+	return s
+}
+
+func (r *Run) failedLocked(s *belay.Settlement, err error) {
+	s.Outcome, s.RetryAfter = belay.OutcomeFailed, belay.RetryDelay(err)
+	s.Failure = &belay.Failure{Class: belay.ClassTransient, Message: strings.ToValidUTF8(err.Error(), "\uFFFD")}
+	if belay.IsPermanent(err) {
+		s.Failure.Class = belay.ClassPermanent
+	}
+	var p *Panic
+	if errors.As(err, &p) {
+		s.Failure.Stack = p.Stack
+	}
+}

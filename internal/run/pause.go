@@ -1,0 +1,153 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// record is the checkpoint of a wait. The first one of a wait with an end by
+// time says how long it lasts: its age, by the store's clock, says how much of
+// that has passed. The last one says how it ended.
+type record struct {
+	Sleep   belay.Duration `json:"sleep,omitempty"`
+	Timeout belay.Duration `json:"timeout,omitempty"`
+
+	Ended   string            `json:"ended,omitempty"`
+	Payload json.RawMessage   `json:"payload,omitempty"`
+	Child   belay.ExecutionID `json:"child,omitzero"`
+}
+
+// How a wait ended.
+const (
+	endedSignal  = "signal"
+	endedChild   = "child"
+	endedTimeout = "timeout"
+)
+
+// begin takes the name of a wait and reads how far earlier runs came with it.
+func (r *Run) begin(op, key string) (entry, record, error) {
+	var rec record
+	e, err := r.take(op, key, belay.KindWait)
+	if err != nil || e.kind == 0 {
+		return e, rec, err
+	}
+	if err := json.Unmarshal(e.data, &rec); err != nil {
+		return e, rec, fmt.Errorf("%s: read its checkpoint: %w", op, err)
+	}
+	return e, rec, nil
+}
+
+func (r *Run) saveWait(key string, rec record, consumes int64) error {
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return belay.Permanent(err)
+	}
+	return r.save(belay.KindWait, key, data, consumes)
+}
+
+// until is when a wait that was saved age before the claim is over.
+func (r *Run) until(d, age time.Duration) time.Time { return r.began.Add(d - age) }
+
+// Sleep waits for d from the first time that any run comes to it.
+func Sleep(ctx context.Context, name, key string, d time.Duration) error {
+	c, full, err := within(ctx, "sleep", name, key)
+	if err != nil {
+		return err
+	}
+	r := c.r
+	e, rec, err := r.begin("sleep "+name, full)
+	if err != nil {
+		return err
+	}
+	if e.kind != 0 && rec.Sleep == 0 {
+		return refuse("sleep "+name, "%q was another kind of wait in an earlier run; use another name", full)
+	}
+	until := r.until(rec.Sleep.D(), e.age)
+	if e.kind == 0 {
+		if d <= 0 {
+			return nil
+		}
+		if err := r.pass(ctx); err != nil {
+			return err
+		}
+		if err := r.saveWait(full, record{Sleep: belay.Duration(d)}, 0); err != nil {
+			return err
+		}
+		until = time.Now().Add(d) // it was saved before now
+	}
+	if !time.Now().Before(until) {
+		return nil
+	}
+	_, _, err = r.await(ctx, &wait{b: c.b, text: fmt.Sprintf("sleep %q", full), until: until})
+	return err
+}
+
+// Forever is the timeout of a wait that has none.
+const Forever time.Duration = -1
+
+// WaitSignal waits for a signal and consumes it. It answers ErrTimeout once
+// timeout has passed since the first time that any run came to it; with a
+// timeout of 0 it only looks.
+func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (json.RawMessage, error) {
+	c, full, err := within(ctx, "signal", name, key)
+	if err != nil {
+		return nil, err
+	}
+	r := c.r
+	e, rec, err := r.begin("signal "+name, full)
+	if err != nil {
+		return nil, err
+	}
+	switch rec.Ended {
+	case endedSignal:
+		return rec.Payload, nil
+	case endedTimeout:
+		return nil, ErrTimeout
+	}
+	if err := r.pass(ctx); err != nil {
+		return nil, err
+	}
+	w := &wait{
+		b: c.b, text: fmt.Sprintf("signal %q", full),
+		wants: func(s *belay.Signal) bool { return s.Child.IsZero() && s.Name == name },
+	}
+	s, ok := r.takeNow(w.wants)
+	if !ok {
+		if w.until, err = r.signalUntil(full, e, rec, timeout); err != nil {
+			return nil, err
+		}
+		if s, ok, err = r.await(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	if !ok {
+		if err := r.saveWait(full, record{Timeout: belay.Duration(timeout), Ended: endedTimeout}, 0); err != nil {
+			return nil, err
+		}
+		return nil, ErrTimeout
+	}
+	if err := r.saveWait(full, record{Ended: endedSignal, Payload: s.Payload}, s.Seq); err != nil {
+		r.untake(s)
+		return nil, err
+	}
+	return s.Payload, nil
+}
+
+// signalUntil is when a wait for a signal is over, zero for never. The wait's
+// beginning is saved, so that later runs count from it.
+func (r *Run) signalUntil(key string, e entry, rec record, timeout time.Duration) (time.Time, error) {
+	switch {
+	case timeout == Forever:
+		return time.Time{}, nil
+	case e.kind != 0:
+		return r.until(rec.Timeout.D(), e.age), nil
+	case timeout <= 0:
+		return time.Now(), nil
+	}
+	err := r.saveWait(key, record{Timeout: belay.Duration(timeout)}, 0)
+	return time.Now().Add(timeout), err
+}

@@ -1,0 +1,234 @@
+package run
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Session is what the runs of one worker's session share.
+type Session struct {
+	Backend belay.Backend
+	Fence   *Fence
+	// Base carries the values that every run's context shows. Its end is not
+	// looked at.
+	Base context.Context
+	// Linger is how long a run keeps its worker while all of it waits.
+	Linger time.Duration
+	// Full reports whether the worker has no free slot, so that nothing
+	// should linger.
+	Full func() bool
+	// IDs gives 16 bytes that do not repeat.
+	IDs func() [16]byte
+}
+
+// Run is one attempt at an execution. Its methods are safe for concurrent use.
+type Run struct {
+	s *Session
+	a belay.Assignment
+	// began is when the claim's reply arrived: durations of the store count
+	// from there.
+	began time.Time
+
+	// ctx is the function's; life is that of its effects, which may still be
+	// written while a cancelled function cleans up.
+	ctx  context.Context
+	end  context.CancelCauseFunc
+	life context.Context
+	kill context.CancelCauseFunc
+	free context.CancelFunc // of the timer behind ctx, if there is one
+
+	ops      [16]byte
+	opN      atomic.Uint64
+	cost     atomic.Int64
+	progress atomic.Int64 // nanoseconds after began
+
+	root Branch
+
+	mu      sync.Mutex
+	names   map[string]entry
+	state   json.RawMessage
+	lost    error // why nothing can be written any more
+	fault   error // what ends the run whatever its function returns
+	stop    stop
+	asked   belay.Outcome // what the run should be given back as; 0: nobody asked
+	askedCh chan struct{}
+	// cancelled and stopped say why ctx ended, where that decides the outcome.
+	cancelled, stopped bool
+	// returned says that the function has.
+	returned bool
+
+	waits   waits
+	signals signals
+	result  result
+}
+
+// stop says that the run ends here although its function has more to do.
+type stop uint8
+
+const (
+	stopNot     stop = iota
+	stopSuspend      // every branch waits
+	stopGive         // somebody asked for it back
+)
+
+// New prepares the run of an assignment that has just arrived.
+func New(s *Session, a belay.Assignment) *Run {
+	r := &Run{s: s, a: a, began: time.Now(), ops: s.IDs()}
+	r.life, r.kill = context.WithCancelCause(s.Base)
+	r.ctx, r.end = context.WithCancelCause(s.Base)
+	limit := a.Remaining
+	if t := a.Policy.RunTimeout.D(); t > 0 && (limit <= 0 || t < limit) {
+		limit = t
+	}
+	if limit > 0 {
+		r.ctx, r.free = context.WithTimeoutCause(r.ctx, limit, ErrTimedOut)
+	}
+	r.root = Branch{r: r}
+	r.ctx = &scope{Context: r.ctx, r: r, b: &r.root}
+	r.waits.branches = 1
+	r.signals.start(a)
+	r.restore()
+	return r
+}
+
+// restore takes over what earlier runs saved.
+func (r *Run) restore() {
+	if len(r.a.Checkpoints) == 0 {
+		return
+	}
+	r.names = make(map[string]entry, len(r.a.Checkpoints))
+	for _, c := range r.a.Checkpoints {
+		if c.Kind == belay.KindState {
+			r.state = c.Data
+			continue
+		}
+		r.names[c.Key] = entry{kind: c.Kind, data: c.Data, age: c.Age}
+	}
+	r.a.Checkpoints = nil
+}
+
+// Context is what the function is called with.
+func (r *Run) Context() context.Context { return r.ctx }
+
+// Assignment is what the run was claimed as, without its checkpoints.
+func (r *Run) Assignment() belay.Assignment { return r.a }
+
+// ID names the run.
+func (r *Run) ID() belay.RunID { return r.a.Lease.Run() }
+
+// Held is the run as a heartbeat names it.
+func (r *Run) Held() belay.Held {
+	h := belay.Held{Execution: r.a.Lease.Execution, Token: r.a.Lease.Token}
+	if r.a.Policy.IdleTimeout > 0 {
+		h.Idle = time.Since(r.began) - time.Duration(r.progress.Load())
+	}
+	return h
+}
+
+// Progress notes that the run did something.
+func (r *Run) Progress() {
+	if r.a.Policy.IdleTimeout > 0 {
+		r.progress.Store(int64(time.Since(r.began)))
+	}
+}
+
+// AddCost adds to the execution's cost with the next thing that is saved.
+func (r *Run) AddCost(tokens int64) { r.cost.Add(tokens) }
+
+// OnFreeze registers what to stop while the worker is cut off; see Fence.
+func (r *Run) OnFreeze(freeze, thaw func()) (remove func()) {
+	return r.s.Fence.OnFreeze(freeze, thaw)
+}
+
+// Lose ends the run because its lease does not hold any more. Nothing more is
+// written, and its context ends with a cause that is belay.ErrLeaseLost.
+func (r *Run) Lose(why error) {
+	r.mu.Lock()
+	first := r.lost == nil
+	if first {
+		r.lost = why
+	}
+	r.mu.Unlock()
+	if first {
+		r.kill(why)
+		r.end(why)
+	}
+}
+
+// Lost reports whether the lease is known to be lost.
+func (r *Run) Lost() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost != nil
+}
+
+// Cancel ends the function's context because the execution was cancelled; it
+// may still save for the time given.
+func (r *Run) Cancel(within time.Duration) {
+	r.mu.Lock()
+	first := !r.cancelled
+	r.cancelled = true
+	r.mu.Unlock()
+	if first {
+		r.end(&Cancelled{Within: within})
+	}
+}
+
+// Stop ends the function's context because its worker stops; what it returns
+// with an error is released.
+func (r *Run) Stop() {
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
+	r.end(ErrReleased)
+}
+
+// Ask asks for the execution back at the next safe point, as OutcomePreempted
+// or OutcomeReleased.
+func (r *Run) Ask(o belay.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked != 0 {
+		return
+	}
+	r.asked = o
+	if r.askedCh != nil {
+		close(r.askedCh)
+	}
+	r.wakeAllLocked()
+}
+
+// Asked is closed once somebody has asked for the execution back.
+func (r *Run) Asked() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.askedCh == nil {
+		r.askedCh = make(chan struct{})
+		if r.asked != 0 {
+			close(r.askedCh)
+		}
+	}
+	return r.askedCh
+}
+
+// Drain makes the run give its worker back as soon as all of it waits.
+func (r *Run) Drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waits.draining = true
+	r.lookLocked()
+}
+
+// op is a new operation id: what is random is drawn once a run, so that
+// concurrent runs do not depend on whose turn it is.
+func (r *Run) op() belay.OpID {
+	id := belay.OpID(r.ops)
+	binary.BigEndian.PutUint64(id[8:], binary.BigEndian.Uint64(id[8:])+r.opN.Add(1))
+	return id
+}

@@ -1,0 +1,115 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Retry says how often and how soon a step is tried again within its run.
+type Retry struct {
+	// Attempts is how often in all; 0 and 1 mean once.
+	Attempts int
+	// Base is the wait after the first failure; it doubles up to Cap.
+	Base, Cap time.Duration
+}
+
+// Step carries out fn once and saves what it returned, or answers with what was
+// saved before.
+func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+	c, full, err := within(ctx, "step", name, key)
+	if err != nil {
+		return nil, err
+	}
+	r := c.r
+	e, err := r.take("step "+name, full, belay.KindStep)
+	if err != nil {
+		return nil, err
+	}
+	if e.kind != 0 {
+		return e.data, nil
+	}
+	data, err := r.carryOut(&scope{Context: ctx, r: r, b: c.b, step: full}, retry, fn)
+	if err == nil {
+		err = r.save(belay.KindStep, full, data, 0)
+	}
+	if err != nil {
+		r.release(full)
+		return nil, err
+	}
+	return data, nil
+}
+
+func (r *Run) carryOut(ctx context.Context, retry Retry, fn func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+	r.busy(1)
+	defer r.busy(-1)
+	for n := 1; ; n++ {
+		if err := r.pass(ctx); err != nil {
+			return nil, err
+		}
+		data, err := fn(ctx)
+		if err == nil {
+			return data, nil
+		}
+		r.Progress()
+		if n >= retry.Attempts || belay.IsPermanent(err) || errors.Is(err, ErrYield) || ctx.Err() != nil {
+			return nil, err
+		}
+		r.pause(ctx, max(r.jitter(retry.delay(n)), belay.RetryDelay(err)))
+	}
+}
+
+// delay is the wait after the n-th failure.
+func (t Retry) delay(n int) time.Duration {
+	d := t.Base
+	for range n - 1 {
+		if d >= t.Cap {
+			break
+		}
+		d *= 2
+	}
+	return min(d, t.Cap)
+}
+
+// pause waits between two tries of a step, or until there is a reason to give
+// up.
+func (r *Run) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-r.Asked():
+	}
+}
+
+// busy counts the steps being carried out: a run with one does not wait.
+func (r *Run) busy(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waits.busy += n
+	if n < 0 {
+		r.lookLocked()
+	}
+}
+
+// Checkpoint saves free-form state, in place of what was saved so before.
+func (r *Run) Checkpoint(data json.RawMessage) error {
+	if err := r.save(belay.KindState, "state", data, 0); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.state = data
+	r.mu.Unlock()
+	return nil
+}
+
+// State is the newest free-form state, nil if there is none.
+func (r *Run) State() json.RawMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}

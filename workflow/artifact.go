@@ -1,0 +1,49 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/run"
+)
+
+// Artifact stores what r gives as an artifact of the execution and returns its
+// size in bytes. What an earlier run stored under the name is replaced. More than
+// belay.MaxArtifact bytes are refused with CodePayloadTooLarge, marked
+// belay.Permanent; what was stored until then remains.
+func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
+	x := run.From(ctx)
+	if x == nil {
+		return 0, run.ErrNoRun
+	}
+	var old int64
+	if !first(x) {
+		if err := eachChunk(x, name, func(c belay.StoredChunk) { old = c.N + 1 }); err != nil {
+			return 0, err
+		}
+	}
+	var size int64
+	for n := old; ; n++ {
+		buf := make([]byte, belay.MaxChunk) // the Backend may keep it
+		got, err := io.ReadFull(r, buf)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return size, fmt.Errorf("artifact %s: %w", name, err)
+		}
+		if size += int64(got); size > belay.MaxArtifact {
+			return size, belay.Permanent(&belay.Error{
+				Code: belay.CodePayloadTooLarge, Op: "artifact " + name, Message: fmt.Sprintf("it has more than %d bytes, the limit", belay.MaxArtifact),
+			})
+		}
+		c := belay.Chunk{Name: name, N: n, Data: buf[:got]}
+		if last {
+			c.DropTo = old // the new one is whole: the old one may go
+		}
+		if err := x.Append(c); err != nil || last {
+			return size, err
+		}
+	}
+}

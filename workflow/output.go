@@ -1,0 +1,204 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/run"
+)
+
+// flushDelay is how long output waits for more before it is stored.
+const flushDelay = 200 * time.Millisecond
+
+// logHead is how many bytes of a log's beginning are always kept.
+const logHead = 1 << 20
+
+// Log stores what is written to it as a log of the execution. Its methods are
+// safe for concurrent use.
+type Log struct {
+	r    *run.Run
+	name string
+
+	mu     sync.Mutex
+	buf    []byte
+	timer  *time.Timer
+	armed  bool
+	err    error
+	closed bool
+
+	// storing is held while a chunk is stored; it is taken before mu.
+	storing sync.Mutex
+	opened  bool
+	kept    kept
+}
+
+// Output opens a log of the execution. What is written is stored as soon as
+// there are belay.MaxChunk bytes of it, or after a fifth of a second. A later
+// run writes on where the last one ended; open a name once in a run. Of a log
+// the first MiB and the newest part are kept, belay.MaxLog bytes in all. Close it
+// to store the rest. Each chunk marks progress.
+//
+// While the worker is cut off from the store, Write blocks once a chunk is full.
+func Output(ctx context.Context, name string) *Log {
+	l := &Log{r: run.From(ctx), name: name}
+	if l.r == nil {
+		l.err = run.ErrNoRun
+	}
+	return l
+}
+
+// Write takes p; an error is that of storing what was written before, and stays.
+func (l *Log) Write(p []byte) (int, error) {
+	n := 0
+	for {
+		l.mu.Lock()
+		if err := l.errLocked(); err != nil {
+			l.mu.Unlock()
+			return n, err
+		}
+		room := min(belay.MaxChunk-len(l.buf), len(p)-n)
+		l.buf = append(l.buf, p[n:n+room]...)
+		n += room
+		full := len(l.buf) == belay.MaxChunk
+		if !full {
+			l.armLocked()
+		}
+		l.mu.Unlock()
+		if full {
+			l.Flush()
+		}
+		if n == len(p) {
+			return n, nil
+		}
+	}
+}
+
+func (l *Log) errLocked() error {
+	if l.err == nil && l.closed {
+		return errors.New("write to log " + l.name + ": it is closed")
+	}
+	return l.err
+}
+
+func (l *Log) armLocked() {
+	if l.armed || len(l.buf) == 0 {
+		return
+	}
+	l.armed = true
+	if l.timer == nil {
+		l.timer = time.AfterFunc(flushDelay, func() { l.Flush() })
+		return
+	}
+	l.timer.Reset(flushDelay)
+}
+
+// Flush stores what was written so far.
+func (l *Log) Flush() error {
+	l.storing.Lock()
+	defer l.storing.Unlock()
+	l.mu.Lock()
+	data, err := l.buf, l.err
+	l.buf, l.armed = nil, false
+	l.mu.Unlock()
+	if len(data) == 0 || err != nil {
+		return err
+	}
+	if err = l.store(data); err != nil {
+		l.mu.Lock()
+		l.err = err
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// Close stores the rest.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.mu.Unlock()
+	return l.Flush()
+}
+
+func (l *Log) store(data []byte) error {
+	if !l.opened {
+		if err := l.open(); err != nil {
+			return err
+		}
+		l.opened = true
+	}
+	c := belay.Chunk{Name: l.name, N: l.kept.next, Data: data}
+	c.DropFrom, c.DropTo = l.kept.add(int64(len(data)))
+	return l.r.Append(c)
+}
+
+// open finds where an earlier run of the execution has stopped.
+func (l *Log) open() error {
+	if first(l.r) {
+		return nil
+	}
+	return eachChunk(l.r, l.name, func(c belay.StoredChunk) {
+		l.kept.next = c.N
+		l.kept.add(int64(len(c.Data)))
+	})
+}
+
+// kept is what is stored of a log.
+type kept struct {
+	next int64 // the number of the next chunk
+	head int64 // bytes of the chunks that stay for ever
+	tail []sized
+	size int64 // bytes of tail
+}
+
+type sized struct{ n, size int64 }
+
+// add notes a chunk and says which old ones must go for it.
+func (k *kept) add(size int64) (dropFrom, dropTo int64) {
+	n := k.next
+	k.next++
+	if k.head < logHead {
+		k.head += size
+		return 0, 0
+	}
+	k.tail = append(k.tail, sized{n, size})
+	k.size += size
+	drop := 0
+	for k.head+k.size > belay.MaxLog && drop < len(k.tail)-1 {
+		k.size -= k.tail[drop].size
+		drop++
+	}
+	if drop == 0 {
+		return 0, 0
+	}
+	dropFrom, dropTo = k.tail[0].n, k.tail[drop].n
+	k.tail = append(k.tail[:0], k.tail[drop:]...)
+	return dropFrom, dropTo
+}
+
+// first reports whether the run is the first of its execution, so that nothing
+// can be stored already.
+func first(r *run.Run) bool { return r.ID().Token&(1<<32-1) == 1 && r.Assignment().Generation == 1 }
+
+// eachChunk reads what is stored under the name.
+func eachChunk(r *run.Run, name string, each func(belay.StoredChunk)) error {
+	const page = 64
+	for from := int64(0); ; {
+		chunks, err := r.Chunks(name, from, page)
+		if err != nil {
+			return err
+		}
+		for _, c := range chunks {
+			each(c)
+			from = c.N + 1
+		}
+		if len(chunks) < page {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package workflow
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/run"
+)
+
+// Handle is an execution as seen from outside of it, whose output is a T.
+type Handle[T any] struct {
+	c  belay.Client
+	id belay.ExecutionID
+}
+
+// Start submits an execution. The input is written as JSON, of at most
+// belay.MaxPayload bytes. With [belay.IdempotencyKey] a repeat finds the first
+// execution. While the store is unavailable Start tries again, without
+// submitting twice, until ctx ends.
+func Start[T any](ctx context.Context, c belay.Client, workflow string, input any, opts ...belay.SubmitOption) (Handle[T], error) {
+	h := Handle[T]{c: c}
+	in, err := encode("input of "+workflow, input)
+	if err != nil {
+		return h, err
+	}
+	s := belay.Submission{Workflow: workflow, Input: in}
+	for _, set := range opts {
+		set(&s)
+	}
+	if s.ID.IsZero() {
+		s.ID = newID()
+	}
+	err = patiently(ctx, func() error {
+		answers, err := c.Submit(ctx, s)
+		if err != nil {
+			return err
+		}
+		if len(answers) != 1 {
+			return fmt.Errorf("%d answers to one submission", len(answers))
+		}
+		h.id = answers[0].ID
+		return answers[0].Err
+	})
+	if err != nil {
+		return h, fmt.Errorf("start %s: %w", workflow, err)
+	}
+	return h, nil
+}
+
+// Attach is a handle to an execution that was started elsewhere.
+func Attach[T any](c belay.Client, id belay.ExecutionID) Handle[T] { return Handle[T]{c: c, id: id} }
+
+// ID names the execution.
+func (h Handle[T]) ID() belay.ExecutionID { return h.id }
+
+// Result waits until the execution has ended and gives its output, or an
+// *EndedError if it failed or was cancelled. It waits for as long as ctx allows,
+// also while the store is unavailable.
+func (h Handle[T]) Result(ctx context.Context) (T, error) {
+	var zero T
+	x, err := h.wait(ctx)
+	if err != nil {
+		return zero, fmt.Errorf("result of %s: %w", h.id, err)
+	}
+	out, err := run.Result(x)
+	if err != nil {
+		return zero, err
+	}
+	return decode[T]("output of "+h.id.String(), out)
+}
+
+// Signal delivers a signal to the execution, its payload written as JSON of at
+// most belay.MaxSignal bytes, or none if payload is nil. It is kept if nobody
+// waits for it yet. CodeConflict if the execution has ended.
+func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
+	s := belay.SignalRequest{Execution: h.id, Name: name, Op: belay.OpID(newID())}
+	if payload != nil {
+		data, err := encode("signal "+name, payload)
+		if err != nil {
+			return err
+		}
+		s.Payload = data
+	}
+	return patiently(ctx, func() error { return h.c.Signal(ctx, s) })
+}
+
+// Cancel cancels the execution. One that runs has its policy's grace to end.
+func (h Handle[T]) Cancel(ctx context.Context, reason string) error {
+	c := belay.Control{Execution: h.id, Action: belay.ActionCancel, Reason: reason, Op: belay.OpID(newID())}
+	return patiently(ctx, func() error {
+		_, err := h.c.Control(ctx, c)
+		return err
+	})
+}
+
+// wait reads the execution once it has ended.
+func (h Handle[T]) wait(ctx context.Context) (belay.Execution, error) {
+	var x belay.Execution
+	err := patiently(ctx, func() (err error) {
+		x, err = h.c.Execution(ctx, h.id)
+		return err
+	})
+	for after := x.Seq; err == nil && !x.State.Terminal(); {
+		err = patiently(ctx, func() error {
+			events, err := h.c.Events(ctx, belay.EventQuery{Execution: h.id, After: after, Wait: 30 * time.Second})
+			for _, e := range events {
+				after = e.Seq
+			}
+			if err != nil || len(events) == 0 || !events[len(events)-1].Final {
+				return err
+			}
+			x, err = h.c.Execution(ctx, h.id)
+			return err
+		})
+	}
+	return x, err
+}
+
+// patiently repeats call while the store is unavailable, until ctx ends.
+func patiently(ctx context.Context, call func() error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err := call()
+		if err == nil || ctx.Err() != nil || belay.CodeOf(err) != belay.CodeUnavailable {
+			return err
+		}
+		var e *belay.Error
+		if errors.As(err, &e) {
+			wait = max(wait, e.RetryAfter)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// newID is a UUIDv7: later ones sort after earlier ones.
+func newID() belay.ExecutionID {
+	var id belay.ExecutionID
+	_, _ = rand.Read(id[:]) // never fails
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
+	copy(id[:6], ms[2:])
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
