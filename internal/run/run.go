@@ -117,7 +117,7 @@ func (r *Run) restore() {
 func (r *Run) Context() context.Context { return r.ctx }
 
 // Assignment is what the run was claimed as, without its checkpoints.
-func (r *Run) Assignment() belay.Assignment { return r.a }
+func (r *Run) Assignment() *belay.Assignment { return &r.a }
 
 // ID names the run.
 func (r *Run) ID() belay.RunID { return r.a.Lease.Run() }

@@ -1,0 +1,111 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// heartbeats sends one every beat, sooner when asked or when the last did not
+// get through, until the session is over.
+func (s *session) heartbeats() {
+	timer := time.NewTimer(s.beat)
+	defer timer.Stop()
+	b := backoff{w: s.w}
+	for {
+		var asked chan struct{}
+		select {
+		case <-s.ctx.Done():
+		case <-s.soon:
+		case asked = <-s.now:
+		case <-timer.C:
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		next := s.beat
+		if err := s.heartbeat(); err != nil {
+			next = min(s.beat, b.next())
+			s.w.o.Log.Debug("heartbeat", "worker", s.id, "error", err)
+		} else {
+			b.n = 0
+		}
+		if asked != nil {
+			close(asked)
+		}
+		timer.Reset(next)
+	}
+}
+
+// heartbeat sends one and carries out what its reply says. Revocations come
+// before the fence opens, so that what is not ours any more does not thaw.
+func (s *session) heartbeat() error {
+	h := s.beatNow()
+	sent := s.w.o.Clock.Boottime()
+	ctx, cancel := context.WithTimeout(s.ctx, s.ttl/2)
+	defer cancel()
+	reply, err := s.w.b.Heartbeat(ctx, h)
+	if err != nil {
+		if errors.Is(err, belay.ErrLeaseLost) {
+			s.lose(err)
+		}
+		return err
+	}
+	s.obey(&reply)
+	ttl := reply.ExpiresIn
+	if ttl <= 0 {
+		ttl = s.ttl
+	}
+	s.shared.Fence.Renew(sent, ttl)
+	return nil
+}
+
+// beatNow is what the worker holds and has seen at one moment.
+func (s *session) beatNow() belay.Heartbeat {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := belay.Heartbeat{Worker: s.id, ClaimSeen: s.claimSeen}
+	if len(s.held) > 0 {
+		h.Holds = make([]belay.Held, len(s.held))
+		for i, r := range s.held {
+			h.Holds[i] = r.Held()
+		}
+	}
+	return h
+}
+
+func (s *session) obey(reply *belay.HeartbeatReply) {
+	for _, h := range reply.Revoked {
+		if r := s.find(h); r != nil {
+			r.Lose(&belay.Error{
+				Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Op: "heartbeat",
+				Message: "the store says that " + h.Execution.String() + " is not this worker's any more",
+			})
+		}
+	}
+	for _, c := range reply.Cancel {
+		if r := s.find(c.Held); r != nil {
+			r.Cancel(c.Within)
+		}
+	}
+	s.ask(reply.Pause, belay.OutcomeReleased)
+	s.ask(reply.Preempt, belay.OutcomePreempted)
+	for _, x := range reply.Signals {
+		if r := s.find(x.Held); r != nil {
+			r.Told(x.SignalSeq)
+		}
+	}
+	if reply.Drain {
+		s.drain.Do(func() { close(s.drained) })
+	}
+}
+
+func (s *session) ask(held []belay.Held, o belay.Outcome) {
+	for _, h := range held {
+		if r := s.find(h); r != nil {
+			r.Ask(o)
+		}
+	}
+}

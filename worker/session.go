@@ -1,0 +1,191 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/run"
+)
+
+// session is a worker's session and what it holds under it.
+type session struct {
+	w      *Worker
+	id     belay.WorkerID
+	ttl    time.Duration
+	beat   time.Duration
+	shared run.Session
+
+	// ctx ends when the session is over; the cause says why.
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	mu        sync.Mutex
+	held      []*run.Run // from their claim's reply until their settlement is acknowledged
+	index     map[belay.RunID]*run.Run
+	claimSeen int64
+	lost      bool
+
+	now     chan chan struct{} // asks for a heartbeat now, and to hear of its end
+	soon    chan struct{}      // asks for a heartbeat now
+	drained chan struct{}      // closed when an operator drains the worker
+	drain   sync.Once
+	beats   sync.WaitGroup
+}
+
+func newSession(base context.Context, w *Worker, got belay.Session, sent time.Duration) *session {
+	s := &session{
+		w: w, id: got.ID, ttl: got.TTL.D(), beat: got.Heartbeat.D(),
+		index: make(map[belay.RunID]*run.Run),
+		now:   make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
+	}
+	base = context.WithoutCancel(base)
+	s.ctx, s.end = context.WithCancelCause(base)
+	s.shared = run.Session{
+		Backend: w.b, Base: base, Linger: w.o.Linger, Full: w.full, IDs: w.o.IDs,
+		Fence: run.NewFence(w.o.Clock.Boottime, sent, s.ttl, w.o.MaxFreeze, s.frozenTooLong),
+	}
+	return s
+}
+
+// serve works until the session is lost, which it reports, or ctx ends or the
+// worker is drained.
+func (s *session) serve(ctx context.Context) (lost bool) {
+	s.w.o.Log.Info("worker session opened", "worker", s.id, "name", s.w.o.Name, "ttl", s.ttl)
+	s.beats.Go(s.heartbeats)
+	claiming, stop := context.WithCancel(s.ctx)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.claims(claiming)
+	}()
+	select {
+	case <-ctx.Done():
+	case <-s.drained:
+	case <-s.ctx.Done():
+	}
+	stop()
+	<-done
+	return s.ctx.Err() != nil
+}
+
+// won starts what a claim won.
+func (s *session) won(number int64, assignments []belay.Assignment) {
+	runs := make([]*run.Run, len(assignments))
+	for i := range assignments {
+		runs[i] = run.New(&s.shared, assignments[i])
+	}
+	s.mu.Lock()
+	s.claimSeen = number
+	lost := s.lost
+	if !lost {
+		s.held = append(s.held, runs...)
+		for _, r := range runs {
+			s.index[r.ID()] = r
+		}
+	}
+	s.mu.Unlock()
+	s.w.took(len(runs))
+	for _, r := range runs {
+		if lost {
+			r.Lose(errLost)
+		}
+		go s.execute(r)
+	}
+}
+
+// gaveUp passes a claim as seen: what it may have won is not held and is
+// released by the next heartbeat.
+func (s *session) gaveUp(number int64) {
+	s.mu.Lock()
+	s.claimSeen = number
+	s.mu.Unlock()
+	s.heartbeatSoon()
+}
+
+// errLost ends what a claim won for a session that was lost meanwhile.
+var errLost = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker's session was lost"}
+
+// execute runs one run to its acknowledged end.
+func (s *session) execute(r *run.Run) {
+	defer s.settle(r) // also if the function ends its goroutine
+	if !r.Lost() {
+		r.Execute(s.w.handler(r.Assignment()))
+	}
+}
+
+func (s *session) settle(r *run.Run) {
+	if err := r.Settle(); err != nil && !errors.Is(err, belay.ErrLeaseLost) {
+		s.w.o.Log.Error("a run could not be settled; the store takes it back", "execution", r.ID().Execution, "run", r.ID(), "error", err)
+	}
+	s.forget(r)
+	s.w.took(-1)
+}
+
+func (s *session) forget(r *run.Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.index[r.ID()] != r {
+		return
+	}
+	delete(s.index, r.ID())
+	i := slices.Index(s.held, r)
+	s.held[i] = s.held[len(s.held)-1]
+	s.held[len(s.held)-1] = nil
+	s.held = s.held[:len(s.held)-1]
+}
+
+// runs are those held now.
+func (s *session) runs() []*run.Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.held)
+}
+
+func (s *session) find(h belay.Held) *run.Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.index[belay.RunID{Execution: h.Execution, Token: h.Token}]
+}
+
+// lose ends the session and with it every run under it.
+func (s *session) lose(why error) {
+	s.mu.Lock()
+	first := !s.lost
+	s.lost = true
+	held := s.held
+	s.held = nil
+	clear(s.index)
+	s.mu.Unlock()
+	if !first {
+		return
+	}
+	s.w.o.Log.Warn("worker session lost", "worker", s.id, "runs", len(held), "error", why)
+	for _, r := range held {
+		r.Lose(why)
+	}
+	s.end(why)
+}
+
+// abandon frees what a lost session has left.
+func (s *session) abandon() {
+	s.beats.Wait()
+	s.shared.Fence.Close()
+}
+
+// frozenTooLong ends the runs, and not the session: should a heartbeat get
+// through it does not name them any more, and the store releases them at once.
+func (s *session) frozenTooLong() {
+	why := &belay.Error{
+		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "worker " + s.w.o.Name,
+		Message: "cut off from the store for longer than " + s.w.o.MaxFreeze.String(),
+	}
+	s.w.o.Log.Warn("work ended that was frozen for too long", "worker", s.id, "max_freeze", s.w.o.MaxFreeze)
+	for _, r := range s.runs() {
+		r.Lose(why)
+	}
+}

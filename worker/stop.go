@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	// unwind is how long functions may take to return once their context has
+	// ended.
+	unwind = 5 * time.Second
+	// farewell is how long it is tried to tell the store that a session ends.
+	farewell = 5 * time.Second
+)
+
+// stop ends the session in two stages: what runs may finish within the grace,
+// then it is told to end. Claims have ended before.
+func (s *session) stop(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	s.w.o.Log.Info("worker stops", "worker", s.id, "runs", len(s.runs()), "grace", s.w.o.Grace)
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.tell(ctx, s.w.b.Drain)
+	}()
+	for _, r := range s.runs() {
+		r.Drain()
+	}
+	err := s.w.awaitAll(s.w.o.Grace)
+	if err != nil {
+		for _, r := range s.runs() {
+			r.Stop()
+		}
+		err = s.w.awaitAll(unwind)
+	}
+	for _, r := range s.runs() {
+		r.Lose(&belay.Error{
+			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "stop worker " + s.w.o.Name,
+			Message: "the run did not end when its context did",
+		})
+	}
+	<-drained
+	s.tell(ctx, s.w.b.CloseWorker)
+	s.end(errStopped)
+	s.beats.Wait()
+	s.shared.Fence.Close()
+	return err
+}
+
+var errStopped = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker has stopped"}
+
+// tell makes a call that ends something, for as long as that is worth it: what
+// does not get through, the store finds out by itself.
+func (s *session) tell(ctx context.Context, call func(context.Context, belay.WorkerID) error) {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	for b := (backoff{w: s.w}); ctx.Err() == nil && s.ctx.Err() == nil; b.wait(ctx) {
+		if err := call(ctx, s.id); err == nil || !unknown(err) {
+			return
+		}
+	}
+}
+
+// awaitAll waits until every run is settled, but not longer than d.
+func (w *Worker) awaitAll(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		n := w.o.Concurrency - w.free()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-w.freed:
+		case <-timer.C:
+			return fmt.Errorf("worker %s: %d runs did not end within %s", w.o.Name, n, d)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package worker
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/run"
+)
+
+// Worker claims executions and runs their workflows.
+type Worker struct {
+	b belay.Backend
+	o Options
+
+	mu       sync.Mutex
+	handlers map[belay.Registration]run.Func
+	order    []belay.Registration
+	started  bool
+	running  int           // runs that are not settled, of whatever session
+	freed    chan struct{} // has a token when one of them was
+}
+
+// New makes a worker; Run starts it. The Backend stays the caller's to close.
+func New(b belay.Backend, o Options) *Worker {
+	return &Worker{
+		b: b, o: o.withDefaults(),
+		handlers: make(map[belay.Registration]run.Func), freed: make(chan struct{}, 1),
+	}
+}
+
+// RegisterOption is an option of Register.
+type RegisterOption func(*belay.Registration)
+
+// Version registers the workflow for executions of this version. Without it,
+// those that ask for none are taken.
+func Version(v string) RegisterOption {
+	return func(r *belay.Registration) { r.Version = v }
+}
+
+// Register has the worker run fn for executions of the workflow. Input and
+// output are JSON; an input that does not fit into In fails its execution for
+// good. It panics if the workflow is registered already, or the worker runs.
+func Register[In, Out any](w *Worker, workflow string, fn func(ctx context.Context, in In) (Out, error), opts ...RegisterOption) {
+	r := belay.Registration{Workflow: workflow}
+	for _, o := range opts {
+		o(&r)
+	}
+	w.register(r, func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+		var in In
+		if len(input) > 0 {
+			if err := json.Unmarshal(input, &in); err != nil {
+				return nil, belay.Permanent(fmt.Errorf("read the input as %T: %w", in, err))
+			}
+		}
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(out)
+		if err != nil {
+			return nil, belay.Permanent(fmt.Errorf("write the output as JSON: %w", err))
+		}
+		return data, nil
+	})
+}
+
+func (w *Worker) register(r belay.Registration, fn run.Func) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.started {
+		panic(fmt.Sprintf("worker: register %q: the worker runs already", r.Workflow))
+	}
+	if w.handlers[r] != nil {
+		panic(fmt.Sprintf("worker: register %q: it is registered already", r.Workflow))
+	}
+	w.handlers[r] = fn
+	w.order = append(w.order, r)
+}
+
+// Run works until ctx ends or an operator drains the worker, and then stops in
+// two stages, as the package describes. It returns nil after an orderly stop,
+// an error if the store refuses the worker or work did not end when told to.
+// It can be called once. While the store is unavailable it tries again.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	for {
+		s, err := w.open(ctx)
+		if ctx.Err() != nil && s == nil {
+			return w.awaitAll(unwind)
+		}
+		if err != nil {
+			return err
+		}
+		if lost := s.serve(ctx); !lost {
+			return s.stop(ctx)
+		}
+		s.abandon()
+	}
+}
+
+func (w *Worker) begin() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.started {
+		return errors.New("worker: Run was called twice")
+	}
+	w.started = true
+	if len(w.order) == 0 {
+		return errors.New("worker: no workflow is registered")
+	}
+	return nil
+}
+
+// open opens a session. It tries again until it is refused for good or ctx
+// ends; then the session is nil.
+func (w *Worker) open(ctx context.Context) (*session, error) {
+	spec := belay.WorkerSpec{
+		ID: w.newID(), Name: w.o.Name, Queues: w.o.Queues, Workflows: w.order, Labels: w.o.Labels,
+		Capacity: w.o.Concurrency, TTL: belay.Duration(w.o.TTL), Heartbeat: belay.Duration(w.o.Heartbeat),
+		Process: w.o.Process, Version: w.o.Version,
+	}
+	for b := (backoff{w: w}); ctx.Err() == nil; b.wait(ctx) {
+		sent := w.o.Clock.Boottime()
+		got, err := w.b.OpenWorker(ctx, spec)
+		switch {
+		case err == nil:
+			if got.Warning != "" {
+				w.o.Log.Warn("worker session", "worker", got.ID, "warning", got.Warning)
+			}
+			return newSession(ctx, w, got, sent), nil
+		case errors.Is(err, belay.ErrLeaseLost):
+			spec.ID = w.newID() // opened unnoticed, and over since
+		case !unknown(err):
+			return nil, fmt.Errorf("open a worker session: %w", err)
+		}
+	}
+	return nil, context.Cause(ctx)
+}
+
+// unknown reports whether nobody knows what became of a call, or it did not get
+// through.
+func unknown(err error) bool {
+	var e *belay.Error
+	if !errors.As(err, &e) {
+		return true
+	}
+	return e.Code == belay.CodeUnavailable || e.Code == belay.CodeInternal || e.Code == belay.CodeRateLimited
+}
+
+// newID is a UUIDv7.
+func (w *Worker) newID() belay.WorkerID {
+	id := belay.WorkerID(w.o.IDs())
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
+	copy(id[:6], ms[2:])
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// handler is the function for an assignment. One that is not registered cannot
+// have been claimed; should it happen, trying again would not help.
+func (w *Worker) handler(a *belay.Assignment) run.Func {
+	r := belay.Registration{Workflow: a.Workflow, Version: a.Version}
+	if fn := w.handlers[r]; fn != nil {
+		return fn
+	}
+	return func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return nil, belay.Permanent(fmt.Errorf("workflow %q version %q is not registered with worker %s", r.Workflow, r.Version, w.o.Name))
+	}
+}
+
+// took counts n runs more, or less.
+func (w *Worker) took(n int) {
+	w.mu.Lock()
+	w.running += n
+	w.mu.Unlock()
+	if n < 0 {
+		select {
+		case w.freed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (w *Worker) free() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, w.o.Concurrency-w.running)
+}
+
+func (w *Worker) full() bool { return w.free() == 0 }
+
+// backoff is the wait between tries of a call that does not get through.
+type backoff struct {
+	w *Worker
+	n int
+}
+
+// next is between half of the next wait and all of it; it doubles up to two
+// seconds.
+func (b *backoff) next() time.Duration {
+	d := min(50*time.Millisecond<<min(b.n, 8), 2*time.Second)
+	b.n++
+	id := b.w.o.IDs()
+	return d/2 + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(d/2))
+}
+
+func (b *backoff) wait(ctx context.Context) { pause(ctx, b.next()) }
