@@ -32,5 +32,6 @@ type CancelCause = run.Cancelled
 type PanicError = run.Panic
 
 // EndedError says that an execution failed or was cancelled. Failure says how it
-// failed and is nil if it was cancelled.
+// failed and is nil if it was cancelled; Output is what it had to show
+// nevertheless, as JSON (see belay.WithOutput).
 type EndedError = run.Ended

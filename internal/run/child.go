@@ -16,6 +16,8 @@ type Ended struct {
 	State     belay.State
 	// Failure is how it failed; nil if it was cancelled.
 	Failure *belay.Failure
+	// Output is what it had to show nevertheless; see belay.WithOutput.
+	Output json.RawMessage
 }
 
 func (e *Ended) Error() string {
@@ -31,7 +33,7 @@ func Result(x belay.Execution) (json.RawMessage, error) {
 	if x.State == belay.Succeeded {
 		return x.Output, nil
 	}
-	return nil, &Ended{Execution: x.ID, Workflow: x.Workflow, State: x.State, Failure: x.Error}
+	return nil, &Ended{Execution: x.ID, Workflow: x.Workflow, State: x.State, Failure: x.Error, Output: x.Output}
 }
 
 // keepOutput is up to how many bytes of a child's output its parent saves

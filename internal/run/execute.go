@@ -73,10 +73,13 @@ func (r *Run) Settle() error {
 		switch {
 		case err == nil:
 			return nil
-		case s.Outcome == belay.OutcomeSucceeded && belay.IsPermanent(refused("", err)):
+		case s.Output != nil && belay.IsPermanent(refused("", err)):
 			// The output cannot be stored, now or ever.
-			s.Outcome, s.Output, s.Op, s.Repeat = belay.OutcomeFailed, nil, r.op(), false
-			s.Failure = &belay.Failure{Class: belay.ClassPermanent, Message: "save the output: " + err.Error()}
+			s.Output, s.Op, s.Repeat = nil, r.op(), false
+			if s.Outcome == belay.OutcomeSucceeded {
+				s.Outcome = belay.OutcomeFailed
+				s.Failure = &belay.Failure{Class: belay.ClassPermanent, Message: "save the output: " + err.Error()}
+			}
 		case !r.again(r.life, &t, err):
 			return r.answer("settle as "+s.Outcome.String(), err)
 		default:
@@ -125,7 +128,19 @@ func (r *Run) settlement() belay.Settlement {
 	default:
 		r.failedLocked(&s, err)
 	}
+	if out, ok := belay.OutputOf(err); ok && r.stop == stopNot {
+		s.Output = outputOf(out)
+	}
 	return s
+}
+
+// outputOf is what a failed run has to show, if it can be written.
+func outputOf(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return data
 }
 
 func (r *Run) failedLocked(s *belay.Settlement, err error) {
