@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ type sweeper struct {
 }
 
 func newSweeper(e *Engine) *sweeper {
-	return &sweeper{engine: e, wake: make(chan struct{}, 1)}
+	return &sweeper{engine: e, wake: make(chan struct{}, 1), next: math.MaxInt64, foreign: true}
 }
 
 // marksPerTTL is how many marks of life fit in the shortest TTL. Three missed
@@ -49,8 +50,10 @@ func (s *sweeper) beat() time.Duration {
 
 // run sweeps until ctx ends, first of all when the engine starts.
 func (s *sweeper) run(ctx context.Context) {
-	s.foreign = true
 	for ctx.Err() == nil {
+		s.mu.Lock()
+		s.next = math.MaxInt64 // whatever a batch names from here on is sooner
+		s.mu.Unlock()
 		s.bury(ctx)
 		at := s.sweep(ctx)
 		s.mu.Lock()

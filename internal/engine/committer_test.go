@@ -1,0 +1,177 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+// faulty is a memory store whose commits a test can hold, count and refuse.
+type faulty struct {
+	store.Store
+	mu      sync.Mutex
+	hold    chan struct{} // if set, commits wait for it
+	refuse  func(*machine.Changes) error
+	batches []int // executions written by each commit that passed
+}
+
+func (f *faulty) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	f.mu.Lock()
+	hold, refuse := f.hold, f.refuse
+	f.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	var refused error
+	err := f.Store.Commit(ctx, need, func(r *machine.Rows) *machine.Changes {
+		c := decide(r)
+		if refuse != nil {
+			refused = refuse(c)
+		}
+		if refused != nil {
+			return &machine.Changes{}
+		}
+		f.mu.Lock()
+		if n := len(c.Executions); n > 0 {
+			f.batches = append(f.batches, n)
+		}
+		f.mu.Unlock()
+		return c
+	})
+	if refused != nil {
+		return refused
+	}
+	return err
+}
+
+// What queues while a commit is in flight becomes one batch.
+func TestWhatQueuesWhileACommitIsInFlightIsOneBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		f := &faulty{Store: memory.New(time.Now), hold: hold}
+		e := engine.New(f, engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if _, err := e.Submit(t.Context(), belay.Submission{Workflow: "w"}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		f.mu.Lock()
+		f.hold = nil
+		f.mu.Unlock()
+		close(hold)
+		wg.Wait()
+		if n := len(f.batches); n != 2 {
+			t.Errorf("50 submissions took %d commits %v, want 2: the first to come, then all others", n, f.batches)
+		}
+	})
+}
+
+// A poisoned command is refused alone; its neighbours in the batch stand.
+func TestAPoisonedCommandNeverFailsItsNeighbours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		poison := errors.New("constraint failed")
+		hold := make(chan struct{})
+		f := &faulty{Store: memory.New(time.Now), hold: hold, refuse: func(c *machine.Changes) error {
+			for _, e := range c.Executions {
+				if e.Workflow == "poison" {
+					return &belay.Error{Code: belay.CodeInternal, Err: poison}
+				}
+			}
+			return nil
+		}}
+		e := engine.New(f, engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		var wg sync.WaitGroup
+		for i := range 41 {
+			wg.Go(func() {
+				w := "sound"
+				if i == 17 || i == 30 {
+					w = "poison"
+				}
+				out, err := e.Submit(t.Context(), belay.Submission{Workflow: w})
+				if err != nil {
+					t.Error(err)
+				}
+				if got, want := errors.Is(out[0].Err, poison), w == "poison"; got != want {
+					t.Errorf("%s got %v", w, out[0].Err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(hold)
+		wg.Wait()
+		page := must[belay.Page](t)(e.Executions(t.Context(), belay.Filter{Limit: 100}))
+		if len(page.Executions) != 39 {
+			t.Errorf("%d of 39 sound executions are there", len(page.Executions))
+		}
+	})
+}
+
+// An unavailable store refuses the whole batch as unavailable and is not asked
+// again: whether it was written is not known.
+func TestAnUnknownCommitIsNotRepeated(t *testing.T) {
+	calls := 0
+	f := &faulty{Store: memory.New(time.Now), refuse: func(c *machine.Changes) error {
+		if len(c.Executions) == 0 {
+			return nil
+		}
+		calls++
+		return &belay.Error{Code: belay.CodeUnavailable}
+	}}
+	e := engine.New(f, engine.Options{})
+	defer e.Close() //nolint:errcheck // checked elsewhere
+	out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}, belay.Submission{Workflow: "w"}))
+	for _, o := range out {
+		if belay.CodeOf(o.Err) != belay.CodeUnavailable {
+			t.Errorf("got %v", o.Err)
+		}
+	}
+	if calls > 2 {
+		t.Errorf("the store was asked %d times", calls)
+	}
+}
+
+// After Close every call is refused as unavailable, and what had queued before
+// is committed.
+func TestCloseCommitsWhatHasQueuedAndRefusesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		f := &faulty{Store: memory.New(time.Now), hold: hold}
+		e := engine.New(f, engine.Options{})
+		errs := make(chan error, 3)
+		for range 3 {
+			go func() {
+				out, err := e.Submit(t.Context(), belay.Submission{Workflow: "w"})
+				errs <- errors.Join(err, out[0].Err)
+			}()
+		}
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() { defer close(closed); _ = e.Close() }()
+		synctest.Wait()
+		if out, _ := e.Submit(t.Context(), belay.Submission{Workflow: "w"}); belay.CodeOf(out[0].Err) != belay.CodeUnavailable {
+			t.Errorf("a submission while closing got %v", out[0].Err)
+		}
+		close(hold)
+		for range 3 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		<-closed
+	})
+}

@@ -1,0 +1,228 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+var noop = []belay.Registration{{Workflow: "w"}}
+
+// worker opens a session and claims one execution that it submits.
+func worker(t *testing.T, e *engine.Engine, ttl time.Duration) (belay.Session, belay.Assignment) {
+	t.Helper()
+	s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+		Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(ttl),
+	}))
+	submit(t, e)
+	r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute}))
+	if len(r.Assignments) != 1 {
+		t.Fatalf("claimed %d executions", len(r.Assignments))
+	}
+	return s, r.Assignments[0]
+}
+
+func submit(t *testing.T, e *engine.Engine) belay.ExecutionID {
+	t.Helper()
+	out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}))
+	if out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+	return out[0].ID
+}
+
+func state(t *testing.T, e *engine.Engine, id belay.ExecutionID) belay.State {
+	t.Helper()
+	return must[belay.Execution](t)(e.Execution(t.Context(), id)).State
+}
+
+// G6: a silent owner is given up in [TTL, TTL + 1 s], never earlier.
+func TestASilentOwnerIsGivenUpAtItsTTLAndNotBefore(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 15 * time.Second, 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			e := engine.New(memory.New(time.Now), engine.Options{})
+			defer e.Close() //nolint:errcheck // checked elsewhere
+			_, a := worker(t, e, ttl)
+			start := time.Now()
+			id := a.Lease.Execution
+			time.Sleep(ttl - time.Millisecond)
+			synctest.Wait()
+			if got := state(t, e, id); got != belay.Running {
+				t.Fatalf("TTL %s: it is %s a millisecond before its time", ttl, got)
+			}
+			events := must[[]belay.Event](t)(e.Events(t.Context(), belay.EventQuery{Execution: id, After: 2, Wait: time.Minute}))
+			if len(events) != 1 || events[0].Kind != "lost" {
+				t.Fatalf("TTL %s: events %+v", ttl, events)
+			}
+			if late := time.Since(start) - ttl; late > time.Second {
+				t.Errorf("TTL %s: noticed %s too late", ttl, late)
+			}
+		})
+	}
+}
+
+// Heartbeats keep a session alive for as long as they come, at the cost of one
+// row each, and refuse one that comes too late.
+func TestHeartbeatsKeepASessionAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New(memory.New(time.Now), engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		s, a := worker(t, e, 3*time.Second)
+		hb := belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}
+		for range 20 {
+			time.Sleep(2 * time.Second)
+			if r := must[belay.HeartbeatReply](t)(e.Heartbeat(t.Context(), hb)); len(r.Revoked) > 0 {
+				t.Fatalf("revoked %+v", r.Revoked)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if _, err := e.Heartbeat(t.Context(), hb); belay.CodeOf(err) != belay.CodeLeaseLost {
+			t.Errorf("a late heartbeat got %v", err)
+		}
+	})
+}
+
+// A claim whose reply was lost costs a heartbeat, not the TTL: what the worker
+// does not name is released at once.
+func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New(memory.New(time.Now), engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		s, a := worker(t, e, 15*time.Second)
+		if _, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: s.ID, ClaimSeen: 1}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := state(t, e, a.Lease.Execution); got != belay.Pending {
+			t.Fatalf("it is %s", got)
+		}
+		again := belay.ClaimRequest{Worker: s.ID, Number: 2, Slots: 1}
+		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), again))
+		if r.Attention { // what it did not name was taken from it: it may hear of that first
+			r = must[belay.ClaimReply](t)(e.Claim(t.Context(), again))
+		}
+		if len(r.Assignments) != 1 || r.Assignments[0].Lease.Token <= a.Lease.Token {
+			t.Errorf("claimed %+v", r.Assignments)
+		}
+	})
+}
+
+// A claim asked again by its number gets what it won.
+func TestAClaimAskedAgainGetsWhatItWon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New(memory.New(time.Now), engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		s, a := worker(t, e, 15*time.Second)
+		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Repeat: true}))
+		if len(r.Assignments) != 1 || r.Assignments[0].Lease != a.Lease {
+			t.Errorf("asked again: %+v, first: %+v", r.Assignments, a.Lease)
+		}
+	})
+}
+
+// A cancel reaches the owner at once, by its waiting claim and its next
+// heartbeat, and ends by force when the grace is over (G7).
+func TestACancelReachesTheOwnerAndEndsByForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New(memory.New(time.Now), engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		s, a := worker(t, e, time.Minute)
+		id := a.Lease.Execution
+		told := make(chan belay.ClaimReply, 1)
+		go func() {
+			r, err := e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 2, Wait: time.Hour})
+			if err != nil {
+				t.Error(err)
+			}
+			told <- r
+		}()
+		synctest.Wait()
+		start := time.Now()
+		must[belay.Execution](t)(e.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionCancel}))
+		if r := <-told; !r.Attention || time.Since(start) > 0 {
+			t.Errorf("told %+v after %s", r, time.Since(start))
+		}
+		hb := must[belay.HeartbeatReply](t)(e.Heartbeat(t.Context(), belay.Heartbeat{
+			Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: a.Lease.Token}},
+		}))
+		if len(hb.Cancel) != 1 || hb.Cancel[0].Within != 10*time.Second {
+			t.Errorf("heartbeat told %+v", hb.Cancel)
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		if got := state(t, e, id); got != belay.Cancelled {
+			t.Errorf("it is %s after its grace", got)
+		}
+	})
+}
+
+// After a stall of the only server nobody alive is given up; one that is really
+// silent still is (G6, grace).
+func TestAfterAStallNobodyAliveIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memory.New(time.Now)
+		e := engine.New(m, engine.Options{})
+		s1, a1 := worker(t, e, 15*time.Second)
+		_, a2 := worker(t, e, 15*time.Second)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute) // nobody could have sent a heartbeat
+		e = engine.New(m, engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		start := time.Now()
+		time.Sleep(14 * time.Second)
+		synctest.Wait()
+		if got := state(t, e, a1.Lease.Execution); got != belay.Running {
+			t.Fatalf("%s after the restart it is %s", time.Since(start), got)
+		}
+		hb := belay.Heartbeat{Worker: s1.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a1.Lease.Execution, Token: a1.Lease.Token}}}
+		if r := must[belay.HeartbeatReply](t)(e.Heartbeat(t.Context(), hb)); len(r.Revoked) != 0 {
+			t.Errorf("revoked %+v", r.Revoked)
+		}
+		time.Sleep(14 * time.Second)
+		synctest.Wait()
+		if got := state(t, e, a1.Lease.Execution); got != belay.Running {
+			t.Errorf("the live one is %s", got)
+		}
+		if got := state(t, e, a2.Lease.Execution); got == belay.Running {
+			t.Error("the silent one still runs")
+		}
+	})
+}
+
+// A process proven dead on its own host is given up at once, what it left
+// behind first.
+func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memory.New(time.Now)
+		e := engine.New(m, engine.Options{})
+		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour), Process: belay.Process{PID: 7, Start: 1},
+		}))
+		id := submit(t, e)
+		must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1}))
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var buried []belay.WorkerID
+		e = engine.New(m, engine.Options{
+			Dead: func(p belay.Process) (string, bool) { return "gone", p.PID == 7 },
+			Bury: func(_ context.Context, w belay.Worker) error { buried = append(buried, w.ID); return nil },
+		})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		synctest.Wait()
+		if len(buried) != 1 || buried[0] != s.ID {
+			t.Errorf("buried %v", buried)
+		}
+		if got := state(t, e, id); got != belay.Pending {
+			t.Errorf("it is %s", got)
+		}
+	})
+}
