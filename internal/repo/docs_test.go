@@ -134,7 +134,7 @@ func (d docChecker) group(decl *ast.GenDecl) {
 
 func (d docChecker) methods(spec *ast.TypeSpec) {
 	typ, ok := spec.Type.(*ast.InterfaceType)
-	if !ok {
+	if !ok || len(typ.Methods.List) == 1 { // the comment of the type speaks for its one method
 		return
 	}
 	for _, m := range typ.Methods.List {
