@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type committer struct {
 	claims    func([]*call) []*call
 	published func(*batch)
 	beat      func() time.Duration
+	gather    func() // see Options
+	order     func(a, b machine.Command) int
 
 	mu      sync.Mutex
 	queue   []*call
@@ -88,6 +91,9 @@ func (c *committer) stop() {
 func (c *committer) run(ctx context.Context) {
 	defer close(c.done)
 	for {
+		if c.gather != nil && c.waiting() {
+			c.gather()
+		}
 		calls, stopped := c.take()
 		if len(calls) > 0 {
 			c.commit(ctx, calls)
@@ -100,10 +106,20 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// take gives the next batch, oldest commands first.
+func (c *committer) waiting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) > 0
+}
+
+// take gives the next batch, oldest commands first unless there is another
+// order.
 func (c *committer) take() ([]*call, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.order != nil {
+		slices.SortStableFunc(c.queue, func(a, b *call) int { return c.order(a.command, b.command) })
+	}
 	n := min(len(c.queue), c.max)
 	calls := c.queue[:n:n]
 	c.queue = c.queue[n:]

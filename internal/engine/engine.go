@@ -41,6 +41,13 @@ type Options struct {
 	// Bury ends what a dead worker left behind on this host before its
 	// executions go on elsewhere.
 	Bury func(ctx context.Context, w belay.Worker) error
+	// Gather, if set, is called before what has queued is taken as a batch,
+	// and may wait for more to queue; Order, if set, compares commands to
+	// take them in its order instead of that of their arrival, which the
+	// scheduler decides. With both a simulation has the same batches every
+	// time.
+	Gather func()
+	Order  func(a, b machine.Command) int
 }
 
 // Engine is a belay.Backend on a store.
@@ -72,6 +79,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.sweeper = newSweeper(e)
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat = e.sweeper.beat
+	e.committer.gather, e.committer.order = opt.Gather, opt.Order
 	e.serve(e.committer.run)
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
