@@ -27,6 +27,8 @@ type committer struct {
 	gather    func() // see Options
 	order     func(a, b machine.Command) int
 
+	stats Stats // under mu
+
 	mu      sync.Mutex
 	queue   []*call
 	stopped bool
@@ -38,6 +40,13 @@ type committer struct {
 type call struct {
 	command machine.Command
 	reply   chan machine.Reply
+}
+
+// Stats count what a committer has done since it began.
+type Stats struct {
+	// Commands is how many were decided, Commits how many transactions wrote
+	// something, Marks how many of the server's marks were written alone.
+	Commands, Commits, Marks int64
 }
 
 // batch is what one commit did.
@@ -164,6 +173,7 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 	}
 	switch {
 	case err == nil:
+		c.count(b)
 		c.published(b)
 		for i, k := range calls {
 			k.reply <- b.replies[i]
@@ -176,5 +186,14 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 		half := len(calls) / 2
 		c.try(ctx, calls[:half])
 		c.try(ctx, calls[half:])
+	}
+}
+
+func (c *committer) count(b *batch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Commands += int64(len(b.commands))
+	if !b.changes.Empty() {
+		c.stats.Commits++
 	}
 }

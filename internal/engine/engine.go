@@ -132,6 +132,18 @@ func (e *Engine) Close() error {
 // errClosed refuses calls after Close.
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the engine is stopping", RetryAfter: time.Second}
 
+// Stats count what the engine has written since it began.
+func (e *Engine) Stats() Stats {
+	e.sweeper.mu.Lock()
+	marks := e.sweeper.marks
+	e.sweeper.mu.Unlock()
+	e.committer.mu.Lock()
+	defer e.committer.mu.Unlock()
+	s := e.committer.stats
+	s.Marks = marks
+	return s
+}
+
 // do commits one command.
 func (e *Engine) do(ctx context.Context, c machine.Command) (machine.Reply, error) {
 	call := e.committer.send(c)

@@ -24,6 +24,7 @@ type sweeper struct {
 	mu       sync.Mutex
 	next     machine.Time  // when it means to look again
 	marked   machine.Time  // the last mark written
+	marks    int64         // written alone
 	interval time.Duration // of marks; 0 while no session lives
 	foreign  bool          // a session of another process lives
 	looked   machine.Time  // when those were last looked at
@@ -165,6 +166,7 @@ func (s *sweeper) mark(ctx context.Context) machine.Time {
 	}
 	s.mu.Lock()
 	s.marked = now
+	s.marks++
 	s.mu.Unlock()
 	return now.Add(interval)
 }
