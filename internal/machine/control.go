@@ -215,8 +215,9 @@ func (c *Act) preempt(w *world, e *Execution) error {
 	return nil
 }
 
-// CancelChild cancels a child whose parent has ended or is being cancelled. It
-// follows the parent's end; the cause stands in the parent's row.
+// CancelChild cancels a child whose parent has ended, is being cancelled, or was
+// reopened since it started the child. It follows the parent's end; the cause
+// stands in the two rows.
 type CancelChild struct{ Execution belay.ExecutionID }
 
 // Need names the execution; its parent comes along.
@@ -234,7 +235,7 @@ func (c *CancelChild) apply(w *world) (Reply, error) {
 		return Reply{}, w.illegal(op, e, "it does not depend on a parent")
 	case e.State.Terminal() || e.CancelBy != 0:
 		return Reply{Replayed: true}, nil
-	case !p.State.Terminal() && p.CancelBy == 0:
+	case !p.State.Terminal() && p.CancelBy == 0 && e.ParentGen == p.Generation:
 		return Reply{}, w.illegal(op, e, "its parent goes on")
 	}
 	by := &Act{belay.Control{Action: belay.ActionCancel, Actor: System, Reason: "its parent was cancelled or has ended"}}

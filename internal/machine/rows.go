@@ -11,14 +11,18 @@ import (
 // Execution is the hot row: the current truth about one execution. Payloads,
 // labels and history stand beside it in rows of their own.
 type Execution struct {
-	ID       belay.ExecutionID
-	Parent   belay.ExecutionID // zero for a root
-	Child    string            // the key under which the parent started it
-	Workflow string
-	Version  string
-	Queue    string
-	Lane     LaneID
-	Policy   *belay.Policy // nil for the defaults; never changed in place
+	ID     belay.ExecutionID
+	Parent belay.ExecutionID // zero for a root
+	Child  string            // the key under which the parent started it
+	// ParentGen is the generation of the parent that started it. Once the
+	// parent has a newer one it does not depend on its parent any more: a
+	// sweep finds it like the child of a parent that has ended.
+	ParentGen int
+	Workflow  string
+	Version   string
+	Queue     string
+	Lane      LaneID
+	Policy    *belay.Policy // nil for the defaults; never changed in place
 
 	State      belay.State
 	PausedFrom belay.State // while paused: where it goes back to

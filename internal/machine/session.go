@@ -193,6 +193,17 @@ func (c *Heartbeat) tell(w *world, e *Execution, h belay.Held, r *Reply) {
 	}
 }
 
+// Mark writes the server's mark of life where no other command did.
+type Mark struct{}
+
+// Need names nothing.
+func (*Mark) Need(*Need) {}
+
+func (*Mark) apply(w *world) (Reply, error) {
+	w.out.Mark = true
+	return Reply{}, nil
+}
+
 // Drain stops new claims of a worker (G11).
 type Drain struct{ Worker belay.WorkerID }
 

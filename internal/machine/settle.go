@@ -161,7 +161,9 @@ func (w *world) bury(e *Execution, ran bool) {
 	w.out.DeadLetters = append(w.out.DeadLetters, d)
 }
 
-// tellParent delivers a child's end to its parent in the same commit.
+// tellParent delivers a child's end to its parent in the same commit. The end
+// of one that was started with an input that does not count any more is not
+// delivered: nothing may be built on it.
 func (w *world) tellParent(e *Execution) {
 	if e.Parent.IsZero() {
 		return
@@ -172,7 +174,7 @@ func (w *world) tellParent(e *Execution) {
 	}
 	p.Open--
 	w.changed(p)
-	if p.State.Terminal() {
+	if p.State.Terminal() || e.ParentGen < p.InputGen {
 		return
 	}
 	w.advance(p)

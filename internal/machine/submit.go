@@ -45,6 +45,9 @@ func (c *Submit) apply(w *world) (Reply, error) {
 		parent = p
 	}
 	e := c.execution(w.Now)
+	if parent != nil {
+		e.Parent, e.Child, e.ParentGen = parent.ID, c.ParentKey, parent.Generation
+	}
 	w.execs[e.ID] = e
 	w.changed(e)
 	if lane := c.lane(); !w.lanes[lane.ID] {
@@ -102,9 +105,6 @@ func (c *Submit) execution(now Time) *Execution {
 	if c.Policy != (belay.Policy{}) {
 		p := c.Policy
 		e.Policy = &p
-	}
-	if c.Parent != nil {
-		e.Parent, e.Child = c.Parent.Execution, c.ParentKey
 	}
 	return e
 }

@@ -44,7 +44,8 @@ type Rows struct {
 	// Epoch is the part of every token that grows when a backup is restored.
 	Epoch int64
 	// Mark is the newest mark of life of any server and Beat how often that
-	// server writes one; 0 if there never was one.
+	// server writes one; 0 if there never was one. They are there whatever
+	// the Need: who writes a mark must first have looked at the last.
 	Mark Time
 	Beat time.Duration
 
@@ -96,6 +97,9 @@ type Changes struct {
 	// later by so much, and at least to its own TTL from now. Sessions in
 	// Workers have it already.
 	Grace time.Duration
+	// Mark asks for the server's mark of life though there is nothing else to
+	// write; with anything else it is written anyway.
+	Mark bool
 	// Beat is how often the server means to write its mark of life, written
 	// with it. The engine sets it; it is no reason to write by itself.
 	Beat time.Duration
@@ -111,7 +115,7 @@ type ChunkDrop struct {
 // Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
 	return len(c.Executions)+len(c.Specs)+len(c.Runs)+len(c.Checkpoints)+len(c.Signals)+len(c.Consumed)+
-		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops) == 0 && c.Grace == 0
+		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops) == 0 && c.Grace == 0 && !c.Mark
 }
 
 // Command is one thing to decide. The commands are the types of this package
@@ -227,9 +231,11 @@ func newWorld(rows *Rows) *world {
 }
 
 // grace gives every session the gap again if the servers' marks have missed
-// three beats: a worker cannot renew with nobody to answer it.
+// three beats: a worker cannot renew with nobody to answer it. It does so
+// whatever the commands are about, since the mark that goes with them would
+// hide the gap from the next batch.
 func (w *world) grace() {
-	if w.Mark == 0 || w.Beat == 0 || len(w.Rows.Workers) == 0 {
+	if w.Mark == 0 || w.Beat == 0 {
 		return
 	}
 	gap := w.Now.Sub(w.Mark)
