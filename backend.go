@@ -1,6 +1,9 @@
 package belay
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Backend is Belay as a program sees it. Every method is safe for concurrent
 // use, honours its context, and refuses with an *Error.
@@ -29,6 +32,9 @@ type Client interface {
 	Signal(ctx context.Context, s SignalRequest) error
 	// Execution reads one execution, CodeNotFound if there is none.
 	Execution(ctx context.Context, id ExecutionID) (Execution, error)
+	// Await answers with the execution as soon as it has ended, or as it is
+	// when wait is over. Input, labels and policy may be left out.
+	Await(ctx context.Context, id ExecutionID, wait time.Duration) (Execution, error)
 	// Executions lists, newest first.
 	Executions(ctx context.Context, f Filter) (Page, error)
 	// Events reads history: ordered, unique, gapless. With Wait it is a long

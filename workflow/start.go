@@ -101,24 +101,15 @@ func (h Handle[T]) Cancel(ctx context.Context, reason string) error {
 // wait reads the execution once it has ended.
 func (h Handle[T]) wait(ctx context.Context) (belay.Execution, error) {
 	var x belay.Execution
-	err := patiently(ctx, func() (err error) {
-		x, err = h.c.Execution(ctx, h.id)
-		return err
-	})
-	for after := x.Seq; err == nil && !x.State.Terminal(); {
-		err = patiently(ctx, func() error {
-			events, err := h.c.Events(ctx, belay.EventQuery{Execution: h.id, After: after, Wait: 30 * time.Second})
-			for _, e := range events {
-				after = e.Seq
-			}
-			if err != nil || len(events) == 0 || !events[len(events)-1].Final {
-				return err
-			}
-			x, err = h.c.Execution(ctx, h.id)
+	for {
+		err := patiently(ctx, func() (err error) {
+			x, err = h.c.Await(ctx, h.id, 30*time.Second)
 			return err
 		})
+		if err != nil || x.State.Terminal() {
+			return x, err
+		}
 	}
-	return x, err
 }
 
 // patiently repeats call while the store is unavailable, until ctx ends.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/belaydev/belay"
@@ -9,13 +10,38 @@ import (
 
 // hub wakes those who watch an execution. It holds no events: who is woken
 // reads the store.
+// Those who await an execution's end are given what the batch that ended it
+// says, and need not read at all.
 type hub struct {
-	mu      sync.Mutex
-	waiting map[belay.ExecutionID]map[chan struct{}]struct{}
+	mu       sync.Mutex
+	waiting  map[belay.ExecutionID]map[chan struct{}]struct{}
+	awaiting map[belay.ExecutionID][]chan belay.Execution
 }
 
 func newHub() *hub {
-	return &hub{waiting: make(map[belay.ExecutionID]map[chan struct{}]struct{})}
+	return &hub{
+		waiting:  make(map[belay.ExecutionID]map[chan struct{}]struct{}),
+		awaiting: make(map[belay.ExecutionID][]chan belay.Execution),
+	}
+}
+
+// await gives a channel that gets the execution when it ends, and a function
+// that ends the waiting.
+func (h *hub) await(id belay.ExecutionID) (<-chan belay.Execution, func()) {
+	ch := make(chan belay.Execution, 1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.awaiting[id] = append(h.awaiting[id], ch)
+	return ch, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		left := slices.DeleteFunc(h.awaiting[id], func(c chan belay.Execution) bool { return c == ch })
+		if len(left) == 0 {
+			delete(h.awaiting, id)
+			return
+		}
+		h.awaiting[id] = left
+	}
 }
 
 // watch gives a channel that is written to once the execution changes, and a
@@ -42,10 +68,21 @@ func (h *hub) watch(id belay.ExecutionID) (<-chan struct{}, func()) {
 func (h *hub) observe(c *machine.Changes) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.waiting) == 0 {
+	if len(h.waiting) == 0 && len(h.awaiting) == 0 {
 		return
 	}
+	var runs map[belay.ExecutionID]*machine.Run // those that ended
 	for _, e := range c.Executions {
+		if awaiting := h.awaiting[e.ID]; len(awaiting) > 0 && e.State.Terminal() {
+			if runs == nil {
+				runs = ended(c)
+			}
+			view := machine.View(endRecord(e, runs[e.ID]))
+			for _, ch := range awaiting {
+				ch <- view
+			}
+			delete(h.awaiting, e.ID)
+		}
 		for ch := range h.waiting[e.ID] {
 			select {
 			case ch <- struct{}{}:
@@ -53,4 +90,23 @@ func (h *hub) observe(c *machine.Changes) {
 			}
 		}
 	}
+}
+
+func ended(c *machine.Changes) map[belay.ExecutionID]*machine.Run {
+	runs := make(map[belay.ExecutionID]*machine.Run, len(c.Runs))
+	for _, r := range c.Runs {
+		if r.EndedSeq != 0 {
+			runs[r.Execution] = r
+		}
+	}
+	return runs
+}
+
+// endRecord is what a batch says of an execution that it ended.
+func endRecord(e *machine.Execution, r *machine.Run) *machine.Record {
+	rec := &machine.Record{Execution: e}
+	if r != nil {
+		rec.Runs = []*machine.Run{r}
+	}
+	return rec
 }

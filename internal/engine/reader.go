@@ -34,6 +34,33 @@ func (r *Reader) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 	return machine.View(rec), nil
 }
 
+// Await waits for the end of an execution.
+func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
+	ended, done := r.hub.await(id)
+	defer done()
+	poll := time.NewTicker(r.poll)
+	defer poll.Stop()
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		x, err := r.Execution(ctx, id)
+		if err != nil || x.State.Terminal() || wait <= 0 {
+			return x, err
+		}
+		select {
+		case x := <-ended:
+			return x, nil
+		case <-poll.C: // another process may have ended it
+		case <-over.C:
+			return x, nil
+		case <-ctx.Done():
+			return x, context.Cause(ctx)
+		case <-r.ended:
+			return x, errClosed
+		}
+	}
+}
+
 // Executions lists executions, newest first.
 func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
 	q := store.List{
@@ -135,3 +162,6 @@ func workerView(w store.WorkerRow) belay.Worker {
 		ExpiresAt: w.ExpiresAt.Time(), EndedAt: w.EndedAt.Time(), EndReason: w.EndReason, Running: w.Running,
 	}
 }
+
+// Counts counts rows, for reports and checks.
+func (r *Reader) Counts(ctx context.Context) (store.Counts, error) { return r.store.Counts(ctx) }
