@@ -40,7 +40,7 @@ type Options struct {
 	Dead func(belay.Process) (proof string, dead bool)
 	// Bury ends what a dead worker left behind on this host before its
 	// executions go on elsewhere.
-	Bury func(ctx context.Context, w belay.Worker) error
+	Bury func(ctx context.Context, c belay.Client, w belay.Worker) error
 	// Gather, if set, is called before what has queued is taken as a batch,
 	// and may wait for more to queue; Order, if set, compares commands to
 	// take them in its order instead of that of their arrival, which the

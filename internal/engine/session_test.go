@@ -214,7 +214,7 @@ func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
 		var buried []belay.WorkerID
 		e = engine.New(m, engine.Options{
 			Dead: func(p belay.Process) (string, bool) { return "gone", p.PID == 7 },
-			Bury: func(_ context.Context, w belay.Worker) error { buried = append(buried, w.ID); return nil },
+			Bury: func(_ context.Context, _ belay.Client, w belay.Worker) error { buried = append(buried, w.ID); return nil },
 		})
 		defer e.Close() //nolint:errcheck // checked elsewhere
 		synctest.Wait()

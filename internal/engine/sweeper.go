@@ -252,7 +252,7 @@ func (s *sweeper) timeToLook() bool {
 
 func (s *sweeper) buryOne(ctx context.Context, w store.WorkerRow, proof string) {
 	if s.engine.opt.Bury != nil {
-		if err := s.engine.opt.Bury(ctx, workerView(w)); err != nil {
+		if err := s.engine.opt.Bury(ctx, s.engine, workerView(w)); err != nil {
 			s.engine.log.Warn("end what a dead worker left behind", "worker", w.Spec.Name, "error", err)
 			return
 		}
