@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+
 	"github.com/belaydev/belay"
 )
 
@@ -20,7 +22,7 @@ func (c *Claim) Need(n *Need) {
 		n.Held = append(n.Held, c.Worker)
 	}
 	for _, l := range c.Lanes {
-		n.addReady(l.ID, c.Slots)
+		n.addReady(l.ID, max(0, c.Slots))
 	}
 }
 
@@ -38,6 +40,9 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	x, err := w.session("claim", c.Worker)
 	if err != nil {
 		return Reply{}, err
+	}
+	if c.Slots < 0 || c.Slots > len(c.Secrets) {
+		return Reply{}, refuse(belay.CodeInvalid, "claim", "cannot claim %d executions with %d secrets", c.Slots, len(c.Secrets))
 	}
 	if c.Number <= x.ClaimFloor {
 		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d was given up; number the next one above %d", c.Number, x.ClaimFloor)
@@ -70,16 +75,32 @@ func (c *Claim) apply(w *world) (Reply, error) {
 // that are still the worker's.
 func (c *Claim) again(w *world) Reply {
 	var r Reply
-	for _, held := range w.Held[c.Worker] {
-		e := held
-		if now := w.execs[held.ID]; now != nil {
-			e = now
-		}
-		if e.State == belay.Running && e.Worker == c.Worker && e.ClaimNo == c.Number {
+	for _, e := range w.held(c.Worker) {
+		if e.State == belay.Running && e.ClaimNo == c.Number {
 			r.Claims = append(r.Claims, w.claimed(e))
 		}
 	}
 	return r
+}
+
+// held are the executions that the worker owns at this point of the fold: those
+// read for it, as they stand now, and those that it won since.
+func (w *world) held(id belay.WorkerID) []*Execution {
+	var held []*Execution
+	for _, e := range w.Held[id] {
+		if now := w.execs[e.ID]; now != nil {
+			e = now
+		}
+		if e.Worker == id {
+			held = append(held, e)
+		}
+	}
+	for _, e := range w.assigned {
+		if e.Worker == id && !slices.Contains(held, e) {
+			held = append(held, e)
+		}
+	}
+	return held
 }
 
 func (w *world) claimed(e *Execution) Claimed {
@@ -163,6 +184,7 @@ func (w *world) pop(e *Execution) {
 func (w *world) assign(e *Execution, x *Worker) {
 	e.Token = token(e.Token, w.Epoch)
 	e.Worker = x.ID
+	w.assigned = append(w.assigned, e)
 	e.Reason, e.ReasonText = "", ""
 	e.CancelBy, e.PauseRequested, e.Preempting = 0, false, false
 	w.advance(e)
@@ -218,7 +240,7 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 	e.Reason, e.ReasonText = "scheduled", "assigned to worker "+x.Spec.Name+", which has yet to accept"
 	r := w.run(e)
 	r.ScheduledSeq, r.ScheduledAt = e.Seq, w.Now
-	return Reply{Seq: e.Seq, Execution: e}, nil
+	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
 }
 
 // Accept begins the run of a scheduled execution.

@@ -16,6 +16,7 @@ func (c *Act) Need(n *Need) {
 	}
 	if c.Action == belay.ActionFork {
 		n.Executions = append(n.Executions, c.Fork)
+		n.Specs = append(n.Specs, c.Fork)
 		n.Checkpoints = append(n.Checkpoints, c.Execution)
 	}
 }
@@ -27,7 +28,7 @@ func (c *Act) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	if seq, ok := w.did(e.ID, c.Op); ok {
-		return Reply{Seq: seq, Replayed: true, Execution: e, ID: c.Fork}, nil
+		return c.again(w, e, seq)
 	}
 	if err := c.check(op); err != nil {
 		return Reply{}, err
@@ -53,7 +54,21 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	return Reply{Seq: e.Seq, Execution: e}, nil
+	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
+}
+
+// again answers an action that was carried out before.
+func (c *Act) again(w *world, e *Execution, seq int64) (Reply, error) {
+	r := Reply{Seq: seq, Replayed: true, Execution: w.copyOf(e)}
+	if c.Action != belay.ActionFork {
+		return r, nil
+	}
+	f := w.execs[c.Fork]
+	if f == nil {
+		return Reply{}, refuse(belay.CodeConflict, "fork", "operation %s made another fork than %s", c.Op, c.Fork)
+	}
+	r.ID, r.Execution = f.ID, w.copyOf(f)
+	return r, nil
 }
 
 func (c *Act) check(op string) error {
@@ -63,8 +78,8 @@ func (c *Act) check(op string) error {
 	if err := checkName(op, "the reason", c.Reason, false); err != nil {
 		return err
 	}
-	if c.Grace < 0 {
-		return refuse(belay.CodeInvalid, op, "the grace is negative")
+	if c.Grace < 0 || c.UpTo < 0 {
+		return refuse(belay.CodeInvalid, op, "the grace and up_to must not be negative")
 	}
 	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
 }
@@ -116,7 +131,7 @@ func (c *Act) pause(w *world, e *Execution) error {
 		return nil
 	case e.State == belay.Scheduled:
 		e.PauseRequested = true
-		w.handBack(e, c.ending(belay.OutcomeReleased), "paused", "paused by an operator")
+		w.handBack(e, c.ending(belay.OutcomeReleased), "released", "taken back from its worker by a pause")
 		return nil
 	}
 	c.record(w, e)

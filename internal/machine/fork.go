@@ -1,15 +1,17 @@
 package machine
 
-import "github.com/belaydev/belay"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
 
 // fork starts a new execution with the checkpoints of another up to a seq.
 // The new one has its own id, history and tokens; steps it has count as done.
 func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	if c.Fork.IsZero() || c.Fork == e.ID {
 		return Reply{}, refuse(belay.CodeInvalid, "fork", "the new execution has no id of its own")
-	}
-	if have := w.execs[c.Fork]; have != nil {
-		return Reply{ID: have.ID, Execution: have, Replayed: true}, nil
 	}
 	if !e.Parent.IsZero() {
 		return Reply{}, w.illegal("fork", e, "it is a child; fork its root")
@@ -18,10 +20,24 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	if s == nil {
 		return Reply{}, refuse(belay.CodeInternal, "fork", "the input of %s is gone", e.ID)
 	}
+	if have := w.execs[c.Fork]; have != nil {
+		if h := w.specs[c.Fork]; h == nil || h.Hash != s.Hash {
+			return Reply{}, refuse(belay.CodeConflict, "fork", "%s is another execution, not a fork of %s", c.Fork, e.ID)
+		}
+		return Reply{ID: have.ID, Execution: w.copyOf(have), Replayed: true}, nil
+	}
+	// What was saved earlier in this fold counts as well.
+	saved := append(slices.Clip(w.Rows.Checkpoints), w.out.Checkpoints...)
+	kept := newest(saved, e, c.UpTo)
+	for _, k := range kept {
+		if k.Pruned {
+			return Reply{}, w.illegal("fork", e, fmt.Sprintf("the state saved at seq %d is gone, a newer one took its place", k.Seq))
+		}
+	}
 	f := &Execution{
 		ID: c.Fork, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, Lane: e.Lane, Policy: e.Policy,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: w.Now, DueAt: w.Now, New: true,
-		Reason: "reopened", ReasonText: "forked from " + e.ID.String(),
+		Reason: "reopened", ReasonText: "forked from " + e.ID.String(), Gate: keepers(e.Gate),
 	}
 	spec := *s
 	spec.Execution, spec.Generation, spec.Key = f.ID, 1, ""
@@ -31,7 +47,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	w.execs[f.ID], w.specs[f.ID] = f, &spec
 	w.changed(f)
 	w.out.Specs = append(w.out.Specs, &spec)
-	for _, k := range newest(w.Rows.Checkpoints, e, c.UpTo) {
+	for _, k := range kept {
 		f.Seq++
 		f.Checkpoints++
 		if k.Kind == belay.KindState {
@@ -43,28 +59,35 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	}
 	c.record(w, e)
 	w.awake(f)
-	return Reply{ID: f.ID, Execution: f, Seq: e.Seq}, nil
+	return Reply{ID: f.ID, Execution: w.copyOf(f), Seq: e.Seq}, nil
 }
 
-// newest are the checkpoints of e that count, up to a seq (0 for all): of each
-// kind and key the last one, in order.
+// newest are the checkpoints of e that count, up to a seq (0 for all), in order:
+// of each kind and key the last one, and of states the last of all, since an
+// execution has one state and saving it prunes the one before.
 func newest(all []*Checkpoint, e *Execution, upTo int64) []*Checkpoint {
-	type key struct {
+	type slot struct {
 		kind belay.CheckpointKind
 		key  string
 	}
-	last := make(map[key]int64)
+	of := func(k *Checkpoint) slot {
+		if k.Kind == belay.KindState {
+			return slot{kind: k.Kind}
+		}
+		return slot{k.Kind, k.Key}
+	}
+	last := make(map[slot]int64)
 	counts := func(k *Checkpoint) bool {
-		return k.Execution == e.ID && k.Seq > e.BaseSeq && (upTo == 0 || k.Seq <= upTo) && !k.Pruned
+		return k.Execution == e.ID && k.Seq > e.BaseSeq && (upTo == 0 || k.Seq <= upTo)
 	}
 	for _, k := range all {
 		if counts(k) {
-			last[key{k.Kind, k.Key}] = max(last[key{k.Kind, k.Key}], k.Seq)
+			last[of(k)] = max(last[of(k)], k.Seq)
 		}
 	}
 	var out []*Checkpoint
 	for _, k := range all {
-		if counts(k) && last[key{k.Kind, k.Key}] == k.Seq {
+		if counts(k) && last[of(k)] == k.Seq {
 			out = append(out, k)
 		}
 	}

@@ -66,8 +66,9 @@ func (w *world) lose(e *Execution, text string) {
 	}
 }
 
-// Release gives back a run that its worker does not hold: the reply to the
-// claim that won it was lost on the way.
+// Release gives back a run that its worker does not hold, since the reply to
+// the claim that won it was lost on the way, or what is scheduled to a worker
+// that drains and will not accept it.
 type Release struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
@@ -85,12 +86,27 @@ func (c *Release) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	if e.State != belay.Running || e.Worker != c.Worker || e.Token != c.Token {
+	x := w.workers[c.Worker]
+	owned := e.State == belay.Running || e.State == belay.Scheduled
+	if x == nil || !owned || e.Worker != c.Worker || e.Token != c.Token {
 		return Reply{}, w.illegal("release", e, "it is not owned by that worker with that token")
 	}
-	if x := w.workers[c.Worker]; x == nil || e.ClaimNo > x.ClaimFloor {
-		return Reply{}, w.illegal("release", e, "its worker has not given up the claim that won it")
+	text := unclaimed(e, x)
+	if text == "" {
+		return Reply{}, w.illegal("release", e, "its worker may hold it, or is yet to accept it")
 	}
-	w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "the reply to its claim never reached the worker")
+	w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", text)
 	return Reply{Seq: e.Seq}, nil
+}
+
+// unclaimed says why a worker cannot come to hold what it owns and does not
+// name; empty if it can.
+func unclaimed(e *Execution, x *Worker) string {
+	switch {
+	case e.State == belay.Scheduled && x.State == belay.WorkerDraining:
+		return "its worker drains and will not accept it"
+	case e.State == belay.Running && e.ClaimNo != 0 && e.ClaimNo <= x.ClaimFloor:
+		return "the reply to its claim never reached the worker"
+	}
+	return ""
 }

@@ -61,7 +61,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 	e.Checkpoints++
 	e.Losses = 0
 	e.ProgressAt = w.Now
-	e.Cost += c.CostTokens
+	e.Cost = charge(e.Cost, c.CostTokens)
 	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{
 		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, At: w.Now, Data: c.Data, Cost: c.CostTokens,
 	})
@@ -74,7 +74,7 @@ func (c *Save) consume(w *world, e *Execution) (*Signal, error) {
 		return nil, nil
 	}
 	s := w.signal(e.ID, c.Consumes)
-	if s == nil {
+	if s == nil || s.Seq <= e.BaseSeq { // older ones are not this input's
 		return nil, refuse(belay.CodeNotFound, "save", "execution %s has no signal %d", e.ID, c.Consumes)
 	}
 	if s.ConsumedBy != 0 {

@@ -18,23 +18,28 @@ func (c *Open) apply(w *world) (Reply, error) {
 	if err := c.check(op); err != nil {
 		return Reply{}, err
 	}
-	spec := withSessionDefaults(c.WorkerSpec)
-	s := belay.Session{ID: spec.ID, TTL: spec.TTL, Heartbeat: spec.Heartbeat}
-	if spec.Heartbeat > spec.TTL/3 {
-		s.Warning = fmt.Sprintf("a heartbeat every %s with a TTL of %s tolerates fewer than two losses in a row; the TTL should be three heartbeats or more",
-			spec.Heartbeat.D(), spec.TTL.D())
-	}
 	if x := w.workers[c.ID]; x != nil {
 		if x.State.Ended() || x.ExpiresAt.over(w.Now) {
 			return Reply{}, lostSession(op, x)
 		}
 		w.renew(x)
-		return Reply{Session: s, Replayed: true}, nil
+		return Reply{Session: x.session(), Replayed: true}, nil
 	}
-	x := &Worker{ID: spec.ID, Spec: spec, State: belay.WorkerOpen, OpenedAt: w.Now, New: true}
+	x := &Worker{ID: c.ID, Spec: withSessionDefaults(c.WorkerSpec), State: belay.WorkerOpen, OpenedAt: w.Now, New: true}
 	w.workers[x.ID] = x
 	w.renew(x)
-	return Reply{Session: s}, nil
+	return Reply{Session: x.session()}, nil
+}
+
+// session is what the worker is told: the terms on which the session was first
+// opened.
+func (x *Worker) session() belay.Session {
+	s := belay.Session{ID: x.ID, TTL: x.Spec.TTL, Heartbeat: x.Spec.Heartbeat}
+	if s.Heartbeat > s.TTL/3 {
+		s.Warning = fmt.Sprintf("a heartbeat every %s with a TTL of %s tolerates fewer than two losses in a row; the TTL should be three heartbeats or more",
+			s.Heartbeat.D(), s.TTL.D())
+	}
+	return s
 }
 
 func (c *Open) check(op string) error {
@@ -42,6 +47,9 @@ func (c *Open) check(op string) error {
 		return refuse(belay.CodeInvalid, op, "the session has no id")
 	}
 	if err := checkName(op, "the worker's name", c.Name, true); err != nil {
+		return err
+	}
+	if err := checkName(op, "the worker's version", c.Version, false); err != nil {
 		return err
 	}
 	for _, q := range c.Queues {
@@ -143,29 +151,24 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 // reconcile goes through both sides' lists. What the worker won and does not
 // name is released; what it names and does not own is revoked.
 func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
-	named := make(map[belay.ExecutionID]belay.Held, len(c.Holds))
+	named := make(map[belay.RunID]belay.Held, len(c.Holds)) // two runs of one execution while it does not know that it lost one
 	for _, h := range c.Holds {
-		named[h.Execution] = h
+		named[belay.RunID{Execution: h.Execution, Token: h.Token}] = h
 	}
-	owned := make(map[belay.ExecutionID]belay.Token, len(w.Held[x.ID]))
-	for _, e := range w.Held[x.ID] {
-		if now := w.execs[e.ID]; now != nil {
-			e = now
-		}
-		if e.Worker != x.ID || e.State != belay.Running {
-			continue
-		}
-		owned[e.ID] = e.Token
-		h, ok := named[e.ID]
+	owned := make(map[belay.RunID]bool, len(c.Holds))
+	for _, e := range w.held(x.ID) {
+		id := belay.RunID{Execution: e.ID, Token: e.Token}
+		h, ok := named[id]
 		switch {
-		case ok && h.Token == e.Token:
+		case ok && e.State == belay.Running:
+			owned[id] = true
 			c.tell(w, e, h, r)
-		case e.ClaimNo != 0 && e.ClaimNo <= x.ClaimFloor:
+		case unclaimed(e, x) != "":
 			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID})
 		}
 	}
 	for _, h := range c.Holds {
-		if t, ok := owned[h.Execution]; !ok || t != h.Token {
+		if !owned[belay.RunID{Execution: h.Execution, Token: h.Token}] {
 			r.Heartbeat.Revoked = append(r.Heartbeat.Revoked, h)
 		}
 	}
@@ -187,7 +190,7 @@ func (c *Heartbeat) tell(w *world, e *Execution, h belay.Held, r *Reply) {
 		b.Signals = append(b.Signals, belay.Signalled{Held: h, SignalSeq: e.SignalSeq})
 	}
 	if idle := e.policy().IdleTimeout.D(); idle > 0 {
-		if at := w.Now.Add(-h.Idle); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
+		if at := w.Now.Add(-max(0, h.Idle)); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
 			r.Follow = append(r.Follow, &Progress{e.ID, e.Token, at})
 		}
 	}
@@ -204,11 +207,15 @@ func (*Mark) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// Drain stops new claims of a worker (G11).
+// Drain stops new claims of a worker (G11) and takes back what is scheduled to
+// it; its next heartbeat does so too.
 type Drain struct{ Worker belay.WorkerID }
 
-// Need names the session.
-func (c *Drain) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
+// Need names the session and what it owns.
+func (c *Drain) Need(n *Need) {
+	n.Workers = append(n.Workers, c.Worker)
+	n.Held = append(n.Held, c.Worker)
+}
 
 func (c *Drain) apply(w *world) (Reply, error) {
 	x, err := w.session("drain", c.Worker)
@@ -219,7 +226,13 @@ func (c *Drain) apply(w *world) (Reply, error) {
 		x.State = belay.WorkerDraining
 		w.changedWorker(x)
 	}
-	return Reply{}, nil
+	var r Reply
+	for _, e := range w.held(x.ID) {
+		if e.State == belay.Scheduled {
+			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID})
+		}
+	}
+	return r, nil
 }
 
 // End ends a session in order, or because its death was proven on its own host.

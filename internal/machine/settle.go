@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -35,9 +36,9 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	if err := c.check(op, e); err != nil {
 		return Reply{}, err
 	}
-	e.Cost += c.CostTokens
+	e.Cost = charge(e.Cost, c.CostTokens)
 	r := w.run(e)
-	r.Op, r.Output, r.Cost = c.Op, c.Output, r.Cost+c.CostTokens
+	r.Op, r.Output, r.Cost = c.Op, c.Output, c.CostTokens
 	f := c.failure()
 	switch c.Outcome {
 	case belay.OutcomeSucceeded:
@@ -73,6 +74,9 @@ func (c *Settle) check(op string, e *Execution) error {
 	return CheckPayload(op, "the output", c.Output, belay.MaxPayload)
 }
 
+// charge adds a cost, as far as it can be counted.
+func charge(cost, more int64) int64 { return cost + min(more, math.MaxInt64-cost) }
+
 func (c *Settle) failure() belay.Failure {
 	f := belay.Failure{Class: belay.ClassTransient}
 	if c.Failure != nil {
@@ -81,7 +85,7 @@ func (c *Settle) failure() belay.Failure {
 	if c.Outcome == belay.OutcomeTimedOut {
 		f.Class = belay.ClassTimeout
 	}
-	if f.Class == 0 || f.Class == belay.ClassLost {
+	if f.Class == 0 || f.Class >= belay.ClassLost { // nobody is lost who can say so
 		f.Class = belay.ClassTransient
 	}
 	f.Message, f.Stack = clip(f.Message, maxMessage), clip(f.Stack, maxStack)
@@ -129,7 +133,8 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	}
 	w.end(e, how)
 	e.State, e.FinishedAt = state, w.Now
-	e.DueAt, e.CancelBy, e.PauseRequested, e.PausedFrom, e.Gate = 0, 0, false, 0, belay.GateNone
+	e.DueAt, e.CancelBy, e.PauseRequested, e.PausedFrom = 0, 0, false, 0
+	e.Gate = keepers(e.Gate)
 	e.Reason, e.ReasonText, e.Class, e.Message = "", "", 0, ""
 	if how.deed != "" {
 		w.out.Deeds[len(w.out.Deeds)-1].Final = true
@@ -139,6 +144,15 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 		w.bury(e, ran)
 	}
 	w.tellParent(e)
+}
+
+// keepers is what of a gate outlives the execution's end: who may own it at all
+// does not change with its next generation.
+func keepers(g belay.Gate) belay.Gate {
+	if g == belay.GateExternal {
+		return g
+	}
+	return belay.GateNone
 }
 
 // bury writes the dead letter of a root that failed, in the same commit (G10).
@@ -204,14 +218,11 @@ func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, ji
 func Backoff(p belay.Policy, n int, jitter float64) time.Duration {
 	p = Defaults(p)
 	d := p.BackoffBase.D()
-	for range n - 1 {
-		if d >= p.BackoffCap.D() {
-			break
-		}
-		d *= 2
+	for most := p.BackoffCap.D(); n > 1 && d < most; n-- {
+		d = min(d, most/2+1) * 2 // never beyond what a duration can hold
 	}
 	d = min(d, p.BackoffCap.D())
-	return d + time.Duration(float64(d/4)*jitter)
+	return d + min(time.Duration(float64(d/4)*jitter), math.MaxInt64-d)
 }
 
 // handBack ends the run and leaves the execution due now, with nothing charged.

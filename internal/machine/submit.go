@@ -83,8 +83,9 @@ func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 		return Reply{ID: row.Execution, Replayed: true}, true, nil
 	}
 	if e := w.execs[c.ID]; e != nil {
-		if s := w.specs[c.ID]; s == nil || s.Hash != hash {
-			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit", "id %s was submitted with another body", c.ID)
+		// Another key would be answered with an execution it does not lead to.
+		if s := w.specs[c.ID]; s == nil || s.Hash != hash || s.Key != c.IdempotencyKey {
+			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit", "id %s was submitted with another body or key", c.ID)
 		}
 		return Reply{ID: e.ID, Replayed: true}, true, nil
 	}
@@ -128,6 +129,12 @@ func (c *Submit) check() error {
 			return err
 		}
 	}
+	if c.Parent != nil && c.IdempotencyKey != "" {
+		return refuse(belay.CodeInvalid, op, "a child takes no idempotency key: its parent and child key name it")
+	}
+	if c.DueAt.After(latest.Time()) {
+		return refuse(belay.CodeInvalid, op, "due_at lies beyond the year 9999")
+	}
 	if c.Priority < -belay.MaxPriority || c.Priority > belay.MaxPriority {
 		return refuse(belay.CodeInvalid, op, "priority %d is not within -%d and %d", c.Priority, belay.MaxPriority, belay.MaxPriority)
 	}
@@ -147,7 +154,8 @@ func (c *Submit) lane() Lane {
 	return NewLane(c.Queue, c.Workflow, c.Version, c.Priority, c.WorkerLabels)
 }
 
-// hash is of everything the submission says but its id and key.
+// hash is of everything the submission says but its id, its key, and what
+// triggered it.
 func (c *Submit) hash() [32]byte {
 	b := make([]byte, 0, 256+len(c.Input))
 	for _, s := range []string{c.Workflow, c.Version, c.Queue, c.ParentKey} {

@@ -39,19 +39,15 @@ func (e *Execution) times() times {
 		return from.Add(d.D())
 	}
 	t.total = after(e.StartedAt, p.Timeout)
-	switch e.State {
-	case belay.Running:
+	switch {
+	case e.State == belay.Running: // its worker ends it in time; the grace is for one that does not
 		t.cancel = e.CancelBy
-		if p.RunTimeout != 0 {
-			t.run = after(e.RunAt, p.RunTimeout+p.CancelGrace)
-		}
-		if t.total != 0 {
-			t.total = t.total.Add(p.CancelGrace.D())
-		}
+		t.run = after(after(e.RunAt, p.RunTimeout), p.CancelGrace)
+		t.total = after(t.total, p.CancelGrace)
 		t.idle = after(e.ProgressAt, p.IdleTimeout)
-	case belay.Scheduled:
+	case e.State == belay.Scheduled:
 		t.scheduled = after(e.ScheduledAt, p.ScheduledTimeout)
-	case belay.Pending:
+	case e.State == belay.Pending, e.PausedFrom == belay.Pending:
 		t.start = after(e.DueAt, p.StartTimeout)
 	}
 	return t
@@ -79,10 +75,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over")})
 	case t.total.over(w.Now):
-		w.finish(e, belay.Failed, ended{
-			outcome: belay.OutcomeTimedOut, deed: "timeout", actor: System,
-			failure: timeout("not finished within its timeout of %s", p.Timeout.D()),
-		})
+		w.totalTimeout(e, timeout("not finished within its timeout of %s", p.Timeout.D()))
 	case t.run.over(w.Now):
 		w.attemptFailed(e, ended{
 			outcome: belay.OutcomeTimedOut, failure: timeout("the run lasted longer than %s", p.RunTimeout.D()),
@@ -94,14 +87,23 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	case t.scheduled.over(w.Now):
 		w.scheduleTimeout(e, p)
 	case t.start.over(w.Now):
-		w.finish(e, belay.Failed, ended{
-			deed: "start_timeout", actor: System,
-			failure: timeout("no worker started it within %s", p.StartTimeout.D()),
-		})
+		f := timeout("no worker started it within %s", p.StartTimeout.D())
+		w.finish(e, belay.Failed, ended{deed: "start_timeout", actor: System, reason: f.Message, failure: f})
 	case e.CheckAt != checkAt(e):
 		w.changed(e) // written at the end of the fold with the right one
 	}
 	return Reply{Seq: e.Seq}, nil
+}
+
+// totalTimeout ends an execution whatever it does. Only a run that began is
+// charged.
+func (w *world) totalTimeout(e *Execution, f belay.Failure) {
+	how := ended{outcome: belay.OutcomeReleased, deed: "timeout", actor: System, reason: f.Message, failure: f}
+	if e.State == belay.Running {
+		how.outcome = belay.OutcomeTimedOut
+		e.Attempts++
+	}
+	w.finish(e, belay.Failed, how)
 }
 
 func (w *world) scheduleTimeout(e *Execution, p belay.Policy) {

@@ -24,7 +24,7 @@ func View(r *Record) belay.Execution {
 	v := belay.Execution{
 		ID: e.ID, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, State: e.State, Gate: e.Gate, Seq: e.Seq,
 		Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses, Worker: e.Worker,
-		Parent: e.Parent, ParentKey: e.Child, OpenChildren: e.Open, Checkpoints: e.Checkpoints, Policy: e.Policy,
+		Parent: e.Parent, ParentKey: e.Child, OpenChildren: e.Open, Checkpoints: e.Checkpoints,
 		CostTokens: e.Cost, CreatedAt: e.CreatedAt.Time(), DueAt: e.DueAt.Time(), StartedAt: e.StartedAt.Time(),
 		ProgressAt: e.ProgressAt.Time(), FinishedAt: e.FinishedAt.Time(), CancelBy: e.CancelBy.Time(),
 		PauseRequested: e.PauseRequested,
@@ -35,8 +35,12 @@ func View(r *Record) belay.Execution {
 			v.Attempt = e.Attempts + 1
 		}
 	}
-	if t := e.times().total; t != 0 {
-		v.Deadline = t.Time()
+	if p := e.Policy; p != nil {
+		c := *p
+		v.Policy = &c
+		if p.Timeout != 0 && e.StartedAt != 0 && !e.State.Terminal() {
+			v.Deadline = e.StartedAt.Add(p.Timeout.D()).Time()
+		}
 	}
 	if e.Class != 0 {
 		v.Error = &belay.Failure{Class: e.Class, Message: e.Message}
@@ -46,7 +50,7 @@ func View(r *Record) belay.Execution {
 		v.Key, v.Trigger = s.Key, s.Trigger
 	}
 	for _, run := range r.Runs {
-		if run.Token == e.Token && e.State.Terminal() && run.EndedSeq == e.Seq {
+		if run.Token == e.Token && run.Final && run.Generation == e.Generation && e.State.Terminal() {
 			v.Output = run.Output
 			if v.Error != nil {
 				v.Error.Stack = run.Stack

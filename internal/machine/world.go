@@ -133,7 +133,7 @@ type Reply struct {
 	ID        belay.ExecutionID
 	Seq       int64
 	Replayed  bool
-	Execution *Execution
+	Execution *Execution // a copy, as it stood after the command
 	Claims    []Claimed
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
@@ -180,6 +180,7 @@ type world struct {
 	ready   map[LaneID][]*Execution
 	fresh   map[LaneID][]*Execution // became ready in this fold
 
+	assigned     []*Execution // got an owner in this fold
 	dirty        []*Execution
 	isDirty      map[*Execution]bool
 	dirtyRuns    map[*Run]bool
@@ -249,6 +250,14 @@ func (w *world) grace() {
 			w.changedWorker(x)
 		}
 	}
+}
+
+// copyOf is the row as it stands, for a reply that later commands of the fold
+// must not change.
+func (w *world) copyOf(e *Execution) *Execution {
+	c := *e
+	c.CheckAt = checkAt(e)
+	return &c
 }
 
 // changed notes that the row must be written.
