@@ -297,7 +297,7 @@ func (w *world) run(e *Execution) *Run {
 	id := belay.RunID{Execution: e.ID, Token: e.Token}
 	r := w.runs[id]
 	if r == nil || r.EndedSeq != 0 {
-		r = &Run{Execution: e.ID, Token: e.Token}
+		r = &Run{Execution: e.ID, Token: e.Token, Generation: e.Generation}
 		w.runs[id] = r
 	}
 	w.changedRun(r)
