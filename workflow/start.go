@@ -98,18 +98,21 @@ func (h Handle[T]) Cancel(ctx context.Context, reason string) error {
 	})
 }
 
+// awaitPoll is how long one question for the end may wait for it.
+const awaitPoll = 30 * time.Second
+
 // wait reads the execution once it has ended.
-func (h Handle[T]) wait(ctx context.Context) (belay.Execution, error) {
-	var x belay.Execution
-	for {
-		err := patiently(ctx, func() (err error) {
-			x, err = h.c.Await(ctx, h.id, 30*time.Second)
+func (h Handle[T]) wait(ctx context.Context) (x belay.Execution, err error) {
+	for err == nil && !x.State.Terminal() {
+		err = patiently(ctx, func() (err error) {
+			x, err = h.c.Await(ctx, h.id, awaitPoll)
 			return err
 		})
-		if err != nil || x.State.Terminal() {
-			return x, err
+		if err == nil {
+			err = context.Cause(ctx)
 		}
 	}
+	return x, err
 }
 
 // patiently repeats call while the store is unavailable, until ctx ends.

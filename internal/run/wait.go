@@ -151,10 +151,11 @@ func (r *Run) suspendLocked(next time.Time) {
 	s.until = next
 	var texts []string
 	for _, w := range s.list {
-		if !w.inner && len(texts) < 5 {
+		if !w.inner {
 			texts = append(texts, w.text)
 		}
 	}
+	slices.Sort(texts) // whoever came first to its wait
 	s.text = strings.ToValidUTF8(clip(strings.Join(texts, ", "), belay.MaxName), "")
 	r.wakeAllLocked()
 }

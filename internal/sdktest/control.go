@@ -1,0 +1,232 @@
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/workflow"
+)
+
+// threeSteps are steps of a minute each.
+func threeSteps(ctx context.Context, _ any) (string, error) {
+	for i := range 3 {
+		if _, err := work(ctx, fmt.Sprint("step ", i), time.Minute); err != nil {
+			return "", err
+		}
+	}
+	return "done", nil
+}
+
+var control = []testCase{
+	{"a cancelled run hears why and may still save", func(e *env) {
+		var cause error
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			_, err := work(ctx, "long", time.Hour)
+			cause = context.Cause(ctx)
+			return "", errors.Join(err, workflow.Checkpoint(ctx, "salvaged"))
+		}))
+		id := e.start(nil)
+		e.sleep(time.Minute)
+		e.act(id, belay.ActionCancel)
+		wantEnd(e, id, belay.Cancelled, "")
+		e.within("cancel", time.Since(e.began)-time.Minute, 0, time.Second)
+		var c *workflow.CancelCause
+		if !errors.Is(cause, workflow.ErrCancelled) || !errors.As(cause, &c) || c.Within <= 5*time.Second {
+			e.Errorf("cause %v", cause)
+		}
+		if e.count(id, "state:state") != 1 {
+			e.Error("nothing was saved\n" + e.history(id))
+		}
+	}},
+
+	{"a run that does not hear its cancel is ended by force", func(e *env) {
+		var late error
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			time.Sleep(time.Minute)
+			late = workflow.Checkpoint(ctx, "too late")
+			return "done", nil
+		}))
+		id := e.start(nil)
+		e.sleep(10 * time.Second)
+		e.act(id, belay.ActionCancel)
+		e.sleep(15 * time.Second)
+		e.wantState(id, belay.Cancelled)
+		e.sleep(time.Minute)
+		if !errors.Is(late, belay.ErrLeaseLost) {
+			e.Errorf("a late checkpoint: %v", late)
+		}
+		e.wantState(id, belay.Cancelled)
+	}},
+
+	{"an execution that waits is cancelled at once", func(e *env) {
+		e.hire(register("w", approval))
+		id := e.start(0)
+		e.sleep(time.Minute)
+		e.act(id, belay.ActionCancel)
+		e.wantState(id, belay.Cancelled)
+	}},
+
+	{"a preempted run gives its execution back between steps and goes on later", func(e *env) {
+		e.hire(register("w", threeSteps))
+		id := e.start(nil)
+		e.sleep(90 * time.Second)
+		e.act(id, belay.ActionPreempt)
+		want(e, id, "done")
+		e.within("end", time.Since(e.began), 3*time.Minute, 3*time.Minute+time.Second)
+		e.wantKinds(id, "submitted", "started", "step:step 0", "preempt", "step:step 1", "preempted", "started", "step:step 2", "succeeded")
+	}},
+
+	{"a long step that looks can give way at once", func(e *env) {
+		var runs atomic.Int32
+		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
+			return workflow.Step(ctx, "long", func(ctx context.Context) (int, error) {
+				if n, ok, err := workflow.State[int](ctx); ok {
+					return n, err
+				}
+				runs.Add(1)
+				select {
+				case <-workflow.Preempted(ctx):
+					return 0, errors.Join(workflow.Checkpoint(ctx, 7), workflow.ErrYield)
+				case <-time.After(time.Hour):
+					return 0, errors.New("nobody asked")
+				}
+			})
+		}))
+		id := e.start(nil)
+		e.sleep(time.Minute)
+		e.act(id, belay.ActionPreempt)
+		want(e, id, 7)
+		e.within("end", time.Since(e.began)-time.Minute, 0, time.Second)
+		if e.count(id, "preempted") != 1 || runs.Load() != 1 {
+			e.Error(e.history(id))
+		}
+	}},
+
+	{"a paused run stops between steps until it is resumed", func(e *env) {
+		e.hire(register("w", threeSteps))
+		id := e.start(nil)
+		e.sleep(30 * time.Second)
+		e.act(id, belay.ActionPause)
+		e.sleep(10 * time.Minute)
+		e.wantState(id, belay.Paused)
+		e.act(id, belay.ActionResume)
+		want(e, id, "done")
+		e.within("end", time.Since(e.began), 12*time.Minute, 13*time.Minute)
+	}},
+
+	{"a paused run that waits gives its worker back at once", func(e *env) {
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) { return sleeper(ctx, time.Hour) })
+			who := workflow.Go(ctx, "who", func(ctx context.Context) (string, error) { return work(ctx, "w", 10*time.Minute) })
+			a, err := nap.Wait(ctx)
+			b, err2 := who.Wait(ctx)
+			return a + b, errors.Join(err, err2)
+		}))
+		id := e.start(nil)
+		e.sleep(time.Minute)
+		e.act(id, belay.ActionPause)
+		e.sleep(8 * time.Minute)
+		e.wantState(id, belay.Running) // a step on its way may finish
+		e.sleep(2 * time.Minute)
+		e.wantState(id, belay.Paused)
+		if e.count(id, "step:who/w") != 1 {
+			e.Error("the step on its way was not saved\n" + e.history(id))
+		}
+		e.act(id, belay.ActionResume)
+		want(e, id, "restedw")
+	}},
+
+	{"a signal delivered during a pause counts after it", func(e *env) {
+		e.hire(register("w", approval))
+		id := e.start(0)
+		e.sleep(time.Minute)
+		e.act(id, belay.ActionPause)
+		e.signal(id, "approved", "ann")
+		e.sleep(time.Minute)
+		e.wantState(id, belay.Paused)
+		e.act(id, belay.ActionResume)
+		want(e, id, "ann")
+	}},
+
+	{"a run that lasts too long is timed out and tried again", func(e *env) {
+		var cause error
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			if workflow.Attempt(ctx) == 2 {
+				return "quick", nil
+			}
+			_, err := work(ctx, "long", time.Hour)
+			cause = context.Cause(ctx)
+			return "", err
+		}))
+		id := e.start(nil, belay.WithPolicy(belay.Policy{RunTimeout: belay.Duration(time.Minute)}))
+		want(e, id, "quick")
+		if !errors.Is(cause, workflow.ErrTimedOut) || !errors.Is(cause, context.DeadlineExceeded) {
+			e.Errorf("cause %v", cause)
+		}
+		if e.count(id, "timed_out") != 1 {
+			e.Error(e.history(id))
+		}
+	}},
+
+	{"an execution that lasts too long fails, waiting included", func(e *env) {
+		e.hire(register("w", approval))
+		id := e.start(0, belay.WithPolicy(belay.Policy{Timeout: belay.Duration(10 * time.Minute)}))
+		ended := wantEnd(e, id, belay.Failed, "timeout")
+		if ended.Failure.Class != belay.ClassTimeout {
+			e.Errorf("class %s", ended.Failure.Class)
+		}
+		e.within("end", time.Since(e.began), 10*time.Minute, 10*time.Minute+15*time.Second)
+	}},
+
+	{"silence is timed out, progress is not silence", func(e *env) {
+		e.hire(register("w", func(ctx context.Context, progress bool) (string, error) {
+			return workflow.Step(ctx, "quiet", func(ctx context.Context) (string, error) {
+				for range 10 {
+					select {
+					case <-time.After(30 * time.Second):
+					case <-ctx.Done():
+						return "", context.Cause(ctx)
+					}
+					if progress {
+						workflow.Progress(ctx)
+					}
+				}
+				return "done", nil
+			})
+		}))
+		policy := belay.WithPolicy(belay.Policy{IdleTimeout: belay.Duration(time.Minute), MaxAttempts: 1})
+		loud, quiet := e.start(true, policy), e.start(false, policy)
+		want(e, loud, "done")
+		wantEnd(e, quiet, belay.Failed, "progress")
+	}},
+
+	{"a stolen execution goes on elsewhere, its old owner is refused", func(e *env) {
+		var tokens []belay.Token
+		var lost, cause error
+		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			tokens = append(tokens, workflow.Token(ctx))
+			if len(tokens) == 2 {
+				return "second", nil
+			}
+			time.Sleep(time.Minute)
+			lost = workflow.Checkpoint(ctx, 1)
+			cause = context.Cause(ctx)
+			return "first", nil
+		}))
+		id := e.start(nil)
+		e.sleep(30 * time.Second)
+		e.act(id, belay.ActionSteal)
+		want(e, id, "second")
+		e.sleep(time.Minute)
+		if !errors.Is(lost, belay.ErrLeaseLost) || !errors.Is(cause, belay.ErrLeaseLost) {
+			e.Errorf("the old owner got %v, cause %v", lost, cause)
+		}
+		if len(tokens) != 2 || tokens[1] <= tokens[0] {
+			e.Errorf("tokens %v", tokens)
+		}
+	}},
+}

@@ -1,0 +1,200 @@
+package sdktest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// always answers every call with err.
+func always(err error) func(context.Context, call) error {
+	return func(context.Context, call) error { return err }
+}
+
+var faults = []testCase{
+	{"writes whose replies are lost happen once", func(e *env) {
+		for _, op := range []string{"save", "settle"} {
+			var steps atomic.Int32
+			c := e.hire(register(op, func(ctx context.Context, _ any) (int, error) {
+				return workflow.Step(ctx, "step", func(context.Context) (int, error) { return int(steps.Add(1)), nil })
+			}))
+			c.wire.on(op, true, 3, always(errCut))
+			h, err := workflow.Start[int](e.ctx, e.b, op, nil)
+			if err != nil {
+				e.Fatal(err)
+			}
+			want(e, h.ID(), 1)
+			e.wantKinds(h.ID(), "submitted", "started", "step:step", "succeeded")
+			if err := c.end(); err != nil {
+				e.Error(err)
+			}
+		}
+	}},
+
+	{"writes that do not get through are made later", func(e *env) {
+		for _, op := range []string{"open", "claim", "save", "settle", "heartbeat", "drain", "close"} {
+			c := &crew{}
+			c = e.hire(register(op, func(ctx context.Context, _ any) (int, error) {
+				return workflow.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil })
+			}))
+			c.wire.on(op, false, 3, always(errCut))
+			h, err := workflow.Start[int](e.ctx, e.b, op, nil)
+			if err != nil {
+				e.Fatal(err)
+			}
+			want(e, h.ID(), 1)
+			e.wantKinds(h.ID(), "submitted", "started", "step:step", "succeeded")
+			if err := c.end(); err != nil {
+				e.Error(err)
+			}
+		}
+	}},
+
+	{"a claim whose reply was lost gets what it won when asked again", func(e *env) {
+		var runs atomic.Int32
+		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
+		c.wire.on("claim", true, 2, func(_ context.Context, c call) error { return errCut })
+		id := e.start(nil)
+		want(e, id, 1)
+		e.wantKinds(id, "submitted", "started", "succeeded")
+	}},
+
+	{"what a claim won that was given up is released at once", func(e *env) {
+		// The worker stops while the reply to its claim is on the way: another one
+		// goes on without waiting for a TTL.
+		c := e.hire(register("w", threeSteps), func(o *worker.Options) { o.Grace = time.Minute })
+		busy := e.start(nil) // keeps the stopping worker alive for a while
+		e.settle()
+		won := make(chan struct{})
+		c.wire.on("claim", true, 1, func(ctx context.Context, _ call) error {
+			close(won)
+			<-ctx.Done() // the reply does not come
+			return errCut
+		})
+		id := e.start(nil)
+		<-won
+		e.wantState(id, belay.Running)
+		c.stop()
+		e.settle()
+		e.wantState(id, belay.Pending)
+		e.wantState(busy, belay.Running)
+		e.hire(register("w", threeSteps))
+		want(e, id, "done")
+		if e.count(id, "lost") != 0 || e.count(id, "released") != 1 {
+			e.Error(e.history(id))
+		}
+	}},
+
+	{"a lost worker's execution goes on elsewhere from its last step", func(e *env) {
+		first := e.hire(register("w", threeSteps))
+		id := e.start(nil)
+		e.sleep(90 * time.Second)
+		first.crash()
+		e.hire(register("w", threeSteps))
+		want(e, id, "done")
+		// Lost at 1:30, found after the TTL at the latest, a minute of work again.
+		e.within("end", time.Since(e.began), 3*time.Minute+30*time.Second, 3*time.Minute+50*time.Second)
+		e.wantKinds(id, "submitted", "started", "step:step 0", "lost", "started", "step:step 1", "step:step 2", "succeeded")
+	}},
+
+	{"a worker whose session was ended opens another", func(e *env) {
+		var causes []error
+		e.hire(register("w", func(ctx context.Context, in int) (int, error) {
+			_, err := work(ctx, "work", time.Minute)
+			if err != nil {
+				causes = append(causes, context.Cause(ctx))
+			}
+			return in, err
+		}))
+		id := e.start(1)
+		e.sleep(10 * time.Second)
+		all, err := e.b.Workers(e.ctx)
+		if err != nil || len(all) != 1 {
+			e.Fatal(all, err)
+		}
+		if err := e.b.CloseWorker(e.ctx, all[0].ID); err != nil {
+			e.Fatal(err)
+		}
+		want(e, id, 1)
+		if len(causes) != 1 || belay.CodeOf(causes[0]) != belay.CodeLeaseLost {
+			e.Errorf("causes %v", causes)
+		}
+		e.within("end", time.Since(e.began), 70*time.Second, 80*time.Second)
+		if all, err = e.b.Workers(e.ctx); err != nil || len(all) != 2 {
+			e.Fatal(all, err)
+		}
+	}},
+
+	{"one heartbeat renews all runs, and none of them waits for another", func(e *env) {
+		c := e.hire(register("w", func(ctx context.Context, in int) (int, error) {
+			_, err := work(ctx, "work", time.Minute)
+			return in, err
+		}), func(o *worker.Options) { o.Concurrency = 200 })
+		var beats atomic.Int32
+		hold := make(chan struct{})
+		c.wire.set(func(ctx context.Context, c call) error {
+			switch {
+			case c.op == "heartbeat" && !c.done:
+				beats.Add(1)
+			case c.op == "save" && !c.done: // checkpoints that take for ever
+				<-hold
+			}
+			return nil
+		})
+		var ids []belay.ExecutionID
+		for i := range 200 {
+			ids = append(ids, e.start(i))
+		}
+		e.sleep(90 * time.Second)
+		if n := beats.Load(); n < 17 || n > 22 {
+			e.Errorf("%d heartbeats in 90 s", n)
+		}
+		close(hold)
+		for i, id := range ids {
+			want(e, id, i)
+		}
+	}},
+
+	{"errors of the store itself do not repeat for ever", func(e *env) {
+		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
+			return workflow.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil })
+		}))
+		broken := &belay.Error{Code: belay.CodeInternal, Message: "something broke"}
+		c.wire.on("save", false, 4, always(broken))
+		id := e.start(nil)
+		want(e, id, 1) // in its second attempt
+		if e.count(id, "failed") != 1 {
+			e.Error(e.history(id))
+		}
+	}},
+
+	{"a thousand executions end, each once", func(e *env) {
+		var runs atomic.Int32
+		e.hire(register("w", func(_ context.Context, in int) (int, error) {
+			runs.Add(1)
+			return in, nil
+		}), func(o *worker.Options) { o.Concurrency = 100 })
+		all := make([]belay.Submission, 1000)
+		for i := range all {
+			all[i] = belay.Submission{Workflow: "w", Input: fmt.Append(nil, i)}
+		}
+		answers, err := e.b.Submit(e.ctx, all...)
+		if err != nil {
+			e.Fatal(err)
+		}
+		for i, a := range answers {
+			if a.Err != nil {
+				e.Fatal(a.Err)
+			}
+			want(e, a.ID, i)
+		}
+		if runs.Load() != 1000 {
+			e.Errorf("%d runs", runs.Load())
+		}
+	}},
+}

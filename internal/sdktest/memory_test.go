@@ -1,0 +1,19 @@
+package sdktest_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/sdktest"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+// The suite holds on the engine with the store in memory.
+func TestMemory(t *testing.T) {
+	sdktest.Run(t, func(*testing.T) belay.Backend {
+		return engine.New(memory.New(time.Now), engine.Options{Log: slog.New(slog.DiscardHandler)})
+	})
+}

@@ -1,0 +1,148 @@
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+var stops = []testCase{
+	{"running work may finish within the grace, and nothing is claimed meanwhile", func(e *env) {
+		c := e.hire(register("w", func(ctx context.Context, in string) (string, error) {
+			_, err := work(ctx, "work", 20*time.Second)
+			return in, err
+		}))
+		id := e.start("first")
+		e.sleep(5 * time.Second)
+		c.stop()
+		e.settle()
+		second := e.start("second")
+		want(e, id, "first")
+		<-c.done
+		if c.err != nil {
+			e.Error(c.err)
+		}
+		e.within("end", time.Since(e.began), 20*time.Second, 21*time.Second)
+		e.wantState(second, belay.Pending)
+		all, err := e.b.Workers(e.ctx)
+		if err != nil || len(all) != 1 || all[0].State != belay.WorkerDrained {
+			e.Errorf("%+v, %v", all, err)
+		}
+	}},
+
+	{"what does not finish within the grace is released and nothing is charged", func(e *env) {
+		var cause error
+		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			if workflow.Token(ctx)&0xffff > 1 {
+				return "second", nil
+			}
+			_, err := work(ctx, "work", time.Hour)
+			cause = context.Cause(ctx)
+			return "first", err
+		}), func(o *worker.Options) { o.Grace = 10 * time.Second })
+		id := e.start(nil)
+		e.sleep(5 * time.Second)
+		if err := c.end(); err != nil {
+			e.Error(err)
+		}
+		e.within("stop", time.Since(e.began), 15*time.Second, 16*time.Second)
+		if !errors.Is(cause, workflow.ErrReleased) {
+			e.Errorf("cause %v", cause)
+		}
+		x := e.wantState(id, belay.Pending)
+		if x.Attempt != 1 || x.Losses != 0 {
+			e.Errorf("charged: %+v", x)
+		}
+		e.hire(register("w", func(context.Context, any) (string, error) { return "second", nil }))
+		want(e, id, "second")
+		if e.count(id, "released") != 1 {
+			e.Error(e.history(id))
+		}
+	}},
+
+	{"a function that does not end is left behind, its execution is not", func(e *env) {
+		let := make(chan struct{})
+		var late error
+		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
+			if workflow.Token(ctx)&0xffff > 1 {
+				return "second", nil
+			}
+			<-let // hears nothing
+			late = workflow.Checkpoint(ctx, 1)
+			return "first", nil
+		}), func(o *worker.Options) { o.Grace = -1 })
+		id := e.start(nil)
+		e.settle()
+		c.stop()
+		<-c.done
+		if c.err == nil {
+			e.Error("Run kept quiet about a function that does not end")
+		}
+		c.err = nil
+		e.within("stop", time.Since(e.began), 0, 10*time.Second)
+		e.hire(register("w", func(context.Context, any) (string, error) { return "second", nil }))
+		want(e, id, "second")
+		close(let)
+		e.settle()
+		if !errors.Is(late, belay.ErrLeaseLost) {
+			e.Errorf("a late checkpoint: %v", late)
+		}
+	}},
+
+	{"who waits suspends at once when the worker stops", func(e *env) {
+		c := e.hire(register("w", approval), func(o *worker.Options) { o.Linger = time.Hour })
+		id := e.start(0)
+		e.sleep(time.Minute)
+		e.wantState(id, belay.Running)
+		if err := c.end(); err != nil {
+			e.Error(err)
+		}
+		e.within("stop", time.Since(e.began)-time.Minute, 0, time.Second)
+		e.wantState(id, belay.Waiting)
+		e.hire(register("w", approval))
+		e.signal(id, "approved", "ann")
+		want(e, id, "ann")
+	}},
+
+	{"an operator drains a worker", func(e *env) {
+		c := e.hire(register("w", func(ctx context.Context, in string) (string, error) {
+			_, err := work(ctx, "work", 20*time.Second)
+			return in, err
+		}))
+		id := e.start("first")
+		e.sleep(5 * time.Second)
+		all, err := e.b.Workers(e.ctx)
+		if err != nil || len(all) != 1 {
+			e.Fatal(all, err)
+		}
+		if err := e.b.Drain(e.ctx, all[0].ID); err != nil {
+			e.Fatal(err)
+		}
+		e.settle()
+		second := e.start("second")
+		want(e, id, "first")
+		<-c.done
+		if c.err != nil {
+			e.Error(c.err)
+		}
+		e.wantState(second, belay.Pending)
+	}},
+
+	{"a worker stops while the store cannot be reached", func(e *env) {
+		c := e.hire(register("w", threeSteps))
+		id := e.start(nil)
+		e.sleep(10 * time.Second)
+		c.wire.cut()
+		c.stop()
+		<-c.done
+		e.within("stop", time.Since(e.began)-10*time.Second, 0, worker.DefaultGrace+20*time.Second)
+		c.err = nil // the run could not be settled and was left behind
+		c.wire.set(nil)
+		e.hire(register("w", threeSteps))
+		want(e, id, "done")
+	}},
+}

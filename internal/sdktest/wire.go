@@ -1,0 +1,136 @@
+package sdktest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/belaydev/belay"
+)
+
+// call is a worker's call on its way.
+type call struct {
+	op      string
+	request any
+	// done is false on the way to the Backend and true on the way back.
+	done bool
+	// err is what the Backend answered, on the way back.
+	err error
+}
+
+// wire carries the calls of one worker. What its hook returns as an error
+// becomes the answer: before the call it never arrives, after it the reply is
+// lost.
+type wire struct {
+	belay.Backend
+	mu   sync.Mutex
+	hook func(ctx context.Context, c call) error
+}
+
+var (
+	errCut  = &belay.Error{Code: belay.CodeUnavailable, Message: "the wire is cut"}
+	errGone = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker has crashed"}
+	errDead = &belay.Error{Code: belay.CodeForbidden, Message: "the worker has crashed"}
+)
+
+// set puts a hook in place of the last one.
+func (w *wire) set(hook func(ctx context.Context, c call) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hook = hook
+}
+
+// on hooks the first n calls of one operation, on the way there or back.
+func (w *wire) on(op string, done bool, n int, hook func(ctx context.Context, c call) error) {
+	var seen atomic.Int32
+	w.set(func(ctx context.Context, c call) error {
+		if c.op != op || c.done != done || int(seen.Add(1)) > n {
+			return nil
+		}
+		return hook(ctx, c)
+	})
+}
+
+// cut lets nothing through any more.
+func (w *wire) cut() { w.set(func(context.Context, call) error { return errCut }) }
+
+func (w *wire) pass(ctx context.Context, c call) error {
+	w.mu.Lock()
+	hook := w.hook
+	w.mu.Unlock()
+	if hook == nil {
+		return nil
+	}
+	return hook(ctx, c)
+}
+
+func through[Q, A any](ctx context.Context, w *wire, op string, q Q, do func(context.Context, Q) (A, error)) (A, error) {
+	var zero A
+	if err := w.pass(ctx, call{op: op, request: q}); err != nil {
+		return zero, err
+	}
+	a, err := do(ctx, q)
+	if lost := w.pass(ctx, call{op: op, request: q, done: true, err: err}); lost != nil {
+		return zero, lost
+	}
+	return a, err
+}
+
+// none gives a call without an answer the form of one with.
+func none[Q any](do func(context.Context, Q) error) func(context.Context, Q) (struct{}, error) {
+	return func(ctx context.Context, q Q) (struct{}, error) { return struct{}{}, do(ctx, q) }
+}
+
+func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
+	return through(ctx, w, "submit", s, func(ctx context.Context, s []belay.Submission) ([]belay.Submitted, error) {
+		return w.Backend.Submit(ctx, s...)
+	})
+}
+
+func (w *wire) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	return through(ctx, w, "execution", id, w.Backend.Execution)
+}
+
+func (w *wire) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	return through(ctx, w, "open", s, w.Backend.OpenWorker)
+}
+
+func (w *wire) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+	return through(ctx, w, "claim", r, w.Backend.Claim)
+}
+
+func (w *wire) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	return through(ctx, w, "heartbeat", h, w.Backend.Heartbeat)
+}
+
+func (w *wire) Drain(ctx context.Context, id belay.WorkerID) error {
+	_, err := through(ctx, w, "drain", id, none(w.Backend.Drain))
+	return err
+}
+
+func (w *wire) CloseWorker(ctx context.Context, id belay.WorkerID) error {
+	_, err := through(ctx, w, "close", id, none(w.Backend.CloseWorker))
+	return err
+}
+
+func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
+	return through(ctx, w, "save", s, w.Backend.Save)
+}
+
+func (w *wire) Settle(ctx context.Context, s belay.Settlement) error {
+	_, err := through(ctx, w, "settle", s, none(w.Backend.Settle))
+	return err
+}
+
+func (w *wire) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
+	return through(ctx, w, "signals", q, w.Backend.Signals)
+}
+
+func (w *wire) Append(ctx context.Context, c belay.Chunk) error {
+	_, err := through(ctx, w, "append", c, none(w.Backend.Append))
+	return err
+}
+
+func (w *wire) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
+	return through(ctx, w, "chunks", q, w.Backend.Chunks)
+}
