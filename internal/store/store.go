@@ -8,6 +8,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -67,6 +68,11 @@ type Store interface {
 	// Close ends the store's use.
 	Close() error
 }
+
+// ErrBroken lies below the errors of a store that cannot keep anything any more:
+// a write to its disk failed. Nothing was written since and nothing will be;
+// the process must end.
+var ErrBroken = errors.New("the store is broken")
 
 // KeyLife is how long an idempotency key outlives its execution.
 const KeyLife = 24 * time.Hour

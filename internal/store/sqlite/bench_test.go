@@ -1,0 +1,169 @@
+package sqlite_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store/sqlite"
+)
+
+// load is a client, a worker and an engine in one, without goroutines.
+type load struct {
+	b       *testing.B
+	store   *sqlite.Store
+	worker  belay.WorkerID
+	lane    machine.Lane
+	counter uint64
+	claim   int64
+}
+
+func newLoad(b *testing.B) *load {
+	b.Helper()
+	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "belay.db"), sqlite.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	l := &load{b: b, store: s, worker: belay.WorkerID{1}, lane: machine.NewLane("default", "noop", "", 0, nil)}
+	l.fold(&machine.Open{WorkerSpec: belay.WorkerSpec{
+		ID: l.worker, Name: "bench", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000, TTL: belay.Duration(1 << 50),
+	}})
+	return l
+}
+
+func (l *load) fold(commands ...machine.Command) []machine.Reply {
+	l.b.Helper()
+	var need machine.Need
+	for _, c := range commands {
+		c.Need(&need)
+	}
+	var replies []machine.Reply
+	err := l.store.Commit(context.Background(), need, func(rows *machine.Rows) *machine.Changes {
+		var changes *machine.Changes
+		changes, replies = machine.Fold(rows, commands)
+		return changes
+	})
+	if err != nil {
+		l.b.Fatal(err)
+	}
+	for i, r := range replies {
+		if r.Err != nil {
+			l.b.Fatalf("%T: %v", commands[i], r.Err)
+		}
+	}
+	return replies
+}
+
+// unique fills 16 bytes as a UUIDv7 does: in order of time, the rest random.
+func (l *load) unique() (id [16]byte) {
+	l.counter++
+	binary.BigEndian.PutUint64(id[:], l.counter)
+	binary.BigEndian.PutUint64(id[8:], l.counter*0x9e3779b97f4a7c15)
+	return id
+}
+
+var payload = []byte(`{"to":"somebody@example.org","subject":"a payload of about three hundred bytes","body":"` +
+	`Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et dolore magna aliqua. ` +
+	`Ut enim ad minim veniam, quis nostrud exercitation ullamco laboris nisi ut aliquip."}`)
+
+func (l *load) submits(n int) []machine.Command {
+	commands := make([]machine.Command, n)
+	for i := range commands {
+		commands[i] = &machine.Submit{Submission: belay.Submission{ID: l.unique(), Workflow: "noop", Input: payload}}
+	}
+	return commands
+}
+
+func (l *load) claims(n int) machine.Command {
+	l.claim++
+	return &machine.Claim{
+		ClaimRequest: belay.ClaimRequest{Worker: l.worker, Number: l.claim, Slots: n},
+		Lanes:        []machine.Lane{l.lane}, Secrets: make([]belay.Secret, n),
+	}
+}
+
+func lease(c machine.Claimed) belay.Lease {
+	e := c.Execution
+	return belay.Lease{Execution: e.ID, Worker: e.Worker, Token: e.Token, Secret: e.Secret}
+}
+
+func (l *load) settles(won []machine.Claimed) []machine.Command {
+	commands := make([]machine.Command, len(won))
+	for i, c := range won {
+		commands[i] = &machine.Settle{Settlement: belay.Settlement{Lease: lease(c), Op: l.unique(), Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`)}}
+	}
+	return commands
+}
+
+// Executions that do nothing, from submission to settlement: each commit takes
+// so many submissions, the claims of as many and the settlements of the last.
+func BenchmarkNoopExecutions(b *testing.B) {
+	for _, batch := range []int{1, 64, 500} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			l := newLoad(b)
+			var won []machine.Claimed
+			done := 0
+			for b.Loop() {
+				commands := append(l.settles(won), l.submits(batch)...)
+				done += len(won)
+				commands = append(commands, l.claims(batch))
+				replies := l.fold(commands...)
+				won = replies[len(replies)-1].Claims
+			}
+			b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "executions/s")
+		})
+	}
+}
+
+// The same in three commits: a queue of submissions that is claimed later.
+func BenchmarkQueuedExecutions(b *testing.B) {
+	for _, batch := range []int{64, 500} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			l := newLoad(b)
+			done := 0
+			for b.Loop() {
+				l.fold(l.submits(batch)...)
+				won := l.fold(l.claims(batch))[0].Claims
+				l.fold(l.settles(won)...)
+				done += len(won)
+			}
+			b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "executions/s")
+		})
+	}
+}
+
+// Steps of executions of ten steps each, so many of them at a time.
+func BenchmarkSteps(b *testing.B) {
+	for _, batch := range []int{1, 64, 500} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			l := newLoad(b)
+			var won []machine.Claimed
+			steps := 0
+			for b.Loop() {
+				if steps%(10*batch) == 0 {
+					b.StopTimer()
+					if won != nil {
+						l.fold(l.settles(won)...)
+					}
+					l.fold(l.submits(batch)...)
+					won = l.fold(l.claims(batch))[0].Claims
+					b.StartTimer()
+				}
+				commands := make([]machine.Command, len(won))
+				for i, c := range won {
+					commands[i] = &machine.Save{Save: belay.Save{
+						Lease: lease(c), Op: l.unique(), Kind: belay.KindStep, Key: fmt.Sprintf("step-%d", steps/batch%10), Data: []byte(`{"ok":true}`),
+					}}
+				}
+				l.fold(commands...)
+				steps += batch
+			}
+			b.ReportMetric(float64(steps)/b.Elapsed().Seconds(), "steps/s")
+		})
+	}
+}

@@ -1,0 +1,169 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// The questions of Due. Each reads an index that holds little but what it asks for.
+const (
+	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at, id LIMIT ?"
+	selectLiving  = "SELECT min(expires_at) FILTER (WHERE expires_at > ?), min(ttl) FROM workers WHERE ended_at IS NULL"
+	selectChecks  = "SELECT id FROM executions WHERE check_at <= ? ORDER BY check_at, id LIMIT ?"
+	selectCheck   = "SELECT min(check_at) FROM executions WHERE check_at > ?"
+
+	// The owners are found by leaps through the index, so that what living workers own is not read.
+	selectLost = `
+WITH RECURSIVE owners (id) AS (
+    SELECT min(worker) FROM executions WHERE worker IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(worker) FROM executions WHERE worker > owners.id) FROM owners WHERE owners.id IS NOT NULL
+)
+SELECT e.id, e.token, e.worker
+FROM owners
+LEFT JOIN workers w ON w.id = owners.id
+CROSS JOIN executions e ON e.worker = owners.id
+WHERE w.id IS NULL OR w.ended_at IS NOT NULL
+ORDER BY e.worker, e.id
+LIMIT ?`
+
+	selectChildren = `
+SELECT c.id
+FROM executions p INDEXED BY executions_leaving
+CROSS JOIN executions c ON c.parent = p.id
+WHERE p.open_children > 0 AND (p.state >= 6 OR p.cancel_by IS NOT NULL)
+  AND c.state < 6 AND c.cancel_by IS NULL
+  AND (c.policy IS NULL OR c.policy ->> '$.abandon' IS NOT 1)
+ORDER BY p.id, c.id
+LIMIT ?`
+)
+
+// Due implements store.Store.
+func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
+	var due store.Due
+	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+		d := dueing{conn: c, ctx: ctx, now: int64(s.Now()), limit: int64(limit)}
+		if limit <= 0 {
+			d.limit = math.MaxInt64
+		}
+		return firstOf(d.workers(&due), d.checks(&due), d.owned(&due))
+	})
+	return due, classify("due", err)
+}
+
+// dueing asks what is due.
+type dueing struct {
+	*conn
+	ctx        context.Context
+	now, limit int64
+}
+
+func (d *dueing) workers(due *store.Due) error {
+	d.args.int(d.now)
+	d.args.int(d.limit)
+	err := d.query(d.ctx, selectExpired, func(r columns) error {
+		due.Workers = append(due.Workers, r.id(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.args.int(d.now)
+	return d.query(d.ctx, selectLiving, func(r columns) error {
+		due.NextWorker, due.MinTTL = machine.Time(r.int(0)), time.Duration(r.int(1))*time.Microsecond
+		return nil
+	})
+}
+
+func (d *dueing) checks(due *store.Due) error {
+	d.args.int(d.now)
+	d.args.int(d.limit)
+	err := d.query(d.ctx, selectChecks, func(r columns) error {
+		due.Checks = append(due.Checks, r.id(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.args.int(d.now)
+	return d.query(d.ctx, selectCheck, func(r columns) error {
+		due.NextCheck = machine.Time(r.int(0))
+		return nil
+	})
+}
+
+// owned finds what sessions that ended left behind, and children of parents that did.
+func (d *dueing) owned(due *store.Due) error {
+	d.args.int(d.limit)
+	err := d.query(d.ctx, selectLost, func(r columns) error {
+		due.Lost = append(due.Lost, machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.args.int(d.limit)
+	return d.query(d.ctx, selectChildren, func(r columns) error {
+		due.Children = append(due.Children, r.id(0))
+		return nil
+	})
+}
+
+// Workers implements store.Store.
+func (s *Store) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
+	if limit <= 0 {
+		limit = math.MaxInt32
+	}
+	var out []store.WorkerRow
+	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+		c.args.int(int64(limit))
+		err := c.query(ctx, selectWorkers+" ORDER BY ended_at IS NOT NULL, id DESC LIMIT ?", func(r columns) error {
+			x, err := scanWorker(r)
+			out = append(out, store.WorkerRow{Worker: x})
+			return err
+		})
+		for i := 0; i < len(out) && err == nil; i++ {
+			c.args.blob(out[i].ID[:])
+			err = c.query(ctx, "SELECT count(*) FROM executions WHERE worker = ?", func(r columns) error {
+				out[i].Running = int(r.int(0))
+				return nil
+			})
+		}
+		return err
+	})
+	return out, classify("workers", err)
+}
+
+// Counts implements store.Store.
+func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
+	counts := store.Counts{Executions: make(map[belay.State]int64)}
+	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+		err := c.query(ctx, "SELECT state, count(*) FROM executions GROUP BY state", func(r columns) error {
+			counts.Executions[belay.State(r.int(0))] = r.int(1)
+			return nil
+		})
+		for _, q := range []struct {
+			from string
+			n    *int64
+		}{
+			{"runs", &counts.Runs}, {"checkpoints", &counts.Checkpoints},
+			{"dead_letters WHERE resolution IS NULL", &counts.DeadLetters}, {"workers WHERE ended_at IS NULL", &counts.Sessions},
+		} {
+			if err != nil {
+				return fmt.Errorf("count %s: %w", q.from, err)
+			}
+			err = c.query(ctx, "SELECT count(*) FROM "+q.from, func(r columns) error {
+				*q.n = r.int(0)
+				return nil
+			})
+		}
+		return err
+	})
+	return counts, classify("counts", err)
+}

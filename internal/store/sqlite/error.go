@@ -1,0 +1,79 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// classify turns what went wrong into an error with a code: CodeUnavailable
+// where trying again may help, CodeInternal where it will not.
+func classify(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *belay.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	e := &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the database refused", Err: err}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		e.Code, e.Message = belay.CodeUnavailable, "the caller has given up"
+		return e
+	}
+	var driver *sqlite.Error
+	if !errors.As(err, &driver) {
+		return e
+	}
+	switch driver.Code() & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		e.Code, e.Message = belay.CodeUnavailable, "another process has the database locked"
+	case sqlite3.SQLITE_FULL:
+		e.Code, e.Message = belay.CodeUnavailable, "the disk is full; make room and try again"
+	case sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_NOMEM:
+		e.Code, e.Message = belay.CodeUnavailable, "interrupted"
+	case sqlite3.SQLITE_IOERR:
+		e.Message = "the disk failed"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		e.Message = "the database file is damaged"
+	case sqlite3.SQLITE_READONLY:
+		e.Message = "the database cannot be written"
+	case sqlite3.SQLITE_TOOBIG:
+		e.Code, e.Message = belay.CodeInvalid, "a value is too large for the database"
+	}
+	return e
+}
+
+// breaks reports whether nothing that is written from now on can be trusted to
+// last: a write or an fsync failed, or the file is not what it was. An fsync
+// that failed once may succeed the next time without having written anything.
+func breaks(err error) bool {
+	var driver *sqlite.Error
+	if !errors.As(err, &driver) {
+		return false
+	}
+	switch driver.Code() & 0xff {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return true
+	case sqlite3.SQLITE_IOERR:
+		switch driver.Code() {
+		case sqlite3.SQLITE_IOERR_NOMEM, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN:
+			return false // memory shared between processes: nothing was to last
+		}
+		return true
+	}
+	return false
+}
+
+// broken is what a store answers with for ever after it broke.
+func broken(op string, cause error) error {
+	return &belay.Error{
+		Code: belay.CodeInternal, Op: op, Message: "the store is unusable after a failed write; end this process and see to the disk",
+		Err: fmt.Errorf("%w: %w", store.ErrBroken, cause),
+	}
+}

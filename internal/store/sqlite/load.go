@@ -1,0 +1,160 @@
+package sqlite
+
+import (
+	"fmt"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// load reads the rows of a need.
+func (t *tx) load(need machine.Need) (*machine.Rows, error) {
+	rows := &machine.Rows{Now: t.now, Epoch: t.epoch, Mark: t.mark, Beat: t.beat}
+	ids := append([]belay.ExecutionID(nil), need.Executions...)
+	specs := append([]belay.ExecutionID(nil), need.Specs...)
+	for _, q := range need.Ready {
+		lane, err := t.ready(q)
+		if err != nil {
+			return nil, fmt.Errorf("look for what is due in a lane: %w", err)
+		}
+		rows.Ready = append(rows.Ready, lane)
+		ids = append(ids, lane.Due...)
+		specs = append(specs, lane.Due...)
+	}
+	for _, load := range []func() error{
+		func() error { return t.loadWorkers(rows, need.Workers) },
+		func() error { return t.loadHeld(rows, need.Held) },
+		func() error { return t.loadExecutions(rows, ids) },
+		func() error { return t.loadSpecs(rows, specs) },
+		func() error { return t.loadKeys(rows, need.Keys) },
+		func() error { return t.loadRuns(rows, need.Runs) },
+		func() error { return t.loadOps(rows, need.Ops) },
+		func() error { return t.loadSignals(rows, need.Signals) },
+		func() error { return t.loadChunks(rows, need.Chunks) },
+		func() error { return t.loadCheckpoints(rows, need.Checkpoints) },
+	} {
+		if err := load(); err != nil {
+			return nil, fmt.Errorf("load: %w", err)
+		}
+	}
+	return rows, nil
+}
+
+// ready answers one query for the due executions of a lane, from the index alone.
+func (t *tx) ready(q machine.ReadyQuery) (machine.ReadyLane, error) {
+	var lane machine.ReadyLane
+	t.args.int(int64(q.Lane))
+	t.args.int(int64(q.Limit))
+	err := t.query(t.ctx, selectReady, func(r columns) error {
+		switch at := machine.Time(r.int(0)); {
+		case at <= t.now:
+			lane.Due = append(lane.Due, r.id(1))
+		case lane.Next == 0:
+			lane.Next = at
+		}
+		return nil
+	})
+	return lane, err
+}
+
+const selectReady = `
+SELECT ready_at, id
+FROM executions
+WHERE lane = ? AND ready_at IS NOT NULL
+ORDER BY ready_at, id
+LIMIT ?`
+
+// loadExecutions loads executions and all their ancestors.
+func (t *tx) loadExecutions(rows *machine.Rows, ids []belay.ExecutionID) error {
+	asked := make(map[belay.ExecutionID]bool, len(ids))
+	for len(ids) > 0 {
+		want := make([]belay.ExecutionID, 0, len(ids))
+		for _, id := range ids {
+			if !asked[id] && !id.IsZero() {
+				asked[id] = true
+				want = append(want, id)
+			}
+		}
+		ids = ids[:0]
+		err := some(t.ctx, t.conn, selectExecutions+" WHERE id IN ", want, func(r columns) error {
+			e, err := scanExecution(r, &t.policies)
+			if err != nil {
+				return err
+			}
+			t.found[e.ID] = e
+			rows.Executions = append(rows.Executions, working(e))
+			ids = append(ids, e.Parent)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// working is the copy of a row that a fold may change.
+func working(e *machine.Execution) *machine.Execution {
+	c := *e
+	c.Plan = append([]byte(nil), e.Plan...)
+	return &c
+}
+
+// loadHeld loads what workers own.
+func (t *tx) loadHeld(rows *machine.Rows, ids []belay.WorkerID) error {
+	rows.Held = make(map[belay.WorkerID][]*machine.Execution, len(ids))
+	for _, id := range unique(ids) {
+		t.args.blob(id[:])
+		err := t.query(t.ctx, selectExecutions+" WHERE worker = ? ORDER BY id", func(r columns) error {
+			e, err := scanExecution(r, &t.policies)
+			rows.Held[id] = append(rows.Held[id], e)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadWorkers loads sessions.
+func (t *tx) loadWorkers(rows *machine.Rows, ids []belay.WorkerID) error {
+	return some(t.ctx, t.conn, selectWorkers+" WHERE id IN ", unique(ids), func(r columns) error {
+		x, err := scanWorker(r)
+		rows.Workers = append(rows.Workers, x)
+		return err
+	})
+}
+
+// loadSpecs loads the newest spec of each execution.
+func (t *tx) loadSpecs(rows *machine.Rows, ids []belay.ExecutionID) error {
+	newest := make(map[belay.ExecutionID]int, len(ids))
+	return some(t.ctx, t.conn, selectSpecs+" WHERE execution IN ", unique(ids), func(r columns) error {
+		s, err := scanSpec(r)
+		if err != nil {
+			return err
+		}
+		if i, ok := newest[s.Execution]; ok {
+			if rows.Specs[i].Generation < s.Generation {
+				rows.Specs[i] = s
+			}
+			return nil
+		}
+		newest[s.Execution] = len(rows.Specs)
+		rows.Specs = append(rows.Specs, s)
+		return nil
+	})
+}
+
+// unique keeps the first of each.
+func unique[T comparable](all []T) []T {
+	seen := make(map[T]bool, len(all))
+	out := make([]T, 0, len(all))
+	for _, v := range all {
+		if !seen[v] {
+			seen[v] = true
+			out = append(out, v)
+		}
+	}
+	return out
+}

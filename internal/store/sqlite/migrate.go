@@ -1,0 +1,113 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/belaydev/belay"
+	"github.com/pressly/goose/v3"
+	"modernc.org/sqlite"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrate brings the database to the newest schema. Two processes that open a
+// new database at once take turns.
+func migrate(ctx context.Context, path string, o Options) (err error) {
+	c, err := sqlite.NewConnector(o.dsn(path, false))
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(c)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	have, want, err := versions(ctx, db)
+	if err != nil || have == want {
+		return err
+	}
+	unlock, err := lock(ctx, path+".migrate")
+	if err != nil {
+		return fmt.Errorf("lock the migration: %w", err)
+	}
+	defer unlock()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// versions are the schema that the database has and the newest that is known
+// here. One that is newer than what is known is refused.
+func versions(ctx context.Context, db *sql.DB) (have, want int64, err error) {
+	if want, err = newest(); err != nil {
+		return 0, 0, err
+	}
+	var there int
+	if err := db.QueryRowContext(ctx, hasVersions).Scan(&there); err != nil || there == 0 {
+		return 0, want, err
+	}
+	if err := db.QueryRowContext(ctx, version).Scan(&have); err != nil {
+		return 0, 0, err
+	}
+	if have > want {
+		return 0, 0, tooNew(have, want)
+	}
+	return have, want, nil
+}
+
+const (
+	hasVersions = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'goose_db_version'"
+	version     = "SELECT coalesce(max(version_id), 0) FROM goose_db_version"
+)
+
+// newest is the newest schema that is known here.
+func newest() (int64, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return 0, err
+	}
+	return goose.NumericComponent(names[len(names)-1])
+}
+
+// checkSchema refuses a database whose schema is another than what is known here.
+func checkSchema(ctx context.Context, c *conn) error {
+	want, err := newest()
+	if err != nil {
+		return err
+	}
+	var there, have int64
+	if err := c.query(ctx, hasVersions, func(r columns) error { there = r.int(0); return nil }); err != nil {
+		return err
+	}
+	if there != 0 {
+		if err := c.query(ctx, version, func(r columns) error { have = r.int(0); return nil }); err != nil {
+			return err
+		}
+	}
+	switch {
+	case have > want:
+		return tooNew(have, want)
+	case have < want:
+		return &belay.Error{Code: belay.CodeUnavailable, Op: "open", Message: fmt.Sprintf(
+			"the database has schema %d, older than the %d of this Belay; an engine of this version brings it up to date when it starts", have, want)}
+	}
+	return nil
+}
+
+func tooNew(have, want int64) error {
+	return &belay.Error{Code: belay.CodeInternal, Op: "open", Message: fmt.Sprintf(
+		"the database has schema %d and this Belay knows up to %d: a newer Belay wrote it; use that one, or a copy from before", have, want)}
+}

@@ -1,0 +1,243 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"modernc.org/sqlite"
+)
+
+// Options say how to open a store. The zero Options are those of an engine.
+type Options struct {
+	// Clock tells the time; nil means time.Now.
+	Clock func() time.Time
+	// Server names the row that holds this server's mark of life.
+	Server [16]byte
+	// ReadOnly reads beside an engine in another process: nothing is written
+	// and no migration runs.
+	ReadOnly bool
+	// Readers is how many reads run at a time; 0 means 4.
+	Readers int
+	// BusyTimeout is how long to wait for another process's lock; 0 means 5 s.
+	BusyTimeout time.Duration
+}
+
+// leastVersion is the oldest SQLite without a known way to lose a WAL commit.
+const leastVersion = 3_051_003
+
+// Store is a store in one SQLite database.
+type Store struct {
+	path    string
+	options Options
+
+	writer    *conn // nil if read-only
+	writing   chan struct{}
+	readers   chan *conn // nil for one that is not connected
+	connector driver.Connector
+	texts     texts // with writing held
+	lag       int   // commits since the log was last looked at; with writing held
+
+	mu     sync.Mutex
+	last   machine.Time      // the newest time shown
+	pruned belay.ExecutionID // where the next Prune goes on
+	broken error             // why nothing can be written any more
+	closed bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the database at path, creating and migrating it if need be.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Readers <= 0 {
+		o.Readers = 4
+	}
+	if o.BusyTimeout <= 0 {
+		o.BusyTimeout = 5 * time.Second
+	}
+	op := "open " + path
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, classify(op, err)
+	}
+	if err := o.file(path); err != nil {
+		return nil, classify(op, err)
+	}
+	if !o.ReadOnly {
+		if err := migrate(ctx, path, o); err != nil {
+			return nil, classify(op, err)
+		}
+	}
+	s := &Store{
+		path: path, options: o, writing: make(chan struct{}, 1), readers: make(chan *conn, o.Readers),
+		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)},
+	}
+	for range o.Readers {
+		s.readers <- nil
+	}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(classify(op, err), s.Close())
+	}
+	return s, nil
+}
+
+// file sees to it that there is a database file, readable by its owner only.
+// A file that is there is not opened: closing it would drop the locks that
+// SQLite holds on it elsewhere in this process.
+func (o Options) file(path string) error {
+	if strings.ContainsRune(path, 0) {
+		return &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "the path of the database holds a NUL character"}
+	}
+	if o.ReadOnly {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return &belay.Error{Code: belay.CodeNotFound, Op: "open", Message: "there is no database at " + path + "; run something first"}
+		} else if err != nil {
+			return err
+		}
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes a new name in a folder survive power loss.
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// start connects, and checks what it connected to.
+func (s *Store) start(ctx context.Context) (err error) {
+	if s.connector, err = sqlite.NewConnector(s.options.dsn(s.path, true)); err != nil {
+		return err
+	}
+	if !s.options.ReadOnly {
+		c, err := sqlite.NewConnector(s.options.dsn(s.path, false))
+		if err != nil {
+			return err
+		}
+		if s.writer, err = connect(ctx, c); err != nil {
+			return err
+		}
+		// What a crash left in the log is written to the database anew, so that nothing hangs on pages whose fsync failed.
+		if err := s.writer.query(ctx, "PRAGMA wal_checkpoint(TRUNCATE)", ignore); err != nil {
+			return err
+		}
+	}
+	return s.read(ctx, func(ctx context.Context, c *conn) error {
+		if err := checkLibrary(ctx, c); err != nil {
+			return err
+		}
+		if err := checkSchema(ctx, c); err != nil {
+			return err
+		}
+		return c.query(ctx, "SELECT max(mark_at) FROM servers", func(r columns) error { s.last = machine.Time(r.int(0)); return nil })
+	})
+}
+
+func checkLibrary(ctx context.Context, c *conn) error {
+	var text string
+	if err := c.query(ctx, "SELECT sqlite_version()", func(r columns) error { text = r.text(0); return nil }); err != nil {
+		return err
+	}
+	var major, minor, patch int
+	if _, err := fmt.Sscanf(text, "%d.%d.%d", &major, &minor, &patch); err != nil {
+		return fmt.Errorf("read SQLite's version %q: %w", text, err)
+	}
+	if major*1_000_000+minor*1_000+patch < leastVersion {
+		return fmt.Errorf("SQLite is %s; Belay needs 3.51.3 or newer", text)
+	}
+	return nil
+}
+
+// dsn holds all that a connection must have: a pragma set by statement would
+// reach one connection of a pool only.
+func (o Options) dsn(path string, reading bool) string {
+	q := url.Values{}
+	q.Set("_busy_timeout", fmt.Sprint(o.BusyTimeout.Milliseconds()))
+	q.Set("_synchronous", "FULL")
+	q.Set("_foreign_keys", "off")
+	q.Set("_txlock", "immediate")
+	if reading {
+		q.Set("mode", "ro")
+		q.Set("_query_only", "on")
+		q.Add("_pragma", "cache_size(-8192)")
+	} else {
+		q.Set("_journal_mode", "WAL")
+		q.Set("_txlock", "immediate")
+		q.Add("_pragma", "cache_size(-32768)")
+		q.Add("_pragma", "wal_autocheckpoint(0)")
+		q.Add("_pragma", "journal_size_limit(67108864)")
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+// Close waits for what is under way and closes the database.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	var all []error
+	for range cap(s.readers) {
+		if c := <-s.readers; c != nil {
+			all = append(all, c.close())
+		}
+	}
+	s.writing <- struct{}{} // never given back
+	if s.writer != nil {
+		all = append(all, s.writer.close())
+	}
+	return classify("close "+s.path, errors.Join(all...))
+}
+
+// usable refuses what comes after Close, or after a failed write.
+func (s *Store) usable(op string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "the store is closed"}
+	case s.broken != nil:
+		return broken(op, s.broken)
+	}
+	return nil
+}
+
+// Now implements store.Store: the process's clock, which never shows less than
+// it did, nor less than any mark in the database when it was opened.
+func (s *Store) Now() machine.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = max(s.last, machine.At(s.options.Clock()))
+	return s.last
+}

@@ -1,0 +1,199 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// read runs queries in one snapshot on a connection of the pool. A connection
+// on which something went wrong is replaced.
+func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) (err error) {
+	var c *conn
+	select {
+	case c = <-s.readers:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() {
+		if err != nil && c != nil && belay.CodeOf(err) != belay.CodeNotFound {
+			err = errors.Join(err, c.close())
+			c = nil
+		}
+		s.readers <- c
+	}()
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return &belay.Error{Code: belay.CodeUnavailable, Message: "the store is closed"}
+	}
+	if c == nil {
+		if c, err = connect(ctx, s.connector); err != nil {
+			return err
+		}
+	}
+	if _, err := c.exec(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	err = do(ctx, c)
+	_, end := c.exec(context.WithoutCancel(ctx), "COMMIT")
+	return firstOf(err, end)
+}
+
+// firstOf is the first error.
+func firstOf(errs ...error) error { return cmp.Or(errs...) }
+
+// Read implements store.Store.
+func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error) {
+	op := "read " + q.Execution.String()
+	var rec *machine.Record
+	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+		var err error
+		rec, err = readRecord(ctx, c, q)
+		return err
+	})
+	return rec, classify(op, err)
+}
+
+func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, error) {
+	r := reading{conn: c, ctx: ctx, id: q.Execution}
+	rec := &machine.Record{}
+	err := r.query(selectExecutions+" WHERE id = ?", nil, func(row columns) (err error) {
+		rec.Execution, err = scanExecution(row, &c.policies)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if rec.Execution == nil {
+		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
+	}
+	if q.Spec {
+		rec.Spec, err = r.spec()
+	}
+	if err == nil && q.Run {
+		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, r.addRun(rec))
+	}
+	if err == nil && q.History {
+		err = r.history(rec, q)
+	}
+	if err == nil && q.Resume {
+		err = r.resume(rec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	tidy(rec)
+	return rec, nil
+}
+
+// reading reads the rows of one execution.
+type reading struct {
+	*conn
+	ctx context.Context
+	id  belay.ExecutionID
+}
+
+// query runs a statement whose first argument is the execution.
+func (r *reading) query(text string, more []int64, row func(columns) error) error {
+	r.args.blob(r.id[:])
+	for _, v := range more {
+		r.args.int(v)
+	}
+	return r.conn.query(r.ctx, text, row)
+}
+
+func (r *reading) spec() (s *machine.Spec, err error) {
+	err = r.query(selectSpecs+" WHERE execution = ? ORDER BY generation DESC LIMIT 1", nil, func(row columns) (err error) {
+		s, err = scanSpec(row)
+		return err
+	})
+	return s, err
+}
+
+func (r *reading) addRun(rec *machine.Record) func(columns) error {
+	return func(row columns) error {
+		rec.Runs = append(rec.Runs, scanRun(row))
+		return nil
+	}
+}
+
+func (r *reading) addCheckpoint(rec *machine.Record) func(columns) error {
+	return func(row columns) error {
+		rec.Checkpoints = append(rec.Checkpoints, scanCheckpoint(row))
+		return nil
+	}
+}
+
+func (r *reading) addSignal(rec *machine.Record) func(columns) error {
+	return func(row columns) error {
+		rec.Signals = append(rec.Signals, scanSignal(row))
+		return nil
+	}
+}
+
+// history reads enough of each table: the first so many rows after a seq of
+// every kind hold the first so many events. Of a run the seqs lie together, and
+// only the newest can be open.
+func (r *reading) history(rec *machine.Record, q store.Read) error {
+	limit := int64(math.MaxInt64)
+	if q.Limit > 0 {
+		limit = int64(q.Limit)
+	}
+	window := []int64{q.After, limit}
+	runs, checkpoints, signals := selectRunHeads, selectCheckpointHeads, selectSignalHeads
+	if q.Data {
+		runs, checkpoints, signals = selectRuns, selectCheckpoints, selectSignals
+	}
+	const after = " WHERE execution = ? AND seq > ? ORDER BY seq LIMIT ?"
+	return firstOf(
+		r.query(runs+" WHERE execution = ? AND (ended_seq IS NULL OR ended_seq > ?) ORDER BY token LIMIT ?", window, r.addRun(rec)),
+		r.query(checkpoints+after, window, r.addCheckpoint(rec)),
+		r.query(signals+after, window, r.addSignal(rec)),
+		r.query(selectDeeds+after, window, func(row columns) error {
+			rec.Deeds = append(rec.Deeds, scanDeed(row))
+			return nil
+		}),
+	)
+}
+
+// resume reads the checkpoints that count and the signals not consumed.
+func (r *reading) resume(rec *machine.Record) error {
+	base := []int64{rec.Execution.BaseSeq}
+	if rec.Execution.Checkpoints > 0 {
+		r.args.blob(r.id[:])
+		if err := r.query(selectResumed, base, r.addCheckpoint(rec)); err != nil {
+			return err
+		}
+	}
+	return r.query(selectSignals+" WHERE execution = ? AND seq > ? AND consumed_by IS NULL ORDER BY seq", base, r.addSignal(rec))
+}
+
+// A checkpoint counts if it has its data and no newer one has its kind and key.
+const selectResumed = selectCheckpoints + `
+WHERE execution = ? AND seq IN (
+    SELECT max(seq) FROM checkpoints WHERE execution = ? AND seq > ? AND pruned = 0 GROUP BY kind, key
+)
+ORDER BY seq`
+
+// tidy brings rows that were read in two ways into one order, each once, with
+// its payload if either had it.
+func tidy(rec *machine.Record) {
+	rec.Runs = merged(rec.Runs, func(r *machine.Run) int64 { return int64(r.Token) }, func(r *machine.Run) int { return len(r.Output) })
+	rec.Checkpoints = merged(rec.Checkpoints, func(k *machine.Checkpoint) int64 { return k.Seq }, func(k *machine.Checkpoint) int { return len(k.Data) })
+	rec.Signals = merged(rec.Signals, func(s *machine.Signal) int64 { return s.Seq }, func(s *machine.Signal) int { return len(s.Payload) })
+}
+
+func merged[R any](rows []R, key func(R) int64, payload func(R) int) []R {
+	slices.SortStableFunc(rows, func(a, b R) int {
+		return cmp.Or(cmp.Compare(key(a), key(b)), cmp.Compare(payload(b), payload(a)))
+	})
+	return slices.CompactFunc(rows, func(a, b R) bool { return key(a) == key(b) })
+}

@@ -1,0 +1,183 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// tx is one transaction of the writer.
+type tx struct {
+	*conn
+	store *Store
+	ctx   context.Context // without the caller's end: what began is ended
+	now   machine.Time
+	epoch int64
+	mark  machine.Time
+	beat  time.Duration
+	// found are the executions loaded, as they stand in the database.
+	found map[belay.ExecutionID]*machine.Execution
+}
+
+// Commit implements store.Store.
+func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	return s.write(ctx, "commit", func(t *tx) (bool, error) {
+		rows, err := t.load(need)
+		if err != nil {
+			return false, err
+		}
+		changes := decide(rows)
+		if changes == nil || changes.Empty() {
+			return false, nil
+		}
+		if err := t.apply(changes); err != nil {
+			return false, err
+		}
+		return true, t.leaveMark(changes.Beat)
+	})
+}
+
+// Mark implements store.Store.
+func (s *Store) Mark(ctx context.Context, beat time.Duration) error {
+	return s.write(ctx, "mark", func(t *tx) (bool, error) { return true, t.leaveMark(beat) })
+}
+
+// write runs one transaction of the writer. do says whether it wrote anything.
+func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)) error {
+	if s.options.ReadOnly {
+		return &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only"}
+	}
+	select {
+	case s.writing <- struct{}{}:
+	case <-ctx.Done():
+		return classify(op, context.Cause(ctx))
+	}
+	defer func() { <-s.writing }()
+	if err := errors.Join(s.usable(op), ctx.Err()); err != nil {
+		return classify(op, err)
+	}
+	t := &tx{conn: s.writer, store: s, ctx: context.WithoutCancel(ctx), found: make(map[belay.ExecutionID]*machine.Execution)}
+	err := t.run(do)
+	switch {
+	case errors.Is(err, errCommit) && breaks(err):
+		return &belay.Error{
+			Code: belay.CodeUnavailable, Op: op, Message: "the commit may have been written or not", Err: s.failed(op, err),
+		}
+	case err != nil:
+		return s.failed(op, err)
+	}
+	s.checkpoint(t)
+	return nil
+}
+
+// errCommit marks an error of the COMMIT itself.
+var errCommit = errors.New("commit")
+
+// run begins the transaction, and commits it if do wrote anything. However it
+// ends, even by a panic, no transaction is open afterwards.
+func (t *tx) run(do func(*tx) (bool, error)) (err error) {
+	if err := t.begin(); err != nil {
+		return errors.Join(err, t.rollback())
+	}
+	done := false
+	defer func() {
+		if !done {
+			err = errors.Join(err, t.rollback())
+		}
+	}()
+	wrote, err := do(t)
+	if err != nil || !wrote {
+		return err
+	}
+	if _, err := t.exec(t.ctx, "COMMIT"); err != nil {
+		return errors.Join(errCommit, err)
+	}
+	done = true
+	return nil
+}
+
+// begin starts the transaction and reads the clock in it.
+func (t *tx) begin() error {
+	if _, err := t.exec(t.ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err := t.query(t.ctx, selectMark, func(r columns) error {
+		t.epoch, t.mark, t.beat = r.int(0), machine.Time(r.int(1)), time.Duration(r.int(2))*time.Microsecond
+		return nil
+	})
+	t.now = t.store.Now()
+	return err
+}
+
+const selectMark = `
+SELECT epoch,
+       (SELECT mark_at FROM servers ORDER BY mark_at DESC LIMIT 1),
+       (SELECT beat FROM servers ORDER BY mark_at DESC LIMIT 1)
+FROM meta`
+
+// leaveMark writes the server's mark of life. A beat of 0 leaves the last one.
+func (t *tx) leaveMark(beat time.Duration) error {
+	if beat == 0 {
+		beat = t.beat
+	}
+	t.args.blob(t.store.options.Server[:])
+	t.args.int(int64(t.now))
+	t.args.int(beat.Microseconds())
+	_, err := t.exec(t.ctx, `
+INSERT INTO servers (id, mark_at, beat)
+VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`)
+	return err
+}
+
+// rollback ends a transaction without a trace. SQLite may have done so itself.
+func (t *tx) rollback() error {
+	_, err := t.exec(t.ctx, "ROLLBACK")
+	var driver *sqlite.Error
+	if errors.As(err, &driver) && driver.Code() == sqlite3.SQLITE_ERROR {
+		return nil // there was none any more
+	}
+	return err
+}
+
+// failed gives the error of a transaction, and remembers it if the store is
+// broken by it.
+func (s *Store) failed(op string, err error) error {
+	if !breaks(err) {
+		return classify(op, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = err
+	return broken(op, err)
+}
+
+// Pages that the log may hold before they are written to the database, and how
+// many commits pass before it is looked at.
+const (
+	checkpointPages = 4096
+	checkpointEvery = 8
+)
+
+// checkpoint moves the log into the database when it has grown. SQLite would do
+// so by itself, and say nothing if that failed. What was committed is in the
+// log and stays there; after a failure the next commit is refused.
+func (s *Store) checkpoint(t *tx) {
+	if s.lag++; s.lag < checkpointEvery {
+		return
+	}
+	s.lag = 0
+	var pages int64
+	err := t.query(t.ctx, "PRAGMA wal_checkpoint(NOOP)", func(r columns) error { pages = r.int(1); return nil })
+	if err == nil && pages >= checkpointPages {
+		err = t.query(t.ctx, "PRAGMA wal_checkpoint(PASSIVE)", ignore)
+	}
+	if err != nil {
+		_ = s.failed("checkpoint", err)
+	}
+}

@@ -1,0 +1,239 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// apply writes changes. New rows come before the changes to rows, which may be
+// the same ones.
+func (t *tx) apply(c *machine.Changes) error {
+	for _, step := range []func(*machine.Changes) error{
+		t.writeExecutions, t.writeSpecs, t.writeLanes, t.writeKeys, t.writeRuns, t.writeCheckpoints,
+		t.writeSignals, t.writeDeeds, t.writeLetters, t.writeGrace, t.writeWorkers, t.writeChunks,
+	} {
+		if err := step(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changed runs a statement that must change one row.
+func (t *tx) changed(what string, id any, text string) error {
+	n, err := t.exec(t.ctx, text)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: fmt.Sprintf("%s %v to change is not there", what, id)}
+	}
+	return nil
+}
+
+func (t *tx) writeExecutions(c *machine.Changes) error {
+	fresh := make(map[mask][]*machine.Execution)
+	var now, was hot
+	for _, e := range c.Executions {
+		now.of(e)
+		if e.New {
+			was = hot{}
+			m := now.since(&was) | needed
+			fresh[m] = append(fresh[m], e)
+			continue
+		}
+		old := t.found[e.ID]
+		if old == nil {
+			return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() + " to change was not loaded"}
+		}
+		was.of(old)
+		m := now.since(&was)
+		if m == 0 {
+			continue
+		}
+		now.bind(&t.args, m, e)
+		t.args.blob(e.ID[:])
+		if err := t.changed("execution", e.ID, t.store.texts.update(m)); err != nil {
+			return err
+		}
+	}
+	for m, rows := range fresh {
+		err := t.insert(t.ctx, t.store.texts.insert(m), len(rows), func(i int, a *args) error {
+			bindFixed(a, rows[i])
+			now.of(rows[i])
+			now.bind(a, m, rows[i])
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bindFixed(a *args, e *machine.Execution) {
+	a.blob(e.ID[:])
+	a.idOrNull((*[16]byte)(&e.Parent))
+	a.textOrNull(e.Child)
+	a.text(e.Workflow)
+	a.textOrNull(e.Version)
+	a.text(e.Queue)
+	a.int(int64(e.Lane))
+	if e.Policy == nil {
+		a.add(nil)
+	} else {
+		a.textOrNull(string(e.Policy.Text()))
+	}
+	a.int(int64(e.CreatedAt))
+}
+
+// texts are the statements for sets of columns, made once each. Only the writer
+// uses them.
+type texts struct {
+	updates map[mask]string
+	inserts map[mask]*table
+}
+
+func (x *texts) update(m mask) string {
+	text, ok := x.updates[m]
+	if !ok {
+		text = "UPDATE executions SET " + strings.Join(m.names(), " = ?, ") + " = ? WHERE id = ?"
+		x.updates[m] = text
+	}
+	return text
+}
+
+func (x *texts) insert(m mask) *table {
+	t, ok := x.inserts[m]
+	if !ok {
+		t = newTable("executions", fixedColumns+", "+strings.Join(m.names(), ", "))
+		x.inserts[m] = t
+	}
+	return t
+}
+
+var specTable = newTable("specs", specColumns+", input")
+
+func (t *tx) writeSpecs(c *machine.Changes) error {
+	return t.insert(t.ctx, specTable, len(c.Specs), func(i int, a *args) error {
+		s := c.Specs[i]
+		labels, err := labelsText(s.Labels)
+		if err != nil {
+			return err
+		}
+		workerLabels, err := labelsText(s.WorkerLabels)
+		if err != nil {
+			return err
+		}
+		a.blob(s.Execution[:])
+		a.int(int64(s.Generation))
+		a.blob(s.Hash[:])
+		a.int(int64(s.Priority))
+		a.text(string(s.Trigger))
+		a.textOrNull(s.Key)
+		a.textOrNull(labels)
+		a.textOrNull(workerLabels)
+		a.blobOrNull(s.Input)
+		return nil
+	})
+}
+
+func (t *tx) writeLanes(c *machine.Changes) error {
+	for _, l := range c.Lanes {
+		labels, err := labelsText(l.Labels)
+		if err != nil {
+			return err
+		}
+		t.args.int(int64(l.ID))
+		t.args.text(l.Queue)
+		t.args.text(l.Workflow)
+		t.args.text(l.Version)
+		t.args.int(int64(l.Priority))
+		t.args.textOrNull(labels)
+		_, err = t.exec(t.ctx, `
+INSERT INTO lanes (id, queue, workflow, version, priority, labels)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING`)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var keyTable = newTable("idempotency", "workflow, key, execution, hash, at")
+
+func (t *tx) writeKeys(c *machine.Changes) error {
+	return t.insert(t.ctx, keyTable, len(c.Keys), func(i int, a *args) error {
+		k := &c.Keys[i]
+		a.text(k.Workflow)
+		a.text(k.Key.Key)
+		a.blob(k.Execution[:])
+		a.blob(k.Hash[:])
+		a.int(int64(k.At))
+		return nil
+	})
+}
+
+// writeGrace moves the end of all sessions; those that are changed anyway have
+// it already and are written after it.
+func (t *tx) writeGrace(c *machine.Changes) error {
+	if c.Grace == 0 {
+		return nil
+	}
+	t.args.int(microseconds(c.Grace))
+	t.args.int(int64(t.now))
+	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = max(expires_at + ?, ? + ttl) WHERE ended_at IS NULL")
+	return err
+}
+
+func (t *tx) writeWorkers(c *machine.Changes) error {
+	for _, x := range c.Workers {
+		if x.New {
+			if err := t.insertWorker(x); err != nil {
+				return err
+			}
+			continue
+		}
+		t.args.int(int64(x.State))
+		t.args.int(int64(x.HeartbeatAt))
+		t.args.int(int64(x.ExpiresAt))
+		t.args.intOrNull(int64(x.EndedAt))
+		t.args.textOrNull(x.EndReason)
+		t.args.int(x.ClaimNo)
+		t.args.int(x.ClaimFloor)
+		t.args.blob(x.ID[:])
+		err := t.changed("worker", x.ID, `
+UPDATE workers
+SET state = ?, heartbeat_at = ?, expires_at = ?, ended_at = ?, end_reason = ?, claim_no = ?, claim_floor = ?
+WHERE id = ?`)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) insertWorker(x *machine.Worker) error {
+	spec, err := json.Marshal(x.Spec)
+	if err != nil {
+		return err
+	}
+	t.args.blob(x.ID[:])
+	t.args.int(int64(x.State))
+	t.args.int(int64(x.OpenedAt))
+	t.args.int(int64(x.HeartbeatAt))
+	t.args.int(int64(x.ExpiresAt))
+	t.args.intOrNull(int64(x.EndedAt))
+	t.args.textOrNull(x.EndReason)
+	t.args.int(x.ClaimNo)
+	t.args.int(x.ClaimFloor)
+	t.args.text(string(spec))
+	t.args.int(microseconds(x.Spec.TTL.D()))
+	_, err = t.exec(t.ctx, "INSERT INTO workers ("+workerColumns+", ttl) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+	return err
+}
