@@ -126,8 +126,9 @@ type Due struct {
 	Checks []belay.ExecutionID
 	// Lost are executions owned by a session that has ended or is not there.
 	Lost []machine.Lose
-	// Children are open children of parents that have ended or are being
-	// cancelled, themselves neither cancelled yet nor meant to live on.
+	// Children are open children of parents that have ended, are being
+	// cancelled or were reopened since, themselves neither cancelled yet nor
+	// meant to live on.
 	Children []belay.ExecutionID
 	// NextWorker and NextCheck are the earliest times after now, 0 for none.
 	NextWorker machine.Time

@@ -31,7 +31,8 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	orphans := s.where(func(e *machine.Execution) bool {
 		p := s.of(e.Parent).execution
 		abandoned := e.Policy != nil && e.Policy.Abandon
-		return p != nil && (p.State.Terminal() || p.CancelBy != 0) && !e.State.Terminal() && e.CancelBy == 0 && !abandoned
+		left := p != nil && (p.State.Terminal() || p.CancelBy != 0 || p.Generation > e.ParentGen)
+		return left && !e.State.Terminal() && e.CancelBy == 0 && !abandoned
 	})
 	slices.SortStableFunc(orphans, func(a, b *machine.Execution) int { return a.Parent.Compare(b.Parent) })
 	for _, e := range bounded(orphans, limit) {

@@ -37,7 +37,8 @@ LIMIT ?`
 SELECT c.id
 FROM executions p INDEXED BY executions_leaving
 CROSS JOIN executions c ON c.parent = p.id
-WHERE p.open_children > 0 AND (p.state >= 6 OR p.cancel_by IS NOT NULL)
+WHERE p.open_children > 0 AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > 1)
+  AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > c.parent_gen)
   AND c.state < 6 AND c.cancel_by IS NULL
   AND (c.policy IS NULL OR c.policy ->> '$.abandon' IS NOT 1)
 ORDER BY p.id, c.id

@@ -12,8 +12,8 @@ import (
 // order of hot. A write names only the columns that changed, so that an index
 // is touched only when what it holds has changed.
 const (
-	fixedColumns = "id, parent, child, workflow, version, queue, lane, policy, created_at"
-	fixedCount   = 9
+	fixedColumns = "id, parent, child, parent_gen, workflow, version, queue, lane, policy, created_at"
+	fixedCount   = 10
 )
 
 const (
@@ -166,13 +166,13 @@ func (m mask) names() []string {
 
 // scanExecution reads a row of selectExecutions.
 func scanExecution(r columns, policies *policies) (*machine.Execution, error) {
-	policy, err := policies.parse(r.text(7))
+	policy, err := policies.parse(r.text(8))
 	if err != nil {
 		return nil, err
 	}
 	e := &machine.Execution{
-		ID: r.id(0), Parent: r.id(1), Child: r.text(2), Workflow: r.text(3), Version: r.text(4), Queue: r.text(5),
-		Lane: machine.LaneID(r.int(6)), Policy: policy, CreatedAt: machine.Time(r.int(8)),
+		ID: r.id(0), Parent: r.id(1), Child: r.text(2), ParentGen: int(r.int(3)), Workflow: r.text(4), Version: r.text(5),
+		Queue: r.text(6), Lane: machine.LaneID(r.int(7)), Policy: policy, CreatedAt: machine.Time(r.int(9)),
 	}
 	h := r[fixedCount:]
 	e.State, e.PausedFrom, e.Gate = belay.State(h.int(hotState)), belay.State(h.int(hotPausedFrom)), belay.Gate(h.int(hotGate))

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/belaydev/belay"
@@ -79,6 +80,7 @@ func bindFixed(a *args, e *machine.Execution) {
 	a.blob(e.ID[:])
 	a.idOrNull((*[16]byte)(&e.Parent))
 	a.textOrNull(e.Child)
+	a.int(int64(e.ParentGen))
 	a.text(e.Workflow)
 	a.textOrNull(e.Version)
 	a.text(e.Queue)
@@ -187,7 +189,8 @@ func (t *tx) writeGrace(c *machine.Changes) error {
 	}
 	t.args.int(microseconds(c.Grace))
 	t.args.int(int64(t.now))
-	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = max(expires_at + ?, ? + ttl) WHERE ended_at IS NULL")
+	t.args.int(int64(machine.Time(math.MaxInt64).Add(0))) // times stop somewhere
+	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = min(max(expires_at + ?, ? + ttl), ?) WHERE ended_at IS NULL")
 	return err
 }
 

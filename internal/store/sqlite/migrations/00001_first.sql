@@ -57,6 +57,7 @@ CREATE TABLE executions (
     id              BLOB NOT NULL PRIMARY KEY,
     parent          BLOB,
     child           TEXT, -- the key under which the parent started it
+    parent_gen      INTEGER NOT NULL DEFAULT 0, -- the generation of the parent that did
     workflow        TEXT NOT NULL,
     version         TEXT,
     queue           TEXT NOT NULL,
@@ -105,8 +106,9 @@ CREATE INDEX executions_ready ON executions (lane, ready_at) WHERE ready_at IS N
 CREATE INDEX executions_worker ON executions (worker) WHERE worker IS NOT NULL;
 CREATE INDEX executions_check ON executions (check_at) WHERE check_at IS NOT NULL;
 CREATE INDEX executions_parent ON executions (parent) WHERE parent IS NOT NULL;
--- Parents that have ended or are being cancelled while children have not ended.
-CREATE INDEX executions_leaving ON executions (id) WHERE open_children > 0 AND (state >= 6 OR cancel_by IS NOT NULL);
+-- Parents whose open children may have nobody to end for: they ended, are being cancelled, or were reopened.
+CREATE INDEX executions_leaving ON executions (id)
+WHERE open_children > 0 AND (state >= 6 OR cancel_by IS NOT NULL OR generation > 1);
 
 -- +goose StatementBegin
 CREATE TABLE specs (
