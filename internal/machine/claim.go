@@ -106,7 +106,7 @@ func (w *world) held(id belay.WorkerID) []*Execution {
 func (w *world) claimed(e *Execution) Claimed {
 	c := Claimed{Execution: *e}
 	if s := w.specs[e.ID]; s != nil {
-		c.Input = s.Input
+		c.Input, c.Known = s.Input, true
 	}
 	return c
 }

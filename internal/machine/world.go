@@ -146,7 +146,10 @@ type Reply struct {
 // Claimed is one execution won.
 type Claimed struct {
 	Execution Execution
-	Input     []byte
+	// Input is that of the execution if Known: what became due in the very
+	// batch that claims it was not read with its input.
+	Input []byte
+	Known bool
 }
 
 // Fold applies the commands to the rows in order.

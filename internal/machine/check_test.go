@@ -1,0 +1,210 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// The checkers: what must hold of the rows after every fold, whatever was
+// folded. They are written against the promises, not against the code: where
+// both need a formula, the checker has its own. Each is shown to fail on a
+// planted bug by TestCheckersCatchPlantedBugs.
+
+// faults are the promises found broken.
+type faults []error
+
+func (f *faults) add(promise, format string, args ...any) {
+	*f = append(*f, fmt.Errorf(promise+": "+format, args...))
+}
+
+// check looks at all rows.
+func (k *keeper) check() error {
+	var f faults
+	for id, r := range k.records {
+		if r.execution == nil {
+			f.add("G4", "rows of %s, which is not there", id)
+			continue
+		}
+		checkRow(&f, k, r.execution)
+		checkHistory(&f, r)
+		checkLetters(&f, r)
+		checkFamily(&f, k, r)
+		checkConsumed(&f, r)
+	}
+	for id, x := range k.workers {
+		if x.State.Ended() != (x.EndedAt != 0) || x.State == 0 || x.ExpiresAt < x.HeartbeatAt || x.ID != id {
+			f.add("session", "%s is inconsistent: %+v", id, *x)
+		}
+	}
+	return errors.Join(f...)
+}
+
+// checkRow holds one execution against the invariants of its state, and against
+// G5: nobody is left without a way on.
+func checkRow(f *faults, k *keeper, e *Execution) {
+	owned := e.State == belay.Running || e.State == belay.Scheduled
+	running, terminal := e.State == belay.Running, e.State.Terminal()
+	for what, ok := range map[string]bool{
+		"has a worker iff it is owned":              e.Worker.IsZero() != owned,
+		"has a secret iff it is owned":              (e.Secret == belay.Secret{}) != owned,
+		"is named by a claim only while it runs":    e.ClaimNo == 0 || running,
+		"has a begin of its run iff it runs":        (e.RunAt != 0) == running,
+		"is scheduled since iff it is scheduled":    (e.ScheduledAt != 0) == (e.State == belay.Scheduled),
+		"is being cancelled only while it runs":     e.CancelBy == 0 || running,
+		"is asked to pause only while it runs":      !e.PauseRequested || running,
+		"is asked to yield only while it runs":      !e.Preempting || running,
+		"remembers where it paused iff it does":     (e.PausedFrom != 0) == (e.State == belay.Paused),
+		"paused from pending or waiting":            e.PausedFrom == 0 || e.PausedFrom == belay.Pending || e.PausedFrom == belay.Waiting,
+		"has an end iff it ended":                   (e.FinishedAt != 0) == terminal,
+		"has an error iff it failed":                (e.Class != 0) == (e.State == belay.Failed),
+		"has a due time only while it has no owner": e.DueAt == 0 || !owned && !terminal,
+		"has an input of a generation there was":    e.InputGen >= 1 && e.InputGen <= e.Generation,
+		"is a state":                                e.State >= belay.Pending && e.State <= belay.Cancelled,
+	} {
+		if !ok {
+			f.add("row", "%s (%s) breaks: %s: %+v", e.ID, e.State, what, *e)
+		}
+	}
+	if want := wantCheckAt(e); e.CheckAt != want {
+		f.add("CheckAt", "%s (%s) is looked at again at %d, want %d", e.ID, e.State, e.CheckAt, want)
+	}
+	if want := wantReady(e); e.Ready() != want {
+		f.add("Ready", "%s (%s) is ready at %d, want %d", e.ID, e.State, e.Ready(), want)
+	}
+	checkLimbo(f, k, e)
+}
+
+// checkLimbo is G5 as far as rows tell it.
+func checkLimbo(f *faults, k *keeper, e *Execution) {
+	switch e.State {
+	case belay.Running, belay.Scheduled:
+		if k.workers[e.Worker] == nil { // alive, or found by the reaper
+			f.add("G5", "%s is %s by %s, which is not there", e.ID, e.State, e.Worker)
+		}
+		return
+	case belay.Succeeded, belay.Failed, belay.Cancelled:
+		return
+	}
+	if r := reason(e); r == nil || r.Code == "" {
+		f.add("G5", "%s is %s without a reason", e.ID, e.State)
+	}
+	from := e.State
+	if from == belay.Paused {
+		from = e.PausedFrom
+	}
+	switch {
+	case from == belay.Pending && e.DueAt == 0:
+		f.add("G5", "%s is pending and never due", e.ID)
+	case from == belay.Waiting && e.SignalSeq > e.SignalSeen && (e.DueAt == 0 || e.DueAt > k.now):
+		f.add("G5", "%s sleeps through signal %d", e.ID, e.SignalSeq)
+	case from == belay.Waiting && e.DueAt == 0 && e.Reason != "signal":
+		f.add("G5", "%s waits for nothing: %q", e.ID, e.Reason)
+	}
+}
+
+func wantReady(e *Execution) Time {
+	switch {
+	case e.Gate != 0:
+		return 0
+	case e.State == belay.Pending, e.State == belay.Waiting:
+		return e.DueAt
+	}
+	return 0
+}
+
+// wantCheckAt is the earliest moment at which a rule about time may act, from
+// the policy's own words.
+func wantCheckAt(e *Execution) Time {
+	var p belay.Policy
+	if e.Policy != nil {
+		p = *e.Policy
+	}
+	grace, scheduled := p.CancelGrace.D(), p.ScheduledTimeout.D()
+	if grace == 0 {
+		grace = belay.DefaultCancelGrace.D()
+	}
+	if scheduled == 0 {
+		scheduled = belay.DefaultScheduled.D()
+	}
+	var at []Time
+	if p.Timeout != 0 && e.StartedAt != 0 && !e.State.Terminal() {
+		t := e.StartedAt.Add(p.Timeout.D())
+		if e.State == belay.Running {
+			t = t.Add(grace)
+		}
+		at = append(at, t)
+	}
+	switch {
+	case e.State == belay.Running:
+		if e.CancelBy != 0 {
+			at = append(at, e.CancelBy)
+		}
+		if p.RunTimeout != 0 {
+			at = append(at, e.RunAt.Add(p.RunTimeout.D()).Add(grace))
+		}
+		if p.IdleTimeout != 0 {
+			at = append(at, e.ProgressAt.Add(p.IdleTimeout.D()))
+		}
+	case e.State == belay.Scheduled:
+		at = append(at, e.ScheduledAt.Add(scheduled))
+	case e.State == belay.Pending || e.PausedFrom == belay.Pending:
+		if p.StartTimeout != 0 && e.DueAt != 0 {
+			at = append(at, e.DueAt.Add(p.StartTimeout.D()))
+		}
+	}
+	if len(at) == 0 {
+		return 0
+	}
+	return slices.Min(at)
+}
+
+// checkFamily: Open counts the children that have not ended, and each end of a
+// child was told to its parent once.
+func checkFamily(f *faults, k *keeper, r record) {
+	open := 0
+	for _, c := range k.where(func(c *Execution) bool { return c.Parent == r.execution.ID }) {
+		if !c.State.Terminal() {
+			open++
+		}
+	}
+	if open != r.execution.Open {
+		f.add("G4", "%s counts %d open children and has %d", r.execution.ID, r.execution.Open, open)
+	}
+	e := r.execution
+	p := k.records[e.Parent]
+	if p.execution == nil {
+		return
+	}
+	told := 0
+	for _, s := range p.signals {
+		if s.Child == e.ID {
+			told++
+		}
+	}
+	// A parent that ended, or was reopened meanwhile, need not be told.
+	must := e.State.Terminal() && !p.execution.State.Terminal() && p.execution.Generation == e.ParentGen
+	if told > 1 || told == 1 && !e.State.Terminal() || told == 0 && must {
+		f.add("G4", "the end of child %s (%s) was told to its parent %d times", e.ID, e.State, told)
+	}
+}
+
+// checkConsumed: a signal is consumed by one checkpoint, a checkpoint consumes
+// one signal.
+func checkConsumed(f *faults, r record) {
+	by := make(map[int64]int64)
+	for _, s := range r.signals {
+		if s.ConsumedBy == 0 {
+			continue
+		}
+		if other, ok := by[s.ConsumedBy]; ok {
+			f.add("signals", "checkpoint %d of %s took signals %d and %d", s.ConsumedBy, s.Execution, other, s.Seq)
+		}
+		by[s.ConsumedBy] = s.Seq
+		if !slices.ContainsFunc(r.checkpoints, func(c *Checkpoint) bool { return c.Seq == s.ConsumedBy }) {
+			f.add("signals", "signal %d of %s was taken by checkpoint %d, which is not there", s.Seq, s.Execution, s.ConsumedBy)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// describe says where an execution stands, in the words of the table:
+//
+//	pending(retry later)  waiting(timer)  paused(waiting)  running+cancelling
+//
+// Pending is due unless it says later or gated; waiting is not unless it says
+// due.
+func describe(e *Execution, now Time) string {
+	var in []string
+	switch e.State {
+	case belay.Pending:
+		in = append(in, e.Reason)
+		if e.Gate != 0 {
+			in = append(in, "gated")
+		} else if !e.Ready().over(now) {
+			in = append(in, "later")
+		}
+	case belay.Waiting:
+		in = append(in, e.Reason)
+		if e.Ready().over(now) {
+			in = append(in, "due")
+		}
+	case belay.Paused:
+		in = append(in, e.PausedFrom.String())
+		if e.PausedFrom == belay.Waiting && e.DueAt.over(now) {
+			in = append(in, "due")
+		}
+	}
+	s := e.State.String()
+	if in = slices.DeleteFunc(in, func(s string) bool { return s == "" }); len(in) > 0 {
+		s += "(" + strings.Join(in, " ") + ")"
+	}
+	for _, flag := range []struct {
+		set  bool
+		name string
+	}{{e.CancelBy != 0, "cancelling"}, {e.PauseRequested, "pausing"}, {e.Preempting, "preempting"}} {
+		if flag.set {
+			s += "+" + flag.name
+		}
+	}
+	return s
+}
+
+// written lists the rows that changes write beside the execution that they are
+// about, in the words of the table. An exclamation mark says that the execution
+// ended with it.
+func written(c *Changes, about belay.ExecutionID) string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, r := range c.Runs {
+		if r.Execution != about {
+			continue
+		}
+		if r.ScheduledSeq != 0 {
+			add("scheduled")
+		}
+		if r.StartedSeq != 0 {
+			add("started")
+		}
+		if r.EndedSeq != 0 {
+			add("ended:%s%s", r.Outcome, mark(r.Final))
+		}
+	}
+	for _, k := range c.Checkpoints {
+		add("%s", k.Kind)
+	}
+	for range c.Pruned {
+		add("pruned")
+	}
+	for range c.Consumed {
+		add("consumed")
+	}
+	for range c.Chunks {
+		add("chunk")
+	}
+	for _, d := range c.Deeds {
+		add("%s%s", d.Kind, mark(d.Final))
+	}
+	for _, d := range c.DeadLetters {
+		if d.New {
+			add("letter:%s", d.Reason)
+		} else {
+			add("letter:%s", d.Resolution)
+		}
+	}
+	for _, s := range c.Signals {
+		if s.Execution == about {
+			add("signal")
+		}
+	}
+	for _, s := range c.Specs {
+		if s.Execution == about {
+			add("spec")
+		}
+	}
+	for _, e := range c.Executions {
+		if e.ID != about {
+			out = append(out, other(c, e))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// other says what became of an execution beside the one that the command named.
+func other(c *Changes, e *Execution) string {
+	if e.New {
+		return "new"
+	}
+	if slices.ContainsFunc(c.Signals, func(s *Signal) bool { return s.Execution == e.ID }) {
+		return "parent-told"
+	}
+	return "parent"
+}
+
+func mark(final bool) string {
+	if final {
+		return "!"
+	}
+	return ""
+}
+
+// outcome is what a command did, as the right side of the table says it.
+func outcome(s *stage, about belay.ExecutionID, c *Changes, r Reply) string {
+	var e *belay.Error
+	switch {
+	case errors.As(r.Err, &e) && !c.Empty():
+		return fmt.Sprintf("refused (%s) and changed %+v", e, *c)
+	case errors.As(r.Err, &e):
+		return strings.TrimSpace("! " + string(e.Code) + " " + string(e.Cause))
+	case r.Replayed && !c.Empty():
+		return "a repetition changed something"
+	case r.Replayed:
+		return "= repeated"
+	}
+	rows := written(c, about)
+	touched := slices.ContainsFunc(c.Executions, func(e *Execution) bool { return e.ID == about })
+	switch {
+	case c.Empty():
+		return "="
+	case !touched:
+		return strings.TrimSpace("= " + rows)
+	}
+	return strings.TrimSpace(describe(s.row(about), s.now) + " " + rows)
+}

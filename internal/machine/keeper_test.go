@@ -1,0 +1,271 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// keeper keeps rows as a store does, in maps, and applies changes to them. It
+// is strict: a new row that is there already, a change to one that is not, a
+// row that was changed and not written, is an error. Rows in it are never
+// changed in place, so that a shallow clone is a snapshot.
+type keeper struct {
+	now     Time
+	epoch   int64
+	mark    Time
+	beat    time.Duration
+	records map[belay.ExecutionID]record
+	workers map[belay.WorkerID]*Worker
+	lanes   map[LaneID]Lane
+	keys    map[Key]KeyRow
+
+	// Planted bugs: what they do to rows read and to changes written.
+	onRead  func(*keeper, *Rows)
+	onWrite func(*keeper, *Changes)
+}
+
+// record is all rows of one execution, each kind by its key.
+type record struct {
+	execution   *Execution
+	specs       []*Spec
+	runs        []*Run
+	checkpoints []*Checkpoint
+	signals     []*Signal
+	deeds       []*Deed
+	letters     []*DeadLetter
+	chunks      []*Chunk
+}
+
+// began is when the tests' clock starts.
+const began Time = 1_700_000_000_000_000
+
+func newKeeper() *keeper {
+	return &keeper{
+		now: began, mark: began, beat: 3 * time.Second,
+		records: make(map[belay.ExecutionID]record), workers: make(map[belay.WorkerID]*Worker),
+		lanes: make(map[LaneID]Lane), keys: make(map[Key]KeyRow),
+	}
+}
+
+func (k *keeper) clone() *keeper {
+	c := *k
+	c.records, c.workers = maps.Clone(k.records), maps.Clone(k.workers)
+	c.lanes, c.keys = maps.Clone(k.lanes), maps.Clone(k.keys)
+	return &c
+}
+
+// fold carries out one batch: it loads what the commands need, folds, writes.
+func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
+	var need Need
+	for _, c := range commands {
+		c.Need(&need)
+	}
+	rows := k.load(&need)
+	if k.onRead != nil {
+		k.onRead(k, rows)
+	}
+	changes, replies := Fold(rows, commands)
+	if err := k.unwritten(rows, changes); err != nil {
+		return changes, replies, err
+	}
+	if changes.Empty() {
+		return changes, replies, nil
+	}
+	if k.onWrite != nil {
+		k.onWrite(k, changes)
+	}
+	k.mark = k.now
+	return changes, replies, k.write(changes)
+}
+
+func (k *keeper) load(n *Need) *Rows {
+	rows := &Rows{Now: k.now, Epoch: k.epoch, Mark: k.mark, Beat: k.beat, Held: make(map[belay.WorkerID][]*Execution)}
+	for _, id := range unique(n.Workers) {
+		if x := k.workers[id]; x != nil {
+			rows.Workers = append(rows.Workers, copied(x))
+		}
+	}
+	for _, id := range unique(n.Held) {
+		rows.Held[id] = copies(k.where(func(e *Execution) bool { return e.Worker == id }))
+	}
+	executions, specs := n.Executions, n.Specs
+	for _, q := range n.Ready {
+		lane := k.ready(q)
+		rows.Ready = append(rows.Ready, lane)
+		executions = append(executions, lane.Due...)
+		specs = append(specs, lane.Due...)
+	}
+	for _, id := range unique(k.withAncestors(executions)) {
+		rows.Executions = append(rows.Executions, copied(k.records[id].execution))
+	}
+	for _, id := range unique(specs) {
+		if all := k.records[id].specs; len(all) > 0 {
+			rows.Specs = append(rows.Specs, copied(all[len(all)-1]))
+		}
+	}
+	k.lookUp(n, rows)
+	return rows
+}
+
+// lookUp loads the rows that are named one by one.
+func (k *keeper) lookUp(n *Need, rows *Rows) {
+	for _, key := range unique(n.Keys) {
+		if row, ok := k.keys[key]; ok {
+			rows.Keys = append(rows.Keys, row)
+		}
+	}
+	for _, id := range unique(n.Runs) {
+		for _, r := range k.records[id.Execution].runs {
+			if r.Token == id.Token {
+				rows.Runs = append(rows.Runs, copied(r))
+			}
+		}
+	}
+	for _, ref := range unique(n.Ops) {
+		if seq := k.records[ref.Execution].op(ref.Op); seq != 0 {
+			rows.Ops = append(rows.Ops, Op{ref, seq})
+		}
+	}
+	for _, ref := range unique(n.Signals) {
+		for _, s := range k.records[ref.Execution].signals {
+			if s.Seq == ref.Seq {
+				rows.Signals = append(rows.Signals, copied(s))
+			}
+		}
+	}
+	for _, ref := range unique(n.Chunks) {
+		for _, c := range k.records[ref.Execution].chunks {
+			if c.ChunkRef == ref {
+				rows.Chunks = append(rows.Chunks, Chunk{ChunkRef: ref, Token: c.Token, Hash: c.Hash, At: c.At, Size: c.Size})
+			}
+		}
+	}
+	for _, id := range unique(n.Checkpoints) {
+		rows.Checkpoints = append(rows.Checkpoints, copies(k.records[id].checkpoints)...)
+	}
+}
+
+// op is the seq of the row that an operation wrote, 0 if none did.
+func (r record) op(op belay.OpID) int64 {
+	for _, c := range r.checkpoints {
+		if c.Op == op {
+			return c.Seq
+		}
+	}
+	for _, s := range r.signals {
+		if s.Op == op {
+			return s.Seq
+		}
+	}
+	for _, d := range r.deeds {
+		if d.Op == op {
+			return d.Seq
+		}
+	}
+	return 0
+}
+
+func (k *keeper) withAncestors(ids []belay.ExecutionID) []belay.ExecutionID {
+	var all []belay.ExecutionID
+	for _, id := range ids {
+		for e := k.records[id].execution; e != nil; e = k.records[e.Parent].execution {
+			all = append(all, e.ID)
+		}
+	}
+	return all
+}
+
+func (k *keeper) ready(q ReadyQuery) ReadyLane {
+	var lane ReadyLane
+	all := k.where(func(e *Execution) bool { return e.Lane == q.Lane && e.Ready() != 0 })
+	slices.SortStableFunc(all, func(a, b *Execution) int { return cmp.Compare(a.Ready(), b.Ready()) })
+	for _, e := range all {
+		if len(lane.Due) == q.Limit {
+			break
+		}
+		if e.Ready() > k.now {
+			lane.Next = e.Ready()
+			break
+		}
+		lane.Due = append(lane.Due, e.ID)
+	}
+	return lane
+}
+
+// where are the executions for which a condition holds, by id.
+func (k *keeper) where(holds func(*Execution) bool) []*Execution {
+	var all []*Execution
+	for _, r := range k.records {
+		if r.execution != nil && holds(r.execution) {
+			all = append(all, r.execution)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Execution) int { return a.ID.Compare(b.ID) })
+	return all
+}
+
+// history is what a store reads of an execution to merge its events.
+func (r record) history() *Record {
+	h := &Record{
+		Execution: r.execution, Runs: r.runs, Checkpoints: r.checkpoints, Signals: r.signals, Deeds: r.deeds,
+	}
+	if len(r.specs) > 0 {
+		h.Spec = r.specs[len(r.specs)-1]
+	}
+	return h
+}
+
+// unwritten finds rows that a fold changed and does not want written: a store
+// would lose the change.
+func (k *keeper) unwritten(rows *Rows, c *Changes) error {
+	for _, e := range rows.Executions {
+		if was := k.records[e.ID].execution; k.onRead == nil && !slices.Contains(c.Executions, e) && !same(was, e) {
+			return fmt.Errorf("execution %s was changed and not written: %+v, was %+v", e.ID, *e, *was)
+		}
+	}
+	for _, x := range rows.Workers {
+		if was := k.workers[x.ID]; !slices.Contains(c.Workers, x) && !same(was, x) {
+			return fmt.Errorf("worker %s was changed and not written", x.ID)
+		}
+	}
+	for _, s := range rows.Signals {
+		if s.ConsumedBy != 0 && !slices.Contains(c.Consumed, s) && !slices.ContainsFunc(k.records[s.Execution].signals, func(was *Signal) bool { return same(was, s) }) {
+			return fmt.Errorf("signal %d of %s was changed and not written", s.Seq, s.Execution)
+		}
+	}
+	for id, held := range rows.Held {
+		for _, e := range held {
+			if !same(k.records[e.ID].execution, e) {
+				return fmt.Errorf("execution %s was read without a lock for %s and changed", e.ID, id)
+			}
+		}
+	}
+	return nil
+}
+
+func copied[R any](r *R) *R {
+	c := *r
+	return &c
+}
+
+func copies[R any](all []*R) []*R {
+	out := make([]*R, len(all))
+	for i, r := range all {
+		out[i] = copied(r)
+	}
+	return out
+}
+
+func unique[T comparable](all []T) []T {
+	seen := make(map[T]bool, len(all))
+	return slices.DeleteFunc(slices.Clone(all), func(v T) bool {
+		was := seen[v]
+		seen[v] = true
+		return was
+	})
+}

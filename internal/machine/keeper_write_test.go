@@ -1,0 +1,234 @@
+package machine
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// write applies changes as a store does, copying every row. Flags that speak of
+// one fold are not kept.
+func (k *keeper) write(c *Changes) error {
+	if err := k.writeExecutions(c); err != nil {
+		return err
+	}
+	if err := k.writeWorkers(c); err != nil {
+		return err
+	}
+	for _, r := range c.Runs {
+		if err := k.writeRun(r); err != nil {
+			return err
+		}
+	}
+	if err := k.writeHistory(c); err != nil {
+		return err
+	}
+	for _, d := range c.DeadLetters {
+		if err := k.writeLetter(d); err != nil {
+			return err
+		}
+	}
+	for _, l := range c.Lanes {
+		k.lanes[l.ID] = l
+	}
+	for _, row := range c.Keys {
+		if _, ok := k.keys[row.Key]; ok {
+			return fmt.Errorf("key %v is there already", row.Key)
+		}
+		k.keys[row.Key] = row
+	}
+	return k.writeChunks(c)
+}
+
+func (k *keeper) change(id belay.ExecutionID, with func(*record) error) error {
+	r := k.records[id]
+	err := with(&r)
+	k.records[id] = r
+	return err
+}
+
+func (k *keeper) writeExecutions(c *Changes) error {
+	if n := len(unique(c.Executions)); n != len(c.Executions) {
+		return fmt.Errorf("an execution is written twice")
+	}
+	for _, e := range c.Executions {
+		if e.New != (k.records[e.ID].execution == nil) {
+			return fmt.Errorf("execution %s: new %v, and there %v", e.ID, e.New, !e.New)
+		}
+		row := copied(e)
+		row.New, row.Attention, row.Plan = false, false, bytes.Clone(e.Plan)
+		_ = k.change(e.ID, func(r *record) error { r.execution = row; return nil })
+	}
+	for _, s := range c.Specs {
+		err := k.change(s.Execution, func(r *record) error {
+			return insert(&r.specs, s, func(x *Spec) int64 { return int64(x.Generation) })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *keeper) writeWorkers(c *Changes) error {
+	if c.Grace != 0 {
+		for id, x := range k.workers {
+			if !x.State.Ended() {
+				row := copied(x)
+				row.ExpiresAt = max(x.ExpiresAt.Add(c.Grace), k.now.Add(x.ttl()))
+				k.workers[id] = row
+			}
+		}
+	}
+	for _, x := range c.Workers {
+		if x.New != (k.workers[x.ID] == nil) {
+			return fmt.Errorf("worker %s: new %v, and there %v", x.ID, x.New, !x.New)
+		}
+		row := copied(x)
+		row.New = false
+		k.workers[x.ID] = row
+	}
+	return nil
+}
+
+// writeRun adds a run, or writes the end, and the begin if it has one, of one
+// that is there.
+func (k *keeper) writeRun(run *Run) error {
+	return k.change(run.Execution, func(r *record) error {
+		if run.New {
+			row := copied(run)
+			row.New = false
+			return insert(&r.runs, row, func(x *Run) int64 { return int64(x.Token) })
+		}
+		return replace(&r.runs, func(x *Run) bool { return x.Token == run.Token }, func(x *Run) error {
+			if x.EndedSeq != 0 {
+				return fmt.Errorf("run %d of %s ends twice", run.Token, run.Execution)
+			}
+			if run.StartedSeq != 0 {
+				x.StartedSeq, x.StartedAt = run.StartedSeq, run.StartedAt
+			}
+			x.EndedSeq, x.EndedAt, x.Outcome, x.Final = run.EndedSeq, run.EndedAt, run.Outcome, run.Final
+			x.Op, x.Output, x.Cost = run.Op, bytes.Clone(run.Output), run.Cost
+			x.Class, x.Message, x.Stack = run.Class, run.Message, run.Stack
+			return nil
+		})
+	})
+}
+
+func (k *keeper) writeHistory(c *Changes) error {
+	var err error
+	keep := func(e error) {
+		if err == nil {
+			err = e
+		}
+	}
+	for _, x := range c.Checkpoints {
+		keep(k.change(x.Execution, func(r *record) error {
+			return insert(&r.checkpoints, x, func(x *Checkpoint) int64 { return x.Seq })
+		}))
+	}
+	for _, ref := range c.Pruned {
+		keep(k.change(ref.Execution, func(r *record) error {
+			return replace(&r.checkpoints, func(x *Checkpoint) bool { return x.Seq == ref.Seq }, func(x *Checkpoint) error {
+				x.Data, x.Pruned = nil, true
+				return nil
+			})
+		}))
+	}
+	for _, x := range c.Signals {
+		keep(k.change(x.Execution, func(r *record) error {
+			return insert(&r.signals, x, func(x *Signal) int64 { return x.Seq })
+		}))
+	}
+	for _, s := range c.Consumed {
+		keep(k.change(s.Execution, func(r *record) error {
+			return replace(&r.signals, func(x *Signal) bool { return x.Seq == s.Seq }, func(x *Signal) error {
+				if x.ConsumedBy != 0 && x.ConsumedBy != s.ConsumedBy {
+					return fmt.Errorf("signal %d of %s is consumed twice", s.Seq, s.Execution)
+				}
+				x.ConsumedBy = s.ConsumedBy
+				return nil
+			})
+		}))
+	}
+	for _, d := range c.Deeds {
+		keep(k.change(d.Execution, func(r *record) error {
+			return insert(&r.deeds, d, func(x *Deed) int64 { return x.Seq })
+		}))
+	}
+	return err
+}
+
+// writeLetter adds a dead letter or resolves one, at most once (G10).
+func (k *keeper) writeLetter(d *DeadLetter) error {
+	return k.change(d.Execution, func(r *record) error {
+		if d.New {
+			row := copied(d)
+			row.New = false
+			return insert(&r.letters, row, func(x *DeadLetter) int64 { return int64(x.Generation) })
+		}
+		return replace(&r.letters, func(x *DeadLetter) bool { return x.Generation == d.Generation }, func(x *DeadLetter) error {
+			if x.Resolution != "" {
+				return fmt.Errorf("dead letter %d of %s is resolved twice", d.Generation, d.Execution)
+			}
+			x.Resolution, x.ResolvedBy, x.ResolvedAt = d.Resolution, d.ResolvedBy, d.ResolvedAt
+			return nil
+		})
+	})
+}
+
+func (k *keeper) writeChunks(c *Changes) error {
+	for _, x := range c.Chunks {
+		err := k.change(x.Execution, func(r *record) error {
+			if slices.ContainsFunc(r.chunks, func(y *Chunk) bool { return y.ChunkRef == x.ChunkRef }) {
+				return fmt.Errorf("chunk %v is there already", x.ChunkRef)
+			}
+			r.chunks = append(slices.Clip(r.chunks), copied(x))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, d := range c.Drops {
+		_ = k.change(d.Execution, func(r *record) error {
+			r.chunks = slices.DeleteFunc(slices.Clone(r.chunks), func(x *Chunk) bool {
+				return x.Name == d.Name && d.From <= x.N && x.N < d.To
+			})
+			return nil
+		})
+	}
+	return nil
+}
+
+// insert adds a copy of a row in the order of its key, and refuses a key that
+// is taken. The old slice stays as it was.
+func insert[R any](rows *[]*R, row *R, key func(*R) int64) error {
+	i, taken := slices.BinarySearchFunc(*rows, key(row), func(x *R, k int64) int { return cmp.Compare(key(x), k) })
+	if taken {
+		return fmt.Errorf("%T %d is there already: %+v", *row, key(row), *row)
+	}
+	*rows = slices.Insert(slices.Clip(*rows), i, copied(row))
+	return nil
+}
+
+// replace puts a changed copy in the place of a row, and refuses if there is
+// none.
+func replace[R any](rows *[]*R, is func(*R) bool, with func(*R) error) error {
+	i := slices.IndexFunc(*rows, is)
+	if i < 0 {
+		var r R
+		return fmt.Errorf("the %T to change is not there", r)
+	}
+	next := slices.Clone(*rows)
+	next[i] = copied(next[i])
+	err := with(next[i])
+	*rows = next
+	return err
+}
+
+func same(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -1,0 +1,135 @@
+package machine
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// sessionSituations are where a worker's session may stand. The worker was
+// assigned one execution by name, which it has not accepted.
+var sessionSituations = []struct {
+	name string
+	set  func(*stage, belay.WorkerID)
+}{
+	{"missing", nil},
+	{"open", func(*stage, belay.WorkerID) {}},
+	{"open/overdue", func(s *stage, _ belay.WorkerID) { s.pass(time.Minute) }},
+	{"draining", func(s *stage, id belay.WorkerID) { s.do(&Drain{id}) }},
+	{"draining/overdue", func(s *stage, id belay.WorkerID) {
+		s.do(&Drain{id})
+		s.pass(time.Minute)
+	}},
+	{"closed", func(s *stage, id belay.WorkerID) { s.do(&End{Worker: id}) }},
+	{"drained", func(s *stage, id belay.WorkerID) {
+		s.do(&Drain{id})
+		s.do(&End{Worker: id})
+	}},
+	{"lost", func(s *stage, id belay.WorkerID) {
+		s.pass(time.Minute)
+		s.do(&Expire{id})
+	}},
+}
+
+// sessionDeal is one kind of command about a session.
+type sessionDeal struct {
+	name string
+	make func(*stage, belay.WorkerID) Command
+}
+
+var sessionDeals = []sessionDeal{
+	{"open", func(_ *stage, id belay.WorkerID) Command {
+		return &Open{belay.WorkerSpec{ID: id, Name: "w", Workflows: []belay.Registration{{Workflow: "job"}}}}
+	}},
+	{"heartbeat", func(s *stage, id belay.WorkerID) Command { return s.beat(id) }},
+	{"drain", func(_ *stage, id belay.WorkerID) Command { return &Drain{id} }},
+	{"end", func(_ *stage, id belay.WorkerID) Command { return &End{Worker: id} }},
+	{"end by a proof of death", func(_ *stage, id belay.WorkerID) Command { return &End{Worker: id, Dead: "no such process"} }},
+	{"expire", func(_ *stage, id belay.WorkerID) Command { return &Expire{id} }},
+	{"claim", func(s *stage, id belay.WorkerID) Command {
+		s.submit()
+		return s.claims(id, 1)
+	}},
+	{"schedule to it", func(s *stage, id belay.WorkerID) Command {
+		return &Schedule{Execution: s.submit(), Worker: id, Secret: belay.Secret{7}}
+	}},
+	{"accept what is scheduled to it", func(s *stage, id belay.WorkerID) Command {
+		e := s.where(func(e *Execution) bool { return e.Worker == id })
+		if len(e) == 0 {
+			return &Accept{id, s.submit(), 1}
+		}
+		return &Accept{id, e[0].ID, e[0].Token}
+	}},
+	{"mark", func(*stage, belay.WorkerID) Command { return &Mark{} }},
+}
+
+// TestEverySessionCommandInEverySituation holds the rules against
+// testdata/sessions.txt. A late heartbeat is the one refusal that changes a
+// row: it ends its session.
+func TestEverySessionCommandInEverySituation(t *testing.T) {
+	rules := readRules(t, "testdata/sessions.txt")
+	for _, d := range sessionDeals {
+		t.Run(d.name, func(t *testing.T) {
+			block := rules.block(t, d.name)
+			for _, at := range sessionSituations {
+				want, ok := block.find(at.name)
+				if !ok {
+					t.Errorf("the table does not say what %q does to a session that is %s", d.name, at.name)
+					continue
+				}
+				s := newStage(t)
+				id := belay.WorkerID(s.id())
+				if at.set != nil {
+					id = s.worker("w")
+					s.do(&Schedule{Execution: s.submit(), Worker: id, Secret: belay.Secret{7}})
+					s.pass(time.Second)
+					at.set(s, id)
+				}
+				c := d.make(s, id)
+				before := s.workers[id]
+				changes, replies := s.batch(c)
+				if got := sessionOutcome(before, s.workers[id], changes, replies[0]); got != want {
+					t.Errorf("%s\n got %s\nwant %s", at.name, got, want)
+				}
+			}
+			block.unused(t)
+		})
+	}
+	rules.done(t)
+}
+
+// sessionOutcome is what a command did to a session, as the table says it.
+func sessionOutcome(before, after *Worker, c *Changes, r Reply) string {
+	var out []string
+	var e *belay.Error
+	if errors.As(r.Err, &e) {
+		out = append(out, strings.TrimSpace("! "+string(e.Code)+" "+string(e.Cause)))
+	}
+	if r.Replayed {
+		out = append(out, "repeated")
+	}
+	if !same(before, after) {
+		out = append(out, after.State.String())
+		if before == nil || before.ExpiresAt != after.ExpiresAt {
+			out = append(out, "renewed")
+		}
+	}
+	for _, run := range c.Runs {
+		if run.StartedSeq != 0 {
+			out = append(out, "started")
+		} else {
+			out = append(out, "scheduled")
+		}
+	}
+	if n := len(r.Follow); n > 0 {
+		out = append(out, "follow:"+strconv.Itoa(n))
+	}
+	if len(out) == 0 {
+		return "="
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,341 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// subject is an execution in a situation of the table, and who deals with it.
+type subject struct {
+	*stage
+	id    belay.ExecutionID
+	lease belay.Lease // of its last claim, if it was ever claimed
+	owner belay.WorkerID
+	other belay.WorkerID // has free slots and takes the same lane
+}
+
+// situation is where an execution may stand: its state and what else the rules
+// look at.
+type situation struct {
+	name string // state/detail
+	says string
+	set  func(*subject)
+}
+
+const (
+	hour  = time.Hour
+	grace = 10 * time.Second // belay.DefaultCancelGrace
+)
+
+func (x *subject) submitted(p belay.Policy, with ...func(*belay.Submission)) {
+	x.id = x.submit(append(with, policy(p))...)
+	x.lease = belay.Lease{Execution: x.id, Worker: x.owner, Token: 1}
+}
+
+func (x *subject) running(p belay.Policy, with ...func(*belay.Submission)) {
+	x.submitted(p, with...)
+	x.lease = x.win(x.owner)
+}
+
+func (x *subject) scheduled(p belay.Policy) {
+	x.submitted(p)
+	r := x.do(&Schedule{Execution: x.id, Worker: x.owner, Secret: belay.Secret{9}})
+	x.lease = leaseOf(r.Execution)
+}
+
+func (x *subject) waiting(p belay.Policy, wait time.Duration) {
+	x.running(p)
+	x.do(x.settle(x.lease, belay.OutcomeSuspended, func(s *belay.Settlement) { s.Wait = wait }))
+}
+
+// child puts a child of a running parent in place and answers the parent's
+// lease. The parent is owned by another worker, so that the child's owner can
+// be lost alone.
+func (x *subject) child(p belay.Policy) belay.Lease {
+	parent := x.run(x.worker("parent's"))
+	x.submitted(p, x.childOf(parent, "c"))
+	return parent
+}
+
+func (x *subject) runningChild(p belay.Policy) belay.Lease {
+	parent := x.child(p)
+	x.lease = x.win(x.owner)
+	return parent
+}
+
+// lost ends the owner's session by its time.
+func (x *subject) lost() {
+	x.overdue()
+	x.do(&Expire{x.owner})
+}
+
+// overdue lets the owner's time run out, and nobody else's.
+func (x *subject) overdue() {
+	x.pass(8 * time.Second)
+	for id := range x.workers {
+		if id != x.owner {
+			x.do(&Heartbeat{belay.Heartbeat{Worker: id}})
+		}
+	}
+	x.pass(8 * time.Second)
+}
+
+func failing(s *belay.Settlement) {
+	s.Failure = &belay.Failure{Class: belay.ClassTransient, Message: "no"}
+}
+
+func within(d time.Duration) belay.Duration { return belay.Duration(d) }
+
+// situations are the rows of the table, grouped by state.
+var situations = []situation{
+	{"missing", "no such execution", func(x *subject) {
+		x.id = belay.ExecutionID(x.stage.id())
+		x.lease = belay.Lease{Execution: x.id, Worker: x.owner, Token: 1}
+	}},
+
+	{"pending", "due, never claimed", func(x *subject) { x.submitted(belay.Policy{}) }},
+	{"pending/delayed", "due in an hour", func(x *subject) {
+		x.submitted(belay.Policy{}, func(s *belay.Submission) { s.DueAt = x.now.Add(hour).Time() })
+	}},
+	{"pending/external", "owned from outside only", func(x *subject) {
+		x.submitted(belay.Policy{}, func(s *belay.Submission) { s.External = true })
+	}},
+	{"pending/retrying", "a run failed, its backoff lasts", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))
+	}},
+	{"pending/released", "given back by its worker", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.settle(x.lease, belay.OutcomeReleased))
+	}},
+	{"pending/reopened", "in its second generation", func(x *subject) {
+		x.running(belay.Policy{MaxAttempts: 1})
+		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))
+		x.do(x.act(x.id, belay.ActionRetry))
+	}},
+	{"pending/start-over", "its start timeout is over", func(x *subject) {
+		x.submitted(belay.Policy{StartTimeout: within(time.Second)})
+		x.pass(time.Second)
+	}},
+	{"pending/total-over", "ran before, its timeout is over", func(x *subject) {
+		x.running(belay.Policy{Timeout: within(time.Second)})
+		x.do(x.settle(x.lease, belay.OutcomeReleased))
+		x.pass(time.Second)
+	}},
+	{"pending/child", "its parent runs", func(x *subject) { x.child(belay.Policy{}) }},
+	{"pending/orphan", "its parent has ended", func(x *subject) {
+		x.do(x.settle(x.child(belay.Policy{}), belay.OutcomeSucceeded))
+	}},
+	{"pending/leaving", "its parent is being cancelled", func(x *subject) {
+		x.do(x.act(x.child(belay.Policy{}).Execution, belay.ActionCancel))
+	}},
+	{"pending/outlived", "its parent ended and was reopened", func(x *subject) {
+		p := x.child(belay.Policy{})
+		x.do(x.settle(p, belay.OutcomeFailed, func(s *belay.Settlement) { s.Failure = &belay.Failure{Class: belay.ClassPermanent} }))
+		x.do(x.act(p.Execution, belay.ActionRetry))
+	}},
+	{"pending/abandoned", "its parent has ended, it may live on", func(x *subject) {
+		x.do(x.settle(x.child(belay.Policy{Abandon: true}), belay.OutcomeSucceeded))
+	}},
+
+	{"scheduled", "assigned to its owner", func(x *subject) { x.scheduled(belay.Policy{}) }},
+	{"scheduled/over", "not accepted within its timeout", func(x *subject) {
+		x.scheduled(belay.Policy{ScheduledTimeout: within(time.Second)})
+		x.pass(time.Second)
+	}},
+	{"scheduled/over-fail", "the same, and on_expired is fail", func(x *subject) {
+		x.scheduled(belay.Policy{ScheduledTimeout: within(time.Second), OnExpired: belay.FailExpired})
+		x.pass(time.Second)
+	}},
+	{"scheduled/draining", "its owner drains", func(x *subject) {
+		x.scheduled(belay.Policy{})
+		x.do(&Drain{x.owner})
+	}},
+	{"scheduled/overdue", "its owner's time is over, nobody noticed", func(x *subject) {
+		x.scheduled(belay.Policy{})
+		x.overdue()
+	}},
+	{"scheduled/lost", "its owner was lost", func(x *subject) {
+		x.scheduled(belay.Policy{})
+		x.lost()
+	}},
+
+	{"running", "a live worker holds it", func(x *subject) { x.running(belay.Policy{}) }},
+	{"running/child", "and its parent waits for it", func(x *subject) {
+		p := x.runningChild(belay.Policy{})
+		x.do(x.settle(p, belay.OutcomeSuspended))
+	}},
+	{"running/orphan", "a child whose parent has ended", func(x *subject) {
+		x.do(x.settle(x.runningChild(belay.Policy{}), belay.OutcomeSucceeded))
+	}},
+	{"running/accepted", "assigned to its owner and accepted", func(x *subject) {
+		x.scheduled(belay.Policy{})
+		x.do(&Accept{x.owner, x.id, x.lease.Token})
+	}},
+	{"running/cancelling", "cancelled, the grace lasts", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionCancel))
+	}},
+	{"running/cancel-over", "cancelled, the grace is over", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionCancel))
+		x.pass(grace)
+	}},
+	{"running/pausing", "asked to pause", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionPause))
+	}},
+	{"running/preempting", "asked to yield", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionPreempt))
+	}},
+	{"running/last-attempt", "one more failure ends it", func(x *subject) { x.running(belay.Policy{MaxAttempts: 1}) }},
+	{"running/no-letter", "the same, and it leaves no dead letter", func(x *subject) {
+		x.running(belay.Policy{MaxAttempts: 1, NoDeadLetters: true})
+	}},
+	{"running/last-child", "a child that one more failure ends", func(x *subject) {
+		x.runningChild(belay.Policy{MaxAttempts: 1})
+	}},
+	{"running/state", "has a saved state", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.save(x.lease, belay.KindState, "state"))
+	}},
+	{"running/signalled", "a signal came that it does not know of", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.signal(x.id, "s"))
+	}},
+	{"running/given-up", "its worker gave up the claim that won it", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.beat(x.owner))
+	}},
+	{"running/draining", "its owner drains", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(&Drain{x.owner})
+	}},
+	{"running/overdue", "its owner's time is over, nobody noticed", func(x *subject) {
+		x.running(belay.Policy{})
+		x.overdue()
+	}},
+	{"running/lost", "its owner was lost", func(x *subject) {
+		x.running(belay.Policy{})
+		x.lost()
+	}},
+	{"running/lost-cancelling", "the same, while it was being cancelled", func(x *subject) {
+		x.running(belay.Policy{CancelGrace: within(hour)})
+		x.do(x.act(x.id, belay.ActionCancel))
+		x.lost()
+	}},
+	{"running/lost-pausing", "the same, while it was asked to pause", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionPause))
+		x.lost()
+	}},
+	{"running/lost-delay", "the same, with a lock delay", func(x *subject) {
+		x.running(belay.Policy{LockDelay: within(time.Second)})
+		x.lost()
+	}},
+	{"running/lost-fail", "the same, and on_lost is fail", func(x *subject) {
+		x.running(belay.Policy{OnLost: belay.Fail})
+		x.lost()
+	}},
+	{"running/lost-last", "the same, and it was the last loss allowed", func(x *subject) {
+		x.running(belay.Policy{MaxLosses: 1})
+		x.lost()
+	}},
+	{"running/closed", "its owner ended in order", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(&End{Worker: x.owner})
+	}},
+	{"running/run-over", "its run lasts too long", func(x *subject) {
+		x.running(belay.Policy{RunTimeout: within(time.Second)})
+		x.pass(time.Second + grace)
+	}},
+	{"running/run-late", "the same, within the grace", func(x *subject) {
+		x.running(belay.Policy{RunTimeout: within(time.Second)})
+		x.pass(2 * time.Second)
+	}},
+	{"running/idle-over", "no progress for too long", func(x *subject) {
+		x.running(belay.Policy{IdleTimeout: within(time.Second)})
+		x.pass(time.Second)
+	}},
+	{"running/total-over", "its timeout and the grace are over", func(x *subject) {
+		x.running(belay.Policy{Timeout: within(time.Second)})
+		x.pass(time.Second + grace)
+	}},
+
+	{"waiting", "for a signal", func(x *subject) { x.waiting(belay.Policy{}, 0) }},
+	{"waiting/timer", "for an hour", func(x *subject) { x.waiting(belay.Policy{}, hour) }},
+	{"waiting/due", "its timer is over", func(x *subject) {
+		x.waiting(belay.Policy{}, time.Second)
+		x.pass(time.Second)
+	}},
+	{"waiting/signalled", "a signal came", func(x *subject) {
+		x.waiting(belay.Policy{}, hour)
+		x.do(x.signal(x.id, "s"))
+	}},
+	{"waiting/parent", "for its child", func(x *subject) {
+		x.running(belay.Policy{})
+		x.submit(x.childOf(x.lease, "c"), func(s *belay.Submission) { s.DueAt = x.now.Add(hour).Time() })
+		x.do(x.settle(x.lease, belay.OutcomeSuspended))
+	}},
+	{"waiting/total-over", "its timeout is over", func(x *subject) {
+		x.waiting(belay.Policy{Timeout: within(time.Second)}, 0)
+		x.pass(time.Second)
+	}},
+
+	{"paused", "while pending", func(x *subject) {
+		x.submitted(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionPause))
+	}},
+	{"paused/waiting", "while waiting for a signal", func(x *subject) {
+		x.waiting(belay.Policy{}, 0)
+		x.do(x.act(x.id, belay.ActionPause))
+	}},
+	{"paused/timer", "while waiting for a timer, which is over now", func(x *subject) {
+		x.waiting(belay.Policy{}, time.Second)
+		x.do(x.act(x.id, belay.ActionPause))
+		x.pass(time.Second)
+	}},
+	{"paused/start-over", "while pending, its start timeout is over", func(x *subject) {
+		x.submitted(belay.Policy{StartTimeout: within(time.Second)})
+		x.do(x.act(x.id, belay.ActionPause))
+		x.pass(time.Second)
+	}},
+	{"paused/total-over", "its timeout is over", func(x *subject) {
+		x.waiting(belay.Policy{Timeout: within(time.Second)}, 0)
+		x.do(x.act(x.id, belay.ActionPause))
+		x.pass(time.Second)
+	}},
+
+	{"succeeded", "", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.settle(x.lease, belay.OutcomeSucceeded))
+	}},
+	{"succeeded/child", "its parent goes on", func(x *subject) {
+		x.runningChild(belay.Policy{})
+		x.do(x.settle(x.lease, belay.OutcomeSucceeded))
+	}},
+	{"failed", "left a dead letter", func(x *subject) {
+		x.running(belay.Policy{MaxAttempts: 1})
+		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))
+	}},
+	{"failed/no-letter", "left none", func(x *subject) {
+		x.running(belay.Policy{MaxAttempts: 1, NoDeadLetters: true})
+		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))
+	}},
+	{"failed/child", "its parent goes on", func(x *subject) {
+		x.runningChild(belay.Policy{MaxAttempts: 1})
+		x.do(x.settle(x.lease, belay.OutcomeFailed, failing))
+	}},
+	{"failed/external", "owned from outside only", func(x *subject) {
+		x.submitted(belay.Policy{StartTimeout: within(time.Second)}, func(s *belay.Submission) { s.External = true })
+		x.pass(time.Second)
+		x.do(&Tick{Execution: x.id})
+	}},
+	{"cancelled", "", func(x *subject) {
+		x.running(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionCancel))
+		x.do(x.settle(x.lease, belay.OutcomeCancelled))
+	}},
+}

@@ -1,0 +1,231 @@
+package machine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// stage is a keeper that a test plays on. After every fold all checkers look at
+// the rows.
+type stage struct {
+	*keeper
+	t     *testing.T
+	ids   byte
+	claim map[belay.WorkerID]int64 // last claim number
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	return &stage{keeper: newKeeper(), t: t, claim: make(map[belay.WorkerID]int64)}
+}
+
+// id is a new one, in the order of making, as UUIDv7 are.
+func (s *stage) id() [16]byte {
+	s.ids++
+	return [16]byte{0: 1, 6: 0x70, 8: 0x80, 15: s.ids}
+}
+
+// batch folds the commands together.
+func (s *stage) batch(commands ...Command) (*Changes, []Reply) {
+	s.t.Helper()
+	changes, replies, err := s.fold(commands...)
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
+		s.t.Fatalf("after %T: %v", commands, err)
+	}
+	return changes, replies
+}
+
+// do folds one command, which must pass.
+func (s *stage) do(c Command) Reply {
+	s.t.Helper()
+	_, replies := s.batch(c)
+	if err := replies[0].Err; err != nil {
+		s.t.Fatalf("%T: %v", c, err)
+	}
+	return replies[0]
+}
+
+// refused folds one command, which must be refused and change nothing.
+func (s *stage) refused(c Command, code belay.Code, cause ...belay.Cause) *belay.Error {
+	s.t.Helper()
+	changes, replies := s.batch(c)
+	var e *belay.Error
+	if !errors.As(replies[0].Err, &e) || e.Code != code || len(cause) > 0 && e.Cause != cause[0] {
+		s.t.Fatalf("%T: %v, want %s %s", c, replies[0].Err, code, cause)
+	}
+	if !changes.Empty() {
+		s.t.Fatalf("%T: refused with %v, and changed %+v", c, e, changes)
+	}
+	if e.Error() == "" || e.Message == "" {
+		s.t.Fatalf("%T: a refusal says what is wrong", c)
+	}
+	return e
+}
+
+// pass lets time go by with a server alive; stall without one.
+func (s *stage) pass(d time.Duration) { s.now, s.mark = s.now.Add(d), s.now.Add(d) }
+
+func (s *stage) stall(d time.Duration) { s.now = s.now.Add(d) }
+
+// to passes time up to a moment.
+func (s *stage) to(t Time) { s.pass(t.Sub(s.now)) }
+
+// worker opens a session that takes workflow "job" from queue "default".
+func (s *stage) worker(name string, with ...func(*belay.WorkerSpec)) belay.WorkerID {
+	s.t.Helper()
+	spec := belay.WorkerSpec{
+		ID: belay.WorkerID(s.id()), Name: name, Workflows: []belay.Registration{{Workflow: "job"}}, Capacity: 10,
+	}
+	for _, w := range with {
+		w(&spec)
+	}
+	s.do(&Open{spec})
+	return spec.ID
+}
+
+func ttl(d time.Duration) func(*belay.WorkerSpec) {
+	return func(s *belay.WorkerSpec) { s.TTL = belay.Duration(d) }
+}
+
+// submission is one of workflow "job".
+func (s *stage) submission(with ...func(*belay.Submission)) *Submit {
+	sub := belay.Submission{ID: belay.ExecutionID(s.id()), Workflow: "job", Input: json.RawMessage(`{"n":1}`)}
+	for _, w := range with {
+		w(&sub)
+	}
+	return &Submit{sub}
+}
+
+func (s *stage) submit(with ...func(*belay.Submission)) belay.ExecutionID {
+	s.t.Helper()
+	return s.do(s.submission(with...)).ID
+}
+
+// childOf makes a submission one of the run's child under key.
+func (s *stage) childOf(l belay.Lease, key string) func(*belay.Submission) {
+	return func(b *belay.Submission) {
+		b.ID = belay.ChildID(l.Execution, s.row(l.Execution).Generation, key)
+		b.Parent, b.ParentKey = &l, key
+	}
+}
+
+func policy(p belay.Policy) func(*belay.Submission) {
+	return func(s *belay.Submission) { s.Policy = p }
+}
+
+// row is the execution as it stands.
+func (s *stage) row(id belay.ExecutionID) *Execution {
+	s.t.Helper()
+	e := s.records[id].execution
+	if e == nil {
+		s.t.Fatalf("there is no execution %s", id)
+	}
+	return e
+}
+
+// claims is a worker's next claim.
+func (s *stage) claims(w belay.WorkerID, slots int) *Claim {
+	s.claim[w]++
+	c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: s.claim[w], Slots: slots}}
+	s.aim(c)
+	return c
+}
+
+// aim gives a claim the lanes that its worker takes, and secrets.
+func (k *keeper) aim(c *Claim) {
+	x := k.workers[c.Worker]
+	for _, l := range slices.SortedFunc(maps.Values(k.lanes), func(a, b Lane) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
+	}) {
+		if x != nil && l.Takes(x.Spec) {
+			c.Lanes = append(c.Lanes, l)
+		}
+	}
+	for i := range c.Slots {
+		c.Secrets = append(c.Secrets, belay.Secret{0: 1, 1: byte(c.Number), 2: byte(i), 3: c.Worker[15]})
+	}
+}
+
+// win claims one execution, which must be there.
+func (s *stage) win(w belay.WorkerID) belay.Lease {
+	s.t.Helper()
+	r := s.do(s.claims(w, 1))
+	if len(r.Claims) != 1 {
+		s.t.Fatalf("the claim won %d executions", len(r.Claims))
+	}
+	return leaseOf(&r.Claims[0].Execution)
+}
+
+func leaseOf(e *Execution) belay.Lease {
+	return belay.Lease{Execution: e.ID, Worker: e.Worker, Token: e.Token, Secret: e.Secret}
+}
+
+// run submits and claims.
+func (s *stage) run(w belay.WorkerID, with ...func(*belay.Submission)) belay.Lease {
+	s.t.Helper()
+	s.submit(with...)
+	return s.win(w)
+}
+
+func (s *stage) op() belay.OpID { return belay.OpID(s.id()) }
+
+func (s *stage) save(l belay.Lease, kind belay.CheckpointKind, key string) *Save {
+	return &Save{belay.Save{Lease: l, Op: s.op(), Kind: kind, Key: key, Data: json.RawMessage(`"` + key + `"`)}}
+}
+
+func (s *stage) settle(l belay.Lease, o belay.Outcome, with ...func(*belay.Settlement)) *Settle {
+	c := &Settle{Settlement: belay.Settlement{Lease: l, Op: s.op(), Outcome: o}, Jitter: 0.5}
+	for _, w := range with {
+		w(&c.Settlement)
+	}
+	return c
+}
+
+func (s *stage) act(id belay.ExecutionID, a belay.Action, with ...func(*belay.Control)) *Act {
+	c := belay.Control{Execution: id, Action: a, Actor: "ann", Reason: "because", Op: s.op()}
+	if a == belay.ActionFork {
+		c.Fork = belay.ExecutionID(s.id())
+	}
+	for _, w := range with {
+		w(&c)
+	}
+	return &Act{c}
+}
+
+func (s *stage) signal(id belay.ExecutionID, name string) *Deliver {
+	return &Deliver{belay.SignalRequest{Execution: id, Name: name, Op: s.op(), Payload: json.RawMessage(`1`)}}
+}
+
+func (s *stage) beat(w belay.WorkerID, holds ...belay.Lease) *Heartbeat {
+	h := belay.Heartbeat{Worker: w, ClaimSeen: s.claim[w]}
+	for _, l := range holds {
+		h.Holds = append(h.Holds, belay.Held{Execution: l.Execution, Token: l.Token})
+	}
+	return &Heartbeat{h}
+}
+
+// follow carries out what a reply says must follow.
+func (s *stage) follow(r Reply) {
+	s.t.Helper()
+	for _, c := range r.Follow {
+		s.do(c)
+	}
+}
+
+// is checks where an execution stands.
+func (s *stage) is(id belay.ExecutionID, want string) {
+	s.t.Helper()
+	if got := describe(s.row(id), s.now); got != want {
+		s.t.Fatalf("the execution is %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,318 @@
+package machine
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// deal is one kind of command of the table, made for a subject.
+type deal struct {
+	name string
+	make func(*subject) Command
+}
+
+// deals are the blocks of the table.
+func deals() []deal {
+	all := []deal{
+		{"submit again", func(x *subject) Command { return x.resubmit("") }},
+		{"submit another body under the same id", func(x *subject) Command { return x.resubmit(`{"n":2}`) }},
+		{"submit a child by its last lease", func(x *subject) Command {
+			return x.submission(func(s *belay.Submission) {
+				generation := 1
+				if e := x.records[x.id].execution; e != nil {
+					generation = e.Generation
+				}
+				s.ID, s.Parent, s.ParentKey = belay.ChildID(x.id, generation, "new"), &x.lease, "new"
+			})
+		}},
+		{"claim", func(x *subject) Command { return x.claims(x.other, 10) }},
+		{"schedule", func(x *subject) Command { return &Schedule{Execution: x.id, Worker: x.other, Secret: belay.Secret{8}} }},
+		{"accept by its last owner", func(x *subject) Command { return &Accept{x.owner, x.id, x.lease.Token} }},
+		{"append", func(x *subject) Command {
+			return &Append{belay.Chunk{Lease: x.lease, Name: "log", Data: []byte("line")}}
+		}},
+		{"progress", func(x *subject) Command {
+			x.pass(time.Millisecond)
+			return &Progress{x.id, x.lease.Token, x.now}
+		}},
+		{"signal", func(x *subject) Command { return x.signal(x.id, "go") }},
+		{"lose", func(x *subject) Command { return &Lose{x.id, x.lease.Token, x.owner} }},
+		{"release", func(x *subject) Command { return &Release{x.id, x.lease.Token, x.owner} }},
+		{"tick", func(x *subject) Command { return &Tick{Execution: x.id, Jitter: 0.5} }},
+		{"cancel child", func(x *subject) Command { return &CancelChild{x.id} }},
+		{"settle as failed for good", func(x *subject) Command {
+			return x.settle(x.lease, belay.OutcomeFailed, func(s *belay.Settlement) { s.Failure = &belay.Failure{Class: belay.ClassPermanent} })
+		}},
+		{"settle as suspended for an hour", func(x *subject) Command {
+			return x.settle(x.lease, belay.OutcomeSuspended, func(s *belay.Settlement) { s.Wait = hour })
+		}},
+		{"requeue with another input", func(x *subject) Command {
+			return x.act(x.id, belay.ActionRequeue, func(c *belay.Control) { c.Input = []byte(`{"n":3}`) })
+		}},
+		{"control explode", func(x *subject) Command { return x.act(x.id, "explode") }},
+	}
+	for k := belay.KindStep; !strings.HasPrefix(k.String(), "unknown"); k++ {
+		all = append(all, deal{"save " + k.String(), func(x *subject) Command { return x.save(x.lease, k, "key") }})
+	}
+	for o := belay.OutcomeSucceeded; !strings.HasPrefix(o.String(), "unknown"); o++ {
+		all = append(all, deal{"settle as " + o.String(), func(x *subject) Command { return x.settle(x.lease, o, failing) }})
+	}
+	for _, a := range actions {
+		all = append(all, deal{"control " + string(a), func(x *subject) Command { return x.act(x.id, a) }})
+	}
+	return all
+}
+
+var actions = []belay.Action{
+	belay.ActionCancel, belay.ActionPause, belay.ActionResume, belay.ActionRetry, belay.ActionRequeue, belay.ActionFork,
+	belay.ActionSteal, belay.ActionPreempt,
+}
+
+// resubmit is the submission that made the subject, word for word but for the
+// input, if there is another one.
+func (x *subject) resubmit(input string) Command {
+	s := belay.Submission{ID: x.id, Workflow: "job", Input: []byte(`{"n":1}`)}
+	if input != "" {
+		s.Input = []byte(input)
+	}
+	e := x.records[x.id].execution
+	if e == nil {
+		return &Submit{s}
+	}
+	if e.Policy != nil {
+		s.Policy = *e.Policy
+	}
+	if e.Reason == "delayed" {
+		s.DueAt = e.DueAt.Time()
+	}
+	if s.External = e.Gate == belay.GateExternal; !e.Parent.IsZero() {
+		s.Parent, s.ParentKey = &belay.Lease{Execution: e.Parent}, e.Child
+	}
+	return &Submit{s}
+}
+
+// TestEveryCommandInEverySituation holds the rules against testdata/rules.txt,
+// which is their specification: what each command does to an execution in each
+// situation, which rows it writes, or why it is refused. A refusal changes
+// nothing. A pair that the file does not name is a failure.
+func TestEveryCommandInEverySituation(t *testing.T) {
+	rules := readRules(t, "testdata/rules.txt")
+	for _, d := range deals() {
+		t.Run(d.name, func(t *testing.T) {
+			block := rules.block(t, d.name)
+			for _, at := range situations {
+				want, ok := block.find(at.name)
+				if !ok {
+					t.Errorf("the table does not say what %q does to %s", d.name, at.name)
+					continue
+				}
+				x := &subject{stage: newStage(t)}
+				x.owner, x.other = x.worker("owner"), x.worker("other")
+				at.set(x)
+				c := d.make(x)
+				changes, replies := x.batch(c)
+				if got := outcome(x.stage, x.id, changes, replies[0]); got != want {
+					t.Errorf("%s\n got %s\nwant %s", at.name, got, want)
+				}
+			}
+			block.unused(t)
+		})
+	}
+	rules.done(t)
+}
+
+// TestTheTableIsComplete: every command type of the package and every action
+// there is has its block, so that a new one cannot be forgotten.
+func TestTheTableIsComplete(t *testing.T) {
+	have := make(map[string]bool)
+	x := &subject{stage: newStage(t)}
+	x.owner, x.other = x.worker("owner"), x.worker("other")
+	x.running(belay.Policy{})
+	for _, d := range deals() {
+		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x)), "*machine.")] = true
+	}
+	for _, d := range sessionDeals {
+		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x.stage, x.owner)), "*machine.")] = true
+	}
+	for _, name := range commandTypes(t) {
+		if !have[name] {
+			t.Errorf("no table has a block for command %s", name)
+		}
+	}
+	if got := len(constants(t, "../../execution.go", "Action")); got != len(actions) {
+		t.Errorf("%d actions, of which the table knows %d", got, len(actions))
+	}
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		if !slices.ContainsFunc(situations, func(at situation) bool { return at.name == s.String() }) {
+			t.Errorf("no situation for state %s", s)
+		}
+	}
+}
+
+// commandTypes are the types of this package with a method apply.
+func commandTypes(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]bool)
+	for _, name := range files {
+		f, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil || fn.Name.Name != "apply" {
+				continue
+			}
+			if star, ok := fn.Recv.List[0].Type.(*ast.StarExpr); ok {
+				found[star.X.(*ast.Ident).Name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// constants are the names declared with a type in a file.
+func constants(t *testing.T, file, typ string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(gotoken.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok {
+			if id, ok := v.Type.(*ast.Ident); ok && id.Name == typ {
+				names = append(names, v.Names[0].Name)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// rulebook is the parsed table.
+type rulebook struct {
+	blocks map[string]*block
+	read   map[string]bool
+}
+
+// block is what one command does, by situation.
+type block struct {
+	name  string
+	lines map[string]string // by the name of a situation, or a state and a star
+	used  map[string]bool
+}
+
+func readRules(t *testing.T, file string) *rulebook {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := &rulebook{make(map[string]*block), make(map[string]bool)}
+	var b *block
+	var names []string
+	sets := make(map[string][]string)
+	for n, line := range strings.Split(string(text), "\n") {
+		left, right, rule := strings.Cut(line, "→")
+		switch {
+		case strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "":
+		case strings.HasPrefix(line, "let "):
+			words := strings.Fields(line)
+			names = words[1:2]
+			sets[words[1]] = words[3:]
+		case !strings.HasPrefix(line, " "):
+			if book.blocks[line] != nil {
+				t.Errorf("line %d: a second block %q", n+1, line)
+			}
+			b, names = &block{line, make(map[string]string), make(map[string]bool)}, nil
+			book.blocks[line] = b
+		case b == nil: // a set goes on
+			sets[names[0]] = append(sets[names[0]], strings.Fields(line)...)
+		default:
+			for _, name := range strings.Fields(left) {
+				names = append(names, set(sets, name)...)
+			}
+			if rule {
+				b.rule(t, n+1, names, strings.Join(strings.Fields(right), " "))
+				names = nil
+			}
+		}
+	}
+	return book
+}
+
+// set is what a name stands for: itself, or what a let said.
+func set(sets map[string][]string, name string) []string {
+	if s, ok := sets[name]; ok {
+		return s
+	}
+	return []string{name}
+}
+
+// rule adds a line for the names.
+func (b *block) rule(t *testing.T, line int, names []string, want string) {
+	t.Helper()
+	for _, name := range names {
+		if _, twice := b.lines[name]; twice {
+			t.Errorf("line %d: %s is said twice in %q", line, name, b.name)
+		}
+		b.lines[name] = want
+	}
+}
+
+func (r *rulebook) block(t *testing.T, name string) *block {
+	t.Helper()
+	r.read[name] = true
+	b := r.blocks[name]
+	if b == nil {
+		t.Fatalf("the table has no block %q", name)
+	}
+	return b
+}
+
+// find is the line of a situation: its own, or that of the rest of its state.
+func (b *block) find(situation string) (string, bool) {
+	state, _, _ := strings.Cut(situation, "/")
+	for _, name := range []string{situation, state + "*", "*"} {
+		if want, ok := b.lines[name]; ok {
+			b.used[name] = true
+			return want, true
+		}
+	}
+	return "", false
+}
+
+// unused finds lines that no situation reads: misspelt, or not needed.
+func (b *block) unused(t *testing.T) {
+	t.Helper()
+	for name := range b.lines {
+		if !b.used[name] {
+			t.Errorf("nothing is %s in block %q", name, b.name)
+		}
+	}
+}
+
+func (r *rulebook) done(t *testing.T) {
+	t.Helper()
+	for name := range r.blocks {
+		if !r.read[name] {
+			t.Errorf("no command is %q", name)
+		}
+	}
+}
