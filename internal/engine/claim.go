@@ -27,7 +27,7 @@ func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimRe
 	if reply.Claims == nil {
 		return belay.ClaimReply{Attention: true}, nil
 	}
-	return e.assignments(ctx, r, reply.Claims)
+	return e.assignments(ctx, reply.Claims)
 }
 
 // wait parks the claim until it won something, its worker has a reason to
@@ -118,11 +118,11 @@ func (d *dispatcher) unpark(c *claim) {
 
 // assignments adds to what was won all that its new owner goes on from. Only
 // the owner writes checkpoints, so they may be read after the commit.
-func (e *Engine) assignments(ctx context.Context, r belay.ClaimRequest, won []machine.Claimed) (belay.ClaimReply, error) {
+func (e *Engine) assignments(ctx context.Context, won []machine.Claimed) (belay.ClaimReply, error) {
 	reply := belay.ClaimReply{Assignments: make([]belay.Assignment, 0, len(won))}
 	now := e.store.Now()
 	for i := range won {
-		a, err := e.assignment(ctx, r, &won[i], now)
+		a, err := e.assignment(ctx, &won[i], now)
 		if err != nil {
 			return belay.ClaimReply{}, err // the claim is asked again by its number
 		}
@@ -131,7 +131,7 @@ func (e *Engine) assignments(ctx context.Context, r belay.ClaimRequest, won []ma
 	return reply, nil
 }
 
-func (e *Engine) assignment(ctx context.Context, r belay.ClaimRequest, c *machine.Claimed, now machine.Time) (belay.Assignment, error) {
+func (e *Engine) assignment(ctx context.Context, c *machine.Claimed, now machine.Time) (belay.Assignment, error) {
 	x := &c.Execution
 	a := belay.Assignment{
 		Lease:    belay.Lease{Execution: x.ID, Worker: x.Worker, Token: x.Token, Secret: x.Secret},
@@ -144,10 +144,10 @@ func (e *Engine) assignment(ctx context.Context, r belay.ClaimRequest, c *machin
 			a.Remaining = max(time.Millisecond, x.StartedAt.Add(t).Sub(now))
 		}
 	}
-	if x.Checkpoints == 0 && x.SignalSeq == 0 && !r.Repeat {
+	if x.Checkpoints == 0 && x.SignalSeq == 0 && c.Known {
 		return a, nil
 	}
-	rec, err := e.store.Read(ctx, store.Read{Execution: x.ID, Resume: true, Spec: r.Repeat})
+	rec, err := e.store.Read(ctx, store.Read{Execution: x.ID, Resume: true, Spec: !c.Known})
 	if err != nil {
 		return a, err
 	}
