@@ -44,7 +44,7 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 	defer over.Stop()
 	for {
 		x, err := r.Execution(ctx, id)
-		if err != nil || x.State.Terminal() || wait <= 0 {
+		if err != nil || x.State.Terminal() || wait <= 0 || isOver(over) {
 			return x, err
 		}
 		select {
@@ -110,7 +110,7 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 		if err != nil {
 			return nil, err
 		}
-		if events := machine.Events(rec, q.After, q.Limit); len(events) > 0 || q.Wait <= 0 {
+		if events := machine.Events(rec, q.After, q.Limit); len(events) > 0 || q.Wait <= 0 || isOver(over) {
 			return events, nil
 		}
 		select {
@@ -123,6 +123,17 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 		case <-r.ended:
 			return nil, errClosed
 		}
+	}
+}
+
+// isOver reports whether a timer has fired, so that of the end of a wait and
+// other news, both come during one read, the end counts.
+func isOver(t *time.Timer) bool {
+	select {
+	case <-t.C:
+		return true
+	default:
+		return false
 	}
 }
 
