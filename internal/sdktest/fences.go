@@ -108,7 +108,10 @@ var fences = []testCase{
 		var ws writers
 		clock := &jumping{e: e}
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
-			return 0, ws.run(e, ctx, 8)
+			if workflow.Token(ctx)&0xffff > 1 {
+				return 2, nil
+			}
+			return 1, ws.run(e, ctx, 8)
 		}), func(o *worker.Options) { o.Clock = clock })
 		id := e.start(nil)
 		e.sleep(12 * time.Second)
@@ -135,7 +138,7 @@ var fences = []testCase{
 		c.wire.set(nil)
 		<-ws.stopped
 		wantLost(e, ws.ends, 8)
-		e.act(id, belay.ActionCancel)
+		want(e, id, 2)
 	}},
 
 	{"a short cut freezes and thaws, and costs no work", func(e *env) {
