@@ -218,10 +218,13 @@ func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, ji
 func Backoff(p belay.Policy, n int, jitter float64) time.Duration {
 	p = Defaults(p)
 	d := p.BackoffBase.D()
-	for most := p.BackoffCap.D(); n > 1 && d < most; n-- {
-		d = min(d, most/2+1) * 2 // never beyond what a duration can hold
+	most := p.BackoffCap.D()
+	for ; n > 1 && d <= most/2; n-- {
+		d *= 2
 	}
-	d = min(d, p.BackoffCap.D())
+	if n > 1 || d > most {
+		d = most
+	}
 	return d + min(time.Duration(float64(d/4)*jitter), math.MaxInt64-d)
 }
 
