@@ -39,6 +39,7 @@ type session struct {
 	lanes     []machine.Lane // it may take from, highest priority first
 	version   int            // of the set of lanes when lanes was made
 	attention bool           // its next heartbeat has something to tell
+	draining  bool           // it may claim nothing
 	waiting   *claim
 }
 
@@ -153,7 +154,7 @@ func (c *claim) poke() {
 
 // hopefulLocked reports whether any lane of the claim may have something due.
 func (d *dispatcher) hopefulLocked(c *claim, now machine.Time) bool {
-	if c.request.Slots == 0 {
+	if c.request.Slots == 0 || c.session.draining {
 		return false
 	}
 	for _, l := range d.takesLocked(c.session) {
@@ -199,7 +200,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 	}
 	var joined []*call
 	for _, c := range d.parked {
-		if c.sent == nil && c.request.Slots > 0 && slices.ContainsFunc(lanes, func(l machine.Lane) bool { return l.Takes(c.session.spec) }) {
+		if c.sent == nil && c.request.Slots > 0 && !c.session.draining && slices.ContainsFunc(lanes, func(l machine.Lane) bool { return l.Takes(c.session.spec) }) {
 			for _, l := range lanes {
 				d.laneLocked(l)
 			}
@@ -239,6 +240,14 @@ func (d *dispatcher) observe(b *batch) {
 		}
 	}
 	soon := false
+	for _, e := range b.rows.Executions { // due ones that no claim took
+		if at := e.Ready(); at != 0 && at <= now {
+			if l := d.lanes[e.Lane]; l != nil {
+				l.hint = at
+				soon = true
+			}
+		}
+	}
 	for _, e := range b.changes.Executions {
 		if at := e.Ready(); at != 0 {
 			if l := d.lanes[e.Lane]; l != nil && (l.hint == 0 || at < l.hint) {
@@ -260,6 +269,7 @@ func (d *dispatcher) observe(b *batch) {
 			d.openedLocked(w.Spec)
 		}
 		if w.State == belay.WorkerDraining {
+			d.openedLocked(w.Spec).draining = true
 			d.attendLocked(w.ID)
 		}
 		if w.State.Ended() {
@@ -307,7 +317,7 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	}
 	for _, row := range rows {
 		if row.ID == id && !row.State.Ended() {
-			return d.opened(row.Spec), nil
+			return d.opened(row.Spec, row.State), nil
 		}
 	}
 	return nil, &belay.Error{
@@ -319,10 +329,12 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 const maxWorkers = 10_000
 
 // opened remembers a session, defaults filled in.
-func (d *dispatcher) opened(spec belay.WorkerSpec) *session {
+func (d *dispatcher) opened(spec belay.WorkerSpec, state belay.WorkerState) *session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.openedLocked(spec)
+	s := d.openedLocked(spec)
+	s.draining = state == belay.WorkerDraining
+	return s
 }
 
 func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {

@@ -214,7 +214,10 @@ func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
 		var buried []belay.WorkerID
 		e = engine.New(m, engine.Options{
 			Dead: func(p belay.Process) (string, bool) { return "gone", p.PID == 7 },
-			Bury: func(_ context.Context, _ belay.Client, w belay.Worker) error { buried = append(buried, w.ID); return nil },
+			Bury: func(_ context.Context, _ belay.Client, w belay.Worker) error {
+				buried = append(buried, w.ID)
+				return nil
+			},
 		})
 		defer e.Close() //nolint:errcheck // checked elsewhere
 		synctest.Wait()
@@ -223,6 +226,31 @@ func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
 		}
 		if got := state(t, e, id); got != belay.Pending {
 			t.Errorf("it is %s", got)
+		}
+	})
+}
+
+// What a refused claim left in its lane is there for the next one at once: a
+// dead worker's claim must not hide it until the slow poll.
+func TestWhatARefusedClaimLeftIsClaimedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New(memory.New(time.Now), engine.Options{})
+		defer e.Close() //nolint:errcheck // checked elsewhere
+		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
+		submit(t, e)
+		if err := e.Drain(t.Context(), s.ID); err != nil {
+			t.Fatal(err)
+		}
+		for n := range int64(2) { // the first reply is the news of the drain
+			if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: n + 1, Slots: 1})); len(r.Assignments) > 0 {
+				t.Fatal("a draining worker won something")
+			}
+		}
+		s = must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "other", Workflows: noop, Capacity: 1}))
+		start := time.Now()
+		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute}))
+		if len(r.Assignments) != 1 || time.Since(start) > 0 {
+			t.Errorf("won %d after %s", len(r.Assignments), time.Since(start))
 		}
 	})
 }
