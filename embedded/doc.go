@@ -1,0 +1,11 @@
+// Package embedded opens a Backend with the engine in the caller's own process:
+// durable functions with nothing else to run.
+//
+//	b, err := embedded.Open(ctx, "sqlite:./belay-data")
+//
+// A data directory (mode 0700) holds belay.db and belay.lock, and has one
+// engine at a time: whoever holds the lock. The kernel gives the lock back when
+// its holder dies, however it dies, so a new engine can always start at once;
+// it proves the old one dead, ends what that left behind and goes on with its
+// executions without waiting for a lease to run out.
+package embedded

@@ -1,0 +1,156 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/memory"
+	"github.com/belaydev/belay/internal/store/sqlite"
+)
+
+// Option changes how Open opens. None is needed.
+type Option func(*settings)
+
+type settings struct {
+	engine  engine.Options
+	purpose string
+}
+
+// Logger sends what an operator should know to l instead of slog.Default().
+func Logger(l *slog.Logger) Option { return func(s *settings) { s.engine.Log = l } }
+
+// Retention is how long an ended execution is kept; below 0 for ever. The
+// default is 30 days.
+func Retention(d time.Duration) Option { return func(s *settings) { s.engine.Retention = d } }
+
+// Purpose says in one line what this process is, for whoever finds the data
+// directory in use.
+func Purpose(line string) Option { return func(s *settings) { s.purpose = line } }
+
+// Bury is called with a worker whose process was proven dead on this host,
+// before its executions go on elsewhere: end what it left behind. While it
+// returns an error the worker is not given up before its time. The Client is this
+// Backend's own, which may not have been returned by Open yet.
+func Bury(f func(context.Context, belay.Client, belay.Worker) error) Option {
+	return func(s *settings) { s.engine.Bury = f }
+}
+
+// Backend is a belay.Backend whose engine runs in this process.
+type Backend struct {
+	*engine.Engine
+	store store.Store
+	lock  *lock
+}
+
+var _ belay.Backend = (*Backend)(nil)
+
+// Open opens a store and starts an engine on it:
+//
+//	sqlite:DIR   a data directory, made if need be
+//	memory:      nothing is kept; for tests
+//
+// Another engine on the same directory is refused with CodeConflict and the
+// holder's process. Close ends it.
+func Open(ctx context.Context, url string, options ...Option) (*Backend, error) {
+	set := settings{purpose: filepath.Base(os.Args[0])}
+	for _, o := range options {
+		o(&set)
+	}
+	kind, dir, _ := strings.Cut(url, ":")
+	switch kind {
+	case "memory":
+		s := memory.New(time.Now)
+		return &Backend{Engine: engine.New(s, set.engine), store: s}, nil
+	case "sqlite":
+		return openSQLite(ctx, strings.TrimPrefix(dir, "//"), set)
+	}
+	return nil, &belay.Error{
+		Code: belay.CodeInvalid, Op: "open " + url, Message: "the store must be sqlite:DIR or memory:",
+	}
+}
+
+func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error) {
+	if dir == "" {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "open sqlite:", Message: "name a data directory: sqlite:DIR"}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	l, err := acquire(dir, set.purpose)
+	if err != nil {
+		return nil, err
+	}
+	s, err := sqlite.Open(ctx, filepath.Join(dir, "belay.db"), sqlite.Options{Clock: time.Now})
+	if err != nil {
+		l.release()
+		return nil, err
+	}
+	if self, err := host.Self(); err == nil {
+		set.engine.Self = belay.Process(self)
+		set.engine.Dead = func(p belay.Process) (string, bool) {
+			if host.Process(p).State(self) != host.Dead {
+				return "", false
+			}
+			return fmt.Sprintf("process %d on this host is gone", p.PID), true
+		}
+	}
+	return &Backend{Engine: engine.New(s, set.engine), store: s, lock: l}, nil
+}
+
+// Close stops the engine, closes the store and gives the data directory back.
+func (b *Backend) Close() error {
+	err := b.Engine.Close()
+	if cerr := b.store.Close(); err == nil {
+		err = cerr
+	}
+	if b.lock != nil {
+		b.lock.release()
+	}
+	return err
+}
+
+// NewID makes an id as the engine does: a UUIDv7.
+func NewID() [16]byte { return uuid.Must(uuid.NewV7()) }
+
+// Reader reads a data directory beside the engine that has it, if any has.
+type Reader struct {
+	*engine.Reader
+	store store.Store
+}
+
+// readerPoll is how late a Reader sees at most what another process wrote.
+const readerPoll = 200 * time.Millisecond
+
+// OpenReader opens a data directory for reading only. CodeNotFound if there is
+// none.
+func OpenReader(ctx context.Context, url string) (*Reader, error) {
+	kind, dir, _ := strings.Cut(url, ":")
+	if kind != "sqlite" || dir == "" {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "read " + url, Message: "the store must be sqlite:DIR"}
+	}
+	path := filepath.Join(strings.TrimPrefix(dir, "//"), "belay.db")
+	if _, err := os.Stat(path); err != nil {
+		return nil, &belay.Error{
+			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir + " yet; `belay run` makes it", Err: err,
+		}
+	}
+	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now, ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{Reader: engine.NewReader(s, readerPoll), store: s}, nil
+}
+
+// Close ends the reading.
+func (r *Reader) Close() error { return r.store.Close() }

@@ -1,0 +1,75 @@
+package embedded
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// lock is the right to run an engine on a data directory. The kernel holds it:
+// it is gone when its holder is.
+type lock struct{ file *os.File }
+
+// holder is what the lock file says of who has it, for people.
+type holder struct {
+	PID     int       `json:"pid"`
+	Purpose string    `json:"purpose"`
+	Since   time.Time `json:"since"`
+}
+
+// acquire takes the lock of a data directory or says who has it.
+func acquire(dir, purpose string) (*lock, error) {
+	path := filepath.Join(dir, "belay.lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the user's own data directory
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the data directory: %w", err)
+	}
+	if err := flock(f); err != nil {
+		defer f.Close() //nolint:errcheck // only read
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
+		}
+		return nil, inUse(dir, f)
+	}
+	text, err := json.Marshal(holder{PID: os.Getpid(), Purpose: purpose, Since: time.Now().UTC()})
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(append(text, '\n'), 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("write the lock of the data directory: %w", err)
+	}
+	return &lock{f}, nil
+}
+
+func flock(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+func inUse(dir string, f *os.File) error {
+	var h holder
+	e := &belay.Error{Code: belay.CodeConflict, Op: "open " + dir, RetryAfter: time.Second}
+	if json.NewDecoder(f).Decode(&h) != nil || h.PID == 0 {
+		e.Message = "another Belay engine has this data directory"
+		return e
+	}
+	e.Message = fmt.Sprintf("process %d (%s) has this data directory since %s; wait for it, or use another with --data",
+		h.PID, h.Purpose, h.Since.Local().Format("15:04:05"))
+	return e
+}
+
+func (l *lock) release() { _ = l.file.Close() }
