@@ -1,0 +1,21 @@
+package sdktest_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/sdktest"
+)
+
+// The suite holds on the engine with the store in SQLite.
+func TestSQLite(t *testing.T) {
+	sdktest.Run(t, func(t *testing.T) belay.Backend {
+		b, err := embedded.Open(t.Context(), "sqlite:"+t.TempDir(), embedded.Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	})
+}
