@@ -1,0 +1,133 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// G7: while the grace lasts the owner's work is accepted, at its end nothing is
+// any more, and then the rules end it.
+func TestCancelLeavesAGrace(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{CancelGrace: belay.Duration(time.Second)}))
+	s.do(s.act(l.Execution, belay.ActionCancel))
+	if got := s.row(l.Execution).CheckAt; got != s.now.Add(time.Second) {
+		t.Errorf("looked at again at %d", got)
+	}
+	s.pass(time.Second - time.Microsecond)
+	s.do(s.save(l, belay.KindStep, "salvage"))
+	s.do(&Tick{Execution: l.Execution})
+	s.is(l.Execution, "running+cancelling")
+	s.pass(time.Microsecond)
+	s.refused(s.save(l, belay.KindStep, "late"), belay.CodeLeaseLost, belay.CauseCancelled)
+	s.refused(s.settle(l, belay.OutcomeSucceeded), belay.CodeLeaseLost, belay.CauseCancelled)
+	s.do(&Tick{Execution: l.Execution})
+	s.is(l.Execution, "cancelled")
+}
+
+// G7: a cancel that was acknowledged ends in cancelled, whichever end comes.
+func TestEveryEndOfACancelledRunIsCancelled(t *testing.T) {
+	ends := map[string]func(*stage, belay.Lease){
+		"loss": func(s *stage, l belay.Lease) { s.lose(l) },
+		"order": func(s *stage, l belay.Lease) {
+			s.do(&End{Worker: l.Worker})
+			s.do(&Lose{l.Execution, l.Token, l.Worker})
+		},
+		"steal":   func(s *stage, l belay.Lease) { s.do(s.act(l.Execution, belay.ActionSteal)) },
+		"grace":   func(s *stage, l belay.Lease) { s.tickAt(l.Execution, hour) },
+		"timeout": func(s *stage, l belay.Lease) { s.tickAt(l.Execution, 40*time.Minute) },
+		"release": func(s *stage, l belay.Lease) {
+			s.do(s.beat(l.Worker))
+			s.do(&Release{l.Execution, l.Token, l.Worker})
+		},
+	}
+	for o := belay.OutcomeSucceeded; o <= belay.OutcomeCancelled; o++ {
+		if o != belay.OutcomeLost {
+			ends[o.String()] = func(s *stage, l belay.Lease) { s.do(s.settle(l, o)) }
+		}
+	}
+	for name, end := range ends {
+		for _, p := range []belay.Policy{
+			{}, {OnLost: belay.Fail}, {MaxAttempts: 1}, {IdleTimeout: belay.Duration(30 * time.Minute)},
+			{RunTimeout: belay.Duration(time.Second)}, {Timeout: belay.Duration(time.Second)},
+		} {
+			s := newStage(t)
+			p.CancelGrace = belay.Duration(40 * time.Minute)
+			l := s.run(s.worker("w"), policy(p))
+			s.do(s.act(l.Execution, belay.ActionPause))
+			s.do(s.act(l.Execution, belay.ActionCancel))
+			end(s, l)
+			t.Log(name, p)
+			s.is(l.Execution, "cancelled")
+			if r := s.records[l.Execution]; len(r.letters) != 0 || !r.runs[0].Final || r.execution.Class != 0 {
+				t.Errorf("%s: letters %v, run %+v", name, r.letters, *r.runs[0])
+			}
+		}
+	}
+}
+
+// tickAt looks at an execution after some time.
+func (s *stage) tickAt(id belay.ExecutionID, after time.Duration) {
+	s.t.Helper()
+	s.pass(after)
+	s.do(&Tick{Execution: id})
+}
+
+// A second cancel can only make it sooner.
+func TestCancelAgainOnlyShortensTheGrace(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	cancel := func(d time.Duration) *Act {
+		return s.act(l.Execution, belay.ActionCancel, func(c *belay.Control) { c.Grace = belay.Duration(d) })
+	}
+	s.do(cancel(time.Minute))
+	seq := s.row(l.Execution).Seq
+	s.do(cancel(hour))
+	s.do(cancel(time.Minute))
+	if e := s.row(l.Execution); e.CancelBy != s.now.Add(time.Minute) || e.Seq != seq {
+		t.Errorf("cancelled by %s, seq %d, was %d", e.CancelBy.Sub(s.now), e.Seq, seq)
+	}
+	s.do(cancel(time.Second))
+	if e := s.row(l.Execution); e.CancelBy != s.now.Add(time.Second) || e.Seq != seq+1 {
+		t.Errorf("cancelled by %s, seq %d", e.CancelBy.Sub(s.now), e.Seq)
+	}
+}
+
+// Children are cancelled with their parent unless they may live on; one level
+// follows the other.
+func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(hour))
+	root := s.run(w)
+	s.submit(s.childOf(root, "a"))
+	child := s.win(w)
+	grandchild := s.submit(s.childOf(child, "b"))
+	free := s.submit(s.childOf(root, "c"), policy(belay.Policy{Abandon: true}))
+	s.refused(&CancelChild{child.Execution}, belay.CodeConflict)
+	s.do(s.act(root.Execution, belay.ActionCancel))
+	s.refused(&CancelChild{grandchild}, belay.CodeConflict) // its own parent goes on
+	s.do(&CancelChild{child.Execution})
+	s.do(&CancelChild{child.Execution})
+	s.do(&CancelChild{grandchild})
+	s.refused(&CancelChild{free}, belay.CodeConflict)
+	s.is(child.Execution, "running+cancelling")
+	s.is(grandchild, "cancelled")
+	s.is(free, "pending")
+	s.do(s.settle(root, belay.OutcomeCancelled))
+	s.do(s.settle(child, belay.OutcomeSucceeded))
+	s.is(child.Execution, "cancelled")
+	s.do(s.settle(s.win(w), belay.OutcomeSucceeded))
+	s.is(free, "succeeded")
+	if e := s.row(root.Execution); e.Open != 0 {
+		t.Errorf("%d open children", e.Open)
+	}
+}
+
+// A root has no parent to be cancelled with.
+func TestCancelChildNeedsAParent(t *testing.T) {
+	s := newStage(t)
+	s.refused(&CancelChild{s.submit()}, belay.CodeConflict)
+	s.refused(&CancelChild{belay.ExecutionID(s.id())}, belay.CodeNotFound)
+}

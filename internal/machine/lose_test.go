@@ -1,0 +1,124 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// lose ends the worker's session by its time and takes back what it owned.
+func (s *stage) lose(l belay.Lease) {
+	s.t.Helper()
+	s.to(s.workers[l.Worker].ExpiresAt)
+	s.do(&Expire{l.Worker})
+	s.do(&Lose{l.Execution, l.Token, l.Worker})
+}
+
+// G8: losses are counted in a row; a checkpoint, and nothing less, begins the
+// count again. The cap ends the execution with a dead letter.
+func TestLossesInARow(t *testing.T) {
+	s := newStage(t)
+	id := s.submit(policy(belay.Policy{MaxLosses: 3}))
+	lose := func(want int, first ...func(belay.Lease)) {
+		t.Helper()
+		l := s.win(s.worker("w"))
+		for _, f := range first {
+			f(l)
+		}
+		s.lose(l)
+		if got := s.row(id).Losses; got != want {
+			t.Fatalf("%d losses, want %d", got, want)
+		}
+	}
+	lose(1)
+	lose(2)
+	lose(1, func(l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) })
+	lose(2, func(l belay.Lease) {
+		s.do(&Append{belay.Chunk{Lease: l, Name: "log", Data: []byte("x")}})
+		s.do(&Progress{id, l.Token, s.now})
+	})
+	s.do(s.settle(s.win(s.worker("w")), belay.OutcomeReleased)) // given back is not lost, and no progress either
+	lose(3)
+	s.is(id, "failed")
+	if e, d := s.row(id), s.records[id].letters; e.Class != belay.ClassLost || len(d) != 1 || d[0].Reason != "lost" || d[0].Token != e.Token {
+		t.Errorf("%+v, letters %+v", *e, d)
+	}
+	if e := s.row(id); e.Attempts != 0 {
+		t.Errorf("losses were charged as %d attempts", e.Attempts)
+	}
+}
+
+// A failed run shows that its worker lived: the count of losses begins again.
+func TestAFailureIsNoLoss(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"), policy(belay.Policy{MaxLosses: 2, MaxAttempts: 9}))
+	s.lose(l)
+	w := s.worker("w", ttl(hour))
+	s.do(s.settle(s.win(w), belay.OutcomeFailed))
+	if got := s.row(l.Execution).Losses; got != 0 {
+		t.Errorf("%d losses after a failure", got)
+	}
+}
+
+// For targets that cannot check a token nobody may claim for a while.
+func TestLockDelayAfterALoss(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"), policy(belay.Policy{LockDelay: belay.Duration(time.Minute)}))
+	s.lose(l)
+	w := s.worker("w2", ttl(hour))
+	s.pass(time.Minute - time.Microsecond)
+	if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 {
+		t.Fatal("claimed within the lock delay")
+	}
+	s.pass(time.Microsecond)
+	s.win(w)
+}
+
+// RULE 3: nothing is taken from a session that may still live, whoever asks,
+// and nothing but what it owns with that token.
+func TestLoseOnlyWhatIsLost(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	s.to(s.workers[w].ExpiresAt.Add(time.Hour))
+	s.refused(&Lose{l.Execution, l.Token, w}, belay.CodeConflict) // overdue, and yet to be judged
+	s.do(&Expire{w})
+	s.refused(&Lose{l.Execution, l.Token - 1, w}, belay.CodeConflict)
+	s.refused(&Lose{l.Execution, l.Token, s.worker("other")}, belay.CodeConflict)
+	s.do(&Lose{l.Execution, l.Token, w})
+	s.refused(&Lose{l.Execution, l.Token, w}, belay.CodeConflict)
+	s.is(l.Execution, "pending(lost)")
+}
+
+// A session whose row is gone is as lost as one can be.
+func TestLoseWhatAMissingSessionOwned(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	delete(s.workers, l.Worker)
+	if _, r, err := s.fold(&Lose{l.Execution, l.Token, l.Worker}); err != nil || r[0].Err != nil {
+		t.Fatal(err, r[0].Err)
+	}
+	s.is(l.Execution, "pending(lost)")
+}
+
+// A run is released for its worker only when the claim that won it was given
+// up. One that was accepted has no claim and is never released so.
+func TestReleaseOnlyWhatWasGivenUp(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	s.refused(&Release{l.Execution, l.Token, w}, belay.CodeConflict)
+	s.do(s.beat(w))
+	s.refused(&Release{l.Execution, l.Token + 1, w}, belay.CodeConflict)
+	s.do(&Release{l.Execution, l.Token, w})
+	s.is(l.Execution, "pending(released)")
+
+	r := s.do(&Schedule{Execution: l.Execution, Worker: w, Secret: belay.Secret{1}})
+	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict) // it may still accept
+	s.do(&Accept{w, l.Execution, r.Execution.Token})
+	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict)
+	if r := s.do(s.beat(w)); len(r.Follow) != 0 {
+		t.Errorf("a heartbeat gives up an accepted run: %+v", r.Follow)
+	}
+}

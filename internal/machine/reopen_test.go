@@ -1,0 +1,172 @@
+package machine
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// died is an execution that failed after it had saved a step and taken one of
+// two signals.
+func died(t *testing.T) (*stage, belay.WorkerID, belay.ExecutionID) {
+	t.Helper()
+	s := newStage(t)
+	w := s.worker("w", ttl(hour))
+	l := s.run(w, policy(belay.Policy{MaxAttempts: 1}))
+	s.do(s.save(l, belay.KindStep, "a"))
+	s.do(s.save(l, belay.KindState, "state"))
+	seq := s.do(s.signal(l.Execution, "go")).Seq
+	s.do(s.signal(l.Execution, "left"))
+	c := s.save(l, belay.KindWait, "go")
+	c.Consumes = seq
+	s.do(c)
+	s.do(s.settle(l, belay.OutcomeFailed, failing))
+	return s, w, l.Execution
+}
+
+// Reopened without another input finished steps and kept signals count, budgets
+// begin again, and the dead letter is resolved. Tokens go on.
+func TestReopenKeepsFinishedSteps(t *testing.T) {
+	for _, action := range []belay.Action{belay.ActionRetry, belay.ActionRequeue} {
+		s, w, id := died(t)
+		r := s.do(s.act(id, action))
+		e := s.row(id)
+		if e.Generation != 2 || e.InputGen != 1 || e.BaseSeq != 0 || e.Attempts != 0 || e.Class != 0 || e.StartedAt != 0 || e.FinishedAt != 0 {
+			t.Errorf("%s: %+v", action, *e)
+		}
+		if r.Execution.Generation != 2 || r.Seq != e.Seq {
+			t.Errorf("%s: answered %+v", action, r)
+		}
+		if d := s.records[id].letters[0]; d.Resolution != "requeued" || d.ResolvedBy != "ann" || d.ResolvedAt != s.now {
+			t.Errorf("%s: dead letter %+v", action, *d)
+		}
+		checkpoints, signals := Resume(s.records[id].history(), s.now)
+		if len(checkpoints) != 3 || len(signals) != 1 || signals[0].Name != "left" {
+			t.Errorf("%s: resumes from %+v and %+v", action, checkpoints, signals)
+		}
+		l := s.win(w)
+		if l.Token != 2 || string(s.input(id)) != `{"n":1}` {
+			t.Errorf("%s: token %d, input %s", action, l.Token, s.input(id))
+		}
+		s.do(s.settle(l, belay.OutcomeFailed, failing))
+		if d := s.records[id].letters; len(d) != 2 || d[1].Generation != 2 || d[1].Resolution != "" {
+			t.Errorf("%s: dead letters %+v", action, d)
+		}
+	}
+}
+
+// input is what the next run is given.
+func (s *stage) input(id belay.ExecutionID) []byte {
+	specs := s.records[id].specs
+	return specs[len(specs)-1].Input
+}
+
+// With another input nothing counts that came before: no step, no state, no
+// signal, neither for a resume nor to be consumed.
+func TestReopenWithAnotherInput(t *testing.T) {
+	s, w, id := died(t)
+	left := s.row(id).SignalSeq
+	s.do(s.act(id, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`{"n":2}`) }))
+	e := s.row(id)
+	if e.Generation != 2 || e.InputGen != 2 || e.BaseSeq != e.Seq || e.Checkpoints != 0 || e.StateSeq != 0 || e.SignalSeq != 0 {
+		t.Errorf("%+v", *e)
+	}
+	if checkpoints, signals := Resume(s.records[id].history(), s.now); len(checkpoints)+len(signals) != 0 {
+		t.Errorf("resumes from %+v and %+v", checkpoints, signals)
+	}
+	r := s.do(s.claims(w, 1))
+	if string(r.Claims[0].Input) != `{"n":2}` {
+		t.Errorf("input %s", r.Claims[0].Input)
+	}
+	l := leaseOf(&r.Claims[0].Execution)
+	c := s.save(l, belay.KindWait, "left")
+	c.Consumes = left
+	s.refused(c, belay.CodeNotFound)
+	s.do(s.save(l, belay.KindState, "state"))
+	if k := s.records[id].checkpoints[1]; k.Pruned {
+		t.Error("the state of the earlier input was pruned by the new one's")
+	}
+	specs := s.records[id].specs
+	if len(specs) != 2 || specs[1].Generation != 2 || specs[1].Hash != specs[0].Hash || specs[0].Input == nil {
+		t.Errorf("specs %+v", specs)
+	}
+}
+
+// The id still finds the execution by the body it was submitted with.
+func TestSubmitAgainAfterARequeue(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	c := s.submission(key("k"), policy(belay.Policy{MaxAttempts: 1}))
+	s.do(c)
+	s.do(s.settle(s.win(w), belay.OutcomeFailed, failing))
+	s.do(s.act(c.ID, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`3`) }))
+	if r := s.do(&Submit{c.Submission}); !r.Replayed || r.ID != c.ID {
+		t.Errorf("answered %+v", r)
+	}
+	s.refused(&Submit{belay.Submission{ID: c.ID, Workflow: "job", Input: json.RawMessage(`3`), Policy: c.Policy}}, belay.CodeIdempotencyMismatch)
+}
+
+func TestReopenIsRefused(t *testing.T) {
+	s, w, id := died(t)
+	s.refused(s.act(id, belay.ActionRetry, func(c *belay.Control) { c.Input = json.RawMessage(`2`) }), belay.CodeInvalid)
+	s.refused(s.act(id, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`{`) }), belay.CodeInvalid)
+	s.do(s.act(id, belay.ActionRetry))
+	s.refused(s.act(id, belay.ActionRetry), belay.CodeConflict)
+	s.do(s.settle(s.win(w), belay.OutcomeSucceeded))
+	s.refused(s.act(id, belay.ActionRequeue), belay.CodeConflict)
+}
+
+// A cancelled execution is reopened as well, and what was asked of the run
+// before is forgotten.
+func TestReopenACancelledExecution(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	for _, a := range []belay.Action{belay.ActionPause, belay.ActionPreempt, belay.ActionCancel} {
+		s.do(s.act(l.Execution, a))
+	}
+	s.do(s.settle(l, belay.OutcomeCancelled))
+	s.do(s.act(l.Execution, belay.ActionRetry))
+	s.is(l.Execution, "pending(reopened)")
+	if d := s.records[l.Execution].letters; len(d) != 0 {
+		t.Errorf("dead letters %+v", d)
+	}
+	s.win(w)
+	s.is(l.Execution, "running")
+}
+
+// Its end, its reopening and its next claim may be one fold.
+func TestFailReopenAndClaimInOneFold(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w, policy(belay.Policy{MaxAttempts: 1}))
+	_, r := s.batch(s.settle(l, belay.OutcomeFailed), s.act(l.Execution, belay.ActionRetry), s.claims(w, 1))
+	if len(r[2].Claims) != 1 || r[2].Claims[0].Execution.Token != 2 {
+		t.Fatalf("claimed %+v", r[2])
+	}
+	if d := s.records[l.Execution].letters; len(d) != 1 || d[0].Resolution != "requeued" {
+		t.Errorf("dead letters %+v", d)
+	}
+	if r[1].Execution.State != belay.Pending || r[1].Execution.Token != 1 {
+		t.Errorf("the answer to the reopening changed with the claim: %+v", *r[1].Execution)
+	}
+}
+
+// Who owns it from outside does not change with its generation.
+func TestReopenKeepsWorkersAway(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	id := s.submit(func(b *belay.Submission) { b.External = true })
+	s.do(s.act(id, belay.ActionCancel))
+	s.do(s.act(id, belay.ActionRetry))
+	f := s.do(s.act(id, belay.ActionFork)).ID
+	if r := s.do(s.claims(w, 5)); len(r.Claims) != 0 {
+		t.Errorf("a worker won what is owned from outside: %+v", r.Claims)
+	}
+	for _, id := range []belay.ExecutionID{id, f} {
+		if got := s.row(id).Gate; got != belay.GateExternal {
+			t.Errorf("gate %s", got)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package machine
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// No lost wake-up: a signal that the suspending run did not know of makes the
+// execution due at once, whichever of the two came first, in one fold or two.
+func TestSuspendAgainstSignal(t *testing.T) {
+	for name, play := range map[string]func(s *stage, l belay.Lease, suspend *Settle, signal *Deliver){
+		"signal, then suspend": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.do(signal); s.do(suspend) },
+		"suspend, then signal": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.do(suspend); s.do(signal) },
+		"in one fold":          func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.batch(signal, suspend) },
+		"in one fold, late":    func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.batch(suspend, signal) },
+	} {
+		s := newStage(t)
+		w := s.worker("w")
+		l := s.run(w)
+		play(s, l, s.settle(l, belay.OutcomeSuspended, func(x *belay.Settlement) { x.Wait = hour }), s.signal(l.Execution, "go"))
+		t.Log(name)
+		s.is(l.Execution, "waiting(timer due)")
+		if won := s.win(w); won.Execution != l.Execution {
+			t.Errorf("%s: won %s", name, won.Execution)
+		}
+	}
+}
+
+// A signal that the run knew of does not wake it again.
+func TestSuspendAfterSeeingTheSignal(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	seq := s.do(s.signal(l.Execution, "go")).Seq
+	s.do(s.settle(l, belay.OutcomeSuspended, func(x *belay.Settlement) { x.SignalSeen = seq }))
+	s.is(l.Execution, "waiting(signal)")
+	s.do(s.signal(l.Execution, "go"))
+	s.is(l.Execution, "waiting(signal due)")
+}
+
+// A waiting execution that is due already stays due since then: it keeps its
+// place in the lane.
+func TestSignalKeepsAnEarlierDueTime(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	s.do(s.settle(l, belay.OutcomeSuspended, func(x *belay.Settlement) { x.Wait = 1 }))
+	s.pass(5 * 1e9)
+	s.do(s.signal(l.Execution, "go"))
+	if got := s.row(l.Execution).DueAt; got >= s.now {
+		t.Errorf("due at %d, now %d", got, s.now)
+	}
+}
+
+// A signal is consumed by the checkpoint of the wait that took it, once.
+func TestSignalsAreConsumedOnce(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	first, second := s.do(s.signal(l.Execution, "a")).Seq, s.do(s.signal(l.Execution, "a")).Seq
+	take := func(seq int64) *Save {
+		c := s.save(l, belay.KindWait, "wait")
+		c.Consumes = seq
+		return c
+	}
+	if u := Unconsumed(s.records[l.Execution].history(), 0); len(u) != 2 || u[0].Seq != first || u[1].Seq != second {
+		t.Fatalf("unconsumed: %+v", u)
+	}
+	c := take(first)
+	s.do(c)
+	s.refused(take(first), belay.CodeConflict)
+	s.refused(take(99), belay.CodeNotFound)
+	c.Repeat = true
+	if r := s.do(c); !r.Replayed {
+		t.Errorf("the repetition is answered %+v", r)
+	}
+	if u := Unconsumed(s.records[l.Execution].history(), 0); len(u) != 1 || u[0].Seq != second {
+		t.Errorf("unconsumed: %+v", u)
+	}
+	if u := Unconsumed(s.records[l.Execution].history(), second); len(u) != 0 {
+		t.Errorf("unconsumed after %d: %+v", second, u)
+	}
+}
+
+// Also in one fold: of two waits one takes it, and one may take a signal that
+// was delivered just before.
+func TestSignalsAreConsumedOnceInOneFold(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	next := s.row(l.Execution).Seq + 1
+	a, b := s.save(l, belay.KindWait, "a"), s.save(l, belay.KindWait, "b")
+	a.Consumes, b.Consumes = next, next
+	_, r := s.batch(s.signal(l.Execution, "x"), a, b)
+	if r[1].Err != nil || belay.CodeOf(r[2].Err) != belay.CodeConflict {
+		t.Errorf("answers %v and %v", r[1].Err, r[2].Err)
+	}
+	if got := s.records[l.Execution].signals[0].ConsumedBy; got != next+1 {
+		t.Errorf("consumed by %d", got)
+	}
+}
+
+func TestSignalsAreRefused(t *testing.T) {
+	s := newStage(t)
+	id := s.submit()
+	big := s.signal(id, "big")
+	big.Payload = json.RawMessage(`"` + strings.Repeat("x", belay.MaxSignal) + `"`)
+	if err := s.refused(big, belay.CodePayloadTooLarge); !strings.Contains(err.Message, "65536") {
+		t.Errorf("the limit is not named: %s", err.Message)
+	}
+	s.refused(s.signal(id, ""), belay.CodeInvalid)
+	s.refused(s.signal(id, strings.Repeat("n", belay.MaxName+1)), belay.CodeInvalid)
+	s.refused(s.signal(belay.ExecutionID(s.id()), "a"), belay.CodeNotFound)
+}
+
+// A signal whose sender asks again after the execution has ended gets its first
+// answer and not a refusal.
+func TestSignalRepeatedAfterTheEnd(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	c := s.signal(l.Execution, "go")
+	seq := s.do(c).Seq
+	s.do(s.settle(l, belay.OutcomeSucceeded))
+	if r := s.do(c); r.Seq != seq || !r.Replayed {
+		t.Errorf("answered %+v", r)
+	}
+	s.refused(s.signal(l.Execution, "go"), belay.CodeConflict)
+}
