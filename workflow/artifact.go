@@ -47,3 +47,21 @@ func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 		}
 	}
 }
+
+// ReadArtifact gives what an earlier step or run stored with Artifact under the
+// name. CodeNotFound if nothing was.
+func ReadArtifact(ctx context.Context, name string) ([]byte, error) {
+	x := run.From(ctx)
+	if x == nil {
+		return nil, run.ErrNoRun
+	}
+	var data []byte
+	found := false
+	if err := eachChunk(x, name, func(c belay.StoredChunk) { data, found = append(data, c.Data...), true }); err != nil {
+		return nil, fmt.Errorf("artifact %s: %w", name, err)
+	}
+	if !found {
+		return nil, &belay.Error{Code: belay.CodeNotFound, Message: "this execution has no artifact " + name}
+	}
+	return data, nil
+}
