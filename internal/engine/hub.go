@@ -16,22 +16,30 @@ type hub struct {
 	mu       sync.Mutex
 	waiting  map[belay.ExecutionID]map[chan struct{}]struct{}
 	awaiting map[belay.ExecutionID][]chan belay.Execution
+	// open holds executions that this engine saw begin and not end: whoever
+	// awaits one of them need not look first. It may be forgotten any time.
+	open map[belay.ExecutionID]struct{}
 }
+
+// maxOpen bounds what the hub remembers of executions that have not ended.
+const maxOpen = 1 << 16
 
 func newHub() *hub {
 	return &hub{
 		waiting:  make(map[belay.ExecutionID]map[chan struct{}]struct{}),
 		awaiting: make(map[belay.ExecutionID][]chan belay.Execution),
+		open:     make(map[belay.ExecutionID]struct{}),
 	}
 }
 
-// await gives a channel that gets the execution when it ends, and a function
-// that ends the waiting.
-func (h *hub) await(id belay.ExecutionID) (<-chan belay.Execution, func()) {
+// await gives a channel that gets the execution when it ends, a function that
+// ends the waiting, and whether the execution is known not to have ended yet.
+func (h *hub) await(id belay.ExecutionID) (ended <-chan belay.Execution, done func(), open bool) {
 	ch := make(chan belay.Execution, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.awaiting[id] = append(h.awaiting[id], ch)
+	_, open = h.open[id]
 	return ch, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -41,7 +49,7 @@ func (h *hub) await(id belay.ExecutionID) (<-chan belay.Execution, func()) {
 			return
 		}
 		h.awaiting[id] = left
-	}
+	}, open
 }
 
 // watch gives a channel that is written to once the execution changes, and a
@@ -68,6 +76,7 @@ func (h *hub) watch(id belay.ExecutionID) (<-chan struct{}, func()) {
 func (h *hub) observe(c *machine.Changes) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.rememberLocked(c)
 	if len(h.waiting) == 0 && len(h.awaiting) == 0 {
 		return
 	}
@@ -88,6 +97,20 @@ func (h *hub) observe(c *machine.Changes) {
 			case ch <- struct{}{}:
 			default:
 			}
+		}
+	}
+}
+
+func (h *hub) rememberLocked(c *machine.Changes) {
+	if len(h.open) > maxOpen {
+		clear(h.open)
+	}
+	for _, e := range c.Executions {
+		switch {
+		case e.State.Terminal():
+			delete(h.open, e.ID)
+		case e.New:
+			h.open[e.ID] = struct{}{}
 		}
 	}
 }

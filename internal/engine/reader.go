@@ -36,27 +36,30 @@ func (r *Reader) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 
 // Await waits for the end of an execution.
 func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
-	ended, done := r.hub.await(id)
+	ended, done, open := r.hub.await(id)
 	defer done()
 	poll := time.NewTicker(r.poll)
 	defer poll.Stop()
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	for {
-		x, err := r.Execution(ctx, id)
-		if err != nil || x.State.Terminal() || wait <= 0 || isOver(over) {
-			return x, err
+	for last := wait <= 0; ; last = last || isOver(over) {
+		if !open || last {
+			x, err := r.Execution(ctx, id)
+			if err != nil || x.State.Terminal() || last {
+				return x, err
+			}
 		}
 		select {
 		case x := <-ended:
 			return x, nil
-		case <-poll.C: // another process may have ended it
+		case <-poll.C:
+			open = false // another process may have ended it
 		case <-over.C:
-			return x, nil
+			last = true
 		case <-ctx.Done():
-			return x, context.Cause(ctx)
+			return belay.Execution{}, context.Cause(ctx)
 		case <-r.ended:
-			return x, errClosed
+			return belay.Execution{}, errClosed
 		}
 	}
 }
