@@ -64,6 +64,9 @@ var layers = map[string]layer{
 	"workflow":     {down: []string{".", "internal/run"}},
 	"worker":       {down: []string{".", "internal/run", "internal/host", "workflow"}, modules: []string{"golang.org/x/sys"}},
 
+	// What workflow and worker promise on any Backend, as one suite, on virtual time.
+	"internal/sdktest": {down: []string{".", "workflow", "worker"}, modules: []string{"github.com/google/go-cmp"}},
+
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
 	"internal/agent/process":   {down: []string{".", "internal/host"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},

@@ -134,15 +134,28 @@ func checkLink(t *testing.T, pages map[string]page, from, link string) string {
 	return ""
 }
 
-// Every page under docs/ is listed in docs/README.md, or nobody finds it.
+// Every page under docs/ is listed in docs/README.md, or in the README.md of its folder that is listed there, or nobody finds
+// it.
 func TestDocsAreIndexed(t *testing.T) {
 	pages := markdown(t)
 	const index = "docs/README.md"
-	listed := map[string]bool{index: true}
-	for _, link := range pages[index].links {
-		target, _, _ := strings.Cut(link, "#")
-		listed[path.Join("docs", target)] = true
+	listed := map[string]bool{}
+	var list func(index string)
+	list = func(index string) {
+		if listed[index] {
+			return
+		}
+		listed[index] = true
+		for _, link := range pages[index].links {
+			target, _, _ := strings.Cut(link, "#")
+			target = path.Join(path.Dir(index), target)
+			if path.Base(target) == "README.md" {
+				list(target)
+			}
+			listed[target] = true
+		}
 	}
+	list(index)
 	for name := range pages {
 		if strings.HasPrefix(name, "docs/") && !listed[name] {
 			t.Errorf("%s is not listed in %s", name, index)
