@@ -10,6 +10,8 @@ var sleepers = map[string]string{
 	"internal/agent/process/cgroup_linux.go":  "the kernel does not tell when a cgroup is empty or frozen; a millisecond at a time, with an end",
 	"internal/agent/process/freezer_linux.go": "the kernel does not tell when a process has stopped; a millisecond at a time, with an end",
 	"internal/simulation":                     "runs in a bubble as a whole: sleeping moves its virtual clock",
+	"internal/sdktest":                        "runs in a bubble as a whole: sleeping moves its virtual clock",
+	"bench":                                   "measures for a set time, and loads at a set rate",
 }
 
 // Nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: it waits for the event, with a deadline, or runs
