@@ -154,3 +154,33 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 
 // Close ends the reading.
 func (r *Reader) Close() error { return r.store.Close() }
+
+// Check looks through the whole database file for damage, and answers with
+// SQLite's version and what is damaged, nothing if all is well.
+func (r *Reader) Check(ctx context.Context) (version string, damage []string, err error) {
+	s, ok := r.store.(*sqlite.Store)
+	if !ok {
+		return "", nil, nil
+	}
+	return s.Check(ctx)
+}
+
+// Overdue counts what should have been done by now and was not: sessions and
+// executions whose time is over, and executions owned by a session that ended.
+// With a running engine it is zero but for moments.
+func (r *Reader) Overdue(ctx context.Context) (int, error) {
+	due, err := r.store.Due(ctx, 1000)
+	return len(due.Workers) + len(due.Checks) + len(due.Lost) + len(due.Children), err
+}
+
+// Holder says which process has a data directory, in words; "" if none has.
+func Holder(dir string) string {
+	l, err := acquireExisting(dir)
+	if err != nil {
+		return err.Error()
+	}
+	if l != nil {
+		l.release()
+	}
+	return ""
+}

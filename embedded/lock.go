@@ -73,3 +73,17 @@ func inUse(dir string, f *os.File) error {
 }
 
 func (l *lock) release() { _ = l.file.Close() }
+
+// acquireExisting takes the lock of a data directory without writing to it; nil
+// if there is none to take.
+func acquireExisting(dir string) (*lock, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "belay.lock"), os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, nil //nolint:nilerr // no lock, no holder
+	}
+	if err := flock(f); err != nil {
+		defer f.Close() //nolint:errcheck // only read
+		return nil, inUse(dir, f)
+	}
+	return &lock{f}, nil
+}

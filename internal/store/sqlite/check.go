@@ -1,0 +1,28 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+)
+
+// Check looks through the whole database file for damage. It answers with
+// SQLite's version and what is damaged, nothing if all is well. It reads every
+// page, which takes as long as that takes.
+func (s *Store) Check(ctx context.Context) (version string, damage []string, err error) {
+	err = s.read(ctx, func(ctx context.Context, c *conn) error {
+		if err := c.query(ctx, "SELECT sqlite_version()", func(r columns) error { version = r.text(0); return nil }); err != nil {
+			return err
+		}
+		err := c.query(ctx, "PRAGMA quick_check(20)", func(r columns) error {
+			if line := r.text(0); line != "ok" {
+				damage = append(damage, line)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("check the database: %w", err)
+		}
+		return nil
+	})
+	return version, damage, classify("check", err)
+}
