@@ -24,6 +24,9 @@ func Identify(pid int) (Process, error) {
 	return Process{Host: name, PID: pid}, fmt.Errorf("identify process %d: %w", pid, ErrUnsupported)
 }
 
+// Lookup returns [ErrUnsupported].
+func Lookup(int) (Status, error) { return Status{}, ErrUnsupported }
+
 // Processes returns [ErrUnsupported].
 func Processes() ([]Status, error) { return nil, ErrUnsupported }
 

@@ -34,7 +34,7 @@ func Identify(pid int) (Process, error) {
 	if err != nil {
 		return p, fmt.Errorf("identify process %d: %w", pid, err)
 	}
-	s, err := status(pid)
+	s, err := Lookup(pid)
 	if err != nil {
 		return p, fmt.Errorf("identify process %d: %w", pid, err)
 	}
@@ -91,7 +91,7 @@ func probe(pid int, start uint64) Liveness {
 	if _, err := namespace(); err != nil {
 		return Unknown
 	}
-	s, err := status(pid)
+	s, err := Lookup(pid)
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
 		return Dead
@@ -103,10 +103,10 @@ func probe(pid int, start uint64) Liveness {
 	return Alive
 }
 
-// status reads the table's line of one process. It answers [os.ErrProcessDone]
+// Lookup reads the table's line of one process. It answers [os.ErrProcessDone]
 // only when the kernel itself says that the number is free: a /proc that hides
 // other users' processes looks the same as a free number.
-func status(pid int) (Status, error) {
+func Lookup(pid int) (Status, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err == nil {
 		return parseStat(string(raw))
@@ -157,7 +157,7 @@ func signal(pid int, start uint64, sig syscall.Signal) error {
 	} else if errors.Is(handle, syscall.ESRCH) {
 		return os.ErrProcessDone
 	}
-	s, err := status(pid)
+	s, err := Lookup(pid)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func Processes() ([]Status, error) {
 	}
 	table := make([]Status, 0, len(pids))
 	for _, pid := range pids {
-		if s, err := status(pid); err == nil {
+		if s, err := Lookup(pid); err == nil {
 			table = append(table, s)
 		}
 	}
@@ -46,7 +46,7 @@ func FindEnv(key string, match func(value string) bool) ([]Found, error) {
 	for _, pid := range pids {
 		// The start time is read on both sides of the environment: equal, they are
 		// the same process's.
-		before, err := status(pid)
+		before, err := Lookup(pid)
 		if err != nil {
 			continue
 		}
@@ -54,7 +54,7 @@ func FindEnv(key string, match func(value string) bool) ([]Found, error) {
 		if !ok || !match(value) {
 			continue
 		}
-		after, err := status(pid)
+		after, err := Lookup(pid)
 		if err != nil || after.Start != before.Start || after.Ended() {
 			continue
 		}

@@ -1,0 +1,58 @@
+// Package process runs one command under supervision: nothing of it is inherited
+// by accident, everything it starts is known, and nothing of it is left when it
+// is over, however it ends.
+//
+// # The supervisor
+//
+// The binary starts itself a second time, as a small supervisor named
+// "belay-init RUN", and the supervisor starts the command. So [Main] must be the
+// first call in main, and in the TestMain of every package whose tests start
+// commands: it returns at once in an ordinary process and never in a supervisor.
+//
+// The supervisor is the root of everything that the command starts:
+//
+//   - [PIDNamespace] (root): it is process 1 of a new PID namespace with a /proc
+//     of its own. When it ends, the kernel kills whatever is in the namespace, and
+//     nothing inside can see or signal what is outside.
+//   - [UserNamespace] (others, where the machine allows it): the same, inside a
+//     user namespace that maps the user to itself and nobody else.
+//   - [Subreaper] (everywhere): orphans become children of the supervisor instead
+//     of leaving. A command of the same user can kill its supervisor; what then
+//     remains is found by the mark below, and a process that has removed the mark
+//     from its environment as well escapes. The other two have no such hole.
+//
+// [Auto] takes the strongest that works, decided by trying; the [Result] says
+// which it was.
+//
+// # The ends
+//
+// Supervisor and parent share a socket whose other end no other process holds.
+// Requests and reports go through it; its end of file means that the parent is
+// gone, by kill -9 as well, and then everything is killed at once.
+//
+//   - The command ends by itself: its descendants get a moment to end on their
+//     own, then SIGTERM, and at the end of the grace SIGKILL. Only when all are gone
+//     the supervisor ends, and only then Wait returns.
+//   - It is cancelled (the context, its timeout, an error of Output): SIGTERM to
+//     all, SIGKILL at the end of the grace.
+//   - It is killed ([Tree.Kill], or cancelled while frozen, or the parent is gone):
+//     SIGKILL to all, with no grace.
+//   - The supervisor does not answer in time, or is gone: the parent kills from
+//     outside, by namespace, by descent, by cgroup and by mark.
+//
+// Wait returns within the grace plus a bound even if a process holds the output
+// pipe open, or Output blocks, or a process cannot be killed; the error says so.
+//
+// # Frozen
+//
+// [Tree.Freeze] stops every process of the tree and returns when none runs any
+// more: with the cgroup freezer where a cgroup can be made, else by SIGSTOP to each
+// until a look at all of them finds nothing new. The timeout stands still
+// meanwhile. A frozen tree that is cancelled is killed without being thawed: it
+// was frozen so that it has no more effects.
+//
+// # The mark
+//
+// Every process of a run has BELAY_RUN=<run id> in its environment. [SweepOrphans]
+// finds by it what an earlier process of this machine left behind.
+package process

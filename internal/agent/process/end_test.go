@@ -1,0 +1,391 @@
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+// Rule: a cancelled command gets SIGTERM and may end in order; the context's cause
+// is what Wait tells, beside the exit code.
+func TestCancelLetsTheCommandEnd(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		tree := begin(t, ctx, c)
+		until(t, "the command is up", func() bool { return strings.Contains(out.String(), "up") })
+		cancel(errTest)
+		r, err := wait(t, tree)
+		if !errors.Is(err, errTest) || !r.Cancelled || r.TimedOut || r.Code != 7 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if out.stdout.String() != "up\nbye\n" {
+			t.Errorf("output %q", out)
+		}
+		nothing(t, c.ID)
+	})
+}
+
+// Rule: whoever ignores SIGTERM is killed at the end of the grace, not before.
+func TestGraceEndsInSIGKILL(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, out := shell(t, kind, "trap '' TERM; echo up; while :; do sleep 0.01; done")
+		c.Grace = 200 * time.Millisecond
+		ctx, cancel := context.WithCancelCause(t.Context())
+		tree := begin(t, ctx, c)
+		until(t, "the command is up", func() bool { return strings.Contains(out.String(), "up") })
+		began := time.Now()
+		cancel(errTest)
+		r, err := wait(t, tree)
+		if took := time.Since(began); took < c.Grace || took > c.Grace+slack {
+			t.Errorf("ended %s after the cancellation, grace %s", took, c.Grace)
+		}
+		if !errors.Is(err, errTest) || r.Code != 137 || r.Signal != syscall.SIGKILL {
+			t.Errorf("%+v, %v", r, err)
+		}
+		nothing(t, c.ID)
+	})
+}
+
+// Rule: Kill asks nobody: no handler runs.
+func TestKillGivesNoGrace(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, out := shell(t, kind, "trap 'echo handled' TERM; echo up; while :; do sleep 0.01; done")
+		tree := begin(t, t.Context(), c)
+		until(t, "the command is up", func() bool { return strings.Contains(out.String(), "up") })
+		tree.Kill(nil)
+		r, err := wait(t, tree)
+		if !errors.Is(err, ErrKilled) || !r.Cancelled || r.Code != 137 || out.String() != "up\n" {
+			t.Errorf("%+v, %v, output %q", r, err, out)
+		}
+		tree.Kill(nil) // of an ended tree: nothing happens
+	})
+}
+
+// daemons are scripts that leave a process behind which holds the output pipe; %s
+// is for how long it sleeps.
+var daemons = map[string]string{
+	"background":   "sleep %s & exit 5",
+	"setsid":       "setsid sleep %s & exit 5",
+	"double fork":  "(setsid sh -c 'sleep %s & exit 0' &) ; exit 5",
+	"no mark":      "env -i setsid /bin/sleep %s & exit 5",
+	"ignores TERM": "(trap '' TERM HUP; setsid sh -c 'sleep %s; sleep 600' &) ; exit 5",
+	"stopped":      "sh -c 'kill -STOP $$; sleep %s' & exit 5",
+}
+
+// Rule: a run ends within its grace whatever it leaves behind, holding its pipe or
+// not, and what it leaves behind is dead by then.
+func TestNothingOutlivesTheCommand(t *testing.T) {
+	for name, script := range daemons {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			each(t, func(t *testing.T, kind Isolation) {
+				nap := unique()
+				c, _ := shell(t, kind, fmt.Sprintf(script, nap))
+				c.Grace = 300 * time.Millisecond
+				began := time.Now()
+				r, err := wait(t, begin(t, t.Context(), c))
+				if err != nil || r.Code != 5 || r.OutputCut || name == "background" && r.Stragglers != 1 {
+					t.Errorf("%+v, %v", r, err)
+				}
+				if took := time.Since(began); took > c.Grace+slack {
+					t.Errorf("ended after %s with a grace of %s", took, c.Grace)
+				}
+				nothing(t, c.ID, nap)
+			})
+		})
+	}
+}
+
+// Rule: the far end of a pipeline may finish what the near end has given it.
+func TestLastWordsArrive(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, out := shell(t, kind, "mkfifo p; (cat p; sleep 0.05; echo last) & echo first >p; exit 0")
+		if r, err := Run(t.Context(), c); err != nil || r.Code != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if out.String() != "first\nlast\n" {
+			t.Errorf("output %q", out)
+		}
+	})
+}
+
+// Rule: a tree that keeps forking is ended like any other.
+func TestForkingTreeIsCancelled(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		for _, means := range []string{"", "signals"} {
+			nap := unique()
+			c, out := shell(t, kind, "trap '' TERM; i=0; while [ $i -lt 2000 ]; do setsid sleep "+nap+" & i=$((i+1)); echo x; done")
+			c.Grace, c.freezer = 100*time.Millisecond, means
+			ctx, cancel := context.WithCancelCause(t.Context())
+			tree := begin(t, ctx, c)
+			until(t, "there are 50 processes", func() bool { return len(out.String()) >= 100 })
+			cancel(errTest)
+			if r, err := wait(t, tree); !errors.Is(err, errTest) || !r.Cancelled {
+				t.Errorf("%+v, %v", r, err)
+			}
+			nothing(t, c.ID, nap)
+		}
+	})
+}
+
+// Rule: an error of the receiver ends the command and is what Wait tells.
+func TestReceiverFails(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, _ := shell(t, kind, "while :; do echo x; done")
+		calls := 0
+		c.Output = func(context.Context, Chunk) error {
+			calls++
+			return errTest
+		}
+		r, err := wait(t, begin(t, t.Context(), c))
+		if !errors.Is(err, errTest) || !r.Cancelled || !r.OutputCut {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if calls != 1 {
+			t.Errorf("the receiver was called %d times after it had failed", calls-1)
+		}
+		nothing(t, c.ID)
+	})
+}
+
+// Rule: a receiver that hangs delays the end by the drain time and no longer, and
+// the result says that output is missing.
+func TestReceiverHangs(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, _ := shell(t, kind, "while :; do echo x; done")
+		c.Drain = 200 * time.Millisecond
+		hanging, released := make(chan struct{}), make(chan struct{})
+		c.Output = func(ctx context.Context, _ Chunk) error {
+			close(hanging)
+			<-ctx.Done()
+			close(released)
+			return nil
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		tree := begin(t, ctx, c)
+		<-hanging
+		cancel(errTest)
+		r, err := wait(t, tree)
+		if !errors.Is(err, errTest) || !r.OutputCut {
+			t.Errorf("%+v, %v", r, err)
+		}
+		<-released
+		nothing(t, c.ID)
+	})
+}
+
+// Rule: kill -9 of the parent leaves nothing: no daemon, nothing without the mark,
+// nothing that was frozen, and no control group.
+func TestParentKilledLeavesNothing(t *testing.T) {
+	for _, frozen := range []string{"", "yes"} {
+		for _, means := range []string{"", "signals"} {
+			t.Run("frozen="+frozen+",freezer="+means, func(t *testing.T) {
+				each(t, func(t *testing.T, kind Isolation) {
+					run, nap := id(t), unique()
+					script := "trap '' TERM HUP; env -i setsid /bin/sleep " + nap + " & (setsid sh -c 'sleep " + nap + " & wait' &) ; echo up; sleep " + nap
+					ready := "up"
+					if frozen != "" {
+						ready = "frozen: <nil>"
+					}
+					cmd := startParent(t, kind, run, script, ready, parentFreezes+"="+frozen, parentFreezer+"="+means)
+					if left := remains(t, run, nap); len(left) < 4 {
+						t.Fatalf("only %v runs", left)
+					}
+					if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+					until(t, "everything is gone", func() bool { return len(remains(t, run, nap)) == 0 })
+					until(t, "the control group is gone", func() bool { return len(groups(t, run)) == 0 })
+				})
+			})
+		}
+	}
+}
+
+// groups lists the control groups of a run.
+func groups(t *testing.T, run string) (found []string) {
+	t.Helper()
+	for _, h := range hierarchies("/proc/self") {
+		dir := filepath.Join(h.home, cgroupPrefix+run)
+		if _, err := os.Stat(dir); err == nil {
+			found = append(found, dir)
+		}
+	}
+	return found
+}
+
+// supervisorOf finds the supervisor of a run.
+func supervisorOf(t *testing.T, run string) host.Status {
+	t.Helper()
+	table, err := host.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range table {
+		if of, ok := supervises(p.PID); ok && of == run {
+			return p
+		}
+	}
+	t.Fatalf("run %s has no supervisor", run)
+	return host.Status{}
+}
+
+// Rule: a supervisor that is killed takes its tree along, and Wait says that the
+// exit code is not known. Without a namespace and without a cgroup only the mark
+// leads to what it has left behind.
+func TestSupervisorKilled(t *testing.T) {
+	eachFreezer(t, func(t *testing.T, kind Isolation, means string) {
+		nap := unique()
+		unmarked := "env -i "
+		if kind == Subreaper && means == "signals" {
+			unmarked = ""
+		}
+		c, out := shell(t, kind, "trap '' TERM HUP; "+unmarked+"setsid /bin/sleep "+nap+" & (setsid sh -c 'sleep "+nap+" & wait' &) ; echo up; sleep "+nap)
+		c.freezer = means
+		tree := begin(t, t.Context(), c)
+		until(t, "the command is up", func() bool { return strings.Contains(out.String(), "up") })
+		if err := supervisorOf(t, c.ID).Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		r, err := wait(t, tree)
+		if !errors.Is(err, ErrLost) || r.Code != -1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		nothing(t, c.ID, nap)
+		if found := groups(t, c.ID); len(found) > 0 {
+			t.Errorf("left behind: %v", found)
+		}
+	})
+}
+
+// Rule: a supervisor that hangs delays the end by a bound, and the tree dies from
+// outside.
+func TestSupervisorHangs(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		nap := unique()
+		c, out := shell(t, kind, "setsid sleep "+nap+" & echo up; sleep "+nap)
+		c.Grace = -1
+		tree := begin(t, t.Context(), c)
+		until(t, "the command is up", func() bool { return strings.Contains(out.String(), "up") })
+		if err := supervisorOf(t, c.ID).Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		tree.Kill(errTest)
+		if r, err := wait(t, tree); !errors.Is(err, ErrLost) || !errors.Is(err, errTest) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		nothing(t, c.ID, nap)
+	})
+}
+
+// Rule: SIGTERM to the supervisor ends the run in grace, and Wait says why.
+func TestSupervisorIsToldToEnd(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, out := shell(t, kind, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
+		tree := begin(t, t.Context(), c)
+		until(t, "the command is up", func() bool { return strings.Contains(out.String(), "up") })
+		if err := supervisorOf(t, c.ID).Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		r, err := wait(t, tree)
+		if err == nil || !strings.Contains(err.Error(), "told to end") || r.Code != 7 || !r.Cancelled {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// Rule: a sweep kills what runs that are over have left, a hung supervisor, a
+// frozen tree and unmarked descendants included, and touches no other run.
+func TestSweepOrphans(t *testing.T) {
+	for _, means := range []string{"", "signals", "cgroup v1"} {
+		t.Run(means, func(t *testing.T) {
+			each(t, func(t *testing.T, kind Isolation) {
+				run, nap := id(t), unique()
+				other, _ := shell(t, kind, "sleep "+unique())
+				bystander := begin(t, t.Context(), other)
+				script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep " + nap
+				cmd := startParent(t, kind, run, script, "frozen: <nil>", parentFreezes+"=yes", parentFreezer+"="+means)
+				// Stopped, the supervisor does not see its parent die.
+				supervisor := supervisorOf(t, run)
+				if err := supervisor.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				cmd.Process.Signal(syscall.SIGKILL)
+				cmd.Wait()
+				if left := remains(t, run, nap); len(left) < 3 {
+					t.Fatalf("only %v is left to sweep", left)
+				}
+				killed, err := SweepOrphans(t.Context(), func(id string) bool { return id == run })
+				if err != nil {
+					t.Fatal(err)
+				}
+				nothing(t, run, nap)
+				if found := groups(t, run); len(found) > 0 {
+					t.Errorf("left behind: %v", found)
+				}
+				self, err := host.Self()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(killed) < 3 {
+					t.Errorf("killed %v", killed)
+				}
+				for _, k := range killed {
+					if k.RunID != run || k.Process.State(self) != host.Dead {
+						t.Errorf("%s of run %s is %s", k.Process, k.RunID, k.Process.State(self))
+					}
+				}
+				if len(remains(t, other.ID)) == 0 {
+					t.Error("the sweep has killed another run")
+				}
+				bystander.Kill(nil)
+			})
+		})
+	}
+}
+
+// Rule: a sweep never ends the process that sweeps, nor the run that it is in.
+func TestSweepSparesItself(t *testing.T) {
+	if os.Getenv("PROCESS_TEST_SWEEPS") != "" {
+		_, err := SweepOrphans(t.Context(), func(id string) bool { return id == os.Getenv("PROCESS_TEST_SWEEPS") })
+		fmt.Println("swept:", err)
+		return
+	}
+	run := id(t)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSweepSparesItself$", "-test.v")
+	cmd.Env = []string{Marker + "=" + run, "PROCESS_TEST_SWEEPS=" + run}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "swept: <nil>") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// Rule: a finished tree answers every call at once and in the same way.
+func TestEndedTree(t *testing.T) {
+	c, _ := shell(t, Auto, "exit 3")
+	tree := begin(t, t.Context(), c)
+	first, err := wait(t, tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := tree.Wait(); err != nil || again != first {
+		t.Errorf("asked again: %+v, %v", again, err)
+	}
+	if err := tree.Freeze(t.Context()); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("freeze: %v", err)
+	}
+	if err := tree.Thaw(t.Context()); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("thaw: %v", err)
+	}
+}

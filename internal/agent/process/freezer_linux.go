@@ -1,0 +1,98 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+var errStillRunning = errors.New("some process did not stop")
+
+// freezer stops and continues a whole tree. The supervisor is not part of it: it
+// must be able to act on a frozen tree.
+type freezer interface {
+	// describe fills in what a report says of the means.
+	describe(r *report)
+	// enter makes what this process starts next part of the tree; leave ends that.
+	enter() (leave func(), err error)
+	// freeze returns when no process of the tree runs any more, or with an error when
+	// it could not reach that within the time.
+	freeze(within time.Duration) error
+	thaw() error
+	// kill kills everybody it knows of, frozen or not.
+	kill()
+	close()
+}
+
+// newFreezer takes the best means there is: the kernel's freezer, which the frozen
+// do not notice and no fork slips through, or else signals. A name forces one.
+func newFreezer(id, name string, tree func() []host.Status) freezer {
+	for _, h := range hierarchies("/proc/self") {
+		if name != "" && name != h.String() {
+			continue
+		}
+		if c, err := newCgroup(h, id); err == nil {
+			return c
+		}
+	}
+	return &signals{tree: tree, stopped: make(map[int]uint64)}
+}
+
+// signals freezes with SIGSTOP.
+type signals struct {
+	tree    func() []host.Status
+	stopped map[int]uint64 // start times by pid, of those that we stopped
+}
+
+func (s *signals) describe(r *report)     { r.Freezer = "signals" }
+func (s *signals) enter() (func(), error) { return func() {}, nil }
+func (s *signals) kill()                  {}
+func (s *signals) close()                 {}
+
+// freeze stops everybody until one look at the whole tree finds nobody running:
+// whoever was starting during one look is met by the next. Processes that were
+// stopped already stay out of our books and stay stopped at the thaw.
+func (s *signals) freeze(within time.Duration) error {
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		settled := true
+		for _, p := range s.tree() {
+			ours := s.stopped[p.PID] == p.Start
+			switch {
+			case p.Ended() || p.State == 'T' || p.State == 't':
+				continue
+			case ours && p.State == 'D':
+				// It waits in the kernel, for a child of vfork perhaps, and stops before it
+				// runs any instruction of its own.
+				continue
+			}
+			settled = false
+			if err := p.Signal(syscall.SIGSTOP); err == nil {
+				s.stopped[p.PID] = p.Start
+			} else if !errors.Is(err, os.ErrProcessDone) {
+				return err
+			}
+		}
+		if settled {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("freeze within %s: %w", within, errStillRunning)
+		}
+	}
+}
+
+func (s *signals) thaw() error {
+	var failed error
+	for pid, start := range s.stopped {
+		err := host.Status{PID: pid, Start: start}.Signal(syscall.SIGCONT)
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
+			failed = err
+		}
+	}
+	clear(s.stopped)
+	return failed
+}

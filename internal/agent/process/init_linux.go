@@ -1,0 +1,234 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// supervisorName is the argv[0] by which a process knows that it is a supervisor;
+// the run id follows it, for people and for the sweep.
+const supervisorName = "belay-init"
+
+// socketFD is where a supervisor finds its end of the socket.
+const socketFD = 3
+
+// ready tells that Main was called. Without it, what Start starts would not be a
+// supervisor but this whole program a second time; no value passed around could say
+// so, since it is a fact about the program.
+var ready atomic.Bool
+
+// Main must be the first call in main and in TestMain. In a process that was
+// started as a supervisor it never returns; in any other it returns at once, and
+// commands can be started from then on.
+func Main() {
+	ready.Store(true)
+	if os.Args[0] != supervisorName {
+		return
+	}
+	// Everything that the command inherits from a thread (no_new_privs, capabilities,
+	// the signal on its creator's death) is set on this one, which also starts it and
+	// lives as long as the process.
+	runtime.LockOSThread()
+	code := 0
+	if err := serve(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", supervisorName, err)
+		code = 1
+	}
+	unix.Exit(code) // at once: os.Exit lets the race detector linger for a second
+}
+
+// serve is a supervisor's life.
+func serve() error {
+	// A terminal's or a service manager's request to end is the run's end in grace;
+	// the others must not end the supervisor before its tree.
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+
+	parent, err := adopt()
+	if err != nil {
+		return err
+	}
+	var o order
+	if err := parent.dec.Decode(&o); err != nil {
+		return nil // the parent is gone before it said what to run
+	}
+	if err := isolate(o.Isolation); err != nil {
+		return parent.send(report{Event: unable, Text: err.Error()}, time.Second)
+	}
+	s := &supervisor{order: o, parent: parent, asked: asked}
+	s.freezer = newFreezer(o.ID, o.Freezer, s.tree)
+	defer s.freezer.close()
+	if failure := s.start(); failure != nil {
+		return parent.send(*failure, time.Second)
+	}
+	return s.run()
+}
+
+// adopt takes over the socket and closes whatever else came along: files that the
+// parent itself had inherited open, which would be kept open by a supervisor and
+// passed on to its command.
+func adopt() (*wire, error) {
+	unix.CloseOnExec(socketFD)
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range open {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= socketFD {
+			continue
+		}
+		// What this process opened itself closes on exec; what it inherited does not.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	f := os.NewFile(socketFD, "parent")
+	conn, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		return nil, fmt.Errorf("this program is started by belay, not by hand: %w", err)
+	}
+	return newWire(conn), nil
+}
+
+// start starts the command and reports it.
+func (s *supervisor) start() *report {
+	path, failure := lookUp(s.order)
+	if failure != nil {
+		return failure
+	}
+	attr := &syscall.ProcAttr{
+		Dir:   s.order.Dir,
+		Env:   s.order.Env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	if u := s.order.User; u != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+	}
+	leave, err := s.freezer.enter()
+	if err != nil {
+		return &report{Event: unstarted, Code: 126, Text: err.Error()}
+	}
+	s.began = time.Now()
+	s.pid, err = syscall.ForkExec(path, s.order.Args, attr)
+	leave()
+	if err != nil {
+		return execFailure(path, err)
+	}
+	// The command reads its input alone: when it closes it, the parent sees that.
+	if null, err := os.Open(os.DevNull); err == nil {
+		unix.Dup3(int(null.Fd()), 0, 0)
+		null.Close()
+	}
+	r := report{Event: started}
+	s.freezer.describe(&r)
+	if err := s.parent.send(r, time.Second); err != nil {
+		s.killAll() // nobody is left who could want it; run sees the end of the socket
+	}
+	return nil
+}
+
+// run keeps the tree until nothing of it is left, and says so.
+func (s *supervisor) run() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	requests := make(chan request)
+	go s.listen(ctx, requests)
+	reaped := make(chan death)
+	go reap(reaped)
+
+	s.alarm = time.NewTimer(0)
+	s.alarm.Stop()
+	for s.phase != over {
+		select {
+		case r, open := <-requests:
+			if !open {
+				requests = nil
+				s.orphaned = true
+				s.escalate(killing)
+				continue
+			}
+			s.obey(r.Do)
+		case d, open := <-reaped:
+			if !open {
+				s.phase = over
+				continue
+			}
+			s.buried(d)
+		case <-s.asked:
+			s.stopped = s.stopped || !s.ended
+			s.escalate(terminating)
+		case <-s.alarm.C:
+			s.overdue()
+		}
+	}
+	var ru unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &ru)
+	s.freezer.close()
+	return s.tell(report{Event: gone, Stragglers: s.stragglers, Usage: Usage{
+		User:   time.Duration(ru.Utime.Nano()),
+		System: time.Duration(ru.Stime.Nano()),
+		MaxRSS: ru.Maxrss * 1024,
+	}})
+}
+
+// listen passes on what the parent asks and closes requests when it is gone.
+func (s *supervisor) listen(ctx context.Context, requests chan<- request) {
+	defer close(requests)
+	for {
+		var r request
+		if err := s.parent.dec.Decode(&r); err != nil {
+			return
+		}
+		select {
+		case requests <- r:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell reports to the parent unless it is gone.
+func (s *supervisor) tell(r report) error {
+	if s.orphaned {
+		return nil
+	}
+	return s.parent.send(r, time.Second)
+}
+
+// death is one process that was waited for.
+type death struct {
+	pid    int
+	status syscall.WaitStatus
+}
+
+// reap waits for every child, those too that were started without a signal on
+// their end, and closes reaped when there is none. Every descendant is a child of
+// the supervisor or has an ancestor that is one, so then the tree is empty, and an
+// empty tree stays empty.
+func reap(reaped chan<- death) {
+	defer close(reaped)
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, unix.WALL, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return
+		case status.Exited() || status.Signaled():
+			reaped <- death{pid: pid, status: status}
+		}
+	}
+}

@@ -1,0 +1,35 @@
+//go:build !linux
+
+package process
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+// Main does nothing: there are no supervisors on this system.
+func Main() {}
+
+// Tree is never made on this system.
+type Tree struct{}
+
+// Start returns [host.ErrUnsupported]: without Linux nothing keeps a tree of
+// processes together, and a command that cannot be ended is not started.
+func Start(_ context.Context, c Command) (*Tree, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("run %s: supervised commands: %w", c.ID, host.ErrUnsupported)
+}
+
+func (t *Tree) Isolation() Isolation         { return Auto }
+func (t *Tree) Done() <-chan struct{}        { return nil }
+func (t *Tree) Wait() (Result, error)        { return Result{}, host.ErrUnsupported }
+func (t *Tree) Kill(error)                   {}
+func (t *Tree) Freeze(context.Context) error { return host.ErrUnsupported }
+func (t *Tree) Thaw(context.Context) error   { return host.ErrUnsupported }
+
+// SweepOrphans finds nothing: there are no runs on this system.
+func SweepOrphans(context.Context, func(runID string) bool) ([]Orphan, error) { return nil, nil }

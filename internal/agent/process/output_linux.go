@@ -1,0 +1,146 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// chunkSize is the most that one call of Output gets.
+const chunkSize = 32 << 10
+
+// pipe is one output of the tree.
+type pipe struct{ read, write *os.File }
+
+// openPipes makes the output pipes and returns what the command reads from.
+func (t *Tree) openPipes() (stdin *os.File, err error) {
+	t.pipes = make(map[Stream]pipe, 2)
+	for _, s := range []Stream{Stdout, Stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, fmt.Errorf("make the %s pipe: %w", s, err)
+		}
+		t.pipes[s] = pipe{read: r, write: w}
+	}
+	if t.command.Stdin == nil {
+		stdin, err = os.Open(os.DevNull)
+	} else {
+		stdin, t.stdin, err = os.Pipe()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the stdin pipe: %w", err)
+	}
+	return stdin, nil
+}
+
+// closeFiles closes this side of everything that was opened for a supervisor that
+// is not to be.
+func (t *Tree) closeFiles() {
+	if t.wire != nil {
+		t.wire.conn.Close()
+	}
+	if t.stdin != nil {
+		t.stdin.Close()
+	}
+	for _, p := range t.pipes {
+		p.read.Close()
+		p.write.Close()
+	}
+}
+
+// feed writes the command's input; a command that does not read it all is its own
+// affair.
+func (t *Tree) feed() {
+	if t.stdin != nil {
+		_, _ = t.stdin.Write(t.command.Stdin)
+		t.stdin.Close()
+	}
+}
+
+// pump carries output to its receiver until every writer has closed it. Whichever
+// pipe is found readable first is read and delivered first. When the receiver
+// fails, failed is called once, and what comes after is thrown away, so that a
+// command that is asked to end is not held up by a full pipe. It reports whether
+// everything was delivered.
+func (t *Tree) pump(ctx context.Context, failed func(error)) (whole bool) {
+	whole = true
+	deliver := func(c Chunk) {
+		if t.command.Output == nil || !whole {
+			return
+		}
+		if ctx.Err() != nil {
+			whole = false // Wait has returned
+		} else if err := t.command.Output(ctx, c); err != nil {
+			whole = false
+			failed(err)
+		}
+	}
+	var (
+		order  sync.Mutex
+		group  sync.WaitGroup
+		buffer = make([]byte, chunkSize)
+		cut    atomic.Bool
+	)
+	for stream, p := range t.pipes {
+		group.Go(func() {
+			defer p.read.Close()
+			err := drain(p.read, &order, buffer, func(n int) {
+				deliver(Chunk{Stream: stream, Data: buffer[:n]})
+			})
+			if err != nil {
+				cut.Store(true)
+			}
+		})
+	}
+	group.Wait()
+	return whole && !cut.Load()
+}
+
+// drain reads f to its end. A reading and its delivery happen under one lock, which
+// is what keeps two streams in order and one buffer enough.
+func drain(f *os.File, order *sync.Mutex, buffer []byte, deliver func(n int)) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var end error
+	step := func(fd uintptr) (ready bool) {
+		order.Lock()
+		defer order.Unlock()
+		n, err := syscall.Read(int(fd), buffer)
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			return false
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			end = err
+		case n == 0:
+			end = io.EOF
+		default:
+			deliver(n)
+		}
+		return true
+	}
+	for end == nil {
+		if err := raw.Read(step); err != nil {
+			return err
+		}
+	}
+	if errors.Is(end, io.EOF) {
+		return nil
+	}
+	return end
+}
+
+// hurry ends the reading of pipes that somebody still holds open.
+func (t *Tree) hurry() {
+	for _, p := range t.pipes {
+		_ = p.read.SetReadDeadline(time.Unix(1, 0))
+	}
+}

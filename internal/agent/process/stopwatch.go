@@ -1,0 +1,43 @@
+package process
+
+import "time"
+
+// stopwatch counts a timeout down and can be held. One goroutine owns it; without
+// a timeout it never rings.
+type stopwatch struct {
+	timer *time.Timer // nil without a timeout
+	left  time.Duration
+	since time.Time // zero while it is held
+}
+
+func newStopwatch(timeout time.Duration) stopwatch {
+	if timeout <= 0 {
+		return stopwatch{}
+	}
+	return stopwatch{timer: time.NewTimer(timeout), left: timeout, since: time.Now()}
+}
+
+// over is the channel that gets a value when the time is over.
+func (s *stopwatch) over() <-chan time.Time {
+	if s.timer == nil {
+		return nil
+	}
+	return s.timer.C
+}
+
+func (s *stopwatch) pause() {
+	if s.timer == nil || s.since.IsZero() {
+		return
+	}
+	s.timer.Stop()
+	s.left -= time.Since(s.since)
+	s.since = time.Time{}
+}
+
+func (s *stopwatch) resume() {
+	if s.timer == nil || !s.since.IsZero() {
+		return
+	}
+	s.since = time.Now()
+	s.timer.Reset(max(s.left, 0))
+}

@@ -1,0 +1,288 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+// sweepMost bounds a sweep: what a kill has not ended by then waits inside the
+// kernel.
+const sweepMost = 30 * time.Second
+
+// SweepOrphans kills what runs have left on this machine: every process that
+// carries the mark of a run for which over answers true, and every descendant of
+// one. It returns those it has killed, in no order, and an error wrapping
+// [ErrSurvived] if some could not be killed before ctx ended, or may not be.
+//
+// over must answer true only for a run whose owner is known to be gone: the mark
+// tells which run a process belongs to, not whether anybody still wants it. The
+// run that this very process is part of is never swept.
+func SweepOrphans(ctx context.Context, over func(runID string) bool) ([]Orphan, error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepMost)
+	defer cancel()
+	own := os.Getenv(Marker)
+	match := func(id string) bool { return id != own && over(id) }
+	killed, err := hunt(ctx, match)
+	sweepGroups(match)
+	if err != nil {
+		return killed, fmt.Errorf("sweep orphans: %w", err)
+	}
+	return killed, nil
+}
+
+// killFromOutside ends a tree whose supervisor does not, or is gone.
+func (t *Tree) killFromOutside() error {
+	ctx, cancel := context.WithTimeout(context.Background(), slack)
+	defer cancel()
+	var err error
+	if t.isolation == Subreaper {
+		if t.cgroup.dir != "" {
+			t.cgroup.kill() // those too that have lost their mark and their ancestors
+		}
+		_, err = hunt(ctx, func(id string) bool { return id == t.command.ID })
+	}
+	_ = t.supervisor.Process.Kill() // the rest dies with its namespace
+	select {
+	case <-t.ended:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("%w: supervisor %d", ErrSurvived, t.supervisor.Process.Pid))
+	}
+	if t.cgroup.dir != "" {
+		t.cgroup.close()
+	}
+	return err
+}
+
+// hunt kills the processes of the matching runs until a look at the whole machine
+// finds none and those that were killed are dead.
+func hunt(ctx context.Context, match func(id string) bool) ([]Orphan, error) {
+	h := quarry{killed: make(map[host.Process]string), groups: make(map[string]cgroup)}
+	defer h.close()
+	for {
+		prey, err := find(match)
+		if err != nil {
+			return h.orphans(), err
+		}
+		if len(prey) == 0 && h.dead() {
+			return h.orphans(), nil
+		}
+		if !h.kill(prey) {
+			return h.orphans(), h.survivors(prey) // none of them is ours to kill
+		}
+		select {
+		case <-time.After(killEvery):
+		case <-ctx.Done():
+			return h.orphans(), h.survivors(prey)
+		}
+	}
+}
+
+// survivors is the error that names what could not be killed.
+func (h *quarry) survivors(prey []target) error {
+	names := make(map[string]bool)
+	for _, p := range prey {
+		names[fmt.Sprintf("process %d of run %s", p.PID, p.run)] = true
+	}
+	for p, run := range h.killed {
+		if !dead(p) {
+			names[fmt.Sprintf("process %d of run %s", p.PID, run)] = true
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrSurvived, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+}
+
+// quarry is what a hunt has killed so far.
+type quarry struct {
+	killed map[host.Process]string // with the run
+	groups map[string]cgroup
+}
+
+// kill kills prey and reports whether it could.
+func (h *quarry) kill(prey []target) (could bool) {
+	// Stopped first, none of them can start another while the others die; the
+	// supervisors die last, so that until then the tree hangs together.
+	for _, p := range prey {
+		if !p.supervisor {
+			_ = p.Signal(syscall.SIGSTOP)
+		}
+	}
+	could = len(prey) == 0
+	for _, last := range []bool{false, true} {
+		for _, p := range prey {
+			if p.supervisor != last {
+				continue
+			}
+			err := p.Signal(syscall.SIGKILL)
+			if err == nil {
+				h.killed[p.identity()] = p.run
+			}
+			could = could || err == nil || errors.Is(err, os.ErrProcessDone)
+		}
+	}
+	// In the older tree of cgroups the frozen do not die before they thaw.
+	for _, p := range prey {
+		for _, c := range p.groups {
+			c.kill()
+			h.groups[c.dir] = c
+		}
+	}
+	return could
+}
+
+// dead reports whether everything that was killed is: on its way out a process has
+// neither arguments nor environment left to find it by.
+func (h *quarry) dead() bool {
+	for p := range h.killed {
+		if !dead(p) {
+			return false
+		}
+	}
+	return true
+}
+
+func dead(p host.Process) bool {
+	s, err := host.Lookup(p.PID)
+	return err != nil || s.Start != p.Start || s.Ended()
+}
+
+func (h *quarry) orphans() (list []Orphan) {
+	for p, run := range h.killed {
+		list = append(list, Orphan{RunID: run, Process: p})
+	}
+	return list
+}
+
+func (h *quarry) close() {
+	for _, c := range h.groups {
+		c.close()
+	}
+}
+
+// target is a process to be killed.
+type target struct {
+	host.Status
+	self       host.Process
+	run        string
+	supervisor bool
+	groups     []cgroup
+}
+
+func (t target) identity() host.Process {
+	p := t.self
+	p.PID, p.Start = t.PID, t.Start
+	return p
+}
+
+// find lists the processes of the matching runs, by mark, and with them their
+// descendants, marked or not. This process and its ancestors are never among them.
+func find(match func(id string) bool) ([]target, error) {
+	self, err := host.Self()
+	if err != nil {
+		return nil, err
+	}
+	marked, err := host.FindEnv(Marker, match)
+	if err != nil {
+		return nil, err
+	}
+	table, err := host.Processes()
+	if err != nil {
+		return nil, err
+	}
+	runs := make(map[int]target)
+	add := func(s host.Status, run string, supervisor bool) {
+		if _, known := runs[s.PID]; !known {
+			runs[s.PID] = target{Status: s, self: self, run: run, supervisor: supervisor}
+		}
+	}
+	values := make(map[int]host.Found, len(marked))
+	for _, f := range marked {
+		values[f.PID] = f
+	}
+	for _, s := range table {
+		if id, ok := supervises(s.PID); ok && match(id) {
+			add(s, id, true)
+		} else if f, ok := values[s.PID]; ok && f.Start == s.Start {
+			add(s, f.Value, false)
+		}
+	}
+	heads := make([]target, 0, len(runs))
+	for _, t := range runs {
+		heads = append(heads, t)
+	}
+	for _, head := range heads {
+		for _, s := range host.Descendants(table, head.PID) {
+			add(s, head.run, false)
+		}
+	}
+	spare := ancestry(table)
+	var prey []target
+	for _, t := range runs {
+		if !spare[t.PID] && !t.Ended() {
+			t.groups = groupsOf(t.PID, t.run)
+			prey = append(prey, t)
+		}
+	}
+	return prey, nil
+}
+
+// supervises tells whether pid is a supervisor, and of which run. A supervisor's
+// environment is closed to other users; its arguments are not.
+func supervises(pid int) (string, bool) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return "", false
+	}
+	args := bytes.Split(raw, []byte{0})
+	if len(args) < 2 || string(args[0]) != supervisorName || !runID.Match(args[1]) {
+		return "", false
+	}
+	return string(args[1]), true
+}
+
+// ancestry is this process and all its ancestors.
+func ancestry(table []host.Status) map[int]bool {
+	parents := make(map[int]int, len(table))
+	for _, s := range table {
+		parents[s.PID] = s.Parent
+	}
+	line := make(map[int]bool)
+	for pid := os.Getpid(); pid > 0 && !line[pid]; pid = parents[pid] {
+		line[pid] = true
+	}
+	return line
+}
+
+// groupsOf lists the run's cgroups that the process pid is in.
+func groupsOf(pid int, run string) (dirs []cgroup) {
+	for _, h := range hierarchies("/proc/" + strconv.Itoa(pid)) {
+		if filepath.Base(h.home) == cgroupPrefix+run {
+			dirs = append(dirs, cgroup{hierarchy: h, dir: h.home})
+		}
+	}
+	return dirs
+}
+
+// sweepGroups removes the empty cgroups of runs that match, where supervisors
+// started from here would have made them.
+func sweepGroups(match func(id string) bool) {
+	for _, h := range hierarchies("/proc/self") {
+		dirs, _ := filepath.Glob(filepath.Join(h.home, cgroupPrefix+"*"))
+		for _, dir := range dirs {
+			if match(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix)) {
+				_ = syscall.Rmdir(dir) // refused unless it is empty
+			}
+		}
+	}
+}

@@ -1,0 +1,334 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// slack is what the parent adds to a bound that the supervisor keeps, before it
+// acts itself.
+const slack = 4 * time.Second
+
+// errToldToEnd is the cause when a signal to the supervisor ended the command.
+var errToldToEnd = errors.New("the supervisor was told to end by a signal")
+
+// Tree is a command that runs, with everything it has started. Its methods may be
+// called from any goroutine, any number of times.
+type Tree struct {
+	command   Command
+	isolation Isolation
+	cgroup    cgroup // the run's, if it has one
+
+	supervisor *exec.Cmd
+	ended      chan struct{} // closed when the supervisor has been waited for
+	wire       *wire
+	pipes      map[Stream]pipe
+	stdin      *os.File
+
+	calls chan call
+	done  chan struct{}
+
+	// What follows belongs to the goroutine of watch until done is closed.
+	result   Result
+	err      error
+	asked    verb  // the strongest end that was asked for
+	cause    error // why
+	timedOut bool  // whether the clock was why
+	broken   error // what Output has failed with
+	exited   bool  // the command has ended
+	left     bool  // so has everything else
+	clock    stopwatch
+	pending  []call // freezes and thaws that wait for their answer, in order
+	patience *time.Timer
+}
+
+// call is a method's request to the goroutine that owns the tree.
+type call struct {
+	do    verb
+	cause error
+	reply chan error
+}
+
+// begin starts what watches over a command that has just been started.
+func (t *Tree) begin(ctx context.Context) {
+	t.calls = make(chan call)
+	t.done = make(chan struct{})
+	t.clock = newStopwatch(t.command.Timeout)
+	t.patience = time.NewTimer(0)
+	t.patience.Stop()
+	go t.feed()
+	go t.watch(ctx)
+}
+
+// Isolation tells how the tree is kept together.
+func (t *Tree) Isolation() Isolation { return t.isolation }
+
+// Done is closed when Wait would return.
+func (t *Tree) Done() <-chan struct{} { return t.done }
+
+// Wait returns when the command and all its descendants are gone and their output
+// is delivered. The error is nil if the command ended by itself, whatever its exit
+// code; else it says why it did not, and wraps the cause: the context's, or
+// [ErrTimedOut], or the one given to Kill, or the error of Output. It also wraps
+// [ErrLost] or [ErrSurvived] where these apply. The Result is filled as far as
+// things are known, with an error too.
+func (t *Tree) Wait() (Result, error) {
+	<-t.done
+	return t.result, t.err
+}
+
+// Kill kills the whole tree at once, without any grace, and does not wait. The
+// cause, which may be nil, is what Wait's error will wrap.
+func (t *Tree) Kill(cause error) {
+	if cause == nil {
+		cause = ErrKilled
+	}
+	_ = t.ask(context.Background(), call{do: kill, cause: cause})
+}
+
+// Freeze stops every process of the tree and returns when none of them runs. It
+// returns [os.ErrProcessDone] if the tree has ended. If it fails, the tree goes
+// on running; if ctx ends first, it may do either.
+func (t *Tree) Freeze(ctx context.Context) error {
+	return t.ask(ctx, call{do: freeze})
+}
+
+// Thaw lets a frozen tree go on.
+func (t *Tree) Thaw(ctx context.Context) error {
+	return t.ask(ctx, call{do: thaw})
+}
+
+func (t *Tree) ask(ctx context.Context, c call) error {
+	c.reply = make(chan error, 1)
+	select {
+	case t.calls <- c:
+	case <-t.done:
+		return os.ErrProcessDone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-c.reply:
+		return err
+	case <-t.done:
+		return os.ErrProcessDone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// watch keeps the tree from its start to its end.
+func (t *Tree) watch(ctx context.Context) {
+	defer close(t.done)
+	reports := make(chan report)
+	go t.listen(reports)
+	receiving, stopReceiving := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopReceiving()
+	broken := make(chan error, 1)
+	delivered := make(chan bool, 1)
+	go func() {
+		delivered <- t.pump(receiving, func(err error) { broken <- fmt.Errorf("deliver output: %w", err) })
+	}()
+
+	cancelled := ctx.Done()
+	for reports != nil {
+		select {
+		case r, open := <-reports:
+			if !open {
+				reports = nil
+				continue
+			}
+			t.take(r)
+		case <-cancelled:
+			cancelled = nil
+			t.end(stop, context.Cause(ctx))
+		case t.broken = <-broken:
+			t.end(stop, t.broken)
+		case <-t.clock.over():
+			t.timedOut = t.asked == 0
+			t.end(stop, ErrTimedOut)
+		case c := <-t.calls:
+			t.serve(c)
+		case <-t.patience.C:
+			t.wire.conn.Close() // which also ends reports
+		}
+	}
+	t.clock.pause()
+	t.patience.Stop()
+	t.wire.conn.Close()
+	survived := t.bury()
+	t.finish(delivered, stopReceiving)
+	if t.broken == nil {
+		select {
+		case t.broken = <-broken:
+		default:
+		}
+	}
+	t.conclude(survived)
+}
+
+// listen passes on the supervisor's reports and closes them with the socket.
+func (t *Tree) listen(reports chan<- report) {
+	defer close(reports)
+	for {
+		var r report
+		if err := t.wire.dec.Decode(&r); err != nil {
+			return
+		}
+		reports <- r
+	}
+}
+
+// take acts on one report.
+func (t *Tree) take(r report) {
+	switch r.Event {
+	case froze, thawed:
+		if len(t.pending) == 0 {
+			return
+		}
+		c := t.pending[0]
+		t.pending = t.pending[1:]
+		if r.Text != "" {
+			c.reply <- errors.New(r.Text)
+			return
+		}
+		if r.Event == froze {
+			t.clock.pause()
+		} else if t.asked == 0 && !t.exited {
+			t.clock.resume()
+		}
+		c.reply <- nil
+	case exited:
+		t.ends(r)
+	case gone:
+		t.left = true
+		t.result.Stragglers = r.Stragglers
+		t.result.Usage = r.Usage
+	}
+}
+
+// ends takes note of the command's end.
+func (t *Tree) ends(r report) {
+	status := syscall.WaitStatus(r.Status)
+	t.exited = true
+	t.result.Code = status.ExitStatus()
+	if status.Signaled() {
+		t.result.Signal = status.Signal()
+		t.result.Code = 128 + int(status.Signal())
+	}
+	t.result.Duration = r.Elapsed
+	if !r.Stopped {
+		t.cause, t.timedOut = nil, false // it was quicker
+	} else if t.cause == nil {
+		t.cause = errToldToEnd
+	}
+	t.clock.pause()
+	if t.asked == 0 {
+		t.patience.Reset(t.command.grace() + slack)
+	}
+}
+
+// serve acts on one method call.
+func (t *Tree) serve(c call) {
+	if c.do == kill {
+		t.end(kill, c.cause)
+		c.reply <- nil
+		return
+	}
+	if err := t.wire.send(request{Do: c.do}, time.Second); err != nil {
+		c.reply <- fmt.Errorf("ask the supervisor: %w", err)
+		return
+	}
+	t.pending = append(t.pending, c)
+}
+
+// end has the supervisor end the tree, and makes sure that it does. Only a
+// stronger wish than the last is passed on.
+func (t *Tree) end(do verb, cause error) {
+	if do <= t.asked {
+		return
+	}
+	t.asked = do
+	if t.cause == nil && !t.exited {
+		t.cause = cause
+	}
+	t.clock.pause()
+	bound := slack
+	if do == stop {
+		bound += t.command.grace()
+	}
+	t.patience.Reset(bound)
+	if err := t.wire.send(request{Do: do}, time.Second); err != nil {
+		t.wire.conn.Close() // by which the supervisor ends the tree as well
+	}
+}
+
+// bury waits for the supervisor, which has nothing left to do but to end, and kills
+// from outside what it has left behind.
+func (t *Tree) bury() (survived error) {
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
+	select {
+	case <-t.ended:
+		if t.left {
+			return nil
+		}
+	case <-patience.C:
+	}
+	return t.killFromOutside()
+}
+
+// finish waits until Output has got everything, as long as that is worth it.
+func (t *Tree) finish(delivered <-chan bool, stop context.CancelFunc) {
+	patience := time.NewTimer(t.command.drain())
+	defer patience.Stop()
+	select {
+	case whole := <-delivered:
+		t.result.OutputCut = !whole
+		return
+	case <-patience.C:
+	}
+	t.result.OutputCut = true
+	stop()
+	t.hurry()
+}
+
+// conclude settles what Wait will return.
+func (t *Tree) conclude(survived error) {
+	if t.stdin != nil {
+		t.stdin.Close()
+	}
+	var problems []error
+	if t.cause != nil {
+		t.result.TimedOut = t.timedOut
+		t.result.Cancelled = !t.timedOut
+		problems = append(problems, t.cause)
+	}
+	if t.broken != nil && t.cause != t.broken {
+		problems = append(problems, t.broken)
+	}
+	if !t.exited {
+		problems = append(problems, fmt.Errorf("%w: %s", ErrLost, t.fate()))
+	}
+	if survived != nil {
+		problems = append(problems, survived)
+	}
+	if len(problems) > 0 {
+		t.err = fmt.Errorf("run %s: %w", t.command.ID, errors.Join(problems...))
+	}
+}
+
+// fate says what has become of the supervisor.
+func (t *Tree) fate() string {
+	select {
+	case <-t.ended:
+		return t.supervisor.ProcessState.String()
+	default:
+		return "it is still there"
+	}
+}
