@@ -1,0 +1,252 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+func won(r Reply) (ids []belay.ExecutionID) {
+	for _, c := range r.Claims {
+		ids = append(ids, c.Execution.ID)
+	}
+	return ids
+}
+
+func priority(n int) func(*belay.Submission) { return func(b *belay.Submission) { b.Priority = n } }
+
+func anyJob(s *belay.WorkerSpec) {
+	s.Queues = []string{"default", "q"}
+	s.Workflows = []belay.Registration{{Workflow: "job"}, {Workflow: "other"}}
+}
+
+// G12: the higher priority first; within one priority the longest due first,
+// over all lanes; among those due at one moment the older one.
+func TestClaimOrder(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", anyJob)
+	inQ := func(b *belay.Submission) { b.Queue = "q" }
+	other := func(b *belay.Submission) { b.Workflow = "other" }
+	low := s.submit(priority(-1))
+	later := s.submit(func(b *belay.Submission) { b.DueAt = s.now.Add(2 * time.Second).Time() })
+	a := s.submit()
+	b := s.submit(inQ)
+	s.pass(time.Second)
+	c := s.submit(other)
+	high := s.submit(priority(1), inQ)
+	s.pass(time.Second)
+	d := s.submit()
+	want := []belay.ExecutionID{high, a, b, c, later, d, low}
+	s.submit(func(b *belay.Submission) { b.DueAt = s.now.Add(1).Time() })
+	if got := won(s.do(s.claims(w, 3))); cmp.Diff(want[:3], got) != "" {
+		t.Errorf("first %v, want %v", got, want[:3])
+	}
+	if got := won(s.do(s.claims(w, 9))); cmp.Diff(want[3:], got) != "" {
+		t.Errorf("then %v, want %v", got, want[3:])
+	}
+}
+
+// The same order when claims share a fold: no execution is won twice, none is
+// passed over.
+func TestClaimsShareAFold(t *testing.T) {
+	s := newStage(t)
+	a, b, c := s.worker("a"), s.worker("b"), s.worker("c")
+	var ids []belay.ExecutionID
+	for range 5 {
+		ids = append(ids, s.submit())
+	}
+	_, r := s.batch(s.claims(a, 2), s.claims(b, 2), s.claims(c, 2))
+	var got []belay.ExecutionID
+	for _, r := range r {
+		got = append(got, won(r)...)
+	}
+	if cmp.Diff(ids, got) != "" {
+		t.Errorf("won %v, want %v", got, ids)
+	}
+}
+
+// What is submitted can start in the commit that accepts it.
+func TestClaimInTheFoldOfTheSubmission(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	old := s.submit()
+	fresh, late := s.submission(), s.submission(func(b *belay.Submission) { b.DueAt = s.now.Add(1).Time() })
+	changes, r := s.batch(fresh, late, s.claims(w, 5))
+	if got, want := won(r[2]), []belay.ExecutionID{old, fresh.ID}; cmp.Diff(want, got) != "" {
+		t.Fatalf("won %v, want %v", got, want)
+	}
+	if string(r[2].Claims[1].Input) != `{"n":1}` {
+		t.Errorf("input %s", r[2].Claims[1].Input)
+	}
+	if len(changes.Lanes) != 1 || len(changes.Executions) != 3 {
+		t.Errorf("%d lanes and %d executions written", len(changes.Lanes), len(changes.Executions))
+	}
+}
+
+// Whatever ended a run in the fold, its execution can be claimed in the same
+// one; what was taken away in the fold cannot.
+func TestClaimSeesWhatItsFoldDid(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	gone, paused, kept := s.submit(), s.submit(), s.submit()
+	c := s.claims(w, 9)
+	_, r := s.batch(s.settle(l, belay.OutcomeReleased), s.act(gone, belay.ActionCancel), s.act(paused, belay.ActionPause), c)
+	if got, want := won(r[3]), []belay.ExecutionID{kept, l.Execution}; cmp.Diff(want, got) != "" {
+		t.Errorf("won %v, want %v", got, want)
+	}
+}
+
+// A failed execution is not due in the fold of its failure.
+func TestClaimNotBeforeTheBackoffInOneFold(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	lost := s.run(s.worker("x"), policy(belay.Policy{LockDelay: belay.Duration(time.Second)}))
+	s.do(&End{Worker: lost.Worker, Dead: "gone"})
+	_, r := s.batch(s.settle(l, belay.OutcomeFailed), &Lose{lost.Execution, lost.Token, lost.Worker}, s.claims(w, 9))
+	if len(r[2].Claims) != 0 {
+		t.Errorf("won %v", won(r[2]))
+	}
+}
+
+// A number gets what it won, and only that, however often it is asked; older
+// numbers and those given up get nothing ever.
+func TestClaimNumbers(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	a, b := s.submit(), s.submit()
+	first := s.claims(w, 1)
+	s.do(first)
+	again := *first
+	again.Repeat, again.Slots = true, 1
+	r := s.do(&again)
+	if got := won(r); len(got) != 1 || got[0] != a || r.Claims[0].Execution.Token != 1 {
+		t.Fatalf("asked again it won %v, want %s", got, a)
+	}
+	second := s.claims(w, 1)
+	if got := won(s.do(second)); len(got) != 1 || got[0] != b {
+		t.Fatalf("the next won %v", got)
+	}
+	s.refused(&again, belay.CodeConflict) // older
+	s.do(s.settle(leaseOf(s.row(b)), belay.OutcomeSucceeded))
+	repeat := *second
+	repeat.Repeat = true
+	if got := won(s.do(&repeat)); len(got) != 0 {
+		t.Errorf("what has ended is handed out again: %v", got)
+	}
+	s.do(s.beat(w, leaseOf(s.row(a))))
+	s.refused(&repeat, belay.CodeConflict) // given up
+	third := s.claims(w, 1)
+	s.do(third) // wins nothing and may be sent again
+	s.submit()
+	if got := won(s.do(third)); len(got) != 1 {
+		t.Errorf("a number that had won nothing won %v", got)
+	}
+}
+
+// The repetition may share the fold of the first.
+func TestClaimAgainInOneFold(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	a, b := s.submit(), s.submit()
+	c := s.claims(w, 2)
+	again := *c
+	again.Repeat = true
+	_, r := s.batch(c, &again, &again)
+	for i := range r {
+		if got := won(r[i]); cmp.Diff([]belay.ExecutionID{a, b}, got) != "" {
+			t.Errorf("answer %d: %v", i, got)
+		}
+	}
+	if got := s.row(a).Token; got != 1 {
+		t.Errorf("token %d", got)
+	}
+}
+
+// A claim that was given up and is still on its way is refused in its commit.
+func TestClaimGivenUpOnItsWay(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	id := s.submit()
+	c := s.claims(w, 1)
+	_, r := s.batch(s.beat(w), c)
+	if belay.CodeOf(r[1].Err) != belay.CodeConflict {
+		t.Errorf("answered %+v", r[1])
+	}
+	s.is(id, "pending")
+}
+
+func TestClaimIsRefused(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	s.submit()
+	for _, slots := range []int{-1, 3} {
+		c := s.claims(w, 2)
+		c.Slots = slots
+		s.refused(c, belay.CodeInvalid)
+	}
+	zero := s.claims(w, 1)
+	zero.Number = 0
+	s.refused(zero, belay.CodeConflict)
+	stranger := s.claims(belay.WorkerID(s.id()), 1)
+	s.refused(stranger, belay.CodeLeaseLost, belay.CauseExpired)
+	if got := won(s.do(s.claims(w, 0))); len(got) != 0 {
+		t.Errorf("without a slot it won %v", got)
+	}
+	var n Need
+	negative := *zero
+	negative.Slots, negative.Lanes = -5, []Lane{{ID: 1}}
+	(&Claim{ClaimRequest: belay.ClaimRequest{Slots: 3}, Lanes: []Lane{{ID: 1}}}).Need(&n)
+	negative.Need(&n)
+	if n.Ready[0].Limit != 3 {
+		t.Errorf("a negative claim takes from its neighbour's limit: %+v", n.Ready)
+	}
+}
+
+// A new run knows nothing of what was asked of the one before, and counts from
+// the attempts that were charged.
+func TestAClaimBeginsAFreshRun(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(hour))
+	l := s.run(w)
+	s.do(s.act(l.Execution, belay.ActionPreempt))
+	s.do(s.settle(l, belay.OutcomeFailed, failing))
+	s.pass(time.Minute)
+	s.win(w)
+	e := s.row(l.Execution)
+	if e.Preempting || e.Reason != "" || e.RunAt != s.now || e.ProgressAt != s.now || e.StartedAt == s.now || e.DueAt != 0 {
+		t.Errorf("%+v", *e)
+	}
+	runs := s.records[l.Execution].runs
+	if len(runs) != 2 || runs[1].Attempt != 2 || runs[1].Worker != w || runs[1].StartedAt != s.now {
+		t.Errorf("run %+v", *runs[len(runs)-1])
+	}
+}
+
+// Scheduled by name, accepted once by that worker with that token: a repeat gets
+// the same lease, anything else is dropped (G14).
+func TestScheduleAndAccept(t *testing.T) {
+	s := newStage(t)
+	w, other := s.worker("w"), s.worker("other")
+	id := s.submit()
+	r := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{5}})
+	token := r.Execution.Token
+	s.refused(&Schedule{Execution: id, Worker: other, Secret: belay.Secret{6}}, belay.CodeConflict)
+	s.refused(&Accept{other, id, token}, belay.CodeConflict)
+	s.refused(&Accept{w, id, token - 1}, belay.CodeConflict)
+	s.refused(s.save(leaseOf(r.Execution), belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired)
+	first := s.do(&Accept{w, id, token}).Claims[0].Execution
+	again := s.do(&Accept{w, id, token})
+	if !again.Replayed || leaseOf(&again.Claims[0].Execution) != leaseOf(&first) || first.Secret != (belay.Secret{5}) {
+		t.Errorf("answered %+v, first %+v", again, first)
+	}
+	s.do(s.save(leaseOf(&first), belay.KindStep, "k"))
+	runs := s.records[id].runs
+	if len(runs) != 1 || runs[0].ScheduledSeq != 2 || runs[0].StartedSeq != 3 {
+		t.Errorf("run %+v", *runs[0])
+	}
+}

@@ -1,0 +1,190 @@
+package machine
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+// source is an execution with steps, one of them saved again, and a state saved
+// twice.
+func source(t *testing.T) (*stage, belay.Lease) {
+	t.Helper()
+	s := newStage(t)
+	l := s.run(s.worker("w", ttl(hour)))
+	for _, c := range []struct {
+		kind belay.CheckpointKind
+		key  string
+	}{
+		{belay.KindStep, "a"}, {belay.KindState, "state"}, {belay.KindStep, "b"}, {belay.KindStep, "a"}, {belay.KindState, "state"},
+		{belay.KindWait, "a"},
+	} {
+		save := s.save(l, c.kind, c.key)
+		save.Data = json.RawMessage{'0' + byte(s.row(l.Execution).Seq+1)} // its own seq
+		s.do(save)
+	}
+	return s, l
+}
+
+// A fork goes on from the newest checkpoint of each kind and key, up to a seq,
+// under its own gapless numbers; the source only notes it.
+func TestForkCopiesTheNewestCheckpoints(t *testing.T) {
+	for _, c := range []struct {
+		upTo int64
+		want string // the data of what it keeps: the seq in the source
+	}{{0, "5678"}, {8, "5678"}, {100, "5678"}, {7, "567"}, {3, "3"}, {2, ""}, {1, ""}} {
+		s, l := source(t)
+		r, seq := s.row(l.Execution), s.row(l.Execution).Seq
+		reply := s.do(s.act(l.Execution, belay.ActionFork, func(x *belay.Control) { x.UpTo = c.upTo }))
+		f := s.records[reply.ID]
+		got := ""
+		for i, k := range f.checkpoints {
+			got += string(k.Data)
+			if k.Seq != int64(i+2) || k.Token != 0 {
+				t.Errorf("up to %d: checkpoint %+v", c.upTo, *k)
+			}
+		}
+		if got != c.want {
+			t.Errorf("up to %d: keeps %q, want %q", c.upTo, got, c.want)
+		}
+		if e := f.execution; e.Seq != int64(len(c.want)+1) || e.Token != 0 || e.Generation != 1 || e.State != belay.Pending || e.Lane != r.Lane {
+			t.Errorf("up to %d: %+v", c.upTo, *e)
+		}
+		if e := s.row(l.Execution); e.Seq != seq+1 || e.State != belay.Running || reply.Seq != e.Seq {
+			t.Errorf("the source is %+v", *e)
+		}
+	}
+}
+
+// A fork never goes on silently without a state that was there: the data of an
+// older state is gone once there is a newer one.
+func TestForkRefusesAStateThatIsGone(t *testing.T) {
+	s, l := source(t)
+	for _, upTo := range []int64{4, 5} {
+		s.refused(s.act(l.Execution, belay.ActionFork, func(x *belay.Control) { x.UpTo = upTo }), belay.CodeConflict)
+	}
+}
+
+// The state of an execution is one, under whichever key it is saved.
+func TestAnExecutionHasOneState(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w"))
+	for _, k := range []string{"x", "y"} {
+		s.do(s.save(l, belay.KindState, k))
+	}
+	checkpoints, _ := Resume(s.records[l.Execution].history(), s.now)
+	if len(checkpoints) != 1 || checkpoints[0].Key != "y" || checkpoints[0].Data == nil {
+		t.Errorf("resumes from %+v", checkpoints)
+	}
+}
+
+func TestForkTakesAnotherInput(t *testing.T) {
+	s, l := source(t)
+	for _, input := range []string{"", `{"n":9}`} {
+		r := s.do(s.act(l.Execution, belay.ActionFork, func(x *belay.Control) { x.Input = json.RawMessage(input) }))
+		want := `{"n":1}`
+		if input != "" {
+			want = input
+		}
+		if got := string(s.input(r.ID)); got != want {
+			t.Errorf("input %s, want %s", got, want)
+		}
+	}
+}
+
+// A key leads to one execution, and that is not the fork.
+func TestForkLeavesTheKey(t *testing.T) {
+	s := newStage(t)
+	id := s.submit(key("k"))
+	f := s.do(s.act(id, belay.ActionFork)).ID
+	if r := s.do(s.submission(key("k"))); r.ID != id {
+		t.Errorf("the key leads to %s, want %s", r.ID, id)
+	}
+	if v := View(s.records[f].history()); v.Key != "" {
+		t.Errorf("the fork shows key %q", v.Key)
+	}
+}
+
+// A repeated fork is found by its operation or by its own id.
+func TestForkOnce(t *testing.T) {
+	s := newStage(t)
+	id, unrelated := s.submit(), s.submit(func(b *belay.Submission) { b.Input = json.RawMessage(`"x"`) })
+	c := s.act(id, belay.ActionFork)
+	first := s.do(c)
+	for _, again := range []*Act{c, s.act(id, belay.ActionFork, func(x *belay.Control) { x.Fork = c.Fork })} {
+		if r := s.do(again); r.ID != first.ID || !r.Replayed || r.Execution.ID != first.ID {
+			t.Errorf("answered %+v", r)
+		}
+	}
+	if got := s.row(id).Seq; got != 2 {
+		t.Errorf("the source has seq %d after one fork", got)
+	}
+	another := *c
+	another.Fork = belay.ExecutionID(s.id())
+	s.refused(&another, belay.CodeConflict) // the operation made another one
+	s.refused(s.act(id, belay.ActionFork, func(x *belay.Control) { x.Fork = unrelated }), belay.CodeConflict)
+}
+
+func TestForkIsRefused(t *testing.T) {
+	s := newStage(t)
+	id := s.submit()
+	for name, change := range map[string]func(*belay.Control){
+		"no id":       func(x *belay.Control) { x.Fork = belay.ExecutionID{} },
+		"its own id":  func(x *belay.Control) { x.Fork = id },
+		"negative":    func(x *belay.Control) { x.UpTo = -1 },
+		"bad payload": func(x *belay.Control) { x.Input = json.RawMessage(`{`) },
+	} {
+		t.Log(name)
+		s.refused(s.act(id, belay.ActionFork, change), belay.CodeInvalid)
+	}
+}
+
+// A fork in the fold of the last save has it, as it would a moment later.
+func TestForkSeesWhatItsFoldSaved(t *testing.T) {
+	apart, l := source(t)
+	together, _ := source(t)
+	for _, s := range []*stage{apart, together} {
+		s.ids = 200
+		save, fork := s.save(l, belay.KindStep, "new"), s.act(l.Execution, belay.ActionFork)
+		if s == apart {
+			s.do(save)
+			s.do(fork)
+		} else {
+			s.batch(save, fork)
+		}
+	}
+	if d := cmp.Diff(kept(apart), kept(together)); d != "" {
+		t.Error(d)
+	}
+}
+
+func kept(s *stage) (keys []string) {
+	for id, r := range s.records {
+		if r.execution.Token == 0 {
+			for _, k := range s.records[id].checkpoints {
+				keys = append(keys, k.Kind.String()+" "+k.Key+" "+string(k.Data))
+			}
+		}
+	}
+	return keys
+}
+
+// The fork of a fork, and of what has been reopened with another input, starts
+// from what counts there.
+func TestForkOfAFork(t *testing.T) {
+	s, l := source(t)
+	f := s.do(s.act(l.Execution, belay.ActionFork)).ID
+	g := s.do(s.act(f, belay.ActionFork, func(x *belay.Control) { x.UpTo = 3 })).ID
+	if r := s.records[g]; len(r.checkpoints) != 2 || r.execution.Checkpoints != 2 {
+		t.Errorf("the fork of a fork keeps %d", len(r.checkpoints))
+	}
+	s2, _, id := died(t)
+	s2.do(s2.act(id, belay.ActionRequeue, func(x *belay.Control) { x.Input = json.RawMessage(`2`) }))
+	h := s2.do(s2.act(id, belay.ActionFork)).ID
+	if r := s2.records[h]; len(r.checkpoints) != 0 || string(s2.input(h)) != `2` {
+		t.Errorf("keeps %d checkpoints, input %s", len(r.checkpoints), s2.input(h))
+	}
+}

@@ -1,0 +1,111 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Grace is written, not remembered: after three missed marks of life the first
+// batch, whatever it is about, gives every session the gap again, at least its
+// own TTL from now; the next batch finds nothing to do.
+func TestGraceAfterAStall(t *testing.T) {
+	for name, first := range map[string]func(*stage, belay.WorkerID) Command{
+		"expire":    func(_ *stage, w belay.WorkerID) Command { return &Expire{w} },
+		"heartbeat": func(s *stage, w belay.WorkerID) Command { return s.beat(w) },
+		"submit":    func(s *stage, _ belay.WorkerID) Command { return s.submission() },
+		"mark":      func(*stage, belay.WorkerID) Command { return &Mark{} },
+		"refusal":   func(s *stage, _ belay.WorkerID) Command { return &Tick{Execution: belay.ExecutionID(s.id())} },
+	} {
+		s := newStage(t)
+		short, long := s.worker("short", ttl(6*time.Second)), s.worker("long", ttl(hour))
+		gone := s.worker("gone")
+		s.do(&End{Worker: gone})
+		l := s.run(short)
+		longEnd := s.workers[long].ExpiresAt
+		s.stall(time.Minute)
+		c := first(s, short)
+		changes, _ := s.batch(c)
+		if changes.Grace != time.Minute {
+			t.Fatalf("%s: grace of %s", name, changes.Grace)
+		}
+		if got := s.workers[short].ExpiresAt; got < s.now.Add(6*time.Second) {
+			t.Errorf("%s: the short session ends in %s", name, got.Sub(s.now))
+		}
+		if got := s.workers[long].ExpiresAt; got != longEnd.Add(time.Minute) {
+			t.Errorf("%s: the long session ends in %s", name, got.Sub(s.now))
+		}
+		if x := s.workers[gone]; x.State != belay.WorkerClosed {
+			t.Errorf("%s: the ended session is %s", name, x.State)
+		}
+		s.refused(&Expire{short}, belay.CodeConflict)
+		s.do(s.save(l, belay.KindStep, "the owner is still the owner"))
+		if changes, _ := s.batch(s.beat(long)); changes.Grace != 0 {
+			t.Errorf("%s: grace is given twice: %s", name, changes.Grace)
+		}
+		s.pass(6 * time.Second)
+		s.do(&Expire{short})
+	}
+}
+
+// No grace while anybody's mark is fresh: up to three beats nothing is missed.
+func TestNoGraceWhileMarksAreFresh(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(5*time.Second))
+	s.stall(3 * s.beat0())
+	changes, r := s.batch(&Expire{w})
+	if changes.Grace != 0 || r[0].Err != nil || s.workers[w].State != belay.WorkerLost {
+		t.Errorf("grace %s, %v, %s", changes.Grace, r[0].Err, s.workers[w].State)
+	}
+	w = s.worker("w2", ttl(5*time.Second))
+	s.stall(3*s.beat0() + time.Microsecond)
+	if changes, r := s.batch(&Expire{w}); changes.Grace == 0 || r[0].Err == nil {
+		t.Errorf("grace %s, %v", changes.Grace, r[0].Err)
+	}
+}
+
+func (s *stage) beat0() time.Duration { return s.keeper.beat }
+
+// A single worker that falls silent is given up at its time, no later, while
+// others go on.
+func TestASingleSilentWorkerIsGivenUp(t *testing.T) {
+	s := newStage(t)
+	silent, lively := s.worker("silent"), s.worker("lively")
+	end := s.workers[silent].ExpiresAt
+	for s.now.Add(5*time.Second) < end {
+		s.pass(5 * time.Second)
+		s.do(s.beat(lively))
+		s.refused(&Expire{silent}, belay.CodeConflict)
+	}
+	s.to(end - 1)
+	s.refused(&Expire{silent}, belay.CodeConflict)
+	s.to(end)
+	s.do(&Expire{silent})
+	s.refused(&Expire{lively}, belay.CodeConflict)
+}
+
+// Without any mark yet, and with a clock that went back, there is no gap.
+func TestNoGraceWithoutAGap(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	for _, mark := range []Time{0, s.now, s.now.Add(hour)} {
+		s.mark = mark
+		if changes, _ := s.batch(s.beat(w)); changes.Grace != 0 {
+			t.Errorf("mark %d: grace %s", mark, changes.Grace)
+		}
+	}
+}
+
+// The mark of life is a reason to write, and nothing else.
+func TestMarkWritesNothingElse(t *testing.T) {
+	s := newStage(t)
+	changes, _ := s.batch(&Mark{})
+	if changes.Empty() {
+		t.Error("a mark writes nothing")
+	}
+	changes.Mark = false
+	if !changes.Empty() {
+		t.Errorf("a mark writes more: %+v", changes)
+	}
+}

@@ -1,0 +1,329 @@
+package machine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+func held(l belay.Lease) belay.Held { return belay.Held{Execution: l.Execution, Token: l.Token} }
+
+// One heartbeat renews all leases of a session in one row, and tells of each
+// run named what its owner must know.
+func TestHeartbeatTells(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(9*time.Second))
+	plain, cancelled, paused, preempted, signalled := s.run(w), s.run(w), s.run(w), s.run(w), s.run(w)
+	s.do(s.act(cancelled.Execution, belay.ActionCancel))
+	s.do(s.act(paused.Execution, belay.ActionPause))
+	s.do(s.act(preempted.Execution, belay.ActionPreempt))
+	seq := s.do(s.signal(signalled.Execution, "go")).Seq
+	s.pass(3 * time.Second)
+	changes, r := s.batch(s.beat(w, plain, cancelled, paused, preempted, signalled))
+	want := belay.HeartbeatReply{
+		ExpiresIn: 9 * time.Second,
+		Cancel:    []belay.Cancelling{{Held: held(cancelled), Within: 7 * time.Second}},
+		Pause:     []belay.Held{held(paused)},
+		Preempt:   []belay.Held{held(preempted)},
+		Signals:   []belay.Signalled{{Held: held(signalled), SignalSeq: seq}},
+	}
+	if d := cmp.Diff(want, r[0].Heartbeat); d != "" {
+		t.Error(d)
+	}
+	if len(changes.Workers) != 1 || len(changes.Executions) != 0 || len(r[0].Follow) != 0 {
+		t.Errorf("wrote %d sessions and %d executions, follow %v", len(changes.Workers), len(changes.Executions), r[0].Follow)
+	}
+	if got := s.workers[w].ExpiresAt; got != s.now.Add(9*time.Second) {
+		t.Errorf("expires at %d", got)
+	}
+	s.pass(8 * time.Second)
+	if r := s.do(s.beat(w, cancelled)); r.Heartbeat.Cancel[0].Within != 0 {
+		t.Errorf("a cancel that is over leaves %s", r.Heartbeat.Cancel[0].Within)
+	}
+}
+
+// What the worker names and does not own is revoked, with the token it named.
+func TestHeartbeatRevokes(t *testing.T) {
+	s := newStage(t)
+	w, other := s.worker("w"), s.worker("other")
+	stolen, ended, foreign := s.run(w), s.run(w), s.run(other)
+	s.do(s.act(stolen.Execution, belay.ActionSteal))
+	s.do(s.settle(ended, belay.OutcomeSucceeded))
+	again := s.win(w) // the stolen one, by the worker that does not know it lost it
+	unknown := belay.Lease{Execution: belay.ExecutionID(s.id()), Token: 3}
+	for _, holds := range [][]belay.Lease{
+		{stolen, again, ended, foreign, unknown},
+		{again, stolen, unknown, foreign, ended},
+	} {
+		r := s.do(s.beat(w, holds...))
+		var want []belay.Held
+		for _, l := range holds {
+			if l != again {
+				want = append(want, held(l))
+			}
+		}
+		if d := cmp.Diff(want, r.Heartbeat.Revoked); d != "" {
+			t.Error(d)
+		}
+		if len(r.Follow) != 0 {
+			t.Errorf("what is named with its token is released: %+v", r.Follow)
+		}
+	}
+}
+
+// A run that the worker owns and does not name is released once its claim was
+// answered or given up, and not before; a run named with another token is not
+// named.
+func TestHeartbeatReleasesWhatNobodyHolds(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	seen, lost, flying := s.run(w), s.run(w), s.run(w)
+	beat := s.beat(w, seen)
+	beat.ClaimSeen = 2
+	r := s.do(beat)
+	want := []Command{&Release{lost.Execution, lost.Token, w}}
+	if d := cmp.Diff(want, r.Follow); d != "" {
+		t.Error(d)
+	}
+	s.follow(r)
+	s.is(lost.Execution, "pending(released)")
+	s.is(flying.Execution, "running")
+	if e := s.row(lost.Execution); e.Attempts != 0 || e.Losses != 0 {
+		t.Errorf("a lost reply was charged: %+v", *e)
+	}
+	stale := seen
+	stale.Token--
+	if r := s.do(s.beat(w, stale, flying)); len(r.Follow) != 1 || len(r.Heartbeat.Revoked) != 1 {
+		t.Errorf("named with an old token: %+v", r)
+	}
+	// The floor never falls: what was given up stays so.
+	beat = s.beat(w)
+	beat.ClaimSeen = 0
+	s.do(beat)
+	if got := s.workers[w].ClaimFloor; got != 3 {
+		t.Errorf("claims given up to %d, want 3", got)
+	}
+}
+
+// A heartbeat goes by what its own fold has done to the runs, not by what was
+// read for it.
+func TestHeartbeatSeesWhatItsFoldDid(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	ended, stolen, kept := s.run(w), s.run(w), s.run(w)
+	next := s.submission()
+	claim := s.claims(w, 2)
+	_, r := s.batch(s.settle(ended, belay.OutcomeSucceeded), s.act(stolen.Execution, belay.ActionSteal),
+		s.act(kept.Execution, belay.ActionPreempt), next, claim, s.beat(w, ended, stolen, kept))
+	b := r[5].Heartbeat
+	if d := cmp.Diff([]belay.Held{held(ended), held(stolen)}, b.Revoked); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]belay.Held{held(kept)}, b.Preempt); d != "" {
+		t.Error(d)
+	}
+	// The claim's reply was given up with this heartbeat: its runs go back.
+	if len(r[4].Claims) != 2 || len(r[5].Follow) != 2 {
+		t.Errorf("won %v, follow %+v", won(r[4]), r[5].Follow)
+	}
+}
+
+// Progress is written only where an idle timeout looks at it, and only when it
+// makes a difference; nonsense from a worker's clock changes nothing.
+func TestHeartbeatReportsProgress(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(hour))
+	plain, timed := s.run(w), s.run(w, policy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)}))
+	s.pass(30 * time.Second)
+	beat := func(idle time.Duration) Reply {
+		b := s.beat(w, plain, timed)
+		for i := range b.Holds {
+			b.Holds[i].Idle = idle
+		}
+		return s.do(b)
+	}
+	if r := beat(29500 * time.Millisecond); len(r.Follow) != 0 {
+		t.Errorf("half a second is worth a write: %+v", r.Follow)
+	}
+	r := beat(2 * time.Second)
+	if d := cmp.Diff([]Command{&Progress{timed.Execution, timed.Token, s.now.Add(-2 * time.Second)}}, r.Follow); d != "" {
+		t.Error(d)
+	}
+	seq := s.row(timed.Execution).Seq
+	s.pass(time.Second)
+	s.follow(r)
+	if e := s.row(timed.Execution); e.ProgressAt != s.now.Add(-3*time.Second) || e.Seq != seq || e.CheckAt != e.ProgressAt.Add(time.Minute) {
+		t.Errorf("%+v", *e)
+	}
+	s.follow(r) // again: older progress is none
+	for _, idle := range []time.Duration{-hour, -1 << 63, 1<<63 - 1} {
+		s.follow(beat(idle))
+		if got := s.row(timed.Execution).ProgressAt; got > s.now {
+			t.Errorf("idle for %s: progress in the future, %d", idle, got)
+		}
+	}
+	s.do(&Progress{timed.Execution, timed.Token, s.now.Add(time.Second)})
+	if got := s.row(timed.Execution).ProgressAt; got > s.now {
+		t.Error("progress in the future")
+	}
+}
+
+// G6: a heartbeat that comes at or after expires_at is refused and ends the
+// session, whether or not the reaper was there; a microsecond earlier it is in
+// time.
+func TestLateHeartbeat(t *testing.T) {
+	s := newStage(t)
+	early, late := s.worker("early", ttl(5*time.Second)), s.worker("late", ttl(5*time.Second))
+	l := s.run(late)
+	s.pass(5*time.Second - time.Microsecond)
+	s.do(s.beat(early))
+	s.pass(time.Microsecond)
+	changes, r := s.batch(s.beat(late, l))
+	if belay.CodeOf(r[0].Err) != belay.CodeLeaseLost || len(changes.Workers) != 1 {
+		t.Fatalf("answered %v, wrote %d sessions", r[0].Err, len(changes.Workers))
+	}
+	x := s.workers[late]
+	if x.State != belay.WorkerLost || x.EndedAt != s.now || !strings.Contains(x.EndReason, "5s") {
+		t.Errorf("%+v", *x)
+	}
+	s.refused(s.beat(late, l), belay.CodeLeaseLost, belay.CauseExpired)
+	s.refused(&Expire{late}, belay.CodeConflict)
+	s.do(&Lose{l.Execution, l.Token, late})
+	s.is(l.Execution, "pending(lost)")
+}
+
+// G11: a drained worker claims nothing more and its heartbeat says so; what it
+// runs may finish, what was scheduled to it goes back, and what is left at its
+// end is released: due at once, nothing charged.
+func TestDrain(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	scheduled := s.submit()
+	token := s.do(&Schedule{Execution: scheduled, Worker: w, Secret: belay.Secret{1}}).Execution.Token
+	r := s.do(&Drain{w})
+	s.refused(&Accept{w, scheduled, token}, belay.CodeConflict)
+	s.follow(r)
+	s.is(scheduled, "pending(released)")
+	if r := s.do(s.claims(w, 5)); len(r.Claims) != 0 {
+		t.Errorf("a drained worker won %v", won(r))
+	}
+	s.do(s.save(l, belay.KindStep, "goes on"))
+	if r := s.do(s.beat(w, l)); !r.Heartbeat.Drain || len(r.Heartbeat.Revoked) != 0 {
+		t.Errorf("heartbeat %+v", r.Heartbeat)
+	}
+	s.do(&End{Worker: w})
+	if x := s.workers[w]; x.State != belay.WorkerDrained {
+		t.Errorf("ended as %s", x.State)
+	}
+	s.do(&Lose{l.Execution, l.Token, w})
+	s.is(l.Execution, "pending(released)")
+	if e := s.row(l.Execution); e.Attempts+e.Losses != 0 || e.DueAt != s.now {
+		t.Errorf("charged: %+v", *e)
+	}
+}
+
+// What is scheduled to a draining worker is found by its heartbeats too, should
+// the drain's own follow-ups be lost.
+func TestADrainIsRememberedByHeartbeats(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	id := s.submit()
+	s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
+	if r := s.do(s.beat(w)); len(r.Follow) != 0 {
+		t.Errorf("taken back from a worker that may accept: %+v", r.Follow)
+	}
+	s.do(&Drain{w})
+	s.follow(s.do(s.beat(w)))
+	s.is(id, "pending(released)")
+}
+
+// The end in order releases, a proven death and a lapse lose.
+func TestHowASessionEndsDecides(t *testing.T) {
+	for _, c := range []struct {
+		end   func(*stage, belay.WorkerID)
+		state belay.WorkerState
+		want  string
+	}{
+		{func(s *stage, w belay.WorkerID) { s.do(&End{Worker: w}) }, belay.WorkerClosed, "pending(released)"},
+		{func(s *stage, w belay.WorkerID) { s.do(&End{Worker: w, Dead: "pid 7 is gone"}) }, belay.WorkerLost, "pending(lost)"},
+		{func(s *stage, w belay.WorkerID) { s.to(s.workers[w].ExpiresAt); s.do(&Expire{w}) }, belay.WorkerLost, "pending(lost)"},
+	} {
+		s := newStage(t)
+		l := s.run(s.worker("w"))
+		c.end(s, l.Worker)
+		if x := s.workers[l.Worker]; x.State != c.state || x.EndReason == "" {
+			t.Errorf("%+v", *x)
+		}
+		s.do(&Lose{l.Execution, l.Token, l.Worker})
+		s.is(l.Execution, c.want)
+		if e := s.row(l.Execution); c.state == belay.WorkerLost && !strings.Contains(e.ReasonText, s.workers[l.Worker].EndReason) {
+			t.Errorf("the reason %q does not say how", e.ReasonText)
+		}
+	}
+}
+
+// Opening a session again finds it, on the terms it has.
+func TestOpenAgain(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(9*time.Second))
+	s.pass(time.Second)
+	r := s.do(&Open{belay.WorkerSpec{ID: w, Name: "w", TTL: belay.Duration(hour)}})
+	if !r.Replayed || r.Session.TTL.D() != 9*time.Second || r.Session.Heartbeat.D() != 3*time.Second {
+		t.Errorf("answered %+v", r)
+	}
+	if x := s.workers[w]; x.ExpiresAt != s.now.Add(9*time.Second) || x.Spec.TTL.D() != 9*time.Second {
+		t.Errorf("%+v", *x)
+	}
+}
+
+func TestOpenFillsInAndWarns(t *testing.T) {
+	for _, c := range []struct {
+		ttl, beat, wantTTL, wantBeat time.Duration
+		warning                      bool
+	}{
+		{0, 0, 15 * time.Second, 5 * time.Second, false},
+		{30 * time.Second, 15 * time.Second, 30 * time.Second, 15 * time.Second, true}, // seed 000's own
+		{time.Second, 0, time.Second, time.Second / 3, false},
+		{0, 2 * time.Second, 6 * time.Second, 2 * time.Second, false},
+		{0, 300 * time.Millisecond, time.Second, 300 * time.Millisecond, false},
+		{10 * time.Second, 4 * time.Second, 10 * time.Second, 4 * time.Second, true},
+	} {
+		s := newStage(t)
+		r := s.do(&Open{belay.WorkerSpec{ID: belay.WorkerID(s.id()), Name: "w", TTL: belay.Duration(c.ttl), Heartbeat: belay.Duration(c.beat)}})
+		if r.Session.TTL.D() != c.wantTTL || r.Session.Heartbeat.D() != c.wantBeat || (r.Session.Warning != "") != c.warning {
+			t.Errorf("ttl %s, heartbeat %s: %+v", c.ttl, c.beat, r.Session)
+		}
+		if got := s.workers[r.Session.ID].Spec.Queues; len(got) != 1 || got[0] != "default" {
+			t.Errorf("queues %v", got)
+		}
+	}
+}
+
+func TestOpenIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*belay.WorkerSpec){
+		"no id":                  func(x *belay.WorkerSpec) { x.ID = belay.WorkerID{} },
+		"no name":                func(x *belay.WorkerSpec) { x.Name = "" },
+		"an empty queue":         func(x *belay.WorkerSpec) { x.Queues = []string{"a", ""} },
+		"an empty workflow":      func(x *belay.WorkerSpec) { x.Workflows = []belay.Registration{{}} },
+		"a forged version":       func(x *belay.WorkerSpec) { x.Workflows = []belay.Registration{{Workflow: "a", Version: "\n"}} },
+		"a forged own version":   func(x *belay.WorkerSpec) { x.Version = "1\n2" },
+		"negative capacity":      func(x *belay.WorkerSpec) { x.Capacity = -1 },
+		"a TTL too short":        func(x *belay.WorkerSpec) { x.TTL = belay.MinTTL - 1 },
+		"a negative TTL":         func(x *belay.WorkerSpec) { x.TTL = -1 },
+		"a heartbeat too often":  func(x *belay.WorkerSpec) { x.Heartbeat = belay.MinHeartbeat - 1 },
+		"a heartbeat as the TTL": func(x *belay.WorkerSpec) { x.TTL, x.Heartbeat = belay.MinTTL, belay.MinTTL },
+		"a heartbeat for ever":   func(x *belay.WorkerSpec) { x.Heartbeat = 1<<63 - 1 },
+		"too many labels":        func(x *belay.WorkerSpec) { x.Labels = manyLabels() },
+	} {
+		s := newStage(t)
+		spec := belay.WorkerSpec{ID: belay.WorkerID(s.id()), Name: "w", Workflows: []belay.Registration{{Workflow: "job"}}}
+		change(&spec)
+		t.Log(name)
+		s.refused(&Open{spec}, belay.CodeInvalid)
+	}
+}

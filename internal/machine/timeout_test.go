@@ -1,0 +1,185 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Each time acts at its moment and not a microsecond before, and the row says
+// beforehand when to look.
+func TestTimesActAtTheirMoment(t *testing.T) {
+	const d, cg = 10 * time.Minute, 2 * time.Second
+	p := belay.Policy{CancelGrace: belay.Duration(cg)}
+	with := func(change func(*belay.Policy)) belay.Policy {
+		p := p
+		change(&p)
+		return p
+	}
+	for name, c := range map[string]struct {
+		set  func(*subject)
+		at   time.Duration
+		want string
+	}{
+		"cancel": {func(x *subject) {
+			x.running(p)
+			x.do(x.act(x.id, belay.ActionCancel))
+		}, cg, "cancelled"},
+		"total, running": {func(x *subject) {
+			x.running(with(func(p *belay.Policy) { p.Timeout = belay.Duration(d) }))
+		}, d + cg, "failed"},
+		"total, waiting": {func(x *subject) {
+			x.waiting(with(func(p *belay.Policy) { p.Timeout = belay.Duration(d) }), 0)
+		}, d, "failed"},
+		"run": {func(x *subject) {
+			x.running(with(func(p *belay.Policy) { p.RunTimeout = belay.Duration(d) }))
+		}, d + cg, "pending(retry later)"},
+		"idle": {func(x *subject) {
+			x.running(with(func(p *belay.Policy) { p.IdleTimeout = belay.Duration(d) }))
+		}, d, "pending(retry later)"},
+		"scheduled": {func(x *subject) { x.scheduled(p) }, belay.DefaultScheduled.D(), "pending(released)"},
+		"scheduled, set": {func(x *subject) {
+			x.scheduled(with(func(p *belay.Policy) { p.ScheduledTimeout = belay.Duration(d) }))
+		}, d, "pending(released)"},
+		"start": {func(x *subject) {
+			x.submitted(with(func(p *belay.Policy) { p.StartTimeout = belay.Duration(d) }))
+		}, d, "failed"},
+		"start, delayed": {func(x *subject) {
+			x.submitted(with(func(p *belay.Policy) { p.StartTimeout = belay.Duration(d) }), func(s *belay.Submission) { s.DueAt = x.now.Add(hour).Time() })
+		}, hour + d, "failed"},
+	} {
+		t.Log(name)
+		x := &subject{stage: newStage(t)}
+		x.owner, x.other = x.worker("owner", ttl(24*hour)), x.worker("other", ttl(24*hour))
+		c.set(x)
+		at := x.now.Add(c.at)
+		if got := x.row(x.id).CheckAt; got != at {
+			t.Errorf("%s: looked at again in %s, want %s", name, got.Sub(x.now), c.at)
+		}
+		x.to(at - 1)
+		if changes, _ := x.batch(&Tick{Execution: x.id}); !changes.Empty() {
+			t.Errorf("%s: acts early: %+v", name, changes)
+		}
+		x.to(at)
+		x.do(&Tick{Execution: x.id})
+		x.is(x.id, c.want)
+		if changes, _ := x.batch(&Tick{Execution: x.id}); !changes.Empty() {
+			t.Errorf("%s: a second look changes %+v", name, changes)
+		}
+	}
+}
+
+// The timeout of an execution starts when it starts to run, never while it
+// queues, and is not begun again by a retry.
+func TestTotalTimeoutStartsWithTheFirstRun(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(24*hour))
+	id := s.submit(policy(belay.Policy{Timeout: belay.Duration(hour), MaxAttempts: 9}))
+	if s.row(id).CheckAt != 0 {
+		t.Error("the timeout counts in the queue")
+	}
+	s.pass(5 * hour)
+	end := s.now.Add(hour)
+	for range 3 {
+		s.do(s.settle(s.win(w), belay.OutcomeFailed))
+		if got := s.row(id).CheckAt; got != end {
+			t.Errorf("ends at %d, want %d", got, end)
+		}
+		if v := View(s.records[id].history()); v.Deadline != end.Time() {
+			t.Errorf("deadline %s", v.Deadline)
+		}
+		s.pass(10 * time.Minute)
+	}
+	l := s.win(w)
+	if v := View(s.records[id].history()); v.Deadline != end.Time() {
+		t.Errorf("deadline while running %s, want %s", v.Deadline, end.Time())
+	}
+	s.do(s.settle(l, belay.OutcomeReleased))
+	s.to(end)
+	s.do(&Tick{Execution: id})
+	s.is(id, "failed")
+	s.do(s.act(id, belay.ActionRetry))
+	if s.row(id).CheckAt != 0 {
+		t.Error("the timeout counts on into the next generation")
+	}
+}
+
+// A run that lasted too long is charged like one that failed, and the last one
+// ends the execution; the class says timeout.
+func TestRunTimeoutSpendsTheBudget(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(24*hour))
+	id := s.submit(policy(belay.Policy{RunTimeout: belay.Duration(time.Minute), MaxAttempts: 2}))
+	for range 2 {
+		s.win(w)
+		s.to(s.row(id).CheckAt)
+		s.do(&Tick{Execution: id, Jitter: 0.999})
+		if e := s.row(id); !e.State.Terminal() {
+			if wait := e.DueAt.Sub(s.now); wait < time.Second || wait > 1250*time.Millisecond {
+				t.Errorf("retried in %s", wait)
+			}
+			s.to(e.DueAt)
+		}
+	}
+	s.is(id, "failed")
+	if e := s.row(id); e.Class != belay.ClassTimeout || e.Attempts != 2 || s.records[id].letters[0].Reason != "timeout" {
+		t.Errorf("%+v", *e)
+	}
+}
+
+// Progress in time keeps an idle timeout away.
+func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
+	s := newStage(t)
+	l := s.run(s.worker("w", ttl(24*hour)), policy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)}))
+	for range 3 {
+		s.pass(50 * time.Second)
+		s.do(s.save(l, belay.KindStep, "a"))
+		s.pass(50 * time.Second)
+		s.do(&Progress{l.Execution, l.Token, s.now})
+		s.do(&Tick{Execution: l.Execution})
+	}
+	s.is(l.Execution, "running")
+	s.do(&Progress{l.Execution, l.Token + 1, s.now}) // of another run
+	s.tickAt(l.Execution, time.Minute)
+	s.is(l.Execution, "pending(retry later)")
+}
+
+// Where several times are over, the most final one acts.
+func TestCancelComesBeforeOtherTimes(t *testing.T) {
+	s := newStage(t)
+	d := belay.Duration(time.Second)
+	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{RunTimeout: d, IdleTimeout: d, Timeout: d, CancelGrace: d}))
+	s.do(s.act(l.Execution, belay.ActionCancel))
+	s.tickAt(l.Execution, time.Minute)
+	s.is(l.Execution, "cancelled")
+	if r := s.records[l.Execution].runs[0]; r.Outcome != belay.OutcomeCancelled {
+		t.Errorf("the run ended as %s", r.Outcome)
+	}
+}
+
+// A row whose time to be looked at was written by an older rule is put right by
+// a look.
+func TestTickRepairsCheckAt(t *testing.T) {
+	s := newStage(t)
+	id := s.submit()
+	wrong := copied(s.row(id))
+	wrong.CheckAt = s.now
+	_ = s.change(id, func(r *record) error { r.execution = wrong; return nil })
+	s.do(&Tick{Execution: id})
+	if got := s.row(id).CheckAt; got != 0 {
+		t.Errorf("looked at again at %d", got)
+	}
+}
+
+// The history says what a timeout was about, also where no run tells it.
+func TestTimeoutsAreExplainedInHistory(t *testing.T) {
+	s := newStage(t)
+	id := s.submit(policy(belay.Policy{StartTimeout: belay.Duration(time.Minute)}))
+	s.tickAt(id, time.Minute)
+	events := Events(s.records[id].history(), 0, 100)
+	last := events[len(events)-1]
+	if last.Kind != "start_timeout" || !last.Final || last.Actor != System || last.Text != "no worker started it within 1m0s" {
+		t.Errorf("%+v", last)
+	}
+}
