@@ -55,7 +55,7 @@ var branches = []testCase{
 
 	{"a run suspends when every branch waits, and not before", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
-			nap := workflow.Go(ctx, "a", func(ctx context.Context) (string, error) { return sleeper(ctx, time.Hour) })
+			nap := workflow.Go(ctx, "a", func(ctx context.Context) (string, error) { return sleeper(ctx, 15*time.Minute) })
 			ask := workflow.Go(ctx, "b", func(ctx context.Context) (string, error) { return approval(ctx, 0) })
 			busy := workflow.Go(ctx, "c", func(ctx context.Context) (string, error) { return work(ctx, "work", 10*time.Minute) })
 			var all string
@@ -80,7 +80,7 @@ var branches = []testCase{
 		e.sleep(time.Minute)
 		e.wantState(id, belay.Waiting)
 		want(e, id, "rested ann work ")
-		e.within("end", time.Since(e.began), time.Hour, time.Hour+time.Second)
+		e.within("end", time.Since(e.began), 15*time.Minute, 15*time.Minute+time.Second)
 		if n := e.count(id, "step:c/work"); n != 1 {
 			e.Errorf("the work was saved %d times", n)
 		}
@@ -95,7 +95,7 @@ var branches = []testCase{
 				}
 				return work(ctx, "for "+who, 10*time.Minute)
 			})
-			second := workflow.Go(ctx, "b", func(ctx context.Context) (string, error) { return sleeper(ctx, time.Hour) })
+			second := workflow.Go(ctx, "b", func(ctx context.Context) (string, error) { return sleeper(ctx, 15*time.Minute) })
 			a, err := first.Wait(ctx)
 			if err != nil {
 				return "", err

@@ -120,7 +120,7 @@ var control = []testCase{
 
 	{"a paused run that waits gives its worker back at once", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
-			nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) { return sleeper(ctx, time.Hour) })
+			nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) { return sleeper(ctx, 15*time.Minute) })
 			who := workflow.Go(ctx, "who", func(ctx context.Context) (string, error) { return work(ctx, "w", 10*time.Minute) })
 			a, err := nap.Wait(ctx)
 			b, err2 := who.Wait(ctx)
