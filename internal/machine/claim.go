@@ -51,10 +51,10 @@ func (c *Claim) apply(w *world) (Reply, error) {
 		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d is older than claim %d", c.Number, x.ClaimNo)
 	}
 	if c.Number == x.ClaimNo {
-		return c.again(w), nil
+		return c.again(w)
 	}
 	if x.State == belay.WorkerDraining {
-		return Reply{}, nil
+		return Reply{Heartbeat: belay.HeartbeatReply{Drain: true}}, nil
 	}
 	var r Reply
 	for _, e := range c.pick(w) {
@@ -72,15 +72,21 @@ func (c *Claim) apply(w *world) (Reply, error) {
 }
 
 // again answers a claim that was decided before with the runs that it won and
-// that are still the worker's.
-func (c *Claim) again(w *world) Reply {
+// that are still the worker's. If there are none, its number is of no use any
+// more: the worker, which takes no answer for nothing won, would ask under it
+// for ever.
+func (c *Claim) again(w *world) (Reply, error) {
 	var r Reply
 	for _, e := range w.held(c.Worker) {
 		if e.State == belay.Running && e.ClaimNo == c.Number {
 			r.Claims = append(r.Claims, w.claimed(e))
 		}
 	}
-	return r
+	if len(r.Claims) == 0 {
+		return Reply{}, refuse(belay.CodeConflict, "claim",
+			"claim %d was decided before and nothing it won is still the worker's; number the next one above it", c.Number)
+	}
+	return r, nil
 }
 
 // held are the executions that the worker owns at this point of the fold: those

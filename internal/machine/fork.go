@@ -30,7 +30,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	saved := append(slices.Clip(w.Rows.Checkpoints), w.out.Checkpoints...)
 	kept := newest(saved, e, c.UpTo)
 	for _, k := range kept {
-		if k.Pruned {
+		if k.Kind == belay.KindState && k.Seq != e.StateSeq {
 			return Reply{}, w.illegal("fork", e, fmt.Sprintf("the state saved at seq %d is gone, a newer one took its place", k.Seq))
 		}
 	}

@@ -141,10 +141,14 @@ func (s *stage) claims(w belay.WorkerID, slots int) *Claim {
 	return c
 }
 
-// aim gives a claim the lanes that its worker takes, and secrets.
+// aim gives a claim the lanes that its worker takes, and secrets. The lane of
+// "job" is known before anything was submitted to it.
 func (k *keeper) aim(c *Claim) {
 	x := k.workers[c.Worker]
-	for _, l := range slices.SortedFunc(maps.Values(k.lanes), func(a, b Lane) int {
+	lanes := maps.Clone(k.lanes)
+	job := NewLane("default", "job", "", 0, nil)
+	lanes[job.ID] = job
+	for _, l := range slices.SortedFunc(maps.Values(lanes), func(a, b Lane) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
 	}) {
 		if x != nil && l.Takes(x.Spec) {
