@@ -56,19 +56,12 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	if x.State == belay.WorkerDraining {
 		return Reply{Heartbeat: belay.HeartbeatReply{Drain: true}}, nil
 	}
-	var r Reply
-	for _, e := range c.pick(w) {
-		e.Secret = c.Secrets[len(r.Claims)]
-		e.ClaimNo = c.Number
-		w.assign(e, x)
-		w.start(e)
-		r.Claims = append(r.Claims, w.claimed(e))
-	}
-	if len(r.Claims) > 0 {
+	won := c.pick(w, x)
+	if len(won) > 0 {
 		x.ClaimNo = c.Number
 		w.changedWorker(x)
 	}
-	return r, nil
+	return Reply{Claims: won}, nil
 }
 
 // again answers a claim that was decided before with the runs that it won and
@@ -118,9 +111,10 @@ func (w *world) claimed(e *Execution) Claimed {
 }
 
 // pick takes up to Slots due executions: lanes of higher priority first, and
-// among lanes of one priority the longest due.
-func (c *Claim) pick(w *world) []*Execution {
-	var won []*Execution
+// among lanes of one priority the longest due. Each starts before the next is
+// looked for, since one that became due again in this fold is listed twice.
+func (c *Claim) pick(w *world, x *Worker) []Claimed {
+	var won []Claimed
 	for i := 0; i < len(c.Lanes) && len(won) < c.Slots; {
 		j := i
 		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {
@@ -131,7 +125,10 @@ func (c *Claim) pick(w *world) []*Execution {
 			if e == nil {
 				break
 			}
-			won = append(won, e)
+			e.Secret, e.ClaimNo = c.Secrets[len(won)], c.Number
+			w.assign(e, x)
+			w.start(e)
+			won = append(won, w.claimed(e))
 		}
 		i = j
 	}

@@ -100,6 +100,23 @@ func TestClaimSeesWhatItsFoldDid(t *testing.T) {
 	}
 }
 
+// G1: what became due again in the fold is won once, however many slots there
+// are.
+func TestClaimWinsNothingTwice(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	id := s.submit()
+	pause, resume := s.act(id, belay.ActionPause), s.act(id, belay.ActionResume)
+	again, back := s.act(id, belay.ActionPause), s.act(id, belay.ActionResume)
+	_, r := s.batch(pause, resume, again, back, s.claims(w, 3))
+	if got := won(r[4]); len(got) != 1 {
+		t.Errorf("won %v", got)
+	}
+	if e := s.row(id); e.Token != 1 {
+		t.Errorf("token %d", e.Token)
+	}
+}
+
 // A failed execution is not due in the fold of its failure.
 func TestClaimNotBeforeTheBackoffInOneFold(t *testing.T) {
 	s := newStage(t)

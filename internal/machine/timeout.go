@@ -102,6 +102,7 @@ func (w *world) totalTimeout(e *Execution, f belay.Failure) {
 	if e.State == belay.Running {
 		how.outcome = belay.OutcomeTimedOut
 		e.Attempts++
+		e.Losses = 0
 	}
 	w.finish(e, belay.Failed, how)
 }
