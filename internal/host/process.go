@@ -74,6 +74,7 @@ func (l Liveness) String() string {
 		return "alive"
 	case Dead:
 		return "dead"
+	case Unknown:
 	}
 	return "unknown"
 }

@@ -104,7 +104,7 @@ type cgroup struct {
 // can be entered and left: a supervisor caught in it would freeze itself.
 func newCgroup(h hierarchy, id string) (*cgroup, error) {
 	c := &cgroup{hierarchy: h, dir: filepath.Join(h.home, cgroupPrefix+id)}
-	if err := os.Mkdir(c.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(c.dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
 	_, err := os.Stat(filepath.Join(c.dir, c.control()))

@@ -76,6 +76,7 @@ type Chunk struct {
 // Stream tells standard output from standard error.
 type Stream int
 
+// The outputs of a command.
 const (
 	Stdout Stream = 1
 	Stderr Stream = 2
@@ -92,6 +93,7 @@ func (s Stream) String() string {
 // documentation. Its text is meant for people.
 type Isolation string
 
+// The kinds of isolation; see the package documentation.
 const (
 	Auto          Isolation = ""
 	PIDNamespace  Isolation = "pid namespace"

@@ -95,7 +95,7 @@ func adopt() (*wire, error) {
 	}
 	f := os.NewFile(socketFD, "parent")
 	conn, err := net.FileConn(f)
-	f.Close()
+	_ = f.Close() // conn has its own
 	if err != nil {
 		return nil, fmt.Errorf("this program is started by belay, not by hand: %w", err)
 	}
@@ -129,8 +129,8 @@ func (s *supervisor) start() *report {
 	}
 	// The command reads its input alone: when it closes it, the parent sees that.
 	if null, err := os.Open(os.DevNull); err == nil {
-		unix.Dup3(int(null.Fd()), 0, 0)
-		null.Close()
+		_ = unix.Dup3(int(null.Fd()), 0, 0)
+		_ = null.Close()
 	}
 	r := report{Event: started}
 	s.freezer.describe(&r)

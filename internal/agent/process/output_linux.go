@@ -46,11 +46,11 @@ func (t *Tree) closeFiles() {
 		t.wire.conn.Close()
 	}
 	if t.stdin != nil {
-		t.stdin.Close()
+		_ = t.stdin.Close()
 	}
 	for _, p := range t.pipes {
-		p.read.Close()
-		p.write.Close()
+		_ = p.read.Close()
+		_ = p.write.Close()
 	}
 }
 
@@ -59,7 +59,7 @@ func (t *Tree) closeFiles() {
 func (t *Tree) feed() {
 	if t.stdin != nil {
 		_, _ = t.stdin.Write(t.command.Stdin)
-		t.stdin.Close()
+		_ = t.stdin.Close()
 	}
 }
 

@@ -95,7 +95,7 @@ func (t *Tree) spawn() (err error) {
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
-			f.Close()
+			_ = f.Close()
 		}
 		if err != nil {
 			t.closeFiles()
@@ -109,18 +109,20 @@ func (t *Tree) spawn() (err error) {
 	theirs = append(theirs, socket)
 	ours := os.NewFile(uintptr(pair[0]), "parent")
 	conn, err := net.FileConn(ours)
-	ours.Close()
+	_ = ours.Close() // conn has its own
 	if err != nil {
 		return fmt.Errorf("make the supervisor's socket: %w", err)
 	}
 	t.wire = newWire(conn)
 
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{supervisorName, t.command.ID}
-	cmd.Env = []string{Marker + "=" + t.command.ID}
-	cmd.Dir = "/"
-	cmd.ExtraFiles = []*os.File{socket}
-	cmd.SysProcAttr = attributes(t.isolation)
+	cmd := &exec.Cmd{
+		Path:        "/proc/self/exe",
+		Args:        []string{supervisorName, t.command.ID},
+		Env:         []string{Marker + "=" + t.command.ID},
+		Dir:         "/",
+		ExtraFiles:  []*os.File{socket},
+		SysProcAttr: attributes(t.isolation),
+	}
 	stdin, err := t.openPipes()
 	if err != nil {
 		return err
@@ -136,7 +138,7 @@ func (t *Tree) spawn() (err error) {
 	t.supervisor = cmd
 	t.ended = make(chan struct{})
 	go func() {
-		cmd.Wait()
+		_ = cmd.Wait() // its state stays in cmd
 		close(t.ended)
 	}()
 	return nil
@@ -196,7 +198,7 @@ func (t *Tree) abandon() {
 	select {
 	case <-t.ended:
 	case <-patience.C:
-		t.killFromOutside()
+		_ = t.killFromOutside()
 	}
 	t.closeFiles()
 }

@@ -62,13 +62,13 @@ func (s *supervisor) obey(do verb) {
 		err := s.freezer.freeze(freezeMost)
 		s.frozen = err == nil
 		if err != nil {
-			s.freezer.thaw()
+			_ = s.freezer.thaw()
 		}
-		s.tell(report{Event: froze, Text: text(err)})
+		_ = s.tell(report{Event: froze, Text: text(err)})
 	case thaw:
 		err := s.freezer.thaw()
 		s.frozen = s.frozen && err != nil
-		s.tell(report{Event: thawed, Text: text(err)})
+		_ = s.tell(report{Event: thawed, Text: text(err)})
 	}
 }
 
@@ -118,7 +118,7 @@ func (s *supervisor) buried(d death) {
 			s.stragglers++
 		}
 	}
-	s.tell(report{Event: exited, Status: uint32(d.status), Stopped: s.stopped, Elapsed: elapsed})
+	_ = s.tell(report{Event: exited, Status: uint32(d.status), Stopped: s.stopped, Elapsed: elapsed})
 	s.escalate(lingering)
 }
 

@@ -301,7 +301,7 @@ func (t *Tree) finish(delivered <-chan bool, stop context.CancelFunc) {
 // conclude settles what Wait will return.
 func (t *Tree) conclude(survived error) {
 	if t.stdin != nil {
-		t.stdin.Close()
+		_ = t.stdin.Close()
 	}
 	var problems []error
 	if t.cause != nil {
@@ -309,7 +309,7 @@ func (t *Tree) conclude(survived error) {
 		t.result.Cancelled = !t.timedOut
 		problems = append(problems, t.cause)
 	}
-	if t.broken != nil && t.cause != t.broken {
+	if t.broken != nil && !errors.Is(t.cause, t.broken) {
 		problems = append(problems, t.broken)
 	}
 	if !t.exited {
