@@ -213,9 +213,13 @@ func (s *Store) Close() error {
 			all = append(all, c.close())
 		}
 	}
-	s.writing <- struct{}{} // never given back
+	s.writing <- struct{}{}
 	if s.writer != nil {
 		all = append(all, s.writer.close())
+	}
+	<-s.writing // whoever waits for it is refused
+	for range cap(s.readers) {
+		s.readers <- nil
 	}
 	return classify("close "+s.path, errors.Join(all...))
 }

@@ -1,0 +1,157 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+var dueCases = []testCase{
+	{"an empty store has nothing to do, ever", func(e *env) {
+		e.same("due", store.Due{}, e.due(10))
+	}},
+	{"sessions whose time is over are due, the longest over first", func(e *env) {
+		ttl := func(d time.Duration) func(*belay.WorkerSpec) {
+			return func(s *belay.WorkerSpec) { s.TTL = belay.Duration(d) }
+		}
+		slow, fast := e.open(ttl(20*time.Second)), e.open(ttl(5*time.Second))
+		ended, middle := e.open(ttl(2*time.Second)), e.open(ttl(10*time.Second))
+		e.ok(&machine.End{Worker: ended})
+		at := func(id belay.WorkerID) machine.Time { return e.sessions()[id].ExpiresAt }
+		if d := e.due(10); len(d.Workers) != 0 || d.NextWorker != at(fast) || d.MinTTL != 5*time.Second {
+			e.Errorf("%+v, want nothing until the fast one's end at %d", d, at(fast))
+		}
+		e.clock.Advance(10 * time.Second) // to the microsecond
+		if d := e.due(10); d.NextWorker != at(slow) {
+			e.Errorf("the next session ends at %d, want %d", d.NextWorker, at(slow))
+		}
+		e.same("due", []belay.WorkerID{fast, middle}, e.due(10).Workers)
+		e.same("the first that is due", []belay.WorkerID{fast}, e.due(1).Workers)
+	}},
+	{"executions whose check has come are due, the longest due first", func(e *env) {
+		start := func(d time.Duration) func(*belay.Submission) {
+			return policy(belay.Policy{StartTimeout: belay.Duration(d)})
+		}
+		late, soon := e.submit(start(time.Minute)), e.submit(start(time.Second))
+		e.submit()
+		if d := e.due(10); len(d.Checks) != 0 || d.NextCheck != e.row(soon).CheckAt {
+			e.Errorf("%+v, want nothing until %d", d, e.row(soon).CheckAt)
+		}
+		e.clock.Advance(time.Second)
+		if d := e.due(10); d.NextCheck != e.row(late).CheckAt {
+			e.Errorf("next check at %d, want %d", d.NextCheck, e.row(late).CheckAt)
+		}
+		e.same("due", []belay.ExecutionID{soon}, e.due(10).Checks)
+		e.clock.Advance(time.Minute)
+		e.same("due later", []belay.ExecutionID{soon, late}, e.due(10).Checks)
+		e.same("the first that is due", []belay.ExecutionID{soon}, e.due(1).Checks)
+	}},
+	{"what a session left behind when it ended is lost, and so is what belongs to none", func(e *env) {
+		dead, living := e.open(), e.open()
+		a, b := e.run(dead, 1), e.run(dead, 2)
+		e.run(living, 1)
+		orphan := *e.row(e.submit())
+		orphan.State, orphan.Worker, orphan.Token, orphan.DueAt = belay.Running, e.id(), 7, 0
+		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&orphan}})
+		e.same("lost while all live", []machine.Lose{{Execution: orphan.ID, Token: 7, Worker: orphan.Worker}}, e.due(10).Lost)
+		e.ok(&machine.End{Worker: dead})
+		e.same("lost", []machine.Lose{
+			{Execution: a.Execution, Token: a.Token, Worker: dead}, {Execution: b.Execution, Token: b.Token, Worker: dead},
+			{Execution: orphan.ID, Token: 7, Worker: orphan.Worker},
+		}, e.due(10).Lost)
+		if lost := e.due(2).Lost; len(lost) != 2 {
+			e.Errorf("%d lost with a limit of 2", len(lost))
+		}
+	}},
+	{"open children of parents that ended, are being cancelled or were reopened are due", func(e *env) {
+		worker := e.open()
+		ended, cancelled, goesOn, reopened := e.run(worker, 1), e.run(worker, 2), e.run(worker, 3), e.run(worker, 4)
+		a, b := e.child(ended, "a"), e.child(ended, "b")
+		e.child(ended, "lives on", policy(belay.Policy{Abandon: true}))
+		done := e.child(ended, "done")
+		c := e.child(cancelled, "c")
+		e.child(goesOn, "d")
+		f := e.child(reopened, "f")
+		e.same("while all go on", []belay.ExecutionID(nil), e.due(10).Children)
+		e.control(done, belay.ActionCancel)
+		e.settle(ended, belay.OutcomeSucceeded)
+		e.control(cancelled.Execution, belay.ActionCancel)
+		e.settle(reopened, belay.OutcomeFailed)
+		e.control(reopened.Execution, belay.ActionRetry)
+		e.same("due", ordered([]belay.ExecutionID{a, b}, []belay.ExecutionID{c}, []belay.ExecutionID{f}), e.due(10).Children)
+		if first := e.due(1).Children; len(first) != 1 {
+			e.Errorf("%d with a limit of 1", len(first))
+		}
+		for _, id := range e.due(10).Children {
+			e.ok(&machine.CancelChild{Execution: id})
+		}
+		e.same("when all are cancelled", []belay.ExecutionID(nil), e.due(10).Children)
+	}},
+	{"sessions are listed the living first, the newest first, with what they own", func(e *env) {
+		old, ended, young := e.open(), e.open(), e.open()
+		e.run(old, 1)
+		e.run(old, 2)
+		e.run(ended, 1)
+		e.ok(&machine.End{Worker: ended})
+		type line struct {
+			id      belay.WorkerID
+			running int
+		}
+		list := func(limit int) (lines []line) {
+			rows, err := e.store.Workers(e.Context(), limit)
+			if err != nil {
+				e.Fatal(err)
+			}
+			for _, r := range rows {
+				lines = append(lines, line{r.ID, r.Running})
+			}
+			return lines
+		}
+		want := []line{{young, 0}, {old, 2}, {ended, 1}}
+		if got := list(0); len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+			e.Errorf("sessions %v, want %v", got, want)
+		}
+		if got := list(1); len(got) != 1 || got[0] != want[0] {
+			e.Errorf("first session %v, want %v", got, want[0])
+		}
+	}},
+	{"counts are of what is there", func(e *env) {
+		worker := e.open()
+		e.save(e.run(worker, 1), belay.KindStep, "a", `1`)
+		e.settle(e.run(worker, 2), belay.OutcomeFailed)
+		e.submit()
+		e.ok(&machine.End{Worker: e.open()})
+		got, err := e.store.Counts(e.Context())
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("counts", store.Counts{
+			Executions: map[belay.State]int64{belay.Pending: 1, belay.Running: 1, belay.Failed: 1},
+			Runs:       2, Checkpoints: 1, DeadLetters: 1, Sessions: 1,
+		}, got)
+	}},
+}
+
+func (e *env) due(limit int) store.Due {
+	e.Helper()
+	d, err := e.store.Due(e.Context(), limit)
+	if err != nil {
+		e.Fatalf("due: %v", err)
+	}
+	return d
+}
+
+// ordered joins families of children: each in order of id, the families in
+// order of their parents, which they are given in.
+func ordered(families ...[]belay.ExecutionID) []belay.ExecutionID {
+	var all []belay.ExecutionID
+	for _, f := range families {
+		if len(f) == 2 && f[0].Compare(f[1]) > 0 {
+			f[0], f[1] = f[1], f[0]
+		}
+		all = append(all, f...)
+	}
+	return all
+}

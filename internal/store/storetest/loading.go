@@ -1,0 +1,138 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+var loadCases = []testCase{
+	{"executions come with all their ancestors, each once", func(e *env) {
+		worker := e.open()
+		root := e.run(worker, 1)
+		child := e.child(root, "c")
+		childLease := e.claim(worker, 2, 1)[0]
+		grandchild := e.child(childLease, "g")
+		e.submit() // and nothing else
+		rows := e.rows(machine.Need{Executions: []belay.ExecutionID{grandchild, root.Execution, grandchild, {}, e.id()}})
+		sortRows(rows)
+		var ids []belay.ExecutionID
+		for _, x := range rows.Executions {
+			ids = append(ids, x.ID)
+		}
+		want := []belay.ExecutionID{root.Execution, child, grandchild}
+		slices.SortFunc(want, belay.ExecutionID.Compare)
+		e.same("executions", want, ids)
+	}},
+	{"what is due in a lane comes longest due first, up to the limit", func(e *env) {
+		late, other := e.submit(dueIn(e, 3*time.Second)), e.submit(priority(5))
+		e.clock.Advance(time.Second)
+		second, third := e.submit(), e.submit()
+		first := e.submit(dueIn(e, -time.Hour)) // counts as due when it was submitted: after those two
+		e.submit(func(s *belay.Submission) { s.External = true })
+		high := machine.NewLane("default", "w", "", 5, nil).ID
+		rows := e.rows(machine.Need{Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 2}, {Lane: high, Limit: 9}, {Lane: lane.ID, Limit: 9}}})
+		want := []machine.ReadyLane{
+			{Due: []belay.ExecutionID{second, third}}, // the limit was reached before what comes next
+			{Due: []belay.ExecutionID{other}},
+			{Due: []belay.ExecutionID{second, third, first}, Next: e.row(late).DueAt},
+		}
+		e.same("ready", want, rows.Ready)
+		if len(rows.Executions) != 4 || len(rows.Specs) != 4 || rows.Specs[0].Input == nil {
+			e.Errorf("%d executions and %d specs came along, want those of 4", len(rows.Executions), len(rows.Specs))
+		}
+		e.clock.Advance(2 * time.Second)
+		rows = e.rows(machine.Need{Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 9}}})
+		e.same("ready when the last is due", []machine.ReadyLane{{Due: []belay.ExecutionID{second, third, first, late}}}, rows.Ready)
+	}},
+	{"what is owned, paused, gated or ended is not ready", func(e *env) {
+		worker := e.open()
+		e.run(worker, 1)
+		e.settle(e.run(worker, 2), belay.OutcomeSucceeded)
+		e.control(e.submit(), belay.ActionPause)
+		waiting := e.run(worker, 3)
+		e.settle(waiting, belay.OutcomeSuspended) // for a signal
+		ready := func() []machine.ReadyLane {
+			return e.rows(machine.Need{Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 9}}}).Ready
+		}
+		e.same("ready", []machine.ReadyLane{{}}, ready())
+		e.signal(waiting.Execution, "go")
+		e.same("ready after the signal", []machine.ReadyLane{{Due: []belay.ExecutionID{waiting.Execution}}}, ready())
+	}},
+	{"what a worker owns is told by its session, oldest first", func(e *env) {
+		mine, other := e.open(), e.open()
+		a, b := e.run(mine, 1), e.run(mine, 2)
+		e.run(other, 1)
+		e.settle(e.run(mine, 3), belay.OutcomeSucceeded)
+		rows := e.rows(machine.Need{Held: []belay.WorkerID{mine, mine}})
+		e.same("held", map[belay.WorkerID][]*machine.Execution{mine: {e.row(a.Execution), e.row(b.Execution)}}, rows.Held)
+	}},
+	{"the newest spec of an execution counts", func(e *env) {
+		l := e.run(e.open(), 1)
+		e.settle(l, belay.OutcomeFailed)
+		e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`{"n":2}`)}})
+		rows := e.rows(machine.Need{Specs: []belay.ExecutionID{l.Execution, l.Execution}})
+		if len(rows.Specs) != 1 || rows.Specs[0].Generation != 2 || string(rows.Specs[0].Input) != `{"n":2}` {
+			e.Errorf("specs %+v, want that of generation 2 alone", rows.Specs)
+		}
+	}},
+	{"an operation is found by the row it wrote", func(e *env) {
+		l := e.run(e.open(), 1)
+		save, signal, act := belay.OpID(e.id()), belay.OpID(e.id()), belay.OpID(e.id())
+		saved := e.ok(&machine.Save{Save: belay.Save{Lease: l, Op: save, Kind: belay.KindStep, Key: "a"}}).Seq
+		signalled := e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: signal}}).Seq
+		acted := e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: act}}).Seq
+		other := e.submit()
+		ref := func(id belay.ExecutionID, op belay.OpID) machine.OpRef { return machine.OpRef{Execution: id, Op: op} }
+		rows := e.rows(machine.Need{Ops: []machine.OpRef{
+			ref(l.Execution, save), ref(l.Execution, signal), ref(l.Execution, act), ref(l.Execution, e.id()), ref(other, save), ref(l.Execution, save),
+		}})
+		e.same("operations", []machine.Op{
+			{OpRef: ref(l.Execution, save), Seq: saved}, {OpRef: ref(l.Execution, signal), Seq: signalled}, {OpRef: ref(l.Execution, act), Seq: acted},
+		}, rows.Ops)
+	}},
+	{"runs, signals, chunks and keys are found by name, and nothing else is", func(e *env) {
+		worker := e.open()
+		first := e.run(worker, 1, func(s *belay.Submission) { s.IdempotencyKey = "k" })
+		e.settle(first, belay.OutcomeReleased)
+		second := e.claim(worker, 2, 1)[0]
+		seq := e.signal(first.Execution, "s")
+		e.append(second, "log", 0, "zero")
+		e.append(second, "log", 1, "one")
+		id := first.Execution
+		rows := e.rows(machine.Need{
+			Runs:    []belay.RunID{first.Run(), {Execution: id, Token: 99}},
+			Signals: []machine.SignalRef{{Execution: id, Seq: seq}, {Execution: id, Seq: seq + 1}},
+			Chunks:  []machine.ChunkRef{{Execution: id, Name: "log", N: 1}, {Execution: id, Name: "log", N: 2}, {Execution: id, Name: "out", N: 1}},
+			Keys:    []machine.Key{{Workflow: "w", Key: "k"}, {Workflow: "other", Key: "k"}},
+		})
+		if len(rows.Runs) != 1 || rows.Runs[0].Token != first.Token || rows.Runs[0].Outcome != belay.OutcomeReleased {
+			e.Errorf("runs %+v, want the first alone", rows.Runs)
+		}
+		if len(rows.Signals) != 1 || string(rows.Signals[0].Payload) != "1" {
+			e.Errorf("signals %+v, want the one there is", rows.Signals)
+		}
+		if len(rows.Chunks) != 1 || rows.Chunks[0].N != 1 || rows.Chunks[0].Size != 3 || rows.Chunks[0].Data != nil {
+			e.Errorf("chunks %+v, want the head of chunk 1 alone", rows.Chunks)
+		}
+		if len(rows.Keys) != 1 || rows.Keys[0].Execution != id {
+			e.Errorf("keys %+v, want that of the workflow alone", rows.Keys)
+		}
+	}},
+	{"all checkpoints of an execution come for a fork, in order", func(e *env) {
+		worker := e.open()
+		l, other := e.run(worker, 1), e.run(worker, 2)
+		e.save(l, belay.KindState, "state", `1`)
+		e.save(l, belay.KindStep, "a", `2`)
+		e.save(l, belay.KindState, "state", `3`)
+		e.save(other, belay.KindStep, "a", `4`)
+		rows := e.rows(machine.Need{Checkpoints: []belay.ExecutionID{l.Execution}})
+		var got []string
+		for _, k := range rows.Checkpoints {
+			got = append(got, string(k.Data))
+		}
+		e.same("data, the pruned state's gone", []string{"", `2`, `3`}, got)
+	}},
+}

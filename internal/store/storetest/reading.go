@@ -1,0 +1,146 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+var readCases = []testCase{
+	{"what is not there is not found", func(e *env) {
+		e.submit()
+		if _, err := e.store.Read(e.Context(), store.Read{Execution: e.id(), Spec: true}); belay.CodeOf(err) != belay.CodeNotFound {
+			e.Errorf("read: %v", err)
+		}
+	}},
+	{"a read brings what it asks for and nothing else", func(e *env) {
+		l, _ := e.eventful()
+		bare := e.read(store.Read{Execution: l.Execution})
+		if bare.Spec != nil || bare.Runs != nil || bare.Checkpoints != nil || bare.Signals != nil || bare.Deeds != nil {
+			e.Errorf("a bare read brings %+v", bare)
+		}
+		run := e.read(store.Read{Execution: l.Execution, Run: true}).Runs
+		if len(run) != 1 || run[0].Token != bare.Execution.Token || string(run[0].Output) != `"out"` {
+			e.Errorf("runs %+v, want the newest with its output", run)
+		}
+		heads := e.read(store.Read{Execution: l.Execution, History: true})
+		for _, k := range heads.Checkpoints {
+			if k.Data != nil {
+				e.Errorf("checkpoint %d has its data unasked", k.Seq)
+			}
+		}
+		if heads.Signals[0].Payload != nil || heads.Runs[0].Output != nil || len(heads.Runs) != 2 || len(heads.Deeds) != 1 {
+			e.Errorf("history without data: %+v", heads)
+		}
+	}},
+	{"rows asked for in two ways come once, with their data", func(e *env) {
+		l, _ := e.eventful()
+		rec := e.read(store.Read{Execution: l.Execution, Run: true, History: true, Resume: true})
+		seen := make(map[int64]bool)
+		for _, k := range rec.Checkpoints {
+			if seen[k.Seq] {
+				e.Errorf("checkpoint %d twice", k.Seq)
+			}
+			seen[k.Seq] = true
+		}
+		if len(rec.Runs) != 2 || string(rec.Runs[1].Output) != `"out"` || string(rec.Checkpoints[1].Data) != `2` {
+			e.Errorf("runs %+v checkpoints %+v", rec.Runs, rec.Checkpoints)
+		}
+	}},
+	{"history in pages of any length is history", func(e *env) {
+		l, _ := e.eventful()
+		rec := e.read(store.Read{Execution: l.Execution, History: true, Data: true})
+		whole := machine.Events(rec, 0, 1000)
+		for i, ev := range whole {
+			if ev.Seq != int64(i)+1 {
+				e.Fatalf("event %d has seq %d: %+v", i, ev.Seq, whole)
+			}
+		}
+		if len(whole) != int(rec.Execution.Seq) {
+			e.Errorf("%d events for seq %d", len(whole), rec.Execution.Seq)
+		}
+		for limit := 1; limit <= len(whole)+1; limit++ {
+			var paged []belay.Event
+			for after := int64(0); ; after = int64(len(paged)) {
+				rec := e.read(store.Read{Execution: l.Execution, History: true, After: after, Limit: limit, Data: true})
+				page := machine.Events(rec, after, limit)
+				if len(page) == 0 {
+					break
+				}
+				paged = append(paged, page...)
+			}
+			e.same(named("history in pages of", limit), whole, paged)
+		}
+	}},
+	{"a resume gets the checkpoints that count and the signals not taken", func(e *env) {
+		l, taken := e.eventful()
+		rec := e.read(store.Read{Execution: l.Execution, Resume: true})
+		var data []string
+		for _, k := range rec.Checkpoints {
+			data = append(data, k.Key+"="+string(k.Data))
+		}
+		e.same("checkpoints", []string{"a=2", "wait=", "state=5"}, data)
+		for _, s := range rec.Signals {
+			if s.Seq == taken {
+				e.Errorf("signal %d was taken", s.Seq)
+			}
+		}
+		if len(rec.Signals) != 1 {
+			e.Errorf("%d signals, want the one not taken", len(rec.Signals))
+		}
+	}},
+	{"after a new input nothing older counts", func(e *env) {
+		worker := e.open()
+		l := e.run(worker, 1)
+		e.save(l, belay.KindStep, "a", `1`)
+		e.signal(l.Execution, "old")
+		e.settle(l, belay.OutcomeFailed)
+		e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`{"n":2}`)}})
+		rec := e.read(store.Read{Execution: l.Execution, Resume: true, Spec: true})
+		if len(rec.Checkpoints)+len(rec.Signals) != 0 || string(rec.Spec.Input) != `{"n":2}` {
+			e.Errorf("resume with %+v, %+v and input %s", rec.Checkpoints, rec.Signals, rec.Spec.Input)
+		}
+		e.save(e.claim(worker, 2, 1)[0], belay.KindStep, "b", `2`)
+		if rec := e.read(store.Read{Execution: l.Execution, Resume: true}); len(rec.Checkpoints) != 1 || rec.Checkpoints[0].Key != "b" {
+			e.Errorf("resume with %+v, want b alone", rec.Checkpoints)
+		}
+	}},
+	{"chunks are read in order, from a number, up to a limit", func(e *env) {
+		l := e.run(e.open(), 1)
+		for n := range int64(70) {
+			e.append(l, "log", n, named("chunk", int(n)))
+		}
+		e.append(l, "other", 1, "x")
+		q := belay.ChunkQuery{Execution: l.Execution, Name: "log", From: 3, Limit: 2}
+		e.same("numbers", []int64{3, 4}, e.chunkNumbers(q))
+		q.Limit = 0
+		if n := len(e.chunkNumbers(q)); n != 64 {
+			e.Errorf("%d chunks without a limit, want 64", n)
+		}
+		q.Name = "absent"
+		e.same("none", []int64(nil), e.chunkNumbers(q))
+	}},
+}
+
+// eventful runs an execution in which everything happens, and ends it. It gives
+// the seq of the signal that was taken; another was not.
+func (e *env) eventful() (belay.Lease, int64) {
+	e.Helper()
+	worker := e.open()
+	first := e.run(worker, 1)
+	e.save(first, belay.KindStep, "a", `1`)
+	e.save(first, belay.KindStep, "a", `2`)
+	e.save(first, belay.KindState, "state", `3`)
+	taken := e.signal(first.Execution, "s")
+	e.control(first.Execution, belay.ActionPreempt)
+	e.settle(first, belay.OutcomePreempted)
+	e.clock.Advance(time.Second)
+	l := e.claim(worker, 2, 1)[0]
+	e.ok(&machine.Save{Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindWait, Key: "wait", Consumes: taken}})
+	e.signal(l.Execution, "s")
+	e.save(l, belay.KindState, "state", `5`)
+	e.settle(l, belay.OutcomeSucceeded)
+	return l, taken
+}

@@ -1,0 +1,130 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// snapshot is all that can be read of a store.
+type snapshot struct {
+	Records []*machine.Record // with all history, newest execution first
+	Resumed []*machine.Record
+	Bare    []*machine.Record // history without payloads
+	Listed  []*machine.Record
+	Chunks  map[string][]machine.Chunk
+	Workers []store.WorkerRow
+	Lanes   []machine.Lane
+	Due     store.Due
+	Counts  store.Counts
+	Rows    *machine.Rows // of a need for everything
+}
+
+// asked is what a snapshot asks for beyond what it finds by itself.
+type asked struct {
+	chunks []machine.ChunkRef
+	keys   []machine.Key
+	ops    []machine.OpRef
+}
+
+// snapshotOf reads everything.
+func snapshotOf(e *env) *snapshot {
+	e.Helper()
+	s, err := take(e.Context(), e.store, asked{})
+	if err != nil {
+		e.Fatalf("snapshot: %v", err)
+	}
+	s.Rows.Now = 0 // time passes
+	return s
+}
+
+func take(ctx context.Context, s store.Store, a asked) (*snapshot, error) {
+	snap := &snapshot{Chunks: make(map[string][]machine.Chunk)}
+	var err error
+	if snap.Listed, err = s.List(ctx, store.List{Children: true, Payloads: true}); err != nil {
+		return nil, err
+	}
+	need := machine.Need{Keys: a.keys, Ops: a.ops, Chunks: a.chunks}
+	for _, listed := range snap.Listed {
+		id := listed.Execution.ID
+		for _, read := range []struct {
+			into *[]*machine.Record
+			what store.Read
+		}{
+			{&snap.Records, store.Read{Execution: id, Spec: true, Run: true, History: true, Data: true}},
+			{&snap.Bare, store.Read{Execution: id, History: true, After: 1}},
+			{&snap.Resumed, store.Read{Execution: id, Run: true, Resume: true}},
+		} {
+			rec, err := s.Read(ctx, read.what)
+			if err != nil {
+				return nil, fmt.Errorf("read %+v: %w", read.what, err)
+			}
+			*read.into = append(*read.into, rec)
+		}
+		everything(&need, snap.Records[len(snap.Records)-1])
+	}
+	for _, ref := range a.chunks {
+		if snap.Chunks[ref.Execution.String()+ref.Name], err = s.Chunks(ctx, belay.ChunkQuery{Execution: ref.Execution, Name: ref.Name}); err != nil {
+			return nil, err
+		}
+	}
+	return snap, snap.rest(ctx, s, need)
+}
+
+// everything adds all rows of a record to a need.
+func everything(need *machine.Need, rec *machine.Record) {
+	id := rec.Execution.ID
+	need.Executions = append(need.Executions, id)
+	need.Specs = append(need.Specs, id)
+	need.Checkpoints = append(need.Checkpoints, id)
+	for _, r := range rec.Runs {
+		need.Runs = append(need.Runs, belay.RunID{Execution: id, Token: r.Token})
+	}
+	for _, x := range rec.Signals {
+		need.Signals = append(need.Signals, machine.SignalRef{Execution: id, Seq: x.Seq})
+	}
+}
+
+// rest reads what is not one execution's.
+func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need) (err error) {
+	if snap.Workers, err = s.Workers(ctx, 0); err != nil {
+		return err
+	}
+	for _, x := range snap.Workers {
+		need.Workers = append(need.Workers, x.ID)
+		need.Held = append(need.Held, x.ID)
+	}
+	if snap.Lanes, err = s.Lanes(ctx); err != nil {
+		return err
+	}
+	for i, l := range snap.Lanes {
+		need.Ready = append(need.Ready, machine.ReadyQuery{Lane: l.ID, Limit: 1 + i})
+	}
+	if snap.Due, err = s.Due(ctx, 0); err != nil {
+		return err
+	}
+	if snap.Counts, err = s.Counts(ctx); err != nil {
+		return err
+	}
+	err = s.Commit(ctx, need, func(rows *machine.Rows) *machine.Changes {
+		snap.Rows = rows
+		return nil
+	})
+	if err == nil {
+		sortRows(snap.Rows)
+	}
+	return err
+}
+
+// sortRows brings the rows into an order: a store may load them in any.
+func sortRows(rows *machine.Rows) {
+	slices.SortFunc(rows.Executions, func(a, b *machine.Execution) int { return a.ID.Compare(b.ID) })
+	slices.SortFunc(rows.Workers, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(rows.Specs, func(a, b *machine.Spec) int { return a.Execution.Compare(b.Execution) })
+	maps.DeleteFunc(rows.Held, func(_ belay.WorkerID, held []*machine.Execution) bool { return len(held) == 0 })
+}

@@ -1,0 +1,5 @@
+package storetest
+
+import "testing"
+
+func walk(t *testing.T, open Open) {}

@@ -1,0 +1,251 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+var writeCases = []testCase{
+	{"every field of every row is kept", func(e *env) {
+		rows := filled(100)
+		e.mustWrite(rows)
+		x := rows.Executions[0]
+		rec := e.read(store.Read{Execution: x.ID, Spec: true, Run: true, History: true, Data: true})
+		want := &machine.Record{
+			Execution: kept(x), Spec: rows.Specs[0], Runs: []*machine.Run{keptRun(rows.Runs[0])}, Checkpoints: rows.Checkpoints,
+			Signals: rows.Signals, Deeds: rows.Deeds,
+		}
+		e.same("record", want, rec)
+		chunks, err := e.store.Chunks(e.Context(), belay.ChunkQuery{Execution: x.ID, Name: rows.Chunks[0].Name})
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("chunks", []machine.Chunk{*rows.Chunks[0]}, chunks)
+		lanes, err := e.store.Lanes(e.Context())
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("lanes", rows.Lanes, lanes)
+		loaded := e.rows(machine.Need{Workers: []belay.WorkerID{rows.Workers[0].ID}, Keys: []machine.Key{rows.Keys[0].Key}})
+		worker := *rows.Workers[0]
+		worker.New = false
+		e.same("worker", []*machine.Worker{&worker}, loaded.Workers)
+		e.same("key", rows.Keys, loaded.Keys)
+	}},
+	{"every field of an execution that may change is written again", func(e *env) {
+		rows := filled(100)
+		e.mustWrite(rows)
+		first := kept(rows.Executions[0])
+		n := 1000
+		var next machine.Execution
+		fill(&next, &n)
+		setFixed(&next, first)
+		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&next}})
+		e.same("changed", &next, e.row(first.ID))
+		var bare machine.Execution // and back to nothing
+		setFixed(&bare, first)
+		bare.State, bare.Seq, bare.Generation, bare.InputGen = belay.Pending, 1, 1, 1
+		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&bare}})
+		e.same("emptied", &bare, e.row(first.ID))
+	}},
+	{"flags of one fold are not kept", func(e *env) {
+		rows := filled(100)
+		rows.Executions[0].Attention = true
+		e.mustWrite(rows)
+		id := rows.Executions[0].ID
+		loaded := e.rows(machine.Need{Executions: []belay.ExecutionID{id}, Runs: []belay.RunID{{Execution: id, Token: rows.Runs[0].Token}}, Workers: []belay.WorkerID{rows.Workers[0].ID}})
+		if loaded.Executions[0].New || loaded.Executions[0].Attention || loaded.Runs[0].New || loaded.Workers[0].New {
+			e.Errorf("flags are loaded again: %+v %+v %+v", loaded.Executions[0], loaded.Runs[0], loaded.Workers[0])
+		}
+	}},
+	{"of a run that is there only the end is written, and the begin where there is one", func(e *env) {
+		rows := filled(100)
+		begun := *rows.Runs[0]
+		e.mustWrite(rows)
+		n := 5000
+		var end machine.Run
+		fill(&end, &n)
+		end.Execution, end.Token, end.StartedSeq = begun.Execution, begun.Token, 0
+		e.mustWrite(&machine.Changes{Runs: []*machine.Run{&end}})
+		want := begun
+		want.New = false
+		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op = end.EndedSeq, end.EndedAt, end.Outcome, end.Final, end.Op
+		want.Output, want.Class, want.Message, want.Stack, want.Cost = end.Output, end.Class, end.Message, end.Stack, end.Cost
+		got := e.read(store.Read{Execution: begun.Execution, Run: true}).Runs
+		e.same("ended", []*machine.Run{&want}, got)
+		end.StartedSeq = 77
+		e.mustWrite(&machine.Changes{Runs: []*machine.Run{&end}})
+		want.StartedSeq, want.StartedAt = end.StartedSeq, end.StartedAt
+		e.same("begun", []*machine.Run{&want}, e.read(store.Read{Execution: begun.Execution, Run: true}).Runs)
+	}},
+	{"of a session that is there all but its spec and its opening is written", func(e *env) {
+		rows := filled(100)
+		e.mustWrite(rows)
+		n := 5000
+		next := *rows.Workers[0]
+		var other machine.Worker
+		fill(&other, &n)
+		next.New, next.State, next.HeartbeatAt, next.ExpiresAt = false, other.State, other.HeartbeatAt, other.ExpiresAt
+		next.EndedAt, next.EndReason, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.EndReason, other.ClaimNo, other.ClaimFloor
+		e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
+		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: []belay.WorkerID{next.ID}}).Workers)
+	}},
+	{"a lane is written once", func(e *env) {
+		e.submit()
+		e.submit()
+		lanes, err := e.store.Lanes(e.Context())
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("lanes", []machine.Lane{lane}, lanes)
+	}},
+	{"a checkpoint can lose its data and a signal be taken in the batch that wrote them", func(e *env) {
+		l := e.run(e.open(), 1)
+		seq := e.row(l.Execution).Seq
+		state := func(data string) machine.Command {
+			return &machine.Save{Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindState, Key: "s", Data: []byte(data)}}
+		}
+		e.fold(
+			&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "go"}},
+			state(`1`),
+			&machine.Save{Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindWait, Key: "w", Consumes: seq + 1}},
+			state(`2`),
+		)
+		rec := e.read(store.Read{Execution: l.Execution, History: true, Data: true})
+		var got []string
+		for _, k := range rec.Checkpoints {
+			got = append(got, string(k.Data))
+		}
+		e.same("data", []string{"", "", `2`}, got)
+		if !rec.Checkpoints[0].Pruned || rec.Checkpoints[2].Pruned || rec.Signals[0].ConsumedBy != seq+3 {
+			e.Errorf("checkpoints %+v, signals %+v", rec.Checkpoints, rec.Signals)
+		}
+	}},
+	{"a dead letter is resolved once", func(e *env) {
+		letter := machine.DeadLetter{Execution: e.submit(), Generation: 1, Seq: 1, Reason: "lost", At: e.now(), New: true}
+		e.mustWrite(&machine.Changes{DeadLetters: []*machine.DeadLetter{&letter}})
+		open := func() int64 {
+			c, err := e.store.Counts(e.Context())
+			if err != nil {
+				e.Fatal(err)
+			}
+			return c.DeadLetters
+		}
+		if n := open(); n != 1 {
+			e.Errorf("%d open dead letters, want 1", n)
+		}
+		letter.New, letter.Resolution, letter.ResolvedBy, letter.ResolvedAt = false, "requeued", "me", e.now()
+		e.mustWrite(&machine.Changes{DeadLetters: []*machine.DeadLetter{&letter}})
+		if n := open(); n != 0 {
+			e.Errorf("%d open dead letters, want none", n)
+		}
+	}},
+	{"grace reaches every session that lives, and none that ended", func(e *env) {
+		short := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(2 * time.Second) })
+		ended, own := e.open(), e.open()
+		e.ok(&machine.End{Worker: ended})
+		e.clock.Advance(10 * time.Second)
+		long := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(time.Minute) })
+		before := e.sessions()
+		given := *before[own]
+		given.ExpiresAt = 12345 // has its grace already, whatever that is
+		e.mustWrite(&machine.Changes{Grace: 3 * time.Second, Workers: []*machine.Worker{&given}})
+		after := e.sessions()
+		for id, want := range map[belay.WorkerID]machine.Time{
+			short: e.now().Add(2 * time.Second), // at least its TTL from now
+			long:  before[long].ExpiresAt.Add(3 * time.Second),
+			ended: before[ended].ExpiresAt,
+			own:   12345,
+		} {
+			if got := after[id].ExpiresAt; got != want {
+				e.Errorf("%s session expires at %d, want %d", after[id].State, got, want)
+			}
+		}
+	}},
+	{"chunks are dropped in ranges, also those of the same batch", func(e *env) {
+		l := e.run(e.open(), 1)
+		for n := range int64(4) {
+			e.append(l, "log", n, named("chunk", int(n)))
+		}
+		e.append(l, "other", 1, "kept")
+		e.fold(
+			&machine.Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: 4, Data: []byte("four")}},
+			&machine.Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: 5, Data: []byte("five"), DropFrom: 1, DropTo: 5}},
+		)
+		e.same("numbers left", []int64{0, 5}, e.chunkNumbers(belay.ChunkQuery{Execution: l.Execution, Name: "log"}))
+		e.same("numbers of another name", []int64{1}, e.chunkNumbers(belay.ChunkQuery{Execution: l.Execution, Name: "other"}))
+	}},
+}
+
+// filled has one row of each kind, all of one execution, with every field set.
+func filled(n int) *machine.Changes {
+	c := &machine.Changes{
+		Executions: []*machine.Execution{{}}, Specs: []*machine.Spec{{}}, Lanes: []machine.Lane{{}}, Runs: []*machine.Run{{}},
+		Checkpoints: []*machine.Checkpoint{{}}, Signals: []*machine.Signal{{}}, Deeds: []*machine.Deed{{}},
+		DeadLetters: []*machine.DeadLetter{{}}, Workers: []*machine.Worker{{}}, Keys: []machine.KeyRow{{}}, Chunks: []*machine.Chunk{{}},
+	}
+	for _, row := range []any{
+		c.Executions[0], c.Specs[0], &c.Lanes[0], c.Runs[0], c.Checkpoints[0], c.Signals[0], c.Deeds[0], c.DeadLetters[0],
+		c.Workers[0], &c.Keys[0], c.Chunks[0],
+	} {
+		fill(row, &n)
+	}
+	id := c.Executions[0].ID
+	c.Specs[0].Execution, c.Runs[0].Execution, c.Checkpoints[0].Execution, c.Signals[0].Execution = id, id, id, id
+	c.Deeds[0].Execution, c.DeadLetters[0].Execution, c.Keys[0].Execution, c.Chunks[0].Execution = id, id, id, id
+	c.Executions[0].New, c.Runs[0].New, c.DeadLetters[0].New, c.Workers[0].New = true, true, true, true
+	return c
+}
+
+// kept is a row as it comes back.
+func kept(x *machine.Execution) *machine.Execution {
+	c := *x
+	c.New, c.Attention = false, false
+	return &c
+}
+
+func keptRun(r *machine.Run) *machine.Run {
+	c := *r
+	c.New = false
+	return &c
+}
+
+// setFixed gives a row what never changes of an execution.
+func setFixed(x, from *machine.Execution) {
+	x.ID, x.Parent, x.Child, x.ParentGen, x.Workflow, x.Version = from.ID, from.Parent, from.Child, from.ParentGen, from.Workflow, from.Version
+	x.Queue, x.Lane, x.Policy, x.CreatedAt = from.Queue, from.Lane, from.Policy, from.CreatedAt
+}
+
+// sessions are all sessions by id.
+func (e *env) sessions() map[belay.WorkerID]*machine.Worker {
+	e.Helper()
+	rows, err := e.store.Workers(e.Context(), 0)
+	if err != nil {
+		e.Fatal(err)
+	}
+	all := make(map[belay.WorkerID]*machine.Worker)
+	for _, x := range rows {
+		all[x.ID] = x.Worker
+	}
+	return all
+}
+
+func (e *env) chunkNumbers(q belay.ChunkQuery) []int64 {
+	e.Helper()
+	chunks, err := e.store.Chunks(e.Context(), q)
+	if err != nil {
+		e.Fatal(err)
+	}
+	var numbers []int64
+	for _, k := range chunks {
+		numbers = append(numbers, k.N)
+	}
+	if !slices.IsSorted(numbers) {
+		e.Errorf("chunks are out of order: %v", numbers)
+	}
+	return numbers
+}
