@@ -64,6 +64,9 @@ var layers = map[string]layer{
 	"workflow":     {down: []string{".", "internal/run"}},
 	"worker":       {down: []string{".", "internal/run", "internal/host", "workflow"}, modules: []string{"golang.org/x/sys"}},
 
+	// The kit for testing workflows: a memory store, a worker that can be made to die.
+	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
+
 	// What workflow and worker promise on any Backend, as one suite, on virtual time.
 	"internal/sdktest": {down: []string{".", "workflow", "worker"}, modules: []string{"github.com/google/go-cmp"}},
 
