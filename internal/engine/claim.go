@@ -48,7 +48,9 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 			if err != nil || len(r.Claims) > 0 {
 				return &r, err
 			}
-			d.answered(c)
+			if d.answered(c, r.Heartbeat.Drain); r.Heartbeat.Drain {
+				return &machine.Reply{}, nil // drained through another server
+			}
 			continue
 		case over:
 			return nil, nil
@@ -87,10 +89,12 @@ func (d *dispatcher) step(c *claim, first, over bool) (sent *call, attention boo
 	return c.sent, false
 }
 
-// answered lets a claim that won nothing wait again.
-func (d *dispatcher) answered(c *claim) {
+// answered lets a claim that won nothing wait again, and remembers if its worker
+// may not claim at all.
+func (d *dispatcher) answered(c *claim, draining bool) {
 	d.mu.Lock()
 	c.sent = nil
+	c.session.draining = c.session.draining || draining
 	d.mu.Unlock()
 }
 

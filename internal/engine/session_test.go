@@ -254,3 +254,28 @@ func TestWhatARefusedClaimLeftIsClaimedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A worker that was drained through another server claims nothing, and is told
+// so at once instead of keeping this server busy with a claim that cannot win.
+func TestAClaimOfAWorkerDrainedElsewhereEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memory.New(time.Now)
+		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{})
+		defer here.Close()  //nolint:errcheck // checked elsewhere
+		defer there.Close() //nolint:errcheck // checked elsewhere
+		s := must[belay.Session](t)(here.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
+		if err := there.Drain(t.Context(), s.ID); err != nil {
+			t.Fatal(err)
+		}
+		submit(t, here)
+		start := time.Now()
+		r := must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: 9 * time.Second}))
+		if len(r.Assignments) != 0 || !r.Attention || time.Since(start) > 0 {
+			t.Errorf("answered %+v after %s", r, time.Since(start))
+		}
+		r = must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: 9 * time.Second}))
+		if len(r.Assignments) != 0 || r.Attention || time.Since(start) != 9*time.Second {
+			t.Errorf("then answered %+v after %s", r, time.Since(start))
+		}
+	})
+}
