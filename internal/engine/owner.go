@@ -36,6 +36,13 @@ func (e *Engine) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return err
 }
 
+// Bury ends the session of a worker whose death is certain, with the proof. What
+// it held is lost at once.
+func (e *Engine) Bury(ctx context.Context, id belay.WorkerID, proof string) error {
+	_, err := e.do(ctx, &machine.End{Worker: id, Dead: proof})
+	return err
+}
+
 // Save writes a checkpoint.
 func (e *Engine) Save(ctx context.Context, s belay.Save) (int64, error) {
 	r, err := e.owned(ctx, s.Repeat, &machine.Save{Save: s}, func() machine.Command {

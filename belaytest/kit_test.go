@@ -1,0 +1,90 @@
+package belaytest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/belaytest"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// Rule: in a bubble a month passes at once, for the store, the worker and the
+// workflow alike.
+func TestAdvanceMovesAllClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := belaytest.Open(func(w *worker.Worker) {
+			worker.Register(w, "remind", func(ctx context.Context, _ any) (string, error) {
+				if err := workflow.Sleep(ctx, "month", 30*24*time.Hour); err != nil {
+					return "", err
+				}
+				return "time to pay", nil
+			})
+		})
+		start := time.Now()
+		h, err := workflow.Start[string](t.Context(), k.Backend, "remind", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Advance(30*24*time.Hour - time.Minute)
+		x, err := k.Backend.Execution(t.Context(), h.ID())
+		if err != nil || x.State != belay.Waiting {
+			t.Fatalf("%s, %v; want waiting", x.State, err)
+		}
+		if v, err := h.Result(t.Context()); err != nil || v != "time to pay" {
+			t.Error(v, err)
+		}
+		if d := time.Since(start); d < 30*24*time.Hour || d > 30*24*time.Hour+time.Minute {
+			t.Errorf("it took %s", d)
+		}
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Rule: a worker that died is given up without waiting for its TTL, and what it
+// does afterwards reaches nobody.
+func TestCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late error
+		k := belaytest.Open(func(w *worker.Worker) {
+			worker.Register(w, "w", func(ctx context.Context, _ any) (int, error) {
+				if workflow.Token(ctx) > 1 {
+					return 2, nil
+				}
+				<-ctx.Done()
+				late = workflow.Checkpoint(ctx, "late")
+				return 1, nil
+			})
+		})
+		h, err := workflow.Start[int](t.Context(), k.Backend, "w", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Advance(10 * time.Second)
+		start := time.Now()
+		k.Crash()
+		k.Restart()
+		if v, err := h.Result(t.Context()); err != nil || v != 2 {
+			t.Error(v, err)
+		}
+		if d := time.Since(start); d > 0 {
+			t.Errorf("found after %s", d)
+		}
+		if !errors.Is(late, belay.ErrLeaseLost) {
+			t.Errorf("a late checkpoint: %v", late)
+		}
+		x, err := k.Backend.Execution(t.Context(), h.ID())
+		if err != nil || x.Checkpoints != 0 {
+			t.Errorf("%d checkpoints, %v", x.Checkpoints, err)
+		}
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

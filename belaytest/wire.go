@@ -1,0 +1,130 @@
+package belaytest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/belaydev/belay"
+)
+
+// wire is the Backend as one worker sees it, until the worker dies.
+type wire struct {
+	belay.Backend
+	die func(session belay.WorkerID)
+
+	mu      sync.Mutex
+	session belay.WorkerID
+	dead    bool
+	crashed chan struct{}
+	left    int // checkpoints until the worker dies; 0 means it does not
+	after   bool
+}
+
+// gone ends the functions of a dead worker; buried keeps it from coming back.
+var (
+	gone   = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the test let this worker die"}
+	buried = &belay.Error{Code: belay.CodeForbidden, Message: "the test let this worker die"}
+)
+
+func (w *wire) arm(n int, after bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left, w.after = n, after
+}
+
+func (w *wire) crash() {
+	w.mu.Lock()
+	first, session := !w.dead, w.session
+	w.dead = true
+	w.mu.Unlock()
+	if first {
+		w.die(session)
+		close(w.crashed)
+	}
+}
+
+func (w *wire) isDead() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dead
+}
+
+// count counts a checkpoint and reports whether it is the last.
+func (w *wire) count(after bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left == 0 || w.after != after {
+		return false
+	}
+	w.left--
+	return w.left == 0
+}
+
+// Save is where a worker dies at a step.
+func (w *wire) Save(ctx context.Context, s belay.Save) (int64, error) {
+	if w.count(false) {
+		w.crash()
+	}
+	seq, err := through(w, func() (int64, error) { return w.Backend.Save(ctx, s) })
+	if err == nil && w.count(true) {
+		w.crash()
+		return 0, gone
+	}
+	return seq, err
+}
+
+// through makes a call, unless the worker is dead before it or after it.
+func through[A any](w *wire, call func() (A, error)) (A, error) {
+	var none A
+	if w.isDead() {
+		return none, gone
+	}
+	a, err := call()
+	if w.isDead() {
+		return none, gone
+	}
+	return a, err
+}
+
+func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
+	return through(w, func() ([]belay.Submitted, error) { return w.Backend.Submit(ctx, s...) })
+}
+
+func (w *wire) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	if w.isDead() {
+		return belay.Session{}, buried
+	}
+	got, err := w.Backend.OpenWorker(ctx, s)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.session = got.ID
+	return got, err
+}
+
+func (w *wire) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+	return through(w, func() (belay.ClaimReply, error) { return w.Backend.Claim(ctx, r) })
+}
+
+func (w *wire) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	return through(w, func() (belay.HeartbeatReply, error) { return w.Backend.Heartbeat(ctx, h) })
+}
+
+func (w *wire) Settle(ctx context.Context, s belay.Settlement) error {
+	_, err := through(w, func() (struct{}, error) { return struct{}{}, w.Backend.Settle(ctx, s) })
+	return err
+}
+
+func (w *wire) Append(ctx context.Context, c belay.Chunk) error {
+	_, err := through(w, func() (struct{}, error) { return struct{}{}, w.Backend.Append(ctx, c) })
+	return err
+}
+
+func (w *wire) Drain(ctx context.Context, id belay.WorkerID) error {
+	_, err := through(w, func() (struct{}, error) { return struct{}{}, w.Backend.Drain(ctx, id) })
+	return err
+}
+
+func (w *wire) CloseWorker(ctx context.Context, id belay.WorkerID) error {
+	_, err := through(w, func() (struct{}, error) { return struct{}{}, w.Backend.CloseWorker(ctx, id) })
+	return err
+}
