@@ -52,6 +52,9 @@ func checkHistory(f *faults, r record) {
 			f.add("G4", "%s: its row and its history differ in %s: %+v", e.ID, what, *e)
 		}
 	}
+	if w.cancelled && e.State != belay.Cancelled && e.CancelBy == 0 {
+		f.add("G7", "%s was cancelled and is %s", e.ID, e.State)
+	}
 	if w.run != nil && w.run.Worker != e.Worker {
 		f.add("G4", "%s is owned by %s and run by %s", e.ID, e.Worker, w.run.Worker)
 	}

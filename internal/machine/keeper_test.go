@@ -70,7 +70,7 @@ func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
 		k.onRead(k, rows)
 	}
 	changes, replies := Fold(rows, commands)
-	if err := k.unwritten(rows, changes); err != nil {
+	if err := k.unwritten(rows, changes); err != nil && k.onRead == nil {
 		return changes, replies, err
 	}
 	if changes.Empty() {
@@ -224,7 +224,7 @@ func (r record) history() *Record {
 // would lose the change.
 func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 	for _, e := range rows.Executions {
-		if was := k.records[e.ID].execution; k.onRead == nil && !slices.Contains(c.Executions, e) && !same(was, e) {
+		if was := k.records[e.ID].execution; !slices.Contains(c.Executions, e) && !same(was, e) {
 			return fmt.Errorf("execution %s was changed and not written: %+v, was %+v", e.ID, *e, *was)
 		}
 	}

@@ -37,7 +37,7 @@ func (k *keeper) write(c *Changes) error {
 	}
 	for _, row := range c.Keys {
 		if _, ok := k.keys[row.Key]; ok {
-			return fmt.Errorf("key %v is there already", row.Key)
+			return fmt.Errorf("keys: key %v is there already", row.Key)
 		}
 		k.keys[row.Key] = row
 	}
@@ -53,11 +53,11 @@ func (k *keeper) change(id belay.ExecutionID, with func(*record) error) error {
 
 func (k *keeper) writeExecutions(c *Changes) error {
 	if n := len(unique(c.Executions)); n != len(c.Executions) {
-		return fmt.Errorf("an execution is written twice")
+		return fmt.Errorf("keys: an execution is written twice")
 	}
 	for _, e := range c.Executions {
 		if e.New != (k.records[e.ID].execution == nil) {
-			return fmt.Errorf("execution %s: new %v, and there %v", e.ID, e.New, !e.New)
+			return fmt.Errorf("keys: execution %s: new %v, and there %v", e.ID, e.New, !e.New)
 		}
 		row := copied(e)
 		row.New, row.Attention, row.Plan = false, false, bytes.Clone(e.Plan)
@@ -86,7 +86,7 @@ func (k *keeper) writeWorkers(c *Changes) error {
 	}
 	for _, x := range c.Workers {
 		if x.New != (k.workers[x.ID] == nil) {
-			return fmt.Errorf("worker %s: new %v, and there %v", x.ID, x.New, !x.New)
+			return fmt.Errorf("keys: worker %s: new %v, and there %v", x.ID, x.New, !x.New)
 		}
 		row := copied(x)
 		row.New = false
@@ -106,7 +106,7 @@ func (k *keeper) writeRun(run *Run) error {
 		}
 		return replace(&r.runs, func(x *Run) bool { return x.Token == run.Token }, func(x *Run) error {
 			if x.EndedSeq != 0 {
-				return fmt.Errorf("run %d of %s ends twice", run.Token, run.Execution)
+				return fmt.Errorf("keys: run %d of %s ends twice", run.Token, run.Execution)
 			}
 			if run.StartedSeq != 0 {
 				x.StartedSeq, x.StartedAt = run.StartedSeq, run.StartedAt
@@ -148,7 +148,7 @@ func (k *keeper) writeHistory(c *Changes) error {
 		keep(k.change(s.Execution, func(r *record) error {
 			return replace(&r.signals, func(x *Signal) bool { return x.Seq == s.Seq }, func(x *Signal) error {
 				if x.ConsumedBy != 0 && x.ConsumedBy != s.ConsumedBy {
-					return fmt.Errorf("signal %d of %s is consumed twice", s.Seq, s.Execution)
+					return fmt.Errorf("keys: signal %d of %s is consumed twice", s.Seq, s.Execution)
 				}
 				x.ConsumedBy = s.ConsumedBy
 				return nil
@@ -173,7 +173,7 @@ func (k *keeper) writeLetter(d *DeadLetter) error {
 		}
 		return replace(&r.letters, func(x *DeadLetter) bool { return x.Generation == d.Generation }, func(x *DeadLetter) error {
 			if x.Resolution != "" {
-				return fmt.Errorf("dead letter %d of %s is resolved twice", d.Generation, d.Execution)
+				return fmt.Errorf("keys: dead letter %d of %s is resolved twice", d.Generation, d.Execution)
 			}
 			x.Resolution, x.ResolvedBy, x.ResolvedAt = d.Resolution, d.ResolvedBy, d.ResolvedAt
 			return nil
@@ -185,7 +185,7 @@ func (k *keeper) writeChunks(c *Changes) error {
 	for _, x := range c.Chunks {
 		err := k.change(x.Execution, func(r *record) error {
 			if slices.ContainsFunc(r.chunks, func(y *Chunk) bool { return y.ChunkRef == x.ChunkRef }) {
-				return fmt.Errorf("chunk %v is there already", x.ChunkRef)
+				return fmt.Errorf("keys: chunk %v is there already", x.ChunkRef)
 			}
 			r.chunks = append(slices.Clip(r.chunks), copied(x))
 			return nil
@@ -210,7 +210,7 @@ func (k *keeper) writeChunks(c *Changes) error {
 func insert[R any](rows *[]*R, row *R, key func(*R) int64) error {
 	i, taken := slices.BinarySearchFunc(*rows, key(row), func(x *R, k int64) int { return cmp.Compare(key(x), k) })
 	if taken {
-		return fmt.Errorf("%T %d is there already: %+v", *row, key(row), *row)
+		return fmt.Errorf("keys: %T %d is there already: %+v", *row, key(row), *row)
 	}
 	*rows = slices.Insert(slices.Clip(*rows), i, copied(row))
 	return nil
@@ -222,7 +222,7 @@ func replace[R any](rows *[]*R, is func(*R) bool, with func(*R) error) error {
 	i := slices.IndexFunc(*rows, is)
 	if i < 0 {
 		var r R
-		return fmt.Errorf("the %T to change is not there", r)
+		return fmt.Errorf("keys: the %T to change is not there", r)
 	}
 	next := slices.Clone(*rows)
 	next[i] = copied(next[i])

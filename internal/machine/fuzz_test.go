@@ -1,0 +1,84 @@
+package machine
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// noise is a string of random bytes that depends on its seed alone.
+func noise(seed uint64, n int) []byte {
+	r := rand.New(rand.NewPCG(seed, 0))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// FuzzHistories: no sequence of commands, folded in batches of any size, breaks
+// G1, G2, G3, G5, G7, G8, G9, G10, G11 or G15.
+func FuzzHistories(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(noise(seed, 400))
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		src = src[:min(len(src), 4<<10)] // longer than it takes to break anything
+		if _, err := play(newKeeper(), src); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestRandomHistories is the same on long random histories, and shows that they
+// are worth something: whatever can happen did, more than once.
+func TestRandomHistories(t *testing.T) {
+	seen := make(map[string]int)
+	for seed := range uint64(120) {
+		p, err := play(newKeeper(), noise(1000+seed, 2500))
+		if err != nil {
+			t.Fatalf("seed %d: %v", 1000+seed, err)
+		}
+		for what, n := range p.seen {
+			seen[what] += n
+		}
+	}
+	for _, what := range happenings() {
+		if seen[what] < 3 {
+			t.Errorf("%s happened %d times: the histories prove nothing about it", what, seen[what])
+		}
+	}
+	t.Logf("%d kinds of things happened", len(seen))
+}
+
+// happenings are what random histories must contain.
+func happenings() []string {
+	all := []string{
+		"Accept", "Accept repeated", "Accept refused: conflict", "Act repeated", "Act refused: conflict", "Append", "Append repeated",
+		"Append refused: conflict", "CancelChild", "CancelChild repeated", "CancelChild refused: conflict", "Claim", "Claim refused: conflict",
+		"Claim refused: lease_lostexpired", "Deliver", "Deliver repeated", "Deliver refused: conflict", "Drain", "End", "Expire",
+		"Expire refused: conflict", "Heartbeat", "Heartbeat refused: lease_lostexpired", "Lose", "Lose refused: conflict", "Mark", "Open",
+		"Open repeated", "Progress", "Release", "Release refused: conflict", "Schedule", "Schedule refused: conflict", "Submit",
+		"Submit repeated", "Submit refused: idempotency_mismatch", "Tick", "grace",
+		"letter lost", "letter max_retries", "letter permanent_error", "letter timeout",
+	}
+	for _, c := range []string{"Save", "Settle"} {
+		all = append(all, c, c+" repeated", c+" refused: conflict")
+		for _, cause := range []belay.Cause{belay.CauseExpired, belay.CauseReassigned, belay.CauseCancelled, belay.CauseFinished} {
+			all = append(all, c+" refused: lease_lost"+string(cause))
+		}
+	}
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		all = append(all, "state "+s.String())
+	}
+	for o := belay.OutcomeSucceeded; o <= belay.OutcomeCancelled; o++ {
+		if o != belay.OutcomeLost {
+			all = append(all, "settle as "+o.String())
+		}
+	}
+	for _, a := range actions {
+		all = append(all, "control "+string(a))
+	}
+	return all
+}

@@ -1,0 +1,214 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// mutant is a planted bug: a store that reads or writes something else than it
+// should.
+type mutant struct {
+	name    string
+	promise string // the one whose checker must notice
+	read    func(*keeper, *Rows)
+	write   func(*keeper, *Changes)
+}
+
+// eachChanged goes through the executions that are written and were there
+// before.
+func eachChanged(with func(is, was *Execution)) func(*keeper, *Changes) {
+	return func(k *keeper, c *Changes) {
+		for _, e := range c.Executions {
+			if was := k.records[e.ID].execution; was != nil {
+				with(e, was)
+			}
+		}
+	}
+}
+
+func eachWorker(with func(*Worker)) func(*keeper, *Changes) {
+	return func(_ *keeper, c *Changes) {
+		for _, x := range c.Workers {
+			with(x)
+		}
+	}
+}
+
+// dropExecutions leaves some of the changed executions unwritten.
+func dropExecutions(which func(c *Changes, is, was *Execution) bool) func(*keeper, *Changes) {
+	return func(k *keeper, c *Changes) {
+		c.Executions = slices.DeleteFunc(c.Executions, func(e *Execution) bool {
+			was := k.records[e.ID].execution
+			return was != nil && which(c, e, was)
+		})
+	}
+}
+
+var mutants = []mutant{
+	{name: "a claim does not raise the token", promise: "keys", write: eachChanged(func(is, was *Execution) { is.Token = was.Token })},
+	{name: "tokens go down", promise: "G1", write: func(_ *keeper, c *Changes) {
+		for _, r := range c.Runs {
+			if r.New {
+				r.Token = 1<<40 - r.Token
+			}
+		}
+	}},
+	{name: "a reopening begins tokens again", promise: "G1", write: eachChanged(func(is, was *Execution) {
+		if is.Generation > was.Generation && is.Token == was.Token {
+			is.Token = 0
+		}
+	})},
+	{name: "writes of a session that is over pass", promise: "G2", read: func(_ *keeper, r *Rows) {
+		for _, x := range r.Workers {
+			x.ExpiresAt = max(x.ExpiresAt, r.Now+1)
+		}
+	}},
+	{name: "writes after the cancel's grace pass", promise: "G2", read: func(_ *keeper, r *Rows) {
+		for _, e := range r.Executions {
+			if e.CancelBy.over(r.Now) {
+				e.CancelBy = r.Now + 1
+			}
+		}
+	}},
+	{name: "a stale checkpoint is written", promise: "G2", write: func(_ *keeper, c *Changes) {
+		for _, k := range c.Checkpoints {
+			k.Token = max(1, k.Token-1)
+		}
+	}},
+	{name: "an operation's id is not written", promise: "G3", write: func(_ *keeper, c *Changes) {
+		for _, s := range c.Signals {
+			s.Op = belay.OpID{}
+		}
+	}},
+	{name: "an operation is not looked up", promise: "G2", read: func(_ *keeper, r *Rows) { r.Ops = nil }},
+	{name: "acknowledged checkpoints are lost", promise: "G3", write: func(_ *keeper, c *Changes) { c.Checkpoints = nil }},
+	{name: "acknowledged chunks are lost", promise: "G3", write: func(_ *keeper, c *Changes) { c.Chunks = nil }},
+	{name: "the end of a run is not written", promise: "G15", write: func(_ *keeper, c *Changes) {
+		c.Runs = slices.DeleteFunc(c.Runs, func(r *Run) bool { return !r.New })
+	}},
+	{name: "actions are not written", promise: "G15", write: func(_ *keeper, c *Changes) { c.Deeds = nil }},
+	{name: "a parent is not written with its child's end", promise: "G4", write: dropExecutions(func(c *Changes, is, _ *Execution) bool {
+		return slices.ContainsFunc(c.Signals, func(s *Signal) bool { return s.Execution == is.ID && !s.Child.IsZero() })
+	})},
+	{name: "a child's end is not counted", promise: "G4", write: eachChanged(func(is, was *Execution) { is.Open = max(is.Open, was.Open) })},
+	{name: "a child's end is not told", promise: "G15", write: func(_ *keeper, c *Changes) {
+		c.Signals = slices.DeleteFunc(c.Signals, func(s *Signal) bool { return !s.Child.IsZero() })
+	}},
+	{name: "an end is not written", promise: "G4", write: dropExecutions(func(_ *Changes, is, was *Execution) bool {
+		return is.State.Terminal() && !was.State.Terminal()
+	})},
+	{name: "a signal wakes nobody", promise: "G5", write: eachChanged(func(is, was *Execution) {
+		if is.State == belay.Waiting && was.State == belay.Waiting {
+			is.DueAt = was.DueAt
+		}
+	})},
+	{name: "a retry is never due", promise: "G5", write: eachChanged(func(is, _ *Execution) {
+		if is.Reason == "retry" {
+			is.DueAt = 0
+		}
+	})},
+	{name: "a reaper without a guard", promise: "G6", read: func(_ *keeper, r *Rows) {
+		for _, x := range r.Workers {
+			x.ExpiresAt = min(x.ExpiresAt, r.Now)
+		}
+	}},
+	{name: "grace reaches only who is looked at", promise: "G6", write: func(_ *keeper, c *Changes) { c.Grace = 0 }},
+	{name: "a cancel is forgotten", promise: "G7", write: eachChanged(func(is, was *Execution) {
+		if was.CancelBy == 0 {
+			is.CancelBy = 0
+		}
+	})},
+	{name: "an end is taken back", promise: "G7", write: eachChanged(func(is, was *Execution) {
+		if was.State.Terminal() && is.Generation == was.Generation {
+			is.State, is.FinishedAt, is.Class, is.DueAt = belay.Pending, 0, 0, 1
+		}
+	})},
+	{name: "failures are not counted", promise: "G8", write: eachChanged(func(is, _ *Execution) { is.Attempts = 0 })},
+	{name: "losses are not counted", promise: "G8", write: eachChanged(func(is, _ *Execution) { is.Losses = 0 })},
+	{name: "a claim comes early", promise: "G8", read: claimEarly},
+	{name: "a gate is not read", promise: "G8", read: func(_ *keeper, r *Rows) {
+		for _, e := range r.Executions {
+			e.Gate = 0
+		}
+	}},
+	{name: "keys are not written", promise: "G9", write: func(_ *keeper, c *Changes) { c.Keys = nil }},
+	{name: "dead letters are not written", promise: "G10", write: func(_ *keeper, c *Changes) { c.DeadLetters = nil }},
+	{name: "dead letters are not resolved", promise: "G10", write: func(_ *keeper, c *Changes) {
+		c.DeadLetters = slices.DeleteFunc(c.DeadLetters, func(d *DeadLetter) bool { return !d.New })
+	}},
+	{name: "a drain is forgotten", promise: "G11", write: eachWorker(func(x *Worker) {
+		if x.State == belay.WorkerDraining {
+			x.State = belay.WorkerOpen
+		}
+	})},
+	{name: "a session comes back", promise: "session", write: eachWorker(func(x *Worker) {
+		if x.State.Ended() {
+			x.State = belay.WorkerOpen
+		}
+	})},
+	{name: "a signal is consumed twice", promise: "signals", write: func(_ *keeper, c *Changes) { c.Consumed = nil }},
+	{name: "CheckAt is not written", promise: "CheckAt", write: eachChanged(func(is, was *Execution) { is.CheckAt = was.CheckAt })},
+	{name: "a pause forgets where from", promise: "row", write: eachChanged(func(is, _ *Execution) { is.PausedFrom = 0 })},
+	{name: "rows are read before they are locked", promise: "G4", read: readOld},
+}
+
+// claimEarly shows claims what is due within some seconds.
+func claimEarly(k *keeper, r *Rows) {
+	for _, e := range k.where(func(e *Execution) bool { return e.Ready() > k.now && e.Ready() < k.now.Add(5e9) }) {
+		for i := range r.Ready {
+			if r.Ready[i].Next == 0 || slices.ContainsFunc(r.Executions, func(x *Execution) bool { return x.ID == e.ID }) {
+				continue
+			}
+			early := copied(e)
+			early.DueAt = k.now
+			r.Executions = append(r.Executions, early)
+			r.Ready[i].Due = append(r.Ready[i].Due, e.ID)
+		}
+	}
+}
+
+// readOld hides the last change of a row from every third fold.
+func readOld(k *keeper, r *Rows) {
+	for i, e := range r.Executions {
+		if e.State == belay.Running && e.Seq%3 == 0 {
+			old := copied(e)
+			old.Seq--
+			r.Executions[i] = old
+			for j := range r.Ready {
+				r.Ready[j].Due = slices.DeleteFunc(r.Ready[j].Due, func(id belay.ExecutionID) bool { return id == e.ID })
+			}
+		}
+	}
+}
+
+// about reports whether an error says that a promise is broken.
+func about(err error, promise string) bool {
+	return strings.Contains(err.Error(), promise+": ")
+}
+
+// TestCheckersCatchPlantedBugs: a checker's "ok" counts since each of these
+// bugs makes it say which promise is broken. Faults in other promises, which
+// most bugs break as well, do not end the hunt.
+func TestCheckersCatchPlantedBugs(t *testing.T) {
+	caught := 0
+	for _, m := range mutants {
+		var err error
+		tries := 0
+		for ; err == nil && tries < 300; tries++ {
+			k := newKeeper()
+			k.onRead, k.onWrite = m.read, m.write
+			p := newPlayer(k, noise(uint64(tries), 600))
+			p.hunt = m.promise
+			err = p.play()
+		}
+		if err == nil || !about(err, m.promise) {
+			t.Errorf("%s: not caught as %s in %d histories: %v", m.name, m.promise, tries, err)
+			continue
+		}
+		caught++
+	}
+	t.Logf("%d of %d planted bugs caught", caught, len(mutants))
+}

@@ -1,0 +1,331 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// told is what clients were told, and the checkers that hold it against the
+// rows: what was acknowledged is there, a repetition gets its first answer, a
+// key leads to one execution, an effect carries the latest token.
+type told struct {
+	ops     map[belay.OpID]int64
+	keys    map[string]belay.ExecutionID
+	drained map[belay.WorkerID]bool
+}
+
+func newTold() told {
+	return told{make(map[belay.OpID]int64), make(map[string]belay.ExecutionID), make(map[belay.WorkerID]bool)}
+}
+
+// step looks at one fold: the rows before and after it, and the answers.
+func (t *told) step(before, after *keeper, commands []Command, replies []Reply) error {
+	var f faults
+	for id, r := range before.records {
+		stepExecution(&f, before, after, r, after.records[id])
+	}
+	for id, x := range before.workers {
+		stepSession(&f, before, after, x, after.workers[id], commands)
+	}
+	latest := make(map[belay.ExecutionID]belay.Token)
+	for id, r := range before.records {
+		latest[id] = r.execution.Token
+	}
+	for i, c := range commands {
+		if belay.CodeOf(replies[i].Err) == belay.CodeInternal && replies[i].Err != nil {
+			f.add("answers", "%T: %v", c, replies[i].Err)
+		}
+		if replies[i].Err == nil {
+			t.answer(&f, before, after, latest, c, replies[i])
+		}
+	}
+	return errors.Join(f...)
+}
+
+// answer checks one command that passed.
+func (t *told) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token, c Command, r Reply) {
+	switch c := c.(type) {
+	case *Submit:
+		if first, ok := t.keys[c.IdempotencyKey]; ok && c.IdempotencyKey != "" && first != r.ID {
+			f.add("G9", "key %q leads to %s and to %s", c.IdempotencyKey, first, r.ID)
+		}
+		if c.IdempotencyKey != "" {
+			t.keys[c.IdempotencyKey] = r.ID
+		}
+		if after.records[r.ID].execution == nil {
+			f.add("G3", "%s was accepted and is not there", r.ID)
+		}
+		if c.Parent != nil && !r.Replayed {
+			effect(f, before, latest, *c.Parent, c)
+		}
+	case *Claim:
+		for _, won := range r.Claims {
+			id, token := won.Execution.ID, won.Execution.Token
+			if c.Repeat && token == latest[id] {
+				continue
+			}
+			if token <= latest[id] {
+				f.add("G1", "claim %d won %s with token %d after %d", c.Number, id, token, latest[id])
+			}
+			if t.drained[c.Worker] {
+				f.add("G11", "%s won %s after it was drained", c.Worker, id)
+			}
+			latest[id] = token
+		}
+	case *Schedule:
+		latest[c.Execution] = r.Execution.Token
+	case *Save:
+		if c.Consumes != 0 && !slices.ContainsFunc(after.records[c.Lease.Execution].signals, func(s *Signal) bool { return s.ConsumedBy == r.Seq }) {
+			f.add("signals", "checkpoint %d of %s took a signal that does not know of it", r.Seq, c.Lease.Execution)
+		}
+		t.operation(f, after.records[c.Lease.Execution].op(c.Op), c.Op, r)
+		if !r.Replayed {
+			effect(f, before, latest, c.Lease, c)
+		}
+	case *Settle:
+		var seq int64
+		for _, run := range after.records[c.Lease.Execution].runs {
+			if run.Op == c.Op {
+				seq = run.EndedSeq
+			}
+		}
+		t.operation(f, seq, c.Op, r)
+		if !r.Replayed {
+			effect(f, before, latest, c.Lease, c)
+		}
+	case *Append:
+		if !slices.ContainsFunc(after.records[c.Lease.Execution].chunks, func(k *Chunk) bool { return k.ChunkRef == c.ref() }) {
+			f.add("G3", "chunk %v was acknowledged and is not there", c.ref())
+		}
+		if !r.Replayed {
+			effect(f, before, latest, c.Lease, c)
+		}
+	case *Drain:
+		t.drained[c.Worker] = true
+	case *Deliver:
+		t.operation(f, after.records[c.Execution].op(c.Op), c.Op, r)
+	case *Act:
+		// One that found nothing to do wrote nothing.
+		if seq := after.records[c.Execution].op(c.Op); seq != 0 || t.ops[c.Op] != 0 {
+			t.operation(f, seq, c.Op, r)
+		}
+	}
+}
+
+// operation is G2 and G3: what was acknowledged is in the rows, and the same
+// answer was given each time.
+func (t *told) operation(f *faults, written int64, op belay.OpID, r Reply) {
+	if written == 0 || written != r.Seq {
+		f.add("G3", "operation %s was acknowledged as seq %d and written as %d", op, r.Seq, written)
+	}
+	if first, ok := t.ops[op]; ok && (first != r.Seq || !r.Replayed) {
+		f.add("G2", "operation %s was answered %d, and then %d (repeated %v)", op, first, r.Seq, r.Replayed)
+	}
+	t.ops[op] = r.Seq
+}
+
+// effect is G1 and G2 for an owner's write that was accepted: its token is the
+// latest, its session lives, its cancel's grace is not over.
+func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token, l belay.Lease, c Command) {
+	if l.Token != latest[l.Execution] {
+		f.add("G1", "%T with token %d was accepted after token %d", c, l.Token, latest[l.Execution])
+	}
+	if x := before.workers[l.Worker]; x == nil || x.State.Ended() || before.expires(x) <= before.now {
+		f.add("G2", "%T was accepted from a session that is over", c)
+	}
+	if e := before.records[l.Execution].execution; e != nil && e.CancelBy != 0 && e.CancelBy <= before.now {
+		f.add("G2", "%T was accepted after the cancel's grace", c)
+	}
+}
+
+// expires is when a session's time is over, grace given if it is due.
+func (k *keeper) expires(x *Worker) Time {
+	gap := k.now.Sub(k.mark)
+	if k.mark == 0 || gap <= 3*k.beat {
+		return x.ExpiresAt
+	}
+	return max(x.ExpiresAt.Add(gap), k.now.Add(x.ttl()))
+}
+
+// stepExecution compares an execution before and after a fold.
+func stepExecution(f *faults, before, after *keeper, b, a record) {
+	was, is := b.execution, a.execution
+	switch {
+	case is == nil:
+		f.add("G3", "%s is gone", was.ID)
+		return
+	case is.Token < was.Token || is.Seq < was.Seq || is.Generation < was.Generation || is.Cost < was.Cost:
+		f.add("G1", "%s went back: %+v, was %+v", was.ID, *is, *was)
+	case is.Generation != was.Generation:
+		return
+	case was.State.Terminal() && (is.State != was.State || is.FinishedAt != was.FinishedAt || is.Message != was.Message):
+		f.add("G7", "%s was %s and is %s", was.ID, was.State, is.State)
+	case was.CancelBy != 0 && is.State != belay.Cancelled && (is.State.Terminal() || is.CancelBy == 0 || is.CancelBy > was.CancelBy):
+		f.add("G7", "%s was being cancelled and is %s", was.ID, describe(is, after.now))
+	}
+	if is.Token > was.Token {
+		stepClaim(f, before, b, a)
+	}
+}
+
+// stepClaim checks the first claim of an execution in a fold: it was due, and
+// nothing held it (G8, G11).
+func stepClaim(f *faults, before *keeper, b, a record) {
+	was := b.execution
+	i := slices.IndexFunc(a.runs, func(r *Run) bool { return r.Token > was.Token })
+	if i < 0 {
+		f.add("G1", "%s has token %d of no run", was.ID, a.execution.Token)
+		return
+	}
+	resumed := slices.ContainsFunc(a.deeds, func(d *Deed) bool { return d.Seq > was.Seq && d.Kind == "resume" })
+	signalled := slices.ContainsFunc(a.signals, func(s *Signal) bool { return s.Seq > was.Seq })
+	early := was.DueAt == 0 || was.DueAt > before.now
+	switch {
+	case was.Gate != 0:
+		f.add("G8", "%s was claimed behind its gate", was.ID)
+	case was.State == belay.Pending && early:
+		f.add("G8", "%s was claimed %s early", was.ID, was.DueAt.Sub(before.now))
+	case was.State == belay.Waiting && early && !signalled:
+		f.add("G8", "%s was claimed while it waits", was.ID)
+	case was.State == belay.Paused && !resumed:
+		f.add("G8", "%s was claimed while it is paused", was.ID)
+	}
+	x := before.workers[a.runs[i].Worker]
+	if x != nil && (x.State != belay.WorkerOpen || before.expires(x) <= before.now) {
+		f.add("G11", "%s was given to worker %s, which is %s", was.ID, x.ID, x.State)
+	}
+}
+
+// stepSession: a session that ended never comes back, none is judged before its
+// time (G6), and the numbers of claims only grow.
+func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []Command) {
+	switch {
+	case is == nil:
+		f.add("sessions", "%s is gone", was.ID)
+	case was.State.Ended() && !reflect.DeepEqual(was, is):
+		f.add("sessions", "%s had ended as %s and is %s", was.ID, was.State, is.State)
+	case is.ClaimNo < was.ClaimNo || is.ClaimFloor < was.ClaimFloor || is.State < was.State:
+		f.add("sessions", "%s went back: %+v, was %+v", was.ID, *is, *was)
+	case !is.State.Ended() && after.mark == before.now && is.ExpiresAt < min(before.expires(was), before.now.Add(is.ttl())):
+		f.add("G6", "%s was not given the gap: it ends in %s", was.ID, is.ExpiresAt.Sub(before.now))
+	case is.State.Ended() && !was.State.Ended():
+		by := slices.ContainsFunc(commands, func(c Command) bool { e, ok := c.(*End); return ok && e.Worker == was.ID })
+		if !by && before.expires(was) > before.now {
+			f.add("G6", "%s was given up %s early", was.ID, before.expires(was).Sub(before.now))
+		}
+	}
+}
+
+// oneByOne folds the commands again, each alone: a batch decides as its
+// commands would one after the other at the same moment. Batches with claims
+// are left out: among what became due at one moment they may choose in another
+// order.
+func oneByOne(before, together *keeper, commands []Command, replies []Reply) error {
+	if slices.ContainsFunc(commands, func(c Command) bool { _, ok := c.(*Claim); return ok }) {
+		return nil
+	}
+	k := before.clone()
+	for i, c := range commands {
+		_, r, err := k.fold(c)
+		if err != nil {
+			return err
+		}
+		if alone, batch := answer(r[0]), answer(replies[i]); alone != batch {
+			return fmt.Errorf("alone, command %d is answered\n%s\nin the batch\n%s", i, alone, batch)
+		}
+	}
+	for id, r := range together.records {
+		if !reflect.DeepEqual(k.records[id], r) {
+			return fmt.Errorf("alone, %s ends as\n%+v\nin the batch\n%+v", id, k.records[id].execution, r.execution)
+		}
+	}
+	if !reflect.DeepEqual(k.workers, together.workers) || !reflect.DeepEqual(k.keys, together.keys) || len(k.records) != len(together.records) {
+		return fmt.Errorf("alone, sessions, keys or executions end differently")
+	}
+	return nil
+}
+
+// answer is all of a reply, lists in no order.
+func answer(r Reply) string {
+	var parts []string
+	for _, c := range r.Follow {
+		parts = append(parts, fmt.Sprintf("follow %T %+v", c, c))
+	}
+	h := r.Heartbeat
+	for _, list := range []any{h.Revoked, h.Cancel, h.Pause, h.Preempt, h.Signals} {
+		v := reflect.ValueOf(list)
+		for i := range v.Len() {
+			parts = append(parts, fmt.Sprintf("%T %+v", list, v.Index(i)))
+		}
+	}
+	slices.Sort(parts)
+	e := ""
+	if r.Execution != nil {
+		x := *r.Execution
+		x.New, x.Attention, x.Policy = false, false, nil // of the fold
+		e = fmt.Sprintf("%+v", x)
+	}
+	return fmt.Sprintf("%s seq %d repeated %v drain %v in %s err %v %v %s %s",
+		r.ID, r.Seq, r.Replayed, h.Drain, h.ExpiresIn, r.Err, r.Session, e, strings.Join(parts, "\n"))
+}
+
+// heal is the end of a history: faults stop, operators resume what they paused,
+// a worker with room for all finishes whatever it is given, signals come. Then
+// nothing may stay open (G5).
+func (p *player) heal() error {
+	w := belay.WorkerID(p.id())
+	p.send(&Open{belay.WorkerSpec{ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour)}})
+	for round := range 60 {
+		open := p.where(func(e *Execution) bool { return !e.State.Terminal() })
+		if len(open) == 0 {
+			return nil
+		}
+		for _, e := range open {
+			switch {
+			case e.Gate != 0 && round > 3:
+				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionCancel, Op: p.op()}})
+			case e.State == belay.Paused:
+				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionResume, Op: p.op()}})
+			case e.State == belay.Waiting:
+				p.send(&Deliver{belay.SignalRequest{Execution: e.ID, Name: "wake", Op: p.op()}})
+			case e.State == belay.Running && e.Worker == w:
+				p.send(&Settle{Settlement: belay.Settlement{Lease: leaseOf(e), Op: p.op(), Outcome: belay.OutcomeSucceeded}})
+			}
+		}
+		p.sweep()
+		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: int64(round + 1), Slots: 2 * crowd}}
+		if p.keeper.workers[w] != nil {
+			p.aim(c)
+			p.send(c)
+		}
+		if err := p.flush(); err != nil {
+			return err
+		}
+		p.now = p.now.Add(time.Minute)
+		p.mark = p.now
+	}
+	var f faults
+	for _, e := range p.where(func(e *Execution) bool { return !e.State.Terminal() }) {
+		f.add("G5", "%s stays %s though nothing is wrong any more: %+v", e.ID, describe(e, p.now), *e)
+	}
+	return errors.Join(f...)
+}
+
+// ordered goes through a map of sessions in the order of their ids.
+func ordered(m map[belay.WorkerID]*Worker) iter.Seq2[belay.WorkerID, *Worker] {
+	return func(yield func(belay.WorkerID, *Worker) bool) {
+		for _, id := range slices.SortedFunc(maps.Keys(m), func(a, b belay.WorkerID) int { return slices.Compare(a[:], b[:]) }) {
+			if !yield(id, m[id]) {
+				return
+			}
+		}
+	}
+}
