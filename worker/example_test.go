@@ -1,0 +1,131 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// A program that runs its own workflows, with everything in one directory.
+func Example() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	quiet := slog.New(slog.DiscardHandler)
+	dir, err := os.MkdirTemp("", "belay")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+
+	w := worker.New(b, worker.Options{Concurrency: 10, Log: quiet})
+	worker.Register(w, "greet", func(ctx context.Context, name string) (string, error) {
+		return workflow.Step(ctx, "compose", func(context.Context) (string, error) { return "hello " + name, nil })
+	})
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+
+	h, err := workflow.Start[string](ctx, b, "greet", "ann", belay.IdempotencyKey("ann"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(h.Result(ctx))
+	stop() // claims nothing more, lets running work finish within Options.Grace
+	fmt.Println(<-done)
+	// Output:
+	// hello ann <nil>
+	// <nil>
+}
+
+// Old executions go on with the code they were made for.
+func ExampleVersion() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	quiet := slog.New(slog.DiscardHandler)
+	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	w := worker.New(b, worker.Options{Log: quiet})
+	worker.Register(w, "greet", func(_ context.Context, name string) (string, error) { return "hello " + name, nil })
+	worker.Register(w, "greet", func(_ context.Context, name string) (string, error) { return "good day, " + name, nil }, worker.Version("v2"))
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+
+	for _, version := range []string{"", "v2"} {
+		h, err := workflow.Start[string](ctx, b, "greet", "ann", belay.Version(version))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(h.Result(ctx))
+	}
+	stop()
+	fmt.Println(<-done)
+	// Output:
+	// hello ann <nil>
+	// good day, ann <nil>
+	// <nil>
+}
+
+// A worker that stops gives back what does not finish within its grace.
+func ExampleOptions() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	quiet := slog.New(slog.DiscardHandler)
+	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	w := worker.New(b, worker.Options{
+		Concurrency: 2,
+		Queues:      []string{"default", "nightly"},
+		Labels:      map[string]string{"gpu": "a100"},
+		TTL:         3 * time.Second,
+		Grace:       10 * time.Millisecond,
+		Log:         quiet,
+	})
+	started := make(chan struct{})
+	worker.Register(w, "train", func(ctx context.Context, _ any) (string, error) {
+		close(started)
+		<-ctx.Done()
+		fmt.Println(errors.Is(context.Cause(ctx), workflow.ErrReleased))
+		return "", ctx.Err()
+	})
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+
+	h, err := workflow.Start[string](ctx, b, "train", nil, belay.Queue("nightly"), belay.WorkerLabel("gpu", "a100"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-started
+	stop()
+	fmt.Println(<-done)
+	x, err := b.Execution(context.Background(), h.ID())
+	fmt.Println(x.State, x.Attempt, err)
+	// Output:
+	// true
+	// <nil>
+	// pending 1 <nil>
+}

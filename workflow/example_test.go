@@ -1,0 +1,431 @@
+package workflow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// serve opens a Backend that keeps nothing and runs the workflows on it.
+func serve(register func(w *worker.Worker)) (b belay.Backend, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	quiet := slog.New(slog.DiscardHandler)
+	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
+	if err != nil {
+		panic(err)
+	}
+	w := worker.New(b, worker.Options{Log: quiet})
+	register(w)
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	return b, func() {
+		cancel()
+		if err := errors.Join(<-done, b.Close()); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// result runs an execution and prints its result.
+func result(workflowName string, input any, register func(w *worker.Worker)) {
+	b, stop := serve(register)
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[any](ctx, b, workflowName, input)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	v, err := h.Result(ctx)
+	fmt.Println(v, err)
+}
+
+// A step that finished is not carried out again when the workflow fails later
+// and is run once more.
+func ExampleStep() {
+	greet := func(ctx context.Context, name string) (string, error) {
+		greeting, err := workflow.Step(ctx, "compose", func(context.Context) (string, error) {
+			fmt.Println("composing")
+			return "hello " + name, nil
+		})
+		if err != nil {
+			return "", err
+		}
+		if workflow.Attempt(ctx) == 1 {
+			return "", errors.New("the line is busy")
+		}
+		return greeting, nil
+	}
+	result("greet", "ann", func(w *worker.Worker) { worker.Register(w, "greet", greet) })
+	// Output:
+	// composing
+	// hello ann <nil>
+}
+
+// A step that is over in seconds may try again by itself.
+func ExampleRetry() {
+	tries := 0
+	fetch := func(ctx context.Context, _ any) (string, error) {
+		return workflow.Step(ctx, "fetch", func(context.Context) (string, error) {
+			if tries++; tries < 3 {
+				return "", errors.New("connection refused")
+			}
+			return fmt.Sprintf("fetched at try %d", tries), nil
+		}, workflow.Retry(5, 10*time.Millisecond))
+	}
+	result("fetch", nil, func(w *worker.Worker) { worker.Register(w, "fetch", fetch) })
+	// Output: fetched at try 3 <nil>
+}
+
+// In a loop, a key tells the turns of a step apart.
+func ExampleKey() {
+	sum := func(ctx context.Context, parts []int) (int, error) {
+		total := 0
+		for i, part := range parts {
+			n, err := workflow.Step(ctx, "square", func(context.Context) (int, error) { return part * part, nil }, workflow.Key(i))
+			if err != nil {
+				return 0, err
+			}
+			total += n
+		}
+		return total, nil
+	}
+	result("sum", []int{1, 2, 3}, func(w *worker.Worker) { worker.Register(w, "sum", sum) })
+	// Output: 14 <nil>
+}
+
+// A step without a result.
+func ExampleDo() {
+	notify := func(ctx context.Context, name string) (string, error) {
+		err := workflow.Do(ctx, "send mail", func(context.Context) error {
+			fmt.Println("mail to", name)
+			return nil
+		})
+		return "sent", err
+	}
+	result("notify", "ann", func(w *worker.Worker) { worker.Register(w, "notify", notify) })
+	// Output:
+	// mail to ann
+	// sent <nil>
+}
+
+// Branches run beside each other.
+func ExampleGo() {
+	both := func(ctx context.Context, _ any) (string, error) {
+		part := func(name string) *workflow.Future[string] {
+			return workflow.Go(ctx, name, func(ctx context.Context) (string, error) {
+				return workflow.Step(ctx, "fetch", func(context.Context) (string, error) { return name, nil })
+			})
+		}
+		left, right := part("left"), part("right")
+		l, err := left.Wait(ctx)
+		if err != nil {
+			return "", err
+		}
+		r, err := right.Wait(ctx)
+		return l + " and " + r, err
+	}
+	result("both", nil, func(w *worker.Worker) { worker.Register(w, "both", both) })
+	// Output: left and right <nil>
+}
+
+// A sleep lasts as long as it says, whatever happens to its worker meanwhile. A
+// longer one would give its worker back.
+func ExampleSleep() {
+	remind := func(ctx context.Context, _ any) (string, error) {
+		if err := workflow.Sleep(ctx, "a moment", 20*time.Millisecond); err != nil {
+			return "", err
+		}
+		return "time to go", nil
+	}
+	result("remind", nil, func(w *worker.Worker) { worker.Register(w, "remind", remind) })
+	// Output: time to go <nil>
+}
+
+// A workflow waits for a person.
+func ExampleWaitSignal() {
+	type approval struct{ By string }
+	review := func(ctx context.Context, change string) (string, error) {
+		ok, err := workflow.WaitSignal[approval](ctx, "approved", workflow.Timeout(24*time.Hour))
+		if err != nil {
+			return "", err
+		}
+		return change + " approved by " + ok.By, nil
+	}
+	b, stop := serve(func(w *worker.Worker) { worker.Register(w, "review", review) })
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[string](ctx, b, "review", "pr-17")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := h.Signal(ctx, "approved", approval{By: "ann"}); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(h.Result(ctx))
+	// Output: pr-17 approved by ann <nil>
+}
+
+// A wait whose time is over.
+func ExampleTimeout() {
+	ask := func(ctx context.Context, _ any) (string, error) {
+		_, err := workflow.WaitSignal[string](ctx, "answer", workflow.Timeout(20*time.Millisecond))
+		if errors.Is(err, workflow.ErrTimeout) {
+			return "nobody answered", nil
+		}
+		return "", err
+	}
+	result("ask", nil, func(w *worker.Worker) { worker.Register(w, "ask", ask) })
+	// Output: nobody answered <nil>
+}
+
+// A workflow starts another one and waits for its output.
+func ExampleChild() {
+	double := func(_ context.Context, n int) (int, error) { return 2 * n, nil }
+	parent := func(ctx context.Context, n int) (int, error) {
+		return workflow.Child[int](ctx, "doubled", "double", n, workflow.With(belay.Priority(5)))
+	}
+	result("parent", 21, func(w *worker.Worker) {
+		worker.Register(w, "double", double)
+		worker.Register(w, "parent", parent)
+	})
+	// Output: 42 <nil>
+}
+
+// A child that failed says how.
+func ExampleEndedError() {
+	broken := func(context.Context, any) (int, error) { return 0, belay.Permanent(errors.New("out of paper")) }
+	parent := func(ctx context.Context, _ any) (string, error) {
+		_, err := workflow.Child[int](ctx, "print", "broken", nil)
+		var ended *workflow.EndedError
+		if errors.As(err, &ended) {
+			return fmt.Sprintf("the child %s: %s", ended.State, ended.Failure.Message), nil
+		}
+		return "", err
+	}
+	result("parent", nil, func(w *worker.Worker) {
+		worker.Register(w, "broken", broken)
+		worker.Register(w, "parent", parent)
+	})
+	// Output: the child failed: out of paper <nil>
+}
+
+// A long loop saves where it is and goes on from there.
+func ExampleCheckpoint() {
+	count := func(ctx context.Context, _ any) (int, error) {
+		done, _, err := workflow.State[int](ctx)
+		if err != nil {
+			return 0, err
+		}
+		for ; done < 4; done++ {
+			if done == 2 && workflow.Attempt(ctx) == 1 {
+				return 0, errors.New("power cut")
+			}
+			fmt.Println("page", done)
+			if err := workflow.Checkpoint(ctx, done+1); err != nil {
+				return 0, err
+			}
+		}
+		return done, nil
+	}
+	result("count", nil, func(w *worker.Worker) { worker.Register(w, "count", count) })
+	// Output:
+	// page 0
+	// page 1
+	// page 2
+	// page 3
+	// 4 <nil>
+}
+
+// A long step gives way when something more urgent needs the worker, and goes on
+// from what it saved.
+func ExamplePreempted() {
+	working := make(chan belay.ExecutionID, 1)
+	train := func(ctx context.Context, _ any) (string, error) {
+		return workflow.Step(ctx, "train", func(ctx context.Context) (string, error) {
+			epoch, resumed, err := workflow.State[int](ctx)
+			if err != nil || resumed {
+				return fmt.Sprint("resumed at epoch ", epoch), err
+			}
+			working <- workflow.Execution(ctx)
+			<-workflow.Preempted(ctx)
+			if err := workflow.Checkpoint(ctx, 7); err != nil {
+				return "", err
+			}
+			return "", workflow.ErrYield
+		})
+	}
+	b, stop := serve(func(w *worker.Worker) { worker.Register(w, "train", train) })
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[string](ctx, b, "train", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := b.Control(ctx, belay.Control{Execution: <-working, Action: belay.ActionPreempt}); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(h.Result(ctx))
+	// Output: resumed at epoch 7 <nil>
+}
+
+// What has effects outside of Belay hands on a key that is the same in every run
+// of the step, and a token that grows with every owner.
+func ExampleIdempotencyKey() {
+	charge := func(ctx context.Context, _ any) (string, error) {
+		return workflow.Step(ctx, "charge card", func(ctx context.Context) (string, error) {
+			key := strings.TrimPrefix(workflow.IdempotencyKey(ctx), workflow.Execution(ctx).String())
+			return fmt.Sprintf("execution%s, token %d", key, workflow.Token(ctx)), nil
+		})
+	}
+	result("charge", nil, func(w *worker.Worker) { worker.Register(w, "charge", charge) })
+	// Output: execution/charge%20card, token 1 <nil>
+}
+
+// Right before each effect of a long step that nothing else fences, Guard makes
+// sure that the run still owns its execution.
+func ExampleGuard() {
+	deploy := func(ctx context.Context, hosts []string) (int, error) {
+		return workflow.Step(ctx, "deploy", func(ctx context.Context) (int, error) {
+			for _, host := range hosts {
+				if err := workflow.Guard(ctx); err != nil {
+					return 0, err
+				}
+				fmt.Println("deploy to", host)
+			}
+			return len(hosts), nil
+		})
+	}
+	result("deploy", []string{"a", "b"}, func(w *worker.Worker) { worker.Register(w, "deploy", deploy) })
+	// Output:
+	// deploy to a
+	// deploy to b
+	// 2 <nil>
+}
+
+// A log and an artifact of an execution, read from outside.
+func ExampleOutput() {
+	build := func(ctx context.Context, _ any) (string, error) {
+		log := workflow.Output(ctx, "log")
+		fmt.Fprintln(log, "compiling")
+		fmt.Fprintln(log, "linking")
+		if err := log.Close(); err != nil {
+			return "", err
+		}
+		_, err := workflow.Artifact(ctx, "binary", strings.NewReader("\x7fELF…"))
+		return "built", err
+	}
+	b, stop := serve(func(w *worker.Worker) { worker.Register(w, "build", build) })
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[string](ctx, b, "build", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(h.Result(ctx))
+	chunks, err := b.Chunks(ctx, belay.ChunkQuery{Execution: h.ID(), Name: "log"})
+	for _, c := range chunks {
+		fmt.Print(string(c.Data))
+	}
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// built <nil>
+	// compiling
+	// linking
+}
+
+// An artifact is what a reader gives, stored with the execution.
+func ExampleArtifact() {
+	report := func(ctx context.Context, _ any) (int64, error) {
+		return workflow.Artifact(ctx, "report", io.LimitReader(strings.NewReader("all is well, and more"), 11))
+	}
+	result("report", nil, func(w *worker.Worker) { worker.Register(w, "report", report) })
+	// Output: 11 <nil>
+}
+
+// Submitted twice under one key, it runs once.
+func ExampleStart() {
+	b, stop := serve(func(w *worker.Worker) {
+		worker.Register(w, "review", func(_ context.Context, change string) (string, error) {
+			fmt.Println("reviewing", change)
+			return "looks good", nil
+		})
+	})
+	defer stop()
+	ctx := context.Background()
+	for range 2 {
+		h, err := workflow.Start[string](ctx, b, "review", "pr-17", belay.IdempotencyKey("pr-17@3f2c"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(h.Result(ctx))
+	}
+	// Output:
+	// reviewing pr-17
+	// looks good <nil>
+	// looks good <nil>
+}
+
+// A cancelled workflow hears of it through its context and may save what it has.
+func ExampleHandle_Cancel() {
+	working := make(chan struct{})
+	saved := make(chan error, 1)
+	b, stop := serve(func(w *worker.Worker) {
+		worker.Register(w, "long", func(ctx context.Context, _ any) (string, error) {
+			close(working)
+			<-ctx.Done()
+			fmt.Println(errors.Is(context.Cause(ctx), workflow.ErrCancelled))
+			saved <- workflow.Checkpoint(ctx, "half of it")
+			return "", ctx.Err()
+		})
+	})
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[string](ctx, b, "long", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-working
+	if err := h.Cancel(ctx, "not needed any more"); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(<-saved)
+	_, err = h.Result(ctx)
+	var ended *workflow.EndedError
+	fmt.Println(errors.As(err, &ended), ended.State)
+	// Output:
+	// true
+	// <nil>
+	// true cancelled
+}
+
+// While the worker is cut off from the store, what has effects of its own is
+// stopped; here a child process would get SIGSTOP and SIGCONT.
+func ExampleOnFreeze() {
+	job := func(ctx context.Context, _ any) (string, error) {
+		remove := workflow.OnFreeze(ctx,
+			func() { fmt.Println("stop the process tree") },
+			func() { fmt.Println("let it go on") },
+		)
+		defer remove()
+		return "never cut off", nil
+	}
+	result("job", nil, func(w *worker.Worker) { worker.Register(w, "job", job) })
+	// Output: never cut off <nil>
+}
