@@ -175,3 +175,33 @@ func TestCloseCommitsWhatHasQueuedAndRefusesTheRest(t *testing.T) {
 		<-closed
 	})
 }
+
+// G2: a write that was carried out is never refused as stale. While it cannot be
+// looked up whether a repeated one was, nobody knows.
+func TestARepeatedWriteThatCannotBeLookedUpIsUnknown(t *testing.T) {
+	f := &faulty{Store: memory.New(time.Now)}
+	e := engine.New(f, engine.Options{})
+	defer e.Close() //nolint:errcheck // checked elsewhere
+	s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
+	submit(t, e)
+	r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1}))
+	end := belay.Settlement{Lease: r.Assignments[0].Lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded}
+	if err := e.Settle(t.Context(), end); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	f.mu.Lock()
+	f.refuse = func(*machine.Changes) error {
+		if calls++; calls == 2 { // the first is refused by the rules, the second looks it up
+			return &belay.Error{Code: belay.CodeUnavailable}
+		}
+		return nil
+	}
+	f.mu.Unlock()
+	if err := e.Settle(t.Context(), end); belay.CodeOf(err) != belay.CodeUnavailable {
+		t.Errorf("got %v", err)
+	}
+	if err := e.Settle(t.Context(), end); err != nil {
+		t.Errorf("repeated again: %v", err)
+	}
+}

@@ -70,8 +70,12 @@ func (e *Engine) owned(ctx context.Context, repeat bool, c machine.Command, agai
 	if err == nil || repeat || belay.CodeOf(err) != belay.CodeLeaseLost {
 		return r, err
 	}
-	if r, repeated := e.do(ctx, again()); repeated == nil && r.Replayed {
+	r, repeated := e.do(ctx, again())
+	switch {
+	case repeated == nil && r.Replayed:
 		return r, nil
+	case belay.CodeOf(repeated) == belay.CodeUnavailable:
+		return machine.Reply{}, repeated // nobody knows whether it was written
 	}
 	return machine.Reply{}, err
 }
