@@ -1,0 +1,171 @@
+package run_test
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay/internal/run"
+)
+
+// fixture is a fence of a TTL of 15 s, opened at the clock's 100 s: it closes at
+// 110 s. The clock is the bubble's, and can jump ahead of it.
+type fixture struct {
+	*run.Fence
+	began  time.Time
+	jump   atomic.Int64
+	killed atomic.Int32
+}
+
+const (
+	opened    = 100 * time.Second
+	ttl       = 15 * time.Second
+	maxFreeze = time.Minute
+)
+
+func (f *fixture) now() time.Duration {
+	return opened + time.Since(f.began) + time.Duration(f.jump.Load())
+}
+
+func fence(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{began: time.Now()}
+		f.Fence = run.NewFence(f.now, opened, ttl, maxFreeze, func() { f.killed.Add(1) })
+		defer f.Close()
+		test(t, f)
+	})
+}
+
+// enter starts an effect and reports on the channel whether it may happen.
+func (f *fixture) enter(done <-chan struct{}) <-chan bool {
+	ok := make(chan bool, 1)
+	go func() { ok <- f.Enter(done) }()
+	synctest.Wait()
+	return ok
+}
+
+func entered(ok <-chan bool) bool {
+	select {
+	case v := <-ok:
+		return v
+	default:
+		return false
+	}
+}
+
+// Rule: effects pass up to two thirds of the TTL after the sending of the last
+// acknowledged heartbeat, and wait from then on.
+func TestEffectsPassUpToTheFence(t *testing.T) {
+	fence(t, func(t *testing.T, f *fixture) {
+		time.Sleep(10*time.Second - 1)
+		if !entered(f.enter(nil)) {
+			t.Error("held back before the fence")
+		}
+		time.Sleep(1)
+		done := make(chan struct{})
+		ok := f.enter(done)
+		if entered(ok) || !f.Frozen() {
+			t.Error("passed the fence")
+		}
+		close(done)
+		synctest.Wait()
+		if <-ok {
+			t.Error("passed when its run was lost")
+		}
+	})
+}
+
+// Rule: the check stands at the effect. A clock that jumped (suspend, SIGSTOP)
+// closes the fence though no timer has fired.
+func TestAJumpOfTheClockClosesTheFence(t *testing.T) {
+	fence(t, func(t *testing.T, f *fixture) {
+		froze := 0
+		f.OnFreeze(func() { froze++ }, func() {})
+		f.jump.Store(int64(time.Minute))
+		done := make(chan struct{})
+		defer close(done)
+		if entered(f.enter(done)) || froze != 1 {
+			t.Errorf("passed, or froze %d times", froze)
+		}
+	})
+}
+
+// Rule: a heartbeat that gets through opens the fence again for as long as it
+// counts from its sending, and what was frozen goes on.
+func TestRenewThaws(t *testing.T) {
+	fence(t, func(t *testing.T, f *fixture) {
+		time.Sleep(30 * time.Second)
+		ok := f.enter(nil)
+		f.Renew(f.now()-12*time.Second, ttl) // sent so long ago that it is over already
+		synctest.Wait()
+		if entered(ok) {
+			t.Error("opened by a heartbeat sent before the fence")
+		}
+		f.Renew(f.now()-time.Second, ttl)
+		synctest.Wait()
+		if !entered(ok) || f.Frozen() {
+			t.Error("still frozen")
+		}
+		f.Renew(f.now()-5*time.Second, ttl) // an older one changes nothing
+		time.Sleep(9*time.Second - 1)
+		if !entered(f.enter(nil)) {
+			t.Error("closed too early")
+		}
+		time.Sleep(1)
+		done := make(chan struct{})
+		defer close(done)
+		if entered(f.enter(done)) {
+			t.Error("closed too late")
+		}
+	})
+}
+
+// Rule: process trees freeze at the fence by themselves, in the order in which
+// they were registered, and thaw once.
+func TestFreezersAreCalled(t *testing.T) {
+	fence(t, func(t *testing.T, f *fixture) {
+		var log []string
+		on := func(name string) func() {
+			return f.OnFreeze(func() { log = append(log, "freeze "+name) }, func() { log = append(log, "thaw "+name) })
+		}
+		on("a")
+		remove := on("b")
+		on("c")
+		remove()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		on("late")
+		f.Renew(f.now(), ttl)
+		want := []string{"freeze a", "freeze c", "freeze late", "thaw a", "thaw c", "thaw late"}
+		if !slices.Equal(log, want) {
+			t.Errorf("%q, want %q", log, want)
+		}
+	})
+}
+
+// Rule: a freeze that lasts longer than its bound kills, once; one that ends
+// before does not, and the next one starts from zero.
+func TestAFreezeIsBounded(t *testing.T) {
+	fence(t, func(t *testing.T, f *fixture) {
+		time.Sleep(10*time.Second + maxFreeze - 1)
+		f.Renew(f.now(), ttl)
+		time.Sleep(10*time.Second + maxFreeze - 1)
+		synctest.Wait()
+		if n := f.killed.Load(); n != 0 {
+			t.Fatalf("killed %d times before the bound", n)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if n := f.killed.Load(); n != 1 {
+			t.Fatalf("killed %d times at the bound", n)
+		}
+		time.Sleep(10 * maxFreeze)
+		synctest.Wait()
+		if n := f.killed.Load(); n != 1 {
+			t.Errorf("killed %d times", n)
+		}
+	})
+}
