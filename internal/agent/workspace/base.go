@@ -1,0 +1,229 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay"
+)
+
+// base is the warm clone of one repository, and the lock on it.
+type base struct {
+	m     *Manager
+	src   source
+	dir   string
+	lock  *os.File
+	state state
+	fresh bool // made or fetched under this lock
+}
+
+// state is what the base's own file says; a base without it was never finished.
+type state struct {
+	// Head is the branch that the source's HEAD was on, as a full ref; empty if
+	// it was detached or has no commit.
+	Head string `json:"head"`
+	// Detached is the commit of a detached HEAD.
+	Detached string    `json:"detached,omitempty"`
+	Fetched  time.Time `json:"fetched"`
+}
+
+const stateFile = "belay.json"
+
+// lockBase waits for the base of src.
+func (m *Manager) lockBase(ctx context.Context, src source) (*base, error) {
+	dir := filepath.Join(m.dir, "base", src.key())
+	f, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the base of %s: %w", src, err)
+	}
+	wait := time.NewTicker(10 * time.Millisecond)
+	defer wait.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return &base{m: m, src: src, dir: dir, lock: f}, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock the base of %s: %w", src, err), f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("wait for the base of %s: %w", src, context.Cause(ctx)), f.Close())
+		case <-wait.C:
+		}
+	}
+}
+
+func (b *base) unlock() { _ = b.lock.Close() }
+
+// update brings the base to where spec can be found in it, unless that is known.
+func (b *base) update(ctx context.Context, spec Spec) error {
+	if !b.load() {
+		return b.rebuild(ctx)
+	}
+	b.unjam()
+	if spec.Commit != "" && b.has(ctx, spec.Commit) {
+		return nil
+	}
+	if age := b.m.Now().Sub(b.state.Fetched); !b.src.local && age >= 0 && age < b.m.Debounce {
+		return nil
+	}
+	return b.refresh(ctx)
+}
+
+// refresh fetches. What the base cannot take in a new one can.
+func (b *base) refresh(ctx context.Context) error {
+	err := b.fetch(ctx, b.dir)
+	if err == nil {
+		b.fresh = true
+		return nil
+	}
+	if ctx.Err() != nil || errors.Is(err, errEmpty) {
+		return err
+	}
+	return b.rebuild(ctx)
+}
+
+// rebuild makes the base anew and only then replaces what is there.
+func (b *base) rebuild(ctx context.Context) error {
+	if err := b.clear(".new-"); err != nil {
+		return err
+	}
+	next, err := os.MkdirTemp(filepath.Dir(b.dir), filepath.Base(b.dir)+".new-")
+	if err != nil {
+		return fmt.Errorf("make the base of %s: %w", b.src, err)
+	}
+	if err := b.fetch(ctx, next); err != nil {
+		return errors.Join(err, removeTree(next))
+	}
+	old := fmt.Sprintf("%s.old-%d", b.dir, os.Getpid())
+	if err := os.Rename(b.dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replace the base of %s: %w", b.src, err)
+	}
+	if err := os.Rename(next, b.dir); err != nil {
+		return fmt.Errorf("replace the base of %s: %w", b.src, err)
+	}
+	b.fresh = true
+	return b.clear(".old-")
+}
+
+// clear removes bases that were on their way in or out when somebody died.
+func (b *base) clear(infix string) error {
+	left, err := filepath.Glob(b.dir + infix + "*")
+	for _, dir := range left {
+		err = errors.Join(err, removeTree(dir))
+	}
+	return err
+}
+
+func (b *base) load() bool {
+	raw, err := os.ReadFile(filepath.Join(b.dir, stateFile))
+	return err == nil && json.Unmarshal(raw, &b.state) == nil && !b.state.Fetched.IsZero()
+}
+
+// unjam removes the locks and halves that a killed git has left. We hold the lock
+// on the base, so no living git has them.
+func (b *base) unjam() {
+	_ = filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil //nolint:nilerr // what is in the way shows when git runs
+		}
+		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") {
+			_ = os.Remove(path)
+		}
+		return nil
+	})
+}
+
+// errEmpty means that the source holds nothing that could be checked out.
+var errEmpty = errors.New("no commit")
+
+// fetch brings dir, an empty directory or a base, to what the source has.
+func (b *base) fetch(ctx context.Context, dir string) error {
+	next, format, err := b.look(ctx)
+	if err != nil {
+		return b.unreachable(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err != nil {
+		if _, err := b.m.git.run(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=", "--object-format=" + format, dir}}); err != nil {
+			return err
+		}
+	}
+	args := []string{
+		"fetch", "--quiet", "--prune", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance",
+		"--no-recurse-submodules", "--end-of-options", b.src.url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
+	}
+	if next.Detached != "" {
+		args = append(args, "+HEAD:refs/belay/head")
+	}
+	if _, err := b.m.git.run(ctx, command{dir: dir, remote: &b.src, args: args}); err != nil {
+		return b.unreachable(err)
+	}
+	next.Fetched = b.m.Now()
+	raw, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(dir, stateFile), raw); err != nil {
+		return fmt.Errorf("fetch %s: %w", b.src, err)
+	}
+	b.state = next
+	return nil
+}
+
+// look asks the source for its HEAD, and for the format of its object names.
+func (b *base) look(ctx context.Context) (state, string, error) {
+	out, err := b.m.git.run(ctx, command{remote: &b.src, args: []string{"ls-remote", "--quiet", "--symref", "--end-of-options", b.src.url}})
+	if err != nil {
+		return state{}, "", err
+	}
+	var s state
+	format, commit, any := "sha1", "", false
+	for line := range strings.SplitSeq(string(out), "\n") {
+		value, name, ok := strings.Cut(line, "\t")
+		if target, is := strings.CutPrefix(value, "ref: "); ok && is {
+			if branch, is := strings.CutPrefix(target, "refs/heads/"); is && name == "HEAD" && checkBranch(branch) {
+				s.Head = target
+			}
+			continue
+		}
+		if !ok || !isObject(value) {
+			continue
+		}
+		any = true
+		if len(value) == 64 {
+			format = "sha256"
+		}
+		if name == "HEAD" {
+			commit = value
+		}
+	}
+	if !any {
+		return state{}, "", fmt.Errorf("%w in %s yet", errEmpty, b.src)
+	}
+	if s.Head == "" {
+		s.Detached = commit
+	}
+	return s, format, nil
+}
+
+// unreachable says what an error of a fetch means to the caller.
+func (b *base) unreachable(err error) error {
+	var failed *gitError
+	switch {
+	case errors.Is(err, errEmpty):
+		return &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("repository %s has no commit yet", b.src), Err: errEmpty}
+	case errors.As(err, &failed):
+		return &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("repository %s cannot be fetched", b.src), Err: err}
+	}
+	return err
+}

@@ -1,0 +1,227 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// fill puts into a claimed workspace what spec asks for.
+func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source) error {
+	if spec.Repo == "" {
+		return m.configure(ctx, w)
+	}
+	b, err := m.lockBase(ctx, src)
+	if err != nil {
+		return err
+	}
+	defer b.unlock()
+	err = m.clone(ctx, b, w, spec)
+	if err != nil && ctx.Err() == nil && !final(err) {
+		// The base is damaged where a fetch did not look.
+		if rerr := b.rebuild(ctx); rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		err = m.clone(ctx, b, w, spec)
+	}
+	if err != nil {
+		return fmt.Errorf("check out %s: %w", src, err)
+	}
+	w.DirtySource = m.dirty(ctx, src)
+	return m.configure(ctx, w)
+}
+
+// final tells errors that a new base does not cure.
+func final(err error) bool {
+	var e *belay.Error
+	return errors.As(err, &e)
+}
+
+// clone makes the checkout out of the base.
+func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec) error {
+	if err := b.update(ctx, spec); err != nil {
+		return err
+	}
+	t, err := b.resolve(ctx, spec)
+	if err != nil {
+		return err
+	}
+	if err := removeTree(w.Dir); err != nil {
+		return err
+	}
+	w.Commit, w.Branch, w.objects = t.commit, t.branch, filepath.Join(b.dir, "objects")
+	if _, err := os.Stat(filepath.Join(b.dir, "shallow")); err == nil {
+		w.shallow = filepath.Join(b.dir, "shallow")
+	}
+	dir := filepath.Join(w.Dir, ".git")
+	if _, err := m.git.run(ctx, command{args: []string{"init", "--quiet", "--template=", "--object-format=" + format(t.commit), w.Dir}}); err != nil {
+		return err
+	}
+	if err := copyTree(ctx, w.objects, filepath.Join(dir, "objects")); err != nil {
+		return fmt.Errorf("copy the objects: %w", err)
+	}
+	if w.shallow != "" {
+		if err := copyFile(w.shallow, filepath.Join(dir, "shallow")); err != nil {
+			return err
+		}
+	}
+	if err := m.refs(ctx, b, w); err != nil {
+		return err
+	}
+	return m.enter(ctx, w, head{ref: t.ref(), commit: t.commit})
+}
+
+// format names the hash of a commit's name.
+func format(commit string) string {
+	if len(commit) == 64 {
+		return "sha256"
+	}
+	return "sha1"
+}
+
+func (t target) ref() string {
+	if t.branch == "" {
+		return ""
+	}
+	return "refs/heads/" + t.branch
+}
+
+// refs gives the checkout what a clone of the true remote would have.
+func (m *Manager) refs(ctx context.Context, b *base, w *Workspace) error {
+	out, err := m.git.run(ctx, command{dir: b.dir, args: []string{
+		"for-each-ref", "--format=%(objectname) %(*objectname) %(refname)", "refs/heads/", "refs/tags/",
+	}})
+	if err != nil {
+		return err
+	}
+	var packed strings.Builder
+	packed.WriteString("# pack-refs with: peeled fully-peeled sorted \n")
+	for line := range strings.Lines(string(out)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 3)
+		if len(f) != 3 {
+			return fmt.Errorf("git for-each-ref: %q", line)
+		}
+		if branch, ok := strings.CutPrefix(f[2], "refs/heads/"); ok {
+			f[2] = "refs/remotes/origin/" + branch
+		}
+		fmt.Fprintf(&packed, "%s %s\n", f[0], f[2])
+		if f[1] != "" {
+			fmt.Fprintf(&packed, "^%s\n", f[1])
+		}
+	}
+	dir := filepath.Join(w.Dir, ".git")
+	if err := writeFile(filepath.Join(dir, "packed-refs"), []byte(packed.String())); err != nil {
+		return err
+	}
+	if branch, ok := strings.CutPrefix(b.state.Head, "refs/heads/"); ok {
+		if _, err := m.git.run(ctx, command{dir: dir, args: []string{"symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/" + branch}}); err != nil {
+			return err
+		}
+	}
+	return m.origin(dir, w)
+}
+
+// origin points the checkout at the true remote, not at the base.
+func (m *Manager) origin(dir string, w *Workspace) error {
+	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quote(w.Repo))
+	if w.Branch != "" {
+		text += fmt.Sprintf("[branch %s]\n\tremote = origin\n\tmerge = %s\n", quote(w.Branch), quote("refs/heads/"+w.Branch))
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// head is what HEAD leads to: a ref or a commit, or a ref without a commit.
+type head struct {
+	ref    string // refs/heads/…; "" for a detached HEAD
+	commit string // "" for a branch without a commit
+}
+
+// enter makes HEAD be h and the work tree what it says, in a checkout of ours.
+func (m *Manager) enter(ctx context.Context, w *Workspace, h head) error {
+	dir := filepath.Join(w.Dir, ".git")
+	var calls [][]string
+	if h.ref != "" {
+		calls = append(calls, []string{"symbolic-ref", "HEAD", h.ref})
+	}
+	if h.commit != "" {
+		calls = append(calls, []string{"update-ref", "--no-deref", "--end-of-options", or(h.ref, "HEAD"), h.commit},
+			[]string{"reset", "--quiet", "--hard", h.commit})
+	} else {
+		calls = append(calls, []string{"read-tree", "--reset", "-u", "--empty"})
+	}
+	for _, args := range calls {
+		if _, err := m.git.run(ctx, command{dir: dir, tree: w.Dir, args: args}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// dirty asks a local source for changes that are not committed. No answer is no.
+func (m *Manager) dirty(ctx context.Context, src source) bool {
+	if !src.local || !ours(src.url) {
+		return false // git would run what another user's configuration names
+	}
+	out, err := m.git.run(ctx, command{remote: &src, args: []string{"-C", src.url, "status", "--porcelain", "-z", "--ignore-submodules=all"}})
+	return err == nil && len(out) > 0
+}
+
+// copyTree copies directories and regular files; there is nothing else in a base.
+func copyTree(ctx context.Context, from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || ctx.Err() != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		case d.Type().IsRegular():
+			return copyFile(path, filepath.Join(to, rel))
+		}
+		return fmt.Errorf("%s is neither a file nor a directory", path)
+	})
+}
+
+func copyFile(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	info, err := src.Stat()
+	if err != nil {
+		return err
+	}
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	if err == nil {
+		err = dst.Chmod(info.Mode().Perm())
+	}
+	return errors.Join(err, dst.Close())
+}

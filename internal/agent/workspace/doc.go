@@ -1,0 +1,43 @@
+// Package workspace makes the directories in which commands work: isolated git
+// checkouts at an exact commit, what a command changed in them, and their end.
+//
+// # Layout
+//
+//	base/HASH          one bare, warm clone per repository, never worked in
+//	base/HASH.lock     flock: whoever makes, fetches or copies the base holds it
+//	jobs/ID/checkout   the work tree, with a .git of its own and nothing shared
+//	jobs/ID/home, tmp  HOME and TMPDIR of the command
+//	jobs/ID/owner.json whose it is; the directory is flocked while that process lives
+//	scratch/           private git directories of a salvage
+//
+// # Before the command
+//
+// [Manager.Prepare] brings the base up to date and copies its objects. They are
+// copied and not hard-linked, because the command runs as the same user as we do:
+// through a link it could rewrite the objects of every job to come. A base that is
+// half made, corrupt or locked by a dead git is made anew beside the old one and
+// takes its place by a rename.
+//
+// Every git that runs here has an environment of its own: no configuration of the
+// system or the user, no hooks, no fsmonitor, no prompts, protocols on a list.
+//
+// # After the command
+//
+// Nothing in the workspace is trusted any more. [Manager.Salvage] never lets git
+// see the workspace's .git: its configuration could name programs, and git would
+// run them as us. HEAD and branches are parsed here, from regular files within
+// bounds. Objects are read through a private git directory after a look for
+// symbolic links and alternates, only to write the bundle; the bundle is then
+// unpacked and checked in a second private directory that knows the base alone,
+// and only from there the patch is made. So what was salvaged can be restored, or
+// is named as lost.
+//
+// The caller has ended every process of the command before it salvages or removes.
+//
+// # Ends
+//
+// [Workspace.Remove] takes a workspace away. What dies before that is found by
+// [Manager.Sweep]: a workspace goes when its owner is proven dead, by its identity
+// or because nobody holds the lock on its directory, which the kernel lets go of
+// with the process.
+package workspace

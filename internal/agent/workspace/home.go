@@ -1,0 +1,70 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"unicode"
+)
+
+// configure gives the command's HOME a git configuration with which committing
+// works: in the name of the user, and without what needs a person or lives on.
+func (m *Manager) configure(ctx context.Context, w *Workspace) error {
+	name, email := m.identity(ctx)
+	text := fmt.Sprintf("[user]\n\tname = %s\n\temail = %s\n", quote(name), quote(email)) +
+		"[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n" +
+		"[advice]\n\tdetachedHead = false\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[core]\n\tfsmonitor = false\n" +
+		"[protocol \"ext\"]\n\tallow = never\n"
+	if err := writeFile(filepath.Join(w.Home, ".gitconfig"), []byte(text)); err != nil {
+		return fmt.Errorf("make workspace %s: %w", w.ID, err)
+	}
+	return nil
+}
+
+// identity is what the user's own git calls him.
+func (m *Manager) identity(ctx context.Context) (name, email string) {
+	name, email = "belay", "belay@localhost"
+	if m.git.bin == "" {
+		return name, email
+	}
+	cmd := exec.CommandContext(ctx, m.git.bin, "config", "--global", "--includes", "--null", "--get-regexp", `^user\.(name|email)$`)
+	cmd.Dir = m.git.home
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + homeOfUser(), "XDG_CONFIG_HOME=" + os.Getenv("XDG_CONFIG_HOME")}
+	out, err := cmd.Output()
+	if err != nil {
+		return name, email // none is set
+	}
+	for entry := range bytes.SplitSeq(out, []byte{0}) {
+		key, value, ok := strings.Cut(string(entry), "\n")
+		if !ok || strings.TrimSpace(value) == "" || strings.ContainsFunc(value, unicode.IsControl) {
+			continue
+		}
+		switch key {
+		case "user.name":
+			name = value
+		case "user.email":
+			email = value
+		}
+	}
+	return name, email
+}
+
+func homeOfUser() string {
+	if home := os.Getenv("HOME"); home != "" {
+		return home
+	}
+	if u, err := user.Current(); err == nil {
+		return u.HomeDir
+	}
+	return ""
+}
+
+// quote writes a value, or the name of a section, as git's configuration has it.
+func quote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+}

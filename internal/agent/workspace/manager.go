@@ -1,0 +1,250 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/host"
+)
+
+// Manager makes workspaces below one directory. Several processes may share it;
+// its methods may be called at the same time.
+type Manager struct {
+	// Debounce is how old what is known of a remote repository may be before it
+	// is fetched again. Local repositories are always looked at, and so is a
+	// remote one when a ref or commit is asked for that is not known yet.
+	Debounce time.Duration
+	// SalvageTimeout bounds one Salvage.
+	SalvageTimeout time.Duration
+	// Now is the clock of Debounce.
+	Now func() time.Time
+
+	dir  string
+	git  git
+	self host.Process
+
+	mu   sync.Mutex
+	live map[string]*Workspace // made by this Manager and not removed yet
+}
+
+// Open uses dir, an absolute path or one below the working directory, and makes
+// it if need be, for this user's eyes only. That git is missing shows in Prepare.
+func Open(dir string) (*Manager, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open workspaces: %w", err)
+	}
+	m := &Manager{
+		Debounce: 30 * time.Second, SalvageTimeout: 10 * time.Minute, Now: time.Now,
+		dir: dir, live: make(map[string]*Workspace),
+	}
+	for _, sub := range []string{"", "base", "jobs", "scratch", "nohome"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("open workspaces: %w", err)
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory is entered
+		return nil, fmt.Errorf("open workspaces: %w", err)
+	}
+	m.git = git{home: filepath.Join(dir, "nohome"), reader: filepath.Join(dir, "base", "gitconfig")}
+	if err := writeFile(m.git.reader, []byte("[safe]\n\tdirectory = *\n")); err != nil {
+		return nil, fmt.Errorf("open workspaces: %w", err)
+	}
+	if bin, err := exec.LookPath("git"); err == nil {
+		if m.git.bin, err = filepath.Abs(bin); err != nil {
+			return nil, fmt.Errorf("open workspaces: %w", err)
+		}
+	}
+	m.self, err = host.Self()
+	if err != nil && !errors.Is(err, host.ErrUnsupported) {
+		return nil, fmt.Errorf("open workspaces: %w", err)
+	}
+	return m, nil
+}
+
+// Spec says what a workspace is to hold.
+type Spec struct {
+	// ID names the workspace, as a run's id does: letters, digits, _, - and dot.
+	ID string
+	// Repo is the repository; empty for an empty directory without git.
+	Repo string
+	// Ref is the branch, tag or commit; empty for the source's HEAD.
+	Ref string
+	// Commit is the whole name of the commit to check out, if it is decided; Ref
+	// then only names the branch it is checked out on.
+	Commit string
+}
+
+func (s Spec) check() (source, error) {
+	if err := checkID(s.ID); err != nil {
+		return source{}, err
+	}
+	if err := CheckRef(s.Ref); err != nil {
+		return source{}, err
+	}
+	if s.Commit != "" && !isObject(s.Commit) {
+		return source{}, invalid("commit %q: the whole name of a commit has 40 or 64 hexadecimal digits", s.Commit)
+	}
+	if s.Repo == "" {
+		return source{}, nil
+	}
+	return parseSource(s.Repo)
+}
+
+// Workspace is a place for one job.
+type Workspace struct {
+	ID string
+	// Dir is the checkout, Home and Tmp are beside it.
+	Dir, Home, Tmp string
+	// Repo is the repository without credentials, Ref what was asked for.
+	Repo, Ref string
+	// Branch is what is checked out, empty for a detached HEAD.
+	Branch string
+	// Commit is what was checked out.
+	Commit string
+	// DirtySource says that Repo is a local directory with changes that are not
+	// committed. They are not part of the workspace.
+	DirtySource bool
+
+	m       *Manager
+	root    string   // jobs/ID
+	lock    *os.File // root, flocked while its owner lives
+	objects string   // of the base
+	shallow string   // of the base, if it is shallow
+}
+
+// Prepare makes a workspace. Errors of the caller's are a [belay.Error] with
+// CodeInvalid (what cannot be a repository, ref or id), CodeNotFound (nothing
+// there, no such ref, no commit yet), CodeConflict (the id is in use);
+// CodeUnavailable means that git or the repository cannot be reached.
+func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
+	src, err := spec.check()
+	if err != nil {
+		return nil, err
+	}
+	w, err := m.claim(spec, src)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.fill(ctx, w, spec, src); err != nil {
+		return nil, errors.Join(err, w.Remove(context.WithoutCancel(ctx)))
+	}
+	return w, nil
+}
+
+// owner is what owner.json holds.
+type owner struct {
+	Process host.Process `json:"process"`
+	ID      string       `json:"id"`
+	Repo    string       `json:"repo,omitempty"`
+	Made    time.Time    `json:"made"`
+}
+
+// claim makes the directories of a workspace and marks them as ours before they
+// can be seen under their name.
+func (m *Manager) claim(spec Spec, src source) (*Workspace, error) {
+	root := filepath.Join(m.dir, "jobs", spec.ID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.live[spec.ID] != nil {
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already", spec.ID)}
+	}
+	if _, err := os.Lstat(root); err == nil {
+		if !m.abandoned(root) {
+			return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already and may be in use", spec.ID)}
+		}
+		if err := m.discard(root); err != nil {
+			return nil, err
+		}
+	}
+	fresh, lock, err := m.lockedDir("jobs", ".new-")
+	if err != nil {
+		return nil, fmt.Errorf("make workspace %s: %w", spec.ID, err)
+	}
+	w := &Workspace{
+		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
+		Repo: src.url, Ref: spec.Ref, m: m, root: root, lock: lock,
+	}
+	if err := m.furnish(fresh, w); err != nil {
+		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())
+	}
+	m.live[spec.ID] = w
+	return w, nil
+}
+
+func (m *Manager) furnish(fresh string, w *Workspace) error {
+	for _, sub := range []string{"checkout", "home", "tmp"} {
+		if err := os.Mkdir(filepath.Join(fresh, sub), 0o700); err != nil {
+			return err
+		}
+	}
+	b, err := json.MarshalIndent(owner{Process: m.self, ID: w.ID, Repo: w.Repo, Made: m.Now()}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(fresh, "owner.json"), append(b, '\n')); err != nil {
+		return err
+	}
+	return os.Rename(fresh, w.root)
+}
+
+// lockedDir makes a directory that is flocked from the start, but for a moment
+// in which somebody's sweep can take it; then another is made.
+func (m *Manager) lockedDir(parent, prefix string) (string, *os.File, error) {
+	for {
+		dir, err := os.MkdirTemp(filepath.Join(m.dir, parent), prefix)
+		if err != nil {
+			return "", nil, err
+		}
+		lock, err := tryLock(dir)
+		if err == nil {
+			if _, err = os.Lstat(dir); err == nil {
+				return dir, lock, nil
+			}
+			_ = lock.Close()
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
+			return "", nil, err
+		}
+	}
+}
+
+// tryLock takes the lock on what path names, without waiting: the error is
+// EWOULDBLOCK if somebody else holds it.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// writeFile replaces a file as a whole.
+func writeFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

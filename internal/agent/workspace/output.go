@@ -1,0 +1,92 @@
+package workspace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// gitError is a git that ended badly.
+type gitError struct {
+	command string
+	err     error
+	text    string // the end of its standard error, fit to be shown
+}
+
+func (e *gitError) Error() string {
+	if e.text == "" {
+		return fmt.Sprintf("git %s: %v", e.command, e.err)
+	}
+	return fmt.Sprintf("git %s: %s", e.command, e.text)
+}
+
+func (e *gitError) Unwrap() error { return e.err }
+
+// exitCode is that of git, -1 if it did not come to one.
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+// bounded keeps what is written up to a limit, and tells when it is full.
+type bounded struct {
+	buf   bytes.Buffer
+	limit int64
+	full  func()
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if int64(b.buf.Len()+len(p)) > b.limit {
+		b.full()
+		return 0, errLimit
+	}
+	return b.buf.Write(p)
+}
+
+// tail keeps the end of what is written.
+type tail struct{ buf []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	const keep = 4096
+	t.buf = append(t.buf, p...)
+	if extra := len(t.buf) - keep; extra > 0 {
+		t.buf = append(t.buf[:0], t.buf[extra:]...)
+	}
+	return len(p), nil
+}
+
+var userinfo = regexp.MustCompile(`://[^/@\s]*@`)
+
+// text is the last lines, made fit for people: in one line, printable, without
+// credentials.
+func (t *tail) text(remote *source) string {
+	s := strings.ToValidUTF8(string(t.buf), "?")
+	if remote != nil {
+		for _, secret := range []string{remote.password, remote.user} {
+			if secret != "" {
+				s = strings.ReplaceAll(s, secret, "…")
+			}
+		}
+	}
+	s = userinfo.ReplaceAllString(s, "://")
+	var lines []string
+	for line := range strings.SplitSeq(s, "\n") {
+		line = strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return -1
+			}
+			return r
+		}, line)
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
+}

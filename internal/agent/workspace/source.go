@@ -1,0 +1,211 @@
+package workspace
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/belaydev/belay"
+)
+
+// allowed names what a repository may be, for errors.
+const allowed = "a repository is a path, an https://, ssh:// or file:// URL, or user@host:path"
+
+// maxName bounds repositories and refs, in bytes.
+const maxName = 4096
+
+// source is where a repository comes from.
+type source struct {
+	url   string // for git: an absolute path, or a URL without a password
+	local bool
+	// user and password are handed to git beside the URL, so that they show in
+	// no list of processes, no error and no checkout.
+	user, password string
+}
+
+// key names the base: the same for every spelling and every credential.
+func (s source) key() string {
+	sum := sha256.Sum256([]byte(s.url))
+	return hex.EncodeToString(sum[:16])
+}
+
+// String is the source as people may see it.
+func (s source) String() string { return s.url }
+
+// CheckRepo refuses what is no repository, or none that may be used. It opens no
+// connection: whether a URL leads anywhere shows only when it is fetched. The
+// error is a [belay.Error] with CodeInvalid, or CodeNotFound for a path where
+// nothing is, or no repository.
+func CheckRepo(repo string) error {
+	_, err := parseSource(repo)
+	return err
+}
+
+// parseSource understands repo and makes it canonical.
+func parseSource(repo string) (source, error) {
+	if repo == "" {
+		return source{}, invalid("repository: empty; %s", allowed)
+	}
+	if err := checkText("repository", repo); err != nil {
+		return source{}, err
+	}
+	if scheme, rest, ok := strings.Cut(repo, "://"); ok && isScheme(scheme) {
+		return parseURL(strings.ToLower(scheme), rest)
+	}
+	if helper, _, ok := strings.Cut(repo, "::"); ok && !strings.Contains(helper, "/") {
+		return source{}, invalid("repository: a transport of the form name:: can run programs and is not allowed; %s", allowed)
+	}
+	if host, path, ok := strings.Cut(repo, ":"); ok && !strings.Contains(host, "/") {
+		return parseSCP(host, path)
+	}
+	return parsePath(repo)
+}
+
+// checkText refuses what no program should be handed.
+func checkText(what, s string) error {
+	switch {
+	case len(s) > maxName:
+		return invalid("%s: %d bytes; the limit is %d", what, len(s), maxName)
+	case !utf8.ValidString(s):
+		return invalid("%s: not valid UTF-8", what)
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return invalid("%s: it holds a control character", what)
+	case strings.HasPrefix(s, "-"):
+		return invalid("%s: it must not start with a dash, which would make it an option", what)
+	}
+	return nil
+}
+
+var schemeForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+.-]*$`)
+
+func isScheme(s string) bool { return schemeForm.MatchString(s) }
+
+func parseURL(scheme, rest string) (source, error) {
+	if scheme != "https" && scheme != "ssh" && scheme != "file" {
+		return source{}, invalid("repository: %s:// is not allowed; %s", scheme, allowed)
+	}
+	u, err := url.Parse(scheme + "://" + rest)
+	if err != nil {
+		return source{}, invalid("repository: the %s:// URL cannot be read; %s", scheme, allowed) // err would show its credentials
+	}
+	if scheme == "file" {
+		if u.Host != "" && u.Host != "localhost" {
+			return source{}, invalid("repository: a file:// URL names a path on this machine, as in file:///srv/repo")
+		}
+		if u.Path == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return source{}, invalid("repository: a file:// URL is a path and nothing else")
+		}
+		if err := checkText("repository", u.Path); err != nil {
+			return source{}, err
+		}
+		return parsePath(u.Path)
+	}
+	if !hostForm.MatchString(u.Host) {
+		return source{}, invalid("repository: the %s:// URL names no host that could be one", scheme)
+	}
+	if strings.Trim(u.Path, "/") == "" || u.Fragment != "" || strings.ContainsFunc(u.Path, unicode.IsControl) {
+		return source{}, invalid("repository: the %s:// URL names no repository on %s", scheme, u.Host)
+	}
+	return withoutCredentials(u)
+}
+
+var (
+	hostForm = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+	userForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$`)
+)
+
+// withoutCredentials takes them out of the URL; only the user's name of ssh stays.
+func withoutCredentials(u *url.URL) (source, error) {
+	var s source
+	if u.User != nil {
+		s.user = u.User.Username()
+		s.password, _ = u.User.Password()
+	}
+	if strings.ContainsFunc(s.user+s.password, unicode.IsControl) {
+		return source{}, invalid("repository: the credentials in the URL hold a control character")
+	}
+	u.User = nil
+	if u.Scheme == "ssh" && s.user != "" {
+		if !userForm.MatchString(s.user) {
+			return source{}, invalid("repository: the ssh:// URL names no user that could be one")
+		}
+		u.User, s.user = url.User(s.user), ""
+	}
+	u.Host = strings.ToLower(u.Host)
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	s.url = u.String()
+	return s, nil
+}
+
+var scpForm = regexp.MustCompile(`^(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+func parseSCP(host, path string) (source, error) {
+	path = strings.TrimRight(path, "/")
+	if !scpForm.MatchString(host) || path == "" || strings.HasPrefix(path, "-") {
+		return source{}, invalid("repository: read as host:path it names none (a path with a colon is written ./like:this); %s", allowed)
+	}
+	return source{url: host + ":" + path}, nil
+}
+
+func parsePath(path string) (source, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return source{}, fmt.Errorf("repository %s: %w", path, err)
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return source{}, notFound("repository %s does not exist", abs)
+	}
+	if err != nil {
+		return source{}, invalid("repository %s cannot be read: %v", abs, err)
+	}
+	if strings.ContainsFunc(real, unicode.IsControl) {
+		return source{}, invalid("repository %s leads to a path with a control character", abs)
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return source{}, notFound("%s is not a directory, so it is no git repository", abs)
+	}
+	if isRepository(real) {
+		return source{url: real, local: true}, nil
+	}
+	for up := filepath.Dir(real); ; up = filepath.Dir(up) {
+		if isRepository(up) {
+			return source{}, notFound("%s is not itself a git repository, but lies in one: name %s", abs, up)
+		}
+		if up == filepath.Dir(up) {
+			return source{}, notFound("%s is not a git repository", abs)
+		}
+	}
+}
+
+// isRepository looks for the marks of a repository without asking git.
+func isRepository(dir string) bool {
+	exists := func(name ...string) bool {
+		_, err := os.Lstat(filepath.Join(append([]string{dir}, name...)...))
+		return err == nil
+	}
+	if exists(".git", "HEAD") {
+		return true
+	}
+	if info, err := os.Stat(filepath.Join(dir, ".git")); err == nil && info.Mode().IsRegular() {
+		return true // a linked work tree or a submodule
+	}
+	return exists("HEAD") && exists("objects") && exists("refs")
+}
+
+func invalid(format string, args ...any) error {
+	return &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf(format, args...)}
+}
+
+func notFound(format string, args ...any) error {
+	return &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf(format, args...)}
+}
