@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -106,239 +105,6 @@ func (p *player) worker() belay.WorkerID              { return p.workers[p.n(len
 func (p *player) op() belay.OpID                      { return belay.OpID(p.id()) }
 func (p *player) send(c Command)                      { p.queue = append(p.queue, c) }
 func (p *player) row(id belay.ExecutionID) *Execution { return p.records[id].execution }
-
-// policies are those that executions are submitted with.
-var policies = []belay.Policy{
-	{}, {}, {MaxAttempts: 2}, {MaxLosses: 2}, {OnLost: belay.Fail}, {Abandon: true},
-	{RunTimeout: within(5 * time.Second), CancelGrace: within(time.Second), MaxAttempts: 2},
-	{IdleTimeout: within(3 * time.Second)}, {Timeout: within(20 * time.Second), CancelGrace: within(2 * time.Second)},
-	{StartTimeout: within(10 * time.Second)}, {ScheduledTimeout: within(4 * time.Second), OnExpired: belay.FailExpired},
-	{ScheduledTimeout: within(4 * time.Second)}, {LockDelay: within(2 * time.Second), MaxLosses: 3},
-	{NoDeadLetters: true, MaxAttempts: 1}, {MaxAttempts: 1},
-}
-
-// most executions of one history.
-const crowd = 9
-
-// step sends one command, or what a sweep finds.
-func (p *player) step() {
-	steps := []func(){
-		p.submit, p.submit, p.child, p.child, p.claim, p.claim, p.claim, p.claim, p.schedule, p.accept,
-		p.save, p.save, p.consume, p.settle, p.settle, p.settle, p.signal, p.beat, p.beat, p.act, p.act,
-		p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.append, p.sweep, p.sweep,
-	}
-	steps[p.n(len(steps))]()
-}
-
-func (p *player) submit() {
-	s := belay.Submission{ID: belay.ExecutionID(p.id()), Workflow: "job", Policy: policies[p.n(len(policies))]}
-	switch p.n(8) {
-	case 0:
-		s.IdempotencyKey = string(rune('a' + p.n(3)))
-	case 1:
-		s.DueAt = p.now.Add(time.Duration(p.n(20)) * time.Second).Time()
-	case 2:
-		s.Priority = p.n(3) - 1
-	case 3:
-		s.External = p.n(3) == 0
-	case 4:
-		if id := p.execution(); !id.IsZero() {
-			s.ID = id // most likely with another body
-		}
-	}
-	if len(p.executions) < crowd {
-		p.send(&Submit{s})
-	}
-}
-
-func (p *player) child() {
-	l := p.lease()
-	e := p.row(l.Execution)
-	if e == nil || len(p.executions) >= 2*crowd {
-		return
-	}
-	k := string(rune('x' + p.n(3)))
-	p.send(&Submit{belay.Submission{
-		ID: belay.ChildID(l.Execution, e.Generation, k), Workflow: "job", Parent: &l, ParentKey: k, Policy: policies[p.n(len(policies))],
-	}})
-}
-
-func (p *player) claim() {
-	w := p.worker()
-	last := p.claims[w]
-	c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: 1, Slots: 1 + p.n(3)}}
-	if last != nil {
-		c.Number = last.Number + 1
-		if p.n(5) == 0 { // the reply to the last one was lost
-			again := *last
-			again.Repeat = true
-			p.send(&again)
-			return
-		}
-	}
-	p.aim(c)
-	for i := range c.Secrets {
-		c.Secrets[i] = belay.Secret(p.id())
-	}
-	p.claims[w] = c
-	p.send(c)
-}
-
-func (p *player) schedule() {
-	p.send(&Schedule{Execution: p.execution(), Worker: p.worker(), Secret: belay.Secret(p.id())})
-}
-
-func (p *player) accept() {
-	l := p.lease()
-	for _, e := range p.where(func(e *Execution) bool { return e.State == belay.Scheduled }) {
-		l = leaseOf(e)
-	}
-	p.send(&Accept{l.Worker, l.Execution, l.Token})
-}
-
-func (p *player) save() {
-	p.operate(&Save{belay.Save{
-		Lease: p.lease(), Op: p.op(), Kind: belay.KindStep + belay.CheckpointKind(p.n(3)), Key: string(rune('a' + p.n(2))),
-		Data: json.RawMessage(fmt.Sprint(p.ids)), CostTokens: int64(p.n(3)),
-	}})
-}
-
-func (p *player) consume() {
-	l := p.lease()
-	for _, s := range p.records[l.Execution].signals {
-		if p.n(2) == 0 {
-			p.operate(&Save{belay.Save{Lease: l, Op: p.op(), Kind: belay.KindWait, Key: "w", Consumes: s.Seq}})
-			return
-		}
-	}
-}
-
-func (p *player) settle() {
-	s := belay.Settlement{Lease: p.lease(), Op: p.op(), Outcome: belay.Outcome(p.n(9)), Output: json.RawMessage(`1`)}
-	switch p.n(4) {
-	case 0:
-		s.Wait = time.Duration(p.n(10)) * time.Second
-	case 1:
-		s.Failure = &belay.Failure{Class: belay.Class(p.n(6)), Message: "m"}
-	case 2:
-		s.RetryAfter = time.Duration(p.n(10)) * time.Second
-	}
-	if e := p.row(s.Lease.Execution); e != nil && p.n(2) == 0 {
-		s.SignalSeen = e.SignalSeq
-	}
-	p.operate(&Settle{Settlement: s, Jitter: float64(p.n(256)) / 256})
-}
-
-func (p *player) signal() {
-	p.operate(&Deliver{belay.SignalRequest{Execution: p.execution(), Name: "s", Op: p.op()}})
-}
-
-func (p *player) act() {
-	c := belay.Control{Execution: p.execution(), Action: actions[p.n(len(actions))], Op: p.op()}
-	switch c.Action {
-	case belay.ActionFork:
-		if c.Fork, c.UpTo = belay.ExecutionID(p.id()), int64(p.n(10)); len(p.executions) >= crowd {
-			return
-		}
-	case belay.ActionRequeue:
-		if p.n(2) == 0 {
-			c.Input = json.RawMessage(`{"again":true}`)
-		}
-	case belay.ActionCancel:
-		c.Grace = within(time.Duration(p.n(3)) * time.Second)
-	}
-	p.operate(&Act{c})
-}
-
-// operate sends a command and remembers it, to be repeated some day.
-func (p *player) operate(c Command) {
-	p.past = append(p.past, c)
-	p.send(c)
-}
-
-func (p *player) repeat() {
-	switch c := recent(p, p.past).(type) {
-	case *Save:
-		again := *c
-		again.Repeat = true
-		p.send(&again)
-	case *Settle:
-		again := *c
-		again.Repeat = true
-		p.send(&again)
-	case *Deliver, *Act:
-		p.send(c)
-	}
-}
-
-func (p *player) append() {
-	p.send(&Append{belay.Chunk{Lease: p.lease(), Name: "log", N: int64(p.n(5)), Data: []byte{byte(p.n(2))}}})
-}
-
-// beat names some of what the worker was ever given.
-func (p *player) beat() {
-	h := belay.Heartbeat{Worker: p.worker()}
-	if c := p.claims[h.Worker]; c != nil {
-		h.ClaimSeen = c.Number - int64(p.n(2))
-	}
-	forget := p.n(6) == 0
-	for _, l := range p.leases {
-		if l.Worker == h.Worker && (!forget || p.n(2) == 0) {
-			h.Holds = append(h.Holds, belay.Held{Execution: l.Execution, Token: l.Token, Idle: time.Duration(p.n(5)) * time.Second})
-		}
-	}
-	p.send(&Heartbeat{h})
-}
-
-func (p *player) takeBack() {
-	l := p.lease()
-	p.send([]Command{
-		&Lose{l.Execution, l.Token, l.Worker}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution},
-		&Tick{Execution: l.Execution}, &Progress{l.Execution, l.Token, p.now.Add(-time.Second)},
-	}[p.n(5)])
-}
-
-func (p *player) session() {
-	i := p.n(len(p.workers))
-	if n := slices.Index(p.workers[:], belay.WorkerID{}); n >= 0 {
-		i = n
-	}
-	w := p.workers[i]
-	switch x := p.keeper.workers[w]; {
-	case x == nil || x.State.Ended() || p.n(3) == 0:
-		if x == nil || x.State.Ended() {
-			p.workers[i] = belay.WorkerID(p.id())
-		}
-		p.send(&Open{belay.WorkerSpec{
-			ID: p.workers[i], Name: "w", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(time.Duration(5+15*i) * time.Second),
-		}})
-	default:
-		p.send([]Command{
-			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Expire{w}, &Mark{}, &Mark{}, &Expire{w}, &Expire{w},
-		}[p.n(8)])
-	}
-}
-
-// sweep sends what the rows ask for, as the engine's sweeper does.
-func (p *player) sweep() {
-	for id, x := range ordered(p.keeper.workers) {
-		if !x.State.Ended() && x.ExpiresAt <= p.now {
-			p.send(&Expire{id})
-		}
-	}
-	for _, e := range p.where(func(*Execution) bool { return true }) {
-		if x := p.keeper.workers[e.Worker]; !e.Worker.IsZero() && (x == nil || x.State.Ended()) {
-			p.send(&Lose{e.ID, e.Token, e.Worker})
-		}
-		if e.CheckAt != 0 && e.CheckAt <= p.now {
-			p.send(&Tick{Execution: e.ID, Jitter: 0.3})
-		}
-		if parent := p.row(e.Parent); parent != nil && !e.State.Terminal() && e.CancelBy == 0 && !(e.Policy != nil && e.Policy.Abandon) &&
-			(parent.State.Terminal() || parent.CancelBy != 0 || e.ParentGen != parent.Generation) {
-			p.send(&CancelChild{e.ID})
-		}
-	}
-}
 
 // tick moves the clock: a little, to the next moment the rows name, by a
 // worker's life, or with no server alive to write a mark.
@@ -453,6 +219,48 @@ func (p *player) met(id belay.ExecutionID) {
 		}
 	}
 	p.executions = append(p.executions, id)
+}
+
+// heal is the end of a history: faults stop, operators resume what they paused,
+// a worker with room for all finishes whatever it is given, signals come. Then
+// nothing may stay open (G5).
+func (p *player) heal() error {
+	w := belay.WorkerID(p.id())
+	p.send(&Open{belay.WorkerSpec{ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour)}})
+	for round := range 60 {
+		open := p.where(func(e *Execution) bool { return !e.State.Terminal() })
+		if len(open) == 0 {
+			return nil
+		}
+		for _, e := range open {
+			switch {
+			case e.Gate != 0 && round > 3:
+				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionCancel, Op: p.op()}})
+			case e.State == belay.Paused:
+				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionResume, Op: p.op()}})
+			case e.State == belay.Waiting:
+				p.send(&Deliver{belay.SignalRequest{Execution: e.ID, Name: "wake", Op: p.op()}})
+			case e.State == belay.Running && e.Worker == w:
+				p.send(&Settle{Settlement: belay.Settlement{Lease: leaseOf(e), Op: p.op(), Outcome: belay.OutcomeSucceeded}})
+			}
+		}
+		p.sweep()
+		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: int64(round + 1), Slots: 2 * crowd}}
+		if p.keeper.workers[w] != nil {
+			p.aim(c)
+			p.send(c)
+		}
+		if err := p.flush(); err != nil {
+			return err
+		}
+		p.now = p.now.Add(time.Minute)
+		p.mark = p.now
+	}
+	var f faults
+	for _, e := range p.where(func(e *Execution) bool { return !e.State.Terminal() }) {
+		f.add("G5", "%s stays %s though nothing is wrong any more: %+v", e.ID, describe(e, p.now), *e)
+	}
+	return errors.Join(f...)
 }
 
 func list(commands []Command, replies []Reply) string {

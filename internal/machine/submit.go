@@ -172,8 +172,9 @@ func (c *Submit) hash() [32]byte {
 	return sha256.Sum256(append(b, c.Input...))
 }
 
-// NewLane is the lane of what it is made of.
+// NewLane is the lane of what it is made of; an empty queue is the default one.
 func NewLane(queue, workflow, version string, priority int, labels map[string]string) Lane {
+	or(&queue, "default")
 	b := make([]byte, 0, 96)
 	b = appendString(b, queue)
 	b = appendString(b, workflow)

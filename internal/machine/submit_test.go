@@ -213,6 +213,9 @@ func TestLanes(t *testing.T) {
 			t.Errorf("%+v takes the worker: %v, want %v", c.lane, got, c.want)
 		}
 	}
+	if a, b := NewLane("", "job", "", 0, none), NewLane("default", "job", "", 0, none); a.ID != b.ID || a.Queue != "default" {
+		t.Errorf("no queue and the default queue are lanes %+v and %+v", a, b)
+	}
 	seen := make(map[LaneID]Lane)
 	for _, l := range []Lane{
 		NewLane("a", "b", "", 0, none), NewLane("ab", "", "", 0, none), NewLane("a", "", "b", 0, none), NewLane("a", "b", "", 1, none),

@@ -2,13 +2,8 @@ package machine
 
 import (
 	"errors"
-	"fmt"
-	"iter"
-	"maps"
 	"reflect"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -220,112 +215,6 @@ func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []C
 		by := slices.ContainsFunc(commands, func(c Command) bool { e, ok := c.(*End); return ok && e.Worker == was.ID })
 		if !by && before.expires(was) > before.now {
 			f.add("G6", "%s was given up %s early", was.ID, before.expires(was).Sub(before.now))
-		}
-	}
-}
-
-// oneByOne folds the commands again, each alone: a batch decides as its
-// commands would one after the other at the same moment. Batches with claims
-// are left out: among what became due at one moment they may choose in another
-// order.
-func oneByOne(before, together *keeper, commands []Command, replies []Reply) error {
-	if slices.ContainsFunc(commands, func(c Command) bool { _, ok := c.(*Claim); return ok }) {
-		return nil
-	}
-	k := before.clone()
-	for i, c := range commands {
-		_, r, err := k.fold(c)
-		if err != nil {
-			return err
-		}
-		if alone, batch := answer(r[0]), answer(replies[i]); alone != batch {
-			return fmt.Errorf("alone, command %d is answered\n%s\nin the batch\n%s", i, alone, batch)
-		}
-	}
-	for id, r := range together.records {
-		if !reflect.DeepEqual(k.records[id], r) {
-			return fmt.Errorf("alone, %s ends as\n%+v\nin the batch\n%+v", id, k.records[id].execution, r.execution)
-		}
-	}
-	if !reflect.DeepEqual(k.workers, together.workers) || !reflect.DeepEqual(k.keys, together.keys) || len(k.records) != len(together.records) {
-		return fmt.Errorf("alone, sessions, keys or executions end differently")
-	}
-	return nil
-}
-
-// answer is all of a reply, lists in no order.
-func answer(r Reply) string {
-	var parts []string
-	for _, c := range r.Follow {
-		parts = append(parts, fmt.Sprintf("follow %T %+v", c, c))
-	}
-	h := r.Heartbeat
-	for _, list := range []any{h.Revoked, h.Cancel, h.Pause, h.Preempt, h.Signals} {
-		v := reflect.ValueOf(list)
-		for i := range v.Len() {
-			parts = append(parts, fmt.Sprintf("%T %+v", list, v.Index(i)))
-		}
-	}
-	slices.Sort(parts)
-	e := ""
-	if r.Execution != nil {
-		x := *r.Execution
-		x.New, x.Attention, x.Policy = false, false, nil // of the fold
-		e = fmt.Sprintf("%+v", x)
-	}
-	return fmt.Sprintf("%s seq %d repeated %v drain %v in %s err %v %v %s %s",
-		r.ID, r.Seq, r.Replayed, h.Drain, h.ExpiresIn, r.Err, r.Session, e, strings.Join(parts, "\n"))
-}
-
-// heal is the end of a history: faults stop, operators resume what they paused,
-// a worker with room for all finishes whatever it is given, signals come. Then
-// nothing may stay open (G5).
-func (p *player) heal() error {
-	w := belay.WorkerID(p.id())
-	p.send(&Open{belay.WorkerSpec{ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour)}})
-	for round := range 60 {
-		open := p.where(func(e *Execution) bool { return !e.State.Terminal() })
-		if len(open) == 0 {
-			return nil
-		}
-		for _, e := range open {
-			switch {
-			case e.Gate != 0 && round > 3:
-				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionCancel, Op: p.op()}})
-			case e.State == belay.Paused:
-				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionResume, Op: p.op()}})
-			case e.State == belay.Waiting:
-				p.send(&Deliver{belay.SignalRequest{Execution: e.ID, Name: "wake", Op: p.op()}})
-			case e.State == belay.Running && e.Worker == w:
-				p.send(&Settle{Settlement: belay.Settlement{Lease: leaseOf(e), Op: p.op(), Outcome: belay.OutcomeSucceeded}})
-			}
-		}
-		p.sweep()
-		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: int64(round + 1), Slots: 2 * crowd}}
-		if p.keeper.workers[w] != nil {
-			p.aim(c)
-			p.send(c)
-		}
-		if err := p.flush(); err != nil {
-			return err
-		}
-		p.now = p.now.Add(time.Minute)
-		p.mark = p.now
-	}
-	var f faults
-	for _, e := range p.where(func(e *Execution) bool { return !e.State.Terminal() }) {
-		f.add("G5", "%s stays %s though nothing is wrong any more: %+v", e.ID, describe(e, p.now), *e)
-	}
-	return errors.Join(f...)
-}
-
-// ordered goes through a map of sessions in the order of their ids.
-func ordered(m map[belay.WorkerID]*Worker) iter.Seq2[belay.WorkerID, *Worker] {
-	return func(yield func(belay.WorkerID, *Worker) bool) {
-		for _, id := range slices.SortedFunc(maps.Keys(m), func(a, b belay.WorkerID) int { return slices.Compare(a[:], b[:]) }) {
-			if !yield(id, m[id]) {
-				return
-			}
 		}
 	}
 }

@@ -1,0 +1,61 @@
+package machine
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// oneByOne folds the commands again, each alone: a batch decides as its
+// commands would one after the other at the same moment. Batches with claims
+// are left out: among what became due at one moment they may choose in another
+// order.
+func oneByOne(before, together *keeper, commands []Command, replies []Reply) error {
+	if slices.ContainsFunc(commands, func(c Command) bool { _, ok := c.(*Claim); return ok }) {
+		return nil
+	}
+	k := before.clone()
+	for i, c := range commands {
+		_, r, err := k.fold(c)
+		if err != nil {
+			return err
+		}
+		if alone, batch := answer(r[0]), answer(replies[i]); alone != batch {
+			return fmt.Errorf("alone, command %d is answered\n%s\nin the batch\n%s", i, alone, batch)
+		}
+	}
+	for id, r := range together.records {
+		if !reflect.DeepEqual(k.records[id], r) {
+			return fmt.Errorf("alone, %s ends as\n%+v\nin the batch\n%+v", id, k.records[id].execution, r.execution)
+		}
+	}
+	if !reflect.DeepEqual(k.workers, together.workers) || !reflect.DeepEqual(k.keys, together.keys) || len(k.records) != len(together.records) {
+		return fmt.Errorf("alone, sessions, keys or executions end differently")
+	}
+	return nil
+}
+
+// answer is all of a reply, lists in no order.
+func answer(r Reply) string {
+	var parts []string
+	for _, c := range r.Follow {
+		parts = append(parts, fmt.Sprintf("follow %T %+v", c, c))
+	}
+	h := r.Heartbeat
+	for _, list := range []any{h.Revoked, h.Cancel, h.Pause, h.Preempt, h.Signals} {
+		v := reflect.ValueOf(list)
+		for i := range v.Len() {
+			parts = append(parts, fmt.Sprintf("%T %+v", list, v.Index(i)))
+		}
+	}
+	slices.Sort(parts)
+	e := ""
+	if r.Execution != nil {
+		x := *r.Execution
+		x.New, x.Attention, x.Policy = false, false, nil // of the fold
+		e = fmt.Sprintf("%+v", x)
+	}
+	return fmt.Sprintf("%s seq %d repeated %v drain %v in %s err %v %v %s %s",
+		r.ID, r.Seq, r.Replayed, h.Drain, h.ExpiresIn, r.Err, r.Session, e, strings.Join(parts, "\n"))
+}

@@ -1,0 +1,172 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+func held(l belay.Lease) belay.Held { return belay.Held{Execution: l.Execution, Token: l.Token} }
+
+// One heartbeat renews all leases of a session in one row, and tells of each
+// run named what its owner must know.
+func TestHeartbeatTells(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(9*time.Second))
+	plain, cancelled, paused, preempted, signalled := s.run(w), s.run(w), s.run(w), s.run(w), s.run(w)
+	s.do(s.act(cancelled.Execution, belay.ActionCancel))
+	s.do(s.act(paused.Execution, belay.ActionPause))
+	s.do(s.act(preempted.Execution, belay.ActionPreempt))
+	seq := s.do(s.signal(signalled.Execution, "go")).Seq
+	s.pass(3 * time.Second)
+	changes, r := s.batch(s.beat(w, plain, cancelled, paused, preempted, signalled))
+	want := belay.HeartbeatReply{
+		ExpiresIn: 9 * time.Second,
+		Cancel:    []belay.Cancelling{{Held: held(cancelled), Within: 7 * time.Second}},
+		Pause:     []belay.Held{held(paused)},
+		Preempt:   []belay.Held{held(preempted)},
+		Signals:   []belay.Signalled{{Held: held(signalled), SignalSeq: seq}},
+	}
+	if d := cmp.Diff(want, r[0].Heartbeat); d != "" {
+		t.Error(d)
+	}
+	if len(changes.Workers) != 1 || len(changes.Executions) != 0 || len(r[0].Follow) != 0 {
+		t.Errorf("wrote %d sessions and %d executions, follow %v", len(changes.Workers), len(changes.Executions), r[0].Follow)
+	}
+	if got := s.workers[w].ExpiresAt; got != s.now.Add(9*time.Second) {
+		t.Errorf("expires at %d", got)
+	}
+	s.pass(8 * time.Second)
+	if r := s.do(s.beat(w, cancelled)); r.Heartbeat.Cancel[0].Within != 0 {
+		t.Errorf("a cancel that is over leaves %s", r.Heartbeat.Cancel[0].Within)
+	}
+}
+
+// What the worker names and does not own is revoked, with the token it named.
+func TestHeartbeatRevokes(t *testing.T) {
+	s := newStage(t)
+	w, other := s.worker("w"), s.worker("other")
+	stolen, ended, foreign := s.run(w), s.run(w), s.run(other)
+	s.do(s.act(stolen.Execution, belay.ActionSteal))
+	s.do(s.settle(ended, belay.OutcomeSucceeded))
+	again := s.win(w) // the stolen one, by the worker that does not know it lost it
+	unknown := belay.Lease{Execution: belay.ExecutionID(s.id()), Token: 3}
+	for _, holds := range [][]belay.Lease{
+		{stolen, again, ended, foreign, unknown},
+		{again, stolen, unknown, foreign, ended},
+	} {
+		r := s.do(s.beat(w, holds...))
+		var want []belay.Held
+		for _, l := range holds {
+			if l != again {
+				want = append(want, held(l))
+			}
+		}
+		if d := cmp.Diff(want, r.Heartbeat.Revoked); d != "" {
+			t.Error(d)
+		}
+		if len(r.Follow) != 0 {
+			t.Errorf("what is named with its token is released: %+v", r.Follow)
+		}
+	}
+}
+
+// A run that the worker owns and does not name is released once its claim was
+// answered or given up, and not before; a run named with another token is not
+// named.
+func TestHeartbeatReleasesWhatNobodyHolds(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	seen, lost, flying := s.run(w), s.run(w), s.run(w)
+	beat := s.beat(w, seen)
+	beat.ClaimSeen = 2
+	r := s.do(beat)
+	want := []Command{&Release{lost.Execution, lost.Token, w}}
+	if d := cmp.Diff(want, r.Follow); d != "" {
+		t.Error(d)
+	}
+	s.follow(r)
+	s.is(lost.Execution, "pending(released)")
+	s.is(flying.Execution, "running")
+	if e := s.row(lost.Execution); e.Attempts != 0 || e.Losses != 0 {
+		t.Errorf("a lost reply was charged: %+v", *e)
+	}
+	stale := seen
+	stale.Token--
+	if r := s.do(s.beat(w, stale, flying)); len(r.Follow) != 1 || len(r.Heartbeat.Revoked) != 1 {
+		t.Errorf("named with an old token: %+v", r)
+	}
+	// The floor never falls: what was given up stays so.
+	beat = s.beat(w)
+	beat.ClaimSeen = 0
+	s.do(beat)
+	if got := s.workers[w].ClaimFloor; got != 3 {
+		t.Errorf("claims given up to %d, want 3", got)
+	}
+}
+
+// A heartbeat goes by what its own fold has done to the runs, not by what was
+// read for it.
+func TestHeartbeatSeesWhatItsFoldDid(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	ended, stolen, kept := s.run(w), s.run(w), s.run(w)
+	next := s.submission()
+	claim := s.claims(w, 2)
+	_, r := s.batch(s.settle(ended, belay.OutcomeSucceeded), s.act(stolen.Execution, belay.ActionSteal),
+		s.act(kept.Execution, belay.ActionPreempt), next, claim, s.beat(w, ended, stolen, kept))
+	b := r[5].Heartbeat
+	if d := cmp.Diff([]belay.Held{held(ended), held(stolen)}, b.Revoked); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]belay.Held{held(kept)}, b.Preempt); d != "" {
+		t.Error(d)
+	}
+	// The claim's reply was given up with this heartbeat: its runs go back.
+	if len(r[4].Claims) != 2 || len(r[5].Follow) != 2 {
+		t.Errorf("won %v, follow %+v", won(r[4]), r[5].Follow)
+	}
+}
+
+// Progress is written only where an idle timeout looks at it, and only when it
+// makes a difference; nonsense from a worker's clock changes nothing.
+func TestHeartbeatReportsProgress(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(hour))
+	plain, timed := s.run(w), s.run(w, policy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)}))
+	s.pass(30 * time.Second)
+	beat := func(idle time.Duration) Reply {
+		b := s.beat(w, plain, timed)
+		for i := range b.Holds {
+			b.Holds[i].Idle = idle
+		}
+		return s.do(b)
+	}
+	if r := beat(29500 * time.Millisecond); len(r.Follow) != 0 {
+		t.Errorf("half a second is worth a write: %+v", r.Follow)
+	}
+	r := beat(2 * time.Second)
+	if d := cmp.Diff([]Command{&Progress{timed.Execution, timed.Token, s.now.Add(-2 * time.Second)}}, r.Follow); d != "" {
+		t.Error(d)
+	}
+	seq := s.row(timed.Execution).Seq
+	s.pass(time.Second)
+	s.follow(r)
+	if e := s.row(timed.Execution); e.ProgressAt != s.now.Add(-3*time.Second) || e.Seq != seq || e.CheckAt != e.ProgressAt.Add(time.Minute) {
+		t.Errorf("%+v", *e)
+	}
+	s.follow(r) // again: older progress is none
+	for _, idle := range []time.Duration{-hour, -1 << 63, 1<<63 - 1} {
+		s.follow(beat(idle))
+		if got := s.row(timed.Execution).ProgressAt; got > s.now {
+			t.Errorf("idle for %s: progress in the future, %d", idle, got)
+		}
+	}
+	s.do(&Progress{timed.Execution, timed.Token, s.now.Add(time.Second)})
+	if got := s.row(timed.Execution).ProgressAt; got > s.now {
+		t.Error("progress in the future")
+	}
+}
