@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/host"
+)
+
+// finding is one thing that doctor looked at.
+type finding struct {
+	What string `json:"what"`
+	// How is ok, warn or bad.
+	How    string `json:"how"`
+	Detail string `json:"detail"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Check this machine and the data directory", Args: none,
+		Long: "Check what Belay needs on this machine and whether the data directory is sound.\nIt changes nothing. The exit code is 69 if something is bad.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			d := &doctor{app: a}
+			d.machine(c.Context())
+			d.directory(c.Context())
+			return d.report()
+		},
+	}
+}
+
+type doctor struct {
+	app      *app
+	findings []finding
+}
+
+func (d *doctor) add(what, how, format string, args ...any) {
+	d.findings = append(d.findings, finding{what, how, fmt.Sprintf(format, args...)})
+}
+
+// machine checks what running commands needs.
+func (d *doctor) machine(ctx context.Context) {
+	if out, err := exec.CommandContext(ctx, "git", "version").Output(); err != nil {
+		d.add("git", "warn", "not found: jobs cannot work on a repository")
+	} else {
+		d.add("git", "ok", "%s", strings.TrimSpace(string(out)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r, err := process.Run(ctx, process.Command{ID: "doctor", Args: []string{"true"}, Dir: "/", Inherit: process.Basics()})
+	switch {
+	case err != nil:
+		d.add("isolation", "bad", "a command cannot be supervised: %v", err)
+	case r.Isolation == process.Subreaper:
+		d.add("isolation", "warn", "%s: a job can kill its supervisor; as root, or with user namespaces, it cannot", r.Isolation)
+	default:
+		d.add("isolation", "ok", "%s, frozen by %s", r.Isolation, r.Freezer)
+	}
+	if _, err := host.Self(); err != nil {
+		d.add("proof of death", "warn", "this process cannot be identified (%v): a dead worker is given up after its TTL, not at once", err)
+	} else {
+		d.add("proof of death", "ok", "boot, PID namespace and start time can be read")
+	}
+}
+
+// directory checks the data directory.
+func (d *doctor) directory(ctx context.Context) {
+	dir, err := filepath.Abs(d.app.data)
+	if err != nil {
+		d.add("data directory", "bad", "%v", err)
+		return
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		d.add("data directory", "ok", "%s is not there yet; `belay run` makes it", dir)
+		return
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		d.add("data directory", "warn", "%s has mode %#o: others on this machine can look into it; chmod 700 it", dir, mode)
+	} else {
+		d.add("data directory", "ok", "%s", dir)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err == nil {
+		free := fs.Bavail * uint64(fs.Bsize) //nolint:gosec // a block size is positive
+		how := "ok"
+		if free < 1<<30 {
+			how = "warn"
+		}
+		d.add("disk", how, "%.1f GiB free", float64(free)/(1<<30))
+	}
+	if holder := embedded.Holder(dir); holder != "" {
+		d.add("engine", "ok", "%s", holder)
+	} else {
+		d.add("engine", "ok", "none runs on it")
+	}
+	if err := d.app.reading(ctx, func(r *embedded.Reader) error { return d.database(ctx, r) }); err != nil {
+		if belay.CodeOf(err) == belay.CodeNotFound {
+			d.add("database", "ok", "not there yet")
+			return
+		}
+		d.add("database", "bad", "%v", err)
+	}
+}
+
+func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
+	version, damage, err := r.Check(ctx)
+	if err != nil {
+		return err
+	}
+	if len(damage) > 0 {
+		d.add("database", "bad", "damaged: %s", strings.Join(damage, "; "))
+	} else {
+		d.add("database", "ok", "sound (SQLite %s)", version)
+	}
+	c, err := r.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	var parts []string
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		if n := c.Executions[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"none"}
+	}
+	d.add("executions", "ok", "%s; %d runs, %d checkpoints, %d open dead letters", strings.Join(parts, ", "), c.Runs, c.Checkpoints, c.DeadLetters)
+	overdue, err := r.Overdue(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case overdue == 0:
+		d.add("overdue", "ok", "nothing")
+	case embedded.Holder(d.app.data) == "":
+		d.add("overdue", "warn", "%d things wait for an engine to take care of them; `belay run --resume` starts one", overdue)
+	default:
+		d.add("overdue", "warn", "%d things are overdue although an engine runs; look again in a second", overdue)
+	}
+	return nil
+}
+
+func (d *doctor) report() error {
+	bad := false
+	for _, f := range d.findings {
+		bad = bad || f.How == "bad"
+	}
+	if d.app.output == "json" {
+		if err := printJSON(d.app.out, d.findings); err != nil {
+			return err
+		}
+	} else {
+		t := newTable(d.app.out)
+		for _, f := range d.findings {
+			t.row(f.How, f.What, f.Detail)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	if bad {
+		return exitCode(belay.CodeUnavailable.Exit())
+	}
+	return nil
+}

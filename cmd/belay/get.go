@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+func (a *app) getCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "get ID", Short: "Show one execution with its history", Args: exactly("the id of an execution"),
+		ValidArgsFunction: a.completeIDs,
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := a.executionID(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.reading(c.Context(), func(r *embedded.Reader) error {
+				e, err := r.Execution(c.Context(), id)
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return printJSON(a.out, e)
+				}
+				events, err := allEvents(c.Context(), r, id)
+				if err != nil {
+					return err
+				}
+				return a.show(&e, events)
+			})
+		},
+	}
+}
+
+// allEvents reads a whole history.
+func allEvents(ctx context.Context, r *embedded.Reader, id belay.ExecutionID) ([]belay.Event, error) {
+	var all []belay.Event
+	for after := int64(0); ; {
+		events, err := r.Events(ctx, belay.EventQuery{Execution: id, After: after})
+		if err != nil || len(events) == 0 {
+			return all, err
+		}
+		all = append(all, events...)
+		after = events[len(events)-1].Seq
+	}
+}
+
+func (a *app) show(e *belay.Execution, events []belay.Event) error {
+	t := newTable(a.out)
+	t.row("id", e.ID.String())
+	t.row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
+	t.row("state", stateWord(e))
+	if e.Reason != nil {
+		t.row("because", about(e))
+	}
+	t.row("queue", e.Queue)
+	if e.Key != "" {
+		t.row("key", e.Key)
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
+		t.row("label "+k, e.Labels[k])
+	}
+	t.row("attempt", fmt.Sprintf("%d, token %d, generation %d", e.Attempt, e.Token, e.Generation))
+	if !e.Worker.IsZero() {
+		t.row("worker", e.Worker.String())
+	}
+	if !e.Parent.IsZero() {
+		t.row("parent", e.Parent.String()+" as "+e.ParentKey)
+	}
+	t.row("submitted", e.CreatedAt.Local().Format(time.DateTime)+" ("+since(e.CreatedAt)+" ago)")
+	t.row("took", took(e))
+	if e.Error != nil {
+		t.row("error", e.Error.Class.String()+": "+e.Error.Message)
+	}
+	if len(e.Output) > 0 {
+		t.row("output", brief(string(e.Output), 200))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	if e.Error != nil && e.Error.Stack != "" {
+		fmt.Fprintln(a.out, cleanLines(e.Error.Stack))
+	}
+	tl := newTable(a.out, "SEQ", "TIME", "EVENT", "")
+	for i := range events {
+		ev := &events[i]
+		tl.row(fmt.Sprint(ev.Seq), clock(ev.At), ev.Kind, describe(ev))
+	}
+	return tl.Flush()
+}
+
+// describe says in a few words what an event is about.
+func describe(ev *belay.Event) string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if ev.Name != "" {
+		add("%s", ev.Name)
+	}
+	switch ev.Kind {
+	case "started", "scheduled":
+		add("attempt %d with token %d by %s", ev.Attempt, ev.Token, ev.Worker)
+	}
+	if ev.Actor != "" {
+		add("by %s", ev.Actor)
+	}
+	if ev.Text != "" {
+		add("%s", ev.Text)
+	}
+	if ev.Error != nil {
+		add("%s: %s", ev.Error.Class, brief(ev.Error.Message, 160))
+	}
+	return strings.Join(parts, " · ")
+}
+
+func brief(s string, limit int) string {
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit]) + "…"
+	}
+	return s
+}
+
+func cleanLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = printable(strings.ReplaceAll(lines[i], "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use: "logs ID", Short: "Print the output an execution wrote, or one of its artifacts", Args: exactly("the id of an execution"),
+		ValidArgsFunction: a.completeIDs,
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := a.executionID(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.reading(c.Context(), func(r *embedded.Reader) error {
+				return copyChunks(c.Context(), a.out, r, id, name)
+			})
+		},
+	}
+	c.Flags().StringVar(&name, "name", "output", "which log or artifact: `output`, or one that the result names")
+	return c
+}
+
+// copyChunks writes a log or artifact, saying where its middle was dropped.
+func copyChunks(ctx context.Context, w io.Writer, r *embedded.Reader, id belay.ExecutionID, name string) error {
+	next := int64(0)
+	for found := false; ; found = true {
+		chunks, err := r.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: next})
+		if err != nil {
+			return err
+		}
+		if len(chunks) == 0 {
+			if !found {
+				return &belay.Error{Code: belay.CodeNotFound, Message: "execution " + id.String() + " has nothing of the name " + quoted(name)}
+			}
+			return nil
+		}
+		for _, k := range chunks {
+			if k.N != next {
+				fmt.Fprintf(w, "\n… %d chunks of the middle were not kept …\n", k.N-next)
+			}
+			if _, err := w.Write(k.Data); err != nil {
+				return err
+			}
+			next = k.N + 1
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+func (a *app) lsCommand() *cobra.Command {
+	var f belay.Filter
+	var states, labels []string
+	var parent string
+	c := &cobra.Command{
+		Use: "ls", Short: "List executions, newest first", Args: none,
+		Long: "List executions, newest first. Children are shown with --children or under --parent.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := parseFilter(&f, states, labels); err != nil {
+				return err
+			}
+			if parent != "" {
+				id, err := a.executionID(c.Context(), parent)
+				if err != nil {
+					return err
+				}
+				f.Parent = id
+			}
+			return a.reading(c.Context(), func(r *embedded.Reader) error {
+				page, err := r.Executions(c.Context(), f)
+				if err != nil {
+					return err
+				}
+				return a.list(page)
+			})
+		},
+	}
+	c.Flags().StringSliceVar(&states, "state", nil, "only these `states`, or active for all that have not ended")
+	c.Flags().StringSliceVar(&labels, "label", nil, "only with these labels, as `name=value`")
+	c.Flags().StringVar(&f.Workflow, "workflow", "", "only of this workflow")
+	c.Flags().StringVar(&f.Queue, "queue", "", "only of this queue")
+	c.Flags().BoolVar(&f.Children, "children", false, "children too")
+	c.Flags().StringVar(&parent, "parent", "", "only the children of this execution")
+	c.Flags().StringVar(&f.Cursor, "after", "", "go on after this `id`, the last of an earlier list")
+	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many")
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"), cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func parseFilter(f *belay.Filter, states, labels []string) error {
+	if f.Limit < 1 || f.Limit > 1000 {
+		return usage("--limit is %d; it can be 1 to 1000", f.Limit)
+	}
+	for _, s := range states {
+		if s == "active" {
+			f.States = append(f.States, belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused)
+			continue
+		}
+		var state belay.State
+		if err := state.UnmarshalText([]byte(s)); err != nil || s == "" {
+			return usage("--state %s is none; the states are %s, and active for all that have not ended", quoted(s), strings.Join(stateNames(), ", "))
+		}
+		f.States = append(f.States, state)
+	}
+	for _, l := range labels {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return usage("--label %s is not of the form name=value", quoted(l))
+		}
+		if f.Labels == nil {
+			f.Labels = make(map[string]string)
+		}
+		f.Labels[k] = v
+	}
+	return nil
+}
+
+func stateNames() []string {
+	var names []string
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		names = append(names, s.String())
+	}
+	return names
+}
+
+func (a *app) list(page belay.Page) error {
+	if a.output == "json" {
+		return printJSON(a.out, page.Executions)
+	}
+	if len(page.Executions) == 0 {
+		fmt.Fprintln(a.out, "no executions")
+		return nil
+	}
+	t := newTable(a.out, "ID", "WORKFLOW", "STATE", "ATTEMPT", "AGE", "TOOK", "ABOUT")
+	for i := range page.Executions {
+		e := &page.Executions[i]
+		t.row(e.ID.String(), e.Workflow, stateWord(e), fmt.Sprint(e.Attempt), since(e.CreatedAt), took(e), about(e))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if page.Next != "" {
+		fmt.Fprintf(a.out, "there are more: belay ls --after %s\n", page.Next)
+	}
+	return nil
+}
+
+// stateWord is the state, or what is happening to it.
+func stateWord(e *belay.Execution) string {
+	switch {
+	case !e.CancelBy.IsZero():
+		return "cancelling"
+	case e.PauseRequested:
+		return "pausing"
+	}
+	return e.State.String()
+}
+
+func took(e *belay.Execution) string {
+	switch {
+	case e.StartedAt.IsZero():
+		return "-"
+	case e.FinishedAt.IsZero():
+		return since(e.StartedAt)
+	}
+	return short(e.FinishedAt.Sub(e.StartedAt))
+}
+
+// about is the one thing worth saying of an execution in a list.
+func about(e *belay.Execution) string {
+	text := ""
+	switch {
+	case e.Error != nil:
+		text = e.Error.Message
+	case e.Reason != nil:
+		text = e.Reason.Code
+		if e.Reason.Text != "" {
+			text += ": " + e.Reason.Text
+		}
+		if d := time.Until(e.Reason.Until); d > 0 {
+			text += " (in " + short(d) + ")"
+		}
+	default:
+		for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
+			if k == labelCommand {
+				text = e.Labels[k]
+			}
+		}
+	}
+	if line, _, ok := strings.Cut(text, "\n"); ok {
+		text = line + " …"
+	}
+	if r := []rune(text); len(r) > 80 {
+		text = string(r[:79]) + "…"
+	}
+	return text
+}

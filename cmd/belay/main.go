@@ -1,0 +1,19 @@
+// Command belay runs long work durably: when a worker falls, the run doesn't.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/belaydev/belay/internal/agent/process"
+)
+
+func main() {
+	process.Main() // takes over when this process was started as a job's supervisor
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	stop()
+	os.Exit(code)
+}

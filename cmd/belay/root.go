@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+)
+
+// streams are where a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is what all commands share.
+type app struct {
+	streams
+	data    string
+	output  string
+	verbose bool
+}
+
+const rootLong = `Belay runs long work durably: every execution has exactly one owner at a time, a
+truthful status, and goes on from its last checkpoint when its worker falls.
+
+  belay run -- make test        run a command durably; again after a crash, it goes on
+  belay ls                      what runs, waits, failed
+  belay watch ID                follow one as it happens
+  belay explain ID              why it is where it is
+
+Everything is kept in one data directory, ./belay-data unless --data or
+BELAY_DATA says otherwise. Reading commands work beside a running engine.
+
+Exit codes: belay run ends with the command's own exit code, 124 when it timed
+out, 130 when it was interrupted or cancelled. Otherwise 0, or
+  64 the command line cannot be read      65 invalid input, or too large
+  66 not found                            69 unavailable, try again
+  70 a bug in Belay                       73 not possible from here
+  75 somebody else holds it               77 not allowed`
+
+// run carries out one command line and answers with the exit code.
+func run(ctx context.Context, args []string, s streams) int {
+	a := &app{streams: s}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var exit exitCode
+	if errors.As(err, &exit) {
+		return int(exit)
+	}
+	fmt.Fprintln(s.err, "belay:", err)
+	var e *belay.Error
+	if errors.As(err, &e) {
+		return e.Code.Exit()
+	}
+	return belay.CodeInternal.Exit()
+}
+
+// exitCode ends belay with a code and no further word.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "belay", Short: "Run long work durably", Long: rootLong,
+		SilenceUsage: true, SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("there is no command %q; `belay --help` lists them", args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			level := slog.LevelWarn
+			if a.verbose {
+				level = slog.LevelInfo
+			}
+			slog.SetDefault(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})))
+			if a.output != "text" && a.output != "json" {
+				return usage("-o is %q; it can be text or json", a.output)
+			}
+			return nil
+		},
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usage("%v; `%s --help` lists the flags", err, c.CommandPath())
+	})
+	f := root.PersistentFlags()
+	f.StringVar(&a.data, "data", envOr("BELAY_DATA", "belay-data"), "the data `directory`")
+	f.StringVarP(&a.output, "output", "o", "text", "`text` or json")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(
+		a.runCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(), a.explainCommand(),
+		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.signalCommand(),
+		a.doctorCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+func envOr(name, other string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return other
+}
+
+// usage is an error about the command line itself.
+func usage(format string, args ...any) error {
+	return &belay.Error{Code: belay.CodeMalformed, Message: fmt.Sprintf(format, args...)}
+}
+
+// exactly wants n arguments and names them when they are not there.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usage("%s takes %s, not %d arguments", c.CommandPath(), strings.Join(names, " and "), len(args))
+		}
+		return nil
+	}
+}
+
+// none wants no arguments.
+func none(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no arguments; %q is one too many", c.CommandPath(), args[0])
+	}
+	return nil
+}

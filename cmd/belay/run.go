@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// Labels that belay run gives its executions.
+const (
+	labelCommand = "command" // the command, for people
+	labelLine    = "line"    // a hash of the whole line, by which --resume finds it
+)
+
+// runFlags are the flags of belay run.
+type runFlags struct {
+	repo, ref, key string
+	resume         bool
+	timeout, grace time.Duration
+	steps, env     []string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG…]",
+		Short: "Run a command durably in a workspace of its own",
+		Long: `Run a command in a fresh clone of a repository, as a durable execution, with
+live output. It ends with a summary and the command's exit code.
+
+When this process or the machine dies in the middle, the same line goes on where
+it was if it has a --key (the same execution, finished or not) or --resume (the
+newest unfinished execution of the same line, else a new one). Steps that have
+finished are not run again; what they changed is restored.
+
+  belay run -- make test                         the repository here, at HEAD
+  belay run --repo URL --ref v1.2 -- go vet ./...
+  belay run --resume --step 'build=make' --step 'test=make test'
+  belay run --key nightly-2026-11-20 --timeout 1h -- ./nightly.sh
+
+Only what is committed is cloned. The command sees an environment of its own:
+PATH, HOME (empty, its own), the locale, and what --env names.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+				return usage("write the command after --, as in: belay run -- %s", strings.Join(args, " "))
+			}
+			return a.run(c.Context(), &f, args)
+		},
+	}
+	c.Flags().StringVar(&f.repo, "repo", "", "the repository, a path or `URL`; the one around the working directory by default, none for an empty workspace")
+	c.Flags().StringVar(&f.ref, "ref", "", "the branch, tag or commit; the source's HEAD by default")
+	c.Flags().StringVar(&f.key, "key", "", "the execution's idempotency `key`: the same key goes on with, or answers from, the same execution")
+	c.Flags().BoolVar(&f.resume, "resume", false, "go on with the newest unfinished execution of this very line, if there is one")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end each step after so long, counted from its start; 0 means never")
+	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long a step may take to end when it is told to")
+	c.Flags().StringArrayVar(&f.steps, "step", nil, "a durable step, as `name=command` for sh; may be repeated, instead of a COMMAND")
+	c.Flags().StringSliceVar(&f.env, "env", nil, "pass on the environment variable `NAME`; its value is not stored")
+	_ = c.MarkFlagDirname("repo")
+	return c
+}
+
+// job reads the command line.
+func (f *runFlags) job(args []string) (*agent.Job, error) {
+	j := &agent.Job{
+		Ref: f.ref, Timeout: belay.Duration(f.timeout), Grace: belay.Duration(f.grace), Env: f.env,
+	}
+	switch {
+	case len(f.steps) > 0 && len(args) > 0:
+		return nil, usage("give --step or a COMMAND after --, not both")
+	case len(args) > 0:
+		j.Steps = []agent.Step{{Name: "command", Argv: args}}
+	}
+	for _, s := range f.steps {
+		name, command, ok := strings.Cut(s, "=")
+		if !ok || name == "" || strings.TrimSpace(command) == "" {
+			return nil, usage("--step %s is not of the form name=command", quoted(s))
+		}
+		j.Steps = append(j.Steps, agent.Step{Name: name, Argv: []string{"sh", "-c", command}})
+	}
+	if f.key != "" && f.resume {
+		return nil, usage("give --key or --resume, not both: a key already goes on with its execution")
+	}
+	repo, err := f.source()
+	if err != nil {
+		return nil, err
+	}
+	j.Repo = repo
+	return j, j.Check()
+}
+
+// source is the repository to clone: a path made absolute, so that the line
+// means the same from anywhere.
+func (f *runFlags) source() (string, error) {
+	switch {
+	case f.repo == "none":
+		if f.ref != "" {
+			return "", usage("--ref needs a repository")
+		}
+		return "", nil
+	case f.repo != "":
+		if info, err := os.Stat(f.repo); err == nil && info.IsDir() {
+			return filepath.Abs(f.repo)
+		}
+		return f.repo, nil
+	}
+	out, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		if f.ref != "" {
+			return "", usage("--ref needs a repository, and the working directory is in none; name one with --repo")
+		}
+		return "", nil
+	}
+	return strings.TrimSuffix(string(out), "\n"), nil
+}
+
+func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
+	job, err := f.job(args)
+	if err != nil {
+		return err
+	}
+	line := commandLine(job)
+	view := newView(a, job)
+	s, err := a.openSession(ctx, "belay run -- "+line, view)
+	if err != nil {
+		return err
+	}
+	e, err := s.submit(ctx, f, job, line)
+	if err == nil {
+		view.begin(e)
+		err = s.work(ctx, e)
+	}
+	return errors.Join(err, s.close())
+}
+
+// submit finds the execution that the line goes on with, or starts one.
+func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line string) (*belay.Execution, error) {
+	input, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(input)
+	digest := hex.EncodeToString(hash[:16])
+	if f.resume {
+		e, err := s.unfinished(ctx, digest)
+		if e != nil || err != nil {
+			return e, err
+		}
+	}
+	id := belay.ExecutionID(embedded.NewID())
+	sub := belay.Submission{
+		ID: id, Workflow: agent.Workflow, Input: input, Queue: "run:" + id.String(), IdempotencyKey: f.key,
+		Labels: map[string]string{labelCommand: brief(line, 60), labelLine: digest},
+		Policy: belay.Policy{
+			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
+			// Each time the line is typed again is somebody's decision, so
+			// a command that kills its worker does not loop by itself.
+			MaxLosses: 1000,
+		},
+	}
+	if f.key != "" {
+		sub.Queue = "run:key:" + digest
+	}
+	out, err := s.backend.Submit(ctx, sub)
+	if err == nil {
+		err = out[0].Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.backend.Execution(ctx, out[0].ID)
+	return &e, err
+}
+
+// unfinished is the newest execution of the same line that has not ended.
+func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
+	page, err := s.backend.Executions(ctx, belay.Filter{
+		Workflow: agent.Workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,
+		States: []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused},
+	})
+	if err != nil || len(page.Executions) == 0 {
+		return nil, err
+	}
+	return &page.Executions[0], nil
+}
+
+// commandLine is the job as a person would type it.
+func commandLine(j *agent.Job) string {
+	if len(j.Steps) == 1 && j.Steps[0].Name == "command" {
+		return shellWords(j.Steps[0].Argv)
+	}
+	names := make([]string, len(j.Steps))
+	for i, s := range j.Steps {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", then ")
+}
+
+// shellWords joins arguments so that a shell would split them again.
+func shellWords(argv []string) string {
+	words := make([]string, len(argv))
+	for i, a := range argv {
+		words[i] = a
+		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`&|;<>()*?[]#~!{}") {
+			words[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return printable(strings.Join(words, " "))
+}
+
+// summary says how a job ended, and gives the exit code.
+func (v *view) summary(e *belay.Execution) error {
+	var r agent.Result
+	if len(e.Output) > 0 {
+		if err := json.Unmarshal(e.Output, &r); err != nil {
+			return fmt.Errorf("read the result of %s: %w", e.ID, err)
+		}
+	}
+	code := r.ExitCode
+	switch {
+	case e.State == belay.Cancelled:
+		code = 130
+	case e.State == belay.Failed && code == 0:
+		code = 1
+		if e.Error != nil && e.Error.Class == belay.ClassTimeout {
+			code = 124
+		}
+	}
+	if v.app.output == "json" {
+		if err := printJSON(v.app.out, e); err != nil {
+			return err
+		}
+	} else {
+		v.finish(e, &r, code)
+	}
+	if code == 0 {
+		return nil
+	}
+	return exitCode(code)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/worker"
+)
+
+// session is a belay run: an engine on the data directory and a worker for one
+// execution and its descendants.
+type session struct {
+	backend    *embedded.Backend
+	workspaces *workspace.Manager
+	view       *view
+}
+
+// openSession opens the engine, and sweeps what runs on this host that died
+// have left: only the holder of the data directory gets here, so every run that
+// is marked as one of its own and not of this process is over.
+func (a *app) openSession(ctx context.Context, purpose string, v *view) (*session, error) {
+	dir, err := filepath.Abs(a.data)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{view: v}
+	s.backend, err = embedded.Open(ctx, a.url(), embedded.Purpose(brief(purpose, 120)), embedded.Bury(bury))
+	if err != nil {
+		return nil, err
+	}
+	s.workspaces, err = workspace.Open(filepath.Join(dir, "workspaces"))
+	if err != nil {
+		return nil, errors.Join(err, s.backend.Close())
+	}
+	if err := s.workspaces.Sweep(ctx, func(string) bool { return false }); err != nil {
+		slog.Warn("remove what earlier runs left", "error", err)
+	}
+	return s, nil
+}
+
+// bury kills the processes of workers that died on this host. Only the holder
+// of the data directory gets here and it has started nothing yet, so whatever
+// carries the mark of a run in this store is left over.
+func bury(ctx context.Context, c belay.Client, _ belay.Worker) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err := process.SweepOrphans(ctx, func(mark string) bool {
+		var run belay.RunID
+		if run.UnmarshalText([]byte(mark)) != nil || run.IsZero() {
+			return false
+		}
+		x, err := c.Execution(ctx, run.Execution)
+		return err == nil && run.Token <= x.Token
+	})
+	return err
+}
+
+// work runs the worker until the execution has ended, or the person at the
+// keyboard has had enough.
+func (s *session) work(ctx context.Context, e *belay.Execution) error {
+	if e.State.Terminal() {
+		return s.view.summary(e)
+	}
+	w := worker.New(s.backend, worker.Options{
+		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4, Grace: -1, Version: version,
+	})
+	runner := &agent.Runner{Workspaces: s.workspaces, Observer: s.view}
+	worker.Register(w, agent.Workflow, runner.Run)
+	wctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	worked := make(chan error, 1)
+	go func() { worked <- w.Run(wctx) }()
+	ended, err := s.await(ctx, e, worked)
+	stop()
+	if ended == nil {
+		s.view.say("stopping; once more to stop at once")
+		go s.stopAtOnce()
+	}
+	werr := <-worked
+	if err != nil || werr != nil {
+		return errors.Join(err, werr)
+	}
+	if ended == nil {
+		return s.interrupted(e)
+	}
+	return s.view.summary(ended)
+}
+
+// await waits for the end of the execution; nil if ctx ended first.
+func (s *session) await(ctx context.Context, e *belay.Execution, worked chan error) (*belay.Execution, error) {
+	type answer struct {
+		e   belay.Execution
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		for {
+			x, err := s.backend.Await(ctx, e.ID, time.Minute)
+			if err != nil || x.State.Terminal() {
+				got <- answer{x, err}
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case a := <-got:
+			if ctx.Err() != nil {
+				return nil, nil
+			}
+			return &a.e, a.err
+		case err := <-worked:
+			worked <- nil
+			if err == nil {
+				err = errors.New("the worker stopped before the execution ended")
+			}
+			return nil, err
+		case <-tick.C:
+			s.view.tick()
+		}
+	}
+}
+
+// stopAtOnce ends the process at the second request to stop. The supervisors of
+// its commands notice and kill what they started.
+func (s *session) stopAtOnce() {
+	again := make(chan os.Signal, 1)
+	notify(again)
+	<-again
+	os.Exit(130) //nolint:revive // asked for twice
+}
+
+// interrupted says how to go on.
+func (s *session) interrupted(e *belay.Execution) error {
+	how := "type the same line with --resume to go on"
+	if e.Key != "" {
+		how = "type the same line to go on"
+	}
+	s.view.say("stopped; %s, or end it with: belay cancel %s", how, e.ID)
+	return exitCode(130)
+}
+
+func (s *session) close() error { return s.backend.Close() }
+
+func notify(c chan os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// view shows a job as it happens: the command's output goes to standard output
+// and standard error as the command wrote it, what Belay says goes to standard
+// error. On a terminal the last line says what runs and for how long.
+type view struct {
+	app   *app
+	job   *agent.Job
+	quiet bool // json: nothing but the result on standard output
+	tty   bool
+
+	mu      sync.Mutex
+	status  string    // what the last line says; empty for none
+	since   time.Time // when that began
+	drawn   bool
+	midline bool // the output's last line is not ended
+	began   time.Time
+	skipped int
+}
+
+var _ agent.Observer = (*view)(nil)
+
+func newView(a *app, j *agent.Job) *view {
+	v := &view{app: a, job: j, quiet: a.output == "json", began: time.Now()}
+	if f, ok := a.err.(*os.File); ok {
+		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+		v.tty = err == nil && os.Getenv("TERM") != "dumb"
+	}
+	return v
+}
+
+// begin says which execution this is.
+func (v *view) begin(e *belay.Execution) {
+	switch {
+	case e.State.Terminal():
+		v.say("%s has ended before", e.ID)
+	case e.Seq > 1:
+		v.say("%s goes on", e.ID)
+	default:
+		v.say("%s", e.ID)
+	}
+}
+
+// say writes a line of Belay's own.
+func (v *view) say(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.eraseLocked()
+	if v.midline {
+		fmt.Fprintln(v.app.err)
+		v.midline = false
+	}
+	fmt.Fprintln(v.app.err, v.dim("belay: "+printable(fmt.Sprintf(format, args...))))
+	v.drawLocked()
+}
+
+func (v *view) dim(s string) string {
+	if !v.tty || os.Getenv("NO_COLOR") != "" {
+		return s
+	}
+	return "\x1b[2m" + s + "\x1b[0m"
+}
+
+// Preparing shows that the workspace is being made.
+func (v *view) Preparing(j *agent.Job) {
+	if j.Repo != "" {
+		v.show("preparing a workspace of " + j.Repo)
+	}
+}
+
+// Prepared says what was checked out.
+func (v *view) Prepared(commit string, dirty bool) {
+	if commit == "" {
+		return
+	}
+	v.say("workspace at %.12s of %s", commit, v.job.Repo)
+	if dirty {
+		v.say("the repository has changes that are not committed; they are not part of this run")
+	}
+}
+
+// Skipped says that a step is not run again.
+func (v *view) Skipped(s agent.StepResult) {
+	v.skipped++
+	v.say("%s is done already (%s); what it left is restored", stepName(s.Name), short(s.Duration()))
+}
+
+// Started says which step runs.
+func (v *view) Started(s agent.Step) {
+	v.say("%s: %s", stepName(s.Name), stepLine(s))
+	v.show(stepName(s.Name))
+}
+
+// Wrote passes the command's output on.
+func (v *view) Wrote(stderr bool, b []byte) {
+	if v.quiet || len(b) == 0 {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.eraseLocked()
+	w := v.app.out
+	if stderr {
+		w = v.app.err
+	}
+	_, _ = w.Write(b)
+	v.midline = b[len(b)-1] != '\n'
+	v.drawLocked()
+}
+
+// Ended says how a step ended.
+func (v *view) Ended(s agent.StepResult) {
+	v.show("")
+	how := "done"
+	switch {
+	case s.TimedOut:
+		how = "timed out"
+	case s.Cancelled:
+		how = "was stopped"
+	case s.ExitCode != 0:
+		how = fmt.Sprintf("failed with exit code %d", s.ExitCode)
+	}
+	v.say("%s %s after %s", stepName(s.Name), how, short(s.Duration()))
+}
+
+// finish writes the summary.
+func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
+	v.show("")
+	line := fmt.Sprintf("%s, exit code %d, in %s", e.State, code, took(e))
+	if c := r.Changes; c != nil {
+		line += "; changed " + changed(c)
+	}
+	v.say("%s", line)
+	if e.Error != nil && e.State == belay.Failed && code != r.ExitCode {
+		v.say("%s", e.Error.Message)
+	}
+	if c := r.Changes; c != nil {
+		if c.Bundle != "" {
+			v.say("its commits: belay logs %s --name %s > work.bundle", e.ID, c.Bundle)
+		}
+		if c.Patch != "" {
+			v.say("the rest:    belay logs %s --name %s | git apply", e.ID, c.Patch)
+		}
+		if c.Lost != "" {
+			v.say("not kept: %s", c.Lost)
+		}
+	}
+	v.say("history: belay get %s", e.ID)
+}
+
+func changed(c *agent.Changes) string {
+	var parts []string
+	if c.Commits > 0 {
+		parts = append(parts, plural(c.Commits, "commit"))
+	}
+	if c.Files > 0 {
+		parts = append(parts, fmt.Sprintf("%s (+%d −%d)", plural(c.Files, "file"), c.Insertions, c.Deletions))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// show sets what the last line says.
+func (v *view) show(status string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.eraseLocked()
+	v.status, v.since = status, time.Now()
+	v.drawLocked()
+}
+
+// tick redraws the last line as time goes on.
+func (v *view) tick() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.eraseLocked()
+	v.drawLocked()
+}
+
+func (v *view) eraseLocked() {
+	if v.drawn {
+		fmt.Fprint(v.app.err, "\r\x1b[K")
+		v.drawn = false
+	}
+}
+
+var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+func (v *view) drawLocked() {
+	if !v.tty || v.status == "" || v.midline {
+		return
+	}
+	d := time.Since(v.since)
+	mark := spinner[int(d/(100*time.Millisecond))%len(spinner)]
+	line := fmt.Sprintf("%c %s · %s", mark, printable(v.status), short(d.Truncate(100*time.Millisecond)))
+	fmt.Fprint(v.app.err, v.dim(brief(line, 78)))
+	v.drawn = true
+}
+
+func stepName(name string) string {
+	if name == "command" {
+		return "the command"
+	}
+	return "step " + name
+}
+
+func stepLine(s agent.Step) string {
+	if len(s.Argv) == 3 && s.Argv[0] == "sh" && s.Argv[1] == "-c" {
+		return brief(s.Argv[2], 120)
+	}
+	return brief(shellWords(s.Argv), 120)
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	var after int64
+	c := &cobra.Command{
+		Use: "watch ID", Short: "Follow an execution until it ends", Args: exactly("the id of an execution"),
+		Long: "Follow an execution's events as they happen, from the first or from --after on, until it ends.\n" +
+			"With -o json each event is one line of JSON; its seq resumes the watch.",
+		ValidArgsFunction: a.completeIDs,
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := a.executionID(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.reading(c.Context(), func(r *embedded.Reader) error {
+				return a.watch(c, r, id, after)
+			})
+		},
+	}
+	c.Flags().Int64Var(&after, "after", 0, "only events after this `seq`")
+	return c
+}
+
+func (a *app) watch(c *cobra.Command, r *embedded.Reader, id belay.ExecutionID, after int64) error {
+	if _, err := r.Execution(c.Context(), id); err != nil {
+		return err
+	}
+	for {
+		events, err := r.Events(c.Context(), belay.EventQuery{Execution: id, After: after, Wait: time.Minute})
+		if c.Context().Err() != nil {
+			return exitCode(130)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			ev := &events[i]
+			after = ev.Seq
+			if a.output == "json" {
+				if err := json.NewEncoder(a.out).Encode(ev); err != nil {
+					return err
+				}
+				continue
+			}
+			fmt.Fprintf(a.out, "%5d  %s  %-10s %s\n", ev.Seq, clock(ev.At), ev.Kind, printable(describe(ev)))
+		}
+		if len(events) > 0 && events[len(events)-1].Final {
+			return nil
+		}
+		if len(events) == 0 {
+			if e, err := r.Execution(c.Context(), id); err == nil && e.State.Terminal() && e.Seq <= after {
+				return nil
+			}
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/workflow"
+)
+
+// bench is where one run of a job works: its workspace, made when the first
+// step needs it, and what has been seen so far.
+type bench struct {
+	job     *Job
+	runner  *Runner
+	observe Observer
+	log     *workflow.Log
+
+	commit string   // to check out, once it is decided
+	last   *Changes // what the last finished step left
+	place  *workspace.Workspace
+}
+
+// checkout makes the workspace for the first time and decides the commit.
+func (b *bench) checkout(ctx context.Context) (checkout, error) {
+	w, err := b.prepare(ctx, "")
+	if err != nil {
+		return checkout{}, err
+	}
+	b.place = w
+	return checkout{Commit: w.Commit}, nil
+}
+
+// workspace is the job's workspace, with what the last finished step left in it.
+func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
+	if b.place != nil {
+		return b.place, nil
+	}
+	w, err := b.prepare(ctx, b.commit)
+	if err != nil {
+		return nil, err
+	}
+	b.place = w
+	if b.last == nil {
+		return w, nil
+	}
+	bundle, err := artifact(ctx, b.last.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := artifact(ctx, b.last.Patch)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.runner.Workspaces.Restore(ctx, w, bundle, patch); err != nil {
+		return nil, fmt.Errorf("restore what the last step left: %w", err)
+	}
+	return w, nil
+}
+
+func (b *bench) prepare(ctx context.Context, commit string) (*workspace.Workspace, error) {
+	b.observe.Preparing(b.job)
+	w, err := b.runner.Workspaces.Prepare(ctx, workspace.Spec{
+		ID: workflow.RunID(ctx).String(), Repo: b.job.Repo, Ref: b.job.Ref, Commit: commit,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the workspace: %w", err)
+	}
+	b.observe.Prepared(w.Commit, w.DirtySource)
+	return w, nil
+}
+
+// step runs one command to its end and keeps what it changed.
+func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
+	w, err := b.workspace(ctx)
+	if err != nil {
+		return StepResult{}, err
+	}
+	b.observe.Started(s)
+	result := StepResult{Name: s.Name}
+	end, err := b.execute(ctx, w, s, &result)
+	result.ExitCode, result.TimedOut, result.Cancelled = end.Code, end.TimedOut, end.Cancelled
+	result.DurationMS, result.Isolation = end.Duration.Milliseconds(), string(end.Isolation)
+	var start *process.StartError
+	switch {
+	case errors.As(err, &start):
+		result.ExitCode = start.Code
+		b.write(true, []byte(start.Error()+"\n"), &result)
+	case end.TimedOut:
+		result.ExitCode = exitTimeout
+	case err != nil && context.Cause(ctx) == nil && !end.Cancelled:
+		return result, err
+	}
+	if errors.Is(context.Cause(ctx), belay.ErrLeaseLost) {
+		return result, belay.ErrLeaseLost
+	}
+	result.Changes = b.salvage(ctx, i, w)
+	if ctx.Err() != nil {
+		b.observe.Ended(result)
+		return result, &stoppedError{result, context.Cause(ctx)}
+	}
+	return result, b.log.Flush()
+}
+
+// exitTimeout is the exit code of a step that ran out of time, as timeout(1) has it.
+const exitTimeout = 124
+
+// execute starts the command and waits for its end, frozen while the worker
+// does not know whether it still owns the execution.
+func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, result *StepResult) (process.Result, error) {
+	if err := workflow.Guard(ctx); err != nil {
+		return process.Result{}, err
+	}
+	tree, err := process.Start(ctx, process.Command{
+		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir,
+		Inherit: append(process.Basics(), b.job.Env...), Env: b.environment(ctx, w, s),
+		Timeout: b.job.Timeout.D(), Grace: b.job.Grace.D(),
+		Output: func(_ context.Context, c process.Chunk) error {
+			b.write(c.Stream == process.Stderr, c.Data, result)
+			return nil
+		},
+	})
+	if err != nil {
+		return process.Result{}, err
+	}
+	remove := workflow.OnFreeze(ctx,
+		func() { _ = tree.Freeze(context.WithoutCancel(ctx)) },
+		func() { _ = tree.Thaw(context.WithoutCancel(ctx)) })
+	defer remove()
+	return tree.Wait()
+}
+
+// environment is what the command sees beside what is inherited by name.
+func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step) map[string]string {
+	return map[string]string{
+		"HOME": w.Home, "TMPDIR": w.Tmp,
+		"BELAY_EXECUTION": workflow.Execution(ctx).String(), "BELAY_STEP": s.Name,
+		"BELAY_TOKEN": strconv.FormatInt(int64(workflow.Token(ctx)), 10), "BELAY_IDEMPOTENCY_KEY": workflow.IdempotencyKey(ctx),
+	}
+}
+
+func (b *bench) write(stderr bool, p []byte, result *StepResult) {
+	result.Bytes += int64(len(p))
+	b.observe.Wrote(stderr, p)
+	_, _ = b.log.Write(p) // its error stays and is seen by Flush
+}
+
+// salvage keeps what the workspace holds now as artifacts of this step.
+func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Changes {
+	if b.job.Repo == "" {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	s, err := b.runner.Workspaces.Salvage(ctx, w)
+	if err != nil {
+		return &Changes{Lost: err.Error()}
+	}
+	if s.Empty() {
+		return nil
+	}
+	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost}
+	for _, a := range []struct {
+		kind string
+		data []byte
+		name *string
+	}{{"bundle", s.Bundle, &c.Bundle}, {"patch", s.Patch, &c.Patch}} {
+		if len(a.data) == 0 {
+			continue
+		}
+		name := fmt.Sprintf("step-%d.%s", i+1, a.kind)
+		if _, err := workflow.Artifact(ctx, name, bytes.NewReader(a.data)); err != nil {
+			c.Lost = fmt.Sprintf("the %s: %v", a.kind, err)
+			continue
+		}
+		*a.name = name
+	}
+	return c
+}
+
+// artifact reads an artifact of this execution; nothing for no name.
+func artifact(ctx context.Context, name string) ([]byte, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return workflow.ReadArtifact(ctx, name)
+}
+
+// remove takes the workspace away, whatever became of the job.
+func (b *bench) remove(ctx context.Context) {
+	if b.place == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := b.place.Remove(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "belay: remove the workspace:", err) // the sweep at the next start tries again
+	}
+}
