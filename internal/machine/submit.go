@@ -132,6 +132,9 @@ func (c *Submit) check() error {
 	if c.Parent != nil && c.IdempotencyKey != "" {
 		return refuse(belay.CodeInvalid, op, "a child takes no idempotency key: its parent and child key name it")
 	}
+	if c.Parent == nil && c.ParentKey != "" {
+		return refuse(belay.CodeInvalid, op, "a child key without a parent's lease")
+	}
 	if c.DueAt.After(latest.Time()) {
 		return refuse(belay.CodeInvalid, op, "due_at lies beyond the year 9999")
 	}

@@ -182,6 +182,7 @@ func TestSubmitRefusesAForgedChild(t *testing.T) {
 	s.refused(s.submission(s.childOf(parent, "a"), func(b *belay.Submission) { b.ID = belay.ExecutionID(s.id()) }), belay.CodeInvalid)
 	s.refused(s.submission(s.childOf(parent, "a"), func(b *belay.Submission) { b.ParentKey = "" }), belay.CodeInvalid)
 	s.refused(s.submission(s.childOf(parent, "a"), key("k")), belay.CodeInvalid)
+	s.refused(s.submission(s.childOf(parent, "a"), func(b *belay.Submission) { b.Parent = nil }), belay.CodeInvalid)
 	stale := parent
 	stale.Secret[0]++
 	s.refused(s.submission(s.childOf(stale, "a")), belay.CodeLeaseLost, belay.CauseExpired)
