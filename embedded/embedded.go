@@ -91,6 +91,7 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 	if err != nil {
 		return nil, err
 	}
+	hide(dir)
 	s, err := sqlite.Open(ctx, filepath.Join(dir, "belay.db"), sqlite.Options{Clock: time.Now})
 	if err != nil {
 		l.release()
@@ -106,6 +107,17 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 		}
 	}
 	return &Backend{Engine: engine.New(s, set.engine), store: s, lock: l}, nil
+}
+
+// hide keeps the data directory out of the git repository it may lie in. It is
+// a courtesy: nothing depends on it.
+func hide(dir string) {
+	f, err := os.OpenFile(filepath.Join(dir, ".gitignore"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString("*\n")
+	_ = f.Close()
 }
 
 // Close stops the engine, closes the store and gives the data directory back.

@@ -140,8 +140,8 @@ func (v *view) Ended(s agent.StepResult) {
 func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 	v.show("")
 	line := fmt.Sprintf("%s, exit code %d, in %s", e.State, code, took(e))
-	if c := r.Changes; c != nil {
-		line += "; changed " + changed(c)
+	if what := changed(r.Changes); what != "" {
+		line += "; changed " + what
 	}
 	v.say("%s", line)
 	if e.Error != nil && e.State == belay.Failed && code != r.ExitCode {
@@ -162,6 +162,9 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 }
 
 func changed(c *agent.Changes) string {
+	if c == nil {
+		return ""
+	}
 	var parts []string
 	if c.Commits > 0 {
 		parts = append(parts, plural(c.Commits, "commit"))
