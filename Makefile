@@ -1,14 +1,18 @@
 # Belay's commands. On a fresh machine only Go, gcc, git and make are needed: tools are built from tools/go.mod, Debian
 # packages that tests need are installed by scripts/need.sh. `make help` lists the targets.
 
+define newline
+
+
+endef
+
 SHELL       := /bin/bash
 .SHELLFLAGS := -o pipefail -ec
 MAKEFLAGS   += --no-print-directory
 .DEFAULT_GOAL := help
 
-# What a call may set: make run RUN='go test ./...', make simulate SEEDS=2000, make test-long LONG=30m
-RUN      ?= go vet ./...
-RUN_ARGS ?= --timeout 15m
+# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=--verbose
+RUN_ARGS ?=
 SEEDS    ?= 200
 LONG     ?= 10m
 
@@ -36,9 +40,20 @@ build: ## build bin/belay
 	@mkdir -p bin
 	$(BUILD) -o bin/belay ./cmd/belay
 
+# What make run does: this repository looks itself over in a clone of its own and commits a report. Each line is a durable
+# step. The job shares the Go caches of whoever runs it by name, and nothing else.
+define SURVEY
+--step 'survey=go list ./... | tee packages.txt && wc -l $$(git ls-files "*.go") | sort -rn | head -6'
+--step 'format=test -z "$$(gofmt -l .)" && echo every file is formatted'
+--step 'rules=go test ./internal/machine'
+--step 'engine=go test ./internal/store/memory ./internal/engine'
+--step 'report=(date -u +%F; wc -l < packages.txt) > REPORT.txt && git add -A && git commit -qm "survey: report" && git show --stat HEAD'
+endef
+
 .PHONY: run
-run: build ## do real work durably: a command on this repository; kill it, type it again, and it goes on
-	./bin/belay run --resume --repo . $(RUN_ARGS) -- $(RUN)
+run: build ## do real work durably: a survey of this repository. Kill it, type it again: it goes on where it was
+	@export GOCACHE="$$(go env GOCACHE)" GOMODCACHE="$$(go env GOMODCACHE)" GOPROXY="$$(go env GOPROXY)" GOFLAGS="$$(go env GOFLAGS)"; \
+	  ./bin/belay run --resume --repo . --timeout 15m --env GOCACHE,GOMODCACHE,GOPROXY,GOFLAGS $(RUN_ARGS) $(strip $(subst $(newline), ,$(SURVEY)))
 
 .PHONY: test
 test: ## everything CI runs: check, unit, simulation, blackbox, and a summary at the end
