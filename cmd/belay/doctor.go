@@ -100,7 +100,7 @@ func (d *doctor) directory(ctx context.Context) {
 		d.add("disk", how, "%.1f GiB free", float64(free)/(1<<30))
 	}
 	if holder := embedded.Holder(dir); holder != "" {
-		d.add("engine", "ok", "%s", holder)
+		d.add("engine", "ok", "%s", strings.TrimSuffix(holder, "; wait for it, or use another with --data"))
 	} else {
 		d.add("engine", "ok", "none runs on it")
 	}

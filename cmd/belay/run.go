@@ -18,6 +18,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
 // Labels that belay run gives its executions.
@@ -97,6 +98,14 @@ func (f *runFlags) job(args []string) (*agent.Job, error) {
 	repo, err := f.source()
 	if err != nil {
 		return nil, err
+	}
+	if repo != "" {
+		if err := workspace.CheckRepo(repo); err != nil {
+			return nil, err
+		}
+		if err := workspace.CheckRef(f.ref); err != nil {
+			return nil, err
+		}
 	}
 	j.Repo = repo
 	return j, j.Check()

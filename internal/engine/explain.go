@@ -61,13 +61,13 @@ func (x *explainer) explain() {
 		x.fact("%d of %d attempts are spent", e.Attempts, p.MaxAttempts)
 	}
 	if e.Losses > 0 {
-		x.fact("its owner was lost %d times in a row without a new checkpoint", e.Losses)
+		x.fact("owners lost in a row without a new checkpoint: %d", e.Losses)
 	}
 	if e.Open > 0 {
-		x.fact("%d of its children have not ended", e.Open)
+		x.fact("children that have not ended: %d", e.Open)
 	}
 	if e.Checkpoints > 0 {
-		x.fact("%d checkpoints are saved; whoever claims it goes on after them", e.Checkpoints)
+		x.fact("checkpoints saved: %d; whoever claims it goes on after them", e.Checkpoints)
 	}
 }
 
