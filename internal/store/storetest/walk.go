@@ -1,5 +1,361 @@
 package storetest
 
-import "testing"
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
 
-func walk(t *testing.T, open Open) {}
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/memory"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// walkFor is how long the random walks last, and longer only until every
+// command has succeeded once. STORETEST_FOR=10m makes them longer, -rapid.checks
+// sets a number of walks instead.
+const walkFor = 12 * time.Second
+
+// walk sends random commands to the memory store and to the store under test,
+// and compares every reply and all rows after each step.
+func walk(t *testing.T, open Open) {
+	begin, length := time.Now(), walkTime(t)
+	seen := make(map[string]int)
+	failing := false // then every walk counts, or a failure could not be made shorter
+	done := func() bool {
+		walked := time.Since(begin)
+		return !failing && (walked > length && len(unseen(seen)) == 0 || walked > 5*length)
+	}
+	walks := 0
+	for once := true; once || counted() == "" && !done(); once = false {
+		rapid.Check(t, func(rt *rapid.T) {
+			if counted() == "" && done() {
+				return
+			}
+			walks++
+			failing = !failing // back again at the end
+			w := newWalker(t, rt, open, seen)
+			defer w.close()
+			rt.Repeat(map[string]func(*rapid.T){
+				"batch": w.batch, "batch 2": w.batch, "batch 3": w.batch, "batch 4": w.batch, "batch 5": w.batch, "batch 6": w.batch,
+				"follow": w.follow, "sweep": w.sweep, "time": w.time, "mark": w.mark, "prune": w.prune, "list": w.list,
+				"reopen": w.reopen, "": w.check,
+			})
+			failing = false
+		})
+	}
+	t.Logf("%d walks; commands that succeeded: %v", walks, seen)
+	if missing := unseen(seen); len(missing) > 0 {
+		t.Errorf("in %d walks these never succeeded: %s", walks, strings.Join(missing, ", "))
+	}
+}
+
+// counted is the number of walks asked for, empty if none was.
+func counted() string {
+	f := flag.Lookup("rapid.checks")
+	if f == nil || f.Value.String() == f.DefValue {
+		return ""
+	}
+	return f.Value.String()
+}
+
+func walkTime(t *testing.T) time.Duration {
+	text := os.Getenv("STORETEST_FOR")
+	if text == "" {
+		return walkFor
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("STORETEST_FOR: %v", err)
+	}
+	return d
+}
+
+// walker is one random walk.
+type walker struct {
+	t       *testing.T
+	rt      *rapid.T
+	clock   *Clock
+	oracle  *memory.Store
+	subject store.Store
+	folder  *folder
+	seen    map[string]int
+	asked   asked
+	now     *snapshot // of the oracle
+	judge   *judge
+
+	rand      *rand.Rand
+	made      uint64
+	latest    time.Time
+	sent      []machine.Command
+	known     []belay.ExecutionID // also those that were never accepted
+	workers   []belay.WorkerID
+	leases    []belay.Lease // ever won
+	ops       []belay.OpID
+	following []machine.Command
+}
+
+func newWalker(t *testing.T, rt *rapid.T, open Open, seen map[string]int) *walker {
+	w := &walker{t: t, rt: rt, clock: NewClock(), seen: seen, judge: newJudge(), folder: &folder{TB: t}}
+	w.latest = w.clock.Now()
+	w.oracle = memory.New(w.clock.Now)
+	w.subject = open(w.folder, w.clock)
+	w.check(rt)
+	w.seed()
+	w.send(rt, []machine.Command{w.openWorker(), w.openWorker(), w.submit(), w.submit(), w.submit()})
+	return w
+}
+
+func (w *walker) close() {
+	if err := w.subject.Close(); err != nil {
+		w.rt.Errorf("close: %v", err)
+	}
+	w.folder.remove()
+}
+
+// folder is a test whose folders last one walk, so that a thousand walks do not
+// fill the disk.
+type folder struct {
+	testing.TB
+	paths []string
+}
+
+// TempDir makes a folder.
+func (f *folder) TempDir() string {
+	path, err := os.MkdirTemp(f.TB.TempDir(), "walk")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.paths = append(f.paths, path)
+	return path
+}
+
+func (f *folder) remove() {
+	for _, path := range f.paths {
+		_ = os.RemoveAll(path)
+	}
+}
+
+// send carries out commands on both stores.
+func (w *walker) send(rt *rapid.T, commands []machine.Command) {
+	w.rt = rt
+	rt.Logf("send %s", describe(commands))
+	want, err := fold(w.t.Context(), w.oracle, commands)
+	if err != nil {
+		rt.Fatalf("the memory store refused %s: %v", describe(commands), err)
+	}
+	got, err := fold(w.t.Context(), w.subject, commands)
+	if err != nil {
+		rt.Fatalf("the store refused %s: %v", describe(commands), err)
+	}
+	for i, c := range commands {
+		if diff := cmp.Diff(want[i], got[i], equal...); diff != "" {
+			rt.Fatalf("reply to %s differs (-memory +store):\n%s", describe(commands[i:i+1]), diff)
+		}
+		w.remember(c, want[i])
+	}
+}
+
+// remember notes what later commands may refer to.
+func (w *walker) remember(c machine.Command, r machine.Reply) {
+	name := label(c)
+	if x, ok := c.(*machine.Claim); ok {
+		switch {
+		case len(r.Claims) == 0:
+			name += " of nothing"
+		case x.Repeat:
+			name = "repeated " + name
+		}
+	}
+	if r.Replayed {
+		name = "repeated " + name
+	}
+	if r.Err == nil {
+		w.seen[name]++
+	}
+	for i := range r.Claims {
+		w.leases = append(w.leases, leaseOf(&r.Claims[i].Execution))
+	}
+	w.following = append(w.following, r.Follow...)
+	w.judge.note(c, r)
+}
+
+// check compares all rows, and looks whether what is promised holds.
+func (w *walker) check(rt *rapid.T) {
+	w.rt = rt
+	want, err := take(w.t.Context(), w.oracle, w.asked)
+	if err != nil {
+		rt.Fatalf("read the memory store: %v", err)
+	}
+	got, err := take(w.t.Context(), w.subject, w.asked)
+	if err != nil {
+		rt.Fatalf("read the store: %v", err)
+	}
+	if !reflect.DeepEqual(want, got) { // the quick way
+		if diff := cmp.Diff(want, got, equal...); diff != "" {
+			rt.Fatalf("rows differ (-memory +store):\n%s", diff)
+		}
+	}
+	w.now = want
+	w.judge.check(rt, want)
+}
+
+// batch sends a few commands at once.
+func (w *walker) batch(rt *rapid.T) {
+	w.rt = rt
+	var commands []machine.Command
+	for range 1 + rapid.Uint64().Draw(rt, "commands")%8 {
+		commands = append(commands, w.command())
+	}
+	w.send(rt, commands)
+}
+
+// follow sends what commands before asked to follow.
+func (w *walker) follow(rt *rapid.T) {
+	if len(w.following) == 0 {
+		rt.Skip("nothing follows")
+	}
+	commands := w.following
+	w.following = nil
+	w.send(rt, commands)
+}
+
+// sweep sends what is due.
+func (w *walker) sweep(rt *rapid.T) {
+	w.rt = rt
+	w.seed()
+	due, err := w.oracle.Due(w.t.Context(), w.number(1, 3))
+	if err != nil {
+		rt.Fatal(err)
+	}
+	var commands []machine.Command
+	for _, id := range due.Workers {
+		commands = append(commands, &machine.Expire{Worker: id})
+	}
+	for _, id := range due.Checks {
+		commands = append(commands, &machine.Tick{Execution: id, Jitter: 0.5})
+	}
+	for _, l := range due.Lost {
+		commands = append(commands, &l)
+	}
+	for _, id := range due.Children {
+		commands = append(commands, &machine.CancelChild{Execution: id})
+	}
+	if len(commands) == 0 {
+		rt.Skip("nothing is due")
+	}
+	w.send(rt, commands)
+}
+
+// time lets time pass, or the clock jump back.
+func (w *walker) time(rt *rapid.T) {
+	w.rt = rt
+	w.seed()
+	w.clock.Advance(one(w,
+		time.Millisecond, time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, time.Second, time.Second, time.Second,
+		2*time.Second, 3*time.Second, 10*time.Second, time.Minute, -5*time.Second,
+	))
+	if now := w.clock.Now(); now.After(w.latest) {
+		w.latest = now
+	}
+}
+
+func (w *walker) mark(rt *rapid.T) {
+	for _, s := range []store.Store{w.oracle, w.subject} {
+		if err := s.Mark(w.t.Context(), time.Second); err != nil {
+			rt.Fatalf("mark: %v", err)
+		}
+	}
+}
+
+func (w *walker) prune(rt *rapid.T) {
+	w.rt = rt
+	w.seed()
+	before := w.oracle.Now().Add(-time.Duration(w.number(0, 20)) * time.Second)
+	limit := w.number(0, 2)
+	want, err := w.oracle.Prune(w.t.Context(), before, limit)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	got, err := w.subject.Prune(w.t.Context(), before, limit)
+	if err != nil || got != want {
+		rt.Fatalf("pruned %d (%v), want %d", got, err, want)
+	}
+	if want > 0 {
+		w.seen["prune"]++
+	}
+}
+
+// list compares a filtered list.
+func (w *walker) list(rt *rapid.T) {
+	w.rt = rt
+	w.seed()
+	q := store.List{
+		Workflow: one(w, "", "w", "v"), Key: one(w, "", "", "k0"),
+		Queue: one(w, "", "default", "q"), Children: w.chance(2), Limit: w.number(0, 3),
+		States: one(w, nil, nil, []belay.State{belay.Running}, []belay.State{belay.Pending, belay.Failed}),
+	}
+	if w.chance(3) {
+		q.Labels = map[string]string{"a": "1"}
+	}
+	if w.chance(3) {
+		q.Before = w.execution(0)
+	}
+	if w.chance(4) {
+		q.Parent = w.execution(0)
+	}
+	want, err := w.oracle.List(w.t.Context(), q)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	got, err := w.subject.List(w.t.Context(), q)
+	if err != nil {
+		rt.Fatalf("list %+v: %v", q, err)
+	}
+	if diff := cmp.Diff(want, got, equal...); diff != "" {
+		rt.Fatalf("list %+v differs (-memory +store):\n%s", q, diff)
+	}
+}
+
+// reopen closes the store and opens it again, if it keeps anything.
+func (w *walker) reopen(rt *rapid.T) {
+	w.rt = rt
+	w.seed()
+	r, ok := w.subject.(Reopener)
+	if !ok || !w.chance(5) {
+		rt.Skip("not reopened")
+	}
+	if w.clock.Now().Before(w.latest) { // what was shown and never written may be forgotten
+		w.clock.Advance(w.latest.Sub(w.clock.Now()))
+	}
+	w.subject = r.Reopen(w.folder)
+}
+
+// describe is commands as a person reads them.
+func describe(commands []machine.Command) string {
+	var all []string
+	for _, c := range commands {
+		all = append(all, fmt.Sprintf("%T%+v", c, c))
+	}
+	return strings.Join(all, "; ")
+}
+
+// unseen are the commands that never succeeded.
+func unseen(seen map[string]int) []string {
+	var missing []string
+	for _, name := range labels {
+		if seen[name] == 0 {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}

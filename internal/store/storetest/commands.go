@@ -1,0 +1,379 @@
+package storetest
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"pgregory.net/rapid"
+)
+
+// labels are the kinds of commands each of which must succeed in a walk.
+var labels = []string{
+	"submit", "submit child", "submit with key", "repeated submit", "repeated submit with key", "open", "repeated open", "claim", "repeated claim",
+	"schedule", "accept", "save step", "save state", "save wait", "save consuming", "repeated save step", "append", "repeated append",
+	"append and drop", "progress", "settle succeeded", "settle failed", "settle timed_out", "settle suspended", "settle preempted",
+	"settle released", "settle cancelled", "repeated settle succeeded", "release", "lose", "expire", "end", "end dead", "drain", "heartbeat",
+	"signal", "repeated signal", "cancel", "pause", "resume", "retry", "requeue", "fork", "steal", "preempt", "repeated cancel",
+	"cancel child", "tick", "prune",
+}
+
+// label names the kind of a command.
+func label(c machine.Command) string {
+	switch c := c.(type) {
+	case *machine.Submit:
+		switch {
+		case c.Parent != nil:
+			return "submit child"
+		case c.IdempotencyKey != "":
+			return "submit with key"
+		}
+		return "submit"
+	case *machine.Save:
+		if c.Consumes != 0 {
+			return "save consuming"
+		}
+		return "save " + c.Kind.String()
+	case *machine.Append:
+		if c.DropTo > c.DropFrom {
+			return "append and drop"
+		}
+		return "append"
+	case *machine.Settle:
+		return "settle " + c.Outcome.String()
+	case *machine.End:
+		if c.Dead != "" {
+			return "end dead"
+		}
+		return "end"
+	case *machine.Act:
+		return string(c.Action)
+	case *machine.Open:
+		return "open"
+	case *machine.Claim:
+		return "claim"
+	case *machine.Schedule:
+		return "schedule"
+	case *machine.Accept:
+		return "accept"
+	case *machine.Progress:
+		return "progress"
+	case *machine.Release:
+		return "release"
+	case *machine.Lose:
+		return "lose"
+	case *machine.Expire:
+		return "expire"
+	case *machine.Drain:
+		return "drain"
+	case *machine.Heartbeat:
+		return "heartbeat"
+	case *machine.Deliver:
+		return "signal"
+	case *machine.CancelChild:
+		return "cancel child"
+	case *machine.Tick:
+		return "tick"
+	}
+	panic("storetest: a command without a label")
+}
+
+// command draws a command: most of them may pass, all of them may be refused.
+// One in ten was sent before.
+func (w *walker) command() machine.Command {
+	w.seed()
+	switch {
+	case len(w.sent) > 0 && w.chance(10):
+		return again(one(w, w.sent...))
+	case w.living() < 2 && w.chance(3):
+		return w.openWorker()
+	case w.running() < 2 && w.chance(3):
+		return w.claim()
+	}
+	often := one(w, w.submit, w.submitChild, w.claim, w.claim, w.save, w.save, w.settle, w.settle, w.act, w.act, w.heartbeat)
+	seldom := one(w, w.openWorker, w.schedule, w.accept, w.accept, w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
+	rarely := one(w, w.openWorker, w.end, w.expire, w.drain)
+	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
+	w.sent = append(w.sent, c)
+	return c
+}
+
+// again is a command as it is sent when its reply was not seen.
+func again(c machine.Command) machine.Command {
+	switch c := c.(type) {
+	case *machine.Claim:
+		next := *c
+		next.Repeat = true
+		return &next
+	case *machine.Save:
+		next := *c
+		next.Repeat = true
+		return &next
+	case *machine.Settle:
+		next := *c
+		next.Repeat = true
+		return &next
+	}
+	return c
+}
+
+func (w *walker) submit() machine.Command {
+	s := belay.Submission{
+		ID: w.fresh(), Workflow: one(w, "w", "w", "v"), Queue: one(w, "", "", "q"),
+		Priority: one(w, 0, 0, 1), Input: w.payload(), Policy: w.policy(), External: w.chance(12),
+	}
+	if w.chance(8) {
+		s.ID = w.execution(0)
+	}
+	if w.chance(4) {
+		s.IdempotencyKey, s.Input = one(w, "k0", "k1"), nil
+		w.asked.keys = add(w.asked.keys, machine.Key{Workflow: s.Workflow, Key: s.IdempotencyKey})
+	}
+	if w.chance(8) {
+		s.DueAt = w.clock.Now().Add(2 * time.Second)
+	}
+	if w.chance(4) {
+		s.Labels = map[string]string{"a": "1"}
+	}
+	if w.chance(8) {
+		s.WorkerLabels = map[string]string{"gpu": "yes"}
+	}
+	w.known = add(w.known, s.ID)
+	return &machine.Submit{Submission: s}
+}
+
+func (w *walker) submitChild() machine.Command {
+	parent, key := w.lease(), one(w, "a", "b")
+	s := belay.Submission{Workflow: "w", ParentKey: key, Parent: &parent, Policy: w.policy(), ID: w.fresh()}
+	if x := w.row(parent.Execution); x != nil && !w.chance(10) {
+		s.ID = belay.ChildID(x.ID, x.Generation, key)
+	}
+	w.known = add(w.known, s.ID)
+	return &machine.Submit{Submission: s}
+}
+
+func (w *walker) policy() belay.Policy {
+	if w.chance(2) {
+		return belay.Policy{}
+	}
+	second := belay.Duration(time.Second)
+	return belay.Policy{
+		MaxAttempts: w.number(0, 2), MaxLosses: w.number(0, 2), BackoffBase: second,
+		OnLost: one(w, "", belay.Requeue, belay.Fail), NoDeadLetters: w.chance(6), Abandon: w.chance(4),
+		OnExpired:  one(w, "", belay.Reschedule, belay.FailExpired),
+		RunTimeout: one(w, 0, 0, 5*second), IdleTimeout: one(w, 0, 4*second),
+		StartTimeout: one(w, 0, 0, 8*second), Timeout: one(w, 0, 0, 20*second),
+		LockDelay: one(w, 0, 2*second),
+	}
+}
+
+func (w *walker) openWorker() machine.Command {
+	s := belay.WorkerSpec{
+		ID: w.fresh(), Name: "worker", Queues: []string{"default", "q"}, Capacity: 4,
+		Workflows: []belay.Registration{{Workflow: "w"}, {Workflow: "v"}}, TTL: one(w, 0, 2*belay.Duration(time.Second)),
+	}
+	if w.chance(4) {
+		s.Labels = map[string]string{"gpu": "yes"}
+	}
+	if w.chance(4) {
+		s.ID = w.worker()
+	}
+	w.workers = add(w.workers, s.ID)
+	return &machine.Open{WorkerSpec: s}
+}
+
+func (w *walker) claim() machine.Command {
+	c := &machine.Claim{ClaimRequest: belay.ClaimRequest{Worker: w.worker(), Slots: w.number(0, 4)}}
+	c.Number = 1 + int64(w.number(0, 4))
+	var spec belay.WorkerSpec
+	if x := w.session(c.Worker); x != nil {
+		spec = x.Spec
+		if !w.chance(8) {
+			c.Number = max(x.ClaimNo, x.ClaimFloor) + 1
+		} else if w.chance(2) {
+			c.Number, c.Repeat = x.ClaimNo, true
+		}
+	}
+	for p := 1; p >= 0; p-- {
+		for _, l := range w.now.Lanes {
+			if l.Priority == p && (l.Takes(spec) || w.chance(10)) {
+				c.Lanes = append(c.Lanes, l)
+			}
+		}
+	}
+	for range c.Slots {
+		c.Secrets = append(c.Secrets, w.fresh())
+	}
+	return c
+}
+
+func (w *walker) schedule() machine.Command {
+	return &machine.Schedule{Execution: w.execution(belay.Pending), Worker: w.worker(), Secret: w.fresh()}
+}
+
+func (w *walker) accept() machine.Command {
+	l := w.leaseIn(belay.Scheduled)
+	return &machine.Accept{Worker: l.Worker, Execution: l.Execution, Token: l.Token}
+}
+
+func (w *walker) save() machine.Command {
+	s := belay.Save{
+		Lease: w.lease(), Kind: belay.CheckpointKind(w.number(1, 3)), Key: one(w, "a", "b", "c"), Data: w.payload(),
+		CostTokens: int64(w.number(0, 1)),
+	}
+	s.Op, s.Repeat = w.op()
+	if w.chance(4) {
+		s.Kind, s.Consumes = belay.KindWait, w.signalSeq(s.Lease.Execution)
+	}
+	w.asked.ops = add(w.asked.ops, machine.OpRef{Execution: s.Lease.Execution, Op: s.Op})
+	return &machine.Save{Save: s}
+}
+
+func (w *walker) appendChunk() machine.Command {
+	c := belay.Chunk{Lease: w.lease(), Name: one(w, "log", "out"), N: int64(w.number(0, 4)), Data: []byte("text")}
+	if w.chance(5) {
+		c.Data = []byte("other")
+	}
+	if w.chance(4) {
+		c.DropTo = c.N
+	}
+	w.asked.chunks = add(w.asked.chunks, machine.ChunkRef{Execution: c.Lease.Execution, Name: c.Name})
+	return &machine.Append{Chunk: c}
+}
+
+func (w *walker) progress() machine.Command {
+	l := w.lease()
+	return &machine.Progress{Execution: l.Execution, Token: l.Token, At: w.oracle.Now().Add(time.Duration(w.number(-2, 1)) * time.Second)}
+}
+
+func (w *walker) settle() machine.Command {
+	s := belay.Settlement{
+		Lease: w.lease(), Outcome: one(w,
+			belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeLost, belay.OutcomeSuspended,
+			belay.OutcomeSuspended, belay.OutcomePreempted, belay.OutcomeReleased, belay.OutcomeCancelled,
+		),
+		Output: w.payload(), SignalSeen: int64(w.number(0, 6)), CostTokens: int64(w.number(0, 1)),
+		Wait: one(w, 0, 3*time.Second), WaitText: "for it", RetryAfter: one(w, 0, 0, 4*time.Second),
+	}
+	s.Op, s.Repeat = w.op()
+	if x := w.row(s.Lease.Execution); x != nil && x.CancelBy != 0 && w.chance(2) {
+		s.Outcome = belay.OutcomeCancelled
+	}
+	if s.Outcome == belay.OutcomeFailed {
+		s.Failure = &belay.Failure{Class: belay.Class(w.number(0, 5)), Message: "broken", Stack: "at main"}
+	}
+	return &machine.Settle{Settlement: s, Jitter: 0.25}
+}
+
+func (w *walker) release() machine.Command {
+	l := w.lease()
+	return &machine.Release{Execution: l.Execution, Token: l.Token, Worker: l.Worker}
+}
+
+func (w *walker) lose() machine.Command {
+	l := w.lease()
+	return &machine.Lose{Execution: l.Execution, Token: l.Token, Worker: l.Worker}
+}
+
+func (w *walker) expire() machine.Command { return &machine.Expire{Worker: w.worker()} }
+
+func (w *walker) end() machine.Command {
+	if w.chance(2) {
+		return &machine.End{Worker: w.worker(), Dead: "its process is gone"}
+	}
+	return &machine.End{Worker: w.worker()}
+}
+
+func (w *walker) drain() machine.Command { return &machine.Drain{Worker: w.worker()} }
+
+func (w *walker) heartbeat() machine.Command {
+	h := belay.Heartbeat{Worker: w.worker(), ClaimSeen: int64(w.number(0, 4))}
+	for _, l := range w.leases {
+		if l.Worker == h.Worker && !w.chance(3) || w.chance(20) {
+			h.Holds = append(h.Holds, belay.Held{Execution: l.Execution, Token: l.Token, Idle: time.Duration(w.number(0, 2)) * time.Second})
+		}
+	}
+	return &machine.Heartbeat{Heartbeat: h}
+}
+
+func (w *walker) deliver() machine.Command {
+	s := belay.SignalRequest{Execution: w.execution(0), Name: one(w, "s", "t"), Payload: w.payload()}
+	if w.chance(2) {
+		s.Op, _ = w.op()
+		w.asked.ops = add(w.asked.ops, machine.OpRef{Execution: s.Execution, Op: s.Op})
+	}
+	return &machine.Deliver{SignalRequest: s}
+}
+
+func (w *walker) act() machine.Command {
+	c := belay.Control{
+		Action: one(w,
+			belay.ActionCancel, belay.ActionPause, belay.ActionPause, belay.ActionResume, belay.ActionResume, belay.ActionRetry,
+			belay.ActionRequeue, belay.ActionFork, belay.ActionSteal, belay.ActionPreempt, "dance",
+		),
+		Actor: "me", Reason: "because", Grace: one(w, 0, belay.Duration(time.Second)),
+	}
+	c.Execution = w.execution(map[belay.Action]belay.State{
+		belay.ActionResume: belay.Paused, belay.ActionRetry: belay.Failed, belay.ActionRequeue: belay.Failed,
+		belay.ActionSteal: belay.Running, belay.ActionPreempt: belay.Running,
+	}[c.Action])
+	if w.chance(2) {
+		c.Op, _ = w.op()
+		w.asked.ops = add(w.asked.ops, machine.OpRef{Execution: c.Execution, Op: c.Op})
+	}
+	if c.Action == belay.ActionRequeue || c.Action == belay.ActionFork && w.chance(2) {
+		c.Input = []byte(`{"again":true}`)
+	}
+	if c.Action == belay.ActionFork {
+		c.Fork, c.UpTo = w.fresh(), int64(w.number(0, 6))
+		if w.chance(8) {
+			c.Fork = w.execution(0)
+		}
+		w.known = add(w.known, c.Fork)
+	}
+	return &machine.Act{Control: c}
+}
+
+func (w *walker) cancelChild() machine.Command {
+	return &machine.CancelChild{Execution: w.execution(0)}
+}
+
+func (w *walker) tick() machine.Command {
+	return &machine.Tick{Execution: w.execution(0), Jitter: 0.5}
+}
+
+// seed draws what the next choices come from. One draw for all of a command
+// keeps them even, which rapid's own numbers are not, and a failing walk is
+// still made shorter by whole commands.
+func (w *walker) seed() {
+	seed := rapid.Uint64().Draw(w.rt, "seed")
+	w.rand = rand.New(rand.NewPCG(seed, 0))
+}
+
+// number chooses a number between two, both included.
+func (w *walker) number(least, most int) int { return least + w.rand.IntN(most-least+1) }
+
+// chance is true once in n times.
+func (w *walker) chance(n int) bool { return w.rand.IntN(n) == 0 }
+
+func one[T any](w *walker, from ...T) T { return from[w.rand.IntN(len(from))] }
+
+// add adds a value once.
+func add[T comparable](all []T, v T) []T {
+	for _, have := range all {
+		if have == v {
+			return all
+		}
+	}
+	return append(all, v)
+}
+
+// fresh is an id that was not there before.
+func (w *walker) fresh() (id [16]byte) {
+	w.made++
+	binary.BigEndian.PutUint64(id[:], 0x0193_0000_0000_7000+w.made<<16)
+	binary.BigEndian.PutUint64(id[8:], 1<<63|w.made)
+	return id
+}
