@@ -25,8 +25,9 @@ type Clock interface{ Boottime() time.Duration }
 
 // Options tell a worker how to work. The zero value is what most want.
 type Options struct {
-	// Concurrency is how many executions run at a time; 0 means
-	// DefaultConcurrency.
+	// Concurrency is how many functions run at a time; 0 means
+	// DefaultConcurrency. The ends of as many others may be on their way to
+	// the store.
 	Concurrency int
 	// Queues are those to take from; none means "default".
 	Queues []string

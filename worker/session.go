@@ -119,11 +119,12 @@ func (s *session) execute(r *run.Run) {
 }
 
 func (s *session) settle(r *run.Run) {
+	s.w.returned()
 	if err := r.Settle(); err != nil && !errors.Is(err, belay.ErrLeaseLost) {
 		s.w.o.Log.Error("a run could not be settled; the store takes it back", "execution", r.ID().Execution, "run", r.ID(), "error", err)
 	}
 	s.forget(r)
-	s.w.took(-1)
+	s.w.settled()
 }
 
 func (s *session) forget(r *run.Run) {

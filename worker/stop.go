@@ -69,7 +69,7 @@ func (w *Worker) awaitAll(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
-		n := w.o.Concurrency - w.free()
+		n := w.unsettled()
 		if n == 0 {
 			return nil
 		}

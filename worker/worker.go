@@ -22,8 +22,9 @@ type Worker struct {
 	handlers map[belay.Registration]run.Func
 	order    []belay.Registration
 	started  bool
-	running  int           // runs that are not settled, of whatever session
-	freed    chan struct{} // has a token when one of them was
+	running  int           // functions that have not returned, of whatever session
+	held     int           // runs that are not settled
+	freed    chan struct{} // has a token when one of either is fewer
 }
 
 // New makes a worker; Run starts it. The Backend stays the caller's to close.
@@ -178,23 +179,41 @@ func (w *Worker) handler(a *belay.Assignment) run.Func {
 	}
 }
 
-// took counts n runs more, or less.
+// took counts n runs more.
 func (w *Worker) took(n int) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.running += n
+	w.held += n
+}
+
+// returned counts a function less, settled a run.
+func (w *Worker) returned() { w.less(&w.running) }
+func (w *Worker) settled()  { w.less(&w.held) }
+
+func (w *Worker) less(count *int) {
+	w.mu.Lock()
+	*count--
 	w.mu.Unlock()
-	if n < 0 {
-		select {
-		case w.freed <- struct{}{}:
-		default:
-		}
+	select {
+	case w.freed <- struct{}{}:
+	default:
 	}
 }
 
+// free is how many more runs the worker can take. A slot is free when its
+// function has returned: the next run is claimed while the last is being
+// settled, as long as settling keeps up.
 func (w *Worker) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(0, w.o.Concurrency-w.running)
+	return max(0, min(w.o.Concurrency-w.running, 2*w.o.Concurrency-w.held))
+}
+
+func (w *Worker) unsettled() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held
 }
 
 func (w *Worker) full() bool { return w.free() == 0 }
