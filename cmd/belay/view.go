@@ -22,13 +22,13 @@ type view struct {
 	quiet bool // json: nothing but the result on standard output
 	tty   bool
 
-	mu      sync.Mutex
-	status  string    // what the last line says; empty for none
-	since   time.Time // when that began
-	drawn   bool
-	midline bool // the output's last line is not ended
-	began   time.Time
-	skipped int
+	mu       sync.Mutex
+	status   string    // what the last line says; empty for none
+	since    time.Time // when that began
+	drawn    bool
+	midline  bool // the output's last line is not ended
+	began    time.Time
+	replayed bool // nothing was run: the result is an earlier one
 }
 
 var _ agent.Observer = (*view)(nil)
@@ -46,7 +46,8 @@ func newView(a *app, j *agent.Job) *view {
 func (v *view) begin(e *belay.Execution) {
 	switch {
 	case e.State.Terminal():
-		v.say("%s has ended before", e.ID)
+		v.replayed = true
+		v.say("%s has ended before; nothing is run", e.ID)
 	case e.Seq > 1:
 		v.say("%s goes on", e.ID)
 	default:
@@ -94,7 +95,6 @@ func (v *view) Prepared(commit string, dirty bool) {
 
 // Skipped says that a step is not run again.
 func (v *view) Skipped(s agent.StepResult) {
-	v.skipped++
 	v.say("%s is done already (%s); what it left is restored", stepName(s.Name), short(s.Duration()))
 }
 
@@ -157,6 +157,12 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 		if c.Lost != "" {
 			v.say("not kept: %s", c.Lost)
 		}
+	}
+	if v.replayed {
+		v.say("its output: belay logs %s", e.ID)
+	}
+	if v.replayed && e.State != belay.Succeeded {
+		v.say("to run it again: belay retry %s, then this line", e.ID)
 	}
 	v.say("history: belay get %s", e.ID)
 }

@@ -103,8 +103,10 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	}
 	result.Changes = b.salvage(ctx, i, w)
 	if ctx.Err() != nil {
-		b.observe.Ended(result)
-		return result, &stoppedError{result, context.Cause(ctx)}
+		return result, result.stopped(context.Cause(ctx))
+	}
+	if result.ExitCode != 0 {
+		return result, result.failed()
 	}
 	return result, b.log.Flush()
 }

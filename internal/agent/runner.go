@@ -59,11 +59,12 @@ func (b *bench) all(ctx context.Context) (Result, error) {
 			ran = true
 			return b.step(ctx, i, s)
 		}, workflow.Key(s.Name))
+		var failed *stepError
+		if errors.As(err, &failed) {
+			b.observe.Ended(failed.result)
+			result.add(failed.result)
+		}
 		if err != nil {
-			var stopped *stoppedError
-			if errors.As(err, &stopped) { // what it came to until then
-				result.add(stopped.result)
-			}
 			return result, err
 		}
 		if ran {
@@ -73,9 +74,6 @@ func (b *bench) all(ctx context.Context) (Result, error) {
 		}
 		b.last = got.Changes
 		result.add(got)
-		if got.ExitCode != 0 {
-			return result, belay.Permanent(got.failure())
-		}
 	}
 	return result, nil
 }
@@ -86,23 +84,28 @@ func (r *Result) add(s StepResult) {
 	r.Changes = s.Changes
 }
 
-// failure says how a step failed.
-func (r StepResult) failure() error {
-	if r.TimedOut {
-		return fmt.Errorf("step %q ran out of time after %s", r.Name, r.Duration().Round(time.Millisecond))
-	}
-	return fmt.Errorf("step %q ended with exit code %d", r.Name, r.ExitCode)
-}
-
-// stoppedError is a step that was stopped before its end. It is not saved: the
-// step runs again if the job goes on.
-type stoppedError struct {
+// stepError is a step that failed or was stopped before its end. Its result is
+// part of the job's and is not saved as the step's: if the job is retried or
+// goes on, the step runs again.
+type stepError struct {
 	result StepResult
 	err    error
 }
 
-func (e *stoppedError) Error() string {
-	return fmt.Sprintf("step %q was stopped: %v", e.result.Name, e.err)
+func (e *stepError) Error() string { return e.err.Error() }
+
+func (e *stepError) Unwrap() error { return e.err }
+
+// failed is the error of a step that ended, and not well.
+func (r StepResult) failed() error {
+	err := fmt.Errorf("step %q ended with exit code %d", r.Name, r.ExitCode)
+	if r.TimedOut {
+		err = fmt.Errorf("step %q ran out of time after %s", r.Name, r.Duration().Round(time.Millisecond))
+	}
+	return &stepError{r, belay.Permanent(err)}
 }
 
-func (e *stoppedError) Unwrap() error { return e.err }
+// stopped is the error of a step that was told to end.
+func (r StepResult) stopped(cause error) error {
+	return &stepError{r, fmt.Errorf("step %q was stopped: %w", r.Name, cause)}
+}
