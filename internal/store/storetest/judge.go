@@ -36,9 +36,9 @@ func (j *judge) note(c machine.Command, r machine.Reply) {
 }
 
 // check looks at all rows after a step.
-func (j *judge) check(rt *rapid.T, s *snapshot) {
+func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*machine.Record) {
 	letters, seen := int64(0), make(map[belay.ExecutionID]*machine.Execution) // what was pruned may begin anew
-	for _, rec := range s.Records {
+	for _, rec := range records {
 		x := rec.Execution
 		j.history(rt, rec)
 		j.tokens(rt, rec)

@@ -104,10 +104,8 @@ func (w *walker) op() (op belay.OpID, again bool) {
 
 // signalSeq draws the seq of a signal of an execution, mostly one there is.
 func (w *walker) signalSeq(id belay.ExecutionID) int64 {
-	for _, rec := range w.now.Records {
-		if rec.Execution.ID == id && len(rec.Signals) > 0 && !w.chance(6) {
-			return one(w, rec.Signals...).Seq
-		}
+	if rec := w.records[id]; rec != nil && len(rec.Signals) > 0 && !w.chance(6) {
+		return one(w, rec.Signals...).Seq
 	}
 	return int64(w.number(0, 5))
 }

@@ -35,7 +35,7 @@ type asked struct {
 // snapshotOf reads everything.
 func snapshotOf(e *env) *snapshot {
 	e.Helper()
-	s, err := take(e.Context(), e.store, asked{})
+	s, err := take(e.Context(), e.store, asked{}, everyone)
 	if err != nil {
 		e.Fatalf("snapshot: %v", err)
 	}
@@ -43,7 +43,12 @@ func snapshotOf(e *env) *snapshot {
 	return s
 }
 
-func take(ctx context.Context, s store.Store, a asked) (*snapshot, error) {
+// everyone is for snapshots of all executions.
+func everyone(*machine.Execution) bool { return true }
+
+// take reads a store: lists in full, and of the executions that are wanted all
+// rows.
+func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Execution) bool) (*snapshot, error) {
 	snap := &snapshot{Chunks: make(map[string][]machine.Chunk)}
 	var err error
 	if snap.Listed, err = s.List(ctx, store.List{Children: true, Payloads: true}); err != nil {
@@ -52,6 +57,9 @@ func take(ctx context.Context, s store.Store, a asked) (*snapshot, error) {
 	need := machine.Need{Keys: a.keys, Ops: a.ops, Chunks: a.chunks}
 	for _, listed := range snap.Listed {
 		id := listed.Execution.ID
+		if !wanted(listed.Execution) {
+			continue
+		}
 		for _, read := range []struct {
 			into *[]*machine.Record
 			what store.Read

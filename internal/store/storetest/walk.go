@@ -19,43 +19,51 @@ import (
 	"pgregory.net/rapid"
 )
 
-// walkFor is how long the random walks last, and longer only until every
-// command has succeeded once. STORETEST_FOR=10m makes them longer, -rapid.checks
-// sets a number of walks instead.
+// walkFor is how long the random walks last. STORETEST_FOR=10m makes them longer,
+// -rapid.checks sets a number of walks instead.
 const walkFor = 12 * time.Second
 
-// walk sends random commands to the memory store and to the store under test,
-// and compares every reply and all rows after each step.
+// walk sends commands to the memory store and to the store under test, and
+// compares every reply and all rows after each step: first on a tour on which
+// every command succeeds, then at random.
 func walk(t *testing.T, open Open) {
-	begin, length := time.Now(), walkTime(t)
 	seen := make(map[string]int)
-	failing := false // then every walk counts, or a failure could not be made shorter
-	done := func() bool {
-		walked := time.Since(begin)
-		return !failing && (walked > length && len(unseen(seen)) == 0 || walked > 5*length)
+	rapid.Check(t, func(rt *rapid.T) {
+		if len(seen) == 0 {
+			tour(newWalker(t, rt, open, seen))
+		}
+	})
+	if missing := unseen(seen); len(missing) > 0 {
+		t.Errorf("these never succeeded: %s", strings.Join(missing, ", "))
 	}
-	walks := 0
-	for once := true; once || counted() == "" && !done(); once = false {
+	end, walks := time.Now().Add(walkTime(t)), 0
+	failing := false // then every walk counts, or a failure could not be made shorter
+	over := func() bool { return counted() == "" && !failing && time.Now().After(end) }
+	for once := true; once || counted() == "" && !over(); once = false {
 		rapid.Check(t, func(rt *rapid.T) {
-			if counted() == "" && done() {
+			if over() {
 				return
 			}
 			walks++
-			failing = !failing // back again at the end
-			w := newWalker(t, rt, open, seen)
-			defer w.close()
-			rt.Repeat(map[string]func(*rapid.T){
-				"batch": w.batch, "batch 2": w.batch, "batch 3": w.batch, "batch 4": w.batch, "batch 5": w.batch, "batch 6": w.batch,
-				"follow": w.follow, "sweep": w.sweep, "time": w.time, "mark": w.mark, "prune": w.prune, "list": w.list,
-				"reopen": w.reopen, "": w.check,
-			})
+			failing = true
+			newWalker(t, rt, open, seen).walk(rt)
 			failing = false
 		})
 	}
 	t.Logf("%d walks; commands that succeeded: %v", walks, seen)
-	if missing := unseen(seen); len(missing) > 0 {
-		t.Errorf("in %d walks these never succeeded: %s", walks, strings.Join(missing, ", "))
-	}
+}
+
+// walk takes random steps.
+func (w *walker) walk(rt *rapid.T) {
+	defer w.close()
+	w.seed()
+	w.send(rt, []machine.Command{w.openWorker(), w.openWorker(), w.submit(), w.submit(), w.submit()})
+	rt.Repeat(map[string]func(*rapid.T){
+		"batch": w.batch, "batch 2": w.batch, "batch 3": w.batch, "batch 4": w.batch, "batch 5": w.batch, "batch 6": w.batch,
+		"follow": w.follow, "sweep": w.sweep, "time": w.time, "mark": w.mark, "prune": w.prune, "list": w.list,
+		"reopen": w.reopen, "": w.check,
+	})
+	w.compare(rt, everyone)
 }
 
 // counted is the number of walks asked for, empty if none was.
@@ -90,6 +98,7 @@ type walker struct {
 	seen    map[string]int
 	asked   asked
 	now     *snapshot // of the oracle
+	records map[belay.ExecutionID]*machine.Record
 	judge   *judge
 
 	rand      *rand.Rand
@@ -108,9 +117,7 @@ func newWalker(t *testing.T, rt *rapid.T, open Open, seen map[string]int) *walke
 	w.latest = w.clock.Now()
 	w.oracle = memory.New(w.clock.Now)
 	w.subject = open(w.folder, w.clock)
-	w.check(rt)
-	w.seed()
-	w.send(rt, []machine.Command{w.openWorker(), w.openWorker(), w.submit(), w.submit(), w.submit()})
+	w.compare(rt, everyone)
 	return w
 }
 
@@ -145,7 +152,7 @@ func (f *folder) remove() {
 }
 
 // send carries out commands on both stores.
-func (w *walker) send(rt *rapid.T, commands []machine.Command) {
+func (w *walker) send(rt *rapid.T, commands []machine.Command) []machine.Reply {
 	w.rt = rt
 	rt.Logf("send %s", describe(commands))
 	want, err := fold(w.t.Context(), w.oracle, commands)
@@ -162,6 +169,7 @@ func (w *walker) send(rt *rapid.T, commands []machine.Command) {
 		}
 		w.remember(c, want[i])
 	}
+	return want
 }
 
 // remember notes what later commands may refer to.
@@ -188,14 +196,23 @@ func (w *walker) remember(c machine.Command, r machine.Reply) {
 	w.judge.note(c, r)
 }
 
-// check compares all rows, and looks whether what is promised holds.
+// check compares all lists, and all rows of the executions that changed since
+// the last step; at the end of a walk everything is compared.
 func (w *walker) check(rt *rapid.T) {
+	w.compare(rt, func(x *machine.Execution) bool {
+		was := w.records[x.ID]
+		return was == nil || !reflect.DeepEqual(was.Execution, x)
+	})
+}
+
+// compare compares rows, and looks whether what is promised holds.
+func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	w.rt = rt
-	want, err := take(w.t.Context(), w.oracle, w.asked)
+	want, err := take(w.t.Context(), w.oracle, w.asked, wanted)
 	if err != nil {
 		rt.Fatalf("read the memory store: %v", err)
 	}
-	got, err := take(w.t.Context(), w.subject, w.asked)
+	got, err := take(w.t.Context(), w.subject, w.asked, wanted)
 	if err != nil {
 		rt.Fatalf("read the store: %v", err)
 	}
@@ -205,7 +222,17 @@ func (w *walker) check(rt *rapid.T) {
 		}
 	}
 	w.now = want
-	w.judge.check(rt, want)
+	left := make(map[belay.ExecutionID]*machine.Record)
+	for _, rec := range want.Listed {
+		if was := w.records[rec.Execution.ID]; was != nil {
+			left[rec.Execution.ID] = was
+		}
+	}
+	for _, rec := range want.Records {
+		left[rec.Execution.ID] = rec
+	}
+	w.records = left
+	w.judge.check(rt, want, left)
 }
 
 // batch sends a few commands at once.

@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// guide leads a walk on which every command succeeds.
+type guide struct {
+	*walker
+	claims int64
+}
+
+// tour sends every command where it must succeed, and some once more.
+func tour(w *walker) {
+	defer w.close()
+	g := &guide{walker: w}
+	worker := belay.WorkerID(w.fresh())
+	open := &machine.Open{WorkerSpec: belay.WorkerSpec{ID: worker, Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9}}
+	g.must(open)
+	g.must(open)
+	g.ownership(worker)
+	g.outcomes(worker)
+	g.control(worker)
+	g.sessions(worker)
+	w.clock.Advance(time.Hour)
+	w.latest = w.clock.Now()
+	w.prune(w.rt)
+	w.compare(w.rt, everyone)
+}
+
+// must sends a command that must not be refused.
+func (g *guide) must(c machine.Command) machine.Reply {
+	g.t.Helper()
+	replies := g.send(g.rt, []machine.Command{c})
+	if replies[0].Err != nil {
+		g.rt.Fatalf("%s: %v", describe([]machine.Command{c}), replies[0].Err)
+	}
+	g.check(g.rt)
+	return replies[0]
+}
+
+// submitted accepts a root.
+func (g *guide) submitted(p belay.Policy) belay.ExecutionID {
+	return g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Policy: p}}).ID
+}
+
+// won submits an execution and wins it.
+func (g *guide) won(worker belay.WorkerID, p belay.Policy) belay.Lease {
+	g.submitted(p)
+	return g.next(worker)
+}
+
+// next wins what is due first.
+func (g *guide) next(worker belay.WorkerID) belay.Lease {
+	g.claims++
+	c := &machine.Claim{
+		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: g.claims, Slots: 1}, Lanes: []machine.Lane{lane}, Secrets: []belay.Secret{g.fresh()},
+	}
+	won := g.must(c).Claims
+	if len(won) != 1 {
+		g.rt.Fatalf("claim %d won nothing", g.claims)
+	}
+	g.must(again(c))
+	return leaseOf(&won[0].Execution)
+}
+
+// ownership is what owners write.
+func (g *guide) ownership(worker belay.WorkerID) {
+	keyed := belay.Submission{ID: g.fresh(), Workflow: "other", IdempotencyKey: "k"}
+	g.must(&machine.Submit{Submission: keyed})
+	keyed.ID = g.fresh()
+	g.must(&machine.Submit{Submission: keyed})
+	s := &machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Policy: belay.Policy{IdleTimeout: belay.Duration(time.Minute)}}}
+	g.must(s)
+	g.must(s)
+	l := g.next(worker)
+	for _, kind := range []belay.CheckpointKind{belay.KindStep, belay.KindState, belay.KindState, belay.KindWait} {
+		save := &machine.Save{Save: belay.Save{Lease: l, Op: g.fresh(), Kind: kind, Key: "a", Data: []byte(`1`), CostTokens: 1}}
+		g.must(save)
+		g.must(again(save))
+	}
+	signal := &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: g.fresh(), Payload: []byte(`1`)}}
+	seq := g.must(signal).Seq
+	g.must(signal)
+	g.must(&machine.Save{Save: belay.Save{Lease: l, Op: g.fresh(), Kind: belay.KindWait, Key: "b", Consumes: seq}})
+	for n := range int64(3) {
+		c := &machine.Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: n, Data: []byte("text"), DropTo: n / 2}}
+		g.asked.chunks = add(g.asked.chunks, machine.ChunkRef{Execution: l.Execution, Name: "log"})
+		g.must(c)
+		g.must(c)
+	}
+	g.clock.Advance(time.Second)
+	g.must(&machine.Progress{Execution: l.Execution, Token: l.Token, At: g.oracle.Now()})
+	g.must(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}}})
+	key := belay.ChildID(l.Execution, 1, "child")
+	child := &machine.Submit{Submission: belay.Submission{ID: key, Workflow: "w", Parent: &l, ParentKey: "child"}}
+	g.must(child)
+	g.must(child)
+	g.settled(l, belay.OutcomeSucceeded)
+	g.must(&machine.CancelChild{Execution: key})
+}
+
+func (g *guide) settled(l belay.Lease, o belay.Outcome) {
+	s := &machine.Settle{Settlement: belay.Settlement{Lease: l, Op: g.fresh(), Outcome: o, Output: []byte(`"out"`), Wait: time.Hour}, Jitter: 0.5}
+	g.must(s)
+	g.must(again(s))
+}
+
+// outcomes are the ways a run ends.
+func (g *guide) outcomes(worker belay.WorkerID) {
+	for _, o := range []belay.Outcome{
+		belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeSuspended, belay.OutcomePreempted, belay.OutcomeReleased,
+	} {
+		l := g.won(worker, belay.Policy{MaxAttempts: 1})
+		g.settled(l, o)
+		if o != belay.OutcomeFailed && o != belay.OutcomeTimedOut {
+			g.act(l.Execution, belay.ActionCancel)
+		}
+	}
+	l := g.won(worker, belay.Policy{})
+	g.act(l.Execution, belay.ActionCancel)
+	g.settled(l, belay.OutcomeCancelled)
+	lost := g.won(worker, belay.Policy{})
+	g.must(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: worker, ClaimSeen: g.claims}})
+	g.must(&machine.Release{Execution: lost.Execution, Token: lost.Token, Worker: worker})
+	g.act(lost.Execution, belay.ActionCancel)
+	late := g.submitted(belay.Policy{StartTimeout: belay.Duration(time.Second)})
+	g.clock.Advance(2 * time.Second)
+	g.must(&machine.Tick{Execution: late})
+}
+
+// act carries out an action, and once more under the same operation.
+func (g *guide) act(id belay.ExecutionID, action belay.Action) {
+	c := &machine.Act{Control: belay.Control{Execution: id, Action: action, Op: g.fresh(), Actor: "me"}}
+	if action == belay.ActionFork {
+		c.Fork = g.fresh()
+	}
+	g.must(c)
+	g.must(c)
+}
+
+// control is what operators do.
+func (g *guide) control(worker belay.WorkerID) {
+	id := g.submitted(belay.Policy{})
+	g.act(id, belay.ActionPause)
+	g.act(id, belay.ActionResume)
+	l := g.next(worker)
+	g.act(l.Execution, belay.ActionPreempt)
+	g.act(l.Execution, belay.ActionSteal)
+	g.act(id, belay.ActionCancel)
+	g.act(id, belay.ActionRetry)
+	g.act(id, belay.ActionCancel)
+	g.act(id, belay.ActionRequeue)
+	g.act(id, belay.ActionFork)
+	g.act(id, belay.ActionCancel)
+	for _, rec := range g.now.Listed {
+		if x := rec.Execution; x.Workflow == "w" && !x.State.Terminal() {
+			g.act(x.ID, belay.ActionCancel)
+		}
+	}
+}
+
+// sessions is how sessions and what they own end.
+func (g *guide) sessions(worker belay.WorkerID) {
+	id := g.submitted(belay.Policy{})
+	scheduled := g.must(&machine.Schedule{Execution: id, Worker: worker, Secret: g.fresh()}).Execution
+	accept := &machine.Accept{Worker: worker, Execution: id, Token: scheduled.Token}
+	g.must(accept)
+	g.must(accept)
+	g.must(&machine.Drain{Worker: worker})
+	g.must(&machine.End{Worker: worker})
+	g.must(&machine.Lose{Execution: id, Token: scheduled.Token, Worker: worker})
+	for _, dead := range []string{"its process is gone", ""} {
+		w := belay.WorkerID(g.fresh())
+		g.must(&machine.Open{WorkerSpec: belay.WorkerSpec{ID: w, Name: "worker", TTL: belay.Duration(time.Second)}})
+		if dead != "" {
+			g.must(&machine.End{Worker: w, Dead: dead})
+			continue
+		}
+		g.clock.Advance(2 * time.Second)
+		g.must(&machine.Expire{Worker: w})
+	}
+}
