@@ -19,7 +19,7 @@ type session struct {
 	beat   time.Duration
 	shared run.Session
 
-	// ctx ends when the session is over; the cause says why.
+	// ctx ends when the session is lost, or the worker has stopped.
 	ctx context.Context
 	end context.CancelCauseFunc
 
@@ -38,7 +38,8 @@ type session struct {
 
 func newSession(base context.Context, w *Worker, got belay.Session, sent time.Duration) *session {
 	s := &session{
-		w: w, id: got.ID, ttl: got.TTL.D(), beat: got.Heartbeat.D(),
+		w: w, id: got.ID, ttl: got.TTL.D(),
+		beat:  min(got.Heartbeat.D(), got.TTL.D()/2), // the fence closes after two thirds of the TTL
 		index: make(map[belay.RunID]*run.Run),
 		now:   make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
@@ -145,6 +146,12 @@ func (s *session) runs() []*run.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.held)
+}
+
+func (s *session) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
 }
 
 func (s *session) find(h belay.Held) *run.Run {

@@ -43,10 +43,9 @@ func (s *session) stop(ctx context.Context) error {
 		})
 	}
 	<-drained
-	s.tell(ctx, s.w.b.CloseWorker)
 	s.end(errStopped)
-	s.beats.Wait()
-	s.shared.Fence.Close()
+	s.abandon()
+	s.tell(ctx, s.w.b.CloseWorker)
 	return err
 }
 
@@ -57,7 +56,7 @@ var errStopped = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpir
 func (s *session) tell(ctx context.Context, call func(context.Context, belay.WorkerID) error) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	for b := (backoff{w: s.w}); ctx.Err() == nil && s.ctx.Err() == nil; b.wait(ctx) {
+	for b := (backoff{w: s.w}); ctx.Err() == nil && !s.isLost(); b.wait(ctx) {
 		if err := call(ctx, s.id); err == nil || !unknown(err) {
 			return
 		}

@@ -68,7 +68,9 @@ func (l *Log) Write(p []byte) (int, error) {
 		}
 		l.mu.Unlock()
 		if full {
-			l.Flush()
+			if err := l.Flush(); err != nil {
+				return n, err
+			}
 		}
 		if n == len(p) {
 			return n, nil
@@ -89,7 +91,7 @@ func (l *Log) armLocked() {
 	}
 	l.armed = true
 	if l.timer == nil {
-		l.timer = time.AfterFunc(flushDelay, func() { l.Flush() })
+		l.timer = time.AfterFunc(flushDelay, func() { _ = l.Flush() }) // the next Write tells
 		return
 	}
 	l.timer.Reset(flushDelay)

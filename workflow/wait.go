@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -90,6 +89,6 @@ func State[T any](ctx context.Context) (state T, ok bool, err error) {
 	if data == nil {
 		return state, false, nil
 	}
-	state, err = decode[T]("state", json.RawMessage(data))
+	state, err = decode[T]("state", data)
 	return state, err == nil, err
 }

@@ -64,7 +64,7 @@ func TestEffectsPassUpToTheFence(t *testing.T) {
 		if !entered(f.enter(nil)) {
 			t.Error("held back before the fence")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		done := make(chan struct{})
 		ok := f.enter(done)
 		if entered(ok) || !f.Frozen() {
@@ -114,7 +114,7 @@ func TestRenewThaws(t *testing.T) {
 		if !entered(f.enter(nil)) {
 			t.Error("closed too early")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		done := make(chan struct{})
 		defer close(done)
 		if entered(f.enter(done)) {
@@ -157,7 +157,7 @@ func TestAFreezeIsBounded(t *testing.T) {
 		if n := f.killed.Load(); n != 0 {
 			t.Fatalf("killed %d times before the bound", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if n := f.killed.Load(); n != 1 {
 			t.Fatalf("killed %d times at the bound", n)

@@ -28,16 +28,8 @@ func (s *signals) start(a belay.Assignment) {
 func (r *Run) Told(seq int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if seq <= r.signals.seen || seq <= r.signals.told {
-		return
-	}
-	r.signals.told = seq
-	for _, w := range slices.Clone(r.waits.list) {
-		if w.wants != nil {
-			r.wakeLocked(w)
-			return // one reads, and wakes the others
-		}
-	}
+	r.signals.told = max(r.signals.told, seq)
+	r.pokeLocked()
 }
 
 // takeLocked removes the oldest signal that want picks.
@@ -107,14 +99,17 @@ func (r *Run) readLocked() error {
 	}
 	if s.told == told {
 		s.told = s.seen // what was told and not read was consumed by us
-	} else {
-		r.pokeLocked()
 	}
+	r.pokeLocked()
 	return nil
 }
 
-// pokeLocked has one of those who wait for signals read what came meanwhile.
+// pokeLocked has one of those who wait for signals read what came meanwhile, if
+// anything did; it wakes the others.
 func (r *Run) pokeLocked() {
+	if r.signals.told <= r.signals.seen || r.signals.reading {
+		return
+	}
 	for _, w := range r.waits.list {
 		if w.wants != nil {
 			r.wakeLocked(w)
@@ -128,6 +123,7 @@ func (r *Run) pokeLocked() {
 func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.pokeLocked() // whoever was woken to read and leaves passes that on
 	s := &r.signals
 	looked := false
 	for {

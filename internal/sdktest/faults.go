@@ -38,8 +38,7 @@ var faults = []testCase{
 
 	{"writes that do not get through are made later", func(e *env) {
 		for _, op := range []string{"open", "claim", "save", "settle", "heartbeat", "drain", "close"} {
-			c := &crew{}
-			c = e.hire(register(op, func(ctx context.Context, _ any) (int, error) {
+			c := e.hire(register(op, func(ctx context.Context, _ any) (int, error) {
 				return workflow.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil })
 			}))
 			c.wire.on(op, false, 3, always(errCut))

@@ -219,7 +219,7 @@ var steps = []testCase{
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			n, ok, err := workflow.State[int](ctx)
 			if err != nil || ok != (workflow.Attempt(ctx) > 1) {
-				return 0, belay.Permanent(fmt.Errorf("state %d, %v, %v", n, ok, err))
+				return 0, belay.Permanent(fmt.Errorf("state %d, %v, %w", n, ok, err))
 			}
 			if n == 20 {
 				return n, nil

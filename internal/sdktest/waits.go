@@ -253,7 +253,7 @@ var waits = []testCase{
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
 			who, err := workflow.WaitSignal[string](ctx, "approved")
 			if err != nil {
-				return "gave up", nil //nolint:nilerr // the mistake under test
+				return "gave up", nil // the mistake under test
 			}
 			return who, nil
 		}))
