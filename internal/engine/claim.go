@@ -74,14 +74,15 @@ func (d *dispatcher) step(c *claim, first, over bool) (sent *call, attention boo
 		return c.sent, false
 	}
 	gone := d.sessions[c.session.spec.ID] != c.session
-	if c.session.attention && !gone {
+	repeat := first && c.request.Repeat // has its answer already; that comes before news
+	if c.session.attention && !gone && !repeat {
 		c.session.attention = false
 		return nil, true
 	}
 	if d.stopped || over && !first {
 		return nil, false
 	}
-	hopeful := gone || first && c.request.Repeat || d.hopefulLocked(c, d.engine.store.Now())
+	hopeful := gone || repeat || d.hopefulLocked(c, d.engine.store.Now())
 	if !hopeful {
 		return nil, false
 	}

@@ -279,3 +279,21 @@ func TestAClaimOfAWorkerDrainedElsewhereEnds(t *testing.T) {
 		}
 	})
 }
+
+// A claim that is asked again gets what it won, also when there is news for its
+// worker: an answer without it would be taken for nothing won.
+func TestARepeatedClaimComesBeforeNews(t *testing.T) {
+	e, ctx := open(t), t.Context()
+	s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
+	id := submit(t, e)
+	c := belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1}
+	must[belay.ClaimReply](t)(e.Claim(ctx, c))
+	must[belay.Execution](t)(e.Control(ctx, belay.Control{Execution: id, Action: belay.ActionPause}))
+	c.Repeat = true
+	if r := must[belay.ClaimReply](t)(e.Claim(ctx, c)); len(r.Assignments) != 1 {
+		t.Errorf("asked again, the claim was answered %+v", r)
+	}
+	if r := must[belay.ClaimReply](t)(e.Claim(ctx, belay.ClaimRequest{Worker: s.ID, Number: 2, Slots: 1})); !r.Attention {
+		t.Errorf("the next was answered %+v", r)
+	}
+}
