@@ -107,7 +107,7 @@ CREATE INDEX executions_worker ON executions (worker) WHERE worker IS NOT NULL;
 CREATE INDEX executions_check ON executions (check_at) WHERE check_at IS NOT NULL;
 CREATE INDEX executions_parent ON executions (parent) WHERE parent IS NOT NULL;
 -- Parents whose open children may have nobody to end for: they ended, are being cancelled, or were reopened.
-CREATE INDEX executions_leaving ON executions (id)
+CREATE UNIQUE INDEX executions_leaving ON executions (id)
 WHERE open_children > 0 AND (state >= 6 OR cancel_by IS NOT NULL OR generation > 1);
 
 -- +goose StatementBegin

@@ -1,0 +1,138 @@
+package sqlite
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// pragma runs a pragma on the writer.
+func pragma(t *testing.T, s *Store, text string) int64 {
+	t.Helper()
+	var value int64
+	err := s.writer.query(t.Context(), "PRAGMA "+text, func(r columns) error {
+		value = r.int(0)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// batch writes executions with large inputs, all or none.
+func batch(t *testing.T, s *Store, ids ...belay.ExecutionID) error {
+	t.Helper()
+	var need machine.Need
+	var commands []machine.Command
+	for _, id := range ids {
+		input := fmt.Appendf(nil, "%q", strings.Repeat("x", 20_000))
+		commands = append(commands, &machine.Submit{Submission: belay.Submission{ID: id, Workflow: "w", Input: input}})
+		commands[len(commands)-1].Need(&need)
+	}
+	return s.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
+		changes, _ := machine.Fold(rows, commands)
+		return changes
+	})
+}
+
+// A full disk refuses what does not fit, whole, and the store works again when
+// there is room.
+func TestAFullDiskTearsNothing(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	pragma(t, s, fmt.Sprintf("max_page_count = %d", pragma(t, s, "page_count")+40))
+	next := byte(0)
+	for err == nil {
+		next += 2
+		err = batch(t, s, belay.ExecutionID{next}, belay.ExecutionID{next + 1})
+	}
+	if belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "disk is full") {
+		t.Fatalf("full: %s: %v", belay.CodeOf(err), err)
+	}
+	before, err := s.Counts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := before.Executions[belay.Pending]; n != int64(next)-2 {
+		t.Errorf("%d executions, want the %d acknowledged", n, next-2)
+	}
+	if err := s.Mark(t.Context(), 0); err != nil {
+		t.Errorf("what fits is still written: %v", err)
+	}
+	pragma(t, s, "max_page_count = 1000000")
+	if err := batch(t, s, belay.ExecutionID{next}, belay.ExecutionID{next + 1}); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	rec, err := s.Read(t.Context(), store.Read{Execution: belay.ExecutionID{next + 1}, Spec: true})
+	if err != nil || len(rec.Spec.Input) != 20_002 {
+		t.Errorf("read back: %v", err)
+	}
+}
+
+// The log is moved into the database before it grows without end.
+func TestTheLogStaysSmall(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	largest := int64(0)
+	for n := range 200 {
+		ids := make([]belay.ExecutionID, 20)
+		for i := range ids {
+			ids[i] = belay.ExecutionID{byte(n), byte(i), 1}
+		}
+		if err := batch(t, s, ids...); err != nil {
+			t.Fatal(err)
+		}
+		err := s.writer.query(t.Context(), "PRAGMA wal_checkpoint(NOOP)", func(r columns) error {
+			largest = max(largest, r.int(1))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pages := pragma(t, s, "page_count"); largest < checkpointPages/2 || largest > 2*checkpointPages || pages < 2*largest {
+		t.Errorf("the log had up to %d pages and the database has %d", largest, pages)
+	}
+}
+
+// Dead letters, which nothing reads yet, are written in full.
+func TestDeadLettersAreWritten(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	letter := machine.DeadLetter{
+		Execution: belay.ExecutionID{1}, Generation: 2, Seq: 3, Token: 4, Reason: "lost", Class: belay.ClassLost, Message: "gone", At: 5, New: true,
+	}
+	resolved := letter
+	resolved.New, resolved.Resolution, resolved.ResolvedBy, resolved.ResolvedAt = false, "requeued", "me", 6
+	again := resolved
+	again.Resolution, again.ResolvedAt = "discarded", 7
+	err = s.Commit(t.Context(), machine.Need{}, func(*machine.Rows) *machine.Changes {
+		return &machine.Changes{DeadLetters: []*machine.DeadLetter{&letter, &resolved, &again}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	err = s.writer.query(t.Context(), "SELECT concat_ws('|', hex(substr(execution, 1, 1)), generation, seq, token, reason, class, message, at, resolution, resolved_by, resolved_at) FROM dead_letters", func(r columns) error {
+		got += r.text(0)
+		return nil
+	})
+	if want := "01|2|3|4|lost|5|gone|5|requeued|me|6"; err != nil || got != want {
+		t.Errorf("dead letter %s, want %s (%v)", got, want, err)
+	}
+}

@@ -1,0 +1,159 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// scans are the statements that may read a whole table, by a part of their
+// text, with the reason.
+var scans = map[string]string{
+	"FROM meta":                "one row",
+	"FROM servers":             "a row for each server",
+	"DELETE FROM servers":      "a row for each server",
+	"FROM lanes":               "lists all lanes",
+	"count(*)":                 "for reports",
+	"FROM workers w WHERE":     "sessions that ended, now and then",
+	"FROM workers ORDER BY":    "lists all sessions",
+	"ORDER BY id DESC LIMIT ?": "lists walk the primary key as far as they need",
+	"FROM sqlite_schema":       "once, when it is opened",
+	"goose_db_version":         "once, when it is opened",
+	"UPDATE workers SET exp":   "grace is for all that live",
+	"min(ttl)":                 "all that live",
+}
+
+// No statement reads a whole table, however large the store: each finds its rows
+// by a key or an index.
+func TestStatementsFindRowsByIndex(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{Readers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	exercise(t, s)
+	reader := <-s.readers
+	defer func() { s.readers <- reader }()
+	checked := 0
+	for _, c := range []*conn{s.writer, reader} {
+		var texts []string
+		for text := range c.statements {
+			texts = append(texts, text)
+		}
+		for _, text := range texts {
+			if strings.HasPrefix(text, "PRAGMA") || strings.HasPrefix(text, "EXPLAIN") || allowed(text) {
+				continue
+			}
+			checked++
+			for _, step := range plan(t, c, text) {
+				if strings.HasPrefix(step, "SCAN") && !small(step) {
+					t.Errorf("%s\n  reads a whole table: %s", text, step)
+				}
+				if strings.Contains(step, "USE TEMP B-TREE") && !strings.Contains(text, "owners") && !strings.Contains(text, "GROUP BY") {
+					t.Errorf("%s\n  sorts: %s", text, step)
+				}
+			}
+		}
+	}
+	if checked < 40 {
+		t.Errorf("only %d statements were looked at", checked)
+	}
+}
+
+// small reports whether a step goes through what is small: owners of executions,
+// and an index that holds only what is asked for.
+func small(step string) bool {
+	return strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN owners") || strings.Contains(step, "executions_leaving")
+}
+
+func allowed(text string) bool {
+	flat := strings.Join(strings.Fields(text), " ")
+	for part := range scans {
+		if strings.Contains(flat, part) {
+			return true
+		}
+	}
+	return false
+}
+
+func plan(t *testing.T, c *conn, text string) []string {
+	t.Helper()
+	var steps []string
+	for range strings.Count(text, "?") {
+		c.args.add(nil)
+	}
+	err := c.query(t.Context(), "EXPLAIN QUERY PLAN "+text, func(r columns) error {
+		steps = append(steps, r.text(3))
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("explain %s: %v", text, err)
+	}
+	return steps
+}
+
+// exercise makes the store prepare its statements.
+func exercise(t *testing.T, s *Store) {
+	t.Helper()
+	id, child, worker := belay.ExecutionID{1}, belay.ExecutionID{2}, belay.WorkerID{3}
+	now := s.Now()
+	row := func(id belay.ExecutionID) *machine.Execution {
+		return &machine.Execution{
+			ID: id, Workflow: "w", Queue: "q", Lane: 1, State: belay.Succeeded, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, FinishedAt: 1, New: true,
+		}
+	}
+	both := []*machine.Execution{row(id), row(child)}
+	both[1].Parent = id
+	commit := func(c *machine.Changes) {
+		t.Helper()
+		need := machine.Need{
+			Workers: []belay.WorkerID{worker}, Held: []belay.WorkerID{worker}, Executions: []belay.ExecutionID{id, child},
+			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}}, Specs: []belay.ExecutionID{id},
+			Runs: []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
+			Signals: []machine.SignalRef{{Execution: id, Seq: 1}}, Chunks: []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
+		}
+		if err := s.Commit(t.Context(), need, func(*machine.Rows) *machine.Changes { return c }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(&machine.Changes{
+		Executions: both, Specs: []*machine.Spec{{Execution: id, Generation: 1, Key: "k"}}, Lanes: []machine.Lane{{ID: 1}},
+		Keys:    []machine.KeyRow{{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id}},
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}},
+	})
+	changed := *both[0]
+	changed.New, changed.Seq = false, 2
+	commit(&machine.Changes{
+		Executions: []*machine.Execution{&changed}, Workers: []*machine.Worker{{ID: worker, State: belay.WorkerClosed, EndedAt: 1}},
+		Runs: []*machine.Run{{Execution: id, Token: 1, New: true, StartedSeq: 1}}, Checkpoints: []*machine.Checkpoint{{Execution: id, Seq: 1}},
+		Pruned: []machine.SignalRef{{Execution: id, Seq: 1}}, Signals: []*machine.Signal{{Execution: id, Seq: 1}},
+		Consumed: []*machine.Signal{{Execution: id, Seq: 1, ConsumedBy: 2}}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
+		DeadLetters: []*machine.DeadLetter{{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"}},
+		Chunks:      []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
+		Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
+	})
+	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
+	reads(t, s, id)
+	if n, err := s.Prune(t.Context(), now, 10); err != nil || n != 3 {
+		t.Fatalf("pruned %d: %v", n, err)
+	}
+}
+
+func reads(t *testing.T, s *Store, id belay.ExecutionID) {
+	t.Helper()
+	ctx := t.Context()
+	_, read := s.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, History: true, Data: true, Resume: true})
+	_, heads := s.Read(ctx, store.Read{Execution: id, History: true})
+	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
+	_, due := s.Due(ctx, 10)
+	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
+	_, workers := s.Workers(ctx, 10)
+	if err := firstOf(read, heads, list, due, chunks, workers); err != nil {
+		t.Fatal(err)
+	}
+}
