@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -43,7 +42,7 @@ func (s *session) claims(ctx context.Context) {
 			if reply.Attention {
 				s.heartbeatNow(ctx)
 			}
-		case errors.Is(err, belay.ErrLeaseLost):
+		case belay.CodeOf(err) == belay.CodeLeaseLost:
 			s.lose(err)
 			return
 		case slots == 0:

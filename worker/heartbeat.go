@@ -2,10 +2,10 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/workflow"
 )
 
 // heartbeats sends one every beat, sooner when asked or when the last did not
@@ -48,7 +48,7 @@ func (s *session) heartbeat() error {
 	defer cancel()
 	reply, err := s.w.b.Heartbeat(ctx, h)
 	if err != nil {
-		if errors.Is(err, belay.ErrLeaseLost) {
+		if belay.CodeOf(err) == belay.CodeLeaseLost {
 			s.lose(err)
 		}
 		return err
@@ -87,7 +87,7 @@ func (s *session) obey(reply *belay.HeartbeatReply) {
 	}
 	for _, c := range reply.Cancel {
 		if r := s.find(c.Held); r != nil {
-			r.Cancel(c.Within)
+			r.Cancel(&workflow.CancelCause{Within: c.Within})
 		}
 	}
 	s.ask(reply.Pause, belay.OutcomeReleased)

@@ -49,7 +49,8 @@ type Options struct {
 	// stop; 0 means DefaultGrace, below 0 means not at all.
 	Grace time.Duration
 	// MaxFreeze is how long work may stay frozen while the store cannot be
-	// reached, before it is ended; 0 means DefaultMaxFreeze.
+	// reached, before it is ended; 0 means DefaultMaxFreeze, below 0 means not
+	// at all.
 	MaxFreeze time.Duration
 	// Linger is how long a run all of which waits keeps its worker before it
 	// suspends, if the worker has other slots free; 0 means DefaultLinger,

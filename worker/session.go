@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -121,7 +120,7 @@ func (s *session) execute(r *run.Run) {
 
 func (s *session) settle(r *run.Run) {
 	s.w.returned()
-	if err := r.Settle(); err != nil && !errors.Is(err, belay.ErrLeaseLost) {
+	if err := r.Settle(); err != nil && belay.CodeOf(err) != belay.CodeLeaseLost {
 		s.w.o.Log.Error("a run could not be settled; the store takes it back", "execution", r.ID().Execution, "run", r.ID(), "error", err)
 	}
 	s.forget(r)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,7 +50,7 @@ func (s *session) stop(ctx context.Context) error {
 	return err
 }
 
-var errStopped = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker has stopped"}
+var errStopped = errors.New("the worker has stopped")
 
 // tell makes a call that ends something, for as long as that is worth it: what
 // does not get through, the store finds out by itself.

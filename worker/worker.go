@@ -137,7 +137,7 @@ func (w *Worker) open(ctx context.Context) (*session, error) {
 				w.o.Log.Warn("worker session", "worker", got.ID, "warning", got.Warning)
 			}
 			return newSession(ctx, w, got, sent), nil
-		case errors.Is(err, belay.ErrLeaseLost):
+		case belay.CodeOf(err) == belay.CodeLeaseLost:
 			spec.ID = w.newID() // opened unnoticed, and over since
 		case !unknown(err):
 			return nil, fmt.Errorf("open a worker session: %w", err)

@@ -1,6 +1,12 @@
 package workflow
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/run"
 )
 
@@ -14,7 +20,7 @@ var (
 	ErrTimeout = run.ErrTimeout
 	// ErrCancelled is the cause of the context of a cancelled execution. What
 	// is saved until the cancel's grace is over counts.
-	ErrCancelled = run.ErrCancelled
+	ErrCancelled = errors.New("the execution was cancelled")
 	// ErrReleased is the cause of the context when the worker stops; another
 	// one goes on with the execution.
 	ErrReleased = run.ErrReleased
@@ -24,14 +30,45 @@ var (
 )
 
 // CancelCause is the cause of the context of a cancelled execution; it is an
-// ErrCancelled. Within is how much time was left to end when the worker heard of
-// it.
-type CancelCause = run.Cancelled
+// ErrCancelled.
+type CancelCause struct {
+	// Within is how much of the cancel's grace was left when the worker heard
+	// of it.
+	Within time.Duration
+}
 
-// PanicError is what a panic of a workflow or one of its branches becomes.
-type PanicError = run.Panic
+// Error says how much time is left.
+func (c *CancelCause) Error() string {
+	return fmt.Sprintf("%s; %s are left to end", ErrCancelled, c.Within)
+}
 
-// EndedError says that an execution failed or was cancelled. Failure says how it
-// failed and is nil if it was cancelled; Output is what it had to show
-// nevertheless, as JSON (see belay.WithOutput).
-type EndedError = run.Ended
+// Is makes the cause an ErrCancelled.
+func (c *CancelCause) Is(target error) bool { return target == ErrCancelled }
+
+// EndedError says that an execution failed or was cancelled.
+type EndedError struct {
+	Execution belay.ExecutionID
+	Workflow  string
+	State     belay.State
+	// Failure is how it failed; nil if it was cancelled.
+	Failure *belay.Failure
+	// Output is what it had to show nevertheless, as JSON; see belay.WithOutput.
+	Output json.RawMessage
+}
+
+// Error names the execution, its end and its failure.
+func (e *EndedError) Error() string {
+	s := fmt.Sprintf("%s %s %s", e.Workflow, e.Execution, e.State)
+	if e.Failure != nil {
+		s += ": " + e.Failure.Message
+	}
+	return s
+}
+
+// outcome is the output of an execution that has ended, or an *EndedError.
+func outcome(x belay.Execution) (json.RawMessage, error) {
+	if x.State == belay.Succeeded {
+		return x.Output, nil
+	}
+	return nil, &EndedError{Execution: x.ID, Workflow: x.Workflow, State: x.State, Failure: x.Error, Output: x.Output}
+}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/run"
 )
 
 // Handle is an execution as seen from outside of it, whose output is a T.
@@ -67,7 +66,7 @@ func (h Handle[T]) Result(ctx context.Context) (T, error) {
 	if err != nil {
 		return zero, fmt.Errorf("result of %s: %w", h.id, err)
 	}
-	out, err := run.Result(x)
+	out, err := outcome(x)
 	if err != nil {
 		return zero, err
 	}

@@ -55,9 +55,13 @@ func Child[T any](ctx context.Context, name, workflow string, input any, opts ..
 	for _, set := range o.submit {
 		set(&s)
 	}
-	data, err := run.Child(ctx, name, o.key, s)
+	x, err := run.Child(ctx, name, o.key, s)
 	if err != nil {
 		return zero, err
+	}
+	data, err := outcome(x)
+	if err != nil {
+		return zero, belay.Permanent(err)
 	}
 	return decode[T]("child "+name, data)
 }

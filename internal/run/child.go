@@ -2,79 +2,52 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/belaydev/belay"
 )
 
-// Ended is the error of an execution that did not succeed.
-type Ended struct {
-	Execution belay.ExecutionID
-	Workflow  string
-	State     belay.State
-	// Failure is how it failed; nil if it was cancelled.
-	Failure *belay.Failure
-	// Output is what it had to show nevertheless; see belay.WithOutput.
-	Output json.RawMessage
-}
-
-func (e *Ended) Error() string {
-	s := fmt.Sprintf("%s %s %s", e.Workflow, e.Execution, e.State)
-	if e.Failure != nil {
-		s += ": " + e.Failure.Message
-	}
-	return s
-}
-
-// Result is the output of an execution that has ended, or an *Ended.
-func Result(x belay.Execution) (json.RawMessage, error) {
-	if x.State == belay.Succeeded {
-		return x.Output, nil
-	}
-	return nil, &Ended{Execution: x.ID, Workflow: x.Workflow, State: x.State, Failure: x.Error, Output: x.Output}
-}
-
 // keepOutput is up to how many bytes of a child's output its parent saves
 // itself, to spare its later runs a read.
 const keepOutput = 16 << 10
 
 // Child starts the submission as a child under the name, unless an earlier run
-// did, and waits for its end.
-func Child(ctx context.Context, name, key string, s belay.Submission) (json.RawMessage, error) {
+// did, and answers with it once it has ended.
+func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Execution, error) {
+	var none belay.Execution
 	c, full, err := within(ctx, "child", name, key)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	r := c.r
 	_, rec, err := r.begin("child "+name, full)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	s.ID, s.ParentKey = belay.ChildID(r.a.Lease.Execution, r.a.Generation, full), full
 	if rec.Ended == endedChild {
 		// One that failed belongs to the generation that started it.
 		if rec.Payload != nil {
-			return rec.Payload, nil
+			return belay.Execution{ID: rec.Child, Workflow: s.Workflow, State: belay.Succeeded, Output: rec.Payload}, nil
 		}
 		x, err := r.Execution(ctx, rec.Child)
 		if err != nil || x.State == belay.Succeeded || rec.Child == s.ID {
-			return childResult(x, err)
+			return x, err
 		}
 	}
 	if err := r.pass(ctx); err != nil {
-		return nil, err
+		return none, err
 	}
 	old, err := r.earlier(ctx, full, s.ID)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	id := old
 	if id.IsZero() {
 		id = s.ID
 		if err := r.startChild(s); err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	return r.childEnd(ctx, c.b, full, id)
@@ -124,18 +97,19 @@ func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (b
 }
 
 // childEnd waits for the child's end and saves it.
-func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.ExecutionID) (json.RawMessage, error) {
+func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.ExecutionID) (belay.Execution, error) {
+	var none belay.Execution
 	s, _, err := r.await(ctx, &wait{
 		b: b, text: fmt.Sprintf("child %q", key),
 		wants: func(s *belay.Signal) bool { return s.Child == id },
 	})
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	x, err := r.Execution(ctx, id)
 	if err != nil {
 		r.untake(s)
-		return nil, err
+		return none, err
 	}
 	rec := record{Ended: endedChild, Child: id}
 	if x.State == belay.Succeeded && len(x.Output) <= keepOutput {
@@ -143,17 +117,7 @@ func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.Exec
 	}
 	if err := r.saveWait(key, rec, s.Seq); err != nil {
 		r.untake(s)
-		return nil, err
+		return none, err
 	}
-	return childResult(x, nil)
-}
-
-// childResult makes the failure of a child permanent: the parent's next run
-// would find the same child.
-func childResult(x belay.Execution, err error) (json.RawMessage, error) {
-	if err != nil {
-		return nil, err
-	}
-	out, err := Result(x)
-	return out, belay.Permanent(err)
+	return x, nil
 }

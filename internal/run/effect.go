@@ -44,7 +44,7 @@ func (r *Run) again(ctx context.Context, t *tries, err error) bool {
 	if err == nil {
 		return false
 	}
-	if errors.Is(err, belay.ErrLeaseLost) {
+	if belay.CodeOf(err) == belay.CodeLeaseLost {
 		r.Lose(err)
 		return false
 	}

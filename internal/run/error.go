@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -14,8 +13,6 @@ var (
 	// ErrYield is what steps and waits answer with once the run gives its
 	// execution back.
 	ErrYield = errors.New("the run gives its execution back here; return this error")
-	// ErrCancelled is the cause of the context of a cancelled execution.
-	ErrCancelled = errors.New("the execution was cancelled")
 	// ErrReleased is the cause of the context when the worker stops.
 	ErrReleased = errors.New("the worker stops and gives the execution back")
 	// ErrTimedOut is the cause of the context when the run's time is over. It
@@ -30,17 +27,6 @@ var (
 	errDeadlock = belay.Permanent(errors.New("deadlock: every branch waits for another one"))
 	errGoexit   = errors.New("the workflow ended its goroutine instead of returning")
 )
-
-// Cancelled is the cause of the context of a cancelled execution, with the time
-// left to clean up when the worker heard of it.
-type Cancelled struct{ Within time.Duration }
-
-func (c *Cancelled) Error() string {
-	return fmt.Sprintf("%s; %s are left to end", ErrCancelled, c.Within)
-}
-
-// Is makes the cause an ErrCancelled.
-func (c *Cancelled) Is(target error) bool { return target == ErrCancelled }
 
 // Panic is a panic as an error.
 type Panic struct {

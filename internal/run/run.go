@@ -169,14 +169,14 @@ func (r *Run) Lost() bool {
 }
 
 // Cancel ends the function's context because the execution was cancelled; it
-// may still save for the time given.
-func (r *Run) Cancel(within time.Duration) {
+// may still save until the cancel's grace is over.
+func (r *Run) Cancel(cause error) {
 	r.mu.Lock()
 	first := !r.cancelled
 	r.cancelled = true
 	r.mu.Unlock()
 	if first {
-		r.end(&Cancelled{Within: within})
+		r.end(cause)
 	}
 }
 
