@@ -100,7 +100,10 @@ func (c *committer) stop() {
 func (c *committer) run(ctx context.Context) {
 	defer close(c.done)
 	for {
-		if c.gather != nil && c.waiting() {
+		if c.gather != nil {
+			for !c.waiting() {
+				<-c.wake
+			}
 			c.gather()
 		}
 		calls, stopped := c.take()
@@ -115,10 +118,11 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
+// waiting reports whether there is something to take, or nothing more to wait for.
 func (c *committer) waiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.queue) > 0
+	return len(c.queue) > 0 || c.stopped
 }
 
 // take gives the next batch, oldest commands first unless there is another
