@@ -230,16 +230,17 @@ func (d *dispatcher) observe(b *batch) {
 	for _, l := range b.changes.Lanes {
 		d.laneLocked(l)
 	}
+	soon := false
 	for i, q := range b.need.Ready {
 		if l := d.lanes[q.Lane]; l != nil && i < len(b.rows.Ready) {
 			if len(b.rows.Ready[i].Due) >= q.Limit {
 				l.hint = now
-			} else {
-				l.hint = b.rows.Ready[i].Next
+			} else if next := b.rows.Ready[i].Next; next != l.hint {
+				l.hint = next
+				soon = soon || next != 0 // nobody may be set to wake for it
 			}
 		}
 	}
-	soon := false
 	for _, e := range b.rows.Executions { // due ones that no claim took
 		if at := e.Ready(); at != 0 && at <= now {
 			if l := d.lanes[e.Lane]; l != nil {
