@@ -87,8 +87,8 @@ simulation-long: $(REPORT)
 	@$(TEST) -count=1 -timeout 2h ./internal/simulation -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: simulate
-simulate: $(REPORT) ## SEEDS=n: n simulated histories; a failing one prints how to replay it
-	@$(TEST) -count=1 -timeout 0 ./internal/simulation -args -seeds $(SEEDS) | $(REPORT) -v
+simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the one that a failure names
+	@$(TEST) -count=1 -timeout 0 $(if $(SEED),-run Simulation) ./internal/simulation -args $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) | $(REPORT) -v
 
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
