@@ -124,6 +124,9 @@ func newCgroup(h hierarchy, id string) (*cgroup, error) {
 	return c, nil
 }
 
+// run is the id of the run whose group it is.
+func (c *cgroup) run() string { return strings.TrimPrefix(filepath.Base(c.dir), cgroupPrefix) }
+
 func (c *cgroup) control() string {
 	if c.version == 2 {
 		return "cgroup.freeze"

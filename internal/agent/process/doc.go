@@ -18,8 +18,9 @@
 //     user namespace that maps the user to itself and nobody else.
 //   - [Subreaper] (everywhere): orphans become children of the supervisor instead
 //     of leaving. A command of the same user can kill its supervisor; what then
-//     remains is found by the mark below, and a process that has removed the mark
-//     from its environment as well escapes. The other two have no such hole.
+//     remains is found by its cgroup, if the run has one, and by the mark below; where
+//     there is no cgroup, a process that has removed the mark from its environment
+//     as well escapes. The other two have no such hole.
 //
 // [Auto] takes the strongest that works, decided by trying; the [Result] says
 // which it was.
@@ -54,5 +55,6 @@
 // # The mark
 //
 // Every process of a run has BELAY_RUN=<run id> in its environment. [SweepOrphans]
-// finds by it what an earlier process of this machine left behind.
+// finds by it, and by the run's cgroup, what an earlier process of this machine left
+// behind.
 package process

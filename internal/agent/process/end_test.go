@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -355,6 +356,40 @@ func TestSweepOrphans(t *testing.T) {
 	}
 }
 
+// Rule: where a run has a cgroup, a sweep finds even what has lost its parent, its
+// supervisor and its mark.
+func TestSweepFindsByCgroup(t *testing.T) {
+	for _, means := range freezers(t) {
+		if means == "signals" {
+			continue
+		}
+		run, nap := id(t), unique()
+		script := "env -i setsid /bin/sleep " + nap + " & echo up; sleep 600"
+		cmd := startParent(t, Subreaper, run, script, "up", parentFreezer+"="+means)
+		// Stopped, the parent cannot clean up after its supervisor.
+		for _, step := range []func() error{
+			func() error { return cmd.Process.Signal(syscall.SIGSTOP) },
+			func() error { return supervisorOf(t, run).Signal(syscall.SIGKILL) },
+			func() error { return cmd.Process.Signal(syscall.SIGKILL) },
+		} {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd.Wait()
+		if len(remains(t, "none", nap)) == 0 {
+			t.Fatal("the orphan has not survived its supervisor")
+		}
+		if _, err := SweepOrphans(t.Context(), func(id string) bool { return id == run }); err != nil {
+			t.Fatal(err)
+		}
+		nothing(t, run, nap)
+		if found := groups(t, run); len(found) > 0 {
+			t.Errorf("left behind: %v", found)
+		}
+	}
+}
+
 // Rule: a sweep never ends the process that sweeps, nor the run that it is in.
 func TestSweepSparesItself(t *testing.T) {
 	if os.Getenv("PROCESS_TEST_SWEEPS") != "" {
@@ -387,5 +422,36 @@ func TestEndedTree(t *testing.T) {
 	}
 	if err := tree.Thaw(t.Context()); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("thaw: %v", err)
+	}
+}
+
+// Rule: a run leaves no goroutine and no open file in its parent, however it ended.
+func TestRunsLeakNothing(t *testing.T) {
+	files := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	rounds := func() {
+		for _, script := range []string{"exit 0", "sleep " + unique(), "setsid sleep " + unique() + " &"} {
+			c, _ := shell(t, Auto, script)
+			c.Stdin, c.Timeout, c.Grace = []byte("unread"), 50*time.Millisecond, -1
+			_, _ = Run(t.Context(), c)
+		}
+		_, _ = Run(t.Context(), Command{ID: id(t), Args: []string{"no-such-command"}, Dir: "/"})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _ = Run(ctx, Command{ID: id(t), Args: []string{"true"}, Dir: "/"})
+	}
+	rounds()
+	before, open := runtime.NumGoroutine(), files()
+	for range 5 {
+		rounds()
+	}
+	until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	if now := files(); now > open {
+		t.Errorf("%d files are open, %d before", now, open)
 	}
 }

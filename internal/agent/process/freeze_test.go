@@ -17,8 +17,10 @@ func freezers(t *testing.T) []string {
 	t.Helper()
 	means := []string{"signals"}
 	for _, h := range hierarchies("/proc/self") {
-		if c, err := newCgroup(h, id(t)); err == nil {
-			c.close()
+		// Not entered, as a supervisor would: what other tests start meanwhile would be
+		// in it too.
+		dir := filepath.Join(h.home, cgroupPrefix+id(t))
+		if os.Mkdir(dir, 0o750) == nil && os.Remove(dir) == nil {
 			means = append(means, h.String())
 		}
 	}

@@ -35,7 +35,9 @@ func SweepOrphans(ctx context.Context, over func(runID string) bool) ([]Orphan, 
 	own := os.Getenv(Marker)
 	match := func(id string) bool { return id != own && over(id) }
 	killed, err := hunt(ctx, match)
-	sweepGroups(match)
+	for _, c := range groupsHere(match) {
+		_ = syscall.Rmdir(c.dir) // refused unless it is empty
+	}
 	if err != nil {
 		return killed, fmt.Errorf("sweep orphans: %w", err)
 	}
@@ -185,8 +187,8 @@ func (t target) identity() host.Process {
 	return p
 }
 
-// find lists the processes of the matching runs, by mark, and with them their
-// descendants, marked or not. This process and its ancestors are never among them.
+// find lists the processes of the matching runs, by mark and by cgroup, and with them
+// their descendants. This process and its ancestors are never among them.
 func find(match func(id string) bool) ([]target, error) {
 	self, err := host.Self()
 	if err != nil {
@@ -206,22 +208,8 @@ func find(match func(id string) bool) ([]target, error) {
 			runs[s.PID] = target{Status: s, self: self, run: run, supervisor: supervisor}
 		}
 	}
-	values := make(map[int]host.Found, len(marked))
-	for _, f := range marked {
-		values[f.PID] = f
-	}
-	for _, s := range table {
-		if id, ok := supervises(s.PID); ok && match(id) {
-			add(s, id, true)
-		} else if f, ok := values[s.PID]; ok && f.Start == s.Start {
-			add(s, f.Value, false)
-		}
-	}
-	heads := make([]target, 0, len(runs))
-	for _, t := range runs {
-		heads = append(heads, t)
-	}
-	for _, head := range heads {
+	heads(table, marked, match, add)
+	for _, head := range slices.Collect(maps.Values(runs)) {
 		for _, s := range host.Descendants(table, head.PID) {
 			add(s, head.run, false)
 		}
@@ -235,6 +223,30 @@ func find(match func(id string) bool) ([]target, error) {
 		}
 	}
 	return prey, nil
+}
+
+// heads adds what shows by itself that it belongs to a matching run: the marked, the
+// supervisors, and the members of a run's cgroup.
+func heads(table []host.Status, marked []host.Found, match func(id string) bool, add func(s host.Status, run string, supervisor bool)) {
+	marks := make(map[int]host.Found, len(marked))
+	for _, f := range marked {
+		marks[f.PID] = f
+	}
+	members := make(map[int]string)
+	for _, c := range groupsHere(match) {
+		for _, pid := range c.members() {
+			members[pid] = c.run()
+		}
+	}
+	for _, s := range table {
+		if id, ok := supervises(s.PID); ok && match(id) {
+			add(s, id, true)
+		} else if f, ok := marks[s.PID]; ok && f.Start == s.Start {
+			add(s, f.Value, false)
+		} else if run, ok := members[s.PID]; ok {
+			add(s, run, false)
+		}
+	}
 }
 
 // supervises tells whether pid is a supervisor, and of which run. A supervisor's
@@ -274,15 +286,16 @@ func groupsOf(pid int, run string) (dirs []cgroup) {
 	return dirs
 }
 
-// sweepGroups removes the empty cgroups of runs that match, where supervisors
-// started from here would have made them.
-func sweepGroups(match func(id string) bool) {
+// groupsHere lists the cgroups of matching runs where supervisors started from here
+// would have made them.
+func groupsHere(match func(id string) bool) (found []cgroup) {
 	for _, h := range hierarchies("/proc/self") {
 		dirs, _ := filepath.Glob(filepath.Join(h.home, cgroupPrefix+"*"))
 		for _, dir := range dirs {
-			if match(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix)) {
-				_ = syscall.Rmdir(dir) // refused unless it is empty
+			if c := (cgroup{hierarchy: h, dir: dir}); match(c.run()) {
+				found = append(found, c)
 			}
 		}
 	}
+	return found
 }
