@@ -1,0 +1,293 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// race is two calls that meet, and what must be true whichever comes first and
+// whatever becomes of them on their way.
+type race struct {
+	// before brings the world to where the calls are made.
+	before func(*rig)
+	// calls are made at the same time, each as often as it is not known what
+	// became of it.
+	calls [2]func(context.Context, *rig) error
+	// after looks at what came of it; the calls have been answered then.
+	after func(*rig)
+}
+
+// rig is a world of one node without faults of its own, in which a test decides
+// everything.
+type rig struct {
+	*world
+	failed  []string
+	links   map[string]*link
+	worker  belay.WorkerID
+	ops     uint64
+	lease   belay.Lease
+	child   belay.Lease
+	id      belay.ExecutionID
+	errs    [2]error
+	won     []belay.Assignment
+	repeats bool
+
+	path   []int // the choices to make, by number
+	sizes  []int // how many there were
+	faults int   // still to be spent
+	said   []string
+}
+
+// explore runs a race in every order of its calls at the gate, and with every
+// fate of every call up to a number of faults.
+func explore(t *testing.T, r race) {
+	faults := 1
+	if *forFlag > 0 || *seedsFlag > 0 {
+		faults = 2
+	}
+	n, failed := tryAll(t, nil, faults, r)
+	t.Logf("%d orders, up to %d faults in each", n, faults)
+	for _, f := range failed {
+		t.Error(f)
+	}
+	if n < 10 {
+		t.Errorf("only %d orders were tried", n)
+	}
+}
+
+// tryAll runs a race in one order after the other, until one fails.
+func tryAll(t *testing.T, m *mutant, faults int, r race) (orders int, failed []string) {
+	for path := []int{}; path != nil && len(failed) == 0; orders++ {
+		synctest.Test(t, func(*testing.T) {
+			g := newRig(m, path, faults)
+			g.run(r)
+			path = following(path, g.sizes)
+			if failed = g.failed; len(failed) > 0 {
+				failed = append(failed, fmt.Sprintf("in order %d: %s", orders, strings.Join(g.said, "; ")))
+			}
+		})
+	}
+	return orders, failed
+}
+
+// following is the next path through choices of these sizes, nil after the last.
+func following(path, sizes []int) []int {
+	next := make([]int, len(sizes))
+	copy(next, path)
+	for i := len(next) - 1; i >= 0; i-- {
+		if next[i]+1 < sizes[i] {
+			next[i]++
+			return next[:i+1]
+		}
+	}
+	return nil
+}
+
+func newRig(m *mutant, path []int, faults int) *rig {
+	w := newWorld(1, m, false)
+	w.plan = plan{nodes: 1, slowPoll: time.Second, pace: time.Microsecond, safety: time.Hour}
+	n := &node{w: w, name: "n0"}
+	w.nodes = append(w.nodes, n)
+	n.start()
+	w.watches = newWatches(w)
+	return &rig{world: w, links: make(map[string]*link), path: path, faults: faults}
+}
+
+func (g *rig) run(r race) {
+	g.auto(func() { r.before(g) })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		other := make(chan struct{})
+		go func() {
+			defer close(other)
+			g.errs[1] = g.persist(func(ctx context.Context) error { return r.calls[1](ctx, g) })
+		}()
+		g.errs[0] = g.persist(func(ctx context.Context) error { return r.calls[0](ctx, g) })
+		<-other
+	}()
+	g.decideAll(done)
+	g.auto(func() { r.after(g) })
+	g.healed = g.gate.now()
+	g.stop()
+	b := g.newBook([]string{"not looked at"})
+	for _, f := range b.inspect() {
+		for _, v := range f.violated {
+			g.fail("%s", v)
+		}
+	}
+}
+
+// link is the way of somebody to the node.
+func (g *rig) link(who string) *link {
+	if g.links[who] == nil {
+		g.links[who] = g.newLink(who, 0)
+	}
+	return g.links[who]
+}
+
+func (g *rig) op() belay.OpID {
+	g.ops++
+	return belay.OpID(g.world.id("op", g.ops))
+}
+
+// persist makes a call until its outcome is known.
+func (g *rig) persist(call func(context.Context) error) error {
+	for {
+		err := call(context.Background())
+		if belay.CodeOf(err) != belay.CodeUnavailable {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// auto runs something while everything at the gate goes.
+func (g *rig) auto(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	g.healing.Store(true)
+	g.drainGate(done)
+}
+
+// decideAll takes one choice after the other until the calls have ended.
+func (g *rig) decideAll(done <-chan struct{}) {
+	g.healing.Store(false)
+	for {
+		synctest.Wait()
+		select {
+		case <-done:
+			return
+		default:
+		}
+		held := g.gate.those(g.free)
+		if len(held) == 0 {
+			g.idle(g.gate.now() + time.Second)
+			continue
+		}
+		if t := service(held); t != nil {
+			g.gate.let(t, goes)
+			continue
+		}
+		g.choose(held)
+	}
+}
+
+// service is a call that an engine makes by itself; its order does not matter
+// here.
+func service(held []*ticket) *ticket {
+	for _, t := range held {
+		if t.place == atStore && !strings.HasSuffix(t.name, " commit") {
+			return t
+		}
+	}
+	return nil
+}
+
+// choose takes the next choice: which call goes, to which fate.
+func (g *rig) choose(held []*ticket) {
+	type choice struct {
+		t *ticket
+		f fate
+	}
+	var all []choice
+	for _, t := range held {
+		all = append(all, choice{t, goes})
+		if g.faults > 0 && t.place != atBatch {
+			all = append(all, choice{t, fails})
+		}
+		if g.faults > 0 && t.place == atStore {
+			all = append(all, choice{t, unheard})
+		}
+	}
+	n := 0
+	if i := len(g.sizes); i < len(g.path) {
+		n = g.path[i]
+	}
+	g.sizes = append(g.sizes, len(all))
+	if n >= len(all) {
+		g.fail("the same choices led elsewhere: choice %d of %d", n, len(all))
+		n = 0
+	}
+	c := all[n]
+	if c.f != goes {
+		g.faults--
+	}
+	g.said = append(g.said, fmt.Sprintf("%s %s %s", c.t.place, c.t.name, c.f))
+	if c.t.place == onRequest {
+		c.t.life = g.nodes[0].life
+	}
+	g.gate.let(c.t, c.f)
+}
+
+func (g *rig) fail(format string, args ...any) {
+	g.failed = append(g.failed, fmt.Sprintf(format, args...))
+}
+
+// The steps from which races are made. They fail the test if they are refused.
+
+func (g *rig) check(err error) {
+	if err != nil {
+		g.fail("%v", err)
+	}
+}
+
+func (g *rig) open() {
+	s, err := g.link("worker").OpenWorker(context.Background(), belay.WorkerSpec{
+		ID: belay.WorkerID(g.world.id("worker", 1)), Name: "worker", Capacity: 4, TTL: belay.DefaultTTL,
+		Workflows: []belay.Registration{{Workflow: "play"}},
+	})
+	g.check(err)
+	g.worker = s.ID
+}
+
+func (g *rig) submit(parent *belay.Lease) belay.ExecutionID {
+	s := belay.Submission{ID: belay.ExecutionID(g.op()), Workflow: "play", Parent: parent, Input: json.RawMessage("[]")}
+	if parent != nil {
+		s.ParentKey = "child"
+		s.ID = belay.ChildID(parent.Execution, 1, "child")
+	}
+	_, err := g.link("client").Submit(context.Background(), s)
+	g.check(err)
+	return s.ID
+}
+
+// claim wins what is due, under a number.
+func (g *rig) claim(ctx context.Context, number int64, repeat bool) ([]belay.Assignment, error) {
+	r, err := g.link("worker").Claim(ctx, belay.ClaimRequest{Worker: g.worker, Number: number, Slots: 1, Repeat: repeat})
+	if r.Attention { // there is news for the worker's heartbeat; ask again
+		r, err = g.link("worker").Claim(ctx, belay.ClaimRequest{Worker: g.worker, Number: number, Slots: 1})
+	}
+	return r.Assignments, err
+}
+
+// mustClaim claims the one execution that is due.
+func (g *rig) mustClaim(number int64) belay.Assignment {
+	a, err := g.claim(context.Background(), number, false)
+	g.check(err)
+	if len(a) != 1 {
+		g.fail("claim %d won %d executions", number, len(a))
+		return belay.Assignment{}
+	}
+	return a[0]
+}
+
+func (g *rig) settle(ctx context.Context, l belay.Lease, op belay.OpID, o belay.Outcome) error {
+	return g.link("worker").Settle(ctx, belay.Settlement{Lease: l, Op: op, Outcome: o, WaitText: signalName, Output: json.RawMessage("[]")})
+}
+
+func (g *rig) state(id belay.ExecutionID) belay.Execution {
+	x, err := g.link("client").Execution(context.Background(), id)
+	g.check(err)
+	return x
+}

@@ -1,0 +1,51 @@
+package simulation
+
+import (
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// g12: order. Within one lane and priority, first in first out up to the number
+// of concurrent claimers; on a store that commits one batch after the other
+// there is one, and nothing that is due is passed over.
+func g12(f *finding) {
+	ready := make(map[machine.LaneID]map[belay.ExecutionID]*machine.Execution)
+	for _, c := range f.commits {
+		claimed := make(map[belay.ExecutionID]bool)
+		for _, r := range c.changes.Runs {
+			if r.New {
+				claimed[r.Execution] = true
+			}
+		}
+		for id := range claimed {
+			s := f.byID[id]
+			before, there := s.before(c)
+			if !there || before.Ready() == 0 {
+				continue
+			}
+			f.ok()
+			for other, e := range ready[before.Lane] {
+				if other != id && !claimed[other] && e.Ready() < before.Ready() && f.byID[other].rowIn(c) == nil {
+					f.violation(f.byID[other], c, "it was passed over in its lane by %s", short(id))
+				}
+			}
+		}
+		for _, e := range c.changes.Executions {
+			if ready[e.Lane] == nil {
+				ready[e.Lane] = make(map[belay.ExecutionID]*machine.Execution)
+			}
+			delete(ready[e.Lane], e.ID)
+			if e.Ready() != 0 {
+				ready[e.Lane][e.ID] = e
+			}
+		}
+	}
+}
+
+// rowIn is the execution's row in a commit, nil if that did not change it.
+func (s *story) rowIn(c *commit) *machine.Execution {
+	if r, there := s.at(c); there && r.c == c {
+		return r.Execution
+	}
+	return nil
+}

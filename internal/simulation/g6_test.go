@@ -1,0 +1,96 @@
+package simulation
+
+import (
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// g6: bounded detection. An owner whose last accepted heartbeat was at h is given
+// up in [t+TTL, t+TTL+1s], t being the later of h and the last written recovery
+// of the store or of all servers; never earlier, except on a death proven on its
+// own host. Nobody is judged by time while the marks of life have a gap that was
+// not given back. Watchers see it within a second.
+func g6(f *finding) {
+	for _, x := range f.shifts {
+		for i := 1; i < len(x.versions); i++ {
+			v, before := x.versions[i], x.versions[i-1]
+			if v.State == belay.WorkerLost && !before.State.Ended() {
+				g6end(f, v, before)
+			}
+			if v.c.changes.Grace != 0 {
+				f.count("grace written")
+			}
+		}
+		g6silent(f, x)
+	}
+	if f.w.plan.calm() {
+		g6watchers(f)
+	}
+}
+
+func g6end(f *finding, v, before version) {
+	f.ok()
+	if strings.Contains(v.EndReason, "is gone") {
+		f.count("death proven")
+		if at, dead := f.crashed[v.Spec.Process.PID]; !dead || at > v.c.real {
+			f.violation(nil, v.c, "%s was declared dead and lives", v.Spec.Name)
+		}
+		return
+	}
+	f.count("session expired")
+	if gap := f.stale[v.c]; gap > 0 && v.c.changes.Grace == 0 {
+		f.violation(nil, v.c, "%s was given up in a batch that found no mark of life for %s and gave nothing back", v.Spec.Name, gap)
+	}
+	if early := before.ExpiresAt.Sub(v.EndedAt); early > 0 {
+		f.violation(nil, v.c, "%s was given up %s before its time", v.Spec.Name, early)
+	}
+	due := max(f.real(before.ExpiresAt), before.c.real)
+	by := f.deadline(due, promptly)
+	if v.c.real > by {
+		f.violation(nil, v.c, "%s was given up %s after its time, which was %s", v.Spec.Name, v.c.real-due, due)
+	}
+	if by == due+promptly {
+		f.detected = append(f.detected, v.c.real-due)
+	}
+}
+
+// g6silent finds sessions whose time is over and that nobody gave up.
+func g6silent(f *finding, x *shift) {
+	for i, v := range x.versions {
+		if want := v.HeartbeatAt.Add(v.Spec.TTL.D()); !v.State.Ended() && v.ExpiresAt < want {
+			f.violation(nil, v.c, "%s has until %d, less than its TTL after its heartbeat", v.Spec.Name, v.ExpiresAt)
+		}
+		if i+1 < len(x.versions) || v.State.Ended() {
+			continue
+		}
+		if by := f.deadline(f.real(v.ExpiresAt), promptly); f.ended > by {
+			f.violation(nil, v.c, "%s was not given up by %s", v.Spec.Name, by)
+		}
+	}
+}
+
+// g6watchers checks that a loss is seen within a second where nothing holds the
+// news up.
+func g6watchers(f *finding) {
+	lost := make(map[belay.ExecutionID]map[int64]time.Duration)
+	for _, s := range f.stories {
+		lost[s.id] = make(map[int64]time.Duration)
+		for _, a := range s.runs {
+			if a.ended != nil && a.Outcome == belay.OutcomeLost {
+				lost[s.id][a.EndedSeq] = a.ended.real
+			}
+		}
+	}
+	for _, x := range f.seen {
+		at, is := lost[x.execution][x.event.Seq]
+		if !is || x.began > at {
+			continue
+		}
+		f.count("loss seen by a watcher")
+		if x.real > at+promptly {
+			f.violation(f.byID[x.execution], nil, "%s saw the loss at %s, which was at %s", x.watcher, x.real, at)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package simulation
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// history is what happened: what the store wrote, what callers were told, what
+// went wrong on purpose. The checkers read nothing else.
+type history struct {
+	began func() time.Duration
+
+	mu        sync.Mutex
+	commits   []*commit
+	calls     []*call
+	steps     []carried
+	seen      []sighting
+	faults    map[string]int
+	sometimes map[string]int
+	trouble   map[string][]span     // of a node: when the store did not serve it, or it was down
+	offsets   []offset              // of the store's clock, in order
+	crashed   map[int]time.Duration // workers' processes that ended or were killed, by pid
+	errors    []string
+	open      map[belay.ExecutionID]bool  // what has not ended
+	newest    map[belay.ExecutionID]int64 // seqs
+}
+
+func newHistory(now func() time.Duration) *history {
+	return &history{
+		began: now, faults: make(map[string]int), sometimes: make(map[string]int), trouble: make(map[string][]span), crashed: make(map[int]time.Duration),
+		offsets: []offset{{}}, open: make(map[belay.ExecutionID]bool), newest: make(map[belay.ExecutionID]int64),
+	}
+}
+
+// commit is one transaction that wrote something, or a mark of life alone.
+type commit struct {
+	n       int
+	at      machine.Time  // by the store's clock
+	real    time.Duration // since the simulation began
+	node    string
+	changes *machine.Changes // empty for a mark
+	beat    time.Duration    // after which the next mark was promised
+}
+
+// call is one call of a worker or client, as it was told its end.
+type call struct {
+	actor, kind, about string
+	request, reply     any
+	from, to           time.Duration
+	end                ending
+	err                error
+}
+
+// ending is what a caller knows of its call.
+type ending uint8
+
+const (
+	open ending = iota // never told
+	ok
+	refused
+	unknown
+)
+
+// carried is a step that a workflow carried out.
+type carried struct {
+	execution belay.ExecutionID
+	token     belay.Token
+	key       string
+	real      time.Duration
+}
+
+// sighting is an event that a watcher saw.
+type sighting struct {
+	watcher   string
+	execution belay.ExecutionID
+	event     belay.Event
+	began     time.Duration // of the watch
+	real      time.Duration
+}
+
+// span is a time between two moments since the simulation began.
+type span struct{ from, to time.Duration }
+
+// offset is by how much the store's clock is ahead from a moment on.
+type offset struct{ real, by time.Duration }
+
+func (h *history) committed(c *commit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.n, c.real = len(h.commits), h.began()
+	h.commits = append(h.commits, c)
+	for _, e := range c.changes.Executions {
+		h.newest[e.ID] = e.Seq
+		if e.State.Terminal() {
+			delete(h.open, e.ID)
+		} else {
+			h.open[e.ID] = true
+		}
+	}
+}
+
+func (h *history) call(actor, kind, about string, request any) *call {
+	c := &call{actor: actor, kind: kind, about: about, request: request, from: h.began()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, c)
+	return c
+}
+
+// told notes what the caller was told.
+func (h *history) told(c *call, reply any, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.reply, c.err, c.to, c.end = reply, err, h.began(), ok
+	switch {
+	case err == nil:
+	case belay.CodeOf(err) == belay.CodeUnavailable || belay.CodeOf(err) == belay.CodeInternal:
+		c.end = unknown
+	default:
+		c.end = refused
+	}
+}
+
+func (h *history) step(s carried) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.real = h.began()
+	h.steps = append(h.steps, s)
+}
+
+func (h *history) saw(s sighting) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.real = h.began()
+	h.seen = append(h.seen, s)
+}
+
+// gone notes that a worker's process is there no more.
+func (h *history) gone(pid int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, known := h.crashed[pid]; !known {
+		h.crashed[pid] = h.began()
+	}
+}
+
+func (h *history) noteError(who string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.errors = append(h.errors, who+": "+err.Error())
+}
+
+// count counts something worth seeing at least sometimes.
+func (h *history) count(kind string) { h.sometimes[kind]++ }
+
+func (h *history) fault(kind string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults[kind]++
+}
+
+// troubled notes that a node could do nothing for a while.
+func (h *history) troubled(node string, from, to time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trouble[node] = append(h.trouble[node], span{from, to})
+}
+
+// settle puts what goroutines noted beside each other into an order.
+func (h *history) settle() {
+	slices.SortStableFunc(h.calls, func(a, b *call) int {
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.actor, b.actor), cmp.Compare(a.kind, b.kind), cmp.Compare(a.about, b.about))
+	})
+	for _, t := range h.trouble {
+		slices.SortFunc(t, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	}
+}
+
+// clockShows is when the store's clock first showed a time.
+func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
+	want := at.Time().Sub(zero)
+	for i, o := range h.offsets {
+		real := max(want-o.by, o.real)
+		if i+1 == len(h.offsets) || real < h.offsets[i+1].real {
+			return real
+		}
+	}
+	return 0
+}

@@ -1,0 +1,105 @@
+package simulation
+
+import (
+	"time"
+)
+
+// judge decides what becomes of a call, or for how long it is held on.
+func (w *world) judge(t *ticket) (fate, time.Duration) {
+	if t.link != nil && t.link.dead.Load() {
+		return w.judgeGhost(t), 0
+	}
+	switch t.place {
+	case atBatch:
+		if w.rng.Float64() < w.plan.merged {
+			f := w.storeFate(t)
+			t.life.next = &f
+		}
+		return goes, 0
+	case atStore:
+		if !w.healing.Load() && t.until == 0 && w.rng.Float64() < w.plan.storeSlow {
+			d := between(w.rng, 50*time.Millisecond, 3*time.Second)
+			w.history.fault("store slow")
+			w.history.troubled(t.life.name, w.gate.now(), w.gate.now()+d)
+			return goes, d
+		}
+		return w.storeFate(t), 0
+	case onRequest:
+		return w.judgeRequest(t)
+	default:
+		return w.judgeReply(t)
+	}
+}
+
+func (w *world) storeFate(t *ticket) fate {
+	if w.healing.Load() {
+		return goes
+	}
+	f := goes
+	switch x := w.rng.Float64(); {
+	case x < w.plan.storeFails:
+		f = fails
+		w.history.fault("store failed")
+	case x < w.plan.storeFails+w.plan.storeUnheard:
+		f = unheard
+		w.history.fault("store executed, no answer")
+	}
+	if f != goes {
+		w.history.troubled(t.life.name, w.gate.now(), w.gate.now())
+	}
+	return f
+}
+
+func (w *world) judgeRequest(t *ticket) (fate, time.Duration) {
+	l := t.link
+	if !w.healing.Load() {
+		if t.until == 0 && w.rng.Float64() < w.plan.netSlow {
+			w.history.fault("network slow")
+			return goes, between(w.rng, 10*time.Millisecond, 2*time.Second)
+		}
+		if l.cutThere {
+			w.history.fault("request lost: cut off")
+			return fails, 0
+		}
+		if w.rng.Float64() < w.plan.netLost {
+			w.history.fault("request lost")
+			return fails, 0
+		}
+	}
+	if w.nodes[l.node].life == nil {
+		l.node = (l.node + 1) % len(w.nodes)
+		return fails, 0
+	}
+	t.life = w.nodes[l.node].life
+	return goes, 0
+}
+
+func (w *world) judgeReply(t *ticket) (fate, time.Duration) {
+	if w.healing.Load() {
+		return goes, 0
+	}
+	l := t.link
+	if t.until == 0 && w.rng.Float64() < w.plan.netSlow {
+		w.history.fault("network slow")
+		return goes, between(w.rng, 10*time.Millisecond, 2*time.Second)
+	}
+	if l.cutBack {
+		w.history.fault("reply lost: cut off")
+		return fails, 0
+	}
+	if w.rng.Float64() < w.plan.netUnheard {
+		w.history.fault("reply lost")
+		return fails, 0
+	}
+	return goes, 0
+}
+
+// judgeGhost decides of a call whose process is gone: what it sent may arrive.
+func (w *world) judgeGhost(t *ticket) fate {
+	if t.place != onRequest || w.healing.Load() || w.rng.IntN(2) == 0 || w.nodes[t.link.node].life == nil {
+		return dies
+	}
+	w.history.fault("request of a dead process arrived")
+	t.life = w.nodes[t.link.node].life
+	return goes
+}

@@ -1,0 +1,264 @@
+package simulation
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// link is the network between one process and the nodes: a belay.Backend whose
+// every call is held at the gate on its way there and on its way back.
+type link struct {
+	w     *world
+	actor string
+
+	// The driver's: the node it talks to, whether its process is stopped, and
+	// what does not get through.
+	node              int
+	frozen            bool
+	cutThere, cutBack bool
+
+	died chan struct{}
+	dead atomic.Bool
+	wg   sync.WaitGroup // calls on their way, also those nobody waits for
+
+	mu    sync.Mutex
+	count map[string]int // of calls of a name so far
+}
+
+var _ belay.Backend = (*link)(nil)
+
+func (w *world) newLink(actor string, node int) *link {
+	l := &link{w: w, actor: actor, node: node, died: make(chan struct{})}
+	w.links = append(w.links, l)
+	return l
+}
+
+// name tells a call from all others of the link.
+func (l *link) name(kind, about string) string {
+	s := l.actor + " " + kind + " " + about
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count == nil {
+		l.count = make(map[string]int)
+	}
+	l.count[s]++
+	if n := l.count[s]; n > 1 {
+		s += " #" + strconv.Itoa(n)
+	}
+	return s
+}
+
+// kill ends the process behind the link: whatever it still calls is told
+// nothing, and what it sent may arrive.
+func (l *link) kill() {
+	if !l.dead.Swap(true) {
+		close(l.died)
+	}
+}
+
+// send carries one call there and back.
+func send[T any](ctx context.Context, l *link, kind, about string, request any, do func(context.Context, belay.Backend) (T, error)) (T, error) {
+	var zero T
+	if l.dead.Load() {
+		return zero, errGone
+	}
+	type answer struct {
+		v   T
+		err error
+	}
+	c := l.w.history.call(l.actor, kind, about, l.w.mutant.asSent(request))
+	name := l.name(kind, about)
+	out := make(chan answer, 1)
+	there, cancel := context.WithCancel(withActor(name))
+	var gone atomic.Bool
+	l.wg.Go(func() {
+		defer cancel()
+		v, err, arrived := carry(there, l, name, &gone, func(ctx context.Context, b belay.Backend) (T, error) {
+			l.w.mutant.requested(l.w, request)
+			v, err := do(ctx, b)
+			l.w.mutant.replied(&v)
+			return v, err
+		})
+		if arrived {
+			l.w.history.told(c, v, err)
+		}
+		out <- answer{v, err}
+	})
+	select {
+	case a := <-out:
+		return a.v, a.err
+	case <-l.died:
+		gone.Store(true)
+		return zero, errGone
+	case <-ctx.Done():
+		gone.Store(true)
+		err := &belay.Error{Code: belay.CodeUnavailable, Op: kind, Message: "gave up waiting", Err: context.Cause(ctx)}
+		l.w.history.told(c, nil, err)
+		if !l.w.livesOn(name) {
+			cancel()
+		}
+		return zero, err
+	}
+}
+
+// carry is the way there, the call, and the way back. It reports whether its
+// caller was still there for the answer.
+func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool, do func(context.Context, belay.Backend) (T, error)) (v T, err error, arrived bool) { //nolint:revive // the error belongs to the value
+	t := &ticket{place: onRequest, name: name, link: l}
+	if f := l.w.gate.pass(ctx, t); f != goes {
+		return v, errUnknown(name), !gone.Load()
+	}
+	life := t.life // chosen by the driver when it let the call go
+	v, err = do(ctx, life.engine)
+	if life.dead.Load() {
+		var zero T
+		v, err = zero, errUnknown(name)
+	}
+	if gone.Load() {
+		return v, err, false
+	}
+	if f := l.w.gate.pass(context.Background(), &ticket{place: onReply, name: name, link: l, life: life}); f != goes {
+		var zero T
+		v, err = zero, errUnknown(name)
+	}
+	return v, err, !gone.Load()
+}
+
+func one[T any](ctx context.Context, l *link, kind, about string, request any, do func(context.Context, belay.Backend) error) (T, error) {
+	return send(ctx, l, kind, about, request, func(ctx context.Context, b belay.Backend) (v T, err error) { return v, do(ctx, b) })
+}
+
+// Submit implements belay.Client.
+func (l *link) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
+	request := &s[0]
+	return send(ctx, l, "submit", l.w.short(s[0].ID), request, func(ctx context.Context, b belay.Backend) ([]belay.Submitted, error) {
+		return b.Submit(ctx, s...)
+	})
+}
+
+// Control implements belay.Client.
+func (l *link) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
+	return send(ctx, l, "control", string(c.Action)+" "+l.w.short(c.Execution), &c, func(ctx context.Context, b belay.Backend) (belay.Execution, error) {
+		return b.Control(ctx, c)
+	})
+}
+
+// Signal implements belay.Client.
+func (l *link) Signal(ctx context.Context, s belay.SignalRequest) error {
+	_, err := one[struct{}](ctx, l, "signal", l.w.short(s.Execution), &s, func(ctx context.Context, b belay.Backend) error { return b.Signal(ctx, s) })
+	return err
+}
+
+// Execution implements belay.Client.
+func (l *link) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	return send(ctx, l, "execution", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Execution, error) {
+		return b.Execution(ctx, id)
+	})
+}
+
+// Await implements belay.Client.
+func (l *link) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
+	wait = l.w.unlike(l.actor, wait)
+	return send(ctx, l, "await", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Execution, error) {
+		return b.Await(ctx, id, wait)
+	})
+}
+
+// Executions implements belay.Client.
+func (l *link) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
+	return send(ctx, l, "executions", "", f, func(ctx context.Context, b belay.Backend) (belay.Page, error) { return b.Executions(ctx, f) })
+}
+
+// Events implements belay.Client.
+func (l *link) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	return send(ctx, l, "events", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.Event, error) {
+		return b.Events(ctx, q)
+	})
+}
+
+// Explain implements belay.Client.
+func (l *link) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
+	return send(ctx, l, "explain", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Explanation, error) {
+		return b.Explain(ctx, id)
+	})
+}
+
+// Chunks implements belay.Client.
+func (l *link) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
+	return send(ctx, l, "chunks", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.StoredChunk, error) {
+		return b.Chunks(ctx, q)
+	})
+}
+
+// Workers implements belay.Client.
+func (l *link) Workers(ctx context.Context) ([]belay.Worker, error) {
+	return send(ctx, l, "workers", "", nil, func(ctx context.Context, b belay.Backend) ([]belay.Worker, error) { return b.Workers(ctx) })
+}
+
+// OpenWorker implements belay.Owner.
+func (l *link) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	return send(ctx, l, "open", "", &s, func(ctx context.Context, b belay.Backend) (belay.Session, error) { return b.OpenWorker(ctx, s) })
+}
+
+// Claim implements belay.Owner.
+func (l *link) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+	r.Wait = l.w.unlike(l.actor, r.Wait)
+	return send(ctx, l, "claim", "", &r, func(ctx context.Context, b belay.Backend) (belay.ClaimReply, error) { return b.Claim(ctx, r) })
+}
+
+// Heartbeat implements belay.Owner.
+func (l *link) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	return send(ctx, l, "heartbeat", "", &h, func(ctx context.Context, b belay.Backend) (belay.HeartbeatReply, error) {
+		return b.Heartbeat(ctx, h)
+	})
+}
+
+// Drain implements belay.Owner.
+func (l *link) Drain(ctx context.Context, id belay.WorkerID) error {
+	_, err := one[struct{}](ctx, l, "drain", "", id, func(ctx context.Context, b belay.Backend) error { return b.Drain(ctx, id) })
+	return err
+}
+
+// CloseWorker implements belay.Owner.
+func (l *link) CloseWorker(ctx context.Context, id belay.WorkerID) error {
+	_, err := one[struct{}](ctx, l, "close", "", id, func(ctx context.Context, b belay.Backend) error { return b.CloseWorker(ctx, id) })
+	return err
+}
+
+// Save implements belay.Owner.
+func (l *link) Save(ctx context.Context, s belay.Save) (int64, error) {
+	return send(ctx, l, "save", l.w.short(s.Lease.Execution)+" "+s.Key, &s, func(ctx context.Context, b belay.Backend) (int64, error) {
+		return b.Save(ctx, s)
+	})
+}
+
+// Settle implements belay.Owner.
+func (l *link) Settle(ctx context.Context, s belay.Settlement) error {
+	_, err := one[struct{}](ctx, l, "settle", l.w.short(s.Lease.Execution), &s, func(ctx context.Context, b belay.Backend) error {
+		return b.Settle(ctx, s)
+	})
+	return err
+}
+
+// Signals implements belay.Owner.
+func (l *link) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
+	return send(ctx, l, "signals", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.Signal, error) {
+		return b.Signals(ctx, q)
+	})
+}
+
+// Append implements belay.Owner.
+func (l *link) Append(ctx context.Context, c belay.Chunk) error {
+	_, err := one[struct{}](ctx, l, "append", l.w.short(c.Lease.Execution)+" "+c.Name, &c, func(ctx context.Context, b belay.Backend) error {
+		return b.Append(ctx, c)
+	})
+	return err
+}
+
+// Close implements belay.Backend.
+func (l *link) Close() error { return nil }

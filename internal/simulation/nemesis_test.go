@@ -1,0 +1,133 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+)
+
+// nemesis is something that goes wrong at a moment, or is put right again.
+type nemesis struct {
+	at  time.Duration
+	act func()
+}
+
+func (w *world) later(at time.Duration, act func()) {
+	i, _ := slices.BinarySearchFunc(w.nemesis, at+1, func(n nemesis, at time.Duration) int { return int(n.at - at) })
+	w.nemesis = slices.Insert(w.nemesis, i, nemesis{at, act})
+}
+
+// again does something every so often, with the mean given, until the healing.
+func (w *world) again(mean time.Duration, act func()) {
+	if mean == 0 {
+		return
+	}
+	at := w.gate.now() + time.Duration(w.rng.ExpFloat64()*float64(mean))
+	w.later(at, func() {
+		act()
+		w.again(mean, act)
+	})
+}
+
+// note tells the trace and the count of faults.
+func (w *world) note(kind, who string) {
+	w.history.fault(kind)
+	w.trace.add(w.gate.now(), "fault", kind, who)
+}
+
+func (w *world) planNemesis() {
+	p := w.plan
+	w.again(p.nodeCrash, func() { w.crashNode(w.nodes[w.rng.IntN(len(w.nodes))]) })
+	w.again(p.allDown, w.crashAll)
+	w.again(p.workerCrash, func() { w.crashWorker(w.workers[w.rng.IntN(len(w.workers))]) })
+	w.again(p.workerFreeze, func() { w.freezeWorker(w.workers[w.rng.IntN(len(w.workers))]) })
+	w.again(p.workerStop, func() { w.stopWorker(w.workers[w.rng.IntN(len(w.workers))]) })
+	w.again(p.cut, w.cutOff)
+	w.again(p.clockStep, w.stepClock)
+	w.later(400*time.Millisecond, w.restaff)
+}
+
+// crashNode kills a node; it comes back after a while.
+func (w *world) crashNode(n *node) {
+	if n.life == nil {
+		return
+	}
+	w.note("node crashed", n.name)
+	n.crash(func() bool { return w.rng.IntN(2) == 0 })
+	down := between(w.rng, 50*time.Millisecond, 4*time.Second)
+	w.history.troubled(n.name, w.gate.now(), w.gate.now()+down)
+	w.later(w.gate.now()+down, func() {
+		if n.life == nil {
+			n.start()
+		}
+	})
+}
+
+func (w *world) crashAll() {
+	w.note("all nodes down", "")
+	for _, n := range w.nodes {
+		w.crashNode(n)
+	}
+}
+
+// crashWorker kills a worker's process; restaff starts the next one.
+func (w *world) crashWorker(s *workerSlot) {
+	if s.proc == nil || s.proc.over() || s.proc.link.dead.Load() {
+		return
+	}
+	w.note("worker crashed", s.proc.name)
+	s.proc.kill()
+}
+
+// freezeWorker stops a worker's process and continues it, rather too late.
+func (w *world) freezeWorker(s *workerSlot) {
+	p := s.proc
+	if p == nil || p.over() || p.link.dead.Load() || p.link.frozen {
+		return
+	}
+	w.note("worker stopped and continued", p.name)
+	p.freeze()
+	w.later(w.gate.now()+between(w.rng, p.ttl/2, 2*p.ttl+time.Second), p.thaw)
+}
+
+// stopWorker asks a worker to stop.
+func (w *world) stopWorker(s *workerSlot) {
+	if s.proc == nil || s.proc.over() || s.proc.link.dead.Load() {
+		return
+	}
+	w.note("worker asked to stop", s.proc.name)
+	s.proc.stop()
+}
+
+// cutOff takes a process from the network, in one direction or both.
+func (w *world) cutOff() {
+	l := w.links[w.rng.IntN(len(w.links))]
+	if l.dead.Load() {
+		return
+	}
+	w.note("cut off", l.actor)
+	way := w.rng.IntN(3)
+	l.cutThere, l.cutBack = way != 1, way != 0
+	w.later(w.gate.now()+between(w.rng, 100*time.Millisecond, 3*time.Second), func() { l.cutThere, l.cutBack = false, false })
+}
+
+// stepClock sets the store's clock, forwards or backwards.
+func (w *world) stepClock() {
+	by := between(w.rng, -w.plan.clockJump, w.plan.clockJump)
+	kind := "clock set forwards"
+	if by < 0 {
+		kind = "clock set backwards"
+	}
+	w.note(kind, by.String())
+	w.setClock(time.Duration(w.ahead.Load()) + by)
+}
+
+// restaff starts a process in slots whose last one has ended.
+func (w *world) restaff() {
+	for _, s := range w.workers {
+		if s.proc.over() {
+			w.history.gone(s.proc.pid)
+			s.start()
+		}
+	}
+	w.later(w.gate.now()+between(w.rng, 200*time.Millisecond, 1500*time.Millisecond), w.restaff)
+}

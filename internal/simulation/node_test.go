@@ -1,0 +1,167 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// node is a server: an engine on the store that all nodes share. What it has in
+// memory dies with each life.
+type node struct {
+	w     *world
+	name  string
+	lives int
+	life  *life // nil while it is down
+}
+
+// life is a node from its start to its crash.
+type life struct {
+	node   *node
+	name   string
+	engine *engine.Engine
+	store  *gated
+	dead   atomic.Bool
+	closed chan struct{}
+	ids    atomic.Uint64
+	// next is the fate of the commit that follows a batch, if it was decided
+	// with it. Written while the committer is held, read by it.
+	next *fate
+}
+
+// start begins a new life.
+func (n *node) start() {
+	n.lives++
+	x := &life{node: n, name: n.name, closed: make(chan struct{})}
+	x.store = &gated{Store: n.w.store, w: n.w, life: x}
+	random := n.w.random(fmt.Sprintf("%s life %d", n.name, n.lives))
+	opt := engine.Options{
+		SlowPoll: n.w.plan.slowPoll, Retention: -1, Log: slog.New(slog.DiscardHandler),
+		IDs:    func() [16]byte { return n.w.id(x.name, x.ids.Add(1)) },
+		Random: func(b []byte) { n.w.fill(b, x.name, x.ids.Add(1)) },
+		Jitter: random.Float64,
+		Gather: x.gather, Order: n.w.order(n.lives),
+	}
+	if n.w.plan.proves {
+		opt.Self = belay.Process{Host: "host", PID: 1}
+		opt.Dead = n.w.provenDead
+	}
+	x.engine = engine.New(x.store, opt)
+	n.life = x
+	n.w.lives = append(n.w.lives, x)
+}
+
+// crash ends the life: its memory is lost, and of what it was just writing the
+// driver decides.
+func (n *node) crash(executed func() bool) {
+	x := n.life
+	n.life = nil
+	x.dead.Store(true)
+	for _, t := range n.w.gate.those(func(t *ticket) bool { return t.life == x && t.link == nil }) {
+		f := dies
+		if t.place == atStore && executed() {
+			f = unheard
+			if t.place == atStore && strings.HasSuffix(t.name, "commit") {
+				n.w.history.fault("node died in a commit")
+			}
+		}
+		n.w.gate.let(t, f)
+	}
+	go func() {
+		defer close(x.closed)
+		_ = x.engine.Close()
+	}()
+}
+
+// stop ends the life in order.
+func (n *node) stop() {
+	x := n.life
+	n.life = nil
+	go func() {
+		defer close(x.closed)
+		_ = x.engine.Close()
+	}()
+}
+
+// gather holds the committer until what is to meet in a batch has come.
+func (x *life) gather() {
+	if !x.dead.Load() {
+		x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: x.name, life: x})
+	}
+}
+
+// planned is the fate of a commit that was decided with its batch.
+func (x *life) planned(op string) *fate {
+	if op != "commit" {
+		return nil
+	}
+	f := x.next
+	x.next = nil
+	return f
+}
+
+// order mixes the commands of a batch, the same way every time.
+func (w *world) order(salt int) func(a, b machine.Command) int {
+	rank := func(c machine.Command) (uint64, string) {
+		s := identity(c)
+		h := fnv.New64a()
+		_, _ = fmt.Fprint(h, w.seed, salt, s)
+		return h.Sum64(), s
+	}
+	return func(a, b machine.Command) int {
+		ra, sa := rank(a)
+		rb, sb := rank(b)
+		return cmp.Or(cmp.Compare(ra, rb), cmp.Compare(sa, sb))
+	}
+}
+
+// identity is what tells a command from the others that wait with it, without
+// what is drawn at random by whoever comes first.
+func identity(c machine.Command) string {
+	switch c := c.(type) {
+	case *machine.Submit:
+		return fmt.Sprintf("submit %x %s", c.ID, c.IdempotencyKey)
+	case *machine.Act:
+		return fmt.Sprintf("act %x %s %x", c.Execution, c.Action, c.Op)
+	case *machine.Deliver:
+		return fmt.Sprintf("deliver %x %x", c.Execution, c.Op)
+	case *machine.Open:
+		return "open " + c.Name
+	case *machine.Claim:
+		return fmt.Sprintf("claim %x %d", c.Worker, c.Number)
+	case *machine.Heartbeat:
+		return fmt.Sprintf("heartbeat %x %d", c.Worker, c.ClaimSeen)
+	case *machine.Drain:
+		return fmt.Sprintf("drain %x", c.Worker)
+	case *machine.End:
+		return fmt.Sprintf("end %x", c.Worker)
+	case *machine.Expire:
+		return fmt.Sprintf("expire %x", c.Worker)
+	case *machine.Save:
+		return fmt.Sprintf("save %x %d %s %s", c.Lease.Execution, c.Lease.Token, c.Kind, c.Key)
+	case *machine.Settle:
+		return fmt.Sprintf("settle %x %d %s", c.Lease.Execution, c.Lease.Token, c.Outcome)
+	case *machine.Append:
+		return fmt.Sprintf("append %x %d %s %d", c.Lease.Execution, c.Lease.Token, c.Name, c.N)
+	case *machine.Lose:
+		return fmt.Sprintf("lose %x %d", c.Execution, c.Token)
+	case *machine.Release:
+		return fmt.Sprintf("release %x %d", c.Execution, c.Token)
+	case *machine.Tick:
+		return fmt.Sprintf("tick %x", c.Execution)
+	case *machine.Progress:
+		return fmt.Sprintf("progress %x %d", c.Execution, c.Token)
+	case *machine.CancelChild:
+		return fmt.Sprintf("cancel child %x", c.Execution)
+	default:
+		return fmt.Sprintf("%T", c)
+	}
+}

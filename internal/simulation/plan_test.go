@@ -1,0 +1,90 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// plan is what a seed decides before anything happens: who is there, how often
+// what goes wrong, for how long. Seeds differ on purpose: some know one kind of
+// fault only, some all of them, some none.
+type plan struct {
+	nodes, workers, bare, clients int
+	safety                        time.Duration // faults all the time
+	slowPoll                      time.Duration
+	proves                        bool // deaths of processes are proven on their host
+
+	// Of a call at the gate, in 1.
+	storeFails, storeUnheard, storeSlow float64
+	netLost, netUnheard, netSlow        float64
+	merged                              float64 // a batch and its commit are one decision
+	pace                                time.Duration
+
+	// The mean time between two of a kind; 0 for never.
+	nodeCrash, workerCrash, workerFreeze, workerStop, cut, clockStep, allDown time.Duration
+	// clockJump is how far the clock is set at most.
+	clockJump time.Duration
+
+	ttl func(*rand.Rand) time.Duration
+}
+
+func newPlan(r *rand.Rand) plan {
+	sometimes := func(p float64, v float64) float64 {
+		if r.Float64() < p {
+			return v * r.Float64()
+		}
+		return 0
+	}
+	every := func(p float64, least, most time.Duration) time.Duration {
+		if r.Float64() < p {
+			return between(r, least, most)
+		}
+		return 0
+	}
+	p := plan{
+		nodes: 1 + r.IntN(2), workers: 1 + r.IntN(3), bare: r.IntN(3), clients: 2 + r.IntN(2),
+		safety: between(r, 4*time.Second, 12*time.Second), slowPoll: between(r, 400*time.Millisecond, 3*time.Second),
+		proves: r.IntN(4) == 0, merged: float64(r.IntN(3)) / 2, pace: between(r, 20*time.Microsecond, 600*time.Microsecond),
+
+		storeFails: sometimes(0.5, 0.06), storeUnheard: sometimes(0.5, 0.06), storeSlow: sometimes(0.3, 0.02),
+		netLost: sometimes(0.5, 0.08), netUnheard: sometimes(0.6, 0.08), netSlow: sometimes(0.4, 0.04),
+
+		nodeCrash: every(0.5, 2*time.Second, 8*time.Second), workerCrash: every(0.5, 2*time.Second, 8*time.Second),
+		workerFreeze: every(0.5, 2*time.Second, 6*time.Second), workerStop: every(0.4, 3*time.Second, 8*time.Second),
+		cut: every(0.4, 2*time.Second, 6*time.Second), clockStep: every(0.4, 2*time.Second, 6*time.Second),
+		allDown: every(0.3, 4*time.Second, 10*time.Second), clockJump: between(r, 100*time.Millisecond, 5*time.Second),
+	}
+	if r.IntN(4) == 0 {
+		p.clockJump = 2 * time.Hour
+	}
+	if p.workers+p.bare < 2 {
+		p.workers++
+	}
+	if r.IntN(10) == 0 {
+		p.calmDown()
+	}
+	ttls := []time.Duration{time.Second, time.Second, 1500 * time.Millisecond, 3 * time.Second, maxTTL}
+	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
+	return p
+}
+
+// maxTTL is the longest TTL of a session.
+const maxTTL = 6 * time.Second
+
+// calmDown leaves nothing that goes wrong but with workers.
+func (p *plan) calmDown() {
+	p.storeFails, p.storeUnheard, p.storeSlow, p.netLost, p.netUnheard, p.netSlow = 0, 0, 0, 0, 0, 0
+	p.nodeCrash, p.cut, p.clockStep, p.allDown, p.workerFreeze = 0, 0, 0, 0, 0
+	p.workerCrash, p.slowPoll = 2*time.Second, min(p.slowPoll, 800*time.Millisecond)
+}
+
+// calm reports whether nothing goes wrong but with workers, so that what the
+// servers do has no excuse to be late.
+func (p plan) calm() bool {
+	return p.storeFails+p.storeUnheard+p.storeSlow+p.netLost+p.netUnheard+p.netSlow == 0 &&
+		p.nodeCrash+p.cut+p.clockStep+p.allDown+p.workerFreeze == 0
+}
+
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)+1))
+}

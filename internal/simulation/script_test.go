@@ -1,0 +1,247 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/workflow"
+)
+
+// op is one thing that a workflow does. A script of them is an execution's
+// input, so that one function is every workflow, and what it returns can be
+// told from its input.
+type op struct {
+	Do  string `json:"do"`
+	Ms  int    `json:"ms,omitempty"`
+	N   int    `json:"n,omitempty"`
+	Sub []op   `json:"sub,omitempty"`
+	// Other is the second branch of "both".
+	Other []op `json:"other,omitempty"`
+}
+
+func (o op) d() time.Duration { return time.Duration(o.Ms) * time.Millisecond }
+
+// Answers of ops whose answer is not their own.
+const (
+	timedOut   = "timeout"
+	childEnded = "child did not succeed"
+	childDone  = "child succeeded"
+)
+
+var errScripted = errors.New("the script says so")
+
+// player carries out scripts.
+type player struct{ w *world }
+
+func (p player) play(ctx context.Context, script []op) ([]string, error) {
+	return p.ops(ctx, "", script)
+}
+
+func (p player) ops(ctx context.Context, prefix string, script []op) ([]string, error) {
+	var out []string
+	for i, o := range script {
+		answer, err := p.op(ctx, fmt.Sprintf("%s%d", prefix, i), o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, answer...)
+	}
+	return out, nil
+}
+
+func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
+	switch o.Do {
+	case "step":
+		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
+			p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx), key: workflow.IdempotencyKey(ctx)})
+			return "did " + name, p.work(ctx, o.d())
+		})
+		return []string{v}, err
+	case "sleep":
+		return nil, workflow.Sleep(ctx, name, p.w.unlike(name, o.d()))
+	case "signal":
+		return p.signal(ctx, name, o)
+	case "child":
+		return p.child(ctx, name, o)
+	case "both":
+		return p.both(ctx, name, o)
+	case "state":
+		return p.state(ctx, name, o)
+	case "hog":
+		return nil, p.work(ctx, o.d())
+	case "stubborn": // does not hear its context end
+		return nil, p.work(context.WithoutCancel(ctx), o.d())
+	case "fail":
+		if workflow.Attempt(ctx) <= o.N {
+			return nil, belay.RetryAfter(errScripted, o.d())
+		}
+	case "panic":
+		if workflow.Attempt(ctx) <= o.N {
+			panic("the script says so")
+		}
+	case "permanent":
+		return nil, belay.Permanent(errScripted)
+	}
+	return nil, nil
+}
+
+// work takes its time.
+func (p player) work(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(p.w.unlike(workflow.IdempotencyKey(ctx), d))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p player) signal(ctx context.Context, name string, o op) ([]string, error) {
+	var opts []workflow.WaitOption
+	if o.Ms > 0 {
+		opts = append(opts, workflow.Timeout(p.w.unlike(name, o.d())))
+	}
+	v, err := workflow.WaitSignal[string](ctx, signalName, append(opts, workflow.Key(name))...)
+	if errors.Is(err, workflow.ErrTimeout) {
+		return []string{timedOut}, nil
+	}
+	return []string{v}, err
+}
+
+// signalName is the one signal that scripts wait for.
+const signalName = "go"
+
+func (p player) child(ctx context.Context, name string, o op) ([]string, error) {
+	opts := []workflow.ChildOption{}
+	if o.N == 1 {
+		opts = append(opts, workflow.With(belay.WithPolicy(belay.Policy{MaxAttempts: 2, BackoffBase: belay.Duration(100 * time.Millisecond)})))
+	}
+	v, err := workflow.Child[[]string](ctx, name, "play", o.Sub, opts...)
+	var ended *workflow.EndedError
+	if errors.As(err, &ended) {
+		return []string{childEnded}, nil
+	}
+	return append([]string{childDone}, v...), err
+}
+
+func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
+	// The branches do not begin at the same instant: which would be first is
+	// not for the scheduler of goroutines to decide.
+	begin := func(which string, o []op) func(context.Context) ([]string, error) {
+		return func(ctx context.Context) ([]string, error) {
+			if err := p.work(ctx, time.Duration(1+len(which))); err != nil {
+				return nil, err
+			}
+			return p.ops(ctx, "", o)
+		}
+	}
+	f := workflow.Go(ctx, name+"a", begin("", o.Sub))
+	g := workflow.Go(ctx, name+"b", begin("b", o.Other))
+	a, err := f.Wait(ctx)
+	b, err2 := g.Wait(ctx)
+	return append(a, b...), errors.Join(err, err2)
+}
+
+// state counts up in a state checkpoint, from where the last run stood.
+func (p player) state(ctx context.Context, name string, o op) ([]string, error) {
+	n, _, err := workflow.State[int](ctx)
+	for ; err == nil && n < o.N; n++ {
+		if err = p.work(ctx, o.d()); err == nil {
+			err = workflow.Checkpoint(ctx, n+1)
+		}
+	}
+	return []string{fmt.Sprint(name, " counted to ", n)}, err
+}
+
+// expected checks what a script has returned against the script.
+func expected(script []op, prefix string, out []string) ([]string, error) {
+	for i, o := range script {
+		name := fmt.Sprintf("%s%d", prefix, i)
+		var err error
+		take := func(ok func(string) bool, what string) {
+			if len(out) == 0 || !ok(out[0]) {
+				err = fmt.Errorf("op %s (%s) returned %.60q, not %s", name, o.Do, out, what)
+				return
+			}
+			out = out[1:]
+		}
+		is := func(want string) { take(func(s string) bool { return s == want }, want) }
+		switch o.Do {
+		case "step":
+			is("did " + name)
+		case "state":
+			is(fmt.Sprint(name, " counted to ", o.N))
+		case "signal":
+			take(func(s string) bool { return s == timedOut && o.Ms > 0 || len(s) > 3 && s[:3] == "sig" }, "a signal's payload")
+		case "child":
+			if len(out) > 0 && out[0] == childEnded {
+				out = out[1:]
+				continue
+			}
+			if is(childDone); err == nil {
+				out, err = expected(o.Sub, "", out)
+			}
+		case "both":
+			if out, err = expected(o.Sub, "", out); err == nil {
+				out, err = expected(o.Other, "", out)
+			}
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// writeScript makes a script up.
+func writeScript(r *rand.Rand, depth int) []op {
+	var script []op
+	for range 1 + r.IntN(4) {
+		o := writeOp(r, depth)
+		if o.Do == "state" && slices.ContainsFunc(script, func(o op) bool { return o.Do == "state" }) {
+			o = op{Do: "step", Ms: o.Ms} // an execution has one state
+		}
+		script = append(script, o)
+	}
+	return script
+}
+
+func writeOp(r *rand.Rand, depth int) op {
+	ms := func(most int) int { return 1 + r.IntN(most) }
+	switch x := r.IntN(100); {
+	case x < 34:
+		return op{Do: "step", Ms: ms(300)}
+	case x < 44:
+		return op{Do: "sleep", Ms: ms(2500)}
+	case x < 56:
+		o := op{Do: "signal"}
+		if r.IntN(2) == 0 {
+			o.Ms = ms(3000)
+		}
+		return o
+	case x < 64 && depth > 0:
+		return op{Do: "child", N: r.IntN(2), Sub: writeScript(r, depth-1)}
+	case x < 70 && depth > 0:
+		return op{Do: "both", Sub: writeScript(r, 0), Other: writeScript(r, 0)}
+	case x < 76 && depth > 0:
+		return op{Do: "state", Ms: ms(200), N: 1 + r.IntN(5)}
+	case x < 82:
+		return op{Do: "hog", Ms: ms(1500)}
+	case x < 85:
+		return op{Do: "stubborn", Ms: ms(1200)}
+	case x < 92:
+		return op{Do: "fail", N: 1 + r.IntN(3), Ms: r.IntN(2) * ms(800)}
+	case x < 95:
+		return op{Do: "panic", N: 1 + r.IntN(2)}
+	case x < 97:
+		return op{Do: "permanent"}
+	default:
+		return op{Do: "step", Ms: 1}
+	}
+}

@@ -1,0 +1,157 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	seedsFlag = flag.Int("seeds", 0, "simulate so many seeds instead of ten seconds of them")
+	forFlag   = flag.Duration("for", 0, "simulate for so long")
+	fromFlag  = flag.Uint64("from", 0, "the first seed; 0 means 1, or with -for one of the time")
+	seedFlag  = flag.Uint64("seed", 0, "simulate this seed alone and print what happened")
+)
+
+// budget is how long the default run takes, with all processors.
+const budget = 8 * time.Second
+
+// Every promise holds in every simulation, and every fault and race that matters
+// has happened in some of them.
+func TestSimulation(t *testing.T) {
+	if *seedFlag != 0 {
+		replay(t, *seedFlag)
+		return
+	}
+	first, many, limit := max(*fromFlag, 1), uint64(1<<62), budget
+	switch {
+	case *seedsFlag > 0:
+		many, limit = uint64(*seedsFlag), 1<<62
+	case *forFlag > 0:
+		limit = *forFlag
+		if *fromFlag == 0 {
+			first = uint64(time.Now().Unix())
+		}
+	}
+	v := simulateAll(t, first, many, limit)
+	fmt.Fprintf(os.Stdout, "\n%s\n", v)
+	slices.SortFunc(v.failed, func(a, b *result) int { return int(a.seed) - int(b.seed) })
+	for i, r := range v.failed {
+		if i == 3 {
+			t.Errorf("and %d seeds more", len(v.failed)-i)
+			break
+		}
+		explain(t, r)
+	}
+	if missing := v.missing(); len(missing) > 0 && *seedsFlag == 0 {
+		t.Errorf("INCONCLUSIVE: never happened: %s", strings.Join(missing, ", "))
+	}
+}
+
+// simulateAll simulates seeds on all processors until there are enough or the
+// time is over.
+func simulateAll(t *testing.T, first, many uint64, limit time.Duration) *verdict {
+	v, began := newVerdict(), time.Now()
+	var mu sync.Mutex
+	var next atomic.Uint64
+	t.Run("seeds", func(t *testing.T) {
+		for lane := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
+				t.Parallel()
+				for time.Since(began) < limit {
+					n := next.Add(1) - 1
+					if n >= many {
+						return
+					}
+					r := simulate(t, first+n, nil, false)
+					mu.Lock()
+					v.add(r)
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	v.took = time.Since(began)
+	return v
+}
+
+// replay runs one seed and prints all of it.
+func replay(t *testing.T, seed uint64) {
+	r := simulate(t, seed, nil, true)
+	v := newVerdict()
+	v.add(r)
+	for _, l := range r.lines {
+		fmt.Fprintln(os.Stdout, l)
+	}
+	fmt.Fprintf(os.Stdout, "\n%s\n", v)
+	for _, s := range r.violated {
+		t.Error(s)
+	}
+}
+
+// explain prints what a failed seed broke, and what happened around it.
+func explain(t *testing.T, r *result) {
+	t.Errorf("seed %d broke %d promises; replay it with\n\tmake simulate SEED=%d", r.seed, len(r.violated), r.seed)
+	for i, s := range r.violated {
+		if i == 5 {
+			t.Logf("… and %d more", len(r.violated)-i)
+			break
+		}
+		t.Log(s)
+	}
+	lines := simulate(t, r.seed, nil, true).lines
+	if words := strings.Fields(r.violated[0]); len(words) > 1 && strings.HasPrefix(words[1], "e") {
+		who := strings.TrimSuffix(words[1], ":")
+		lines = slices.DeleteFunc(lines, func(l string) bool { return !strings.Contains(l, who) && !strings.Contains(l, "fault") })
+	}
+	t.Logf("the end of its trace:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
+}
+
+// The same seed gives the same simulation, to the last decision: otherwise a
+// failure could not be replayed.
+func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
+	for seed := uint64(1); seed <= 40; seed++ {
+		a, b := simulate(t, seed, nil, false), simulate(t, seed, nil, false)
+		if a.hash != b.hash || a.decided != b.decided {
+			t.Errorf("seed %d: trace %x of %d decisions, then %x of %d", seed, a.hash, a.decided, b.hash, b.decided)
+		}
+		for name, n := range a.twins {
+			t.Errorf("seed %d: %d times two calls were held as %q: which goes first is not decided by the seed", seed, n, name)
+		}
+	}
+}
+
+// Every planted bug is caught by the checker that it is meant for.
+func TestEveryMutantIsCaught(t *testing.T) {
+	var mu sync.Mutex
+	caught := make(map[string]string)
+	t.Run("mutants", func(t *testing.T) {
+		for _, m := range mutants {
+			t.Run(m.name, func(t *testing.T) {
+				t.Parallel()
+				for seed := uint64(1); seed <= 80; seed++ {
+					for _, s := range simulate(t, seed, m, false).violated {
+						if strings.HasPrefix(s, m.meant+":") {
+							mu.Lock()
+							caught[m.name] = fmt.Sprintf("%-4s seed %-3d %-50s %.110s", m.meant, seed, m.name, s)
+							mu.Unlock()
+							return
+						}
+					}
+				}
+				t.Errorf("%s was not caught by %s in 80 seeds", m.name, m.meant)
+			})
+		}
+	})
+	for _, m := range mutants {
+		fmt.Fprintln(os.Stdout, caught[m.name])
+	}
+	fmt.Fprintf(os.Stdout, "MUTANTS   %d of %d caught\n", len(caught), len(mutants))
+}

@@ -1,0 +1,104 @@
+package simulation
+
+import (
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// sometimes is what must have happened at least once in a run of the size that
+// `make test` makes, since a promise that was never put to the test has not been
+// kept.
+var sometimes = []string{
+	"stale write refused", "outcome unknown", "session expired", "grace written", "death proven", "run lost",
+	"resumed from checkpoints", "retried", "run timed out", "start timed out", "dead letter", "gave up after losses", "cancelled while running",
+	"cancel raced with the end", "cancel enforced", "paused while running", "stolen", "preempted", "forked", "run again",
+	"released", "claim's reply lost", "run revoked", "signal overtook a suspend", "child's end overtook a suspend",
+	"submission replayed", "key with another body refused", "repeated write answered", "loss seen by a watcher",
+	"node died in a commit", "write of a dead process arrived",
+}
+
+// tally counts what only the book as a whole shows; the checkers count the rest.
+func (b *book) tally() {
+	for _, s := range b.stories {
+		b.tallyRows(s)
+		for _, d := range s.deeds {
+			switch d.Kind {
+			case "steal":
+				b.count("stolen")
+			case "fork":
+				b.count("forked")
+			case "retry", "requeue":
+				b.count("run again")
+			case "start_timeout":
+				b.count("start timed out")
+			}
+		}
+		for _, a := range s.runs {
+			switch {
+			case a.Outcome == belay.OutcomePreempted:
+				b.count("preempted")
+			case a.Outcome == belay.OutcomeCancelled && a.Op.IsZero() && a.Final:
+				b.count("cancel enforced")
+			}
+		}
+	}
+	b.tallyCalls()
+}
+
+func (b *book) tallyRows(s *story) {
+	for i, r := range s.rows {
+		if strings.HasPrefix(r.ReasonText, "the reply to its claim") && (i == 0 || s.rows[i-1].ReasonText != r.ReasonText) {
+			b.count("claim's reply lost")
+		}
+		if r.State == belay.Failed && strings.HasPrefix(r.Message, "lost ") {
+			b.count("gave up after losses")
+		}
+		if i == 0 || s.rows[i-1].State != belay.Running {
+			continue
+		}
+		if r.State == belay.Paused {
+			b.count("paused while running")
+		}
+		if r.State == belay.Waiting && r.SignalSeq > r.SignalSeen {
+			b.count("signal overtook a suspend")
+			for _, k := range s.signals {
+				if k.Seq == r.SignalSeq && !k.Child.IsZero() {
+					b.count("child's end overtook a suspend")
+				}
+			}
+		}
+	}
+}
+
+func (b *book) tallyCalls() {
+	told := make(map[belay.OpID]time.Duration) // operations whose fate somebody did not know
+	for _, c := range b.calls {
+		var op belay.OpID
+		switch r := c.request.(type) {
+		case *belay.Save:
+			op = r.Op
+		case *belay.Settlement:
+			op = r.Op
+		case *belay.SignalRequest:
+			op = r.Op
+		case *belay.Control:
+			op = r.Op
+		}
+		if reply, is := c.reply.(belay.HeartbeatReply); is && len(reply.Revoked) > 0 {
+			b.count("run revoked")
+		}
+		if op.IsZero() {
+			continue
+		}
+		if _, before := told[op]; before && c.end == ok {
+			b.count("repeated write answered")
+		}
+		if c.end == unknown {
+			told[op] = c.from
+		}
+	}
+	b.sometimes["node died in a commit"] += b.faults["node died in a commit"]
+	b.sometimes["write of a dead process arrived"] += b.faults["request of a dead process arrived"]
+}

@@ -1,0 +1,146 @@
+package simulation
+
+import (
+	"context"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+// gated is the store as one life of a node sees it: every call is held at the
+// gate first, and whatever is written is noted.
+type gated struct {
+	*memory.Store
+	w    *world
+	life *life
+}
+
+var _ store.Store = (*gated)(nil)
+
+// hold waits at the gate. An error says that the call is not carried out; told
+// is to be called with the result of one that is.
+func (s *gated) hold(ctx context.Context, op string) (told func(error) error, err error) {
+	if s.life.dead.Load() {
+		return nil, errUnknown(op)
+	}
+	f := s.life.planned(op)
+	if f == nil {
+		name := s.life.name + " " + op
+		if a := actorOf(ctx); a != "" {
+			name += " for " + a
+		}
+		x := s.w.gate.pass(context.Background(), &ticket{place: atStore, name: name, life: s.life})
+		f = &x
+	}
+	switch *f {
+	case goes:
+		return func(err error) error { return err }, nil
+	case unheard:
+		return func(error) error { return errUnknown(op) }, nil
+	default:
+		return nil, errUnknown(op)
+	}
+}
+
+// Commit implements store.Store.
+func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	told, err := s.hold(ctx, "commit")
+	if err != nil {
+		return err
+	}
+	var c *commit
+	err = s.Store.Commit(context.Background(), need, func(rows *machine.Rows) *machine.Changes {
+		s.w.mutant.beforeFold(s.w, &need, rows)
+		out := decide(rows)
+		if s.w.mutant.afterFold(s.w, rows, out) {
+			c = nil
+			return nil // answered and not written
+		}
+		c = &commit{at: rows.Now, node: s.life.name, changes: out, beat: out.Beat}
+		return out
+	})
+	if err == nil && c != nil && !c.changes.Empty() {
+		s.w.history.committed(c)
+		s.w.traceCommit(c)
+	}
+	return told(err)
+}
+
+// Mark implements store.Store.
+func (s *gated) Mark(ctx context.Context, beat time.Duration) error {
+	told, err := s.hold(ctx, "mark")
+	if err != nil {
+		return err
+	}
+	if err = s.Store.Mark(context.Background(), beat); err == nil {
+		s.w.history.committed(&commit{at: s.Store.Now(), node: s.life.name, changes: &machine.Changes{}, beat: beat})
+	}
+	return told(err)
+}
+
+// Read implements store.Store.
+func (s *gated) Read(ctx context.Context, q store.Read) (*machine.Record, error) {
+	op := "read " + s.w.short(q.Execution)
+	if q.Resume {
+		op = "resume " + s.w.short(q.Execution)
+	}
+	told, err := s.hold(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.Store.Read(context.Background(), q)
+	if err == nil {
+		s.w.mutant.hasRead(q, r)
+	}
+	if err = told(err); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// List implements store.Store.
+func (s *gated) List(ctx context.Context, q store.List) ([]*machine.Record, error) {
+	return through(ctx, s, "list", func() ([]*machine.Record, error) { return s.Store.List(context.Background(), q) })
+}
+
+// Due implements store.Store.
+func (s *gated) Due(ctx context.Context, limit int) (store.Due, error) {
+	return through(ctx, s, "due", func() (store.Due, error) {
+		due, err := s.Store.Due(context.Background(), limit)
+		if err == nil {
+			s.w.mutant.dueFound(s.w, &due)
+		}
+		return due, err
+	})
+}
+
+// Lanes implements store.Store.
+func (s *gated) Lanes(ctx context.Context) ([]machine.Lane, error) {
+	return through(ctx, s, "lanes", func() ([]machine.Lane, error) { return s.Store.Lanes(context.Background()) })
+}
+
+// Workers implements store.Store.
+func (s *gated) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
+	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) { return s.Store.Workers(context.Background(), limit) })
+}
+
+// Chunks implements store.Store.
+func (s *gated) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error) {
+	return through(ctx, s, "chunks", func() ([]machine.Chunk, error) { return s.Store.Chunks(context.Background(), q) })
+}
+
+func through[T any](ctx context.Context, s *gated, op string, call func() (T, error)) (T, error) {
+	var zero T
+	told, err := s.hold(ctx, op)
+	if err != nil {
+		return zero, err
+	}
+	v, err := call()
+	if err = told(err); err != nil {
+		return zero, err
+	}
+	return v, nil
+}

@@ -1,0 +1,52 @@
+package simulation
+
+import (
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// trace is what happened in the order in which it did. Its hash is the same
+// whenever a seed is run; its lines are kept only when somebody will read them.
+type trace struct {
+	mu      sync.Mutex
+	hash    hash.Hash64
+	verbose bool
+	lines   []string
+}
+
+func newTrace(verbose bool) *trace { return &trace{hash: fnv.New64a(), verbose: verbose} }
+
+func (t *trace) add(at time.Duration, what ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b [8]byte
+	for i := range b {
+		b[i] = byte(at >> (8 * i))
+	}
+	_, _ = t.hash.Write(b[:])
+	for _, s := range what {
+		_, _ = t.hash.Write([]byte(s))
+	}
+	if t.verbose {
+		t.lines = append(t.lines, fmt.Sprintf("%12s  %s", at, strings.Join(what, " ")))
+	}
+}
+
+// traceCommit adds what a commit wrote.
+func (w *world) traceCommit(c *commit) {
+	var b strings.Builder
+	for _, e := range c.changes.Executions {
+		fmt.Fprintf(&b, " %s:%s/%d/%d", short(e.ID), e.State, e.Seq, e.Token&0xffff)
+	}
+	for _, x := range c.changes.Workers {
+		fmt.Fprintf(&b, " %s:%s", x.Spec.Name, x.State)
+	}
+	if c.changes.Grace != 0 {
+		fmt.Fprintf(&b, " grace %s", c.changes.Grace)
+	}
+	w.trace.add(w.gate.now(), "commit", c.node, fmt.Sprint(c.at), b.String())
+}

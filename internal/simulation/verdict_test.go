@@ -1,0 +1,188 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// result is what came of one seed.
+type result struct {
+	seed      uint64
+	hash      uint64
+	decided   int
+	virtual   time.Duration
+	commits   int
+	calls     int
+	ended     map[string]int // executions by state
+	violated  []string
+	looked    map[string]int // by promise
+	faults    map[string]int
+	sometimes map[string]int
+	detected  []time.Duration
+	twins     map[string]int
+	lines     []string
+}
+
+// judgeAll has every checker look at what happened.
+func (w *world) judgeAll(open []string) *result {
+	b := w.newBook(open)
+	r := &result{
+		seed: w.seed, hash: w.trace.hash.Sum64(), decided: w.decided, virtual: w.gate.now(), commits: len(b.commits), calls: len(b.calls),
+		ended: make(map[string]int), looked: make(map[string]int), faults: b.faults, sometimes: b.sometimes,
+		twins: w.gate.twins, lines: w.trace.lines,
+	}
+	for _, f := range b.inspect() {
+		r.looked[f.promise] = f.looked
+		r.violated = append(r.violated, f.violated...)
+	}
+	for _, o := range open {
+		r.violated = append(r.violated, "G5: "+o)
+	}
+	for _, e := range b.errors {
+		r.violated = append(r.violated, "G11: "+e)
+	}
+	for _, s := range b.stories {
+		r.ended[s.last().State.String()]++
+	}
+	b.tally()
+	r.detected = b.detected
+	return r
+}
+
+// verdict is what came of many seeds.
+type verdict struct {
+	first, last uint64
+	seeds       int
+	took        time.Duration
+	virtual     time.Duration
+	decided     int
+	commits     int
+	calls       int
+	ended       map[string]int
+	looked      map[string]int
+	faults      map[string]int
+	sometimes   map[string]int
+	detected    []time.Duration
+	failed      []*result
+}
+
+func newVerdict() *verdict {
+	return &verdict{
+		ended: make(map[string]int), looked: make(map[string]int), faults: make(map[string]int), sometimes: make(map[string]int),
+	}
+}
+
+func (v *verdict) add(r *result) {
+	if v.seeds == 0 || r.seed < v.first {
+		v.first = r.seed
+	}
+	v.last = max(v.last, r.seed)
+	v.seeds++
+	v.virtual += r.virtual
+	v.decided += r.decided
+	v.commits += r.commits
+	v.calls += r.calls
+	for into, from := range map[*map[string]int]map[string]int{
+		&v.ended: r.ended, &v.looked: r.looked, &v.faults: r.faults, &v.sometimes: r.sometimes,
+	} {
+		for k, n := range from {
+			(*into)[k] += n
+		}
+	}
+	v.detected = append(v.detected, r.detected...)
+	if len(r.violated) > 0 {
+		v.failed = append(v.failed, r)
+	}
+}
+
+// missing is what must have happened and did not.
+func (v *verdict) missing() []string {
+	var out []string
+	for _, s := range sometimes {
+		if v.sometimes[s] == 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// word is the verdict in one word.
+func (v *verdict) word() string {
+	switch {
+	case len(v.failed) > 0:
+		return "FAIL"
+	case len(v.missing()) > 0:
+		return "INCONCLUSIVE"
+	}
+	return "PASS"
+}
+
+// String is the verdict as a person reads it.
+func (v *verdict) String() string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-9s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(&b, "VERDICT   %s  seeds %d to %d\n", v.word(), v.first, v.last)
+	line("load", "%d simulations of %s in %s: %d decisions, %d commits, %d calls; executions: %s",
+		v.seeds, (v.virtual / time.Duration(max(v.seeds, 1))).Round(time.Second), v.took.Round(100*time.Millisecond), v.decided, v.commits, v.calls, list(v.ended))
+	line("faults", "%d of %d kinds: %s", sum(v.faults), len(v.faults), list(v.faults))
+	for _, c := range checks {
+		n, bad := v.looked[c.promise], 0
+		for _, r := range v.failed {
+			for _, s := range r.violated {
+				if strings.HasPrefix(s, c.promise+":") {
+					bad++
+				}
+			}
+		}
+		if bad > 0 {
+			line(c.promise, "BROKEN %d times; %d %s", bad, n, c.what)
+		} else {
+			line(c.promise, "ok %d %s", n, c.what)
+		}
+	}
+	if n := len(v.detected); n > 0 {
+		slices.Sort(v.detected)
+		line("detect", "TTL + p50 %s, p99 %s, max %s  (bound TTL + %s; %d undisturbed)",
+			round(v.detected[n/2]), round(v.detected[n*99/100]), round(v.detected[n-1]), promptly, n)
+	}
+	seen := make(map[string]int)
+	for _, s := range sometimes {
+		seen[s] = v.sometimes[s]
+	}
+	line("sometimes", "%d of %d: %s", len(sometimes)-len(v.missing()), len(sometimes), list(seen))
+	if missing := v.missing(); len(missing) > 0 {
+		line("never", "%s", strings.Join(missing, ", "))
+	}
+	line("replay", "make simulate SEED=%d", v.replay())
+	return b.String()
+}
+
+func (v *verdict) replay() uint64 {
+	if len(v.failed) > 0 {
+		return v.failed[0].seed
+	}
+	return v.first
+}
+
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+
+func sum(m map[string]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func list(m map[string]int) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,87 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// watches are those who follow the events of one execution each.
+type watches struct {
+	w      *world
+	ctx    context.Context
+	cancel func()
+	wg     sync.WaitGroup
+
+	mu  sync.Mutex
+	all []*watch
+}
+
+// watch is one watcher and how far it is.
+type watch struct {
+	name      string
+	execution belay.ExecutionID
+	last      int64
+	began     time.Duration
+}
+
+func newWatches(w *world) *watches {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &watches{w: w, ctx: ctx, cancel: cancel}
+}
+
+func (x *watches) begin(client string, n uint64, id belay.ExecutionID) {
+	v := &watch{name: fmt.Sprintf("%s/watch%d", client, n), execution: id, began: x.w.gate.now()}
+	x.mu.Lock()
+	x.all = append(x.all, v)
+	x.mu.Unlock()
+	l := &link{w: x.w, actor: v.name, died: make(chan struct{})}
+	x.wg.Go(func() {
+		x.follow(v, l)
+		l.wg.Wait()
+	})
+}
+
+// follow reads from where it stands, again and again.
+func (x *watches) follow(v *watch, l *link) {
+	for x.ctx.Err() == nil {
+		x.mu.Lock()
+		q := belay.EventQuery{Execution: v.execution, After: v.last, Wait: x.w.unlike(v.name, 4*time.Second), Limit: 5}
+		x.mu.Unlock()
+		ctx, cancel := context.WithTimeout(x.ctx, x.w.unlike(v.name, 6*time.Second))
+		events, err := l.Events(ctx, q)
+		cancel()
+		if err != nil {
+			timer := time.NewTimer(x.w.unlike(v.name, 100*time.Millisecond))
+			select {
+			case <-timer.C:
+			case <-x.ctx.Done():
+			}
+			continue
+		}
+		for _, e := range events {
+			x.w.history.saw(sighting{watcher: v.name, execution: v.execution, event: e, began: v.began})
+			x.mu.Lock()
+			v.last = e.Seq
+			x.mu.Unlock()
+		}
+	}
+}
+
+// behind are the watchers that have not seen all there is.
+func (x *watches) behind(newest func(belay.ExecutionID) int64) []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var out []string
+	for _, v := range x.all {
+		if n := newest(v.execution); v.last < n {
+			out = append(out, fmt.Sprintf("%s is at event %d of %d of %s", v.name, v.last, n, short(v.execution)))
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,138 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/worker"
+)
+
+// workerSlot is a place where a worker's process runs, one after the other.
+type workerSlot struct {
+	w     *world
+	name  string
+	lives int
+	rng   *rand.Rand // the driver's
+	begin func(*process)
+	proc  *process // nil while none runs
+}
+
+// process is one life of a worker.
+type process struct {
+	w    *world
+	name string
+	pid  int
+	link *link
+	rng  *rand.Rand // of whoever starts it
+	ttl  time.Duration
+	stop func() // asks it to stop, as SIGTERM does
+	ctx  context.Context
+	done chan struct{}
+	// stuckAt is what its clock shows while it is stopped, below 0 otherwise.
+	stuckAt atomic.Int64
+	ids     atomic.Uint64
+}
+
+// employ opens a slot and starts its first process.
+func (w *world) employ(name string, begin func(*process)) {
+	s := &workerSlot{w: w, name: name, begin: begin, rng: w.random("slot " + name)}
+	w.workers = append(w.workers, s)
+	s.start()
+}
+
+func (s *workerSlot) start() {
+	s.lives++
+	s.w.pids++
+	name := fmt.Sprintf("%s.%d", s.name, s.lives)
+	p := &process{
+		w: s.w, name: name, pid: 1000 + s.w.pids, link: s.w.newLink(name, s.rng.IntN(len(s.w.nodes))), rng: s.w.random(name),
+		ttl: s.w.plan.ttl(s.rng), done: make(chan struct{}),
+	}
+	p.stuckAt.Store(-1)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.ctx, p.stop = ctx, cancel
+	s.proc = p
+	go func() {
+		defer close(p.done)
+		s.begin(p)
+	}()
+}
+
+// Boottime is the process's own clock. It goes on while the process is stopped,
+// which then does not look at it.
+func (p *process) Boottime() time.Duration {
+	if at := p.stuckAt.Load(); at >= 0 {
+		return time.Duration(at)
+	}
+	return p.w.gate.now()
+}
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() {
+	p.w.history.gone(p.pid)
+	p.link.frozen = false
+	p.stuckAt.Store(-1)
+	p.link.kill()
+	p.stop()
+}
+
+// freeze stops the process, as SIGSTOP does: nothing of it gets through the
+// gate but what has left it, and it does not see the time pass.
+func (p *process) freeze() {
+	p.link.frozen = true
+	p.stuckAt.Store(int64(p.w.gate.now()))
+	for _, t := range p.w.gate.those(func(t *ticket) bool { return t.link == p.link && t.place == onRequest }) {
+		t.onWire = p.w.rng.IntN(2) == 0
+	}
+}
+
+func (p *process) thaw() {
+	p.link.frozen = false
+	p.stuckAt.Store(-1)
+}
+
+func (p *process) over() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// id gives 16 bytes that depend on the moment, so that what one goroutine draws
+// does not depend on what others drew before.
+func (p *process) id() [16]byte {
+	var b [16]byte
+	p.w.fill(b[:], fmt.Sprint(p.name, p.w.gate.now()), p.ids.Add(1))
+	return b
+}
+
+// startSDK runs a worker of the SDK.
+func startSDK(p *process) {
+	w := worker.New(p.link, worker.Options{
+		Concurrency: 1 + p.rng.IntN(3), Name: p.name, TTL: p.ttl, Grace: between(p.rng, 0, 2*time.Second),
+		MaxFreeze: between(p.rng, time.Second, 8*time.Second), Linger: between(p.rng, time.Millisecond, time.Second),
+		Log: slog.New(slog.DiscardHandler), Process: belay.Process{Host: "host", PID: p.pid}, Clock: p, IDs: p.id,
+	})
+	worker.Register(w, "play", player{p.w}.play)
+	if err := w.Run(p.ctx); err != nil && !errors.Is(err, context.Canceled) && p.w.longHealed() {
+		p.w.history.noteError(p.name, err)
+	}
+}
+
+// provenDead is what a node's host knows of processes.
+func (w *world) provenDead(p belay.Process) (string, bool) {
+	w.history.mu.Lock()
+	defer w.history.mu.Unlock()
+	if _, dead := w.history.crashed[p.PID]; dead {
+		return fmt.Sprintf("process %d is gone", p.PID), true
+	}
+	return "", false
+}

@@ -1,0 +1,272 @@
+package simulation
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+// world is one simulation: nodes on one store, workers and clients that reach
+// them over a network, and a driver who decides what happens next.
+type world struct {
+	seed    uint64
+	plan    plan
+	mutant  *mutant
+	rng     *rand.Rand // the driver's alone
+	zero    time.Time  // when it began
+	gate    *gate
+	store   *memory.Store
+	ahead   atomic.Int64 // of the store's clock
+	history *history
+	trace   *trace
+
+	nodes   []*node
+	lives   []*life
+	links   []*link
+	workers []*workerSlot
+	clients []*client
+	watches *watches
+
+	pids              int
+	healed, stoppedAt time.Duration // when the last fault was over, and when the nodes stopped
+
+	nemesis []nemesis
+	healing atomic.Bool
+	decided int
+}
+
+// newWorld builds the world of a seed. It must be called in a bubble.
+func newWorld(seed uint64, m *mutant, verbose bool) *world {
+	w := &world{seed: seed, zero: time.Now(), gate: newGate(), trace: newTrace(verbose)}
+	w.rng = w.random("driver")
+	w.plan = newPlan(w.random("plan"))
+	w.history = newHistory(w.gate.now)
+	w.store = memory.New(w.clock)
+	w.mutant = m.in(w)
+	return w
+}
+
+// populate starts the nodes, workers and clients that the plan asks for.
+func (w *world) populate() {
+	for i := range w.plan.nodes {
+		n := &node{w: w, name: fmt.Sprintf("n%d", i)}
+		w.nodes = append(w.nodes, n)
+		n.start()
+	}
+	for i := range w.plan.workers {
+		w.employ(fmt.Sprintf("w%d", i), startSDK)
+	}
+	for i := range w.plan.bare {
+		w.employ(fmt.Sprintf("b%d", i), startBare)
+	}
+	w.watches = newWatches(w)
+	for i := range w.plan.clients {
+		w.clients = append(w.clients, newClient(w, fmt.Sprintf("c%d", i)))
+	}
+	w.planNemesis()
+}
+
+// clock is what the store's clock shows.
+func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
+
+// setClock sets the store's clock. What it showed is never taken back.
+func (w *world) setClock(by time.Duration) {
+	w.store.Now()
+	w.ahead.Store(int64(by))
+	w.history.offsets = append(w.history.offsets, offset{w.gate.now(), by})
+}
+
+// random is a source of its own for whoever has the name.
+func (w *world) random(name string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+// fill gives bytes that depend on the seed, a name and a number only.
+func (w *world) fill(b []byte, name string, n uint64) {
+	r := rand.NewPCG(w.seed^n*0x9e3779b97f4a7c15, digest(name)+n)
+	for len(b) > 0 {
+		var x [8]byte
+		binary.LittleEndian.PutUint64(x[:], r.Uint64())
+		b = b[copy(b, x[:]):]
+	}
+}
+
+// id is a UUIDv7 that depends on the seed, the time, a name and a number only.
+func (w *world) id(name string, n uint64) (id [16]byte) {
+	w.fill(id[:], name, n)
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
+	copy(id[:6], ms[2:])
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+func digest(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s))
+	return h.Sum64()
+}
+
+// short is what the trace calls an execution.
+func (w *world) short(id belay.ExecutionID) string { return short(id) }
+
+func short(id belay.ExecutionID) string {
+	return "e" + hex.EncodeToString(id[4:6]) + hex.EncodeToString(id[12:16])
+}
+
+// unlike makes a duration that no other timer has, so that no two things happen
+// at the same instant by themselves.
+func (w *world) unlike(name string, d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	return d + time.Duration(digest(name)^w.seed^uint64(w.gate.now()))%1_000_003
+}
+
+// livesOn decides whether a call whose caller gave up is still carried out.
+func (w *world) livesOn(name string) bool {
+	return !w.healing.Load() && (digest(name)+uint64(w.gate.now()))%3 == 0
+}
+
+// step lets one call go, or time pass until there is one.
+func (w *world) step(until time.Duration) {
+	synctest.Wait()
+	if !w.anybody() {
+		w.idle(until)
+		return
+	}
+	time.Sleep(1 + time.Duration(w.rng.Int64N(int64(w.plan.pace))))
+	synctest.Wait()
+	if t := w.choose(); t != nil {
+		w.decide(t)
+	}
+}
+
+// idle lets time pass until something arrives at the gate or may leave it.
+func (w *world) idle(until time.Duration) {
+	now := w.gate.now()
+	for _, t := range w.gate.those(func(t *ticket) bool { return t.until > now }) {
+		until = min(until, t.until)
+	}
+	select {
+	case <-w.gate.arrived:
+		return
+	default:
+	}
+	timer := time.NewTimer(max(until-now, 1))
+	defer timer.Stop()
+	select {
+	case <-w.gate.arrived:
+	case <-timer.C:
+	}
+}
+
+// patience is how long a call may be passed over for others.
+const patience = 20 * time.Millisecond
+
+func (w *world) free(t *ticket) bool {
+	return t.until <= w.gate.now() && (t.link == nil || !t.link.frozen || t.onWire)
+}
+
+func (w *world) anybody() bool {
+	w.gate.mu.Lock()
+	defer w.gate.mu.Unlock()
+	for _, t := range w.gate.held {
+		if w.free(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// choose picks the call that goes next. One that has waited for long goes
+// before the others.
+func (w *world) choose() *ticket {
+	free := w.gate.those(w.free)
+	if len(free) == 0 {
+		return nil
+	}
+	oldest := free[0]
+	for _, t := range free {
+		if max(t.since, t.until) < max(oldest.since, oldest.until) {
+			oldest = t
+		}
+	}
+	if w.gate.now()-max(oldest.since, oldest.until) > patience {
+		return oldest
+	}
+	return free[w.rng.IntN(len(free))]
+}
+
+// decide lets a call go to its fate, or holds it for longer.
+func (w *world) decide(t *ticket) {
+	w.decided++
+	f, wait := w.judge(t)
+	if wait > 0 {
+		w.trace.add(w.gate.now(), t.place.String(), t.name, "is held for "+wait.String())
+		t.until = w.gate.now() + wait
+		return
+	}
+	w.trace.add(w.gate.now(), t.place.String(), t.name, f.String())
+	w.gate.let(t, f)
+}
+
+// run drives the world until a moment, or until done reports so.
+func (w *world) run(until time.Duration, done func() bool) {
+	for w.gate.now() < until && !done() {
+		next := until
+		if len(w.nemesis) > 0 && !w.healing.Load() {
+			if at := w.nemesis[0].at; at <= w.gate.now() {
+				x := w.nemesis[0]
+				w.nemesis = w.nemesis[1:]
+				synctest.Wait()
+				x.act()
+				continue
+			}
+			next = min(next, w.nemesis[0].at)
+		}
+		w.step(next)
+	}
+}
+
+func never() bool { return false }
+
+// simulate runs the whole simulation of a seed.
+func simulate(t *testing.T, seed uint64, m *mutant, verbose bool) *result {
+	var r *result
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(seed, m, verbose)
+		w.populate()
+		w.run(w.plan.safety, never)
+		w.heal()
+		open := w.openAtEnd()
+		w.stop()
+		r = w.judgeAll(open)
+	})
+	return r
+}
+
+// drainGate lets everything go until done closes.
+func (w *world) drainGate(done <-chan struct{}) {
+	for {
+		synctest.Wait()
+		select {
+		case <-done:
+			return
+		default:
+		}
+		w.step(w.gate.now() + time.Second)
+	}
+}
