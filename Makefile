@@ -44,7 +44,7 @@ build: ## build bin/belay
 # step. The job shares the Go caches of whoever runs it by name, and nothing else.
 define SURVEY
 --step 'survey=go list ./... | tee packages.txt && wc -l $$(git ls-files "*.go") | sort -rn | head -6'
---step 'format=test -z "$$(gofmt -l .)" && echo every file is formatted'
+--step 'format=bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo not formatted: $$bad; exit 1; fi; echo every file is formatted'
 --step 'rules=go test ./internal/machine'
 --step 'engine=go test ./internal/store/memory ./internal/engine'
 --step 'report=(date -u +%F; wc -l < packages.txt) > REPORT.txt && git add -A && git commit -qm "survey: report" && git show --stat HEAD'
