@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,11 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 		}
 		err = m.clone(ctx, b, w, spec)
 	}
-	if err != nil {
+	if err != nil && !final(err) {
 		return fmt.Errorf("check out %s: %w", src, err)
+	}
+	if err != nil {
+		return err
 	}
 	w.DirtySource = m.dirty(ctx, src)
 	return m.configure(ctx, w)
@@ -57,25 +61,38 @@ func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec) e
 		return err
 	}
 	w.Commit, w.Branch, w.objects = t.commit, t.branch, filepath.Join(b.dir, "objects")
-	if _, err := os.Stat(filepath.Join(b.dir, "shallow")); err == nil {
-		w.shallow = filepath.Join(b.dir, "shallow")
+	if w.shallow, err = os.ReadFile(filepath.Join(b.dir, "shallow")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	dir := filepath.Join(w.Dir, ".git")
-	if _, err := m.git.run(ctx, command{args: []string{"init", "--quiet", "--template=", "--object-format=" + format(t.commit), w.Dir}}); err != nil {
+	if _, err := m.git.run(ctx, command{args: []string{
+		"init", "--quiet", "--template=", "--initial-branch=" + cmp.Or(t.branch, "main"), "--object-format=" + format(t.commit), w.Dir,
+	}}); err != nil {
 		return err
 	}
 	if err := copyTree(ctx, w.objects, filepath.Join(dir, "objects")); err != nil {
 		return fmt.Errorf("copy the objects: %w", err)
 	}
-	if w.shallow != "" {
-		if err := copyFile(w.shallow, filepath.Join(dir, "shallow")); err != nil {
-			return err
-		}
+	if err := deepen(dir, w.shallow); err != nil {
+		return err
 	}
 	if err := m.refs(ctx, b, w); err != nil {
 		return err
 	}
-	return m.enter(ctx, w, head{ref: t.ref(), commit: t.commit})
+	for _, args := range [][]string{{"update-ref", "--no-deref", cmp.Or(t.ref(), "HEAD"), t.commit}, {"reset", "--quiet", "--hard"}} {
+		if _, err := m.git.run(ctx, command{dir: dir, tree: w.Dir, args: args}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deepen tells a git directory where the history of a shallow source ends.
+func deepen(dir string, shallow []byte) error {
+	if len(shallow) == 0 {
+		return nil
+	}
+	return writeFile(filepath.Join(dir, "shallow"), shallow)
 }
 
 // format names the hash of a commit's name.
@@ -121,7 +138,11 @@ func (m *Manager) refs(ctx context.Context, b *base, w *Workspace) error {
 		return err
 	}
 	if branch, ok := strings.CutPrefix(b.state.Head, "refs/heads/"); ok {
-		if _, err := m.git.run(ctx, command{dir: dir, args: []string{"symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/" + branch}}); err != nil {
+		origin := filepath.Join(dir, "refs", "remotes", "origin")
+		if err := os.MkdirAll(origin, 0o700); err != nil {
+			return err
+		}
+		if err := writeFile(filepath.Join(origin, "HEAD"), []byte("ref: refs/remotes/origin/"+branch+"\n")); err != nil {
 			return err
 		}
 	}
@@ -146,34 +167,6 @@ func (m *Manager) origin(dir string, w *Workspace) error {
 type head struct {
 	ref    string // refs/heads/…; "" for a detached HEAD
 	commit string // "" for a branch without a commit
-}
-
-// enter makes HEAD be h and the work tree what it says, in a checkout of ours.
-func (m *Manager) enter(ctx context.Context, w *Workspace, h head) error {
-	dir := filepath.Join(w.Dir, ".git")
-	var calls [][]string
-	if h.ref != "" {
-		calls = append(calls, []string{"symbolic-ref", "HEAD", h.ref})
-	}
-	if h.commit != "" {
-		calls = append(calls, []string{"update-ref", "--no-deref", "--end-of-options", or(h.ref, "HEAD"), h.commit},
-			[]string{"reset", "--quiet", "--hard", h.commit})
-	} else {
-		calls = append(calls, []string{"read-tree", "--reset", "-u", "--empty"})
-	}
-	for _, args := range calls {
-		if _, err := m.git.run(ctx, command{dir: dir, tree: w.Dir, args: args}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // dirty asks a local source for changes that are not committed. No answer is no.

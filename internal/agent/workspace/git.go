@@ -36,7 +36,8 @@ type command struct {
 	// remote is the source that it reads; nil for none.
 	remote *source
 	stdin  io.Reader
-	limit  int64 // of its output; 0 for maxOutput
+	limit  int64    // of its output; 0 for maxOutput
+	config []string // name=value, beside the hardened
 	args   []string
 }
 
@@ -84,8 +85,8 @@ func (g *git) run(ctx context.Context, c command) ([]byte, error) {
 
 // command sets up a git in a process group of its own, that ends with ctx.
 func (g *git) command(ctx context.Context, c command) *exec.Cmd {
-	args := make([]string, 0, 2*len(hardened)+len(c.args)+4)
-	for _, setting := range hardened {
+	args := make([]string, 0, 2*(len(hardened)+len(c.config))+len(c.args)+4)
+	for _, setting := range append(hardened[:len(hardened):len(hardened)], c.config...) {
 		args = append(args, "-c", setting)
 	}
 	if c.remote != nil && c.remote.user+c.remote.password != "" {
@@ -126,7 +127,7 @@ func (g *git) environment(c command) []string {
 		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "HOME=" + g.home, "XDG_CONFIG_HOME=" + g.home, "LC_ALL=C",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull,
 		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_OPTIONAL_LOCKS=0", "GIT_DEFAULT_REF_FORMAT=files",
-		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_LITERAL_PATHSPECS=1",
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
 	}
 	if c.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+c.index)

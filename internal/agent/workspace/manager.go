@@ -121,7 +121,7 @@ type Workspace struct {
 	root    string   // jobs/ID
 	lock    *os.File // root, flocked while its owner lives
 	objects string   // of the base
-	shallow string   // of the base, if it is shallow
+	shallow []byte   // where the history of a shallow base ends
 }
 
 // Prepare makes a workspace. Errors of the caller's are a [belay.Error] with

@@ -78,15 +78,19 @@ func (t *tail) text(remote *source) string {
 	s = userinfo.ReplaceAllString(s, "://")
 	var lines []string
 	for line := range strings.SplitSeq(s, "\n") {
-		line = strings.Map(func(r rune) rune {
-			if !unicode.IsPrint(r) {
-				return -1
-			}
-			return r
-		}, line)
-		if line = strings.TrimSpace(line); line != "" {
+		if line = strings.TrimSpace(printable(line)); line != "" {
 			lines = append(lines, line)
 		}
 	}
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
+}
+
+// printable leaves out what could make a terminal do something.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
 }

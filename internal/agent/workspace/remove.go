@@ -55,6 +55,7 @@ func (m *Manager) discard(root string) error {
 	if err != nil {
 		return fmt.Errorf("remove workspace: %w", err)
 	}
+	openUp(root)
 	if err := os.Rename(root, filepath.Join(gone, "it")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("remove workspace: %w", err), os.Remove(gone))
 	}

@@ -66,10 +66,10 @@ func (b *base) find(ctx context.Context, spec Spec) (target, error) {
 		names = []string{"refs/heads/" + spec.Ref, "refs/tags/" + spec.Ref}
 	}
 	for _, name := range names {
-		if !b.exists(ctx, name) {
+		t, err := b.peel(ctx, name)
+		if isNotFound(err) {
 			continue
 		}
-		t, err := b.peel(ctx, name)
 		if branch, ok := strings.CutPrefix(name, "refs/heads/"); ok {
 			t.branch = branch
 		}
@@ -89,12 +89,13 @@ func (b *base) head(ctx context.Context) (target, error) {
 		return target{commit: b.state.Detached}, nil
 	}
 	branch, ok := strings.CutPrefix(b.state.Head, "refs/heads/")
-	if !ok || !b.exists(ctx, b.state.Head) {
-		return target{}, notFound("the HEAD of %s leads to no commit; name a branch, tag or commit", b.src)
+	if ok {
+		t, err := b.peel(ctx, b.state.Head)
+		if t.branch = branch; !isNotFound(err) {
+			return t, err
+		}
 	}
-	t, err := b.peel(ctx, b.state.Head)
-	t.branch = branch
-	return t, err
+	return target{}, notFound("the HEAD of %s leads to no commit; name a branch, tag or commit", b.src)
 }
 
 // branchFor is the branch on which a given commit is checked out. A name that is
@@ -116,12 +117,15 @@ func (b *base) branchFor(ctx context.Context, ref string) string {
 	return branch
 }
 
-// peel is the commit behind a ref that exists. If there is none, the base is
-// damaged or the ref is of something else.
+// peel is the commit behind a ref. If the ref exists and there is none, the base
+// is damaged or the ref is of something else.
 func (b *base) peel(ctx context.Context, ref string) (target, error) {
 	commit, err := b.commit(ctx, ref)
 	if err == nil {
 		return target{commit: commit}, nil
+	}
+	if !b.exists(ctx, ref) {
+		return target{}, notFound("no %s in %s", ref, b.src)
 	}
 	kind, kerr := b.m.git.run(ctx, command{dir: b.dir, args: []string{"cat-file", "-t", "--end-of-options", ref + "^{}"}})
 	if kerr != nil {

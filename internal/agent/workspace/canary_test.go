@@ -1,0 +1,363 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// trap is a workspace that a hostile command has had in its hands, and a program
+// that tells if it was run.
+type trap struct {
+	t        *testing.T
+	dir      string // the checkout
+	program  string // a shell script
+	outside  string // a directory that is none of the workspace's business
+	sideline string // a second repository, outside
+}
+
+func (c trap) git(args ...string) { c.t.Helper(); run(c.t, c.dir, args...) }
+func (c trap) file(name, text string) {
+	c.t.Helper()
+	write(c.t, filepath.Join(c.dir, name), text)
+}
+
+func (c trap) replace(name, target string) {
+	c.t.Helper()
+	remove(c.t, filepath.Join(c.dir, name))
+	if err := os.Symlink(target, filepath.Join(c.dir, name)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c trap) fifo(name string) {
+	c.t.Helper()
+	remove(c.t, filepath.Join(c.dir, name))
+	if err := syscall.Mkfifo(filepath.Join(c.dir, name), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// traps are the ways to have git run, read or write something for a command that
+// is over. lost is what the salvage must say; a patch with the changed file is
+// wanted from each but those that say that there is none.
+var traps = map[string]struct {
+	set     func(c trap)
+	lost    string
+	noPatch bool
+	bites   []string // what a careless git would do to run the program
+}{
+	"fsmonitor": {set: func(c trap) { c.git("config", "core.fsmonitor", c.program) }, bites: []string{"status"}},
+	"hooks": {set: func(c trap) {
+		for _, hook := range []string{"post-index-change", "reference-transaction", "post-checkout", "pre-commit", "post-rewrite", "fsmonitor-watchman"} {
+			write(c.t, filepath.Join(c.dir, ".git", "hooks", hook), "#!/bin/sh\n"+c.program+"\n")
+			_ = os.Chmod(filepath.Join(c.dir, ".git", "hooks", hook), 0o755)
+		}
+	}, bites: []string{"add", "-A"}},
+	"hooks path": {set: func(c trap) {
+		write(c.t, filepath.Join(c.outside, "post-index-change"), "#!/bin/sh\n"+c.program+"\n")
+		_ = os.Chmod(filepath.Join(c.outside, "post-index-change"), 0o755)
+		c.git("config", "core.hooksPath", c.outside)
+	}, bites: []string{"add", "-A"}},
+	"filters": {set: func(c trap) {
+		c.file(".gitattributes", "* filter=evil\n")
+		c.git("config", "filter.evil.clean", c.program)
+		c.git("config", "filter.evil.smudge", c.program)
+		c.git("config", "filter.evil.process", c.program)
+		c.git("config", "filter.evil.required", "true")
+	}, bites: []string{"add", "-A"}},
+	"attributes of its own": {set: func(c trap) {
+		c.git("config", "filter.evil.clean", c.program)
+		c.file(".git/info/attributes", "* filter=evil diff=evil merge=evil\n")
+		c.git("config", "diff.evil.command", c.program)
+		c.git("config", "diff.evil.textconv", c.program)
+		c.git("config", "merge.evil.driver", c.program)
+	}, bites: []string{"diff", "HEAD"}},
+	"diff drivers": {set: func(c trap) {
+		c.file(".gitattributes", "* diff=evil\n")
+		c.git("config", "diff.evil.command", c.program)
+		c.git("config", "diff.evil.textconv", c.program)
+		c.git("config", "diff.external", c.program)
+	}, bites: []string{"diff", "HEAD"}},
+	"included configuration": {set: func(c trap) {
+		write(c.t, filepath.Join(c.outside, "config"), "[core]\n\tfsmonitor = "+c.program+"\n[diff]\n\texternal = "+c.program+"\n")
+		c.git("config", "include.path", filepath.Join(c.outside, "config"))
+	}, bites: []string{"status"}},
+	"more programs": {set: func(c trap) {
+		for _, name := range []string{
+			"core.sshCommand", "core.pager", "core.editor", "core.gitProxy", "core.askPass", "core.alternateRefsCommand", "gpg.program",
+			"uploadpack.packObjectsHook", "credential.helper", "pager.diff", "alias.update-index", "trailer.x.command", "sequence.editor",
+		} {
+			c.git("config", name, c.program)
+		}
+		c.git("config", "commit.gpgSign", "true")
+		c.git("config", "core.worktree", c.outside)
+	}},
+	"configuration of the work tree": {set: func(c trap) {
+		c.git("config", "extensions.worktreeConfig", "true")
+		c.git("config", "--worktree", "core.fsmonitor", c.program)
+	}, bites: []string{"status"}},
+	"promisor remote": {set: func(c trap) {
+		c.git("config", "extensions.partialClone", "evil")
+		c.git("config", "remote.evil.url", "ext::"+c.program)
+		c.git("config", "remote.evil.promisor", "true")
+		c.git("config", "protocol.ext.allow", "always")
+		spoil(c.t, filepath.Join(c.dir, ".git", "objects"))
+	}},
+	"nested repository": {set: func(c trap) {
+		c.git("init", "-q", "nested")
+		write(c.t, filepath.Join(c.dir, "nested", "f"), "x")
+		run(c.t, filepath.Join(c.dir, "nested"), "add", "f")
+		commit(c.t, filepath.Join(c.dir, "nested"), "x")
+		run(c.t, filepath.Join(c.dir, "nested"), "config", "core.fsmonitor", c.program)
+		run(c.t, filepath.Join(c.dir, "nested"), "config", "filter.evil.clean", c.program)
+		write(c.t, filepath.Join(c.dir, "nested", ".gitattributes"), "* filter=evil\n")
+	}, lost: "nested, which is a repository of its own"},
+	"submodule": {set: func(c trap) {
+		c.git("clone", "-q", ".", "sub")
+		run(c.t, filepath.Join(c.dir, "sub"), "config", "core.fsmonitor", c.program)
+		run(c.t, filepath.Join(c.dir, "sub"), "config", "filter.evil.clean", c.program)
+		c.git("-c", "advice.addEmbeddedRepo=false", "add", "sub")
+		c.git("commit", "-q", "-m", "a submodule")
+		write(c.t, filepath.Join(c.dir, "sub", ".gitattributes"), "* filter=evil\n")
+		write(c.t, filepath.Join(c.dir, "sub", "a.txt"), "dirty\n")
+		write(c.t, filepath.Join(c.dir, ".gitmodules"), "[submodule \"sub\"]\n\tpath = sub\n\turl = ext::"+c.program+"\n")
+	}, bites: []string{"status"}},
+	"nested repository that blocks": {set: func(c trap) {
+		c.file("nested/.git/refs/x", "")
+		c.file("nested/.git/objects/x", "")
+		c.fifo("nested/.git/HEAD")
+	}, lost: "nested, which is a repository of its own"},
+	"alternates": {set: func(c trap) {
+		c.file(".git/objects/info/alternates", filepath.Join(c.sideline, ".git", "objects")+"\n")
+		c.file(".git/refs/heads/stolen", run(c.t, c.sideline, "rev-parse", "HEAD")+"\n")
+	}, lost: "it borrows objects from another place"},
+	"objects elsewhere": {set: func(c trap) {
+		c.replace(".git/objects", filepath.Join(c.sideline, ".git", "objects"))
+		c.file(".git/HEAD", run(c.t, c.sideline, "rev-parse", "HEAD")+"\n")
+	}, lost: "neither a file nor a directory"},
+	"an object elsewhere": {set: func(c trap) {
+		c.replace(".git/objects/pack", filepath.Join(c.sideline, ".git", "objects", "pack"))
+	}, lost: "neither a file nor a directory"},
+	".git as a file": {set: func(c trap) {
+		remove(c.t, filepath.Join(c.dir, ".git"))
+		c.file(".git", "gitdir: "+filepath.Join(c.sideline, ".git")+"\n")
+	}, lost: ".git cannot be used (it is not a directory)"},
+	".git elsewhere": {set: func(c trap) {
+		c.replace(".git", filepath.Join(c.sideline, ".git"))
+	}, lost: ".git cannot be used (it is not a directory)"},
+	"no .git": {set: func(c trap) {
+		remove(c.t, filepath.Join(c.dir, ".git"))
+	}, lost: ".git cannot be used"},
+	"common directory elsewhere": {set: func(c trap) {
+		c.file(".git/commondir", filepath.Join(c.sideline, ".git")+"\n")
+	}},
+	"HEAD elsewhere": {set: func(c trap) {
+		c.replace(".git/HEAD", filepath.Join(c.sideline, ".git", "HEAD"))
+	}, lost: ".git cannot be used"},
+	"HEAD that blocks":        {set: func(c trap) { c.fifo(".git/HEAD") }, lost: ".git cannot be used"},
+	"packed-refs that blocks": {set: func(c trap) { c.fifo(".git/packed-refs") }, lost: ".git cannot be used"},
+	"a ref that blocks":       {set: func(c trap) { c.fifo(".git/refs/heads/x") }},
+	"an index that blocks":    {set: func(c trap) { c.fifo(".git/index") }},
+	"a pack that blocks":      {set: func(c trap) { c.fifo(".git/objects/pack/pack-1.pack") }, lost: ".git cannot be used"},
+	"HEAD of nonsense":        {set: func(c trap) { c.file(".git/HEAD", "ref: refs/heads/../../../x\n") }, lost: "HEAD leads to no branch"},
+	"HEAD without objects": {set: func(c trap) {
+		c.file(".git/HEAD", strings.Repeat("ab", 20)+"\n")
+	}, lost: "which is no commit that can be read"},
+	"an index of nonsense": {set: func(c trap) { c.file(".git/index", "DIRC\x00\x00\x00\x02\xff\xff\xff\xff") }},
+	"a branch of nonsense": {set: func(c trap) {
+		c.file(".git/refs/heads/bad", strings.Repeat("ab", 20)+"\n")
+	}, lost: "branch bad, which leads to no commit"},
+	"refs elsewhere": {set: func(c trap) {
+		c.replace(".git/refs", filepath.Join(c.sideline, ".git", "refs"))
+	}, lost: ".git cannot be used"},
+	"rules that block": {set: func(c trap) { c.fifo(".gitignore") }, lost: "", noPatch: true},
+	"rules elsewhere": {set: func(c trap) {
+		write(c.t, filepath.Join(c.outside, "rules"), "*\n")
+		c.replace(".gitignore", filepath.Join(c.outside, "rules"))
+	}},
+	"a directory elsewhere": {set: func(c trap) {
+		write(c.t, filepath.Join(c.outside, "secret"), "secret\n")
+		write(c.t, filepath.Join(c.outside, "b.txt"), "secret\n")
+		c.replace("dir", c.outside)
+		c.replace("other", c.outside)
+	}},
+	"devices and pipes": {set: func(c trap) {
+		c.fifo("dir/b.txt")
+		c.fifo("pipe")
+	}},
+	"grafts and replacements": {set: func(c trap) {
+		c.git("replace", "HEAD", "HEAD~")
+		c.file(".git/MERGE_HEAD", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
+		c.file(".git/shallow", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
+		c.file(".git/info/grafts", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
+	}},
+	"a spoilt commit-graph": {set: func(c trap) {
+		c.file("more", "x")
+		c.git("add", "more")
+		c.git("commit", "-q", "-m", "more")
+		c.git("commit-graph", "write", "--reachable")
+		spoil(c.t, filepath.Join(c.dir, ".git", "objects", "info"))
+	}},
+}
+
+// Rule: after an untrusted command nothing that its workspace names is run, and
+// nothing outside of it is read, written or waited for.
+func TestTraps(t *testing.T) {
+	src, m := repo(t), open(t)
+	for name, tt := range traps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := prepare(t, m, Spec{Repo: src})
+			c := trap{t: t, dir: w.Dir, outside: t.TempDir(), sideline: repo(t)}
+			ran := filepath.Join(t.TempDir(), "ran")
+			c.program = filepath.Join(t.TempDir(), "program")
+			write(t, c.program, "#!/bin/sh\necho \"$0 $@\" >>"+ran+"\ncat\n")
+			_ = os.Chmod(c.program, 0o755)
+			write(t, filepath.Join(c.sideline, "secret"), "secret\n")
+			commit(t, c.sideline, "secret")
+			c.file("a.txt", "changed\n")
+			tt.set(c)
+			remove(t, ran) // setting it up may run it
+			before := snapshotOf(t, c.outside, c.sideline, src, w.root)
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			s, err := m.Salvage(ctx, w)
+			if raw, _ := os.ReadFile(ran); len(raw) > 0 {
+				t.Errorf("it ran: %s", raw)
+			}
+			if diff := cmp.Diff(before, snapshotOf(t, c.outside, c.sideline, src, w.root)); diff != "" {
+				t.Errorf("it touched (-before +after):\n%s", diff)
+			}
+			if tt.noPatch {
+				if err == nil {
+					t.Error("no error")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.lost == "" && s.Lost != "" || !strings.Contains(s.Lost, tt.lost) {
+				t.Errorf("lost %q, want %q", s.Lost, tt.lost)
+			}
+			if !strings.Contains(string(s.Patch), "+changed") {
+				t.Errorf("the patch misses the change:\n%s", s.Patch)
+			}
+			if strings.Contains(string(s.Patch), "+secret") {
+				t.Errorf("the patch holds what lies outside:\n%s", s.Patch)
+			}
+			again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
+			if err := m.Restore(ctx, again, s.Bundle, s.Patch); err != nil {
+				t.Fatal(err)
+			}
+			if raw, _ := os.ReadFile(filepath.Join(again.Dir, "a.txt")); string(raw) != "changed\n" {
+				t.Errorf("restored %q", raw)
+			}
+			if raw, _ := os.ReadFile(ran); len(raw) > 0 {
+				t.Errorf("it ran while restoring: %s", raw)
+			}
+			if tt.bites != nil {
+				_, _ = try(w.Dir, tt.bites...)
+				if raw, _ := os.ReadFile(ran); len(raw) == 0 {
+					t.Errorf("git %v did not run it either: the trap is no trap", tt.bites)
+				}
+			}
+		})
+	}
+}
+
+// snapshotOf tells when every file in directories was last changed, and its size.
+func snapshotOf(t *testing.T, dirs ...string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			all[path] = fmt.Sprint(info.Mode(), info.Size(), info.ModTime().UnixNano())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// Rule: a workspace that was exchanged for a way out of it is not followed.
+func TestSalvageOfSomethingElse(t *testing.T) {
+	src, m := repo(t), open(t)
+	w := prepare(t, m, Spec{Repo: src})
+	other := repo(t)
+	remove(t, w.Dir)
+	if err := os.Symlink(other, w.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Salvage(t.Context(), w); err == nil || !strings.Contains(err.Error(), "is not the directory that was made") {
+		t.Errorf("error %v", err)
+	}
+	if err := w.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, other, "status", "--porcelain"); got != "" {
+		t.Errorf("touched: %s", got)
+	}
+}
+
+// Rule: attributes that are in the commit itself, and the user's own
+// configuration, make nothing run when a workspace is made.
+func TestPrepareRunsNothing(t *testing.T) {
+	home, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
+	program := filepath.Join(home, "program")
+	write(t, program, "#!/bin/sh\necho \"$0 $@\" >>"+ran+"\ncat\n")
+	_ = os.Chmod(program, 0o755)
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", home)
+	template := filepath.Join(home, "template", "hooks")
+	for _, hook := range []string{"post-checkout", "post-index-change", "reference-transaction"} {
+		write(t, filepath.Join(template, hook), "#!/bin/sh\n"+program+"\n")
+		_ = os.Chmod(filepath.Join(template, hook), 0o755)
+	}
+	write(t, filepath.Join(home, ".gitconfig"), fmt.Sprintf(`[filter "evil"]
+	clean = %[1]s
+	smudge = %[1]s
+[core]
+	fsmonitor = %[1]s
+	sshCommand = %[1]s
+[uploadpack]
+	packObjectsHook = %[1]s
+[init]
+	templateDir = %[2]s
+`, program, filepath.Dir(template)))
+	for name, value := range map[string]string{
+		"GIT_EXTERNAL_DIFF": program, "GIT_SSH_COMMAND": program, "GIT_DIR": home, "GIT_WORK_TREE": home, "GIT_EXEC_PATH": "",
+		"GIT_TEMPLATE_DIR": filepath.Dir(template), "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": program,
+	} {
+		t.Setenv(name, value)
+	}
+	src := repo(t)
+	write(t, filepath.Join(src, ".gitattributes"), "* filter=evil\n")
+	commit(t, src, "attributes")
+	for _, hook := range []string{"post-checkout", "reference-transaction"} {
+		write(t, filepath.Join(src, ".git", "hooks", hook), "#!/bin/sh\n"+program+"\n")
+		_ = os.Chmod(filepath.Join(src, ".git", "hooks", hook), 0o755)
+	}
+	m := open(t)
+	w := prepare(t, m, Spec{Repo: src})
+	if raw, err := os.ReadFile(ran); err == nil {
+		t.Errorf("it ran: %s", raw)
+	}
+	if hooks, err := os.ReadDir(filepath.Join(w.Dir, ".git", "hooks")); err == nil && len(hooks) > 0 {
+		t.Errorf("hooks came along: %v", hooks)
+	}
+}

@@ -1,0 +1,87 @@
+package workspace
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+)
+
+// ignorer asks a running git whether paths are ignored. It is asked from the root
+// downwards, so that git only ever reads the .gitignore files of directories that
+// were looked at before.
+type ignorer struct {
+	g *git
+	c command
+
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// match tells whether the .gitignore files name a path that is in no index.
+func (i *ignorer) match(ctx context.Context, name string) (bool, error) {
+	if i.cmd == nil {
+		if err := i.start(ctx); err != nil {
+			return false, fmt.Errorf("git check-ignore: %w", err)
+		}
+	}
+	// A leading ./ keeps a colon from being magic.
+	if _, err := io.WriteString(i.in, "./"+name+"\x00"); err != nil {
+		return false, fmt.Errorf("git check-ignore: %w", cmp.Or(context.Cause(ctx), err))
+	}
+	var pattern string
+	for field := range 4 { // the file of rules, the line, the rule, the path
+		s, err := i.out.ReadString(0)
+		if err != nil {
+			return false, fmt.Errorf("git check-ignore: %w", cmp.Or(context.Cause(ctx), err))
+		}
+		if field == 2 {
+			pattern = s[:len(s)-1]
+		}
+	}
+	return pattern != "" && pattern[0] != '!', nil
+}
+
+func (i *ignorer) start(ctx context.Context) error {
+	ctx, i.stop = context.WithCancel(ctx)
+	c := i.c
+	c.args = []string{"check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin"}
+	cmd := i.g.command(ctx, c)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	i.in, i.out, i.done = in, bufio.NewReader(out), make(chan struct{})
+	started := make(chan error)
+	go func() {
+		defer close(i.done)
+		runtime.LockOSThread() // which must last as long as what it started
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			<-ctx.Done()
+			_ = cmd.Wait()
+		}
+	}()
+	i.cmd = cmd
+	return <-started
+}
+
+// close ends the git and waits for it.
+func (i *ignorer) close() {
+	if i.cmd != nil {
+		i.stop()
+		<-i.done
+	}
+}
