@@ -33,6 +33,15 @@ func (k *keeper) check() error {
 		checkLetters(&f, r)
 		checkFamily(&f, k, r)
 		checkConsumed(&f, r)
+		saved := 0
+		for _, c := range r.checkpoints {
+			if c.Seq > r.execution.BaseSeq {
+				saved++
+			}
+		}
+		if saved != r.execution.Checkpoints {
+			f.add("G4", "%s counts %d checkpoints and has %d", id, r.execution.Checkpoints, saved)
+		}
 	}
 	for id, x := range k.workers {
 		if x.State.Ended() != (x.EndedAt != 0) || x.State == 0 || x.ExpiresAt < x.HeartbeatAt || x.ID != id {
@@ -62,6 +71,7 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 		"has an error iff it failed":                (e.Class != 0) == (e.State == belay.Failed),
 		"has a due time only while it has no owner": e.DueAt == 0 || !owned && !terminal,
 		"has an input of a generation there was":    e.InputGen >= 1 && e.InputGen <= e.Generation,
+		"has a reason only while it rests":          e.Reason == "" || !running && !terminal,
 		"is a state":                                e.State >= belay.Pending && e.State <= belay.Cancelled,
 	} {
 		if !ok {

@@ -135,16 +135,14 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	return won
 }
 
-// longestDue takes the head that was due first among the lanes.
+// longestDue is the head that was due first among the lanes. Once it started it
+// is the head of none.
 func (w *world) longestDue(lanes []Lane) *Execution {
 	var best *Execution
 	for _, l := range lanes {
 		if e := w.head(l.ID); e != nil && (best == nil || before(e, best)) {
 			best = e
 		}
-	}
-	if best != nil {
-		w.pop(best)
 	}
 	return best
 }
@@ -175,14 +173,6 @@ func (w *world) head(lane LaneID) *Execution {
 	}
 }
 
-func (w *world) pop(e *Execution) {
-	q := w.ready
-	if len(q[e.Lane]) == 0 {
-		q = w.fresh
-	}
-	q[e.Lane] = q[e.Lane][1:]
-}
-
 // assign binds a due execution to a session with a new token (G1).
 func (w *world) assign(e *Execution, x *Worker) {
 	e.Token = token(e.Token, w.Epoch)
@@ -191,9 +181,9 @@ func (w *world) assign(e *Execution, x *Worker) {
 	e.Reason, e.ReasonText = "", ""
 	e.CancelBy, e.PauseRequested, e.Preempting = 0, false, false
 	w.advance(e)
-	r := &Run{Execution: e.ID, Token: e.Token, Worker: x.ID, Attempt: e.Attempts + 1, Generation: e.Generation, New: true}
-	w.runs[belay.RunID{Execution: e.ID, Token: e.Token}] = r
-	w.changedRun(r)
+	w.runs[belay.RunID{Execution: e.ID, Token: e.Token}] = &Run{
+		Execution: e.ID, Token: e.Token, Worker: x.ID, Attempt: e.Attempts + 1, Generation: e.Generation, New: true,
+	}
 }
 
 // start begins the run of an execution that was just assigned or accepted; the

@@ -117,6 +117,36 @@ func TestClaimWinsNothingTwice(t *testing.T) {
 	}
 }
 
+// Whatever makes an execution due in a fold, a claim of that fold may have it,
+// and with the input that counts by then.
+func TestClaimWhatItsFoldMadeDue(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	paused := s.submit()
+	s.do(s.act(paused, belay.ActionPause))
+	signalled := s.run(w)
+	s.do(s.settle(signalled, belay.OutcomeSuspended))
+	parent := s.run(w)
+	s.submit(s.childOf(parent, "c"))
+	child := s.win(w)
+	s.do(s.settle(parent, belay.OutcomeSuspended))
+	failed := s.run(w, policy(belay.Policy{MaxAttempts: 1}))
+	s.do(s.settle(failed, belay.OutcomeFailed))
+	requeue := s.act(failed.Execution, belay.ActionRequeue, func(c *belay.Control) { c.Input = []byte(`"new"`) })
+	fork := s.act(failed.Execution, belay.ActionFork)
+	_, r := s.batch(s.act(paused, belay.ActionResume), s.signal(signalled.Execution, "go"), s.settle(child, belay.OutcomeSucceeded),
+		requeue, fork, s.claims(w, 9))
+	want := []belay.ExecutionID{paused, signalled.Execution, parent.Execution, failed.Execution, fork.Fork}
+	if d := cmp.Diff(want, won(r[5])); d != "" {
+		t.Fatal(d)
+	}
+	for _, i := range []int{3, 4} {
+		if got := string(r[5].Claims[i].Input); got != `"new"` {
+			t.Errorf("input %s", got)
+		}
+	}
+}
+
 // A failed execution is not due in the fold of its failure.
 func TestClaimNotBeforeTheBackoffInOneFold(t *testing.T) {
 	s := newStage(t)
@@ -254,7 +284,11 @@ func TestScheduleAndAccept(t *testing.T) {
 	s.refused(&Accept{other, id, token}, belay.CodeConflict)
 	s.refused(&Accept{w, id, token - 1}, belay.CodeConflict)
 	s.refused(s.save(leaseOf(r.Execution), belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired)
-	first := s.do(&Accept{w, id, token}).Claims[0].Execution
+	accepted := s.do(&Accept{w, id, token}).Claims[0]
+	if string(accepted.Input) != `{"n":1}` {
+		t.Errorf("input %s", accepted.Input)
+	}
+	first := accepted.Execution
 	again := s.do(&Accept{w, id, token})
 	if !again.Replayed || leaseOf(&again.Claims[0].Execution) != leaseOf(&first) || first.Secret != (belay.Secret{5}) {
 		t.Errorf("answered %+v, first %+v", again, first)

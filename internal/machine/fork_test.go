@@ -181,6 +181,22 @@ func TestForkOfAFork(t *testing.T) {
 	if r := s.records[g]; len(r.checkpoints) != 2 || r.execution.Checkpoints != 2 {
 		t.Errorf("the fork of a fork keeps %d", len(r.checkpoints))
 	}
+	s.do(s.act(s.win(s.worker("w2", ttl(hour))).Execution, belay.ActionSteal)) // the older fork is due first
+	own := s.win(s.worker("w3", ttl(hour)))
+	s.do(s.save(own, belay.KindState, "state"))
+	again := s.do(s.act(own.Execution, belay.ActionFork)).ID
+	var data []string
+	for _, k := range s.records[again].checkpoints {
+		if k.Kind == belay.KindState {
+			data = append(data, string(k.Data))
+		}
+	}
+	if len(data) != 1 || data[0] != `"state"` {
+		t.Errorf("the fork of a fork with a state of its own has states %q", data)
+	}
+	if k := s.records[own.Execution].checkpoints; !k[2].Pruned {
+		t.Errorf("the state that the fork brought along is kept: %+v", *k[2])
+	}
 	s2, _, id := died(t)
 	s2.do(s2.act(id, belay.ActionRequeue, func(x *belay.Control) { x.Input = json.RawMessage(`2`) }))
 	h := s2.do(s2.act(id, belay.ActionFork)).ID

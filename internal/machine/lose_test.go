@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,9 @@ func TestLossesInARow(t *testing.T) {
 	s.is(id, "failed")
 	if e, d := s.row(id), s.records[id].letters; e.Class != belay.ClassLost || len(d) != 1 || d[0].Reason != "lost" || d[0].Token != e.Token {
 		t.Errorf("%+v, letters %+v", *e, d)
+	}
+	if e := s.row(id); !strings.HasPrefix(e.Message, "lost 3 times in a row without a new checkpoint; the last: worker w was lost") {
+		t.Errorf("message %q", e.Message)
 	}
 	if e := s.row(id); e.Attempts != 0 {
 		t.Errorf("losses were charged as %d attempts", e.Attempts)
@@ -96,6 +100,9 @@ func TestLoseWhatAMissingSessionOwned(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	delete(s.workers, l.Worker)
+	if _, r, _ := s.fold(&Release{l.Execution, l.Token, l.Worker}); belay.CodeOf(r[0].Err) != belay.CodeConflict {
+		t.Errorf("released for nobody: %v", r[0].Err)
+	}
 	if _, r, err := s.fold(&Lose{l.Execution, l.Token, l.Worker}); err != nil || r[0].Err != nil {
 		t.Fatal(err, r[0].Err)
 	}

@@ -153,6 +153,21 @@ func TestFailReopenAndClaimInOneFold(t *testing.T) {
 	}
 }
 
+// A gate of the moment is gone with the generation that it held back.
+func TestReopenForgetsOtherGates(t *testing.T) {
+	s := newStage(t)
+	id := s.submit()
+	_ = s.change(id, func(r *record) error {
+		r.execution = copied(r.execution)
+		r.execution.Gate = belay.GateBreaker
+		return nil
+	})
+	s.is(id, "pending(gated)")
+	s.do(s.act(id, belay.ActionCancel))
+	s.do(s.act(id, belay.ActionRetry))
+	s.is(id, "pending(reopened)")
+}
+
 // Who owns it from outside does not change with its generation.
 func TestReopenKeepsWorkersAway(t *testing.T) {
 	s := newStage(t)

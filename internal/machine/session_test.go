@@ -18,6 +18,9 @@ func TestLateHeartbeat(t *testing.T) {
 	s.pass(5*time.Second - time.Microsecond)
 	s.do(s.beat(early))
 	s.pass(time.Microsecond)
+	if err := s.refused(s.claims(late, 1), belay.CodeLeaseLost); !strings.Contains(err.Message, "no heartbeat within its TTL of 5s") {
+		t.Errorf("the refusal %q does not say what is wrong", err.Message)
+	}
 	changes, r := s.batch(s.beat(late, l))
 	if belay.CodeOf(r[0].Err) != belay.CodeLeaseLost || len(changes.Workers) != 1 {
 		t.Fatalf("answered %v, wrote %d sessions", r[0].Err, len(changes.Workers))
@@ -26,7 +29,9 @@ func TestLateHeartbeat(t *testing.T) {
 	if x.State != belay.WorkerLost || x.EndedAt != s.now || !strings.Contains(x.EndReason, "5s") {
 		t.Errorf("%+v", *x)
 	}
-	s.refused(s.beat(late, l), belay.CodeLeaseLost, belay.CauseExpired)
+	if err := s.refused(s.beat(late, l), belay.CodeLeaseLost, belay.CauseExpired); !strings.Contains(err.Message, x.EndReason) {
+		t.Errorf("the refusal %q does not say how the session ended", err.Message)
+	}
 	s.refused(&Expire{late}, belay.CodeConflict)
 	s.do(&Lose{l.Execution, l.Token, late})
 	s.is(l.Execution, "pending(lost)")

@@ -40,6 +40,45 @@ func TestSuspendAfterSeeingTheSignal(t *testing.T) {
 	s.is(l.Execution, "waiting(signal due)")
 }
 
+// A signal wakes who waits, and nobody else: what is not due yet for another
+// reason stays so, also while it is paused.
+func TestSignalWakesOnlyWhoWaits(t *testing.T) {
+	s := newStage(t)
+	id := s.submit(func(b *belay.Submission) { b.DueAt = s.now.Add(hour).Time() })
+	s.do(s.signal(id, "go"))
+	s.is(id, "pending(delayed later)")
+	s.do(s.act(id, belay.ActionPause))
+	s.do(s.signal(id, "go"))
+	s.do(s.act(id, belay.ActionResume))
+	s.is(id, "pending(delayed later)")
+}
+
+// An owner hears soon of what concerns it.
+func TestOwnersAreAskedForAttention(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	s.submit(s.childOf(l, "c"))
+	child := s.win(w)
+	for _, c := range []Command{
+		s.signal(l.Execution, "go"), s.settle(child, belay.OutcomeSucceeded), s.act(l.Execution, belay.ActionPause),
+		s.act(l.Execution, belay.ActionResume), s.act(l.Execution, belay.ActionPreempt), s.act(l.Execution, belay.ActionCancel),
+	} {
+		changes, _ := s.batch(c)
+		asked := false
+		for _, e := range changes.Executions {
+			asked = asked || e.ID == l.Execution && e.Attention
+		}
+		if !asked {
+			t.Errorf("%T asks for no attention", c)
+		}
+	}
+	changes, _ := s.batch(s.save(l, belay.KindStep, "a"))
+	if changes.Executions[0].Attention {
+		t.Error("an owner's own write asks for its attention")
+	}
+}
+
 // A waiting execution that is due already stays due since then: it keeps its
 // place in the lane.
 func TestSignalKeepsAnEarlierDueTime(t *testing.T) {
@@ -97,6 +136,22 @@ func TestSignalsAreConsumedOnceInOneFold(t *testing.T) {
 	}
 	if got := s.records[l.Execution].signals[0].ConsumedBy; got != next+1 {
 		t.Errorf("consumed by %d", got)
+	}
+	// Seqs are an execution's own: two take a signal of the same seq.
+	x, y := s.run(l.Worker), s.run(l.Worker)
+	seq := s.row(x.Execution).Seq + 1
+	p, q := s.save(x, belay.KindWait, "p"), s.save(y, belay.KindWait, "q")
+	p.Consumes, q.Consumes = seq, seq
+	_, r = s.batch(s.signal(x.Execution, "x"), s.signal(y.Execution, "y"), p, q)
+	if r[2].Err != nil || r[3].Err != nil {
+		t.Errorf("answers %v and %v", r[2].Err, r[3].Err)
+	}
+	s.do(s.signal(x.Execution, "x"))
+	s.do(s.signal(y.Execution, "y"))
+	p, q = s.save(x, belay.KindWait, "p"), s.save(y, belay.KindWait, "q")
+	p.Consumes, q.Consumes = seq+2, seq+2
+	if _, r = s.batch(p, q); r[0].Err != nil || r[1].Err != nil {
+		t.Errorf("answers %v and %v", r[0].Err, r[1].Err)
 	}
 }
 

@@ -220,6 +220,7 @@ func TestLanes(t *testing.T) {
 	seen := make(map[LaneID]Lane)
 	for _, l := range []Lane{
 		NewLane("a", "b", "", 0, none), NewLane("ab", "", "", 0, none), NewLane("a", "", "b", 0, none), NewLane("a", "b", "", 1, none),
+		NewLane("z", "b", "", 0, none), NewLane("a", "z", "", 0, none), NewLane("a", "b", "z", 0, none),
 		NewLane("a", "b", "", 0, gpu), NewLane("a", "b", "", -1, none), NewLane("a", "b", "", 0, map[string]string{"g": "pu1"}),
 	} {
 		if other, ok := seen[l.ID]; ok || l.ID < 0 {

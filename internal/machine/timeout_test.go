@@ -67,6 +67,11 @@ func TestTimesActAtTheirMoment(t *testing.T) {
 		if changes, _ := x.batch(&Tick{Execution: x.id}); !changes.Empty() {
 			t.Errorf("%s: a second look changes %+v", name, changes)
 		}
+		for _, run := range x.records[x.id].runs {
+			if run.Outcome == belay.OutcomeReleased && run.Class != 0 {
+				t.Errorf("%s: a run that was only taken back has error %s", name, run.Class)
+			}
+		}
 	}
 }
 
@@ -136,8 +141,8 @@ func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
 		s.pass(50 * time.Second)
 		s.do(s.save(l, belay.KindStep, "a"))
 		s.pass(50 * time.Second)
-		s.do(&Progress{l.Execution, l.Token, s.now})
 		s.do(&Tick{Execution: l.Execution})
+		s.do(&Progress{l.Execution, l.Token, s.now})
 	}
 	s.is(l.Execution, "running")
 	s.do(&Progress{l.Execution, l.Token + 1, s.now}) // of another run

@@ -171,6 +171,9 @@ func TestSubmissionsAreChecked(t *testing.T) {
 		t.Log(name)
 		s.refused(s.submission(change), belay.CodeInvalid)
 	}
+	most := manyLabels()
+	delete(most, "0")
+	s.do(s.submission(labelled(most)))
 	s.do(s.submission(priority(belay.MaxPriority)))
 	s.do(s.submission(priority(-belay.MaxPriority)))
 }
@@ -197,6 +200,10 @@ func TestSavesAndChunksAreChecked(t *testing.T) {
 		return &Append{c}
 	}
 	s.refused(chunk(func(c *belay.Chunk) { c.Data = make([]byte, belay.MaxChunk+1) }), belay.CodePayloadTooLarge)
+	changes, r := s.batch(chunk(func(c *belay.Chunk) { c.Data = make([]byte, belay.MaxChunk) }))
+	if r[0].Err != nil || len(changes.Drops) != 0 {
+		t.Errorf("a chunk as large as may be: %v, drops %v", r[0].Err, changes.Drops)
+	}
 	for _, change := range []func(*belay.Chunk){
 		func(c *belay.Chunk) { c.N = -1 },
 		func(c *belay.Chunk) { c.N = math.MaxInt64 },

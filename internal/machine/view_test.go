@@ -64,6 +64,19 @@ func TestEventsTellTheWholeStory(t *testing.T) {
 	}
 }
 
+// A child's end is an event of its own kind, which names the child.
+func TestEventsNameChildren(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w)
+	child := s.submit(s.childOf(l, "kid"))
+	s.do(s.settle(s.win(w), belay.OutcomeSucceeded))
+	events := Events(s.records[l.Execution].history(), 2, 9)
+	if len(events) != 1 || events[0].Kind != "child" || events[0].Name != "kid" || events[0].Text != child.String() {
+		t.Errorf("%+v", events)
+	}
+}
+
 func kinds(events []belay.Event) string {
 	var out []string
 	for _, ev := range events {
@@ -138,8 +151,10 @@ func TestAttemptShown(t *testing.T) {
 	shows(2)
 	s.do(s.act(id, belay.ActionRetry))
 	shows(1)
+	s.do(s.settle(s.win(w), belay.OutcomeFailed))
+	s.pass(time.Minute)
 	s.do(s.settle(s.win(w), belay.OutcomeSucceeded))
-	shows(1)
+	shows(2)
 }
 
 // What a new owner resumes from carries its age by the store's clock, so that a
@@ -157,6 +172,30 @@ func TestResumeTellsAges(t *testing.T) {
 	checkpoints, _ = Resume(s.records[l.Execution].history(), s.now.Add(-hour))
 	if checkpoints[0].Age != 0 {
 		t.Errorf("a clock that went back makes an age of %s", checkpoints[0].Age)
+	}
+}
+
+// A deadline is shown once it counts, and no longer than it does; the output
+// only of the run that the execution ended with.
+func TestViewShowsNothingThatDoesNotHold(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(hour))
+	deadline := func(id belay.ExecutionID) bool { return !View(s.records[id].history()).Deadline.IsZero() }
+	timed := s.submit(policy(belay.Policy{Timeout: belay.Duration(hour)}))
+	if deadline(timed) {
+		t.Error("a deadline before the first run")
+	}
+	l := s.win(w)
+	if !deadline(timed) {
+		t.Error("no deadline while it runs")
+	}
+	s.do(s.settle(l, belay.OutcomeReleased, func(x *belay.Settlement) { x.Output = json.RawMessage(`1`) }))
+	s.do(s.act(timed, belay.ActionCancel))
+	if v := View(s.records[timed].history()); deadline(timed) || v.Output != nil {
+		t.Errorf("after the end: deadline %s, output %s", v.Deadline, v.Output)
+	}
+	if l := s.run(w, policy(belay.Policy{MaxAttempts: 2})); deadline(l.Execution) {
+		t.Error("a deadline without a timeout")
 	}
 }
 
