@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
@@ -98,6 +99,30 @@ func (l *load) settles(won []machine.Claimed) []machine.Command {
 		commands[i] = &machine.Settle{Settlement: belay.Settlement{Lease: lease(c), Op: l.unique(), Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`)}}
 	}
 	return commands
+}
+
+// A lone INSERT with an fsync of its own: what a store without batches could do
+// at best, and the measure of this disk.
+func BenchmarkSingleCommit(b *testing.B) {
+	db, err := sql.Open("sqlite", filepath.Join(b.TempDir(), "single.db")+"?_journal_mode=WAL&_synchronous=FULL")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(b.Context(), "CREATE TABLE rows (id INTEGER PRIMARY KEY, data BLOB) STRICT"); err != nil {
+		b.Fatal(err)
+	}
+	insert, err := db.PrepareContext(b.Context(), "INSERT INTO rows (data) VALUES (?)")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := insert.ExecContext(context.Background(), payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commits/s")
 }
 
 // Executions that do nothing, from submission to settlement: each commit takes

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -25,7 +26,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		func() error { return t.loadWorkers(rows, need.Workers) },
 		func() error { return t.loadHeld(rows, need.Held) },
 		func() error { return t.loadExecutions(rows, ids) },
-		func() error { return t.loadSpecs(rows, specs) },
+		func() error { return t.loadSpecs(rows, specs, need.Executions) },
 		func() error { return t.loadKeys(rows, need.Keys) },
 		func() error { return t.loadRuns(rows, need.Runs) },
 		func() error { return t.loadOps(rows, need.Ops) },
@@ -69,26 +70,36 @@ func (t *tx) loadExecutions(rows *machine.Rows, ids []belay.ExecutionID) error {
 	asked := make(map[belay.ExecutionID]bool, len(ids))
 	for len(ids) > 0 {
 		want := make([]belay.ExecutionID, 0, len(ids))
+		var parents []belay.ExecutionID
+		found := func(e *machine.Execution) {
+			t.found[e.ID] = e
+			rows.Executions = append(rows.Executions, working(e))
+			parents = append(parents, e.Parent)
+		}
 		for _, id := range ids {
-			if !asked[id] && !id.IsZero() {
-				asked[id] = true
+			if asked[id] || id.IsZero() {
+				continue
+			}
+			asked[id] = true
+			if e := t.store.cache.get(id); e != nil {
+				found(e)
+			} else {
 				want = append(want, id)
 			}
 		}
-		ids = ids[:0]
 		err := some(t.ctx, t.conn, selectExecutions+" WHERE id IN ", want, func(r columns) error {
 			e, err := scanExecution(r, &t.policies)
 			if err != nil {
 				return err
 			}
-			t.found[e.ID] = e
-			rows.Executions = append(rows.Executions, working(e))
-			ids = append(ids, e.Parent)
+			t.store.cache.put(e)
+			found(e)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
+		ids = parents
 	}
 	return nil
 }
@@ -126,10 +137,16 @@ func (t *tx) loadWorkers(rows *machine.Rows, ids []belay.WorkerID) error {
 	})
 }
 
-// loadSpecs loads the newest spec of each execution.
-func (t *tx) loadSpecs(rows *machine.Rows, ids []belay.ExecutionID) error {
+// loadSpecs loads the newest spec of each execution. What was asked for itself
+// and is not there has none.
+func (t *tx) loadSpecs(rows *machine.Rows, ids []belay.ExecutionID, asked []belay.ExecutionID) error {
+	absent := make(map[belay.ExecutionID]bool)
+	for _, id := range asked {
+		absent[id] = t.found[id] == nil
+	}
+	ids = slices.DeleteFunc(unique(ids), func(id belay.ExecutionID) bool { return absent[id] })
 	newest := make(map[belay.ExecutionID]int, len(ids))
-	return some(t.ctx, t.conn, selectSpecs+" WHERE execution IN ", unique(ids), func(r columns) error {
+	return some(t.ctx, t.conn, selectSpecs+" WHERE execution IN ", ids, func(r columns) error {
 		s, err := scanSpec(r)
 		if err != nil {
 			return err

@@ -47,6 +47,7 @@ type Store struct {
 	readers   chan *conn // nil for one that is not connected
 	connector driver.Connector
 	texts     texts // with writing held
+	cache     cache // with writing held
 	lag       int   // commits since the log was last looked at; with writing held
 
 	mu     sync.Mutex
@@ -198,7 +199,9 @@ func (o Options) dsn(path string, reading bool) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Close waits for what is under way and closes the database.
+// Close waits for what is under way and closes the database. After a failed
+// write it leaves the writer's connection as it is: closing it would write and
+// fsync the log once more.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -214,7 +217,10 @@ func (s *Store) Close() error {
 		}
 	}
 	s.writing <- struct{}{}
-	if s.writer != nil {
+	s.mu.Lock()
+	intact := s.broken == nil
+	s.mu.Unlock()
+	if s.writer != nil && intact {
 		all = append(all, s.writer.close())
 	}
 	<-s.writing // whoever waits for it is refused

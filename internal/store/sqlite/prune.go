@@ -143,6 +143,7 @@ var deletions = [...]string{
 }
 
 func (t *tx) prune(p prunable, before machine.Time) (int, error) {
+	t.store.cache.drop()
 	n := 0
 	for i := range p.executions {
 		gone, err := t.forget(&p.executions[i], before)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -20,8 +21,10 @@ type tx struct {
 	epoch int64
 	mark  machine.Time
 	beat  time.Duration
-	// found are the executions loaded, as they stand in the database.
-	found map[belay.ExecutionID]*machine.Execution
+	// found are the executions loaded, as they stand in the database, and
+	// written those that the transaction changes or adds.
+	found   map[belay.ExecutionID]*machine.Execution
+	written []*machine.Execution
 }
 
 // Commit implements store.Store.
@@ -76,28 +79,34 @@ func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)
 }
 
 // errCommit marks an error of the COMMIT itself.
-var errCommit = errors.New("commit")
+var errCommit = errors.New("the transaction was not acknowledged")
 
 // run begins the transaction, and commits it if do wrote anything. However it
 // ends, even by a panic, no transaction is open afterwards.
 func (t *tx) run(do func(*tx) (bool, error)) (err error) {
-	if err := t.begin(); err != nil {
-		return errors.Join(err, t.rollback())
-	}
-	done := false
+	open := true
 	defer func() {
-		if !done {
+		if open {
+			t.store.cache.drop()
 			err = errors.Join(err, t.rollback())
 		}
 	}()
-	wrote, err := do(t)
-	if err != nil || !wrote {
+	if err := t.begin(); err != nil {
 		return err
 	}
-	if _, err := t.exec(t.ctx, "COMMIT"); err != nil {
-		return errors.Join(errCommit, err)
+	wrote, err := do(t)
+	switch {
+	case err != nil:
+		return err
+	case !wrote:
+		open = false
+		return t.rollback()
 	}
-	done = true
+	if _, err := t.exec(t.ctx, "COMMIT"); err != nil {
+		return fmt.Errorf("%w: %w", errCommit, err)
+	}
+	open = false
+	t.store.cache.keep(t.written)
 	return nil
 }
 
@@ -111,7 +120,7 @@ func (t *tx) begin() error {
 		return nil
 	})
 	t.now = t.store.Now()
-	return err
+	return firstOf(err, t.store.cache.fresh(t))
 }
 
 const selectMark = `

@@ -37,6 +37,7 @@ func (t *tx) changed(what string, id any, text string) error {
 }
 
 func (t *tx) writeExecutions(c *machine.Changes) error {
+	t.written = c.Executions
 	fresh := make(map[mask][]*machine.Execution)
 	var now, was hot
 	for _, e := range c.Executions {
