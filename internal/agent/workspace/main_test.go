@@ -109,7 +109,11 @@ git checkout -q main; echo two >>a.txt; git commit -q -a -m second; rm -f .git/h
 	return dir, nil
 })
 
+// TestMain lets the test binary be another process that has a workspace.
 func TestMain(m *testing.M) {
+	if os.Getenv(holder) != "" {
+		hold()
+	}
 	code := m.Run()
 	if dir, err := original(); err == nil {
 		_ = os.RemoveAll(dir)

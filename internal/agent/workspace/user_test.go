@@ -1,0 +1,84 @@
+//go:build linux
+
+package workspace
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+const nobody = 65534
+
+// Rule: a user without any rights gets the same promises. Tests that run as root
+// repeat the heart of this package as nobody.
+func TestWithoutRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("every test of this run is without root")
+	}
+	dir, err := os.MkdirTemp("", "belay-workspace-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run",
+		"^(TestRemove|TestSweep|TestObjectsAreCopied|TestUnreadable|TestSalvageAndRestore/(commits_and_changes|modes_and_links)|TestTraps/filters)$")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+}
+
+// Rule: files that the command made unreadable are named, and what is known of
+// them is kept.
+func TestUnreadable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root reads everything; TestWithoutRoot runs this as nobody")
+	}
+	src, m := repo(t), open(t)
+	w := prepare(t, m, Spec{Repo: src})
+	write(t, filepath.Join(w.Dir, "new"), "new\n")
+	write(t, filepath.Join(w.Dir, "secret"), "secret\n")
+	for _, name := range []string{"secret", "a.txt", "dir"} {
+		if err := os.Chmod(filepath.Join(w.Dir, name), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := salvageOf(t, m, w)
+	if s.Files != 1 {
+		t.Errorf("%d files changed, want the new one only:\n%s", s.Files, s.Patch)
+	}
+	if want := `a.txt, which cannot be read; what is in "dir" (permission denied); secret, which cannot be read`; s.Lost != want {
+		t.Errorf("lost %q, want %q", s.Lost, want)
+	}
+}
+
+// Rule: a repository of another user is read, for it was named; and none of its
+// configuration is run.
+func TestSourceOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	src, m := repo(t), open(t)
+	err := filepath.WalkDir(src, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, nobody, nobody)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(src, "a.txt"), "changed\n")
+	w := prepare(t, m, Spec{Repo: src})
+	if want := run(t, src, "rev-parse", "main"); w.Commit != want || w.Branch != "main" {
+		t.Errorf("commit %s on %q, want %s on main", w.Commit, w.Branch, want)
+	}
+}
