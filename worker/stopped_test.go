@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/host"
 	"github.com/belaydev/belay/internal/store/memory"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
@@ -40,7 +42,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const writers = 8
+const (
+	writers  = 8
+	childTTL = time.Second
+)
 
 // Rule: a worker past its TTL writes nothing, neither to the store nor outside
 // of it, and each of its writers is told lease_lost. Here the process is really
@@ -183,7 +188,7 @@ type pipes struct {
 func stoppedChild(effects string) error {
 	b := &remote{client: rpc.NewClient(pipes{os.Stdin, os.Stdout})}
 	w := worker.New(b, worker.Options{
-		TTL: time.Second, Heartbeat: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		TTL: childTTL, Heartbeat: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	told := make(chan error, writers)
@@ -200,7 +205,11 @@ func stoppedChild(effects string) error {
 		}
 		rounds.Wait() // each has written a few times
 		between.Lock()
+		at := host.Boottime()
 		err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		for host.Boottime()-at < childTTL { // it may take a moment until all threads stop
+			runtime.Gosched()
+		}
 		between.Unlock()
 		wg.Wait()
 		return "first owner", err

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Branch is a part of the function that runs by itself: the function, or what
@@ -64,6 +65,7 @@ func (b *Branch) leave() {
 	}
 	b.over = true
 	r.waits.branches--
+	r.waits.idleSince = time.Time{}
 	for _, w := range b.joiners {
 		r.wakeLocked(w)
 	}

@@ -37,6 +37,7 @@ func (r *Run) take(op, key string, kind belay.CheckpointKind) (entry, error) {
 	}
 	e.used = true
 	r.names[key] = e
+	r.waits.idleSince = time.Time{}
 	return e, nil
 }
 

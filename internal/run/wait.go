@@ -32,7 +32,7 @@ type waits struct {
 	busy     int     // steps being carried out
 	draining bool
 
-	idleSince time.Time // since when all of it waits
+	idleSince time.Time // since when all of it waits and has come no further
 	timer     *time.Timer
 	allOver   chan struct{}
 
@@ -72,7 +72,6 @@ func (r *Run) wakeLocked(w *wait) {
 	if w.b.waiting--; w.b.waiting == 0 {
 		r.waits.waiting--
 	}
-	r.waits.idleSince = time.Time{}
 }
 
 func (r *Run) wakeAllLocked() {

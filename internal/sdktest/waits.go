@@ -137,6 +137,22 @@ var waits = []testCase{
 		}
 	}},
 
+	{"signals for nobody do not keep a run from suspending", func(e *env) {
+		e.hire(register("w", approval))
+		id := e.start(0)
+		for range 10 {
+			e.sleep(500 * time.Millisecond)
+			e.signal(id, "noise", nil)
+		}
+		e.sleep(1200 * time.Millisecond) // the last one has woken it once more
+		e.wantState(id, belay.Waiting)
+		if n := e.count(id, "suspended"); n < 3 {
+			e.Errorf("suspended %d times in 5 s\n%s", n, e.history(id))
+		}
+		e.signal(id, "approved", "ann")
+		want(e, id, "ann")
+	}},
+
 	{"a signal wakes an execution that suspended", func(e *env) {
 		e.hire(register("w", approval))
 		id := e.start(0)
