@@ -10,8 +10,13 @@
 // # How a command is decided
 //
 // Each command stands or falls alone: it is checked in full before it changes
-// anything, and a refusal leaves the rows as they were. A command that ends a
-// child changes its parent in the same fold, so that both are one commit.
+// anything, and a refusal leaves the rows as they were, but for a heartbeat that
+// comes too late, which ends its session. A batch decides as its commands would
+// one after the other. A command that ends a child changes its parent in the
+// same fold, so that both are one commit.
+//
+// What every command does in every situation stands in testdata/rules.txt and
+// testdata/sessions.txt, which the tests hold the code to.
 //
 // # Executions
 //

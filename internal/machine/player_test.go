@@ -37,7 +37,8 @@ func newPlayer(k *keeper, src []byte) *player {
 
 func play(k *keeper, src []byte) (*player, error) {
 	p := newPlayer(k, src)
-	return p, p.play()
+	err := p.play()
+	return p, err
 }
 
 func (p *player) play() error {

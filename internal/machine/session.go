@@ -33,8 +33,8 @@ func (c *Open) apply(w *world) (Reply, error) {
 
 // session is what the worker is told: the terms on which the session was first
 // opened.
-func (x *Worker) session() belay.Session {
-	s := belay.Session{ID: x.ID, TTL: x.Spec.TTL, Heartbeat: x.Spec.Heartbeat}
+func (w *Worker) session() belay.Session {
+	s := belay.Session{ID: w.ID, TTL: w.Spec.TTL, Heartbeat: w.Spec.Heartbeat}
 	if s.Heartbeat > s.TTL/3 {
 		s.Warning = fmt.Sprintf("a heartbeat every %s with a TTL of %s tolerates fewer than two losses in a row; the TTL should be three heartbeats or more",
 			s.Heartbeat.D(), s.TTL.D())

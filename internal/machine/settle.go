@@ -53,6 +53,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 		w.handBack(e, ended{outcome: c.Outcome}, "released", "given back unfinished by its worker")
 	case belay.OutcomeCancelled:
 		w.finish(e, belay.Cancelled, ended{outcome: c.Outcome})
+	case belay.OutcomeLost: // refused by check: nobody is lost who can say so
 	}
 	return Reply{Seq: e.Seq}, nil
 }

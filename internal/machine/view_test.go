@@ -24,11 +24,11 @@ func TestEventsTellTheWholeStory(t *testing.T) {
 	l = s.win(w)
 	s.do(s.act(id, belay.ActionPreempt))
 	s.do(s.settle(l, belay.OutcomePreempted))
-	r := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
+	s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
 	s.do(s.act(id, belay.ActionPause))
 	s.do(s.act(id, belay.ActionResume))
 	s.do(s.signal(id, "go"))
-	r = s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
+	r := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
 	l = leaseOf(&s.do(&Accept{w, id, r.Execution.Token}).Claims[0].Execution)
 	wait := s.save(l, belay.KindWait, "go")
 	wait.Consumes = s.row(id).SignalSeq
