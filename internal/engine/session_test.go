@@ -8,6 +8,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
@@ -296,4 +297,39 @@ func TestARepeatedClaimComesBeforeNews(t *testing.T) {
 	if r := must[belay.ClaimReply](t)(e.Claim(ctx, belay.ClaimRequest{Worker: s.ID, Number: 2, Slots: 1})); !r.Attention {
 		t.Errorf("the next was answered %+v", r)
 	}
+}
+
+// slowDue is a store whose look for what is due takes a while.
+type slowDue struct {
+	store.Store
+	looked chan struct{} // one for each look that has read
+	answer chan struct{} // holds it until something is sent
+}
+
+func (s *slowDue) Due(ctx context.Context, limit int) (store.Due, error) {
+	due, err := s.Store.Due(ctx, limit)
+	s.looked <- struct{}{}
+	<-s.answer
+	return due, err
+}
+
+// G6: a session that is opened while the sweeper looks at the store is given up
+// within a second of its time like any other.
+func TestASessionOpenedDuringALookIsGivenUpInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowDue{Store: memory.New(time.Now), looked: make(chan struct{}, 100), answer: make(chan struct{})}
+		e := engine.New(s, engine.Options{})
+		<-s.looked
+		w := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Second)}))
+		close(s.answer)
+		time.Sleep(2 * time.Second)
+		for _, x := range must[[]belay.Worker](t)(e.Workers(t.Context())) {
+			if x.ID != w.ID || x.State != belay.WorkerLost {
+				t.Errorf("2 s after it was opened with a TTL of 1 s it is %s", x.State)
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
