@@ -1,0 +1,281 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait of which the length is not itself what a test looks
+// at. It is longer than any of belay's own bounds.
+const patience = 60 * time.Second
+
+// place is where a test lets belay work: a directory of its own with a home, a
+// data directory and a working directory.
+type place struct {
+	t    *testing.T
+	root string
+	data string
+	cwd  string
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, root: root, data: filepath.Join(root, "data"), cwd: filepath.Join(root, "cwd")}
+	for _, dir := range []string{"home", "tmp", "cwd"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// path is a file of the place.
+func (p *place) path(name string) string { return filepath.Join(p.root, name) }
+
+// environment is what belay sees: nothing of the developer's own.
+func (p *place) environment(more ...string) []string {
+	return append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "TMPDIR=" + p.path("tmp"), "LANG=C.UTF-8", "BELAY_DATA=" + p.data,
+	}, more...)
+}
+
+// command is a belay that has not been started.
+func (p *place) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(binary(p.t), args...)
+	cmd.Dir, cmd.Env = p.cwd, p.environment()
+	return cmd
+}
+
+// belay runs a command line to its end.
+func (p *place) belay(args ...string) result {
+	p.t.Helper()
+	return p.start(p.command(args...)).wait(patience)
+}
+
+// run is belay run with these arguments, to its end.
+func (p *place) run(args ...string) result {
+	p.t.Helper()
+	return p.belay(append([]string{"run"}, args...)...)
+}
+
+// started is a process of the test's.
+type started struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	began    time.Time
+	out, err transcript
+	done     chan struct{}
+	end      error
+	took     time.Duration
+}
+
+// start starts a command in a process group of its own, as a shell does.
+func (p *place) start(cmd *exec.Cmd) *started {
+	p.t.Helper()
+	x := &started{t: p.t, cmd: cmd, done: make(chan struct{}), began: time.Now()}
+	cmd.Stdout, cmd.Stderr = &x.out, &x.err
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 10 * time.Second // a process that holds the output open is left over
+	if err := cmd.Start(); err != nil {
+		p.t.Fatalf("start %s: %v", line(cmd), err)
+	}
+	go func() {
+		x.end = cmd.Wait()
+		x.took = time.Since(x.began)
+		close(x.done)
+	}()
+	p.t.Cleanup(func() {
+		if !x.ended() {
+			_ = cmd.Process.Kill()
+			<-x.done
+		}
+	})
+	return x
+}
+
+func line(cmd *exec.Cmd) string {
+	text := strings.Join(append([]string{filepath.Base(cmd.Path)}, cmd.Args[1:]...), " ")
+	if len(text) > 400 {
+		text = text[:400] + "…"
+	}
+	return text
+}
+
+func (x *started) ended() bool {
+	select {
+	case <-x.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal sends a signal to the process alone.
+func (x *started) signal(sig syscall.Signal) {
+	x.t.Helper()
+	if err := x.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		x.t.Fatalf("send %s to %s: %v", sig, line(x.cmd), err)
+	}
+}
+
+// ctrlC is what a terminal does: SIGINT to the process group.
+func (x *started) ctrlC() {
+	x.t.Helper()
+	if err := syscall.Kill(-x.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		x.t.Fatalf("interrupt %s: %v", line(x.cmd), err)
+	}
+}
+
+// wait waits for the end of the process and of its output.
+func (x *started) wait(within time.Duration) result {
+	x.t.Helper()
+	select {
+	case <-x.done:
+	case <-time.After(within):
+		x.t.Fatalf("%s has not ended within %s\n%s", line(x.cmd), within, x.dump())
+	}
+	if errors.Is(x.end, exec.ErrWaitDelay) {
+		x.t.Fatalf("%s has ended and something it left behind holds its output open\n%s", line(x.cmd), x.dump())
+	}
+	r := result{t: x.t, line: line(x.cmd), out: x.out.String(), err: x.err.String(), took: x.took, state: x.cmd.ProcessState}
+	r.code = r.state.ExitCode()
+	if status, ok := r.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		r.code = 128 + int(status.Signal())
+	}
+	return r
+}
+
+// says waits until the process has written a text to its standard error.
+func (x *started) says(text string) {
+	x.t.Helper()
+	x.until("it says "+text, func() bool { return strings.Contains(x.err.String(), text) })
+}
+
+// until waits for something while the process runs.
+func (x *started) until(what string, happened func() bool) {
+	x.t.Helper()
+	if !poll(patience, func() bool { return happened() || x.ended() }) || !happened() {
+		x.t.Fatalf("%s: waited in vain until %s\n%s", line(x.cmd), what, x.dump())
+	}
+}
+
+func (x *started) dump() string {
+	state := "it runs"
+	if x.ended() {
+		state = fmt.Sprintf("it has ended: %v", x.cmd.ProcessState)
+	}
+	return fmt.Sprintf("%s\nstdout:\n%s\nstderr:\n%s", state, clip(x.out.String()), clip(x.err.String()))
+}
+
+// clip keeps what a person would read of an output.
+func clip(s string) string {
+	const most = 6000
+	if len(s) > most {
+		s = s[:most/2] + fmt.Sprintf("\n… %d bytes …\n", len(s)-most) + s[len(s)-most/2:]
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// result is a process that has ended.
+type result struct {
+	t        *testing.T
+	line     string
+	code     int // 128+n after signal n
+	out, err string
+	took     time.Duration
+	state    *os.ProcessState
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%s\nexit code %d after %s\nstdout:\n%s\nstderr:\n%s", r.line, r.code, r.took.Round(time.Millisecond), clip(r.out), clip(r.err))
+}
+
+// want checks the exit code.
+func (r result) want(code int) result {
+	r.t.Helper()
+	if r.code != code {
+		r.t.Fatalf("exit code %d, want %d\n%s", r.code, code, r)
+	}
+	return r
+}
+
+// saying checks that standard error has all of these texts.
+func (r result) saying(texts ...string) result {
+	r.t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.err, text) {
+			r.t.Fatalf("it does not say %q\n%s", text, r)
+		}
+	}
+	return r
+}
+
+// poll asks until the answer is true; false if it never was.
+func poll(within time.Duration, happened func() bool) bool {
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if happened() {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return happened()
+		}
+	}
+}
+
+// until waits for something that must happen.
+func until(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	if !poll(patience, happened) {
+		t.Fatalf("waited in vain until %s", what)
+	}
+}
+
+// after waits for a moment that was decided beforehand; false if the process
+// ends before it.
+func (x *started) after(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-x.done:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// transcript is output as it arrives.
+type transcript struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (t *transcript) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all.Write(b)
+}
+
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all.String()
+}

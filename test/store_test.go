@@ -1,0 +1,319 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+// reader reads the place's data directory beside whoever has it.
+func (p *place) reader() *embedded.Reader {
+	p.t.Helper()
+	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
+	if err != nil {
+		p.t.Fatalf("read the data directory: %v", err)
+	}
+	return r
+}
+
+// execution is the execution as the store holds it.
+func (p *place) execution(id belay.ExecutionID) belay.Execution {
+	p.t.Helper()
+	r := p.reader()
+	defer r.Close()
+	e, err := r.Execution(p.t.Context(), id)
+	if err != nil {
+		p.t.Fatalf("read %s: %v", id, err)
+	}
+	return e
+}
+
+// executions are all there are, newest first; none if nothing was ever stored.
+func (p *place) executions() []belay.Execution {
+	p.t.Helper()
+	if _, err := os.Stat(filepath.Join(p.data, "belay.db")); err != nil {
+		return nil
+	}
+	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
+	if err != nil && strings.Contains(err.Error(), "older than") {
+		return nil // killed before there was a schema
+	}
+	if err != nil {
+		p.t.Fatalf("read the data directory: %v", err)
+	}
+	defer r.Close()
+	page, err := r.Executions(p.t.Context(), belay.Filter{Children: true, Limit: 1000})
+	if err != nil {
+		p.t.Fatalf("list executions: %v", err)
+	}
+	return page.Executions
+}
+
+// only is the one execution there is.
+func (p *place) only() belay.Execution {
+	p.t.Helper()
+	all := p.executions()
+	if len(all) != 1 {
+		p.t.Fatalf("%d executions, want one: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+// history is the whole history of an execution, which must be well formed.
+func (p *place) history(id belay.ExecutionID) []belay.Event {
+	p.t.Helper()
+	r := p.reader()
+	defer r.Close()
+	events := events(p.t, r, id)
+	wellFormed(p.t, events)
+	return events
+}
+
+// eventful is whoever gives histories.
+type eventful interface {
+	Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error)
+}
+
+func events(t *testing.T, c eventful, id belay.ExecutionID) []belay.Event {
+	t.Helper()
+	var all []belay.Event
+	for after := int64(0); ; after = all[len(all)-1].Seq {
+		more, err := c.Events(t.Context(), belay.EventQuery{Execution: id, After: after, Data: true})
+		if err != nil {
+			t.Fatalf("events of %s: %v", id, err)
+		}
+		if len(more) == 0 {
+			return all
+		}
+		all = append(all, more...)
+	}
+}
+
+// wellFormed checks a history against G1, G2, G7 and G15: no gap, tokens that
+// grow with each claim, every effect of an owner under the newest token, one end
+// per generation and nothing of an owner after it.
+func wellFormed(t *testing.T, events []belay.Event) {
+	t.Helper()
+	var newest belay.Token
+	final := false
+	for i, ev := range events {
+		if ev.Seq != int64(i+1) {
+			t.Fatalf("event %d has seq %d: a gap in\n%s", i+1, ev.Seq, show(events))
+		}
+		switch ev.Kind {
+		case "started", "scheduled":
+			if ev.Token <= newest {
+				t.Errorf("event %d claims with token %d after %d\n%s", ev.Seq, ev.Token, newest, show(events))
+			}
+			newest = ev.Token
+		case "step", "state", "succeeded", "failed", "timed_out", "suspended":
+			if ev.Token != newest {
+				t.Errorf("event %d, %s, carries token %d; the newest is %d\n%s", ev.Seq, ev.Kind, ev.Token, newest, show(events))
+			}
+		case "retry", "requeue":
+			final = false
+		}
+		if final {
+			t.Errorf("event %d, %s, comes after the end\n%s", ev.Seq, ev.Kind, show(events))
+		}
+		final = final || ev.Final
+	}
+}
+
+func show(events []belay.Event) string {
+	var b strings.Builder
+	for _, ev := range events {
+		fmt.Fprintf(&b, "  %3d %s %-10s %-12s token %d %s %s\n", ev.Seq, ev.At.Format("15:04:05.000"), ev.Kind, ev.Name, ev.Token, clip(string(ev.Data)), ev.Text)
+	}
+	return b.String()
+}
+
+// count is how many events of a kind there are.
+func count(events []belay.Event, kind string) int {
+	n := 0
+	for _, ev := range events {
+		if ev.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// savedSteps are the steps that are saved, each with the token it was saved under.
+func savedSteps(t *testing.T, events []belay.Event) map[string]belay.Token {
+	t.Helper()
+	saved := make(map[string]belay.Token)
+	for _, ev := range events {
+		if ev.Kind != "step" {
+			continue
+		}
+		if _, twice := saved[ev.Name]; twice {
+			t.Errorf("step %s is saved twice\n%s", ev.Name, show(events))
+		}
+		saved[ev.Name] = ev.Token
+	}
+	return saved
+}
+
+// artifact is a log or artifact as belay logs gives it back.
+func (p *place) artifact(id belay.ExecutionID, name string) string {
+	p.t.Helper()
+	return p.belay("logs", id.String(), "--name", name).want(0).out
+}
+
+// clean checks that nothing is left: no process of the place, no workspace,
+// nothing half made. A process that was killed may take a moment to disappear.
+func (p *place) clean() {
+	p.t.Helper()
+	if !poll(patience, func() bool { return len(p.processes()) == 0 }) {
+		p.t.Errorf("processes are left:\n%s", strings.Join(p.processes(), "\n"))
+	}
+	p.noWorkspaces()
+}
+
+func (p *place) noWorkspaces() {
+	p.t.Helper()
+	for _, dir := range []string{"jobs", "scratch"} {
+		entries, err := os.ReadDir(filepath.Join(p.data, "workspaces", dir))
+		if err != nil && !os.IsNotExist(err) {
+			p.t.Fatal(err)
+		}
+		for _, e := range entries {
+			p.t.Errorf("%s/%s is left", dir, e.Name())
+		}
+	}
+}
+
+// processes are those that come from this place, however they came to be: by
+// the mark of a run that the place's store may know, or because their
+// environment, arguments or working directory name the place.
+func (p *place) processes() []string {
+	p.t.Helper()
+	marks := make(map[string]bool)
+	for _, e := range p.executions() {
+		// A run id begins with its execution's bits; the last digits of those
+		// overlap with the token's.
+		body := strings.TrimPrefix(belay.RunID{Execution: e.ID}.String(), "run_")
+		marks["run_"+body[:24]] = true
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var found []string
+	for _, entry := range entries {
+		dir := filepath.Join("/proc", entry.Name())
+		if entry.Name()[0] < '0' || entry.Name()[0] > '9' || entry.Name() == fmt.Sprint(os.Getpid()) {
+			continue
+		}
+		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
+		text := string(args) + "\x00" + string(env)
+		ours := strings.Contains(text, p.root+"/") || strings.HasPrefix(cwd+"/", p.root+"/")
+		for mark := range marks {
+			ours = ours || strings.Contains(text, mark)
+		}
+		if ours {
+			found = append(found, entry.Name()+" "+strings.ReplaceAll(clip(string(args)), "\x00", " ")+" in "+cwd)
+		}
+	}
+	return found
+}
+
+// sound checks the database with belay doctor.
+func (p *place) sound() {
+	p.t.Helper()
+	r := p.belay("doctor", "-o", "json").want(0)
+	var findings []struct{ What, How, Detail string }
+	decode(p.t, r.out, &findings)
+	for _, f := range findings {
+		if f.What == "database" && f.How == "ok" && strings.Contains(f.Detail, "sound") {
+			return
+		}
+	}
+	p.t.Errorf("the doctor does not find the database sound\n%s", r)
+}
+
+// decode reads JSON that must be JSON.
+func decode(t *testing.T, text string, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		t.Fatalf("no JSON: %v\n%s", err, clip(text))
+	}
+}
+
+// idOf is the execution that belay run has named on its standard error.
+func idOf(t *testing.T, stderr string) belay.ExecutionID {
+	t.Helper()
+	for _, word := range strings.Fields(stderr) {
+		if id, err := belay.ParseExecutionID(word); err == nil {
+			return id
+		}
+	}
+	t.Fatalf("it names no execution:\n%s", clip(stderr))
+	return belay.ExecutionID{}
+}
+
+// gitEnv is an environment in which git reads nothing of the developer's.
+func (p *place) gitEnv() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.org",
+	}
+}
+
+// git runs git in a directory.
+func (p *place) git(dir string, args ...string) string {
+	p.t.Helper()
+	return p.gitWith(dir, "", args...)
+}
+
+// gitWith runs git with something on its standard input.
+func (p *place) gitWith(dir, stdin string, args ...string) string {
+	p.t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, p.gitEnv(), strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// repository makes a repository with one commit and says where it is.
+func (p *place) repository() string {
+	p.t.Helper()
+	dir := p.path("repo")
+	p.git(p.root, "init", "-q", "-b", "main", dir)
+	for name, text := range map[string]string{"README": "a repository\n", "notes.txt": "notes\n", "src/a.txt": "a\n"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.git(dir, "add", ".")
+	p.git(dir, "commit", "-q", "-m", "first")
+	return dir
+}
+
+// read is a file's text, empty if there is none.
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(data)
+}
