@@ -5,6 +5,7 @@
 //   - docs_test.go: packages and public identifiers are documented
 //   - size_test.go: files and functions stay readable
 //   - links_test.go: links between Markdown pages resolve
+//   - snippets_test.go: Go code on a page is code that compiles; readme_test.go is the README's
 //   - pins_test.go: direct dependencies are the chosen ones, at versions that fit together
 //   - words_test.go: no file names the machine it was written on, nothing is left half done
 //   - migrations_test.go: a released migration never changes
