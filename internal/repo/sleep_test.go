@@ -7,6 +7,7 @@ import (
 
 // sleepers lists files and packages that may call time.Sleep, with the reason.
 var sleepers = map[string]string{
+	"internal/agent/runner_test.go":           "another process tells by a file that it is ready; with a deadline",
 	"internal/agent/process/cgroup_linux.go":  "the kernel does not tell when a cgroup is empty or frozen; a millisecond at a time, with an end",
 	"internal/agent/process/freezer_linux.go": "the kernel does not tell when a process has stopped; a millisecond at a time, with an end",
 	"internal/simulation":                     "runs in a bubble as a whole: sleeping moves its virtual clock",
