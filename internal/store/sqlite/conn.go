@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/belaydev/belay"
 )
 
 // conn is one connection with its prepared statements. It is used by one
@@ -15,7 +17,8 @@ import (
 type conn struct {
 	driver.Conn
 	statements map[string]driver.Stmt
-	policies   policies
+	policies   parsed[belay.Policy]
+	specs      parsed[belay.WorkerSpec]
 	args       args
 	dest       []driver.Value
 }

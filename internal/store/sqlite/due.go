@@ -125,7 +125,7 @@ func (s *Store) Workers(ctx context.Context, limit int) ([]store.WorkerRow, erro
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		c.args.int(int64(limit))
 		err := c.query(ctx, selectWorkers+" ORDER BY ended_at IS NOT NULL, id DESC LIMIT ?", func(r columns) error {
-			x, err := scanWorker(r)
+			x, err := scanWorker(r, new(parsed[belay.WorkerSpec])) // callers may show it to anybody
 			out = append(out, store.WorkerRow{Worker: x})
 			return err
 		})

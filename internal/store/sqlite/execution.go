@@ -165,8 +165,8 @@ func (m mask) names() []string {
 }
 
 // scanExecution reads a row of selectExecutions.
-func scanExecution(r columns, policies *policies) (*machine.Execution, error) {
-	policy, err := policies.parse(r.text(8))
+func scanExecution(r columns, policies *parsed[belay.Policy]) (*machine.Execution, error) {
+	policy, err := policies.parse("a policy", r.text(8))
 	if err != nil {
 		return nil, err
 	}

@@ -131,7 +131,7 @@ func (t *tx) loadHeld(rows *machine.Rows, ids []belay.WorkerID) error {
 // loadWorkers loads sessions.
 func (t *tx) loadWorkers(rows *machine.Rows, ids []belay.WorkerID) error {
 	return some(t.ctx, t.conn, selectWorkers+" WHERE id IN ", unique(ids), func(r columns) error {
-		x, err := scanWorker(r)
+		x, err := scanWorker(r, &t.conn.specs)
 		rows.Workers = append(rows.Workers, x)
 		return err
 	})

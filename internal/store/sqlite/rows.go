@@ -16,13 +16,17 @@ const (
 	selectWorkers = "SELECT " + workerColumns + " FROM workers"
 )
 
-func scanWorker(r columns) (*machine.Worker, error) {
+func scanWorker(r columns, specs *parsed[belay.WorkerSpec]) (*machine.Worker, error) {
+	spec, err := specs.parse("the spec of a worker", r.text(9))
+	if err != nil {
+		return nil, err
+	}
 	x := &machine.Worker{
 		ID: r.id(0), State: belay.WorkerState(r.int(1)), OpenedAt: machine.Time(r.int(2)), HeartbeatAt: machine.Time(r.int(3)),
 		ExpiresAt: machine.Time(r.int(4)), EndedAt: machine.Time(r.int(5)), EndReason: r.text(6), ClaimNo: r.int(7), ClaimFloor: r.int(8),
 	}
-	if err := json.Unmarshal([]byte(r.text(9)), &x.Spec); err != nil {
-		return x, fmt.Errorf("read the spec of worker %s: %w", x.ID, err)
+	if spec != nil {
+		x.Spec = *spec
 	}
 	return x, nil
 }
@@ -130,26 +134,27 @@ func labelsText(labels map[string]string) (string, error) {
 	return string(b), err
 }
 
-// policies remembers parsed policies by their text: few executions have one of
-// their own. They are never changed in place.
-type policies struct{ known map[string]*belay.Policy }
+// parsed remembers what texts mean that stand in many rows or are read often.
+// What they mean is shared and never changed in place.
+type parsed[T any] map[string]*T
 
-func (p *policies) parse(text string) (*belay.Policy, error) {
+// parse reads JSON text; nothing is nil.
+func (p *parsed[T]) parse(what, text string) (*T, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if known := p.known[text]; known != nil {
+	if known := (*p)[text]; known != nil {
 		return known, nil
 	}
-	policy, err := machine.ParsePolicy([]byte(text))
-	if err != nil {
-		return nil, fmt.Errorf("read a policy: %w", err)
+	v := new(T)
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
-	if p.known == nil || len(p.known) >= 1000 {
-		p.known = make(map[string]*belay.Policy)
+	if *p == nil || len(*p) >= 1000 {
+		*p = make(parsed[T])
 	}
-	p.known[text] = policy
-	return policy, nil
+	(*p)[text] = v
+	return v, nil
 }
 
 // microseconds rounds up, as times do.
