@@ -199,6 +199,10 @@ func (b *bareWorker) work(a belay.Assignment) {
 			continue
 		}
 		b.pause(time.Duration(in.Ms) * time.Millisecond)
+		c := belay.Chunk{Lease: a.Lease, Name: fmt.Sprintf("log %d", a.Lease.Token), N: int64(i), Data: []byte(key)}
+		if !b.tell(func(ctx context.Context) error { return b.p.link.Append(ctx, c) }) {
+			return
+		}
 		s := belay.Save{Lease: a.Lease, Op: b.op(a.Lease, key), Kind: belay.KindStep, Key: key, Data: json.RawMessage(fmt.Sprintf("%q", key))}
 		if !b.tell(func(ctx context.Context) error {
 			_, err := b.p.link.Save(ctx, s)

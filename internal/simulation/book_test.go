@@ -321,12 +321,16 @@ func (s *story) tell() {
 	slices.SortStableFunc(s.events, func(a, b event) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// deadline is by when what became due at a moment must have been done, if every
-// node does it within so long, but for the times at which it could not.
-func (b *book) deadline(due, within time.Duration) time.Duration {
+// deadline is by when what became due at a moment must have been done. The node
+// that wrote the time does it promptly, but for the times at which it could not;
+// another one finds out with its next slow poll.
+func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	latest := time.Duration(1<<63 - 1)
 	for _, n := range b.w.nodes {
-		d := due
+		d, within := due, promptly
+		if n.name != c.node {
+			within += b.w.plan.slowPoll
+		}
 		for _, t := range b.trouble[n.name] {
 			if t.from <= d+within && t.to > d {
 				d = t.to

@@ -172,6 +172,9 @@ func (c *client) submit(ctx context.Context) {
 		if err == nil && !watched && c.rng.IntN(3) == 0 {
 			watched = true
 			c.w.watches.begin(c.name, c.ids, answers[0].ID)
+		} else if err == nil && !watched && c.rng.IntN(3) == 0 {
+			watched = true
+			c.w.watches.await(c.name, c.ids, answers[0].ID)
 		}
 		return err
 	})

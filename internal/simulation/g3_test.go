@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -82,6 +83,10 @@ func g3call(f *finding, c *call) {
 			f.violation(s, nil, "the end of token %d as %s was acknowledged and is not there", r.Lease.Token, r.Outcome)
 			return
 		}
+	case belay.ExecutionID:
+		if x, is := c.reply.(belay.Execution); is {
+			g3view(f, c, &x)
+		}
 	case *belay.SignalRequest:
 		s := f.byID[r.Execution]
 		for _, k := range s.signals {
@@ -93,6 +98,12 @@ func g3call(f *finding, c *call) {
 		f.violation(s, nil, "a signal was acknowledged and is not there: %s", r.Payload)
 	case *belay.Control:
 		g3control(f, c, r)
+	case *belay.Chunk:
+		chunks, err := f.w.store.Chunks(context.Background(), belay.ChunkQuery{Execution: r.Lease.Execution, Name: r.Name, From: r.N, Limit: 1})
+		if err != nil || len(chunks) != 1 || chunks[0].Token != r.Lease.Token || !bytes.Equal(chunks[0].Data, r.Data) {
+			f.violation(f.byID[r.Lease.Execution], nil, "chunk %d of %q was acknowledged and is not there", r.N, r.Name)
+			return
+		}
 	case *belay.WorkerSpec:
 		if f.workers[c.reply.(belay.Session).ID] == nil {
 			f.violation(nil, nil, "a session of %s was opened and is not there", r.Name)
@@ -102,6 +113,21 @@ func g3call(f *finding, c *call) {
 		return
 	}
 	f.ok()
+}
+
+// g3view holds what somebody was shown of an execution against what was written.
+func g3view(f *finding, c *call, x *belay.Execution) {
+	s := f.byID[x.ID]
+	for _, r := range s.rows {
+		if r.Seq != x.Seq || r.State != x.State || r.Generation != x.Generation || r.c.real > c.to {
+			continue
+		}
+		if a := s.byToken[r.Token]; x.State == belay.Succeeded && !bytes.Equal(a.Output, x.Output) {
+			f.violation(s, r.c, "%s was shown output %.60q; it is %.60q", c.actor, x.Output, a.Output)
+		}
+		return
+	}
+	f.violation(s, nil, "%s was shown it as %s at seq %d, which it never was", c.actor, x.State, x.Seq)
 }
 
 // g3control finds an action. One that found its work done already leaves none.

@@ -79,7 +79,7 @@ func g5owner(f *finding, s *story, r row, until time.Duration) {
 	if !last.State.Ended() {
 		return
 	}
-	if by := f.deadline(max(last.c.real, r.c.real), promptly); until > by {
+	if by := f.deadline(max(last.c.real, r.c.real), last.c); until > by {
 		f.violation(s, r.c, "its owner %s is %s since %s and it was not taken back by %s", last.Spec.Name, last.State, last.c.real, by)
 	}
 }
@@ -89,7 +89,7 @@ func g5check(f *finding, s *story, r row, until time.Duration) {
 	if r.CheckAt == 0 {
 		return
 	}
-	if by := f.deadline(max(f.real(r.CheckAt), r.c.real), promptly); until > by {
+	if by := f.deadline(max(f.real(r.CheckAt), r.c.real), r.c); until > by {
 		f.violation(s, r.c, "it was to be looked at by %s and was not until %s", f.real(r.CheckAt), until)
 	}
 }

@@ -47,7 +47,7 @@ func g6end(f *finding, v, before version) {
 		f.violation(nil, v.c, "%s was given up %s before its time", v.Spec.Name, early)
 	}
 	due := max(f.real(before.ExpiresAt), before.c.real)
-	by := f.deadline(due, promptly)
+	by := f.deadline(due, before.c)
 	if v.c.real > by {
 		f.violation(nil, v.c, "%s was given up %s after its time, which was %s", v.Spec.Name, v.c.real-due, due)
 	}
@@ -65,7 +65,7 @@ func g6silent(f *finding, x *shift) {
 		if i+1 < len(x.versions) || v.State.Ended() {
 			continue
 		}
-		if by := f.deadline(f.real(v.ExpiresAt), promptly); f.ended > by {
+		if by := f.deadline(f.real(v.ExpiresAt), v.c); f.ended > by {
 			f.violation(nil, v.c, "%s was not given up by %s", v.Spec.Name, by)
 		}
 	}

@@ -63,13 +63,16 @@ func newPlan(r *rand.Rand) plan {
 	if r.IntN(10) == 0 {
 		p.calmDown()
 	}
-	ttls := []time.Duration{time.Second, time.Second, 1500 * time.Millisecond, 3 * time.Second, maxTTL}
+	ttls := []time.Duration{time.Second, time.Second, 1500 * time.Millisecond, 3 * time.Second, 5 * time.Second}
+	if r.IntN(5) == 0 {
+		ttls = append(ttls[2:], 15*time.Second, maxTTL)
+	}
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
 	return p
 }
 
 // maxTTL is the longest TTL of a session.
-const maxTTL = 6 * time.Second
+const maxTTL = 20 * time.Second
 
 // calmDown leaves nothing that goes wrong but with workers.
 func (p *plan) calmDown() {

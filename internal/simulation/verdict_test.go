@@ -67,6 +67,8 @@ type verdict struct {
 	sometimes   map[string]int
 	detected    []time.Duration
 	failed      []*result
+	// sample says that there are too few seeds to ask for everything.
+	sample bool
 }
 
 func newVerdict() *verdict {
@@ -114,7 +116,7 @@ func (v *verdict) word() string {
 	switch {
 	case len(v.failed) > 0:
 		return "FAIL"
-	case len(v.missing()) > 0:
+	case len(v.missing()) > 0 && !v.sample:
 		return "INCONCLUSIVE"
 	}
 	return "PASS"
@@ -155,7 +157,7 @@ func (v *verdict) String() string {
 		seen[s] = v.sometimes[s]
 	}
 	line("sometimes", "%d of %d: %s", len(sometimes)-len(v.missing()), len(sometimes), list(seen))
-	if missing := v.missing(); len(missing) > 0 {
+	if missing := v.missing(); len(missing) > 0 && !v.sample {
 		line("never", "%s", strings.Join(missing, ", "))
 	}
 	line("replay", "make simulate SEED=%d", v.replay())

@@ -72,6 +72,27 @@ func (x *watches) follow(v *watch, l *link) {
 	}
 }
 
+// await asks for the end of an execution until it is told.
+func (x *watches) await(client string, n uint64, id belay.ExecutionID) {
+	l := &link{w: x.w, actor: fmt.Sprintf("%s/await%d", client, n), died: make(chan struct{})}
+	x.wg.Go(func() {
+		defer l.wg.Wait()
+		for x.ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(x.ctx, x.w.unlike(l.actor, 6*time.Second))
+			e, err := l.Await(ctx, id, 4*time.Second)
+			cancel()
+			if err == nil && e.State.Terminal() {
+				return
+			}
+			timer := time.NewTimer(x.w.unlike(l.actor, 50*time.Millisecond))
+			select {
+			case <-timer.C:
+			case <-x.ctx.Done():
+			}
+		}
+	})
+}
+
 // behind are the watchers that have not seen all there is.
 func (x *watches) behind(newest func(belay.ExecutionID) int64) []string {
 	x.mu.Lock()
