@@ -168,6 +168,7 @@ func (b *base) fetch(ctx context.Context, dir string) error {
 	if _, err := b.m.git.run(ctx, command{dir: dir, remote: &b.src, args: args}); err != nil {
 		return b.unreachable(err)
 	}
+	b.compact(ctx, dir)
 	next.Fetched = b.m.Now()
 	raw, err := json.Marshal(next)
 	if err != nil {
@@ -180,6 +181,18 @@ func (b *base) fetch(ctx context.Context, dir string) error {
 	return nil
 }
 
+// maxPacks is how many packs a base may have before the small ones become one.
+const maxPacks = 16
+
+// compact keeps the base from getting a pack more with every fetch. Nothing is
+// lost by it, neither what no ref leads to any more nor what failed here.
+func (b *base) compact(ctx context.Context, dir string) {
+	packs, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
+	if err == nil && len(packs) > maxPacks {
+		_, _ = b.m.git.run(ctx, command{dir: dir, args: []string{"repack", "--quiet", "--geometric=2", "-d"}})
+	}
+}
+
 // look asks the source for its HEAD, and for the format of its object names.
 func (b *base) look(ctx context.Context) (state, string, error) {
 	out, err := b.m.git.run(ctx, command{remote: &b.src, args: []string{"ls-remote", "--quiet", "--symref", "--end-of-options", b.src.url}})
@@ -187,7 +200,7 @@ func (b *base) look(ctx context.Context) (state, string, error) {
 		return state{}, "", err
 	}
 	var s state
-	format, commit, any := "sha1", "", false
+	format, commit, holds := "sha1", "", false
 	for line := range strings.SplitSeq(string(out), "\n") {
 		value, name, ok := strings.Cut(line, "\t")
 		if target, is := strings.CutPrefix(value, "ref: "); ok && is {
@@ -199,7 +212,7 @@ func (b *base) look(ctx context.Context) (state, string, error) {
 		if !ok || !isObject(value) {
 			continue
 		}
-		any = true
+		holds = true
 		if len(value) == 64 {
 			format = "sha256"
 		}
@@ -207,7 +220,7 @@ func (b *base) look(ctx context.Context) (state, string, error) {
 			commit = value
 		}
 	}
-	if !any {
+	if !holds {
 		return state{}, "", fmt.Errorf("%w in %s yet", errEmpty, b.src)
 	}
 	if s.Head == "" {

@@ -19,6 +19,15 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 	if spec.Repo == "" {
 		return m.configure(ctx, w)
 	}
+	if err := m.checkout(ctx, w, spec, src); err != nil {
+		return err
+	}
+	w.DirtySource = m.dirty(ctx, src)
+	return m.configure(ctx, w)
+}
+
+// checkout makes the checkout of a workspace, while it holds the base.
+func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source) error {
 	b, err := m.lockBase(ctx, src)
 	if err != nil {
 		return err
@@ -35,11 +44,7 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 	if err != nil && !final(err) {
 		return fmt.Errorf("check out %s: %w", src, err)
 	}
-	if err != nil {
-		return err
-	}
-	w.DirtySource = m.dirty(ctx, src)
-	return m.configure(ctx, w)
+	return err
 }
 
 // final tells errors that a new base does not cure.

@@ -51,7 +51,7 @@ var hardened = []string{
 	"core.attributesFile=/dev/null", "core.excludesFile=/dev/null", "core.askPass=", "core.autocrlf=false",
 	"core.commitGraph=false", "core.multiPackIndex=false", "pack.useBitmaps=false",
 	"credential.helper=", "submodule.recurse=false", "fetch.recurseSubmodules=false", "init.templateDir=",
-	"gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false", "advice.detachedHead=false",
+	"fetch.unpackLimit=1", "gc.auto=0", "maintenance.auto=false", "commit.gpgSign=false", "advice.detachedHead=false",
 	"http.lowSpeedLimit=100", "http.lowSpeedTime=60",
 }
 
@@ -90,7 +90,7 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 		args = append(args, "-c", setting)
 	}
 	if c.remote != nil && c.remote.user+c.remote.password != "" {
-		args = append(args, "-c", "credential.helper="+credentialHelper)
+		args = append(args, "-c", "credential."+c.remote.host()+".helper="+answerFromEnvironment)
 	}
 	if c.dir != "" {
 		args = append(args, "--git-dir="+c.dir)
@@ -110,13 +110,14 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	return cmd
 }
 
-// credentialHelper answers git with what is in its environment, where only this
-// user's processes can read it, and not in arguments, where everybody can.
-const credentialHelper = `!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$BELAY_GIT_USERNAME" "$BELAY_GIT_PASSWORD"; }; f`
+// answerFromEnvironment is a helper that hands git what is in its environment, where
+// only this user's processes can read it, and not in arguments, where everybody can.
+// It is set for one host, so that a redirection to another gets nothing.
+const answerFromEnvironment = `!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$BELAY_GIT_USERNAME" "$BELAY_GIT_PASSWORD"; }; f`
 
 // remoteEnvironment is passed on to a git that talks to another machine.
 var remoteEnvironment = []string{
-	"SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	"SSH_AUTH_SOCK", "SSH_AGENT_PID",
 	"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 }
 
@@ -128,6 +129,7 @@ func (g *git) environment(c command) []string {
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull,
 		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_OPTIONAL_LOCKS=0", "GIT_DEFAULT_REF_FORMAT=files",
 		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
+		"GIT_ALLOC_LIMIT=2g", // an object beyond this is an attack on the memory
 	}
 	if c.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+c.index)
@@ -145,6 +147,9 @@ func (g *git) environment(c command) []string {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
+	}
+	if file := os.Getenv("SSL_CERT_FILE"); file != "" { // which git knows by another name
+		env = append(env, "GIT_SSL_CAINFO="+file)
 	}
 	return env
 }

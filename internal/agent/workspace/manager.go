@@ -27,6 +27,8 @@ type Manager struct {
 	Debounce time.Duration
 	// SalvageTimeout bounds one Salvage.
 	SalvageTimeout time.Duration
+	// MaxSalvage bounds a bundle, a patch, and each new file in it, in bytes.
+	MaxSalvage int64
 	// Now is the clock of Debounce.
 	Now func() time.Time
 
@@ -46,7 +48,7 @@ func Open(dir string) (*Manager, error) {
 		return nil, fmt.Errorf("open workspaces: %w", err)
 	}
 	m := &Manager{
-		Debounce: 30 * time.Second, SalvageTimeout: 10 * time.Minute, Now: time.Now,
+		Debounce: 30 * time.Second, SalvageTimeout: 10 * time.Minute, MaxSalvage: 64 << 20, Now: time.Now,
 		dir: dir, live: make(map[string]*Workspace),
 	}
 	for _, sub := range []string{"", "base", "jobs", "scratch", "nohome"} {

@@ -250,50 +250,6 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// Rule: a branch that appears in the source is found at once, also when what is
-// known was fetched just before.
-func TestUnknownRefForcesFetch(t *testing.T) {
-	src, m := repo(t), open(t)
-	remote, err := parseSource(src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	m.Now = func() time.Time { return now }
-	b, err := m.lockBase(t.Context(), remote)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.unlock()
-	if err := b.update(t.Context(), Spec{}); err != nil {
-		t.Fatal(err)
-	}
-	b.src.local, b.fresh = false, false // debounced from here on, as a remote one is
-	old := run(t, src, "rev-parse", "main")
-	commit(t, src, "later")
-	run(t, src, "branch", "new")
-	find := func(ref string) string {
-		t.Helper()
-		b.fresh = false
-		if err := b.update(t.Context(), Spec{Ref: ref}); err != nil {
-			t.Fatal(err)
-		}
-		b.src.local = true // the transport is the local one after all
-		got, err := b.resolve(t.Context(), Spec{Ref: ref})
-		b.src.local = false
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got.commit
-	}
-	if got := find("main"); got != old {
-		t.Errorf("within the debounce main is %s, want the old %s", got, old)
-	}
-	if got, want := find("new"), run(t, src, "rev-parse", "new"); got != want {
-		t.Errorf("new is %s, want %s", got, want)
-	}
-}
-
 // Rule: many at once on one repository get along, each with files of its own.
 func TestConcurrentPrepares(t *testing.T) {
 	src, m := repo(t), open(t)
@@ -417,6 +373,39 @@ func TestKnownCommitNeedsNoSource(t *testing.T) {
 	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
 	if again.Commit != w.Commit || again.Branch != w.Branch {
 		t.Errorf("got %s on %q, want %s on %q", again.Commit, again.Branch, w.Commit, w.Branch)
+	}
+}
+
+// Rule: a base that is fetched again and again does not pile up packs, and keeps
+// commits that the source has forgotten.
+func TestBaseIsCompacted(t *testing.T) {
+	src, m := repo(t), open(t)
+	run(t, src, "checkout", "-q", "-b", "short")
+	forgotten := commit(t, src, "to be forgotten")
+	prepare(t, m, Spec{Repo: src})
+	run(t, src, "checkout", "-q", "main")
+	run(t, src, "branch", "-q", "-D", "short")
+	remote, err := parseSource(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := m.lockBase(t.Context(), remote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxPacks + 4 {
+		commit(t, src, "one more")
+		if err := b.fetch(t.Context(), b.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.unlock()
+	if packs, _ := filepath.Glob(filepath.Join(b.dir, "objects", "pack", "*.pack")); len(packs) > maxPacks {
+		t.Errorf("%d packs", len(packs))
+	}
+	run(t, prepare(t, m, Spec{Repo: src}).Dir, "fsck", "--strict")
+	if w := prepare(t, m, Spec{Repo: src, Ref: "short", Commit: forgotten}); w.Branch != "short" {
+		t.Errorf("on branch %q", w.Branch)
 	}
 }
 

@@ -144,7 +144,7 @@ func (p *private) bundle(ctx context.Context, base string, repo *repository) ([]
 		return nil, count, err
 	}
 	out, err := p.git(ctx, command{
-		limit: maxSalvage, stdin: lines(tips, stateRef, "^"+base), args: []string{"bundle", "create", "--quiet", "-", "--stdin"},
+		limit: p.m.MaxSalvage, stdin: lines(tips, stateRef, "^"+base), args: []string{"bundle", "create", "--quiet", "-", "--stdin"},
 	})
 	return out, count, err
 }

@@ -75,7 +75,7 @@ func removeTree(path string) error {
 		if d != nil && d.IsDir() && err == nil {
 			openUp(name)
 		}
-		return nil //nolint:nilerr // what stays in the way shows below
+		return nil // what stays in the way shows below
 	})
 	return os.RemoveAll(path)
 }

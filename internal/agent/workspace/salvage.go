@@ -10,9 +10,6 @@ import (
 	"strings"
 )
 
-// maxSalvage bounds a bundle, a patch, and each untracked file, in bytes.
-const maxSalvage = 64 << 20
-
 // Salvage is what a command changed, in a form that can be kept.
 type Salvage struct {
 	// Bundle is a git bundle of the commits and of where HEAD and the branches
@@ -108,7 +105,7 @@ func (s *salvage) commits(ctx context.Context, repo *repository) error {
 	}
 	bundle, count, err := reader.bundle(ctx, s.w.Commit, repo)
 	if errors.Is(err, errLimit) {
-		return fmt.Errorf("%d in a bundle beyond the limit of %d MiB", count, maxSalvage>>20)
+		return fmt.Errorf("%d in a bundle beyond the limit of %d MiB", count, s.m.MaxSalvage>>20)
 	}
 	if err != nil {
 		return err
@@ -137,12 +134,12 @@ func (s *salvage) files(ctx context.Context, repo *repository) error {
 		s.lost.add("what was not committed (%v)", err)
 		to = from
 	}
-	patch, err := s.proof.git(ctx, command{limit: maxSalvage, args: []string{
+	patch, err := s.proof.git(ctx, command{limit: s.m.MaxSalvage, args: []string{
 		"diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", from, to,
 	}})
 	switch {
 	case errors.Is(err, errLimit):
-		s.lost.add("what was not committed: its patch is beyond the limit of %d MiB", maxSalvage>>20)
+		s.lost.add("what was not committed: its patch is beyond the limit of %d MiB", s.m.MaxSalvage>>20)
 	case err != nil:
 		return err
 	case len(patch) > 0:

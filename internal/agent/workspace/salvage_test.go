@@ -261,7 +261,7 @@ func TestSalvageNamesWhatIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := huge.Truncate(maxSalvage + 1); err != nil {
+	if err := huge.Truncate(m.MaxSalvage + 1); err != nil {
 		t.Fatal(err)
 	}
 	huge.Close()
@@ -284,12 +284,10 @@ func TestSalvageNamesWhatIsLost(t *testing.T) {
 
 // Rule: commits beyond the limit are kept as a patch.
 func TestSalvageBundleBeyondLimit(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 70 MiB")
-	}
 	src, m := repo(t), open(t)
+	m.MaxSalvage = 1 << 20
 	w := prepare(t, m, Spec{Repo: src})
-	raw := make([]byte, maxSalvage+1<<20)
+	raw := make([]byte, m.MaxSalvage+10_000)
 	x := uint64(1)
 	for i := range raw { // what does not compress
 		x ^= x << 13
@@ -303,7 +301,7 @@ func TestSalvageBundleBeyondLimit(t *testing.T) {
 	write(t, filepath.Join(w.Dir, "kept"), "kept\n")
 	commit(t, w.Dir, "without it")
 	s := salvageOf(t, m, w)
-	if s.Bundle != nil || !strings.Contains(s.Lost, "2 in a bundle beyond the limit of 64 MiB") || !bytes.Contains(s.Patch, []byte("+kept")) {
+	if s.Bundle != nil || !strings.Contains(s.Lost, "2 in a bundle beyond the limit of 1 MiB") || !bytes.Contains(s.Patch, []byte("+kept")) {
 		t.Errorf("bundle %d bytes, lost %q, patch\n%.300s", len(s.Bundle), s.Lost, s.Patch)
 	}
 	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
@@ -312,6 +310,42 @@ func TestSalvageBundleBeyondLimit(t *testing.T) {
 	}
 	if diff := cmp.Diff(contents(t, w.Dir), contents(t, again.Dir)); diff != "" {
 		t.Errorf("(-salvaged +restored):\n%s", diff)
+	}
+}
+
+// Rule: a patch beyond the limit is named, and the commits are kept.
+func TestSalvagePatchBeyondLimit(t *testing.T) {
+	src, m := repo(t), open(t)
+	m.MaxSalvage = 4 << 10
+	w := prepare(t, m, Spec{Repo: src})
+	commit(t, w.Dir, "made")
+	for i := range 200 {
+		write(t, filepath.Join(w.Dir, fmt.Sprint("new", i)), "some text\n")
+	}
+	s := salvageOf(t, m, w)
+	if s.Commits != 1 || s.Patch != nil || s.Files != 200 || !strings.Contains(s.Lost, "its patch is beyond the limit") {
+		t.Errorf("%d commits, patch of %d bytes, %d files, lost %q", s.Commits, len(s.Patch), s.Files, s.Lost)
+	}
+}
+
+// Rule: a base that went, or was made anew from a source that forgot the commit,
+// takes no salvage with it.
+func TestSalvageWithoutTheBase(t *testing.T) {
+	src, m := repo(t), open(t)
+	w := prepare(t, m, Spec{Repo: src})
+	made := commit(t, w.Dir, "made")
+	write(t, filepath.Join(w.Dir, "a.txt"), "changed\n")
+	remove(t, filepath.Dir(w.objects))
+	s := salvageOf(t, m, w)
+	if s.Commits != 1 || s.Lost != "" {
+		t.Fatalf("%d commits, lost %q", s.Commits, s.Lost)
+	}
+	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
+	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, again.Dir, "rev-parse", "HEAD"); got != made {
+		t.Errorf("HEAD %s, want %s", got, made)
 	}
 }
 

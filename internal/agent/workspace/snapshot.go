@@ -25,7 +25,7 @@ type entry struct{ mode, object string }
 // names. git is told path by path what to read. It never looks for repositories in
 // there, and would find a work tree without one.
 func (s *salvage) snapshot(ctx context.Context, from string, repo *repository) (string, error) {
-	t := &survey{root: s.w.Dir, ctx: ctx, lost: &s.lost, untracked: maxUntracked}
+	t := &survey{root: s.w.Dir, ctx: ctx, lost: &s.lost, each: s.m.MaxSalvage, untracked: maxUntracked}
 	if err := t.known(ctx, s.proof, from, repo); err != nil {
 		return "", err
 	}
@@ -64,7 +64,8 @@ type survey struct {
 
 	tracked   map[string]entry // what is known; without an object if only the index knows it
 	dirs      map[string]bool  // directories in which something is known
-	untracked int64            // bytes that new files may still have
+	each      int64            // bytes that a new file may have
+	untracked int64            // bytes that they may still have together
 
 	found []string        // to be read
 	keep  map[string]bool // to be taken over as they are known
@@ -204,7 +205,7 @@ func (t *survey) file(name string, e fs.DirEntry) error {
 		if err != nil {
 			return err
 		}
-		if size := info.Size(); known.object == "" && (size > maxSalvage || size > t.untracked) {
+		if size := info.Size(); known.object == "" && (size > t.each || size > t.untracked) {
 			t.lost.add("%s, a new file of %d MiB", name, size>>20)
 			return nil
 		} else if known.object == "" {

@@ -32,6 +32,15 @@ type source struct {
 	user, password string
 }
 
+// host is the scheme and host of an https URL, for whom the credentials are meant.
+func (s source) host() string {
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return "https://invalid"
+	}
+	return u.Scheme + "://" + u.Host
+}
+
 // key names the base: the same for every spelling and every credential.
 func (s source) key() string {
 	sum := sha256.Sum256([]byte(s.url))
@@ -161,23 +170,23 @@ func parsePath(path string) (source, error) {
 	if err != nil {
 		return source{}, fmt.Errorf("repository %s: %w", path, err)
 	}
-	real, err := filepath.EvalSymlinks(abs)
+	target, err := filepath.EvalSymlinks(abs)
 	if errors.Is(err, fs.ErrNotExist) {
 		return source{}, notFound("repository %s does not exist", abs)
 	}
 	if err != nil {
 		return source{}, invalid("repository %s cannot be read: %v", abs, err)
 	}
-	if strings.ContainsFunc(real, unicode.IsControl) {
+	if strings.ContainsFunc(target, unicode.IsControl) {
 		return source{}, invalid("repository %s leads to a path with a control character", abs)
 	}
-	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+	if info, err := os.Stat(target); err != nil || !info.IsDir() {
 		return source{}, notFound("%s is not a directory, so it is no git repository", abs)
 	}
-	if isRepository(real) {
-		return source{url: real, local: true}, nil
+	if isRepository(target) {
+		return source{url: target, local: true}, nil
 	}
-	for up := filepath.Dir(real); ; up = filepath.Dir(up) {
+	for up := filepath.Dir(target); ; up = filepath.Dir(up) {
 		if isRepository(up) {
 			return source{}, notFound("%s is not itself a git repository, but lies in one: name %s", abs, up)
 		}
