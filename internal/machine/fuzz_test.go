@@ -35,7 +35,7 @@ func FuzzHistories(f *testing.F) {
 // are worth something: whatever can happen did, more than once.
 func TestRandomHistories(t *testing.T) {
 	seen := make(map[string]int)
-	for seed := range uint64(120) {
+	for seed := range uint64(80) {
 		p, err := play(newKeeper(), noise(1000+seed, 2500))
 		if err != nil {
 			t.Fatalf("seed %d: %v", 1000+seed, err)
