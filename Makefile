@@ -65,10 +65,21 @@ test-long: ## the same tiers in full: every crash point, $(LONG) of simulation
 
 .PHONY: check
 check: $(LINT) $(REPORT) ## gofmt, go vet, golangci-lint, and the repository's own tests (layers, docs, pins)
-	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
-	  if [ -n "$$unformatted" ]; then printf 'not gofmt-ed:\n%s\n' "$$unformatted"; exit 1; fi
+	@$(MAKE) -k gofmt vet lint repository
+
+.PHONY: gofmt vet lint repository
+gofmt:
+	@bad=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
+	  if [ -n "$$bad" ]; then printf 'not formatted (make fmt does it):\n%s\n' "$$bad"; exit 1; fi
+
+vet:
 	@$(foreach m,$(MODULES),echo "vet $(m)"; go -C $(m) vet -buildvcs=false ./...;)
-	@$(foreach m,$(MODULES),echo "lint $(m)"; (cd $(m) && GOGC=200 $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...);)
+
+lint: $(LINT)
+	@bad=; $(foreach m,$(MODULES),echo "lint $(m)"; (cd $(m) && GOGC=200 $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...) || bad="$$bad $(m)";) \
+	  if [ -n "$$bad" ]; then echo "lint: findings in$$bad"; exit 1; fi
+
+repository: $(REPORT)
 	@$(TEST) -count=1 ./internal/repo | $(REPORT)
 	@go -C tools test -buildvcs=false -json -count=1 ./testreport | $(REPORT)
 
