@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,8 +11,16 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
+// maxSlots bounds what one claim may ask for.
+const maxSlots = 10_000
+
 // Claim wins executions for a worker's free slots, waiting for them if need be.
 func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+	if r.Slots < 0 || r.Slots > maxSlots {
+		return belay.ClaimReply{}, &belay.Error{
+			Code: belay.CodeInvalid, Op: "claim", Message: fmt.Sprintf("%d slots; a claim may ask for 0 to %d", r.Slots, maxSlots),
+		}
+	}
 	s, err := e.dispatcher.session(ctx, r.Worker)
 	if err != nil {
 		return belay.ClaimReply{}, err

@@ -31,6 +31,9 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
 	if c.Action == belay.ActionFork && c.Fork.IsZero() {
 		c.Fork = belay.ExecutionID(e.opt.IDs())
+		if !c.Op.IsZero() { // asked again, it finds the same fork
+			c.Fork = belay.ChildID(c.Execution, 0, "fork "+c.Op.String())
+		}
 	}
 	if _, err := e.do(ctx, &machine.Act{Control: c}); err != nil {
 		return belay.Execution{}, err

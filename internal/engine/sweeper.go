@@ -158,8 +158,8 @@ func (s *sweeper) mark(ctx context.Context) machine.Time {
 	if at := last.Add(interval); at > now {
 		return at
 	}
-	if err := s.engine.store.Mark(ctx, interval); err != nil {
-		if ctx.Err() == nil {
+	if _, err := s.engine.do(ctx, &machine.Mark{}); err != nil {
+		if ctx.Err() == nil && belay.CodeOf(err) != belay.CodeUnavailable {
 			s.engine.log.Warn("write the mark of life", "error", err)
 		}
 		return now.Add(interval / 4)
@@ -194,7 +194,7 @@ func (s *sweeper) observe(b *batch) {
 	}
 	for _, e := range c.Executions {
 		at(e.CheckAt)
-		if e.Open > 0 && (e.State.Terminal() || e.CancelBy != 0) {
+		if e.Open > 0 && (e.State.Terminal() || e.CancelBy != 0 || e.Generation > 1) {
 			at(now)
 		}
 	}

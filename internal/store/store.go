@@ -29,10 +29,6 @@ type Store interface {
 	// it may change in place.
 	Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error
 
-	// Mark writes the server's mark of life alone, and that the next one
-	// follows within beat. Commit does so too, with Changes.Beat.
-	Mark(ctx context.Context, beat time.Duration) error
-
 	// Read reads one execution in one snapshot. CodeNotFound if it is not
 	// there.
 	Read(ctx context.Context, q Read) (*machine.Record, error)

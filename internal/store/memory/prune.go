@@ -25,15 +25,10 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (int,
 	for _, x := range sessions {
 		delete(s.workers, x.ID)
 	}
-	expired := 0
 	for k, row := range s.keys {
 		if row.expires != 0 && row.expires <= now {
 			delete(s.keys, k)
-			expired++
 		}
-	}
-	if len(executions)+len(sessions)+expired > 0 {
-		s.markLocked(now, 0)
 	}
 	return len(executions) + len(sessions), nil
 }

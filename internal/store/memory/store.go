@@ -90,17 +90,6 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	return nil
 }
 
-// Mark implements store.Store.
-func (s *Store) Mark(ctx context.Context, beat time.Duration) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx, "mark"); err != nil {
-		return err
-	}
-	s.markLocked(s.nowLocked(), beat)
-	return nil
-}
-
 // Now implements store.Store.
 func (s *Store) Now() machine.Time {
 	s.mu.Lock()

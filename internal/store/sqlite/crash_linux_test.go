@@ -120,7 +120,7 @@ func TestChildMeetsALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The disk works again, and still nothing is written: what failed may seem to succeed now without being there.
-	for what, err := range map[string]error{"commit": submit(s, numbered(n+1)), "mark": s.Mark(t.Context(), 0)} {
+	for what, err := range map[string]error{"commit": submit(s, numbered(n+1)), "mark": mark(t, s)} {
 		if belay.CodeOf(err) != belay.CodeInternal || !errors.Is(err, store.ErrBroken) {
 			t.Errorf("%s afterwards: %s: %v", what, belay.CodeOf(err), err)
 		}

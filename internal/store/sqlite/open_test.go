@@ -200,7 +200,7 @@ func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 		t.Error("the reader does not see what was committed")
 	}
 	_, prune := reader.Prune(t.Context(), reader.Now()+1, 0)
-	for what, err := range map[string]error{"commit": submit(reader, belay.ExecutionID{2}), "mark": reader.Mark(t.Context(), time.Second)} {
+	for what, err := range map[string]error{"commit": submit(reader, belay.ExecutionID{2}), "mark": mark(t, reader)} {
 		if belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "read only") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -283,4 +283,13 @@ func TestDamagedRowsAreErrors(t *testing.T) {
 	if _, err := s.Counts(t.Context()); err != nil {
 		t.Errorf("the store goes on: %v", err)
 	}
+}
+
+// mark writes nothing but the server's mark of life.
+func mark(t *testing.T, s store.Store) error {
+	t.Helper()
+	return s.Commit(t.Context(), machine.Need{}, func(r *machine.Rows) *machine.Changes {
+		changes, _ := machine.Fold(r, []machine.Command{&machine.Mark{}})
+		return changes
+	})
 }

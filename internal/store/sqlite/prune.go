@@ -62,10 +62,7 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (int,
 	err = s.write(ctx, op, func(t *tx) (bool, error) {
 		var err error
 		n, err = t.prune(p, before)
-		if err != nil {
-			return false, err
-		}
-		return true, t.leaveMark(0)
+		return err == nil, err
 	})
 	if err != nil {
 		n = 0

@@ -45,11 +45,6 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	})
 }
 
-// Mark implements store.Store.
-func (s *Store) Mark(ctx context.Context, beat time.Duration) error {
-	return s.write(ctx, "mark", func(t *tx) (bool, error) { return true, t.leaveMark(beat) })
-}
-
 // write runs one transaction of the writer. do says whether it wrote anything.
 func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)) error {
 	if s.options.ReadOnly {

@@ -92,13 +92,6 @@ var commitCases = []testCase{
 		if rows := e.rows(machine.Need{}); rows.Mark != e.now() || rows.Beat != 4*time.Second {
 			e.Errorf("mark %d and beat %s, want %d and 4s", rows.Mark, rows.Beat, e.now())
 		}
-		e.clock.Advance(time.Second)
-		if err := e.store.Mark(e.Context(), time.Second); err != nil {
-			e.Fatal(err)
-		}
-		if rows := e.rows(machine.Need{}); rows.Mark != e.now() || rows.Beat != time.Second {
-			e.Errorf("mark %d and beat %s, want %d and 1s", rows.Mark, rows.Beat, e.now())
-		}
 	}},
 	{"the clock never goes back", func(e *env) {
 		e.submit()
@@ -163,7 +156,7 @@ var commitCases = []testCase{
 		_, counts := e.store.Counts(e.Context())
 		_, read := e.store.Read(e.Context(), store.Read{})
 		for what, err := range map[string]error{
-			"commit": e.write(&machine.Changes{}), "mark": e.store.Mark(e.Context(), 0), "counts": counts, "read": read,
+			"commit": e.write(&machine.Changes{}), "counts": counts, "read": read,
 		} {
 			if belay.CodeOf(err) != belay.CodeUnavailable {
 				e.Errorf("%s: %v, want unavailable", what, err)

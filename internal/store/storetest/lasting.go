@@ -134,9 +134,7 @@ var durableCases = []testCase{
 		}
 		e.submit()
 		e.clock.Advance(time.Minute)
-		if err := e.store.Mark(e.Context(), time.Second); err != nil {
-			e.Fatal(err)
-		}
+		e.mustWrite(&machine.Changes{Mark: true, Beat: time.Second})
 		marked := e.now()
 		e.clock.Advance(-time.Hour)
 		e.store = r.Reopen(e)

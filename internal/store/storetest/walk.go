@@ -297,7 +297,7 @@ func (w *walker) time(rt *rapid.T) {
 
 func (w *walker) mark(rt *rapid.T) {
 	for _, s := range []store.Store{w.oracle, w.subject} {
-		if err := s.Mark(w.t.Context(), time.Second); err != nil {
+		if _, err := fold(w.t.Context(), s, []machine.Command{&machine.Mark{}}); err != nil {
 			rt.Fatalf("mark: %v", err)
 		}
 	}
