@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -69,18 +68,6 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	return told(err)
 }
 
-// Mark implements store.Store.
-func (s *gated) Mark(ctx context.Context, beat time.Duration) error {
-	told, err := s.hold(ctx, "mark")
-	if err != nil {
-		return err
-	}
-	if err = s.Store.Mark(context.Background(), beat); err == nil {
-		s.w.history.committed(&commit{at: s.Store.Now(), node: s.life.name, changes: &machine.Changes{}, beat: beat})
-	}
-	return told(err)
-}
-
 // Read implements store.Store.
 func (s *gated) Read(ctx context.Context, q store.Read) (*machine.Record, error) {
 	op := "read " + s.w.short(q.Execution)
@@ -95,7 +82,7 @@ func (s *gated) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	if err == nil {
 		s.w.mutant.hasRead(q, r)
 	}
-	if err = told(err); err != nil {
+	if err := told(err); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -139,7 +126,7 @@ func through[T any](ctx context.Context, s *gated, op string, call func() (T, er
 		return zero, err
 	}
 	v, err := call()
-	if err = told(err); err != nil {
+	if err := told(err); err != nil {
 		return zero, err
 	}
 	return v, nil
