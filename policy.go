@@ -98,7 +98,9 @@ type Policy struct {
 	// grace holds for Timeout while the execution runs.
 	RunTimeout Duration `json:"run_timeout,omitempty"`
 	// IdleTimeout bounds the time without progress: a step, a checkpoint, a
-	// line of output; 0 means none.
+	// line of output; 0 means none. Steps, checkpoints and stored output count
+	// at once, other progress with the worker's next heartbeat, so less than
+	// three heartbeats is unwise.
 	IdleTimeout Duration `json:"idle_timeout,omitempty"`
 	// Timeout bounds the whole execution from its first run on, waiting and
 	// pauses included, never the queue before it; 0 means none.

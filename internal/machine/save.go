@@ -97,6 +97,10 @@ func (w *world) signal(id belay.ExecutionID, seq int64) *Signal {
 	return nil
 }
 
+// maxChunks bounds a chunk's number, not how many are kept: a log that keeps its
+// tail for days counts far.
+const maxChunks = 1 << 40
+
 // Append writes a chunk of a log or artifact by its owner. It is no transition
 // and raises no seq.
 type Append struct{ belay.Chunk }
@@ -121,7 +125,7 @@ func (c *Append) apply(w *world) (Reply, error) {
 	if len(c.Data) > belay.MaxChunk {
 		return Reply{}, refuse(belay.CodePayloadTooLarge, op, "chunk %d of %q has %d bytes; the limit is %d", c.N, c.Name, len(c.Data), belay.MaxChunk)
 	}
-	if limit := int64(belay.MaxArtifact / belay.MaxChunk * 64); c.N < 0 || c.N >= limit<<10 {
+	if c.N < 0 || c.N >= maxChunks {
 		return Reply{}, refuse(belay.CodeInvalid, op, "chunk number %d of %q is out of range", c.N, c.Name)
 	}
 	if c.DropFrom < 0 || c.DropTo < c.DropFrom || c.DropTo > c.N {
@@ -137,6 +141,10 @@ func (c *Append) apply(w *world) (Reply, error) {
 	w.out.Chunks = append(w.out.Chunks, &Chunk{
 		ChunkRef: c.ref(), Token: e.Token, Hash: hash, Data: c.Data, At: w.Now, Size: int64(len(c.Data)),
 	})
+	if e.policy().IdleTimeout > 0 { // output is progress
+		e.ProgressAt = w.Now
+		w.changed(e)
+	}
 	if c.DropTo > c.DropFrom {
 		w.out.Drops = append(w.out.Drops, ChunkDrop{e.ID, c.Name, c.DropFrom, c.DropTo})
 	}
