@@ -62,8 +62,8 @@ var listCases = []testCase{
 		var paged []belay.ExecutionID
 		for before := (belay.ExecutionID{}); ; before = paged[len(paged)-1] {
 			page := e.list(store.List{Before: before, Limit: 2})
-			if len(page) > 2 {
-				e.Fatalf("a page of %d", len(page))
+			if len(page) > 2 || len(paged) > len(all) {
+				e.Fatalf("a page of %d after %d", len(page), len(paged))
 			}
 			if len(page) == 0 {
 				break

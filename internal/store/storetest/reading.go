@@ -66,7 +66,7 @@ var readCases = []testCase{
 			for after := int64(0); ; after = int64(len(paged)) {
 				rec := e.read(store.Read{Execution: l.Execution, History: true, After: after, Limit: limit, Data: true})
 				page := machine.Events(rec, after, limit)
-				if len(page) == 0 {
+				if len(page) == 0 || len(paged) > len(whole) {
 					break
 				}
 				paged = append(paged, page...)

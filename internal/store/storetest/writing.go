@@ -111,6 +111,7 @@ var writeCases = []testCase{
 		}
 		e.fold(
 			&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "go"}},
+			&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "go"}},
 			state(`1`),
 			&machine.Save{Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindWait, Key: "w", Consumes: seq + 1}},
 			state(`2`),
@@ -121,7 +122,7 @@ var writeCases = []testCase{
 			got = append(got, string(k.Data))
 		}
 		e.same("data", []string{"", "", `2`}, got)
-		if !rec.Checkpoints[0].Pruned || rec.Checkpoints[2].Pruned || rec.Signals[0].ConsumedBy != seq+3 {
+		if !rec.Checkpoints[0].Pruned || rec.Checkpoints[2].Pruned || rec.Signals[0].ConsumedBy != seq+4 || rec.Signals[1].ConsumedBy != 0 {
 			e.Errorf("checkpoints %+v, signals %+v", rec.Checkpoints, rec.Signals)
 		}
 	}},
