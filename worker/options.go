@@ -16,6 +16,7 @@ import (
 const (
 	DefaultConcurrency = 10
 	DefaultGrace       = 30 * time.Second
+	DefaultUnwind      = 5 * time.Second
 	DefaultMaxFreeze   = 5 * time.Minute
 	DefaultLinger      = time.Second
 )
@@ -48,6 +49,10 @@ type Options struct {
 	// Grace is how long running work may go on after the worker was told to
 	// stop; 0 means DefaultGrace, below 0 means not at all.
 	Grace time.Duration
+	// Unwind is how long functions may take to return once their context has
+	// ended, after the grace; 0 means DefaultUnwind. What has not returned by
+	// then is given up and its lease left to the store.
+	Unwind time.Duration
 	// MaxFreeze is how long work may stay frozen while the store cannot be
 	// reached, before it is ended; 0 means DefaultMaxFreeze, below 0 means not
 	// at all.
@@ -91,6 +96,7 @@ func (o Options) withDefaults() Options {
 		o.Name = fmt.Sprintf("%s/%d", name, os.Getpid())
 	}
 	o.Grace = or(o.Grace, DefaultGrace)
+	o.Unwind = or(o.Unwind, DefaultUnwind)
 	o.MaxFreeze = or(o.MaxFreeze, DefaultMaxFreeze)
 	o.Linger = or(o.Linger, DefaultLinger)
 	if o.Log == nil {

@@ -9,13 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-const (
-	// unwind is how long functions may take to return once their context has
-	// ended.
-	unwind = 5 * time.Second
-	// farewell is how long it is tried to tell the store that a session ends.
-	farewell = 5 * time.Second
-)
+// farewell is how long it is tried to tell the store that a session ends.
+const farewell = 5 * time.Second
 
 // stop ends the session in two stages: what runs may finish within the grace,
 // then it is told to end. Claims have ended before.
@@ -35,7 +30,7 @@ func (s *session) stop(ctx context.Context) error {
 		for _, r := range s.runs() {
 			r.Stop()
 		}
-		err = s.w.awaitAll(unwind)
+		err = s.w.awaitAll(s.w.o.Unwind)
 	}
 	for _, r := range s.runs() {
 		r.Lose(&belay.Error{

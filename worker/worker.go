@@ -95,7 +95,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for {
 		s, err := w.open(ctx)
 		if ctx.Err() != nil && s == nil {
-			return w.awaitAll(unwind)
+			return w.awaitAll(w.o.Unwind)
 		}
 		if err != nil {
 			return err
