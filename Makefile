@@ -11,10 +11,11 @@ SHELL       := /bin/bash
 MAKEFLAGS   += --no-print-directory
 .DEFAULT_GOAL := help
 
-# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=--verbose
-RUN_ARGS ?=
-SEEDS    ?= 200
-LONG     ?= 10m
+# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=--verbose, make bench BENCH_ARGS=-json
+RUN_ARGS   ?=
+BENCH_ARGS ?=
+SEEDS      ?= 200
+LONG       ?= 10m
 
 COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
 BUILD   := CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-X main.commit=$(COMMIT)'
@@ -112,8 +113,8 @@ blackbox-long: build $(REPORT)
 	@$(TEST) -count=1 -timeout 2h ./test/... -args -long | $(REPORT)
 
 .PHONY: bench
-bench: build ## throughput and latency beside single fsynced commits on the same disk
-	@cd bench && go run -buildvcs=false .
+bench: ## throughput and latency beside single fsynced commits on the same disk
+	@cd bench && go run -buildvcs=false . $(BENCH_ARGS)
 
 .PHONY: fmt
 fmt: ## gofmt everything

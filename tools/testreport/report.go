@@ -74,6 +74,7 @@ func (r *report) take(e event) {
 
 func (r *report) output(k key, text string) {
 	switch {
+	case bookkeeping(text):
 	case k.test != "" && !r.verbose:
 		r.pending[k] = append(r.pending[k], text)
 	case k.test == "" && !r.verbose && (text == "PASS\n" || text == "FAIL\n"):
@@ -126,11 +127,14 @@ func (r *report) endPackage(e event) {
 
 func (r *report) flush(k key) {
 	for _, text := range r.pending[k] {
-		if strings.HasPrefix(text, "=== ") { // RUN, PAUSE, CONT, NAME
-			continue
-		}
 		fmt.Fprint(r.out, text)
 	}
+}
+
+// bookkeeping tells the lines of `go test -v` that say nothing of their own.
+func bookkeeping(text string) bool {
+	text = strings.TrimLeft(text, " ")
+	return strings.HasPrefix(text, "=== ") || strings.HasPrefix(text, "--- PASS")
 }
 
 // counts says in one line what ran.

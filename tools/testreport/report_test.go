@@ -17,12 +17,18 @@ func TestReport(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name, in, want, counts string
-		fails                  bool
+		verbose, fails         bool
 	}{{
 		name:   "a pass prints the package's line only",
 		in:     pass + okLine,
 		want:   "ok  \tp\t0.1s\n",
 		counts: "1 tests in 1 packages passed",
+	}, {
+		name:    "asked to, it shows what passing tests say, and not the bookkeeping",
+		in:      pass + okLine,
+		verbose: true,
+		want:    "chatter\nPASS\nok  \tp\t0.1s\n",
+		counts:  "1 tests in 1 packages passed",
 	}, {
 		name: "a subtest's failure is shown and counted once, with its parent",
 		in: `{"Action":"output","Package":"p","Test":"TestB/x","Output":"wrong\n"}
@@ -66,7 +72,7 @@ func TestReport(t *testing.T) {
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
-			r := newReport(&out, false)
+			r := newReport(&out, tt.verbose)
 			if err := r.read(strings.NewReader(tt.in)); err != nil {
 				t.Fatal(err)
 			}
