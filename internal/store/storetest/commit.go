@@ -51,13 +51,12 @@ var commitCases = []testCase{
 	}},
 	{"a decision for nothing writes nothing, not even a mark", func(e *env) {
 		e.submit()
-		mark := e.rows(machine.Need{}).Mark
+		before := e.rows(machine.Need{})
 		e.clock.Advance(time.Second)
 		e.mustWrite(&machine.Changes{})
 		e.mustWrite(&machine.Changes{Beat: time.Minute})
-		e.rows(machine.Need{})
-		if rows := e.rows(machine.Need{}); rows.Mark != mark || rows.Beat != 0 {
-			e.Errorf("mark %d and beat %s, want %d and none", rows.Mark, rows.Beat, mark)
+		if rows := e.rows(machine.Need{}); rows.Mark != before.Mark || rows.Beat != before.Beat {
+			e.Errorf("mark %d and beat %s, want %d and %s", rows.Mark, rows.Beat, before.Mark, before.Beat)
 		}
 	}},
 	{"rows that a decision changes in place and does not write are unchanged", func(e *env) {

@@ -110,17 +110,13 @@ var pruneCases = []testCase{
 
 var durableCases = []testCase{
 	{"what was committed is there when the store is opened again", func(e *env) {
-		r, ok := e.store.(Reopener)
-		if !ok {
-			e.Skip("this store keeps nothing")
-		}
 		l, _ := e.eventful()
 		e.append(e.run(e.open(), 1), "log", 0, "text")
 		rows := filled(100)
 		rows.Beat = time.Second
 		e.mustWrite(rows)
 		before := snapshotOf(e)
-		e.store = r.Reopen(e)
+		e.store = e.reopen()
 		e.same("rows", before, snapshotOf(e))
 		e.same("history", before.Records, snapshotOf(e).Records)
 		if e.row(l.Execution).State != belay.Succeeded {
@@ -128,16 +124,12 @@ var durableCases = []testCase{
 		}
 	}},
 	{"the clock does not go back when the store is opened again", func(e *env) {
-		r, ok := e.store.(Reopener)
-		if !ok {
-			e.Skip("this store keeps nothing")
-		}
 		e.submit()
 		e.clock.Advance(time.Minute)
 		e.mustWrite(&machine.Changes{Mark: true, Beat: time.Second})
 		marked := e.now()
 		e.clock.Advance(-time.Hour)
-		e.store = r.Reopen(e)
+		e.store = e.reopen()
 		if now := e.now(); now != marked {
 			e.Errorf("the clock shows %d, want the last mark %d", now, marked)
 		}
@@ -154,4 +146,14 @@ func (e *env) prune(before machine.Time, limit int) int {
 		e.Fatalf("prune: %v", err)
 	}
 	return n
+}
+
+// reopen closes the store and opens it again.
+func (e *env) reopen() store.Store {
+	e.Helper()
+	r, ok := e.store.(Reopener)
+	if !ok {
+		e.Fatalf("%T cannot be opened again", e.store)
+	}
+	return r.Reopen(e)
 }

@@ -95,6 +95,8 @@ func (g *guide) ownership(worker belay.WorkerID) {
 	g.clock.Advance(time.Second)
 	g.must(&machine.Progress{Execution: l.Execution, Token: l.Token, At: g.oracle.Now()})
 	g.must(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}}})
+	g.clock.Advance(time.Minute) // nobody could renew anything: the session gets the gap again
+	g.must(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}}})
 	key := belay.ChildID(l.Execution, 1, "child")
 	child := &machine.Submit{Submission: belay.Submission{ID: key, Workflow: "w", Parent: &l, ParentKey: "child"}}
 	g.must(child)

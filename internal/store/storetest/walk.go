@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -235,137 +234,6 @@ func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	w.judge.check(rt, want, left)
 }
 
-// batch sends a few commands at once.
-func (w *walker) batch(rt *rapid.T) {
-	w.rt = rt
-	var commands []machine.Command
-	for range 1 + rapid.Uint64().Draw(rt, "commands")%8 {
-		commands = append(commands, w.command())
-	}
-	w.send(rt, commands)
-}
-
-// follow sends what commands before asked to follow.
-func (w *walker) follow(rt *rapid.T) {
-	if len(w.following) == 0 {
-		rt.Skip("nothing follows")
-	}
-	commands := w.following
-	w.following = nil
-	w.send(rt, commands)
-}
-
-// sweep sends what is due.
-func (w *walker) sweep(rt *rapid.T) {
-	w.rt = rt
-	w.seed()
-	due, err := w.oracle.Due(w.t.Context(), w.number(1, 3))
-	if err != nil {
-		rt.Fatal(err)
-	}
-	var commands []machine.Command
-	for _, id := range due.Workers {
-		commands = append(commands, &machine.Expire{Worker: id})
-	}
-	for _, id := range due.Checks {
-		commands = append(commands, &machine.Tick{Execution: id, Jitter: 0.5})
-	}
-	for _, l := range due.Lost {
-		commands = append(commands, &l)
-	}
-	for _, id := range due.Children {
-		commands = append(commands, &machine.CancelChild{Execution: id})
-	}
-	if len(commands) == 0 {
-		rt.Skip("nothing is due")
-	}
-	w.send(rt, commands)
-}
-
-// time lets time pass, or the clock jump back.
-func (w *walker) time(rt *rapid.T) {
-	w.rt = rt
-	w.seed()
-	w.clock.Advance(one(w,
-		time.Millisecond, time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, time.Second, time.Second, time.Second,
-		2*time.Second, 3*time.Second, 10*time.Second, time.Minute, -5*time.Second,
-	))
-	if now := w.clock.Now(); now.After(w.latest) {
-		w.latest = now
-	}
-}
-
-func (w *walker) mark(rt *rapid.T) {
-	for _, s := range []store.Store{w.oracle, w.subject} {
-		if _, err := fold(w.t.Context(), s, []machine.Command{&machine.Mark{}}); err != nil {
-			rt.Fatalf("mark: %v", err)
-		}
-	}
-}
-
-func (w *walker) prune(rt *rapid.T) {
-	w.rt = rt
-	w.seed()
-	before := w.oracle.Now().Add(-time.Duration(w.number(0, 20)) * time.Second)
-	limit := w.number(0, 2)
-	want, err := w.oracle.Prune(w.t.Context(), before, limit)
-	if err != nil {
-		rt.Fatal(err)
-	}
-	got, err := w.subject.Prune(w.t.Context(), before, limit)
-	if err != nil || got != want {
-		rt.Fatalf("pruned %d (%v), want %d", got, err, want)
-	}
-	if want > 0 {
-		w.seen["prune"]++
-	}
-}
-
-// list compares a filtered list.
-func (w *walker) list(rt *rapid.T) {
-	w.rt = rt
-	w.seed()
-	q := store.List{
-		Workflow: one(w, "", "w", "v"), Key: one(w, "", "", "k0"),
-		Queue: one(w, "", "default", "q"), Children: w.chance(2), Limit: w.number(0, 3),
-		States: one(w, nil, nil, []belay.State{belay.Running}, []belay.State{belay.Pending, belay.Failed}),
-	}
-	if w.chance(3) {
-		q.Labels = map[string]string{"a": "1"}
-	}
-	if w.chance(3) {
-		q.Before = w.execution(0)
-	}
-	if w.chance(4) {
-		q.Parent = w.execution(0)
-	}
-	want, err := w.oracle.List(w.t.Context(), q)
-	if err != nil {
-		rt.Fatal(err)
-	}
-	got, err := w.subject.List(w.t.Context(), q)
-	if err != nil {
-		rt.Fatalf("list %+v: %v", q, err)
-	}
-	if diff := cmp.Diff(want, got, equal...); diff != "" {
-		rt.Fatalf("list %+v differs (-memory +store):\n%s", q, diff)
-	}
-}
-
-// reopen closes the store and opens it again, if it keeps anything.
-func (w *walker) reopen(rt *rapid.T) {
-	w.rt = rt
-	w.seed()
-	r, ok := w.subject.(Reopener)
-	if !ok || !w.chance(5) {
-		rt.Skip("not reopened")
-	}
-	if w.clock.Now().Before(w.latest) { // what was shown and never written may be forgotten
-		w.clock.Advance(w.latest.Sub(w.clock.Now()))
-	}
-	w.subject = r.Reopen(w.folder)
-}
-
 // describe is commands as a person reads them.
 func describe(commands []machine.Command) string {
 	var all []string
@@ -373,16 +241,4 @@ func describe(commands []machine.Command) string {
 		all = append(all, fmt.Sprintf("%T%+v", c, c))
 	}
 	return strings.Join(all, "; ")
-}
-
-// unseen are the commands that never succeeded.
-func unseen(seen map[string]int) []string {
-	var missing []string
-	for _, name := range labels {
-		if seen[name] == 0 {
-			missing = append(missing, name)
-		}
-	}
-	slices.Sort(missing)
-	return missing
 }

@@ -149,16 +149,16 @@ var writeCases = []testCase{
 		short := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(2 * time.Second) })
 		ended, own := e.open(), e.open()
 		e.ok(&machine.End{Worker: ended})
-		e.clock.Advance(10 * time.Second)
+		e.clock.Advance(3 * time.Second) // no gap yet that the rules would act on
 		long := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(time.Minute) })
 		before := e.sessions()
 		given := *before[own]
 		given.ExpiresAt = 12345 // has its grace already, whatever that is
-		e.mustWrite(&machine.Changes{Grace: 3 * time.Second, Workers: []*machine.Worker{&given}})
+		e.mustWrite(&machine.Changes{Grace: 2 * time.Second, Workers: []*machine.Worker{&given}})
 		after := e.sessions()
 		for id, want := range map[belay.WorkerID]machine.Time{
 			short: e.now().Add(2 * time.Second), // at least its TTL from now
-			long:  before[long].ExpiresAt.Add(3 * time.Second),
+			long:  before[long].ExpiresAt.Add(2 * time.Second),
 			ended: before[ended].ExpiresAt,
 			own:   12345,
 		} {

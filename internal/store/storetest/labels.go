@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// labels are the kinds of commands each of which must succeed in a walk.
+var labels = []string{
+	"submit", "submit child", "submit with key", "repeated submit", "repeated submit with key", "open", "repeated open", "claim", "repeated claim",
+	"schedule", "accept", "save step", "save state", "save wait", "save consuming", "repeated save step", "append", "repeated append",
+	"append and drop", "progress", "settle succeeded", "settle failed", "settle timed_out", "settle suspended", "settle preempted",
+	"settle released", "settle cancelled", "repeated settle succeeded", "release", "lose", "expire", "end", "end dead", "drain", "heartbeat",
+	"signal", "repeated signal", "cancel", "pause", "resume", "retry", "requeue", "fork", "steal", "preempt", "repeated cancel",
+	"cancel child", "tick", "prune",
+}
+
+// label names the kind of a command.
+func label(c machine.Command) string {
+	switch c := c.(type) {
+	case *machine.Submit:
+		switch {
+		case c.Parent != nil:
+			return "submit child"
+		case c.IdempotencyKey != "":
+			return "submit with key"
+		}
+		return "submit"
+	case *machine.Save:
+		if c.Consumes != 0 {
+			return "save consuming"
+		}
+		return "save " + c.Kind.String()
+	case *machine.Append:
+		if c.DropTo > c.DropFrom {
+			return "append and drop"
+		}
+		return "append"
+	case *machine.Settle:
+		return "settle " + c.Outcome.String()
+	case *machine.End:
+		if c.Dead != "" {
+			return "end dead"
+		}
+		return "end"
+	case *machine.Act:
+		return string(c.Action)
+	case *machine.Open:
+		return "open"
+	case *machine.Claim:
+		return "claim"
+	case *machine.Schedule:
+		return "schedule"
+	case *machine.Accept:
+		return "accept"
+	case *machine.Progress:
+		return "progress"
+	case *machine.Release:
+		return "release"
+	case *machine.Lose:
+		return "lose"
+	case *machine.Expire:
+		return "expire"
+	case *machine.Drain:
+		return "drain"
+	case *machine.Heartbeat:
+		return "heartbeat"
+	case *machine.Deliver:
+		return "signal"
+	case *machine.CancelChild:
+		return "cancel child"
+	case *machine.Tick:
+		return "tick"
+	}
+	panic("storetest: a command without a label")
+}
+
+// unseen are the commands that never succeeded.
+func unseen(seen map[string]int) []string {
+	var missing []string
+	for _, name := range labels {
+		if seen[name] == 0 {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
