@@ -119,6 +119,9 @@ func (j *Job) Check() error {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return invalid("%q is no name of an environment variable", name)
 		}
+		if strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "BELAY_") {
+			return invalid("%s is not passed on: it would point git, or another belay, at the wrong place", name)
+		}
 	}
 	b, err := json.Marshal(j)
 	if err == nil && len(b) > belay.MaxPayload {
