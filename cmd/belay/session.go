@@ -50,10 +50,10 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view) (*sessio
 	return s, nil
 }
 
-// bury kills the processes of workers that died on this host. Only the holder
-// of the data directory gets here and it has started nothing yet, so whatever
-// carries the mark of a run in this store is left over.
-func bury(ctx context.Context, c belay.Client, _ belay.Worker) error {
+// bury kills the processes of a worker that died on this host. Only the holder
+// of the data directory gets here, so whatever carries the mark of a run in this
+// store is left over, unless the run has another owner: this very process.
+func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, err := process.SweepOrphans(ctx, func(mark string) bool {
@@ -62,7 +62,7 @@ func bury(ctx context.Context, c belay.Client, _ belay.Worker) error {
 			return false
 		}
 		x, err := c.Execution(ctx, run.Execution)
-		return err == nil && run.Token <= x.Token
+		return err == nil && (run.Token < x.Token || run.Token == x.Token && (x.State != belay.Running || x.Worker == dead.ID))
 	})
 	return err
 }
@@ -73,7 +73,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	if e.State.Terminal() {
 		return s.view.summary(e)
 	}
-	w := worker.New(s.backend, worker.Options{
+	w := worker.New(&announced{Backend: s.backend, view: s.view}, worker.Options{
 		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4, Grace: -1, Version: version,
 	})
 	runner := &agent.Runner{Workspaces: s.workspaces, Observer: s.view}
@@ -83,11 +83,12 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	worked := make(chan error, 1)
 	go func() { worked <- w.Run(wctx) }()
 	ended, err := s.await(ctx, e, worked)
-	stop()
-	if ended == nil {
+	if ended == nil && err == nil {
 		s.view.say("stopping; once more to stop at once")
-		go s.stopAtOnce()
+		go s.stopAtOnce(e)
+		s.stopSteps(wctx, runner)
 	}
+	stop()
 	werr := <-worked
 	if err != nil || werr != nil {
 		return errors.Join(err, werr)
@@ -96,6 +97,28 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 		return s.interrupted(e)
 	}
 	return s.view.summary(ended)
+}
+
+// stopSteps gives the step that runs its grace, and a while to be cleaned up
+// after.
+func (s *session) stopSteps(ctx context.Context, r *agent.Runner) {
+	ctx, cancel := context.WithTimeout(ctx, s.view.job.Grace.D()+time.Minute)
+	defer cancel()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		r.Stop(ctx)
+	}()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stopped:
+			return
+		case <-tick.C:
+			s.view.tick()
+		}
+	}
 }
 
 // await waits for the end of the execution; nil if ctx ended first.
@@ -135,12 +158,25 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 	}
 }
 
-// stopAtOnce ends the process at the second request to stop. The supervisors of
-// its commands notice and kill what they started.
-func (s *session) stopAtOnce() {
+// farewell is how long, after the second request to stop, what is left may take
+// to be cleaned up: the next run does it otherwise.
+const farewell = 3 * time.Second
+
+// stopAtOnce kills what the execution has started at the second request to stop.
+// With nothing left to wait for, the session then ends as it does in order.
+func (s *session) stopAtOnce(e *belay.Execution) {
 	again := make(chan os.Signal, 1)
 	notify(again)
 	<-again
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	if _, err := process.SweepOrphans(ctx, func(mark string) bool {
+		var run belay.RunID
+		return run.UnmarshalText([]byte(mark)) == nil && run.Execution == e.ID
+	}); err != nil {
+		slog.Warn("kill what the command has started", "error", err)
+	}
+	<-ctx.Done()
 	os.Exit(130) //nolint:revive // asked for twice
 }
 

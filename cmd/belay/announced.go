@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/belaydev/belay"
+)
+
+// announced is the backend of a worker whose outages are told to the person at
+// the keyboard: while the store cannot be written the command is held, which
+// looks like nothing at all.
+type announced struct {
+	belay.Backend
+	view *view
+	away atomic.Bool
+}
+
+// Heartbeat says when the store is away, and when it is back.
+func (a *announced) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	r, err := a.Backend.Heartbeat(ctx, h)
+	code := belay.CodeOf(err)
+	away := err != nil && ctx.Err() == nil && (code == belay.CodeUnavailable || code == belay.CodeInternal)
+	if was := a.away.Swap(away); away && !was {
+		a.view.say("the store cannot be written, so the command is held soon: %v", err)
+	} else if was && err == nil {
+		a.view.say("the store can be written again")
+	}
+	return r, err
+}
