@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -63,6 +64,9 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 			fill(&control)
 			return a.writing(ctx, func(b *embedded.Backend) error {
 				e, err := b.Control(ctx, control)
+				if err == nil {
+					e, err = outcome(ctx, b, e)
+				}
 				if err != nil {
 					return err
 				}
@@ -76,6 +80,24 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why, for the audit trail")
 	return c
+}
+
+// outcome waits a moment for what an action on a running execution comes to. Its
+// owner died with the engine that was here before this one, which is just finding
+// that out: the action ends it then.
+func outcome(ctx context.Context, b *embedded.Backend, e belay.Execution) (belay.Execution, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for e.State == belay.Running {
+		events, err := b.Events(ctx, belay.EventQuery{Execution: e.ID, After: e.Seq, Wait: 3 * time.Second})
+		if len(events) == 0 || err != nil {
+			return e, nil //nolint:nilerr // it is as it was
+		}
+		if e, err = b.Execution(ctx, e.ID); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
 }
 
 // actor names who acts, for the audit trail.

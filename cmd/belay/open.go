@@ -28,7 +28,7 @@ func (a *app) writing(ctx context.Context, f func(*embedded.Backend) error) erro
 	if err := a.reading(ctx, func(*embedded.Reader) error { return nil }); err != nil {
 		return err
 	}
-	b, err := embedded.Open(ctx, a.url(), embedded.Purpose("belay "+ctx.Value(commandName{}).(string)))
+	b, err := embedded.Open(ctx, a.url(), embedded.Purpose("belay "+ctx.Value(commandName{}).(string)), embedded.Bury(bury))
 	if err != nil {
 		return err
 	}

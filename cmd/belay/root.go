@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -44,7 +45,7 @@ is no such command or it cannot be run, 1 when its workspace could not be made,
 124 when it timed out, 130 when it was interrupted or cancelled. Otherwise 0, or
   64 the command line cannot be read      65 invalid input, or too large
   66 not found                            69 unavailable, try again
-  70 a bug in Belay                       73 not possible from here
+  70 a bug, or a damaged database         73 not possible from here
   75 somebody else holds it               77 not allowed`
 
 // run carries out one command line and answers with the exit code.
@@ -64,11 +65,22 @@ func run(ctx context.Context, args []string, s streams) int {
 		return int(exit)
 	}
 	fmt.Fprintln(s.err, "belay:", err)
-	var e *belay.Error
-	if errors.As(err, &e) {
-		return e.Code.Exit()
+	return codeOf(err).Exit()
+}
+
+// codeOf is the code of an error. What the machine has refused without Belay
+// saying more is no bug.
+func codeOf(err error) belay.Code {
+	code := belay.CodeOf(err)
+	var path *fs.PathError
+	switch {
+	case code != belay.CodeInternal:
+	case errors.Is(err, fs.ErrPermission):
+		return belay.CodeForbidden
+	case errors.As(err, &path):
+		return belay.CodeConflict
 	}
-	return belay.CodeInternal.Exit()
+	return code
 }
 
 // exitCode ends belay with a code and no further word.

@@ -33,7 +33,8 @@ func (a *app) watchCommand() *cobra.Command {
 }
 
 func (a *app) watch(c *cobra.Command, r *embedded.Reader, id belay.ExecutionID, after int64) error {
-	if _, err := r.Execution(c.Context(), id); err != nil {
+	e, err := r.Execution(c.Context(), id)
+	if err != nil || e.State.Terminal() && e.Seq <= after {
 		return err
 	}
 	for {
