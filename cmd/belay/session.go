@@ -74,7 +74,10 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 		return s.view.summary(e)
 	}
 	w := worker.New(&announced{Backend: s.backend, view: s.view}, worker.Options{
-		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4, Grace: -1, Version: version,
+		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4, Version: version,
+		// Whoever interrupts wants an end now: the step gets its own grace, and
+		// then a while to be cleaned up after.
+		Grace: -1, Unwind: s.view.job.Grace.D() + time.Minute,
 	})
 	runner := &agent.Runner{Workspaces: s.workspaces, Observer: s.view}
 	worker.Register(w, agent.Workflow, runner.Run)
@@ -86,10 +89,9 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	if ended == nil && err == nil {
 		s.view.say("stopping; once more to stop at once")
 		go s.stopAtOnce(e)
-		s.stopSteps(wctx, runner)
 	}
 	stop()
-	werr := <-worked
+	werr := s.view.tickUntil(worked)
 	if err != nil || werr != nil {
 		return errors.Join(err, werr)
 	}
@@ -97,28 +99,6 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 		return s.interrupted(e)
 	}
 	return s.view.summary(ended)
-}
-
-// stopSteps gives the step that runs its grace, and a while to be cleaned up
-// after.
-func (s *session) stopSteps(ctx context.Context, r *agent.Runner) {
-	ctx, cancel := context.WithTimeout(ctx, s.view.job.Grace.D()+time.Minute)
-	defer cancel()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		r.Stop(ctx)
-	}()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stopped:
-			return
-		case <-tick.C:
-			s.view.tick()
-		}
-	}
 }
 
 // await waits for the end of the execution; nil if ctx ended first.

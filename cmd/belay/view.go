@@ -205,6 +205,20 @@ func (v *view) tick() {
 	v.drawLocked()
 }
 
+// tickUntil keeps the last line alive until there is an answer.
+func (v *view) tickUntil(answer <-chan error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-answer:
+			return err
+		case <-tick.C:
+			v.tick()
+		}
+	}
+}
+
 func (v *view) eraseLocked() {
 	if v.drawn {
 		fmt.Fprint(v.app.err, "\r\x1b[K")

@@ -30,11 +30,6 @@ type bench struct {
 
 // checkout makes the workspace for the first time and decides the commit.
 func (b *bench) checkout(ctx context.Context) (checkout, error) {
-	ctx, leave, err := b.runner.steps.enter(ctx)
-	if err != nil {
-		return checkout{}, err
-	}
-	defer leave()
 	w, err := b.prepare(ctx, "")
 	if err != nil {
 		return checkout{}, err
@@ -84,11 +79,6 @@ func (b *bench) prepare(ctx context.Context, commit string) (*workspace.Workspac
 
 // step runs one command to its end and keeps what it changed.
 func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
-	ctx, leave, err := b.runner.steps.enter(ctx)
-	if err != nil {
-		return StepResult{}, err
-	}
-	defer leave()
 	w, err := b.workspace(ctx)
 	if err != nil {
 		return StepResult{}, err

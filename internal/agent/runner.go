@@ -17,8 +17,6 @@ type Runner struct {
 	Workspaces *workspace.Manager
 	// Observer sees the jobs as they happen; nil for nobody.
 	Observer Observer
-
-	steps steps
 }
 
 // checkout is what the first step of a job saves: the commit that the job works
@@ -39,7 +37,6 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	defer b.remove(ctx)
 	b.log = workflow.Output(ctx, OutputLog)
 	result, err := b.all(ctx)
-	err = r.given(ctx, err)
 	if cerr := b.log.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
