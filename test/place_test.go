@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,8 +86,17 @@ type started struct {
 // start starts a command in a process group of its own, as a shell does.
 func (p *place) start(cmd *exec.Cmd) *started {
 	p.t.Helper()
+	return p.startInto(cmd, nil)
+}
+
+// startInto starts a command whose standard output goes elsewhere.
+func (p *place) startInto(cmd *exec.Cmd, out io.Writer) *started {
+	p.t.Helper()
 	x := &started{t: p.t, cmd: cmd, done: make(chan struct{}), began: time.Now()}
 	cmd.Stdout, cmd.Stderr = &x.out, &x.err
+	if out != nil {
+		cmd.Stdout = out
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 10 * time.Second // a process that holds the output open is left over
 	if err := cmd.Start(); err != nil {

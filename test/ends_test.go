@@ -1,0 +1,297 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// until that file exists, a command of a test is busy.
+func busy(file string) string { return "while [ ! -e '" + file + "' ]; do sleep 0.02; done" }
+
+// result is what an execution of belay run came to.
+func (p *place) result(id belay.ExecutionID) agent.Result {
+	p.t.Helper()
+	var r agent.Result
+	decode(p.t, string(p.execution(id).Output), &r)
+	return r
+}
+
+// Rule: a job ends within its grace though a grandchild has left its session,
+// ignores requests to end and holds the output open; nothing is left (G7).
+func TestASetsidGrandchildEndsWithinTheGrace(t *testing.T) {
+	t.Parallel()
+	const grace = 2 * time.Second
+	for name, ignores := range map[string]string{"polite": "", "stubborn": "trap '' TERM HUP INT; "} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			x := p.start(p.command("run", "--repo", "none", "--grace", grace.String(), "--",
+				"sh", "-c", `setsid sh -c "`+ignores+`echo up; while :; do sleep 0.1; done" & sleep 0.3; exit 7`))
+			x.until("the grandchild writes", func() bool { return strings.Contains(x.out.String(), "up") })
+			r := x.wait(patience).want(7)
+			e := p.only()
+			if ran := e.FinishedAt.Sub(e.StartedAt); ran > 300*time.Millisecond+grace+2*time.Second {
+				t.Errorf("it took %s; the command's own 0.3 s and the grace of %s were enough\n%s", ran, grace, r)
+			} else {
+				t.Logf("%s: over %s after it began, with a grace of %s", name, ran.Round(time.Millisecond), grace)
+			}
+			p.clean()
+		})
+	}
+}
+
+// Rule: one Ctrl-C ends in order: the step that runs is told to end, the
+// execution is given back, nothing is charged, nothing is left, and the same
+// line goes on with it.
+func TestInterruptOnceGivesBack(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"SIGINT", "SIGTERM"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			repo, free, ledger := p.repository(), p.path("free"), p.path("ledger")
+			args := []string{"run", "--repo", repo, "--key", "k",
+				"--step", "one=echo one >> " + ledger + "; echo one > one.txt", "--step", "two=echo two >> " + ledger + "; " + busy(free)}
+			x := p.start(p.command(args...))
+			x.until("the second step runs", func() bool { return strings.Contains(read(t, ledger), "two") })
+			if how == "SIGINT" {
+				x.ctrlC()
+			} else {
+				x.signal(syscall.SIGTERM)
+			}
+			stopped := time.Now()
+			r := x.wait(patience).want(130).saying("the same line to go on", "belay cancel ")
+			t.Logf("stopped within %s", time.Since(stopped).Round(time.Millisecond))
+			p.clean()
+			e := p.only()
+			if e.State != belay.Pending || e.Attempt != 1 || e.Losses != 0 {
+				t.Errorf("it is %s, attempt %d, %d losses; want pending with nothing charged\n%s\n%s", e.State, e.Attempt, e.Losses, show(p.history(e.ID)), r)
+			}
+			if err := os.WriteFile(free, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p.belay(args...).want(0).saying(e.ID.String()+" goes on", "step one is done already")
+			if got := read(t, ledger); got != "one\ntwo\ntwo\n" {
+				t.Errorf("the ledger is %q: a finished step was repeated, or the interrupted one was not", got)
+			}
+			p.clean()
+		})
+	}
+}
+
+// Rule: a step that was told to end has its whole grace, also when it is Ctrl-C
+// that ends it.
+func TestInterruptLeavesTheGrace(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	x := p.start(p.command("run", "--repo", "none", "--key", "k", "--grace", "20s", "--",
+		"sh", "-c", "trap 'sleep 7; echo cleaned up; exit 0' TERM; echo up; while :; do sleep 0.1; done"))
+	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
+	x.ctrlC()
+	r := x.wait(patience).want(130)
+	if !strings.Contains(r.out, "cleaned up") {
+		t.Errorf("the command was killed before its grace was over\n%s", r)
+	}
+	p.clean()
+}
+
+// Rule: Ctrl-C a second time ends at once, whatever the command does, and
+// nothing is left.
+func TestInterruptTwiceEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	args := []string{"run", "--repo", p.repository(), "--key", "k", "--grace", "60s", "--",
+		"sh", "-c", "setsid sleep 600 & trap '' TERM; echo up; " + busy(p.path("free"))}
+	x := p.start(p.command(args...))
+	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
+	x.ctrlC()
+	x.says("once more to stop at once")
+	x.ctrlC()
+	again := time.Now()
+	r := x.wait(patience).want(130)
+	if took := time.Since(again); took > 3*time.Second {
+		t.Errorf("the second Ctrl-C took %s\n%s", took, r)
+	} else {
+		t.Logf("ended %s after the second Ctrl-C", took.Round(time.Millisecond))
+	}
+	p.clean()
+	if err := os.WriteFile(p.path("free"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.belay(args...).want(0).saying("goes on")
+	p.clean()
+}
+
+// Rule: a step's timeout counts from its own start, ends its whole tree and
+// keeps what it changed; the exit code is 124.
+func TestTimeoutCountsFromTheStart(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	repo := p.repository()
+	began := time.Now()
+	r := p.run("--repo", repo, "--timeout", "1500ms", "--grace", "1s", "--", "sh", "-c",
+		"echo kept > kept.txt; echo changed >> notes.txt; setsid sleep 600 & sleep 600").want(124).saying("timed out")
+	e := p.only()
+	got := p.result(e.ID)
+	if e.State != belay.Failed || e.Error == nil || len(got.Steps) != 1 || !got.Steps[0].TimedOut {
+		t.Fatalf("%s with %+v\n%s", e.State, got, r)
+	}
+	if d := got.Steps[0].Duration(); d < 1500*time.Millisecond || d > time.Since(began) {
+		t.Errorf("the step ran for %s", d)
+	} else {
+		t.Logf("it ran for %s with a timeout of 1.5 s and a grace of 1 s", d)
+	}
+	if got.Changes == nil || got.Changes.Patch == "" {
+		t.Fatalf("nothing was kept: %+v\n%s", got.Changes, r)
+	}
+	patch := p.artifact(e.ID, got.Changes.Patch)
+	if !strings.Contains(patch, "+kept") || !strings.Contains(patch, "+changed") {
+		t.Errorf("the patch does not hold the changes:\n%s", patch)
+	}
+	p.clean()
+}
+
+// Rule: an execution whose process has died can be cancelled from another
+// terminal though no engine runs; that is final (G7).
+func TestCancelWithoutAnEngine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	args := []string{"run", "--repo", p.repository(), "--key", "k", "--", "sh", "-c", "echo up; " + busy(p.path("free"))}
+	x := p.start(p.command(args...))
+	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
+	x.signal(syscall.SIGKILL)
+	x.wait(patience)
+	e := p.only()
+	c := p.belay("cancel", e.ID.String(), "--reason", "no longer wanted").want(0)
+	until(t, "no process is left", func() bool { return len(p.processes()) == 0 })
+	if now := p.execution(e.ID); now.State != belay.Cancelled {
+		t.Errorf("it is %s after the cancel\n%s\n%s\n%s", now.State, c, show(p.history(e.ID)), p.belay("explain", e.ID.String()))
+	}
+	if !strings.Contains(c.out, "is cancelled") {
+		t.Errorf("the cancel does not say that it is cancelled\n%s", c)
+	}
+	p.belay(args...).want(130).saying("ended before")
+	p.clean()
+}
+
+// Rule: what failed can be tried again: its finished steps count, the failed one
+// runs again.
+func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	ledger, free := p.path("ledger"), p.path("free")
+	args := []string{"run", "--repo", p.repository(), "--key", "k", "--step", "one=echo one >> " + ledger + "; echo new > one.txt",
+		"--step", "two=echo two >> " + ledger + "; test -e one.txt && test -e " + free}
+	p.belay(args...).want(1).saying("step two failed")
+	e := p.only()
+	p.belay(args...).want(1).saying("ended before") // the same key has its answer
+	if err := os.WriteFile(free, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.belay("retry", "k", "--reason", "the file is there now").want(0)
+	p.belay(args...).want(0).saying(e.ID.String()+" goes on", "step one is done already")
+	if got := read(t, ledger); got != "one\ntwo\ntwo\n" {
+		t.Errorf("the ledger is %q", got)
+	}
+	if e = p.execution(e.ID); e.Generation != 2 || e.State != belay.Succeeded {
+		t.Errorf("%s in generation %d", e.State, e.Generation)
+	}
+	p.clean()
+}
+
+// Rule: --resume goes on with the newest unfinished execution of the same line,
+// and starts another where there is none.
+func TestResumeFindsTheSameLine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	repo, free := p.repository(), p.path("free")
+	args := []string{"run", "--repo", repo, "--resume", "--", "sh", "-c", "echo up; " + busy(free)}
+	x := p.start(p.command(args...))
+	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
+	x.signal(syscall.SIGKILL)
+	first := idOf(t, x.wait(patience).err)
+	if err := os.WriteFile(free, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run("--repo", repo, "--resume", "--", "true").want(0) // another line, another execution
+	p.belay(args...).want(0).saying(first.String() + " goes on")
+	again := p.belay(args...).want(0)
+	if second := idOf(t, again.err); second == first {
+		t.Errorf("a finished execution was gone on with\n%s", again)
+	}
+	if n := len(p.executions()); n != 3 {
+		t.Errorf("%d executions, want 3", n)
+	}
+	p.clean()
+}
+
+// Rule: one data directory has one engine; whoever comes second is told who has
+// it, and disturbs nothing. Reading works beside it.
+func TestOneEngineManyReaders(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	free := p.path("free")
+	x := p.start(p.command("run", "--repo", p.repository(), "--key", "k", "--", "sh", "-c", "echo up; "+busy(free)))
+	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
+	id := p.only().ID.String()
+	until(t, "the log is written while the command runs", func() bool { return p.belay("logs", id).out == "up\n" })
+	holder := "process " + strconv.Itoa(x.cmd.Process.Pid) + " "
+	for _, args := range [][]string{{"run", "--repo", "none", "--", "true"}, {"cancel", id}, {"pause", id}, {"signal", id, "go"}} {
+		p.belay(args...).want(belay.CodeConflict.Exit()).saying(holder, "belay run -- sh -c")
+	}
+	text := map[string]string{ // what each says to a person
+		"ls": "running", "get k": "run:key", "explain k": "", "logs k": "up", "doctor": "engine",
+	}
+	for args, want := range text {
+		if r := p.belay(strings.Fields(args)...).want(0); !strings.Contains(r.out, want) {
+			t.Errorf("it does not say %q\n%s", want, r)
+		}
+	}
+	for _, args := range []string{"ls", "get k", "explain k", "doctor", "version"} {
+		var v any
+		decode(t, p.belay(append(strings.Fields(args), "-o", "json")...).want(0).out, &v)
+	}
+	watch, watchJSON := p.start(p.command("watch", id)), p.start(p.command("watch", id, "-o", "json"))
+	watch.until("it shows what there is", func() bool { return strings.Contains(watch.out.String(), "started") })
+	if err := os.WriteFile(free, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.wait(patience).want(0)
+	if r := watch.wait(patience).want(0); !strings.Contains(r.out, "succeeded") {
+		t.Errorf("the end was not seen\n%s", r)
+	}
+	seq := int64(0)
+	for line := range strings.Lines(watchJSON.wait(patience).want(0).out) {
+		var ev belay.Event
+		decode(t, line, &ev)
+		if seq++; ev.Seq != seq {
+			t.Errorf("G15: event %d comes as number %d", ev.Seq, seq)
+		}
+	}
+	if all := p.history(p.only().ID); int64(len(all)) != seq {
+		t.Errorf("G15: %d of %d events were seen", seq, len(all))
+	}
+	p.clean()
+}
+
+// Rule: a watch that is interrupted ends like any interrupted program, and its
+// last seq resumes it.
+func TestWatchResumes(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.run("--repo", "none", "--key", "k", "--step", "a=true", "--step", "b=true").want(0)
+	all := strings.Count(p.belay("watch", "k").want(0).out, "\n")
+	for after := range all + 1 {
+		if n := strings.Count(p.belay("watch", "k", "--after", fmt.Sprint(after)).want(0).out, "\n"); n != all-after {
+			t.Errorf("after %d come %d events, want %d", after, n, all-after)
+		}
+	}
+}
