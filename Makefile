@@ -16,6 +16,7 @@ RUN_ARGS   ?=
 BENCH_ARGS ?=
 SEEDS      ?= 200
 LONG       ?= 10m
+FUZZ       ?= 1m
 
 COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
 BUILD   := CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-X main.commit=$(COMMIT)'
@@ -30,7 +31,7 @@ LINT         := bin/golangci-lint-$(LINT_VERSION)
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
 
 TIERS      := check unit simulation blackbox
-LONG_TIERS := check unit simulation-long blackbox-long
+LONG_TIERS := check unit fuzz simulation-long blackbox-long
 
 .PHONY: help
 help: ## list the targets
@@ -89,6 +90,13 @@ unit: $(REPORT) ## unit and conformance tests with the race detector
 	@scripts/need.sh git
 	@packages=$$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/); \
 	  $(TEST) -race -count=1 -timeout 10m $$packages | $(REPORT)
+
+.PHONY: fuzz
+fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on
+	@git ls-files '*_test.go' | xargs grep -o '^func Fuzz[A-Za-z0-9]*' | sed 's/:func / /' | while read -r file name; do \
+	  echo "fuzz $$name in $$(dirname $$file)"; \
+	  go test -buildvcs=false -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ) ./$$(dirname $$file); \
+	done
 
 .PHONY: simulation
 simulation: $(REPORT) ## ten seconds of simulation, and every planted bug caught
