@@ -15,7 +15,6 @@ var direct = map[string]string{
 	"github.com/spf13/cobra":      "command line: help and completion",
 	"github.com/google/uuid":      "UUIDv7",
 	"golang.org/x/sys":            "process supervision, clocks that count suspend",
-	"golang.org/x/sync":           "groups of goroutines that fail together",
 	"github.com/google/go-cmp":    "tests: differences a person can read",
 	"pgregory.net/rapid":          "tests: state machines sent to two stores",
 }
@@ -79,6 +78,11 @@ func TestDependenciesAreChosen(t *testing.T) {
 		}
 		if why := refused[r.Path+" "+r.Version]; why != "" {
 			t.Errorf("go.mod requires %s %s, which is refused: %s", r.Path, r.Version, why)
+		}
+	}
+	for path := range direct {
+		if m.version(path) == "" {
+			t.Errorf("internal/repo/pins_test.go allows %s, which go.mod does not require: take the entry out", path)
 		}
 	}
 	for _, r := range m.Replace {
