@@ -87,7 +87,7 @@ func (b *base) refresh(ctx context.Context) error {
 		b.fresh = true
 		return nil
 	}
-	if ctx.Err() != nil || errors.Is(err, errEmpty) {
+	if ctx.Err() != nil {
 		return err
 	}
 	return b.rebuild(ctx)

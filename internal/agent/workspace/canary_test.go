@@ -193,6 +193,20 @@ var traps = map[string]struct {
 		c.fifo("dir/b.txt")
 		c.fifo("pipe")
 	}},
+	"a tree that would write into .git": {set: func(c trap) {
+		sh(c.t, c.dir, `blob=$(echo evil | git hash-object -w --stdin)
+hooks=$(printf '100755 blob %s\tpost-checkout\n' $blob | git mktree)
+dotgit=$(printf '040000 tree %s\thooks\n' $hooks | git mktree)
+tree=$(printf '040000 tree %s\t.git\n' $dotgit | git mktree)
+git update-ref HEAD $(git commit-tree -m evil -p HEAD $tree)`)
+	}, lost: "the bundle of them is not sound"},
+	"a commit of another content": {set: func(c trap) {
+		write(c.t, filepath.Join(c.dir, "more"), "x")
+		commit(c.t, c.dir, "more")
+		sh(c.t, c.dir, `id=$(git rev-parse HEAD:more); file=.git/objects/$(echo $id | cut -c1-2)/$(echo $id | cut -c3-)
+other=$(echo evil | git hash-object -w --stdin); chmod u+w $file
+cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
+	}, lost: "its commits ("},
 	"grafts and replacements": {set: func(c trap) {
 		c.git("replace", "HEAD", "HEAD~")
 		c.file(".git/MERGE_HEAD", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")

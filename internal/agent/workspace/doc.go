@@ -8,7 +8,7 @@
 //	jobs/ID/checkout   the work tree, with a .git of its own and nothing shared
 //	jobs/ID/home, tmp  HOME and TMPDIR of the command
 //	jobs/ID/owner.json whose it is; the directory is flocked while that process lives
-//	scratch/           private git directories of a salvage
+//	scratch/           private git directories of a salvage, files of a restore
 //
 // # Before the command
 //

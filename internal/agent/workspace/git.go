@@ -36,8 +36,7 @@ type command struct {
 	// remote is the source that it reads; nil for none.
 	remote *source
 	stdin  io.Reader
-	limit  int64    // of its output; 0 for maxOutput
-	config []string // name=value, beside the hardened
+	limit  int64 // of its output; 0 for maxOutput
 	args   []string
 }
 
@@ -85,8 +84,8 @@ func (g *git) run(ctx context.Context, c command) ([]byte, error) {
 
 // command sets up a git in a process group of its own, that ends with ctx.
 func (g *git) command(ctx context.Context, c command) *exec.Cmd {
-	args := make([]string, 0, 2*(len(hardened)+len(c.config))+len(c.args)+4)
-	for _, setting := range append(hardened[:len(hardened):len(hardened)], c.config...) {
+	args := make([]string, 0, 2*len(hardened)+len(c.args)+4)
+	for _, setting := range hardened {
 		args = append(args, "-c", setting)
 	}
 	if c.remote != nil && c.remote.user+c.remote.password != "" {

@@ -58,6 +58,16 @@ func run(t *testing.T, dir string, args ...string) string {
 	return out
 }
 
+// sh runs a script with git at hand.
+func sh(t *testing.T, dir, script string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-ec", script)
+	cmd.Dir, cmd.Env = dir, environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", script, err, out)
+	}
+}
+
 // write makes a file with everything above it.
 func write(t *testing.T, path, text string) {
 	t.Helper()

@@ -322,13 +322,18 @@ func TestDamagedBase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			src, m := repo(t), open(t)
 			first := prepare(t, m, Spec{Repo: src})
-			damage(t, filepath.Dir(first.objects))
+			base := filepath.Dir(first.objects)
+			damage(t, base)
+			jammed, _ := os.Stat(base)
 			commit(t, src, "later")
 			w := prepare(t, m, Spec{Repo: src})
 			if want := run(t, src, "rev-parse", "main"); w.Commit != want {
 				t.Errorf("commit %s, want %s", w.Commit, want)
 			}
 			run(t, w.Dir, "fsck", "--strict")
+			if mended, _ := os.Stat(base); name == "locks" && !os.SameFile(jammed, mended) {
+				t.Error("it was made anew, for a lock")
+			}
 			if left, _ := filepath.Glob(filepath.Join(m.dir, "base", "*.new-*")); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}

@@ -3,11 +3,9 @@ package workspace
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -116,69 +114,4 @@ func (p *private) adopt(ctx context.Context, repo *repository, lost *losses) err
 		_, err = p.git(ctx, command{args: []string{"update-ref", "--no-deref", "HEAD", repo.head.commit}})
 	}
 	return err
-}
-
-// bundle packs what leads to HEAD, the branches and the state, without what the
-// base commit holds. It counts the commits also if the bundle is beyond its limit.
-func (p *private) bundle(ctx context.Context, base string, repo *repository) ([]byte, int, error) {
-	var tips []string
-	if repo.head.commit != "" {
-		tips = append(tips, "HEAD")
-	}
-	for _, ref := range sortedKeys(repo.branches) {
-		if repo.branches[ref] != base {
-			tips = append(tips, ref)
-		}
-	}
-	var count int
-	if len(tips) > 0 {
-		out, err := p.git(ctx, command{stdin: lines(tips, "^"+base), args: []string{"rev-list", "--count", "--stdin"}})
-		if err != nil {
-			return nil, 0, err
-		}
-		if _, err := fmt.Sscan(string(out), &count); err != nil {
-			return nil, 0, fmt.Errorf("git rev-list: %w", err)
-		}
-	}
-	if err := p.writeState(ctx, repo); err != nil {
-		return nil, count, err
-	}
-	out, err := p.git(ctx, command{
-		limit: p.m.MaxSalvage, stdin: lines(tips, stateRef, "^"+base), args: []string{"bundle", "create", "--quiet", "-", "--stdin"},
-	})
-	return out, count, err
-}
-
-// unbundle takes a bundle in, checking every object.
-func (p *private) unbundle(ctx context.Context, bundle []byte) error {
-	file := filepath.Join(p.dir, "salvage.bundle")
-	if err := writeFile(file, bundle); err != nil {
-		return err
-	}
-	return fetchBundle(ctx, &p.m.git, p.dir, file)
-}
-
-// fetchBundle brings the refs of a bundle in below refs/belay/in/.
-func fetchBundle(ctx context.Context, g *git, dir, file string) error {
-	_, err := g.run(ctx, command{dir: dir, config: []string{"fetch.fsckObjects=true"}, args: []string{
-		"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules",
-		"--end-of-options", file, "+refs/*:refs/belay/in/*",
-	}})
-	if err != nil {
-		return err
-	}
-	// HEAD is in a bundle only if it leads to something new.
-	_, err = g.run(ctx, command{dir: dir, config: []string{"fetch.fsckObjects=true"}, args: []string{
-		"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules",
-		"--end-of-options", file, "+HEAD:refs/belay/in/HEAD",
-	}})
-	var failed *gitError
-	if errors.As(err, &failed) {
-		return nil
-	}
-	return err
-}
-
-func lines(first []string, more ...string) *strings.Reader {
-	return strings.NewReader(strings.Join(append(slices.Clone(first), more...), "\n") + "\n")
 }

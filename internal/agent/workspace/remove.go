@@ -147,9 +147,7 @@ func (m *Manager) abandoned(root string) bool {
 		case host.Dead:
 			return true
 		case host.Alive:
-			if o.Process != m.self {
-				return false
-			}
+			return false
 		case host.Unknown:
 		}
 	}

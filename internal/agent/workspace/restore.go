@@ -62,22 +62,11 @@ func (r *restore) git(ctx context.Context, c command) (string, error) {
 
 // commits takes in a bundle and stands where it says.
 func (r *restore) commits(ctx context.Context, bundle []byte) error {
-	file := filepath.Join(r.scratch, "bundle")
-	if err := writeFile(file, bundle); err != nil {
-		return err
-	}
-	if err := fetchBundle(ctx, r.g, r.dir, file); err != nil {
-		return err
-	}
-	raw, err := r.git(ctx, command{args: []string{"cat-file", "commit", "refs/belay/in/belay/state"}})
+	state, err := unbundle(ctx, r.g, r.dir, r.w.Commit, bundle)
 	if err != nil {
 		return err
 	}
-	state, err := parseState(raw + "\n")
-	if err != nil {
-		return err
-	}
-	had, err := r.git(ctx, command{args: []string{"for-each-ref", "--format=%(refname)", "refs/heads/", "refs/belay/"}})
+	had, err := r.git(ctx, command{args: []string{"for-each-ref", "--format=%(refname)", "refs/heads/"}})
 	if err != nil {
 		return err
 	}

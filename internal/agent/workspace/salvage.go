@@ -110,11 +110,8 @@ func (s *salvage) commits(ctx context.Context, repo *repository) error {
 	if err != nil {
 		return err
 	}
-	if err := s.proof.unbundle(ctx, bundle); err != nil {
+	if _, err := unbundle(ctx, &s.m.git, s.proof.dir, s.w.Commit, bundle); err != nil {
 		return fmt.Errorf("the bundle of them is not sound: %w", err)
-	}
-	if repo.head.commit != "" && !s.proof.has(ctx, repo.head.commit) {
-		return fmt.Errorf("HEAD %s is not in the bundle of them", repo.head.commit)
 	}
 	s.out.Bundle, s.out.Commits, s.from = bundle, count, repo.head.commit
 	return nil

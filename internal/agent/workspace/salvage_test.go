@@ -165,6 +165,19 @@ func TestSalvageAndRestore(t *testing.T) {
 			run(t, dir, "repack", "-q", "-a", "-d", "--write-midx")
 			run(t, dir, "commit-graph", "write", "--reachable")
 		},
+		"text by force": func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, ".gitattributes"), "*.bin diff\n*.txt -diff\n")
+			write(t, filepath.Join(dir, "x.bin"), "a\x00b\r\n\x00\xff\n\n no end")
+			write(t, filepath.Join(dir, "x.txt"), "text\n")
+		},
+		"a submodule that goes": func(t *testing.T, dir string) {
+			sh(t, dir, `git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),one --cacheinfo 160000,$(git rev-parse HEAD),two \
+  --cacheinfo 160000,$(git rev-parse HEAD),three
+mkdir one two three
+git commit -q -m submodules
+rmdir one two
+echo a file >one`)
+		},
 		"line endings": func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, ".gitattributes"), "*.crlf text eol=crlf\n*.utf16 text working-tree-encoding=UTF-16LE\n")
 			write(t, filepath.Join(dir, "x.crlf"), "a\r\nb\r\n")

@@ -17,6 +17,9 @@ const maxUntracked = 512 << 20
 // maxRules bounds a .gitignore or .gitattributes, which git reads as a whole.
 const maxRules = 16 << 20
 
+// submodule is the mode of a commit in a tree.
+const submodule = "160000"
+
 // entry is what a tree says about a path.
 type entry struct{ mode, object string }
 
@@ -38,6 +41,9 @@ func (s *salvage) snapshot(ctx context.Context, from string, repo *repository) (
 	var kept, found strings.Builder
 	for name := range t.keep {
 		e := t.tracked[name]
+		if e.mode == submodule && t.gone(name) {
+			continue
+		}
 		fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
 	}
 	for _, name := range t.found {
@@ -166,7 +172,7 @@ func checkRules(e fs.DirEntry) error {
 }
 
 func (t *survey) directory(name string) error {
-	if e, ok := t.tracked[name]; ok && e.mode == "160000" {
+	if e, ok := t.tracked[name]; ok && e.mode == submodule {
 		return nil
 	}
 	if !t.dirs[name] {
@@ -190,7 +196,6 @@ func (t *survey) file(name string, e fs.DirEntry) error {
 			return err
 		}
 	}
-	delete(t.keep, name) // a submodule that is a file now
 	if e.Type().IsRegular() {
 		f, err := os.Open(filepath.Join(t.root, name))
 		if err != nil {
@@ -214,6 +219,12 @@ func (t *survey) file(name string, e fs.DirEntry) error {
 	}
 	t.found = append(t.found, name)
 	return nil
+}
+
+// gone tells whether a submodule's directory is not there any more, or not one.
+func (t *survey) gone(name string) bool {
+	info, err := os.Lstat(filepath.Join(t.root, name))
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir()
 }
 
 // unreadable keeps what is known below a directory that cannot be looked into.

@@ -67,6 +67,9 @@ func TestSourceOfAnotherUser(t *testing.T) {
 		t.Skip("only root can give files away")
 	}
 	src, m := repo(t), open(t)
+	ran := filepath.Join(t.TempDir(), "ran")
+	run(t, src, "config", "filter.evil.clean", "echo ran >>"+ran+"; cat")
+	write(t, filepath.Join(src, ".gitattributes"), "* filter=evil\n")
 	err := filepath.WalkDir(src, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -80,5 +83,8 @@ func TestSourceOfAnotherUser(t *testing.T) {
 	w := prepare(t, m, Spec{Repo: src})
 	if want := run(t, src, "rev-parse", "main"); w.Commit != want || w.Branch != "main" {
 		t.Errorf("commit %s on %q, want %s on main", w.Commit, w.Branch, want)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("a filter of that user's ran")
 	}
 }
