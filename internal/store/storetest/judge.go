@@ -15,6 +15,7 @@ type judge struct {
 // done is an owner's write that was accepted in this step.
 type done struct {
 	lease belay.Lease
+	op    belay.OpID
 	what  string
 }
 
@@ -27,11 +28,11 @@ func (j *judge) note(c machine.Command, r machine.Reply) {
 	}
 	switch c := c.(type) {
 	case *machine.Save:
-		j.done = append(j.done, done{c.Lease, label(c)})
+		j.done = append(j.done, done{c.Lease, c.Op, label(c)})
 	case *machine.Settle:
-		j.done = append(j.done, done{c.Lease, label(c)})
+		j.done = append(j.done, done{c.Lease, c.Op, label(c)})
 	case *machine.Append:
-		j.done = append(j.done, done{c.Lease, label(c)})
+		j.done = append(j.done, done{c.Lease, belay.OpID{}, label(c)})
 	}
 }
 
@@ -55,10 +56,11 @@ func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*m
 	if s.Counts.DeadLetters != letters {
 		rt.Fatalf("G10: %d open dead letters for %d failed roots", s.Counts.DeadLetters, letters)
 	}
-	j.effects(rt, s)
+	j.effects(rt, s, records)
 }
 
-// history has every seq once, from the first to the execution's own (G15).
+// history has every seq once, from the first to the execution's own (G15), and
+// after an end nothing but an action that needs no owner (G7).
 func (j *judge) history(rt *rapid.T, rec *machine.Record) {
 	events := machine.Events(rec, 0, 1<<20)
 	for i, ev := range events {
@@ -68,6 +70,19 @@ func (j *judge) history(rt *rapid.T, rec *machine.Record) {
 	}
 	if int64(len(events)) != rec.Execution.Seq {
 		rt.Fatalf("G15: %s has %d events and seq %d: %+v", rec.Execution.ID, len(events), rec.Execution.Seq, events)
+	}
+	ended := false
+	for _, ev := range events {
+		switch ev.Kind {
+		case "retry", "requeue":
+			ended = false
+		case "fork": // may be made of what has ended
+		default:
+			if ended {
+				rt.Fatalf("G7: %s goes on after its end with %+v: %+v", rec.Execution.ID, ev, events)
+			}
+		}
+		ended = ended || ev.Final
 	}
 }
 
@@ -141,8 +156,8 @@ func final(rt *rapid.T, was, is *machine.Execution) {
 }
 
 // effects were accepted of owners only whose session lives, or ended in the
-// same step (G2).
-func (j *judge) effects(rt *rapid.T, s *snapshot) {
+// same step, and stand under their own token (G1, G2).
+func (j *judge) effects(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*machine.Record) {
 	now := s.Rows.Now
 	for _, d := range j.done {
 		ok := false
@@ -154,6 +169,24 @@ func (j *judge) effects(rt *rapid.T, s *snapshot) {
 		if !ok {
 			rt.Fatalf("G2: %s was accepted of worker %s, whose session is over", d.what, d.lease.Worker)
 		}
+		if rec := records[d.lease.Execution]; rec != nil && !d.op.IsZero() && !wrote(rec, d) {
+			rt.Fatalf("G1: %s was accepted with token %d and does not stand under it: %+v", d.what, d.lease.Token, rec)
+		}
 	}
 	j.done = nil
+}
+
+// wrote reports whether the record has what an owner did under its token.
+func wrote(rec *machine.Record, d done) bool {
+	for _, k := range rec.Checkpoints {
+		if k.Op == d.op && k.Token == d.lease.Token {
+			return true
+		}
+	}
+	for _, r := range rec.Runs {
+		if r.Op == d.op && r.Token == d.lease.Token {
+			return true
+		}
+	}
+	return false
 }

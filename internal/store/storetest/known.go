@@ -79,7 +79,11 @@ func (w *walker) lease() belay.Lease { return w.leaseIn(belay.Running) }
 
 func (w *walker) leaseIn(state belay.State) belay.Lease {
 	if x := w.row(w.execution(state)); x != nil && !x.Worker.IsZero() && !w.chance(12) {
-		return leaseOf(x)
+		l := leaseOf(x)
+		if w.chance(20) {
+			l.Token += belay.Token(w.number(-1, 1))
+		}
+		return l
 	}
 	if len(w.leases) == 0 {
 		return belay.Lease{Execution: w.execution(0), Worker: w.worker(), Token: 1, Secret: w.fresh()}
