@@ -23,19 +23,19 @@ type bench struct {
 	observe Observer
 	log     *workflow.Log
 
-	commit string   // to check out, once it is decided
+	at     checkout // once it is decided
 	last   *Changes // what the last finished step left
 	place  *workspace.Workspace
 }
 
 // checkout makes the workspace for the first time and decides the commit.
 func (b *bench) checkout(ctx context.Context) (checkout, error) {
-	w, err := b.prepare(ctx, "")
+	w, err := b.prepare(ctx)
 	if err != nil {
 		return checkout{}, err
 	}
 	b.place = w
-	return checkout{Commit: w.Commit}, nil
+	return checkout{Commit: w.Commit, Branch: w.Branch}, nil
 }
 
 // workspace is the job's workspace, with what the last finished step left in it.
@@ -43,7 +43,7 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	if b.place != nil {
 		return b.place, nil
 	}
-	w, err := b.prepare(ctx, b.commit)
+	w, err := b.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +65,14 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-func (b *bench) prepare(ctx context.Context, commit string) (*workspace.Workspace, error) {
+func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	b.observe.Preparing(b.job)
+	ref := b.job.Ref
+	if ref == "" {
+		ref = b.at.Branch // the source's HEAD may have moved to another since
+	}
 	w, err := b.runner.Workspaces.Prepare(ctx, workspace.Spec{
-		ID: workflow.RunID(ctx).String(), Repo: b.job.Repo, Ref: b.job.Ref, Commit: commit,
+		ID: workflow.RunID(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the workspace: %w", err)

@@ -20,9 +20,10 @@ type Runner struct {
 }
 
 // checkout is what the first step of a job saves: the commit that the job works
-// on, wherever and however often it is resumed.
+// on and the branch that it is on, wherever and however often it is resumed.
 type checkout struct {
 	Commit string `json:"commit"`
+	Branch string `json:"branch,omitempty"`
 }
 
 // Run is the workflow function of a job.
@@ -51,7 +52,7 @@ func (b *bench) all(ctx context.Context) (Result, error) {
 		if err != nil {
 			return result, err
 		}
-		b.commit, result.Commit = c.Commit, c.Commit
+		b.at, result.Commit = c, c.Commit
 	}
 	for i, s := range b.job.Steps {
 		ran := false
