@@ -117,6 +117,7 @@ func BenchmarkSingleCommit(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer func() { _ = insert.Close() }()
 	for b.Loop() {
 		if _, err := insert.ExecContext(context.Background(), payload); err != nil {
 			b.Fatal(err)

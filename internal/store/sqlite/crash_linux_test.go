@@ -25,7 +25,7 @@ const childPath = "BELAY_TEST_CHILD"
 // its own there.
 func child(t *testing.T, test, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.v") //nolint:gosec // this very program
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.v")
 	cmd.Env = append(os.Environ(), childPath+"="+path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -54,7 +54,7 @@ func TestChildWrites(t *testing.T) {
 		if err := submit(s, numbered(n)); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Printf("done %d\n", n) //nolint:forbidigo // to the parent
+		fmt.Printf("done %d\n", n)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestChildMeetsALimit(t *testing.T) {
 	n := uint64(1)
 	err := submit(s, numbered(n))
 	for ; err == nil; err = submit(s, numbered(n)) {
-		fmt.Printf("done %d\n", n) //nolint:forbidigo // to the parent
+		fmt.Printf("done %d\n", n)
 		n++
 	}
 	if belay.CodeOf(err) != belay.CodeUnavailable || !errors.Is(err, store.ErrBroken) {

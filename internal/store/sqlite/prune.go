@@ -105,7 +105,8 @@ func (s *Store) prunable(ctx context.Context, c *conn, before machine.Time, limi
 		s.pruned = to
 	}
 	s.mu.Unlock()
-	return p, p.others(ctx, c, s, before, limit)
+	err = p.others(ctx, c, s, before, limit)
+	return p, err
 }
 
 // others looks for what is not an execution.

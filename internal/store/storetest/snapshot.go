@@ -81,7 +81,8 @@ func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Exec
 			return nil, err
 		}
 	}
-	return snap, snap.rest(ctx, s, need)
+	err = snap.rest(ctx, s, need)
+	return snap, err
 }
 
 // everything adds all rows of a record to a need.
