@@ -36,7 +36,7 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view) (*sessio
 		return nil, err
 	}
 	s := &session{view: v}
-	s.backend, err = embedded.Open(ctx, a.url(), embedded.Purpose(brief(purpose, 120)), embedded.Bury(bury))
+	s.backend, err = a.engine(ctx, brief(purpose, 120))
 	if err != nil {
 		return nil, err
 	}
