@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -294,4 +295,34 @@ func TestWatchResumes(t *testing.T) {
 			t.Errorf("after %d come %d events, want %d", after, n, all-after)
 		}
 	}
+}
+
+// Rule: a holder that is gone is waited out: a process that was killed while it
+// started another leaves its lock to that for a moment.
+func TestALockThatOutlivesItsHolder(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.run("--repo", "none", "--", "true").want(0)
+	gone := p.start(p.command("version"))
+	gone.wait(patience).want(0)
+	lock, err := os.OpenFile(filepath.Join(p.data, "belay.lock"), os.O_RDWR|os.O_TRUNC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(lock, `{"pid":%d,"purpose":"gone"}`, gone.cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	x := p.start(p.command("run", "--repo", "none", "--", "echo", "ran"))
+	if !x.after(200 * time.Millisecond) {
+		t.Fatalf("it did not wait\n%s", x.dump())
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x.wait(patience).want(0)
+	p.clean()
 }

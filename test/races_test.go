@@ -157,8 +157,8 @@ func (a *arena) first(id belay.ExecutionID, kinds ...string) string {
 
 // together lets both go at the same time, one of them a chance moment later.
 func (a *arena) together(one, other func()) {
-	late := [2]int{}
-	late[a.rand.IntN(2)] = a.rand.IntN(20_000)
+	late := [2]time.Duration{}
+	late[a.rand.IntN(2)] = between(a.rand, 0, 50*time.Microsecond)
 	start := make(chan struct{})
 	var both sync.WaitGroup
 	calls := []func(){one, other}
@@ -175,11 +175,9 @@ func (a *arena) together(one, other func()) {
 }
 
 // spin takes a moment too short for any timer.
-func spin(n int) (sum int) {
-	for i := range n {
-		sum += i
+func spin(d time.Duration) {
+	for began := time.Now(); time.Since(began) < d; {
 	}
-	return sum
 }
 
 // race is two calls at the same time. A round answers with who came first, and

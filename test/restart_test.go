@@ -173,7 +173,7 @@ func (f *fleet) end(dead int) {
 	for i, w := range f.workers {
 		if i != dead {
 			w.signal(syscall.SIGTERM)
-			f.t.Log(w.wait(patience).want(0).took, time.Since(w.began))
+			w.wait(patience).want(0)
 		}
 	}
 	f.engine.signal(syscall.SIGTERM)
