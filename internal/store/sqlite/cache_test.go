@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// load reads one execution as a commit does.
+// loaded reads one execution as a commit does.
 func loaded(t *testing.T, s *Store, id belay.ExecutionID) *machine.Execution {
 	t.Helper()
 	var e *machine.Execution
@@ -106,5 +106,27 @@ func TestTheCacheIsBounded(t *testing.T) {
 	}
 	if c.get(row(1).ID) != nil {
 		t.Error("a row that nobody asked for is still there")
+	}
+}
+
+// Moving the log into the database changes no rows, and empties no cache.
+func TestTheCacheOutlivesTheLog(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	first := belay.ExecutionID{1}
+	if err := batch(t, s, first); err != nil {
+		t.Fatal(err)
+	}
+	for n := range byte(3) {
+		s.move(t.Context())
+		if err := batch(t, s, belay.ExecutionID{2, n}); err != nil { // the log begins anew
+			t.Fatal(err)
+		}
+		if s.cache.get(first) == nil {
+			t.Errorf("the cache was emptied by checkpoint %d", n)
+		}
 	}
 }

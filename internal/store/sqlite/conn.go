@@ -32,18 +32,32 @@ func connect(ctx context.Context, c driver.Connector) (*conn, error) {
 }
 
 // close ends the connection and its statements.
-func (c *conn) close() error {
+func (c *conn) close() error { return errors.Join(c.forget(), c.Conn.Close()) }
+
+// forget closes all statements.
+func (c *conn) forget() error {
 	var all []error
 	for _, s := range c.statements {
 		all = append(all, s.Close())
 	}
-	return errors.Join(append(all, c.Conn.Close())...)
+	clear(c.statements)
+	return errors.Join(all...)
 }
 
-// prepare gives the statement for the text, made once for the connection.
+// maxStatements bounds what a connection keeps prepared; lists come in many
+// shapes.
+const maxStatements = 256
+
+// prepare gives the statement for the text, made once for the connection. None
+// is in use while another is prepared.
 func (c *conn) prepare(ctx context.Context, text string) (driver.Stmt, error) {
 	if s := c.statements[text]; s != nil {
 		return s, nil
+	}
+	if len(c.statements) >= maxStatements {
+		if err := c.forget(); err != nil {
+			return nil, err
+		}
 	}
 	p, ok := c.Conn.(driver.ConnPrepareContext)
 	if !ok {

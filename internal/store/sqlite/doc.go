@@ -5,8 +5,8 @@
 // One connection writes; its transactions begin immediate and stand one after
 // the other. A few others read, each call in one snapshot, and block nobody.
 // The database is in WAL mode with synchronous=FULL: a commit is in the log and
-// fsynced when it is acknowledged. The log is moved into the database when it
-// has grown, by the writer between two commits.
+// fsynced when it is acknowledged. When the log has grown a third connection
+// moves it into the database, beside the writer; if it grows on the writer waits.
 //
 // The database file is never opened beside the driver: closing a second
 // descriptor would drop the locks that SQLite holds on it in this process.

@@ -42,13 +42,13 @@ type Store struct {
 	path    string
 	options Options
 
-	writer    *conn // nil if read-only
-	writing   chan struct{}
+	writing   chan struct{} // held by whoever uses what follows
+	writer    *conn         // nil if read-only
+	texts     texts
+	cache     cache
+	log       log
 	readers   chan *conn // nil for one that is not connected
 	connector driver.Connector
-	texts     texts // with writing held
-	cache     cache // with writing held
-	lag       int   // commits since the log was last looked at; with writing held
 
 	mu     sync.Mutex
 	last   machine.Time      // the newest time shown
@@ -146,6 +146,9 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if s.writer, err = connect(ctx, c); err != nil {
 			return err
 		}
+		if s.log.mover, err = connect(ctx, c); err != nil {
+			return err
+		}
 		// What a crash left in the log is written to the database anew, so that nothing hangs on pages whose fsync failed.
 		if err := s.writer.query(ctx, "PRAGMA wal_checkpoint(TRUNCATE)", ignore); err != nil {
 			return err
@@ -188,11 +191,11 @@ func (o Options) dsn(path string, reading bool) string {
 	if reading {
 		q.Set("mode", "ro")
 		q.Set("_query_only", "on")
-		q.Add("_pragma", "cache_size(-8192)")
+		q.Add("_pragma", "cache_size(-4096)")
 	} else {
 		q.Set("_journal_mode", "WAL")
 		q.Set("_txlock", "immediate")
-		q.Add("_pragma", "cache_size(-32768)")
+		q.Add("_pragma", "cache_size(-16384)")
 		q.Add("_pragma", "wal_autocheckpoint(0)")
 		q.Add("_pragma", "journal_size_limit(67108864)")
 	}
@@ -217,11 +220,14 @@ func (s *Store) Close() error {
 		}
 	}
 	s.writing <- struct{}{}
+	s.log.moving.Wait()
 	s.mu.Lock()
 	intact := s.broken == nil
 	s.mu.Unlock()
-	if s.writer != nil && intact {
-		all = append(all, s.writer.close())
+	for _, c := range []*conn{s.log.mover, s.writer} {
+		if c != nil && intact {
+			all = append(all, c.close())
+		}
 	}
 	<-s.writing // whoever waits for it is refused
 	for range cap(s.readers) {

@@ -69,7 +69,7 @@ func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)
 	case err != nil:
 		return s.failed(op, err)
 	}
-	s.checkpoint(t)
+	s.trim(t)
 	return nil
 }
 
@@ -159,29 +159,4 @@ func (s *Store) failed(op string, err error) error {
 	defer s.mu.Unlock()
 	s.broken = err
 	return broken(op, err)
-}
-
-// Pages that the log may hold before they are written to the database, and how
-// many commits pass before it is looked at.
-const (
-	checkpointPages = 4096
-	checkpointEvery = 8
-)
-
-// checkpoint moves the log into the database when it has grown. SQLite would do
-// so by itself, and say nothing if that failed. What was committed is in the
-// log and stays there; after a failure the next commit is refused.
-func (s *Store) checkpoint(t *tx) {
-	if s.lag++; s.lag < checkpointEvery {
-		return
-	}
-	s.lag = 0
-	var pages int64
-	err := t.query(t.ctx, "PRAGMA wal_checkpoint(NOOP)", func(r columns) error { pages = r.int(1); return nil })
-	if err == nil && pages >= checkpointPages {
-		err = t.query(t.ctx, "PRAGMA wal_checkpoint(PASSIVE)", ignore)
-	}
-	if err != nil {
-		_ = s.failed("checkpoint", err)
-	}
 }
