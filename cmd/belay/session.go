@@ -70,8 +70,11 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 // work runs the worker until the execution has ended, or the person at the
 // keyboard has had enough.
 func (s *session) work(ctx context.Context, e *belay.Execution) error {
-	if e.State.Terminal() {
+	switch {
+	case e.State.Terminal():
 		return s.view.summary(e)
+	case e.State == belay.Paused: // nobody could resume it while this process has the directory
+		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; let it go on with: belay resume %s", e.ID, e.ID)}
 	}
 	w := worker.New(&announced{Backend: s.backend, view: s.view}, worker.Options{
 		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4, Version: version,
@@ -124,6 +127,9 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 		case a := <-got:
 			if ctx.Err() != nil {
 				return nil, nil
+			}
+			if a.err == nil {
+				a.e, a.err = s.backend.Execution(ctx, e.ID) // with what Await leaves out
 			}
 			return &a.e, a.err
 		case err := <-worked:

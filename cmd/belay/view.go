@@ -48,6 +48,7 @@ func (v *view) begin(e *belay.Execution) {
 	case e.State.Terminal():
 		v.replayed = true
 		v.say("%s has ended before; nothing is run", e.ID)
+	case e.State == belay.Paused: // said by what refuses it
 	case e.Seq > 1:
 		v.say("%s goes on", e.ID)
 	default:
