@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,7 +118,7 @@ func TestKillAtTheNthSync(t *testing.T) {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			p := newPlace(t)
 			repo := p.repository()
-			j := newJourney(p, r, repo, 6)
+			j := newJourney(p, rand.New(rand.NewPCG(*seed, uint64(n))), repo, 6)
 			got, hit := p.killAtSync(n, p.command(j.args...))
 			if !hit {
 				got.want(0)

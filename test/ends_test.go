@@ -234,6 +234,30 @@ func TestResumeFindsTheSameLine(t *testing.T) {
 	p.clean()
 }
 
+// Rule: an execution that was paused is not gone on with behind its operator's
+// back; the refusal says how.
+func TestPausedIsNotGoneOnWith(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	args := []string{"run", "--repo", "none", "--key", "k", "--", "sh", "-c", "echo up; " + busy(p.path("free"))}
+	x := p.start(p.command(args...))
+	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
+	x.signal(syscall.SIGKILL)
+	x.wait(patience)
+	id := p.only().ID.String()
+	p.belay("pause", "k").want(0)
+	if e := p.only(); e.State != belay.Paused {
+		t.Errorf("%s after the pause", e.State)
+	}
+	one(t, p.belay(args...).want(codeCannot), "belay resume "+id)
+	p.belay("resume", "k").want(0)
+	if err := os.WriteFile(p.path("free"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.belay(args...).want(0).saying(id + " goes on")
+	p.clean()
+}
+
 // Rule: one data directory has one engine; whoever comes second is told who has
 // it, and disturbs nothing. Reading works beside it.
 func TestOneEngineManyReaders(t *testing.T) {
