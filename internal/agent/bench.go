@@ -23,9 +23,9 @@ type bench struct {
 	observe Observer
 	log     *workflow.Log
 
-	at     checkout // once it is decided
-	last   *Changes // what the last finished step left
-	place  *workspace.Workspace
+	at    checkout // once it is decided
+	last  *Changes // what the last finished step left
+	place *workspace.Workspace
 }
 
 // checkout makes the workspace for the first time and decides the commit.
