@@ -9,18 +9,19 @@ import (
 // log keeps the write-ahead log short. SQLite would do so by itself, in the
 // middle of a commit, and say nothing if that failed.
 type log struct {
-	commits int // since the log was last looked at
+	limit   int64 // how many pages it may have
+	commits int   // since it was last looked at
 	mover   *conn
 	moving  sync.WaitGroup
 	busy    atomic.Bool // the mover is at work
 }
 
-// How many pages the log may have before it is moved into the database, and
-// before the writer waits for that; and how many commits pass before it is
+// How many pages the log may have before it is moved into the database, how many
+// times that before the writer waits, and how many commits pass before it is
 // looked at.
 const (
 	logPages = 4096
-	logMost  = 4 * logPages
+	logMost  = 4
 	logEvery = 8
 )
 
@@ -35,8 +36,8 @@ func (s *Store) trim(t *tx) {
 	s.log.commits = 0
 	pages, _, err := t.checkpoint(t.ctx, "NOOP")
 	switch {
-	case err != nil || pages < logPages:
-	case pages >= logMost:
+	case err != nil || pages < s.log.limit:
+	case pages >= logMost*s.log.limit:
 		s.log.moving.Wait()
 		_, _, err = t.checkpoint(t.ctx, "PASSIVE")
 	case s.log.busy.CompareAndSwap(false, true):

@@ -85,7 +85,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		path: path, options: o, writing: make(chan struct{}, 1), readers: make(chan *conn, o.Readers),
-		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)},
+		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)}, log: log{limit: logPages},
 	}
 	for range o.Readers {
 		s.readers <- nil
