@@ -64,10 +64,11 @@ func (b *bareWorker) spec() belay.WorkerSpec {
 
 func (b *bareWorker) session() {
 	p := b.p
-	b.id = belay.WorkerID(p.w.id(p.name, p.ids.Add(1)))
+	b.id = belay.WorkerID(p.w.id(p.name, uint64(p.w.gate.now())))
 	for {
-		_, err := p.link.OpenWorker(p.ctx, b.spec())
+		s, err := p.link.OpenWorker(p.ctx, b.spec())
 		if err == nil {
+			b.id = s.ID
 			break
 		}
 		if p.ctx.Err() != nil || belay.CodeOf(err) != belay.CodeUnavailable {
@@ -112,7 +113,9 @@ func (b *bareWorker) lose() {
 func (b *bareWorker) beat() {
 	for !b.over() {
 		b.pause(b.p.ttl / 3)
-		b.heartbeat()
+		if b.p.ctx.Err() == nil { // what it holds is ending at this very instant
+			b.heartbeat()
+		}
 	}
 }
 

@@ -189,10 +189,10 @@ func (s *story) enterRun(r *machine.Run, c *commit) {
 		s.runs = append(s.runs, a)
 		s.byToken[r.Token] = a
 	} else {
-		began, new := a.Run, *r
-		a.Run = new
+		began := a.Run
+		a.Run = *r
 		a.Worker, a.Attempt, a.Generation = began.Worker, began.Attempt, began.Generation
-		if new.StartedSeq == 0 {
+		if r.StartedSeq == 0 {
 			a.StartedSeq, a.StartedAt = began.StartedSeq, began.StartedAt
 		}
 		a.ScheduledSeq, a.ScheduledAt = began.ScheduledSeq, began.ScheduledAt
@@ -250,12 +250,6 @@ func (s *shift) before(c *commit) (version, bool) {
 		return version{}, false
 	}
 	return s.versions[i-1], true
-}
-
-// after is the session as a commit left it.
-func (s *shift) after(c *commit) version {
-	i, _ := slices.BinarySearchFunc(s.versions, c.n+1, func(v version, n int) int { return cmp.Compare(v.c.n, n) })
-	return s.versions[max(i-1, 0)]
 }
 
 // before is the execution as it was before a commit; false if it was not there.

@@ -17,10 +17,9 @@ func g5(f *finding) {
 	for _, s := range f.stories {
 		for i, r := range s.rows {
 			f.ok()
-			until, next := f.ended, (*commit)(nil)
+			until := f.ended
 			if i+1 < len(s.rows) {
-				next = s.rows[i+1].c
-				until = next.real
+				until = s.rows[i+1].c.real
 			}
 			g5row(f, s, r)
 			g5owner(f, s, r, until)

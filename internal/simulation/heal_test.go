@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -17,6 +18,7 @@ const healBound = 3 * time.Minute
 // heal ends all faults, brings everything back, gives whoever waits what it
 // waits for, and lets the world run until nothing is open any more.
 func (w *world) heal() {
+	synctest.Wait()
 	w.healed = w.gate.now()
 	w.healing.Store(true)
 	w.trace.add(w.healed, "fault", "none", "any more")
@@ -58,6 +60,7 @@ func (w *world) heal() {
 		w.run(min(deadline, w.gate.now()+400*time.Millisecond), never)
 		w.restaffNow()
 	}
+	synctest.Wait()
 	cancel()
 	w.drainGate(done)
 }
@@ -149,6 +152,7 @@ func (w *world) openAtEnd() []string {
 
 // stop ends everybody in order: clients, workers, nodes.
 func (w *world) stop() {
+	synctest.Wait()
 	all := make(chan struct{})
 	go func() {
 		defer close(all)

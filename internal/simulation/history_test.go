@@ -185,9 +185,9 @@ func (h *history) settle() {
 func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
 	want := at.Time().Sub(zero)
 	for i, o := range h.offsets {
-		real := max(want-o.by, o.real)
-		if i+1 == len(h.offsets) || real < h.offsets[i+1].real {
-			return real
+		shown := max(want-o.by, o.real)
+		if i+1 == len(h.offsets) || shown < h.offsets[i+1].real {
+			return shown
 		}
 	}
 	return 0

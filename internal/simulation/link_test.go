@@ -26,8 +26,8 @@ type link struct {
 	dead atomic.Bool
 	wg   sync.WaitGroup // calls on their way, also those nobody waits for
 
-	mu    sync.Mutex
-	count map[string]int // of calls of a name so far
+	mu       sync.Mutex
+	sessions map[belay.WorkerID]belay.WorkerID
 }
 
 var _ belay.Backend = (*link)(nil)
@@ -38,19 +38,25 @@ func (w *world) newLink(actor string, node int) *link {
 	return l
 }
 
-// name tells a call from all others of the link.
-func (l *link) name(kind, about string) string {
-	s := l.actor + " " + kind + " " + about
+// name tells a call from all others of the link, by the moment it was made.
+func (l *link) name(c *call) string {
+	return l.actor + " " + c.kind + " " + c.about + " " + strconv.FormatInt(int64(c.from), 36)
+}
+
+// session is the id under which a worker's session is known to the nodes. The
+// id that the worker drew may depend on what its other goroutines drew.
+func (l *link) session(drawn belay.WorkerID) belay.WorkerID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count == nil {
-		l.count = make(map[string]int)
+	if l.sessions == nil {
+		l.sessions = make(map[belay.WorkerID]belay.WorkerID)
 	}
-	l.count[s]++
-	if n := l.count[s]; n > 1 {
-		s += " #" + strconv.Itoa(n)
+	id, known := l.sessions[drawn]
+	if !known {
+		id = belay.WorkerID(l.w.id(l.actor, uint64(len(l.sessions))))
+		l.sessions[drawn] = id
 	}
-	return s
+	return id
 }
 
 // kill ends the process behind the link: whatever it still calls is told
@@ -72,7 +78,7 @@ func send[T any](ctx context.Context, l *link, kind, about string, request any, 
 		err error
 	}
 	c := l.w.history.call(l.actor, kind, about, l.w.mutant.asSent(request))
-	name := l.name(kind, about)
+	name := l.name(c)
 	out := make(chan answer, 1)
 	there, cancel := context.WithCancel(withActor(name))
 	var gone atomic.Bool
@@ -202,13 +208,14 @@ func (l *link) Workers(ctx context.Context) ([]belay.Worker, error) {
 
 // OpenWorker implements belay.Owner.
 func (l *link) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	s.ID = l.session(s.ID)
 	return send(ctx, l, "open", "", &s, func(ctx context.Context, b belay.Backend) (belay.Session, error) { return b.OpenWorker(ctx, s) })
 }
 
 // Claim implements belay.Owner.
 func (l *link) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	r.Wait = l.w.unlike(l.actor, r.Wait)
-	return send(ctx, l, "claim", "", &r, func(ctx context.Context, b belay.Backend) (belay.ClaimReply, error) { return b.Claim(ctx, r) })
+	return send(ctx, l, "claim", strconv.Itoa(r.Slots), &r, func(ctx context.Context, b belay.Backend) (belay.ClaimReply, error) { return b.Claim(ctx, r) })
 }
 
 // Heartbeat implements belay.Owner.

@@ -83,7 +83,7 @@ func (p *plan) calmDown() {
 
 // calm reports whether nothing goes wrong but with workers, so that what the
 // servers do has no excuse to be late.
-func (p plan) calm() bool {
+func (p *plan) calm() bool {
 	return p.storeFails+p.storeUnheard+p.storeSlow+p.netLost+p.netUnheard+p.netSlow == 0 &&
 		p.nodeCrash+p.cut+p.clockStep+p.allDown+p.workerFreeze == 0
 }

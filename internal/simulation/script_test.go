@@ -38,7 +38,10 @@ var errScripted = errors.New("the script says so")
 // player carries out scripts.
 type player struct{ w *world }
 
+// play carries out a script. It ends after a moment that no other run has, so
+// that runs which end for one reason do not end at the same instant.
 func (p player) play(ctx context.Context, script []op) ([]string, error) {
+	defer time.Sleep(p.w.unlike(workflow.IdempotencyKey(ctx), 1))
 	return p.ops(ctx, "", script)
 }
 

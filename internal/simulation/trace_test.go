@@ -36,6 +36,18 @@ func (t *trace) add(at time.Duration, what ...string) {
 	}
 }
 
+// firstDifference shows where two traces part.
+func firstDifference(a, b []string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	part := func(lines []string) string {
+		return strings.Join(lines[min(n, len(lines)):min(n+4, len(lines))], "\n\t")
+	}
+	return fmt.Sprintf("after\n\t%s\none went on with\n\t%s\nthe other with\n\t%s", strings.Join(a[max(0, n-25):n], "\n\t"), part(a), part(b))
+}
+
 // traceCommit adds what a commit wrote.
 func (w *world) traceCommit(c *commit) {
 	var b strings.Builder

@@ -24,6 +24,19 @@ type result struct {
 	detected  []time.Duration
 	twins     map[string]int
 	lines     []string
+	// repeated is how often it was run again, differed how often that gave
+	// another trace.
+	repeated, differed int
+}
+
+// checkAgain compares the seed's trace with that of another run.
+func (r *result) checkAgain(other *result) {
+	r.repeated++
+	if r.hash != other.hash || r.decided != other.decided {
+		r.differed++
+		r.violated = append(r.violated, fmt.Sprintf(
+			"replay: the same seed gave trace %x of %d decisions, then %x of %d", r.hash, r.decided, other.hash, other.decided))
+	}
 }
 
 // judgeAll has every checker look at what happened.
@@ -67,6 +80,8 @@ type verdict struct {
 	sometimes   map[string]int
 	detected    []time.Duration
 	failed      []*result
+	repeated    int
+	differed    int
 	// sample says that there are too few seeds to ask for everything.
 	sample bool
 }
@@ -95,6 +110,8 @@ func (v *verdict) add(r *result) {
 		}
 	}
 	v.detected = append(v.detected, r.detected...)
+	v.repeated += r.repeated
+	v.differed += r.differed
 	if len(r.violated) > 0 {
 		v.failed = append(v.failed, r)
 	}
@@ -160,7 +177,7 @@ func (v *verdict) String() string {
 	if missing := v.missing(); len(missing) > 0 && !v.sample {
 		line("never", "%s", strings.Join(missing, ", "))
 	}
-	line("replay", "make simulate SEED=%d", v.replay())
+	line("replay", "make simulate SEED=%d  (%d seeds were run twice, %d gave another trace)", v.replay(), v.repeated, v.differed)
 	return b.String()
 }
 

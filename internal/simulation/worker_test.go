@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +37,10 @@ type process struct {
 	done chan struct{}
 	// stuckAt is what its clock shows while it is stopped, below 0 otherwise.
 	stuckAt atomic.Int64
-	ids     atomic.Uint64
+
+	mu  sync.Mutex
+	at  time.Duration // of the last id
+	nth uint64        // of that moment
 }
 
 // employ opens a slot and starts its first process.
@@ -109,8 +113,15 @@ func (p *process) over() bool {
 // id gives 16 bytes that depend on the moment, so that what one goroutine draws
 // does not depend on what others drew before.
 func (p *process) id() [16]byte {
+	p.mu.Lock()
+	if now := p.w.gate.now(); now != p.at {
+		p.at, p.nth = now, 0
+	}
+	p.nth++
+	name, n := fmt.Sprint(p.name, p.at), p.nth
+	p.mu.Unlock()
 	var b [16]byte
-	p.w.fill(b[:], fmt.Sprint(p.name, p.w.gate.now()), p.ids.Add(1))
+	p.w.fill(b[:], name, n)
 	return b
 }
 

@@ -132,7 +132,7 @@ func (w *world) unlike(name string, d time.Duration) time.Duration {
 	if d <= 0 {
 		return d
 	}
-	return d + time.Duration(digest(name)^w.seed^uint64(w.gate.now()))%1_000_003
+	return d + time.Duration((digest(name)^w.seed^uint64(w.gate.now()))%1_000_003)
 }
 
 // livesOn decides whether a call whose caller gave up is still carried out.
