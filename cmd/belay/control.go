@@ -91,7 +91,7 @@ func outcome(ctx context.Context, b *embedded.Backend, e belay.Execution) (belay
 	for e.State == belay.Running {
 		events, err := b.Events(ctx, belay.EventQuery{Execution: e.ID, After: e.Seq, Wait: 3 * time.Second})
 		if len(events) == 0 || err != nil {
-			return e, nil //nolint:nilerr // it is as it was
+			return e, nil
 		}
 		if e, err = b.Execution(ctx, e.ID); err != nil {
 			return e, err

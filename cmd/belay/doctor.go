@@ -92,7 +92,7 @@ func (d *doctor) directory(ctx context.Context) {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err == nil {
-		free := fs.Bavail * uint64(fs.Bsize) //nolint:gosec // a block size is positive
+		free := fs.Bavail * uint64(fs.Bsize)
 		how := "ok"
 		if free < 1<<30 {
 			how = "warn"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,7 @@ func (a *app) reading(ctx context.Context, f func(*embedded.Reader) error) error
 	if err != nil {
 		return err
 	}
-	defer r.Close() //nolint:errcheck // only read
+	defer r.Close()
 	return f(r)
 }
 
@@ -34,7 +35,7 @@ func (a *app) writing(ctx context.Context, f func(*embedded.Backend) error) erro
 	if err := a.reading(ctx, func(*embedded.Reader) error { return nil }); err != nil {
 		return err
 	}
-	b, err := a.engine(ctx, "belay "+ctx.Value(commandName{}).(string))
+	b, err := a.engine(ctx, fmt.Sprint("belay ", ctx.Value(commandName{})))
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ PATH, HOME (empty, its own), the locale, and what --env names.`,
 }
 
 // job reads the command line.
-func (f *runFlags) job(args []string) (*agent.Job, error) {
+func (f *runFlags) job(ctx context.Context, args []string) (*agent.Job, error) {
 	j := &agent.Job{
 		Ref: f.ref, Timeout: belay.Duration(f.timeout), Grace: belay.Duration(f.grace), Env: f.env,
 	}
@@ -95,7 +95,7 @@ func (f *runFlags) job(args []string) (*agent.Job, error) {
 	if f.key != "" && f.resume {
 		return nil, usage("give --key or --resume, not both: a key already goes on with its execution")
 	}
-	repo, err := f.source()
+	repo, err := f.source(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,12 +108,15 @@ func (f *runFlags) job(args []string) (*agent.Job, error) {
 		}
 	}
 	j.Repo = repo
-	return j, j.Check()
+	if err := j.Check(); err != nil {
+		return nil, err
+	}
+	return j, nil
 }
 
 // source is the repository to clone: a path made absolute, so that the line
 // means the same from anywhere.
-func (f *runFlags) source() (string, error) {
+func (f *runFlags) source(ctx context.Context) (string, error) {
 	switch {
 	case f.repo == "none":
 		if f.ref != "" {
@@ -126,7 +129,7 @@ func (f *runFlags) source() (string, error) {
 		}
 		return f.repo, nil
 	}
-	out, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
 		if f.ref != "" {
 			return "", usage("--ref needs a repository, and the working directory is in none; name one with --repo")
@@ -137,7 +140,7 @@ func (f *runFlags) source() (string, error) {
 }
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
-	job, err := f.job(args)
+	job, err := f.job(ctx, args)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,6 @@ func (s *session) stopAtOnce(e *belay.Execution) {
 	notify(again)
 	<-again
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
-	defer cancel()
 	if _, err := process.SweepOrphans(ctx, func(mark string) bool {
 		var run belay.RunID
 		return run.UnmarshalText([]byte(mark)) == nil && run.Execution == e.ID
@@ -163,7 +162,8 @@ func (s *session) stopAtOnce(e *belay.Execution) {
 		slog.Warn("kill what the command has started", "error", err)
 	}
 	<-ctx.Done()
-	os.Exit(130) //nolint:revive // asked for twice
+	cancel()
+	os.Exit(130)
 }
 
 // interrupted says how to go on.
