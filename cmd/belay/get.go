@@ -157,7 +157,9 @@ func (a *app) logsCommand() *cobra.Command {
 	return c
 }
 
-// copyChunks writes a log or artifact, saying where its middle was dropped.
+// copyChunks writes a log or artifact, saying where the middle of a log was
+// dropped. Its beginning never is: an artifact whose chunks begin later has
+// replaced another.
 func copyChunks(ctx context.Context, w io.Writer, r *embedded.Reader, id belay.ExecutionID, name string) error {
 	next := int64(0)
 	for found := false; ; found = true {
@@ -172,7 +174,7 @@ func copyChunks(ctx context.Context, w io.Writer, r *embedded.Reader, id belay.E
 			return nil
 		}
 		for _, k := range chunks {
-			if k.N != next {
+			if k.N != next && next > 0 {
 				fmt.Fprintf(w, "\n… %d chunks of the middle were not kept …\n", k.N-next)
 			}
 			if _, err := w.Write(k.Data); err != nil {
