@@ -190,9 +190,10 @@ func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
 	p := newPlace(t)
 	ledger, free := p.path("ledger"), p.path("free")
 	args := []string{"run", "--repo", p.repository(), "--key", "k", "--step", "one=echo one >> " + ledger + "; echo new > one.txt",
-		"--step", "two=echo two >> " + ledger + "; test -e one.txt && test -e " + free}
+		"--step", "two=echo two >> " + ledger + "; echo $BELAY_TOKEN > two.txt; test -e one.txt && test -e " + free}
 	p.belay(args...).want(1).saying("step two failed")
 	e := p.only()
+	p.patched(e.ID, "+1\n")                         // what the step that failed had changed
 	p.belay(args...).want(1).saying("ended before") // the same key has its answer
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -205,7 +206,23 @@ func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
 	if e = p.execution(e.ID); e.Generation != 2 || e.State != belay.Succeeded {
 		t.Errorf("%s in generation %d", e.State, e.Generation)
 	}
+	p.patched(e.ID, "+2\n") // in place of it
 	p.clean()
+}
+
+// patched checks that the patch of what an execution changed is one, and holds a
+// line.
+func (p *place) patched(id belay.ExecutionID, line string) {
+	p.t.Helper()
+	changes := p.result(id).Changes
+	if changes == nil || changes.Patch == "" {
+		p.t.Fatalf("nothing is kept of %s", id)
+	}
+	patch := p.artifact(id, changes.Patch)
+	p.gitWith(p.path("repo"), patch, "apply", "--check")
+	if !strings.HasPrefix(patch, "diff --git ") || !strings.Contains(patch, line) {
+		p.t.Errorf("the patch is\n%s", patch)
+	}
 }
 
 // Rule: --resume goes on with the newest unfinished execution of the same line,
