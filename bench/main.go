@@ -65,7 +65,7 @@ func run(ctx context.Context, dir string, n, runs, seconds int, asJSON bool, pro
 	next := 0
 	fresh := func() string { next++; return filepath.Join(dir, fmt.Sprint(next)) }
 	if profile != "" {
-		f, err := os.Create(profile) //nolint:gosec // named by the user
+		f, err := os.Create(profile)
 		if err != nil {
 			return err
 		}

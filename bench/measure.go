@@ -39,7 +39,7 @@ func measureCommits(ctx context.Context, dir string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer db.Close() //nolint:errcheck // a scratch database
+	defer db.Close()
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(ctx, "CREATE TABLE t (id INTEGER PRIMARY KEY, body BLOB)"); err != nil {
 		return 0, err
@@ -48,6 +48,7 @@ func measureCommits(ctx context.Context, dir string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	defer insert.Close()
 	body := []byte(strings.Repeat("x", 300))
 	n, begin := 0, time.Now()
 	for time.Since(begin) < 2*time.Second {
@@ -94,7 +95,7 @@ func (d *bed) close(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer r.Close() //nolint:errcheck // only read
+	defer r.Close()
 	c, err := r.Counts(ctx)
 	if err != nil {
 		return "", err

@@ -26,12 +26,12 @@ type holder struct {
 // acquire takes the lock of a data directory or says who has it.
 func acquire(dir, purpose string) (*lock, error) {
 	path := filepath.Join(dir, "belay.lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the user's own data directory
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the data directory: %w", err)
 	}
 	if err := flock(f); err != nil {
-		defer f.Close() //nolint:errcheck // only read
+		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
 		}
@@ -79,10 +79,10 @@ func (l *lock) release() { _ = l.file.Close() }
 func acquireExisting(dir string) (*lock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "belay.lock"), os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, nil //nolint:nilerr // no lock, no holder
+		return nil, nil
 	}
 	if err := flock(f); err != nil {
-		defer f.Close() //nolint:errcheck // only read
+		defer f.Close()
 		return nil, inUse(dir, f)
 	}
 	return &lock{f}, nil

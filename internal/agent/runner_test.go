@@ -257,7 +257,7 @@ func TestACancelledJobIsGoneWithinItsGraceAndKeepsItsWork(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the command did not get ready")
 		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // polls another process
+		time.Sleep(5 * time.Millisecond)
 	}
 	begin := time.Now()
 	if _, err := d.Control(t.Context(), belay.Control{Execution: h.ID(), Action: belay.ActionCancel, Grace: belay.Duration(20 * time.Second)}); err != nil {

@@ -17,7 +17,7 @@ import (
 // with a store that costs little: what the engine itself costs.
 func BenchmarkEngine(b *testing.B) {
 	e := engine.New(memory.New(time.Now), engine.Options{})
-	defer e.Close() //nolint:errcheck // a benchmark
+	defer e.Close()
 	ctx := context.Background()
 	s, err := e.OpenWorker(ctx, belay.WorkerSpec{
 		Name: "w", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000, TTL: belay.Duration(time.Hour),

@@ -59,7 +59,7 @@ func TestWhatQueuesWhileACommitIsInFlightIsOneBatch(t *testing.T) {
 		hold := make(chan struct{})
 		f := &faulty{Store: memory.New(time.Now), hold: hold}
 		e := engine.New(f, engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
@@ -94,7 +94,7 @@ func TestAPoisonedCommandNeverFailsItsNeighbours(t *testing.T) {
 			return nil
 		}}
 		e := engine.New(f, engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		var wg sync.WaitGroup
 		for i := range 41 {
 			wg.Go(func() {
@@ -133,7 +133,7 @@ func TestAnUnknownCommitIsNotRepeated(t *testing.T) {
 		return &belay.Error{Code: belay.CodeUnavailable}
 	}}
 	e := engine.New(f, engine.Options{})
-	defer e.Close() //nolint:errcheck // checked elsewhere
+	defer e.Close()
 	out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}, belay.Submission{Workflow: "w"}))
 	for _, o := range out {
 		if belay.CodeOf(o.Err) != belay.CodeUnavailable {
@@ -181,7 +181,7 @@ func TestCloseCommitsWhatHasQueuedAndRefusesTheRest(t *testing.T) {
 func TestARepeatedWriteThatCannotBeLookedUpIsUnknown(t *testing.T) {
 	f := &faulty{Store: memory.New(time.Now)}
 	e := engine.New(f, engine.Options{})
-	defer e.Close() //nolint:errcheck // checked elsewhere
+	defer e.Close()
 	s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
 	submit(t, e)
 	r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1}))

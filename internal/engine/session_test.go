@@ -47,7 +47,7 @@ func TestASilentOwnerIsGivenUpAtItsTTLAndNotBefore(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 15 * time.Second, 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			e := engine.New(memory.New(time.Now), engine.Options{})
-			defer e.Close() //nolint:errcheck // checked elsewhere
+			defer e.Close()
 			_, a := worker(t, e, ttl)
 			start := time.Now()
 			id := a.Lease.Execution
@@ -72,7 +72,7 @@ func TestASilentOwnerIsGivenUpAtItsTTLAndNotBefore(t *testing.T) {
 func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		s, a := worker(t, e, 3*time.Second)
 		hb := belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}
 		for range 20 {
@@ -94,7 +94,7 @@ func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		s, a := worker(t, e, 15*time.Second)
 		if _, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: s.ID, ClaimSeen: 1}); err != nil {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 func TestAClaimAskedAgainGetsWhatItWon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		s, a := worker(t, e, 15*time.Second)
 		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Repeat: true}))
 		if len(r.Assignments) != 1 || r.Assignments[0].Lease != a.Lease {
@@ -132,7 +132,7 @@ func TestAClaimAskedAgainGetsWhatItWon(t *testing.T) {
 func TestACancelReachesTheOwnerAndEndsByForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		s, a := worker(t, e, time.Minute)
 		id := a.Lease.Execution
 		told := make(chan belay.ClaimReply, 1)
@@ -176,7 +176,7 @@ func TestAfterAStallNobodyAliveIsGivenUp(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute) // nobody could have sent a heartbeat
 		e = engine.New(m, engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		start := time.Now()
 		time.Sleep(14 * time.Second)
 		synctest.Wait()
@@ -220,7 +220,7 @@ func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
 				return nil
 			},
 		})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		synctest.Wait()
 		if len(buried) != 1 || buried[0] != s.ID {
 			t.Errorf("buried %v", buried)
@@ -236,7 +236,7 @@ func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
 func TestWhatARefusedClaimLeftIsClaimedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
-		defer e.Close() //nolint:errcheck // checked elsewhere
+		defer e.Close()
 		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
 		submit(t, e)
 		if err := e.Drain(t.Context(), s.ID); err != nil {
@@ -262,8 +262,8 @@ func TestAClaimOfAWorkerDrainedElsewhereEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{})
-		defer here.Close()  //nolint:errcheck // checked elsewhere
-		defer there.Close() //nolint:errcheck // checked elsewhere
+		defer here.Close()
+		defer there.Close()
 		s := must[belay.Session](t)(here.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
 		if err := there.Drain(t.Context(), s.ID); err != nil {
 			t.Fatal(err)

@@ -75,7 +75,10 @@ func bootID() (string, error) {
 	if id == "" {
 		return "", errors.New("the kernel tells no boot id")
 	}
-	offsets, _ := os.ReadFile("/proc/self/timens_offsets") // nothing on a kernel without time namespaces
+	offsets, err := os.ReadFile("/proc/self/timens_offsets")
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without time namespaces has none
+		return "", err
+	}
 	for line := range strings.Lines(string(offsets)) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "boottime" && (f[1] != "0" || f[2] != "0") {
 			id += "+" + f[1] + "." + f[2]
