@@ -25,6 +25,7 @@ type sweeper struct {
 	next     machine.Time  // when it means to look again
 	marked   machine.Time  // the last mark written
 	marks    int64         // written alone
+	promised time.Duration // the beat written with the last mark, which binds
 	interval time.Duration // of marks; 0 while no session lives
 	foreign  bool          // a session of another process lives
 	looked   machine.Time  // when those were last looked at
@@ -153,6 +154,9 @@ func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, p
 func (s *sweeper) mark(ctx context.Context) machine.Time {
 	s.mu.Lock()
 	last, interval := s.marked, s.interval
+	if s.promised > 0 {
+		interval = min(interval, s.promised)
+	}
 	s.mu.Unlock()
 	now := s.engine.store.Now()
 	if at := last.Add(interval); at > now {
@@ -179,7 +183,7 @@ func (s *sweeper) observe(b *batch) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marked = b.rows.Now
+	s.marked, s.promised = b.rows.Now, c.Beat
 	now := s.engine.store.Now()
 	sooner := false
 	at := func(t machine.Time) { sooner = sooner || t != 0 && t < s.next }
