@@ -334,15 +334,12 @@ var races = []race{
 		var got []belay.Assignment
 		var refused error
 		a.together(
-			func() { got, refused = a.claim(time.Millisecond) },
+			func() { got, refused = a.claim(time.Second) },
 			func() { a.beat(number) }, // as after a reply that was waited for too long
 		)
-		if refused == nil && len(got) == 0 {
-			a.t.Fatalf("the claim won nothing and was not refused\n%s", a.history(id))
-		}
 		again := a.won(id) // at once, whoever was first
-		if refused != nil {
-			if belay.CodeOf(refused) != belay.CodeConflict {
+		if len(got) == 0 {
+			if refused != nil && belay.CodeOf(refused) != belay.CodeConflict {
 				a.t.Fatalf("the claim was told %v", refused)
 			}
 			a.ends(again.Lease)
