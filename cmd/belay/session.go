@@ -89,6 +89,9 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	worked := make(chan error, 1)
 	go func() { worked <- w.Run(wctx) }()
 	ended, err := s.await(ctx, e, worked)
+	if s.backend.Failure() != nil {
+		return err // at once: waiting for what cannot be kept helps nobody
+	}
 	if ended == nil && err == nil {
 		s.view.say("stopping; once more to stop at once")
 		go s.stopAtOnce(e)
@@ -138,6 +141,10 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 				err = errors.New("the worker stopped before the execution ended")
 			}
 			return nil, err
+		case <-s.backend.Failed():
+			// Nothing more can be kept, so nothing more may happen: the
+			// supervisors end what they started when this process is gone.
+			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type the same line again: %w", s.backend.Failure())
 		case <-tick.C:
 			s.view.tick()
 		}

@@ -24,7 +24,8 @@ type committer struct {
 	claims    func([]*call) []*call
 	published func(*batch)
 	beat      func() time.Duration
-	gather    func() // see Options
+	broken    func(error) // told once the store can keep nothing any more
+	gather    func()      // see Options
 	order     func(a, b machine.Command) int
 
 	stats Stats // under mu
@@ -175,6 +176,9 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 	if err == nil {
 		err = panicked
 	}
+	if errors.Is(err, store.ErrBroken) {
+		c.broken(err)
+	}
 	switch {
 	case err == nil:
 		c.count(b)
@@ -182,7 +186,7 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 		for i, k := range calls {
 			k.reply <- b.replies[i]
 		}
-	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable:
+	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable || errors.Is(err, store.ErrBroken):
 		for _, k := range calls {
 			k.reply <- machine.Reply{Err: err}
 		}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -204,4 +205,38 @@ func TestARepeatedWriteThatCannotBeLookedUpIsUnknown(t *testing.T) {
 	if err := e.Settle(t.Context(), end); err != nil {
 		t.Errorf("repeated again: %v", err)
 	}
+}
+
+// A store that can keep nothing any more is told to whoever runs the engine, and
+// is not asked again for the halves of a batch.
+func TestABrokenStoreEndsTheEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		hold := make(chan struct{})
+		f := &faulty{Store: memory.New(time.Now), hold: hold, refuse: func(c *machine.Changes) error {
+			if len(c.Executions) == 0 {
+				return nil
+			}
+			asked++
+			return &belay.Error{Code: belay.CodeInternal, Err: store.ErrBroken}
+		}}
+		e := engine.New(f, engine.Options{Log: slog.New(slog.DiscardHandler)})
+		defer e.Close()
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				out, _ := e.Submit(t.Context(), belay.Submission{Workflow: "w"})
+				if !errors.Is(out[0].Err, store.ErrBroken) {
+					t.Errorf("got %v", out[0].Err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(hold)
+		wg.Wait()
+		<-e.Failed()
+		if !errors.Is(e.Failure(), store.ErrBroken) || asked > 2 {
+			t.Errorf("failure %v, asked %d times", e.Failure(), asked)
+		}
+	})
 }

@@ -64,6 +64,10 @@ type Engine struct {
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 	once   sync.Once
+
+	failOnce sync.Once
+	failed   chan struct{}
+	failure  error // set before failed is closed
 }
 
 var _ belay.Backend = (*Engine)(nil)
@@ -72,13 +76,14 @@ var _ belay.Backend = (*Engine)(nil)
 func New(s store.Store, opt Options) *Engine {
 	opt = opt.withDefaults()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	e := &Engine{opt: opt, log: opt.Log, ctx: ctx, cancel: cancel}
+	e := &Engine{opt: opt, log: opt.Log, ctx: ctx, cancel: cancel, failed: make(chan struct{})}
 	e.Reader = Reader{store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done()}
 	e.committer = newCommitter(s, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper = newSweeper(e)
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat = e.sweeper.beat
+	e.committer.broken = e.fail
 	e.committer.gather, e.committer.order = opt.Gather, opt.Order
 	e.serve(e.committer.run)
 	e.serve(e.dispatcher.run)
@@ -131,6 +136,29 @@ func (e *Engine) Close() error {
 
 // errClosed refuses calls after Close.
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the engine is stopping", RetryAfter: time.Second}
+
+// Failed is closed when the store can keep nothing any more, because a write to
+// its disk failed. Whether the last commits are there is known only to a new
+// process that reads them, so this one must end.
+func (e *Engine) Failed() <-chan struct{} { return e.failed }
+
+// Failure says why, once Failed is closed.
+func (e *Engine) Failure() error {
+	select {
+	case <-e.failed:
+		return e.failure
+	default:
+		return nil
+	}
+}
+
+func (e *Engine) fail(err error) {
+	e.failOnce.Do(func() {
+		e.log.Error("the store has failed; this process must end", "error", err)
+		e.failure = err
+		close(e.failed)
+	})
+}
 
 // Stats count what the engine has written since it began.
 func (e *Engine) Stats() Stats {
