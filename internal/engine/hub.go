@@ -32,8 +32,8 @@ func newHub() *hub {
 	}
 }
 
-// await gives a channel that gets the execution when it ends, a function that
-// ends the waiting, and whether the execution is known not to have ended yet.
+// await gives a channel that gets the execution when it ends, or a zero one when
+// it turns out to have ended before, a function that ends the waiting, and whether the execution is known not to have ended yet.
 func (h *hub) await(id belay.ExecutionID) (ended <-chan belay.Execution, done func(), open bool) {
 	ch := make(chan belay.Execution, 1)
 	h.mu.Lock()
@@ -72,7 +72,7 @@ func (h *hub) watch(id belay.ExecutionID) (<-chan struct{}, func()) {
 	}
 }
 
-// observe wakes the watchers of what changed.
+// observe wakes the watchers of what a batch changed.
 func (h *hub) observe(c *machine.Changes) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,13 +80,16 @@ func (h *hub) observe(c *machine.Changes) {
 	if len(h.waiting) == 0 && len(h.awaiting) == 0 {
 		return
 	}
-	var runs map[belay.ExecutionID]*machine.Run // those that ended
+	var runs map[belay.ExecutionID]*machine.Run
 	for _, e := range c.Executions {
 		if awaiting := h.awaiting[e.ID]; len(awaiting) > 0 && e.State.Terminal() {
 			if runs == nil {
 				runs = ended(c)
 			}
-			view := machine.View(endRecord(e, runs[e.ID]))
+			var view belay.Execution // zero: read it, the batch says too little
+			if run, here := runs[e.ID]; here {
+				view = machine.View(endRecord(e, run))
+			}
 			for _, ch := range awaiting {
 				ch <- view
 			}
@@ -115,10 +118,17 @@ func (h *hub) rememberLocked(c *machine.Changes) {
 	}
 }
 
+// ended are the executions that a batch ended, with the run that ended with them,
+// if one did.
 func ended(c *machine.Changes) map[belay.ExecutionID]*machine.Run {
 	runs := make(map[belay.ExecutionID]*machine.Run, len(c.Runs))
+	for _, d := range c.Deeds {
+		if d.Final {
+			runs[d.Execution] = nil
+		}
+	}
 	for _, r := range c.Runs {
-		if r.EndedSeq != 0 {
+		if r.Final {
 			runs[r.Execution] = r
 		}
 	}

@@ -51,7 +51,10 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 		}
 		select {
 		case x := <-ended:
-			return x, nil
+			if !x.ID.IsZero() {
+				return x, nil
+			}
+			open = false
 		case <-poll.C:
 			open = false // another process may have ended it
 		case <-over.C:

@@ -333,3 +333,34 @@ func TestASessionOpenedDuringALookIsGivenUpInTime(t *testing.T) {
 		}
 	})
 }
+
+// Whoever awaits an execution that another server ended is shown it whole, also
+// when the first that this server hears of it is a fork of it.
+func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memory.New(time.Now)
+		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{})
+		defer here.Close()  //nolint:errcheck // checked elsewhere
+		defer there.Close() //nolint:errcheck // checked elsewhere
+		id := submit(t, here)
+		shown := make(chan belay.Execution, 1)
+		go func() {
+			x, err := here.Await(t.Context(), id, time.Minute)
+			if err != nil {
+				t.Error(err)
+			}
+			shown <- x
+		}()
+		s := must[belay.Session](t)(there.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
+		r := must[belay.ClaimReply](t)(there.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1}))
+		if err := there.Settle(t.Context(), belay.Settlement{
+			Lease: r.Assignments[0].Lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		must[belay.Execution](t)(here.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionFork}))
+		if x := <-shown; string(x.Output) != `"done"` {
+			t.Errorf("shown %+v", x)
+		}
+	})
+}
