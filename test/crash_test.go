@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -243,13 +243,11 @@ func acknowledge() error {
 		return err
 	}
 	defer b.Close()
-	out := bufio.NewWriterSize(os.Stdout, 1<<20)
+	var telling sync.Mutex
 	tell := func(a ack) error {
-		err := json.NewEncoder(out).Encode(a)
-		if err == nil {
-			err = out.Flush()
-		}
-		return err
+		telling.Lock()
+		defer telling.Unlock()
+		return json.NewEncoder(os.Stdout).Encode(a) // in one write
 	}
 	w := worker.New(b, worker.Options{Concurrency: 1, Log: slog.New(slog.DiscardHandler)})
 	worker.Register(w, "acknowledge", func(ctx context.Context, in string) (int, error) {
