@@ -45,14 +45,15 @@ func main() {
 	seconds := flag.Int("seconds", 10, "seconds of each latency measure")
 	dir := flag.String("dir", "", "where to keep the data; a temporary directory by default")
 	asJSON := flag.Bool("json", false, "print JSON")
+	only := flag.String("only", "", "executions or steps: measure nothing else, as for a profile")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the executions and steps to this file")
 	flag.Parse()
-	if err := run(context.Background(), *dir, *n, *runs, *seconds, *asJSON, *profile); err != nil {
+	if err := run(context.Background(), *dir, *n, *runs, *seconds, *only, *asJSON, *profile); err != nil {
 		log.Fatal("bench: ", err)
 	}
 }
 
-func run(ctx context.Context, dir string, n, runs, seconds int, asJSON bool, profile string) error {
+func run(ctx context.Context, dir string, n, runs, seconds int, only string, asJSON bool, profile string) error {
 	if dir == "" {
 		tmp, err := os.MkdirTemp("", "belay-bench-")
 		if err != nil {
@@ -78,13 +79,17 @@ func run(ctx context.Context, dir string, n, runs, seconds int, asJSON bool, pro
 	r.Executions.Floor, r.Steps.Floor = 1.5, 5
 	for i := range runs {
 		say("run %d of %d", i+1, runs)
-		if err := r.round(ctx, fresh, n); err != nil {
+		if err := r.round(ctx, fresh, n, only); err != nil {
 			return err
 		}
 	}
 	r.settle()
 	if profile != "" {
 		pprof.StopCPUProfile()
+	}
+	if only != "" {
+		r.print()
+		return nil
 	}
 	for _, rate := range []int{20, 500} {
 		l, err := measureLatency(ctx, fresh(), rate, time.Duration(seconds)*time.Second)
@@ -109,12 +114,16 @@ func run(ctx context.Context, dir string, n, runs, seconds int, asJSON bool, pro
 
 // round measures each rate once, with single commits before and after, so that
 // they all see the same minutes.
-func (r *report) round(ctx context.Context, fresh func() string, n int) error {
+func (r *report) round(ctx context.Context, fresh func() string, n int, only string) error {
 	for _, m := range []struct {
+		name string
 		into *measured
 		f    func(context.Context, string, int) (sample, error)
 		n    int
-	}{{&r.Executions, measureExecutions, n}, {&r.Steps, measureSteps, n / 5}} {
+	}{{"executions", &r.Executions, measureExecutions, n}, {"steps", &r.Steps, measureSteps, n / 5}} {
+		if only != "" && only != m.name {
+			continue
+		}
 		c, err := measureCommits(ctx, fresh())
 		if err != nil {
 			return err
@@ -135,6 +144,9 @@ func (r *report) round(ctx context.Context, fresh func() string, n int) error {
 func (r *report) settle() {
 	base := median(r.Commits)
 	for _, m := range []*measured{&r.Executions, &r.Steps} {
+		if len(m.Runs) == 0 {
+			continue
+		}
 		m.Median = median(m.Runs)
 		m.Ratio = m.Median / base
 	}
@@ -143,6 +155,9 @@ func (r *report) settle() {
 func (r *report) print() {
 	fmt.Printf("single fsynced commits      %9.0f /s\n", median(r.Commits))
 	line := func(name string, m measured) {
+		if len(m.Runs) == 0 {
+			return
+		}
 		fmt.Printf("%-27s %9.0f /s   %5.1f × single commits (floor %.1f ×)   runs %.0f\n", name, m.Median, m.Ratio, m.Floor, m.Runs)
 		fmt.Printf("%-27s %s; %.0f µs of processor time each\n", "", m.Held, median(m.CPU))
 	}
@@ -152,6 +167,9 @@ func (r *report) print() {
 		fmt.Printf("submit to start at %3d/s     p50 %.2f  p95 %.2f  p99 %.2f  max %.2f ms   (%d executions)\n", l.Rate, l.P50, l.P95, l.P99, l.Max, l.N)
 	}
 	h := r.Heartbeat
+	if h.Workers == 0 {
+		return
+	}
 	fmt.Printf("idle: %d running on %d workers   %.1f transactions per heartbeat interval of %s, %.1f of them marks alone; %.2f %% of a core\n",
 		h.Running, h.Workers, h.Transactions, h.Interval, h.Marks, 100*h.CPU)
 }
