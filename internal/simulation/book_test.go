@@ -23,11 +23,10 @@ type book struct {
 	// stale is, by commit, the gap that the marks of life had before it, where
 	// that was more than three beats.
 	stale map[*commit]time.Duration
-	// ended is when nobody worked any more; allSettled says that nothing was
-	// open then.
-	ended      time.Duration
-	allSettled bool
-	detected   []time.Duration // how long after its time a session was given up
+	// healed is when the last fault was over, ended when nobody worked any
+	// more.
+	healed, ended time.Duration
+	detected      []time.Duration // how long after its time a session was given up
 }
 
 // story is all that was written of one execution.
@@ -105,10 +104,10 @@ type version struct {
 	grace bool // moved by grace alone
 }
 
-func (w *world) newBook(open []string) *book {
+func (w *world) newBook() *book {
 	b := &book{
 		history: w.history, w: w, byID: make(map[belay.ExecutionID]*story), workers: make(map[belay.WorkerID]*shift),
-		stale: make(map[*commit]time.Duration), ended: w.stoppedAt, allSettled: len(open) == 0,
+		stale: make(map[*commit]time.Duration), ended: w.stoppedAt, healed: w.healed,
 	}
 	b.history.settle()
 	var mark machine.Time

@@ -117,7 +117,7 @@ func (g *rig) run(r race) {
 	g.auto(func() { r.after(g) })
 	g.healed = g.gate.now()
 	g.stop()
-	b := g.newBook([]string{"not looked at"})
+	b := g.newBook()
 	for _, f := range b.inspect() {
 		for _, v := range f.violated {
 			g.fail("%s", v)

@@ -42,14 +42,6 @@ func g11(f *finding) {
 			}
 		}
 	}
-	if !f.allSettled {
-		return
-	}
-	for _, x := range f.shifts {
-		if last := x.last(); !last.State.Ended() {
-			f.violation(nil, last.c, "%s has stopped and its session is %s", last.Spec.Name, last.State)
-		}
-	}
 }
 
 // g11drained checks that a worker claims nothing once its drain was acknowledged.

@@ -24,8 +24,9 @@ func g12(f *finding) {
 				continue
 			}
 			f.ok()
+			due := min(before.Ready(), c.at) // at the latest: a signal in the same commit wakes it at once
 			for other, e := range ready[before.Lane] {
-				if other != id && !claimed[other] && e.Ready() < before.Ready() && f.byID[other].rowIn(c) == nil {
+				if other != id && !claimed[other] && e.Ready() < due && f.byID[other].rowIn(c) == nil {
 					f.violation(f.byID[other], c, "it was passed over in its lane by %s", short(id))
 				}
 			}

@@ -19,6 +19,9 @@ func g3(f *finding) {
 		if c.end == unknown {
 			f.count("outcome unknown")
 		}
+		if c.err != nil && belay.CodeOf(c.err) == belay.CodeInternal {
+			f.violation(nil, nil, "%s %s %s was answered with an internal error: %v", c.actor, c.kind, c.about, c.err)
+		}
 		if c.end == ok {
 			g3call(f, c)
 		}

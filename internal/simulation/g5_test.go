@@ -26,6 +26,9 @@ func g5(f *finding) {
 			g5check(f, s, r, until)
 		}
 	}
+	if f.w.plan.calm() {
+		g5idle(f)
+	}
 }
 
 // g5row checks that the row itself says what moves it on.

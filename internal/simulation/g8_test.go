@@ -7,11 +7,13 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// g8: retries keep their terms. The next claim is never before the backoff, which
+// g8: retries and waits keep their terms. The next claim is never before the backoff, which
 // is base·2^(n-1), capped, and up to a quarter more; attempts stay within their
-// limit; losses have a limit of their own and charge no attempt.
+// limit; losses have a limit of their own and charge no attempt. A sleep never
+// ends early.
 func g8(f *finding) {
 	after := g8asked(f)
+	g8sleeps(f)
 	for _, s := range f.stories {
 		p := machine.Defaults(policyOf(s))
 		generation, failed, losses := 0, 0, 0
@@ -54,6 +56,37 @@ func g8(f *finding) {
 			}
 		}
 	}
+}
+
+// g8sleeps holds the ends of sleeps against their first checkpoint, where the
+// store's clock goes like all others.
+func g8sleeps(f *finding) {
+	if len(f.offsets) > 2 { // it was set
+		return
+	}
+	for _, x := range f.sleeps {
+		s := f.byID[x.execution]
+		for _, k := range s.saved {
+			if k.Kind == belay.KindWait && k.Key == x.key && k.Token != 0 && x.real >= k.c.real {
+				f.ok()
+				if got := x.real - k.c.real; got < x.least && !forgotten(s, k) {
+					f.violation(s, k.c, "sleep %q of %s ended after %s", x.key, x.least, got)
+				}
+				break
+			}
+		}
+	}
+}
+
+// forgotten reports whether a checkpoint was saved under an input that does not
+// count any more.
+func forgotten(s *story, k *savedRow) bool {
+	for _, d := range s.deeds {
+		if d.Kind == "requeue" && d.Seq > k.Seq {
+			return true
+		}
+	}
+	return false
 }
 
 // g8asked is the least delay that each settlement asked for.

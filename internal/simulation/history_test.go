@@ -19,6 +19,7 @@ type history struct {
 	commits   []*commit
 	calls     []*call
 	steps     []carried
+	sleeps    []slept
 	seen      []sighting
 	faults    map[string]int
 	sometimes map[string]int
@@ -71,6 +72,14 @@ type carried struct {
 	execution belay.ExecutionID
 	token     belay.Token
 	key       string
+	real      time.Duration
+}
+
+// slept is a sleep that ended in a workflow.
+type slept struct {
+	execution belay.ExecutionID
+	key       string
+	least     time.Duration // that it was to last
 	real      time.Duration
 }
 
@@ -131,6 +140,13 @@ func (h *history) step(s carried) {
 	defer h.mu.Unlock()
 	s.real = h.began()
 	h.steps = append(h.steps, s)
+}
+
+func (h *history) sleeping(s slept) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.real = h.began()
+	h.sleeps = append(h.sleeps, s)
 }
 
 func (h *history) saw(s sighting) {

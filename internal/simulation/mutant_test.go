@@ -13,6 +13,8 @@ import (
 type mutant struct {
 	name  string
 	meant string // the promise it breaks
+	// plan, if set, makes the simulation one in which it shows.
+	plan func(*plan)
 	// state is the mutant's own, made anew for each simulation.
 	state *mutantState
 	// before changes the rows that a fold sees; after changes what it decided

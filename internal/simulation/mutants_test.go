@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -22,7 +23,9 @@ var mutants = []*mutant{
 		}
 		return false
 	}},
-	{name: "no token check", meant: "G2", request: func(w *world, request any) {
+	{name: "no token check", meant: "G2", plan: func(p *plan) {
+		p.bare, p.workerFreeze = 2, 2*time.Second
+	}, request: func(w *world, request any) {
 		switch r := request.(type) {
 		case *belay.Save:
 			r.Lease = currentLease(w, r.Lease)
@@ -56,6 +59,13 @@ var mutants = []*mutant{
 		return false
 	}},
 	{name: "dead owners forgotten", meant: "G5", due: func(_ *world, _ *mutantState, d *store.Due) { d.Lost = nil }},
+	{name: "claim that does not look", meant: "G5", plan: (*plan).calmDown, before: func(_ *world, m *mutantState, _ *machine.Need, rows *machine.Rows) {
+		for i := range rows.Ready {
+			if m.rng.IntN(3) == 0 {
+				rows.Ready[i] = machine.ReadyLane{}
+			}
+		}
+	}},
 	{name: "reaper without a guard", meant: "G6", due: func(w *world, m *mutantState, d *store.Due) {
 		workers, err := w.store.Workers(context.Background(), 1)
 		if err == nil && len(workers) > 0 && !workers[0].State.Ended() && m.rng.IntN(20) == 0 {
@@ -95,6 +105,13 @@ var mutants = []*mutant{
 			}
 		}
 		return false
+	}},
+	{name: "sleep that ends early", meant: "G8", read: func(q store.Read, r *machine.Record) {
+		for _, k := range r.Checkpoints {
+			if q.Resume && k.Kind == belay.KindWait {
+				k.At -= machine.Time(time.Second / time.Microsecond)
+			}
+		}
 	}},
 	{name: "attempt not charged", meant: "G8", after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
 		for _, e := range c.Executions {

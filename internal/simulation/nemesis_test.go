@@ -43,6 +43,7 @@ func (w *world) planNemesis() {
 	w.again(p.workerStop, func() { w.stopWorker(w.workers[w.rng.IntN(len(w.workers))]) })
 	w.again(p.cut, w.cutOff)
 	w.again(p.clockStep, w.stepClock)
+	w.again(p.epoch, w.raiseEpoch)
 	w.later(400*time.Millisecond, w.restaff)
 }
 
@@ -119,6 +120,16 @@ func (w *world) stepClock() {
 	}
 	w.note(kind, by.String())
 	w.setClock(time.Duration(w.ahead.Load()) + by)
+	for _, n := range w.nodes { // whose timers know nothing of it
+		w.history.troubled(n.name, w.gate.now(), w.gate.now()+w.plan.slowPoll)
+	}
+}
+
+// raiseEpoch does what restoring a backup does to the tokens.
+func (w *world) raiseEpoch() {
+	w.epoch++
+	w.note("epoch raised", "")
+	w.store.SetEpoch(w.epoch)
 }
 
 // restaff starts a process in slots whose last one has ended.

@@ -21,7 +21,7 @@ type plan struct {
 	pace                                time.Duration
 
 	// The mean time between two of a kind; 0 for never.
-	nodeCrash, workerCrash, workerFreeze, workerStop, cut, clockStep, allDown time.Duration
+	nodeCrash, workerCrash, workerFreeze, workerStop, cut, clockStep, allDown, epoch time.Duration
 	// clockJump is how far the clock is set at most.
 	clockJump time.Duration
 
@@ -52,7 +52,7 @@ func newPlan(r *rand.Rand) plan {
 		nodeCrash: every(0.5, 2*time.Second, 8*time.Second), workerCrash: every(0.5, 2*time.Second, 8*time.Second),
 		workerFreeze: every(0.5, 2*time.Second, 6*time.Second), workerStop: every(0.4, 3*time.Second, 8*time.Second),
 		cut: every(0.4, 2*time.Second, 6*time.Second), clockStep: every(0.4, 2*time.Second, 6*time.Second),
-		allDown: every(0.3, 4*time.Second, 10*time.Second), clockJump: between(r, 100*time.Millisecond, 5*time.Second),
+		allDown: every(0.3, 4*time.Second, 10*time.Second), epoch: every(0.2, 2*time.Second, 8*time.Second), clockJump: between(r, 100*time.Millisecond, 5*time.Second),
 	}
 	if r.IntN(4) == 0 {
 		p.clockJump = 2 * time.Hour

@@ -36,7 +36,11 @@ const (
 var errScripted = errors.New("the script says so")
 
 // player carries out scripts.
-type player struct{ w *world }
+type player struct {
+	w *world
+	// branch is what the names of the branch begin with.
+	branch string
+}
 
 // play carries out a script. It ends after a moment that no other run has, so
 // that runs which end for one reason do not end at the same instant.
@@ -66,7 +70,11 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		})
 		return []string{v}, err
 	case "sleep":
-		return nil, workflow.Sleep(ctx, name, p.w.unlike(name, o.d()))
+		err := workflow.Sleep(ctx, name, p.w.unlike(name, o.d()))
+		if err == nil {
+			p.w.history.sleeping(slept{execution: workflow.Execution(ctx), key: p.branch + name, least: o.d()})
+		}
+		return nil, err
 	case "signal":
 		return p.signal(ctx, name, o)
 	case "child":
@@ -136,16 +144,16 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 	// The branches do not begin at the same instant: which would be first is
 	// not for the scheduler of goroutines to decide.
-	begin := func(which string, o []op) func(context.Context) ([]string, error) {
+	begin := func(branch string, after time.Duration, o []op) func(context.Context) ([]string, error) {
 		return func(ctx context.Context) ([]string, error) {
-			if err := p.work(ctx, time.Duration(1+len(which))); err != nil {
+			if err := p.work(ctx, after); err != nil {
 				return nil, err
 			}
-			return p.ops(ctx, "", o)
+			return player{p.w, branch + "/"}.ops(ctx, "", o)
 		}
 	}
-	f := workflow.Go(ctx, name+"a", begin("", o.Sub))
-	g := workflow.Go(ctx, name+"b", begin("b", o.Other))
+	f := workflow.Go(ctx, name+"a", begin(name+"a", 1, o.Sub))
+	g := workflow.Go(ctx, name+"b", begin(name+"b", 2, o.Other))
 	a, err := f.Wait(ctx)
 	b, err2 := g.Wait(ctx)
 	return append(a, b...), errors.Join(err, err2)

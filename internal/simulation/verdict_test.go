@@ -41,7 +41,7 @@ func (r *result) checkAgain(other *result) {
 
 // judgeAll has every checker look at what happened.
 func (w *world) judgeAll(open []string) *result {
-	b := w.newBook(open)
+	b := w.newBook()
 	r := &result{
 		seed: w.seed, hash: w.trace.hash.Sum64(), decided: w.decided, virtual: w.gate.now(), commits: len(b.commits), calls: len(b.calls),
 		ended: make(map[string]int), looked: make(map[string]int), faults: b.faults, sometimes: b.sometimes,

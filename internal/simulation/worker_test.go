@@ -132,7 +132,7 @@ func startSDK(p *process) {
 		MaxFreeze: between(p.rng, time.Second, 8*time.Second), Linger: between(p.rng, time.Millisecond, time.Second),
 		Log: slog.New(slog.DiscardHandler), Process: belay.Process{Host: "host", PID: p.pid}, Clock: p, IDs: p.id,
 	})
-	worker.Register(w, "play", player{p.w}.play)
+	worker.Register(w, "play", player{w: p.w}.play)
 	if err := w.Run(p.ctx); err != nil && !errors.Is(err, context.Canceled) && p.w.longHealed() {
 		p.w.history.noteError(p.name, err)
 	}

@@ -36,6 +36,7 @@ type world struct {
 	clients []*client
 	watches *watches
 
+	epoch             int64
 	pids              int
 	healed, stoppedAt time.Duration // when the last fault was over, and when the nodes stopped
 
@@ -49,6 +50,9 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 	w := &world{seed: seed, zero: time.Now(), gate: newGate(), trace: newTrace(verbose)}
 	w.rng = w.random("driver")
 	w.plan = newPlan(w.random("plan"))
+	if m != nil && m.plan != nil {
+		m.plan(&w.plan)
+	}
 	w.history = newHistory(w.gate.now)
 	w.store = memory.New(w.clock)
 	w.mutant = m.in(w)
