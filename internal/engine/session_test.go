@@ -339,9 +339,9 @@ func TestASessionOpenedDuringALookIsGivenUpInTime(t *testing.T) {
 func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
-		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{})
-		defer here.Close()  //nolint:errcheck // checked elsewhere
-		defer there.Close() //nolint:errcheck // checked elsewhere
+		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{SlowPoll: time.Second})
+		defer here.Close()
+		defer there.Close()
 		id := submit(t, here)
 		shown := make(chan belay.Execution, 1)
 		go func() {
@@ -352,7 +352,7 @@ func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
 			shown <- x
 		}()
 		s := must[belay.Session](t)(there.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
-		r := must[belay.ClaimReply](t)(there.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1}))
+		r := must[belay.ClaimReply](t)(there.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute}))
 		if err := there.Settle(t.Context(), belay.Settlement{
 			Lease: r.Assignments[0].Lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`),
 		}); err != nil {
