@@ -154,7 +154,7 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	path := filepath.Join(strings.TrimPrefix(dir, "//"), "belay.db")
 	if _, err := os.Stat(path); err != nil {
 		return nil, &belay.Error{
-			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir + " yet; `belay run` makes it", Err: err,
+			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir + " yet; `belay run` makes it",
 		}
 	}
 	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now, ReadOnly: true})

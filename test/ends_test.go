@@ -290,7 +290,7 @@ func TestOneEngineManyReaders(t *testing.T) {
 		p.belay(args...).want(belay.CodeConflict.Exit()).saying(holder, "belay run -- sh -c")
 	}
 	text := map[string]string{ // what each says to a person
-		"ls": "running", "get k": "run:key", "explain k": "", "logs k": "up", "doctor": "engine",
+		"ls": "running", "get k": "submitted", "explain k": "", "logs k": "up", "doctor": "engine",
 	}
 	for args, want := range text {
 		if r := p.belay(strings.Fields(args)...).want(0); !strings.Contains(r.out, want) {

@@ -156,7 +156,7 @@ func printable(t *testing.T, r result) {
 func TestUnknownRef(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	r := p.run("--repo", p.repository(), "--ref", "no-such-branch", "--", "sh", "-c", "echo ran").want(1).saying("no branch, tag or commit no-such-branch")
+	r := p.run("--repo", p.repository(), "--ref", "no-such-branch", "--", "sh", "-c", "echo ran").want(125).saying("no branch, tag or commit no-such-branch")
 	if r.out != "" {
 		t.Errorf("the command ran\n%s", r)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,6 +75,9 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 					return printJSON(a.out, e)
 				}
 				fmt.Fprintf(a.out, "%s is %s\n", e.ID, stateWord(&e))
+				if e.State == belay.Pending && strings.HasPrefix(e.Queue, runQueue) {
+					fmt.Fprintln(a.err, "belay: type its belay run line again to go on with it")
+				}
 				return nil
 			})
 		},

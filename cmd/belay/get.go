@@ -63,12 +63,16 @@ func (a *app) show(e *belay.Execution, events []belay.Event) error {
 	if e.Reason != nil {
 		t.row("because", about(e))
 	}
-	t.row("queue", e.Queue)
+	if !strings.HasPrefix(e.Queue, runQueue) {
+		t.row("queue", e.Queue)
+	}
 	if e.Key != "" {
 		t.row("key", e.Key)
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		t.row("label "+k, e.Labels[k])
+		if k != labelLine {
+			t.row("label "+k, e.Labels[k])
+		}
 	}
 	t.row("attempt", fmt.Sprintf("%d, token %d, generation %d", e.Attempt, e.Token, e.Generation))
 	if !e.Worker.IsZero() {

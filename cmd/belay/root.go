@@ -41,7 +41,7 @@ Everything is kept in one data directory, ./belay-data unless --data or
 BELAY_DATA says otherwise. Reading commands work beside a running engine.
 
 Exit codes: belay run ends with the command's own exit code, 127 or 126 when there
-is no such command or it cannot be run, 1 when its workspace could not be made,
+is no such command or it cannot be run, 125 when its workspace could not be made,
 124 when it timed out, 130 when it was interrupted or cancelled. Otherwise 0, or
   64 the command line cannot be read      65 invalid input, or too large
   66 not found                            69 unavailable, try again

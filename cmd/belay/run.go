@@ -27,6 +27,9 @@ const (
 	labelLine    = "line"    // a hash of the whole line, by which --resume finds it
 )
 
+// runQueue begins the queue of an execution that only its own belay run takes.
+const runQueue = "run:"
+
 // runFlags are the flags of belay run.
 type runFlags struct {
 	repo, ref, key string
@@ -174,7 +177,7 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	}
 	id := belay.ExecutionID(embedded.NewID())
 	sub := belay.Submission{
-		ID: id, Workflow: agent.Workflow, Input: input, Queue: "run:" + id.String(), IdempotencyKey: f.key,
+		ID: id, Workflow: agent.Workflow, Input: input, Queue: runQueue + id.String(), IdempotencyKey: f.key,
 		Labels: map[string]string{labelCommand: brief(line, 60), labelLine: digest},
 		Policy: belay.Policy{
 			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
@@ -184,7 +187,7 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 		},
 	}
 	if f.key != "" {
-		sub.Queue = "run:key:" + digest
+		sub.Queue = runQueue + "key:" + digest
 	}
 	out, err := s.backend.Submit(ctx, sub)
 	if err == nil {
@@ -246,7 +249,7 @@ func (v *view) summary(e *belay.Execution) error {
 	case e.State == belay.Cancelled:
 		code = 130
 	case e.State == belay.Failed && code == 0:
-		code = 1
+		code = 125
 		if e.Error != nil && e.Error.Class == belay.ClassTimeout {
 			code = 124
 		}

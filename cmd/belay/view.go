@@ -150,7 +150,7 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 	}
 	if c := r.Changes; c != nil {
 		if c.Bundle != "" {
-			v.say("its commits: belay logs %s --name %s > work.bundle", e.ID, c.Bundle)
+			v.say("its commits: belay logs %s --name %s > work.bundle && git pull work.bundle", e.ID, c.Bundle)
 		}
 		if c.Patch != "" {
 			v.say("the rest:    belay logs %s --name %s | git apply", e.ID, c.Patch)

@@ -134,7 +134,7 @@ func (j *Job) Check() error {
 
 func (s *Step) check() error {
 	if len(s.Argv) == 0 || strings.TrimSpace(s.Argv[0]) == "" {
-		return invalid("step %q has an empty command", s.Name)
+		return invalid("an empty command for %q; give one to run", s.Name)
 	}
 	if s.Name == "" || len(s.Name) > 100 || !utf8.ValidString(s.Name) || strings.ContainsFunc(s.Name, unicode.IsControl) {
 		return invalid("a step's name must have 1 to 100 bytes of text, not %q", s.Name)

@@ -66,7 +66,7 @@ func (x *explainer) explain() {
 	if e.Open > 0 {
 		x.fact("children that have not ended: %d", e.Open)
 	}
-	if e.Checkpoints > 0 {
+	if e.Checkpoints > 0 && !e.State.Terminal() {
 		x.fact("checkpoints saved: %d; whoever claims it goes on after them", e.Checkpoints)
 	}
 }
@@ -146,6 +146,9 @@ func (x *explainer) lane(e *machine.Execution) machine.Lane {
 func (x *explainer) resting(e *machine.Execution) {
 	r := x.view.Reason
 	x.out.Summary = fmt.Sprintf("It is %s: %s.", e.State, r.Code)
+	if e.State == belay.Paused {
+		x.out.Summary = fmt.Sprintf("It is paused, and was %s.", e.PausedFrom)
+	}
 	if r.Text != "" {
 		x.fact("%s", r.Text)
 	}

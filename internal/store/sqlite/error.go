@@ -39,10 +39,16 @@ func classify(op string, err error) error {
 		e.Code, e.Message = belay.CodeUnavailable, "interrupted"
 	case sqlite3.SQLITE_IOERR:
 		e.Message = "the disk failed"
+		if driver.Code() == sqlite3.SQLITE_IOERR_SHMSIZE { // the file beside the log cannot grow
+			e.Code, e.Message = belay.CodeUnavailable, "the disk is full; make room and try again"
+		}
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		e.Message = "the database file is damaged"
 	case sqlite3.SQLITE_READONLY:
 		e.Message = "the database cannot be written"
+		if driver.Code() == sqlite3.SQLITE_READONLY_ROLLBACK || driver.Code() == sqlite3.SQLITE_READONLY_CANTINIT {
+			e.Code, e.Message = belay.CodeUnavailable, "a crash interrupted a write; the next engine finishes it, and then it can be read"
+		}
 	case sqlite3.SQLITE_TOOBIG:
 		e.Code, e.Message = belay.CodeInvalid, "a value is too large for the database"
 	}
