@@ -87,7 +87,7 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
-	l, err := acquire(dir, set.purpose)
+	l, err := acquire(ctx, dir, set.purpose)
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,18 @@
 package embedded
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/host"
 )
 
 // lock is the right to run an engine on a data directory. The kernel holds it:
@@ -18,26 +21,45 @@ type lock struct{ file *os.File }
 
 // holder is what the lock file says of who has it, for people.
 type holder struct {
-	PID     int       `json:"pid"`
+	host.Process
 	Purpose string    `json:"purpose"`
 	Since   time.Time `json:"since"`
 }
 
+// inherited is how long the lock may outlive its holder: who is killed while it
+// starts another program leaves the lock to that until the program has begun.
+const inherited = 2 * time.Second
+
 // acquire takes the lock of a data directory or says who has it.
-func acquire(dir, purpose string) (*lock, error) {
+func acquire(ctx context.Context, dir, purpose string) (*lock, error) {
 	path := filepath.Join(dir, "belay.lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the data directory: %w", err)
 	}
-	if err := flock(f); err != nil {
-		defer f.Close()
+	for began := time.Now(); ; {
+		err := flock(f)
+		if err == nil {
+			break
+		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			_ = f.Close()
 			return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
 		}
-		return nil, inUse(dir, f)
+		if time.Since(began) > inherited || ctx.Err() != nil || !read(f).died() {
+			defer f.Close()
+			return nil, inUse(dir, f)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
-	text, err := json.Marshal(holder{PID: os.Getpid(), Purpose: purpose, Since: time.Now().UTC()})
+	self, err := host.Self()
+	if err != nil {
+		self.PID = os.Getpid()
+	}
+	text, err := json.Marshal(holder{Process: self, Purpose: purpose, Since: time.Now().UTC()})
 	if err == nil {
 		err = f.Truncate(0)
 	}
@@ -60,10 +82,23 @@ func flock(f *os.File) error {
 	}
 }
 
-func inUse(dir string, f *os.File) error {
+// read is what the lock file says; nothing if it cannot be read.
+func read(f *os.File) holder {
 	var h holder
+	_ = json.NewDecoder(io.NewSectionReader(f, 0, 1<<16)).Decode(&h)
+	return h
+}
+
+// died reports whether the holder's process is proven dead.
+func (h holder) died() bool {
+	self, err := host.Self()
+	return err == nil && h.State(self) == host.Dead
+}
+
+func inUse(dir string, f *os.File) error {
+	h := read(f)
 	e := &belay.Error{Code: belay.CodeConflict, Op: "open " + dir, RetryAfter: time.Second}
-	if json.NewDecoder(f).Decode(&h) != nil || h.PID == 0 {
+	if h.PID == 0 {
 		e.Message = "another Belay engine has this data directory"
 		return e
 	}

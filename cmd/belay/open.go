@@ -2,19 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/host"
 )
 
 func (a *app) url() string { return "sqlite:" + a.data }
@@ -46,39 +40,9 @@ func (a *app) writing(ctx context.Context, f func(*embedded.Backend) error) erro
 	return err
 }
 
-// engine opens the data directory with an engine. Who was killed while it was
-// starting another program leaves its lock to that for a moment: so a holder that
-// is gone is waited out, for as long as that can take on a busy machine.
+// engine opens the data directory with an engine.
 func (a *app) engine(ctx context.Context, purpose string) (*embedded.Backend, error) {
-	for began := time.Now(); ; {
-		b, err := embedded.Open(ctx, a.url(), embedded.Purpose(purpose), embedded.Bury(bury))
-		if belay.CodeOf(err) != belay.CodeConflict || time.Since(began) > 2*time.Second || !a.holderIsGone() {
-			return b, err
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
-}
-
-// holderIsGone reports whether the process that the lock file names is proven
-// dead.
-func (a *app) holderIsGone() bool {
-	text, err := os.ReadFile(filepath.Join(a.data, "belay.lock"))
-	var holder struct {
-		PID int `json:"pid"`
-	}
-	if err != nil || json.Unmarshal(text, &holder) != nil || holder.PID <= 0 {
-		return false
-	}
-	self, err := host.Self()
-	if err != nil {
-		return false
-	}
-	p, err := host.Identify(holder.PID)
-	return errors.Is(err, os.ErrProcessDone) || err == nil && p.State(self) == host.Dead
+	return embedded.Open(ctx, a.url(), embedded.Purpose(purpose), embedded.Bury(bury))
 }
 
 // commandName is the key under which a context carries the command's name.
