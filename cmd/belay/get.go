@@ -121,7 +121,11 @@ func describe(ev *belay.Event) string {
 	if ev.Text != "" {
 		add("%s", ev.Text)
 	}
-	if ev.Error != nil {
+	switch {
+	case ev.Error == nil:
+	case ev.Error.Class.String() == ev.Kind:
+		add("%s", brief(ev.Error.Message, 160))
+	default:
 		add("%s: %s", ev.Error.Class, brief(ev.Error.Message, 160))
 	}
 	return strings.Join(parts, " · ")
