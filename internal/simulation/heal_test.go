@@ -57,7 +57,7 @@ func (w *world) heal() {
 		deadline = w.gate.now() + healBound/4 // what it broke stays broken
 	}
 	for w.gate.now() < deadline && !w.settled() {
-		w.run(min(deadline, w.gate.now()+400*time.Millisecond), never)
+		w.run(min(deadline, w.gate.now()+400*time.Millisecond))
 		w.restaffNow()
 	}
 	synctest.Wait()
@@ -170,7 +170,7 @@ func (w *world) stop() {
 		}
 	}()
 	w.drainGate(all)
-	w.run(w.gate.now()+maxTTL+2*promptly, never) // sessions that nobody knows of end too
+	w.run(w.gate.now()+maxTTL+2*promptly) // sessions that nobody knows of end too
 	w.stoppedAt = w.gate.now()
 	nodes := make(chan struct{})
 	go func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -227,9 +228,9 @@ func (w *world) decide(t *ticket) {
 	w.gate.let(t, f)
 }
 
-// run drives the world until a moment, or until done reports so.
-func (w *world) run(until time.Duration, done func() bool) {
-	for w.gate.now() < until && !done() {
+// run drives the world until a moment.
+func (w *world) run(until time.Duration) {
+	for w.gate.now() < until {
 		next := until
 		if len(w.nemesis) > 0 && !w.healing.Load() {
 			if at := w.nemesis[0].at; at <= w.gate.now() {
@@ -245,15 +246,18 @@ func (w *world) run(until time.Duration, done func() bool) {
 	}
 }
 
-func never() bool { return false }
-
 // simulate runs the whole simulation of a seed.
 func simulate(t *testing.T, seed uint64, m *mutant, verbose bool) *result {
 	var r *result
 	synctest.Test(t, func(*testing.T) {
+		defer func() {
+			if v := recover(); v != nil {
+				panic(fmt.Sprintf("seed %d: %v\n%s", seed, v, debug.Stack()))
+			}
+		}()
 		w := newWorld(seed, m, verbose)
 		w.populate()
-		w.run(w.plan.safety, never)
+		w.run(w.plan.safety)
 		w.heal()
 		open := w.openAtEnd()
 		w.stop()
