@@ -170,7 +170,7 @@ func (w *world) stop() {
 		}
 	}()
 	w.drainGate(all)
-	w.run(w.gate.now()+maxTTL+2*promptly) // sessions that nobody knows of end too
+	w.run(w.gate.now() + maxTTL + 2*promptly) // sessions that nobody knows of end too
 	w.stoppedAt = w.gate.now()
 	nodes := make(chan struct{})
 	go func() {
