@@ -47,8 +47,9 @@ func acquire(ctx context.Context, dir, purpose string) (*lock, error) {
 			return nil, fmt.Errorf("lock the data directory %s: %w", dir, err)
 		}
 		if time.Since(began) > inherited || ctx.Err() != nil || !read(f).died() {
-			defer f.Close()
-			return nil, inUse(dir, f)
+			err := inUse(dir, f)
+			_ = f.Close()
+			return nil, err
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):

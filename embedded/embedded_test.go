@@ -1,0 +1,113 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+// A data directory has one engine; a second is told who has it, and may begin
+// once the first has ended.
+func TestADataDirectoryHasOneEngine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	first, err := embedded.Open(t.Context(), "sqlite:"+dir, embedded.Purpose("the first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = embedded.Open(t.Context(), "sqlite:"+dir)
+	if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), fmt.Sprintf("process %d (the first)", os.Getpid())) {
+		t.Errorf("the second got %v", err)
+	}
+	if held := embedded.Holder(dir); !strings.Contains(held, "the first") {
+		t.Errorf("the holder is %q", held)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if held := embedded.Holder(dir); held != "" {
+		t.Errorf("after its end the holder is %q", held)
+	}
+	second, err := embedded.Open(t.Context(), "sqlite:"+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The directory is closed to others and hidden from the repository it lies in.
+func TestADataDirectoryIsItsOwnersAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a b?#%", "data")
+	b, err := embedded.Open(t.Context(), "sqlite:"+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "belay.db"): 0o600, filepath.Join(dir, "belay.lock"): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, ".gitignore")); err != nil || string(text) != "*\n" {
+		t.Errorf(".gitignore %q, %v", text, err)
+	}
+}
+
+// What is written is there for the next engine, and for a reader beside it.
+func TestWhatIsAcknowledgedIsThereForTheNext(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "data")
+	if _, err := embedded.OpenReader(t.Context(), url); belay.CodeOf(err) != belay.CodeNotFound {
+		t.Errorf("a reader of nothing got %v", err)
+	}
+	b, err := embedded.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := b.Submit(t.Context(), belay.Submission{Workflow: "w", Input: []byte(`{"a":1}`)})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	r, err := embedded.OpenReader(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, c := range []interface {
+		Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error)
+	}{b, r} {
+		x, err := c.Execution(t.Context(), out[0].ID)
+		if err != nil || x.State != belay.Pending || string(x.Input) != `{"a":1}` {
+			t.Errorf("%T: %+v, %v", c, x, err)
+		}
+	}
+	if _, damage, err := r.Check(t.Context()); err != nil || len(damage) > 0 {
+		t.Errorf("damage %v, %v", damage, err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = embedded.Open(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if x, err := b.Execution(t.Context(), out[0].ID); err != nil || x.State != belay.Pending {
+		t.Errorf("the next engine has %+v, %v", x, err)
+	}
+}
+
+// A store that is none is refused with what it could be.
+func TestAStoreThatIsNoneIsRefused(t *testing.T) {
+	for _, url := range []string{"", "sqlite:", "mysql://x", "./dir", "sqlite"} {
+		if _, err := embedded.Open(t.Context(), url); belay.CodeOf(err) != belay.CodeInvalid {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}

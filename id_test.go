@@ -1,0 +1,104 @@
+package belay_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Every id is read back as it was written, sorts as its bytes do, and nothing
+// else is taken for one.
+func FuzzExecutionID(f *testing.F) {
+	f.Add([]byte("0123456789abcdef"), "ex_01h455vb4pex5vsknk084sn02q")
+	f.Add(make([]byte, 16), "ex_")
+	f.Fuzz(func(t *testing.T, raw []byte, text string) {
+		var id, next belay.ExecutionID
+		copy(id[:], raw)
+		if !id.IsZero() {
+			got, err := belay.ParseExecutionID(id.String())
+			if err != nil || got != id {
+				t.Errorf("%s was read as %s, %v", id, got, err)
+			}
+		}
+		next = id
+		for i := len(next) - 1; i >= 0; i-- {
+			if next[i]++; next[i] != 0 {
+				break
+			}
+		}
+		if id.Compare(next) < 0 && id.String() >= next.String() {
+			t.Errorf("%s does not sort before %s", id, next)
+		}
+		if got, err := belay.ParseExecutionID(text); err == nil && got.String() != text {
+			t.Errorf("%q was read as %s", text, got)
+		}
+	})
+}
+
+// A run's id holds its execution and token.
+func TestARunIDHoldsItsExecutionAndToken(t *testing.T) {
+	want := belay.RunID{Execution: belay.ExecutionID{1, 2, 3}, Token: 1<<32 + 7}
+	var got belay.RunID
+	if err := got.UnmarshalText([]byte(want.String())); err != nil || got != want {
+		t.Errorf("%s was read as %+v, %v", want, got, err)
+	}
+	for _, bad := range []string{"run_", "ex_01", want.String() + "0", strings.ToUpper(want.String()), "run_" + strings.Repeat("z", 39)} {
+		if err := got.UnmarshalText([]byte(bad)); belay.CodeOf(err) != belay.CodeMalformed {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// The same child is found again, and every part of its name counts.
+func TestAChildIsFoundAgainByItsName(t *testing.T) {
+	parent := belay.ExecutionID{9}
+	seen := map[belay.ExecutionID]string{}
+	for _, p := range []belay.ExecutionID{parent, {8}} {
+		for generation := range 3 {
+			for _, key := range []string{"a", "b", "ab"} {
+				id := belay.ChildID(p, generation, key)
+				if id != belay.ChildID(p, generation, key) {
+					t.Errorf("%s changes", key)
+				}
+				name := fmt.Sprint(p, generation, key)
+				if other := seen[id]; other != "" {
+					t.Errorf("%s and %s have one id", name, other)
+				}
+				seen[id] = name
+			}
+		}
+	}
+}
+
+// A secret leaves the process on purpose only.
+func TestASecretIsNotShown(t *testing.T) {
+	l := belay.Lease{Secret: belay.Secret{0xAB, 0xCD}}
+	for _, s := range []string{fmt.Sprint(l), fmt.Sprintf("%v", l.Secret), l.Secret.String()} {
+		if strings.Contains(s, "171") || strings.Contains(strings.ToLower(s), "ab") && !strings.Contains(s, "***") {
+			t.Errorf("it shows in %q", s)
+		}
+	}
+}
+
+// Errors are matched by code and cause, through whatever wraps them.
+func TestErrorsAreMatchedByCodeAndCause(t *testing.T) {
+	lost := fmt.Errorf("save: %w", &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "gone"})
+	if !errors.Is(lost, belay.ErrLeaseLost) || !errors.Is(lost, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired}) {
+		t.Error("a lost lease is not matched")
+	}
+	if errors.Is(lost, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned}) || errors.Is(lost, &belay.Error{Code: belay.CodeConflict}) {
+		t.Error("it is matched by another cause or code")
+	}
+	err := belay.WithOutput(belay.RetryAfter(belay.RetryAfter(belay.Permanent(lost), time.Second), time.Minute), 7)
+	out, ok := belay.OutputOf(fmt.Errorf("more: %w", err))
+	if !belay.IsPermanent(err) || belay.RetryDelay(err) != time.Minute || !ok || out != 7 || belay.CodeOf(err) != belay.CodeLeaseLost {
+		t.Errorf("marks are lost in %v", err)
+	}
+	if belay.Permanent(nil) != nil || belay.RetryAfter(nil, 1) != nil || belay.WithOutput(nil, 1) != nil {
+		t.Error("a mark made an error of none")
+	}
+}
