@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -361,6 +362,27 @@ func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
 		must[belay.Execution](t)(here.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionFork}))
 		if x := <-shown; string(x.Output) != `"done"` {
 			t.Errorf("shown %+v", x)
+		}
+	})
+}
+
+// After the clock was set forwards, what a batch leaves to do is done at once:
+// the sweeper does not sleep on until the time it had in mind before.
+func TestTheSweeperIsWokenAfterTheClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		m := memory.New(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+		e := engine.New(m, engine.Options{})
+		defer e.Close()
+		s, a := worker(t, e, time.Hour)
+		synctest.Wait()
+		ahead.Store(int64(time.Minute))
+		if err := e.CloseWorker(t.Context(), s.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := state(t, e, a.Lease.Execution); got != belay.Pending {
+			t.Errorf("a second after its worker was closed it is %s", got)
 		}
 	})
 }

@@ -186,7 +186,8 @@ func (s *sweeper) observe(b *batch) {
 	s.marked, s.promised = b.rows.Now, c.Beat
 	now := s.engine.store.Now()
 	sooner := false
-	at := func(t machine.Time) { sooner = sooner || t != 0 && t < s.next }
+	late := s.next < now // the clock was set, and the timer does not know
+	at := func(t machine.Time) { sooner = sooner || t != 0 && (t < s.next || late) }
 	for _, w := range c.Workers {
 		switch {
 		case w.State.Ended():
