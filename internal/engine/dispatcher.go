@@ -62,17 +62,15 @@ func newDispatcher(e *Engine) *dispatcher {
 // the lanes anew now and then for those that another server made.
 func (d *dispatcher) run(ctx context.Context) {
 	for {
-		d.refresh(ctx)
-		for poll := d.engine.store.Now().Add(d.engine.opt.SlowPoll); ; {
-			now := d.engine.store.Now()
-			if now >= poll {
-				break
-			}
-			wait := min(poll, d.next(now, poll)).Sub(now)
+		roused := d.refresh(ctx)
+		for poll := roused.Add(d.engine.opt.SlowPoll); roused < poll; {
+			// What fell due since the last rousing is looked at at once.
+			wait := min(poll, d.next(roused, poll)).Sub(d.engine.store.Now())
 			if !d.pause(ctx, wait) {
 				return
 			}
-			d.rouse(d.engine.store.Now())
+			roused = d.engine.store.Now()
+			d.rouse(roused)
 		}
 	}
 }
@@ -106,14 +104,14 @@ func (d *dispatcher) next(now, poll machine.Time) machine.Time {
 	return at
 }
 
-// refresh reads the lanes; each is due for a look.
-func (d *dispatcher) refresh(ctx context.Context) {
+// refresh reads the lanes; each is due for a look. It answers when it roused.
+func (d *dispatcher) refresh(ctx context.Context) machine.Time {
 	lanes, err := d.engine.store.Lanes(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			d.engine.log.Warn("read the lanes", "error", err)
 		}
-		return
+		return d.engine.store.Now()
 	}
 	now := d.engine.store.Now()
 	d.mu.Lock()
@@ -122,6 +120,7 @@ func (d *dispatcher) refresh(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	d.rouse(now)
+	return now
 }
 
 func (d *dispatcher) laneLocked(l machine.Lane) *lane {

@@ -62,7 +62,8 @@ func (f *finding) busy() []*busy {
 			for _, a := range s.runs {
 				if a.Worker == x.id && a.began != nil {
 					run := span{a.began.real, f.ended}
-					if a.ended != nil {
+					// Taken away, its function may go on and keep the slot.
+					if a.ended != nil && !a.Op.IsZero() {
 						run.to = a.ended.real
 					}
 					b.runs = append(b.runs, run)
