@@ -13,6 +13,7 @@ import (
 type Backend interface {
 	Client
 	Owner
+	Keyring
 	// Close ends what the Backend holds in this process. It blocks until
 	// that is done.
 	Close() error
@@ -41,6 +42,9 @@ type Client interface {
 	// poll that answers as soon as there is an event, and with none when the
 	// time is over.
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
+	// Runs reads the attempts at an execution, the newest first. CodeNotFound
+	// if there is no such execution.
+	Runs(ctx context.Context, id ExecutionID) ([]RunRecord, error)
 	// Explain says why an execution is where it is.
 	Explain(ctx context.Context, id ExecutionID) (Explanation, error)
 	// Chunks reads a log or artifact.
@@ -75,4 +79,25 @@ type Owner interface {
 	Signals(ctx context.Context, q SignalQuery) ([]Signal, error)
 	// Append writes a chunk of a log or artifact under a lease.
 	Append(ctx context.Context, c Chunk) error
+	// Lock makes the caller the owner of one execution from outside: token,
+	// execution and last checkpoint in one commit. It takes one that is due,
+	// or that waits, and that nobody owns. CodeLeaseHeld, with the Holder,
+	// while somebody does; CodeConflict when it is not to be had otherwise.
+	// The owner then uses Renew, Save, Append and Settle.
+	Lock(ctx context.Context, r LockRequest) (Lock, error)
+	// Renew is the heartbeat of one run: it renews the session that holds the
+	// lease and counts as progress, and reconciles nothing. A lease without a
+	// token is known by its secret. CodeLeaseLost as with Save.
+	Renew(ctx context.Context, l Lease) (HeartbeatReply, error)
+}
+
+// Keyring keeps the keys that let others use a server.
+type Keyring interface {
+	// CreateKey makes a key and shows its secret this once.
+	CreateKey(ctx context.Context, s KeySpec) (NewKey, error)
+	// Keys lists the keys, revoked ones too, oldest first.
+	Keys(ctx context.Context) ([]Key, error)
+	// RevokeKey ends a key for good; doing it again is no error.
+	// CodeNotFound if there is none.
+	RevokeKey(ctx context.Context, id KeyID) error
 }

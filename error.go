@@ -102,6 +102,8 @@ type Error struct {
 	Message string `json:"message"`
 	// Cause says why, when Code is CodeLeaseLost.
 	Cause Cause `json:"cause,omitempty"`
+	// Holder says who owns the execution, when Code is CodeLeaseHeld.
+	Holder *Holder `json:"holder,omitempty"`
 	// RetryAfter is how long to wait before asking again; zero when asking
 	// again is no use.
 	RetryAfter time.Duration `json:"-"`

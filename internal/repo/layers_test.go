@@ -77,10 +77,42 @@ var layers = map[string]layer{
 		down: []string{".", "workflow", "worker", "internal/agent/process", "internal/agent/workspace"},
 	},
 
+	// The bodies of the HTTP API, shared by those who write them and those who read them.
+	"internal/wire": {down: []string{"."}},
+
+	// The HTTP API on any Backend.
+	"internal/httpapi": {
+		down:    []string{".", "internal/wire"},
+		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
+	},
+
+	// The Backend over HTTP.
+	"client": {down: []string{".", "internal/wire"}, modules: []string{"github.com/google/uuid"}},
+
+	// The pages, on any Backend.
+	"internal/webui": {down: []string{"."}},
+
+	// Metrics of an engine, in Prometheus's format.
+	"internal/telemetry": {down: []string{".", "internal/engine"}, modules: []string{"github.com/prometheus/client_golang"}},
+
+	// What a server reads from its file, its environment and its flags.
+	"internal/config": {down: []string{"."}, modules: []string{"go.yaml.in/yaml/v3"}},
+
+	// Listening: limits, certificates, the stop in two stages.
+	"internal/server": {
+		down: []string{".", "embedded", "internal/config", "internal/engine", "internal/httpapi", "internal/telemetry", "internal/webui"},
+	},
+
+	// One data directory, one engine: host it or dial who does.
+	"internal/datadir": {
+		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/wire"},
+	},
+
 	// The binary. It sees the engine through a Backend and no store, so that it cannot write past the one door.
 	"cmd/belay": {
 		down: []string{
-			".", "embedded", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process", "internal/agent/workspace",
+			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
+			"internal/agent/workspace", "internal/config", "internal/server", "internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
 	},

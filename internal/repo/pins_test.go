@@ -10,13 +10,18 @@ import (
 // direct lists the modules that the product depends on by choice, with the reason. Outside of what Belay exists for, a
 // well-kept library beats code of our own; where the standard library or a few dozen lines do, no library is taken.
 var direct = map[string]string{
-	"modernc.org/sqlite":          "SQLite without cgo",
-	"github.com/pressly/goose/v3": "migrations, embedded",
-	"github.com/spf13/cobra":      "command line: help and completion",
-	"github.com/google/uuid":      "UUIDv7",
-	"golang.org/x/sys":            "process supervision, clocks that count suspend",
-	"github.com/google/go-cmp":    "tests: differences a person can read",
-	"pgregory.net/rapid":          "tests: state machines sent to two stores",
+	"modernc.org/sqlite":                       "SQLite without cgo",
+	"github.com/pressly/goose/v3":              "migrations, embedded",
+	"github.com/spf13/cobra":                   "command line: help and completion",
+	"github.com/google/uuid":                   "UUIDv7",
+	"github.com/danielgtaylor/huma/v2":         "HTTP: validation, problems and OpenAPI 3.1 from Go types",
+	"github.com/prometheus/client_golang":      "metrics",
+	"go.yaml.in/yaml/v3":                       "belay.yaml, strict, with line numbers",
+	"golang.org/x/time":                        "rate limits",
+	"golang.org/x/sys":                         "process supervision, clocks that count suspend",
+	"github.com/google/go-cmp":                 "tests: differences a person can read",
+	"github.com/santhosh-tekuri/jsonschema/v6": "tests: real responses held against the OpenAPI document",
+	"pgregory.net/rapid":                       "tests: state machines sent to two stores",
 }
 
 // refused lists versions that must not be used, with the reason.

@@ -1,0 +1,152 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// MaxWait is the longest that a request may wait for news.
+const MaxWait = 60 * time.Second
+
+const (
+	// MaxBatch is the most operations of one Batch.
+	MaxBatch = 1000
+	// MaxBatchBody is the most bytes of a Batch, and MaxBody of any other
+	// request: a payload of belay.MaxPayload and what belongs to it.
+	MaxBatchBody = 16 << 20
+	MaxBody      = belay.MaxPayload + 64<<10
+)
+
+// Batch is what a client had in flight at the same time. Its operations stand or
+// fall alone, in no order, each usually in the same commit.
+type Batch struct {
+	Ops []Op `json:"ops"`
+}
+
+// Op is one operation: exactly one field is set.
+type Op struct {
+	Submit *Submit `json:"submit,omitempty"`
+	Signal *Signal `json:"signal,omitempty"`
+	Save   *Save   `json:"save,omitempty"`
+	Settle *Settle `json:"settle,omitempty"`
+	Append *Append `json:"append,omitempty"`
+}
+
+// BatchReply answers a Batch, in the order of its operations.
+type BatchReply struct {
+	Results []Result `json:"results"`
+}
+
+// Result is the answer to one operation.
+type Result struct {
+	Submitted *belay.Submitted `json:"submitted,omitempty"`
+	Seq       int64            `json:"seq,omitempty"` // of a checkpoint
+	Error     *Problem         `json:"error,omitempty"`
+}
+
+// Check refuses a batch that is no batch.
+func (b *Batch) Check() error {
+	if len(b.Ops) > MaxBatch {
+		return tooMany("operations", len(b.Ops), MaxBatch)
+	}
+	for i := range b.Ops {
+		o := &b.Ops[i]
+		n := 0
+		for _, set := range []bool{o.Submit != nil, o.Signal != nil, o.Save != nil, o.Settle != nil, o.Append != nil} {
+			if set {
+				n++
+			}
+		}
+		if n != 1 {
+			return &belay.Error{Code: belay.CodeInvalid, Message: "an operation must be exactly one of submit, signal, save, settle, append"}
+		}
+	}
+	return nil
+}
+
+// Signal delivers a signal to an execution.
+type Signal struct {
+	Execution belay.ExecutionID `json:"execution"`
+	Name      string            `json:"name"`
+	Payload   json.RawMessage   `json:"payload,omitempty"`
+	Op        belay.OpID        `json:"op,omitzero"`
+}
+
+// Save writes a checkpoint under a lease.
+type Save struct {
+	Lease      Lease                `json:"lease"`
+	Op         belay.OpID           `json:"op,omitzero"`
+	Kind       belay.CheckpointKind `json:"kind"`
+	Key        string               `json:"key"`
+	Data       json.RawMessage      `json:"data,omitempty"`
+	Consumes   int64                `json:"consumes,omitempty"`
+	CostTokens int64                `json:"cost_tokens,omitempty"`
+	Repeat     bool                 `json:"repeat,omitempty"`
+}
+
+// SaveOf is a checkpoint for the wire.
+func SaveOf(s belay.Save) Save {
+	return Save{LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.CostTokens, s.Repeat}
+}
+
+// Save is the checkpoint as its noun.
+func (w *Save) Save() belay.Save {
+	return belay.Save{
+		Lease: w.Lease.Lease(), Op: w.Op, Kind: w.Kind, Key: w.Key, Data: w.Data,
+		Consumes: w.Consumes, CostTokens: w.CostTokens, Repeat: w.Repeat,
+	}
+}
+
+// Settle ends a run.
+type Settle struct {
+	Lease        Lease           `json:"lease"`
+	Op           belay.OpID      `json:"op,omitzero"`
+	Outcome      belay.Outcome   `json:"outcome"`
+	Output       json.RawMessage `json:"output,omitempty"`
+	Failure      *belay.Failure  `json:"failure,omitempty"`
+	RetryAfterMS int64           `json:"retry_after_ms,omitempty"`
+	WaitMS       int64           `json:"wait_ms,omitempty"`
+	WaitText     string          `json:"wait_text,omitempty"`
+	SignalSeen   int64           `json:"signal_seen,omitempty"`
+	CostTokens   int64           `json:"cost_tokens,omitempty"`
+	Repeat       bool            `json:"repeat,omitempty"`
+}
+
+// SettleOf is a settlement for the wire.
+func SettleOf(s belay.Settlement) Settle {
+	return Settle{
+		LeaseOf(s.Lease), s.Op, s.Outcome, s.Output, s.Failure, Millis(s.RetryAfter), Millis(s.Wait), s.WaitText,
+		s.SignalSeen, s.CostTokens, s.Repeat,
+	}
+}
+
+// Settlement is the settlement as its noun.
+func (w *Settle) Settlement() belay.Settlement {
+	return belay.Settlement{
+		Lease: w.Lease.Lease(), Op: w.Op, Outcome: w.Outcome, Output: w.Output, Failure: w.Failure,
+		RetryAfter: Duration(w.RetryAfterMS), Wait: Duration(w.WaitMS), WaitText: w.WaitText,
+		SignalSeen: w.SignalSeen, CostTokens: w.CostTokens, Repeat: w.Repeat,
+	}
+}
+
+// Append writes a chunk of a log or an artifact.
+type Append struct {
+	Lease    Lease  `json:"lease"`
+	Name     string `json:"name"`
+	N        int64  `json:"n"`
+	Data     []byte `json:"data"`
+	DropFrom int64  `json:"drop_from,omitempty"`
+	DropTo   int64  `json:"drop_to,omitempty"`
+}
+
+// AppendOf is a chunk for the wire.
+func AppendOf(c belay.Chunk) Append {
+	return Append{LeaseOf(c.Lease), c.Name, c.N, c.Data, c.DropFrom, c.DropTo}
+}
+
+// Chunk is the chunk as its noun.
+func (w *Append) Chunk() belay.Chunk {
+	return belay.Chunk{Lease: w.Lease.Lease(), Name: w.Name, N: w.N, Data: w.Data, DropFrom: w.DropFrom, DropTo: w.DropTo}
+}

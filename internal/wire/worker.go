@@ -1,0 +1,213 @@
+package wire
+
+import (
+	"encoding/json"
+
+	"github.com/belaydev/belay"
+)
+
+// Claim asks for work.
+type Claim struct {
+	Number int64 `json:"number" minimum:"1" doc:"Grows by one with each new claim of the session, one in flight at a time; asked again, a number gets what it won."`
+	Slots  int   `json:"slots" minimum:"0" maximum:"10000" doc:"How many executions at most; 0 only waits for attention."`
+	WaitMS int64 `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait while there is nothing, at most 60000."`
+	Repeat bool  `json:"repeat,omitempty" doc:"The number was sent before and its reply not seen."`
+}
+
+// ClaimReply is what a claim won.
+type ClaimReply struct {
+	Assignments []Assignment `json:"assignments,omitempty"`
+	Attention   bool         `json:"attention,omitempty" doc:"Send a heartbeat now: something waits in its reply."`
+}
+
+// Assignment is one execution won, with all that is needed to go on with it.
+type Assignment struct {
+	Lease       Lease             `json:"lease"`
+	Run         belay.RunID       `json:"run"`
+	Workflow    string            `json:"workflow"`
+	Version     string            `json:"version,omitempty"`
+	Queue       string            `json:"queue"`
+	Input       json.RawMessage   `json:"input,omitempty"`
+	Generation  int               `json:"generation"`
+	Attempt     int               `json:"attempt"`
+	Parent      belay.ExecutionID `json:"parent,omitzero"`
+	Policy      *belay.Policy     `json:"policy,omitempty"`
+	Checkpoints []Checkpoint      `json:"checkpoints,omitempty"`
+	Signals     []belay.Signal    `json:"signals,omitempty"`
+	SignalSeq   int64             `json:"signal_seq,omitempty"`
+	RemainingMS int64             `json:"remaining_ms,omitempty" doc:"What is left of the execution's own timeout; 0 means no limit."`
+}
+
+// Checkpoint is saved progress as it is handed to the next owner.
+type Checkpoint struct {
+	Seq   int64                `json:"seq"`
+	Kind  belay.CheckpointKind `json:"kind"`
+	Key   string               `json:"key"`
+	Data  json.RawMessage      `json:"data,omitempty"`
+	AgeMS int64                `json:"age_ms,omitempty" doc:"How long ago it was saved."`
+}
+
+// CheckpointsOf are checkpoints for the wire.
+func CheckpointsOf(in []belay.Checkpoint) []Checkpoint {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]Checkpoint, len(in))
+	for i, c := range in {
+		out[i] = Checkpoint{c.Seq, c.Kind, c.Key, c.Data, Millis(c.Age)}
+	}
+	return out
+}
+
+func checkpoints(in []Checkpoint) []belay.Checkpoint {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]belay.Checkpoint, len(in))
+	for i, c := range in {
+		out[i] = belay.Checkpoint{Seq: c.Seq, Kind: c.Kind, Key: c.Key, Data: c.Data, Age: Duration(c.AgeMS)}
+	}
+	return out
+}
+
+// ClaimReplyOf is a claim's reply for the wire.
+func ClaimReplyOf(r belay.ClaimReply) ClaimReply {
+	w := ClaimReply{Attention: r.Attention}
+	if len(r.Assignments) > 0 {
+		w.Assignments = make([]Assignment, len(r.Assignments))
+	}
+	for i := range r.Assignments {
+		a := &r.Assignments[i]
+		w.Assignments[i] = Assignment{
+			Lease: LeaseOf(a.Lease), Run: a.Lease.Run(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
+			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent,
+			Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, SignalSeq: a.SignalSeq, RemainingMS: Millis(a.Remaining),
+		}
+		if a.Policy != (belay.Policy{}) {
+			w.Assignments[i].Policy = &a.Policy
+		}
+	}
+	return w
+}
+
+// Reply is the claim's reply as its noun.
+func (w *ClaimReply) Reply() belay.ClaimReply {
+	r := belay.ClaimReply{Attention: w.Attention}
+	if len(w.Assignments) > 0 {
+		r.Assignments = make([]belay.Assignment, len(w.Assignments))
+	}
+	for i := range w.Assignments {
+		a := &w.Assignments[i]
+		r.Assignments[i] = belay.Assignment{
+			Lease: a.Lease.Lease(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
+			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent,
+			Checkpoints: checkpoints(a.Checkpoints), Signals: a.Signals, SignalSeq: a.SignalSeq, Remaining: Duration(a.RemainingMS),
+		}
+		if a.Policy != nil {
+			r.Assignments[i].Policy = *a.Policy
+		}
+	}
+	return r
+}
+
+// Held names a run that a worker holds.
+type Held struct {
+	Execution belay.ExecutionID `json:"execution"`
+	Token     belay.Token       `json:"token"`
+	IdleMS    int64             `json:"idle_ms,omitempty" doc:"How long ago the run last made progress."`
+}
+
+// Heartbeat renews a session.
+type Heartbeat struct {
+	Holds     []Held `json:"holds,omitempty" doc:"Every run the worker holds, from its claim's reply until its end is acknowledged. One it does not name is released."`
+	ClaimSeen int64  `json:"claim_seen" minimum:"0" doc:"The highest claim number whose reply the worker has seen or given up."`
+}
+
+// HeartbeatOf is a heartbeat for the wire.
+func HeartbeatOf(h belay.Heartbeat) Heartbeat {
+	return Heartbeat{Holds: heldOf(h.Holds), ClaimSeen: h.ClaimSeen}
+}
+
+// Heartbeat is the heartbeat as its noun.
+func (w *Heartbeat) Heartbeat(id belay.WorkerID) belay.Heartbeat {
+	return belay.Heartbeat{Worker: id, Holds: held(w.Holds), ClaimSeen: w.ClaimSeen}
+}
+
+// HeartbeatReply is the control channel of an owner.
+type HeartbeatReply struct {
+	ExpiresInMS int64        `json:"expires_in_ms" doc:"How long the lease lives, counted from the sending of the heartbeat."`
+	Revoked     []Held       `json:"revoked,omitempty" doc:"Runs named that the worker does not own: end them."`
+	Cancel      []Cancelling `json:"cancel,omitempty" doc:"Runs to end, with the time left to do so."`
+	Pause       []Held       `json:"pause,omitempty" doc:"Runs to give back at their next safe point."`
+	Preempt     []Held       `json:"preempt,omitempty" doc:"Runs to give back to something more urgent."`
+	Signals     []Signalled  `json:"signals,omitempty" doc:"Runs with signals newer than their claim."`
+	Drain       bool         `json:"drain,omitempty" doc:"Claim nothing more and end."`
+}
+
+// Cancelling is a run that was cancelled and has not ended.
+type Cancelling struct {
+	Held
+	WithinMS int64 `json:"within_ms"`
+}
+
+// Signalled is a run for which signals were delivered.
+type Signalled struct {
+	Held
+	SignalSeq int64 `json:"signal_seq"`
+}
+
+// HeartbeatReplyOf is a heartbeat's reply for the wire.
+func HeartbeatReplyOf(r belay.HeartbeatReply) HeartbeatReply {
+	w := HeartbeatReply{
+		ExpiresInMS: r.ExpiresIn.Milliseconds(), Revoked: heldOf(r.Revoked), Pause: heldOf(r.Pause), Preempt: heldOf(r.Preempt), Drain: r.Drain,
+	}
+	for _, c := range r.Cancel {
+		w.Cancel = append(w.Cancel, Cancelling{heldOne(c.Held), c.Within.Milliseconds()})
+	}
+	for _, s := range r.Signals {
+		w.Signals = append(w.Signals, Signalled{heldOne(s.Held), s.SignalSeq})
+	}
+	return w
+}
+
+// Reply is the heartbeat's reply as its noun.
+func (w *HeartbeatReply) Reply() belay.HeartbeatReply {
+	r := belay.HeartbeatReply{
+		ExpiresIn: Duration(w.ExpiresInMS), Revoked: held(w.Revoked), Pause: held(w.Pause), Preempt: held(w.Preempt), Drain: w.Drain,
+	}
+	for _, c := range w.Cancel {
+		r.Cancel = append(r.Cancel, belay.Cancelling{Held: c.held(), Within: Duration(c.WithinMS)})
+	}
+	for _, s := range w.Signals {
+		r.Signals = append(r.Signals, belay.Signalled{Held: s.held(), SignalSeq: s.SignalSeq})
+	}
+	return r
+}
+
+func heldOne(h belay.Held) Held { return Held{h.Execution, h.Token, Millis(h.Idle)} }
+
+func (h Held) held() belay.Held {
+	return belay.Held{Execution: h.Execution, Token: h.Token, Idle: Duration(h.IdleMS)}
+}
+
+func heldOf(in []belay.Held) []Held {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]Held, len(in))
+	for i, h := range in {
+		out[i] = heldOne(h)
+	}
+	return out
+}
+
+func held(in []Held) []belay.Held {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]belay.Held, len(in))
+	for i, h := range in {
+		out[i] = h.held()
+	}
+	return out
+}
