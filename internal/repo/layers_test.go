@@ -38,6 +38,12 @@ var layers = map[string]layer{
 		down:    []string{".", "internal/machine", "internal/store"},
 		modules: []string{"modernc.org/sqlite", "github.com/pressly/goose/v3", "golang.org/x/sys"},
 	},
+	"internal/store/postgres": {
+		down:    []string{".", "internal/machine", "internal/store"},
+		modules: []string{"github.com/jackc/pgx/v5", "github.com/pressly/goose/v3"},
+	},
+	// A private PostgreSQL for tests, from the binaries of this machine.
+	"internal/pgtest": {modules: []string{"golang.org/x/sys"}},
 	"internal/store/storetest": {
 		down:    []string{".", "internal/machine", "internal/store", "internal/store/memory"},
 		modules: []string{"github.com/google/go-cmp", "pgregory.net/rapid"},

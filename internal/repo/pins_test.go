@@ -11,6 +11,7 @@ import (
 // well-kept library beats code of our own; where the standard library or a few dozen lines do, no library is taken.
 var direct = map[string]string{
 	"modernc.org/sqlite":                       "SQLite without cgo",
+	"github.com/jackc/pgx/v5":                  "PostgreSQL",
 	"github.com/pressly/goose/v3":              "migrations, embedded",
 	"github.com/spf13/cobra":                   "command line: help and completion",
 	"github.com/google/uuid":                   "UUIDv7",

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Owns an execution with curl alone: lock, heartbeat, checkpoints, release. Needs curl and jq.
+#   owner.sh SERVER KEY OWNER
+set -eu
+server=${1:-http://127.0.0.1:7420}/v1 key=${2:-shell} owner=${3:-shell-$$}
+call() { # METHOD PATH [BODY]: the answer; a refusal ends the script, code and all
+  curl -sS --fail-with-body --max-time 5 -X "$1" "$server$2" ${BELAY_KEY:+-H "Authorization: Bearer $BELAY_KEY"} \
+    -H "Lease-Id: ${lock:-}" -H "Lease-Token: ${token:-}" ${3:+-H "Content-Type: application/json" -d "$3"}
+}
+id=$(curl -sS --fail-with-body "$server/executions" ${BELAY_KEY:+-H "Authorization: Bearer $BELAY_KEY"} \
+  -H "Idempotency-Key: $key" -H "Content-Type: application/json" \
+  -d '{"workflow": "count", "dispatch": "external", "on_lost": "requeue"}' | jq -r .id)
+got=$(call POST "/executions/$id/lock" "{\"owner\": \"$owner\", \"ttl\": \"3s\"}") || { echo "$got" >&2; exit 4; }
+lock=$(echo "$got" | jq -r .lease.lock_id) token=$(echo "$got" | jq -r .lease.token)
+n=$(echo "$got" | jq -r '.checkpoint.data // 0')
+echo "$owner owns $id with token $token, from $n"
+( while sleep 1; do call PUT "/executions/$id/lock/$lock" >/dev/null || kill $$; done ) & beat=$!
+trap 'kill $beat 2>/dev/null' EXIT # lost: the heartbeat is refused and ends the script
+while [ "$n" -lt 5 ]; do
+  n=$((n + 1))
+  sleep "${PACE:-1}"
+  call PUT "/executions/$id/checkpoint" "{\"data\": $n}" >/dev/null
+  echo "$owner saved $n"
+done
+call POST "/executions/$id/lock/$lock/release" "{\"outcome\": \"complete\", \"output\": $n}" >/dev/null
+echo "$owner completed $id"
