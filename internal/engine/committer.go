@@ -27,6 +27,7 @@ type committer struct {
 	broken    func(error) // told once the store can keep nothing any more
 	gather    func()      // see Options
 	order     func(a, b machine.Command) int
+	observer  *observer // nil if nobody observes
 
 	stats Stats // under mu
 
@@ -41,6 +42,7 @@ type committer struct {
 type call struct {
 	command machine.Command
 	reply   chan machine.Reply
+	sent    time.Time // if somebody observes
 }
 
 // Stats count what a committer has done since it began.
@@ -71,6 +73,9 @@ func newCommitter(s store.Store, maxBatch int, published func(*batch)) *committe
 // without anybody waiting.
 func (c *committer) send(cmd machine.Command) *call {
 	k := &call{command: cmd, reply: make(chan machine.Reply, 1)}
+	if c.observer != nil {
+		k.sent = time.Now()
+	}
 	c.mu.Lock()
 	if c.stopped {
 		c.mu.Unlock()
@@ -159,6 +164,7 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 		k.command.Need(&b.need)
 	}
 	var panicked error
+	began := c.now()
 	err := c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -169,6 +175,9 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 			}
 		}()
 		b.rows = rows
+		if c.observer != nil {
+			c.observer.began(rows)
+		}
 		b.changes, b.replies = machine.Fold(rows, b.commands)
 		b.changes.Beat = c.beat()
 		return b.changes
@@ -181,10 +190,14 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 	}
 	switch {
 	case err == nil:
+		took := c.now().Sub(began)
 		c.count(b)
 		c.published(b)
 		for i, k := range calls {
 			k.reply <- b.replies[i]
+		}
+		if c.observer != nil {
+			c.observer.committed(b, began, took)
 		}
 	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable || errors.Is(err, store.ErrBroken):
 		for _, k := range calls {
@@ -195,6 +208,14 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 		c.try(ctx, calls[:half])
 		c.try(ctx, calls[half:])
 	}
+}
+
+// now is the time, if anybody wants to know how long things take.
+func (c *committer) now() time.Time {
+	if c.observer == nil {
+		return time.Time{}
+	}
+	return time.Now()
 }
 
 func (c *committer) count(b *batch) {

@@ -48,6 +48,9 @@ type Options struct {
 	// time.
 	Gather func()
 	Order  func(a, b machine.Command) int
+	// Observe, if set, is told what each batch did, after its callers have
+	// their answers and before the next batch. It must be quick.
+	Observe func(*Observation)
 }
 
 // Engine is a belay.Backend on a store.
@@ -85,6 +88,9 @@ func New(s store.Store, opt Options) *Engine {
 	e.committer.beat = e.sweeper.beat
 	e.committer.broken = e.fail
 	e.committer.gather, e.committer.order = opt.Gather, opt.Order
+	if opt.Observe != nil {
+		e.committer.observer = &observer{tell: opt.Observe}
+	}
 	e.serve(e.committer.run)
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)

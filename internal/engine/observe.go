@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// Observation is what one batch did, for metrics. It is made anew from each
+// batch, after its callers have their answers, and is valid until the call of
+// Options.Observe returns.
+type Observation struct {
+	// Commands is how many were decided together, Took how long the store took
+	// to commit them; Wrote says that there was something to write.
+	Commands int
+	Wrote    bool
+	Took     time.Duration
+
+	Submitted []SubmittedOne
+	Finished  []FinishedOne
+	// Started is how long each run that began had been due for.
+	Started []time.Duration
+	// Claims is how long each claim that won something took, from its command
+	// to the commit.
+	Claims []time.Duration
+	// Runs are how runs ended, Timeouts what ended executions or runs by time:
+	// total, run, idle, start, schedule.
+	Runs     []belay.Outcome
+	Timeouts []string
+	// Detected is how long after its last heartbeat each lost session was given
+	// up.
+	Detected []time.Duration
+	// Refused names the write of each owner that is none any more.
+	Refused []string
+}
+
+// SubmittedOne is an execution that was accepted.
+type SubmittedOne struct {
+	Workflow string
+	Trigger  belay.Trigger
+}
+
+// FinishedOne is an execution that ended.
+type FinishedOne struct {
+	Workflow string
+	State    belay.State
+}
+
+// observer makes an Observation of each batch. It belongs to the committer's
+// goroutine.
+type observer struct {
+	tell func(*Observation)
+	due  []machine.Time // of each execution of the batch before it was decided
+	seen Observation
+}
+
+// began notes what deciding overwrites. A store may have a batch decided twice.
+func (o *observer) began(rows *machine.Rows) {
+	o.due = o.due[:0]
+	for _, e := range rows.Executions {
+		o.due = append(o.due, e.DueAt)
+	}
+}
+
+// committed tells of a batch whose callers have their answers.
+func (o *observer) committed(b *batch, began time.Time, took time.Duration) {
+	s := &o.seen
+	*s = Observation{
+		Commands: len(b.commands), Wrote: !b.changes.Empty(), Took: took,
+		Submitted: s.Submitted[:0], Finished: s.Finished[:0], Started: s.Started[:0], Claims: s.Claims[:0], Runs: s.Runs[:0],
+		Timeouts: s.Timeouts[:0], Detected: s.Detected[:0], Refused: s.Refused[:0],
+	}
+	for i := range b.replies {
+		o.reply(b.calls[i], &b.replies[i], began, took)
+	}
+	if s.Wrote {
+		o.started(b.rows)
+		o.executions(b.changes, b.rows.Now)
+		o.runs(b.changes, b.rows.Now)
+		o.deeds(b.changes)
+	}
+	o.tell(s)
+}
+
+func (o *observer) reply(k *call, r *machine.Reply, began time.Time, took time.Duration) {
+	switch c := k.command.(type) {
+	case *machine.Claim:
+		if len(r.Claims) > 0 {
+			if !k.sent.IsZero() {
+				took += began.Sub(k.sent)
+			}
+			o.seen.Claims = append(o.seen.Claims, took)
+		}
+	case *machine.Save: // without Repeat it is asked again
+		o.refused("checkpoint", c.Repeat, r.Err)
+	case *machine.Settle:
+		o.refused("settle", c.Repeat, r.Err)
+	case *machine.Append:
+		o.refused("append", true, r.Err)
+	case *machine.Submit:
+		o.refused("submit_child", true, r.Err)
+	case *machine.Heartbeat:
+		o.refused("heartbeat", true, r.Err)
+	}
+}
+
+func (o *observer) refused(op string, final bool, err error) {
+	if err != nil && final && belay.CodeOf(err) == belay.CodeLeaseLost {
+		o.seen.Refused = append(o.seen.Refused, op)
+	}
+}
+
+// started looks for runs that began with the batch, among the executions that
+// were due before it.
+func (o *observer) started(rows *machine.Rows) {
+	for i, e := range rows.Executions[:len(o.due)] {
+		if due := o.due[i]; due != 0 && e.State == belay.Running && e.RunAt == rows.Now {
+			o.seen.Started = append(o.seen.Started, max(0, rows.Now.Sub(due)))
+		}
+	}
+}
+
+func (o *observer) executions(c *machine.Changes, now machine.Time) {
+	specs := c.Specs
+	for _, e := range c.Executions {
+		if e.New {
+			var s *machine.Spec
+			if s, specs = specOf(e.ID, specs); s != nil {
+				o.seen.Submitted = append(o.seen.Submitted, SubmittedOne{e.Workflow, s.Trigger})
+			}
+			if e.State == belay.Running { // began in the commit that accepted it
+				o.seen.Started = append(o.seen.Started, 0)
+			}
+		}
+		if e.State.Terminal() && e.FinishedAt == now {
+			o.seen.Finished = append(o.seen.Finished, FinishedOne{e.Workflow, e.State})
+		}
+	}
+	for _, w := range c.Workers {
+		if w.State == belay.WorkerLost && w.EndedAt == now {
+			o.seen.Detected = append(o.seen.Detected, now.Sub(w.HeartbeatAt))
+		}
+	}
+}
+
+// specOf finds the spec of a new execution and gives those after it: both lists
+// are in the order of the commands.
+func specOf(id belay.ExecutionID, specs []*machine.Spec) (*machine.Spec, []*machine.Spec) {
+	for i, s := range specs {
+		if s.Execution == id {
+			return s, specs[i+1:]
+		}
+	}
+	return nil, specs
+}
+
+func (o *observer) runs(c *machine.Changes, now machine.Time) {
+	var by map[belay.ExecutionID]*machine.Execution
+	for _, r := range c.Runs {
+		if r.EndedSeq == 0 || r.EndedAt != now {
+			continue
+		}
+		o.seen.Runs = append(o.seen.Runs, r.Outcome)
+		if r.Outcome != belay.OutcomeTimedOut {
+			continue
+		}
+		if by == nil {
+			by = make(map[belay.ExecutionID]*machine.Execution, len(c.Executions))
+			for _, e := range c.Executions {
+				by[e.ID] = e
+			}
+		}
+		o.seen.Timeouts = append(o.seen.Timeouts, timedOut(by[r.Execution], r, now))
+	}
+}
+
+// timedOut tells the times of a run apart. A run that stood still for its idle
+// timeout, and was not ended by its owner, ended by that.
+func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
+	if e == nil || e.Policy == nil {
+		return "run"
+	}
+	idle := e.Policy.IdleTimeout.D()
+	total := e.Policy.Timeout.D()
+	switch {
+	case total > 0 && e.StartedAt != 0 && now.Sub(e.StartedAt) >= total:
+		return "total"
+	case idle > 0 && r.Op.IsZero() && now.Sub(e.ProgressAt) >= idle:
+		return "idle"
+	}
+	return "run"
+}
+
+// deeds are the timeouts of executions that did not run.
+func (o *observer) deeds(c *machine.Changes) {
+	for _, d := range c.Deeds {
+		kind := ""
+		switch d.Kind {
+		case "timeout":
+			kind = "total"
+		case "start_timeout":
+			kind = "start"
+		case "schedule_timeout":
+			kind = "schedule"
+		}
+		if kind != "" && (d.Token == 0 || kind == "schedule") { // else its run's end says it
+			o.seen.Timeouts = append(o.seen.Timeouts, kind)
+		}
+	}
+}
