@@ -1,0 +1,211 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+const (
+	// maxFlights is how many batches are on their way at the same time: while the
+	// server commits one, the next travels.
+	maxFlights = 2
+	// fullBatch is how many bytes make a batch that nothing is added to. It is
+	// less than a server takes, so that what is small does not wait for much.
+	fullBatch = 2 << 20
+	// slowest is how many bytes of a batch a second must get through.
+	slowest = 64 << 10
+
+	batchHead, batchTail = `{"ops":[`, `]}`
+)
+
+// batcher sends operations. What is handed to it while maxFlights batches are on
+// their way becomes the next batch.
+type batcher struct {
+	c *Client
+
+	mu      sync.Mutex
+	queue   []*flight
+	flights int
+}
+
+// flight is one operation on its way.
+type flight struct {
+	op    string // for errors
+	body  []byte
+	reply chan landing // takes the answer without anybody waiting
+	state flightState  // under the batcher's mu
+}
+
+type flightState uint8
+
+const (
+	queued flightState = iota
+	sent
+	abandoned
+)
+
+// landing is how a flight ended.
+type landing struct {
+	wire.Result
+	err error
+}
+
+// do carries out one operation: it is sent once. If ctx ends before that, it never
+// is.
+func (b *batcher) do(ctx context.Context, op string, o wire.Op) (wire.Result, error) {
+	f, err := newFlight(op, o)
+	if err != nil {
+		return wire.Result{}, err
+	}
+	if ctx.Err() != nil {
+		return wire.Result{}, notSent(op, ctx)
+	}
+	if err := b.enqueue(f); err != nil {
+		return wire.Result{}, err
+	}
+	return b.await(ctx, f)
+}
+
+func newFlight(op string, o wire.Op) (*flight, error) {
+	data, err := body(op, o)
+	if err != nil {
+		return nil, err
+	}
+	if most := wire.MaxBatchBody - len(batchHead) - len(batchTail); len(data) > most {
+		return nil, &belay.Error{
+			Code: belay.CodePayloadTooLarge, Op: op,
+			Message: fmt.Sprintf("it has %d bytes; a payload may have %d", len(data), belay.MaxPayload),
+		}
+	}
+	return &flight{op: op, body: data, reply: make(chan landing, 1)}, nil
+}
+
+func (b *batcher) enqueue(flights ...*flight) error {
+	done, err := b.c.begin()
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, flights...)
+	if b.flights == maxFlights {
+		done() // whoever flies counts as running until the queue is empty
+		return nil
+	}
+	b.flights++
+	go func() {
+		defer done()
+		b.fly()
+	}()
+	return nil
+}
+
+func (b *batcher) await(ctx context.Context, f *flight) (wire.Result, error) {
+	select {
+	case l := <-f.reply:
+		return l.Result, l.err
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f.state == queued {
+		f.state = abandoned
+		return wire.Result{}, notSent(f.op, ctx)
+	}
+	select {
+	case l := <-f.reply: // both came at once, and the answer is worth more
+		return l.Result, l.err
+	default:
+	}
+	return wire.Result{}, &belay.Error{Code: belay.CodeUnavailable, Op: f.op, Message: unknown, Err: context.Cause(ctx)}
+}
+
+func notSent(op string, ctx context.Context) error {
+	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "given up before it was sent", Err: context.Cause(ctx)}
+}
+
+// fly sends batches until nothing is queued.
+func (b *batcher) fly() {
+	for {
+		flights := b.take()
+		if len(flights) == 0 {
+			return
+		}
+		b.post(flights)
+	}
+}
+
+// take gives the next batch, oldest first. With none, one flies less.
+func (b *batcher) take() []*flight {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var batch []*flight
+	n, size := 0, len(batchHead)+len(batchTail)
+	for _, f := range b.queue {
+		if f.state == queued {
+			if len(batch) == wire.MaxBatch || len(batch) > 0 && size+len(f.body)+1 > fullBatch {
+				break
+			}
+			f.state = sent
+			size += len(f.body) + 1
+			batch = append(batch, f)
+		}
+		n++
+	}
+	clear(b.queue[:n])
+	b.queue = b.queue[n:]
+	if len(b.queue) == 0 {
+		b.queue = nil
+	}
+	if len(batch) == 0 {
+		b.flights--
+	}
+	return batch
+}
+
+// post sends one batch and hands out the answers. An error of the whole is that of
+// each.
+func (b *batcher) post(flights []*flight) {
+	var reply wire.BatchReply
+	r := request{method: http.MethodPost, path: "/v1/batch", body: join(flights), reply: &reply}
+	r.op = fmt.Sprintf("batch of %d", len(flights))
+	r.longer = time.Duration(len(r.body)/slowest) * time.Second
+	err := b.c.try(context.WithoutCancel(b.c.open), &r)
+	if err == nil && len(reply.Results) != len(flights) {
+		err = &belay.Error{
+			Code: belay.CodeInternal, Op: r.op, Message: fmt.Sprintf("the server answered %d of %d operations", len(reply.Results), len(flights)),
+		}
+	}
+	for i, f := range flights {
+		l := landing{err: err}
+		if err == nil {
+			l.Result = reply.Results[i]
+			if p := l.Error; p != nil {
+				l.err = problem(p)
+			}
+		}
+		f.reply <- l
+	}
+}
+
+// join is the body of a batch.
+func join(flights []*flight) []byte {
+	size := len(batchHead) + len(batchTail)
+	for _, f := range flights {
+		size += len(f.body) + 1
+	}
+	out := append(make([]byte, 0, size), batchHead...)
+	for i, f := range flights {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, f.body...)
+	}
+	return append(out, batchTail...)
+}

@@ -1,0 +1,166 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	// attempt is how long a server may take for one try of a call, beside what
+	// it was asked to wait.
+	attempt = 10 * time.Second
+	// maxAnswer bounds what is read of one answer.
+	maxAnswer = 256 << 20
+)
+
+// request is one call.
+type request struct {
+	op     string // for errors, without secrets
+	method string
+	path   string // below the server's own
+	query  url.Values
+	header http.Header
+	body   []byte // JSON, or nil
+	// reply takes a successful answer's JSON.
+	reply any
+	// wait is how long the server was asked to wait; longer, how much longer
+	// than usual the call may take besides.
+	wait   time.Duration
+	longer time.Duration
+	// read says that the call changes nothing.
+	read bool
+	// bare takes any answer of a working server for a success.
+	bare bool
+
+	status int         // of the answer
+	answer http.Header // of the answer
+}
+
+// once makes the call one time.
+func (c *Client) once(ctx context.Context, r *request) error {
+	done, err := c.begin()
+	if err != nil {
+		return err
+	}
+	defer done()
+	return c.try(ctx, r)
+}
+
+// try makes the call within the time it may take. What only reads or waits ends
+// with Close.
+func (c *Client) try(ctx context.Context, r *request) error {
+	sub, cancel := context.WithTimeoutCause(ctx, attempt+r.wait+r.longer, errSlow)
+	defer cancel()
+	if r.read || r.wait > 0 {
+		var end context.CancelCauseFunc
+		sub, end = context.WithCancelCause(sub)
+		defer end(nil)
+		defer context.AfterFunc(c.open, func() { end(errClosed) })()
+	}
+	err := c.exchange(sub, r)
+	switch {
+	case err == nil || sub.Err() == nil || belay.CodeOf(err) != belay.CodeUnavailable:
+		return err
+	case ctx.Err() == nil: // the time of this try is over, or the Client's
+		return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Err: context.Cause(sub), Message: unknown}
+	case r.read:
+		return context.Cause(ctx)
+	}
+	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Err: context.Cause(ctx), Message: unknown}
+}
+
+// unknown is what is known of a call without an answer.
+const unknown = "no answer; it may have happened or not"
+
+var errSlow = errors.New("the server took too long")
+
+// exchange sends the request and reads the answer.
+func (c *Client) exchange(ctx context.Context, r *request) error {
+	req, err := c.request(ctx, r)
+	if err != nil {
+		return &belay.Error{Code: belay.CodeInvalid, Op: r.op, Message: err.Error()}
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unreached(r.op, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	r.status, r.answer = resp.StatusCode, resp.Header
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return unreached(r.op, err)
+	case len(body) > maxAnswer:
+		return &belay.Error{Code: belay.CodePayloadTooLarge, Op: r.op, Message: fmt.Sprintf("the answer has more than %d bytes", maxAnswer)}
+	case r.bare && resp.StatusCode < 500:
+		return nil
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		return refusal(r.op, resp, body)
+	case r.reply == nil || resp.StatusCode == http.StatusNoContent:
+		return nil
+	}
+	if err := json.Unmarshal(body, r.reply); err != nil {
+		return &belay.Error{Code: belay.CodeInternal, Op: r.op, Message: "the server's answer cannot be read", Err: err}
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, r *request) (*http.Request, error) {
+	u := *c.target.base
+	u.RawPath = u.Path + r.path
+	path, err := url.PathUnescape(u.RawPath)
+	if err != nil {
+		return nil, err
+	}
+	u.Path, u.RawQuery = path, r.query.Encode()
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range r.header {
+		req.Header[k] = v
+	}
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", c.set.userAgent)
+	if c.set.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.set.key)
+	}
+	return req, nil
+}
+
+// marshal writes JSON as it is, without escapes for browsers: they would make a
+// payload longer than it is.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// body is marshal for a request whose caller may have given what is no JSON.
+func body(op string, v any) ([]byte, error) {
+	b, err := marshal(v)
+	if err != nil {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "it is not valid JSON", Err: err}
+	}
+	return b, nil
+}

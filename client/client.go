@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/belaydev/belay"
+)
+
+// Client is a belay.Backend over HTTP. Make one with Dial.
+type Client struct {
+	set       settings
+	target    target
+	http      *http.Client
+	transport *http.Transport
+	batches   batcher
+
+	open  context.Context // ends with Close
+	close context.CancelFunc
+
+	mu      sync.Mutex     // makes begin and Close one after the other
+	running sync.WaitGroup // calls and batches
+}
+
+var _ belay.Backend = (*Client)(nil)
+
+// Dial makes a Client of the server at
+//
+//	http://HOST:PORT   HTTP/2 without TLS
+//	https://HOST       HTTP/2, or HTTP/1.1 if no more is offered
+//	unix:PATH          HTTP/2 over a socket of this host
+//
+// It looks once whether a server answers there, CodeUnavailable if none does,
+// unless the option Lazy is given. Close ends the Client.
+func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
+	t, err := parseTarget(url)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{set: defaults(), target: t}
+	c.open, c.close = context.WithCancel(context.WithoutCancel(ctx))
+	for _, o := range options {
+		o(&c.set)
+	}
+	c.transport = t.transport(&c.set)
+	c.http = &http.Client{
+		Transport:     c.transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	c.batches.c = c
+	if c.set.key != "" && t.exposes() {
+		c.set.log.Warn("the key travels unencrypted; use https beyond this host", "server", t.name())
+	}
+	if c.set.lazy {
+		return c, nil
+	}
+	if err := c.greet(ctx); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// greet looks whether somebody answers.
+func (c *Client) greet(ctx context.Context) error {
+	r := request{op: "dial " + c.target.name(), method: http.MethodGet, path: "/healthz", bare: true}
+	return c.once(ctx, &r)
+}
+
+// Close refuses new calls, ends those that only wait, waits for the others, which
+// takes as long as one may take at most, and closes the connections.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.close()
+	c.mu.Unlock()
+	c.running.Wait()
+	c.transport.CloseIdleConnections()
+	return nil
+}
+
+var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the client was closed"}
+
+// begin counts a call until the function it returns is called.
+func (c *Client) begin() (done func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open.Err() != nil {
+		return nil, errClosed
+	}
+	c.running.Add(1)
+	return c.running.Done, nil
+}

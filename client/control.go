@@ -1,0 +1,52 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// Control carries out an action, under an operation id of its own if it has none.
+func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution, error) {
+	if a.Op.IsZero() {
+		a.Op = belay.OpID(c.set.ids())
+	}
+	var x belay.Execution
+	r := request{op: string(a.Action) + " " + a.Execution.String(), method: http.MethodPost, reply: &x}
+	act := wire.Act{Reason: a.Reason, Actor: a.Actor, Grace: a.Grace, Input: a.Input, UpTo: a.UpTo, Fork: a.Fork}
+	data, err := body(r.op, act)
+	if err != nil {
+		return x, err
+	}
+	r.path, r.body, r.header = executionPath(a.Execution)+"/"+route(a.Action), data, idempotent(a.Op)
+	err = c.patient(ctx, &r)
+	return x, err
+}
+
+// route is the last part of an action's path.
+func route(a belay.Action) string {
+	if a == belay.ActionSteal {
+		return "lock/steal"
+	}
+	return string(a)
+}
+
+// idempotent is the header that makes a repeat find the first.
+func idempotent(op belay.OpID) http.Header {
+	return http.Header{"Idempotency-Key": {op.String()}}
+}
+
+// Signal delivers a signal, under an operation id of its own if it has none.
+func (c *Client) Signal(ctx context.Context, s belay.SignalRequest) error {
+	if s.Op.IsZero() {
+		s.Op = belay.OpID(c.set.ids())
+	}
+	op := "signal " + s.Execution.String()
+	w := wire.Signal{Execution: s.Execution, Name: s.Name, Payload: s.Payload, Op: s.Op}
+	return c.repeat(ctx, op, func() error {
+		_, err := c.batches.do(ctx, op, wire.Op{Signal: &w})
+		return err
+	})
+}

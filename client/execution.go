@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// Execution reads one execution.
+func (c *Client) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	return get[belay.Execution](ctx, c, "read "+id.String(), executionPath(id), nil)
+}
+
+// Await waits for the end of an execution.
+func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
+	over := time.Now().Add(wait)
+	for {
+		left := max(0, min(time.Until(over), wire.MaxWait))
+		var x belay.Execution
+		r := request{op: "await " + id.String(), method: http.MethodGet, path: executionPath(id), reply: &x, read: true, wait: left}
+		r.header = http.Header{"Prefer": {"wait=" + seconds(left)}}
+		err := c.patient(ctx, &r)
+		if err != nil || x.State.Terminal() || !time.Now().Before(over) {
+			return x, err
+		}
+	}
+}
+
+// seconds writes a wait as the header Prefer and queries take it.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+}
+
+// Executions lists executions.
+func (c *Client) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
+	q := url.Values{}
+	for _, s := range f.States {
+		q.Add("state", s.String())
+	}
+	for k, v := range f.Labels {
+		q.Add("label", k+"="+v)
+	}
+	set(q, "workflow", f.Workflow)
+	set(q, "queue", f.Queue)
+	set(q, "key", f.Key)
+	set(q, "cursor", f.Cursor)
+	if !f.Parent.IsZero() {
+		q.Set("parent", f.Parent.String())
+	}
+	if f.Children {
+		q.Set("children", "true")
+	}
+	number(q, "limit", int64(f.Limit))
+	return get[belay.Page](ctx, c, "list executions", "/v1/executions", q)
+}
+
+func set(q url.Values, key, value string) {
+	if value != "" {
+		q.Set(key, value)
+	}
+}
+
+func number(q url.Values, key string, n int64) {
+	if n != 0 {
+		q.Set(key, strconv.FormatInt(n, 10))
+	}
+}
+
+// Events reads history, as a long poll if it may wait.
+func (c *Client) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	over := time.Now().Add(q.Wait)
+	for {
+		left := max(0, min(time.Until(over), wire.MaxWait))
+		events, err := c.events(ctx, q, left)
+		if err != nil || len(events) > 0 || !time.Now().Before(over) {
+			return events, err
+		}
+	}
+}
+
+func (c *Client) events(ctx context.Context, q belay.EventQuery, wait time.Duration) ([]belay.Event, error) {
+	query := url.Values{}
+	number(query, "after", q.After)
+	number(query, "limit", int64(q.Limit))
+	if q.Data {
+		query.Set("data", "true")
+	}
+	if wait > 0 {
+		query.Set("wait", seconds(wait))
+	}
+	var reply struct {
+		Events []belay.Event `json:"events"`
+	}
+	r := request{
+		op: "history of " + q.Execution.String(), method: http.MethodGet, path: executionPath(q.Execution) + "/history",
+		query: query, reply: &reply, read: true, wait: wait,
+	}
+	err := c.patient(ctx, &r)
+	return reply.Events, err
+}
+
+// Runs reads the attempts at an execution.
+func (c *Client) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
+	reply, err := get[struct {
+		Runs []belay.RunRecord `json:"runs"`
+	}](ctx, c, "runs of "+id.String(), "/v1/runs", url.Values{"execution": {id.String()}})
+	return reply.Runs, err
+}
+
+// Explain says why an execution is where it is.
+func (c *Client) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
+	return get[belay.Explanation](ctx, c, "explain "+id.String(), executionPath(id)+"/explain", nil)
+}
+
+// Chunks reads a log or artifact.
+func (c *Client) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
+	query := url.Values{}
+	number(query, "from", q.From)
+	number(query, "limit", int64(q.Limit))
+	path := executionPath(q.Execution) + "/logs/" + url.PathEscape(q.Name)
+	reply, err := get[wire.Chunks](ctx, c, "read "+q.Name+" of "+q.Execution.String(), path, query)
+	return reply.Chunks, err
+}
+
+// Workers lists the sessions.
+func (c *Client) Workers(ctx context.Context) ([]belay.Worker, error) {
+	reply, err := get[struct {
+		Workers []belay.Worker `json:"workers"`
+	}](ctx, c, "list workers", "/v1/workers", nil)
+	return reply.Workers, err
+}
+
+// get reads.
+func get[T any](ctx context.Context, c *Client, op, path string, q url.Values) (T, error) {
+	var v T
+	err := c.patient(ctx, &request{op: op, method: http.MethodGet, path: path, query: q, reply: &v, read: true})
+	return v, err
+}
+
+func executionPath(id belay.ExecutionID) string { return "/v1/executions/" + id.String() }

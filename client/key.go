@@ -1,0 +1,29 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/belaydev/belay"
+)
+
+// CreateKey makes a key. It is not repeated: the secret of a key whose making was
+// not answered is lost, and the key to be revoked.
+func (c *Client) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
+	var key belay.NewKey
+	err := c.put(ctx, "create key "+s.Name, http.MethodPost, "/v1/keys", s, &key)
+	return key, err
+}
+
+// Keys lists the keys.
+func (c *Client) Keys(ctx context.Context) ([]belay.Key, error) {
+	reply, err := get[struct {
+		Keys []belay.Key `json:"keys"`
+	}](ctx, c, "list keys", "/v1/keys", nil)
+	return reply.Keys, err
+}
+
+// RevokeKey ends a key.
+func (c *Client) RevokeKey(ctx context.Context, id belay.KeyID) error {
+	return c.patient(ctx, &request{op: "revoke key " + id.String(), method: http.MethodDelete, path: "/v1/keys/" + id.String()})
+}

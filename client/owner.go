@@ -1,0 +1,129 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// OpenWorker opens a session.
+func (c *Client) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	if s.ID.IsZero() {
+		s.ID = belay.WorkerID(c.set.ids())
+	}
+	var session belay.Session
+	err := c.put(ctx, "open worker "+s.Name, http.MethodPost, "/v1/workers", s, &session)
+	return session, err
+}
+
+// Claim wins executions.
+func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimReply, error) {
+	wait := max(0, min(q.Wait, wire.MaxWait))
+	w := wire.Claim{Number: q.Number, Slots: q.Slots, WaitMS: wire.Millis(wait), Repeat: q.Repeat}
+	var reply wire.ClaimReply
+	r := request{op: "claim", method: http.MethodPost, path: workerPath(q.Worker) + "/claim", reply: &reply, wait: wait}
+	var err error
+	if r.body, err = body(r.op, w); err != nil {
+		return belay.ClaimReply{}, err
+	}
+	if err := c.once(ctx, &r); err != nil {
+		return belay.ClaimReply{}, err
+	}
+	return reply.Reply(), nil
+}
+
+// Heartbeat renews a session.
+func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	var reply wire.HeartbeatReply
+	err := c.put(ctx, "heartbeat", http.MethodPost, workerPath(h.Worker)+"/heartbeat", wire.HeartbeatOf(h), &reply)
+	if err != nil {
+		return belay.HeartbeatReply{}, err
+	}
+	return reply.Reply(), nil
+}
+
+// Drain stops new claims of a worker.
+func (c *Client) Drain(ctx context.Context, id belay.WorkerID) error {
+	return c.patient(ctx, &request{op: "drain " + id.String(), method: http.MethodPost, path: workerPath(id) + "/drain"})
+}
+
+// CloseWorker ends a session in order.
+func (c *Client) CloseWorker(ctx context.Context, id belay.WorkerID) error {
+	return c.once(ctx, &request{op: "close " + id.String(), method: http.MethodDelete, path: workerPath(id)})
+}
+
+// Save writes a checkpoint.
+func (c *Client) Save(ctx context.Context, s belay.Save) (int64, error) {
+	w := wire.SaveOf(s)
+	r, err := c.batches.do(ctx, "save "+s.Key+" of "+s.Lease.Execution.String(), wire.Op{Save: &w})
+	return r.Seq, err
+}
+
+// Settle ends a run.
+func (c *Client) Settle(ctx context.Context, s belay.Settlement) error {
+	w := wire.SettleOf(s)
+	_, err := c.batches.do(ctx, "settle "+s.Lease.Execution.String(), wire.Op{Settle: &w})
+	return err
+}
+
+// Append writes a chunk of a log or artifact.
+func (c *Client) Append(ctx context.Context, k belay.Chunk) error {
+	w := wire.AppendOf(k)
+	_, err := c.batches.do(ctx, "append to "+k.Name+" of "+k.Lease.Execution.String(), wire.Op{Append: &w})
+	return err
+}
+
+// Signals reads the signals that no checkpoint has consumed.
+func (c *Client) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
+	query := url.Values{}
+	number(query, "after", q.After)
+	reply, err := get[struct {
+		Signals []belay.Signal `json:"signals"`
+	}](ctx, c, "signals of "+q.Execution.String(), executionPath(q.Execution)+"/signals", query)
+	return reply.Signals, err
+}
+
+// Lock makes the caller the owner of an execution. It is repeated under its ID,
+// which finds the lock.
+func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, error) {
+	if l.ID.IsZero() {
+		l.ID = belay.WorkerID(c.set.ids())
+	}
+	var reply wire.LockReply
+	r := request{op: "lock " + l.Execution.String(), method: http.MethodPost, path: executionPath(l.Execution) + "/lock", reply: &reply}
+	var err error
+	if r.body, err = body(r.op, wire.Lock{ID: l.ID, Owner: l.Owner, TTL: l.TTL, Reopen: l.Reopen}); err != nil {
+		return belay.Lock{}, err
+	}
+	if err := c.patient(ctx, &r); err != nil {
+		return belay.Lock{}, err
+	}
+	lock := reply.Lock()
+	lock.Replayed = r.answer.Get("Idempotency-Replayed") == "true"
+	return lock, nil
+}
+
+// Renew is the heartbeat of one run.
+func (c *Client) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
+	id := wire.LeaseID{Worker: l.Worker, Secret: l.Secret}
+	var reply wire.HeartbeatReply
+	r := request{op: "renew " + l.Execution.String(), method: http.MethodPut, path: executionPath(l.Execution) + "/lock/" + id.String(), reply: &reply}
+	if err := c.once(ctx, &r); err != nil {
+		return belay.HeartbeatReply{}, err
+	}
+	return reply.Reply(), nil
+}
+
+// put sends a body, once.
+func (c *Client) put(ctx context.Context, op, method, path string, v, reply any) error {
+	data, err := body(op, v)
+	if err != nil {
+		return err
+	}
+	return c.once(ctx, &request{op: op, method: method, path: path, body: data, reply: reply})
+}
+
+func workerPath(id belay.WorkerID) string { return "/v1/workers/" + id.String() }

@@ -1,0 +1,81 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// unreached is the error of a call that got no answer. The address is left out:
+// it may hold the id of a lock.
+func unreached(op string, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: unknown, Err: err}
+}
+
+// refusal is what a server that answered with a status refuses with.
+func refusal(op string, resp *http.Response, body []byte) error {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	var p wire.Problem
+	if kind != wire.ProblemType || json.Unmarshal(body, &p) != nil || p.Code == "" {
+		return stranger(op, resp)
+	}
+	e := problem(&p)
+	if e.Op == "" {
+		e.Op = op
+	}
+	if e.RetryAfter == 0 {
+		e.RetryAfter = retryAfter(resp.Header)
+	}
+	return e
+}
+
+// problem is a problem as an error with a code of the closed list.
+func problem(p *wire.Problem) *belay.Error {
+	e := p.Error()
+	if e.Code.Status() == belay.CodeInternal.Status() && p.Status != 0 && p.Status < 500 { // a newer server's
+		e.Code, e.Message = belay.CodeInvalid, string(p.Code)+": "+e.Message
+	}
+	return e
+}
+
+// stranger is the error for an answer that Belay does not give: mostly that of a
+// proxy on the way. It fails nothing for good that may go well once the proxy is
+// mended.
+func stranger(op string, resp *http.Response) error {
+	e := &belay.Error{
+		Code: belay.CodeUnavailable, Op: op, RetryAfter: retryAfter(resp.Header),
+		Message: fmt.Sprintf("answered %q, and not as Belay does: is that its address, or a proxy on the way?", resp.Status),
+	}
+	switch code := resp.StatusCode; {
+	case code >= 300 && code < 400:
+		e.Code, e.Message = belay.CodeInvalid, "answered with a redirect, and none is followed: give the server's own address"
+	case code == http.StatusUnauthorized:
+		e.Code = belay.CodeUnauthorized
+	case code == http.StatusRequestEntityTooLarge:
+		e.Code = belay.CodePayloadTooLarge
+	case code == http.StatusTooManyRequests:
+		e.Code = belay.CodeRateLimited
+	}
+	return e
+}
+
+// retryAfter reads the header Retry-After in its form of seconds.
+func retryAfter(h http.Header) time.Duration {
+	s, err := strconv.ParseInt(h.Get("Retry-After"), 10, 32)
+	if err != nil || s < 0 {
+		return 0
+	}
+	return time.Duration(s) * time.Second
+}
