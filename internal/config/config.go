@@ -1,0 +1,81 @@
+package config
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Config is what a server does. The zero value is none; see Default.
+type Config struct {
+	Listen         string
+	Store          string // sqlite:DIR; "" for that of Data
+	Data           string
+	TLSCert        string
+	TLSKey         string
+	InsecureNoAuth bool
+	Hosts          []string
+	Retention      time.Duration // 0 keeps everything
+	Grace          time.Duration
+	Concurrency    int
+	Log            Log
+	Limits         Limits
+
+	values map[string]Value // how each key came to be what it is
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  slog.Level
+	Format string // text or json
+}
+
+// Limits bound what one client can cost.
+type Limits struct {
+	Body          int64 // bytes
+	Headers       int64 // bytes
+	Rate          int   // requests a second; 0 for no limit
+	Burst         int   // requests
+	Connections   int
+	Streams       int // of one HTTP/2 connection
+	HeaderTimeout time.Duration
+	ReadTimeout   time.Duration
+	IdleTimeout   time.Duration
+}
+
+// Default is the configuration that nobody has said anything about.
+func Default() *Config {
+	return &Config{
+		Listen:    "127.0.0.1:7420",
+		Data:      "belay-data",
+		Retention: 30 * 24 * time.Hour,
+		Grace:     30 * time.Second,
+		Log:       Log{Level: slog.LevelInfo, Format: "text"},
+		Limits: Limits{
+			Body: 16 << 20, Headers: 64 << 10, Rate: 0, Burst: 1000, Connections: 4096, Streams: 1000,
+			HeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		},
+		values: make(map[string]Value),
+	}
+}
+
+// StoreURL is the store, in the data directory unless another is named.
+func (c *Config) StoreURL() string {
+	if c.Store == "" {
+		return sqlitePrefix + c.Data
+	}
+	return c.Store
+}
+
+// DataDir is the data directory: that of the store, if it has one.
+func (c *Config) DataDir() string {
+	if dir, ok := strings.CutPrefix(c.Store, sqlitePrefix); ok {
+		return dir
+	}
+	return c.Data
+}
+
+const sqlitePrefix = "sqlite:"
+
+// TLS reports whether the server speaks TLS.
+func (c *Config) TLS() bool { return c.TLSCert != "" }

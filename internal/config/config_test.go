@@ -1,0 +1,178 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/config"
+)
+
+// write makes a configuration file and gives its path.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "belay.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Without a word from anybody the server listens on loopback and keeps its data
+// beside where it was started.
+func TestNothingNeedsToBeSaid(t *testing.T) {
+	c, err := config.Load(config.Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:7420" || c.StoreURL() != "sqlite:belay-data" || c.DataDir() != "belay-data" || c.TLS() || c.InsecureNoAuth || c.Concurrency != 0 {
+		t.Errorf("got %+v", c)
+	}
+	for _, v := range c.Values() {
+		if v.From != "default" {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// Flags outweigh the environment, the environment the file, the file the defaults.
+func TestFlagsOutweighEnvironmentOutweighsFile(t *testing.T) {
+	path := write(t, "listen: 127.0.0.1:1\ngrace: 1s\nretention: 1h\nlog:\n  level: debug\n")
+	c, err := config.Load(config.Sources{
+		File:    path,
+		Environ: []string{"BELAY_LISTEN=127.0.0.1:2", "BELAY_GRACE=2", "BELAY_LOG_FORMAT=", "OTHER=x"},
+		Flags:   map[string]string{"listen": "127.0.0.1:3"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, v := range c.Values() {
+		if v.From != "default" {
+			got[v.Key] = v.Text + " from " + strings.Replace(v.From, path, "FILE", 1)
+		}
+	}
+	want := map[string]string{
+		"listen": "127.0.0.1:3 from --listen", "grace": "2s from BELAY_GRACE", "retention": "1h from FILE:3", "log.level": "debug from FILE:5",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Every key can be set in each of the three ways to a value of its own, and says
+// so of itself in words that it takes back.
+func TestEveryKeyInEveryWay(t *testing.T) {
+	other := map[string]string{
+		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem", "insecure_no_auth": "true",
+		"hosts": "a.example,b.example", "retention": "36h", "grace": "1.5s", "concurrency": "3", "log.level": "warn", "log.format": "json",
+		"limits.body": "1MiB", "limits.headers": "8KiB", "limits.rate": "7", "limits.burst": "8", "limits.connections": "9",
+		"limits.streams": "11", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
+	}
+	for _, k := range config.Keys() {
+		text, ok := other[k.Name]
+		if !ok {
+			t.Errorf("%s: add a value for it to this test", k.Name)
+			continue
+		}
+		inFile := text
+		if k.Type() == "list" {
+			inFile = "[" + text + "]"
+		}
+		section, key, nested := strings.Cut(k.Name, ".")
+		line := k.Name + ": " + inFile
+		if nested {
+			line = section + ": {" + key + ": " + inFile + "}"
+		}
+		for _, s := range []config.Sources{
+			{File: write(t, line)}, {Environ: []string{k.Env() + "=" + text}}, {Flags: map[string]string{k.Name: text}},
+		} {
+			for _, pair := range []string{"tls_cert", "tls_key"} { // one needs the other
+				if k.Name != pair && strings.HasPrefix(k.Name, "tls_") {
+					s.Environ = append(s.Environ, "BELAY_"+strings.ToUpper(pair)+"=x.pem")
+				}
+			}
+			c, err := config.Load(s)
+			if err != nil {
+				t.Errorf("%s: %v", k.Name, err)
+				continue
+			}
+			for _, v := range c.Values() {
+				if v.Key == k.Name && (v.Text != text || v.From == "default") {
+					t.Errorf("%s: %+v, want %s", k.Name, v, text)
+				}
+			}
+		}
+		if k.Default() == text {
+			t.Errorf("%s: the test sets it to its default", k.Name)
+		}
+	}
+}
+
+// A duration is what Go writes, or seconds; a size has a unit, or is in bytes.
+func TestDurationsAndSizes(t *testing.T) {
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "0": 0} {
+		c, err := config.Load(config.Sources{File: write(t, "retention: "+text)})
+		if err != nil || c.Retention != want {
+			t.Errorf("%s: %v, %v", text, c, err)
+		}
+	}
+	for text, want := range map[string]int64{"65536": 65536, "64KiB": 65536, "1 MiB": 1 << 20, "70000B": 70000} {
+		c, err := config.Load(config.Sources{File: write(t, "limits: {body: "+text+"}")})
+		if err != nil || c.Limits.Body != want {
+			t.Errorf("%s: %v, %v", text, c, err)
+		}
+	}
+}
+
+// sqlite:DIR is the data directory; naming another one beside it is a mistake.
+func TestTheStoreIsTheDataDirectory(t *testing.T) {
+	c, err := config.Load(config.Sources{Flags: map[string]string{"store": "sqlite:here"}})
+	if err != nil || c.DataDir() != "here" || c.StoreURL() != "sqlite:here" {
+		t.Errorf("%v, %v", c, err)
+	}
+	c, err = config.Load(config.Sources{Flags: map[string]string{"data": "there"}})
+	if err != nil || c.DataDir() != "there" || c.StoreURL() != "sqlite:there" {
+		t.Errorf("%v, %v", c, err)
+	}
+	_, err = config.Load(config.Sources{Flags: map[string]string{"store": "sqlite:here"}, Environ: []string{"BELAY_DATA=there"}})
+	want := "--store: store: sqlite:here keeps all in here, and data (BELAY_DATA) is there; leave one of the two out"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// A variable that looks like a setting and is none is worth a word. Other
+// programs have names that begin the same.
+func TestMisspeltVariables(t *testing.T) {
+	got := config.Misspelt([]string{
+		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k", "HOME=/", "BELAY_LIMIT_BODY=1",
+	})
+	want := []string{
+		"BELAY_LIMIT_BODY is no setting; did you mean BELAY_LIMITS_BODY?", "BELAY_LISTN is no setting; did you mean BELAY_LISTEN?",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A file that is not there is not found; one that is too large is not read.
+func TestFilesThatCannotBeRead(t *testing.T) {
+	_, err := config.Load(config.Sources{File: filepath.Join(t.TempDir(), "none.yaml")})
+	if belay.CodeOf(err) != belay.CodeNotFound {
+		t.Errorf("none: %v", err)
+	}
+	_, err = config.Load(config.Sources{File: write(t, "# "+strings.Repeat("x", 1<<20))})
+	if belay.CodeOf(err) != belay.CodeInvalid || !strings.Contains(err.Error(), "larger than 1MiB") {
+		t.Errorf("too large: %v", err)
+	}
+	_, err = config.Load(config.Sources{File: t.TempDir()})
+	if err == nil {
+		t.Error("a directory was read")
+	}
+}

@@ -1,0 +1,237 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// file reads one configuration file.
+type file struct {
+	path string
+	bad  *problems
+	all  []said
+}
+
+// fromFile takes what a file says, and what is wrong with how it says it.
+func fromFile(path string, text []byte, bad *problems) []said {
+	f := &file{path: path, bad: bad}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, more yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil // empty
+	case err != nil:
+		f.broken(err)
+		return nil
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		if err != nil {
+			f.broken(err)
+		} else {
+			f.add(more.Line, "", "a second document; a configuration is one")
+		}
+		return nil
+	}
+	f.document(doc.Content[0])
+	return f.all
+}
+
+func (f *file) add(line int, key, format string, args ...any) {
+	f.bad.add(f.at(line), key, format, args...)
+}
+
+func (f *file) at(line int) string { return f.path + ":" + strconv.Itoa(line) }
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+
+// broken reports what the YAML reader could not read.
+func (f *file) broken(err error) {
+	m := yamlLine.FindStringSubmatch(err.Error())
+	if m == nil {
+		f.bad.add(f.path, "", "this is no YAML: %v", err)
+		return
+	}
+	where := f.path
+	if m[1] != "" {
+		where += ":" + m[1]
+	}
+	f.bad.add(where, "", "this is no YAML: %s", m[2])
+}
+
+func (f *file) document(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return // nothing but comments
+	}
+	f.section("", n)
+}
+
+// section reads the keys under a name; "" for the file itself.
+func (f *file) section(name string, n *yaml.Node) {
+	if f.indirect(name, n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		f.add(n.Line, name, "%s, where keys and values should be, such as %s", describe(n), example(name))
+		return
+	}
+	lines := make(map[string]int)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if f.indirect(name, k) {
+			continue
+		}
+		if k.Kind != yaml.ScalarNode {
+			f.add(k.Line, name, "%s, where the name of a key should be", describe(k))
+			continue
+		}
+		full := k.Value
+		if name != "" {
+			full = name + "." + k.Value
+		}
+		if first, twice := lines[full]; twice {
+			f.add(k.Line, full, "said again; it was said in line %d", first)
+			continue
+		}
+		lines[full] = k.Line
+		f.entry(name, full, k, v)
+	}
+}
+
+func (f *file) entry(section, full string, k, v *yaml.Node) {
+	if section == "" && slices.Contains(sections(), full) {
+		if v.Kind == yaml.ScalarNode && v.Tag == "!!null" {
+			return // a section of which all is left out
+		}
+		f.section(full, v)
+		return
+	}
+	key, ok := find(full)
+	if !ok || strings.Contains(k.Value, ".") {
+		f.unknown(section, full, k)
+		return
+	}
+	if f.indirect(full, v) {
+		return
+	}
+	kind := key.of(Default())
+	if !slices.Contains(kind.tags(), v.Tag) {
+		f.add(v.Line, full, "%s, where %s should be; write %s", describe(v), article(kind.word()), kind.want())
+		return
+	}
+	text := v.Value
+	if v.Kind == yaml.SequenceNode {
+		var ok bool
+		if text, ok = f.items(full, v); !ok {
+			return
+		}
+	}
+	f.all = append(f.all, said{full, text, f.at(v.Line)})
+}
+
+// items are those of a list, with commas between them.
+func (f *file) items(key string, n *yaml.Node) (string, bool) {
+	var items []string
+	for _, item := range n.Content {
+		if f.indirect(key, item) {
+			return "", false
+		}
+		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" || strings.Contains(item.Value, ",") {
+			f.add(item.Line, key, "%s in the list, where text should be", describe(item))
+			return "", false
+		}
+		items = append(items, item.Value)
+	}
+	if len(items) == 0 {
+		return "", false // as if it were not there
+	}
+	return strings.Join(items, ","), true
+}
+
+// indirect refuses what makes a small file large.
+func (f *file) indirect(key string, n *yaml.Node) bool {
+	if n.Kind != yaml.AliasNode && n.Anchor == "" {
+		return false
+	}
+	f.add(n.Line, key, "anchors and aliases (& and *) are not taken; write the value out")
+	return true
+}
+
+func (f *file) unknown(section, full string, k *yaml.Node) {
+	var names []string
+	for _, known := range keys {
+		if s, rest, ok := strings.Cut(known.Name, "."); ok && s == section {
+			names = append(names, rest)
+		} else if !ok && section == "" {
+			names = append(names, known.Name)
+		}
+	}
+	if section == "" {
+		names = append(names, sections()...)
+	}
+	if near := nearest(k.Value, names); near != "" {
+		f.add(k.Line, full, "there is no such key; did you mean %s?", near)
+		return
+	}
+	for _, known := range keys { // the right name in the wrong place, or the flag's
+		if _, rest, ok := strings.Cut(known.Name, "."); ok && rest == k.Value || known.Name == k.Value || known.Flag() == k.Value {
+			f.add(k.Line, full, "there is no such key here; did you mean %s?", known.Name)
+			return
+		}
+	}
+	f.add(k.Line, full, "there is no such key; there are %s", strings.Join(names, ", "))
+}
+
+// describe says what a node is.
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a section"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Tag == "!!null":
+		return "nothing"
+	case n.Tag == "!!str":
+		return "the text " + quote(n.Value)
+	}
+	words := map[string]string{"!!int": "the number", "!!float": "the number", "!!bool": "the bool", "!!timestamp": "the date"}
+	if w := words[n.Tag]; w != "" {
+		return w + " " + quote(n.Value)
+	}
+	return fmt.Sprintf("a value of type %s", n.Tag)
+}
+
+func article(word string) string {
+	if strings.HasPrefix(word, "a") {
+		return "an " + word
+	}
+	if word == "text" {
+		return word
+	}
+	return "a " + word
+}
+
+// example is a line that could stand in a section.
+func example(section string) string {
+	for _, k := range keys {
+		if s, rest, ok := strings.Cut(k.Name, "."); ok && s == section {
+			return rest + ": " + k.Default()
+		}
+	}
+	return "listen: " + Default().Listen
+}
+
+func quote(s string) string {
+	const most = 80
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strconv.Quote(s)
+}

@@ -1,0 +1,186 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// Sources are where a configuration comes from.
+type Sources struct {
+	// File is the path of a YAML file; "" for none.
+	File string
+	// Environ are variables as os.Environ gives them.
+	Environ []string
+	// Flags are those that were given: what each key's flag says.
+	Flags map[string]string
+}
+
+// Value is what a key is set to.
+type Value struct {
+	Key  string `json:"key"`
+	Text string `json:"value"`
+	// From is what set it: default, FILE:LINE, a variable or a flag.
+	From string `json:"from"`
+}
+
+// said is a value as it stands in a source.
+type said struct {
+	key, text, from string
+}
+
+// problems are all that is wrong with a configuration.
+type problems []string
+
+func (p *problems) add(from, key, format string, args ...any) {
+	where := from
+	if key != "" {
+		where += ": " + key
+	}
+	*p = append(*p, where+": "+fmt.Sprintf(format, args...))
+}
+
+// Load reads a configuration. What is wrong with it is one *belay.Error of
+// CodeInvalid, with a line for each fault. A file that cannot be read is
+// CodeNotFound.
+func Load(s Sources) (*Config, error) {
+	c := Default()
+	var bad problems
+	if s.File != "" {
+		text, err := readFile(s.File)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range fromFile(s.File, text, &bad) {
+			c.take(v, &bad)
+		}
+	}
+	for _, v := range fromEnv(s.Environ) {
+		c.take(v, &bad)
+	}
+	for _, k := range keys {
+		if text, ok := s.Flags[k.Name]; ok {
+			c.take(said{k.Name, text, "--" + k.Flag()}, &bad)
+		}
+	}
+	c.together(&bad)
+	if len(bad) > 0 {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Message: strings.Join(bad, "\n")}
+	}
+	return c, nil
+}
+
+// take sets a key.
+func (c *Config) take(v said, bad *problems) {
+	k, _ := find(v.key)
+	if kind := k.of(c); !kind.set(v.text) {
+		name := v.key
+		if !strings.Contains(v.from, ":") {
+			name = "" // a variable or flag has the key in its name
+		}
+		bad.add(v.from, name, "%s is not valid; write %s", quote(v.text), kind.want())
+	}
+	c.values[v.key] = Value{Key: v.key, From: v.from}
+}
+
+// together checks what two keys say together.
+func (c *Config) together(bad *problems) {
+	cert, key := c.values["tls_cert"], c.values["tls_key"]
+	switch {
+	case cert.From != "" && key.From == "":
+		bad.add(cert.From, "tls_cert", "a certificate needs its private key; set tls_key too")
+	case key.From != "" && cert.From == "":
+		bad.add(key.From, "tls_key", "a private key needs its certificate; set tls_cert too")
+	}
+	dir, ok := strings.CutPrefix(c.Store, sqlitePrefix)
+	if data := c.values["data"]; ok && data.From != "" && dir != c.Data {
+		bad.add(c.values["store"].From, "store", "sqlite:%s keeps all in %s, and data (%s) is %s; leave one of the two out", dir, dir, data.From, c.Data)
+	}
+}
+
+// fromEnv takes from an environment what has the name of a key. Empty counts as
+// not set.
+func fromEnv(environ []string) []said {
+	var all []said
+	for _, k := range keys {
+		for _, e := range environ {
+			if name, text, _ := strings.Cut(e, "="); name == k.Env() && text != "" {
+				all = append(all, said{k.Name, text, name})
+			}
+		}
+	}
+	return all
+}
+
+// Misspelt names the variables that look like those of a key and are none: other
+// programs may have names that begin like Belay's, so they are no error.
+func Misspelt(environ []string) []string {
+	var all []string
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, envPrefix) {
+			continue
+		}
+		if slices.ContainsFunc(keys, func(k Key) bool { return k.Env() == name }) || slices.Contains(others, name) {
+			continue
+		}
+		var names []string
+		for _, k := range keys {
+			names = append(names, strings.TrimPrefix(k.Env(), envPrefix))
+		}
+		if near := nearest(strings.TrimPrefix(name, envPrefix), names); near != "" {
+			all = append(all, fmt.Sprintf("%s is no setting; did you mean %s?", name, envPrefix+near))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// others are variables of Belay that are no key of a server.
+var others = []string{"BELAY_CONFIG", "BELAY_SERVER", "BELAY_KEY", "BELAY_EXECUTION", "BELAY_STEP", "BELAY_TOKEN", "BELAY_IDEMPOTENCY_KEY"}
+
+// Values are all keys, with what they are set to and by what.
+func (c *Config) Values() []Value {
+	all := make([]Value, len(keys))
+	for i, k := range keys {
+		from := c.values[k.Name].From
+		all[i] = Value{Key: k.Name, Text: k.of(c).show(), From: cmp.Or(from, "default")}
+		if k.Name == "store" && c.Store == "" {
+			all[i].Text = c.StoreURL()
+		}
+	}
+	return all
+}
+
+// From is what set a key.
+func (c *Config) From(key string) string { return cmp.Or(c.values[key].From, "default") }
+
+// maxFile is the most bytes of a configuration file.
+const maxFile = 1 << 20
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &belay.Error{Code: belay.CodeNotFound, Message: "there is no configuration file " + path}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the configuration: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	if len(text) > maxFile {
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Message: fmt.Sprintf("%s: the file is larger than %s, which no configuration is", path, sized(maxFile)),
+		}
+	}
+	return text, nil
+}

@@ -1,0 +1,145 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/config"
+)
+
+// refusals are files and what is said of them, word for word.
+var refusals = []struct{ name, file, says string }{
+	{"unknown key", "listen: :1\nlisten_on: :2\n",
+		`F:2: listen_on: there is no such key; did you mean listen?`},
+	{"nothing like it", "colour: blue\n",
+		`F:1: colour: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, retention, grace, concurrency, log, limits`},
+	{"unknown in a section", "log:\n  levle: info\n",
+		`F:2: log.levle: there is no such key; did you mean level?`},
+	{"in the wrong place", "idle_timeout: 3s\n",
+		`F:1: idle_timeout: there is no such key here; did you mean limits.idle_timeout?`},
+	{"a dotted name", "log.level: info\n",
+		`F:1: log.level: there is no such key here; did you mean log.level?`},
+	{"said twice", "grace: 1s\n\ngrace: 2s\n",
+		`F:3: grace: said again; it was said in line 1`},
+	{"said twice in a section", "limits:\n  rate: 1\n  rate: 1\n",
+		`F:3: limits.rate: said again; it was said in line 2`},
+	{"a number for text", "data: 7\n",
+		`F:1: data: the number "7", where text should be; write a directory, such as /var/lib/belay`},
+	{"a number for an address", "listen: 7420\n",
+		`F:1: listen: the number "7420", where an address should be; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
+	{"text for a number", "concurrency: many\n",
+		`F:1: concurrency: the text "many", where a number should be; write a whole number from 0 to 10000`},
+	{"text for a bool", "insecure_no_auth: yes\n",
+		`F:1: insecure_no_auth: the text "yes", where a bool should be; write true or false`},
+	{"a list for text", "listen: [a, b]\n",
+		`F:1: listen: a list, where an address should be; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
+	{"text for a list", "hosts: a.example\n",
+		`F:1: hosts: the text "a.example", where a list should be; write names, such as belay.example.org`},
+	{"a number in a list", "hosts:\n- a.example\n- 7\n",
+		`F:3: hosts: the number "7" in the list, where text should be`},
+	{"a value for a section", "log: info\n",
+		`F:1: log: the text "info", where keys and values should be, such as level: info`},
+	{"nothing for a value", "listen:\ngrace: 1s\n",
+		`F:1: listen: nothing, where an address should be; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
+	{"bad duration", "grace: soon\n",
+		`F:1: grace: "soon" is not valid; write a duration such as "90s" or "15m", or seconds such as 90, from 0s to 1h`},
+	{"duration out of range", "grace: 25h\n",
+		`F:1: grace: "25h" is not valid; write a duration such as "90s" or "15m", or seconds such as 90, from 0s to 1h`},
+	{"negative duration", "retention: -1\n",
+		`F:1: retention: "-1" is not valid; write a duration such as "90s" or "15m", or seconds such as 90, from 0s to 2400000h`},
+	{"bad size", "limits: {body: 10MB}\n",
+		`F:1: limits.body: "10MB" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 64KiB to 1GiB`},
+	{"size that overflows", "limits: {body: 9223372036854775807GiB}\n",
+		`F:1: limits.body: "9223372036854775807GiB" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 64KiB to 1GiB`},
+	{"number out of range", "limits:\n  connections: 0\n",
+		`F:2: limits.connections: "0" is not valid; write a whole number from 1 to 1000000`},
+	{"bad choice", "log: {format: xml}\n",
+		`F:1: log.format: "xml" is not valid; write text or json`},
+	{"bad store", "store: ./data\n",
+		`F:1: store: "./data" is not valid; write sqlite:DIR, such as sqlite:/var/lib/belay`},
+	{"bad address", "listen: localhost\n",
+		`F:1: listen: "localhost" is not valid; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
+	{"a certificate alone", "tls_cert: c.pem\n",
+		`F:1: tls_cert: a certificate needs its private key; set tls_key too`},
+	{"a private key alone", "\ntls_key: k.pem\n",
+		`F:2: tls_key: a private key needs its certificate; set tls_cert too`},
+	{"an alias", "log: &a {level: info}\nlimits: *a\n",
+		`F:1: log: anchors and aliases (& and *) are not taken; write the value out
+F:2: limits: anchors and aliases (& and *) are not taken; write the value out`},
+	{"a merge", "<<: {listen: x}\n",
+		`F:1: <<: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, retention, grace, concurrency, log, limits`},
+	{"a key that is a list", "[a]: b\n",
+		`F:1: a list, where the name of a key should be`},
+	{"two documents", "listen: :1\n---\nlisten: :2\n",
+		`F:2: a second document; a configuration is one`},
+	{"a list", "- listen\n",
+		`F:1: a list, where keys and values should be, such as listen: 127.0.0.1:7420`},
+	{"no YAML", "listen: [\n",
+		`F:1: this is no YAML: did not find expected node content`},
+	{"a tab", "log:\n\tlevel: info\n",
+		`F:2: this is no YAML: found character that cannot start any token`},
+	{"another type", "listen: !!binary aGk=\n",
+		`F:1: listen: a value of type !!binary, where an address should be; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
+	{"all at once", "listn: x\ngrace: soon\nlimits:\n  body: 1\n",
+		`F:1: listn: there is no such key; did you mean listen?
+F:2: grace: "soon" is not valid; write a duration such as "90s" or "15m", or seconds such as 90, from 0s to 1h
+F:4: limits.body: "1" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 64KiB to 1GiB`},
+}
+
+// Each fault is named with its file, line and key, and what would be right.
+func TestFaultsAreNamed(t *testing.T) {
+	for _, r := range refusals {
+		path := write(t, r.file)
+		_, err := config.Load(config.Sources{File: path})
+		if err == nil {
+			t.Errorf("%s: taken", r.name)
+			continue
+		}
+		if belay.CodeOf(err) != belay.CodeInvalid {
+			t.Errorf("%s: %s", r.name, belay.CodeOf(err))
+		}
+		if diff := cmp.Diff(r.says, strings.ReplaceAll(err.Error(), path, "F")); diff != "" {
+			t.Errorf("%s:\n%s", r.name, diff)
+		}
+	}
+}
+
+// What is wrong with a variable or a flag is named after that.
+func TestFaultsOfVariablesAndFlagsAreNamed(t *testing.T) {
+	_, err := config.Load(config.Sources{
+		Environ: []string{"BELAY_LIMITS_RATE=fast", "BELAY_INSECURE_NO_AUTH=1"}, Flags: map[string]string{"log.level": "loud"},
+	})
+	want := `BELAY_INSECURE_NO_AUTH: "1" is not valid; write true or false
+BELAY_LIMITS_RATE: "fast" is not valid; write a whole number from 0 to 1000000
+--log-level: "loud" is not valid; write debug, info, warn or error`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// What is harmless and odd is taken: an empty file, comments alone, a section all
+// of which is commented out, carriage returns, another encoding's mark.
+func TestOddFilesAreTaken(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "---\n", "log:\n  # level: info\n", "listen: 127.0.0.1:1\r\ngrace: 1s\r\n", "\ufefflisten: 127.0.0.1:1\n", "hosts: []\n", "{}\n"} {
+		if _, err := config.Load(config.Sources{File: write(t, text)}); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// No file makes the reader panic or slow, and what is refused is refused with its
+// name.
+func FuzzFile(f *testing.F) {
+	for _, r := range refusals {
+		f.Add(r.file)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		path := write(t, text)
+		if _, err := config.Load(config.Sources{File: path}); err != nil && !strings.HasPrefix(err.Error(), path) {
+			t.Errorf("%q: %v does not name the file", text, err)
+		}
+	})
+}
