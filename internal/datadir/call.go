@@ -1,0 +1,99 @@
+package datadir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the data directory was closed"}
+
+// rumour is how long it may take, once a call to another process has failed, to
+// hear whether that process is gone.
+const rumour = 250 * time.Millisecond
+
+// call makes one call on whoever has the engine. When the engine goes before it
+// has answered, the call is made again on the next, marked as a repeat.
+func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) (T, error)) (T, error) {
+	for repeat := false; ; repeat = true {
+		r, err := b.role(ctx)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		out, err := f(ctx, r.Backend, repeat)
+		if err == nil || belay.CodeOf(err) != belay.CodeUnavailable || ctx.Err() != nil || !r.gone(ctx) {
+			return out, err
+		}
+	}
+}
+
+// do is call for what answers with an error alone.
+func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) error) error {
+	_, err := call(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) (struct{}, error) {
+		return struct{}{}, f(ctx, to, repeat)
+	})
+	return err
+}
+
+// role waits for a way to the engine.
+func (b *Backend) role(ctx context.Context) (*role, error) {
+	var over <-chan time.Time
+	for {
+		b.mu.Lock()
+		r, changed, why := b.now, b.changed, b.why
+		b.mu.Unlock()
+		if r != nil {
+			return r, nil
+		}
+		if over == nil {
+			timer := time.NewTimer(b.opt.Patience)
+			defer timer.Stop()
+			over = timer.C
+		}
+		select {
+		case <-changed:
+		case <-b.done:
+			return nil, errClosed
+		case <-ctx.Done():
+			return nil, unreached(errors.Join(context.Cause(ctx), why))
+		case <-over:
+			return nil, unreached(fmt.Errorf("waited %s: %w", b.opt.Patience, why))
+		}
+	}
+}
+
+func unreached(why error) error {
+	return &belay.Error{Code: belay.CodeUnavailable, Message: "nobody has an engine for the data directory", RetryAfter: time.Second, Err: why}
+}
+
+// gone reports whether the role is lost. News of another process may come a
+// moment after its answers have stopped.
+func (r *role) gone(ctx context.Context) bool {
+	select {
+	case <-r.lost:
+		return true
+	default:
+	}
+	if r.host != nil {
+		return false
+	}
+	timer := time.NewTimer(rumour)
+	defer timer.Stop()
+	select {
+	case <-r.lost:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// left is what is left of a wait that began at some time, for calls that are
+// made again.
+func left(began time.Time, wait time.Duration) time.Duration {
+	return max(0, wait-time.Since(began))
+}

@@ -1,0 +1,178 @@
+package datadir
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// protocol is the version of what host and client say to each other here. What
+// they say in the HTTP API has a version of its own.
+const protocol = 1
+
+// hello is the line with which a host answers a client.
+type hello struct {
+	Protocol int    `json:"protocol"`
+	Version  string `json:"version,omitempty"` // of the program
+	PID      int    `json:"pid"`
+	Purpose  string `json:"purpose,omitempty"`
+}
+
+func (h hello) String() string {
+	return fmt.Sprintf("process %d (%s)", h.PID, h.Purpose)
+}
+
+// goodbye is the line with which it stops.
+type goodbye struct {
+	// Next is who hosts next, if that is known.
+	Next string `json:"next,omitempty"`
+}
+
+// sayHello answers a client and stays with it until the host stops.
+func (h *Host) sayHello(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	enc := json.NewEncoder(w)
+	if enc.Encode(h.hello) != nil || http.NewResponseController(w).Flush() != nil {
+		return
+	}
+	select {
+	case <-h.going:
+		_ = enc.Encode(goodbye{h.next})
+	case <-r.Context().Done():
+	}
+}
+
+// yield is asked by a process that wants to host for good.
+func (h *Host) yield(w http.ResponseWriter, r *http.Request) {
+	next, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLine))
+	if err != nil || len(next) == 0 {
+		http.Error(w, "say who comes next", http.StatusBadRequest)
+		return
+	}
+	if h.asked == nil {
+		http.Error(w, h.hello.String()+" does not give way", http.StatusConflict)
+		return
+	}
+	select {
+	case h.asked <- string(next):
+	default: // it is giving way already
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+var (
+	// errNobody means that nobody answers on the socket.
+	errNobody = errors.New("nobody serves the socket of the data directory")
+	// errRefused means that the host does not give way.
+	errRefused = errors.New("the engine's host does not give way")
+)
+
+// maxLine bounds what either side says.
+const maxLine = 4096
+
+// greeting is how long a host may take to answer a hello. One that is stopped
+// takes connections and does not answer.
+const greeting = 2 * time.Second
+
+// presence is a hello that lasts as long as the host does.
+type presence struct {
+	hello hello
+	lines *bufio.Reader
+	leave func()
+}
+
+// greet says hello on a socket: errNobody if nobody listens.
+func greet(ctx context.Context, dir string) (*presence, error) {
+	open, leave := context.WithCancelCause(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(greeting, func() { leave(fmt.Errorf("it did not answer within %s", greeting)) })
+	defer timer.Stop()
+	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
+	defer release()
+	resp, err := send(open, dir, http.MethodGet, "/datadir/hello", "")
+	if err != nil {
+		leave(nil)
+		return nil, err
+	}
+	p := &presence{lines: bufio.NewReader(io.LimitReader(resp.Body, 2*maxLine)), leave: func() {
+		leave(nil)
+		_ = resp.Body.Close()
+	}}
+	err = p.read(&p.hello)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: hello: %w", errNobody, err)
+	case resp.StatusCode != http.StatusOK || p.hello.Protocol == 0:
+		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("whatever serves the socket in %s does not share it as this Belay does: it answers with %s", dir, resp.Status)}
+	case p.hello.Protocol != protocol:
+		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
+			"%s has this data directory and shares it by protocol %d (Belay %s), this Belay by %d; use the same version, or wait for it to end",
+			p.hello, p.hello.Protocol, p.hello.Version, protocol)}
+	}
+	if err != nil {
+		p.leave()
+		return nil, err
+	}
+	return p, nil
+}
+
+// read reads one line.
+func (p *presence) read(v any) error {
+	line, err := p.lines.ReadBytes('\n')
+	if err != nil && len(line) == 0 {
+		return err
+	}
+	_ = json.Unmarshal(line, v) // what is no line of ours has nothing in it that counts
+	return nil
+}
+
+// farewell waits until the host stops or is gone, and answers with who comes
+// next, if that is known.
+func (p *presence) farewell() (next string) {
+	var bye goodbye
+	if p.read(&bye) != nil {
+		return ""
+	}
+	return bye.Next
+}
+
+// askToYield asks the host to give way: errRefused if it does not, errNobody if
+// nobody is there to be asked.
+func askToYield(ctx context.Context, dir, next string) error {
+	ctx, cancel := context.WithTimeout(ctx, greeting)
+	defer cancel()
+	resp, err := send(ctx, dir, http.MethodPost, "/datadir/yield", next[:min(len(next), maxLine)])
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		return errRefused
+	}
+	return nil
+}
+
+// send makes one request on the directory's socket, on a connection of its own.
+func send(ctx context.Context, dir, method, path, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, dir) }}
+	resp, err := t.RoundTrip(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, fmt.Errorf("%w: %w", errNobody, err)
+	}
+	return resp, nil
+}

@@ -1,0 +1,73 @@
+package datadir
+
+import (
+	"context"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Execution reads one execution.
+func (b *Backend) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Execution, error) {
+		return to.Execution(ctx, id)
+	})
+}
+
+// Await waits for the end of an execution, whoever hosts meanwhile.
+func (b *Backend) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
+	began := time.Now()
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Execution, error) {
+		return to.Await(ctx, id, left(began, wait))
+	})
+}
+
+// Executions lists executions.
+func (b *Backend) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Page, error) { return to.Executions(ctx, f) })
+}
+
+// Events reads history, or waits for it, whoever hosts meanwhile.
+func (b *Backend) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	began, wait := time.Now(), q.Wait
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Event, error) {
+		q.Wait = left(began, wait)
+		return to.Events(ctx, q)
+	})
+}
+
+// Runs reads the attempts at an execution.
+func (b *Backend) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.RunRecord, error) {
+		return to.Runs(ctx, id)
+	})
+}
+
+// Explain says why an execution is where it is.
+func (b *Backend) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Explanation, error) {
+		return to.Explain(ctx, id)
+	})
+}
+
+// Chunks reads a log or artifact.
+func (b *Backend) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.StoredChunk, error) {
+		return to.Chunks(ctx, q)
+	})
+}
+
+// Workers lists the sessions.
+func (b *Backend) Workers(ctx context.Context) ([]belay.Worker, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Worker, error) { return to.Workers(ctx) })
+}
+
+// Signals reads the signals that were not consumed.
+func (b *Backend) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Signal, error) { return to.Signals(ctx, q) })
+}
+
+// Keys lists the keys.
+func (b *Backend) Keys(ctx context.Context) ([]belay.Key, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Key, error) { return to.Keys(ctx) })
+}

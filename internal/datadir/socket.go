@@ -1,0 +1,121 @@
+package datadir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	socketName = "belay.sock"
+	// freshName begins the name under which a socket is made.
+	freshName = socketName + ".new-"
+	// maxSocket is the longest path of a socket, by the kernel's sockaddr_un.
+	maxSocket = 107
+)
+
+// dial connects to the directory's socket, if it is served by the directory's
+// owner, this user or root.
+func dial(ctx context.Context, dir string) (net.Conn, error) {
+	way, free, err := shortcut(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", filepath.Join(way, socketName))
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted(c, dir); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// shortcut is a path of the directory that is short enough for a socket's, and
+// what ends it: of a directory deep down, one through a descriptor of it.
+func shortcut(dir string) (way string, free func(), err error) {
+	need := len(filepath.Join(dir, freshName)) + len(strconv.Itoa(os.Getpid()))
+	if need <= maxSocket {
+		return dir, func() {}, nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return "", nil, fmt.Errorf("open the data directory: %w", err)
+	}
+	way = "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
+	if _, err := os.Stat(way); err != nil {
+		_ = f.Close()
+		return "", nil, &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf(
+			"the path of the data directory has %d bytes, too many for the socket in it; use one of at most %d", len(dir), len(dir)-need+maxSocket)}
+	}
+	return way, func() { _ = f.Close() }, nil
+}
+
+// listen makes the directory's socket. The caller has the lock. The socket stays
+// where it is when the listener is closed.
+func listen(dir string) (net.Listener, error) {
+	if left, err := filepath.Glob(filepath.Join(literal(dir), freshName+"*")); err == nil {
+		for _, path := range left { // of hosts that died just here
+			_ = os.Remove(path)
+		}
+	}
+	way, free, err := shortcut(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	name := freshName + strconv.Itoa(os.Getpid())
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(way, name), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	fresh := filepath.Join(dir, name)
+	err = os.Chmod(fresh, 0o600)
+	if err == nil {
+		err = os.Rename(fresh, filepath.Join(dir, socketName))
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close(), os.Remove(fresh))
+	}
+	return own{l, dir}, nil
+}
+
+// literal is a path as a pattern that only it matches.
+func literal(path string) string {
+	var out []byte
+	for _, c := range []byte(path) {
+		if c == '*' || c == '?' || c == '[' || c == '\\' {
+			out = append(out, '\\')
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+// own takes connections of the directory's owner, this user and root alone.
+type own struct {
+	net.Listener
+	dir string
+}
+
+func (l own) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if trusted(c, l.dir) == nil {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}

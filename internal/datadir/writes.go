@@ -1,0 +1,156 @@
+package datadir
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+// Submit accepts executions. Their ids are decided here, so that asked again they
+// are found.
+func (b *Backend) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
+	s = slices.Clone(s)
+	for i := range s {
+		if s[i].ID.IsZero() {
+			s[i].ID = belay.ExecutionID(embedded.NewID())
+		}
+	}
+	out := make([]belay.Submitted, len(s))
+	open := make([]int, len(s)) // without an answer that stays
+	for i := range s {
+		open[i] = i
+	}
+	err := do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error {
+		again := make([]belay.Submission, len(open))
+		for k, i := range open {
+			again[k] = s[i]
+		}
+		got, err := to.Submit(ctx, again...)
+		if err != nil {
+			return err
+		}
+		var unanswered []int
+		for k, i := range open {
+			if out[i] = got[k]; belay.CodeOf(out[i].Err) == belay.CodeUnavailable && out[i].Err != nil {
+				unanswered, err = append(unanswered, i), out[i].Err
+			}
+		}
+		open = unanswered
+		return err
+	})
+	if err != nil && len(open) == len(s) {
+		return nil, err
+	}
+	for _, i := range open {
+		out[i] = belay.Submitted{ID: s[i].ID, Err: err}
+	}
+	return out, nil
+}
+
+// Control carries out an action.
+func (b *Backend) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(embedded.NewID())
+	}
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Execution, error) {
+		return to.Control(ctx, c)
+	})
+}
+
+// Signal delivers a signal.
+func (b *Backend) Signal(ctx context.Context, s belay.SignalRequest) error {
+	if s.Op.IsZero() {
+		s.Op = belay.OpID(embedded.NewID())
+	}
+	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.Signal(ctx, s) })
+}
+
+// OpenWorker opens a session. It belongs to the store, not to the host.
+func (b *Backend) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
+	if s.ID.IsZero() {
+		s.ID = belay.WorkerID(embedded.NewID())
+	}
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Session, error) {
+		return to.OpenWorker(ctx, s)
+	})
+}
+
+// Claim wins executions.
+func (b *Backend) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+	began, wait := time.Now(), r.Wait
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) (belay.ClaimReply, error) {
+		r.Wait, r.Repeat = left(began, wait), r.Repeat || repeat
+		return to.Claim(ctx, r)
+	})
+}
+
+// Heartbeat renews a session.
+func (b *Backend) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.HeartbeatReply, error) {
+		return to.Heartbeat(ctx, h)
+	})
+}
+
+// Drain stops new claims of a worker.
+func (b *Backend) Drain(ctx context.Context, id belay.WorkerID) error {
+	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.Drain(ctx, id) })
+}
+
+// CloseWorker ends a session in order.
+func (b *Backend) CloseWorker(ctx context.Context, id belay.WorkerID) error {
+	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.CloseWorker(ctx, id) })
+}
+
+// Save writes a checkpoint.
+func (b *Backend) Save(ctx context.Context, s belay.Save) (int64, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) (int64, error) {
+		s.Repeat = s.Repeat || repeat
+		return to.Save(ctx, s)
+	})
+}
+
+// Settle ends a run.
+func (b *Backend) Settle(ctx context.Context, s belay.Settlement) error {
+	return do(ctx, b, func(ctx context.Context, to belay.Backend, repeat bool) error {
+		s.Repeat = s.Repeat || repeat
+		return to.Settle(ctx, s)
+	})
+}
+
+// Append writes a chunk of a log or artifact.
+func (b *Backend) Append(ctx context.Context, c belay.Chunk) error {
+	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.Append(ctx, c) })
+}
+
+// Lock makes the caller the owner of an execution from outside.
+func (b *Backend) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
+	if r.ID.IsZero() {
+		r.ID = belay.WorkerID(embedded.NewID())
+	}
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Lock, error) { return to.Lock(ctx, r) })
+}
+
+// Renew is the heartbeat of one run.
+func (b *Backend) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.HeartbeatReply, error) {
+		return to.Renew(ctx, l)
+	})
+}
+
+// RevokeKey ends a key.
+func (b *Backend) RevokeKey(ctx context.Context, id belay.KeyID) error {
+	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.RevokeKey(ctx, id) })
+}
+
+// CreateKey makes a key. It has no operation id, and its secret is shown once:
+// it is not made again when its answer was lost.
+func (b *Backend) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
+	r, err := b.role(ctx)
+	if err != nil {
+		return belay.NewKey{}, err
+	}
+	return r.CreateKey(ctx, s)
+}
