@@ -20,15 +20,28 @@ func (c *Client) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	over := time.Now().Add(wait)
 	for {
-		left := max(0, min(time.Until(over), wire.MaxWait))
 		var x belay.Execution
-		r := request{op: "await " + id.String(), method: http.MethodGet, path: executionPath(id), reply: &x, read: true, wait: left}
-		r.header = http.Header{"Prefer": {"wait=" + seconds(left)}}
-		err := c.patient(ctx, &r)
-		if err != nil || x.State.Terminal() || !time.Now().Before(over) {
+		began := time.Now()
+		r := request{op: "await " + id.String(), method: http.MethodGet, path: executionPath(id), reply: &x, read: true}
+		err := c.repeat(ctx, r.op, func() error {
+			r.wait = left(over)
+			r.header = http.Header{"Prefer": {"wait=" + seconds(r.wait)}}
+			return c.once(ctx, &r)
+		})
+		if err != nil || x.State.Terminal() || !c.more(ctx, began, r.wait, over) {
 			return x, err
 		}
 	}
+}
+
+// left is how long one request may wait of what is left until over.
+func left(over time.Time) time.Duration { return max(0, min(time.Until(over), wire.MaxWait)) }
+
+// more reports whether a wait that began goes on with another request. A server
+// that does not wait does not make a busy loop of it.
+func (c *Client) more(ctx context.Context, began time.Time, asked time.Duration, over time.Time) bool {
+	early := asked - time.Since(began)
+	return left(over) > 0 && (early <= 0 || c.sleep(ctx, min(early, waitBase)))
 }
 
 // seconds writes a wait as the header Prefer and queries take it.
@@ -73,42 +86,37 @@ func number(q url.Values, key string, n int64) {
 
 // Events reads history, as a long poll if it may wait.
 func (c *Client) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
-	over := time.Now().Add(q.Wait)
-	for {
-		left := max(0, min(time.Until(over), wire.MaxWait))
-		events, err := c.events(ctx, q, left)
-		if err != nil || len(events) > 0 || !time.Now().Before(over) {
-			return events, err
-		}
-	}
-}
-
-func (c *Client) events(ctx context.Context, q belay.EventQuery, wait time.Duration) ([]belay.Event, error) {
 	query := url.Values{}
 	number(query, "after", q.After)
 	number(query, "limit", int64(q.Limit))
 	if q.Data {
 		query.Set("data", "true")
 	}
-	if wait > 0 {
-		query.Set("wait", seconds(wait))
+	over := time.Now().Add(q.Wait)
+	for {
+		began := time.Now()
+		var reply wire.Events
+		r := request{
+			op: "history of " + q.Execution.String(), method: http.MethodGet, path: executionPath(q.Execution) + "/history",
+			query: query, reply: &reply, read: true,
+		}
+		err := c.repeat(ctx, r.op, func() error {
+			if r.wait = left(over); r.wait > 0 {
+				query.Set("wait", seconds(r.wait))
+			} else {
+				query.Del("wait")
+			}
+			return c.once(ctx, &r)
+		})
+		if err != nil || len(reply.Events) > 0 || !c.more(ctx, began, r.wait, over) {
+			return reply.Events, err
+		}
 	}
-	var reply struct {
-		Events []belay.Event `json:"events"`
-	}
-	r := request{
-		op: "history of " + q.Execution.String(), method: http.MethodGet, path: executionPath(q.Execution) + "/history",
-		query: query, reply: &reply, read: true, wait: wait,
-	}
-	err := c.patient(ctx, &r)
-	return reply.Events, err
 }
 
 // Runs reads the attempts at an execution.
 func (c *Client) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
-	reply, err := get[struct {
-		Runs []belay.RunRecord `json:"runs"`
-	}](ctx, c, "runs of "+id.String(), "/v1/runs", url.Values{"execution": {id.String()}})
+	reply, err := get[wire.Runs](ctx, c, "runs of "+id.String(), "/v1/runs", url.Values{"execution": {id.String()}})
 	return reply.Runs, err
 }
 
@@ -129,9 +137,7 @@ func (c *Client) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.Stored
 
 // Workers lists the sessions.
 func (c *Client) Workers(ctx context.Context) ([]belay.Worker, error) {
-	reply, err := get[struct {
-		Workers []belay.Worker `json:"workers"`
-	}](ctx, c, "list workers", "/v1/workers", nil)
+	reply, err := get[wire.Workers](ctx, c, "list workers", "/v1/workers", nil)
 	return reply.Workers, err
 }
 

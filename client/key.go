@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // CreateKey makes a key. It is not repeated: the secret of a key whose making was
@@ -17,9 +18,7 @@ func (c *Client) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, 
 
 // Keys lists the keys.
 func (c *Client) Keys(ctx context.Context) ([]belay.Key, error) {
-	reply, err := get[struct {
-		Keys []belay.Key `json:"keys"`
-	}](ctx, c, "list keys", "/v1/keys", nil)
+	reply, err := get[wire.Keys](ctx, c, "list keys", "/v1/keys", nil)
 	return reply.Keys, err
 }
 

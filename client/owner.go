@@ -80,9 +80,7 @@ func (c *Client) Append(ctx context.Context, k belay.Chunk) error {
 func (c *Client) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
 	query := url.Values{}
 	number(query, "after", q.After)
-	reply, err := get[struct {
-		Signals []belay.Signal `json:"signals"`
-	}](ctx, c, "signals of "+q.Execution.String(), executionPath(q.Execution)+"/signals", query)
+	reply, err := get[wire.Signals](ctx, c, "signals of "+q.Execution.String(), executionPath(q.Execution)+"/signals", query)
 	return reply.Signals, err
 }
 
@@ -109,12 +107,13 @@ func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, err
 // Renew is the heartbeat of one run.
 func (c *Client) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
 	id := wire.LeaseID{Worker: l.Worker, Secret: l.Secret}
-	var reply wire.HeartbeatReply
-	r := request{op: "renew " + l.Execution.String(), method: http.MethodPut, path: executionPath(l.Execution) + "/lock/" + id.String(), reply: &reply}
+	var reply wire.Renewal
+	r := request{op: "renew " + l.Execution.String(), method: http.MethodPut, reply: &reply}
+	r.path = executionPath(l.Execution) + "/lock/" + id.String()
 	if err := c.once(ctx, &r); err != nil {
 		return belay.HeartbeatReply{}, err
 	}
-	return reply.Reply(), nil
+	return reply.Reply(l), nil
 }
 
 // put sends a body, once.

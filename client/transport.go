@@ -76,6 +76,7 @@ func (t target) transport(s *settings) *http.Transport {
 		Protocols: &p, TLSClientConfig: s.tls, DialContext: t.dialer(s), TLSHandshakeTimeout: 5 * time.Second,
 		// The other limits are those of single calls.
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression: true,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: s.silence, PingTimeout: s.silence, WriteByteTimeout: 2 * s.silence,
 			MaxReceiveBufferPerConnection: 4<<20 - 1, MaxReceiveBufferPerStream: 4<<20 - 1,
