@@ -62,6 +62,7 @@ type Engine struct {
 	committer  *committer
 	dispatcher *dispatcher
 	sweeper    *sweeper
+	keyring    keyring
 
 	ctx    context.Context // ends when the engine must not wait any more
 	cancel context.CancelCauseFunc
@@ -203,6 +204,7 @@ func (e *Engine) published(b *batch) {
 	e.dispatcher.observe(b)
 	e.sweeper.observe(b)
 	e.hub.observe(b.changes)
+	e.keyring.observe(b.changes)
 	for i := range b.replies {
 		for _, c := range b.replies[i].Follow {
 			e.committer.send(c)

@@ -2,40 +2,63 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
-var errNotYet = &belay.Error{Code: belay.CodeUnavailable, Message: "not built yet"}
-
-// Lock makes an outside owner.
-func (e *Engine) Lock(context.Context, belay.LockRequest) (belay.Lock, error) {
-	return belay.Lock{}, errNotYet
+// Lock makes an outside owner. What it goes on from is read after the commit:
+// only the owner writes checkpoints.
+func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
+	if r.ID.IsZero() {
+		r.ID = belay.WorkerID(e.opt.IDs())
+	}
+	c := &machine.Lock{LockRequest: r}
+	e.opt.Random(c.Secret[:])
+	reply, err := e.do(ctx, c)
+	if err != nil {
+		return belay.Lock{}, err
+	}
+	won := &reply.Claims[0].Execution
+	l := belay.Lock{
+		Lease:     belay.Lease{Execution: won.ID, Worker: won.Worker, Token: won.Token, Secret: won.Secret},
+		ExpiresIn: reply.Session.TTL.D(), Heartbeat: reply.Session.Heartbeat.D(), Replayed: reply.Replayed,
+	}
+	rec, err := e.store.Read(ctx, store.Read{Execution: won.ID, Spec: true, Resume: true})
+	if err != nil {
+		return belay.Lock{}, err // the lock is found again by its id
+	}
+	if rec.Execution.Token != won.Token || rec.Execution.Worker != won.Worker {
+		return belay.Lock{}, &belay.Error{
+			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "lock " + won.ID.String(), Message: "the lock was lost as soon as it was given",
+		}
+	}
+	l.Execution = machine.View(rec)
+	l.Checkpoints, l.Signals = machine.Resume(rec, e.store.Now())
+	return l, nil
 }
 
 // Renew is the heartbeat of one run.
-func (e *Engine) Renew(context.Context, belay.Lease) (belay.HeartbeatReply, error) {
-	return belay.HeartbeatReply{}, errNotYet
+func (e *Engine) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
+	r, err := e.do(ctx, &machine.Renew{Lease: l})
+	return r.Heartbeat, err
 }
 
-// Runs reads the attempts at an execution.
-func (r *Reader) Runs(context.Context, belay.ExecutionID) ([]belay.RunRecord, error) {
-	return nil, errNotYet
+// maxRuns is how many attempts a list of them shows.
+const maxRuns = 200
+
+// Runs reads the attempts at an execution, the newest 200 of them.
+func (r *Reader) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
+	rec, err := r.store.Read(ctx, store.Read{Execution: id, Runs: maxRuns})
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(rec.Runs)
+	out := make([]belay.RunRecord, len(rec.Runs))
+	for i, run := range rec.Runs {
+		out[i] = machine.RunView(run)
+	}
+	return out, nil
 }
-
-// CreateKey makes a key.
-func (e *Engine) CreateKey(context.Context, belay.KeySpec) (belay.NewKey, error) {
-	return belay.NewKey{}, errNotYet
-}
-
-// Keys lists the keys.
-func (e *Engine) Keys(context.Context) ([]belay.Key, error) { return nil, errNotYet }
-
-// RevokeKey ends a key.
-func (e *Engine) RevokeKey(context.Context, belay.KeyID) error { return errNotYet }
-
-// KeyOf finds the living key of a secret; CodeUnauthorized if there is none.
-func (e *Engine) KeyOf(context.Context, string) (belay.Key, error) { return belay.Key{}, errNotYet }
-
-// HasKeys reports whether a key that is not revoked was made.
-func (e *Engine) HasKeys(context.Context) (bool, error) { return false, errNotYet }

@@ -193,7 +193,7 @@ func (s *sweeper) observe(b *batch) {
 		case w.State.Ended():
 			at(now)
 		case w.New:
-			s.foreign = s.foreign || w.Spec.Process != s.engine.opt.Self
+			s.foreign = s.foreign || !w.Spec.External && w.Spec.Process != s.engine.opt.Self
 			at(min(w.ExpiresAt, now.Add(w.Spec.TTL.D()/marksPerTTL)))
 		}
 	}
@@ -231,7 +231,7 @@ func (s *sweeper) bury(ctx context.Context) {
 	}
 	foreign := false
 	for _, w := range rows {
-		if w.State.Ended() || w.Spec.Process == s.engine.opt.Self {
+		if w.State.Ended() || w.Spec.External || w.Spec.Process == s.engine.opt.Self {
 			continue
 		}
 		foreign = true

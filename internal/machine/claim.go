@@ -41,6 +41,9 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
+	if x.Spec.External {
+		return Reply{}, outside("claim", x)
+	}
 	if c.Slots < 0 || c.Slots > len(c.Secrets) {
 		return Reply{}, refuse(belay.CodeInvalid, "claim", "cannot claim %d executions with %d secrets", c.Slots, len(c.Secrets))
 	}
@@ -220,6 +223,9 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 	e, err := w.execution(op, c.Execution)
 	if err != nil {
 		return Reply{}, err
+	}
+	if x.Spec.External {
+		return Reply{}, outside(op, x)
 	}
 	if x.State == belay.WorkerDraining {
 		return Reply{}, refuse(belay.CodeConflict, op, "worker %s is draining", c.Worker)

@@ -14,6 +14,9 @@ func (c *Act) Need(n *Need) {
 	if !c.Op.IsZero() {
 		n.Ops = append(n.Ops, OpRef{c.Execution, c.Op})
 	}
+	if c.Action == belay.ActionSteal {
+		n.Owners = append(n.Owners, c.Execution)
+	}
 	if c.Action == belay.ActionFork {
 		n.Executions = append(n.Executions, c.Fork)
 		n.Specs = append(n.Specs, c.Fork)
@@ -33,6 +36,7 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err := c.check(op); err != nil {
 		return Reply{}, err
 	}
+	was := *e
 	switch c.Action {
 	case belay.ActionCancel:
 		err = c.cancel(w, e)
@@ -54,7 +58,7 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
+	return Reply{Seq: e.Seq, Execution: w.copyOf(e), Follow: w.vacate(was, e, "taken by "+c.actor())}, nil
 }
 
 // again answers an action that was carried out before.

@@ -25,13 +25,19 @@ func (w *world) owner(op string, l belay.Lease) (*Execution, error) {
 // lost says why the lease does not hold, if it does not.
 func (w *world) lost(e *Execution, l belay.Lease) (belay.Cause, string) {
 	current := e.Token == l.Token && e.Worker == l.Worker && e.Secret == l.Secret
+	newer := e.Token > l.Token
+	if l.Token == 0 { // known by its secret alone
+		newer = e.Worker != l.Worker && (e.State == belay.Running || e.State == belay.Scheduled)
+	}
 	switch {
 	case e.State == belay.Cancelled:
 		return belay.CauseCancelled, "the execution was cancelled"
 	case e.State.Terminal():
 		return belay.CauseFinished, fmt.Sprintf("the execution has ended: %s", e.State)
-	case e.Token > l.Token:
+	case newer:
 		return belay.CauseReassigned, fmt.Sprintf("a newer claim owns the execution: token %d, not %d", e.Token, l.Token)
+	case e.State == belay.Running && !current && l.Token == 0:
+		return belay.CauseExpired, "the lease is not the one that holds"
 	case e.State != belay.Running || !current:
 		return belay.CauseExpired, fmt.Sprintf("nobody holds token %d any more; the execution is %s", l.Token, e.State)
 	case e.CancelBy.over(w.Now):

@@ -37,19 +37,19 @@ func (c *Lose) apply(w *world) (Reply, error) {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
 		return Reply{Seq: e.Seq}, nil
 	}
-	who, why := c.Worker.String(), "its session is gone"
-	if x != nil {
-		who, why = x.Spec.Name, x.EndReason
-	}
-	w.lose(e, fmt.Sprintf("worker %s was lost: %s", who, why))
+	w.lose(e, lostOwner(x, c.Worker), x != nil && x.Spec.External)
 	return Reply{Seq: e.Seq}, nil
 }
 
 // lose ends a run whose owner is gone. Its cap is its own: so many in a row
 // without a new checkpoint end the execution, since a job that kills its
-// workers must not loop for ever (G8).
-func (w *world) lose(e *Execution, text string) {
+// workers must not loop for ever (G8). Nobody but who lost it knows how to go on
+// with what was owned from outside, so unless its policy says otherwise it fails.
+func (w *world) lose(e *Execution, text string, outside bool) {
 	p := e.policy()
+	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
+		p.OnLost = belay.Fail
+	}
 	how := ended{outcome: belay.OutcomeLost, failure: belay.Failure{Class: belay.ClassLost, Message: clip(text, maxMessage)}}
 	e.Losses++
 	switch {

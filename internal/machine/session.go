@@ -19,6 +19,9 @@ func (c *Open) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	if x := w.workers[c.ID]; x != nil {
+		if x.Spec.External {
+			return Reply{}, outside(op, x)
+		}
 		if x.State.Ended() || x.ExpiresAt.over(w.Now) {
 			return Reply{}, lostSession(op, x)
 		}
@@ -45,6 +48,9 @@ func (w *Worker) session() belay.Session {
 func (c *Open) check(op string) error {
 	if c.ID.IsZero() {
 		return refuse(belay.CodeInvalid, op, "the session has no id")
+	}
+	if c.External {
+		return refuse(belay.CodeInvalid, op, "an owner from outside locks an execution; that opens its session")
 	}
 	if err := checkName(op, "the worker's name", c.Name, true); err != nil {
 		return err
@@ -134,6 +140,9 @@ func (c *Heartbeat) Need(n *Need) {
 }
 
 func (c *Heartbeat) apply(w *world) (Reply, error) {
+	if x := w.workers[c.Worker]; x != nil && x.Spec.External {
+		return Reply{}, outside("heartbeat", x)
+	}
 	x, err := w.session("heartbeat", c.Worker)
 	if err != nil {
 		if x := w.workers[c.Worker]; x != nil && !x.State.Ended() {
@@ -174,9 +183,18 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	}
 }
 
-// tell adds what the owner of a run should know of it.
+// tell adds what the owner of a run should know of it, and notes its progress.
 func (c *Heartbeat) tell(w *world, e *Execution, h belay.Held, r *Reply) {
-	b := &r.Heartbeat
+	w.news(e, h, &r.Heartbeat)
+	if idle := e.policy().IdleTimeout.D(); idle > 0 {
+		if at := w.Now.Add(-max(0, h.Idle)); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
+			r.Follow = append(r.Follow, &Progress{e.ID, e.Token, at})
+		}
+	}
+}
+
+// news adds what the owner of a run should know of it.
+func (w *world) news(e *Execution, h belay.Held, b *belay.HeartbeatReply) {
 	if e.CancelBy != 0 {
 		b.Cancel = append(b.Cancel, belay.Cancelling{Held: h, Within: max(0, e.CancelBy.Sub(w.Now))})
 	}
@@ -188,11 +206,6 @@ func (c *Heartbeat) tell(w *world, e *Execution, h belay.Held, r *Reply) {
 	}
 	if e.SignalSeq != 0 {
 		b.Signals = append(b.Signals, belay.Signalled{Held: h, SignalSeq: e.SignalSeq})
-	}
-	if idle := e.policy().IdleTimeout.D(); idle > 0 {
-		if at := w.Now.Add(-max(0, h.Idle)); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
-			r.Follow = append(r.Follow, &Progress{e.ID, e.Token, at})
-		}
 	}
 }
 
@@ -252,6 +265,8 @@ func (c *End) apply(w *world) (Reply, error) {
 		return Reply{}, refuse(belay.CodeNotFound, "end worker", "there is no session %s", c.Worker)
 	case x.State.Ended():
 		return Reply{Replayed: true}, nil
+	case x.Spec.External && c.Dead == "":
+		return Reply{}, outside("end worker", x)
 	case c.Dead != "":
 		w.endSession(x, belay.WorkerLost, clip(c.Dead, belay.MaxName))
 	case x.State == belay.WorkerDraining:

@@ -40,13 +40,19 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	r := w.run(e)
 	r.Op, r.Output, r.Cost = c.Op, c.Output, c.CostTokens
 	f := c.failure()
+	x := w.workers[c.Lease.Worker]
+	outside := x.Spec.External
 	switch c.Outcome {
 	case belay.OutcomeSucceeded:
 		w.finish(e, belay.Succeeded, ended{outcome: c.Outcome})
 	case belay.OutcomeFailed, belay.OutcomeTimedOut:
 		w.attemptFailed(e, ended{outcome: c.Outcome, failure: f}, c.RetryAfter, c.Jitter)
 	case belay.OutcomeSuspended:
-		w.suspend(e, c.Settlement)
+		s := c.Settlement
+		if outside {
+			or(&s.WaitText, "suspended by its owner from outside; lock it to go on")
+		}
+		w.suspend(e, s)
 	case belay.OutcomePreempted:
 		w.handBack(e, ended{outcome: c.Outcome}, "preempted", "gave way to something more urgent")
 	case belay.OutcomeReleased:
@@ -54,6 +60,9 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	case belay.OutcomeCancelled:
 		w.finish(e, belay.Cancelled, ended{outcome: c.Outcome})
 	case belay.OutcomeLost: // refused by check: nobody is lost who can say so
+	}
+	if outside {
+		w.endSession(x, belay.WorkerClosed, "its run has ended: "+c.Outcome.String())
 	}
 	return Reply{Seq: e.Seq}, nil
 }

@@ -17,8 +17,11 @@ type Tick struct {
 	Jitter float64
 }
 
-// Need names the execution.
-func (c *Tick) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
+// Need names the execution and who owns it.
+func (c *Tick) Need(n *Need) {
+	n.Executions = append(n.Executions, c.Execution)
+	n.Owners = append(n.Owners, c.Execution)
+}
 
 // times are the moments at which an execution's own rules act, each 0 if it
 // does not apply.
@@ -67,7 +70,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	t, p := e.times(), e.policy()
+	t, p, was := e.times(), e.policy(), *e
 	timeout := func(format string, args ...any) belay.Failure {
 		return belay.Failure{Class: belay.ClassTimeout, Message: fmt.Sprintf(format, args...)}
 	}
@@ -92,7 +95,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	case e.CheckAt != checkAt(e):
 		w.changed(e) // written at the end of the fold with the right one
 	}
-	return Reply{Seq: e.Seq}, nil
+	return Reply{Seq: e.Seq, Follow: w.vacate(was, e, "its run was ended by a time limit")}, nil
 }
 
 // totalTimeout ends an execution whatever it does. Only a run that began is

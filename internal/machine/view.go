@@ -71,6 +71,11 @@ func reason(e *Execution) *belay.Reason {
 	switch {
 	case e.State == belay.Paused:
 		r.Code, r.Text = "paused", "paused by an operator while "+e.PausedFrom.String()
+	case e.Gate == belay.GateExternal:
+		r.Code, r.Text = "external", "waits for an owner from outside to lock it"
+		if e.ReasonText != "" {
+			r.Text += "; " + e.ReasonText
+		}
 	case e.Gate != belay.GateNone:
 		r.Code, r.Text = "gate", "held back by its gate: "+e.Gate.String()
 	case r.Code == "":
@@ -167,4 +172,17 @@ func Unconsumed(r *Record, after int64) []belay.Signal {
 		}
 	}
 	return signals
+}
+
+// RunView is an attempt as belay shows it.
+func RunView(r *Run) belay.RunRecord {
+	v := belay.RunRecord{
+		ID: belay.RunID{Execution: r.Execution, Token: r.Token}, Execution: r.Execution, Token: r.Token, Worker: r.Worker,
+		Attempt: r.Attempt, Generation: r.Generation, Outcome: r.Outcome, StartedAt: r.StartedAt.Time(), EndedAt: r.EndedAt.Time(),
+		Output: r.Output, CostTokens: r.Cost,
+	}
+	if r.Class != 0 {
+		v.Error = &belay.Failure{Class: r.Class, Message: r.Message, Stack: r.Stack}
+	}
+	return v
 }

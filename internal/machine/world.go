@@ -15,6 +15,9 @@ type Need struct {
 	Held []belay.WorkerID
 	// Executions come with all their ancestors.
 	Executions []belay.ExecutionID
+	// Owners asks for the sessions that own executions, read without locks:
+	// it is only told who they are, which does not change.
+	Owners []belay.ExecutionID
 	// Ready asks for the first due executions of a lane, those that another
 	// transaction holds left out.
 	Ready []ReadyQuery
@@ -29,6 +32,7 @@ type Need struct {
 	Chunks  []ChunkRef
 	// Checkpoints asks for all checkpoints of an execution, to fork it.
 	Checkpoints []belay.ExecutionID
+	APIKeys     []belay.KeyID
 }
 
 // ReadyQuery asks for up to Limit executions of a lane, the longest due first.
@@ -52,7 +56,8 @@ type Rows struct {
 	Workers     []*Worker
 	Held        map[belay.WorkerID][]*Execution
 	Executions  []*Execution // ready ones included
-	Ready       []ReadyLane  // one for each query, in its order
+	Owners      []*Worker
+	Ready       []ReadyLane // one for each query, in its order
 	Keys        []KeyRow
 	Specs       []*Spec // of Need.Specs and of the ready ones
 	Runs        []*Run
@@ -60,6 +65,7 @@ type Rows struct {
 	Signals     []*Signal
 	Chunks      []Chunk // Data left out
 	Checkpoints []*Checkpoint
+	APIKeys     []*APIKey
 }
 
 // ReadyLane answers a ReadyQuery.
@@ -93,6 +99,7 @@ type Changes struct {
 	Keys        []KeyRow
 	Chunks      []*Chunk
 	Drops       []ChunkDrop
+	APIKeys     []*APIKey // New, or revoked
 	// Grace, if not 0, moves the end of every session that has not ended
 	// later by so much, and at least to its own TTL from now. Sessions in
 	// Workers have it already.
@@ -115,7 +122,7 @@ type ChunkDrop struct {
 // Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
 	return len(c.Executions)+len(c.Specs)+len(c.Runs)+len(c.Checkpoints)+len(c.Signals)+len(c.Consumed)+
-		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops) == 0 && c.Grace == 0 && !c.Mark
+		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops)+len(c.APIKeys) == 0 && c.Grace == 0 && !c.Mark
 }
 
 // Command is one thing to decide. The commands are the types of this package
@@ -137,6 +144,7 @@ type Reply struct {
 	Claims    []Claimed
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
+	Key       belay.Key
 	// Follow are commands that must follow: their cause stands in rows, so
 	// that a sweep finds them if this process dies before they are sent.
 	Follow []Command

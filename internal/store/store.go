@@ -49,6 +49,10 @@ type Store interface {
 	// Chunks reads chunks of one log or artifact, in order of number.
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error)
 
+	// APIKeys lists the keys that let others use a server, revoked ones too,
+	// oldest first.
+	APIKeys(ctx context.Context) ([]*machine.APIKey, error)
+
 	// Counts counts rows, for reports and checks.
 	Counts(ctx context.Context) (Counts, error)
 
@@ -86,8 +90,10 @@ func ChunkLimit(limit int) int {
 // of a store but a belay.ChunkQuery.
 type Read struct {
 	Execution belay.ExecutionID
-	// Spec reads the spec whose input counts; Run only the newest run.
+	// Spec reads the spec whose input counts; Run only the newest run, Runs
+	// the newest so many of them, with their outputs.
 	Spec, Run bool
+	Runs      int
 	// History reads all rows with a seq after After, up to about Limit
 	// events (the oldest first); Data includes payloads.
 	History bool

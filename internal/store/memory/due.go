@@ -110,6 +110,23 @@ func (s *Store) Workers(ctx context.Context, limit int) ([]store.WorkerRow, erro
 	return out, nil
 }
 
+// APIKeys implements store.Store.
+func (s *Store) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "keys"); err != nil {
+		return nil, err
+	}
+	var all []*machine.APIKey
+	for _, k := range s.apiKeys {
+		all = append(all, copyOf(k))
+	}
+	slices.SortFunc(all, func(a, b *machine.APIKey) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return all, nil
+}
+
 // Counts implements store.Store.
 func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
 	s.mu.Lock()

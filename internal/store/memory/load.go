@@ -37,8 +37,22 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 			rows.Specs = append(rows.Specs, copySpec(sp, true))
 		}
 	}
+	for _, id := range unique(need.Owners) {
+		if x := s.ownerOf(id); x != nil && !slices.ContainsFunc(rows.Owners, func(o *machine.Worker) bool { return o.ID == x.ID }) {
+			rows.Owners = append(rows.Owners, copyWorker(x))
+		}
+	}
 	s.lookUp(need, rows)
 	return rows
+}
+
+// ownerOf is the session that owns an execution, nil if none does.
+func (s *Store) ownerOf(id belay.ExecutionID) *machine.Worker {
+	e := s.of(id).execution
+	if e == nil || e.Worker.IsZero() {
+		return nil
+	}
+	return s.workers[e.Worker]
 }
 
 // lookUp loads the rows that a need names one by one.
@@ -71,6 +85,11 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 	for _, id := range unique(need.Checkpoints) {
 		for _, k := range s.of(id).checkpoints {
 			rows.Checkpoints = append(rows.Checkpoints, copyCheckpoint(k, true))
+		}
+	}
+	for _, id := range unique(need.APIKeys) {
+		if k := s.apiKeys[id]; k != nil {
+			rows.APIKeys = append(rows.APIKeys, copyOf(k))
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 		out.Spec = copySpec(s.newestSpec(q.Execution), true)
 	}
 	for i, run := range r.runs {
-		newest := q.Run && i == len(r.runs)-1
+		newest := q.Run && i == len(r.runs)-1 || i >= len(r.runs)-q.Runs
 		inHistory := q.History && (run.EndedSeq == 0 || run.EndedSeq > q.After)
 		if newest || inHistory {
 			out.Runs = append(out.Runs, copyRun(run, newest || q.Data))

@@ -29,6 +29,7 @@ type Store struct {
 	workers map[belay.WorkerID]*machine.Worker
 	lanes   map[machine.LaneID]machine.Lane
 	keys    map[machine.Key]keyRow
+	apiKeys map[belay.KeyID]*machine.APIKey
 }
 
 // record is all rows of one execution, each kind in the order of its key.
@@ -59,6 +60,7 @@ func New(clock func() time.Time) *Store {
 		workers: make(map[belay.WorkerID]*machine.Worker),
 		lanes:   make(map[machine.LaneID]machine.Lane),
 		keys:    make(map[machine.Key]keyRow),
+		apiKeys: make(map[belay.KeyID]*machine.APIKey),
 	}
 }
 

@@ -56,6 +56,11 @@ func (t *tx) write(c *machine.Changes) error {
 			return refused("key", k.Key)
 		}
 	}
+	for _, k := range c.APIKeys {
+		if k.New != (t.apiKeys[k.ID] == nil) {
+			return refused("API key", k.ID)
+		}
+	}
 	return t.writeChunks(c)
 }
 
@@ -195,6 +200,11 @@ func (t *tx) publish(c *machine.Changes) {
 	}
 	for _, k := range c.Keys {
 		t.keys[k.Key] = keyRow{KeyRow: k}
+	}
+	for _, k := range c.APIKeys {
+		next := copyOf(k)
+		next.New = false
+		t.apiKeys[k.ID] = next
 	}
 }
 

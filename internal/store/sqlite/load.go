@@ -26,6 +26,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		func() error { return t.loadWorkers(rows, need.Workers) },
 		func() error { return t.loadHeld(rows, need.Held) },
 		func() error { return t.loadExecutions(rows, ids) },
+		func() error { return t.loadOwners(rows, need.Owners) },
 		func() error { return t.loadSpecs(rows, specs, need.Executions) },
 		func() error { return t.loadKeys(rows, need.Keys) },
 		func() error { return t.loadRuns(rows, need.Runs) },
@@ -33,6 +34,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		func() error { return t.loadSignals(rows, need.Signals) },
 		func() error { return t.loadChunks(rows, need.Chunks) },
 		func() error { return t.loadCheckpoints(rows, need.Checkpoints) },
+		func() error { return t.loadAPIKeys(rows, need.APIKeys) },
 	} {
 		if err := load(); err != nil {
 			return nil, fmt.Errorf("load: %w", err)
@@ -133,6 +135,21 @@ func (t *tx) loadWorkers(rows *machine.Rows, ids []belay.WorkerID) error {
 	return some(t.ctx, t.conn, selectWorkers+" WHERE id IN ", unique(ids), func(r columns) error {
 		x, err := scanWorker(r, &t.conn.specs)
 		rows.Workers = append(rows.Workers, x)
+		return err
+	})
+}
+
+// loadOwners loads the sessions that own executions, which are loaded.
+func (t *tx) loadOwners(rows *machine.Rows, ids []belay.ExecutionID) error {
+	var owners []belay.WorkerID
+	for _, id := range ids {
+		if e := t.found[id]; e != nil && !e.Worker.IsZero() {
+			owners = append(owners, e.Worker)
+		}
+	}
+	return some(t.ctx, t.conn, selectWorkers+" WHERE id IN ", unique(owners), func(r columns) error {
+		x, err := scanWorker(r, &t.conn.specs)
+		rows.Owners = append(rows.Owners, x)
 		return err
 	})
 }

@@ -81,6 +81,9 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 	if err == nil && q.Run {
 		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, r.addRun(rec))
 	}
+	if err == nil && q.Runs > 0 {
+		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT ?", []int64{int64(q.Runs)}, r.addRun(rec))
+	}
 	if err == nil && q.History {
 		err = r.history(rec, q)
 	}

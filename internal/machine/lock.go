@@ -1,0 +1,252 @@
+package machine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Lock makes somebody who is no worker the owner of one execution: it opens the
+// session of one and claims the execution in the same commit. Locking again
+// under the same id finds the lock.
+type Lock struct {
+	belay.LockRequest
+	Secret belay.Secret
+}
+
+// Need names the session, the execution with its input, and who owns it now.
+func (c *Lock) Need(n *Need) {
+	n.Workers = append(n.Workers, c.ID)
+	n.Held = append(n.Held, c.ID)
+	n.Executions = append(n.Executions, c.Execution)
+	n.Specs = append(n.Specs, c.Execution)
+	n.Owners = append(n.Owners, c.Execution)
+}
+
+func (c *Lock) apply(w *world) (Reply, error) {
+	op := "lock " + c.Execution.String()
+	if err := c.check(op); err != nil {
+		return Reply{}, err
+	}
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if x := w.workers[c.ID]; x != nil {
+		return c.again(w, op, e, x)
+	}
+	if err := c.lockable(w, op, e); err != nil {
+		return Reply{}, err
+	}
+	if e.State.Terminal() {
+		by := &Act{belay.Control{Action: belay.ActionRetry, Actor: c.Owner, Reason: "to own it from outside"}}
+		if err := by.reopen(w, e); err != nil {
+			return Reply{}, err
+		}
+	}
+	x := &Worker{ID: c.ID, Spec: c.spec(), State: belay.WorkerOpen, OpenedAt: w.Now, New: true}
+	w.workers[x.ID] = x
+	w.renew(x)
+	e.Secret, e.ClaimNo = c.Secret, 0
+	w.assign(e, x)
+	w.start(e)
+	return Reply{Seq: e.Seq, Session: x.session(), Claims: []Claimed{w.claimed(e)}}, nil
+}
+
+func (c *Lock) check(op string) error {
+	if c.ID.IsZero() {
+		return refuse(belay.CodeInvalid, op, "the lock has no id")
+	}
+	if err := checkName(op, "the owner", c.Owner, true); err != nil {
+		return err
+	}
+	if c.TTL != 0 && c.TTL < belay.MinTTL {
+		return refuse(belay.CodeInvalid, op, "a TTL of %s is too short; the least is %s", c.TTL.D(), belay.MinTTL.D())
+	}
+	return nil
+}
+
+// spec is what the session of an outside owner says of itself.
+func (c *Lock) spec() belay.WorkerSpec {
+	s := belay.WorkerSpec{ID: c.ID, Name: c.Owner, Capacity: 1, TTL: c.TTL, External: true}
+	or(&s.TTL, belay.DefaultLockTTL)
+	s.Heartbeat = s.TTL / 3
+	return s
+}
+
+// again answers a lock that was given before, with the terms it was given on.
+// Asking is a sign of life: it renews the lock.
+func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error) {
+	if !x.Spec.External || x.Spec.Name != c.Owner {
+		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op, "id %s names the session of %q; lock with a new one", c.ID, x.Spec.Name)
+	}
+	if x.State.Ended() || x.ExpiresAt.over(w.Now) {
+		return Reply{}, lostSession(op, x)
+	}
+	if e.Worker == x.ID {
+		w.renew(x)
+		return Reply{Seq: e.Seq, Session: x.session(), Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
+	}
+	if held := w.held(x.ID); len(held) > 0 {
+		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op, "id %s is the lock of %s; lock with a new one", c.ID, held[0].ID)
+	}
+	err := refuse(belay.CodeLeaseLost, op, "the lock %s was taken from %s; lock with a new id", c.ID, c.Owner)
+	err.Cause = belay.CauseExpired
+	return Reply{}, err
+}
+
+// lockable refuses what is not to be had, and says when it will be or what to
+// do. What waits may be had: its outside owner decides when to go on.
+func (c *Lock) lockable(w *world, op string, e *Execution) error {
+	switch {
+	case e.State == belay.Running, e.State == belay.Scheduled:
+		return w.heldBy(op, e)
+	case e.State.Terminal() && !c.Reopen:
+		return refuse(belay.CodeConflict, op, "it has ended: %s; %s", e.State, reopenText(e))
+	case e.State.Terminal():
+		return nil
+	case e.State == belay.Paused:
+		return refuse(belay.CodeConflict, op, "it is paused; resume it to lock it")
+	case keepers(e.Gate) != e.Gate:
+		return refuse(belay.CodeConflict, op, "it is held back by its gate: %s", e.Gate)
+	case e.State == belay.Pending && !e.DueAt.over(w.Now):
+		wait := e.DueAt.Sub(w.Now)
+		text := e.ReasonText
+		or(&text, "it is not due before")
+		err := refuse(belay.CodeConflict, op, "it may be locked in %s: %s", wait.Round(time.Millisecond), text)
+		err.RetryAfter = wait
+		return err
+	}
+	return nil
+}
+
+func reopenText(e *Execution) string {
+	switch {
+	case e.State == belay.Succeeded:
+		return "fork it to run it beside"
+	case !e.Parent.IsZero():
+		return "it is a child: retry its root"
+	}
+	return "lock it with reopen to run it again"
+}
+
+// heldBy refuses since somebody owns the execution, and says who.
+func (w *world) heldBy(op string, e *Execution) error {
+	h := &belay.Holder{Owner: e.Worker.String(), Worker: e.Worker, Token: e.Token}
+	if x := w.owned(e); x != nil {
+		h.Owner, h.ExpiresIn = x.Spec.Name, max(0, w.expires(x).Sub(w.Now))
+	}
+	err := refuse(belay.CodeLeaseHeld, op, "%s owns it with token %d; without a heartbeat it is given up in %s",
+		h.Owner, h.Token, h.ExpiresIn.Round(time.Millisecond))
+	err.Holder, err.RetryAfter = h, max(h.ExpiresIn, 100*time.Millisecond)
+	return err
+}
+
+// owned is the session that owns an execution, nil if it is not known here. It
+// may have been read without a lock: what it says of time may be old.
+func (w *world) owned(e *Execution) *Worker {
+	if x := w.workers[e.Worker]; x != nil {
+		return x
+	}
+	for _, x := range w.Owners {
+		if x.ID == e.Worker {
+			return x
+		}
+	}
+	return nil
+}
+
+// expires is when a session's time is over, with the grace of this fold.
+func (w *world) expires(x *Worker) Time {
+	if w.workers[x.ID] == x || w.out.Grace == 0 || x.State.Ended() {
+		return x.ExpiresAt
+	}
+	return max(x.ExpiresAt.Add(w.out.Grace), w.Now.Add(x.ttl()))
+}
+
+// Renew is the heartbeat of one run: it renews the session that holds the lease
+// and counts as progress. It reconciles nothing. A lease without a token is
+// known by its secret.
+type Renew struct{ belay.Lease }
+
+// Need names the execution and the session.
+func (c *Renew) Need(n *Need) { needLease(n, c.Lease) }
+
+func (c *Renew) apply(w *world) (Reply, error) {
+	const op = "renew"
+	l := c.Lease
+	e := w.execs[l.Execution]
+	current := e != nil && e.Worker == l.Worker && e.Secret == l.Secret
+	if current && l.Token == 0 {
+		l.Token = e.Token
+	}
+	e, err := w.owner(op, l)
+	if err != nil {
+		if x := w.workers[l.Worker]; current && x != nil && !x.State.Ended() && x.ExpiresAt.over(w.Now) {
+			w.endSession(x, belay.WorkerLost, lateText(x))
+		}
+		return Reply{}, err
+	}
+	x := w.workers[l.Worker]
+	w.renew(x)
+	e.ProgressAt = w.Now
+	w.changed(e)
+	r := Reply{Heartbeat: belay.HeartbeatReply{ExpiresIn: x.ttl(), Drain: x.State == belay.WorkerDraining}}
+	w.news(e, belay.Held{Execution: e.ID, Token: e.Token}, &r.Heartbeat)
+	return r, nil
+}
+
+// Vacate ends the session of an outside owner whose run somebody else has ended.
+// It follows that end; if it is forgotten, the session ends by its time.
+type Vacate struct {
+	Worker belay.WorkerID
+	Why    string
+}
+
+// Need names the session and what it owns.
+func (c *Vacate) Need(n *Need) {
+	n.Workers = append(n.Workers, c.Worker)
+	n.Held = append(n.Held, c.Worker)
+}
+
+func (c *Vacate) apply(w *world) (Reply, error) {
+	const op = "vacate"
+	x := w.workers[c.Worker]
+	switch {
+	case x == nil:
+		return Reply{}, refuse(belay.CodeNotFound, op, "there is no session %s", c.Worker)
+	case x.State.Ended():
+		return Reply{Replayed: true}, nil
+	case !x.Spec.External || len(w.held(x.ID)) > 0:
+		return Reply{}, refuse(belay.CodeConflict, op, "the session %s is in use", c.Worker)
+	}
+	w.endSession(x, belay.WorkerClosed, clip(c.Why, belay.MaxName))
+	return Reply{}, nil
+}
+
+// vacate asks for the end of an outside owner's session, if one owned what a
+// command has just taken from its owner. It is called with the row as it was.
+func (w *world) vacate(was Execution, e *Execution, why string) []Command {
+	x := w.owned(&was)
+	if was.Worker.IsZero() || e.Worker == was.Worker || x == nil || !x.Spec.External {
+		return nil
+	}
+	return []Command{&Vacate{x.ID, why}}
+}
+
+// outside names the session whose calls are not for a lock.
+func outside(op string, x *Worker) error {
+	return refuse(belay.CodeConflict, op, "session %s is the lock of %s: it is renewed by its lease and ends with its run", x.ID, x.Spec.Name)
+}
+
+// lostOwner says whom an execution lost.
+func lostOwner(x *Worker, id belay.WorkerID) string {
+	switch {
+	case x == nil:
+		return fmt.Sprintf("worker %s was lost: its session is gone", id)
+	case x.Spec.External:
+		return fmt.Sprintf("its owner from outside, %s, was lost: %s", x.Spec.Name, x.EndReason)
+	}
+	return fmt.Sprintf("worker %s was lost: %s", x.Spec.Name, x.EndReason)
+}

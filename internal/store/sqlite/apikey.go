@@ -1,0 +1,83 @@
+package sqlite
+
+import (
+	"context"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+const (
+	apiKeyColumns = "id, name, scopes, hash, created_at, revoked_at"
+	selectAPIKeys = "SELECT " + apiKeyColumns + " FROM api_keys"
+)
+
+func scanAPIKey(r columns) *machine.APIKey {
+	k := &machine.APIKey{
+		ID: r.id(0), Name: r.text(1), Hash: r.hash(3), CreatedAt: machine.Time(r.int(4)), RevokedAt: machine.Time(r.int(5)),
+	}
+	for s := range strings.SplitSeq(r.text(2), " ") {
+		k.Scopes = append(k.Scopes, belay.Scope(s))
+	}
+	return k
+}
+
+// APIKeys implements store.Store.
+func (s *Store) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
+	var all []*machine.APIKey
+	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+		return c.query(ctx, selectAPIKeys+" ORDER BY created_at, id", func(r columns) error {
+			all = append(all, scanAPIKey(r))
+			return nil
+		})
+	})
+	return all, classify("keys", err)
+}
+
+func (t *tx) loadAPIKeys(rows *machine.Rows, ids []belay.KeyID) error {
+	for _, id := range unique(ids) {
+		t.args.blob(id[:])
+		err := t.query(t.ctx, selectAPIKeys+" WHERE id = ?", func(r columns) error {
+			rows.APIKeys = append(rows.APIKeys, scanAPIKey(r))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var apiKeyTable = newTable("api_keys", apiKeyColumns)
+
+// writeAPIKeys adds keys and revokes those that are there.
+func (t *tx) writeAPIKeys(c *machine.Changes) error {
+	for _, k := range c.APIKeys {
+		if !k.New {
+			t.args.intOrNull(int64(k.RevokedAt))
+			t.args.blob(k.ID[:])
+			if err := t.changed("API key", k.ID, "UPDATE api_keys SET revoked_at = ? WHERE id = ?"); err != nil {
+				return err
+			}
+			continue
+		}
+		err := t.insert(t.ctx, apiKeyTable, 1, func(_ int, a *args) error {
+			a.blob(k.ID[:])
+			a.text(k.Name)
+			names := make([]string, len(k.Scopes))
+			for i, s := range k.Scopes {
+				names[i] = string(s)
+			}
+			a.text(strings.Join(names, " "))
+			a.blob(k.Hash[:])
+			a.int(int64(k.CreatedAt))
+			a.intOrNull(int64(k.RevokedAt))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
