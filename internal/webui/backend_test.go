@@ -1,0 +1,80 @@
+package webui_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay/belaytest"
+	"github.com/belaydev/belay/internal/webui"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// On a real Backend: an execution that lost its owner and goes on shows both
+// runs, its live owner, and at the end its output.
+func TestPagesOfARealExecution(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		kit := belaytest.Open(func(w *worker.Worker) {
+			worker.Register(w, "review", func(ctx context.Context, change int) (string, error) {
+				for _, name := range []string{"fetch", "test"} {
+					if _, err := workflow.Step(ctx, name, func(context.Context) (int, error) { return change, nil }); err != nil {
+						return "", err
+					}
+				}
+				select {
+				case <-hold:
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+				return "looks good", nil
+			})
+		})
+		defer kit.Close()
+		pages := webui.New(kit.Backend, webui.Options{})
+		show := func(address string) string {
+			w := httptest.NewRecorder()
+			pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+			if w.Code != http.StatusOK {
+				t.Fatalf("%s: %d\n%s", address, w.Code, w.Body)
+			}
+			return w.Body.String()
+		}
+		h, err := workflow.Start[string](t.Context(), kit.Backend, "review", 17)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := "/executions/" + h.ID().String()
+		kit.Advance(time.Second)
+		kit.Crash()
+		kit.Restart()
+		kit.Advance(time.Second)
+		page := show(address)
+		for _, want := range []string{"belaytest 2", ">lost<", "step fetch", "Given up in", `http-equiv="refresh"`, "fetch", "17"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page of the running execution lacks %q:\n%s", want, page)
+			}
+		}
+		close(hold)
+		if _, err := h.Result(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		page = show(address)
+		for _, want := range []string{"It has succeeded", "looks good"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page of the ended execution lacks %q:\n%s", want, page)
+			}
+		}
+		if strings.Contains(page, `http-equiv="refresh"`) {
+			t.Error("the page of the ended execution renews itself")
+		}
+		if list := show("/"); !strings.Contains(list, address) || !strings.Contains(list, ">succeeded<") {
+			t.Errorf("the list lacks it:\n%s", list)
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package webui
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	historySize = 200 // events on one page
+	livePeriod  = 3   // seconds between two renewals of an execution that has not ended
+)
+
+// detail is the page of one execution.
+type detail struct {
+	ID, Workflow, Version string
+	State                 state
+	Ended                 bool
+	Summary               []span
+	Facts                 [][]span
+	Owner                 *owner
+	Terms                 []term
+	Parent, ParentKey     string
+	Children              string // the address of its children; empty for none
+	OpenChildren          int
+
+	Input, Output, Stack *payload
+	Error                *payload
+	ErrorClass           string
+
+	Timeline *timeline
+	Events   []eventRow
+	Shown    string // which events, when not all
+	Earlier  string
+	Later    string
+	Log      *logTail
+
+	Live   string // the address that turns renewal on or off; empty when it has ended
+	IsLive bool
+	Period int
+}
+
+// term is a name and its value.
+type term struct {
+	Name, Value string
+	Time        *moment
+	Mono        bool
+}
+
+func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
+	id, err := belay.ParseExecutionID(r.PathValue("id"))
+	if err != nil {
+		return view{}, &belay.Error{Code: belay.CodeNotFound, Message: "No execution has this id: " + excerpt(r.PathValue("id"), 60)}
+	}
+	e, err := p.backend.Execution(ctx, id)
+	if err != nil {
+		return view{}, err
+	}
+	why, err := p.backend.Explain(ctx, id)
+	if err != nil {
+		return view{}, err
+	}
+	sessions, err := p.backend.Workers(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	now := p.options.Now()
+	d := detailOf(&e, &why, now)
+	d.Owner = ownerOf(&e, sessions, now)
+	if err := p.history(ctx, r.URL.Query(), &e, sessions, d); err != nil {
+		return view{}, err
+	}
+	if d.Log, err = p.tail(ctx, id); err != nil {
+		return view{}, err
+	}
+	v := view{template: "execution", Title: excerpt(e.Workflow, 60) + " · " + d.State.Word, Page: d}
+	if !d.Ended {
+		d.renewal(r.URL)
+		if d.IsLive {
+			v.Refresh = livePeriod
+		}
+	}
+	return v, nil
+}
+
+func detailOf(e *belay.Execution, why *belay.Explanation, now time.Time) *detail {
+	d := &detail{
+		ID: e.ID.String(), Workflow: e.Workflow, Version: e.Version, State: stateOf(e), Ended: e.State.Terminal(),
+		Summary: spans(why.Summary), Terms: terms(e, now), ParentKey: e.ParentKey, OpenChildren: e.OpenChildren,
+		Input: show(e.Input), Output: show(e.Output), Period: livePeriod,
+	}
+	for _, f := range why.Facts {
+		d.Facts = append(d.Facts, spans(f))
+	}
+	if !e.Parent.IsZero() {
+		d.Parent = e.Parent.String()
+	}
+	if e.OpenChildren > 0 {
+		d.Children = "/executions?" + url.Values{"parent": {d.ID}}.Encode()
+	}
+	if e.Error != nil {
+		d.Error, d.Stack, d.ErrorClass = block(e.Error.Message), block(e.Error.Stack), e.Error.Class.String()
+	}
+	return d
+}
+
+// terms are the plain facts of an execution.
+func terms(e *belay.Execution, now time.Time) []term {
+	all := []term{
+		{Name: "Attempt", Value: strconv.Itoa(e.Attempt)},
+		{Name: "Token", Value: strconv.FormatInt(int64(e.Token), 10), Mono: true},
+		{Name: "Generation", Value: strconv.Itoa(e.Generation)},
+		{Name: "Queue", Value: e.Queue},
+		{Name: "Submitted", Time: when(e.CreatedAt, now)},
+	}
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, term{Name: name, Value: value})
+		}
+	}
+	at := func(name string, t time.Time) {
+		if m := when(t, now); m != nil {
+			all = append(all, term{Name: name, Time: m})
+		}
+	}
+	at("First run", e.StartedAt)
+	if !e.State.Terminal() {
+		at("Last progress", e.ProgressAt)
+		at("Cancelled by force", e.CancelBy)
+		at("Deadline", e.Deadline)
+	}
+	at("Ended", e.FinishedAt)
+	add("Took", took(e, now))
+	if e.Losses > 0 {
+		add("Owners lost in a row", strconv.Itoa(e.Losses))
+	}
+	add("Gate", e.Gate.String())
+	add("Idempotency key", e.Key)
+	add("Started by", string(e.Trigger))
+	if e.CostTokens > 0 {
+		add("Cost in tokens", strconv.FormatInt(e.CostTokens, 10))
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
+		add("Label "+k, e.Labels[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.WorkerLabels)) {
+		add("Needs worker label "+k, e.WorkerLabels[k])
+	}
+	return all
+}
+
+// place says where a process is.
+func place(p belay.Process) string {
+	var parts []string
+	if p.PID != 0 {
+		parts = append(parts, fmt.Sprintf("process %d", p.PID))
+	}
+	if p.Host != "" {
+		parts = append(parts, "on "+excerpt(p.Host, maxLine))
+	}
+	return strings.Join(parts, " ")
+}
+
+// renewal decides whether the page renews itself: it does unless told not to,
+// and not while an older part of the history is read.
+func (d *detail) renewal(u *url.URL) {
+	q := u.Query()
+	if q.Get("after") != "" {
+		return
+	}
+	d.IsLive = q.Get("live") != "off"
+	d.Live = "/executions/" + d.ID
+	if d.IsLive {
+		d.Live += "?live=off"
+	}
+}

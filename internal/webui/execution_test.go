@@ -1,0 +1,204 @@
+package webui
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const here = "/executions/"
+
+// The page says where the execution is, why, who owns it and for how long.
+func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
+	f := running()
+	a := get(t, f, here+id(1).String())
+	a.says("review running", "It runs for 3s, with token 2.", "anna's laptop", "process 4711 on anna", "Given up in 12s unless",
+		"3s ago", "each gives it 15s", owning.String(), "Token 2", "Generation 1", "Attempt 1", "Label team blue")
+	move := a.root.all("animate")
+	if len(move) != 1 || move[0].attr["from"] != "800" || move[0].attr["dur"] != "12.0s" {
+		t.Errorf("the countdown is %v, want 800 thousandths running out in 12 seconds", move)
+	}
+	if code := a.root.class("why")[0].all("code"); len(code) != 1 || code[0].words() != "belay watch x" {
+		t.Errorf("what stands in backquotes is not shown as code: %v", code)
+	}
+}
+
+// An owner whose time is over is not shown as one that lives.
+func TestExecutionShowsOverdueOwner(t *testing.T) {
+	f := running()
+	f.workers[0].ExpiresAt = ago(time.Millisecond)
+	a := get(t, f, here+id(1).String())
+	a.says("Its time is over; it is being given up.")
+	if len(a.root.all("animate")) != 0 {
+		t.Error("there is a countdown for an owner whose time is over")
+	}
+	f.workers = nil
+	get(t, f, here+id(1).String()).says("A session that is not listed", owning.String())
+}
+
+// The runs stand on one axis: the lost one, the wait, and the one that took over.
+func TestTimelineShowsTakeOver(t *testing.T) {
+	a := get(t, running(), here+id(1).String())
+	rows := a.root.class("runs")[0].all("tr")[1:]
+	if len(rows) != 2 {
+		t.Fatalf("%d runs are drawn, want 2", len(rows))
+	}
+	bars := make([]string, 2)
+	for i, r := range rows {
+		b := r.class("run")[0]
+		bars[i] = b.attr["x"] + "+" + b.attr["width"]
+	}
+	if bars[0] != "100+500" || bars[1] != "700+300" {
+		t.Errorf("the bars stand at %v, want 100+500 and 700+300 thousandths", bars)
+	}
+	if w := rows[1].class("idle"); len(w) != 1 || w[0].attr["x"] != "600" || w[0].attr["width"] != "100" {
+		t.Errorf("the wait between the runs is %v", w)
+	}
+	a.says("lost", "running")
+	if label := rows[0].all("svg")[0].attr["aria-label"]; label != "from +1.000s for 5s, 1 checkpoint saved, lost" {
+		t.Errorf("the first run is read out as %q", label)
+	}
+}
+
+// The history lists every event once, in order, with its seq.
+func TestHistoryListsEvents(t *testing.T) {
+	a := get(t, running(), here+id(1).String())
+	var got []string
+	for _, r := range a.root.class("events")[0].all("tr")[1:] {
+		got = append(got, r.words())
+	}
+	want := []string{
+		"1 +0.000s submitted review",
+		"2 +1.000s started attempt 1, token 1, by " + belay.WorkerID{1, 2, 3, 15: 1}.String(),
+		"3 +2.000s step fetch",
+		"4 +6.000s lost its session ran out of time",
+		"5 +7.000s started attempt 1, token 2, by anna's laptop",
+		"6 +9.000s step test",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the history is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	a.saysNot("Earlier", "Later", "Events 1 to")
+}
+
+// A page renews itself while there is something new to come, and a person can
+// stop that.
+func TestRenewal(t *testing.T) {
+	f := running()
+	refresh := func(address string) string {
+		for _, m := range get(t, f, address).root.all("meta") {
+			if m.attr["http-equiv"] == "refresh" {
+				return m.attr["content"]
+			}
+		}
+		return ""
+	}
+	one := here + id(1).String()
+	for address, want := range map[string]string{one: "3", one + "?live=off": "", one + "?after=2": "", "/executions": "", "/executions?live=on": "5"} {
+		if got := refresh(address); got != want {
+			t.Errorf("%s renews itself every %q seconds, want %q", address, got, want)
+		}
+	}
+	f.one.State, f.one.FinishedAt = belay.Succeeded, noon
+	if got := refresh(one); got != "" {
+		t.Errorf("an execution that has ended renews itself every %s seconds", got)
+	}
+}
+
+// Ten thousand events, a megabyte each of input and output: the page stays small
+// and reads one part of the history.
+func TestLongHistoryIsBounded(t *testing.T) {
+	f := running()
+	f.events = nil
+	for i := range int64(10_000) {
+		kind := []string{"started", "step", "failed"}[i%3]
+		f.events = append(f.events, belay.Event{
+			Seq: i + 1, Kind: kind, At: ago(20_000*time.Second - time.Duration(i)*time.Second), Token: belay.Token(i/3 + 1), Name: strings.Repeat("n", 200),
+			Error: &belay.Failure{Class: belay.ClassTransient, Message: strings.Repeat("long ", 1000)},
+		})
+	}
+	f.one.Seq, f.one.CreatedAt = 10_000, f.events[0].At
+	big := []byte(`"` + strings.Repeat("x", 1<<20-2) + `"`)
+	f.one.Input, f.one.Output = big, big
+	a := get(t, f, here+id(1).String())
+	if len(a.body) > 512<<10 {
+		t.Errorf("the page has %d bytes", len(a.body))
+	}
+	if len(f.asked) != 1 || f.asked[0].After != 9_800 || f.asked[0].Limit != historySize || f.asked[0].Data {
+		t.Errorf("the history was asked for with %+v", f.asked)
+	}
+	a.says("Events 9801 to 10000 of 10000.", "The beginning of 1.0 MiB.", "Earlier")
+	a.saysNot("Later")
+	middle := get(t, f, here+id(1).String()+"?after=4000")
+	middle.says("Events 4001 to 4200 of 10000.", "Earlier", "Later")
+	if first := get(t, f, here+id(1).String()+"?after=0"); strings.Contains(first.root.words(), "Earlier") {
+		t.Error("there is something earlier than the first event")
+	}
+}
+
+// JSON that nests deeply is not laid out: its indentation would be many times it.
+func TestDeepJSONIsBounded(t *testing.T) {
+	f := running()
+	f.one.Output = []byte(strings.Repeat("[", 8000) + strings.Repeat("]", 8000))
+	if a := get(t, f, here+id(1).String()); len(a.body) > 64<<10 {
+		t.Errorf("the page has %d bytes", len(a.body))
+	}
+}
+
+// The end of a log is found without reading it all, also when its middle was
+// dropped, and shown as a terminal would have left it.
+func TestLogTail(t *testing.T) {
+	f := running()
+	for n := range int64(1000) {
+		if n < 16 || n > 700 {
+			f.chunks = append(f.chunks, belay.StoredChunk{N: n, Data: fmt.Appendf(nil, "line %d\n", n)})
+		}
+	}
+	f.chunks = append(f.chunks, belay.StoredChunk{N: 1000, Data: []byte("10%\r50%\r\x1b[32mdone\x1b[0m\r\n")})
+	a := get(t, f, here+id(1).String())
+	log := a.root.class("log")[0].words()
+	if !strings.HasSuffix(log, "line 999 done") || strings.Contains(log, "50%") || strings.Contains(log, "[32m") {
+		t.Errorf("the log ends with %q", log[max(0, len(log)-60):])
+	}
+	if f.lookedAt > 200 {
+		t.Errorf("%d chunks were read for the end of a log", f.lookedAt)
+	}
+	a.says("The end of it. The whole: belay logs " + id(1).String())
+}
+
+// What is not there is a page that says so, with the way back.
+func TestErrorPages(t *testing.T) {
+	f := running()
+	for _, c := range []struct {
+		address string
+		err     error
+		status  int
+		says    string
+	}{
+		{here + id(2).String(), nil, 404, "There is no execution " + id(2).String()},
+		{here + "nonsense", nil, 404, "No execution has this id: nonsense"},
+		{"/nowhere", nil, 404, "There is no page at this address."},
+		{"/executions?state=lost", nil, 400, `"lost" is no state`},
+		{"/executions?parent=x", nil, 400, "This address cannot be read"},
+		{here + id(1).String() + "?after=-1", nil, 400, "it is the number of an event"},
+		{"/executions?cursor=%00", &belay.Error{Code: belay.CodeMalformed, Message: `id "\x00" is not of the form ex_…`}, 400, "is not of the form"},
+		{"/executions?cursor=old", &belay.Error{Code: belay.CodeCursorExpired, Message: "the cursor is too old"}, 410, "This list has moved on"},
+		{"/executions", &belay.Error{Code: belay.CodeUnavailable, Message: "disk I/O at /secret/path"}, 503, "Try again in a moment."},
+		{"/executions", errors.New("at /secret/path"), 500, "The reason is in the server's log."},
+	} {
+		f.err = c.err
+		a := get(t, f, c.address)
+		if a.status != c.status {
+			t.Errorf("%s: %d, want %d", c.address, a.status, c.status)
+		}
+		a.says(c.says, "All executions")
+		a.saysNot("/secret/path")
+		if (a.header.Get("Retry-After") != "") != (c.status == 503) {
+			t.Errorf("%s: Retry-After is %q", c.address, a.header.Get("Retry-After"))
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package webui
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	pageSize   = 50
+	countUpTo  = 1000 // the newest so many executions are counted by state
+	listPeriod = 5    // seconds between two renewals of a list, where asked for
+)
+
+// listing is the page of executions.
+type listing struct {
+	Rows     []row
+	Filter   filter
+	Counts   []count
+	Counted  string // what the counts are of, when that is not all
+	Names    []string
+	Older    string // the address of the next page; empty at the end
+	Newest   string // the address of the first page; empty there
+	Live     string // the address that turns renewal on or off
+	IsLive   bool
+	Period   int
+	Filtered bool
+}
+
+// row is one execution in a list.
+type row struct {
+	ID       string
+	Workflow string
+	State    state
+	About    string
+	Attempt  int
+	Age      *moment
+	Took     string
+}
+
+// state is an execution's state as a word and a colour.
+type state struct {
+	Word  string
+	Class string
+}
+
+// count is how many executions are in a state, and the address that lists them.
+type count struct {
+	State   state
+	N       int
+	Address string
+	Current bool
+}
+
+// filter is what a list was asked for.
+type filter struct {
+	State    string // a state, or active, or empty for all
+	Workflow string
+	Parent   string
+	Cursor   string
+	Live     string
+	States   []string // the choices
+	states   []belay.State
+	parent   belay.ExecutionID
+}
+
+const active = "active"
+
+var activeStates = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
+
+func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
+	f, err := parseFilter(r.URL.Query())
+	if err != nil {
+		return view{}, err
+	}
+	query := belay.Filter{States: f.states, Workflow: f.Workflow, Parent: f.parent, Cursor: f.Cursor, Limit: pageSize}
+	page, err := p.backend.Executions(ctx, query)
+	if err != nil {
+		return view{}, err
+	}
+	all, err := p.backend.Executions(ctx, belay.Filter{Workflow: f.Workflow, Parent: f.parent, Limit: countUpTo})
+	if err != nil {
+		return view{}, err
+	}
+	now := p.options.Now()
+	l := listing{Filter: f, Counts: countStates(&f, all.Executions), Names: workflows(all.Executions), Period: listPeriod, IsLive: f.Live == "on"}
+	l.Filtered = f.State != "" || f.Workflow != "" || f.Parent != ""
+	for i := range page.Executions {
+		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
+	}
+	if all.Next != "" {
+		l.Counted = fmt.Sprintf("Counted: the newest %d.", countUpTo)
+	}
+	if page.Next != "" {
+		l.Older = f.with(func(f *filter) { f.Cursor = page.Next })
+	}
+	if f.Cursor != "" {
+		l.Newest = f.with(func(f *filter) { f.Cursor = "" })
+	}
+	l.Live = f.with(func(f *filter) {
+		if f.Live = "on"; l.IsLive {
+			f.Live = ""
+		}
+	})
+	v := view{template: "executions", Title: "Executions", Page: l}
+	if l.IsLive {
+		v.Refresh = listPeriod
+	}
+	return v, nil
+}
+
+// parseFilter reads the query of an address. What it does not know it refuses:
+// a list that ignores a filter shows something else than it says.
+func parseFilter(q url.Values) (filter, error) {
+	f := filter{
+		State: q.Get("state"), Workflow: q.Get("workflow"), Parent: q.Get("parent"), Cursor: q.Get("cursor"), Live: q.Get("live"),
+	}
+	f.States = append(f.States, active)
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		f.States = append(f.States, s.String())
+	}
+	switch f.State {
+	case "":
+	case active:
+		f.states = activeStates
+	default:
+		var s belay.State
+		if err := s.UnmarshalText([]byte(f.State)); err != nil {
+			return f, err
+		}
+		f.states = []belay.State{s}
+	}
+	if f.Live != "on" {
+		f.Live = ""
+	}
+	if f.Parent == "" {
+		return f, nil
+	}
+	var err error
+	f.parent, err = belay.ParseExecutionID(f.Parent)
+	return f, err
+}
+
+// with is the address of the same list with something changed. f is a copy.
+func (f filter) with(change func(*filter)) string {
+	change(&f)
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"state": f.State, "workflow": f.Workflow, "parent": f.Parent, "cursor": f.Cursor, "live": f.Live,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if len(q) == 0 {
+		return "/executions"
+	}
+	return "/executions?" + q.Encode()
+}
+
+// countStates counts executions by state; states with none are left out, unless
+// the list is of it.
+func countStates(f *filter, all []belay.Execution) []count {
+	n := make(map[belay.State]int)
+	for i := range all {
+		n[all[i].State]++
+	}
+	to := func(s string) string { return f.with(func(f *filter) { f.State, f.Cursor = s, "" }) }
+	counts := []count{{State: state{"all", "all"}, N: len(all), Address: to(""), Current: f.State == ""}}
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		if current := f.State == s.String(); n[s] > 0 || current {
+			counts = append(counts, count{State: state{s.String(), s.String()}, N: n[s], Address: to(s.String()), Current: current})
+		}
+	}
+	return counts
+}
+
+// workflows are the names that a person may want to filter by.
+func workflows(all []belay.Execution) []string {
+	names := make(map[string]bool)
+	for i := range all {
+		if len(names) < 50 {
+			names[all[i].Workflow] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func rowOf(e *belay.Execution, now time.Time) row {
+	return row{
+		ID: e.ID.String(), Workflow: e.Workflow, State: stateOf(e), About: about(e), Attempt: e.Attempt,
+		Age: when(e.CreatedAt, now), Took: took(e, now),
+	}
+}

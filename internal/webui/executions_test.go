@@ -1,0 +1,211 @@
+package webui
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// many are executions in all states.
+func many(n int) []belay.Execution {
+	all := make([]belay.Execution, n)
+	for i := range all {
+		s := belay.Pending + belay.State(i%8)
+		all[i] = belay.Execution{ID: id(byte(i)), Workflow: []string{"build", "review"}[i%2], State: s, Attempt: 1, CreatedAt: ago(time.Minute), StartedAt: ago(30 * time.Second)}
+		if s.Terminal() {
+			all[i].FinishedAt = ago(10 * time.Second)
+		}
+		if s == belay.Failed {
+			all[i].Error = &belay.Failure{Class: belay.ClassPermanent, Message: "no such branch\nsecond line"}
+		}
+		if s == belay.Waiting {
+			all[i].Reason = &belay.Reason{Code: "signal", Text: "waits for approved"}
+		}
+	}
+	return all
+}
+
+// listed answers pages of executions, its cursor the number of the next one.
+func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
+	return &fake{list: func(q belay.Filter) (belay.Page, error) {
+		*asked = append(*asked, q)
+		var fit []belay.Execution
+		for _, e := range all {
+			if (len(q.States) == 0 || slices.Contains(q.States, e.State)) && (q.Workflow == "" || q.Workflow == e.Workflow) {
+				fit = append(fit, e)
+			}
+		}
+		if q.Cursor != "" {
+			i := slices.IndexFunc(fit, func(e belay.Execution) bool { return e.ID.String() == q.Cursor })
+			fit = fit[i+1:]
+		}
+		p := belay.Page{Executions: fit}
+		if len(fit) > q.Limit {
+			p.Executions = fit[:q.Limit]
+			p.Next = p.Executions[q.Limit-1].ID.String()
+		}
+		return p, nil
+	}}
+}
+
+// The list shows each execution with its state, in words, and counts them.
+func TestExecutionsAreListed(t *testing.T) {
+	var asked []belay.Filter
+	for _, address := range []string{"/", "/executions"} {
+		a := get(t, listed(many(16), &asked), address)
+		rows := a.root.class("list")[0].all("tr")
+		if len(rows) != 17 {
+			t.Fatalf("%s: %d rows, want a head and 16", address, len(rows))
+		}
+		if got := rows[7].words(); got != "build "+id(6).String()+" failed no such branch … 1 1m 00s ago 20s" {
+			t.Errorf("a failed execution is listed as %q", got)
+		}
+		a.says("all 16", "pending 2", "failed 2", "signal: waits for approved", "v1.2.3")
+		a.saysNot("Counted:", "Older", "Newest")
+	}
+}
+
+// Filters reach the Backend, stay chosen in the form and in every link, and can
+// be cleared.
+func TestExecutionsAreFiltered(t *testing.T) {
+	var asked []belay.Filter
+	a := get(t, listed(many(16), &asked), "/executions?state=waiting&workflow=review&parent="+id(3).String())
+	if q := asked[0]; !slices.Equal(q.States, []belay.State{belay.Waiting}) || q.Workflow != "review" || q.Parent != id(3) {
+		t.Errorf("the Backend was asked for %+v", q)
+	}
+	if q := asked[1]; len(q.States) != 0 || q.Workflow != "review" || q.Limit != countUpTo {
+		t.Errorf("what is counted is %+v", q)
+	}
+	for _, o := range a.root.all("option") {
+		if (o.attr["selected"] != "") != (o.words() == "waiting") {
+			t.Errorf("option %q is selected: %q", o.words(), o.attr["selected"])
+		}
+	}
+	current := 0
+	for _, l := range a.root.class("counts")[0].all("a") {
+		if l.attr["aria-current"] == "page" {
+			current++
+			if l.words() != "waiting 2" {
+				t.Errorf("the current list is %q", l.words())
+			}
+		}
+		if q := query(t, l); q.Get("workflow") != "review" || q.Get("parent") == "" {
+			t.Errorf("the link %s loses the filter", l.attr["href"])
+		}
+	}
+	if current != 1 {
+		t.Errorf("%d lists are the current one", current)
+	}
+	a.says("Clear")
+	asked = nil
+	get(t, listed(many(16), &asked), "/executions?state=active")
+	if !slices.Equal(asked[0].States, activeStates) {
+		t.Errorf("active asks for %v", asked[0].States)
+	}
+}
+
+func query(t *testing.T, link *node) url.Values {
+	t.Helper()
+	u, err := url.Parse(link.attr["href"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Query()
+}
+
+// Following "older" from the first page to the last shows each execution once.
+func TestExecutionsArePaged(t *testing.T) {
+	var asked []belay.Filter
+	f := listed(many(120), &asked)
+	seen := make(map[string]int)
+	pages, next := 0, "/executions?state="
+	for next != "" {
+		a := get(t, f, next)
+		pages++
+		next = ""
+		for _, l := range a.root.class("list")[0].all("a") {
+			seen[l.attr["href"]]++
+		}
+		for _, l := range a.root.all("a") {
+			if l.attr["rel"] == "next" {
+				next = l.attr["href"]
+			}
+		}
+		if pages > 1 {
+			a.says("← Newest")
+		}
+	}
+	if pages != 3 || len(seen) != 120 {
+		t.Errorf("%d pages show %d executions, want 3 and 120", pages, len(seen))
+	}
+}
+
+// An empty list says what to do, and whether it is empty for its filter.
+func TestEmptyLists(t *testing.T) {
+	f := &fake{}
+	get(t, f, "/").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")
+	get(t, f, "/executions?workflow=x").says("No execution fits.", "Show all")
+	get(t, f, "/executions?cursor=x").says("That was the last one.")
+}
+
+// Counts say when they are not of all.
+func TestCountsSayWhatTheyCount(t *testing.T) {
+	f := &fake{list: func(q belay.Filter) (belay.Page, error) { return belay.Page{Executions: many(8), Next: "more"}, nil }}
+	get(t, f, "/").says("Counted: the newest 1000.")
+}
+
+// The pages only read, and a browser may load and run nothing that is not theirs.
+func TestPagesAreHarmless(t *testing.T) {
+	h := New(running(), Options{})
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, here+id(1).String(), strings.NewReader("x=1")))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %d", method, w.Code)
+		}
+	}
+	a := get(t, running(), here+id(1).String())
+	policy := a.header.Get("Content-Security-Policy")
+	for _, part := range []string{"default-src 'none'", "style-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"} {
+		if !strings.Contains(policy, part) {
+			t.Errorf("the policy %q lacks %s", policy, part)
+		}
+	}
+	if strings.Contains(policy, "script") || strings.Contains(policy, "unsafe") {
+		t.Errorf("the policy %q allows scripts", policy)
+	}
+	if got := a.header.Get("X-Content-Type-Options") + " " + a.header.Get("Cache-Control"); got != "nosniff no-store" {
+		t.Errorf("headers: %s", got)
+	}
+	if len(a.root.all("script")) != 0 || strings.Contains(a.body, "style=") {
+		t.Error("the page holds what its own policy forbids")
+	}
+}
+
+// What a page loads is there, under an address that changes with its content.
+func TestAssets(t *testing.T) {
+	a := get(t, running(), "/")
+	var addresses []string
+	for _, l := range a.root.all("link") {
+		addresses = append(addresses, l.attr["href"])
+	}
+	if len(addresses) != 2 {
+		t.Fatalf("the page loads %v", addresses)
+	}
+	for _, address := range addresses {
+		got := get(t, running(), address)
+		if got.status != 200 || got.body == "" || !strings.Contains(got.header.Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %d, %s", address, got.status, got.header.Get("Cache-Control"))
+		}
+		path, _, _ := strings.Cut(address, "?")
+		if got := get(t, running(), path+"?v=old"); got.header.Get("Cache-Control") != "no-cache" {
+			t.Errorf("an address of another version is kept: %s", got.header.Get("Cache-Control"))
+		}
+	}
+}

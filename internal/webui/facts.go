@@ -1,0 +1,89 @@
+package webui
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// stateOf is the state, or what is happening to it.
+func stateOf(e *belay.Execution) state {
+	s := state{Word: e.State.String(), Class: e.State.String()}
+	switch {
+	case !e.CancelBy.IsZero() && !e.State.Terminal():
+		s.Word = "cancelling"
+	case e.PauseRequested:
+		s.Word = "pausing"
+	}
+	return s
+}
+
+// about is the one thing worth saying of an execution in a list.
+func about(e *belay.Execution) string {
+	switch {
+	case e.Error != nil:
+		return line(e.Error.Message)
+	case e.Reason != nil && e.Reason.Text != "":
+		return line(e.Reason.Code + ": " + e.Reason.Text)
+	case e.Reason != nil:
+		return line(e.Reason.Code)
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
+		if k == "command" { // what belay run ran
+			return line(e.Labels[k])
+		}
+	}
+	return ""
+}
+
+// took is how long an execution has been at it.
+func took(e *belay.Execution, now time.Time) string {
+	switch {
+	case e.StartedAt.IsZero():
+		return "–"
+	case e.FinishedAt.IsZero():
+		return short(now.Sub(e.StartedAt))
+	}
+	return short(e.FinishedAt.Sub(e.StartedAt))
+}
+
+// owner is who owns an execution now.
+type owner struct {
+	Name, ID  string
+	Where     string // process and host
+	External  bool
+	Heartbeat *moment
+	// Left is how long the lease lives without a further heartbeat; Overdue
+	// that it is over and about to be given up.
+	Left    string
+	Overdue bool
+	TTL     string
+	// The countdown as a picture: the part of a thousand that is left, and how
+	// many seconds it takes to run out.
+	Part    int
+	Seconds float64
+}
+
+// ownerOf finds the owner among the sessions; nil if there is none.
+func ownerOf(e *belay.Execution, sessions []belay.Worker, now time.Time) *owner {
+	if e.Worker.IsZero() || e.State.Terminal() {
+		return nil
+	}
+	o := &owner{ID: e.Worker.String()}
+	i := slices.IndexFunc(sessions, func(w belay.Worker) bool { return w.ID == e.Worker })
+	if i < 0 {
+		return o
+	}
+	w := &sessions[i]
+	left := w.ExpiresAt.Sub(now)
+	o.Name, o.External, o.Heartbeat, o.TTL = line(w.Name), w.External, when(w.HeartbeatAt, now), short(w.TTL.D())
+	o.Where = place(w.Process)
+	o.Left, o.Overdue = short(left), left <= 0 || w.State.Ended()
+	if !o.Overdue && w.TTL > 0 {
+		o.Part = min(1000, int(1000*left/w.TTL.D()))
+		o.Seconds = left.Seconds()
+	}
+	return o
+}

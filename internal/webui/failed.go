@@ -1,0 +1,56 @@
+package webui
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/belaydev/belay"
+)
+
+// failure is the page of an error.
+type failure struct {
+	Status  int
+	Heading string
+	Message string
+}
+
+var headings = map[int]string{
+	http.StatusNotFound:           "Not found",
+	http.StatusBadRequest:         "This address cannot be read",
+	http.StatusGone:               "This list has moved on",
+	http.StatusServiceUnavailable: "Not available right now",
+}
+
+// failed is the page of an error, and its status. What is nobody's doing but
+// ours goes to the log and is not shown.
+func (p *pages) failed(r *http.Request, err error) (view, int) {
+	f := failure{Status: belay.CodeOf(err).Status(), Heading: "This went wrong", Message: excerpt(sentence(err), maxMessage)}
+	if errors.Is(err, context.DeadlineExceeded) {
+		f.Status = http.StatusServiceUnavailable
+	}
+	if h := headings[f.Status]; h != "" {
+		f.Heading = h
+	}
+	switch f.Status {
+	case http.StatusInternalServerError:
+		p.options.Log.Error("make a page", "path", r.URL.Path, "error", err)
+		f.Message = "The reason is in the server's log."
+	case http.StatusServiceUnavailable:
+		f.Message = "The server could not answer in time, or its store cannot be reached. Try again in a moment."
+	}
+	return view{template: "error", Title: f.Heading, Page: f}, f.Status
+}
+
+// sentence is what an error has to say to a person.
+func sentence(err error) string {
+	var e *belay.Error
+	if !errors.As(err, &e) || e.Message == "" {
+		return err.Error()
+	}
+	first, n := utf8.DecodeRuneInString(e.Message)
+	return strings.TrimRight(string(unicode.ToUpper(first))+e.Message[n:], ".") + "."
+}

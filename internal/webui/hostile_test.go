@@ -1,0 +1,142 @@
+package webui
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// hostile is what people put where others look.
+var hostile = []string{
+	`<script>alert(1)</script>`,
+	`"><img src=x onerror=alert(1)>`,
+	`' onmouseover='alert(1)`,
+	`</title><script>alert(1)</script>`,
+	`</pre></textarea></style><svg onload=alert(1)>`,
+	`<!--<script>`, `]]><x>`, `<?php x ?>`, `{{.ID}}{{template "main"}}`,
+	`javascript:alert(1)`, `data:text/html,<script>alert(1)</script>`,
+	`&lt;script&gt;`, `&#60;script&#62;`, `<a href="javascript:alert(1)">click</a>`,
+	"\x1b]0;owned\x07\x1b[2J\x1b[31mred", "a\x00b", "bell\a back\b\b", "\u202egnp.exe", "\u2066iso\u2069", "\u200fmark", "\ufeffbom",
+	"line\u2028separator", "\xff\xfe broken \xc3", "\x9b31m", "\U000e0001tag", "\ufffe",
+	"מלל بالعربية", "👩‍👩‍👧 family", strings.Repeat("nobreak", 3000), strings.Repeat("\n", 3000),
+}
+
+// poisoned is an execution with a text in every place that somebody else fills.
+func poisoned(s string) *fake {
+	f := running()
+	raw, err := json.Marshal(map[string]string{s: s})
+	if err != nil {
+		raw = []byte(`"` + s + `"`)
+	}
+	e := f.one
+	e.Workflow, e.Version, e.Queue, e.Key, e.ParentKey, e.Trigger = s, s, s, s, s, belay.Trigger(s)
+	e.Parent, e.OpenChildren = id(7), 2
+	e.Labels, e.WorkerLabels = map[string]string{s: s, "command": s}, map[string]string{s: s}
+	e.Input, e.Output = raw, json.RawMessage(`"`+s+`"`)
+	e.Error = &belay.Failure{Class: belay.ClassPermanent, Message: s, Stack: s}
+	e.Reason = &belay.Reason{Code: s, Text: s}
+	f.why = belay.Explanation{Summary: s, Facts: []string{s, "`" + s + "`", s}}
+	w := &f.workers[0]
+	w.Name, w.Process.Host = s, s
+	for i := range f.events {
+		ev := &f.events[i]
+		ev.Name, ev.Text, ev.Actor, ev.Error = s, s, s, e.Error
+	}
+	f.events = append(f.events, belay.Event{Seq: 7, Kind: s, At: noon, Name: s})
+	f.chunks = []belay.StoredChunk{{Data: []byte(s)}}
+	f.list = func(belay.Filter) (belay.Page, error) {
+		return belay.Page{Executions: []belay.Execution{*e}, Next: s}, nil
+	}
+	return f
+}
+
+// checkTame fails if a page holds an element, an attribute or a character that
+// is not of our making.
+func checkTame(t *testing.T, a *answer) {
+	t.Helper()
+	for _, r := range a.body {
+		if r != '\n' && r != '\t' && steers(r) {
+			t.Fatalf("the page holds the character %U", r)
+		}
+	}
+	var walk func(n *node)
+	walk = func(n *node) {
+		if n.name == "script" || n.name == "a" && !strings.HasPrefix(n.attr["href"], "/") && !strings.HasPrefix(n.attr["href"], "#") {
+			t.Errorf("the page holds <%s %v>", n.name, n.attr)
+		}
+		if n.name == "img" && !strings.HasPrefix(n.attr["src"], "/assets/") {
+			t.Errorf("the page loads %v", n.attr)
+		}
+		for name := range n.attr {
+			if strings.HasPrefix(name, "on") || name == "style" {
+				t.Errorf("<%s> has the attribute %s", n.name, name)
+			}
+		}
+		for _, k := range n.kids {
+			walk(k)
+		}
+	}
+	walk(a.root)
+}
+
+// Whatever others wrote is text on a page, and nothing but text.
+func TestHostileTextIsText(t *testing.T) {
+	plain := len(get(t, poisoned("x"), here+id(1).String()).root.all("rect"))
+	for _, s := range hostile {
+		t.Run(fmt.Sprintf("%.20q", s), func(t *testing.T) {
+			f := poisoned(s)
+			one := get(t, f, here+id(1).String())
+			checkTame(t, one)
+			if got := len(one.root.all("rect")); got != plain {
+				t.Errorf("the pictures have %d parts, want %d as with plain text", got, plain)
+			}
+			if len(one.body) > 512<<10 {
+				t.Errorf("the page has %d bytes", len(one.body))
+			}
+			checkTame(t, get(t, f, "/"))
+			checkTame(t, get(t, f, "/executions?workflow="+percent(s)+"&parent="+id(1).String()))
+			checkTame(t, get(t, f, here+percent(s)))
+			checkTame(t, get(t, f, "/executions?state="+percent(s)))
+		})
+	}
+}
+
+// percent escapes every byte for an address.
+func percent(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s[:min(len(s), 500)]) {
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+// What is made visible can still be read, and joiners of scripts still join.
+func TestVisible(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\ntext":   "plain\ntext",
+		"a\x00b\x1b[2J": "a␀b␛[2J",
+		"\u202egnp":     "⟨U+202E⟩gnp",
+		"\xffx":         "�x",
+		"👩‍👧 مرحبا":     "👩‍👧 مرحبا",
+		"\x7f\u2028":    "␡⟨U+2028⟩",
+	} {
+		if got := string(visible([]byte(in))); got != want {
+			t.Errorf("visible(%q) is %q, want %q", in, got, want)
+		}
+	}
+}
+
+// No text makes a page that is not well-formed or holds what is not ours.
+func FuzzPages(f *testing.F) {
+	for _, s := range hostile {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		b := poisoned(s)
+		checkTame(t, get(t, b, here+id(1).String()))
+		checkTame(t, get(t, b, "/"))
+	})
+}

@@ -1,0 +1,81 @@
+package webui
+
+import (
+	"context"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// tailChunks and tailBytes bound what is shown of a log.
+const (
+	tailChunks = 64
+	tailBytes  = 32 << 10
+	outputLog  = "output" // the log of a command
+)
+
+// logTail is the end of a log.
+type logTail struct {
+	Text string
+	Cut  bool // there is more before it
+}
+
+// tail reads the end of the log; nil if there is none. Chunks are numbered from
+// 0 and may have a hole in the middle, so the last one is searched for by its
+// number: a log of n chunks takes about 2·log n looks at a single one.
+func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error) {
+	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
+		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: outputLog, From: n, Limit: limit})
+	}
+	last, err := lastChunk(from)
+	if err != nil || last < 0 {
+		return nil, err
+	}
+	var text []byte
+	begin := last
+	for back := int64(1); ; back = min(back*4, tailChunks) {
+		begin = max(0, last+1-back)
+		chunks, err := from(begin, int(back))
+		if err != nil {
+			return nil, err
+		}
+		text = text[:0]
+		for _, c := range chunks {
+			text = append(text, c.Data...)
+		}
+		if begin == 0 || len(text) >= tailBytes || back == tailChunks {
+			break
+		}
+	}
+	t := &logTail{Text: string(text), Cut: begin > 0}
+	if len(t.Text) > tailBytes {
+		t.Text, t.Cut = t.Text[len(t.Text)-tailBytes:], true
+		if _, rest, ok := strings.Cut(t.Text, "\n"); ok {
+			t.Text = rest
+		}
+	}
+	t.Text = terminal(t.Text)
+	return t, nil
+}
+
+// lastChunk is the number of the last chunk, -1 if there is none. It strides
+// ahead in doubling steps until there is nothing, then closes in.
+func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
+	last, step, growing := int64(-1), int64(1), true
+	for {
+		chunks, err := from(last+step, 1)
+		if err != nil {
+			return 0, err
+		}
+		if len(chunks) > 0 {
+			if last = chunks[0].N; growing {
+				step *= 2
+			}
+			continue
+		}
+		if step == 1 {
+			return last, nil
+		}
+		step, growing = step/2, false
+	}
+}

@@ -1,0 +1,224 @@
+package webui
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// noon is when all tests look.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return noon.Add(-d) }
+
+// fake is a Backend that answers what it was given.
+type fake struct {
+	belay.Backend
+	list     func(belay.Filter) (belay.Page, error)
+	one      *belay.Execution
+	why      belay.Explanation
+	events   []belay.Event
+	workers  []belay.Worker
+	chunks   []belay.StoredChunk
+	err      error
+	asked    []belay.EventQuery
+	lookedAt int // chunks
+}
+
+func (f *fake) Executions(_ context.Context, q belay.Filter) (belay.Page, error) {
+	if f.err != nil || f.list == nil {
+		return belay.Page{}, f.err
+	}
+	return f.list(q)
+}
+
+func (f *fake) Execution(_ context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	if f.err != nil {
+		return belay.Execution{}, f.err
+	}
+	if f.one == nil || f.one.ID != id {
+		return belay.Execution{}, &belay.Error{Code: belay.CodeNotFound, Message: "there is no execution " + id.String()}
+	}
+	return *f.one, nil
+}
+
+func (f *fake) Explain(context.Context, belay.ExecutionID) (belay.Explanation, error) {
+	return f.why, f.err
+}
+
+func (f *fake) Workers(context.Context) ([]belay.Worker, error) { return f.workers, f.err }
+
+func (f *fake) Events(_ context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	f.asked = append(f.asked, q)
+	var out []belay.Event
+	for _, ev := range f.events {
+		if ev.Seq > q.After && len(out) < q.Limit {
+			out = append(out, ev)
+		}
+	}
+	return out, f.err
+}
+
+func (f *fake) Chunks(_ context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
+	i, _ := slices.BinarySearchFunc(f.chunks, q.From, func(c belay.StoredChunk, n int64) int { return int(c.N - n) })
+	out := f.chunks[i:min(len(f.chunks), i+q.Limit)]
+	f.lookedAt += len(out)
+	return out, f.err
+}
+
+// answer is a page as a browser gets it.
+type answer struct {
+	t      *testing.T
+	status int
+	header http.Header
+	body   string
+	root   *node
+}
+
+// get asks for a page and reads it strictly: what a browser would have to guess
+// at fails the test.
+func get(t *testing.T, b belay.Backend, address string) *answer {
+	t.Helper()
+	w := httptest.NewRecorder()
+	New(b, Options{Version: "v1.2.3", Now: func() time.Time { return noon }}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+	a := &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}
+	if strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
+		a.root = parse(t, w.Body.Bytes())
+	}
+	return a
+}
+
+// node is an element, or a text if it has no name.
+type node struct {
+	name string
+	attr map[string]string
+	text string
+	kids []*node
+}
+
+func parse(t *testing.T, page []byte) *node {
+	t.Helper()
+	d := xml.NewDecoder(bytes.NewReader(page))
+	root := &node{}
+	open := []*node{root}
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return root
+		}
+		if err != nil {
+			t.Fatalf("the page is not well-formed: %v\n%s", err, page)
+		}
+		top := open[len(open)-1]
+		switch x := token.(type) {
+		case xml.StartElement:
+			n := &node{name: x.Name.Local, attr: make(map[string]string)}
+			for _, a := range x.Attr {
+				n.attr[a.Name.Local] = a.Value
+			}
+			top.kids = append(top.kids, n)
+			open = append(open, n)
+		case xml.EndElement:
+			open = open[:len(open)-1]
+		case xml.CharData:
+			top.kids = append(top.kids, &node{text: string(x)})
+		}
+	}
+}
+
+// all are the elements of a name, in order.
+func (n *node) all(name string) []*node {
+	var out []*node
+	if n.name == name {
+		out = append(out, n)
+	}
+	for _, k := range n.kids {
+		out = append(out, k.all(name)...)
+	}
+	return out
+}
+
+// class are the elements with a class.
+func (n *node) class(class string) []*node {
+	var out []*node
+	if slices.Contains(strings.Fields(n.attr["class"]), class) {
+		out = append(out, n)
+	}
+	for _, k := range n.kids {
+		out = append(out, k.class(class)...)
+	}
+	return out
+}
+
+// words is the text of an element with its blanks made one.
+func (n *node) words() string {
+	var b strings.Builder
+	var walk func(*node)
+	walk = func(n *node) {
+		b.WriteString(n.text + " ")
+		for _, k := range n.kids {
+			walk(k)
+		}
+	}
+	walk(n)
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+func (a *answer) says(parts ...string) {
+	a.t.Helper()
+	words := a.root.words()
+	for _, p := range parts {
+		if !strings.Contains(words, p) {
+			a.t.Errorf("the page does not say %q:\n%s", p, words)
+		}
+	}
+}
+
+func (a *answer) saysNot(parts ...string) {
+	a.t.Helper()
+	words := a.root.words()
+	for _, p := range parts {
+		if strings.Contains(words, p) {
+			a.t.Errorf("the page says %q:\n%s", p, words)
+		}
+	}
+}
+
+func id(n byte) belay.ExecutionID { return belay.ExecutionID{1, 2, 3, 4, 5, 6, 0x70, 8, 0x80, 15: n} }
+
+var owning = belay.WorkerID{1, 2, 3, 4, 5, 6, 0x70, 8, 0x80, 15: 9}
+
+// running is an execution in its third step, taken over from a lost owner.
+func running() *fake {
+	lost := belay.WorkerID{1, 2, 3, 15: 1}
+	return &fake{
+		one: &belay.Execution{
+			ID: id(1), Workflow: "review", State: belay.Running, Queue: "default", Seq: 6, Token: 2, Generation: 1, Attempt: 1, Worker: owning,
+			Input: []byte(`{"change": 17}`), CreatedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), ProgressAt: ago(time.Second),
+			Labels: map[string]string{"team": "blue"},
+		},
+		why: belay.Explanation{Summary: "It runs for 3s, with token 2.", Facts: []string{"`belay watch x` follows it", "checkpoints saved: 2"}},
+		events: []belay.Event{
+			{Seq: 1, Kind: "submitted", At: ago(10 * time.Second), Name: "review"},
+			{Seq: 2, Kind: "started", At: ago(9 * time.Second), Token: 1, Attempt: 1, Worker: lost},
+			{Seq: 3, Kind: "step", At: ago(8 * time.Second), Token: 1, Name: "fetch"},
+			{Seq: 4, Kind: "lost", At: ago(4 * time.Second), Token: 1, Attempt: 1, Worker: lost, Text: "its session ran out of time"},
+			{Seq: 5, Kind: "started", At: ago(3 * time.Second), Token: 2, Attempt: 1, Worker: owning},
+			{Seq: 6, Kind: "step", At: ago(time.Second), Token: 2, Name: "test"},
+		},
+		workers: []belay.Worker{{
+			WorkerSpec: belay.WorkerSpec{ID: owning, Name: "anna's laptop", TTL: belay.Duration(15 * time.Second), Process: belay.Process{PID: 4711, Host: "anna"}},
+			State:      belay.WorkerOpen, HeartbeatAt: ago(3 * time.Second), ExpiresAt: noon.Add(12 * time.Second),
+		}},
+	}
+}

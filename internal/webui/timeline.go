@@ -1,0 +1,154 @@
+package webui
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// timeline is the runs of an execution as bars over one axis of time, from the
+// same events that the history lists.
+type timeline struct {
+	From, To string // offsets from the submit
+	Runs     []runRow
+	Waits    string // what it waits for now, when nobody runs it
+}
+
+// runRow is one run: a bar, its checkpoints as marks on it, and the wait before
+// it as a paler bar.
+type runRow struct {
+	Attempt int
+	Token   belay.Token
+	Worker  string
+	Outcome string
+	Class   string
+	Took    string
+	Wait    *bar
+	Bar     bar
+	Marks   []bar
+	Label   string // the row in words, for who does not see it
+}
+
+// bar is a stretch of the axis, in thousandths of it.
+type bar struct {
+	X, Width int
+	Title    string
+}
+
+// axis maps times to thousandths.
+type axis struct{ from, to time.Time }
+
+const (
+	axisWidth = 1000
+	leastBar  = 3 // so that the shortest run is seen
+)
+
+func (a axis) at(t time.Time) int {
+	whole := a.to.Sub(a.from)
+	if whole <= 0 {
+		return 0
+	}
+	return int(min(axisWidth, max(0, int64(axisWidth)*int64(t.Sub(a.from)/time.Microsecond)/max(1, int64(whole/time.Microsecond)))))
+}
+
+func (a axis) bar(from, to time.Time, title string) bar {
+	x := a.at(from)
+	width := max(leastBar, a.at(to)-x)
+	return bar{X: min(x, axisWidth-width), Width: width, Title: title}
+}
+
+// timelineOf draws the runs that a part of the history shows; nil if none does.
+// newest says that the part reaches up to now.
+func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string, newest bool, now time.Time) *timeline {
+	if len(events) == 0 {
+		return nil
+	}
+	a := axis{events[0].At, events[len(events)-1].At}
+	if newest && !e.State.Terminal() {
+		a.to = now
+	}
+	d := drawing{axis: a, names: names, free: a.from}
+	for i := range events {
+		d.event(&events[i])
+	}
+	if d.open != nil {
+		d.end(a.to, "running", "running")
+		if !newest {
+			d.rows[len(d.rows)-1].Outcome = "goes on"
+		}
+	}
+	if len(d.rows) == 0 {
+		return nil
+	}
+	t := &timeline{From: offset(a.from.Sub(e.CreatedAt)), To: offset(a.to.Sub(e.CreatedAt)), Runs: d.rows}
+	if newest && !e.State.Terminal() && e.State != belay.Running && e.Reason != nil {
+		t.Waits = line(e.State.String() + ": " + e.Reason.Code)
+	}
+	return t
+}
+
+// drawing is a timeline being drawn.
+type drawing struct {
+	axis
+	names map[belay.WorkerID]string
+	rows  []runRow
+	open  *runRow
+	begin time.Time // of the open run
+	free  time.Time // since when nobody ran it
+	steps int       // of the open run
+}
+
+func (d *drawing) event(ev *belay.Event) {
+	switch ev.Kind {
+	case "started":
+		d.start(ev)
+	case "step", "state", "wait":
+		if d.open == nil { // the run began before this part of the history
+			d.start(&belay.Event{At: d.from, Token: ev.Token})
+		}
+		d.steps++
+		x := d.at(ev.At)
+		d.open.Marks = append(d.open.Marks, bar{X: min(x, axisWidth-2), Width: 2, Title: ev.Kind + " " + line(ev.Name)})
+	case "succeeded", "failed", "timed_out", "lost", "suspended", "preempted", "released", "cancelled", "timeout", "steal":
+		if d.open == nil && ev.Token != 0 {
+			d.start(&belay.Event{At: d.from, Token: ev.Token, Worker: ev.Worker, Attempt: ev.Attempt})
+		}
+		if d.open != nil {
+			d.end(ev.At, ev.Kind, kindClass(ev.Kind))
+		}
+	}
+}
+
+func (d *drawing) start(ev *belay.Event) {
+	if d.open != nil {
+		d.end(ev.At, "ended", "plain")
+	}
+	r := &runRow{Attempt: ev.Attempt, Token: ev.Token}
+	if !ev.Worker.IsZero() {
+		r.Worker = workerName(ev.Worker, d.names)
+	}
+	if wait := ev.At.Sub(d.free); wait > 0 && d.at(ev.At) > d.at(d.free) {
+		b := d.bar(d.free, ev.At, "nobody ran it for "+short(wait))
+		r.Wait = &b
+	}
+	d.open, d.begin, d.steps = r, ev.At, 0
+}
+
+func (d *drawing) end(at time.Time, outcome, class string) {
+	r := d.open
+	r.Outcome, r.Class, r.Took = outcome, class, short(at.Sub(d.begin))
+	r.Bar = d.bar(d.begin, at, r.Took)
+	saved := "nothing saved"
+	switch d.steps {
+	case 0:
+	case 1:
+		saved = "1 checkpoint saved"
+	default:
+		saved = strconv.Itoa(d.steps) + " checkpoints saved"
+	}
+	r.Label = fmt.Sprintf("from %s for %s, %s, %s", offset(d.begin.Sub(d.from)), r.Took, saved, outcome)
+	d.rows = append(d.rows, *r)
+	d.open, d.free = nil, at
+}

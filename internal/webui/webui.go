@@ -1,0 +1,129 @@
+package webui
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+//go:embed templates assets
+var files embed.FS
+
+// Options of the pages; the zero value of each field has a meaning.
+type Options struct {
+	// Version is shown at the foot of every page; empty shows none.
+	Version string
+	// Now is the clock that ages and countdowns are counted by; nil means
+	// time.Now. It should agree with the Backend's.
+	Now func() time.Time
+	// Log gets what went wrong on this side; nil discards it.
+	Log *slog.Logger
+}
+
+// readTimeout bounds what one page may ask of the Backend.
+const readTimeout = 10 * time.Second
+
+// pages are the handlers and what they share.
+type pages struct {
+	backend   belay.Client
+	options   Options
+	templates map[string]*template.Template
+	style     asset
+	icon      asset
+}
+
+// New serves the pages under / and /executions, and what they load under
+// /assets/. They only read, with GET and HEAD; whether a request may is decided
+// before it gets here.
+func New(b belay.Backend, o Options) http.Handler {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &pages{
+		backend: b, options: o, templates: make(map[string]*template.Template),
+		style: newAsset("assets/belay.css", "text/css; charset=utf-8"),
+		icon:  newAsset("assets/icon.svg", "image/svg+xml"),
+	}
+	for _, name := range []string{"executions", "execution", "error"} {
+		p.templates[name] = template.Must(template.ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", p.page(p.executions))
+	mux.HandleFunc("GET /executions", p.page(p.executions))
+	mux.HandleFunc("GET /executions/{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/executions", http.StatusMovedPermanently)
+	})
+	mux.HandleFunc("GET /executions/{id}", p.page(p.execution))
+	mux.Handle("GET /assets/belay.css", p.style)
+	mux.Handle("GET /assets/icon.svg", p.icon)
+	mux.HandleFunc("GET /", p.page(func(context.Context, *http.Request) (view, error) {
+		return view{}, &belay.Error{Code: belay.CodeNotFound, Message: "There is no page at this address."}
+	}))
+	return guard(mux)
+}
+
+// guard sets the headers that every answer has.
+func guard(next http.Handler) http.Handler {
+	const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// view is one page before it is rendered.
+type view struct {
+	template string
+	Title    string
+	// Refresh is after how many seconds the page renews itself; 0 for never.
+	Refresh int
+	Page    any
+
+	// Set by render.
+	Style, Icon, Version string
+}
+
+// page renders what build answers, or the page of its error.
+func (p *pages) page(build func(context.Context, *http.Request) (view, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+		defer cancel()
+		v, err := build(ctx, r)
+		status := http.StatusOK
+		if err != nil {
+			v, status = p.failed(r, err)
+		}
+		if status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "2")
+		}
+		p.render(w, status, v)
+	}
+}
+
+func (p *pages) render(w http.ResponseWriter, status int, v view) {
+	v.Style, v.Icon, v.Version = p.style.address, p.icon.address, p.options.Version
+	var b bytes.Buffer
+	if err := p.templates[v.template].ExecuteTemplate(&b, "layout", v); err != nil {
+		p.options.Log.Error("render a page", "template", v.template, "error", err)
+		http.Error(w, "this page could not be made", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(visible(b.Bytes())) // the reader may have gone
+}
