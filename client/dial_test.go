@@ -1,0 +1,150 @@
+package client_test
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+)
+
+// echo answers an execution whose workflow is the protocol and the key it was asked
+// with.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	reply(w, belay.Execution{Workflow: r.Proto + " " + r.Host + " " + r.URL.Path + " " + r.Header.Get("Authorization"), State: belay.Succeeded})
+})
+
+func read(t *testing.T, url string, options ...client.Option) (string, error) {
+	t.Helper()
+	options = append([]client.Option{client.Logger(slog.New(slog.DiscardHandler)), client.Patience(0)}, options...)
+	c, err := client.Dial(t.Context(), url, options...)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	x, err := c.Execution(t.Context(), belay.ExecutionID{1})
+	path := "/v1/executions/" + belay.ExecutionID{1}.String()
+	return strings.ReplaceAll(x.Workflow, path, "PATH"), err
+}
+
+// serve serves h without TLS, as a server of Belay does.
+func serve(t *testing.T, l net.Listener, h http.Handler) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	_ = s.Listener.Close()
+	s.Listener = l
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+}
+
+func listen(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Each form of address is spoken to as it says, HTTP/2 everywhere unless told
+// otherwise.
+func TestAddresses(t *testing.T) {
+	l := listen(t, "tcp", "127.0.0.1:0")
+	addr := l.Addr().String()
+	serve(t, l, echo)
+	socket := filepath.Join(t.TempDir(), "belay.sock")
+	serve(t, listen(t, "unix", socket), echo)
+	secure := httptest.NewUnstartedServer(echo)
+	secure.EnableHTTP2 = true
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	trust := client.TLS(secure.Client().Transport.(*http.Transport).TLSClientConfig)
+	secureAddr := secure.Listener.Addr().String()
+
+	for _, test := range []struct {
+		url     string
+		options []client.Option
+		want    string
+	}{
+		{"http://" + addr, nil, "HTTP/2.0 " + addr + " PATH "},
+		{"http://" + addr + "/", []client.Option{client.Key("bly_x")}, "HTTP/2.0 " + addr + " PATH Bearer bly_x"},
+		{"http://" + addr + "/behind/proxy", nil, "HTTP/2.0 " + addr + " /behind/proxyPATH "},
+		{"http://" + addr, []client.Option{client.HTTP1()}, "HTTP/1.1 " + addr + " PATH "},
+		{"unix:" + socket, nil, "HTTP/2.0 localhost PATH "},
+		{"unix://" + socket, []client.Option{client.Key("bly_x")}, "HTTP/2.0 localhost PATH Bearer bly_x"},
+		{"https://" + secureAddr, []client.Option{trust}, "HTTP/2.0 " + secureAddr + " PATH "},
+	} {
+		if got, err := read(t, test.url, test.options...); err != nil || got != test.want {
+			t.Errorf("%s: %q, %v; want %q", test.url, got, err, test.want)
+		}
+	}
+	if _, err := read(t, "https://"+secureAddr, client.TLS(&tls.Config{MinVersion: tls.VersionTLS13})); belay.CodeOf(err) != belay.CodeUnavailable {
+		t.Errorf("a certificate that nobody vouches for: %v", err)
+	}
+}
+
+// Dial refuses what is no address and says whether anybody is there.
+func TestDialRefuses(t *testing.T) {
+	for _, url := range []string{
+		"", "localhost:7420", "ftp://host", "http://", "unix:", "http://key@host", "http://u:secret@host", "http://host?a=b", "http://host#f", "sqlite:x", "http://[::1",
+	} {
+		_, err := read(t, url)
+		if belay.CodeOf(err) != belay.CodeInvalid || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	l := listen(t, "tcp", "127.0.0.1:0")
+	addr := l.Addr().String()
+	_ = l.Close()
+	for _, url := range []string{"http://" + addr, "unix:" + filepath.Join(t.TempDir(), "none.sock")} {
+		if _, err := read(t, url); belay.CodeOf(err) != belay.CodeUnavailable {
+			t.Errorf("%s: %v", url, err)
+		}
+		if _, err := read(t, url, client.Lazy()); belay.CodeOf(err) != belay.CodeUnavailable || !strings.HasPrefix(err.Error(), "read ex_") {
+			t.Errorf("%s, lazily: %v", url, err)
+		}
+	}
+}
+
+// The key reaches the host that was dialled and no other.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	var reached atomic.Int32
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(thief.Close)
+	l := listen(t, "tcp", "127.0.0.1:0")
+	serve(t, l, http.RedirectHandler(thief.URL, http.StatusTemporaryRedirect))
+	_, err := read(t, "http://"+l.Addr().String(), client.Key("bly_x"))
+	if belay.CodeOf(err) != belay.CodeInvalid || reached.Load() != 0 {
+		t.Errorf("%v, and the other host was reached %d times", err, reached.Load())
+	}
+}
+
+// An error does not tell the id of a lock, which is a secret and part of a path.
+func TestErrorsTellNoSecret(t *testing.T) {
+	l := listen(t, "tcp", "127.0.0.1:0")
+	addr := l.Addr().String()
+	_ = l.Close()
+	c, err := client.Dial(t.Context(), "http://"+addr, client.Lazy(), client.Key("bly_x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_, err = c.Renew(t.Context(), belay.Lease{Execution: belay.ExecutionID{1}, Secret: belay.Secret{1, 2, 3}})
+	if err == nil || strings.Contains(err.Error(), "ls_") || strings.Contains(err.Error(), "bly_") {
+		t.Error(err)
+	}
+}

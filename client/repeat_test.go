@@ -1,0 +1,168 @@
+package client_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+)
+
+// losing is a server that carries out the first n requests and answers none.
+func losing(s *server, n int) func(t *testing.T) http.Handler {
+	return func(t *testing.T) http.Handler {
+		s.t = t
+		s.answer = func(i int, _ http.ResponseWriter, _ *http.Request) bool {
+			if i <= n {
+				cut()
+			}
+			return false
+		}
+		return s
+	}
+}
+
+// What is safe to repeat is repeated under the same id when its reply was lost.
+func TestLostReplyIsAskedForAgain(t *testing.T) {
+	x := belay.ExecutionID{1}
+	for _, test := range []struct {
+		name string
+		call func(t *testing.T, c *client.Client) error
+		same func(r seen) any
+	}{
+		{"submit", func(t *testing.T, c *client.Client) error {
+			answers, err := c.Submit(t.Context(), belay.Submission{Workflow: "w"})
+			if err == nil && (len(answers) != 1 || answers[0].ID.IsZero()) {
+				t.Errorf("answers %+v", answers)
+			}
+			return err
+		}, func(r seen) any { return r.ops[0].Submit.ID }},
+		{"signal", func(t *testing.T, c *client.Client) error {
+			return c.Signal(t.Context(), belay.SignalRequest{Execution: x, Name: "go"})
+		}, func(r seen) any { return r.ops[0].Signal.Op }},
+		{"control", func(t *testing.T, c *client.Client) error {
+			_, err := c.Control(t.Context(), belay.Control{Execution: x, Action: belay.ActionCancel})
+			return err
+		}, func(r seen) any { return r.header.Get("Idempotency-Key") }},
+		{"fork", func(t *testing.T, c *client.Client) error {
+			_, err := c.Control(t.Context(), belay.Control{Execution: x, Action: belay.ActionFork})
+			return err
+		}, func(r seen) any { return r.header.Get("Idempotency-Key") }},
+		{"lock", func(t *testing.T, c *client.Client) error {
+			_, err := c.Lock(t.Context(), belay.LockRequest{Execution: x, Owner: "me"})
+			var e *belay.Error
+			if errors.As(err, &e) && e.Code == belay.CodeInternal { // the server here answers nothing that is a lock
+				return nil
+			}
+			return err
+		}, func(r seen) any { return string(r.body) }},
+		{"read", func(t *testing.T, c *client.Client) error {
+			_, err := c.Execution(t.Context(), x)
+			return err
+		}, func(r seen) any { return r.path }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var s server
+			inBubble(t, losing(&s, 2), func(t *testing.T, c *client.Client) {
+				if err := test.call(t, c); err != nil {
+					t.Fatal(err)
+				}
+				got := s.got()
+				if len(got) != 3 {
+					t.Fatalf("%d requests", len(got))
+				}
+				for _, r := range got {
+					if id := test.same(r); id != test.same(got[0]) || id == nil {
+						t.Errorf("repeated under %v, first under %v", id, test.same(got[0]))
+					}
+				}
+			})
+		})
+	}
+}
+
+// What is done under a lease is not repeated: its caller looks at the lease first.
+func TestOwnersCallsAreSentOnce(t *testing.T) {
+	parent := &belay.Lease{Execution: belay.ExecutionID{1}}
+	for name, call := range map[string]func(t *testing.T, c *client.Client) error{
+		"save": func(t *testing.T, c *client.Client) error { _, err := c.Save(t.Context(), save(1)); return err },
+		"settle": func(t *testing.T, c *client.Client) error {
+			return c.Settle(t.Context(), belay.Settlement{Outcome: belay.OutcomeSucceeded})
+		},
+		"append": func(t *testing.T, c *client.Client) error { return c.Append(t.Context(), belay.Chunk{Name: "log"}) },
+		"claim": func(t *testing.T, c *client.Client) error {
+			_, err := c.Claim(t.Context(), belay.ClaimRequest{})
+			return err
+		},
+		"heartbeat": func(t *testing.T, c *client.Client) error {
+			_, err := c.Heartbeat(t.Context(), belay.Heartbeat{})
+			return err
+		},
+		"renew": func(t *testing.T, c *client.Client) error { _, err := c.Renew(t.Context(), *parent); return err },
+		"child": func(t *testing.T, c *client.Client) error {
+			answers, err := c.Submit(t.Context(), belay.Submission{Workflow: "w", Parent: parent})
+			if err != nil {
+				return err
+			}
+			return answers[0].Err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s server
+			inBubble(t, losing(&s, 1), func(t *testing.T, c *client.Client) {
+				if err := call(t, c); belay.CodeOf(err) != belay.CodeUnavailable {
+					t.Errorf("a lost reply is %v", err)
+				}
+				if n := len(s.got()); n != 1 {
+					t.Errorf("%d requests", n)
+				}
+			})
+		})
+	}
+}
+
+// Repeating ends with the Client's patience, and waits as long as the server asks.
+func TestPatience(t *testing.T) {
+	var s server
+	busy := func(t *testing.T) http.Handler {
+		s = server{t: t, answer: func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+			refuse(w, &belay.Error{Code: belay.CodeUnavailable, Message: "draining", RetryAfter: 3 * time.Second})
+			return true
+		}}
+		return &s
+	}
+	inBubble(t, busy, func(t *testing.T, c *client.Client) {
+		began := time.Now()
+		_, err := c.Execution(t.Context(), belay.ExecutionID{1})
+		var e *belay.Error
+		if !errors.As(err, &e) || e.Code != belay.CodeUnavailable || e.RetryAfter != 3*time.Second || e.Message != "draining" {
+			t.Errorf("after the patience: %v", err)
+		}
+		if d, n := time.Since(began), len(s.got()); d > 10*time.Second || d < 6*time.Second || n < 3 || n > 4 {
+			t.Errorf("%d tries in %s", n, d)
+		}
+	})
+	inBubble(t, busy, func(t *testing.T, c *client.Client) {
+		if _, err := c.Execution(t.Context(), belay.ExecutionID{1}); err == nil || len(s.got()) != 1 {
+			t.Errorf("%d tries, %v", len(s.got()), err)
+		}
+	}, client.Patience(0))
+}
+
+// What is refused is not asked again.
+func TestRefusalsAreFinal(t *testing.T) {
+	var s server
+	inBubble(t, func(t *testing.T) http.Handler {
+		s.t, s.answer = t, func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+			refuse(w, &belay.Error{Code: belay.CodeNotFound, Message: "no such execution"})
+			return true
+		}
+		return &s
+	}, func(t *testing.T, c *client.Client) {
+		if _, err := c.Execution(t.Context(), belay.ExecutionID{1}); belay.CodeOf(err) != belay.CodeNotFound || len(s.got()) != 1 {
+			t.Errorf("%d tries, %v", len(s.got()), err)
+		}
+	})
+}
