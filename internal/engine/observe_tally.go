@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Tally is how many there are of what, for metrics.
+type Tally struct {
+	Executions  map[belay.State]int64
+	DeadLetters int64 // open ones
+	// Workers are the sessions that live.
+	Workers map[belay.WorkerState]int64
+	// Overdue are executions whose time for something is over, or whose owner
+	// is gone, and that nobody has seen to. While an engine runs there are
+	// none but for moments. At most about overdueLimit are looked at.
+	Overdue map[belay.State]int64
+}
+
+// overdueLimit is how many of what is overdue are looked at.
+const overdueLimit = 200
+
+// Tally counts what the store holds. It costs as much as reading through the
+// indexes, so it is not for every second.
+func (r *Reader) Tally(ctx context.Context) (Tally, error) {
+	t := Tally{Workers: make(map[belay.WorkerState]int64), Overdue: make(map[belay.State]int64)}
+	counts, err := r.store.Counts(ctx)
+	if err != nil {
+		return t, err
+	}
+	t.Executions, t.DeadLetters = counts.Executions, counts.DeadLetters
+	rows, err := r.store.Workers(ctx, maxWorkers)
+	if err != nil {
+		return t, err
+	}
+	for _, w := range rows {
+		if !w.State.Ended() {
+			t.Workers[w.State]++
+		}
+	}
+	return t, r.overdue(ctx, &t)
+}
+
+func (r *Reader) overdue(ctx context.Context, t *Tally) error {
+	due, err := r.store.Due(ctx, overdueLimit)
+	if err != nil {
+		return err
+	}
+	ids := append([]belay.ExecutionID{}, due.Checks...)
+	for i := range due.Lost {
+		ids = append(ids, due.Lost[i].Execution)
+	}
+	for _, id := range append(ids, due.Children...) {
+		rec, err := r.store.Read(ctx, store.Read{Execution: id})
+		switch {
+		case err == nil && !rec.Execution.State.Terminal():
+			t.Overdue[rec.Execution.State]++
+		case err != nil && !errors.Is(err, &belay.Error{Code: belay.CodeNotFound}):
+			return err
+		}
+	}
+	return nil
+}

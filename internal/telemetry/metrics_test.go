@@ -1,0 +1,236 @@
+package telemetry_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/store/memory"
+	"github.com/belaydev/belay/internal/telemetry"
+)
+
+// observed is an engine with metrics.
+func observed(t *testing.T) (*engine.Engine, *telemetry.Metrics) {
+	t.Helper()
+	m := telemetry.New("1.2.3", "abc")
+	e := engine.New(memory.New(time.Now), engine.Options{Observe: m.Observe})
+	m.Watch(e)
+	return e, m
+}
+
+// scrape reads all metrics as a scraper does: by name and labels.
+func scrape(t *testing.T, m *telemetry.Metrics) map[string]float64 {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	all := make(map[string]float64)
+	for lines := bufio.NewScanner(w.Body); lines.Scan(); {
+		line := lines.Text()
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		at := strings.LastIndexByte(line, ' ')
+		v, err := strconv.ParseFloat(line[at+1:], 64)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		all[line[:at]] = v
+	}
+	return all
+}
+
+// open opens a worker's session.
+func open(t *testing.T, e *engine.Engine, ttl time.Duration, workflows ...string) belay.WorkerID {
+	t.Helper()
+	spec := belay.WorkerSpec{Name: "w", Capacity: 10, TTL: belay.Duration(ttl)}
+	for _, w := range workflows {
+		spec.Workflows = append(spec.Workflows, belay.Registration{Workflow: w})
+	}
+	s, err := e.OpenWorker(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.ID
+}
+
+// claim claims what is due.
+func claim(t *testing.T, e *engine.Engine, id belay.WorkerID, number int64, want int) []belay.Assignment {
+	t.Helper()
+	r, err := e.Claim(t.Context(), belay.ClaimRequest{Worker: id, Number: number, Slots: 10})
+	if err != nil || len(r.Assignments) != want {
+		t.Fatalf("claim %d: %+v, %v, want %d", number, r, err, want)
+	}
+	return r.Assignments
+}
+
+func submit(t *testing.T, e *engine.Engine, s ...belay.Submission) []belay.Submitted {
+	t.Helper()
+	out, err := e.Submit(t.Context(), s...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// After a script of known events every metric has the number that the script says.
+func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m := observed(t)
+		defer e.Close()
+		submit(t, e, belay.Submission{Workflow: "a"}, belay.Submission{Workflow: "a"},
+			belay.Submission{Workflow: "b", Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 1}})
+		submit(t, e, belay.Submission{Workflow: "idle"})
+		time.Sleep(3 * time.Second) // due for so long
+		w := open(t, e, 10*time.Second, "a", "b")
+		won := claim(t, e, w, 1, 3)
+		settle(t, e, won)
+		if _, err := e.Save(t.Context(), belay.Save{Lease: won[0].Lease, Kind: belay.KindStep, Key: "late"}); belay.CodeOf(err) != belay.CodeLeaseLost {
+			t.Errorf("a stale checkpoint: %v", err)
+		}
+		lostOne := submit(t, e, belay.Submission{Workflow: "a"})[0].ID
+		claim(t, e, w, 2, 1)
+		time.Sleep(12 * time.Second) // the worker says no more
+		if x, err := e.Execution(t.Context(), lostOne); err != nil || x.State != belay.Pending {
+			t.Fatalf("%+v, %v", x, err)
+		}
+		got := scrape(t, m)
+		want := map[string]float64{
+			`belay_executions_submitted_total{trigger="manual",workflow="a"}`:    3,
+			`belay_executions_submitted_total{trigger="cron",workflow="b"}`:      1,
+			`belay_executions_submitted_total{trigger="manual",workflow="idle"}`: 1,
+			`belay_executions_finished_total{state="succeeded",workflow="a"}`:    2,
+			`belay_executions_finished_total{state="failed",workflow="b"}`:       1,
+			`belay_runs_finished_total{outcome="succeeded"}`:                     2,
+			`belay_runs_finished_total{outcome="timed_out"}`:                     1,
+			`belay_runs_finished_total{outcome="lost"}`:                          1,
+			`belay_runs_finished_total{outcome="suspended"}`:                     0,
+			`belay_execution_timeouts_total{kind="run"}`:                         1,
+			`belay_stale_writes_refused_total{op="checkpoint"}`:                  1,
+			`belay_stale_writes_refused_total{op="settle"}`:                      0,
+			`belay_schedule_to_start_seconds_count`:                              4,
+			`belay_schedule_to_start_seconds_sum`:                                9,
+			`belay_claim_seconds_count`:                                          2,
+			`belay_detection_seconds_count`:                                      1,
+			`belay_detection_seconds_sum`:                                        10,
+			`belay_executions{state="pending"}`:                                  2,
+			`belay_executions{state="running"}`:                                  0,
+			`belay_executions{state="succeeded"}`:                                2,
+			`belay_executions{state="failed"}`:                                   1,
+			`belay_dead_letters`:                                                 1,
+			`belay_workers{state="open"}`:                                        0,
+			`belay_executions_overdue{state="running"}`:                          0,
+			`belay_store_readable`:                                               1,
+		}
+		for name, n := range want {
+			if v, ok := got[name]; !ok || v != n {
+				t.Errorf("%s is %v (there: %t), want %v", name, v, ok, n)
+			}
+		}
+		if got["belay_commit_seconds_count"] < 5 || got["belay_commit_seconds_count"] != got["belay_commit_batch_size_count"] {
+			t.Errorf("%v commits, %v batches", got["belay_commit_seconds_count"], got["belay_commit_batch_size_count"])
+		}
+		if !strings.Contains(fmt.Sprint(got), `belay_build_info{commit="abc"`) || got["go_goroutines"] == 0 || got["process_start_time_seconds"] == 0 {
+			t.Error("the build, the runtime or the process is missing")
+		}
+	})
+}
+
+// settle ends those of workflow a well, those of b by their timeout.
+func settle(t *testing.T, e *engine.Engine, won []belay.Assignment) {
+	t.Helper()
+	for _, a := range won {
+		outcome := belay.OutcomeSucceeded
+		if a.Workflow == "b" {
+			outcome = belay.OutcomeTimedOut
+		}
+		if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: outcome}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Each time that can end an execution or a run has its own name.
+func TestTimeoutsAreToldApart(t *testing.T) {
+	second := belay.Duration(time.Second)
+	for kind, p := range map[string]belay.Policy{
+		"total": {Timeout: 2 * second, CancelGrace: second},
+		"run":   {RunTimeout: 2 * second, CancelGrace: second, MaxAttempts: 1},
+		"idle":  {IdleTimeout: 2 * second, MaxAttempts: 1},
+		"start": {StartTimeout: second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e, m := observed(t)
+			defer e.Close()
+			id := submit(t, e, belay.Submission{Workflow: "w", Policy: p})[0].ID
+			if kind != "start" {
+				claim(t, e, open(t, e, time.Hour, "w"), 1, 1)
+			}
+			time.Sleep(5 * time.Second)
+			if x, err := e.Execution(t.Context(), id); err != nil || x.State != belay.Failed {
+				t.Fatalf("%s: %+v, %v", kind, x, err)
+			}
+			got := map[string]float64{}
+			for name, v := range scrape(t, m) {
+				if v != 0 && strings.HasPrefix(name, "belay_execution_timeouts_total") {
+					got[name] = v
+				}
+			}
+			if diff := cmp.Diff(map[string]float64{`belay_execution_timeouts_total{kind="` + kind + `"}`: 1}, got); diff != "" {
+				t.Errorf("%s: %s", kind, diff)
+			}
+		})
+	}
+}
+
+// However many names clients make up, the metrics have few: the rest is counted
+// together, and nothing is lost.
+func TestLabelsAreBounded(t *testing.T) {
+	m := telemetry.New("", "")
+	const names = 5 * telemetry.MaxWorkflows
+	for i := range names {
+		m.Observe(&engine.Observation{Submitted: []engine.SubmittedOne{
+			{Workflow: fmt.Sprint("w", i), Trigger: belay.Trigger(fmt.Sprint("t", i))}, {Workflow: "w0", Trigger: belay.TriggerManual},
+		}})
+	}
+	series, sum := 0, 0.0
+	for name, v := range scrape(t, m) {
+		if strings.HasPrefix(name, "belay_executions_submitted_total") {
+			series++
+			sum += v
+		}
+	}
+	if series > telemetry.MaxWorkflows+2 || sum != 2*names {
+		t.Errorf("%d series with %v in all, want at most %d with %d", series, sum, telemetry.MaxWorkflows+2, 2*names)
+	}
+}
+
+// The store is not read for every scrape.
+func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m := observed(t)
+		defer e.Close()
+		pending := `belay_executions{state="pending"}`
+		before := scrape(t, m)[pending]
+		submit(t, e, belay.Submission{Workflow: "w"})
+		if n := scrape(t, m)[pending]; n != before {
+			t.Errorf("counted again at once: %v", n)
+		}
+		time.Sleep(6 * time.Second)
+		if n := scrape(t, m)[pending]; n != before+1 {
+			t.Errorf("%v executions after a while, want %v", n, before+1)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+)
+
+// Source counts what a store holds; an engine is one.
+type Source interface {
+	Tally(ctx context.Context) (engine.Tally, error)
+}
+
+const (
+	// fresh is how old a count may be, at least.
+	fresh = 5 * time.Second
+	// share bounds the time spent on counting: no more than one part in so
+	// many, however much there is to count.
+	share = 20
+	// patience is how long a count may take.
+	patience = 10 * time.Second
+)
+
+// Watch adds what the source holds to the metrics. It is asked when somebody
+// asks for the metrics, and not too often.
+func (m *Metrics) Watch(s Source) { m.registry.MustRegister(&gauges{source: s, now: time.Now}) }
+
+// gauges are the metrics that a store is asked for.
+type gauges struct {
+	source Source
+	now    func() time.Time
+
+	mu    sync.Mutex
+	tally engine.Tally
+	err   error
+	until time.Time // the tally is good until then
+}
+
+var (
+	executions  = desc("belay_executions", "Executions there are, by state.", "state")
+	workers     = desc("belay_workers", "Sessions of workers that live, by state.", "state")
+	deadLetters = desc("belay_dead_letters", "Dead letters that nobody has resolved.")
+	overdue     = desc("belay_executions_overdue", "Executions whose time is over, or whose owner is gone, and that nobody has seen to, by state.", "state")
+	readable    = desc("belay_store_readable", "1 if the store could be counted, 0 if not.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{executions, workers, deadLetters, overdue, readable} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. While the store cannot be read what
+// it holds is left out rather than told wrong.
+func (g *gauges) Collect(ch chan<- prometheus.Metric) {
+	t, err := g.count()
+	send := func(d *prometheus.Desc, n int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	if err != nil {
+		send(readable, 0)
+		return
+	}
+	send(readable, 1)
+	send(deadLetters, t.DeadLetters)
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		send(executions, t.Executions[s], s.String())
+		if !s.Terminal() {
+			send(overdue, t.Overdue[s], s.String())
+		}
+	}
+	for _, s := range []belay.WorkerState{belay.WorkerOpen, belay.WorkerDraining} {
+		send(workers, t.Workers[s], s.String())
+	}
+}
+
+func (g *gauges) count() (engine.Tally, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	began := g.now()
+	if began.Before(g.until) {
+		return g.tally, g.err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	g.tally, g.err = g.source.Tally(ctx)
+	ended := g.now()
+	g.until = ended.Add(max(fresh, share*ended.Sub(began)))
+	return g.tally, g.err
+}
