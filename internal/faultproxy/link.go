@@ -1,0 +1,148 @@
+package faultproxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	pieceSize = 16 << 10
+	// queueSize is how many pieces are on their way in one direction at most:
+	// then the sender has to wait, as with a real network.
+	queueSize = 64
+)
+
+// link is one connection through the proxy.
+type link struct {
+	p              *Proxy
+	client, server net.Conn
+	once           sync.Once
+	over           chan struct{} // closed when both sides are
+	half           atomic.Bool   // the client has not been told that the server's side is gone
+}
+
+// piece is data on its way.
+type piece struct {
+	data []byte
+	due  time.Time
+}
+
+// cut resets both sides.
+func (l *link) cut() {
+	l.once.Do(func() {
+		close(l.over)
+		reset(l.client)
+		reset(l.server)
+		l.p.cutOne()
+	})
+}
+
+// close ends both sides in order.
+func (l *link) close() {
+	l.once.Do(func() {
+		close(l.over)
+		_ = l.client.Close()
+		_ = l.server.Close()
+	})
+}
+
+// halve ends the server's side alone.
+func (l *link) halve() {
+	l.half.Store(true)
+	reset(l.server)
+}
+
+// carry brings what src says to dst, until src has ended or the link was cut.
+func (l *link) carry(d Direction, src, dst net.Conn) {
+	queue := make(chan piece, queueSize)
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		l.deliver(d, dst, queue)
+	}()
+	err := l.read(src, queue)
+	if err != nil && !l.half.Load() {
+		l.cut() // a reset is passed on as one
+	}
+	close(queue)
+	<-delivered
+}
+
+// read takes what src says until it ends.
+func (l *link) read(src net.Conn, queue chan<- piece) error {
+	for {
+		buf := make([]byte, pieceSize)
+		n, err := src.Read(buf)
+		if n > 0 {
+			select {
+			case queue <- piece{data: buf[:n], due: time.Now().Add(l.p.latency())}:
+			case <-l.over:
+				return nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// deliver hands pieces on as late as the faults have it, and then the end.
+func (l *link) deliver(d Direction, dst net.Conn, queue <-chan piece) {
+	for m := range queue {
+		if !l.pause(time.Until(m.due)) || !l.pause(l.p.transfer(len(m.data))) || !l.allowed(d) {
+			continue // it was cut: nothing more arrives
+		}
+		data, whole := l.p.through(d, m.data)
+		if _, err := dst.Write(data); err != nil && !l.half.Load() || !whole {
+			l.cut()
+		}
+	}
+	if !l.allowed(d) || l.half.Load() {
+		return
+	}
+	if c, ok := dst.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+	}
+}
+
+// allowed waits while the direction is held, and reports whether the link still is.
+func (l *link) allowed(d Direction) bool {
+	for {
+		held, changed := l.p.held(d)
+		if !held {
+			return l.pause(0)
+		}
+		select {
+		case <-changed:
+		case <-l.over:
+			return false
+		}
+	}
+}
+
+// pause lets time pass, and reports whether the link still is.
+func (l *link) pause(d time.Duration) bool {
+	if d <= 0 {
+		select {
+		case <-l.over:
+			return false
+		default:
+			return true
+		}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.over:
+		return false
+	}
+}

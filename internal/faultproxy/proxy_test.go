@@ -1,0 +1,285 @@
+package faultproxy_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay/internal/faultproxy"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second
+
+// echo answers each line with itself, until the test ends. What it heard comes by
+// the channel.
+func echo(t *testing.T, network, address string) (string, <-chan string) {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan string, 1000)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				for in := bufio.NewScanner(c); in.Scan(); {
+					heard <- in.Text()
+					_, _ = fmt.Fprintln(c, in.Text())
+				}
+			}()
+		}
+	}()
+	return l.Addr().String(), heard
+}
+
+// through opens a proxy before an echo.
+func through(t *testing.T) (*faultproxy.Proxy, <-chan string) {
+	t.Helper()
+	target, heard := echo(t, "tcp", "127.0.0.1:0")
+	return open(t, target), heard
+}
+
+func open(t *testing.T, target string) *faultproxy.Proxy {
+	t.Helper()
+	p, err := faultproxy.Listen(target, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// line is a connection on which lines are said and heard.
+type line struct {
+	net.Conn
+	t  *testing.T
+	in *bufio.Reader
+}
+
+func dial(t *testing.T, p *faultproxy.Proxy) *line {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &line{c, t, bufio.NewReader(c)}
+}
+
+func (l *line) say(s string) {
+	l.t.Helper()
+	if _, err := fmt.Fprintln(l, s); err != nil {
+		l.t.Fatalf("say %s: %v", s, err)
+	}
+}
+
+func (l *line) wantAnswer(s string) {
+	l.t.Helper()
+	if got, err := l.in.ReadString('\n'); err != nil || got != s+"\n" {
+		l.t.Fatalf("answer %q, %v; want %q", got, err, s)
+	}
+}
+
+// wantReset checks that the connection breaks instead of ending.
+func (l *line) wantReset() {
+	l.t.Helper()
+	got, err := l.in.ReadString('\n')
+	if got != "" || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		l.t.Fatalf("heard %q, %v; want a reset", got, err)
+	}
+}
+
+// wantSilence checks that nothing comes, for a moment.
+func (l *line) wantSilence() {
+	l.t.Helper()
+	_ = l.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if b, err := l.in.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		l.t.Fatalf("heard %q, %v; want silence", b, err)
+	}
+	_ = l.SetDeadline(time.Now().Add(patience))
+}
+
+func wantHeard(t *testing.T, heard <-chan string, s string) {
+	t.Helper()
+	select {
+	case got := <-heard:
+		if got != s {
+			t.Fatalf("the server heard %q, want %q", got, s)
+		}
+	case <-time.After(patience):
+		t.Fatalf("the server did not hear %q", s)
+	}
+}
+
+// Without a fault the proxy is not there, over TCP and over a socket.
+func TestPassesOn(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	_, overSocket := echo(t, "unix", socket)
+	p, overTCP := through(t)
+	for heard, p := range map[<-chan string]*faultproxy.Proxy{overSocket: open(t, "unix:"+socket), overTCP: p} {
+		l := dial(t, p)
+		l.say("hello")
+		wantHeard(t, heard, "hello")
+		l.wantAnswer("hello")
+		long := strings.Repeat("x", 60<<10)
+		l.say(long)
+		l.wantAnswer(long)
+		_ = l.Conn.(*net.TCPConn).CloseWrite()
+		if _, err := l.in.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("the end is %v", err)
+		}
+	}
+}
+
+// A held direction delivers late, in order, and the other goes on.
+func TestHoldsOneWay(t *testing.T) {
+	for _, d := range []faultproxy.Direction{faultproxy.Up, faultproxy.Down} {
+		p, heard := through(t)
+		l := dial(t, p)
+		l.say("before")
+		l.wantAnswer("before")
+		wantHeard(t, heard, "before")
+		p.Set(faultproxy.Fault{Hold: d})
+		l.say("one")
+		l.say("two")
+		if d == faultproxy.Down {
+			wantHeard(t, heard, "one") // carried out, and nobody knows
+			wantHeard(t, heard, "two")
+		}
+		l.wantSilence()
+		if len(heard) > 0 {
+			t.Errorf("the server heard %q", <-heard)
+		}
+		p.Heal()
+		l.wantAnswer("one")
+		l.wantAnswer("two")
+	}
+}
+
+// A cut resets what is open, loses what was held, and lets new connections in.
+func TestCut(t *testing.T) {
+	p, heard := through(t)
+	l := dial(t, p)
+	l.say("a")
+	l.wantAnswer("a")
+	wantHeard(t, heard, "a")
+	p.Set(faultproxy.Fault{Hold: faultproxy.Up})
+	l.say("lost")
+	l.wantSilence()
+	p.Cut()
+	l.wantReset()
+	p.Heal()
+	again := dial(t, p)
+	again.say("b")
+	again.wantAnswer("b")
+	wantHeard(t, heard, "b")
+	if c := p.Counts(); c.Connections != 2 || c.Cut != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A refusing proxy resets new connections and leaves the others alone.
+func TestRefuses(t *testing.T) {
+	p, _ := through(t)
+	l := dial(t, p)
+	l.say("a")
+	l.wantAnswer("a")
+	p.Set(faultproxy.Fault{Refuse: true})
+	dial(t, p).wantReset()
+	l.say("b")
+	l.wantAnswer("b")
+}
+
+// A half-open connection takes what it is given and answers nothing.
+func TestHalfOpen(t *testing.T) {
+	p, heard := through(t)
+	l := dial(t, p)
+	l.say("a")
+	l.wantAnswer("a")
+	wantHeard(t, heard, "a")
+	p.HalfOpen()
+	for range 3 {
+		l.say("into the void")
+		l.wantSilence()
+	}
+	if len(heard) > 0 {
+		t.Errorf("the server heard %q", <-heard)
+	}
+}
+
+// A reply is dropped after so many bytes, though what it answers was carried out.
+func TestCutAfter(t *testing.T) {
+	p, heard := through(t)
+	l := dial(t, p)
+	p.CutAfter(3)
+	l.say("abcdef")
+	wantHeard(t, heard, "abcdef")
+	got, err := io.ReadAll(l.in)
+	if string(got) != "abc" || err == nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	again := dial(t, p)
+	again.say("whole")
+	again.wantAnswer("whole")
+}
+
+// Latency and bandwidth delay by as much as they say.
+func TestSlow(t *testing.T) {
+	p, _ := through(t)
+	l := dial(t, p)
+	began := time.Now()
+	p.Set(faultproxy.Fault{Latency: 40 * time.Millisecond})
+	l.say("there and back")
+	l.wantAnswer("there and back")
+	if d := time.Since(began); d < 80*time.Millisecond {
+		t.Errorf("a way of 80 ms took %s", d)
+	}
+	began = time.Now()
+	p.Set(faultproxy.Fault{Bandwidth: 100_000})
+	long := strings.Repeat("x", 5000)
+	l.say(long)
+	l.wantAnswer(long)
+	if d := time.Since(began); d < 100*time.Millisecond {
+		t.Errorf("10,000 bytes at 100,000 a second took %s", d)
+	}
+}
+
+// Chances come from the seed: the same one cuts the same pieces.
+func TestChancesAreSeeded(t *testing.T) {
+	lengths := func() (out []int) {
+		p, _ := through(t)
+		p.Set(faultproxy.Fault{CutDown: 0.2})
+		for range 5 {
+			l := dial(t, p)
+			n := 0
+			for ; n < 1000; n++ {
+				l.say("x")
+				if _, err := l.in.ReadString('\n'); err != nil {
+					break
+				}
+			}
+			out = append(out, n)
+		}
+		return out
+	}
+	first, second := lengths(), lengths()
+	if fmt.Sprint(first) != fmt.Sprint(second) {
+		t.Errorf("%v, then %v", first, second)
+	}
+}
