@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/belaydev/belay"
@@ -9,11 +10,14 @@ import (
 
 // announced is the backend of a worker whose outages are told to the person at
 // the keyboard: while the store cannot be written the command is held, which
-// looks like nothing at all.
+// looks like nothing at all. It also knows what this process has run.
 type announced struct {
 	belay.Backend
 	view *view
 	away atomic.Bool
+
+	mu   sync.Mutex
+	runs map[belay.RunID]bool
 }
 
 // Heartbeat says when the store is away, and when it is back.
@@ -27,4 +31,25 @@ func (a *announced) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Hea
 		a.view.say("the store can be written again")
 	}
 	return r, err
+}
+
+// Claim notes what is won.
+func (a *announced) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+	reply, err := a.Backend.Claim(ctx, r)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range reply.Assignments {
+		if a.runs == nil {
+			a.runs = make(map[belay.RunID]bool)
+		}
+		a.runs[reply.Assignments[i].Lease.Run()] = true
+	}
+	return reply, err
+}
+
+// won reports whether a run is one of this process.
+func (a *announced) won(run belay.RunID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.runs[run]
 }

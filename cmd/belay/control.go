@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/host"
 )
 
 func (a *app) cancelCommand() *cobra.Command {
@@ -63,19 +65,17 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 			}
 			control := belay.Control{Execution: id, Actor: actor(), Reason: reason, Op: belay.OpID(embedded.NewID())}
 			fill(&control)
-			return a.writing(ctx, func(b *embedded.Backend) error {
+			return a.writing(ctx, func(b belay.Backend) error {
 				e, err := b.Control(ctx, control)
-				if err == nil {
-					e, err = outcome(ctx, b, e)
-				}
 				if err != nil {
 					return err
 				}
+				e = outcome(ctx, b, e)
 				if a.output == "json" {
 					return printJSON(a.out, e)
 				}
 				fmt.Fprintf(a.out, "%s is %s\n", e.ID, stateWord(&e))
-				if e.State == belay.Pending && strings.HasPrefix(e.Queue, runQueue) {
+				if e.State == belay.Pending && strings.HasPrefix(e.Queue, runQueue) && !awaited(ctx, b, &e) {
 					fmt.Fprintln(a.err, "belay: type its belay run line again to go on with it")
 				}
 				return nil
@@ -86,22 +86,40 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 	return c
 }
 
+// awaited reports whether a worker waits for the execution's queue: the belay run
+// that it was submitted by, mostly.
+func awaited(ctx context.Context, b belay.Backend, e *belay.Execution) bool {
+	workers, err := b.Workers(ctx)
+	return err == nil && slices.ContainsFunc(workers, func(w belay.Worker) bool {
+		return w.State == belay.WorkerOpen && living(&w) && slices.Contains(w.Queues, e.Queue)
+	})
+}
+
+// living reports whether a worker may be at work: its session has not ended, and
+// its process is not one of this host that is gone.
+func living(w *belay.Worker) bool {
+	self, _ := host.Self()
+	return !w.State.Ended() && host.Process(w.Process).State(self) != host.Dead
+}
+
 // outcome waits a moment for what an action on a running execution comes to. Its
 // owner died with the engine that was here before this one, which is just finding
 // that out: the action ends it then.
-func outcome(ctx context.Context, b *embedded.Backend, e belay.Execution) (belay.Execution, error) {
+func outcome(ctx context.Context, b belay.Backend, e belay.Execution) belay.Execution {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	for e.State == belay.Running {
 		events, err := b.Events(ctx, belay.EventQuery{Execution: e.ID, After: e.Seq, Wait: 3 * time.Second})
 		if len(events) == 0 || err != nil {
-			return e, nil
+			return e
 		}
-		if e, err = b.Execution(ctx, e.ID); err != nil {
-			return e, err
+		x, err := b.Execution(ctx, e.ID)
+		if err != nil {
+			return e
 		}
+		e = x
 	}
-	return e, nil
+	return e
 }
 
 // actor names who acts, for the audit trail.
@@ -126,7 +144,7 @@ func (a *app) signalCommand() *cobra.Command {
 				return err
 			}
 			s := belay.SignalRequest{Execution: id, Name: args[1], Payload: json.RawMessage(payload), Op: belay.OpID(embedded.NewID())}
-			return a.writing(ctx, func(b *embedded.Backend) error {
+			return a.writing(ctx, func(b belay.Backend) error {
 				if err := b.Signal(ctx, s); err != nil {
 					return err
 				}

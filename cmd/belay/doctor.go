@@ -28,12 +28,16 @@ type finding struct {
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Check this machine and the data directory", Args: none,
-		Long: "Check what Belay needs on this machine and whether the data directory is sound.\nIt changes nothing. The exit code is 69 if something is bad.",
+		Use: "doctor", Short: "Check this machine and the data directory, or the server", Args: none,
+		Long: "Check what Belay needs on this machine and whether the data directory is sound,\nor, with --server, whether the server answers.\nIt changes nothing. The exit code is 69 if something is bad.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := &doctor{app: a}
 			d.machine(c.Context())
-			d.directory(c.Context())
+			if a.server != "" {
+				d.server(c.Context())
+			} else {
+				d.directory(c.Context())
+			}
 			return d.report()
 		},
 	}
@@ -104,13 +108,41 @@ func (d *doctor) directory(ctx context.Context) {
 	} else {
 		d.add("engine", "ok", "none runs on it")
 	}
-	if err := d.app.reading(ctx, func(r *embedded.Reader) error { return d.database(ctx, r) }); err != nil {
-		if belay.CodeOf(err) == belay.CodeNotFound {
-			d.add("database", "ok", "not there yet")
-			return
-		}
+	r, err := embedded.OpenReader(ctx, d.app.url())
+	if err == nil {
+		defer r.Close()
+		err = d.database(ctx, r)
+	}
+	switch {
+	case err == nil:
+	case belay.CodeOf(err) == belay.CodeNotFound:
+		d.add("database", "ok", "not there yet")
+	default:
 		d.add("database", "bad", "%v", err)
 	}
+}
+
+// server checks whether the server answers, and lets this key read.
+func (d *doctor) server(ctx context.Context) {
+	b, err := d.app.dial(ctx)
+	if err != nil {
+		d.add("server", "bad", "%v", err)
+		return
+	}
+	defer b.Close()
+	d.add("server", "ok", "%s answers", printable(d.app.server))
+	workers, err := b.Workers(ctx)
+	if err != nil {
+		d.add("workers", "bad", "%v", err)
+		return
+	}
+	n := 0
+	for i := range workers {
+		if !workers[i].State.Ended() {
+			n++
+		}
+	}
+	d.add("workers", "ok", "%s connected", plural(n, "worker"))
 }
 
 func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {

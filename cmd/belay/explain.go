@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/belaydev/belay/embedded"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -17,7 +15,7 @@ func (a *app) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.reading(c.Context(), func(r *embedded.Reader) error {
+			return a.reading(c.Context(), func(r reader) error {
 				x, err := r.Explain(c.Context(), id)
 				if err != nil {
 					return err

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/embedded"
 )
 
 func (a *app) getCommand() *cobra.Command {
@@ -24,7 +23,7 @@ func (a *app) getCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.reading(c.Context(), func(r *embedded.Reader) error {
+			return a.reading(c.Context(), func(r reader) error {
 				e, err := r.Execution(c.Context(), id)
 				if err != nil {
 					return err
@@ -36,14 +35,14 @@ func (a *app) getCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.show(&e, events)
+				return a.show(&e, events, owner(c.Context(), r, &e))
 			})
 		},
 	}
 }
 
 // allEvents reads a whole history.
-func allEvents(ctx context.Context, r *embedded.Reader, id belay.ExecutionID) ([]belay.Event, error) {
+func allEvents(ctx context.Context, r reader, id belay.ExecutionID) ([]belay.Event, error) {
 	var all []belay.Event
 	for after := int64(0); ; {
 		events, err := r.Events(ctx, belay.EventQuery{Execution: id, After: after})
@@ -55,7 +54,25 @@ func allEvents(ctx context.Context, r *embedded.Reader, id belay.ExecutionID) ([
 	}
 }
 
-func (a *app) show(e *belay.Execution, events []belay.Event) error {
+// owner says who has an execution, and for how long; empty if nobody does.
+func owner(ctx context.Context, r reader, e *belay.Execution) string {
+	if e.Worker.IsZero() {
+		return ""
+	}
+	workers, err := r.Workers(ctx)
+	i := slices.IndexFunc(workers, func(w belay.Worker) bool { return w.ID == e.Worker })
+	if err != nil || i < 0 {
+		return e.Worker.String()
+	}
+	w := &workers[i]
+	from := w.ID.String()
+	if w.External {
+		from = "from outside"
+	}
+	return fmt.Sprintf("%s, %s; %s", w.Name, from, countdown(w))
+}
+
+func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error {
 	t := newTable(a.out)
 	t.row("id", e.ID.String())
 	t.row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
@@ -75,8 +92,8 @@ func (a *app) show(e *belay.Execution, events []belay.Event) error {
 		}
 	}
 	t.row("attempt", fmt.Sprintf("%d, token %d, generation %d", e.Attempt, e.Token, e.Generation))
-	if !e.Worker.IsZero() {
-		t.row("worker", e.Worker.String())
+	if owner != "" {
+		t.row("owner", owner)
 	}
 	if !e.Parent.IsZero() {
 		t.row("parent", e.Parent.String()+" as "+e.ParentKey)
@@ -156,7 +173,7 @@ func (a *app) logsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.reading(c.Context(), func(r *embedded.Reader) error {
+			return a.reading(c.Context(), func(r reader) error {
 				return copyChunks(c.Context(), a.out, r, id, name)
 			})
 		},
@@ -168,7 +185,7 @@ func (a *app) logsCommand() *cobra.Command {
 // copyChunks writes a log or artifact, saying where the middle of a log was
 // dropped. Its beginning never is: an artifact whose chunks begin later has
 // replaced another.
-func copyChunks(ctx context.Context, w io.Writer, r *embedded.Reader, id belay.ExecutionID, name string) error {
+func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID, name string) error {
 	next := int64(0)
 	for found := false; ; found = true {
 		chunks, err := r.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: next})

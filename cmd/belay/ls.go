@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/embedded"
 )
 
 func (a *app) lsCommand() *cobra.Command {
@@ -31,7 +30,7 @@ func (a *app) lsCommand() *cobra.Command {
 				}
 				f.Parent = id
 			}
-			return a.reading(c.Context(), func(r *embedded.Reader) error {
+			return a.reading(c.Context(), func(r reader) error {
 				page, err := r.Executions(c.Context(), f)
 				if err != nil {
 					return err
@@ -67,17 +66,9 @@ func parseFilter(f *belay.Filter, states, labels []string) error {
 		}
 		f.States = append(f.States, state)
 	}
-	for _, l := range labels {
-		k, v, ok := strings.Cut(l, "=")
-		if !ok || k == "" {
-			return usage("--label %s is not of the form name=value", quoted(l))
-		}
-		if f.Labels == nil {
-			f.Labels = make(map[string]string)
-		}
-		f.Labels[k] = v
-	}
-	return nil
+	var err error
+	f.Labels, err = pairs("label", labels)
+	return err
 }
 
 func stateNames() []string {

@@ -3,46 +3,115 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/datadir"
 )
 
 func (a *app) url() string { return "sqlite:" + a.data }
 
-// reading opens the data directory for reading, beside whoever has it.
-func (a *app) reading(ctx context.Context, f func(*embedded.Reader) error) error {
-	r, err := embedded.OpenReader(ctx, a.url())
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return f(r)
+// reader is what the reading commands need: of a server, of whoever has the
+// engine, or of the data directory itself.
+type reader interface {
+	Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error)
+	Executions(ctx context.Context, f belay.Filter) (belay.Page, error)
+	Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error)
+	Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error)
+	Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error)
+	Workers(ctx context.Context) ([]belay.Worker, error)
 }
 
-// writing opens the data directory with an engine. It is not made for that: an
-// operator acts on what is there.
-func (a *app) writing(ctx context.Context, f func(*embedded.Backend) error) error {
-	if err := a.reading(ctx, func(*embedded.Reader) error { return nil }); err != nil {
-		return err
+// reading reads from the server, if one is named, and else from the data
+// directory, beside whoever has it.
+func (a *app) reading(ctx context.Context, f func(reader) error) error {
+	if a.server != "" {
+		b, err := a.dial(ctx)
+		if err != nil {
+			return err
+		}
+		return closing(b, f(b))
 	}
-	b, err := a.engine(ctx, fmt.Sprint("belay ", ctx.Value(commandName{})))
-	if err != nil {
-		return err
+	r, err := embedded.OpenReader(ctx, a.url())
+	if err == nil {
+		defer r.Close()
+		return f(r)
 	}
-	err = f(b)
-	if cerr := b.Close(); err == nil {
-		err = cerr
+	if belay.CodeOf(err) != belay.CodeNotFound { // of another version: its own engine can read it
+		if b, derr := datadir.Dial(ctx, a.data, datadir.Options{}); derr == nil {
+			return closing(b, f(b))
+		}
 	}
 	return err
 }
 
-// engine opens the data directory with an engine.
-func (a *app) engine(ctx context.Context, purpose string) (*embedded.Backend, error) {
-	return embedded.Open(ctx, a.url(), embedded.Purpose(purpose), embedded.Bury(bury))
+// writing acts through the server, if one is named, and else through the engine
+// of the data directory. It makes neither: an operator acts on what is there.
+func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
+	if a.server == "" {
+		r, err := embedded.OpenReader(ctx, a.url())
+		switch {
+		case err == nil:
+			_ = r.Close()
+		case belay.CodeOf(err) == belay.CodeNotFound:
+			return err
+		}
+	}
+	b, err := a.backend(ctx, fmt.Sprint("belay ", ctx.Value(commandName{})))
+	if err != nil {
+		return err
+	}
+	return closing(b, f(b))
+}
+
+// backend is the server, if one is named, and else the engine of the data
+// directory: in the process that has it, or else in this one.
+func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error) {
+	if a.server != "" {
+		return a.dial(ctx)
+	}
+	return datadir.Open(ctx, a.data, datadir.Options{
+		Purpose: purpose, Version: version, Engine: []embedded.Option{embedded.Bury(bury)},
+	})
+}
+
+// dial reaches the server that the command line or the environment names.
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	key, err := a.key()
+	if err != nil {
+		return nil, err
+	}
+	return client.Dial(ctx, a.server, client.Key(key), client.UserAgent("belay/"+version))
+}
+
+// key is the secret that a server wants. It is never an argument: everybody on
+// the machine can see those.
+func (a *app) key() (string, error) {
+	if a.keyFile == "" {
+		return os.Getenv("BELAY_KEY"), nil
+	}
+	text, err := os.ReadFile(a.keyFile)
+	if err != nil {
+		return "", fmt.Errorf("read the key: %w", err)
+	}
+	key := strings.TrimSpace(string(text))
+	if key == "" || strings.ContainsAny(key, " \t\r\n") {
+		return "", usage("the key file %s does not hold one key, as `belay keys create` shows it", quoted(a.keyFile))
+	}
+	return key, nil
+}
+
+// closing closes b after err.
+func closing(b belay.Backend, err error) error {
+	if cerr := b.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }
 
 // commandName is the key under which a context carries the command's name.
@@ -50,7 +119,7 @@ type commandName struct{}
 
 // named notes the command's name in the context.
 func named(c *cobra.Command) context.Context {
-	return context.WithValue(c.Context(), commandName{}, c.Name())
+	return context.WithValue(c.Context(), commandName{}, strings.TrimPrefix(c.CommandPath(), "belay "))
 }
 
 // executionID reads an argument that names an execution: its whole id, or the
@@ -60,7 +129,7 @@ func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, e
 		return belay.ParseExecutionID(arg)
 	}
 	var found []belay.ExecutionID
-	err := a.reading(ctx, func(r *embedded.Reader) error {
+	err := a.reading(ctx, func(r reader) error {
 		page, err := r.Executions(ctx, belay.Filter{Children: true, Limit: 1000})
 		for _, e := range page.Executions {
 			if len(arg) >= 4 && strings.HasSuffix(e.ID.String(), arg) || e.Key == arg {
@@ -88,7 +157,7 @@ func (a *app) completeIDs(c *cobra.Command, args []string, _ string) ([]string, 
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var ids []string
-	_ = a.reading(c.Context(), func(r *embedded.Reader) error {
+	_ = a.reading(c.Context(), func(r reader) error {
 		page, err := r.Executions(c.Context(), belay.Filter{Limit: 50})
 		for _, e := range page.Executions {
 			ids = append(ids, e.ID.String()+"\t"+e.State.String()+" "+e.Workflow)

@@ -25,6 +25,8 @@ type streams struct {
 type app struct {
 	streams
 	data    string
+	server  string
+	keyFile string
 	output  string
 	verbose bool
 }
@@ -37,8 +39,11 @@ truthful status, and goes on from its last checkpoint when its worker falls.
   belay watch ID                follow one as it happens
   belay explain ID              why it is where it is
 
-Everything is kept in one data directory, ./belay-data unless --data or
-BELAY_DATA says otherwise. Reading commands work beside a running engine.
+With --server or BELAY_SERVER all of it happens on a server; the key, if it wants
+one, is in BELAY_KEY or in --key-file. Otherwise everything is kept in one data
+directory, ./belay-data unless --data or BELAY_DATA says otherwise, and any number
+of commands use it side by side: one has the engine, and when it ends the next
+takes over.
 
 Exit codes: belay run ends with the command's own exit code, 127 or 126 when there
 is no such command or it cannot be run, 125 when its workspace could not be made,
@@ -99,7 +104,10 @@ func (a *app) root() *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if f := c.Flags(); f.Changed("data") && !f.Changed("server") {
+				a.server = "" // what is typed counts before what is set
+			}
 			level := slog.LevelWarn
 			if a.verbose {
 				level = slog.LevelInfo
@@ -116,13 +124,15 @@ func (a *app) root() *cobra.Command {
 	})
 	f := root.PersistentFlags()
 	f.StringVar(&a.data, "data", envOr("BELAY_DATA", "belay-data"), "the data `directory`")
+	f.StringVar(&a.server, "server", envOr("BELAY_SERVER", ""), "the server, as http://HOST:PORT, https://HOST or unix:PATH, instead of a data directory")
+	f.StringVar(&a.keyFile, "key-file", envOr("BELAY_KEY_FILE", ""), "the `file` that holds the key for the server; without it, BELAY_KEY")
 	f.StringVarP(&a.output, "output", "o", "text", "`text` or json")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		a.runCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(), a.explainCommand(),
+		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(), a.explainCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.signalCommand(),
-		a.doctorCommand(), a.versionCommand(),
+		a.lockCommand(), a.workersCommand(), a.doctorCommand(), a.versionCommand(),
 	)
 	return root
 }

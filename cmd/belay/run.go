@@ -56,6 +56,11 @@ finished are not run again; what they changed is restored.
   belay run --resume --step 'build=make' --step 'test=make test'
   belay run --key nightly-2026-11-20 --timeout 1h -- ./nightly.sh
 
+Any number of them work side by side on one data directory, each on its own
+execution. The same key at the same time is one execution: the second waits for
+its end, and takes over if the first goes. With --server the execution is the
+server's, and its command still runs here.
+
 Only what is committed is cloned. The command sees an environment of its own:
 PATH, HOME (empty, its own), the locale, and what --env names.`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -155,7 +160,6 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	}
 	e, err := s.submit(ctx, f, job, line)
 	if err == nil {
-		view.begin(e)
 		err = s.work(ctx, e)
 	}
 	return errors.Join(err, s.close())
@@ -244,16 +248,7 @@ func (v *view) summary(e *belay.Execution) error {
 			return fmt.Errorf("read the result of %s: %w", e.ID, err)
 		}
 	}
-	code := r.ExitCode
-	switch {
-	case e.State == belay.Cancelled:
-		code = 130
-	case e.State == belay.Failed && code == 0:
-		code = 125
-		if e.Error != nil && e.Error.Class == belay.ClassTimeout {
-			code = 124
-		}
-	}
+	code := ended(e, r.ExitCode)
 	if v.app.output == "json" {
 		if err := printJSON(v.app.out, e); err != nil {
 			return err
@@ -265,4 +260,19 @@ func (v *view) summary(e *belay.Execution) error {
 		return nil
 	}
 	return exitCode(code)
+}
+
+// ended is the exit code for a job that has ended: its last command's, or what
+// timeout(1) and the shells say where there is none.
+func ended(e *belay.Execution, code int) int {
+	switch {
+	case e.State == belay.Cancelled:
+		return 130
+	case e.State == belay.Failed && code == 0:
+		if e.Error != nil && e.Error.Class == belay.ClassTimeout {
+			return 124
+		}
+		return 125
+	}
+	return code
 }

@@ -8,51 +8,54 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/worker"
 )
 
-// session is a belay run: an engine on the data directory and a worker for one
-// execution and its descendants.
+// session is a belay run: a way to the engine, and a worker for one execution and
+// its descendants.
 type session struct {
-	backend    *embedded.Backend
+	backend    belay.Backend
 	workspaces *workspace.Manager
 	view       *view
+	own        *announced // the backend as the worker sees it
 }
 
-// openSession opens the engine, and sweeps what runs on this host that died
-// have left: only the holder of the data directory gets here, so every run that
-// is marked as one of its own and not of this process is over.
+// openSession finds the engine, or starts it here, and sweeps what runs on this
+// host that died have left.
 func (a *app) openSession(ctx context.Context, purpose string, v *view) (*session, error) {
 	dir, err := filepath.Abs(a.data)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{view: v}
-	s.backend, err = a.engine(ctx, brief(purpose, 120))
-	if err != nil {
+	if s.backend, err = a.backend(ctx, brief(purpose, 120)); err != nil {
 		return nil, err
 	}
+	s.own = &announced{Backend: s.backend, view: v}
 	s.workspaces, err = workspace.Open(filepath.Join(dir, "workspaces"))
 	if err != nil {
 		return nil, errors.Join(err, s.backend.Close())
 	}
-	if err := s.workspaces.Sweep(ctx, func(string) bool { return false }); err != nil {
+	// Those of living processes are left alone, and this one has none yet.
+	if err := s.workspaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 		slog.Warn("remove what earlier runs left", "error", err)
 	}
 	return s, nil
 }
 
-// bury kills the processes of a worker that died on this host. Only the holder
-// of the data directory gets here, so whatever carries the mark of a run in this
-// store is left over, unless the run has another owner: this very process.
+// bury kills the processes of a worker that died on this host. Whatever carries
+// the mark of a run in this store is left over if the run has an older token than
+// its execution, or the newest and no owner but the dead: a run of another process
+// that lives is its execution's newest and owned by that one's worker.
 func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -70,13 +73,14 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 // work runs the worker until the execution has ended, or the person at the
 // keyboard has had enough.
 func (s *session) work(ctx context.Context, e *belay.Execution) error {
+	s.view.begin(e, s.elsewhere(ctx, e))
 	switch {
 	case e.State.Terminal():
 		return s.view.summary(e)
-	case e.State == belay.Paused: // nobody could resume it while this process has the directory
+	case e.State == belay.Paused: // by somebody who did not want it to go on by itself
 		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; let it go on with: belay resume %s", e.ID, e.ID)}
 	}
-	w := worker.New(&announced{Backend: s.backend, view: s.view}, worker.Options{
+	w := worker.New(s.own, worker.Options{
 		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4, Version: version,
 		// Whoever interrupts wants an end now: the step gets its own grace, and
 		// then a while to be cleaned up after.
@@ -89,12 +93,12 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	worked := make(chan error, 1)
 	go func() { worked <- w.Run(wctx) }()
 	ended, err := s.await(ctx, e, worked)
-	if s.backend.Failure() != nil {
+	if s.failure() != nil {
 		return err // at once: waiting for what cannot be kept helps nobody
 	}
 	if ended == nil && err == nil {
 		s.view.say("stopping; once more to stop at once")
-		go s.stopAtOnce(e)
+		go s.stopAtOnce()
 	}
 	stop()
 	werr := s.view.tickUntil(worked)
@@ -114,15 +118,15 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 		err error
 	}
 	got := make(chan answer, 1)
-	go func() {
-		for {
-			x, err := s.backend.Await(ctx, e.ID, time.Minute)
-			if err != nil || x.State.Terminal() {
-				got <- answer{x, err}
-				return
-			}
-		}
-	}()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	within, stop := context.WithCancel(ctx)
+	defer stop()
+	asking.Go(func() {
+		x, err := s.ended(within, e.ID)
+		got <- answer{x, err}
+	})
+	asking.Go(func() { s.tell(within, e) })
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -131,9 +135,6 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 			if ctx.Err() != nil {
 				return nil, nil
 			}
-			if a.err == nil {
-				a.e, a.err = s.backend.Execution(ctx, e.ID) // with what Await leaves out
-			}
 			return &a.e, a.err
 		case err := <-worked:
 			worked <- nil
@@ -141,30 +142,119 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 				err = errors.New("the worker stopped before the execution ended")
 			}
 			return nil, err
-		case <-s.backend.Failed():
+		case <-s.failed():
 			// Nothing more can be kept, so nothing more may happen: the
 			// supervisors end what they started when this process is gone.
-			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type the same line again: %w", s.backend.Failure())
+			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type the same line again: %w", s.failure())
 		case <-tick.C:
 			s.view.tick()
 		}
 	}
 }
 
+// outage is how long nobody may have an engine before belay run gives up. The
+// worker ends its work sooner.
+const outage = worker.DefaultMaxFreeze + 2*time.Minute
+
+// ended waits for the end of an execution, also while the engine changes hands
+// or is away.
+func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	since := time.Now()
+	for {
+		x, err := s.backend.Await(ctx, id, time.Minute)
+		if err == nil && x.State.Terminal() {
+			x, err = s.backend.Execution(ctx, id) // with what Await leaves out
+			if err == nil {
+				return x, nil
+			}
+		}
+		switch {
+		case err == nil:
+			since = time.Now()
+			continue
+		case ctx.Err() != nil || belay.CodeOf(err) != belay.CodeUnavailable || time.Since(since) > outage:
+			return x, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// tell says what others do to the execution.
+func (s *session) tell(ctx context.Context, e *belay.Execution) {
+	after := e.Seq
+	for ctx.Err() == nil {
+		events, err := s.backend.Events(ctx, belay.EventQuery{Execution: e.ID, After: after, Wait: time.Minute})
+		if err != nil {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		for i := range events {
+			ev := &events[i]
+			after = ev.Seq
+			if ev.Final {
+				return
+			}
+			switch belay.Action(ev.Kind) {
+			case belay.ActionPause, belay.ActionResume, belay.ActionCancel, belay.ActionSteal, belay.ActionPreempt:
+				s.view.say("%s %s", ev.Kind, describe(ev))
+			}
+		}
+	}
+}
+
+// elsewhere names the living process that runs the execution now; empty if none
+// is known.
+func (s *session) elsewhere(ctx context.Context, e *belay.Execution) string {
+	if e.State != belay.Running {
+		return ""
+	}
+	workers, err := s.backend.Workers(ctx)
+	if err != nil {
+		return ""
+	}
+	for i := range workers {
+		if w := &workers[i]; w.ID == e.Worker && living(w) {
+			return w.Name
+		}
+	}
+	return ""
+}
+
+// failed is closed when an engine in this process has lost its store.
+func (s *session) failed() <-chan struct{} {
+	if b, ok := s.backend.(*datadir.Backend); ok {
+		return b.Failed()
+	}
+	return nil
+}
+
+func (s *session) failure() error {
+	if b, ok := s.backend.(*datadir.Backend); ok {
+		return b.Failure()
+	}
+	return nil
+}
+
 // farewell is how long, after the second request to stop, what is left may take
 // to be cleaned up: the next run does it otherwise.
 const farewell = 3 * time.Second
 
-// stopAtOnce kills what the execution has started at the second request to stop.
+// stopAtOnce kills what was started here at the second request to stop.
 // With nothing left to wait for, the session then ends as it does in order.
-func (s *session) stopAtOnce(e *belay.Execution) {
+func (s *session) stopAtOnce() {
 	again := make(chan os.Signal, 1)
 	notify(again)
 	<-again
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	if _, err := process.SweepOrphans(ctx, func(mark string) bool {
 		var run belay.RunID
-		return run.UnmarshalText([]byte(mark)) == nil && run.Execution == e.ID
+		return run.UnmarshalText([]byte(mark)) == nil && s.own.won(run)
 	}); err != nil {
 		slog.Warn("kill what the command has started", "error", err)
 	}

@@ -42,13 +42,17 @@ func newView(a *app, j *agent.Job) *view {
 	return v
 }
 
-// begin says which execution this is.
-func (v *view) begin(e *belay.Execution) {
+// begin says which execution this is, and who runs it already, if anybody does.
+func (v *view) begin(e *belay.Execution, elsewhere string) {
 	switch {
 	case e.State.Terminal():
 		v.replayed = true
 		v.say("%s has ended before; nothing is run", e.ID)
 	case e.State == belay.Paused: // said by what refuses it
+	case elsewhere != "":
+		v.replayed = true // until something is run here
+		v.say("%s is run by %s already; this waits for its end, and takes over if that goes", e.ID, elsewhere)
+		v.show("waiting for " + elsewhere)
 	case e.Seq > 1:
 		v.say("%s goes on", e.ID)
 	default:
@@ -76,8 +80,16 @@ func (v *view) dim(s string) string {
 	return "\x1b[2m" + s + "\x1b[0m"
 }
 
+// here notes that something is run in this process.
+func (v *view) here() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.replayed = false
+}
+
 // Preparing shows that the workspace is being made.
 func (v *view) Preparing(j *agent.Job) {
+	v.here()
 	if j.Repo != "" {
 		v.show("preparing a workspace of " + j.Repo)
 	}
@@ -96,11 +108,13 @@ func (v *view) Prepared(commit string, dirty bool) {
 
 // Skipped says that a step is not run again.
 func (v *view) Skipped(s agent.StepResult) {
+	v.here()
 	v.say("%s is done already (%s); what it left is restored", stepName(s.Name), short(s.Duration()))
 }
 
 // Started says which step runs.
 func (v *view) Started(s agent.Step) {
+	v.here()
 	v.say("%s: %s", stepName(s.Name), stepLine(s))
 	v.show(stepName(s.Name))
 }

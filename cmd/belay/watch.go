@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/embedded"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -23,7 +22,7 @@ func (a *app) watchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.reading(c.Context(), func(r *embedded.Reader) error {
+			return a.reading(c.Context(), func(r reader) error {
 				return a.watch(c, r, id, after)
 			})
 		},
@@ -32,7 +31,7 @@ func (a *app) watchCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) watch(c *cobra.Command, r *embedded.Reader, id belay.ExecutionID, after int64) error {
+func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int64) error {
 	e, err := r.Execution(c.Context(), id)
 	if err != nil || e.State.Terminal() && e.Seq <= after {
 		return err

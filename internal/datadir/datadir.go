@@ -33,8 +33,9 @@ type Options struct {
 	// Engine are options of the engine, should this process host it.
 	Engine []embedded.Option
 	// Handler makes what the host serves on the socket; nil means the HTTP
-	// API. Who gets there is this user or root.
-	Handler func(*embedded.Backend) http.Handler
+	// API. Who gets there is this user or root. Stopping is closed when the
+	// host begins to stop.
+	Handler func(b *embedded.Backend, stopping <-chan struct{}) http.Handler
 	// Log receives what an operator should know; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -205,8 +206,7 @@ func (b *Backend) join(ctx context.Context) (*role, error) {
 		return nil, err
 	}
 	// What is repeated is repeated here, where it is known who is to be asked.
-	c, err := client.Dial(ctx, "unix:"+filepath.Join(b.dir, socketName), client.Lazy(), client.Patience(0), client.Logger(b.opt.Log),
-		client.Dialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, b.dir) }))
+	c, err := dialClient(ctx, b.dir, b.opt, 0)
 	if err != nil {
 		p.leave()
 		return nil, err
@@ -273,4 +273,29 @@ func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
 	return nil
+}
+
+// Dial reaches the engine of a data directory and never hosts it: CodeUnavailable
+// if nobody does. It reaches the next host when the one goes.
+func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
+	o = o.withDefaults()
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the data directory: %w", err)
+	}
+	p, err := greet(ctx, dir)
+	if errors.Is(err, errNobody) {
+		err = unreached(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.leave()
+	return dialClient(ctx, dir, o, o.Patience)
+}
+
+// dialClient makes a client of whoever serves the socket.
+func dialClient(ctx context.Context, dir string, o Options, patience time.Duration) (*client.Client, error) {
+	return client.Dial(ctx, "unix:"+filepath.Join(dir, socketName), client.Lazy(), client.Patience(patience), client.Logger(o.Log),
+		client.Dialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir) }))
 }

@@ -91,9 +91,9 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 	}
 	handler := o.Handler
 	if handler == nil {
-		handler = func(*embedded.Backend) http.Handler { return http.NotFoundHandler() }
+		handler = func(*embedded.Backend, <-chan struct{}) http.Handler { return http.NotFoundHandler() }
 	}
-	h.serve(l, handler(b))
+	h.serve(l, handler(b, h.going))
 	return h, nil
 }
 

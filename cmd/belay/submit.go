@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// submitFlags are the flags of belay submit.
+type submitFlags struct {
+	input, key, queue, version, due string
+	onLost                          string
+	priority, attempts              int
+	labels, workerLabels            []string
+	timeout                         time.Duration
+	external, wait                  bool
+	job                             runFlags
+}
+
+func (a *app) submitCommand() *cobra.Command {
+	var f submitFlags
+	c := &cobra.Command{
+		Use:   "submit WORKFLOW [flags] [-- COMMAND [ARG…]]",
+		Short: "Submit an execution for whichever worker takes it",
+		Long: `Submit an execution and print its id. A worker that knows the workflow takes it;
+it may come later. With --key, submitting again finds the first.
+
+  belay submit review --input '{"pr": 17}' --key pr-17
+  belay submit review --input @change.json --wait
+  belay submit command --repo https://example.org/app.git -- make test
+  belay submit loop --external            only for an owner from outside
+
+With --wait it waits for the end and prints the output: the exit code is 0 if it
+succeeded, 1 if it failed, 124 if it ran out of time and 130 if it was cancelled;
+of the workflow command it is the command's own.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := f.submission(args, c.ArgsLenAtDash(), c.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return a.submit(named(c), s, f.wait)
+		},
+	}
+	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
+	c.Flags().StringVar(&f.key, "key", "", "the idempotency `key`: submitted again with it, the first execution is found")
+	c.Flags().StringVar(&f.queue, "queue", "", "the queue; default, unless said otherwise")
+	c.Flags().StringVar(&f.version, "workflow-version", "", "only for workers with this version of the workflow")
+	c.Flags().IntVar(&f.priority, "priority", 0, "from -100 to 100; the higher goes first")
+	c.Flags().StringSliceVar(&f.labels, "label", nil, "a label for people and filters, as `name=value`; may be repeated")
+	c.Flags().StringSliceVar(&f.workerLabels, "worker-label", nil, "what a worker must carry, as `name=value`; may be repeated")
+	c.Flags().StringVar(&f.due, "due", "", "when it may first run: a `time` like 2026-11-20T08:00:00Z, or from now on like 15m")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end it so long after it first ran; 0 means never")
+	c.Flags().IntVar(&f.attempts, "attempts", 0, "how many failed runs end it; 0 means 3")
+	c.Flags().StringVar(&f.onLost, "on-lost", "", "when its owner is lost: `requeue` or fail; requeue, but fail with --external")
+	c.Flags().BoolVar(&f.external, "external", false, "keep workers away: it is locked from outside")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait for its end and print its output")
+	c.Flags().StringVar(&f.job.repo, "repo", "", "with a COMMAND: the repository, as `URL` or a path on the worker's machine")
+	c.Flags().StringVar(&f.job.ref, "ref", "", "with a COMMAND: the branch, tag or commit")
+	c.Flags().StringSliceVar(&f.job.env, "env", nil, "with a COMMAND: pass on the worker's environment variable `NAME`")
+	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// submission reads the command line. dash is where the command begins, below 0
+// for none.
+func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (belay.Submission, error) {
+	var command []string
+	if dash >= 0 {
+		args, command = args[:dash], args[dash:]
+	}
+	if len(args) != 1 {
+		return belay.Submission{}, usage("belay submit takes the name of a workflow, not %d arguments", len(args))
+	}
+	s := belay.Submission{
+		ID: belay.ExecutionID(embedded.NewID()), Workflow: args[0], Version: f.version, Queue: f.queue, Priority: f.priority,
+		IdempotencyKey: f.key, External: f.external,
+		Policy: belay.Policy{MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost)},
+	}
+	if f.external && f.onLost == "" {
+		s.Policy.OnLost = belay.Fail
+	}
+	var err error
+	if s.Labels, err = pairs("label", f.labels); err != nil {
+		return s, err
+	}
+	if s.WorkerLabels, err = pairs("worker-label", f.workerLabels); err != nil {
+		return s, err
+	}
+	if s.DueAt, err = moment(f.due, time.Now()); err != nil {
+		return s, err
+	}
+	if command != nil || f.job.repo != "" || f.job.ref != "" || len(f.job.env) > 0 {
+		return s, f.command(&s, command)
+	}
+	s.Input, err = payload(f.input, stdin)
+	return s, err
+}
+
+// command makes the submission one of the built-in workflow for commands.
+func (f *submitFlags) command(s *belay.Submission, argv []string) error {
+	if s.Workflow != agent.Workflow {
+		return usage("a COMMAND, --repo, --ref and --env are for the workflow %s; give %s an --input", agent.Workflow, quoted(s.Workflow))
+	}
+	if f.input != "" {
+		return usage("give --input or a COMMAND after --, not both")
+	}
+	j := &agent.Job{Repo: f.job.repo, Ref: f.job.ref, Env: f.job.env}
+	if len(argv) > 0 {
+		j.Steps = []agent.Step{{Name: "command", Argv: argv}}
+	}
+	if err := j.Check(); err != nil {
+		return err
+	}
+	if s.Labels[labelCommand] == "" {
+		if s.Labels == nil {
+			s.Labels = make(map[string]string)
+		}
+		s.Labels[labelCommand] = brief(commandLine(j), 60)
+	}
+	input, err := json.Marshal(j)
+	s.Input = input
+	return err
+}
+
+// payload reads JSON that is given in place, in a file or on standard input.
+func payload(text string, stdin io.Reader) (json.RawMessage, error) {
+	data := []byte(text)
+	var err error
+	switch {
+	case text == "":
+		return nil, nil
+	case text == "-":
+		data, err = io.ReadAll(io.LimitReader(stdin, belay.MaxPayload+1))
+	case text[0] == '@':
+		data, err = readFile(text[1:])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the input: %w", err)
+	}
+	data = bytes.TrimSpace(data)
+	if len(data) > belay.MaxPayload {
+		return nil, &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the input has more than %d bytes", belay.MaxPayload)}
+	}
+	if !json.Valid(data) {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "the input is not JSON: " + quoted(printable(string(data))) + "; a text is written as '\"text\"'"}
+	}
+	return data, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, belay.MaxPayload+1))
+}
+
+// pairs reads name=value arguments of a flag.
+func pairs(flag string, args []string) (map[string]string, error) {
+	var m map[string]string
+	for _, arg := range args {
+		k, v, ok := strings.Cut(arg, "=")
+		if !ok || k == "" {
+			return nil, usage("--%s %s is not of the form name=value", flag, quoted(arg))
+		}
+		if m == nil {
+			m = make(map[string]string)
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+// moment reads a time, or a duration from now on; zero for none.
+func moment(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(d), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, usage("--due %s is neither a time like 2026-11-20T08:00:00Z nor a duration like 15m", quoted(text))
+	}
+	return t, nil
+}
+
+func (a *app) submit(ctx context.Context, s belay.Submission, wait bool) error {
+	b, err := a.backend(ctx, fmt.Sprint("belay ", ctx.Value(commandName{})))
+	if err != nil {
+		return err
+	}
+	out, err := b.Submit(ctx, s)
+	if err == nil {
+		err = out[0].Err
+	}
+	switch {
+	case err != nil:
+	case wait:
+		err = a.waitFor(ctx, b, out[0])
+	case a.output == "json":
+		err = printJSON(a.out, out[0])
+	default:
+		fmt.Fprintln(a.out, out[0].ID)
+	}
+	return closing(b, err)
+}
+
+// waitFor waits for the end of what was submitted, and prints what came of it.
+func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) error {
+	fmt.Fprintln(a.err, "belay:", s.ID)
+	for {
+		e, err := b.Await(ctx, s.ID, time.Minute)
+		if err == nil && e.State.Terminal() {
+			e, err = b.Execution(ctx, s.ID) // with what Await leaves out
+		}
+		switch {
+		case ctx.Err() != nil:
+			fmt.Fprintf(a.err, "belay: not waited for any more; follow it with: belay watch %s\n", s.ID)
+			return exitCode(130)
+		case err != nil:
+			return err
+		case e.State.Terminal():
+			return a.came(&e)
+		}
+	}
+}
+
+// came prints an execution that has ended, and gives the exit code.
+func (a *app) came(e *belay.Execution) error {
+	switch {
+	case a.output == "json":
+		if err := printJSON(a.out, e); err != nil {
+			return err
+		}
+	case len(e.Output) > 0:
+		fmt.Fprintf(a.out, "%s\n", e.Output)
+	}
+	code := 0
+	if e.Workflow == agent.Workflow {
+		var r agent.Result
+		_ = json.Unmarshal(e.Output, &r) // without one it is what it would be for any
+		code = ended(e, r.ExitCode)
+	} else if e.State != belay.Succeeded {
+		if code = ended(e, 0); code == 125 {
+			code = 1
+		}
+	}
+	if code == 0 {
+		return nil
+	}
+	if e.Error != nil && a.output != "json" {
+		fmt.Fprintf(a.err, "belay: %s: %s\n", e.State, printable(e.Error.Message))
+	}
+	return exitCode(code)
+}

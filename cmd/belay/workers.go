@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+)
+
+func (a *app) workersCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "workers", Short: "List workers, or let one finish", Args: none,
+		Long: "List the workers, outside owners among them, and drain one: it claims nothing more and ends.",
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(a.workersLsCommand(), a.workersDrainCommand())
+	return c
+}
+
+func (a *app) workersLsCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use: "ls", Short: "List workers, the living first", Args: none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.reading(c.Context(), func(r reader) error {
+				workers, err := r.Workers(c.Context())
+				if err != nil {
+					return err
+				}
+				if !all {
+					workers = slices.DeleteFunc(workers, func(w belay.Worker) bool { return w.State.Ended() })
+				}
+				return a.listWorkers(workers)
+			})
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "those that have ended too")
+	return c
+}
+
+func (a *app) listWorkers(workers []belay.Worker) error {
+	if a.output == "json" {
+		if workers == nil {
+			workers = []belay.Worker{}
+		}
+		return printJSON(a.out, workers)
+	}
+	if len(workers) == 0 {
+		fmt.Fprintln(a.out, "no workers")
+		return nil
+	}
+	t := newTable(a.out, "ID", "NAME", "STATE", "RUNNING", "QUEUES", "HEARTBEAT", "ABOUT")
+	for i := range workers {
+		w := &workers[i]
+		about, beat := strings.TrimSpace(w.Process.Host+" "+w.Version), since(w.HeartbeatAt)+" ago"
+		switch {
+		case w.State.Ended():
+			about, beat = w.EndReason, "-"
+		case w.External:
+			about = "from outside; " + countdown(w)
+		}
+		queues := strings.Join(w.Queues, ",")
+		if w.External {
+			queues = "-"
+		}
+		t.row(w.ID.String(), w.Name, w.State.String(), fmt.Sprintf("%d/%d", w.Running, w.Capacity), brief(queues, 40), beat, about)
+	}
+	return t.Flush()
+}
+
+// countdown says when a session ends, unless a heartbeat comes. It relies on this
+// machine's clock, and is for people.
+func countdown(w *belay.Worker) string {
+	if d := time.Until(w.ExpiresAt); d > 0 {
+		return "its lease ends in " + short(d)
+	}
+	return "its lease is over"
+}
+
+func (a *app) workersDrainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "drain ID", Short: "Let a worker finish what it has and end", Args: exactly("the id of a worker"),
+		Long: "Let a worker claim nothing more. What it runs may finish within its grace; the rest is\n" +
+			"released, and goes on elsewhere at once.",
+		ValidArgsFunction: a.completeWorkers,
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := named(c)
+			id, err := a.workerID(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.writing(ctx, func(b belay.Backend) error {
+				if err := b.Drain(ctx, id); err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return printJSON(a.out, map[string]any{"id": id, "state": belay.WorkerDraining})
+				}
+				fmt.Fprintf(a.out, "%s is draining\n", id)
+				return nil
+			})
+		},
+	}
+}
+
+// workerID reads an argument that names a worker: its whole id, the end of it, or
+// its name, if that fits only one living.
+func (a *app) workerID(ctx context.Context, arg string) (belay.WorkerID, error) {
+	if strings.HasPrefix(arg, "wk_") {
+		return belay.ParseWorkerID(arg)
+	}
+	var found []belay.WorkerID
+	err := a.reading(ctx, func(r reader) error {
+		workers, err := r.Workers(ctx)
+		for i := range workers {
+			w := &workers[i]
+			if !w.State.Ended() && (w.Name == arg || len(arg) >= 4 && strings.HasSuffix(w.ID.String(), arg)) {
+				found = append(found, w.ID)
+			}
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return belay.WorkerID{}, err
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return belay.WorkerID{}, usage("%q fits %d workers; give the whole id of one, as `belay workers ls` shows it", arg, len(found))
+	}
+	return belay.WorkerID{}, &belay.Error{
+		Code: belay.CodeNotFound, Message: "no living worker has the id, the end of an id, or the name " + quoted(arg) + "; `belay workers ls` lists them",
+	}
+}
+
+// completeWorkers offers the living workers to the shell.
+func (a *app) completeWorkers(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var ids []string
+	if len(args) == 0 {
+		_ = a.reading(c.Context(), func(r reader) error {
+			workers, err := r.Workers(c.Context())
+			for i := range workers {
+				if !workers[i].State.Ended() {
+					ids = append(ids, workers[i].ID.String()+"\t"+workers[i].Name)
+				}
+			}
+			return err
+		})
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
