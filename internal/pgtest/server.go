@@ -1,0 +1,212 @@
+package pgtest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// Options say how to run a server. The zero value is one that keeps what it
+// acknowledges.
+type Options struct {
+	// NoSync turns fsync off, for tests that neither crash it nor measure.
+	NoSync bool
+	// Settings are further settings, as in postgresql.conf.
+	Settings map[string]string
+}
+
+// Server is a running PostgreSQL.
+type Server struct {
+	bin     string
+	dir     string
+	port    int
+	outside *url.URL // a server that is not ours to stop
+
+	mu    sync.Mutex // one command at a time
+	shell *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Reader
+	pid   int // of the postmaster, 0 while it is stopped
+
+	databases atomic.Int64
+	templates sync.Map // name → *sync.Once
+}
+
+var shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Shared gives the one server that all tests of this binary share. It is
+// started for the first of them and stops with the process.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	shared.once.Do(func() { shared.server, shared.err = open(Options{}) })
+	if shared.err != nil {
+		without(t, shared.err)
+	}
+	return shared.server
+}
+
+// Start gives a server of the test's own, which may be stopped and killed. It
+// stops when the test ends.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	if os.Getenv(envURL) != "" {
+		t.Skip("the server of " + envURL + " is not ours to stop")
+	}
+	s, err := open(o)
+	if err != nil {
+		without(t, err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func open(o Options) (*Server, error) {
+	bin, err := binaries()
+	if text := os.Getenv(envURL); text != "" {
+		u, bad := url.Parse(text)
+		if bad != nil {
+			return nil, errors.New(envURL + " is not a URL")
+		}
+		return &Server{bin: bin, outside: u}, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	attr, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "pgtest-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin, dir: dir}
+	if err := s.create(o, attr); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := s.Resume(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// create makes the data directory and starts the shell in it.
+func (s *Server) create(o Options, attr *syscall.SysProcAttr) error {
+	if c := attr.Credential; c != nil {
+		if err := os.Chown(s.dir, int(c.Uid), int(c.Gid)); err != nil {
+			return err
+		}
+	}
+	initdb := exec.Command(s.Binary("initdb"), "--pgdata=data", "--username=postgres", "--auth=trust",
+		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	initdb.Dir, initdb.SysProcAttr = s.dir, attr
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.port = port
+	conf, err := os.OpenFile(filepath.Join(s.dir, "data", "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = conf.WriteString(o.text(s.dir, port))
+	if err := errors.Join(err, conf.Close()); err != nil {
+		return err
+	}
+	return s.supervise(attr)
+}
+
+// text is the settings as postgresql.conf takes them.
+func (o Options) text(dir string, port int) string {
+	all := map[string]string{
+		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(port), "unix_socket_directories": dir,
+		"max_connections": "200", "fsync": "on", "timezone": "UTC", "log_line_prefix": "%m [%p] ",
+	}
+	if o.NoSync {
+		all["fsync"] = "off"
+	}
+	for k, v := range o.Settings {
+		all[k] = v
+	}
+	var b strings.Builder
+	for k, v := range all {
+		fmt.Fprintf(&b, "\n%s = '%s'", k, strings.ReplaceAll(v, "'", "''"))
+	}
+	return b.String() + "\n"
+}
+
+// freePort finds a port that nobody listens on.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	a, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.Join(fmt.Errorf("listening at %v", l.Addr()), l.Close())
+	}
+	return a.Port, l.Close()
+}
+
+// URL leads to a database of the server, through its socket.
+func (s *Server) URL(database string) string {
+	if s.outside != nil {
+		u := *s.outside
+		u.Path = "/" + database
+		return u.String()
+	}
+	q := url.Values{"host": {s.dir}, "port": {strconv.Itoa(s.port)}, "user": {"postgres"}}
+	return "postgres:///" + database + "?" + q.Encode()
+}
+
+// TCP leads to a database of the server through the loopback, where a proxy can
+// stand between.
+func (s *Server) TCP(database string) string {
+	if s.outside != nil {
+		return s.URL(database)
+	}
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.port, database)
+}
+
+// Address is where the server listens on the loopback.
+func (s *Server) Address() string {
+	if s.outside != nil {
+		return s.outside.Host
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+}
+
+// Binary is the path of one of PostgreSQL's own programs, of the server's version.
+func (s *Server) Binary(name string) string { return filepath.Join(s.bin, name) }
+
+// Log is what the server has written to its log.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
