@@ -15,6 +15,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/httpapi"
 )
 
 // Host is the engine of a data directory in this process, served on the socket.
@@ -91,7 +92,9 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 	}
 	handler := o.Handler
 	if handler == nil {
-		handler = func(*embedded.Backend, <-chan struct{}) http.Handler { return http.NotFoundHandler() }
+		handler = func(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
+			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping})
+		}
 	}
 	h.serve(l, handler(b, h.going))
 	return h, nil
