@@ -15,6 +15,9 @@ func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution,
 	}
 	var x belay.Execution
 	r := request{op: string(a.Action) + " " + a.Execution.String(), method: http.MethodPost, reply: &x}
+	if a.Action == belay.ActionSteal && a.Reason == "" {
+		a.Reason = "no reason was given" // over HTTP there must be one
+	}
 	act := wire.Act{Reason: a.Reason, Actor: a.Actor, Grace: a.Grace, Input: a.Input, UpTo: a.UpTo, Fork: a.Fork}
 	data, err := body(r.op, act)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )
@@ -25,7 +24,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet))
+	b, err := open(ctx, "sqlite:"+dir)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -57,7 +56,7 @@ func ExampleVersion() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	quiet := slog.New(slog.DiscardHandler)
-	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
+	b, err := open(ctx, "memory:")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -90,7 +89,7 @@ func ExampleOptions() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	quiet := slog.New(slog.DiscardHandler)
-	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
+	b, err := open(ctx, "memory:")
 	if err != nil {
 		fmt.Println(err)
 		return

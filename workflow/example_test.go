@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )
@@ -19,7 +18,7 @@ import (
 func serve(register func(w *worker.Worker)) (b belay.Backend, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	quiet := slog.New(slog.DiscardHandler)
-	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
+	b, err := open(ctx)
 	if err != nil {
 		panic(err)
 	}
