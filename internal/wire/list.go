@@ -43,3 +43,9 @@ type Health struct {
 	Status  string `json:"status" enum:"ok"`
 	Version string `json:"version,omitempty"`
 }
+
+// End is the last of a stream of events.
+type End struct {
+	State belay.State `json:"state"`
+	Seq   int64       `json:"seq"`
+}

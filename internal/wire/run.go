@@ -6,14 +6,16 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// StateKey is the key of a checkpoint that was given none.
+// StateKey is the key of a checkpoint that was given none: the one state of an
+// execution, which replaces the state before it. Under a key of its own a
+// checkpoint is a step and stands beside the others.
 const StateKey = "state"
 
 // Progress saves a checkpoint of a run. Its lease stands in the headers Lease-Id
 // and Lease-Token, its operation id in Idempotency-Key.
 type Progress struct {
-	Kind       belay.CheckpointKind `json:"kind,omitempty" doc:"state, unless said otherwise."`
-	Key        string               `json:"key,omitempty" maxLength:"200" doc:"The newest checkpoint of a kind and key counts; the key is state, unless said otherwise."`
+	Kind       belay.CheckpointKind `json:"kind,omitempty" doc:"step if it has a key and state if it has none, unless said otherwise."`
+	Key        string               `json:"key,omitempty" maxLength:"200" doc:"The newest checkpoint of a key counts. Without one it is the execution's one state."`
 	Data       json.RawMessage      `json:"data,omitempty" doc:"Any JSON; at most 1 MiB."`
 	Consumes   int64                `json:"consumes,omitempty" minimum:"0" doc:"The seq of the signal that this wait took."`
 	CostTokens int64                `json:"cost_tokens,omitempty" minimum:"0" doc:"Added to the execution's cost."`
@@ -23,7 +25,10 @@ type Progress struct {
 func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
 	s := belay.Save{Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, CostTokens: w.CostTokens}
 	if s.Kind == 0 {
-		s.Kind = belay.KindState
+		s.Kind = belay.KindStep
+		if s.Key == "" {
+			s.Kind = belay.KindState
+		}
 	}
 	if s.Key == "" {
 		s.Key = StateKey

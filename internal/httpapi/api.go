@@ -1,0 +1,103 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/belaydev/belay"
+)
+
+// api is the API on one Backend.
+type api struct {
+	b      belay.Backend
+	o      Options
+	gate   *gate
+	mux    *http.ServeMux
+	huma   huma.API
+	routes map[string]*route // by pattern
+	feeds  feeds
+	spec   []byte
+}
+
+// New serves the API, and what belongs beside it at the root, on a Backend.
+func New(b belay.Backend, o Options) http.Handler {
+	o = o.withDefaults()
+	a := &api{b: b, o: o, gate: newGate(o), mux: http.NewServeMux(), routes: make(map[string]*route)}
+	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
+	settle()
+	a.huma = humago.New(entered{a}, a.config())
+	a.executions()
+	a.actions()
+	a.history()
+	a.logs()
+	a.owners()
+	a.runs()
+	a.workers()
+	a.batch()
+	a.keyring()
+	a.operations()
+	return a
+}
+
+// settle sets what huma keeps for the whole process. Nothing else in Belay uses
+// it.
+var settle = sync.OnceFunc(func() {
+	huma.DefaultArrayNullable = false
+	huma.ValidateStrictCasing = true
+	huma.NewError = humaError
+})
+
+// ServeHTTP answers a request: those that are not for us are refused, and what
+// breaks is answered as well.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rep := &reply{ResponseWriter: w, timeout: a.o.WriteTimeout}
+	defer a.recover(rep, r)
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	if err := a.gate.address(r); err != nil {
+		rep.routed = true
+		refuse(err).write(rep)
+		return
+	}
+	a.mux.ServeHTTP(rep, r)
+}
+
+// recover answers for a handler that panicked. A stream that is cut off on
+// purpose panics with http.ErrAbortHandler, which is net/http's to see.
+func (a *api) recover(w *reply, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "panic", p, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // half an answer must not look whole
+	}
+	w.routed = true
+	refuse(errBroken).write(w)
+}
+
+// errBroken is all that is said of a panic.
+var errBroken = &belay.Error{Code: belay.CodeInternal, Message: "something went wrong in the server; its log says what"}
+
+// failed logs a refusal that is our fault.
+func (a *api) failed(ctx context.Context, rt *route, f *refusal) {
+	switch {
+	case f.problem.Status >= 500 && f.problem.Code != belay.CodeUnavailable:
+		a.o.Log.ErrorContext(ctx, "belay: a request failed", "route", rt.pattern(), "error", f.cause)
+	case a.o.Log.Enabled(ctx, slog.LevelDebug):
+		a.o.Log.DebugContext(ctx, "belay: refused", "route", rt.pattern(), "code", f.problem.Code, "why", f.problem.Detail)
+	}
+}

@@ -1,0 +1,108 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"runtime/debug"
+	"sync"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+func (a *api) batch() {
+	hot(a, route{
+		id: "batch", method: http.MethodPost, path: "/v1/batch", tag: "operations", summary: "Do many things at once",
+		doc:    "Each operation stands or falls alone and has its own answer, in the order of the request. Each needs the scope of its own route.",
+		scopes: []belay.Scope{belay.ScopeSubmit, belay.ScopeWorker}, body: true, limit: wire.MaxBatchBody,
+	}, a.carry)
+}
+
+// carry does the operations of a batch side by side, so that the engine commits
+// them together.
+func (a *api) carry(ctx context.Context, _ *http.Request, b *wire.Batch, _ http.Header) (*wire.BatchReply, error) {
+	if err := b.Check(); err != nil {
+		return nil, err
+	}
+	who := callerOf(ctx)
+	out := &wire.BatchReply{Results: make([]wire.Result, len(b.Ops))}
+	var submits []int
+	var each sync.WaitGroup
+	for i := range b.Ops {
+		o := &b.Ops[i]
+		if err := allowed(who, o); err != nil {
+			out.Results[i].Error = problemOf(err)
+			continue
+		}
+		if o.Submit != nil {
+			submits = append(submits, i)
+			continue
+		}
+		each.Go(func() { out.Results[i] = a.one(ctx, o) })
+	}
+	a.submitAll(ctx, b, submits, out)
+	each.Wait()
+	return out, nil
+}
+
+// allowed refuses an operation that the caller's key has no scope for.
+func allowed(who caller, o *wire.Op) error {
+	switch {
+	case o.Submit != nil && o.Submit.Parent != nil:
+		return who.need(belay.ScopeWorker)
+	case o.Submit != nil, o.Signal != nil:
+		return who.need(belay.ScopeSubmit)
+	default:
+		return who.need(belay.ScopeWorker)
+	}
+}
+
+// one does one operation that is no submit.
+func (a *api) one(ctx context.Context, o *wire.Op) (r wire.Result) {
+	defer func() {
+		if p := recover(); p != nil { // nobody else would: this is no request's goroutine
+			a.o.Log.ErrorContext(ctx, "belay: an operation broke", "panic", p, "stack", string(debug.Stack()))
+			r = wire.Result{Error: problemOf(errBroken)}
+		}
+	}()
+	var err error
+	switch {
+	case o.Signal != nil:
+		s := o.Signal
+		err = a.b.Signal(ctx, belay.SignalRequest{Execution: s.Execution, Name: s.Name, Payload: s.Payload, Op: s.Op})
+	case o.Save != nil:
+		r.Seq, err = a.b.Save(ctx, o.Save.Save())
+	case o.Settle != nil:
+		err = a.b.Settle(ctx, o.Settle.Settlement())
+	case o.Append != nil:
+		err = a.b.Append(ctx, o.Append.Chunk())
+	}
+	if err != nil {
+		r = wire.Result{Error: problemOf(err)}
+	}
+	return r
+}
+
+func (a *api) submitAll(ctx context.Context, b *wire.Batch, which []int, out *wire.BatchReply) {
+	if len(which) == 0 {
+		return
+	}
+	list := make([]belay.Submission, len(which))
+	for n, i := range which {
+		list[n] = b.Ops[i].Submit.Submission()
+	}
+	answers, err := a.b.Submit(ctx, list...)
+	for n, i := range which {
+		switch {
+		case err != nil:
+			out.Results[i].Error = problemOf(err)
+		case answers[n].Err != nil:
+			out.Results[i].Error = problemOf(answers[n].Err)
+		default:
+			out.Results[i].Submitted = &answers[n]
+		}
+	}
+}
+
+// problemOf is the problem of one operation.
+func problemOf(err error) *wire.Problem { return &refuse(err).problem }

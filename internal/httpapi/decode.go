@@ -1,0 +1,86 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// decode reads JSON that checkJSON has passed into v. A field that v does not
+// have is refused, and what is refused is said without a word of Go.
+func decode(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	d.UseNumber() // into an any: a number is looked at, not rounded
+	if err := d.Decode(v); err != nil {
+		return undecoded(err)
+	}
+	return nil
+}
+
+// encode writes v as JSON.
+func encode(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func undecoded(err error) error {
+	var (
+		wrong  *json.UnmarshalTypeError
+		broken *belay.Error
+		date   *time.ParseError
+		base   base64.CorruptInputError
+	)
+	field, unknown := strings.CutPrefix(err.Error(), "json: unknown field ")
+	switch {
+	case errors.As(err, &broken):
+		return invalid("body", broken.Message)
+	case unknown:
+		return invalid("body."+strings.Trim(field, `"`), "there is no such field")
+	case errors.As(err, &wrong):
+		return invalid(strings.TrimSuffix("body."+wrong.Field, "."), "must be "+kind(wrong.Type)+", not "+value(wrong.Value))
+	case errors.As(err, &date):
+		return invalid("body", "a time must be written as RFC 3339 has it")
+	case errors.As(err, &base):
+		return invalid("body", "data must be base64")
+	}
+	return invalid("body", "a value is not of the form that its field has")
+}
+
+// kind says what a field takes.
+func kind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "an integer that fits"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	default:
+		return "a string"
+	}
+}
+
+// value says what was there instead, without the value itself.
+func value(v string) string {
+	word, _, _ := strings.Cut(v, " ")
+	switch word {
+	case "array", "object":
+		return "an " + word
+	default:
+		return "a " + word
+	}
+}

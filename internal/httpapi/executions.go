@@ -1,0 +1,215 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// at is the path of what is asked of one execution.
+type at struct {
+	ID belay.ExecutionID `path:"id"`
+}
+
+// executionPath is where an execution is.
+func executionPath(id belay.ExecutionID) string { return "/v1/executions/" + id.String() }
+
+// executionReply answers with an execution.
+type executionReply struct {
+	Status     int
+	Location   string `header:"Location"`
+	Replayed   string `header:"Idempotency-Replayed" doc:"true, if it was there before."`
+	Preference string `header:"Preference-Applied"`
+	Body       belay.Execution
+}
+
+type submitRequest struct {
+	Key    string `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first execution of the same workflow and key."`
+	Prefer string `header:"Prefer" doc:"wait=30 answers when it has ended, or after so many seconds, 60 at most."`
+	Body   wire.Submit
+}
+
+func (a *api) executions() {
+	add(a, route{
+		id: "submit", method: http.MethodPost, path: "/v1/executions", tag: "executions", summary: "Submit an execution",
+		doc:    "The workflow needs to be known to nobody yet. 200 says that the execution was there already under its id or Idempotency-Key.",
+		scopes: []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
+		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+	}, a.submit)
+	add(a, route{
+		id: "listExecutions", method: http.MethodGet, path: "/v1/executions", tag: "executions", summary: "List executions, newest first",
+		doc:    "Roots, unless children or the children of one parent are asked for.",
+		scopes: []belay.Scope{belay.ScopeRead}, lists: []string{"state", "label"},
+	}, a.list)
+	add(a, route{
+		id: "getExecution", method: http.MethodGet, path: "/v1/executions/{id}", tag: "executions", summary: "Read an execution, or wait for its end",
+		doc:    "With Prefer: wait, input, labels and policy may be left out of the answer.",
+		scopes: []belay.Scope{belay.ScopeRead},
+	}, a.execution)
+	add(a, route{
+		id: "explain", method: http.MethodGet, path: "/v1/executions/{id}/explain", tag: "executions",
+		summary: "Say in sentences why an execution is where it is", scopes: []belay.Scope{belay.ScopeRead},
+	}, func(ctx context.Context, in *at) (*struct{ Body belay.Explanation }, error) {
+		e, err := a.b.Explain(ctx, in.ID)
+		return &struct{ Body belay.Explanation }{e}, err
+	})
+	add(a, route{
+		id: "signal", method: http.MethodPost, path: "/v1/executions/{id}/signal", tag: "executions", summary: "Deliver a signal",
+		doc:    "It is stored when this answers, and kept if nobody waits for it yet.",
+		scopes: []belay.Scope{belay.ScopeSubmit}, status: http.StatusAccepted, body: true, errors: []int{http.StatusConflict},
+	}, a.signal)
+	add(a, route{
+		id: "listSignals", method: http.MethodGet, path: "/v1/executions/{id}/signals", tag: "runs",
+		summary: "Read the signals that no checkpoint has consumed", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeRead},
+	}, a.signals)
+}
+
+func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, error) {
+	wait, err := preferredWait(in.Prefer)
+	if err != nil {
+		return nil, err
+	}
+	if in.Key != "" {
+		if in.Body.IdempotencyKey != "" && in.Body.IdempotencyKey != in.Key {
+			return nil, malformed("the header Idempotency-Key and the field idempotency_key differ; send one")
+		}
+		in.Body.IdempotencyKey = in.Key
+	}
+	if in.Body.Parent != nil {
+		if err := callerOf(ctx).need(belay.ScopeWorker); err != nil {
+			return nil, err
+		}
+	}
+	answers, err := a.b.Submit(ctx, in.Body.Submission())
+	if err != nil {
+		return nil, err
+	}
+	got := answers[0]
+	if got.Err != nil {
+		return nil, got.Err
+	}
+	out, err := a.awaited(ctx, got.ID, wait)
+	if err != nil {
+		return nil, err
+	}
+	out.Status, out.Location = http.StatusCreated, executionPath(got.ID)
+	if got.Replayed {
+		out.Status, out.Replayed = http.StatusOK, "true"
+	}
+	return out, nil
+}
+
+// awaited reads an execution, waiting for its end if that is preferred.
+func (a *api) awaited(ctx context.Context, id belay.ExecutionID, wait wait) (*executionReply, error) {
+	if wait.Duration == 0 {
+		x, err := a.b.Execution(ctx, id)
+		return &executionReply{Status: http.StatusOK, Body: x}, err
+	}
+	waiting, done := a.waiting(ctx)
+	defer done()
+	x, err := a.b.Await(waiting, id, wait.Duration)
+	if err != nil && stopped(waiting) {
+		x, err = a.b.Execution(ctx, id)
+	}
+	return &executionReply{Status: http.StatusOK, Preference: wait.applied(), Body: x}, err
+}
+
+type getRequest struct {
+	ID     belay.ExecutionID `path:"id"`
+	Prefer string            `header:"Prefer" doc:"wait=30 answers when it has ended, or after so many seconds, 60 at most."`
+}
+
+func (a *api) execution(ctx context.Context, in *getRequest) (*executionReply, error) {
+	wait, err := preferredWait(in.Prefer)
+	if err != nil {
+		return nil, err
+	}
+	return a.awaited(ctx, in.ID, wait)
+}
+
+type listRequest struct {
+	States   []string          `query:"state,explode" enum:"pending,scheduled,running,waiting,paused,succeeded,failed,cancelled" doc:"Only these states; may be repeated."`
+	Workflow string            `query:"workflow" maxLength:"200"`
+	Queue    string            `query:"queue" maxLength:"200"`
+	Key      string            `query:"key" maxLength:"200" doc:"The idempotency key."`
+	Parent   belay.ExecutionID `query:"parent" doc:"The children of this execution."`
+	Children bool              `query:"children" doc:"Children of any beside the roots."`
+	Labels   []string          `query:"label,explode" doc:"name=value or name:value; may be repeated, and all must be there."`
+	Cursor   string            `query:"cursor" maxLength:"200" doc:"next of the page before."`
+	Limit    int               `query:"limit" minimum:"1" maximum:"1000" doc:"100, unless said otherwise."`
+}
+
+func (a *api) list(ctx context.Context, in *listRequest) (*struct{ Body belay.Page }, error) {
+	labels, err := labelsOf(in.Labels)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]belay.State, len(in.States))
+	for i, word := range in.States {
+		if err := states[i].UnmarshalText([]byte(word)); err != nil {
+			return nil, err
+		}
+	}
+	page, err := a.b.Executions(ctx, belay.Filter{
+		States: states, Workflow: in.Workflow, Queue: in.Queue, Key: in.Key, Parent: in.Parent, Children: in.Children,
+		Labels: labels, Cursor: in.Cursor, Limit: in.Limit,
+	})
+	if page.Executions == nil {
+		page.Executions = []belay.Execution{}
+	}
+	return &struct{ Body belay.Page }{page}, err
+}
+
+// labelsOf reads labels as people and programs write them: a name never holds
+// the = that ends it.
+func labelsOf(list []string) (map[string]string, error) {
+	if len(list) > belay.MaxLabels {
+		return nil, malformed(fmt.Sprintf("%d labels; at most %d", len(list), belay.MaxLabels))
+	}
+	var labels map[string]string
+	for _, l := range list {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok {
+			name, value, ok = strings.Cut(l, ":")
+		}
+		if !ok || name == "" {
+			return nil, malformed("a label is asked for as name=value")
+		}
+		if labels == nil {
+			labels = make(map[string]string, len(list))
+		}
+		if old, twice := labels[name]; twice && old != value {
+			return nil, malformed(fmt.Sprintf("the label %q is asked for with two values", short(name)))
+		}
+		labels[name] = value
+	}
+	return labels, nil
+}
+
+type signalRequest struct {
+	ID   belay.ExecutionID `path:"id"`
+	Key  string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the delivery: repeated, it is delivered once."`
+	Body wire.Deliver
+}
+
+func (a *api) signal(ctx context.Context, in *signalRequest) (*struct{}, error) {
+	err := a.b.Signal(ctx, belay.SignalRequest{Execution: in.ID, Name: in.Body.Name, Payload: in.Body.Payload, Op: wire.OpOf(in.Key)})
+	return nil, err
+}
+
+type signalsRequest struct {
+	ID    belay.ExecutionID `path:"id"`
+	After int64             `query:"after" minimum:"0" doc:"Only those with a higher seq."`
+}
+
+func (a *api) signals(ctx context.Context, in *signalsRequest) (*struct{ Body wire.Signals }, error) {
+	list, err := a.b.Signals(ctx, belay.SignalQuery{Execution: in.ID, After: in.After})
+	if list == nil {
+		list = []belay.Signal{}
+	}
+	return &struct{ Body wire.Signals }{wire.Signals{Signals: list}}, err
+}

@@ -1,0 +1,224 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+const (
+	// windowFrames and windowBytes bound what a feed keeps for watchers that
+	// are not at its end. Whoever is further behind reads the store.
+	windowFrames = 1024
+	windowBytes  = 1 << 20
+	// readAgain is how long a feed waits after the store failed.
+	readAgain = 250 * time.Millisecond
+)
+
+// feedKey names a feed: events with data are another feed than those without.
+type feedKey struct {
+	execution belay.ExecutionID
+	data      bool
+}
+
+// feeds are the executions that are watched. However many watch one, it is read
+// once, and each event is marshalled once.
+type feeds struct {
+	backend  belay.Client
+	stopping <-chan struct{}
+
+	mu   sync.Mutex
+	open map[feedKey]*feed
+}
+
+// frame is one event as it goes over the wire.
+type frame struct {
+	seq  int64
+	text []byte
+	end  []byte // what follows the last one of an execution that has ended
+}
+
+// feed reads the events of one execution as they come.
+type feed struct {
+	key    feedKey
+	cancel context.CancelCauseFunc
+	done   chan struct{} // the reader has returned
+
+	watchers int // under the feeds' mu
+
+	mu     sync.Mutex
+	base   int64   // the seq before the first frame
+	frames []frame // seqs without a gap
+	bytes  int
+	next   chan struct{} // closed when something changes
+	err    error         // why there will be no more
+}
+
+// watch joins the feed of an execution, which begins after a seq if nobody
+// watched it yet. leave must be called.
+func (f *feeds) watch(key feedKey, after int64) (fd *feed, leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fd = f.open[key]
+	if fd == nil {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		fd = &feed{key: key, cancel: cancel, done: make(chan struct{}), next: make(chan struct{}), base: after}
+		f.open[key] = fd
+		go func() {
+			defer close(fd.done)
+			fd.read(ctx, f.backend, after)
+		}()
+	}
+	fd.watchers++
+	return fd, func() { f.leave(fd) }
+}
+
+// leave ends the feed with its last watcher, and waits for that.
+func (f *feeds) leave(fd *feed) {
+	f.mu.Lock()
+	fd.watchers--
+	last := fd.watchers == 0
+	if last && f.open[fd.key] == fd {
+		delete(f.open, fd.key)
+	}
+	f.mu.Unlock()
+	if last {
+		fd.cancel(nil)
+		<-fd.done
+	}
+}
+
+// read reads events until the feed has no watcher any more.
+func (fd *feed) read(ctx context.Context, b belay.Client, after int64) {
+	for ctx.Err() == nil {
+		events, err := b.Events(ctx, belay.EventQuery{Execution: fd.key.execution, After: after, Wait: wire.MaxWait, Data: fd.key.data})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case belay.CodeOf(err) == belay.CodeUnavailable:
+			if !pause(ctx, readAgain) {
+				return
+			}
+		case err != nil:
+			fd.end(err)
+			return
+		case len(events) > 0:
+			frames, err := framesOf(ctx, b, events)
+			if err != nil {
+				fd.end(err)
+				return
+			}
+			after = frames[len(frames)-1].seq
+			fd.add(frames)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// framesOf marshals events. If the execution ended with the last of them and has
+// not gone on since, the end follows it.
+func framesOf(ctx context.Context, b belay.Client, events []belay.Event) ([]frame, error) {
+	frames := make([]frame, len(events))
+	for i := range events {
+		e := &events[i]
+		text, err := sse("event", strconv.FormatInt(e.Seq, 10), e)
+		if err != nil {
+			return nil, err
+		}
+		frames[i] = frame{seq: e.Seq, text: text}
+	}
+	last := &events[len(events)-1]
+	if !last.Final {
+		return frames, nil
+	}
+	x, err := b.Execution(ctx, last.Execution)
+	if err == nil && x.State.Terminal() && x.Seq == last.Seq {
+		frames[len(frames)-1].end, err = endOf(&x)
+	}
+	return frames, err
+}
+
+// endOf is the frame that closes a stream.
+func endOf(x *belay.Execution) ([]byte, error) {
+	return sse("end", "", wire.End{State: x.State, Seq: x.Seq})
+}
+
+// sse is one server-sent event. JSON has no raw line breaks.
+func sse(name, id string, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	b.Grow(len(data) + len(name) + len(id) + 24)
+	b.WriteString("event: " + name + "\n")
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
+	b.WriteString("data: ")
+	b.Write(data)
+	b.WriteString("\n\n")
+	return b.Bytes(), nil
+}
+
+// add appends frames and wakes the watchers.
+func (fd *feed) add(frames []frame) {
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	for _, f := range frames {
+		fd.bytes += len(f.text)
+	}
+	fd.frames = append(fd.frames, frames...)
+	drop := 0
+	for n := len(fd.frames); n-drop > windowFrames || fd.bytes > windowBytes && n-drop > 1; drop++ {
+		fd.bytes -= len(fd.frames[drop].text)
+	}
+	if drop > 0 {
+		fd.base = fd.frames[drop-1].seq
+		fd.frames = append([]frame(nil), fd.frames[drop:]...) // watchers keep the old array
+	}
+	fd.wakeLocked()
+}
+
+func (fd *feed) end(err error) {
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	fd.err = err
+	fd.wakeLocked()
+}
+
+func (fd *feed) wakeLocked() {
+	close(fd.next)
+	fd.next = make(chan struct{})
+}
+
+// after gives the frames after a seq. If there are none it gives a channel that is
+// closed when there may be some. gap says that the feed does not hold what comes
+// next: the store does.
+func (fd *feed) after(seq int64) (frames []frame, next <-chan struct{}, gap bool, err error) {
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	switch i := seq - fd.base; {
+	case i < 0:
+		return nil, fd.next, true, nil
+	case i < int64(len(fd.frames)):
+		return fd.frames[i:len(fd.frames):len(fd.frames)], fd.next, false, nil
+	}
+	return nil, fd.next, false, fd.err
+}

@@ -1,0 +1,210 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/belaydev/belay"
+)
+
+// gate decides who may ask for what.
+type gate struct {
+	keys   Keys // nil: nobody is asked
+	hosts  []string
+	limits *limits
+	origin *http.CrossOriginProtection
+	// closed is set once a key was seen: revoking the last one must not open
+	// the door.
+	closed atomic.Bool
+	log    *slog.Logger
+}
+
+func newGate(o Options) *gate {
+	g := &gate{keys: o.Keys, limits: newLimits(o.Rate, o.Now), origin: http.NewCrossOriginProtection(), log: o.Log}
+	if o.InsecureNoAuth {
+		g.keys = nil
+	}
+	for _, h := range o.Hosts {
+		g.hosts = append(g.hosts, bareHost(h))
+	}
+	return g
+}
+
+// caller is who asks. An open caller may do everything and has no name.
+type caller struct {
+	key  belay.Key
+	open bool
+}
+
+func (c caller) allows(s belay.Scope) bool { return c.open || c.key.Allows(s) }
+
+// actor is who did it: the key's name, or what the request says where nobody had
+// to prove it.
+func (c caller) actor(said string) string {
+	if c.open {
+		return said
+	}
+	return c.key.Name
+}
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+// address refuses a request that is addressed to another host, or that a page of
+// another site makes a browser send.
+func (g *gate) address(r *http.Request) error {
+	if len(g.hosts) > 0 && !overSocket(r) && !slices.Contains(g.hosts, bareHost(r.Host)) {
+		return &belay.Error{Code: belay.CodeForbidden, Message: "this server does not answer under that name; see its setting hosts"}
+	}
+	if err := g.origin.Check(r); err != nil {
+		return &belay.Error{Code: belay.CodeForbidden, Message: "a page of another site may not do this"}
+	}
+	return nil
+}
+
+// bareHost is a host in lower case without port and brackets.
+func bareHost(h string) string {
+	if host, _, err := net.SplitHostPort(h); err == nil {
+		h = host
+	}
+	return strings.ToLower(strings.Trim(h, "[]"))
+}
+
+// overSocket reports whether the request came over a unix socket.
+func overSocket(r *http.Request) bool {
+	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && a.Network() == "unix"
+}
+
+// admit finds out who asks, counts the request and refuses those who may not.
+// One of the scopes is enough; without any, everybody may.
+func (g *gate) admit(r *http.Request, scopes []belay.Scope) (caller, error) {
+	who := remote(r)
+	if len(scopes) == 0 {
+		return caller{}, g.limits.take(r, who)
+	}
+	c, err := g.caller(r)
+	if err != nil {
+		// Guessing keys is counted as well.
+		if limited := g.limits.take(r, who); limited != nil {
+			return c, limited
+		}
+		return c, err
+	}
+	if !c.open {
+		who = c.key.ID.String()
+	}
+	if err := g.limits.take(r, who); err != nil {
+		return c, err
+	}
+	if !slices.ContainsFunc(scopes, c.allows) {
+		return c, forbidden(c, scopes)
+	}
+	return c, nil
+}
+
+func (g *gate) caller(r *http.Request) (caller, error) {
+	ctx := r.Context()
+	open, err := g.open(ctx)
+	if err != nil || open {
+		return caller{open: open}, err
+	}
+	secret, given := credentials(r)
+	if !given {
+		return caller{}, unauthorized("this server wants a key: Authorization: Bearer bly_…", "")
+	}
+	key, err := g.keys.KeyOf(ctx, secret)
+	switch {
+	case belay.CodeOf(err) == belay.CodeUnauthorized:
+		return caller{}, unauthorized("the key is not one of this server's, or was revoked", `, error="invalid_token"`)
+	case err != nil:
+		return caller{}, fmt.Errorf("find the key: %w", err)
+	case !key.RevokedAt.IsZero():
+		return caller{}, unauthorized("the key was revoked", `, error="invalid_token"`)
+	}
+	return caller{key: key}, nil
+}
+
+// open reports whether everybody may do everything.
+func (g *gate) open(ctx context.Context) (bool, error) {
+	if g.keys == nil {
+		return true, nil
+	}
+	if g.closed.Load() {
+		return false, nil
+	}
+	has, err := g.keys.HasKeys(ctx)
+	if err != nil {
+		return false, fmt.Errorf("look for keys: %w", err)
+	}
+	if has {
+		g.closed.Store(true)
+	}
+	return !has, nil
+}
+
+// credentials is the secret that the request carries. A browser, which cannot be
+// told to send a Bearer, may read with it as the password of any name.
+func credentials(r *http.Request) (string, bool) {
+	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(kind, "Bearer") && secret != "" {
+		return strings.TrimSpace(secret), true
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if _, password, ok := r.BasicAuth(); ok {
+			return password, true
+		}
+	}
+	return "", false
+}
+
+func unauthorized(message, why string) error {
+	f := refuse(&belay.Error{Code: belay.CodeUnauthorized, Message: message})
+	f.header.Set("WWW-Authenticate", `Bearer realm="belay"`+why)
+	return f
+}
+
+func forbidden(c caller, scopes []belay.Scope) error {
+	names := make([]string, len(scopes))
+	for i, s := range scopes {
+		names[i] = string(s)
+	}
+	f := refuse(&belay.Error{
+		Code:    belay.CodeForbidden,
+		Message: fmt.Sprintf("the key %s does not have the scope %s, which this needs", c.key.Name, strings.Join(names, " or ")),
+	})
+	f.header.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="belay", error="insufficient_scope", scope=%q`, strings.Join(names, " ")))
+	return f
+}
+
+// need refuses a part of a request that a scope of its own is needed for.
+func (c caller) need(s belay.Scope) error {
+	if c.allows(s) {
+		return nil
+	}
+	var f *refusal
+	if err := forbidden(c, []belay.Scope{s}); errors.As(err, &f) {
+		return f
+	}
+	return nil
+}
+
+// remote is the address that a request came from, without its port.
+func remote(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

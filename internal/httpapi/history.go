@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+type historyRequest struct {
+	ID    belay.ExecutionID `path:"id"`
+	After int64             `query:"after" minimum:"0" doc:"Only events with a higher seq."`
+	Limit int               `query:"limit" minimum:"1" maximum:"1000" doc:"1000, unless said otherwise."`
+	Data  bool              `query:"data" doc:"With the data of checkpoints and signals."`
+	Wait  wait              `query:"wait"`
+}
+
+type historyReply struct {
+	Status int
+	Body   *wire.Events
+}
+
+type eventsRequest struct {
+	ID    belay.ExecutionID `path:"id"`
+	After int64             `query:"after" minimum:"0" doc:"Only events with a higher seq."`
+	Last  string            `header:"Last-Event-ID" maxLength:"20" doc:"The id of the last event that was seen; it wins over after."`
+	Data  bool              `query:"data" doc:"With the data of checkpoints and signals."`
+}
+
+func (a *api) history() {
+	read := []belay.Scope{belay.ScopeRead}
+	add(a, route{
+		id: "history", method: http.MethodGet, path: "/v1/executions/{id}/history", tag: "executions", summary: "Read events in order of seq",
+		doc:    "With wait it is a long poll: 204 when the wait is over and nothing came.",
+		scopes: read, also: []int{http.StatusNoContent}, errors: []int{http.StatusGone},
+	}, a.past)
+	add(a, route{
+		id: "events", method: http.MethodGet, path: "/v1/executions/{id}/events", tag: "executions", summary: "Follow events as a stream",
+		doc: "Server-sent events: `snapshot` with the execution, one `event` for each event with its seq as the id, from the first or after " +
+			"Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is alive.",
+		scopes: read, errors: []int{http.StatusGone}, stream: true,
+	}, a.follow)
+	doc := a.documented(a.routes["GET /v1/executions/{id}/events"])
+	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
+}
+
+func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {
+	q := belay.EventQuery{Execution: in.ID, After: in.After, Limit: in.Limit, Data: in.Data}
+	events, err := a.b.Events(ctx, q)
+	if err == nil && len(events) == 0 {
+		q.Wait = in.Wait.Duration
+		events, err = a.next(ctx, q)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(events) == 0 && q.Wait > 0:
+		return &historyReply{Status: http.StatusNoContent}, nil
+	case events == nil:
+		events = []belay.Event{}
+	}
+	return &historyReply{http.StatusOK, &wire.Events{Events: events}}, nil
+}
+
+// next waits for the events after the newest one.
+func (a *api) next(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	x, err := a.b.Execution(ctx, q.Execution)
+	if err == nil {
+		err = checkCursor(&x, q.After)
+	}
+	if err != nil || q.Wait == 0 {
+		return nil, err
+	}
+	waiting, done := a.waiting(ctx)
+	defer done()
+	events, err := a.b.Events(waiting, q)
+	if err != nil && stopped(waiting) {
+		return nil, nil
+	}
+	return events, err
+}
+
+// checkCursor refuses a seq that the execution has not reached: it is of another
+// store, or of one that was restored from a backup.
+func checkCursor(x *belay.Execution, after int64) error {
+	if after <= x.Seq {
+		return nil
+	}
+	return &belay.Error{
+		Code: belay.CodeCursorExpired, Message: "the execution has not got that far: begin again from a fresh snapshot",
+	}
+}

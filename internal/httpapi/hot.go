@@ -1,0 +1,99 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// hot registers a route that every worker asks for all the time. It stands in the
+// OpenAPI document like the others, and its body is as strictly decoded, but once
+// and without huma: B checks by itself what its schema says.
+func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request, body *B, out http.Header) (*R, error)) {
+	if rt.status == 0 {
+		rt.status = http.StatusOK
+	}
+	a.routes[rt.pattern()] = &rt
+	op := a.operation(&rt)
+	schemas := a.huma.OpenAPI().Components.Schemas
+	op.RequestBody = &huma.RequestBody{
+		Required: true,
+		Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[B](), true, "")}},
+	}
+	if rt.path != "/v1/batch" {
+		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: workerID{}.Schema(schemas)}}
+	}
+	op.Responses[strconv.Itoa(rt.status)] = &huma.Response{
+		Description: http.StatusText(rt.status),
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[R](), true, "")}},
+	}
+	for _, status := range rt.also {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status)}
+	}
+	a.huma.OpenAPI().AddOperation(&op)
+	entered{a}.HandleFunc(rt.pattern(), func(w http.ResponseWriter, r *http.Request) {
+		reply, err := answer(r, w.Header(), h)
+		switch {
+		case err != nil:
+			f := refuse(err)
+			a.failed(r.Context(), &rt, f)
+			f.write(w)
+		case reply == nil:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			respond(w, rt.status, reply)
+		}
+	})
+}
+
+func answer[B, R any](r *http.Request, out http.Header, h func(context.Context, *http.Request, *B, http.Header) (*R, error)) (*R, error) {
+	var body B
+	if r.URL.RawQuery != "" {
+		return nil, malformed("this takes no query")
+	}
+	if r.Body == http.NoBody {
+		return nil, malformed("this needs a body")
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := decode(data, &body); err != nil {
+		return nil, err
+	}
+	return h(r.Context(), r, &body, out)
+}
+
+// respond writes a success.
+func respond(w http.ResponseWriter, status int, body any) {
+	buffer := buffers.Get()
+	defer buffers.Put(buffer)
+	if err := encode(buffer, body); err != nil {
+		refuse(err).write(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(buffer.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(buffer.Bytes())
+}
+
+// bounded refuses a number that its schema does not allow.
+func bounded(field string, n, least, most int64) error {
+	if n < least || n > most {
+		return invalid("body."+field, "must be between "+strconv.FormatInt(least, 10)+" and "+strconv.FormatInt(most, 10))
+	}
+	return nil
+}
+
+// maxMillis is the longest duration in milliseconds that is taken as written.
+const maxMillis = int64(1<<63-1) / int64(1e6)
+
+// waitOf is a claim's wait.
+func waitOf(ms int64) wait { return wait{min(wire.Duration(ms), wire.MaxWait)} }

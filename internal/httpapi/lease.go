@@ -1,0 +1,34 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// lease is what every write of an owner carries. (huma finds parameters in named
+// fields alone, so each request repeats the two.)
+type lease struct {
+	id    wire.LeaseID
+	token belay.Token
+}
+
+// of is the lease on an execution. Without its id, or without a token where one is
+// needed, the write is refused before anything is looked up.
+func (l lease) of(execution belay.ExecutionID) (belay.Lease, error) {
+	if l.id == (wire.LeaseID{}) || l.token == 0 {
+		return belay.Lease{}, &belay.Error{
+			Code: belay.CodeTokenRequired, Message: "a write of an owner needs the headers Lease-Id and Lease-Token, as the claim or the lock answered them",
+		}
+	}
+	return belay.Lease{Execution: execution, Worker: l.id.Worker, Token: l.token, Secret: l.id.Secret}, nil
+}
+
+// leaseHeaders gives a lease in the headers that its writes need, for clients
+// that take them as they are.
+func leaseHeaders(h http.Header, l belay.Lease) {
+	h.Set("Lease-Id", wire.LeaseID{Worker: l.Worker, Secret: l.Secret}.String())
+	h.Set("Lease-Token", strconv.FormatInt(int64(l.Token), 10))
+}

@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+type healthReply struct{ Body wire.Health }
+
+// operations are the routes at the root, for those who run the server.
+func (a *api) operations() {
+	add(a, route{
+		id: "healthz", method: http.MethodGet, path: "/healthz", tag: "operations", summary: "Whether the server answers",
+	}, func(context.Context, *struct{}) (*healthReply, error) { return a.health(), nil })
+	add(a, route{
+		id: "readyz", method: http.MethodGet, path: "/readyz", tag: "operations", summary: "Whether the server takes work",
+	}, func(ctx context.Context, _ *struct{}) (*healthReply, error) {
+		if a.o.Ready != nil {
+			if err := a.o.Ready(ctx); err != nil {
+				f := refuse(&belay.Error{Code: belay.CodeUnavailable, Message: "the server does not take work now"})
+				f.cause = err
+				return nil, f
+			}
+		}
+		return a.health(), nil
+	})
+	if a.o.Metrics != nil {
+		a.foreign("/metrics", a.o.Metrics)
+	}
+	if a.o.Pages != nil {
+		for _, path := range []string{"/{$}", "/executions", "/executions/", "/assets/"} {
+			a.foreign(path, a.o.Pages)
+		}
+	}
+	a.describe()
+}
+
+func (a *api) health() *healthReply {
+	return &healthReply{wire.Health{Status: "ok", Version: a.o.Version}}
+}
+
+// foreign serves what is no part of the API, to those who may read.
+func (a *api) foreign(path string, h http.Handler) {
+	rt := &route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}}
+	a.routes[rt.pattern()] = rt
+	entered{a}.HandleFunc(rt.pattern(), h.ServeHTTP)
+}
+
+// describe serves the OpenAPI document, which is complete by now.
+func (a *api) describe() {
+	rt := route{id: "openapi", method: http.MethodGet, path: "/openapi.json", tag: "operations", summary: "This document"}
+	a.routes[rt.pattern()] = &rt
+	op := a.operation(&rt)
+	op.Responses["200"] = &huma.Response{
+		Description: "OK", Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}}},
+	}
+	doc := a.huma.OpenAPI()
+	doc.AddOperation(&op)
+	amend(doc)
+	var err error
+	if a.spec, err = json.MarshalIndent(doc, "", "  "); err != nil {
+		panic(err) // made of nothing but what this package wrote
+	}
+	entered{a}.HandleFunc(rt.pattern(), func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-cache")
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write(a.spec)
+	})
+}
+
+// amend says in the document what types cannot say.
+func amend(doc *huma.OpenAPI) {
+	schemas := doc.Components.Schemas.Map()
+	if lock := schemas["LockReply"]; lock != nil {
+		was := lock.Properties["checkpoint"]
+		lock.Properties["checkpoint"] = &huma.Schema{
+			Description: was.Description, AnyOf: []*huma.Schema{{Ref: was.Ref}, {Type: "null"}},
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Keys proves who asks.
+type Keys interface {
+	// KeyOf finds the living key of a secret; CodeUnauthorized if there is
+	// none.
+	KeyOf(ctx context.Context, secret string) (belay.Key, error)
+	// HasKeys reports whether there is a key at all.
+	HasKeys(ctx context.Context) (bool, error)
+}
+
+// Rate bounds how many requests one key, or one address where there are no keys,
+// may make.
+type Rate struct {
+	// PerSecond is the lasting rate and Burst what may come at once. Zero
+	// means DefaultRate; PerSecond below zero means no bound.
+	PerSecond float64
+	Burst     int
+}
+
+// DefaultRate is far beyond what a program in order asks for: a worker gathers
+// what it has to say into one request.
+var DefaultRate = Rate{PerSecond: 10_000, Burst: 20_000}
+
+// Options of the API; the zero value of each field has a meaning.
+type Options struct {
+	// Keys proves who asks; nil leaves the API open to everybody, and so does
+	// InsecureNoAuth. While there is no key it is open as well: whoever serves
+	// it beyond this host must not start without one. Once a key was seen the
+	// API stays closed, even if the last one is revoked.
+	Keys           Keys
+	InsecureNoAuth bool
+	// Hosts are the names, without ports, that a request may be addressed to;
+	// empty means any. It keeps web pages that point a name of their own at
+	// this machine from speaking to it.
+	Hosts []string
+	// Log gets what went wrong inside; nil means slog.Default().
+	Log *slog.Logger
+	// Ready is asked by /readyz; nil means always ready.
+	Ready func(context.Context) error
+	// Metrics is served at /metrics, and Pages at /, /executions and /assets/,
+	// to those with the scope read. nil serves neither.
+	Metrics http.Handler
+	Pages   http.Handler
+	// Version is told by /healthz and the OpenAPI document.
+	Version string
+	// Rate bounds requests; those over a unix socket are not counted.
+	Rate Rate
+	// Stopping is closed when the server begins to stop: what waits answers
+	// at once.
+	Stopping <-chan struct{}
+
+	// BodyTimeout is how long a request's body may take to arrive, and
+	// WriteTimeout how long a client may take to accept what is written to it
+	// at a time. 0 means 30 s and 10 s.
+	BodyTimeout, WriteTimeout time.Duration
+	// Ping is how often a stream of events without any says that it is alive;
+	// 0 means 15 s.
+	Ping time.Duration
+	// Now is the clock of rate limits; nil means time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Rate.PerSecond == 0 {
+		o.Rate = DefaultRate
+	}
+	if o.BodyTimeout == 0 {
+		o.BodyTimeout = 30 * time.Second
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = 10 * time.Second
+	}
+	if o.Ping == 0 {
+		o.Ping = 15 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}

@@ -1,0 +1,65 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+)
+
+// reply is an answer on its way. It bounds how long a client may take to accept
+// it, and knows whether anything was sent, and whether it was a route of ours that
+// answered or the mux.
+type reply struct {
+	http.ResponseWriter
+	timeout time.Duration
+	routed  bool
+	status  int  // 0 until it is sent
+	refused bool // the mux's own words are swallowed
+}
+
+// Unwrap is for http.ResponseController.
+func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader sends the status. What the mux refuses by itself becomes a problem.
+func (w *reply) WriteHeader(status int) {
+	if w.refused || w.status != 0 {
+		return
+	}
+	if !w.routed {
+		w.refused, w.routed = true, true
+		unrouted(status, w.Header()).write(unheld{w})
+		return
+	}
+	w.send(status)
+}
+
+func (w *reply) send(status int) {
+	w.status = status
+	w.extend()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// extend gives the client its time for what is written next.
+func (w *reply) extend() {
+	// Not every writer of a test has deadlines.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout))
+}
+
+// Write sends a part of the body.
+func (w *reply) Write(b []byte) (int, error) {
+	if w.refused {
+		return len(b), nil
+	}
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+		if w.refused {
+			return len(b), nil
+		}
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// unheld writes past what a reply holds back.
+type unheld struct{ *reply }
+
+func (w unheld) WriteHeader(status int)      { w.send(status) }
+func (w unheld) Write(b []byte) (int, error) { return w.ResponseWriter.Write(b) }

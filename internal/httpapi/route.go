@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// route is one operation of the API as it is told and guarded.
+type route struct {
+	id      string // its name in generated clients
+	method  string
+	path    string
+	tag     string
+	summary string
+	doc     string
+	scopes  []belay.Scope // one of them is needed; none: everybody may
+	status  int           // of success; 0 means 200
+	also    []int         // further successes with the same body
+	errors  []int         // refusals beyond those that every route has
+	body    bool          // takes one
+	limit   int64         // of the body; 0 means wire.MaxBody
+	lists   []string      // parameters of the query that may be repeated
+	stream  bool          // answers without an end
+}
+
+func (rt *route) pattern() string { return rt.method + " " + rt.path }
+
+// most is the most bytes of a body.
+func (rt *route) most() int64 {
+	if rt.limit != 0 {
+		return rt.limit
+	}
+	return wire.MaxBody
+}
+
+// refusals are the statuses that the route may refuse with.
+func (rt *route) refusals() []int {
+	out := []int{http.StatusBadRequest, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+	out = append(out, http.StatusForbidden) // hosts and pages of other sites
+	if len(rt.scopes) > 0 {
+		out = append(out, http.StatusUnauthorized)
+	}
+	if rt.body {
+		out = append(out, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+	}
+	if strings.Contains(rt.path, "{") {
+		out = append(out, http.StatusNotFound)
+	}
+	return append(out, rt.errors...)
+}
+
+// operation is the route as huma takes it.
+func (a *api) operation(rt *route) huma.Operation {
+	op := huma.Operation{
+		OperationID: rt.id, Method: rt.method, Path: rt.path, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.doc,
+		DefaultStatus: rt.status, Responses: make(map[string]*huma.Response), MaxBodyBytes: -1, BodyReadTimeout: -1,
+	}
+	if len(rt.scopes) > 0 {
+		names := make([]string, len(rt.scopes))
+		for i, s := range rt.scopes {
+			names[i] = string(s)
+		}
+		op.Security = []map[string][]string{{"key": {}}, {}}
+		op.Extensions = map[string]any{"x-scopes": names}
+	} else {
+		op.Security = []map[string][]string{}
+	}
+	for _, status := range rt.refusals() {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problemName(status)}
+	}
+	return op
+}
+
+// add registers a route: huma reads its parameters and body by the types of I and
+// O and writes them into the OpenAPI document.
+func add[I, O any](a *api, rt route, h func(context.Context, *I) (*O, error)) {
+	if rt.status == 0 {
+		rt.status = http.StatusOK
+	}
+	a.routes[rt.pattern()] = &rt
+	op := a.operation(&rt)
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, in)
+		if err != nil {
+			f := refuse(err)
+			a.failed(ctx, &rt, f)
+			return nil, f
+		}
+		return out, nil
+	})
+	doc := a.documented(&rt)
+	for _, status := range rt.also {
+		same := *doc.Responses[strconv.Itoa(rt.status)]
+		same.Description = http.StatusText(status)
+		if status == http.StatusNoContent || status == http.StatusNotModified {
+			same.Content = nil
+		}
+		doc.Responses[strconv.Itoa(status)] = &same
+	}
+}
+
+// documented is the route's operation in the OpenAPI document.
+func (a *api) documented(rt *route) *huma.Operation {
+	item := a.huma.OpenAPI().Paths[rt.path]
+	return map[string]*huma.Operation{
+		http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodDelete: item.Delete,
+	}[rt.method]
+}

@@ -1,0 +1,277 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+const (
+	// maxDepth is how deep the values of a request's JSON may lie in each
+	// other.
+	maxDepth = 100
+	// fewKeys is up to how many keys of an object are compared one by one.
+	fewKeys = 16
+)
+
+// checkJSON refuses what is not exactly one JSON value in UTF-8, is nested too
+// deep, names a field twice or holds a NUL. Decoders differ about such texts, so
+// none of them gets to see one.
+func checkJSON(b []byte) error {
+	if !utf8.Valid(b) {
+		return malformed("the body is not valid UTF-8")
+	}
+	s := scanner{b: b}
+	s.space()
+	if err := s.value(1); err != nil {
+		return err
+	}
+	if s.space(); s.i < len(b) {
+		return s.fail("something follows the JSON value")
+	}
+	return nil
+}
+
+// scanner reads JSON once, without keeping any of it.
+type scanner struct {
+	b    []byte
+	i    int
+	keys [][]byte // of the objects that are open
+}
+
+func (s *scanner) fail(what string) error {
+	return malformed(fmt.Sprintf("the body is no JSON that Belay reads: %s at byte %d", what, s.i))
+}
+
+func (s *scanner) space() {
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case ' ', '\n', '\t', '\r':
+			s.i++
+		default:
+			return
+		}
+	}
+}
+
+// peek is the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	if s.i < len(s.b) {
+		return s.b[s.i]
+	}
+	return 0
+}
+
+func (s *scanner) value(depth int) error {
+	if depth > maxDepth {
+		return s.fail(fmt.Sprintf("nested deeper than %d", maxDepth))
+	}
+	switch c := s.peek(); {
+	case c == '{':
+		return s.object(depth)
+	case c == '[':
+		return s.array(depth)
+	case c == '"':
+		_, err := s.text()
+		return err
+	case c == '-' || '0' <= c && c <= '9':
+		return s.number()
+	case c == 't':
+		return s.word("true")
+	case c == 'f':
+		return s.word("false")
+	case c == 'n':
+		return s.word("null")
+	case s.i == len(s.b):
+		return s.fail("it ends too early")
+	}
+	return s.fail("unexpected character")
+}
+
+func (s *scanner) word(w string) error {
+	if !bytes.HasPrefix(s.b[s.i:], []byte(w)) {
+		return s.fail("unexpected character")
+	}
+	s.i += len(w)
+	return nil
+}
+
+func (s *scanner) array(depth int) error {
+	s.i++
+	if s.space(); s.peek() == ']' {
+		s.i++
+		return nil
+	}
+	for {
+		s.space()
+		if err := s.value(depth + 1); err != nil {
+			return err
+		}
+		s.space()
+		switch s.peek() {
+		case ',':
+			s.i++
+		case ']':
+			s.i++
+			return nil
+		default:
+			return s.fail("expected , or ]")
+		}
+	}
+}
+
+func (s *scanner) object(depth int) error {
+	s.i++
+	first := len(s.keys)
+	var many map[string]struct{}
+	defer func() { s.keys = s.keys[:first] }()
+	if s.space(); s.peek() == '}' {
+		s.i++
+		return nil
+	}
+	for {
+		if s.space(); s.peek() != '"' {
+			return s.fail("expected a field's name")
+		}
+		key, err := s.text()
+		if err != nil {
+			return err
+		}
+		if many, err = s.once(key, first, many); err != nil {
+			return err
+		}
+		if s.space(); s.peek() != ':' {
+			return s.fail("expected :")
+		}
+		s.i++
+		s.space()
+		if err := s.value(depth + 1); err != nil {
+			return err
+		}
+		s.space()
+		switch s.peek() {
+		case ',':
+			s.i++
+		case '}':
+			s.i++
+			return nil
+		default:
+			return s.fail("expected , or }")
+		}
+	}
+}
+
+// once remembers a key of the object whose keys begin at first, and refuses one
+// that was there before. Beyond a few they are kept in a map.
+func (s *scanner) once(key []byte, first int, many map[string]struct{}) (map[string]struct{}, error) {
+	if bytes.IndexByte(key, '\\') >= 0 {
+		var plain string
+		if err := json.Unmarshal(key, &plain); err != nil {
+			return many, s.fail("bad escape")
+		}
+		key = []byte(`"` + plain + `"`)
+	}
+	if many == nil {
+		for _, k := range s.keys[first:] {
+			if bytes.Equal(k, key) {
+				return many, s.fail("a field is given twice, again")
+			}
+		}
+		s.keys = append(s.keys, key)
+		if len(s.keys)-first > fewKeys {
+			many = make(map[string]struct{}, 4*fewKeys)
+			for _, k := range s.keys[first:] {
+				many[string(k)] = struct{}{}
+			}
+		}
+		return many, nil
+	}
+	if _, twice := many[string(key)]; twice {
+		return many, s.fail("a field is given twice, again")
+	}
+	many[string(key)] = struct{}{}
+	return many, nil
+}
+
+// text reads a string and answers with it as it stands, quotes and all.
+func (s *scanner) text() ([]byte, error) {
+	start := s.i
+	for s.i++; s.i < len(s.b); s.i++ {
+		switch c := s.b[s.i]; {
+		case c == '"':
+			s.i++
+			return s.b[start:s.i], nil
+		case c == '\\':
+			if err := s.escape(); err != nil {
+				return nil, err
+			}
+		case c < ' ':
+			return nil, s.fail("control character in a string")
+		}
+	}
+	return nil, s.fail("it ends too early")
+}
+
+// escape reads what follows a backslash, up to its last byte.
+func (s *scanner) escape() error {
+	s.i++
+	switch s.peek() {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return nil
+	case 'u':
+	default:
+		return s.fail("bad escape")
+	}
+	if s.i+4 >= len(s.b) {
+		return s.fail("it ends too early")
+	}
+	for _, c := range s.b[s.i+1 : s.i+5] {
+		if !('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f') {
+			return s.fail("bad escape")
+		}
+	}
+	if string(s.b[s.i+1:s.i+5]) == "0000" {
+		return s.fail("NUL in a string")
+	}
+	s.i += 4
+	return nil
+}
+
+func (s *scanner) number() error {
+	if s.peek() == '-' {
+		s.i++
+	}
+	switch c := s.peek(); {
+	case c == '0':
+		s.i++
+	case '1' <= c && c <= '9':
+		s.digits()
+	default:
+		return s.fail("bad number")
+	}
+	if s.peek() == '.' {
+		s.i++
+		if !s.digits() {
+			return s.fail("bad number")
+		}
+	}
+	if s.peek()|0x20 == 'e' {
+		s.i++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.i++
+		}
+		if !s.digits() {
+			return s.fail("bad number")
+		}
+	}
+	return nil
+}
+
+func (s *scanner) digits() bool {
+	start := s.i
+	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
+		s.i++
+	}
+	return s.i > start
+}

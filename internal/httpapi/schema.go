@@ -1,0 +1,230 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// Each type below stands for one of package belay in the OpenAPI document: what is
+// written as text there has a form or a list of words, and belay itself knows no
+// OpenAPI.
+type (
+	executionID    struct{}
+	workerID       struct{}
+	runID          struct{}
+	keyID          struct{}
+	leaseID        struct{}
+	opID           struct{}
+	token          struct{}
+	duration       struct{}
+	state          struct{}
+	outcome        struct{}
+	gateWord       struct{}
+	class          struct{}
+	checkpointKind struct{}
+	workerState    struct{}
+	trigger        struct{}
+	onLost         struct{}
+	onExpired      struct{}
+	scope          struct{}
+	code           struct{}
+)
+
+func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", 26) }
+func (workerID) Schema(huma.Registry) *huma.Schema    { return idSchema("wk_", 26) }
+func (runID) Schema(huma.Registry) *huma.Schema       { return idSchema("run_", 39) }
+func (keyID) Schema(huma.Registry) *huma.Schema       { return idSchema("key_", 26) }
+func (leaseID) Schema(huma.Registry) *huma.Schema     { return idSchema("ls_", 52) }
+func (opID) Schema(huma.Registry) *huma.Schema        { return idSchema("", 26) }
+func (token) Schema(huma.Registry) *huma.Schema {
+	least, most := 0.0, float64(1<<53-1)
+	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: &least, Maximum: &most}
+}
+
+func (duration) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Type: huma.TypeString, Pattern: `^-?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`,
+		PatternDescription: `duration like "90s" or "1h30m"`, Examples: []any{"90s"},
+	}
+}
+
+func (state) Schema(huma.Registry) *huma.Schema          { return words[belay.State](1, 8) }
+func (outcome) Schema(huma.Registry) *huma.Schema        { return words[belay.Outcome](1, 8) }
+func (gateWord) Schema(huma.Registry) *huma.Schema       { return words[belay.Gate](1, 4) }
+func (class) Schema(huma.Registry) *huma.Schema          { return words[belay.Class](1, 5) }
+func (checkpointKind) Schema(huma.Registry) *huma.Schema { return words[belay.CheckpointKind](1, 3) }
+func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.WorkerState](1, 5) }
+
+func (trigger) Schema(huma.Registry) *huma.Schema {
+	return listed(belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook, belay.TriggerQueue)
+}
+func (onLost) Schema(huma.Registry) *huma.Schema { return listed(belay.Requeue, belay.Fail) }
+func (onExpired) Schema(huma.Registry) *huma.Schema {
+	return listed(belay.Reschedule, belay.FailExpired)
+}
+func (scope) Schema(huma.Registry) *huma.Schema {
+	return listed(belay.ScopeRead, belay.ScopeSubmit, belay.ScopeOperate, belay.ScopeWorker, belay.ScopeAdmin)
+}
+
+func (code) Schema(huma.Registry) *huma.Schema {
+	return listed(
+		belay.CodeMalformed, belay.CodeInvalid, belay.CodeLeaseLost, belay.CodeLeaseHeld, belay.CodeIdempotencyMismatch,
+		belay.CodeQueueFull, belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress, belay.CodePayloadTooLarge,
+		belay.CodeNotFound, belay.CodeConflict, belay.CodeUnauthorized, belay.CodeForbidden, belay.CodeTokenRequired,
+		belay.CodeCursorExpired, belay.CodeRateLimited, belay.CodeUnavailable, belay.CodeInternal,
+	)
+}
+
+var standIns = map[reflect.Type]reflect.Type{
+	reflect.TypeFor[belay.ExecutionID]():    reflect.TypeFor[executionID](),
+	reflect.TypeFor[belay.WorkerID]():       reflect.TypeFor[workerID](),
+	reflect.TypeFor[belay.RunID]():          reflect.TypeFor[runID](),
+	reflect.TypeFor[belay.KeyID]():          reflect.TypeFor[keyID](),
+	reflect.TypeFor[wire.LeaseID]():         reflect.TypeFor[leaseID](),
+	reflect.TypeFor[belay.OpID]():           reflect.TypeFor[opID](),
+	reflect.TypeFor[belay.Token]():          reflect.TypeFor[token](),
+	reflect.TypeFor[belay.Duration]():       reflect.TypeFor[duration](),
+	reflect.TypeFor[belay.State]():          reflect.TypeFor[state](),
+	reflect.TypeFor[belay.Outcome]():        reflect.TypeFor[outcome](),
+	reflect.TypeFor[belay.Gate]():           reflect.TypeFor[gateWord](),
+	reflect.TypeFor[belay.Class]():          reflect.TypeFor[class](),
+	reflect.TypeFor[belay.CheckpointKind](): reflect.TypeFor[checkpointKind](),
+	reflect.TypeFor[belay.WorkerState]():    reflect.TypeFor[workerState](),
+	reflect.TypeFor[belay.Trigger]():        reflect.TypeFor[trigger](),
+	reflect.TypeFor[belay.OnLost]():         reflect.TypeFor[onLost](),
+	reflect.TypeFor[belay.OnExpired]():      reflect.TypeFor[onExpired](),
+	reflect.TypeFor[belay.Scope]():          reflect.TypeFor[scope](),
+	reflect.TypeFor[belay.Code]():           reflect.TypeFor[code](),
+	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
+}
+
+func idSchema(prefix string, n int) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: fmt.Sprintf("^%s[0-9a-hjkmnp-tv-z]{%d}$", prefix, n)}
+}
+
+// words lists the words of a type whose values are numbered.
+func words[T interface {
+	~uint8
+	fmt.Stringer
+}](first, last T) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	for v := first; v <= last; v++ {
+		s.Enum = append(s.Enum, v.String())
+	}
+	return s
+}
+
+func listed[T ~string](values ...T) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, v := range values {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return s
+}
+
+// named is the name of a type's schema. Of two types with one name, that of an
+// operation in a batch yields.
+func named(t reflect.Type, hint string) string {
+	switch t {
+	case reflect.TypeFor[wire.Signal](), reflect.TypeFor[*wire.Signal]():
+		return "SignalOp"
+	case reflect.TypeFor[belay.RunRecord]():
+		return "Run"
+	}
+	return huma.DefaultSchemaNamer(t, hint)
+}
+
+// config is the OpenAPI document before its routes.
+func (a *api) config() huma.Config {
+	registry := huma.NewMapRegistry("#/components/schemas/", named)
+	for t, alias := range standIns {
+		registry.RegisterTypeAlias(t, alias)
+	}
+	format := huma.Format{Marshal: encode, Unmarshal: unmarshal}
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "Belay", Version: "1",
+				Description: "Durable executions with one owner at a time. Times are RFC 3339; fields that end in _ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code.",
+			},
+			Tags: tags,
+			Components: &huma.Components{
+				Schemas:   registry,
+				Responses: problems(registry),
+				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {
+					Type: "http", Scheme: "bearer",
+					Description: "A key: bly_…. A server without keys asks for none. x-scopes of an operation names the scopes, of which the key needs one.",
+				}},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": format, "json": format},
+		DefaultFormat: "application/json", RejectUnknownQueryParameters: true,
+	}
+}
+
+var tags = []*huma.Tag{
+	{Name: "executions", Description: "Submit and watch."},
+	{Name: "actions", Description: "What an operator does to an execution."},
+	{Name: "owners", Description: "Own one execution from outside."},
+	{Name: "runs", Description: "One attempt at an execution, by its owner."},
+	{Name: "workers", Description: "Sessions that claim executions."},
+	{Name: "keys", Description: "Who may do what."},
+	{Name: "operations", Description: "The server itself."},
+}
+
+// unmarshal is decode for huma, which names the place by itself.
+func unmarshal(data []byte, v any) error {
+	err := decode(data, v)
+	if err == nil {
+		return nil
+	}
+	for _, d := range refuse(err).problem.Errors {
+		return fmt.Errorf("%s: %s", d.Location, d.Message)
+	}
+	return err
+}
+
+// problemStatuses are all statuses that refusals have.
+var problemStatuses = []int{400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 415, 422, 423, 428, 429, 500, 503}
+
+func problemName(status int) string {
+	name := ""
+	for _, r := range http.StatusText(status) {
+		if r != ' ' && r != '-' {
+			name += string(r)
+		}
+	}
+	return name
+}
+
+// problems are the responses of refusals, which all routes share.
+func problems(r huma.Registry) map[string]*huma.Response {
+	schema := r.Schema(reflect.TypeFor[wire.Problem](), true, "")
+	out := make(map[string]*huma.Response)
+	for _, status := range problemStatuses {
+		response := &huma.Response{
+			Description: http.StatusText(status), Headers: make(map[string]*huma.Param),
+			Content: map[string]*huma.MediaType{wire.ProblemType: {Schema: schema}},
+		}
+		header := func(name, doc, kind string) {
+			response.Headers[name] = &huma.Param{Description: doc, Required: true, Schema: &huma.Schema{Type: kind}}
+		}
+		switch status {
+		case http.StatusConflict, http.StatusLocked, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			header("Retry-After", "When to ask again, in seconds.", huma.TypeInteger)
+		case http.StatusUnauthorized:
+			header("WWW-Authenticate", "What is wanted.", huma.TypeString)
+		case http.StatusMethodNotAllowed:
+			header("Allow", "The methods there are.", huma.TypeString)
+		}
+		out[problemName(status)] = response
+	}
+	return out
+}

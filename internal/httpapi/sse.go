@@ -1,0 +1,141 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/belaydev/belay"
+)
+
+// stream answers with a body that is written as it comes.
+type stream struct {
+	Type string `header:"Content-Type" hidden:"true"`
+	Body func(huma.Context)
+}
+
+// follow streams the events of an execution.
+func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
+	after := in.After
+	if in.Last != "" {
+		seq, err := strconv.ParseInt(in.Last, 10, 64)
+		if err != nil || seq < 0 {
+			return nil, malformed("the header Last-Event-ID is the id of an event, a number")
+		}
+		after = seq
+	}
+	x, err := a.b.Execution(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCursor(&x, after); err != nil {
+		return nil, err
+	}
+	return &stream{Body: func(c huma.Context) {
+		r, w := humago.Unwrap(c)
+		s := &watcher{api: a, ctx: r.Context(), out: w, key: feedKey{in.ID, in.Data}, seq: after}
+		s.run(&x)
+	}}, nil
+}
+
+// clientBuffer is how many bytes a client must accept within the write timeout.
+const clientBuffer = 64 << 10
+
+// watcher writes one stream of events.
+type watcher struct {
+	*api
+	ctx context.Context
+	out http.ResponseWriter
+	key feedKey
+	seq int64 // the last that was written
+}
+
+func (s *watcher) run(x *belay.Execution) {
+	s.out.Header().Set("Content-Type", "text/event-stream")
+	s.out.Header().Set("X-Accel-Buffering", "no")
+	s.out.WriteHeader(http.StatusOK)
+	first, err := sse("snapshot", "", x)
+	if err != nil || !s.send(first) {
+		return
+	}
+	fd, leave := s.feeds.watch(s.key, s.seq)
+	defer leave()
+	ping := time.NewTicker(s.o.Ping)
+	defer ping.Stop()
+	for {
+		if x.State.Terminal() && s.seq >= x.Seq { // it had ended before
+			if end, err := endOf(x); err == nil {
+				s.send(end)
+			}
+			return
+		}
+		frames, next, gap, err := fd.after(s.seq)
+		if gap {
+			frames, err = s.reread()
+		}
+		if err != nil {
+			return // the client comes again and is told why
+		}
+		if len(frames) > 0 {
+			if !s.write(frames) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-next:
+		case <-ping.C:
+			if !s.send([]byte(": ping\n\n")) {
+				return
+			}
+		case <-s.o.Stopping:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// reread reads from the store what the feed does not hold.
+func (s *watcher) reread() ([]frame, error) {
+	events, err := s.b.Events(s.ctx, belay.EventQuery{Execution: s.key.execution, After: s.seq, Data: s.key.data, Limit: windowFrames / 4})
+	if err != nil || len(events) == 0 {
+		return nil, err
+	}
+	return framesOf(s.ctx, s.b, events)
+}
+
+// write sends frames, and reports whether the stream goes on.
+func (s *watcher) write(frames []frame) bool {
+	control := http.NewResponseController(s.out)
+	size := clientBuffer // so that the first is given its time as well
+	for _, f := range frames {
+		if size += len(f.text); size >= clientBuffer {
+			_ = control.SetWriteDeadline(time.Now().Add(s.o.WriteTimeout))
+			size = 0
+		}
+		if _, err := s.out.Write(f.text); err != nil {
+			return false
+		}
+		s.seq = f.seq
+	}
+	if end := frames[len(frames)-1].end; end != nil {
+		s.send(end)
+		return false
+	}
+	return control.Flush() == nil
+}
+
+// send writes to a client that has so much time to accept it.
+func (s *watcher) send(b []byte) bool {
+	control := http.NewResponseController(s.out)
+	_ = control.SetWriteDeadline(time.Now().Add(s.o.WriteTimeout))
+	if _, err := s.out.Write(b); err != nil {
+		return false
+	}
+	return control.Flush() == nil
+}

@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// wait is how long a request may wait for news: "30s", or seconds, and never
+// longer than wire.MaxWait.
+type wait struct{ time.Duration }
+
+// applied is what the header Preference-Applied says.
+func (w wait) applied() string {
+	return "wait=" + strconv.FormatFloat(w.Seconds(), 'f', -1, 64)
+}
+
+// UnmarshalText reads a duration or a number of seconds.
+func (w *wait) UnmarshalText(b []byte) error {
+	s := string(b)
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		d, err = time.ParseDuration(s + "s")
+	}
+	if err != nil || d < 0 {
+		return malformed(`a wait is written like "30s" or 30`)
+	}
+	w.Duration = min(d, wire.MaxWait)
+	return nil
+}
+
+// Schema says so in the OpenAPI document.
+func (wait) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Type: huma.TypeString, Description: "How long to wait for news: a duration, or seconds; 60 s at most.",
+		Examples: []any{"30s"},
+	}
+}
+
+// preferredWait is the wait of a header Prefer. Other preferences are not ours to
+// judge.
+func preferredWait(prefer string) (wait, error) {
+	var w wait
+	for p := range strings.SplitSeq(prefer, ",") {
+		p, _, _ = strings.Cut(p, ";")
+		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+			continue
+		}
+		if err := w.UnmarshalText([]byte(strings.Trim(strings.TrimSpace(value), `"`))); err != nil {
+			return wait{}, malformed("the header Prefer is read as wait=SECONDS")
+		}
+		return w, nil
+	}
+	return wait{}, nil
+}
+
+// waiting is a context for what may wait: it ends when the server begins to stop.
+func (a *api) waiting(ctx context.Context) (context.Context, func()) {
+	if a.o.Stopping == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		select {
+		case <-a.o.Stopping:
+			cancel(errStopping)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		<-finished
+		cancel(nil)
+	}
+}
+
+// stopped reports whether a wait ended because the server stops.
+func stopped(ctx context.Context) bool { return context.Cause(ctx) == errStopping }

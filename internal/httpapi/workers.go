@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+type workerAt struct {
+	ID belay.WorkerID `path:"id"`
+}
+
+type sessionReply struct {
+	Location string `header:"Location"`
+	Body     belay.Session
+}
+
+func (a *api) workers() {
+	worker := []belay.Scope{belay.ScopeWorker}
+	add(a, route{
+		id: "openWorker", method: http.MethodPost, path: "/v1/workers", tag: "workers", summary: "Open a worker's session",
+		doc:    "Opened again under its id, the session is found. It lives as long as its heartbeats come.",
+		scopes: worker, status: http.StatusCreated, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+	}, a.openWorker)
+	add(a, route{
+		id: "listWorkers", method: http.MethodGet, path: "/v1/workers", tag: "workers",
+		summary: "List the sessions, the living first, newest first", scopes: []belay.Scope{belay.ScopeRead},
+	}, func(ctx context.Context, _ *struct{}) (*struct{ Body wire.Workers }, error) {
+		list, err := a.b.Workers(ctx)
+		if list == nil {
+			list = []belay.Worker{}
+		}
+		return &struct{ Body wire.Workers }{wire.Workers{Workers: list}}, err
+	})
+	add(a, route{
+		id: "drainWorker", method: http.MethodPost, path: "/v1/workers/{id}/drain", tag: "workers", summary: "Let a worker claim nothing more",
+		doc: "It is told with its next heartbeat, and ends when it holds nothing.", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeOperate},
+		status: http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
+	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.Drain(ctx, in.ID) })
+	add(a, route{
+		id: "closeWorker", method: http.MethodDelete, path: "/v1/workers/{id}", tag: "workers", summary: "End a session in order",
+		doc: "What it still holds is released at once.", scopes: worker, status: http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
+	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.CloseWorker(ctx, in.ID) })
+	hot(a, route{
+		id: "claim", method: http.MethodPost, path: "/v1/workers/{id}/claim", tag: "workers", summary: "Win executions for free slots",
+		doc: "Waits while there are none, and answers 204 if none came. A claim whose reply was lost is repeated with its number. " +
+			"If it won exactly one, the headers Lease-Id, Lease-Token and Location are those of its run.",
+		scopes: worker, also: []int{http.StatusNoContent}, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+	}, a.claim)
+	hot(a, route{
+		id: "heartbeat", method: http.MethodPost, path: "/v1/workers/{id}/heartbeat", tag: "workers",
+		summary: "Renew a session and all leases under it", doc: "The reply is all that a worker needs to be told.",
+		scopes: worker, body: true, errors: []int{http.StatusPreconditionFailed},
+	}, a.heartbeat)
+}
+
+func (a *api) openWorker(ctx context.Context, in *struct{ Body belay.WorkerSpec }) (*sessionReply, error) {
+	s, err := a.b.OpenWorker(ctx, in.Body)
+	return &sessionReply{Location: "/v1/workers/" + s.ID.String(), Body: s}, err
+}
+
+// workerOf is the worker whose path it is.
+func workerOf(r *http.Request) (belay.WorkerID, error) { return belay.ParseWorkerID(r.PathValue("id")) }
+
+func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out http.Header) (*wire.ClaimReply, error) {
+	id, err := workerOf(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range []error{
+		bounded("number", body.Number, 1, 1<<53-1), bounded("slots", int64(body.Slots), 0, 10_000), bounded("wait_ms", body.WaitMS, 0, maxMillis),
+	} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	ctx, done := a.waiting(ctx)
+	defer done()
+	reply, err := a.b.Claim(ctx, belay.ClaimRequest{
+		Worker: id, Number: body.Number, Slots: body.Slots, Wait: waitOf(body.WaitMS).Duration, Repeat: body.Repeat,
+	})
+	if err != nil || len(reply.Assignments) == 0 && !reply.Attention {
+		return nil, err
+	}
+	if len(reply.Assignments) == 1 {
+		l := reply.Assignments[0].Lease
+		leaseHeaders(out, l)
+		out.Set("Location", "/v1/runs/"+l.Run().String())
+	}
+	w := wire.ClaimReplyOf(reply)
+	return &w, nil
+}
+
+func (a *api) heartbeat(ctx context.Context, r *http.Request, body *wire.Heartbeat, _ http.Header) (*wire.HeartbeatReply, error) {
+	id, err := workerOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := bounded("claim_seen", body.ClaimSeen, 0, 1<<53-1); err != nil {
+		return nil, err
+	}
+	reply, err := a.b.Heartbeat(ctx, body.Heartbeat(id))
+	if err != nil {
+		return nil, err
+	}
+	w := wire.HeartbeatReplyOf(reply)
+	return &w, nil
+}
