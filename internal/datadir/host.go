@@ -28,7 +28,9 @@ type Host struct {
 	going  chan struct{} // closed when the host stops
 	next   string        // set before going is closed
 	server *http.Server  // nil if nothing could be served
+	socket net.Listener  // the server's
 	served chan struct{} // closed when the server has returned
+	busy   busy          // connections with requests on them
 	once   sync.Once
 	closed error
 }
@@ -116,11 +118,15 @@ func (h *Host) serve(l net.Listener, api http.Handler) {
 	protocols.SetUnencryptedHTTP2(true)
 	h.server = &http.Server{
 		Handler: mux, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000},
-		ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelInfo),
+		ReadHeaderTimeout: 10 * time.Second, ConnState: h.busy.note, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelInfo),
 	}
+	h.socket = l
 	go func() {
 		defer close(h.served)
-		if err := h.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		err := h.server.Serve(l)
+		select {
+		case <-h.going:
+		default:
 			h.log.Error("the socket of the data directory is not served any more", "error", err)
 		}
 	}()
@@ -142,16 +148,15 @@ func (h *Host) close() error {
 	if h.server == nil {
 		return h.Backend.Close()
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	shut := make(chan error, 1)
-	go func() { shut <- h.server.Shutdown(ctx) }() // refuses on the socket from here on
+	_ = h.socket.Close() // refuses from here on
 	err := h.Engine.Close()
-	timer := time.AfterFunc(answering, cancel)
+	timer := time.NewTimer(answering)
 	defer timer.Stop()
-	if <-shut != nil {
-		_ = h.server.Close() // somebody does not read their answer
+	select {
+	case <-h.busy.over():
+	case <-timer.C: // somebody does not read their answer
 	}
+	_ = h.server.Close()
 	<-h.served
 	return errors.Join(err, h.Backend.Close())
 }
