@@ -11,6 +11,7 @@ import (
 // promises are about.
 type walker struct {
 	f *faults
+	k *keeper
 	r record
 	p belay.Policy // defaults filled in
 
@@ -35,8 +36,8 @@ type end struct {
 // every seq is there once, tokens grow, every checkpoint lies within the run
 // whose token it carries, runs begin no sooner than they may, budgets hold, and
 // nothing but a reopening follows an end.
-func checkHistory(f *faults, r record) {
-	w := walk(f, r)
+func checkHistory(f *faults, k *keeper, r record) {
+	w := walk(f, k, r)
 	e := r.execution
 	for what, ok := range map[string]bool{
 		"token":      e.Token == w.token,
@@ -66,8 +67,8 @@ func checkHistory(f *faults, r record) {
 	}
 }
 
-func walk(f *faults, r record) *walker {
-	w := &walker{f: f, r: r, generation: 1, failed: make(map[int]end)}
+func walk(f *faults, k *keeper, r record) *walker {
+	w := &walker{f: f, k: k, r: r, generation: 1, failed: make(map[int]end)}
 	if r.execution.Policy != nil {
 		w.p = *r.execution.Policy
 	}
@@ -174,7 +175,7 @@ func (w *walker) end(run *Run) {
 	case belay.OutcomeLost:
 		w.losses++
 		w.notBefore = run.EndedAt.Add(w.p.LockDelay.D())
-		mustEnd = mustEnd || w.losses >= w.p.MaxLosses || w.p.OnLost == belay.Fail
+		mustEnd = mustEnd || w.losses >= w.p.MaxLosses || w.p.OnLost == belay.Fail || w.lostOutside(run)
 	}
 	if mustEnd && !run.Final {
 		w.f.add("G8", "%s: run %d (%s) should have been the last: %d attempts, %d losses, cancelled %v",
@@ -195,6 +196,13 @@ func (w *walker) end(run *Run) {
 		w.finish(end{run.EndedSeq, token, state})
 	}
 	w.run = nil
+}
+
+// lostOutside reports whether a lost run was owned from outside and nothing says
+// that it should go on nevertheless.
+func (w *walker) lostOutside(run *Run) bool {
+	x, p := w.k.workers[run.Worker], w.r.execution.Policy
+	return x != nil && x.Spec.External && (p == nil || p.OnLost == "")
 }
 
 func (w *walker) deed(d *Deed) {
@@ -241,9 +249,9 @@ func backoff(p belay.Policy, n int) (d time.Duration) {
 
 // checkLetters is G10: a root's generation failed if and only if it left one
 // dead letter, written with the end, and open until the next generation.
-func checkLetters(f *faults, r record) {
+func checkLetters(f *faults, k *keeper, r record) {
 	e := r.execution
-	failed := walk(new(faults), r).failed
+	failed := walk(new(faults), k, r).failed
 	if !e.Parent.IsZero() || e.Policy != nil && e.Policy.NoDeadLetters {
 		failed = nil
 	}

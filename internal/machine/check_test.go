@@ -29,10 +29,11 @@ func (k *keeper) check() error {
 			continue
 		}
 		checkRow(&f, k, r.execution)
-		checkHistory(&f, r)
-		checkLetters(&f, r)
+		checkHistory(&f, k, r)
+		checkLetters(&f, k, r)
 		checkFamily(&f, k, r)
 		checkConsumed(&f, r)
+		checkSums(&f, r)
 		saved := 0
 		for _, c := range r.checkpoints {
 			if c.Seq > r.execution.BaseSeq {
@@ -198,6 +199,32 @@ func checkFamily(f *faults, k *keeper, r record) {
 	must := e.State.Terminal() && !p.execution.State.Terminal() && p.execution.Generation == e.ParentGen
 	if told > 1 || told == 1 && !e.State.Terminal() || told == 0 && must {
 		f.add("G4", "the end of child %s (%s) was told to its parent %d times", e.ID, e.State, told)
+	}
+}
+
+// checkSums: what is counted of a log or artifact is what is there of it, and no
+// more than the limits.
+func checkSums(f *faults, r record) {
+	bytes, own := make(map[SumRef]int64), make(map[SumRef]int64)
+	for _, s := range r.sums {
+		bytes[s.SumRef], own[s.SumRef] = 0, 0
+	}
+	for _, c := range r.chunks {
+		ref := SumRef{c.Execution, c.Name}
+		bytes[ref] += c.Size
+		for _, s := range r.sums {
+			if s.SumRef == ref && s.Token == c.Token {
+				own[ref] += c.Size
+			}
+		}
+	}
+	for _, s := range r.sums {
+		if s.Bytes != bytes[s.SumRef] || s.Own != own[s.SumRef] || s.Log && s.Bytes > belay.MaxLog || s.Own > belay.MaxArtifact {
+			f.add("sums", "%s of %s counts %d bytes (%d of its run) and has %d (%d)", s.Name, s.Execution, s.Bytes, s.Own, bytes[s.SumRef], own[s.SumRef])
+		}
+	}
+	if len(bytes) > len(r.sums) {
+		f.add("sums", "%d names have chunks, %d are counted", len(bytes), len(r.sums))
 	}
 }
 

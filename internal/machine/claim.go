@@ -266,6 +266,9 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
+	if x.Spec.External {
+		return Reply{}, outside(op, x)
+	}
 	mine := e.Worker == c.Worker && e.Token == c.Token
 	if mine && e.State == belay.Running {
 		return Reply{Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil

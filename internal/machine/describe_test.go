@@ -132,23 +132,51 @@ func mark(final bool) string {
 // outcome is what a command did, as the right side of the table says it.
 func outcome(s *stage, about belay.ExecutionID, c *Changes, r Reply) string {
 	var e *belay.Error
+	others := *c
+	others.Workers = nil
 	switch {
-	case errors.As(r.Err, &e) && !c.Empty():
+	case errors.As(r.Err, &e) && !others.Empty():
 		return fmt.Sprintf("refused (%s) and changed %+v", e, *c)
 	case errors.As(r.Err, &e):
-		return strings.TrimSpace("! " + string(e.Code) + " " + string(e.Cause))
-	case r.Replayed && !c.Empty():
+		return words("!", string(e.Code), string(e.Cause), sessions(c, r))
+	case r.Replayed && !others.Empty():
 		return "a repetition changed something"
 	case r.Replayed:
-		return "= repeated"
+		return words("= repeated", sessions(c, r))
 	}
-	rows := written(c, about)
+	rows := words(written(c, about), sessions(c, r))
 	touched := slices.ContainsFunc(c.Executions, func(e *Execution) bool { return e.ID == about })
 	switch {
 	case c.Empty():
 		return "="
 	case !touched:
-		return strings.TrimSpace("= " + rows)
+		return words("=", rows)
 	}
-	return strings.TrimSpace(describe(s.row(about), s.now) + " " + rows)
+	return words(describe(s.row(about), s.now), rows)
+}
+
+// sessions says what became of an owner's session: that of one was opened or
+// ended, or is to end; any was renewed.
+func sessions(c *Changes, r Reply) string {
+	var out []string
+	for _, x := range c.Workers {
+		switch {
+		case x.State.Ended():
+			out = append(out, "session:"+x.State.String())
+		case x.New:
+			out = append(out, "session")
+		case r.Replayed || r.Heartbeat.ExpiresIn != 0:
+			out = append(out, "renewed")
+		}
+	}
+	for _, f := range r.Follow {
+		if _, ok := f.(*Vacate); ok {
+			out = append(out, "vacate")
+		}
+	}
+	return words(out...)
+}
+
+func words(all ...string) string {
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), " ")
 }

@@ -36,6 +36,12 @@
 // its time is not over (see lease.go). Nothing but a settlement, the loss of
 // the session, a timeout or an operator ends a run.
 //
+// An owner from outside is no worker: a lock opens a session of one for it and
+// claims one execution in the same commit (see lock.go). Its lease is checked like
+// any other. The session ends with its run; if it is lost, the execution fails,
+// unless its policy says that it goes on. An execution with the external gate is
+// owned in this way only; the gate outlives every run and every generation.
+//
 // # Sessions
 //
 // A session lives until expires_at, which every heartbeat moves. It ends by one

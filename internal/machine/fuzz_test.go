@@ -35,7 +35,7 @@ func FuzzHistories(f *testing.F) {
 // are worth something: whatever can happen did, more than once.
 func TestRandomHistories(t *testing.T) {
 	seen := make(map[string]int)
-	for seed := range uint64(80) {
+	for seed := range uint64(120) {
 		p, err := play(newKeeper(), noise(1000+seed, 2500))
 		if err != nil {
 			t.Fatalf("seed %d: %v", 1000+seed, err)
@@ -61,10 +61,14 @@ func happenings() []string {
 		"Expire refused: conflict", "Heartbeat", "Heartbeat refused: lease_lostexpired", "Lose", "Lose refused: conflict", "Mark", "Open",
 		"Open repeated", "Progress", "Release", "Release refused: conflict", "Schedule", "Schedule refused: conflict", "Submit",
 		"Submit repeated", "Submit refused: idempotency_mismatch", "Tick", "grace",
+		"Lock", "Lock repeated", "Lock refused: lease_held", "Lock refused: conflict", "Lock refused: lease_lostexpired",
+		"Lock refused: idempotency_mismatch", "Renew", "Vacate", "Vacate repeated", "Vacate refused: conflict", "reopened by a lock", "lost outside",
 		"letter lost", "letter max_retries", "letter permanent_error", "letter timeout",
 	}
-	for _, c := range []string{"Save", "Settle"} {
-		all = append(all, c, c+" repeated", c+" refused: conflict")
+	for _, c := range []string{"Save", "Settle", "Renew"} {
+		if all = append(all, c); c != "Renew" {
+			all = append(all, c+" repeated", c+" refused: conflict")
+		}
 		for _, cause := range []belay.Cause{belay.CauseExpired, belay.CauseReassigned, belay.CauseCancelled, belay.CauseFinished} {
 			all = append(all, c+" refused: lease_lost"+string(cause))
 		}

@@ -23,6 +23,9 @@ type keeper struct {
 	workers map[belay.WorkerID]*Worker
 	lanes   map[LaneID]Lane
 	keys    map[Key]KeyRow
+	apiKeys map[belay.KeyID]*APIKey
+
+	folding []Command // what is being folded
 
 	// Planted bugs: what they do to rows read and to changes written.
 	onRead  func(*keeper, *Rows)
@@ -39,6 +42,7 @@ type record struct {
 	deeds       []*Deed
 	letters     []*DeadLetter
 	chunks      []*Chunk
+	sums        []*Sum
 }
 
 // began is when the tests' clock starts.
@@ -48,14 +52,14 @@ func newKeeper() *keeper {
 	return &keeper{
 		now: began, mark: began, beat: 3 * time.Second,
 		records: make(map[belay.ExecutionID]record), workers: make(map[belay.WorkerID]*Worker),
-		lanes: make(map[LaneID]Lane), keys: make(map[Key]KeyRow),
+		lanes: make(map[LaneID]Lane), keys: make(map[Key]KeyRow), apiKeys: make(map[belay.KeyID]*APIKey),
 	}
 }
 
 func (k *keeper) clone() *keeper {
 	c := *k
 	c.records, c.workers = maps.Clone(k.records), maps.Clone(k.workers)
-	c.lanes, c.keys = maps.Clone(k.lanes), maps.Clone(k.keys)
+	c.lanes, c.keys, c.apiKeys = maps.Clone(k.lanes), maps.Clone(k.keys), maps.Clone(k.apiKeys)
 	return &c
 }
 
@@ -66,6 +70,7 @@ func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
 		c.Need(&need)
 	}
 	rows := k.load(&need)
+	k.folding = commands
 	if k.onRead != nil {
 		k.onRead(k, rows)
 	}
@@ -92,6 +97,11 @@ func (k *keeper) load(n *Need) *Rows {
 	}
 	for _, id := range unique(n.Held) {
 		rows.Held[id] = copies(k.where(func(e *Execution) bool { return e.Worker == id }))
+	}
+	for _, id := range unique(n.Owners) {
+		if e := k.records[id].execution; e != nil && k.workers[e.Worker] != nil {
+			rows.Owners = append(rows.Owners, copied(k.workers[e.Worker]))
+		}
 	}
 	executions, specs := n.Executions, n.Specs
 	for _, q := range n.Ready {
@@ -145,9 +155,38 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 			}
 		}
 	}
+	for _, d := range unique(n.Drops) {
+		for _, c := range k.records[d.Execution].chunks {
+			if d.covers(c.ChunkRef) {
+				rows.Chunks = append(rows.Chunks, Chunk{ChunkRef: c.ChunkRef, Token: c.Token, Hash: c.Hash, At: c.At, Size: c.Size})
+			}
+		}
+	}
+	for _, ref := range unique(n.Sums) {
+		for _, s := range k.records[ref.Execution].sums {
+			if s.SumRef == ref {
+				rows.Sums = append(rows.Sums, copied(s))
+			}
+		}
+	}
+	for _, id := range unique(n.APIKeys) {
+		if x := k.apiKeys[id]; x != nil {
+			rows.APIKeys = append(rows.APIKeys, copied(x))
+		}
+	}
 	for _, id := range unique(n.Checkpoints) {
 		rows.Checkpoints = append(rows.Checkpoints, copies(k.records[id].checkpoints)...)
 	}
+}
+
+// sum is how much is kept under a name, nil if nothing was.
+func (k *keeper) sum(ref SumRef) *Sum {
+	for _, s := range k.records[ref.Execution].sums {
+		if s.SumRef == ref {
+			return s
+		}
+	}
+	return nil
 }
 
 // op is the seq of the row that an operation wrote, 0 if none did.
@@ -236,6 +275,21 @@ func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 	for _, s := range rows.Signals {
 		if s.ConsumedBy != 0 && !slices.Contains(c.Consumed, s) && !slices.ContainsFunc(k.records[s.Execution].signals, func(was *Signal) bool { return same(was, s) }) {
 			return fmt.Errorf("signal %d of %s was changed and not written", s.Seq, s.Execution)
+		}
+	}
+	for _, s := range rows.Sums {
+		if was := k.sum(s.SumRef); !slices.Contains(c.Sums, s) && !same(was, s) {
+			return fmt.Errorf("the sum of %s was changed and not written", s.Name)
+		}
+	}
+	for _, x := range rows.APIKeys {
+		if !slices.Contains(c.APIKeys, x) && !same(k.apiKeys[x.ID], x) {
+			return fmt.Errorf("key %s was changed and not written", x.ID)
+		}
+	}
+	for _, x := range rows.Owners {
+		if !same(k.workers[x.ID], x) {
+			return fmt.Errorf("worker %s was read without a lock and changed", x.ID)
 		}
 	}
 	for id, held := range rows.Held {

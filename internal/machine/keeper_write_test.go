@@ -41,6 +41,14 @@ func (k *keeper) write(c *Changes) error {
 		}
 		k.keys[row.Key] = row
 	}
+	for _, x := range c.APIKeys {
+		if x.New != (k.apiKeys[x.ID] == nil) {
+			return fmt.Errorf("keys: API key %s: new %v, and there %v", x.ID, x.New, !x.New)
+		}
+		row := copied(x)
+		row.New = false
+		k.apiKeys[x.ID] = row
+	}
 	return k.writeChunks(c)
 }
 
@@ -182,6 +190,12 @@ func (k *keeper) writeLetter(d *DeadLetter) error {
 }
 
 func (k *keeper) writeChunks(c *Changes) error {
+	for _, d := range c.Drops {
+		_ = k.change(d.Execution, func(r *record) error {
+			r.chunks = slices.DeleteFunc(slices.Clone(r.chunks), func(x *Chunk) bool { return d.covers(x.ChunkRef) })
+			return nil
+		})
+	}
 	for _, x := range c.Chunks {
 		err := k.change(x.Execution, func(r *record) error {
 			if slices.ContainsFunc(r.chunks, func(y *Chunk) bool { return y.ChunkRef == x.ChunkRef }) {
@@ -194,11 +208,14 @@ func (k *keeper) writeChunks(c *Changes) error {
 			return err
 		}
 	}
-	for _, d := range c.Drops {
-		_ = k.change(d.Execution, func(r *record) error {
-			r.chunks = slices.DeleteFunc(slices.Clone(r.chunks), func(x *Chunk) bool {
-				return x.Name == d.Name && d.From <= x.N && x.N < d.To
-			})
+	for _, s := range c.Sums {
+		if s.New != (k.sum(s.SumRef) == nil) {
+			return fmt.Errorf("keys: sum of %s: new %v, and there %v", s.Name, s.New, !s.New)
+		}
+		row := copied(s)
+		row.New = false
+		_ = k.change(s.Execution, func(r *record) error {
+			r.sums = append(slices.DeleteFunc(slices.Clone(r.sums), func(x *Sum) bool { return x.SumRef == s.SumRef }), row)
 			return nil
 		})
 	}

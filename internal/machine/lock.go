@@ -85,6 +85,9 @@ func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error
 		return Reply{}, lostSession(op, x)
 	}
 	if e.Worker == x.ID {
+		if _, err := w.owner(op, belay.Lease{Execution: e.ID, Worker: x.ID, Token: e.Token, Secret: e.Secret}); err != nil {
+			return Reply{}, err
+		}
 		w.renew(x)
 		return Reply{Seq: e.Seq, Session: x.session(), Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
 	}

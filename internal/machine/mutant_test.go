@@ -128,6 +128,28 @@ var mutants = []mutant{
 	})},
 	{name: "failures are not counted", promise: "G8", write: eachChanged(func(is, _ *Execution) { is.Attempts = 0 })},
 	{name: "losses are not counted", promise: "G8", write: eachChanged(func(is, _ *Execution) { is.Losses = 0 })},
+	{name: "the loss of an owner from outside is that of a worker", promise: "G8", read: func(_ *keeper, r *Rows) {
+		for _, x := range r.Workers {
+			if x.State.Ended() {
+				x.Spec.External = false
+			}
+		}
+	}},
+	{name: "a renewal by anybody passes", promise: "G2", read: func(k *keeper, r *Rows) {
+		for _, c := range k.folding {
+			for _, e := range r.Executions {
+				if l, ok := c.(*Renew); ok && l.Execution == e.ID && l.Worker == e.Worker {
+					e.Secret = l.Secret
+				}
+			}
+		}
+	}},
+	{name: "a settled lock lives on", promise: "G4", write: eachWorker(func(x *Worker) {
+		if x.Spec.External && x.State == belay.WorkerClosed {
+			x.State, x.EndedAt, x.EndReason = belay.WorkerOpen, 0, ""
+		}
+	})},
+	{name: "what a drop freed is not counted", promise: "sums", write: func(_ *keeper, c *Changes) { c.Drops = nil }},
 	{name: "a claim comes early", promise: "G8", read: claimEarly},
 	{name: "a gate is not read", promise: "G8", read: func(_ *keeper, r *Rows) {
 		for _, e := range r.Executions {

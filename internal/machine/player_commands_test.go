@@ -29,7 +29,8 @@ func (p *player) step() {
 	steps := []func(){
 		p.submit, p.submit, p.child, p.child, p.claim, p.claim, p.claim, p.claim, p.schedule, p.accept,
 		p.save, p.save, p.consume, p.settle, p.settle, p.settle, p.signal, p.beat, p.beat, p.act, p.act,
-		p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.append, p.sweep, p.sweep,
+		p.lock, p.lock, p.renew, p.renew, p.vacate,
+		p.takeBack, p.takeBack, p.session, p.session, p.repeat, p.repeat, p.append, p.append, p.sweep, p.sweep,
 	}
 	steps[p.n(len(steps))]()
 }
@@ -88,6 +89,29 @@ func (p *player) claim() {
 	p.send(c)
 }
 
+func (p *player) lock() {
+	id := belay.WorkerID(p.id())
+	if l := p.lease(); p.n(3) == 0 {
+		id = l.Worker // most likely an id that is taken
+	}
+	p.send(&Lock{belay.LockRequest{
+		ID: id, Execution: p.execution(), Owner: "out", TTL: within(time.Duration(p.n(40)) * time.Second), Reopen: p.n(2) == 0,
+	}, belay.Secret(p.id())})
+}
+
+func (p *player) renew() {
+	l := p.lease()
+	switch p.n(8) {
+	case 0:
+		l.Secret = belay.Secret(p.id())
+	case 1, 2, 3:
+		l.Token = 0
+	}
+	p.send(&Renew{l})
+}
+
+func (p *player) vacate() { p.send(&Vacate{p.lease().Worker, "its run was ended"}) }
+
 func (p *player) schedule() {
 	p.send(&Schedule{Execution: p.execution(), Worker: p.worker(), Secret: belay.Secret(p.id())})
 }
@@ -129,6 +153,9 @@ func (p *player) settle() {
 	}
 	if e := p.row(s.Lease.Execution); e != nil && p.n(2) == 0 {
 		s.SignalSeen = e.SignalSeq
+	}
+	if e := p.row(s.Lease.Execution); e != nil && e.CancelBy != 0 && p.n(3) == 0 {
+		s.Outcome = belay.OutcomeCancelled
 	}
 	p.operate(&Settle{Settlement: s, Jitter: float64(p.n(256)) / 256})
 }
@@ -176,7 +203,11 @@ func (p *player) repeat() {
 }
 
 func (p *player) append() {
-	p.send(&Append{belay.Chunk{Lease: p.lease(), Name: "log", N: int64(p.n(5)), Data: []byte{byte(p.n(2))}}})
+	c := belay.Chunk{Lease: p.lease(), Name: "log", N: int64(p.n(5)), Data: []byte{byte(p.n(2))}}
+	if p.n(4) == 0 {
+		c.DropFrom, c.DropTo = c.N/2, c.N
+	}
+	p.send(&Append{c})
 }
 
 // beat names some of what the worker was ever given.

@@ -57,7 +57,10 @@ func (p *player) play() error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	return p.heal()
+	if err := p.heal(); err != nil && (p.hunt == "" || about(err, p.hunt)) {
+		return err
+	}
+	return nil
 }
 
 // n is the next byte of the source, below max.
@@ -191,6 +194,10 @@ func (p *player) learn(commands []Command, replies []Reply) {
 			p.seen["control "+string(c.Action)]++
 		case *Settle:
 			p.seen["settle as "+c.Outcome.String()]++
+		case *Lock:
+			if s := r.Claims[0].Execution; c.Reopen && s.Generation > 1 {
+				p.seen["reopened by a lock"]++
+			}
 		case *Schedule:
 			p.leases = append(p.leases, leaseOf(r.Execution))
 		}
@@ -207,6 +214,9 @@ func (p *player) learn(commands []Command, replies []Reply) {
 	}
 	for _, r := range p.records {
 		p.seen["state "+r.execution.State.String()]++
+		if last := len(r.runs) - 1; last >= 0 && r.runs[last].Outcome == belay.OutcomeLost && p.outside(r.runs[last].Worker) {
+			p.seen["lost outside"]++
+		}
 		for _, d := range r.letters {
 			p.seen["letter "+d.Reason]++
 		}

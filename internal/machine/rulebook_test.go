@@ -36,7 +36,9 @@ func readRules(t *testing.T, file string) *rulebook {
 		case strings.HasPrefix(line, "let "):
 			words := strings.Fields(line)
 			names = words[1:2]
-			sets[words[1]] = words[3:]
+			for _, w := range words[3:] {
+				sets[words[1]] = append(sets[words[1]], set(sets, w)...)
+			}
 		case !strings.HasPrefix(line, " "):
 			if book.blocks[line] != nil {
 				t.Errorf("line %d: a second block %q", n+1, line)

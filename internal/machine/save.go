@@ -1,10 +1,6 @@
 package machine
 
-import (
-	"crypto/sha256"
-
-	"github.com/belaydev/belay"
-)
+import "github.com/belaydev/belay"
 
 // Save writes a checkpoint by its owner.
 type Save struct{ belay.Save }
@@ -95,74 +91,6 @@ func (w *world) signal(id belay.ExecutionID, seq int64) *Signal {
 		}
 	}
 	return nil
-}
-
-// maxChunks bounds a chunk's number, not how many are kept: a log that keeps its
-// tail for days counts far.
-const maxChunks = 1 << 40
-
-// Append writes a chunk of a log or artifact by its owner. It is no transition
-// and raises no seq.
-type Append struct{ belay.Chunk }
-
-// Need names the execution, the session and the chunk.
-func (c *Append) Need(n *Need) {
-	needLease(n, c.Lease)
-	n.Chunks = append(n.Chunks, c.ref())
-}
-
-func (c *Append) ref() ChunkRef { return ChunkRef{c.Lease.Execution, c.Name, c.N} }
-
-func (c *Append) apply(w *world) (Reply, error) {
-	const op = "append"
-	e, err := w.owner(op, c.Lease)
-	if err != nil {
-		return Reply{}, err
-	}
-	if err := checkName(op, "the name", c.Name, true); err != nil {
-		return Reply{}, err
-	}
-	if len(c.Data) > belay.MaxChunk {
-		return Reply{}, refuse(belay.CodePayloadTooLarge, op, "chunk %d of %q has %d bytes; the limit is %d", c.N, c.Name, len(c.Data), belay.MaxChunk)
-	}
-	if c.N < 0 || c.N >= maxChunks {
-		return Reply{}, refuse(belay.CodeInvalid, op, "chunk number %d of %q is out of range", c.N, c.Name)
-	}
-	if c.DropFrom < 0 || c.DropTo < c.DropFrom || c.DropTo > c.N {
-		return Reply{}, refuse(belay.CodeInvalid, op, "cannot drop chunks %d to %d of %q", c.DropFrom, c.DropTo, c.Name)
-	}
-	hash := sha256.Sum256(c.Data)
-	if have, ok := w.chunk(c.ref()); ok {
-		if have.Hash != hash {
-			return Reply{}, refuse(belay.CodeConflict, op, "chunk %d of %q is there with other content", c.N, c.Name)
-		}
-		return Reply{Replayed: true}, nil
-	}
-	w.out.Chunks = append(w.out.Chunks, &Chunk{
-		ChunkRef: c.ref(), Token: e.Token, Hash: hash, Data: c.Data, At: w.Now, Size: int64(len(c.Data)),
-	})
-	if e.policy().IdleTimeout > 0 { // output is progress
-		e.ProgressAt = w.Now
-		w.changed(e)
-	}
-	if c.DropTo > c.DropFrom {
-		w.out.Drops = append(w.out.Drops, ChunkDrop{e.ID, c.Name, c.DropFrom, c.DropTo})
-	}
-	return Reply{}, nil
-}
-
-func (w *world) chunk(ref ChunkRef) (Chunk, bool) {
-	for _, c := range w.Chunks {
-		if c.ChunkRef == ref {
-			return c, true
-		}
-	}
-	for _, c := range w.out.Chunks {
-		if c.ChunkRef == ref {
-			return *c, true
-		}
-	}
-	return Chunk{}, false
 }
 
 // Progress notes that a run which has an idle timeout did something. It is no

@@ -11,7 +11,8 @@ import (
 )
 
 // sessionSituations are where a worker's session may stand. The worker was
-// assigned one execution by name, which it has not accepted.
+// assigned one execution by name, which it has not accepted. Outside is the
+// session of an owner from outside, which holds its execution.
 var sessionSituations = []struct {
 	name string
 	set  func(*stage, belay.WorkerID)
@@ -32,6 +33,16 @@ var sessionSituations = []struct {
 	{"lost", func(s *stage, id belay.WorkerID) {
 		s.pass(time.Minute)
 		s.do(&Expire{id})
+	}},
+	{"outside", func(*stage, belay.WorkerID) {}},
+	{"outside/overdue", func(s *stage, _ belay.WorkerID) { s.pass(time.Minute) }},
+	{"outside/vacant", func(s *stage, id belay.WorkerID) {
+		held := s.where(func(e *Execution) bool { return e.Worker == id })
+		s.do(s.act(held[0].ID, belay.ActionSteal))
+	}},
+	{"outside/closed", func(s *stage, id belay.WorkerID) {
+		held := s.where(func(e *Execution) bool { return e.Worker == id })
+		s.do(s.settle(leaseOf(held[0]), belay.OutcomeReleased))
 	}},
 }
 
@@ -64,6 +75,7 @@ var sessionDeals = []sessionDeal{
 		}
 		return &Accept{id, e[0].ID, e[0].Token}
 	}},
+	{"vacate", func(_ *stage, id belay.WorkerID) Command { return &Vacate{id, "its execution was taken"} }},
 	{"mark", func(*stage, belay.WorkerID) Command { return &Mark{} }},
 }
 
@@ -84,8 +96,12 @@ func TestEverySessionCommandInEverySituation(t *testing.T) {
 				s := newStage(t)
 				id := belay.WorkerID(s.id())
 				if at.set != nil {
-					id = s.worker("w")
-					s.do(&Schedule{Execution: s.submit(), Worker: id, Secret: belay.Secret{7}})
+					if strings.HasPrefix(at.name, "outside") {
+						s.do(s.lock(id, s.submit(external)))
+					} else {
+						id = s.worker("w")
+						s.do(&Schedule{Execution: s.submit(), Worker: id, Secret: belay.Secret{7}})
+					}
 					s.pass(time.Second)
 					at.set(s, id)
 				}

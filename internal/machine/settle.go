@@ -50,7 +50,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	case belay.OutcomeSuspended:
 		s := c.Settlement
 		if outside {
-			or(&s.WaitText, "suspended by its owner from outside; lock it to go on")
+			or(&s.WaitText, "suspended by "+x.Spec.Name)
 		}
 		w.suspend(e, s)
 	case belay.OutcomePreempted:

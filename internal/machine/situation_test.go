@@ -49,6 +49,15 @@ func (x *subject) waiting(p belay.Policy, wait time.Duration) {
 	x.do(x.settle(x.lease, belay.OutcomeSuspended, func(s *belay.Settlement) { s.Wait = wait }))
 }
 
+// outside is owned from outside, and from nowhere else.
+func (x *subject) outside(p belay.Policy) {
+	x.submitted(p, external)
+	x.owner = belay.WorkerID(x.stage.id())
+	x.lease = leaseOf(&x.do(x.lock(x.owner, x.id)).Claims[0].Execution)
+}
+
+func external(s *belay.Submission) { s.External = true }
+
 // child puts a child of a running parent in place and answers the parent's
 // lease. The parent is owned by another worker, so that the child's owner can
 // be lost alone.
@@ -264,6 +273,29 @@ var situations = []situation{
 		x.pass(time.Second + grace)
 	}},
 
+	{"running/outside", "owned from outside", func(x *subject) { x.outside(belay.Policy{}) }},
+	{"running/outside-cancelling", "the same, cancelled, the grace lasts", func(x *subject) {
+		x.outside(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionCancel))
+	}},
+	{"running/outside-over", "the same, the grace is over", func(x *subject) {
+		x.outside(belay.Policy{})
+		x.do(x.act(x.id, belay.ActionCancel))
+		x.pass(grace)
+	}},
+	{"running/outside-overdue", "the time of its owner outside is over, nobody noticed", func(x *subject) {
+		x.outside(belay.Policy{})
+		x.overdue()
+	}},
+	{"running/outside-lost", "its owner outside was lost", func(x *subject) {
+		x.outside(belay.Policy{})
+		x.lost()
+	}},
+	{"running/outside-requeue", "the same, and on_lost is requeue", func(x *subject) {
+		x.outside(belay.Policy{OnLost: belay.Requeue})
+		x.lost()
+	}},
+
 	{"waiting", "for a signal", func(x *subject) { x.waiting(belay.Policy{}, 0) }},
 	{"waiting/timer", "for an hour", func(x *subject) { x.waiting(belay.Policy{}, hour) }},
 	{"waiting/due", "its timer is over", func(x *subject) {
@@ -273,6 +305,10 @@ var situations = []situation{
 	{"waiting/signalled", "a signal came", func(x *subject) {
 		x.waiting(belay.Policy{}, hour)
 		x.do(x.signal(x.id, "s"))
+	}},
+	{"waiting/outside", "suspended by its owner from outside", func(x *subject) {
+		x.outside(belay.Policy{})
+		x.do(x.settle(x.lease, belay.OutcomeSuspended))
 	}},
 	{"waiting/parent", "for its child", func(x *subject) {
 		x.running(belay.Policy{})
@@ -332,6 +368,11 @@ var situations = []situation{
 		x.submitted(belay.Policy{StartTimeout: within(time.Second)}, func(s *belay.Submission) { s.External = true })
 		x.pass(time.Second)
 		x.do(&Tick{Execution: x.id})
+	}},
+	{"failed/outside", "lost by its owner from outside", func(x *subject) {
+		x.outside(belay.Policy{})
+		x.lost()
+		x.do(&Lose{x.id, x.lease.Token, x.owner})
 	}},
 	{"cancelled", "", func(x *subject) {
 		x.running(belay.Policy{})

@@ -160,6 +160,15 @@ func (k *keeper) aim(c *Claim) {
 	}
 }
 
+// lock makes an owner from outside.
+func (s *stage) lock(id belay.WorkerID, execution belay.ExecutionID, with ...func(*belay.LockRequest)) *Lock {
+	r := belay.LockRequest{ID: id, Execution: execution, Owner: "out", TTL: within(15 * time.Second)}
+	for _, w := range with {
+		w(&r)
+	}
+	return &Lock{r, belay.Secret{0: 2, 3: id[15]}}
+}
+
 // win claims one execution, which must be there.
 func (s *stage) win(w belay.WorkerID) belay.Lease {
 	s.t.Helper()

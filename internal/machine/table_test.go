@@ -45,6 +45,21 @@ func deals() []deal {
 			x.pass(time.Millisecond)
 			return &Progress{x.id, x.lease.Token, x.now}
 		}},
+		{"lock", func(x *subject) Command { return x.lock(belay.WorkerID(x.stage.id()), x.id) }},
+		{"lock with reopen", func(x *subject) Command {
+			return x.lock(belay.WorkerID(x.stage.id()), x.id, func(r *belay.LockRequest) { r.Reopen = true })
+		}},
+		{"lock under the id of its last owner", func(x *subject) Command { return x.lock(x.owner, x.id) }},
+		{"renew by its last lease", func(x *subject) Command {
+			x.pass(time.Millisecond)
+			return &Renew{x.lease}
+		}},
+		{"renew by the secret alone", func(x *subject) Command {
+			x.pass(time.Millisecond)
+			l := x.lease
+			l.Token = 0
+			return &Renew{l}
+		}},
 		{"signal", func(x *subject) Command { return x.signal(x.id, "go") }},
 		{"lose", func(x *subject) Command { return &Lose{x.id, x.lease.Token, x.owner} }},
 		{"release", func(x *subject) Command { return &Release{x.id, x.lease.Token, x.owner} }},
@@ -143,6 +158,9 @@ func TestTheTableIsComplete(t *testing.T) {
 	}
 	for _, d := range sessionDeals {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x.stage, x.owner)), "*machine.")] = true
+	}
+	for _, d := range keyDeals {
+		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(belay.KeyID{1})), "*machine.")] = true
 	}
 	for _, name := range commandTypes(t) {
 		if !have[name] {

@@ -15,10 +15,11 @@ type told struct {
 	ops     map[belay.OpID]int64
 	keys    map[string]belay.ExecutionID
 	drained map[belay.WorkerID]bool
+	secrets map[belay.ExecutionID]belay.Secret // of the last lock
 }
 
 func newTold() told {
-	return told{make(map[belay.OpID]int64), make(map[string]belay.ExecutionID), make(map[belay.WorkerID]bool)}
+	return told{make(map[belay.OpID]int64), make(map[string]belay.ExecutionID), make(map[belay.WorkerID]bool), make(map[belay.ExecutionID]belay.Secret)}
 }
 
 // step looks at one fold: the rows before and after it, and the answers.
@@ -39,14 +40,14 @@ func (t *told) step(before, after *keeper, commands []Command, replies []Reply) 
 			f.add("answers", "%T: %v", c, replies[i].Err)
 		}
 		if replies[i].Err == nil {
-			t.answer(&f, before, after, latest, c, replies[i])
+			t.answer(&f, before, after, latest, commands, c, replies[i])
 		}
 	}
 	return errors.Join(f...)
 }
 
 // answer checks one command that passed.
-func (t *told) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token, c Command, r Reply) {
+func (t *told) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token, commands []Command, c Command, r Reply) {
 	switch c := c.(type) {
 	case *Submit:
 		if first, ok := t.keys[c.IdempotencyKey]; ok && c.IdempotencyKey != "" && first != r.ID {
@@ -75,6 +76,22 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 			}
 			latest[id] = token
 		}
+	case *Lock:
+		won := r.Claims[0].Execution
+		if !r.Replayed && won.Token <= latest[won.ID] || r.Replayed && won.Token != latest[won.ID] {
+			f.add("G1", "the lock of %s has token %d after %d (repeated %v)", won.ID, won.Token, latest[won.ID], r.Replayed)
+		}
+		latest[won.ID] = won.Token
+		t.secrets[won.ID] = won.Secret
+	case *Renew:
+		l := c.Lease
+		if l.Token == 0 {
+			l.Token = latest[l.Execution]
+		}
+		effect(f, before, latest, l, c)
+		if secret, locked := t.secrets[l.Execution]; locked && secret != l.Secret && before.outside(l.Worker) {
+			f.add("G2", "a renewal of %s was accepted without the secret of its lease", l.Execution)
+		}
 	case *Schedule:
 		latest[c.Execution] = r.Execution.Token
 	case *Save:
@@ -95,9 +112,13 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 		t.operation(f, seq, c.Op, r)
 		if !r.Replayed {
 			effect(f, before, latest, c.Lease, c)
+			if x := after.workers[c.Lease.Worker]; x.Spec.External && !x.State.Ended() {
+				f.add("G4", "the run of the owner from outside %s has ended, and its session has not", x.ID)
+			}
 		}
 	case *Append:
-		if !slices.ContainsFunc(after.records[c.Lease.Execution].chunks, func(k *Chunk) bool { return k.ChunkRef == c.ref() }) {
+		dropped := slices.ContainsFunc(commands, func(d Command) bool { a, ok := d.(*Append); return ok && a.drop().covers(c.ref()) })
+		if !dropped && !slices.ContainsFunc(after.records[c.Lease.Execution].chunks, func(k *Chunk) bool { return k.ChunkRef == c.ref() }) {
 			f.add("G3", "chunk %v was acknowledged and is not there", c.ref())
 		}
 		if !r.Replayed {
@@ -133,12 +154,20 @@ func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token,
 	if l.Token != latest[l.Execution] {
 		f.add("G1", "%T with token %d was accepted after token %d", c, l.Token, latest[l.Execution])
 	}
-	if x := before.workers[l.Worker]; x == nil || x.State.Ended() || before.expires(x) <= before.now {
+	x := before.workers[l.Worker]
+	_, locked := c.(*Renew) // a lock may have been made in this fold
+	locked = locked || x == nil && before.records[l.Execution].execution.Token < l.Token
+	if x == nil && !locked || x != nil && (x.State.Ended() || before.expires(x) <= before.now) {
 		f.add("G2", "%T was accepted from a session that is over", c)
 	}
 	if e := before.records[l.Execution].execution; e != nil && e.CancelBy != 0 && e.CancelBy <= before.now {
 		f.add("G2", "%T was accepted after the cancel's grace", c)
 	}
+}
+
+// outside reports whether the session is that of an owner from outside.
+func (k *keeper) outside(id belay.WorkerID) bool {
+	return k.workers[id] != nil && k.workers[id].Spec.External
 }
 
 // expires is when a session's time is over, grace given if it is due.
@@ -167,13 +196,13 @@ func stepExecution(f *faults, before, after *keeper, b, a record) {
 		f.add("G7", "%s was being cancelled and is %s", was.ID, describe(is, after.now))
 	}
 	if is.Token > was.Token {
-		stepClaim(f, before, b, a)
+		stepClaim(f, before, after, b, a)
 	}
 }
 
 // stepClaim checks the first claim of an execution in a fold: it was due, and
 // nothing held it (G8, G11).
-func stepClaim(f *faults, before *keeper, b, a record) {
+func stepClaim(f *faults, before, after *keeper, b, a record) {
 	was := b.execution
 	i := slices.IndexFunc(a.runs, func(r *Run) bool { return r.Token > was.Token })
 	if i < 0 {
@@ -183,17 +212,21 @@ func stepClaim(f *faults, before *keeper, b, a record) {
 	resumed := slices.ContainsFunc(a.deeds, func(d *Deed) bool { return d.Seq > was.Seq && d.Kind == "resume" })
 	signalled := slices.ContainsFunc(a.signals, func(s *Signal) bool { return s.Seq > was.Seq })
 	early := was.DueAt == 0 || was.DueAt > before.now
+	locked := after.outside(a.runs[i].Worker)
 	switch {
-	case was.Gate != 0:
+	case was.Gate != 0 && !(locked && was.Gate == belay.GateExternal):
 		f.add("G8", "%s was claimed behind its gate", was.ID)
 	case was.State == belay.Pending && early:
 		f.add("G8", "%s was claimed %s early", was.ID, was.DueAt.Sub(before.now))
-	case was.State == belay.Waiting && early && !signalled:
+	case was.State == belay.Waiting && early && !signalled && !locked:
 		f.add("G8", "%s was claimed while it waits", was.ID)
 	case was.State == belay.Paused && !resumed:
 		f.add("G8", "%s was claimed while it is paused", was.ID)
 	}
 	x := before.workers[a.runs[i].Worker]
+	if x != nil && x.Spec.External {
+		f.add("G11", "%s was given to the session of a lock, %s", was.ID, x.ID)
+	}
 	if x != nil && (x.State != belay.WorkerOpen || before.expires(x) <= before.now) {
 		f.add("G11", "%s was given to worker %s, which is %s", was.ID, x.ID, x.State)
 	}
@@ -212,7 +245,17 @@ func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []C
 	case !is.State.Ended() && after.mark == before.now && is.ExpiresAt < min(before.expires(was), before.now.Add(is.ttl())):
 		f.add("G6", "%s was not given the gap: it ends in %s", was.ID, is.ExpiresAt.Sub(before.now))
 	case is.State.Ended() && !was.State.Ended():
-		by := slices.ContainsFunc(commands, func(c Command) bool { e, ok := c.(*End); return ok && e.Worker == was.ID })
+		by := slices.ContainsFunc(commands, func(c Command) bool {
+			switch c := c.(type) {
+			case *End:
+				return c.Worker == was.ID
+			case *Vacate:
+				return c.Worker == was.ID
+			case *Settle:
+				return c.Lease.Worker == was.ID && was.Spec.External
+			}
+			return false
+		})
 		if !by && before.expires(was) > before.now {
 			f.add("G6", "%s was given up %s early", was.ID, before.expires(was).Sub(before.now))
 		}

@@ -30,6 +30,10 @@ type Need struct {
 	Ops     []OpRef
 	Signals []SignalRef
 	Chunks  []ChunkRef
+	// Drops asks for the chunks of a range, without their data, and Sums for
+	// how much is kept under a name.
+	Drops []ChunkDrop
+	Sums  []SumRef
 	// Checkpoints asks for all checkpoints of an execution, to fork it.
 	Checkpoints []belay.ExecutionID
 	APIKeys     []belay.KeyID
@@ -63,7 +67,8 @@ type Rows struct {
 	Runs        []*Run
 	Ops         []Op
 	Signals     []*Signal
-	Chunks      []Chunk // Data left out
+	Chunks      []Chunk // of Need.Chunks and of Need.Drops; Data left out
+	Sums        []*Sum
 	Checkpoints []*Checkpoint
 	APIKeys     []*APIKey
 }
@@ -97,8 +102,9 @@ type Changes struct {
 	DeadLetters []*DeadLetter // New, or resolved
 	Workers     []*Worker
 	Keys        []KeyRow
+	Drops       []ChunkDrop // made before Chunks are written
 	Chunks      []*Chunk
-	Drops       []ChunkDrop
+	Sums        []*Sum
 	APIKeys     []*APIKey // New, or revoked
 	// Grace, if not 0, moves the end of every session that has not ended
 	// later by so much, and at least to its own TTL from now. Sessions in
@@ -122,7 +128,7 @@ type ChunkDrop struct {
 // Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
 	return len(c.Executions)+len(c.Specs)+len(c.Runs)+len(c.Checkpoints)+len(c.Signals)+len(c.Consumed)+
-		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops)+len(c.APIKeys) == 0 && c.Grace == 0 && !c.Mark
+		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops)+len(c.Sums)+len(c.APIKeys) == 0 && c.Grace == 0 && !c.Mark
 }
 
 // Command is one thing to decide. The commands are the types of this package
@@ -187,6 +193,7 @@ type world struct {
 	keys    map[Key]KeyRow
 	specs   map[belay.ExecutionID]*Spec
 	runs    map[belay.RunID]*Run
+	sums    map[SumRef]*Sum
 	lanes   map[LaneID]bool
 	ready   map[LaneID][]*Execution
 	fresh   map[LaneID][]*Execution // became ready in this fold
@@ -208,6 +215,7 @@ func newWorld(rows *Rows) *world {
 		keys:    make(map[Key]KeyRow, len(rows.Keys)),
 		specs:   make(map[belay.ExecutionID]*Spec, len(rows.Specs)),
 		runs:    make(map[belay.RunID]*Run, len(rows.Runs)+n),
+		sums:    make(map[SumRef]*Sum, len(rows.Sums)),
 		lanes:   make(map[LaneID]bool),
 		ready:   make(map[LaneID][]*Execution, len(rows.Ready)),
 		fresh:   make(map[LaneID][]*Execution),
@@ -230,6 +238,9 @@ func newWorld(rows *Rows) *world {
 	}
 	for _, r := range rows.Runs {
 		w.runs[belay.RunID{Execution: r.Execution, Token: r.Token}] = r
+	}
+	for _, s := range rows.Sums {
+		w.sums[s.SumRef] = s
 	}
 	for _, lane := range rows.Ready {
 		for _, id := range lane.Due {

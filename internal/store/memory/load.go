@@ -82,6 +82,18 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 			rows.Chunks = append(rows.Chunks, *copyChunk(s.of(ref.Execution).chunks[i], false))
 		}
 	}
+	for _, d := range unique(need.Drops) {
+		for _, k := range s.of(d.Execution).chunks {
+			if k.Name == d.Name && d.From <= k.N && k.N < d.To {
+				rows.Chunks = append(rows.Chunks, *copyChunk(k, false))
+			}
+		}
+	}
+	for _, ref := range unique(need.Sums) {
+		if sum, ok := s.of(ref.Execution).sums[ref.Name]; ok {
+			rows.Sums = append(rows.Sums, &sum)
+		}
+	}
 	for _, id := range unique(need.Checkpoints) {
 		for _, k := range s.of(id).checkpoints {
 			rows.Checkpoints = append(rows.Checkpoints, copyCheckpoint(k, true))

@@ -42,6 +42,7 @@ type record struct {
 	deeds       []*machine.Deed
 	letters     []*machine.DeadLetter
 	chunks      []*machine.Chunk
+	sums        map[string]machine.Sum // by name; replaced, never changed in place
 }
 
 // keyRow is an idempotency key; it outlives its execution until expires.

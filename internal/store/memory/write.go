@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/belaydev/belay"
@@ -160,18 +161,31 @@ func (t *tx) writeLetters(letters []*machine.DeadLetter) error {
 	return nil
 }
 
-// writeChunks adds chunks, then drops: a chunk may be gone as soon as it came.
+// writeChunks drops chunks, then adds others: a number may be used again.
 func (t *tx) writeChunks(c *machine.Changes) error {
-	for _, k := range c.Chunks {
-		if err := insert(&t.record(k.Execution).chunks, copyChunk(k, true), byChunk, k.ChunkRef); err != nil {
-			return err
-		}
-	}
 	for _, d := range c.Drops {
 		r := t.record(d.Execution)
 		r.chunks = slices.DeleteFunc(slices.Clone(r.chunks), func(k *machine.Chunk) bool {
 			return k.Name == d.Name && d.From <= k.N && k.N < d.To
 		})
+	}
+	for _, k := range c.Chunks {
+		if err := insert(&t.record(k.Execution).chunks, copyChunk(k, true), byChunk, k.ChunkRef); err != nil {
+			return err
+		}
+	}
+	for _, sum := range c.Sums {
+		r := t.record(sum.Execution)
+		if _, there := r.sums[sum.Name]; there == sum.New {
+			return refused("sum", sum.SumRef)
+		}
+		r.sums = maps.Clone(r.sums)
+		if r.sums == nil {
+			r.sums = make(map[string]machine.Sum)
+		}
+		next := *sum
+		next.New = false
+		r.sums[sum.Name] = next
 	}
 	return nil
 }

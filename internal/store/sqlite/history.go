@@ -217,8 +217,18 @@ func bindLetter(a *args, d *machine.DeadLetter) {
 
 var chunkTable = newTable("blobs", chunkColumns+", data")
 
-// writeChunks adds chunks, then drops: a chunk may be gone as soon as it came.
+// writeChunks drops chunks, then adds others: a number may be used again.
 func (t *tx) writeChunks(c *machine.Changes) error {
+	for i := range c.Drops {
+		d := &c.Drops[i]
+		t.args.blob(d.Execution[:])
+		t.args.text(d.Name)
+		t.args.int(d.From)
+		t.args.int(d.To)
+		if _, err := t.exec(t.ctx, "DELETE FROM blobs WHERE execution = ? AND name = ? AND n >= ? AND n < ?"); err != nil {
+			return err
+		}
+	}
 	for _, k := range c.Chunks { // one by one: they are large
 		err := t.insert(t.ctx, chunkTable, 1, func(_ int, a *args) error {
 			a.blob(k.Execution[:])
@@ -235,15 +245,40 @@ func (t *tx) writeChunks(c *machine.Changes) error {
 			return err
 		}
 	}
-	for i := range c.Drops {
-		d := &c.Drops[i]
-		t.args.blob(d.Execution[:])
-		t.args.text(d.Name)
-		t.args.int(d.From)
-		t.args.int(d.To)
-		if _, err := t.exec(t.ctx, "DELETE FROM blobs WHERE execution = ? AND name = ? AND n >= ? AND n < ?"); err != nil {
+	return nil
+}
+
+var sumTable = newTable("blob_sums", sumColumns)
+
+// writeSums writes how much is kept under the names.
+func (t *tx) writeSums(c *machine.Changes) error {
+	for _, s := range c.Sums {
+		if s.New {
+			err := t.insert(t.ctx, sumTable, 1, func(_ int, a *args) error {
+				a.blob(s.Execution[:])
+				a.text(s.Name)
+				bindSum(a, s)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		bindSum(&t.args, s)
+		t.args.blob(s.Execution[:])
+		t.args.text(s.Name)
+		err := t.changed("sum", s.SumRef, "UPDATE blob_sums SET bytes = ?, token = ?, own = ?, log = ? WHERE execution = ? AND name = ?")
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func bindSum(a *args, s *machine.Sum) {
+	a.int(s.Bytes)
+	a.int(int64(s.Token))
+	a.int(s.Own)
+	a.bool(s.Log)
 }

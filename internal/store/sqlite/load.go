@@ -33,6 +33,8 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		func() error { return t.loadOps(rows, need.Ops) },
 		func() error { return t.loadSignals(rows, need.Signals) },
 		func() error { return t.loadChunks(rows, need.Chunks) },
+		func() error { return t.loadDrops(rows, need.Drops) },
+		func() error { return t.loadSums(rows, need.Sums) },
 		func() error { return t.loadCheckpoints(rows, need.Checkpoints) },
 		func() error { return t.loadAPIKeys(rows, need.APIKeys) },
 	} {

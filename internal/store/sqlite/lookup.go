@@ -96,6 +96,39 @@ func (t *tx) loadChunks(rows *machine.Rows, refs []machine.ChunkRef) error {
 	return nil
 }
 
+// loadDrops loads the heads of the chunks that are about to go.
+func (t *tx) loadDrops(rows *machine.Rows, drops []machine.ChunkDrop) error {
+	for _, d := range unique(drops) {
+		t.args.blob(d.Execution[:])
+		t.args.text(d.Name)
+		t.args.int(d.From)
+		t.args.int(d.To)
+		err := t.query(t.ctx, selectChunkHeads+" WHERE execution = ? AND name = ? AND n >= ? AND n < ? ORDER BY n", func(r columns) error {
+			rows.Chunks = append(rows.Chunks, scanChunk(r))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) loadSums(rows *machine.Rows, refs []machine.SumRef) error {
+	for _, ref := range unique(refs) {
+		t.args.blob(ref.Execution[:])
+		t.args.text(ref.Name)
+		err := t.query(t.ctx, selectSums+" WHERE execution = ? AND name = ?", func(r columns) error {
+			rows.Sums = append(rows.Sums, scanSum(r))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (t *tx) loadCheckpoints(rows *machine.Rows, ids []belay.ExecutionID) error {
 	for _, id := range unique(ids) {
 		t.args.blob(id[:])

@@ -138,6 +138,7 @@ var deletions = [...]string{
 	"DELETE FROM actions WHERE execution = ?",
 	"DELETE FROM dead_letters WHERE execution = ?",
 	"DELETE FROM blobs WHERE execution = ?",
+	"DELETE FROM blob_sums WHERE execution = ?",
 }
 
 func (t *tx) prune(p prunable, before machine.Time) (int, error) {

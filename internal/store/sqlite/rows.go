@@ -114,6 +114,18 @@ func scanChunk(r columns) machine.Chunk {
 	}
 }
 
+const (
+	sumColumns = "execution, name, bytes, token, own, log"
+	selectSums = "SELECT " + sumColumns + " FROM blob_sums"
+)
+
+func scanSum(r columns) *machine.Sum {
+	return &machine.Sum{
+		SumRef: machine.SumRef{Execution: r.id(0), Name: r.text(1)},
+		Bytes:  r.int(2), Token: belay.Token(r.int(3)), Own: r.int(4), Log: r.int(5) != 0,
+	}
+}
+
 func parseLabels(text string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil

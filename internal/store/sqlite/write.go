@@ -16,7 +16,7 @@ func (t *tx) apply(c *machine.Changes) error {
 	for _, step := range []func(*machine.Changes) error{
 		t.writeExecutions, t.writeSpecs, t.writeLanes, t.writeKeys, t.writeRuns, t.writeCheckpoints,
 		t.writeSignals, t.writeDeeds, t.writeLetters, t.writeGrace, t.writeWorkers, t.writeChunks,
-		t.writeAPIKeys,
+		t.writeSums, t.writeAPIKeys,
 	} {
 		if err := step(c); err != nil {
 			return err

@@ -20,6 +20,7 @@ CREATE TABLE blob_sums (
     bytes     INTEGER NOT NULL, -- of all chunks that are there
     token     INTEGER NOT NULL, -- of the run that wrote last
     own       INTEGER NOT NULL, -- bytes of the chunks of that run
+    log       INTEGER NOT NULL DEFAULT 0, -- a piece of its middle was dropped
     PRIMARY KEY (execution, name)
 ) STRICT, WITHOUT ROWID;
 -- +goose StatementEnd

@@ -1,0 +1,230 @@
+package machine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// owned submits an execution for owners from outside and locks it.
+func (s *stage) owned(owner string, with ...func(*belay.Submission)) belay.Lease {
+	s.t.Helper()
+	id := s.submit(append(with, external)...)
+	r := s.do(s.lock(belay.WorkerID(s.id()), id, func(r *belay.LockRequest) { r.Owner = owner }))
+	return leaseOf(&r.Claims[0].Execution)
+}
+
+// Rule: a lock refused because somebody holds the execution says who, with which
+// token, and when to ask again.
+func TestALockRefusedNamesItsHolder(t *testing.T) {
+	s := newStage(t)
+	l := s.owned("ann")
+	s.pass(5 * time.Second)
+	err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeLeaseHeld)
+	if h := err.Holder; h.Owner != "ann" || h.Worker != l.Worker || h.Token != l.Token || h.ExpiresIn != 10*time.Second || err.RetryAfter != h.ExpiresIn {
+		t.Errorf("%+v, held by %+v", err, h)
+	}
+	s.stall(time.Minute) // nobody could renew: the holder is given the gap
+	_, r := s.batch(s.lock(belay.WorkerID(s.id()), l.Execution))
+	if !errors.As(r[0].Err, &err) || err.Holder == nil {
+		t.Fatalf("after a stall: %v", r[0].Err)
+	}
+	if err.Holder.ExpiresIn < 10*time.Second {
+		t.Errorf("after a stall it expires in %s", err.Holder.ExpiresIn)
+	}
+}
+
+// Rule: what is not due may be locked when it is, and not before; the refusal
+// says when and why. A paused one and one behind another gate say what holds them.
+func TestALockBeforeItsTimeIsRefused(t *testing.T) {
+	s := newStage(t)
+	l := s.owned("ann")
+	s.do(s.settle(l, belay.OutcomeFailed, failing))
+	err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeConflict)
+	if err.RetryAfter != 1125*time.Millisecond || !strings.Contains(err.Message, "1.125s") || !strings.Contains(err.Message, "attempt 1 of 3 failed: no") {
+		t.Errorf("%v, again in %s", err, err.RetryAfter)
+	}
+	s.pass(err.RetryAfter)
+	s.do(s.lock(belay.WorkerID(s.id()), l.Execution))
+
+	paused := s.submit(external)
+	s.do(s.act(paused, belay.ActionPause))
+	if err := s.refused(s.lock(belay.WorkerID(s.id()), paused), belay.CodeConflict); !strings.Contains(err.Message, "resume") {
+		t.Errorf("paused: %v", err)
+	}
+	gated := s.submit()
+	behind := copied(s.row(gated))
+	behind.Gate = belay.GateBreaker
+	_ = s.change(gated, func(r *record) error { r.execution = behind; return nil })
+	if err := s.refused(s.lock(belay.WorkerID(s.id()), gated), belay.CodeConflict); !strings.Contains(err.Message, "breaker") {
+		t.Errorf("behind its breaker: %v", err)
+	}
+}
+
+// Rule: after a loss nobody may lock before the lock delay is over.
+func TestALockWaitsForTheLockDelay(t *testing.T) {
+	s := newStage(t)
+	l := s.owned("ann", policy(belay.Policy{OnLost: belay.Requeue, LockDelay: within(4 * time.Second)}))
+	s.pass(15 * time.Second)
+	s.do(&Expire{l.Worker})
+	s.do(&Lose{l.Execution, l.Token, l.Worker})
+	if err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeConflict); err.RetryAfter != 4*time.Second {
+		t.Errorf("%v, again in %s", err, err.RetryAfter)
+	}
+	s.pass(4 * time.Second)
+	s.do(s.lock(belay.WorkerID(s.id()), l.Execution))
+}
+
+// Rule: a lock's id is the operation's. It finds its lock while that holds, on the
+// terms it was given on, and nothing else ever.
+func TestALocksIDFindsItAndNothingElse(t *testing.T) {
+	s := newStage(t)
+	first := s.lock(belay.WorkerID(s.id()), s.submit(external))
+	won := s.do(first)
+	s.pass(10 * time.Second)
+	again := *first
+	again.Secret, again.TTL = belay.Secret{99}, within(time.Hour)
+	r := s.do(&again)
+	if !r.Replayed || leaseOf(&r.Claims[0].Execution) != leaseOf(&won.Claims[0].Execution) || r.Session.TTL != first.TTL {
+		t.Errorf("asked again: %+v, was %+v", r, won)
+	}
+	s.pass(10 * time.Second) // asking was a sign of life
+	other := *first
+	other.Execution = s.submit(external)
+	s.refused(&other, belay.CodeIdempotencyMismatch)
+	stranger := *first
+	stranger.Owner = "bob"
+	s.refused(&stranger, belay.CodeIdempotencyMismatch)
+	_, both := s.batch(s.lock(belay.WorkerID(s.id()), other.Execution), s.lock(belay.WorkerID(s.id()), other.Execution))
+	if both[0].Err != nil || belay.CodeOf(both[1].Err) != belay.CodeLeaseHeld {
+		t.Errorf("two in one batch: %v, %v", both[0].Err, both[1].Err)
+	}
+}
+
+// Rule: only the lease renews a lock: its secret is enough, and nothing is without
+// it. What it tells is about its run alone.
+func TestALockIsRenewedByItsSecret(t *testing.T) {
+	s := newStage(t)
+	l := s.owned("ann")
+	seq := s.row(l.Execution).Seq
+	s.do(s.signal(l.Execution, "s"))
+	s.do(s.act(l.Execution, belay.ActionPause))
+	s.do(s.act(l.Execution, belay.ActionPreempt))
+	s.do(&Drain{l.Worker})
+	s.pass(10 * time.Second)
+	byIt := l
+	byIt.Token = 0
+	b := s.do(&Renew{byIt}).Heartbeat
+	if b.ExpiresIn != 15*time.Second || len(b.Pause) != 1 || len(b.Preempt) != 1 || len(b.Signals) != 1 || b.Signals[0].SignalSeq != seq+1 || !b.Drain || len(b.Revoked) != 0 {
+		t.Errorf("told %+v", b)
+	}
+	if e := s.row(l.Execution); e.ProgressAt != s.now {
+		t.Errorf("progress at %d, want %d", e.ProgressAt, s.now)
+	}
+	wrong := byIt
+	wrong.Secret[1]++
+	s.refused(&Renew{wrong}, belay.CodeLeaseLost, belay.CauseExpired)
+	wrong.Token = l.Token
+	s.refused(&Renew{wrong}, belay.CodeLeaseLost, belay.CauseExpired)
+	s.do(s.act(l.Execution, belay.ActionCancel))
+	if c := s.do(&Renew{l}).Heartbeat.Cancel; len(c) != 1 || c[0].Within != grace || c[0].Token != l.Token {
+		t.Errorf("told to cancel %+v", c)
+	}
+}
+
+// Rule: a worker may renew one of its runs by its lease. It counts for the session
+// and reconciles nothing.
+func TestRenewingOneRunOfAWorker(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	a, b := s.run(w), s.run(w)
+	s.pass(10 * time.Second)
+	if r := s.do(&Renew{a}); len(r.Follow) != 0 {
+		t.Errorf("it reconciles: %+v", r)
+	}
+	s.pass(10 * time.Second)
+	s.do(s.save(b, belay.KindStep, "a")) // the session lives
+}
+
+// Rule: an ordinary execution may be owned from outside too; given back, workers
+// take it. While an owner outside holds it no worker does.
+func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
+	s := newStage(t)
+	w, id := s.worker("w"), s.submit()
+	l := leaseOf(&s.do(s.lock(belay.WorkerID(s.id()), id)).Claims[0].Execution)
+	if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 {
+		t.Fatalf("a worker claimed %+v", r.Claims)
+	}
+	s.do(s.beat(w)) // says that it holds nothing
+	s.do(s.save(l, belay.KindStep, "a"))
+	s.do(s.settle(l, belay.OutcomeSuspended))
+	s.is(id, "waiting(signal)")
+	if r := reason(s.row(id)); r.Text != "suspended by out" {
+		t.Errorf("reason %+v", r)
+	}
+	l = leaseOf(&s.do(s.lock(belay.WorkerID(s.id()), id)).Claims[0].Execution)
+	s.do(s.settle(l, belay.OutcomeReleased))
+	if next := s.win(w); next.Token <= l.Token {
+		t.Errorf("token %d follows %d", next.Token, l.Token)
+	}
+}
+
+// Rule: an external execution keeps its gate through signals, retries and losses,
+// and its limits count all the same.
+func TestAnExternalExecutionKeepsItsGate(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.owned("ann", policy(belay.Policy{OnLost: belay.Requeue, Timeout: within(time.Minute), StartTimeout: within(20 * time.Second)}))
+	none := func(after string) {
+		t.Helper()
+		if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 || s.row(l.Execution).Gate != belay.GateExternal || s.row(l.Execution).Ready() != 0 {
+			t.Fatalf("after %s a worker gets %+v", after, r.Claims)
+		}
+	}
+	s.do(s.settle(l, belay.OutcomeSuspended, func(x *belay.Settlement) { x.Wait = time.Second }))
+	s.pass(2 * time.Second)
+	none("its timer")
+	s.do(s.signal(l.Execution, "s"))
+	none("a signal")
+	l = leaseOf(&s.do(s.lock(belay.WorkerID(s.id()), l.Execution)).Claims[0].Execution)
+	s.do(s.settle(l, belay.OutcomeFailed, failing))
+	s.pass(2 * time.Second)
+	none("a failure")
+	l = leaseOf(&s.do(s.lock(belay.WorkerID(s.id()), l.Execution)).Claims[0].Execution)
+	s.pass(8 * time.Second)
+	s.do(s.beat(w))
+	s.pass(7 * time.Second)
+	s.do(&Expire{l.Worker})
+	s.do(&Lose{l.Execution, l.Token, l.Worker})
+	s.do(s.beat(w))
+	none("a loss")
+	s.is(l.Execution, "pending(lost gated)")
+	s.to(s.row(l.Execution).CheckAt)
+	s.do(&Tick{Execution: l.Execution})
+	s.is(l.Execution, "failed")
+}
+
+// Rule: what a lock asks for is checked.
+func TestALockIsChecked(t *testing.T) {
+	s := newStage(t)
+	id := s.submit(external)
+	for what, with := range map[string]func(*belay.LockRequest){
+		"no id":      func(r *belay.LockRequest) { r.ID = belay.WorkerID{} },
+		"no owner":   func(r *belay.LockRequest) { r.Owner = "" },
+		"long owner": func(r *belay.LockRequest) { r.Owner = strings.Repeat("x", belay.MaxName+1) },
+		"short TTL":  func(r *belay.LockRequest) { r.TTL = within(time.Millisecond) },
+		"below zero": func(r *belay.LockRequest) { r.TTL = -1 },
+	} {
+		if err := s.refused(s.lock(belay.WorkerID(s.id()), id, with), belay.CodeInvalid); err.Message == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	r := s.do(s.lock(belay.WorkerID(s.id()), id, func(r *belay.LockRequest) { r.TTL = 0 }))
+	if r.Session.TTL != belay.DefaultLockTTL || r.Session.Heartbeat != belay.DefaultLockTTL/3 {
+		t.Errorf("terms %+v", r.Session)
+	}
+	s.refused(&Open{belay.WorkerSpec{ID: belay.WorkerID(s.id()), Name: "w", External: true}}, belay.CodeInvalid)
+}
