@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// demoVictim is the step in whose middle the worker is killed.
+const demoVictim = "review"
+
+// Variables that the demo gives its workers, and they the steps.
+const (
+	demoLedgerEnv = "DEMO_LEDGER" // the file in which steps note that they run
+	demoWorkerEnv = "DEMO_WORKER" // the worker's name
+)
+
+// demoScripts are the five steps. What one leaves in the workspace the next ones
+// read, wherever they run.
+var demoScripts = []struct{ name, script string }{
+	{"survey", `
+		mkdir -p belay-demo
+		git ls-files | wc -l | tr -d ' ' > belay-demo/files
+		echo "$(cat belay-demo/files) files counted"`},
+	{"history", `
+		git rev-list --count HEAD > belay-demo/commits
+		echo "$(cat belay-demo/commits) commits counted"`},
+	{demoVictim, `
+		for n in 1 2 3 4 5; do
+			file=$(git ls-files | sed -n "${n}p")
+			echo "looks at ${file:-nothing more}"
+			sleep 0.4
+		done
+		echo reviewed >> belay-demo/review
+		echo "five files looked at"`},
+	{"check", `
+		test -s belay-demo/files
+		test -s belay-demo/commits
+		test "$(cat belay-demo/review)" = reviewed
+		echo "what steps 1, 2 and 3 left is there, once"`},
+	{"report", `
+		git add --force belay-demo
+		git commit -q -m "demo: report"
+		echo "committed as $(git rev-parse --short HEAD)"`},
+}
+
+// demoJob is the workflow of the demo: five steps on a clone of a repository,
+// each noting in the ledger that it begins and that it has ended.
+func demoJob(ctx context.Context, repo, work string) (*agent.Job, error) {
+	source, err := (&runFlags{repo: repo}).source(ctx)
+	if err == nil && source == "" {
+		source, err = smallRepository(ctx, filepath.Join(work, "repository"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	j := &agent.Job{Repo: source, Env: []string{demoLedgerEnv, demoWorkerEnv}}
+	for _, s := range demoScripts {
+		note := func(what string) string {
+			return fmt.Sprintf("echo %s %s $BELAY_TOKEN $%s >> \"$%s\"\n", what, s.name, demoWorkerEnv, demoLedgerEnv)
+		}
+		script := "set -e\n" + note("begin") + strings.ReplaceAll(s.script, "\n\t\t", "\n") + "\n" + note("end")
+		j.Steps = append(j.Steps, agent.Step{Name: s.name, Argv: []string{"sh", "-c", script}})
+	}
+	return j, j.Check()
+}
+
+// smallRepository makes a repository for who has none here.
+func smallRepository(ctx context.Context, dir string) (string, error) {
+	const script = `
+		git init -q .
+		for n in one two three four five; do
+			echo "$n" > "$n.txt"
+			git add "$n.txt"
+			git -c user.name=demo -c user.email=demo@localhost commit -q -m "$n"
+		done`
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	c := exec.CommandContext(ctx, "sh", "-ec", script)
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", &belay.Error{Code: belay.CodeUnavailable, Message: "make a small repository: " + brief(strings.TrimSpace(string(out)), 300), Err: err}
+	}
+	return dir, nil
+}
+
+// stepNumber is a step's place in the demo, from 1.
+func stepNumber(name string) int {
+	return 1 + slices.IndexFunc(demoScripts, func(s struct{ name, script string }) bool { return s.name == name })
+}
+
+// stepTitle begins a line about a step.
+func stepTitle(name string) string { return fmt.Sprintf("step %d, %s, ", stepNumber(name), name) }
+
+// stepKey is the name under which a job saves a step's result.
+func stepKey(name string) string { return "run[" + name + "]" }
+
+// ledgerLine is what a step noted outside of the store.
+type ledgerLine struct {
+	What   string      `json:"what"` // begin or end
+	Step   string      `json:"step"`
+	Token  belay.Token `json:"token"`
+	Worker string      `json:"worker"`
+}
+
+func readLedger(name string) ([]ledgerLine, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var lines []ledgerLine
+	for text := range strings.Lines(string(data)) {
+		var l ledgerLine
+		if _, err := fmt.Sscanf(text, "%s %s %d %s\n", &l.What, &l.Step, &l.Token, &l.Worker); err != nil {
+			return nil, fmt.Errorf("read what the steps noted: %q: %w", text, err)
+		}
+		lines = append(lines, l)
+	}
+	return lines, nil
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay"
+)
+
+// byBelay is who did what no worker did.
+const byBelay = "belay"
+
+// teller writes the story of a demo: a line for each thing that happens, with
+// the time since the beginning and who it is about.
+type teller struct {
+	out    io.Writer
+	colour bool
+	began  time.Time
+}
+
+func newTeller(a *app) *teller {
+	t := &teller{out: a.out, colour: coloured(a.out), began: time.Now()}
+	if a.output == "json" {
+		t.out = io.Discard
+	}
+	return t
+}
+
+// coloured reports whether a person looks at w and wants colours.
+func coloured(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// Colours of a terminal.
+const (
+	dim    = "2"
+	bold   = "1"
+	red    = "1;31"
+	green  = "1;32"
+	purple = "35"
+	cyan   = "36"
+)
+
+func (t *teller) paint(colour, s string) string {
+	if !t.colour || colour == "" {
+		return s
+	}
+	return "\x1b[" + colour + "m" + s + "\x1b[0m"
+}
+
+// title says what is shown.
+func (t *teller) title(repo string) {
+	fmt.Fprintf(t.out, "%s\n%s\n\n", t.paint(bold, "Five steps, two workers, and a kill -9 in the middle of step 3."), t.paint(dim, "on a clone of "+printable(repo)))
+}
+
+// begin starts the clock.
+func (t *teller) begin(text string) {
+	t.began = time.Now()
+	t.line(byBelay, text)
+}
+
+// line tells one thing.
+func (t *teller) line(who, text string) {
+	colours := map[string]string{"anna": cyan, "bert": purple, byBelay: dim}
+	t.write(t.paint(colours[who], fmt.Sprintf("%-5s", who)), printable(text))
+}
+
+// deed tells what the demo does to a worker.
+func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, text)) }
+
+func (t *teller) write(who, text string) {
+	at := t.paint(dim, fmt.Sprintf("%5.1fs", time.Since(t.began).Seconds()))
+	fmt.Fprintf(t.out, "%s  %s  %s\n", at, who, text)
+}
+
+// judgement is a demo's result as JSON.
+type judgement struct {
+	Held     bool              `json:"held"`
+	Breaches []string          `json:"breaches,omitempty"`
+	ID       belay.ExecutionID `json:"execution"`
+	State    belay.State       `json:"state"`
+	Steps    []demoStep        `json:"steps"`
+	Killed   string            `json:"killed"`
+	// OldToken is the dead worker's, NewToken that of the one that took over.
+	OldToken  belay.Token   `json:"old_token"`
+	NewToken  belay.Token   `json:"new_token"`
+	Successor string        `json:"successor"`
+	LostMS    int64         `json:"lost_after_ms"`
+	TakenMS   int64         `json:"taken_over_after_ms"`
+	LateWrite string        `json:"late_write"`
+	Events    []belay.Event `json:"events"`
+}
+
+// judge writes what came of it. The error says whether the promises held.
+func (d *demo) judge(keep bool) error {
+	f := &d.facts
+	breaches := f.breaches()
+	j := judgement{
+		Held: len(breaches) == 0, Breaches: breaches, ID: f.Execution, State: f.State, Steps: f.steps(), Killed: f.Victim,
+		OldToken: f.OldToken, NewToken: f.NewToken, Successor: f.Successor, Events: f.Events,
+		LostMS: f.Lost.Sub(f.Killed).Milliseconds(), TakenMS: f.TakenOver.Sub(f.Killed).Milliseconds(),
+	}
+	if f.Late != nil {
+		j.LateWrite = f.Late.Error()
+	}
+	if d.app.output == "json" {
+		if err := printJSON(d.app.out, j); err != nil {
+			return err
+		}
+	} else {
+		d.tell.summary(&j)
+		if keep {
+			fmt.Fprintf(d.app.out, "\nits history: belay get %s --data %s\n", j.ID, shellWords([]string{d.dir}))
+		}
+	}
+	if len(breaches) > 0 {
+		return &belay.Error{Code: belay.CodeInternal, Message: plural(len(breaches), "promise") + " did not hold"}
+	}
+	return nil
+}
+
+// summary says who did what, how long it took, and what was refused.
+func (t *teller) summary(j *judgement) {
+	fmt.Fprintln(t.out)
+	tab := newTable(t.out, "STEP", "", "BEGUN BY", "SAVED BY", "TOKEN")
+	for i, s := range j.Steps {
+		var begun []string
+		for _, l := range s.Begun {
+			begun = append(begun, l.Worker)
+		}
+		tab.row(fmt.Sprint(i+1), s.Name, strings.Join(begun, ", then "), s.SavedBy, fmt.Sprint(s.Token))
+	}
+	_ = tab.Flush() // nobody is left to tell
+	fmt.Fprintln(t.out)
+	if j.Killed != "" {
+		say := func(what, format string, args ...any) {
+			fmt.Fprintf(t.out, "%s  %s\n", t.paint(dim, fmt.Sprintf("%-10s", what)), fmt.Sprintf(format, args...))
+		}
+		ms := func(n int64) string { return short(time.Duration(n) * time.Millisecond) }
+		say("noticed", "%s after the kill", ms(j.LostMS))
+		say("taken over", "%s after the kill, by %s with token %d; %s had %d", ms(j.TakenMS), j.Successor, j.NewToken, j.Killed, j.OldToken)
+		say("refused", "%s", printable(j.LateWrite))
+	}
+	fmt.Fprintln(t.out)
+	if j.Held {
+		fmt.Fprintln(t.out, t.paint(green, "Held: every result was saved once, no finished step ran again, the old token was refused."))
+	}
+	for _, b := range j.Breaches {
+		fmt.Fprintln(t.out, t.paint(red, "Broken: "+printable(b)))
+	}
+}
