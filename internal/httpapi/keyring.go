@@ -1,3 +1,43 @@
 package httpapi
 
-func (a *api) keyring() {}
+import (
+	"context"
+	"net/http"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+type keyAt struct {
+	ID belay.KeyID `path:"id"`
+}
+
+type newKeyReply struct {
+	Location string `header:"Location"`
+	Body     belay.NewKey
+}
+
+func (a *api) keyring() {
+	admin := []belay.Scope{belay.ScopeAdmin}
+	add(a, route{
+		id: "createKey", method: http.MethodPost, path: "/v1/keys", tag: "keys", summary: "Make a key",
+		doc:    "Its secret is shown this once. With the first key the server stops being open to everybody.",
+		scopes: admin, status: http.StatusCreated, body: true,
+	}, func(ctx context.Context, in *struct{ Body belay.KeySpec }) (*newKeyReply, error) {
+		k, err := a.b.CreateKey(ctx, in.Body)
+		return &newKeyReply{Location: "/v1/keys/" + k.ID.String(), Body: k}, err
+	})
+	add(a, route{
+		id: "listKeys", method: http.MethodGet, path: "/v1/keys", tag: "keys", summary: "List the keys, revoked ones too", scopes: admin,
+	}, func(ctx context.Context, _ *struct{}) (*struct{ Body wire.Keys }, error) {
+		list, err := a.b.Keys(ctx)
+		if list == nil {
+			list = []belay.Key{}
+		}
+		return &struct{ Body wire.Keys }{wire.Keys{Keys: list}}, err
+	})
+	add(a, route{
+		id: "revokeKey", method: http.MethodDelete, path: "/v1/keys/{id}", tag: "keys", summary: "End a key for good",
+		scopes: admin, status: http.StatusNoContent,
+	}, func(ctx context.Context, in *keyAt) (*struct{}, error) { return nil, a.b.RevokeKey(ctx, in.ID) })
+}

@@ -1,6 +1,10 @@
 package httpapi
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -31,4 +35,30 @@ func (l lease) of(execution belay.ExecutionID) (belay.Lease, error) {
 func leaseHeaders(h http.Header, l belay.Lease) {
 	h.Set("Lease-Id", wire.LeaseID{Worker: l.Worker, Secret: l.Secret}.String())
 	h.Set("Lease-Token", strconv.FormatInt(int64(l.Token), 10))
+}
+
+// saveOp is the operation id of a checkpoint. Without a key each write is one of
+// its own: an older state written again is news.
+func saveOp(key string) belay.OpID {
+	if key != "" {
+		return wire.OpOf(key)
+	}
+	var op belay.OpID
+	_, _ = rand.Read(op[:]) // never fails
+	return op
+}
+
+// settleOp is the operation id of the end of a run. Without a key it is derived
+// from the run and what is said of it: a run ends once, so the same said again is
+// a repeat.
+func settleOp(key string, l belay.Lease, body any) belay.OpID {
+	if key != "" {
+		return wire.OpOf(key)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return saveOp("")
+	}
+	sum := sha256.Sum256(text)
+	return wire.OpOf("settle " + l.Run().String() + " " + hex.EncodeToString(sum[:]))
 }

@@ -1,3 +1,137 @@
 package httpapi
 
-func (a *api) runs() {}
+import (
+	"context"
+	"net/http"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+type runsRequest struct {
+	Execution belay.ExecutionID `query:"execution" required:"true" doc:"Whose attempts."`
+}
+
+type runAt struct {
+	ID belay.RunID `path:"id"`
+}
+
+// onRun is what every write of a run carries, beside its body.
+type runRequest[B any] struct {
+	ID    belay.RunID  `path:"id"`
+	Lease wire.LeaseID `header:"Lease-Id" doc:"lease_id of the claim. Without it: 428."`
+	Token belay.Token  `header:"Lease-Token" doc:"If it is given, it must be the run's."`
+	Key   string       `header:"Idempotency-Key" maxLength:"200" doc:"Names the write: repeated, it is answered as the first time."`
+	Body  *B
+}
+
+// beatRequest has no body.
+type beatRequest struct {
+	ID    belay.RunID  `path:"id"`
+	Lease wire.LeaseID `header:"Lease-Id" doc:"lease_id of the claim. Without it: 428."`
+	Token belay.Token  `header:"Lease-Token" doc:"If it is given, it must be the run's."`
+}
+
+func (a *api) runs() {
+	read := []belay.Scope{belay.ScopeRead}
+	add(a, route{
+		id: "listRuns", method: http.MethodGet, path: "/v1/runs", tag: "runs", summary: "List the attempts at an execution, the newest first",
+		scopes: read, errors: []int{http.StatusNotFound},
+	}, func(ctx context.Context, in *runsRequest) (*struct{ Body wire.Runs }, error) {
+		list, err := a.b.Runs(ctx, in.Execution)
+		if list == nil {
+			list = []belay.RunRecord{}
+		}
+		return &struct{ Body wire.Runs }{wire.Runs{Runs: list}}, err
+	})
+	add(a, route{
+		id: "getRun", method: http.MethodGet, path: "/v1/runs/{id}", tag: "runs", summary: "Read one attempt", scopes: read,
+	}, a.run)
+	add(a, a.runRoute("heartbeat", "Renew the session that owns a run, and count as progress", false), func(ctx context.Context, in *beatRequest) (*renewalReply, error) {
+		l, err := ofRun(in.ID, in.Lease, in.Token)
+		if err != nil {
+			return nil, err
+		}
+		return a.renew(ctx, l)
+	})
+	add(a, a.runRoute("checkpoint", "Save a checkpoint", true), func(ctx context.Context, in *runRequest[wire.Progress]) (*savedReply, error) {
+		l, err := ofRun(in.ID, in.Lease, in.Token)
+		if err != nil {
+			return nil, err
+		}
+		return a.save(ctx, l, in.Key, orEmpty(in.Body))
+	})
+	add(a, a.runRoute("complete", "End a run well", true), settling(a, func(w *wire.Complete) belay.Settlement {
+		return belay.Settlement{Outcome: belay.OutcomeSucceeded, Output: w.Output, CostTokens: w.CostTokens}
+	}))
+	add(a, a.runRoute("fail", "End a run badly; the execution's policy says what follows", true), a.fail)
+	add(a, a.runRoute("suspend", "Give a run back until what it waits for has come", true), settling(a, func(w *wire.Suspend) belay.Settlement {
+		return belay.Settlement{
+			Outcome: belay.OutcomeSuspended, Wait: wire.Duration(w.WaitMS), WaitText: w.WaitText, SignalSeen: w.SignalSeen, CostTokens: w.CostTokens,
+		}
+	}))
+}
+
+func (a *api) runRoute(what, summary string, body bool) route {
+	return route{
+		id: what + "Run", method: http.MethodPost, path: "/v1/runs/{id}/" + what, tag: "runs", summary: summary, body: body,
+		scopes: []belay.Scope{belay.ScopeWorker}, errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
+	}
+}
+
+// ofRun is the lease on a run: the path names the execution and the token.
+func ofRun(id belay.RunID, secret wire.LeaseID, said belay.Token) (belay.Lease, error) {
+	if said != 0 && said != id.Token {
+		return belay.Lease{}, malformed("the header Lease-Token is not the token of this run")
+	}
+	return lease{secret, id.Token}.of(id.Execution)
+}
+
+func orEmpty[T any](v *T) *T {
+	if v == nil {
+		return new(T)
+	}
+	return v
+}
+
+func (a *api) run(ctx context.Context, in *runAt) (*struct{ Body belay.RunRecord }, error) {
+	list, err := a.b.Runs(ctx, in.ID.Execution)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range list {
+		if r.Token == in.ID.Token {
+			return &struct{ Body belay.RunRecord }{r}, nil
+		}
+	}
+	return nil, &belay.Error{Code: belay.CodeNotFound, Message: "the execution has no such run"}
+}
+
+func (a *api) fail(ctx context.Context, in *runRequest[wire.Fail]) (*executionReply, error) {
+	if in.Body == nil {
+		return nil, malformed("this needs a body that says what went wrong")
+	}
+	return settling(a, func(w *wire.Fail) belay.Settlement {
+		return belay.Settlement{
+			Outcome: belay.OutcomeFailed, Failure: &w.Error, Output: w.Output, RetryAfter: wire.Duration(w.RetryAfterMS), CostTokens: w.CostTokens,
+		}
+	})(ctx, in)
+}
+
+// settling ends a run, and answers with the execution as it is then.
+func settling[B any](a *api, settlement func(*B) belay.Settlement) func(context.Context, *runRequest[B]) (*executionReply, error) {
+	return func(ctx context.Context, in *runRequest[B]) (*executionReply, error) {
+		l, err := ofRun(in.ID, in.Lease, in.Token)
+		if err != nil {
+			return nil, err
+		}
+		body := orEmpty(in.Body)
+		s := settlement(body)
+		s.Lease, s.Op = l, settleOp(in.Key, l, body)
+		if err := a.b.Settle(ctx, s); err != nil {
+			return nil, err
+		}
+		x, err := a.b.Execution(ctx, l.Execution)
+		return &executionReply{Status: http.StatusOK, Body: x}, err
+	}
+}

@@ -14,7 +14,6 @@ import (
 
 // stream answers with a body that is written as it comes.
 type stream struct {
-	Type string `header:"Content-Type" hidden:"true"`
 	Body func(huma.Context)
 }
 
