@@ -2,7 +2,8 @@ package sqlite
 
 import (
 	"context"
-	"strings"
+	"encoding/json"
+	"fmt"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -13,14 +14,14 @@ const (
 	selectAPIKeys = "SELECT " + apiKeyColumns + " FROM api_keys"
 )
 
-func scanAPIKey(r columns) *machine.APIKey {
+func scanAPIKey(r columns) (*machine.APIKey, error) {
 	k := &machine.APIKey{
 		ID: r.id(0), Name: r.text(1), Hash: r.hash(3), CreatedAt: machine.Time(r.int(4)), RevokedAt: machine.Time(r.int(5)),
 	}
-	for s := range strings.SplitSeq(r.text(2), " ") {
-		k.Scopes = append(k.Scopes, belay.Scope(s))
+	if err := json.Unmarshal([]byte(r.text(2)), &k.Scopes); err != nil {
+		return nil, fmt.Errorf("read the scopes of key %s: %w", k.ID, err)
 	}
-	return k
+	return k, nil
 }
 
 // APIKeys implements store.Store.
@@ -28,8 +29,9 @@ func (s *Store) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
 	var all []*machine.APIKey
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		return c.query(ctx, selectAPIKeys+" ORDER BY created_at, id", func(r columns) error {
-			all = append(all, scanAPIKey(r))
-			return nil
+			k, err := scanAPIKey(r)
+			all = append(all, k)
+			return err
 		})
 	})
 	return all, classify("keys", err)
@@ -39,8 +41,9 @@ func (t *tx) loadAPIKeys(rows *machine.Rows, ids []belay.KeyID) error {
 	for _, id := range unique(ids) {
 		t.args.blob(id[:])
 		err := t.query(t.ctx, selectAPIKeys+" WHERE id = ?", func(r columns) error {
-			rows.APIKeys = append(rows.APIKeys, scanAPIKey(r))
-			return nil
+			k, err := scanAPIKey(r)
+			rows.APIKeys = append(rows.APIKeys, k)
+			return err
 		})
 		if err != nil {
 			return err
@@ -62,14 +65,14 @@ func (t *tx) writeAPIKeys(c *machine.Changes) error {
 			}
 			continue
 		}
-		err := t.insert(t.ctx, apiKeyTable, 1, func(_ int, a *args) error {
+		scopes, err := json.Marshal(k.Scopes)
+		if err != nil {
+			return err
+		}
+		err = t.insert(t.ctx, apiKeyTable, 1, func(_ int, a *args) error {
 			a.blob(k.ID[:])
 			a.text(k.Name)
-			names := make([]string, len(k.Scopes))
-			for i, s := range k.Scopes {
-				names[i] = string(s)
-			}
-			a.text(strings.Join(names, " "))
+			a.text(string(scopes))
 			a.blob(k.Hash[:])
 			a.int(int64(k.CreatedAt))
 			a.intOrNull(int64(k.RevokedAt))

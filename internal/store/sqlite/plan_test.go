@@ -21,6 +21,7 @@ var scans = map[string]string{
 	"count(*)":                 "for reports",
 	"FROM workers w WHERE":     "sessions that ended, now and then",
 	"FROM workers ORDER BY":    "lists all sessions",
+	"FROM api_keys ORDER BY":   "lists all keys, which are few",
 	"ORDER BY id DESC LIMIT ?": "lists walk the primary key as far as they need",
 	"FROM sqlite_schema":       "once, when it is opened",
 	"goose_db_version":         "once, when it is opened",
@@ -116,6 +117,8 @@ func exercise(t *testing.T, s *Store) {
 			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}}, Specs: []belay.ExecutionID{id},
 			Runs: []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
 			Signals: []machine.SignalRef{{Execution: id, Seq: 1}}, Chunks: []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
+			Owners: []belay.ExecutionID{id}, APIKeys: []belay.KeyID{{1}},
+			Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, Sums: []machine.SumRef{{Execution: id, Name: "n"}},
 		}
 		if err := s.Commit(t.Context(), need, func(*machine.Rows) *machine.Changes { return c }); err != nil {
 			t.Fatal(err)
@@ -124,7 +127,8 @@ func exercise(t *testing.T, s *Store) {
 	commit(&machine.Changes{
 		Executions: both, Specs: []*machine.Spec{{Execution: id, Generation: 1, Key: "k"}}, Lanes: []machine.Lane{{ID: 1}},
 		Keys:    []machine.KeyRow{{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id}},
-		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}},
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, APIKeys: []*machine.APIKey{{ID: belay.KeyID{1}, New: true}},
+		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
 	})
 	changed := *both[0]
 	changed.New, changed.Seq = false, 2
@@ -135,7 +139,8 @@ func exercise(t *testing.T, s *Store) {
 		Consumed: []*machine.Signal{{Execution: id, Seq: 1, ConsumedBy: 2}}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
 		DeadLetters: []*machine.DeadLetter{{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"}},
 		Chunks:      []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
-		Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
+		Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, APIKeys: []*machine.APIKey{{ID: belay.KeyID{1}, RevokedAt: 1}},
+		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
 	})
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
 	reads(t, s, id)
@@ -147,13 +152,14 @@ func exercise(t *testing.T, s *Store) {
 func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	t.Helper()
 	ctx := t.Context()
-	_, read := s.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, History: true, Data: true, Resume: true})
+	_, read := s.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true})
 	_, heads := s.Read(ctx, store.Read{Execution: id, History: true})
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, due := s.Due(ctx, 10)
 	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
 	_, workers := s.Workers(ctx, 10)
-	if err := firstOf(read, heads, list, due, chunks, workers); err != nil {
+	_, keys := s.APIKeys(ctx)
+	if err := firstOf(read, heads, list, due, chunks, workers, keys); err != nil {
 		t.Fatal(err)
 	}
 }

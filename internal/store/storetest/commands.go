@@ -23,8 +23,8 @@ func (w *walker) command() machine.Command {
 		return w.claim()
 	}
 	often := one(w, w.submit, w.submitChild, w.claim, w.claim, w.save, w.save, w.settle, w.settle, w.act, w.act, w.heartbeat)
-	seldom := one(w, w.openWorker, w.schedule, w.accept, w.accept, w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
-	rarely := one(w, w.openWorker, w.end, w.expire, w.drain)
+	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept, w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
+	rarely := one(w, w.createKey, w.revokeKey, w.openWorker, w.end, w.expire, w.drain)
 	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
 	w.sent = append(w.sent, c)
 	return c
@@ -137,6 +137,42 @@ func (w *walker) claim() machine.Command {
 		c.Secrets = append(c.Secrets, w.fresh())
 	}
 	return c
+}
+
+func (w *walker) lock() machine.Command {
+	r := belay.LockRequest{
+		ID: w.fresh(), Execution: w.execution(one(w, belay.Pending, belay.Waiting, belay.Failed, belay.Running)),
+		Owner: "out", TTL: one(w, 0, 2*belay.Duration(time.Second)), Reopen: w.chance(2),
+	}
+	if w.chance(6) {
+		r.ID = w.worker()
+	}
+	w.workers = add(w.workers, r.ID)
+	return &machine.Lock{LockRequest: r, Secret: w.fresh()}
+}
+
+func (w *walker) renew() machine.Command {
+	l := w.lease()
+	if w.chance(3) {
+		l.Token = 0
+	}
+	return &machine.Renew{Lease: l}
+}
+
+func (w *walker) vacate() machine.Command { return &machine.Vacate{Worker: w.worker(), Why: "taken"} }
+
+func (w *walker) createKey() machine.Command {
+	return &machine.CreateKey{
+		KeySpec: belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeRead, one(w, belay.ScopeSubmit, belay.ScopeRead)}},
+		ID:      w.fresh(), Hash: [32]byte{byte(w.number(0, 255))},
+	}
+}
+
+func (w *walker) revokeKey() machine.Command {
+	if len(w.now.APIKeys) == 0 || w.chance(8) {
+		return &machine.RevokeKey{ID: w.fresh()}
+	}
+	return &machine.RevokeKey{ID: one(w, w.now.APIKeys...).ID}
 }
 
 func (w *walker) schedule() machine.Command {

@@ -13,7 +13,7 @@ var labels = []string{
 	"append and drop", "progress", "settle succeeded", "settle failed", "settle timed_out", "settle suspended", "settle preempted",
 	"settle released", "settle cancelled", "repeated settle succeeded", "release", "lose", "expire", "end", "end dead", "drain", "heartbeat",
 	"signal", "repeated signal", "cancel", "pause", "resume", "retry", "requeue", "fork", "steal", "preempt", "repeated cancel",
-	"cancel child", "tick", "prune",
+	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key", "repeated revoke key",
 }
 
 // label names the kind of a command.
@@ -72,6 +72,16 @@ func label(c machine.Command) string {
 		return "cancel child"
 	case *machine.Tick:
 		return "tick"
+	case *machine.Lock:
+		return "lock"
+	case *machine.Renew:
+		return "renew"
+	case *machine.Vacate:
+		return "vacate"
+	case *machine.CreateKey:
+		return "create key"
+	case *machine.RevokeKey:
+		return "revoke key"
 	}
 	panic("storetest: a command without a label")
 }

@@ -20,6 +20,7 @@ type snapshot struct {
 	Chunks  map[string][]machine.Chunk
 	Workers []store.WorkerRow
 	Lanes   []machine.Lane
+	APIKeys []*machine.APIKey
 	Due     store.Due
 	Counts  store.Counts
 	Rows    *machine.Rows // of a need for everything
@@ -55,6 +56,10 @@ func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Exec
 		return nil, err
 	}
 	need := machine.Need{Keys: a.keys, Ops: a.ops, Chunks: a.chunks}
+	for _, ref := range a.chunks {
+		need.Sums = append(need.Sums, machine.SumRef{Execution: ref.Execution, Name: ref.Name})
+		need.Drops = append(need.Drops, machine.ChunkDrop{Execution: ref.Execution, Name: ref.Name, From: 1, To: 3})
+	}
 	for _, listed := range snap.Listed {
 		id := listed.Execution.ID
 		if !wanted(listed.Execution) {
@@ -66,7 +71,7 @@ func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Exec
 		}{
 			{&snap.Records, store.Read{Execution: id, Spec: true, Run: true, History: true, Data: true}},
 			{&snap.Bare, store.Read{Execution: id, History: true, After: 1}},
-			{&snap.Resumed, store.Read{Execution: id, Run: true, Resume: true}},
+			{&snap.Resumed, store.Read{Execution: id, Runs: 2, Resume: true}},
 		} {
 			rec, err := s.Read(ctx, read.what)
 			if err != nil {
@@ -89,6 +94,7 @@ func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Exec
 func everything(need *machine.Need, rec *machine.Record) {
 	id := rec.Execution.ID
 	need.Executions = append(need.Executions, id)
+	need.Owners = append(need.Owners, id)
 	need.Specs = append(need.Specs, id)
 	need.Checkpoints = append(need.Checkpoints, id)
 	for _, r := range rec.Runs {
@@ -110,6 +116,12 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 	}
 	if snap.Lanes, err = s.Lanes(ctx); err != nil {
 		return err
+	}
+	if snap.APIKeys, err = s.APIKeys(ctx); err != nil {
+		return err
+	}
+	for _, k := range snap.APIKeys {
+		need.APIKeys = append(need.APIKeys, k.ID)
 	}
 	for i, l := range snap.Lanes {
 		need.Ready = append(need.Ready, machine.ReadyQuery{Lane: l.ID, Limit: 1 + i})
@@ -134,6 +146,7 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 func sortRows(rows *machine.Rows) {
 	slices.SortFunc(rows.Executions, func(a, b *machine.Execution) int { return a.ID.Compare(b.ID) })
 	slices.SortFunc(rows.Workers, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(rows.Owners, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(rows.Specs, func(a, b *machine.Spec) int { return a.Execution.Compare(b.Execution) })
 	maps.DeleteFunc(rows.Held, func(_ belay.WorkerID, held []*machine.Execution) bool { return len(held) == 0 })
 }

@@ -29,7 +29,7 @@ type Reopener interface {
 
 // Run holds a store to the suite.
 func Run(t *testing.T, open Open) {
-	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases)
+	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, outsideCases)
 	if _, keeps := open(t, NewClock()).(Reopener); keeps {
 		cases = append(cases, durableCases...)
 	}

@@ -24,6 +24,8 @@ func tour(w *walker) {
 	g.ownership(worker)
 	g.outcomes(worker)
 	g.control(worker)
+	g.outside()
+	g.keys()
 	g.sessions(worker)
 	w.clock.Advance(time.Hour)
 	w.latest = w.clock.Now()
@@ -163,6 +165,38 @@ func (g *guide) control(worker belay.WorkerID) {
 			g.act(x.ID, belay.ActionCancel)
 		}
 	}
+}
+
+// outside is what owners from outside do.
+func (g *guide) outside() {
+	id := g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", External: true}}).ID
+	lock := func() (*machine.Lock, belay.Lease) {
+		r := belay.LockRequest{ID: g.fresh(), Execution: id, Owner: "out", TTL: 2 * belay.Duration(time.Second), Reopen: true}
+		c := &machine.Lock{LockRequest: r, Secret: g.fresh()}
+		return c, leaseOf(&g.must(c).Claims[0].Execution)
+	}
+	first, l := lock()
+	g.must(first)
+	l.Token = 0
+	g.must(&machine.Renew{Lease: l})
+	g.act(id, belay.ActionSteal)
+	g.must(&machine.Vacate{Worker: l.Worker, Why: "taken"})
+	_, l = lock()
+	g.settled(l, belay.OutcomeSuspended)
+	_, l = lock()
+	g.clock.Advance(2 * time.Second)
+	g.must(&machine.Expire{Worker: l.Worker})
+	g.must(&machine.Lose{Execution: id, Token: l.Token, Worker: l.Worker})
+	_, l = lock()
+	g.settled(l, belay.OutcomeSucceeded)
+}
+
+// keys are made and revoked.
+func (g *guide) keys() {
+	id := belay.KeyID(g.fresh())
+	g.must(&machine.CreateKey{KeySpec: belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeAdmin}}, ID: id, Hash: [32]byte{1}})
+	g.must(&machine.RevokeKey{ID: id})
+	g.must(&machine.RevokeKey{ID: id})
 }
 
 // sessions is how sessions and what they own end.

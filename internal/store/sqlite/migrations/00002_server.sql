@@ -5,7 +5,7 @@
 CREATE TABLE api_keys (
     id         BLOB NOT NULL PRIMARY KEY,
     name       TEXT NOT NULL,
-    scopes     TEXT NOT NULL, -- separated by spaces
+    scopes     TEXT NOT NULL, -- JSON
     hash       BLOB NOT NULL, -- SHA-256 of the secret, which is kept nowhere
     created_at INTEGER NOT NULL,
     revoked_at INTEGER

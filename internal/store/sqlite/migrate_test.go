@@ -1,0 +1,64 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+	"path/filepath"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/pressly/goose/v3"
+)
+
+// at makes a database with an older schema.
+func at(t *testing.T, path string, version int64, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), version); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range statements {
+		if _, err := db.ExecContext(context.Background(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What was kept of logs before it was counted is counted when the schema is
+// brought up to date.
+func TestLogsOfAnOlderSchemaAreCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belay.db")
+	at(t, path, 1,
+		`INSERT INTO blobs (execution, name, n, token, hash, size, at) VALUES (x'01000000000000000000000000000000', 'log', 0, 1, zeroblob(32), 5, 1)`,
+		`INSERT INTO blobs (execution, name, n, token, hash, size, at) VALUES (x'01000000000000000000000000000000', 'log', 1, 2, zeroblob(32), 7, 1)`,
+	)
+	s, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	ref := machine.SumRef{Execution: belay.ExecutionID{1}, Name: "log"}
+	err = s.Commit(t.Context(), machine.Need{Sums: []machine.SumRef{ref}}, func(rows *machine.Rows) *machine.Changes {
+		if len(rows.Sums) != 1 || rows.Sums[0].Bytes != 12 || rows.Sums[0].Token != 2 {
+			t.Errorf("sums %+v", rows.Sums)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
