@@ -76,7 +76,7 @@ func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error
 		return a.dial(ctx)
 	}
 	return datadir.Open(ctx, a.data, datadir.Options{
-		Purpose: purpose, Version: version, Engine: []embedded.Option{embedded.Bury(bury)},
+		Purpose: purpose, Version: version, Engine: []embedded.Option{embedded.Bury(buryBelow(a.data))},
 	})
 }
 

@@ -70,6 +70,28 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	return err
 }
 
+// buryBelow is bury, and removes the workspaces of dead processes below a data
+// directory. Those of the living are left alone.
+func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) error {
+	return func(ctx context.Context, c belay.Client, dead belay.Worker) error {
+		if err := bury(ctx, c, dead); err != nil {
+			return err
+		}
+		below := filepath.Join(dir, "workspaces")
+		if _, err := os.Stat(below); err != nil {
+			return nil
+		}
+		w, err := workspace.Open(below)
+		if err == nil {
+			err = w.Sweep(ctx, func(string) bool { return true })
+		}
+		if err != nil {
+			slog.Warn("remove what a dead worker left", "worker", dead.Name, "error", err)
+		}
+		return nil
+	}
+}
+
 // work runs the worker until the execution has ended, or the person at the
 // keyboard has had enough.
 func (s *session) work(ctx context.Context, e *belay.Execution) error {

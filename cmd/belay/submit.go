@@ -116,6 +116,9 @@ func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 		return usage("give --input or a COMMAND after --, not both")
 	}
 	j := &agent.Job{Repo: f.job.repo, Ref: f.job.ref, Env: f.job.env}
+	if j.Repo == "none" { // as for belay run
+		j.Repo = ""
+	}
 	if len(argv) > 0 {
 		j.Steps = []agent.Step{{Name: "command", Argv: argv}}
 	}

@@ -1,0 +1,351 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// gated is a belay run of several steps on a shared data directory. Each step
+// notes that it begins, with its token, and waits for its gate.
+type gated struct {
+	*started
+	p     *place
+	name  string
+	steps int
+	args  []string
+}
+
+// gates starts one beside whatever else runs in the place.
+func (p *place) gates(name string, steps int) *gated {
+	p.t.Helper()
+	g := &gated{p: p, name: name, steps: steps, args: []string{"run", "--repo", "none", "--key", name}}
+	for i := range steps {
+		g.args = append(g.args, "--step", fmt.Sprintf("s%d=set -e; echo s%d $BELAY_TOKEN >> '%s'; %s", i, i, p.path(name+".ledger"), busy(g.gate(i))))
+	}
+	g.again()
+	return g
+}
+
+// again types its line, once more.
+func (g *gated) again() { g.started = g.p.start(g.p.command(g.args...)) }
+
+func (g *gated) gate(i int) string { return g.p.path(fmt.Sprintf("%s.gate%d", g.name, i)) }
+
+// open lets steps from one up to another end.
+func (g *gated) open(from, to int) {
+	g.t.Helper()
+	for i := from; i <= to; i++ {
+		if err := os.WriteFile(g.gate(i), nil, 0o600); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// ledger is what the steps have noted.
+func (g *gated) ledger() string {
+	text, err := os.ReadFile(g.p.path(g.name + ".ledger"))
+	if err != nil && !os.IsNotExist(err) {
+		g.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// begun waits until a step has begun so many times.
+func (g *gated) begun(step, times int) {
+	g.t.Helper()
+	g.until(fmt.Sprintf("step %d has begun %d times", step, times), func() bool {
+		return strings.Count(g.ledger(), fmt.Sprintf("s%d ", step)) >= times
+	})
+}
+
+// id is its execution.
+func (g *gated) id() belay.ExecutionID {
+	g.t.Helper()
+	g.says("belay: ex_")
+	return idOf(g.t, g.err.String())
+}
+
+// undisturbed ends it and checks that it ran as if it had been alone: one run,
+// each step once.
+func (g *gated) undisturbed() {
+	g.t.Helper()
+	g.open(0, g.steps-1)
+	g.wait(patience).want(0)
+	history := g.p.history(g.id())
+	if n := count(history, "started"); n != 1 {
+		g.t.Errorf("%s was started %d times\n%s", g.name, n, show(history))
+	}
+	for i := range g.steps {
+		if n := strings.Count(g.ledger(), fmt.Sprintf("s%d ", i)); n != 1 {
+			g.t.Errorf("%s: step %d began %d times\n%s", g.name, i, n, g.ledger())
+		}
+	}
+	if e := g.p.execution(g.id()); e.State != belay.Succeeded {
+		g.t.Errorf("%s is %s", g.name, e.State)
+	}
+}
+
+// watched starts a watch, which must see every event of an execution (G15).
+func (p *place) watched(id belay.ExecutionID) (check func()) {
+	x := p.start(p.command("watch", id.String(), "-o", "json"))
+	return func() {
+		p.t.Helper()
+		seq := int64(0)
+		for line := range strings.Lines(x.wait(patience).want(0).out) {
+			var ev belay.Event
+			decode(p.t, line, &ev)
+			if seq++; ev.Seq != seq {
+				p.t.Errorf("G15: event %d comes as number %d", ev.Seq, seq)
+			}
+		}
+		if all := p.history(id); int64(len(all)) != seq {
+			p.t.Errorf("G15: %d of %d events were seen", seq, len(all))
+		}
+	}
+}
+
+// Rule: any number of belay run work side by side on one data directory, each on
+// its own execution; whoever looks or acts meanwhile is served; the first to have
+// come may end first.
+func TestRunsSideBySide(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a, b, c := p.gates("a", 2), p.gates("b", 3), p.gates("c", 1)
+	all := []*gated{a, b, c}
+	var checks []func()
+	for _, g := range all {
+		g.begun(0, 1)
+		checks = append(checks, p.watched(g.id()))
+	}
+	if r := p.belay("ls", "--state", "running").want(0); strings.Count(r.out, "running") != len(all) {
+		t.Errorf("they do not all run\n%s", r)
+	}
+	if r := p.belay("workers", "ls").want(0); strings.Count(r.out, "belay run (pid ") != len(all) {
+		t.Errorf("not every worker is there\n%s", r)
+	}
+	if r := p.belay("get", "b").want(0); !strings.Contains(r.out, fmt.Sprintf("belay run (pid %d)", b.cmd.Process.Pid)) {
+		t.Errorf("it does not say who has it\n%s", r)
+	}
+	p.belay("signal", "c", "go").want(0)
+	x := p.belay("submit", "nobody", "--input", `{"a":1}`).want(0)
+	p.belay("cancel", strings.TrimSpace(x.out)).want(0)
+	for _, g := range all {
+		g.undisturbed()
+	}
+	for _, check := range checks {
+		check()
+	}
+	p.clean()
+	p.sound()
+}
+
+// Rule: what an operator does reaches an execution in whichever process it runs.
+func TestOperatingOnARunElsewhere(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a, b := p.gates("a", 2), p.gates("b", 2)
+	a.begun(0, 1)
+	b.begun(0, 1)
+	for _, g := range []*gated{a, b} { // one of them has the engine
+		p.belay("pause", g.name, "--reason", "lunch").want(0)
+		g.says("pause")
+		g.open(0, 0)
+		until(t, g.name+" is paused", func() bool { return p.execution(g.id()).State == belay.Paused })
+		p.belay("resume", g.name).want(0)
+		g.begun(1, 1)
+	}
+	p.belay("lock", "steal", "a").want(codeUsage).saying("--reason")
+	p.belay("lock", "steal", "a", "--reason", "it hangs").want(0)
+	a.begun(1, 2)
+	a.open(1, 1)
+	a.wait(patience).want(0)
+	stolen := false
+	for _, ev := range p.history(a.id()) {
+		stolen = stolen || ev.Kind == "steal" && ev.Text == "it hangs" && ev.Actor != ""
+	}
+	if !stolen {
+		t.Error("the history does not say who stole it and why")
+	}
+	p.belay("cancel", "b").want(0)
+	b.wait(patience).want(130)
+	p.clean()
+}
+
+// Rule: kill -9 of the process that has the engine hurts nobody else: the next
+// takes over within a moment and what it runs goes on where it stands; what the
+// dead one left running is killed, and its own line goes on without repeating
+// what had finished (G3, G4, G7).
+func TestTheHostIsKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.gates("a", 3)
+	a.begun(0, 1)
+	b := p.gates("b", 3)
+	b.begun(0, 1)
+	check := p.watched(b.id())
+	a.open(0, 0)
+	a.begun(1, 1)
+	a.signal(syscall.SIGKILL)
+	a.wait(patience)
+	killed := time.Now()
+	b.open(0, 0)
+	b.begun(1, 1) // its first step is acknowledged: somebody has the engine
+	took := time.Since(killed)
+	t.Logf("from the kill to a step that follows an acknowledged one: %s", took)
+	if took >= belay.DefaultTTL.D()/2 {
+		t.Errorf("that waits for a lease to run out")
+	}
+	until(t, "the dead one's execution is taken back", func() bool { return p.execution(a.id()).State == belay.Pending })
+	a.again()
+	a.begun(1, 2)
+	a.open(1, 2)
+	a.wait(patience).want(0).saying("step s0 is done already")
+	if n := strings.Count(a.ledger(), "s0 "); n != 1 {
+		t.Errorf("a finished step began %d times", n)
+	}
+	b.undisturbed()
+	check()
+	p.clean()
+	p.sound()
+}
+
+// Rule: kill -9 of a process that has not the engine hurts nobody either, and is
+// found out at once.
+func TestAClientIsKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.gates("a", 2)
+	a.begun(0, 1)
+	b := p.gates("b", 1)
+	b.begun(0, 1)
+	b.signal(syscall.SIGKILL)
+	b.wait(patience)
+	killed := time.Now()
+	until(t, "its execution is taken back", func() bool { return p.execution(b.id()).State == belay.Pending })
+	if took := time.Since(killed); took >= belay.DefaultTTL.D()/2 {
+		t.Errorf("G6: it took %s, as long as a lease", took)
+	}
+	a.undisturbed()
+	b.again()
+	b.begun(0, 2)
+	b.open(0, 0)
+	b.wait(patience).want(0)
+	p.clean()
+}
+
+// Rule: everybody may be killed in turn, again and again, and everybody's line
+// goes on; no finished step is repeated.
+func TestHostsAreKilledInTurn(t *testing.T) {
+	t.Parallel()
+	r := dice(t)
+	p := newPlace(t)
+	const steps = 5
+	all := []*gated{p.gates("a", steps), p.gates("b", steps), p.gates("c", steps)}
+	for i := range steps {
+		for _, g := range all {
+			g.begun(i, 1)
+		}
+		victim := all[r.IntN(len(all))]
+		victim.after(between(r, 0, 30*time.Millisecond))
+		victim.signal(syscall.SIGKILL)
+		victim.wait(patience)
+		victim.again()
+		for _, g := range all {
+			g.open(i, i)
+		}
+	}
+	for _, g := range all {
+		g.wait(patience).want(0)
+		events := p.history(g.id())
+		saved := savedSteps(t, events)
+		for line := range strings.Lines(g.ledger()) {
+			var step string
+			var token belay.Token
+			if _, err := fmt.Sscanf(line, "%s %d\n", &step, &token); err != nil {
+				t.Fatal(err)
+			}
+			if under := saved["run["+step+"]"]; token > under {
+				t.Errorf("%s: step %s was saved under token %d and began again under %d\n%s", g.name, step, under, token, show(events))
+			}
+		}
+	}
+	p.clean()
+	p.sound()
+}
+
+// Rule: the same key at the same time is one execution (G9): who comes second
+// waits for its end, and takes over when the first dies.
+func TestTheSameKeyAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.gates("k", 2)
+	a.begun(0, 1)
+	second := p.start(p.command(a.args...))
+	second.says(fmt.Sprintf("is run by belay run (pid %d) already", a.cmd.Process.Pid))
+	third := p.start(p.command(a.args...))
+	third.says("already")
+	third.ctrlC()
+	third.wait(patience).want(130)
+	a.open(0, 0)
+	a.begun(1, 1)
+	a.signal(syscall.SIGKILL)
+	a.wait(patience)
+	a.begun2(second)
+	a.open(1, 1)
+	second.wait(patience).want(0).saying("step s0 is done already", "step s1 done")
+	if n := len(p.executions()); n != 1 {
+		t.Errorf("G9: %d executions", n)
+	}
+	p.clean()
+}
+
+// begun2 waits until the second step has begun again in another process.
+func (g *gated) begun2(by *started) {
+	g.t.Helper()
+	by.until("the second step has begun again", func() bool { return strings.Count(g.ledger(), "s1 ") == 2 })
+}
+
+// Rule: a host that is stopped holds up the others and costs nothing: they go on
+// when it does.
+func TestTheHostIsStopped(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.gates("a", 1)
+	a.begun(0, 1)
+	b := p.gates("b", 2)
+	b.begun(0, 1)
+	a.signal(syscall.SIGSTOP)
+	b.open(0, 0)
+	if !strings.Contains(p.belay("ls").want(0).out, "running") { // readers need nobody
+		t.Error("nothing is shown while the host is stopped")
+	}
+	if strings.Contains(b.ledger(), "s1 ") {
+		t.Error("a step follows one that nobody has acknowledged")
+	}
+	a.signal(syscall.SIGCONT)
+	b.begun(1, 1)
+	b.undisturbed()
+	a.undisturbed()
+	p.clean()
+}
+
+// Rule: a data directory deep down is shared like any other.
+func TestADeepDataDirectoryIsShared(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.data = filepath.Join(p.root, strings.Repeat("d", 120), "data")
+	a := p.gates("a", 1)
+	a.begun(0, 1)
+	b := p.gates("b", 1)
+	b.begun(0, 1)
+	a.undisturbed()
+	b.undisturbed()
+	p.clean()
+}
