@@ -252,7 +252,7 @@ func (d *demo) note(ctx context.Context, n demoNote) error {
 	case notePrepared:
 		text := "has a workspace at commit " + n.Text
 		if !d.facts.TakenOver.IsZero() {
-			text += ", with what the finished steps left in the other"
+			text += ", with what the finished steps left"
 		}
 		d.tell.line(m.name, text)
 	case noteSkipped:
@@ -269,7 +269,7 @@ func (d *demo) note(ctx context.Context, n demoNote) error {
 			return d.kill(m)
 		}
 	case noteEnded:
-		d.tell.line(m.name, stepTitle(n.Step)+"is done: "+n.Text)
+		d.tell.ended(n)
 	}
 	return nil
 }

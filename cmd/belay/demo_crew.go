@@ -104,7 +104,7 @@ func (d *demo) lateWrite(ctx context.Context) {
 	var e *belay.Error
 	switch {
 	case errors.As(err, &e) && e.Code == belay.CodeLeaseLost:
-		d.tell.line(old.name, fmt.Sprintf("too late: its result of step %d, with token %d, is refused: %s", stepNumber(demoVictim), old.lease.Token, e.Cause))
+		d.tell.line(old.name, fmt.Sprintf("writes late: its result of step %d, with token %d, is refused (%s)", stepNumber(demoVictim), old.lease.Token, e.Cause))
 	default:
 		d.tell.line(old.name, "writes late: "+err.Error())
 	}
@@ -143,8 +143,8 @@ func (d *demo) dismiss() error {
 	for open := true; open; {
 		select {
 		case n := <-d.notes:
-			if n.Kind == noteEnded {
-				_ = d.note(context.Background(), n)
+			if n.Kind == noteEnded && d.facts.State == belay.Succeeded {
+				d.tell.ended(n)
 			}
 		case <-done:
 			open = false

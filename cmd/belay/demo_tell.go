@@ -75,6 +75,9 @@ func (t *teller) line(who, text string) {
 	t.write(t.paint(colours[who], fmt.Sprintf("%-5s", who)), printable(text))
 }
 
+// ended tells that a worker is done with a step.
+func (t *teller) ended(n demoNote) { t.line(n.from.name, stepTitle(n.Step)+"is done: "+n.Text) }
+
 // deed tells what the demo does to a worker.
 func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, text)) }
 

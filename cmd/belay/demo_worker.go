@@ -74,7 +74,10 @@ func (a *app) demoWorker(ctx context.Context, name, queue string) error {
 	if err != nil {
 		return err
 	}
-	b, err := datadir.Dial(ctx, dir, datadir.Options{Purpose: "belay demo, worker " + name, Version: version})
+	b, err := datadir.Dial(ctx, dir, datadir.Options{
+		Purpose: "belay demo, worker " + name, Version: version,
+		Patience: demoTTL, // the demo has the engine from before it starts workers to after they end
+	})
 	if err != nil {
 		return err
 	}
