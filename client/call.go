@@ -38,6 +38,9 @@ type request struct {
 	longer time.Duration
 	// read says that the call changes nothing.
 	read bool
+	// lease says that a lease lives by the call: it travels apart from what may
+	// be large.
+	lease bool
 	// bare takes any answer of a working server for a success.
 	bare bool
 
@@ -66,7 +69,15 @@ func (c *Client) try(ctx context.Context, r *request) error {
 		defer end(nil)
 		defer context.AfterFunc(c.open, func() { end(errClosed) })()
 	}
-	err := c.exchange(sub, r)
+	link := c.rest
+	if r.lease {
+		link = c.leases
+	}
+	over := link.client()
+	err := c.exchange(sub, over, r)
+	if err != nil && r.wait == 0 && errors.Is(sub.Err(), context.DeadlineExceeded) {
+		link.suspect(over)
+	}
 	switch {
 	case err == nil || sub.Err() == nil || belay.CodeOf(err) != belay.CodeUnavailable:
 		return err
@@ -84,12 +95,12 @@ const unknown = "no answer; it may have happened or not"
 var errSlow = errors.New("the server took too long")
 
 // exchange sends the request and reads the answer.
-func (c *Client) exchange(ctx context.Context, r *request) error {
+func (c *Client) exchange(ctx context.Context, over *http.Client, r *request) error {
 	req, err := c.request(ctx, r)
 	if err != nil {
 		return &belay.Error{Code: belay.CodeInvalid, Op: r.op, Message: err.Error()}
 	}
-	resp, err := c.http.Do(req)
+	resp, err := over.Do(req)
 	if err != nil {
 		return unreached(r.op, err)
 	}

@@ -10,11 +10,12 @@ import (
 
 // Client is a belay.Backend over HTTP. Make one with Dial.
 type Client struct {
-	set       settings
-	target    target
-	http      *http.Client
-	transport *http.Transport
-	batches   batcher
+	set     settings
+	target  target
+	leases  *link // claims, heartbeats, locks: what a lease lives by
+	rest    *link
+	conns   conns
+	batches batcher
 
 	open  context.Context // ends with Close
 	close context.CancelFunc
@@ -43,11 +44,7 @@ func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 	for _, o := range options {
 		o(&c.set)
 	}
-	c.transport = t.transport(&c.set)
-	c.http = &http.Client{
-		Transport:     c.transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	c.leases, c.rest = c.link(brisk), c.link(roomy)
 	c.batches.c = c
 	if c.set.key != "" && t.exposes() {
 		c.set.log.Warn("the key travels unencrypted; use https beyond this host", "server", t.name())
@@ -75,7 +72,7 @@ func (c *Client) Close() error {
 	c.close()
 	c.mu.Unlock()
 	c.running.Wait()
-	c.transport.CloseIdleConnections()
+	c.conns.close()
 	return nil
 }
 

@@ -6,10 +6,12 @@
 //
 // # Connections
 //
-// Everything travels as streams of one HTTP/2 connection, without TLS too: a long
-// poll or a heartbeat does not wait for a checkpoint before it. A connection that
-// went silent is found by pings and replaced. What a server answers is bounded;
-// redirects are not followed, so that the key reaches nobody else.
+// Calls travel as streams of HTTP/2 connections, without TLS too, and wait for no
+// other call's answer. There are two: one for what a lease lives by (claims,
+// heartbeats, locks), one for all that may be large; so a heartbeat does not queue
+// behind checkpoints on a slow line. A connection that went silent is found by pings
+// and replaced, and a call that was not answered in time is the last on its own. What a server answers is bounded; redirects are not followed, so
+// that the key reaches nobody else.
 //
 // # Batches
 //

@@ -12,7 +12,11 @@ import (
 // not answered is lost, and the key to be revoked.
 func (c *Client) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
 	var key belay.NewKey
-	err := c.put(ctx, "create key "+s.Name, http.MethodPost, "/v1/keys", s, &key)
+	r := request{op: "create key " + s.Name, method: http.MethodPost, path: "/v1/keys", reply: &key}
+	var err error
+	if r.body, err = body(r.op, s); err == nil {
+		err = c.once(ctx, &r)
+	}
 	return key, err
 }
 

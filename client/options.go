@@ -25,13 +25,12 @@ type settings struct {
 	log       *slog.Logger
 	http1     bool
 	lazy      bool
-	silence   time.Duration
 	ids       func() [16]byte
 }
 
 func defaults() settings {
 	return settings{
-		userAgent: "belay", patience: DefaultPatience, log: slog.Default(), silence: 2 * time.Second,
+		userAgent: "belay", patience: DefaultPatience, log: slog.Default(),
 		ids: func() [16]byte { return uuid.Must(uuid.NewV7()) },
 	}
 }

@@ -15,38 +15,78 @@ import (
 	"github.com/belaydev/belay/internal/sdktest"
 )
 
-// A connection over which nothing comes any more is replaced within seconds, so
-// that a worker's heartbeats get through before its time is over.
+// A connection over which nothing comes any more is replaced: that of the leases
+// within a heartbeat, so that a worker keeps them, the other before long.
 func TestSilentConnectionIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dial := sdktest.Serve(t, echo)
-		var dials atomic.Int32
-		c, err := client.Dial(t.Context(), "http://belay.test", client.Lazy(), client.Logger(slog.New(slog.DiscardHandler)),
-			client.Dialer(func(ctx context.Context) (net.Conn, error) {
-				if dials.Add(1) > 1 {
-					return dial(ctx)
+	for _, test := range []struct {
+		name   string
+		call   func(ctx context.Context, c *client.Client) error
+		within time.Duration
+	}{
+		{"leases", func(ctx context.Context, c *client.Client) error {
+			return c.Drain(ctx, belay.WorkerID{1})
+		}, belay.DefaultHeartbeat.D() + time.Second},
+		{"the rest", func(ctx context.Context, c *client.Client) error {
+			_, err := c.Execution(ctx, belay.ExecutionID{1})
+			return err
+		}, 16 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, dials := deaf(t)
+				began := time.Now()
+				if err := test.call(t.Context(), c); err != nil {
+					t.Error(err)
 				}
-				ours, theirs := net.Pipe()
-				go func() { _, _ = io.Copy(io.Discard, theirs) }()
-				return ours, nil
-			}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
-		began := time.Now()
-		if _, err := c.Execution(t.Context(), belay.ExecutionID{1}); err != nil {
+				if d := time.Since(began); d > test.within {
+					t.Errorf("took %s", d)
+				}
+				if n := dials.Load(); n != 2 {
+					t.Errorf("%d connections", n)
+				}
+			})
+		})
+	}
+}
+
+// A heartbeat that was not answered in its time does not take the next one down
+// with it, however short the time.
+func TestUnansweredHeartbeatLeavesItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dials := deaf(t)
+		ctx, cancel := context.WithTimeout(t.Context(), belay.MinTTL.D()/2)
+		defer cancel()
+		if _, err := c.Heartbeat(ctx, belay.Heartbeat{}); belay.CodeOf(err) != belay.CodeUnavailable {
 			t.Error(err)
 		}
-		if d := time.Since(began); d > belay.DefaultHeartbeat.D() {
-			t.Errorf("took %s", d)
-		}
-		if n := dials.Load(); n != 2 {
-			t.Errorf("%d connections", n)
+		began := time.Now()
+		if _, err := c.Heartbeat(t.Context(), belay.Heartbeat{}); err != nil || time.Since(began) != 0 || dials.Load() != 2 {
+			t.Errorf("%v after %s and %d connections", err, time.Since(began), dials.Load())
 		}
 	})
+}
+
+// deaf is a client whose first connection says nothing.
+func deaf(t *testing.T) (*client.Client, *atomic.Int32) {
+	t.Helper()
+	dial := sdktest.Serve(t, echo)
+	var dials atomic.Int32
+	c, err := client.Dial(t.Context(), "http://belay.test", client.Lazy(), client.Logger(slog.New(slog.DiscardHandler)), client.Patience(time.Minute),
+		client.Dialer(func(ctx context.Context) (net.Conn, error) {
+			if dials.Add(1) > 1 {
+				return dial(ctx)
+			}
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return ours, nil
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, &dials
 }

@@ -61,40 +61,47 @@ func (t target) exposes() bool {
 	return t.base.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-func (t target) transport(s *settings) *http.Transport {
+func (c *Client) transport(f feel) *http.Transport {
 	var p http.Protocols
 	switch {
-	case s.http1:
+	case c.set.http1:
 		p.SetHTTP1(true)
-	case t.base.Scheme == "https":
+	case c.target.base.Scheme == "https":
 		p.SetHTTP1(true) // for a proxy that offers nothing newer
 		p.SetHTTP2(true)
 	default:
 		p.SetUnencryptedHTTP2(true)
 	}
 	tr := &http.Transport{
-		Protocols: &p, TLSClientConfig: s.tls, DialContext: t.dialer(s), TLSHandshakeTimeout: 5 * time.Second,
+		Protocols: &p, TLSClientConfig: c.set.tls, DialContext: c.dial, TLSHandshakeTimeout: 5 * time.Second,
 		// The other limits are those of single calls.
-		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression: true,
+		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: s.silence, PingTimeout: s.silence, WriteByteTimeout: 2 * s.silence,
-			MaxReceiveBufferPerConnection: 4<<20 - 1, MaxReceiveBufferPerStream: 4<<20 - 1,
+			SendPingTimeout: f.silence, PingTimeout: f.answer, WriteByteTimeout: f.silence + f.answer,
+			MaxReceiveBufferPerConnection: f.window, MaxReceiveBufferPerStream: f.window,
 		},
 	}
-	if t.base.Scheme == "https" && s.dialer == nil {
+	if c.target.base.Scheme == "https" && c.set.dialer == nil {
 		tr.Proxy = http.ProxyFromEnvironment
 	}
 	return tr
 }
 
-func (t target) dialer(s *settings) func(context.Context, string, string) (net.Conn, error) {
-	if s.dialer != nil {
-		return func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dialer(ctx) }
-	}
+// dial opens a connection that Close closes.
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 5 * time.Second}
-	if t.unix != "" {
-		return func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", t.unix) }
+	var to net.Conn
+	var err error
+	switch {
+	case c.set.dialer != nil:
+		to, err = c.set.dialer(ctx)
+	case c.target.unix != "":
+		to, err = d.DialContext(ctx, "unix", c.target.unix)
+	default:
+		to, err = d.DialContext(ctx, network, address)
 	}
-	return d.DialContext
+	if err != nil {
+		return nil, err
+	}
+	return c.conns.add(to)
 }
