@@ -93,19 +93,24 @@ func (a *app) demo(ctx context.Context, repo string, keep bool) error {
 		Purpose: "belay demo", Version: version, Engine: []embedded.Option{embedded.Bury(bury)},
 	})
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
-	err = d.play(ctx, job)
-	if ctx.Err() != nil && err != nil {
-		if err = context.Cause(ctx); errors.Is(err, context.Canceled) {
-			err = exitCode(130)
-		}
-	}
-	err = errors.Join(err, d.dismiss(), d.backend.Close())
-	if err != nil {
+	err = stopped(ctx, d.play(ctx, job))
+	if err = errors.Join(err, d.dismiss(), d.backend.Close()); err != nil {
 		return err
 	}
 	return d.judge(keep)
+}
+
+// stopped is err, or what ended the demo from outside if that is why.
+func stopped(ctx context.Context, err error) error {
+	switch {
+	case err == nil || ctx.Err() == nil:
+		return err
+	case errors.Is(context.Cause(ctx), context.Canceled):
+		return exitCode(130)
+	}
+	return context.Cause(ctx)
 }
 
 // play shows the story up to the end of the execution.
