@@ -86,7 +86,7 @@ func (a *app) demo(ctx context.Context, repo string, keep bool) error {
 	}
 	job, err := demoJob(ctx, repo, work)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	d.tell.title(job.Repo)
 	d.backend, err = datadir.Open(ctx, d.dir, datadir.Options{
