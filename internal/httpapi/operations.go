@@ -30,9 +30,7 @@ func (a *api) operations() {
 		}
 		return a.health(), nil
 	})
-	if a.o.Metrics != nil {
-		a.foreign("/metrics", a.o.Metrics)
-	}
+	a.metrics()
 	if a.o.Pages != nil {
 		for _, path := range []string{"/{$}", "/executions", "/executions/", "/assets/"} {
 			a.foreign(path, a.o.Pages)
@@ -43,6 +41,25 @@ func (a *api) operations() {
 
 func (a *api) health() *healthReply {
 	return &healthReply{wire.Health{Status: "ok", Version: a.o.Version}}
+}
+
+// metrics serves the metrics, if there are any.
+func (a *api) metrics() {
+	h := a.o.Metrics
+	if h == nil {
+		h = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { unrouted(http.StatusNotFound, w.Header()).write(w) })
+	}
+	rt := route{
+		id: "metrics", method: http.MethodGet, path: "/metrics", tag: "operations", summary: "Metrics for Prometheus",
+		scopes: []belay.Scope{belay.ScopeRead}, errors: []int{http.StatusNotFound},
+	}
+	a.routes[rt.pattern()] = &rt
+	op := a.operation(&rt)
+	op.Responses["200"] = &huma.Response{
+		Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}
+	a.huma.OpenAPI().AddOperation(&op)
+	entered{a}.HandleFunc(rt.pattern(), h.ServeHTTP)
 }
 
 // foreign serves what is no part of the API, to those who may read.

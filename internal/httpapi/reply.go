@@ -33,6 +33,9 @@ func (w *reply) WriteHeader(status int) {
 }
 
 func (w *reply) send(status int) {
+	if status == http.StatusNoContent || status == http.StatusNotModified {
+		w.Header().Del("Content-Type")
+	}
 	w.status = status
 	w.extend()
 	w.ResponseWriter.WriteHeader(status)

@@ -1,0 +1,117 @@
+package httpapi_test
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const golden = "testdata/openapi.json"
+
+// A change of the contract is a change of a file that somebody reads: clients are
+// generated from it.
+func TestContractIsTheGoldenFile(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	got := s.want(http.StatusOK, nil, http.MethodGet, "/openapi.json", "").body
+	if *update {
+		if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
+		t.Errorf("the OpenAPI document has changed; if it is meant to, run with -update and read the difference:\n%s", diff)
+	}
+}
+
+// The document stands on its own: every reference leads somewhere within it,
+// every schema compiles, every operation has a name of its own, a summary, what it
+// needs, what it answers and what it refuses with.
+func TestDocumentIsWhole(t *testing.T) {
+	d := documentOf(t, serve(t, httpapi.Options{}))
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				if _, found := d.resolve(v); !found {
+					t.Errorf("%s refers to %s, which is not there", at, ref)
+				}
+			}
+			for k, child := range v {
+				walk(at+"/"+k, child)
+			}
+		case []any:
+			for i, child := range v {
+				walk(fmt.Sprint(at, "/", i), child)
+			}
+		}
+	}
+	walk("#", d.raw)
+	schemas := d.raw["components"].(map[string]any)["schemas"].(map[string]any)
+	for name := range schemas {
+		if _, err := d.compiler.Compile("http://belay.test/openapi.json#/components/schemas/" + name); err != nil {
+			t.Error(err)
+		}
+	}
+	ids := make(map[string]string)
+	for _, r := range d.routes {
+		at := r.method + " " + r.path
+		id, _ := r.operation["operationId"].(string)
+		if !regexp.MustCompile(`^[a-z][A-Za-z]+$`).MatchString(id) || ids[id] != "" {
+			t.Errorf("%s has the operationId %q, like %q", at, id, ids[id])
+		}
+		ids[id] = at
+		if summary, _ := r.operation["summary"].(string); summary == "" {
+			t.Errorf("%s has no summary", at)
+		}
+		documented(t, at, r)
+	}
+}
+
+func documented(t *testing.T, at string, r documentedRoute) {
+	t.Helper()
+	var named []string
+	parameters, _ := r.operation["parameters"].([]any)
+	for _, p := range parameters {
+		if p := p.(map[string]any); p["in"] == "path" {
+			named = append(named, "{"+p["name"].(string)+"}")
+		}
+	}
+	want := regexp.MustCompile(`\{[^}]*\}`).FindAllString(r.path, -1)
+	slices.Sort(named)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, named); diff != "" {
+		t.Errorf("%s: parameters of the path:\n%s", at, diff)
+	}
+	responses := r.operation["responses"].(map[string]any)
+	need := []string{"400", "403", "429", "500", "503"}
+	if scopes, _ := r.operation["x-scopes"].([]any); len(scopes) > 0 {
+		need = append(need, "401")
+	}
+	if _, body := r.operation["requestBody"]; body {
+		need = append(need, "413", "415", "422")
+	}
+	if strings.Contains(r.path, "{") {
+		need = append(need, "404")
+	}
+	for _, status := range need {
+		if responses[status] == nil {
+			t.Errorf("%s does not document %s", at, status)
+		}
+	}
+}

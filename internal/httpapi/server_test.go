@@ -1,0 +1,195 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// server is the API on a real engine, over loopback.
+type server struct {
+	t   testing.TB
+	b   *embedded.Backend
+	url string
+	key string // sent with every request, if any
+	log *logged
+}
+
+// logged keeps what the API logs.
+type logged struct {
+	*slog.Logger
+	text *syncBuffer
+}
+
+// serve starts the API on an engine of its own, which keeps the keys as well.
+func serve(t testing.TB, o httpapi.Options) *server {
+	t.Helper()
+	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if o.Keys == nil {
+		o.Keys = b
+	}
+	s := serveOn(t, b, o)
+	s.b = b
+	return s
+}
+
+// serveOn starts the API on a Backend.
+func serveOn(t testing.TB, b belay.Backend, o httpapi.Options) *server {
+	t.Helper()
+	text := &syncBuffer{}
+	log := &logged{slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelDebug})), text}
+	if o.Log == nil {
+		o.Log = log.Logger
+	}
+	h := httptest.NewUnstartedServer(httpapi.New(b, o))
+	h.Config.ReadHeaderTimeout, h.Config.IdleTimeout = time.Second, 10*time.Second
+	h.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	h.Start()
+	t.Cleanup(h.Close)
+	return &server{t: t, url: h.URL, log: log}
+}
+
+// answer is a response with its body read.
+type answer struct {
+	*http.Response
+	body []byte
+}
+
+// try sends a request.
+func (s *server) try(ctx context.Context, method, path, body string, h ...string) (*answer, error) {
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, r)
+	if err != nil {
+		return nil, err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if s.key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	for i := 0; i+1 < len(h); i += 2 {
+		req.Header.Set(h[i], h[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return &answer{resp, data}, err
+}
+
+// do sends a request that must be answered.
+func (s *server) do(method, path, body string, h ...string) *answer {
+	s.t.Helper()
+	a, err := s.try(s.t.Context(), method, path, body, h...)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return a
+}
+
+// want sends a request whose answer must have a status, and reads it into v
+// unless that is nil.
+func (s *server) want(status int, v any, method, path, body string, h ...string) *answer {
+	s.t.Helper()
+	a := s.do(method, path, body, h...)
+	if a.StatusCode != status {
+		s.t.Fatalf("%s %s: %d, want %d: %s", method, path, a.StatusCode, status, a.body)
+	}
+	if v != nil {
+		if err := json.Unmarshal(a.body, v); err != nil {
+			s.t.Fatalf("%s %s: %v in %s", method, path, err, a.body)
+		}
+	}
+	return a
+}
+
+// submit submits an execution and answers with its path.
+func (s *server) submit(body string, h ...string) string {
+	s.t.Helper()
+	a := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", body, h...)
+	return a.Header.Get("Location")
+}
+
+// withKey is the server as somebody with a key of some scopes sees it.
+func (s *server) withKey(name string, scopes ...belay.Scope) *server {
+	s.t.Helper()
+	k, err := s.b.CreateKey(s.t.Context(), belay.KeySpec{Name: name, Scopes: scopes})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := *s
+	c.key = k.Secret
+	return &c
+}
+
+// problem is what a refusal says.
+type problem struct {
+	Code   belay.Code  `json:"code"`
+	Status int         `json:"status"`
+	Detail string      `json:"detail"`
+	Cause  belay.Cause `json:"cause"`
+	Holder *struct {
+		Owner       string      `json:"owner"`
+		Token       belay.Token `json:"token"`
+		ExpiresInMS int64       `json:"expires_in_ms"`
+	} `json:"holder"`
+	Errors []struct{ Location, Message string } `json:"errors"`
+}
+
+// refused sends a request that must be refused with a status and a code.
+func (s *server) refused(status int, code belay.Code, method, path, body string, h ...string) problem {
+	s.t.Helper()
+	var p problem
+	a := s.want(status, &p, method, path, body, h...)
+	if kind := a.Header.Get("Content-Type"); kind != "application/problem+json" {
+		s.t.Errorf("%s %s: a refusal of type %q", method, path, kind)
+	}
+	if p.Code != code || p.Status != status {
+		s.t.Errorf("%s %s: code %q, status %d in the body; want %q, %d: %s", method, path, p.Code, p.Status, code, status, a.body)
+	}
+	return p
+}
+
+// syncBuffer is a buffer for several writers.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,213 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// walker sends requests and holds both sides against the document.
+type walker struct {
+	*server
+	doc *document
+}
+
+// step sends a request whose answer must have a status and be as the document
+// says, and gives its body.
+func (w *walker) step(status int, method, path, body string, h ...string) map[string]any {
+	w.t.Helper()
+	if status < 300 {
+		w.doc.checkBody(method, path, body)
+	}
+	a := w.do(method, path, body, h...)
+	if a.StatusCode != status {
+		w.t.Errorf("%s %s: %d, want %d: %s", method, path, a.StatusCode, status, a.body)
+	}
+	w.doc.check(method, path, a)
+	out := map[string]any{"location": a.Header.Get("Location"), "lease-id": a.Header.Get("Lease-Id"), "lease-token": a.Header.Get("Lease-Token"), "etag": a.Header.Get("ETag")}
+	if strings.HasSuffix(a.Header.Get("Content-Type"), "json") {
+		if err := json.Unmarshal(a.body, &out); err != nil {
+			w.t.Errorf("%s %s: %v", method, path, err)
+		}
+	}
+	return out
+}
+
+func (w *walker) submitted(body string) (path, id string) {
+	w.t.Helper()
+	x := w.step(201, "POST", "/v1/executions", body)
+	return x["location"].(string), x["id"].(string)
+}
+
+// What a real server answers is what the document says, on every route and with
+// every success that is documented.
+func TestAnswersAreAsDocumented(t *testing.T) {
+	s := serve(t, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = w.Write([]byte("belay_up 1\n"))
+	})})
+	w := &walker{s, documentOf(t, s)}
+	w.operations()
+	w.executions()
+	w.worker()
+	w.owner()
+	w.keys()
+	for _, r := range w.doc.routes {
+		for status := range r.operation["responses"].(map[string]any) {
+			if at := r.method + " " + r.path + " " + status; status < "400" && !w.doc.seen[at] {
+				t.Errorf("%s is documented and was not walked", at)
+			}
+		}
+	}
+}
+
+func (w *walker) operations() {
+	w.t.Helper()
+	w.step(200, "GET", "/healthz", "")
+	w.step(200, "GET", "/readyz", "")
+	w.step(200, "GET", "/metrics", "")
+	w.step(200, "GET", "/openapi.json", "")
+	w.step(400, "GET", "/healthz?x=1", "")
+}
+
+func (w *walker) executions() {
+	w.t.Helper()
+	full := `{"id": "ex_0000000000000000000000000a", "workflow": "w", "version": "1", "input": {"a": [1, null]}, "queue": "q", "priority": 7,
+		"labels": {"team": "web"}, "worker_labels": {"gpu": "yes"}, "due_at": "2020-01-01T00:00:00Z", "idempotency_key": "k", "trigger": "manual",
+		"max_attempts": 2, "backoff_base": "2s", "timeout": "15m", "on_lost": "requeue", "on_expired": "fail"}`
+	path, _ := w.submitted(full)
+	w.step(200, "POST", "/v1/executions", full)
+	w.step(422, "POST", "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`)
+	w.step(400, "POST", "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`, "Idempotency-Key", "other")
+	w.step(413, "POST", "/v1/executions", `{"workflow": "w", "input": "`+strings.Repeat("x", 2<<20)+`"}`)
+	w.step(415, "POST", "/v1/executions", `{"workflow": "w"}`, "Content-Type", "text/plain")
+	w.step(200, "GET", "/v1/executions?state=pending&state=running&label=team:web&queue=q&workflow=w&key=k&limit=5&children=true", "")
+	w.step(400, "GET", "/v1/executions?cursor=nonsense", "")
+	w.step(200, "GET", path, "")
+	w.step(200, "GET", path, "", "Prefer", "wait=0.01")
+	w.step(404, "GET", "/v1/executions/ex_0000000000000000000000000b", "")
+	w.step(200, "GET", path+"/explain", "")
+	w.step(200, "GET", path+"/history?after=0&limit=10&data=true", "")
+	w.step(204, "GET", path+"/history?after=1&wait=10ms", "")
+	w.step(410, "GET", path+"/history?after=99&wait=60", "")
+	w.step(410, "GET", path+"/events?after=99", "")
+	w.step(202, "POST", path+"/signal", `{"name": "go", "payload": {"n": 1}}`, "Idempotency-Key", "s1")
+	w.step(200, "GET", path+"/signals?after=0", "")
+	w.step(200, "GET", path+"/token", "")
+	w.step(200, "POST", path+"/pause", `{"reason": "lunch", "actor": "me"}`)
+	w.step(200, "POST", path+"/resume", ``)
+	w.step(409, "POST", path+"/retry", `{}`)
+	w.step(200, "POST", path+"/cancel", `{"grace": "1s"}`, "Idempotency-Key", "c1")
+	w.step(200, "GET", path+"/events", "")
+	w.step(409, "POST", path+"/signal", `{"name": "go"}`)
+	w.step(200, "POST", path+"/retry", ``)
+	w.step(200, "POST", path+"/cancel", ``)
+	w.step(200, "POST", path+"/requeue", `{"input": {"b": 1}}`)
+	w.step(200, "POST", path+"/cancel", ``)
+	w.step(200, "POST", path+"/retry", `{"input": 7}`)
+	w.step(201, "POST", path+"/fork", `{"up_to": 1}`)
+	w.step(200, "GET", "/v1/runs?execution="+strings.TrimPrefix(path, "/v1/executions/"), "")
+	w.step(400, "GET", "/v1/runs", "")
+}
+
+func (w *walker) worker() {
+	w.t.Helper()
+	path, id := w.submitted(`{"workflow": "job", "timeout": "1h"}`)
+	session := w.step(201, "POST", "/v1/workers", `{"name": "a", "workflows": [{"workflow": "job"}], "capacity": 2, "labels": {"gpu": "no"}}`)["location"].(string)
+	won := w.step(200, "POST", session+"/claim", `{"number": 1, "slots": 1, "wait_ms": 10000}`)
+	run, lease := won["location"].(string), []string{"Lease-Id", won["lease-id"].(string), "Lease-Token", won["lease-token"].(string)}
+	w.step(204, "POST", session+"/claim", `{"number": 2, "slots": 1, "wait_ms": 1}`)
+	w.step(422, "POST", session+"/claim", `{"number": 0, "slots": 1}`)
+	w.step(200, "POST", session+"/heartbeat", fmt.Sprintf(`{"holds": [{"execution": %q, "token": %s, "idle_ms": 5}], "claim_seen": 1}`, id, won["lease-token"]))
+	w.step(200, "GET", path, "")
+	w.step(200, "GET", run, "")
+	w.step(200, "POST", run+"/heartbeat", "", lease...)
+	w.step(428, "POST", run+"/heartbeat", "")
+	w.step(400, "POST", run+"/heartbeat", "", "Lease-Id", lease[1], "Lease-Token", "99")
+	w.step(200, "POST", run+"/checkpoint", `{"key": "one", "data": {"n": 1}, "cost_tokens": 3}`, lease...)
+	w.step(200, "POST", path+"/preempt", `{"reason": "now"}`)
+	w.step(202, "POST", path+"/signal", `{"name": "go"}`)
+	batch := fmt.Sprintf(`{"ops": [{"submit": {"workflow": "other"}}, {"signal": {"execution": %q, "name": "x"}},
+		{"save": {"lease": {"execution": %q, "token": %s, "lease_id": %q}, "kind": "step", "key": "two", "data": 2}},
+		{"append": {"lease": {"execution": %q, "token": %s, "lease_id": %q}, "name": "log", "n": 0, "data": "aGVsbG8K"}},
+		{"settle": {"lease": {"execution": %q, "token": 1, "lease_id": %q}, "outcome": "succeeded"}}]}`,
+		id, id, lease[3], lease[1], id, lease[3], lease[1], "ex_0000000000000000000000000b", lease[1])
+	w.step(200, "POST", "/v1/batch", batch)
+	w.step(200, "GET", path+"/logs/log", "")
+	if text := w.do("GET", path+"/logs/log", "", "Accept", "text/plain"); string(text.body) != "hello\n" {
+		w.t.Errorf("the log as text is %q", text.body)
+	}
+	w.step(200, "POST", run+"/suspend", `{"wait_ms": 1, "wait_text": "a nap", "signal_seen": 99}`, lease...)
+	again := w.claim(session, 3)
+	run, lease = again["location"].(string), []string{"Lease-Id", again["lease-id"].(string)}
+	w.step(200, "POST", run+"/fail", `{"error": {"class": "transient", "message": "no"}, "retry_after_ms": 1, "output": {"tried": true}}`, lease...)
+	third := w.claim(session, 20)
+	run, lease = third["location"].(string), []string{"Lease-Id", third["lease-id"].(string)}
+	w.step(200, "POST", run+"/complete", `{"output": [1]}`, lease...)
+	w.step(200, "POST", run+"/complete", `{"output": [1]}`, lease...)
+	w.step(412, "POST", run+"/complete", `{"output": [2]}`, lease...)
+	w.step(200, "GET", run, "")
+	w.step(200, "GET", path, "", "Prefer", "wait=10")
+	w.step(200, "GET", path+"/events?data=true", "", "Last-Event-ID", "3")
+	w.step(200, "GET", "/v1/workers", "")
+	w.step(204, "POST", session+"/drain", "")
+	w.step(204, "DELETE", session, "")
+}
+
+// claim wins one execution, under the next number each time it is sent to
+// heartbeat first.
+func (w *walker) claim(session string, number int) map[string]any {
+	w.t.Helper()
+	for {
+		won := w.step(200, "POST", session+"/claim", fmt.Sprintf(`{"number": %d, "slots": 1, "wait_ms": 10000}`, number))
+		if won["location"] != "" || w.t.Failed() {
+			return won
+		}
+		w.step(200, "POST", session+"/heartbeat", fmt.Sprintf(`{"claim_seen": %d}`, number))
+		number++
+	}
+}
+
+func (w *walker) owner() {
+	w.t.Helper()
+	path, _ := w.submitted(`{"workflow": "talk", "dispatch": "external", "on_lost": "requeue"}`)
+	got := w.step(201, "POST", path+"/lock", `{"owner": "laptop", "ttl": "30s"}`, "Idempotency-Key", "l1")
+	w.step(200, "POST", path+"/lock", `{"owner": "laptop", "ttl": "30s"}`, "Idempotency-Key", "l1")
+	w.step(409, "POST", path+"/lock", `{"owner": "other"}`)
+	lock, lease := got["location"].(string), []string{"Lease-Id", got["lease-id"].(string), "Lease-Token", got["lease-token"].(string)}
+	w.step(200, "PUT", lock, "")
+	w.step(200, "PUT", path+"/checkpoint", `{"data": {"said": ["hello"]}}`, lease...)
+	w.step(428, "PUT", path+"/checkpoint", `{"data": 1}`)
+	etag := w.step(200, "GET", path+"/token", "")["etag"].(string)
+	w.step(304, "GET", path+"/token", "", "If-None-Match", etag)
+	w.step(200, "POST", lock+"/release", `{"outcome": "suspend", "wait": "1h", "wait_text": "tomorrow"}`)
+	w.step(412, "PUT", lock, "")
+	w.step(412, "PUT", path+"/checkpoint", `{"data": 1}`, lease...)
+	got = w.step(201, "POST", path+"/lock", `{"owner": "other"}`)
+	lock, lease = got["location"].(string), []string{"Lease-Id", got["lease-id"].(string), "Lease-Token", got["lease-token"].(string)}
+	w.step(200, "POST", path+"/lock/steal", `{"reason": "it hangs", "actor": "me"}`)
+	w.step(412, "POST", lock+"/release", `{"outcome": "complete"}`, lease[2:]...)
+	w.step(422, "POST", path+"/lock/steal", `{"reason": ""}`)
+	got = w.step(201, "POST", path+"/lock", `{"owner": "third", "id": "wk_0000000000000000000000000c"}`)
+	w.step(200, "POST", got["location"].(string)+"/release", `{"outcome": "complete", "output": {"turns": 1}}`)
+}
+
+func (w *walker) keys() {
+	w.t.Helper()
+	w.step(200, "GET", "/v1/keys", "")
+	admin := w.step(201, "POST", "/v1/keys", `{"name": "root", "scopes": ["admin"]}`)
+	w.key = admin["secret"].(string)
+	k := w.step(201, "POST", "/v1/keys", `{"name": "ci", "scopes": ["read", "submit"]}`)
+	w.step(200, "GET", "/v1/keys", "")
+	w.step(204, "DELETE", k["location"].(string), "")
+	w.step(404, "DELETE", "/v1/keys/key_0000000000000000000000000a", "")
+	reader := w.withKey("reader", belay.ScopeRead)
+	(&walker{reader, w.doc}).step(403, "GET", "/v1/keys", "")
+	w.key = "bly_nobody"
+	w.step(401, "GET", "/v1/keys", "")
+}
