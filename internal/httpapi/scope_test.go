@@ -1,0 +1,241 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// scopes says who may ask for what: one of the scopes is enough, and admin always
+// is. Without any, everybody may.
+var scopes = map[string][]belay.Scope{
+	"GET /healthz":      nil,
+	"GET /readyz":       nil,
+	"GET /openapi.json": nil,
+	"GET /metrics":      {belay.ScopeRead},
+	"POST /v1/batch":    {belay.ScopeSubmit, belay.ScopeWorker},
+
+	"POST /v1/executions":                             {belay.ScopeSubmit},
+	"GET /v1/executions":                              {belay.ScopeRead},
+	"GET /v1/executions/{id}":                         {belay.ScopeRead},
+	"GET /v1/executions/{id}/events":                  {belay.ScopeRead},
+	"GET /v1/executions/{id}/explain":                 {belay.ScopeRead},
+	"GET /v1/executions/{id}/history":                 {belay.ScopeRead},
+	"GET /v1/executions/{id}/logs/{name}":             {belay.ScopeRead},
+	"GET /v1/executions/{id}/token":                   {belay.ScopeRead},
+	"GET /v1/executions/{id}/signals":                 {belay.ScopeRead, belay.ScopeWorker},
+	"POST /v1/executions/{id}/signal":                 {belay.ScopeSubmit},
+	"POST /v1/executions/{id}/cancel":                 {belay.ScopeOperate},
+	"POST /v1/executions/{id}/fork":                   {belay.ScopeOperate},
+	"POST /v1/executions/{id}/pause":                  {belay.ScopeOperate},
+	"POST /v1/executions/{id}/preempt":                {belay.ScopeOperate},
+	"POST /v1/executions/{id}/requeue":                {belay.ScopeOperate},
+	"POST /v1/executions/{id}/resume":                 {belay.ScopeOperate},
+	"POST /v1/executions/{id}/retry":                  {belay.ScopeOperate},
+	"POST /v1/executions/{id}/lock/steal":             {belay.ScopeOperate},
+	"POST /v1/executions/{id}/lock":                   {belay.ScopeWorker},
+	"PUT /v1/executions/{id}/lock/{lock_id}":          {belay.ScopeWorker},
+	"POST /v1/executions/{id}/lock/{lock_id}/release": {belay.ScopeWorker},
+	"PUT /v1/executions/{id}/checkpoint":              {belay.ScopeWorker},
+
+	"GET /v1/runs":                  {belay.ScopeRead},
+	"GET /v1/runs/{id}":             {belay.ScopeRead},
+	"POST /v1/runs/{id}/checkpoint": {belay.ScopeWorker},
+	"POST /v1/runs/{id}/complete":   {belay.ScopeWorker},
+	"POST /v1/runs/{id}/fail":       {belay.ScopeWorker},
+	"POST /v1/runs/{id}/heartbeat":  {belay.ScopeWorker},
+	"POST /v1/runs/{id}/suspend":    {belay.ScopeWorker},
+
+	"GET /v1/workers":                 {belay.ScopeRead},
+	"POST /v1/workers":                {belay.ScopeWorker},
+	"DELETE /v1/workers/{id}":         {belay.ScopeWorker},
+	"POST /v1/workers/{id}/claim":     {belay.ScopeWorker},
+	"POST /v1/workers/{id}/drain":     {belay.ScopeWorker, belay.ScopeOperate},
+	"POST /v1/workers/{id}/heartbeat": {belay.ScopeWorker},
+
+	"GET /v1/keys":         {belay.ScopeAdmin},
+	"POST /v1/keys":        {belay.ScopeAdmin},
+	"DELETE /v1/keys/{id}": {belay.ScopeAdmin},
+}
+
+// fill puts ids that name nothing into a path.
+func fill(path string) string {
+	id := "ex_0000000000000000000000000z"
+	switch {
+	case strings.HasPrefix(path, "/v1/runs/"):
+		id = "run_" + strings.Repeat("0", 38) + "1"
+	case strings.HasPrefix(path, "/v1/workers/"):
+		id = "wk_0000000000000000000000000z"
+	case strings.HasPrefix(path, "/v1/keys/"):
+		id = "key_0000000000000000000000000z"
+	}
+	return strings.NewReplacer("{id}", id, "{name}", "log", "{lock_id}", "ls_"+strings.Repeat("0", 51)+"1").Replace(path)
+}
+
+// Each route opens to exactly the scopes of the table: with each scope alone,
+// without a key, with one that was revoked and with one that never was.
+func TestRoutesOpenToTheirScopes(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	all := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit, belay.ScopeOperate, belay.ScopeWorker, belay.ScopeAdmin}
+	keys := make(map[belay.Scope]*server)
+	for _, scope := range all {
+		keys[scope] = s.withKey("with "+string(scope), scope)
+	}
+	revoked := s.withKey("revoked", all...)
+	list, err := s.b.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.b.RevokeKey(t.Context(), list[len(list)-1].ID); err != nil {
+		t.Fatal(err)
+	}
+	bad := *s
+	bad.key = "bly_" + strings.Repeat("0", 52)
+	routes := documentOf(t, s).routes
+	if len(routes) != len(scopes) {
+		t.Errorf("%d routes in the document, %d in the table", len(routes), len(scopes))
+	}
+	for _, r := range routes {
+		at := r.method + " " + r.path
+		need, known := scopes[at]
+		if !known {
+			t.Errorf("%s is not in the table of scopes", at)
+			continue
+		}
+		for _, scope := range all {
+			open := len(need) == 0 || scope == belay.ScopeAdmin || slices.Contains(need, scope)
+			a := keys[scope].do(r.method, fill(r.path), "")
+			if got := a.StatusCode != http.StatusForbidden && a.StatusCode != http.StatusUnauthorized; got != open {
+				t.Errorf("%s with scope %s: %d, want open: %v", at, scope, a.StatusCode, open)
+			}
+			if !open && !strings.Contains(string(a.body), string(need[0])) {
+				t.Errorf("%s with scope %s does not name the missing scope: %s", at, scope, a.body)
+			}
+		}
+		for who, c := range map[string]*server{"no key": s, "a revoked key": revoked, "a key that never was": &bad} {
+			a := c.do(r.method, fill(r.path), "")
+			switch {
+			case len(need) == 0 && a.StatusCode >= 400 && a.StatusCode != http.StatusServiceUnavailable:
+				t.Errorf("%s with %s: %d, want it open", at, who, a.StatusCode)
+			case len(need) > 0 && (a.StatusCode != http.StatusUnauthorized || a.Header.Get("WWW-Authenticate") == ""):
+				t.Errorf("%s with %s: %d %q, want 401 and what is wanted", at, who, a.StatusCode, a.Header.Get("WWW-Authenticate"))
+			}
+		}
+	}
+}
+
+// Each operation of a batch needs the scope of its own route.
+func TestBatchNeedsEachScope(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const lease = `{"execution": "ex_0000000000000000000000000z", "token": 1, "lease_id": "ls_0000000000000000000000000000000000000000000000000001"}`
+	const body = `{"ops": [{"submit": {"workflow": "w"}}, {"signal": {"execution": "ex_0000000000000000000000000z", "name": "x"}},
+		{"submit": {"workflow": "w", "parent": ` + lease + `, "parent_key": "k"}}, {"save": {"lease": ` + lease + `, "kind": "step", "key": "k"}},
+		{"settle": {"lease": ` + lease + `, "outcome": "succeeded"}}, {"append": {"lease": ` + lease + `, "name": "log", "n": 0, "data": ""}}]}`
+	for scope, allowed := range map[belay.Scope][]bool{
+		belay.ScopeSubmit: {true, true, false, false, false, false},
+		belay.ScopeWorker: {false, false, true, true, true, true},
+		belay.ScopeAdmin:  {true, true, true, true, true, true},
+	} {
+		var reply struct {
+			Results []struct{ Error *problem }
+		}
+		s.withKey(string(scope), scope).want(http.StatusOK, &reply, http.MethodPost, "/v1/batch", body)
+		for i, r := range reply.Results {
+			if refused := r.Error != nil && r.Error.Code == belay.CodeForbidden; refused == allowed[i] {
+				t.Errorf("operation %d with scope %s: %+v, want allowed: %v", i, scope, r.Error, allowed[i])
+			}
+		}
+	}
+}
+
+// A server is open until the first key is made, and does not open again when the
+// last one is revoked.
+func TestServerStaysClosed(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	s.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
+	admin := s.withKey("root", belay.ScopeAdmin)
+	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodGet, "/v1/executions", "")
+	list, err := s.b.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.want(http.StatusNoContent, nil, http.MethodDelete, "/v1/keys/"+list[0].ID.String(), "")
+	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodGet, "/v1/executions", "")
+}
+
+// With InsecureNoAuth nobody is asked, keys or not.
+func TestInsecureNoAuthAsksNobody(t *testing.T) {
+	s := serve(t, httpapi.Options{InsecureNoAuth: true})
+	s.withKey("root", belay.ScopeAdmin)
+	s.want(http.StatusOK, nil, http.MethodGet, "/v1/keys", "")
+}
+
+// Who did something is the name of the key, whatever the body says; where nobody
+// proves who they are it is what the body says.
+func TestActorIsTheKey(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	path := s.submit(`{"workflow": "w"}`)
+	s.want(http.StatusOK, nil, http.MethodPost, path+"/pause", `{"actor": "somebody", "reason": "r"}`)
+	admin := s.withKey("root", belay.ScopeAdmin)
+	admin.want(http.StatusOK, nil, http.MethodPost, path+"/cancel", `{"actor": "somebody else"}`)
+	var h struct{ Events []belay.Event }
+	admin.want(http.StatusOK, &h, http.MethodGet, path+"/history", "")
+	var actors []string
+	for _, e := range h.Events[1:] {
+		actors = append(actors, e.Actor)
+	}
+	if want := []string{"somebody", "root"}; !slices.Equal(actors, want) {
+		t.Errorf("actors %q, want %q", actors, want)
+	}
+}
+
+// A browser reads with a key as its password, and writes with nothing of the kind:
+// what it sends by itself must not act.
+func TestBrowserReadsWithPassword(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	c := s.withKey("root", belay.ScopeAdmin)
+	basic := &http.Request{Header: http.Header{}}
+	basic.SetBasicAuth("anybody", c.key)
+	auth := basic.Header.Get("Authorization")
+	s.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "", "Authorization", auth)
+	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Authorization", auth)
+}
+
+// A secret that came in does not go out again, into an answer or into the log.
+func TestSecretsStayInside(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	admin := s.withKey("root", belay.ScopeAdmin)
+	path := admin.submit(`{"workflow": "w", "dispatch": "external"}`)
+	lock := admin.want(http.StatusCreated, nil, http.MethodPost, path+"/lock", `{"owner": "me"}`)
+	id := lock.Header.Get("Lease-Id")
+	stranger := *s
+	stranger.key = "bly_" + strings.Repeat("7", 52)
+	secrets := []string{admin.key, stranger.key, id, id[len(id)-26:]}
+	var said []string
+	for _, a := range []*answer{
+		stranger.do(http.MethodGet, "/v1/executions", ""),
+		admin.do(http.MethodPut, path+"/checkpoint", `{"data": 1}`, "Lease-Id", id, "Lease-Token", "99"),
+		admin.do(http.MethodPut, path+"/checkpoint", `{"data": 1}`, "Lease-Id", id[:len(id)-1]+"!", "Lease-Token", "1"),
+		admin.do(http.MethodPost, path+"/lock", `{"owner": "other"}`),
+		admin.do(http.MethodPut, path+"/lock/"+id+"?x=1", ""),
+		admin.do(http.MethodPost, path+"/lock/"+id+"/release", `{"outcome": "complete", "output": `),
+		admin.do(http.MethodPost, "/v1/batch", `{"ops": [{"settle": {"lease": {"execution": "ex_0000000000000000000000000z", "token": 1, "lease_id": "`+id+`x"}}}]}`),
+	} {
+		if a.StatusCode < 400 {
+			t.Errorf("%s %s: %d, want a refusal", a.Request.Method, a.Request.URL.Path, a.StatusCode)
+		}
+		said = append(said, string(a.body))
+	}
+	said = append(said, s.log.text.String())
+	for _, text := range said {
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("a secret is told: %s", text)
+			}
+		}
+	}
+}
