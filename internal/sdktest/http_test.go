@@ -18,7 +18,15 @@ import (
 // before the one it speaks to.
 type overHTTP struct {
 	*client.Client
-	behind belay.Backend
+	t      *testing.T
+	dial   client.Option
+	behind engineBackend
+}
+
+// engineBackend is a Backend with what a server asks about keys.
+type engineBackend interface {
+	belay.Backend
+	httpapi.Keys
 }
 
 func (b overHTTP) Close() error {
@@ -28,28 +36,39 @@ func (b overHTTP) Close() error {
 	return b.behind.Close()
 }
 
-func serve(t *testing.T, behind belay.Backend) belay.Backend {
+// WithKey is another client, which has a key.
+func (b overHTTP) WithKey(secret string) belay.Backend {
+	c, err := client.Dial(b.t.Context(), "http://belay.test", b.dial, client.Key(secret), client.Logger(quiet))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func serve(t *testing.T, behind engineBackend) belay.Backend {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	h := httpapi.New(behind, httpapi.Options{Log: quiet})
-	c, err := client.Dial(t.Context(), "http://belay.test", client.Dialer(sdktest.Serve(t, h)), client.Logger(quiet))
+	dial := client.Dialer(sdktest.Serve(t, httpapi.New(behind, httpapi.Options{Log: quiet, Keys: behind})))
+	c, err := client.Dial(t.Context(), "http://belay.test", dial, client.Logger(quiet))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return overHTTP{c, behind}
+	return overHTTP{c, t, dial, behind}
 }
 
 // The suite holds over HTTP, with the store in memory.
 func TestHTTPMemory(t *testing.T) {
 	sdktest.Run(t, func(t *testing.T) belay.Backend {
-		return serve(t, engine.New(memory.New(time.Now), engine.Options{Log: slog.New(slog.DiscardHandler)}))
+		return serve(t, engine.New(memory.New(time.Now), engine.Options{Log: quiet}))
 	})
 }
 
 // The suite holds over HTTP, with the store in SQLite.
 func TestHTTPSQLite(t *testing.T) {
 	sdktest.Run(t, func(t *testing.T) belay.Backend {
-		b, err := embedded.Open(t.Context(), "sqlite:"+t.TempDir(), embedded.Logger(slog.New(slog.DiscardHandler)))
+		b, err := embedded.Open(t.Context(), "sqlite:"+t.TempDir(), embedded.Logger(quiet))
 		if err != nil {
 			t.Fatal(err)
 		}

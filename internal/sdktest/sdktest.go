@@ -29,6 +29,7 @@ func Run(t *testing.T, open Open) {
 	}{
 		{"Steps", steps}, {"Waits", waits}, {"Branches", branches}, {"Children", children}, {"Control", control},
 		{"Output", output}, {"Faults", faults}, {"Fence", fences}, {"Stop", stops}, {"Races", races},
+		{"Owners", owners}, {"Keys", keys},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.cases {
@@ -51,6 +52,7 @@ type env struct {
 	b     belay.Backend
 	began time.Time
 	ctx   context.Context
+	ops   int // operation ids made so far
 }
 
 func newEnv(t *testing.T, open Open) *env {
