@@ -156,6 +156,12 @@ func (c *client) submit(ctx context.Context) {
 	if c.w.plan.bare > 0 && (c.w.plan.workers == 0 || c.rng.IntN(3) == 0) {
 		s.Workflow = "bare"
 	}
+	if c.w.plan.outside > 0 && c.rng.IntN(4) == 0 {
+		s.Workflow, s.External = "outside", true
+		if c.rng.IntN(2) == 0 {
+			s.Policy.OnLost = belay.Requeue
+		}
+	}
 	s.Input = c.input(s.Workflow)
 	if c.rng.IntN(10) == 0 {
 		s.DueAt = c.w.clock().Add(between(c.rng, 0, 2*time.Second))

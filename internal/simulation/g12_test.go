@@ -13,7 +13,7 @@ func g12(f *finding) {
 	for _, c := range f.commits {
 		claimed := make(map[belay.ExecutionID]bool)
 		for _, r := range c.changes.Runs {
-			if r.New {
+			if x := f.workers[r.Worker]; r.New && (x == nil || !x.last().Spec.External) { // a lock names what it takes
 				claimed[r.Execution] = true
 			}
 		}

@@ -24,6 +24,9 @@ func g2(f *finding) {
 		if c.err != nil && belay.CodeOf(c.err) == belay.CodeLeaseLost && c.end == refused {
 			g2refused(f, c)
 		}
+		if l, isRenewal := c.request.(*belay.Lease); isRenewal && c.end == ok {
+			g2renewed(f, c, *l)
+		}
 		r, isSave := c.request.(*belay.Save)
 		if !isSave || c.end != ok {
 			continue
@@ -71,6 +74,24 @@ func g2alive(f *finding, s *story, e event) {
 	}
 }
 
+// g2renewed checks that whoever renewed a run owned it at some time of the call:
+// by its secret, and by its token if it named one.
+func g2renewed(f *finding, c *call, l belay.Lease) {
+	f.ok()
+	s := f.byID[l.Execution]
+	for i, r := range s.rows {
+		until := c.to
+		if i+1 < len(s.rows) {
+			until = s.rows[i+1].c.real
+		}
+		owner := r.State == belay.Running && r.Worker == l.Worker && r.Secret == l.Secret && (l.Token == 0 || r.Token == l.Token)
+		if owner && r.c.real <= c.to && until >= c.from {
+			return
+		}
+	}
+	f.violation(s, nil, "a renewal with token %d of %s was accepted of somebody who did not own it", l.Token, c.actor)
+}
+
 // g2refused holds a refusal to its word: it names a cause, and nothing of the
 // operation is there.
 func g2refused(f *finding, c *call) {
@@ -90,6 +111,9 @@ func g2refused(f *finding, c *call) {
 			}
 		}
 		g2cause(f, s, r.Lease, err.Cause)
+	case *belay.Lease:
+		f.count("stale renewal refused")
+		g2cause(f, f.byID[r.Execution], *r, err.Cause)
 	case *belay.Settlement:
 		f.count("stale write refused")
 		s := f.byID[r.Lease.Execution]

@@ -29,6 +29,9 @@ func g4(f *finding) {
 				g4resume(f, &r.Assignments[i])
 			}
 		}
+		if l, isLock := c.reply.(belay.Lock); isLock && c.end == ok {
+			g4resume(f, &belay.Assignment{Lease: l.Lease, Checkpoints: l.Checkpoints})
+		}
 	}
 	for _, x := range f.steps {
 		g4again(f, x)

@@ -43,6 +43,9 @@ func g8(f *finding) {
 			case belay.OutcomeLost:
 				losses++
 				f.count("run lost")
+				if f.outside(a) {
+					g8outside(f, s, a)
+				}
 				g8wait(f, s, i, p.LockDelay.D(), p.LockDelay.D(), 0)
 			}
 			if failed > p.MaxAttempts {
@@ -55,6 +58,15 @@ func g8(f *finding) {
 				f.violation(s, a.ended, "attempt %d of %d failed and it goes on", failed, p.MaxAttempts)
 			}
 		}
+	}
+}
+
+// g8outside checks that what an owner from outside lost has failed, unless its
+// policy says that it goes on.
+func g8outside(f *finding, s *story, a *attempt) {
+	f.count("lock lost")
+	if a.ended != nil && !a.Final && policyOf(s).OnLost != belay.Requeue {
+		f.violation(s, a.ended, "token %d of an owner from outside was lost and it goes on", a.Token)
 	}
 }
 

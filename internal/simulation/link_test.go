@@ -267,5 +267,36 @@ func (l *link) Append(ctx context.Context, c belay.Chunk) error {
 	return err
 }
 
+// Runs implements belay.Client.
+func (l *link) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
+	return send(ctx, l, "runs", l.w.short(id), id, func(ctx context.Context, b belay.Backend) ([]belay.RunRecord, error) { return b.Runs(ctx, id) })
+}
+
+// Lock implements belay.Owner.
+func (l *link) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
+	return send(ctx, l, "lock", l.w.short(r.Execution), &r, func(ctx context.Context, b belay.Backend) (belay.Lock, error) { return b.Lock(ctx, r) })
+}
+
+// Renew implements belay.Owner.
+func (l *link) Renew(ctx context.Context, x belay.Lease) (belay.HeartbeatReply, error) {
+	return send(ctx, l, "renew", l.w.short(x.Execution), &x, func(ctx context.Context, b belay.Backend) (belay.HeartbeatReply, error) {
+		return b.Renew(ctx, x)
+	})
+}
+
+// errNoKeys refuses what nobody here does.
+var errNoKeys = &belay.Error{Code: belay.CodeForbidden, Message: "there are no keys in the simulation"}
+
+// CreateKey implements belay.Keyring.
+func (l *link) CreateKey(context.Context, belay.KeySpec) (belay.NewKey, error) {
+	return belay.NewKey{}, errNoKeys
+}
+
+// Keys implements belay.Keyring.
+func (l *link) Keys(context.Context) ([]belay.Key, error) { return nil, errNoKeys }
+
+// RevokeKey implements belay.Keyring.
+func (l *link) RevokeKey(context.Context, belay.KeyID) error { return errNoKeys }
+
 // Close implements belay.Backend.
 func (l *link) Close() error { return nil }

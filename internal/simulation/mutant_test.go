@@ -93,6 +93,9 @@ func (m *mutant) asSent(request any) any {
 	case *belay.Settlement:
 		c := *r
 		return &c
+	case *belay.Lease:
+		c := *r
+		return &c
 	default:
 		return request
 	}

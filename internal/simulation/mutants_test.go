@@ -33,6 +33,20 @@ var mutants = []*mutant{
 			r.Lease = currentLease(w, r.Lease)
 		}
 	}},
+	{name: "renewal without its secret", meant: "G2", plan: func(p *plan) {
+		p.outside, p.workerFreeze = 2, 2*time.Second
+	}, request: func(w *world, request any) {
+		if r, is := request.(*belay.Lease); is {
+			*r = currentLease(w, *r)
+		}
+	}},
+	{name: "loss of an owner from outside is that of a worker", meant: "G8", plan: func(p *plan) {
+		p.outside, p.workerCrash = 2, 2*time.Second
+	}, before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
+		for _, x := range rows.Workers {
+			x.Spec.External = x.Spec.External && x.State != belay.WorkerLost
+		}
+	}},
 	{name: "acknowledged before it is written", meant: "G3", after: func(_ *world, m *mutantState, _ *machine.Rows, c *machine.Changes) bool {
 		return !c.Empty() && m.rng.IntN(30) == 0
 	}},

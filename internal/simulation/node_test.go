@@ -151,6 +151,12 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("settle %x %d %s", c.Lease.Execution, c.Lease.Token, c.Outcome)
 	case *machine.Append:
 		return fmt.Sprintf("append %x %d %s %d", c.Lease.Execution, c.Lease.Token, c.Name, c.N)
+	case *machine.Lock:
+		return fmt.Sprintf("lock %x %x", c.Execution, c.ID)
+	case *machine.Renew:
+		return fmt.Sprintf("renew %x %x %d", c.Execution, c.Worker, c.Token)
+	case *machine.Vacate:
+		return fmt.Sprintf("vacate %x", c.Worker)
 	case *machine.Lose:
 		return fmt.Sprintf("lose %x %d", c.Execution, c.Token)
 	case *machine.Release:

@@ -10,6 +10,7 @@ import (
 // fault only, some all of them, some none.
 type plan struct {
 	nodes, workers, bare, clients int
+	outside                       int           // owners from outside
 	safety                        time.Duration // faults all the time
 	slowPoll                      time.Duration
 	proves                        bool // deaths of processes are proven on their host
@@ -67,6 +68,7 @@ func newPlan(r *rand.Rand) plan {
 	if r.IntN(5) == 0 {
 		ttls = append(ttls[2:], 15*time.Second, maxTTL)
 	}
+	p.outside = r.IntN(3)
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
 	return p
 }

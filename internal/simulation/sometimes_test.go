@@ -16,6 +16,7 @@ var sometimes = []string{
 	"cancel raced with the end", "cancel enforced", "paused while running", "stolen", "preempted", "forked", "run again",
 	"released", "claim's reply lost", "run revoked", "signal overtook a suspend", "child's end overtook a suspend",
 	"submission replayed", "key with another body refused", "repeated write answered", "loss seen by a watcher",
+	"lock refused: held", "lock lost", "lock reopened", "lock asked again", "stale renewal refused",
 	"node died in a commit", "write of a dead process arrived",
 }
 
@@ -31,6 +32,9 @@ func (b *book) tally() {
 				b.count("forked")
 			case "retry", "requeue":
 				b.count("run again")
+				if strings.HasSuffix(d.Reason, "from outside") {
+					b.count("lock reopened")
+				}
 			case "start_timeout":
 				b.count("start timed out")
 			}
@@ -85,6 +89,12 @@ func (b *book) tallyCalls() {
 			op = r.Op
 		case *belay.Control:
 			op = r.Op
+		}
+		if l, is := c.reply.(belay.Lock); is && c.end == ok && l.Replayed {
+			b.count("lock asked again")
+		}
+		if c.kind == "lock" && c.end == refused && belay.CodeOf(c.err) == belay.CodeLeaseHeld {
+			b.count("lock refused: held")
 		}
 		if reply, is := c.reply.(belay.HeartbeatReply); is && len(reply.Revoked) > 0 {
 			b.count("run revoked")

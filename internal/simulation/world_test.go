@@ -73,6 +73,9 @@ func (w *world) populate() {
 	for i := range w.plan.bare {
 		w.employ(fmt.Sprintf("b%d", i), startBare)
 	}
+	for i := range w.plan.outside {
+		w.employ(fmt.Sprintf("o%d", i), startOutside)
+	}
 	w.watches = newWatches(w)
 	for i := range w.plan.clients {
 		w.clients = append(w.clients, newClient(w, fmt.Sprintf("c%d", i)))
