@@ -51,6 +51,8 @@ func (x *explainer) explain() {
 		x.ended(e)
 	case e.State == belay.Running:
 		x.running(e)
+	case e.Gate == belay.GateExternal && e.State != belay.Paused:
+		x.external(e)
 	case e.State == belay.Pending && e.Ready() != 0 && e.Ready() <= x.now:
 		x.queued(e)
 	default:
@@ -95,6 +97,9 @@ func (x *explainer) running(e *machine.Execution) {
 			x.fact("its owner %s (%s) has ended: %s; it is being taken back", w.Spec.Name, w.ID, w.EndReason)
 		case w.ExpiresAt <= x.now:
 			x.fact("its owner %s (%s) is overdue and is being given up", w.Spec.Name, w.ID)
+		case w.Spec.External:
+			x.fact("its owner from outside is %s (%s), whose last heartbeat was %s ago; without another it is given up in %s and then %s",
+				w.Spec.Name, w.ID, ago(x.now, w.HeartbeatAt), ago(w.ExpiresAt, x.now), ifLost(e))
 		default:
 			x.fact("its owner is %s (%s, process %d on %s), whose last heartbeat was %s ago; without another it is given up in %s",
 				w.Spec.Name, w.ID, w.Spec.Process.PID, w.Spec.Process.Host, ago(x.now, w.HeartbeatAt), ago(w.ExpiresAt, x.now))
@@ -106,6 +111,31 @@ func (x *explainer) running(e *machine.Execution) {
 	}
 	if e.PauseRequested {
 		x.fact("it was asked to pause and will at its next step")
+	}
+}
+
+// ifLost says what becomes of an execution whose owner from outside is lost.
+func ifLost(e *machine.Execution) string {
+	if policyOf(e).OnLost == belay.Requeue {
+		return "waits for the next lock"
+	}
+	return "fails"
+}
+
+// external says when an execution that only owners from outside may have is to
+// be had.
+func (x *explainer) external(e *machine.Execution) {
+	x.out.Summary = "It waits for an owner from outside: whoever locks it owns it, and no worker gets it."
+	if e.ReasonText != "" {
+		x.fact("%s", e.ReasonText)
+	}
+	if e.State == belay.Pending && e.DueAt > x.now {
+		x.fact("it may be locked in %s", ago(e.DueAt, x.now))
+	} else {
+		x.fact("it may be locked now")
+	}
+	if e.CheckAt != 0 {
+		x.fact("its own time limits are looked at in %s", ago(e.CheckAt, x.now))
 	}
 }
 

@@ -120,6 +120,36 @@ func TestASilentOutsideOwnerIsGivenUp(t *testing.T) {
 	}
 }
 
+// Explain says whom an external execution waits for, when it may be locked, and
+// what becomes of it if its owner is lost.
+func TestExplainKnowsOwnersFromOutside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New(memory.New(time.Now), engine.Options{})
+		defer e.Close()
+		ctx := t.Context()
+		id := external(t, e, belay.Policy{BackoffBase: belay.Duration(8 * time.Second)})
+		says := func(words ...string) {
+			t.Helper()
+			x := must[belay.Explanation](t)(e.Explain(ctx, id))
+			text := x.Summary + " " + strings.Join(x.Facts, "; ")
+			for _, w := range words {
+				if !strings.Contains(text, w) {
+					t.Errorf("%q does not say %q", text, w)
+				}
+			}
+		}
+		says("an owner from outside", "may be locked now")
+		l := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: id, Owner: "ann"}))
+		time.Sleep(time.Second)
+		says("ann", "given up in 29s and then fails")
+		fails := belay.Settlement{Lease: l.Lease, Outcome: belay.OutcomeFailed, Failure: &belay.Failure{Class: belay.ClassTransient, Message: "no net"}}
+		if err := e.Settle(ctx, fails); err != nil {
+			t.Fatal(err)
+		}
+		says("an owner from outside", "no net", "may be locked in")
+	})
+}
+
 // Stealing a lock ends its session, and the next may lock at once.
 func TestAStolenLockIsGone(t *testing.T) {
 	e, ctx := open(t), t.Context()
