@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -77,19 +79,22 @@ func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) err
 		if err := bury(ctx, c, dead); err != nil {
 			return err
 		}
-		below := filepath.Join(dir, "workspaces")
-		if _, err := os.Stat(below); err != nil {
-			return nil
-		}
-		w, err := workspace.Open(below)
-		if err == nil {
-			err = w.Sweep(ctx, func(string) bool { return true })
-		}
-		if err != nil {
+		if err := sweepBelow(ctx, filepath.Join(dir, "workspaces")); err != nil {
 			slog.Warn("remove what a dead worker left", "worker", dead.Name, "error", err)
 		}
 		return nil
 	}
+}
+
+func sweepBelow(ctx context.Context, dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was ever run in one
+	}
+	w, err := workspace.Open(dir)
+	if err != nil {
+		return err
+	}
+	return w.Sweep(ctx, func(string) bool { return true })
 }
 
 // work runs the worker until the execution has ended, or the person at the
@@ -204,6 +209,9 @@ func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execut
 	}
 }
 
+// told are the actions that are said to the person at the keyboard.
+var told = []belay.Action{belay.ActionPause, belay.ActionResume, belay.ActionCancel, belay.ActionSteal, belay.ActionPreempt}
+
 // tell says what others do to the execution.
 func (s *session) tell(ctx context.Context, e *belay.Execution) {
 	after := e.Seq
@@ -222,8 +230,7 @@ func (s *session) tell(ctx context.Context, e *belay.Execution) {
 			if ev.Final {
 				return
 			}
-			switch belay.Action(ev.Kind) {
-			case belay.ActionPause, belay.ActionResume, belay.ActionCancel, belay.ActionSteal, belay.ActionPreempt:
+			if slices.Contains(told, belay.Action(ev.Kind)) {
 				s.view.say("%s %s", ev.Kind, describe(ev))
 			}
 		}

@@ -101,9 +101,10 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 		return s, err
 	}
 	if command != nil || f.job.repo != "" || f.job.ref != "" || len(f.job.env) > 0 {
-		return s, f.command(&s, command)
+		err = f.command(&s, command)
+	} else {
+		s.Input, err = payload(f.input, stdin)
 	}
-	s.Input, err = payload(f.input, stdin)
 	return s, err
 }
 

@@ -41,18 +41,15 @@ func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Ba
 
 // role waits for a way to the engine.
 func (b *Backend) role(ctx context.Context) (*role, error) {
-	var over <-chan time.Time
+	if r, _, _ := b.current(); r != nil {
+		return r, nil
+	}
+	timer := time.NewTimer(b.opt.Patience)
+	defer timer.Stop()
 	for {
-		b.mu.Lock()
-		r, changed, why := b.now, b.changed, b.why
-		b.mu.Unlock()
+		r, changed, why := b.current()
 		if r != nil {
 			return r, nil
-		}
-		if over == nil {
-			timer := time.NewTimer(b.opt.Patience)
-			defer timer.Stop()
-			over = timer.C
 		}
 		select {
 		case <-changed:
@@ -60,10 +57,18 @@ func (b *Backend) role(ctx context.Context) (*role, error) {
 			return nil, errClosed
 		case <-ctx.Done():
 			return nil, unreached(errors.Join(context.Cause(ctx), why))
-		case <-over:
+		case <-timer.C:
 			return nil, unreached(fmt.Errorf("waited %s: %w", b.opt.Patience, why))
 		}
 	}
+}
+
+// current is the way there is, or what is closed when that changes and why there
+// is none.
+func (b *Backend) current() (r *role, changed <-chan struct{}, why error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now, b.changed, b.why
 }
 
 func unreached(why error) error {

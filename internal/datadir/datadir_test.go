@@ -245,9 +245,7 @@ func TestDialNeverHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	sees(t, c, id)
-	if !b.Hosting() {
-		t.Error("the next does not host")
-	}
+	until(t, "the next hosts", b.Hosting)
 }
 
 // Rule: a call is given up with its context, and says why nothing could be

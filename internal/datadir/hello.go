@@ -40,15 +40,22 @@ type goodbye struct {
 // sayHello answers a client and stays with it until the host stops.
 func (h *Host) sayHello(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	enc := json.NewEncoder(w)
-	if enc.Encode(h.hello) != nil || http.NewResponseController(w).Flush() != nil {
+	if writeLine(w, h.hello) != nil || http.NewResponseController(w).Flush() != nil {
 		return
 	}
 	select {
 	case <-h.going:
-		_ = enc.Encode(goodbye{h.next})
+		_ = writeLine(w, goodbye{h.next}) // its end says enough
 	case <-r.Context().Done():
 	}
+}
+
+func writeLine(w io.Writer, v any) error {
+	line, err := json.Marshal(v)
+	if err == nil {
+		_, err = w.Write(append(line, '\n'))
+	}
+	return err
 }
 
 // yield is asked by a process that wants to host for good.
@@ -97,7 +104,7 @@ func greet(ctx context.Context, dir string) (*presence, error) {
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
-	resp, err := send(open, dir, http.MethodGet, "/datadir/hello", "")
+	resp, err := send(open, dir, http.MethodGet, "/datadir/hello", "") //nolint:bodyclose // leave does
 	if err != nil {
 		leave(nil)
 		return nil, err

@@ -52,7 +52,7 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 			return h, err
 		}
 		if now := time.Now(); now.After(ask) {
-			if askToYield(within, dir, purpose(o)) == errRefused {
+			if errors.Is(askToYield(within, dir, purpose(o)), errRefused) {
 				return nil, err
 			}
 			ask = now.Add(askEvery)
