@@ -32,7 +32,6 @@ type Log struct {
 
 // Limits bound what one client can cost.
 type Limits struct {
-	Body          int64 // bytes
 	Headers       int64 // bytes
 	Rate          int   // requests a second; 0 for no limit
 	Burst         int   // requests
@@ -52,7 +51,7 @@ func Default() *Config {
 		Grace:     30 * time.Second,
 		Log:       Log{Level: slog.LevelInfo, Format: "text"},
 		Limits: Limits{
-			Body: 16 << 20, Headers: 64 << 10, Rate: 0, Burst: 1000, Connections: 4096, Streams: 1000,
+			Headers: 64 << 10, Rate: 10_000, Burst: 20_000, Connections: 4096, Streams: 1000,
 			HeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 		},
 		values: make(map[string]Value),

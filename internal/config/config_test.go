@@ -71,7 +71,7 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 	other := map[string]string{
 		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem", "insecure_no_auth": "true",
 		"hosts": "a.example,b.example", "retention": "36h", "grace": "1.5s", "concurrency": "3", "log.level": "warn", "log.format": "json",
-		"limits.body": "1MiB", "limits.headers": "8KiB", "limits.rate": "7", "limits.burst": "8", "limits.connections": "9",
+		"limits.headers": "8KiB", "limits.rate": "7", "limits.burst": "8", "limits.connections": "9",
 		"limits.streams": "11", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
 	}
 	for _, k := range config.Keys() {
@@ -123,8 +123,8 @@ func TestDurationsAndSizes(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]int64{"65536": 65536, "64KiB": 65536, "1 MiB": 1 << 20, "70000B": 70000} {
-		c, err := config.Load(config.Sources{File: write(t, "limits: {body: "+text+"}")})
-		if err != nil || c.Limits.Body != want {
+		c, err := config.Load(config.Sources{File: write(t, "limits: {headers: "+text+"}")})
+		if err != nil || c.Limits.Headers != want {
 			t.Errorf("%s: %v, %v", text, c, err)
 		}
 	}
@@ -151,10 +151,10 @@ func TestTheStoreIsTheDataDirectory(t *testing.T) {
 // programs have names that begin the same.
 func TestMisspeltVariables(t *testing.T) {
 	got := config.Misspelt([]string{
-		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k", "HOME=/", "BELAY_LIMIT_BODY=1",
+		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k", "HOME=/", "BELAY_LIMIT_HEADERS=1",
 	})
 	want := []string{
-		"BELAY_LIMIT_BODY is no setting; did you mean BELAY_LIMITS_BODY?", "BELAY_LISTN is no setting; did you mean BELAY_LISTEN?",
+		"BELAY_LIMIT_HEADERS is no setting; did you mean BELAY_LIMITS_HEADERS?", "BELAY_LISTN is no setting; did you mean BELAY_LISTEN?",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

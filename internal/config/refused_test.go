@@ -50,10 +50,10 @@ var refusals = []struct{ name, file, says string }{
 		`F:1: grace: "25h" is not valid; write a duration such as "90s" or "15m", or seconds such as 90, from 0s to 1h`},
 	{"negative duration", "retention: -1\n",
 		`F:1: retention: "-1" is not valid; write a duration such as "90s" or "15m", or seconds such as 90, from 0s to 2400000h`},
-	{"bad size", "limits: {body: 10MB}\n",
-		`F:1: limits.body: "10MB" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 64KiB to 1GiB`},
-	{"size that overflows", "limits: {body: 9223372036854775807GiB}\n",
-		`F:1: limits.body: "9223372036854775807GiB" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 64KiB to 1GiB`},
+	{"bad size", "limits: {headers: 10MB}\n",
+		`F:1: limits.headers: "10MB" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 4KiB to 1MiB`},
+	{"size that overflows", "limits: {headers: 9223372036854775807GiB}\n",
+		`F:1: limits.headers: "9223372036854775807GiB" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 4KiB to 1MiB`},
 	{"number out of range", "limits:\n  connections: 0\n",
 		`F:2: limits.connections: "0" is not valid; write a whole number from 1 to 1000000`},
 	{"bad choice", "log: {format: xml}\n",
@@ -83,10 +83,10 @@ F:2: limits: anchors and aliases (& and *) are not taken; write the value out`},
 		`F:2: this is no YAML: found character that cannot start any token`},
 	{"another type", "listen: !!binary aGk=\n",
 		`F:1: listen: a value of type !!binary, where an address should be; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
-	{"all at once", "listn: x\ngrace: soon\nlimits:\n  body: 1\n",
+	{"all at once", "listn: x\ngrace: soon\nlimits:\n  headers: 1\n",
 		`F:1: listn: there is no such key; did you mean listen?
 F:2: grace: "soon" is not valid; write a duration such as "90s" or "15m", or seconds such as 90, from 0s to 1h
-F:4: limits.body: "1" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 64KiB to 1GiB`},
+F:4: limits.headers: "1" is not valid; write a size such as 16MiB or 512KiB, or bytes such as 65536, from 4KiB to 1MiB`},
 }
 
 // Each fault is named with its file, line and key, and what would be right.

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+)
+
+// scopes are all rights that a key can have, with what each is for.
+var scopes = []struct {
+	scope belay.Scope
+	doc   string
+}{
+	{belay.ScopeRead, "see executions, histories and workers"},
+	{belay.ScopeSubmit, "submit executions and signals"},
+	{belay.ScopeOperate, "cancel, pause, resume, retry, steal, drain"},
+	{belay.ScopeWorker, "own executions: claim, checkpoint, settle, lock"},
+	{belay.ScopeAdmin, "everything, and keys themselves"},
+}
+
+func (a *app) keysCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "keys", Short: "Make, list and revoke the keys of a server", Args: none,
+		Long: `Make, list and revoke the keys with which programs and people use a server.
+
+As soon as there is one, the server wants a key for everything. A key has the
+scopes that it was made with, and no other; admin has all. The server keeps a hash:
+the key itself is shown once, when it is made.`,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(a.keysCreateCommand(), a.keysLsCommand(), a.keysRevokeCommand())
+	return c
+}
+
+func (a *app) keysCreateCommand() *cobra.Command {
+	var spec belay.KeySpec
+	var names []string
+	c := &cobra.Command{
+		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make a key, and show it this once", Args: none,
+		Long: "Make a key, and show it this once: on standard output, and nothing else there.\n\nThe scopes are:\n" + scopeHelp(),
+		Example: `  belay keys create --name ci --scope read,submit
+  belay keys create --name gpu-1 --scope worker > gpu-1.key`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var err error
+			if spec.Scopes, err = parseScopes(names); err != nil {
+				return err
+			}
+			if strings.TrimSpace(spec.Name) == "" {
+				return usage("say with --name who will use the key; it stands in the history of what is done with it")
+			}
+			return a.createKey(named(c), spec)
+		},
+	}
+	c.Flags().StringVar(&spec.Name, "name", "", "who will use it")
+	c.Flags().StringSliceVar(&names, "scope", nil, "what it allows: "+strings.Join(scopeNames(), ", "))
+	_ = c.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
+	_ = c.RegisterFlagCompletionFunc("scope", completeScopes)
+	return c
+}
+
+func scopeHelp() string {
+	var b strings.Builder
+	for _, s := range scopes {
+		fmt.Fprintf(&b, "  %-8s %s\n", s.scope, s.doc)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func scopeNames() []string {
+	var names []string
+	for _, s := range scopes {
+		names = append(names, string(s.scope))
+	}
+	return names
+}
+
+// completeScopes offers the scopes that are not in the list yet.
+func completeScopes(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	before := ""
+	if i := strings.LastIndexByte(typed, ','); i >= 0 {
+		before = typed[:i+1]
+	}
+	var out []string
+	for _, s := range scopes {
+		if !slices.Contains(strings.Split(before, ","), string(s.scope)) {
+			out = append(out, before+string(s.scope)+"\t"+s.doc)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+func parseScopes(names []string) ([]belay.Scope, error) {
+	if len(names) == 0 {
+		return nil, usage("say with --scope what the key allows: %s", strings.Join(scopeNames(), ", "))
+	}
+	var out []belay.Scope
+	for _, n := range names {
+		s := belay.Scope(strings.TrimSpace(n))
+		if !slices.Contains(scopeNames(), string(s)) {
+			return nil, usage("--scope %s is none; the scopes are %s", quoted(n), strings.Join(scopeNames(), ", "))
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// createKey makes the data directory too: keys come before the first server.
+func (a *app) createKey(ctx context.Context, spec belay.KeySpec) error {
+	b, err := a.backend(ctx, "belay keys create")
+	if err != nil {
+		return err
+	}
+	key, err := b.CreateKey(ctx, spec)
+	if err = closing(b, err); err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return printJSON(a.out, key)
+	}
+	fmt.Fprintf(a.err, "This is the key %s (%s) with the scopes %s. It is not kept and cannot be shown again.\n",
+		printable(key.Name), key.ID, joinScopes(key.Scopes))
+	fmt.Fprintln(a.out, key.Secret)
+	return nil
+}
+
+func joinScopes(s []belay.Scope) string {
+	var names []string
+	for _, scope := range s {
+		names = append(names, string(scope))
+	}
+	return strings.Join(names, ",")
+}
+
+func (a *app) keysLsCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use: "ls", Short: "List the keys, without their secrets", Args: none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx := named(c)
+			return a.writing(ctx, func(b belay.Backend) error {
+				keys, err := b.Keys(ctx)
+				if err != nil {
+					return err
+				}
+				return a.listKeys(keys, all)
+			})
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "revoked ones too")
+	return c
+}
+
+func (a *app) listKeys(keys []belay.Key, all bool) error {
+	shown := []belay.Key{}
+	for _, k := range keys {
+		if all || k.RevokedAt.IsZero() {
+			shown = append(shown, k)
+		}
+	}
+	if a.output == "json" {
+		return printJSON(a.out, shown)
+	}
+	if len(shown) == 0 {
+		fmt.Fprintln(a.out, "no keys")
+		return nil
+	}
+	t := newTable(a.out, "ID", "NAME", "SCOPES", "AGE", "REVOKED")
+	for _, k := range shown {
+		revoked := "-"
+		if !k.RevokedAt.IsZero() {
+			revoked = since(k.RevokedAt) + " ago"
+		}
+		t.row(k.ID.String(), k.Name, joinScopes(k.Scopes), since(k.CreatedAt), revoked)
+	}
+	return t.Flush()
+}
+
+func (a *app) keysRevokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ID", Short: "End a key for good", Args: exactly("the id of a key"),
+		Long: "End a key for good, by its id as belay keys ls shows it, or by its name if one living\nkey has it. A server notices at once, others of the same store within seconds.",
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := named(c)
+			return a.writing(ctx, func(b belay.Backend) error { return a.revokeKey(ctx, b, args[0]) })
+		},
+		ValidArgsFunction: a.completeKeys,
+	}
+}
+
+func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error {
+	keys, err := b.Keys(ctx)
+	if err != nil {
+		return err
+	}
+	var found []belay.Key
+	for _, k := range keys {
+		if k.ID.String() == arg || k.Name == arg && k.RevokedAt.IsZero() {
+			found = append(found, k)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return &belay.Error{Code: belay.CodeNotFound, Message: "there is no key " + quoted(arg) + "; `belay keys ls` lists them"}
+	case len(found) > 1:
+		return usage("%d keys have the name %s; give the id of one, as `belay keys ls` shows it", len(found), quoted(arg))
+	}
+	if err := b.RevokeKey(ctx, found[0].ID); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "revoked %s (%s)\n", found[0].ID, printable(found[0].Name))
+	return nil
+}
+
+// completeKeys offers the living keys to the shell.
+func (a *app) completeKeys(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	_ = a.writing(named(c), func(b belay.Backend) error {
+		keys, err := b.Keys(c.Context())
+		for _, k := range keys {
+			if k.RevokedAt.IsZero() {
+				ids = append(ids, k.ID.String()+"\t"+k.Name)
+			}
+		}
+		return err
+	})
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,232 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/telemetry"
+	"github.com/belaydev/belay/internal/webui"
+)
+
+// Options of a server.
+type Options struct {
+	// Version and Commit are those of the program.
+	Version, Commit string
+	// Log gets what an operator should know; nil means slog.Default().
+	Log *slog.Logger
+	// Ready is called once the server answers; nil calls nobody.
+	Ready func(Listening)
+	// Services run beside the server from when it answers until it stops, and
+	// may then take the rest of the grace. One that ends by itself ends the
+	// server.
+	Services []func(context.Context) error
+}
+
+// Listening says where a server answers, and to whom.
+type Listening struct {
+	URL string // http://HOST:PORT
+	// Open says that nobody needs a key.
+	Open bool
+}
+
+// Server serves one engine.
+type Server struct {
+	cfg     *config.Config
+	opt     Options
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+
+	stopping chan struct{} // closed when the server begins to stop
+	stop     sync.Once
+}
+
+// New makes a server. It opens nothing: Run does.
+func New(cfg *config.Config, o Options) *Server {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Server{cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), stopping: make(chan struct{})}
+}
+
+// Engine are the options that the engine must be opened with.
+func (s *Server) Engine() []embedded.Option {
+	retention := s.cfg.Retention
+	if retention == 0 {
+		retention = -1 // for ever
+	}
+	return []embedded.Option{embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.metrics.Observe)}
+}
+
+// Local serves the same as the port to this user alone, over a unix socket:
+// nobody needs a key there.
+func (s *Server) Local(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
+	o := s.api(b)
+	o.InsecureNoAuth, o.Hosts, o.Stopping = true, nil, stopping
+	return httpapi.New(b, o)
+}
+
+// api are the options of the API that do not depend on the address.
+func (s *Server) api(b *embedded.Backend) httpapi.Options {
+	rate := httpapi.Rate{PerSecond: float64(s.cfg.Limits.Rate), Burst: s.cfg.Limits.Burst}
+	if rate.PerSecond == 0 {
+		rate.PerSecond = -1
+	}
+	return httpapi.Options{
+		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
+		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
+		Ready:       func(ctx context.Context) error { return s.ready(ctx, b) },
+		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: s.stopping,
+	}
+}
+
+// ready reports whether the server takes work: it does not stop, and its store
+// can be read.
+func (s *Server) ready(ctx context.Context, b *embedded.Backend) error {
+	select {
+	case <-s.stopping:
+		return errors.New("the server is stopping")
+	default:
+	}
+	if err := b.Failure(); err != nil {
+		return err
+	}
+	_, err := b.HasKeys(ctx)
+	return err
+}
+
+// Run serves until ctx ends, and then stops in order, or at once when atOnce
+// ends. It returns nil after a stop, and an error if it cannot listen, a service
+// or the store failed. It can be called once. The backend stays the caller's.
+func (s *Server) Run(ctx, atOnce context.Context, b *embedded.Backend) error {
+	l, open, err := s.listen(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer s.stop.Do(func() { close(s.stopping) })
+	s.metrics.Watch(b)
+	o := s.api(b)
+	o.InsecureNoAuth = s.cfg.InsecureNoAuth
+	o.Hosts = s.hosts(l.Addr())
+	h, err := s.http(httpapi.New(b, o))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	ended := make(chan error, 1+len(s.opt.Services))
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	go func() { ended <- s.serve(h, l) }()
+	for _, service := range s.opt.Services {
+		go func() { ended <- service(running) }()
+	}
+	if s.opt.Ready != nil {
+		s.opt.Ready(Listening{URL: s.url(l.Addr()), Open: open})
+	}
+	select {
+	case <-ctx.Done():
+		return s.shutdown(atOnce, h, end, ended, b)
+	case <-atOnce.Done():
+		return h.Close()
+	case <-b.Failed():
+		_ = h.Close()
+		return failure(b)
+	case err := <-ended:
+		if err == nil {
+			err = errors.New("a service has ended by itself")
+		}
+		return errors.Join(err, h.Close())
+	}
+}
+
+// serve blocks until the listener is closed.
+func (s *Server) serve(h *http.Server, l net.Listener) error {
+	var err error
+	if h.TLSConfig != nil {
+		err = h.ServeTLS(l, "", "")
+	} else {
+		err = h.Serve(l)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve %s: %w", s.cfg.Listen, err)
+}
+
+// shutdown stops in order, within the grace.
+func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error, b *embedded.Backend) error {
+	s.log.Info("belay stops; again to stop at once", "grace", s.cfg.Grace)
+	s.stop.Do(func() { close(s.stopping) })
+	end()
+	within, cancel := context.WithTimeout(atOnce, s.cfg.Grace)
+	defer cancel()
+	go func() {
+		select {
+		case <-b.Failed(): // what is in flight can only fail
+			cancel()
+		case <-within.Done():
+		}
+	}()
+	cut := h.Shutdown(within)
+	var failed error
+	for range 1 + len(s.opt.Services) {
+		select {
+		case err := <-ended:
+			failed = errors.Join(failed, err)
+		case <-within.Done():
+			cut = within.Err()
+		}
+	}
+	if b.Failure() != nil {
+		failed = errors.Join(failed, failure(b))
+	}
+	if cut != nil {
+		_ = h.Close()
+		if atOnce.Err() == nil && failed == nil {
+			s.log.Warn("what was in flight took longer than the grace and is cut off", "grace", s.cfg.Grace)
+		}
+	}
+	return failed
+}
+
+// failure is the end of a process whose store has failed.
+func failure(b *embedded.Backend) error {
+	return &belay.Error{
+		Code: belay.CodeInternal, Err: b.Failure(),
+		Message: "the store has failed, and everything stops here; see to the disk, then start the server again",
+	}
+}
+
+// http is the server of the handler.
+func (s *Server) http(handler http.Handler) (*http.Server, error) {
+	limits := s.cfg.Limits
+	h := &http.Server{
+		Handler: handler, Protocols: new(http.Protocols),
+		ReadHeaderTimeout: limits.HeaderTimeout, IdleTimeout: limits.IdleTimeout, MaxHeaderBytes: int(limits.Headers),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: limits.Streams, SendPingTimeout: pingAfter, PingTimeout: pingAfter, WriteByteTimeout: pingAfter,
+		},
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	h.Protocols.SetHTTP1(true)
+	if !s.cfg.TLS() {
+		h.Protocols.SetUnencryptedHTTP2(true)
+		return h, nil
+	}
+	h.Protocols.SetHTTP2(true)
+	var err error
+	h.TLSConfig, err = s.tls()
+	return h, err
+}
+
+// pingAfter is how long an HTTP/2 connection may be silent until it must prove
+// that it is alive, and how long that, or accepting a byte, may take.
+const pingAfter = 15 * time.Second

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// tls is the configuration of TLS with the certificate as it is in its file.
+func (s *Server) tls() (*tls.Config, error) {
+	c := &certificate{cert: s.cfg.TLSCert, key: s.cfg.TLSKey, failed: func(err error) {
+		s.log.Error("the new certificate cannot be used; the old one stays", "error", err)
+	}, now: time.Now}
+	if err := c.load(); err != nil {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "read the certificate", Message: fmt.Sprintf("%s with %s", c.cert, c.key), Err: err}
+	}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil },
+	}, nil
+}
+
+// certificate is a pair of files that somebody renews.
+type certificate struct {
+	cert, key string
+	failed    func(error)
+	now       func() time.Time
+
+	mu     sync.Mutex
+	pair   *tls.Certificate
+	stamp  [2]time.Time // of the files that the pair is from
+	looked time.Time
+}
+
+// lookEvery is how often the files are looked at, at most.
+const lookEvery = time.Second
+
+// current is the pair, read again if its files have changed.
+func (c *certificate) current() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.now(); now.Sub(c.looked) >= lookEvery {
+		c.looked = now
+		if stamp, err := c.stamps(); err == nil && stamp != c.stamp {
+			if err := c.loadLocked(); err != nil {
+				c.stamp = stamp // said once for each change
+				c.failed(err)
+			}
+		}
+	}
+	return c.pair
+}
+
+func (c *certificate) load() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.loadLocked()
+}
+
+func (c *certificate) loadLocked() error {
+	stamp, err := c.stamps()
+	if err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return err
+	}
+	c.pair, c.stamp = &pair, stamp
+	return nil
+}
+
+func (c *certificate) stamps() (stamp [2]time.Time, err error) {
+	for i, path := range []string{c.cert, c.key} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return stamp, err
+		}
+		stamp[i] = info.ModTime()
+	}
+	return stamp, nil
+}
