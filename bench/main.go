@@ -45,7 +45,7 @@ func main() {
 	seconds := flag.Int("seconds", 10, "seconds of each latency measure")
 	dir := flag.String("dir", "", "where to keep the data; a temporary directory by default")
 	asJSON := flag.Bool("json", false, "print JSON")
-	only := flag.String("only", "", "executions or steps: measure nothing else, as for a profile")
+	only := flag.String("only", "", "executions, steps or http: measure nothing else, as for a profile")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the executions and steps to this file")
 	flag.Parse()
 	if err := run(context.Background(), *dir, *n, *runs, *seconds, *only, *asJSON, *profile); err != nil {
@@ -76,6 +76,9 @@ func run(ctx context.Context, dir string, n, runs, seconds int, only string, asJ
 		defer pprof.StopCPUProfile()
 	}
 	say("measuring on %s; data in %s", r.Machine, dir)
+	if only == "http" {
+		return measureHTTP(ctx, fresh, n, runs)
+	}
 	r.Executions.Floor, r.Steps.Floor = 1.5, 5
 	for i := range runs {
 		say("run %d of %d", i+1, runs)
