@@ -349,3 +349,47 @@ func TestADeepDataDirectoryIsShared(t *testing.T) {
 	b.undisturbed()
 	p.clean()
 }
+
+// Rule: a belay run that has the engine gives way to belay serve and finishes as
+// its client; when the server stops, or is killed, it takes over again. Nobody
+// who watches or looks meanwhile misses anything.
+func TestAServerComesAndGoes(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.gates("a", 4)
+	a.begun(0, 1)
+	b := p.gates("b", 4)
+	b.begun(0, 1)
+	checks := []func(){p.watched(a.id()), p.watched(b.id())}
+	both := func(step int) { // each step is acknowledged by whoever has the engine then
+		t.Helper()
+		a.open(step, step)
+		b.open(step, step)
+		a.begun(step+1, 1)
+		b.begun(step+1, 1)
+	}
+	first, _ := p.serve()
+	both(0)
+	if r := p.belay("doctor").want(0); !strings.Contains(r.out, "belay serve") {
+		t.Errorf("the server does not have the engine\n%s", r)
+	}
+	p.belay("serve", "--listen", "127.0.0.1:0").want(codeCannot).saying(fmt.Sprintf("process %d (belay serve", first.cmd.Process.Pid))
+	first.signal(syscall.SIGTERM)
+	first.wait(patience).want(0)
+	both(1)
+	second, server := p.serve()
+	over := p.belay("ls", "--server", server.url, "--state", "running").want(0)
+	if strings.Count(over.out, "running") != 2 {
+		t.Errorf("the server does not show both\n%s", over)
+	}
+	second.signal(syscall.SIGKILL)
+	second.wait(patience)
+	both(2)
+	a.undisturbed()
+	b.undisturbed()
+	for _, check := range checks {
+		check()
+	}
+	p.clean()
+	p.sound()
+}
