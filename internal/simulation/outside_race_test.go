@@ -1,0 +1,106 @@
+package simulation
+
+import (
+	"context"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// outside submits an execution for owners from outside.
+func (g *rig) outside() {
+	id := belay.ExecutionID{15: 7}
+	out, err := g.link("client").Submit(context.Background(), belay.Submission{ID: id, Workflow: "outside", External: true})
+	if err == nil {
+		err = out[0].Err
+	}
+	g.check(err)
+	g.id = id
+}
+
+func (g *rig) lock(ctx context.Context, owner string, n byte) (belay.Lock, error) {
+	return g.link(owner).Lock(ctx, belay.LockRequest{ID: belay.WorkerID{15: n}, Execution: g.id, Owner: owner})
+}
+
+// Of two that lock one execution at the same time one has it, however often each
+// asks, and the other is told who.
+func TestRaceLockAgainstLock(t *testing.T) {
+	var locks [2]belay.Lock
+	try := func(i int, owner string) func(context.Context, *rig) error {
+		return func(ctx context.Context, g *rig) (err error) {
+			locks[i], err = g.lock(ctx, owner, byte(i+1))
+			return err
+		}
+	}
+	explore(t, race{
+		before: (*rig).outside,
+		calls:  [2]func(context.Context, *rig) error{try(0, "ann"), try(1, "bob")},
+		after: func(g *rig) {
+			winner := 0
+			if g.errs[0] != nil {
+				winner = 1
+			}
+			g.check(g.errs[winner])
+			if belay.CodeOf(g.errs[1-winner]) != belay.CodeLeaseHeld || g.errs[1-winner] == nil {
+				g.fail("the other was told %v", g.errs[1-winner])
+			}
+			_, err := g.link("ann").Renew(context.Background(), locks[winner].Lease)
+			g.check(err)
+		},
+	})
+}
+
+// A lock and a claim that meet over an execution that both may have: one has it.
+func TestRaceLockAgainstClaim(t *testing.T) {
+	explore(t, race{
+		before: func(g *rig) {
+			g.open()
+			g.id = g.submit(nil)
+		},
+		calls: [2]func(context.Context, *rig) error{claims, func(ctx context.Context, g *rig) error {
+			l, err := g.lock(ctx, "ann", 1)
+			g.child = l.Lease
+			return err
+		}},
+		after: func(g *rig) {
+			g.check(g.errs[0])
+			switch {
+			case len(g.won) == 1 && (g.errs[1] == nil || belay.CodeOf(g.errs[1]) != belay.CodeLeaseHeld):
+				g.fail("the claim won it, and the lock was told %v", g.errs[1])
+			case len(g.won) == 0:
+				g.check(g.errs[1])
+				_, err := g.link("ann").Renew(context.Background(), g.child)
+				g.check(err)
+			}
+		},
+	})
+}
+
+// A lock that is stolen while its owner settles: one of the two is refused, and
+// whoever comes next has it at once.
+func TestRaceStealAgainstSettle(t *testing.T) {
+	explore(t, race{
+		before: func(g *rig) {
+			g.outside()
+			l, err := g.lock(context.Background(), "ann", 1)
+			g.check(err)
+			g.lease = l.Lease
+		},
+		calls: [2]func(context.Context, *rig) error{suspends, func(ctx context.Context, g *rig) error {
+			_, err := g.link("client").Control(ctx, belay.Control{Execution: g.id, Action: belay.ActionSteal, Op: belay.OpID{1}})
+			return err
+		}},
+		after: func(g *rig) {
+			settled, stolen := g.errs[0] == nil, g.errs[1] == nil
+			switch {
+			case settled == stolen:
+				g.fail("the settlement was told %v, the theft %v", g.errs[0], g.errs[1])
+			case stolen && belay.CodeOf(g.errs[0]) != belay.CodeLeaseLost, settled && belay.CodeOf(g.errs[1]) != belay.CodeConflict:
+				g.fail("the other was told %v, %v", g.errs[0], g.errs[1])
+			}
+			if _, err := g.lock(context.Background(), "bob", 2); err != nil {
+				g.fail("the next lock: %v", err)
+			}
+		},
+	})
+}
