@@ -42,8 +42,8 @@ type Client interface {
 	// poll that answers as soon as there is an event, and with none when the
 	// time is over.
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
-	// Runs reads the attempts at an execution, the newest first. CodeNotFound
-	// if there is no such execution.
+	// Runs reads the attempts at an execution, the newest first, 200 at most.
+	// CodeNotFound if there is no such execution.
 	Runs(ctx context.Context, id ExecutionID) ([]RunRecord, error)
 	// Explain says why an execution is where it is.
 	Explain(ctx context.Context, id ExecutionID) (Explanation, error)

@@ -8,8 +8,9 @@ import (
 // Reason says why an execution that is neither running nor ended stands where
 // it does.
 type Reason struct {
-	// Code is one of a short list: delayed, retry, lost, released, preempted,
-	// timer, signal, child, paused, reopened, scheduled, no_worker.
+	// Code is one of a short list: queued, delayed, retry, lost, released,
+	// preempted, timer, signal, child, paused, reopened, scheduled, no_worker,
+	// external (only an owner from outside may have it), gate (another one).
 	Code string `json:"code"`
 	// Text is a sentence with the facts.
 	Text string `json:"text,omitempty"`

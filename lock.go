@@ -23,7 +23,8 @@ type LockRequest struct {
 	// TTL is how long the lock lives after a heartbeat; 0 means
 	// DefaultLockTTL, and MinTTL is the least.
 	TTL Duration `json:"ttl,omitempty"`
-	// Reopen opens a failed or cancelled execution again in the same commit.
+	// Reopen opens a failed or cancelled execution again in the same commit; one
+	// that has not ended is locked as it is.
 	Reopen bool `json:"reopen,omitempty"`
 }
 

@@ -32,9 +32,12 @@ const (
 	MaxPayload = 1 << 20
 	// MaxSignal is the most bytes of a signal's payload.
 	MaxSignal = 64 << 10
-	// MaxLog is the most bytes kept of one log: its first MiB and its tail.
+	// MaxLog is the most bytes kept of one log: its first MiB and its tail. A
+	// name of which a piece of the middle was dropped is a log.
 	MaxLog = 16 << 20
-	// MaxArtifact is the most bytes of one artifact.
+	// MaxArtifact is the most bytes of one artifact, and of what one run writes
+	// under any name. The artifact of an earlier run that it replaces may stay
+	// until it is whole.
 	MaxArtifact = 64 << 20
 	// MaxChunk is the most bytes of one chunk of a log or artifact.
 	MaxChunk = 256 << 10
@@ -66,7 +69,8 @@ type OnLost string
 // OnExpired says what becomes of an execution whose named worker did not accept it.
 type OnExpired string
 
-// The choices; the empty string is the first of each.
+// The choices; the empty string is the first of each, but for an owner from
+// outside, who alone knows how to go on: if that is lost, it means Fail.
 const (
 	Requeue OnLost = "requeue" // the next worker takes it from its last checkpoint
 	Fail    OnLost = "fail"    // it fails, and says why

@@ -38,7 +38,7 @@ type WorkerSpec struct {
 	Heartbeat Duration `json:"heartbeat,omitempty"`
 	Process   Process  `json:"process,omitzero"`
 	Version   string   `json:"version,omitempty"` // of the worker's program
-	// External marks the session of one outside owner.
+	// External marks the session of one outside owner, which Lock opens.
 	External bool `json:"external,omitempty"`
 }
 
