@@ -1,0 +1,221 @@
+package test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// lockTTL is the TTL of the owners in these tests, in seconds.
+const lockTTL = 2
+
+// agent is a copy of the Python owner, its heartbeats included.
+func (p *place) agent(a api, name string, args ...string) *started {
+	p.t.Helper()
+	script, err := filepath.Abs("../examples/outside-owner/agent.py")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.Command("python3", append([]string{
+		"-B", script, "--server", a.url, "--name", name, "--ttl", fmt.Sprint(lockTTL), "--turns", "200", "--pace", "0.1",
+	}, args...)...)
+	cmd.Dir, cmd.Env = p.cwd, p.environment("NO_PROXY=127.0.0.1")
+	return p.start(cmd)
+}
+
+func (x *started) prints(text string) {
+	x.t.Helper()
+	x.until("it prints "+text, func() bool { return strings.Contains(x.out.String(), text) })
+}
+
+func (x *started) execution() string {
+	x.prints("with token")
+	for _, word := range strings.Fields(x.out.String()) {
+		if strings.HasPrefix(word, "ex_") {
+			return word
+		}
+	}
+	x.t.Fatalf("no execution\n%s", x.dump())
+	return ""
+}
+
+// The promise of seed 000: one owner; a dead one is found within its TTL and a
+// second, everybody who watches is told, and the next goes on from the last
+// checkpoint.
+func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
+	p := newPlace(t)
+	_, a := p.serve()
+	first := p.agent(a, "first", "--on-lost", "requeue")
+	id := first.execution()
+	events := a.watch(id)
+	first.prints("saved turn 3")
+
+	second := p.agent(a, "second", "--on-lost", "requeue").wait(patience)
+	if second.code != 4 || !strings.Contains(second.out, "held by first with token") {
+		t.Fatalf("the second was not told who has it\n%s", second)
+	}
+	refused := a.want(409, "POST", "/v1/executions/"+id+"/lock", `{"owner":"third"}`)
+	expires, _ := refused.at("holder", "expires_in_ms").(float64)
+	if refused.string("holder", "owner") != "first" || expires <= 0 || expires > lockTTL*1000 || refused.header.Get("Retry-After") == "" {
+		t.Errorf("the refusal names no holder and expiry: %s", refused.text)
+	}
+
+	killed := time.Now()
+	first.signal(syscall.SIGKILL)
+	lost := await(t, events, "lost")
+	if after := lost.at.Sub(killed); after > (lockTTL+1)*time.Second {
+		t.Errorf("a watcher was told after %s", after)
+	}
+	if now := a.want(200, "GET", "/v1/executions/"+id, ""); now.string("state") != "pending" {
+		t.Errorf("once lost it is %s", now.text)
+	}
+
+	next := p.agent(a, "next", "--on-lost", "requeue")
+	next.prints("goes on after turn")
+	next.prints("saved turn")
+	next.signal(syscall.SIGTERM)
+	if end := next.wait(patience); end.code != 0 {
+		t.Errorf("asked to stop\n%s", end)
+	}
+	if now := a.want(200, "GET", "/v1/executions/"+id, ""); now.string("state") != "waiting" {
+		t.Errorf("once suspended it is %s", now.text)
+	}
+	for seq := 0.0; len(events) > 0; {
+		e := <-events
+		if seq != 0 && e.seq != seq+1 {
+			t.Errorf("event %g came after event %g", e.seq, seq)
+		}
+		seq = e.seq
+	}
+}
+
+// An owner that was stopped past its time and continued writes nothing more, and
+// stops by itself.
+func TestAnOwnerFromOutsideThatComesTooLateStops(t *testing.T) {
+	p := newPlace(t)
+	_, a := p.serve()
+	first := p.agent(a, "first", "--on-lost", "requeue")
+	id := first.execution()
+	first.prints("saved turn 2")
+	first.signal(syscall.SIGSTOP)
+	if !poll(patience, func() bool { return a.call("GET", "/v1/executions/"+id, "").string("state") == "pending" }) {
+		t.Fatal("the stopped owner was not given up")
+	}
+	second := p.agent(a, "second", "--on-lost", "requeue")
+	second.prints("saved turn")
+	first.signal(syscall.SIGCONT)
+	if end := first.wait(patience); end.code != 3 || !strings.Contains(end.out, "lost:") {
+		t.Errorf("continued late\n%s", end)
+	}
+	second.prints("saved turn 6")
+	if text := second.out.String(); strings.Contains(text, "lost") {
+		t.Errorf("the second was disturbed\n%s", text)
+	}
+}
+
+// Whatever a stale owner tries is refused for good, and says why; whoever has no
+// lock at all is asked for it.
+func TestAStaleLockIsRefusedEverything(t *testing.T) {
+	p := newPlace(t)
+	_, a := p.serve()
+	at := a.want(201, "POST", "/v1/executions", `{"workflow":"w","dispatch":"external","on_lost":"requeue"}`).header.Get("Location")
+	a.want(428, "PUT", at+"/checkpoint", `{"data":1}`)
+	lock := a.want(201, "POST", at+"/lock", `{"owner":"first","ttl":"1s"}`)
+	id, token := lock.string("lease", "lock_id"), fmt.Sprint(int64(lock.at("lease", "token").(float64)))
+	lease := []string{"Lease-Id", id, "Lease-Token", token}
+	a.want(200, "PUT", at+"/lock/"+id, "")
+	a.want(200, "PUT", at+"/checkpoint", `{"data":{"n":1}}`, lease...)
+	a.want(428, "PUT", at+"/checkpoint", `{"data":1}`, "Lease-Id", id)
+	if !poll(patience, func() bool { return a.call("GET", at, "").string("state") == "pending" }) {
+		t.Fatal("the lock was not given up")
+	}
+	next := a.want(201, "POST", at+"/lock", `{"owner":"second"}`)
+	if n, _ := next.at("checkpoint", "data", "n").(float64); n != 1 {
+		t.Errorf("the next owner got %v", next.at("checkpoint"))
+	}
+	for _, try := range [][3]string{
+		{"PUT", "/checkpoint", `{"data":2}`}, {"PUT", "/lock/" + id, ""}, {"POST", "/lock/" + id + "/release", `{"outcome":"complete"}`},
+		{"POST", "/lock/" + id + "/release", `{"outcome":"suspend"}`},
+	} {
+		got := a.want(412, try[0], at+try[1], try[2], lease...)
+		if got.string("code") != "lease_lost" || got.string("cause") == "" {
+			t.Errorf("%s %s: %s", try[0], try[1], got.text)
+		}
+	}
+}
+
+// With nothing said, an execution whose outside owner is lost has failed, and
+// says who was lost.
+func TestAnOwnerFromOutsideIsLostForGoodByDefault(t *testing.T) {
+	p := newPlace(t)
+	_, a := p.serve()
+	first := p.agent(a, "first")
+	id := first.execution()
+	first.prints("saved turn 1")
+	killed := time.Now()
+	first.signal(syscall.SIGKILL)
+	ended := a.want(200, "GET", "/v1/executions/"+id, "", "Prefer", "wait=30")
+	if ended.string("state") != "failed" || !strings.Contains(ended.string("error", "message"), "first") {
+		t.Errorf("it is %s", ended.text)
+	}
+	if after := time.Since(killed); after > (lockTTL+1)*time.Second {
+		t.Errorf("it took %s", after)
+	}
+	if refused := p.agent(a, "second").wait(patience); refused.code != 1 {
+		t.Errorf("a failed one was locked\n%s", refused)
+	}
+	again := p.agent(a, "again", "--reopen")
+	again.prints("goes on after turn")
+}
+
+// The same in shell: thirty lines own an execution, and are told when they do not.
+func TestAnOwnerInShell(t *testing.T) {
+	p := newPlace(t)
+	_, a := p.serve()
+	script, err := filepath.Abs("../examples/outside-owner/owner.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := func(name, pace string) *started {
+		cmd := exec.Command("sh", script, a.url, "talk", name)
+		cmd.Dir, cmd.Env = p.cwd, p.environment("PACE="+pace)
+		return p.start(cmd)
+	}
+	first := owner("first", "0.3")
+	first.prints("first saved 2")
+	if second := owner("second", "0.1").wait(patience); second.code != 4 || !strings.Contains(second.err, `"first"`) {
+		t.Errorf("the second was not told who has it\n%s", second)
+	}
+	first.signal(syscall.SIGKILL)
+	_ = syscall.Kill(-first.cmd.Process.Pid, syscall.SIGKILL) // its heartbeats
+	id := first.execution()
+	if !poll(patience, func() bool { return a.call("GET", "/v1/executions/"+id, "").string("state") == "pending" }) {
+		t.Fatal("the killed owner was not given up")
+	}
+	next := owner("next", "0.1").wait(patience)
+	if next.code != 0 || strings.Contains(next.out, "from 0\n") || !strings.Contains(next.out, "next completed") {
+		t.Errorf("the next did not go on\n%s", next)
+	}
+}
+
+// An operator takes a lock away; that is audited, and the owner is told.
+func TestAStolenLock(t *testing.T) {
+	p := newPlace(t)
+	_, a := p.serve()
+	first := p.agent(a, "first", "--on-lost", "requeue")
+	id := first.execution()
+	a.want(422, "POST", "/v1/executions/"+id+"/lock/steal", `{}`)
+	a.want(200, "POST", "/v1/executions/"+id+"/lock/steal", `{"reason":"it hangs","actor":"ann"}`)
+	if end := first.wait(patience); end.code != 3 {
+		t.Errorf("the owner goes on\n%s", end)
+	}
+	history := a.want(200, "GET", "/v1/executions/"+id+"/history", "").text
+	if !strings.Contains(history, `"steal"`) || !strings.Contains(history, "it hangs") || !strings.Contains(history, "ann") {
+		t.Errorf("the history does not say who and why: %s", history)
+	}
+	a.want(201, "POST", "/v1/executions/"+id+"/lock", `{"owner":"second"}`)
+}
