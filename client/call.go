@@ -63,17 +63,21 @@ func (c *Client) once(ctx context.Context, r *request) error {
 func (c *Client) try(ctx context.Context, r *request) error {
 	sub, cancel := context.WithTimeoutCause(ctx, attempt+r.wait+r.longer, errSlow)
 	defer cancel()
-	if r.read || r.wait > 0 {
-		var end context.CancelCauseFunc
-		sub, end = context.WithCancelCause(sub)
-		defer end(nil)
-		defer context.AfterFunc(c.open, func() { end(errClosed) })()
-	}
 	link := c.rest
 	if r.lease {
 		link = c.leases
 	}
-	over := link.client()
+	over := link.line()
+	if r.read || r.wait > 0 {
+		var end context.CancelCauseFunc
+		sub, end = context.WithCancelCause(sub)
+		defer end(nil)
+		while := c.open
+		if r.wait > 0 {
+			while = over.good
+		}
+		defer context.AfterFunc(while, func() { end(c.ended()) })()
+	}
 	err := c.exchange(sub, over, r)
 	if err != nil && r.wait == 0 && errors.Is(sub.Err(), context.DeadlineExceeded) {
 		link.suspect(over)
@@ -92,10 +96,21 @@ func (c *Client) try(ctx context.Context, r *request) error {
 // unknown is what is known of a call without an answer.
 const unknown = "no answer; it may have happened or not"
 
-var errSlow = errors.New("the server took too long")
+var (
+	errSlow    = errors.New("the server took too long")
+	errSuspect = errors.New("another call on the same connection was not answered")
+)
+
+// ended is why a wait ended that nobody answered.
+func (c *Client) ended() error {
+	if c.open.Err() != nil {
+		return errClosed
+	}
+	return errSuspect
+}
 
 // exchange sends the request and reads the answer.
-func (c *Client) exchange(ctx context.Context, over *http.Client, r *request) error {
+func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
 	req, err := c.request(ctx, r)
 	if err != nil {
 		return &belay.Error{Code: belay.CodeInvalid, Op: r.op, Message: err.Error()}

@@ -1,17 +1,25 @@
 package client
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"time"
 )
 
-// link is a way to the server: one connection, as long as that does.
+// link is a way to the server: one line, as long as that is not suspect.
 type link struct {
-	open func() *http.Client
+	open func() *line
 
 	mu      sync.Mutex
-	current *http.Client
+	current *line
+}
+
+// line makes calls over one connection, as long as that lasts.
+type line struct {
+	*http.Client
+	good    context.Context // ends when the line is suspect
+	suspect context.CancelFunc
 }
 
 // feel is what a link is tuned for.
@@ -32,30 +40,33 @@ var (
 )
 
 func (c *Client) link(f feel) *link {
-	l := &link{open: func() *http.Client {
-		return &http.Client{
+	l := &link{open: func() *line {
+		good, suspect := context.WithCancel(c.open)
+		return &line{&http.Client{
 			Transport:     c.transport(f),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+		}, good, suspect}
 	}}
 	l.current = l.open()
 	return l
 }
 
-// client is what calls are made with now.
-func (l *link) client() *http.Client {
+// line is what calls are made over now.
+func (l *link) line() *line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.current
 }
 
 // suspect has later calls make a connection of their own: one over old was not
-// answered in time. Those under way stay where they are.
-func (l *link) suspect(old *http.Client) {
+// answered in time. Calls that only wait on it end, to be made again elsewhere; the
+// others stay where they are.
+func (l *link) suspect(old *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.current == old {
 		l.current = l.open()
+		old.suspect()
 		old.CloseIdleConnections()
 	}
 }

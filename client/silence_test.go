@@ -66,6 +66,29 @@ func TestUnansweredHeartbeatLeavesItsConnection(t *testing.T) {
 	})
 }
 
+// A claim that waits on a connection which swallows heartbeats ends with the first
+// of them, and is made again on another: what it won meanwhile is not lost.
+func TestClaimLeavesASuspectConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := deaf(t)
+		claimed := make(chan error)
+		go func() {
+			_, err := c.Claim(t.Context(), belay.ClaimRequest{Number: 1, Slots: 1, Wait: 20 * time.Second})
+			claimed <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), belay.MinTTL.D()/2)
+		defer cancel()
+		if _, err := c.Heartbeat(ctx, belay.Heartbeat{}); err == nil {
+			t.Error("the connection is not deaf")
+		}
+		if err := <-claimed; belay.CodeOf(err) != belay.CodeUnavailable || time.Since(began) != belay.MinTTL.D()/2 {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
 // deaf is a client whose first connection says nothing.
 func deaf(t *testing.T) (*client.Client, *atomic.Int32) {
 	t.Helper()

@@ -121,7 +121,7 @@ func (p *Proxy) CutAfter(n int64) {
 }
 
 // HalfOpen ends every open connection on the server's side and tells the clients
-// nothing: what they send vanishes.
+// nothing: what they send vanishes, and so does what was on its way to them.
 func (p *Proxy) HalfOpen() {
 	for _, l := range p.open() {
 		l.halve()
