@@ -7,8 +7,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// outside submits an execution for owners from outside.
+// outside submits an execution for owners from outside, who have links to it.
 func (g *rig) outside() {
+	g.link("ann")
+	g.link("bob")
+	g.link("worker")
 	id := belay.ExecutionID{15: 7}
 	out, err := g.link("client").Submit(context.Background(), belay.Submission{ID: id, Workflow: "outside", External: true})
 	if err == nil {
@@ -55,6 +58,7 @@ func TestRaceLockAgainstClaim(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
 			g.open()
+			g.link("ann")
 			g.id = g.submit(nil)
 		},
 		calls: [2]func(context.Context, *rig) error{claims, func(ctx context.Context, g *rig) error {
