@@ -7,6 +7,40 @@ import (
 	"github.com/belaydev/belay"
 )
 
+// ChunkRef names a chunk.
+type ChunkRef struct {
+	Execution belay.ExecutionID
+	Name      string
+	N         int64
+}
+
+// Chunk is a piece of a log or artifact, with the hash of its content.
+type Chunk struct {
+	ChunkRef
+	Token belay.Token
+	Hash  [32]byte
+	Data  []byte
+	At    Time
+	Size  int64
+}
+
+// SumRef names a log or artifact.
+type SumRef struct {
+	Execution belay.ExecutionID
+	Name      string
+}
+
+// Sum is how much is kept of a log or artifact, so that a limit is held without
+// adding up its chunks.
+type Sum struct {
+	SumRef
+	Bytes int64
+	Token belay.Token // of the run that wrote last
+	Own   int64       // bytes of the chunks of that run
+	Log   bool        // a piece of its middle was dropped
+	New   bool
+}
+
 // maxChunks bounds a chunk's number, not how many are kept: a log that keeps its
 // tail for days counts far.
 const maxChunks = 1 << 40

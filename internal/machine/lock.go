@@ -137,7 +137,7 @@ func reopenText(e *Execution) string {
 // heldBy refuses since somebody owns the execution, and says who.
 func (w *world) heldBy(op string, e *Execution) error {
 	h := &belay.Holder{Owner: e.Worker.String(), Worker: e.Worker, Token: e.Token}
-	if x := w.owned(e); x != nil {
+	if x := w.holder(e); x != nil {
 		h.Owner, h.ExpiresIn = x.Spec.Name, max(0, w.expires(x).Sub(w.Now))
 	}
 	err := refuse(belay.CodeLeaseHeld, op, "%s owns it with token %d; without a heartbeat it is given up in %s",
@@ -146,9 +146,9 @@ func (w *world) heldBy(op string, e *Execution) error {
 	return err
 }
 
-// owned is the session that owns an execution, nil if it is not known here. It
+// holder is the session that owns an execution, nil if it is not known here. It
 // may have been read without a lock: what it says of time may be old.
-func (w *world) owned(e *Execution) *Worker {
+func (w *world) holder(e *Execution) *Worker {
 	if x := w.workers[e.Worker]; x != nil {
 		return x
 	}
@@ -231,7 +231,7 @@ func (c *Vacate) apply(w *world) (Reply, error) {
 // vacate asks for the end of an outside owner's session, if one owned what a
 // command has just taken from its owner. It is called with the row as it was.
 func (w *world) vacate(was Execution, e *Execution, why string) []Command {
-	x := w.owned(&was)
+	x := w.holder(&was)
 	if was.Worker.IsZero() || e.Worker == was.Worker || x == nil || !x.Spec.External {
 		return nil
 	}
