@@ -10,11 +10,11 @@ import (
 
 func (a *app) lockCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "lock", Short: "Take an execution from its owner", Args: none,
+		Use: "lock", Short: "Own an execution from outside, or take it from its owner", Args: none,
 		Long: "What concerns the lock on an execution. `belay get ID` shows who has it and for how long.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.stealCommand())
+	c.AddCommand(a.stealCommand(), a.lockExecCommand())
 	return c
 }
 

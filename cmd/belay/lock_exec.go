@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent/process"
+)
+
+// execFlags are the flags of belay lock exec.
+type execFlags struct {
+	owner      string
+	ttl, grace time.Duration
+	reopen     bool
+}
+
+func (a *app) lockExecCommand() *cobra.Command {
+	var f execFlags
+	c := &cobra.Command{
+		Use:   "exec ID [flags] -- COMMAND [ARG…]",
+		Short: "Own an execution from outside while a command runs",
+		Long: `Lock an execution, run a command, and end the execution as the command ends: exit
+code 0 means that it succeeded, any other that it failed. The lock is renewed while
+the command runs. When it is lost, the command and all it has started are killed;
+while the server is away they are frozen before anybody else could be the owner.
+Ctrl-C ends the command and gives the execution back for the next owner.
+
+The command works here, in this environment, reads the execution's input, and finds
+
+  BELAY_EXECUTION   the execution's id
+  BELAY_TOKEN       grows with every owner: hand it to whoever can refuse a stale one
+  BELAY_LOCK_ID     the lock's secret id, with which it can checkpoint over HTTP
+  BELAY_CHECKPOINT  the data of the last checkpoint, as JSON, if there is one
+
+The exit code is the command's own, or 75 if somebody else owns the execution or
+the lock was lost.`,
+		ValidArgsFunction: a.completeIDs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return usage("give the id of an execution, and a command after --")
+			}
+			ctx := named(c)
+			id, err := a.executionID(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if f.owner == "" {
+				f.owner = actor() + "@" + hostname()
+			}
+			return a.writing(ctx, func(b belay.Backend) error { return a.lockExec(ctx, b, id, &f, args[1:]) })
+		},
+	}
+	c.Flags().StringVar(&f.owner, "owner", "", "says to people who it is; you and this host, unless given")
+	c.Flags().DurationVar(&f.ttl, "ttl", 0, "how long the lock lives after a heartbeat; 30s unless given")
+	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the command may take to end when it is told to")
+	c.Flags().BoolVar(&f.reopen, "reopen", false, "open a failed or cancelled execution again")
+	return c
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+}
+
+// lockExec locks, runs and settles.
+func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionID, f *execFlags, argv []string) error {
+	k := &keeper{b: b, say: func(format string, args ...any) {
+		fmt.Fprintln(a.err, "belay: "+printable(fmt.Sprintf(format, args...)))
+	}}
+	if err := k.lock(ctx, belay.LockRequest{Execution: id, Owner: f.owner, TTL: belay.Duration(f.ttl), Reopen: f.reopen}); err != nil {
+		return err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return errors.Join(err, k.settle(belay.Settlement{Outcome: belay.OutcomeReleased}))
+	}
+	within, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	tree, err := process.Start(within, process.Command{
+		ID: k.held.Lease.Run().String(), Args: argv, Dir: dir, Grace: f.grace, Env: k.environment(os.Environ()), Stdin: k.held.Execution.Input,
+		Output: func(_ context.Context, c process.Chunk) error {
+			w := a.out
+			if c.Stream == process.Stderr {
+				w = a.err
+			}
+			_, err := w.Write(c.Data)
+			return err
+		},
+	})
+	if err != nil {
+		return errors.Join(k.notStarted(err), k.settle(belay.Settlement{Outcome: belay.OutcomeReleased}))
+	}
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		k.keep(tree, end)
+	}()
+	r, err := tree.Wait()
+	<-kept
+	return k.ended(ctx, r, err)
+}
+
+// notStarted gives a command that cannot be started a shell's exit code.
+func (k *keeper) notStarted(err error) error {
+	var s *process.StartError
+	if errors.As(err, &s) {
+		k.say("%v", err)
+		return exitCode(s.Code)
+	}
+	return err
+}
+
+// maxVariable is a little less than what Linux takes as one variable.
+const maxVariable = 127 << 10
+
+// environment is what the command sees: ours, and what it owns.
+func (k *keeper) environment(ours []string) map[string]string {
+	env := make(map[string]string)
+	for _, entry := range ours {
+		name, value, ok := strings.Cut(entry, "=")
+		if ok && name != "" && name != process.Marker {
+			env[name] = value
+		}
+	}
+	l := k.held.Lease
+	env["BELAY_EXECUTION"] = l.Execution.String()
+	env["BELAY_TOKEN"] = fmt.Sprint(uint64(l.Token))
+	env["BELAY_LOCK_ID"] = "ls_" + belay.OpID(l.Worker).String() + belay.OpID(l.Secret).String()
+	delete(env, "BELAY_CHECKPOINT")
+	if n := len(k.held.Checkpoints); n > 0 {
+		data := string(k.held.Checkpoints[n-1].Data)
+		if len(data) > maxVariable {
+			k.say("the last checkpoint has %d bytes, too many to hand over; it can be read over HTTP", len(data))
+		} else {
+			env["BELAY_CHECKPOINT"] = data
+		}
+	}
+	return env
+}
+
+// ended settles the execution as its command has ended.
+func (k *keeper) ended(ctx context.Context, r process.Result, err error) error {
+	output, merr := json.Marshal(map[string]int{"exit_code": r.Code})
+	s := belay.Settlement{Outcome: belay.OutcomeSucceeded, Output: output}
+	switch {
+	case k.lost != nil:
+		return k.lost
+	case k.cancelled:
+		s.Outcome = belay.OutcomeCancelled
+	case ctx.Err() != nil || k.released:
+		s = belay.Settlement{Outcome: belay.OutcomeReleased}
+	case err != nil || r.Code != 0:
+		s.Outcome = belay.OutcomeFailed
+		s.Failure = &belay.Failure{Class: belay.ClassPermanent, Message: fmt.Sprintf("the command ended with exit code %d", r.Code)}
+	}
+	if serr := k.settle(s); serr != nil {
+		return serr
+	}
+	switch {
+	case s.Outcome == belay.OutcomeCancelled || s.Outcome == belay.OutcomeReleased:
+		return exitCode(130)
+	case merr != nil || err != nil:
+		return errors.Join(merr, err)
+	case r.Code != 0:
+		return exitCode(r.Code)
+	}
+	return nil
+}
+
+// settling is how long the end may take to reach the store.
+const settling = 30 * time.Second
+
+// settle ends the run, and tries again as long as its lease may hold.
+func (k *keeper) settle(s belay.Settlement) error {
+	ctx, cancel := context.WithTimeout(context.Background(), settling)
+	defer cancel()
+	s.Lease, s.Op = k.held.Lease, belay.OpID(embedded.NewID())
+	for {
+		err := k.b.Settle(ctx, s)
+		if err == nil || belay.CodeOf(err) != belay.CodeUnavailable || ctx.Err() != nil {
+			return err
+		}
+		s.Repeat = true
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// external submits an execution for owners from outside.
+func (p *place) external(args ...string) belay.ExecutionID {
+	p.t.Helper()
+	r := p.belay(append([]string{"submit", "loop", "--external"}, args...)...).want(0)
+	id, err := belay.ParseExecutionID(strings.TrimSpace(r.out))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return id
+}
+
+// holding starts a command under a lock, which has begun when it returns.
+func (p *place) holding(id belay.ExecutionID, name, script string) *started {
+	p.t.Helper()
+	x := p.start(p.command("lock", "exec", id.String(), "--owner", name, "--ttl", "2s", "--grace", "200ms", "--", "sh", "-c", "echo up $BELAY_TOKEN; "+script))
+	x.until("its command runs", func() bool { return strings.Contains(x.out.String(), "up ") })
+	return x
+}
+
+// Rule: a command that runs under a lock owns the execution: it knows its token,
+// can checkpoint with the lock's id, and the execution ends as it does; whoever
+// opens it again finds the checkpoint.
+func TestACommandUnderALock(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, a := p.serve()
+	id := p.external("--input", `{"n":41}`)
+	save := `read in; echo "input $in, checkpoint $BELAY_CHECKPOINT, token $BELAY_TOKEN"
+curl -sS --fail-with-body -X PUT ` + a.url + `/v1/executions/$BELAY_EXECUTION/checkpoint -H 'Content-Type: application/json' \
+  -H "Lease-Id: $BELAY_LOCK_ID" -H "Lease-Token: $BELAY_TOKEN" -d '{"data": {"at": 7}}' > /dev/null || exit 9; `
+	r := p.belay("lock", "exec", id.String(), "--owner", "ann", "--", "sh", "-c", save+"exit 3").want(3)
+	if !strings.Contains(r.out, `input {"n":41}, checkpoint , token `) {
+		t.Errorf("the first\n%s", r)
+	}
+	if e := p.execution(id); e.State != belay.Failed || string(e.Output) != `{"exit_code":3}` {
+		t.Errorf("after exit code 3 it is %s with %s", e.State, e.Output)
+	}
+	r = p.belay("lock", "exec", id.String(), "--owner", "ann", "--reopen", "--", "sh", "-c", save).want(0)
+	if !strings.Contains(r.out, `checkpoint {"at":7}`) && !strings.Contains(r.out, `checkpoint {"at": 7}`) {
+		t.Errorf("the second\n%s", r)
+	}
+	if e := p.execution(id); e.State != belay.Succeeded {
+		t.Errorf("after exit code 0 it is %s", e.State)
+	}
+	p.belay("lock", "exec", p.external().String(), "--", "no-such-command-here").want(127)
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
+	p.clean()
+}
+
+// Rule: one owner at a time (G1). The second is told who and for how long; an
+// operator may take it away, with a reason; then the command is gone before the
+// next owns it, whose token is greater.
+func TestALockIsStolen(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	id := p.external("--on-lost", "requeue")
+	first := p.holding(id, "ann", busy(p.path("never")))
+	p.belay("lock", "exec", id.String(), "--owner", "bob", "--", "true").want(belay.CodeLeaseHeld.Exit()).saying("ann")
+	if r := p.belay("get", id.String()).want(0); !strings.Contains(r.out, "ann, from outside; its lease ends in ") {
+		t.Errorf("it does not say who owns it\n%s", r)
+	}
+	if r := p.belay("workers", "ls").want(0); !strings.Contains(r.out, "ann") {
+		t.Errorf("the owner is not listed\n%s", r)
+	}
+	p.belay("lock", "steal", id.String(), "--reason", "ann is on holiday").want(0)
+	first.wait(patience).want(belay.CodeLeaseLost.Exit())
+	second := p.holding(id, "bob", busy(p.path("free")))
+	var one, two int64
+	if _, err := fmt.Sscanf(first.out.String()+second.out.String(), "up %d\nup %d", &one, &two); err != nil || two <= one {
+		t.Errorf("G1: tokens %d and %d, %v", one, two, err)
+	}
+	second.ctrlC()
+	second.wait(patience).want(130)
+	if e := p.execution(id); e.State != belay.Pending {
+		t.Errorf("interrupted, it is %s", e.State)
+	}
+	third := p.holding(id, "cleo", "trap '' TERM; "+busy(p.path("never")))
+	p.belay("cancel", id.String()).want(0)
+	third.wait(patience).want(130)
+	if e := p.execution(id); e.State != belay.Cancelled {
+		t.Errorf("cancelled, it is %s", e.State)
+	}
+	p.clean()
+}
+
+// Rule: an owner from outside that is killed is found out when its lock runs out
+// (G6), its command is gone, and without more said the execution has failed.
+func TestAnOwnerOfACommandIsKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, _ := p.serve()
+	id := p.external()
+	x := p.holding(id, "ann", busy(p.path("never")))
+	x.signal(syscall.SIGKILL)
+	killed := time.Now()
+	x.wait(patience)
+	until(t, "it has failed", func() bool { return p.execution(id).State == belay.Failed })
+	if took := time.Since(killed); took > 2*time.Second+2*time.Second { // its TTL, the bound of a second, and a slow machine
+		t.Errorf("G6: found out after %s", took)
+	}
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
+	p.clean()
+}
