@@ -7,12 +7,11 @@ import (
 	"sync"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/embedded"
 )
 
 // listen takes the address, and reports whether nobody needs a key there. An
 // address that others can reach is refused while everybody could do everything.
-func (s *Server) listen(ctx context.Context, b *embedded.Backend) (l net.Listener, open bool, err error) {
+func (s *Server) listen(ctx context.Context, b Engine) (l net.Listener, open bool, err error) {
 	op := "listen on " + s.cfg.Listen
 	has, err := b.HasKeys(ctx)
 	if err != nil {

@@ -18,6 +18,17 @@ import (
 	"github.com/belaydev/belay/internal/webui"
 )
 
+// Engine is what a server serves: an embedded.Backend.
+type Engine interface {
+	belay.Backend
+	httpapi.Keys
+	telemetry.Source
+	// Failed is closed when the store can keep nothing any more, and Failure
+	// says why.
+	Failed() <-chan struct{}
+	Failure() error
+}
+
 // Options of a server.
 type Options struct {
 	// Version and Commit are those of the program.
@@ -76,7 +87,7 @@ func (s *Server) Local(b *embedded.Backend, stopping <-chan struct{}) http.Handl
 }
 
 // api are the options of the API that do not depend on the address.
-func (s *Server) api(b *embedded.Backend) httpapi.Options {
+func (s *Server) api(b Engine) httpapi.Options {
 	rate := httpapi.Rate{PerSecond: float64(s.cfg.Limits.Rate), Burst: s.cfg.Limits.Burst}
 	if rate.PerSecond == 0 {
 		rate.PerSecond = -1
@@ -91,7 +102,7 @@ func (s *Server) api(b *embedded.Backend) httpapi.Options {
 
 // ready reports whether the server takes work: it does not stop, and its store
 // can be read.
-func (s *Server) ready(ctx context.Context, b *embedded.Backend) error {
+func (s *Server) ready(ctx context.Context, b Engine) error {
 	select {
 	case <-s.stopping:
 		return errors.New("the server is stopping")
@@ -107,7 +118,7 @@ func (s *Server) ready(ctx context.Context, b *embedded.Backend) error {
 // Run serves until ctx ends, and then stops in order, or at once when atOnce
 // ends. It returns nil after a stop, and an error if it cannot listen, a service
 // or the store failed. It can be called once. The backend stays the caller's.
-func (s *Server) Run(ctx, atOnce context.Context, b *embedded.Backend) error {
+func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	l, open, err := s.listen(ctx, b)
 	if err != nil {
 		return err
@@ -162,7 +173,7 @@ func (s *Server) serve(h *http.Server, l net.Listener) error {
 }
 
 // shutdown stops in order, within the grace.
-func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error, b *embedded.Backend) error {
+func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error, b Engine) error {
 	s.log.Info("belay stops; again to stop at once", "grace", s.cfg.Grace)
 	s.stop.Do(func() { close(s.stopping) })
 	end()
@@ -198,7 +209,7 @@ func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.Ca
 }
 
 // failure is the end of a process whose store has failed.
-func failure(b *embedded.Backend) error {
+func failure(b Engine) error {
 	return &belay.Error{
 		Code: belay.CodeInternal, Err: b.Failure(),
 		Message: "the store has failed, and everything stops here; see to the disk, then start the server again",

@@ -1,0 +1,222 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/config"
+)
+
+// stream is an open stream of events.
+type stream struct {
+	body  io.ReadCloser
+	lines *bufio.Scanner
+}
+
+// watch opens a stream of an execution's events and reads the first line of it.
+func (r *running) watch(c *http.Client, id string) *stream {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.url+"/v1/executions/"+id+"/events", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s := &stream{resp.Body, bufio.NewScanner(resp.Body)}
+	if !s.lines.Scan() {
+		r.t.Fatalf("no first line: %v", s.lines.Err())
+	}
+	return s
+}
+
+// rest reads the stream to its end.
+func (s *stream) rest() error {
+	for s.lines.Scan() {
+	}
+	return s.lines.Err()
+}
+
+// Close ends the stream from this side.
+func (s *stream) Close() { _ = s.body.Close() }
+
+// A stop under load: streams end as streams do, long polls are answered early,
+// and what was acknowledged is there (G3).
+func TestAStopUnderLoad(t *testing.T) {
+	r := start(t, setup{})
+	c := http1(t)
+	id := r.submit(c)
+	var all sync.WaitGroup
+	for range 20 {
+		s := r.watch(c, id)
+		all.Go(func() {
+			if err := s.rest(); err != nil {
+				t.Errorf("a stream was cut off: %v", err)
+			}
+		})
+	}
+	polling := make(chan struct{}, 20)
+	for range 20 {
+		all.Go(func() {
+			polling <- struct{}{}
+			status, text, err := try(t.Context(), c, http.MethodGet, r.url+"/v1/executions/"+id+"/history?after=1&wait=50s", "")
+			if err != nil || status != http.StatusNoContent && status != http.StatusServiceUnavailable {
+				t.Errorf("a long poll: %d %s %v", status, text, err)
+			}
+		})
+	}
+	for range 20 {
+		<-polling
+	}
+	acknowledged := r.hammer(&all, 8)
+	acknowledged.waitFor(t, 50)
+	began := time.Now()
+	r.stop()
+	if err := r.wait(); err != nil {
+		t.Errorf("the stop: %v\n%s", err, r.log)
+	}
+	all.Wait()
+	if d := time.Since(began); d > soon/2 {
+		t.Errorf("the stop took %s", d)
+	}
+	for _, id := range acknowledged.ids {
+		if _, err := r.engine.Execution(t.Context(), id); err != nil {
+			t.Errorf("acknowledged and gone: %v", err)
+		}
+	}
+	t.Logf("%d acknowledged, stopped in %s", len(acknowledged.ids), time.Since(began))
+}
+
+// acks are executions that the server said it has.
+type acks struct {
+	mu   sync.Mutex
+	ids  []belay.ExecutionID
+	more chan struct{}
+}
+
+func (a *acks) add(location string) error {
+	id, err := belay.ParseExecutionID(location[strings.LastIndexByte(location, '/')+1:])
+	a.mu.Lock()
+	a.ids = append(a.ids, id)
+	a.mu.Unlock()
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+func (a *acks) waitFor(t *testing.T, n int) {
+	t.Helper()
+	over := time.After(soon)
+	for {
+		a.mu.Lock()
+		have := len(a.ids)
+		a.mu.Unlock()
+		if have >= n {
+			return
+		}
+		select {
+		case <-a.more:
+		case <-over:
+			t.Fatalf("%d acknowledged", have)
+		}
+	}
+}
+
+// hammer submits from so many clients until the server refuses.
+func (r *running) hammer(all *sync.WaitGroup, clients int) *acks {
+	a := &acks{more: make(chan struct{}, 1)}
+	for range clients {
+		c := http1(r.t)
+		all.Go(func() {
+			for {
+				resp, err := c.Post(r.url+"/v1/executions", "application/json", strings.NewReader(`{"workflow":"w"}`))
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusCreated {
+					return
+				}
+				if err := a.add(resp.Header.Get("Location")); err != nil {
+					r.t.Error(err)
+				}
+			}
+		})
+	}
+	return a
+}
+
+// half sends a request whose body does not come to its end.
+func (r *running) half() net.Conn {
+	r.t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+		r.t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		r.t.Fatalf("%q, %v", line, err) // it reads the body now
+	}
+	return c
+}
+
+// What does not end within the grace is cut off, and the stop is still in order.
+func TestTheGraceIsKept(t *testing.T) {
+	r := start(t, setup{cfg: func(c *config.Config) { c.Grace = 100 * time.Millisecond }})
+	c := r.half()
+	r.stop()
+	if err := r.wait(); err != nil {
+		t.Errorf("the stop: %v", err)
+	}
+	if !strings.Contains(r.log.String(), "longer than the grace") {
+		t.Errorf("nothing is said of it\n%s", r.log)
+	}
+	cutOff(t, c)
+}
+
+// cutOff waits for the other side to end a connection.
+func cutOff(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := io.Copy(io.Discard, c)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		t.Error("the connection is still open")
+	}
+}
+
+// A second request to stop does not wait for anything.
+func TestASecondStopIsAtOnce(t *testing.T) {
+	stuck := make(chan struct{})
+	defer close(stuck)
+	r := start(t, setup{
+		cfg:      func(c *config.Config) { c.Grace = time.Hour },
+		services: []func(context.Context) error{func(context.Context) error { <-stuck; return nil }},
+	})
+	c := r.half()
+	r.stop()
+	r.atOnce()
+	if err := r.wait(); err != nil {
+		t.Errorf("the stop: %v", err)
+	}
+	cutOff(t, c)
+}
