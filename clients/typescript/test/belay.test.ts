@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Belay, BelayError, LeaseHeld, LeaseLost, type End, type Event } from "../src/index.js";
+import { Server } from "./server.js";
+
+const outside = { dispatch: "external", on_lost: "requeue" } as const;
+
+test("submit, watch through a crash of the server, own from outside, finish", async (t) => {
+  const server = await Server.start(t);
+  const belay = new Belay({ url: server.url });
+  const x = await belay.submit("conversation", { ...outside, input: { topic: "tea" }, idempotency_key: "talk-1" });
+  assert.equal(x.state, "pending");
+  assert.equal((await belay.submit("conversation", { ...outside, input: { topic: "tea" }, idempotency_key: "talk-1" })).id, x.id);
+  await refused("idempotency_mismatch", belay.submit("conversation", { ...outside, input: { topic: "rum" }, idempotency_key: "talk-1" }));
+
+  const seen: Event[] = [];
+  const saved = new Set<number>();
+  let told = () => {};
+  const watched = (async (): Promise<End> => {
+    const events = belay.watch(x.id);
+    for (;;) {
+      const next = await events.next();
+      if (next.done) return next.value;
+      seen.push(next.value);
+      told();
+    }
+  })();
+
+  const lock = await belay.lock(x.id, { owner: "typescript", ttl: "30s" });
+  assert.deepEqual([lock.execution.input, lock.checkpoint], [{ topic: "tea" }, undefined]);
+  saved.add(await lock.save({ said: ["hello"] }));
+  await new Promise<void>((resolve) => {
+    told = () => void (seen.some((e) => saved.has(e.seq)) && resolve());
+    told();
+  });
+  await server.kill();
+  const late = lock.save({ said: ["hello", "anybody there?"] }); // repeated until the server is back
+  await server.up();
+  saved.add(await late);
+  assert.ok((await lock.heartbeat()).expires_in_ms > 0);
+  assert.equal((await lock.complete({ turns: 2 })).state, "succeeded");
+
+  assert.deepEqual(await watched, { state: "succeeded", seq: seen.length });
+  assert.deepEqual(seen.map((e) => e.seq), seen.map((_, i) => i + 1));
+  assert.deepEqual(seen.map((e) => e.kind), ["submitted", "started", "state", "state", "succeeded"]);
+  assert.deepEqual(seen.filter((e) => e.kind === "state").map((e) => e.seq), [...saved]);
+  const done = await belay.result(x.id);
+  assert.deepEqual([done.state, done.output, done.input], ["succeeded", { turns: 2 }, { topic: "tea" }]);
+  assert.match((await belay.explain(x.id)).summary, /succeeded/);
+  assert.deepEqual((await belay.list({ workflow: "conversation" })).executions.map((e) => e.id), [x.id]);
+  await refused("not_found", belay.get("ex_" + "0".repeat(25) + "1"));
+});
+
+test("a stale owner is refused everything, and knows why", async (t) => {
+  const server = await Server.start(t);
+  const belay = new Belay({ url: server.url });
+  const { id } = await belay.submit("conversation", outside);
+  const first = await belay.lock(id, { owner: "first" });
+  const alive = first.keepAlive();
+  await first.save({ turn: 1 });
+  const held = await belay.lock(id, { owner: "second" }).catch((e: unknown) => e);
+  assert.ok(held instanceof LeaseHeld && held.holder?.owner === "first" && held.holder.token === first.token, String(held));
+
+  const taken = await belay.api.POST("/v1/executions/{id}/lock/steal", { params: { path: { id } }, body: { reason: "it hangs" } });
+  assert.ok(taken.response.ok);
+  const second = await belay.lock(id, { owner: "second" });
+  assert.deepEqual(second.checkpoint, { turn: 1 });
+  assert.ok(second.token > first.token);
+
+  const late = await first.save({ turn: 99 }).catch((e: unknown) => e);
+  assert.ok(late instanceof LeaseLost, String(late));
+  assert.equal(late.status, 412);
+  assert.ok(first.signal.aborted && first.signal.reason === late);
+  await alive;
+  for (const call of [() => first.heartbeat(), () => first.complete(), async () => first.guard()]) {
+    await assert.rejects(call, LeaseLost);
+  }
+  await second.complete();
+});
+
+test("a lock lives as long as its heartbeats, and not longer", async (t) => {
+  const server = await Server.start(t);
+  const belay = new Belay({ url: server.url });
+  const { id } = await belay.submit("conversation", { dispatch: "external" });
+  const lock = await belay.lock(id, { owner: "typescript", ttl: "1s" });
+  let beats = 0;
+  let enough = () => {};
+  const five = new Promise<void>((resolve) => (enough = resolve));
+  const alive = lock.keepAlive(() => ++beats === 5 && enough()); // longer than the TTL
+  await five;
+  lock.guard();
+  await lock.suspend({ waitText: "the next lock" });
+  await alive;
+
+  const silent = await belay.lock(id, { owner: "typescript", ttl: "1s" });
+  const end = await belay.result(id);
+  assert.equal(end.state, "failed"); // the default for owners from outside
+  assert.equal(end.error?.class, "lost");
+  assert.throws(() => silent.guard(), LeaseLost);
+  await assert.rejects(silent.heartbeat(), LeaseLost);
+});
+
+test("a key has its scopes and no others", async (t) => {
+  const server = await Server.start(t);
+  const { data } = await new Belay({ url: server.url }).api.POST("/v1/keys", { body: { name: "reader", scopes: ["read"] } });
+  assert.ok(data);
+  const reader = new Belay({ url: server.url, key: data.secret });
+  assert.deepEqual((await reader.list()).executions, []);
+  await refused("forbidden", reader.submit("w"));
+  await refused("unauthorized", new Belay({ url: server.url, key: "bly_wrong" }).list());
+});
+
+async function refused(code: string, call: Promise<unknown>): Promise<void> {
+  await assert.rejects(call, (e) => e instanceof BelayError && e.code === code);
+}
