@@ -77,7 +77,7 @@ func (a *app) demo(ctx context.Context, repo string, keep bool) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }() // what stays is in the temporary directory
 	d := &demo{app: a, dir: filepath.Join(work, "data"), ledger: filepath.Join(work, "ledger"), tell: newTeller(a), notes: make(chan demoNote, 64)}
 	if keep {
 		if d.dir, err = filepath.Abs(a.data); err != nil {

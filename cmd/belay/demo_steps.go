@@ -69,7 +69,10 @@ func demoJob(ctx context.Context, repo, work string) (*agent.Job, error) {
 		script := "set -e\n" + note("begin") + strings.ReplaceAll(s.script, "\n\t\t", "\n") + "\n" + note("end")
 		j.Steps = append(j.Steps, agent.Step{Name: s.name, Argv: []string{"sh", "-c", script}})
 	}
-	return j, j.Check()
+	if err := j.Check(); err != nil {
+		return nil, err
+	}
+	return j, nil
 }
 
 // smallRepository makes a repository for who has none here.

@@ -32,7 +32,7 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		return nil, err
 	}
 	var text []byte
-	begin := last
+	var begin int64
 	for back := int64(1); ; back = min(back*4, tailChunks) {
 		begin = max(0, last+1-back)
 		chunks, err := from(begin, int(back))

@@ -131,7 +131,7 @@ func depth(raw []byte) int {
 }
 
 // escapes are the sequences that colour a terminal or move its cursor.
-var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-~])`)
+var escapes = regexp.MustCompile(`\x1b(?:\[[\x30-\x3f]*[\x20-\x2f]*[\x40-\x7e]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[\x40-\x7e])`)
 
 // terminal is what a command wrote as a terminal would have left it: without
 // colours, and of a line that was overwritten only the last state.
