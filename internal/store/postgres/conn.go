@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// conn is one connection with its prepared statements. It is used by one
+// goroutine at a time. Statements go to the server in pipelines, their arguments
+// as arrays in the wire's own form: at a hundred thousand rows a second, a
+// general encoder is what one would mostly wait for.
+type conn struct {
+	pg       *pgconn.PgConn
+	prepared map[string]*pgconn.StatementDescription
+	names    int
+	policies parsed[belay.Policy]
+	specs    parsed[belay.WorkerSpec]
+	words    words
+}
+
+// settings of every connection. Plans are made once and must not hang on what
+// the statistics say at that moment: the tables are reached by their indexes in
+// nested loops, however few rows they had when the plan was made.
+var settings = map[string]string{
+	"application_name":              "belay",
+	"plan_cache_mode":               "force_generic_plan",
+	"enable_seqscan":                "off",
+	"enable_hashjoin":               "off",
+	"enable_mergejoin":              "off",
+	"enable_bitmapscan":             "off",
+	"jit":                           "off",
+	"client_min_messages":           "warning",
+	"default_transaction_isolation": "read committed",
+	// A server that was stopped in the middle of a batch must not hold its rows for ever.
+	"idle_in_transaction_session_timeout": "5000",
+}
+
+func connect(ctx context.Context, config *pgconn.Config) (*conn, error) {
+	pg, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errConnect, err)
+	}
+	return &conn{pg: pg, prepared: make(map[string]*pgconn.StatementDescription)}, nil
+}
+
+// close ends the connection, in order if the server still answers.
+func (c *conn) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = c.pg.Close(ctx) // what it could say changes nothing
+}
+
+// pipe gathers statements that go to the server together.
+type pipe struct {
+	*conn
+	steps  []*step
+	coming map[string]bool // texts that are being prepared
+}
+
+// step is a statement in a pipe.
+type step struct {
+	text   string
+	params [][]byte
+	row    func(columns) error // sees each row, and must not keep it
+	miss   error               // what it means if the statement did not touch all rows it should
+	once   bool                // not worth preparing
+	name   string              // under which it is being prepared
+}
+
+func (c *conn) pipe() *pipe { return &pipe{conn: c, coming: make(map[string]bool)} }
+
+// add appends a statement; its arguments are added to what it gives.
+func (p *pipe) add(text string, row func(columns) error) *step {
+	s := &step{text: text, row: row}
+	p.steps = append(p.steps, s)
+	return s
+}
+
+// wire says that every value goes and comes in binary.
+var wire = []int16{1}
+
+// failure is the error of a pipe, with the step it befell.
+type failure struct {
+	step int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// run sends all statements in one go and reads what comes back. Its error is a
+// failure that names the first statement that did not pass.
+func (p *pipe) run(ctx context.Context) error {
+	pl := p.pg.StartPipeline(ctx)
+	for _, s := range p.steps {
+		p.send(pl, s)
+	}
+	if err := pl.Sync(); err != nil {
+		return p.failed(pl, 0, err)
+	}
+	for i, s := range p.steps {
+		if err := p.receive(pl, s); err != nil {
+			return p.failed(pl, i, fmt.Errorf("%s: %w", clip(s.text), err))
+		}
+	}
+	if err := pl.Close(); err != nil {
+		return p.failed(pl, len(p.steps), err)
+	}
+	return nil
+}
+
+// failed ends the pipeline and gives its error.
+func (p *pipe) failed(pl *pgconn.Pipeline, step int, err error) error {
+	_ = pl.Close() // repeats the error
+	if p.pg.IsClosed() {
+		err = fmt.Errorf("%w: %w", errLost, err)
+	}
+	return &failure{step, err}
+}
+
+// send queues a statement, and prepares it if it is new to the connection.
+func (p *pipe) send(pl *pgconn.Pipeline, s *step) {
+	if sd := p.prepared[s.text]; sd != nil {
+		pl.SendQueryStatement(sd, s.params, wire, wire)
+		return
+	}
+	if s.once || p.coming[s.text] {
+		pl.SendQueryParams(s.text, s.params, nil, wire, wire)
+		return
+	}
+	p.names++
+	p.coming[s.text] = true
+	s.name = "b" + strconv.Itoa(p.names)
+	pl.SendPrepare(s.name, s.text, nil)
+	pl.SendQueryPrepared(s.name, s.params, wire, wire)
+}
+
+// receive reads the answer to one statement.
+func (p *pipe) receive(pl *pgconn.Pipeline, s *step) error {
+	for {
+		r, err := pl.GetResults()
+		if err != nil {
+			return s.refused(err)
+		}
+		switch r := r.(type) {
+		case *pgconn.StatementDescription:
+			r.Name, r.SQL = s.name, s.text
+			p.prepared[s.text] = r
+		case *pgconn.ResultReader:
+			return s.read(r)
+		default:
+			return fmt.Errorf("the database answers with %T", r)
+		}
+	}
+}
+
+// read shows the rows to the step. All of them are read, whatever it says.
+func (s *step) read(r *pgconn.ResultReader) error {
+	var failed error
+	for r.NextRow() {
+		if s.row != nil && failed == nil {
+			failed = s.row(r.Values())
+		}
+	}
+	_, err := r.Close()
+	return cmp.Or(s.refused(err), failed)
+}
+
+// counted makes a statement with so many arguments fail, and with it all that
+// follow, if it touches another number of rows than the last argument says.
+func counted(text string, arguments int) string {
+	return fmt.Sprintf("WITH touched AS (%s RETURNING 1) SELECT 1 / (count(*) = $%d::bigint)::integer FROM touched", text, arguments+1)
+}
+
+// refused tells the error of a statement that did not touch all its rows.
+func (s *step) refused(err error) error {
+	var reply *pgconn.PgError
+	if s.miss != nil && errors.As(err, &reply) && reply.Code == "22012" {
+		return s.miss
+	}
+	return err
+}
+
+// clip is the beginning of a statement, for errors.
+func clip(text string) string {
+	line := strings.Join(strings.Fields(text), " ")
+	if len(line) > 60 {
+		line = line[:60] + "…"
+	}
+	return line
+}

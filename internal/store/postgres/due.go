@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"math"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// The questions of Due. Each reads an index that holds little but what it asks for.
+const (
+	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at <= $1::bigint ORDER BY expires_at, id LIMIT $2::bigint"
+	selectLiving  = "SELECT min(expires_at) FILTER (WHERE expires_at > $1::bigint), min(ttl) FROM workers WHERE ended_at IS NULL"
+	selectChecks  = "SELECT id FROM executions WHERE check_at <= $1::bigint ORDER BY check_at, id LIMIT $2::bigint"
+	selectCheck   = "SELECT check_at FROM executions WHERE check_at > $1::bigint ORDER BY check_at LIMIT 1"
+
+	// The owners are found by leaps through the index, so that what living workers own is not read.
+	selectLost = `
+WITH RECURSIVE owners (id) AS (
+    (SELECT worker FROM executions WHERE worker IS NOT NULL ORDER BY worker LIMIT 1)
+    UNION ALL
+    SELECT (SELECT worker FROM executions WHERE worker > owners.id ORDER BY worker LIMIT 1) FROM owners WHERE owners.id IS NOT NULL
+)
+SELECT e.id, e.token, e.worker
+FROM owners
+LEFT JOIN workers w ON w.id = owners.id
+CROSS JOIN LATERAL (SELECT id, token, worker FROM executions WHERE worker = owners.id ORDER BY id LIMIT $1::bigint) e
+WHERE w.id IS NULL OR w.ended_at IS NOT NULL
+ORDER BY e.worker, e.id
+LIMIT $1::bigint`
+
+	selectChildren = `
+SELECT c.id
+FROM (
+    SELECT id, state, cancel_by, generation
+    FROM executions
+    WHERE open_children > 0 AND (state >= 6 OR cancel_by IS NOT NULL OR generation > 1)
+    ORDER BY id
+) p
+CROSS JOIN LATERAL (
+    SELECT id, policy
+    FROM executions
+    WHERE parent = p.id AND state < 6 AND cancel_by IS NULL
+      AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > coalesce(parent_gen, 0))
+    ORDER BY id
+) c
+WHERE c.policy IS NULL OR c.policy::jsonb ->> 'abandon' IS DISTINCT FROM 'true'
+LIMIT $1::bigint`
+)
+
+// Due implements store.Store.
+func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
+	most := int64(limit)
+	if limit <= 0 {
+		most = math.MaxInt64
+	}
+	now := int64(s.Now())
+	var due store.Due
+	err := s.query(ctx, func(p *pipe) {
+		due = store.Due{}
+		p.add(selectExpired, func(r columns) error {
+			due.Workers = append(due.Workers, r.id(0))
+			return nil
+		}).int(now).int(most)
+		p.add(selectLiving, func(r columns) error {
+			due.NextWorker, due.MinTTL = r.time(0), duration(r.int(1))
+			return nil
+		}).int(now)
+		p.add(selectChecks, func(r columns) error {
+			due.Checks = append(due.Checks, r.id(0))
+			return nil
+		}).int(now).int(most)
+		p.add(selectCheck, func(r columns) error {
+			due.NextCheck = r.time(0)
+			return nil
+		}).int(now)
+		p.add(selectLost, func(r columns) error {
+			due.Lost = append(due.Lost, machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)})
+			return nil
+		}).int(most)
+		p.add(selectChildren, func(r columns) error {
+			due.Children = append(due.Children, r.id(0))
+			return nil
+		}).int(most)
+		p.add(selectClock, func(r columns) error {
+			s.clock.read(r.time(0), r.time(2)) // an idle server has no other reading
+			return nil
+		})
+	})
+	return due, classify("due", err)
+}
+
+const (
+	selectSessions = `
+SELECT w.*, (SELECT count(*) FROM executions WHERE worker = w.id)
+FROM (SELECT ` + workerColumns + ` FROM workers ORDER BY ended_at IS NOT NULL, id DESC LIMIT $1::bigint) w
+ORDER BY w.ended_at IS NOT NULL, w.id DESC`
+
+	countExecutions = "SELECT state, count(*) FROM executions GROUP BY state"
+	countOthers     = `
+SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM dead_letters WHERE resolution IS NULL),
+       (SELECT count(*) FROM workers WHERE ended_at IS NULL)`
+)
+
+// Workers implements store.Store.
+func (s *Store) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
+	if limit <= 0 {
+		limit = math.MaxInt32
+	}
+	var out []store.WorkerRow
+	err := s.query(ctx, func(p *pipe) {
+		out = nil
+		p.add(selectSessions, func(r columns) error {
+			c := &conn{} // callers may show the spec to anybody
+			x, err := c.scanWorker(r)
+			out = append(out, store.WorkerRow{Worker: x, Running: int(r.int(10))})
+			return err
+		}).int(int64(limit))
+	})
+	return out, classify("workers", err)
+}
+
+// Counts implements store.Store.
+func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
+	var counts store.Counts
+	err := s.query(ctx, func(p *pipe) {
+		counts = store.Counts{Executions: make(map[belay.State]int64)}
+		p.add(countExecutions, func(r columns) error {
+			counts.Executions[belay.State(r.int(0))] = r.int(1)
+			return nil
+		})
+		p.add(countOthers, func(r columns) error {
+			counts.Runs, counts.Checkpoints, counts.DeadLetters, counts.Sessions = r.int(0), r.int(1), r.int(2), r.int(3)
+			return nil
+		})
+	})
+	return counts, classify("counts", err)
+}

@@ -1,0 +1,188 @@
+package postgres
+
+import (
+	"encoding/binary"
+)
+
+// The types of elements, as PostgreSQL numbers them.
+const (
+	oidBool  = 16
+	oidBytea = 17
+	oidInt8  = 20
+	oidInt2  = 21
+	oidInt4  = 23
+	oidText  = 25
+	oidXID   = 28
+	oidUUID  = 2950
+)
+
+// null is the length of what is not there.
+const null = 0xffffffff
+
+// array is a one-dimensional array as the wire takes it.
+type array []byte
+
+// newArray begins an array of n elements of a type, each of about a size.
+func newArray(oid uint32, n, size int) array {
+	a := make(array, 0, 20+n*(4+size))
+	if n == 0 {
+		a = be(a, 0) // no dimensions
+		a = be(a, 0)
+		return be(a, oid)
+	}
+	a = be(a, 1) // one dimension
+	a = be(a, 1) // there may be NULLs
+	a = be(a, oid)
+	a = be(a, uint32(n))
+	return be(a, 1) // counted from 1
+}
+
+func be(b []byte, v uint32) []byte { return binary.BigEndian.AppendUint32(b, v) }
+
+func (a array) null() array { return be(a, null) }
+
+func (a array) bytes(v []byte) array { return append(be(a, uint32(len(v))), v...) }
+
+func (a array) text(v string) array { return append(be(a, uint32(len(v))), v...) }
+
+// int adds an integer in so many bytes: 1 for a boolean.
+func (a array) int(v int64, width int) array {
+	a = be(a, uint32(width))
+	switch width {
+	case 1:
+		return append(a, byte(v))
+	case 2:
+		return binary.BigEndian.AppendUint16(a, uint16(v))
+	case 4:
+		return be(a, uint32(v))
+	}
+	return binary.BigEndian.AppendUint64(a, uint64(v))
+}
+
+// integer is a kind of integer column.
+type integer struct {
+	oid   uint32
+	width int
+	zero  bool // zero is itself, not NULL
+}
+
+// The kinds of integer columns; those named OrNull hold NULL for zero.
+var (
+	int8s      = integer{oidInt8, 8, true}
+	int4s      = integer{oidInt4, 4, true}
+	int2s      = integer{oidInt2, 2, true}
+	int8OrNull = integer{oidInt8, 8, false}
+	int4OrNull = integer{oidInt4, 4, false}
+	int2OrNull = integer{oidInt2, 2, false}
+	boolOrNull = integer{oidBool, 1, false}
+)
+
+// ints gives a statement a column of integers.
+func ints[R any](s *step, k integer, rows []R, of func(R) int64) {
+	a := newArray(k.oid, len(rows), k.width)
+	for _, r := range rows {
+		if v := of(r); v == 0 && !k.zero {
+			a = a.null()
+		} else {
+			a = a.int(v, k.width)
+		}
+	}
+	s.params = append(s.params, a)
+}
+
+// uuids gives a statement a column of ids; a zero one is NULL.
+func uuids[R any](s *step, rows []R, of func(R) [16]byte) {
+	a := newArray(oidUUID, len(rows), 16)
+	for _, r := range rows {
+		if v := of(r); v == ([16]byte{}) {
+			a = a.null()
+		} else {
+			a = a.bytes(v[:])
+		}
+	}
+	s.params = append(s.params, a)
+}
+
+// idList gives a statement a list of ids, zero ones too.
+func idList[ID ~[16]byte](s *step, all []ID) {
+	a := newArray(oidUUID, len(all), 16)
+	for i := range all {
+		a = a.bytes(all[i][:])
+	}
+	s.params = append(s.params, a)
+}
+
+// texts gives a statement a column of texts.
+func texts[R any](s *step, rows []R, of func(R) string) {
+	a := newArray(oidText, len(rows), 16)
+	for _, r := range rows {
+		a = a.text(of(r))
+	}
+	s.params = append(s.params, a)
+}
+
+// textsOrNull gives a statement a column of texts; an empty one is NULL.
+func textsOrNull[R any](s *step, rows []R, of func(R) string) {
+	a := newArray(oidText, len(rows), 8)
+	for _, r := range rows {
+		if v := of(r); v == "" {
+			a = a.null()
+		} else {
+			a = a.text(v)
+		}
+	}
+	s.params = append(s.params, a)
+}
+
+// byteas gives a statement a column of bytes; empty ones are NULL.
+func byteas[R any](s *step, rows []R, of func(R) []byte) {
+	size := 0
+	for _, r := range rows {
+		size += len(of(r))
+	}
+	a := newArray(oidBytea, len(rows), size/max(1, len(rows)))
+	for _, r := range rows {
+		if v := of(r); len(v) == 0 {
+			a = a.null()
+		} else {
+			a = a.bytes(v)
+		}
+	}
+	s.params = append(s.params, a)
+}
+
+// hashes gives a statement a column of hashes.
+func hashes[R any](s *step, rows []R, of func(R) *[32]byte) {
+	a := newArray(oidBytea, len(rows), 32)
+	for _, r := range rows {
+		a = a.bytes(of(r)[:])
+	}
+	s.params = append(s.params, a)
+}
+
+// int gives a statement one bigint.
+func (s *step) int(v int64) *step {
+	s.params = append(s.params, binary.BigEndian.AppendUint64(nil, uint64(v)))
+	return s
+}
+
+// intOrNull gives a statement one bigint, NULL for zero.
+func (s *step) intOrNull(v int64) *step {
+	if v == 0 {
+		s.params = append(s.params, nil)
+		return s
+	}
+	return s.int(v)
+}
+
+// id gives a statement one id.
+func (s *step) id(v [16]byte) *step {
+	s.params = append(s.params, v[:])
+	return s
+}
+
+// string gives a statement one text.
+func (s *step) string(v string) *step {
+	s.params = append(s.params, []byte(v))
+	return s
+}

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/belaydev/belay"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// errURL says nothing of the URL itself: it may hold a password.
+var errURL = &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "the address of the database is not one: postgres://user@host:5432/database"}
+
+// errClosed refuses what comes after Close.
+var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the store is closed"}
+
+var (
+	// errConnect says that no connection was made, errLost that one ended.
+	errConnect = errors.New("cannot connect")
+	errLost    = errors.New("the connection ended")
+)
+
+// classify turns what went wrong into an error with a code: CodeUnavailable
+// where trying again may help, CodeInternal where it will not, CodeInvalid for a
+// value that the database does not take.
+func classify(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *belay.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	e := &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the database refused", Err: err}
+	var reply *pgconn.PgError
+	switch {
+	case errors.As(err, &reply):
+		e.Code, e.Message = judge(reply.Code)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		e.Code, e.Message = belay.CodeUnavailable, "the caller has given up, or the database did not answer in time"
+	case lost(err), errors.Is(err, errConnect):
+		e.Code, e.Message = belay.CodeUnavailable, "no connection to the database"
+	}
+	return e
+}
+
+// judge says what an SQLSTATE means. Its first two characters are its class.
+func judge(state string) (belay.Code, string) {
+	switch state {
+	case "40001", "40P01", "55P03":
+		return belay.CodeUnavailable, "too much at once in the same rows"
+	case "57014":
+		return belay.CodeUnavailable, "the database gave up"
+	case "25006":
+		return belay.CodeUnavailable, "the database only takes reads: it is a standby, or set so"
+	case "3D000":
+		return belay.CodeInternal, "there is no such database; create it first"
+	case "42501":
+		return belay.CodeInternal, "the user may not do that in this database"
+	case "25P03", "25P04", "57P05":
+		return belay.CodeUnavailable, "the database ended a transaction that took too long"
+	}
+	switch state[:min(2, len(state))] {
+	case "08", "57", "58":
+		return belay.CodeUnavailable, "the database is not there, or is stopping or starting"
+	case "53":
+		return belay.CodeUnavailable, "the database has no room left: disk, memory or connections"
+	case "28":
+		return belay.CodeInternal, "the database does not let this user in"
+	case "22", "54":
+		return belay.CodeInvalid, "a value that the database does not take"
+	case "XX":
+		return belay.CodeInternal, "the database is damaged"
+	}
+	return belay.CodeInternal, "the database refused"
+}
+
+// repeatable reports whether the transaction may pass if it is done again: it
+// met another one, and nothing of it was written.
+func repeatable(err error) bool {
+	var reply *pgconn.PgError
+	if !errors.As(err, &reply) {
+		return false
+	}
+	switch reply.Code {
+	case "40001", "40P01":
+		return true
+	case "23505": // another server was quicker with the same key; the rows loaded next time show it
+		return true
+	}
+	return false
+}
+
+// lost reports whether the connection is gone.
+func lost(err error) bool { return errors.Is(err, errLost) }
+
+// answered reports whether the error is the server's own.
+func answered(err error) bool {
+	var reply *pgconn.PgError
+	return errors.As(err, &reply)
+}

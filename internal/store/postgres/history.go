@@ -1,0 +1,224 @@
+package postgres
+
+import (
+	"iter"
+
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// pieces cuts rows with payloads into statements of a bounded size.
+func pieces[R any](rows []R, size func(R) int) iter.Seq[[]R] {
+	const most = 8 << 20
+	return func(yield func([]R) bool) {
+		from, bytes := 0, 0
+		for i, r := range rows {
+			n := size(r)
+			if i > from && bytes+n > most {
+				if !yield(rows[from:i]) {
+					return
+				}
+				from, bytes = i, 0
+			}
+			bytes += n
+		}
+		if from < len(rows) {
+			yield(rows[from:])
+		}
+	}
+}
+
+const (
+	// A claim's run, of which nothing else is known yet.
+	insertBegun = `
+INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at)
+SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]),
+       unnest($6::bigint[]), unnest($7::bigint[])`
+
+	insertRuns = "INSERT INTO runs (" + runColumns + `)
+SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]),
+       unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]),
+       unnest($12::smallint[]), unnest($13::boolean[]), unnest($14::uuid[]), unnest($15::bigint[]), unnest($16::smallint[]),
+       unnest($17::text[]), unnest($18::text[]), unnest($19::bytea[]), unnest($20::bytea[]), unnest($21::bytea[])`
+
+	// The end of a run that has nothing to say but its output.
+	quietEnd = `
+UPDATE runs r
+SET ended_seq = u.ended_seq, ended_at = u.ended_at, outcome = u.outcome, final = u.final, op = u.op, cost = u.cost, output = u.output
+FROM (
+    SELECT unnest($1::uuid[]) AS execution, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS ended_seq, unnest($4::bigint[]) AS ended_at,
+           unnest($5::smallint[]) AS outcome, unnest($6::boolean[]) AS final, unnest($7::uuid[]) AS op, unnest($8::bigint[]) AS cost,
+           unnest($9::bytea[]) AS output
+) u
+WHERE r.execution = u.execution AND r.token = u.token`
+
+	loudEnd = `
+UPDATE runs r
+SET ended_seq = u.ended_seq, ended_at = u.ended_at, outcome = u.outcome, final = u.final, op = u.op, cost = u.cost, output = u.output,
+    class = u.class, message = u.message, stack = u.stack,
+    started_seq = coalesce(u.started_seq, r.started_seq), started_at = CASE WHEN u.started_seq IS NULL THEN r.started_at ELSE u.started_at END
+FROM (
+    SELECT unnest($1::uuid[]) AS execution, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS ended_seq, unnest($4::bigint[]) AS ended_at,
+           unnest($5::smallint[]) AS outcome, unnest($6::boolean[]) AS final, unnest($7::uuid[]) AS op, unnest($8::bigint[]) AS cost,
+           unnest($9::bytea[]) AS output, unnest($10::smallint[]) AS class, unnest($11::text[]) AS message, unnest($12::text[]) AS stack,
+           unnest($13::bigint[]) AS started_seq, unnest($14::bigint[]) AS started_at
+) u
+WHERE r.execution = u.execution AND r.token = u.token`
+)
+
+var endQuietly, endRuns = counted(quietEnd, 9), counted(loudEnd, 14)
+
+// writeRuns adds runs. Of a run that is there it writes the end, and the begin
+// if it has one.
+func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
+	fresh, ended := split(c.Runs, func(r *machine.Run) bool { return r.New })
+	begun, other := split(fresh, func(r *machine.Run) bool {
+		return r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil && r.ConfigHash == nil
+	})
+	quiet, loud := split(ended, func(r *machine.Run) bool {
+		return r.Class == 0 && r.Message == "" && r.Stack == "" && r.StartedSeq == 0
+	})
+	if len(begun) > 0 {
+		s := p.add(insertBegun, nil)
+		bindRuns(s, begun)
+		ints(s, int8OrNull, begun, func(r *machine.Run) int64 { return r.StartedSeq })
+		ints(s, int8OrNull, begun, func(r *machine.Run) int64 { return int64(r.StartedAt) })
+	}
+	for rows := range pieces(other, output) {
+		insertOthers(p, rows)
+	}
+	for rows := range pieces(quiet, output) {
+		s := change(p, endQuietly, "runs", len(rows))
+		bindEnds(s, rows)
+		s.int(int64(len(rows)))
+	}
+	for rows := range pieces(loud, output) {
+		s := change(p, endRuns, "runs", len(rows))
+		bindEnds(s, rows)
+		bindFailures(s, rows)
+		ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.StartedSeq })
+		ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.StartedAt) })
+		s.int(int64(len(rows)))
+	}
+	return nil
+}
+
+func output(r *machine.Run) int { return len(r.Output) }
+
+func bindRuns(s *step, rows []*machine.Run) {
+	uuids(s, rows, func(r *machine.Run) [16]byte { return r.Execution })
+	ints(s, int8s, rows, func(r *machine.Run) int64 { return int64(r.Token) })
+	idList(s, rowsOf(rows, func(r *machine.Run) [16]byte { return r.Worker }))
+	ints(s, int4s, rows, func(r *machine.Run) int64 { return int64(r.Attempt) })
+	ints(s, int4s, rows, func(r *machine.Run) int64 { return int64(r.Generation) })
+}
+
+// rowsOf is one field of all rows.
+func rowsOf[R, F any](rows []R, of func(R) F) []F {
+	out := make([]F, len(rows))
+	for i, r := range rows {
+		out[i] = of(r)
+	}
+	return out
+}
+
+func insertOthers(p *pipe, rows []*machine.Run) {
+	s := p.add(insertRuns, nil)
+	bindRuns(s, rows)
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.ScheduledSeq })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.ScheduledAt) })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.StartedSeq })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.StartedAt) })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.EndedSeq })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.EndedAt) })
+	ints(s, int2OrNull, rows, func(r *machine.Run) int64 { return int64(r.Outcome) })
+	ints(s, boolOrNull, rows, func(r *machine.Run) int64 { return number(r.Final) })
+	uuids(s, rows, func(r *machine.Run) [16]byte { return r.Op })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.Cost })
+	bindFailures(s, rows)
+	byteas(s, rows, func(r *machine.Run) []byte { return r.InputHash })
+	byteas(s, rows, func(r *machine.Run) []byte { return r.ConfigHash })
+	byteas(s, rows, func(r *machine.Run) []byte { return r.Output })
+}
+
+func bindEnds(s *step, rows []*machine.Run) {
+	uuids(s, rows, func(r *machine.Run) [16]byte { return r.Execution })
+	ints(s, int8s, rows, func(r *machine.Run) int64 { return int64(r.Token) })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.EndedSeq })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.EndedAt) })
+	ints(s, int2OrNull, rows, func(r *machine.Run) int64 { return int64(r.Outcome) })
+	ints(s, boolOrNull, rows, func(r *machine.Run) int64 { return number(r.Final) })
+	uuids(s, rows, func(r *machine.Run) [16]byte { return r.Op })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.Cost })
+	byteas(s, rows, func(r *machine.Run) []byte { return r.Output })
+}
+
+func bindFailures(s *step, rows []*machine.Run) {
+	ints(s, int2OrNull, rows, func(r *machine.Run) int64 { return int64(r.Class) })
+	textsOrNull(s, rows, func(r *machine.Run) string { return r.Message })
+	textsOrNull(s, rows, func(r *machine.Run) string { return r.Stack })
+}
+
+const (
+	insertCheckpoints = "INSERT INTO checkpoints (" + checkpointColumns + `, data)
+SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::smallint[]), unnest($4::text[]), unnest($5::bigint[]), unnest($6::uuid[]),
+       unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::boolean[]), unnest($10::bytea[])`
+	pruneCheckpoints = `
+UPDATE checkpoints c
+SET data = NULL, pruned = true
+FROM (SELECT unnest($1::uuid[]) AS execution, unnest($2::bigint[]) AS seq) u
+WHERE c.execution = u.execution AND c.seq = u.seq`
+)
+
+func (t *tx) writeCheckpoints(p *pipe, c *machine.Changes) error {
+	for rows := range pieces(c.Checkpoints, func(k *machine.Checkpoint) int { return len(k.Data) }) {
+		s := p.add(insertCheckpoints, nil)
+		uuids(s, rows, func(k *machine.Checkpoint) [16]byte { return k.Execution })
+		ints(s, int8s, rows, func(k *machine.Checkpoint) int64 { return k.Seq })
+		ints(s, int2s, rows, func(k *machine.Checkpoint) int64 { return int64(k.Kind) })
+		texts(s, rows, func(k *machine.Checkpoint) string { return k.Key })
+		ints(s, int8s, rows, func(k *machine.Checkpoint) int64 { return int64(k.Token) })
+		uuids(s, rows, func(k *machine.Checkpoint) [16]byte { return k.Op })
+		ints(s, int8s, rows, func(k *machine.Checkpoint) int64 { return int64(k.At) })
+		ints(s, int8OrNull, rows, func(k *machine.Checkpoint) int64 { return k.Cost })
+		ints(s, boolOrNull, rows, func(k *machine.Checkpoint) int64 { return number(k.Pruned) })
+		byteas(s, rows, func(k *machine.Checkpoint) []byte { return k.Data })
+	}
+	if len(c.Pruned) > 0 {
+		s := p.add(pruneCheckpoints, nil)
+		uuids(s, c.Pruned, func(r machine.SignalRef) [16]byte { return r.Execution })
+		ints(s, int8s, c.Pruned, func(r machine.SignalRef) int64 { return r.Seq })
+	}
+	return nil
+}
+
+const (
+	insertSignals = "INSERT INTO signals (" + signalColumns + `, payload)
+SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::uuid[]), unnest($5::uuid[]), unnest($6::bigint[]),
+       unnest($7::bigint[]), unnest($8::bytea[])`
+	consumeSignals = `
+UPDATE signals s
+SET consumed_by = u.consumed_by
+FROM (SELECT unnest($1::uuid[]) AS execution, unnest($2::bigint[]) AS seq, unnest($3::bigint[]) AS consumed_by) u
+WHERE s.execution = u.execution AND s.seq = u.seq`
+)
+
+func (t *tx) writeSignals(p *pipe, c *machine.Changes) error {
+	for rows := range pieces(c.Signals, func(x *machine.Signal) int { return len(x.Payload) }) {
+		s := p.add(insertSignals, nil)
+		uuids(s, rows, func(x *machine.Signal) [16]byte { return x.Execution })
+		ints(s, int8s, rows, func(x *machine.Signal) int64 { return x.Seq })
+		texts(s, rows, func(x *machine.Signal) string { return x.Name })
+		uuids(s, rows, func(x *machine.Signal) [16]byte { return x.Child })
+		uuids(s, rows, func(x *machine.Signal) [16]byte { return x.Op })
+		ints(s, int8s, rows, func(x *machine.Signal) int64 { return int64(x.At) })
+		ints(s, int8OrNull, rows, func(x *machine.Signal) int64 { return x.ConsumedBy })
+		byteas(s, rows, func(x *machine.Signal) []byte { return x.Payload })
+	}
+	if len(c.Consumed) > 0 {
+		s := p.add(consumeSignals, nil)
+		uuids(s, c.Consumed, func(x *machine.Signal) [16]byte { return x.Execution })
+		ints(s, int8s, c.Consumed, func(x *machine.Signal) int64 { return x.Seq })
+		ints(s, int8OrNull, c.Consumed, func(x *machine.Signal) int64 { return x.ConsumedBy })
+	}
+	return nil
+}

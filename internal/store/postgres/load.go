@@ -1,0 +1,284 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// loaded is an execution as it stands in the database.
+type loaded struct {
+	*machine.Execution
+	locked bool
+}
+
+// first is the first trip of a transaction: it begins, locks the rows of the
+// need, loads all that can be named beforehand, and reads the clock last.
+func (t *tx) first(ctx context.Context, need machine.Need) error {
+	t.rows = &machine.Rows{Held: make(map[belay.WorkerID][]*machine.Execution, len(need.Held))}
+	t.cutoff = t.store.Now()
+	p := t.pipe()
+	p.add("BEGIN", nil)
+	if t.mode.grace {
+		p.add(lockGrace, nil)
+		p.add(lockLiving, nil)
+	}
+	t.lockWorkers(p, need.Workers)
+	t.lockExecutions(p, need.Executions)
+	t.loadHeld(p, need.Held)
+	t.loadOwners(p, need.Owners)
+	t.rows.Ready = make([]machine.ReadyLane, len(need.Ready))
+	for i, q := range need.Ready {
+		t.lockReady(p, q, &t.rows.Ready[i])
+	}
+	t.loadNamed(p, need)
+	t.readClock(p)
+	return p.run(ctx)
+}
+
+// second loads what only the first trip made known, if there is anything:
+// ancestors of what is ready, and specs of executions that are there.
+func (t *tx) second(ctx context.Context, need machine.Need) error {
+	p := t.pipe()
+	if up, named := t.missing(); len(up) > 0 {
+		if named && !t.mode.deep {
+			return errDeep
+		}
+		s := p.add(selectAncestors, func(r columns) error { return t.found(r, false) })
+		idList(s, up)
+	}
+	if specs := t.specsToLoad(need); len(specs) > 0 {
+		s := p.add(selectNewestSpecs, func(r columns) error {
+			spec, err := t.scanSpec(r)
+			t.rows.Specs = append(t.rows.Specs, spec)
+			return err
+		})
+		idList(s, specs)
+	}
+	if len(p.steps) == 0 {
+		return nil
+	}
+	return p.run(ctx)
+}
+
+// Whoever extends all sessions after an outage does so alone.
+const (
+	lockGrace  = "SELECT pg_advisory_xact_lock(hashtextextended('belay grace', 0))"
+	lockLiving = "SELECT id FROM workers WHERE ended_at IS NULL ORDER BY id FOR UPDATE"
+)
+
+// Sessions are held so that they cannot end; that others renew them or count
+// their claims does no harm, and is noticed where this batch does so too.
+const (
+	shareWorkers = "SELECT " + workerColumns + ", xmin FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
+	lockWorkers  = "SELECT " + workerColumns + ", xmin FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
+)
+
+func (t *tx) lockWorkers(p *pipe, ids []belay.WorkerID) {
+	if len(ids) == 0 {
+		return
+	}
+	text := shareWorkers
+	if t.mode.strict {
+		text = lockWorkers
+	}
+	s := p.add(text, func(r columns) error {
+		x, err := t.scanWorker(r)
+		if err != nil {
+			return err
+		}
+		t.rows.Workers = append(t.rows.Workers, x)
+		t.workers[x.ID] = session{x.State, r.xid(10)}
+		return nil
+	})
+	idList(s, unique(ids))
+}
+
+var (
+	lockExecutions = "SELECT " + executionColumns + " FROM executions e WHERE e.id = ANY($1::uuid[]) ORDER BY e.id FOR NO KEY UPDATE"
+
+	// The same with all ancestors.
+	lockDeep = "SELECT " + executionColumns + ` FROM executions e
+WHERE e.id = ANY($1::uuid[] || ARRAY(
+    WITH RECURSIVE up (id) AS (
+        SELECT parent FROM executions WHERE id = ANY($1::uuid[]) AND parent IS NOT NULL
+        UNION
+        SELECT e.parent FROM up JOIN executions e ON e.id = up.id WHERE e.parent IS NOT NULL
+    )
+    SELECT id FROM up
+))
+ORDER BY e.id
+FOR NO KEY UPDATE`
+
+	selectAncestors = `WITH RECURSIVE up (id) AS (
+    SELECT unnest($1::uuid[])
+    UNION
+    SELECT e.parent FROM up JOIN executions e ON e.id = up.id WHERE e.parent IS NOT NULL
+)
+SELECT ` + executionColumns + " FROM up JOIN executions e ON e.id = up.id"
+)
+
+// lockExecutions locks executions and their ancestors together, in the order of
+// their ids. Parents never change: those that were seen before are known; if
+// others turn up, the transaction begins anew and looks for them first.
+func (t *tx) lockExecutions(p *pipe, ids []belay.ExecutionID) {
+	if t.mode.deep {
+		ids = append(slices.Clip(ids), t.mode.also...)
+	}
+	for i := 0; i < len(ids); i++ {
+		id := ids[i]
+		if _, asked := t.asked[id]; asked || id.IsZero() {
+			continue
+		}
+		t.asked[id] = struct{}{}
+		if up, ok := t.store.parents.of(id); ok {
+			ids = append(slices.Clip(ids), up)
+		}
+	}
+	if len(t.asked) == 0 {
+		return
+	}
+	all := make([]belay.ExecutionID, 0, len(t.asked))
+	for id := range t.asked {
+		all = append(all, id)
+	}
+	text := lockExecutions
+	if t.mode.deep {
+		text = lockDeep
+	}
+	s := p.add(text, func(r columns) error { return t.found(r, true) })
+	idList(s, all)
+}
+
+// found takes in the row of an execution. One that was loaded in two ways is
+// there once, locked if either was.
+func (t *tx) found(r columns, locked bool) error {
+	if have := t.executions[belay.ExecutionID(r.id(0))]; have != nil {
+		have.locked = have.locked || locked
+		return nil
+	}
+	e, err := t.scan(r)
+	if err != nil {
+		return err
+	}
+	t.store.parents.note(e)
+	t.executions[e.ID] = &loaded{e, locked}
+	c := *e
+	t.rows.Executions = append(t.rows.Executions, &c)
+	return nil
+}
+
+// missing are the parents of what was loaded that were not looked for, and
+// whether one of them is that of an execution that a command names, with which it
+// must be locked.
+func (t *tx) missing() (up []belay.ExecutionID, named bool) {
+	for _, l := range t.executions {
+		if p := l.Parent; !p.IsZero() && t.executions[p] == nil {
+			if _, asked := t.asked[p]; !asked {
+				up = append(up, p)
+				_, here := t.asked[l.ID]
+				named = named || here
+			}
+		}
+	}
+	return up, named
+}
+
+var selectHeld = "SELECT " + executionColumns + " FROM executions e WHERE e.worker = ANY($1::uuid[]) ORDER BY e.worker, e.id"
+
+func (t *tx) loadHeld(p *pipe, ids []belay.WorkerID) {
+	if len(ids) == 0 {
+		return
+	}
+	s := p.add(selectHeld, func(r columns) error {
+		e, err := t.scan(r)
+		if err == nil {
+			t.rows.Held[e.Worker] = append(t.rows.Held[e.Worker], e)
+		}
+		return err
+	})
+	idList(s, unique(ids))
+}
+
+const selectOwners = selectWorkers + " WHERE id = ANY(ARRAY(SELECT worker FROM executions WHERE id = ANY($1::uuid[])))"
+
+func (t *tx) loadOwners(p *pipe, ids []belay.ExecutionID) {
+	if len(ids) == 0 {
+		return
+	}
+	s := p.add(selectOwners, func(r columns) error {
+		x, err := t.scanWorker(r)
+		t.rows.Owners = append(t.rows.Owners, x)
+		return err
+	})
+	idList(s, unique(ids))
+}
+
+// specsToLoad are those asked for whose execution is there, or was not looked
+// for, and which did not come with what is ready.
+func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
+	have := make(map[belay.ExecutionID]bool, len(t.rows.Specs))
+	for _, s := range t.rows.Specs {
+		have[s.Execution] = true
+	}
+	var left []belay.ExecutionID
+	for _, id := range need.Specs {
+		_, asked := t.asked[id]
+		if !have[id] && (!asked || t.executions[id] != nil) {
+			have[id] = true
+			left = append(left, id)
+		}
+	}
+	return left
+}
+
+const selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + specColumns +
+	" FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
+
+const selectClock = `
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, m.epoch, s.mark_at, s.beat
+FROM meta m
+LEFT JOIN LATERAL (SELECT mark_at, beat FROM servers ORDER BY mark_at DESC LIMIT 1) s ON true
+WHERE m.id = 1`
+
+// readClock reads the time, after all locks, and what goes with it.
+func (t *tx) readClock(p *pipe) {
+	p.add(selectClock, func(r columns) error {
+		t.rows.Epoch, t.rows.Mark, t.rows.Beat = r.int(1), r.time(2), duration(r.int(3))
+		t.rows.Now = t.store.clock.read(r.time(0), t.rows.Mark)
+		return nil
+	})
+}
+
+// arrange brings what is ready into order and keeps what is not due yet apart.
+func (t *tx) arrange() {
+	now := t.rows.Now
+	for i := range t.rows.Ready {
+		lane := &t.rows.Ready[i]
+		slices.SortFunc(lane.Due, func(a, b belay.ExecutionID) int {
+			return cmp.Or(cmp.Compare(t.executions[a].Ready(), t.executions[b].Ready()), a.Compare(b))
+		})
+		for j, id := range lane.Due {
+			if at := t.executions[id].Ready(); at > now {
+				lane.Due, lane.Next = lane.Due[:j], at
+				break
+			}
+		}
+	}
+}
+
+// unique keeps the first of each.
+func unique[T comparable](all []T) []T {
+	seen := make(map[T]struct{}, len(all))
+	out := make([]T, 0, len(all))
+	for _, v := range all {
+		if _, there := seen[v]; !there {
+			seen[v] = struct{}{}
+			out = append(out, v)
+		}
+	}
+	return out
+}

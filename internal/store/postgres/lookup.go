@@ -1,0 +1,158 @@
+package postgres
+
+import (
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// The rows that commands name one by one: what may be a repetition, and what
+// another row refers to. Whatever belongs to an execution stands under its lock.
+
+func (t *tx) loadNamed(p *pipe, need machine.Need) {
+	t.loadKeys(p, unique(need.Keys))
+	t.loadRuns(p, unique(need.Runs))
+	t.loadOps(p, unique(need.Ops))
+	t.loadSignals(p, unique(need.Signals))
+	t.loadChunks(p, unique(need.Chunks))
+	t.loadDrops(p, unique(need.Drops))
+	t.loadSums(p, unique(need.Sums))
+	t.loadCheckpoints(p, unique(need.Checkpoints))
+	t.loadAPIKeys(p, unique(need.APIKeys))
+}
+
+const selectKeys = `
+SELECT k.workflow, k.key, k.execution, k.hash, k.at
+FROM (SELECT unnest($1::text[]) AS workflow, unnest($2::text[]) AS key) u
+JOIN idempotency k ON k.workflow = u.workflow AND k.key = u.key`
+
+func (t *tx) loadKeys(p *pipe, keys []machine.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	s := p.add(selectKeys, func(r columns) error {
+		t.rows.Keys = append(t.rows.Keys, machine.KeyRow{
+			Key: machine.Key{Workflow: t.words.text(r[0]), Key: r.text(1)}, Execution: r.id(2), Hash: r.hash(3), At: r.time(4),
+		})
+		return nil
+	})
+	texts(s, keys, func(k machine.Key) string { return k.Workflow })
+	texts(s, keys, func(k machine.Key) string { return k.Key })
+}
+
+const selectNamedRuns = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token) u CROSS JOIN LATERAL (" +
+	selectRuns + " WHERE execution = u.id AND token = u.token) r"
+
+func (t *tx) loadRuns(p *pipe, all []belay.RunID) {
+	if len(all) == 0 {
+		return
+	}
+	s := p.add(selectNamedRuns, func(r columns) error {
+		t.rows.Runs = append(t.rows.Runs, scanRun(r))
+		return nil
+	})
+	uuids(s, all, func(id belay.RunID) [16]byte { return id.Execution })
+	ints(s, int8s, all, func(id belay.RunID) int64 { return int64(id.Token) })
+}
+
+const selectOps = `
+SELECT u.id, u.op, o.seq
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::uuid[]) AS op) u
+CROSS JOIN LATERAL (
+    SELECT seq FROM checkpoints WHERE execution = u.id AND op = u.op
+    UNION ALL
+    SELECT seq FROM signals WHERE execution = u.id AND op = u.op
+    UNION ALL
+    SELECT seq FROM actions WHERE execution = u.id AND op = u.op
+    LIMIT 1
+) o`
+
+func (t *tx) loadOps(p *pipe, refs []machine.OpRef) {
+	if len(refs) == 0 {
+		return
+	}
+	s := p.add(selectOps, func(r columns) error {
+		t.rows.Ops = append(t.rows.Ops, machine.Op{OpRef: machine.OpRef{Execution: r.id(0), Op: r.id(1)}, Seq: r.int(2)})
+		return nil
+	})
+	uuids(s, refs, func(ref machine.OpRef) [16]byte { return ref.Execution })
+	uuids(s, refs, func(ref machine.OpRef) [16]byte { return ref.Op })
+}
+
+const selectNamedSignals = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS seq) u CROSS JOIN LATERAL (" +
+	selectSignals + " WHERE execution = u.id AND seq = u.seq) s"
+
+func (t *tx) loadSignals(p *pipe, refs []machine.SignalRef) {
+	if len(refs) == 0 {
+		return
+	}
+	s := p.add(selectNamedSignals, func(r columns) error {
+		t.rows.Signals = append(t.rows.Signals, scanSignal(r))
+		return nil
+	})
+	uuids(s, refs, func(ref machine.SignalRef) [16]byte { return ref.Execution })
+	ints(s, int8s, refs, func(ref machine.SignalRef) int64 { return ref.Seq })
+}
+
+const selectNamedChunks = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS n) u" +
+	" CROSS JOIN LATERAL (SELECT " + chunkHeads + " FROM blobs WHERE execution = u.id AND name = u.name AND n = u.n) c"
+
+func (t *tx) loadChunks(p *pipe, refs []machine.ChunkRef) {
+	if len(refs) == 0 {
+		return
+	}
+	s := p.add(selectNamedChunks, t.chunk)
+	uuids(s, refs, func(ref machine.ChunkRef) [16]byte { return ref.Execution })
+	texts(s, refs, func(ref machine.ChunkRef) string { return ref.Name })
+	ints(s, int8s, refs, func(ref machine.ChunkRef) int64 { return ref.N })
+}
+
+func (t *tx) chunk(r columns) error {
+	t.rows.Chunks = append(t.rows.Chunks, scanChunk(r))
+	return nil
+}
+
+const selectDrops = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS high) u" +
+	" CROSS JOIN LATERAL (SELECT " + chunkHeads + " FROM blobs WHERE execution = u.id AND name = u.name AND n >= u.low AND n < u.high ORDER BY n) c"
+
+// loadDrops loads the heads of the chunks that are about to go.
+func (t *tx) loadDrops(p *pipe, drops []machine.ChunkDrop) {
+	if len(drops) > 0 {
+		bindDrops(p.add(selectDrops, t.chunk), drops)
+	}
+}
+
+func bindDrops(s *step, drops []machine.ChunkDrop) {
+	uuids(s, drops, func(d machine.ChunkDrop) [16]byte { return d.Execution })
+	texts(s, drops, func(d machine.ChunkDrop) string { return d.Name })
+	ints(s, int8s, drops, func(d machine.ChunkDrop) int64 { return d.From })
+	ints(s, int8s, drops, func(d machine.ChunkDrop) int64 { return d.To })
+}
+
+const selectSums = "SELECT b.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name) u CROSS JOIN LATERAL (SELECT " +
+	sumColumns + " FROM blob_sums WHERE execution = u.id AND name = u.name) b"
+
+func (t *tx) loadSums(p *pipe, refs []machine.SumRef) {
+	if len(refs) == 0 {
+		return
+	}
+	s := p.add(selectSums, func(r columns) error {
+		t.rows.Sums = append(t.rows.Sums, scanSum(r))
+		return nil
+	})
+	uuids(s, refs, func(ref machine.SumRef) [16]byte { return ref.Execution })
+	texts(s, refs, func(ref machine.SumRef) string { return ref.Name })
+}
+
+const selectAllCheckpoints = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectCheckpoints +
+	" WHERE execution = u.id ORDER BY seq) c"
+
+func (t *tx) loadCheckpoints(p *pipe, all []belay.ExecutionID) {
+	if len(all) == 0 {
+		return
+	}
+	s := p.add(selectAllCheckpoints, func(r columns) error {
+		t.rows.Checkpoints = append(t.rows.Checkpoints, scanCheckpoint(r))
+		return nil
+	})
+	idList(s, all)
+}

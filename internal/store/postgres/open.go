@@ -1,0 +1,232 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Options say how to open a store. The zero Options are those of an engine.
+type Options struct {
+	// Server names the rows that hold this server's marks of life; a random
+	// one if it is zero.
+	Server [16]byte
+	// Writers is how many commits run at a time; 0 means 2. More are slower.
+	Writers int
+	// Readers is how many reads run at a time; 0 means 4.
+	Readers int
+	// Patience is how long the database may take to answer before its
+	// connection counts as lost; 0 means 10 s.
+	Patience time.Duration
+	// ReadOnly opens it to read beside others: nothing is written and no
+	// migration runs.
+	ReadOnly bool
+	// Clock tells the time instead of the database, in tests.
+	Clock func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.Server == ([16]byte{}) {
+		_, _ = rand.Read(o.Server[:]) // never fails
+	}
+	if o.Writers <= 0 {
+		o.Writers = 2
+	}
+	if o.Readers <= 0 {
+		o.Readers = 4
+	}
+	if o.Patience <= 0 {
+		o.Patience = 10 * time.Second
+	}
+	return o
+}
+
+// Store is a store in one PostgreSQL database, shared with any number of others.
+type Store struct {
+	options Options
+	config  *pgconn.Config
+	clock   *clock
+	parents parents
+	lanes   lanes
+	news    news
+
+	writers pool
+	readers pool
+
+	mu     sync.Mutex
+	pruned belay.ExecutionID // where the next Prune goes on
+	closed bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the database that a URL names, migrating it if need be.
+func Open(ctx context.Context, url string, o Options) (*Store, error) {
+	o = o.withDefaults()
+	config, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return nil, errURL
+	}
+	for k, v := range settings {
+		if _, set := config.RuntimeParams[k]; !set {
+			config.RuntimeParams[k] = v
+		}
+	}
+	if err := withDatabase(ctx, url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
+		return nil, classify("open", err)
+	}
+	s := &Store{options: o, config: config, clock: newClock(o.Clock)}
+	s.writers, s.readers = newPool(o.Writers), newPool(o.Readers)
+	if err := s.begin(ctx); err != nil {
+		return nil, classify("open", errors.Join(err, s.Close()))
+	}
+	return s, nil
+}
+
+// prepare brings the schema up to date, or refuses one that is not.
+func prepare(ctx context.Context, db *sql.DB, o Options) error {
+	if !o.ReadOnly {
+		_, err := migrate(ctx, db)
+		return err
+	}
+	left, err := pending(ctx, db)
+	if err == nil && len(left) > 0 {
+		err = &belay.Error{Code: belay.CodeUnavailable, Op: "open", Message: "the database is older than this Belay; a server of this version brings it up to date when it starts"}
+	}
+	return err
+}
+
+// begin reads the clock for the first time.
+func (s *Store) begin(ctx context.Context) error {
+	return s.query(ctx, func(p *pipe) {
+		p.add(selectClock, func(r columns) error {
+			s.clock.read(r.time(0), r.time(2))
+			return nil
+		})
+	})
+}
+
+// Close waits for what is under way and closes the connections.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	s.readers.close()
+	s.writers.close()
+	return nil
+}
+
+func (s *Store) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	return nil
+}
+
+// pool is a number of connections, each nil until it is needed.
+type pool chan *slot
+
+// slot is the place of one connection, which lasts longer than the connection.
+type slot struct {
+	*conn
+	number int
+}
+
+func newPool(n int) pool {
+	p := make(pool, n)
+	for i := range n {
+		p <- &slot{number: i}
+	}
+	return p
+}
+
+// take waits for a slot. It is given back by sending it.
+func (p pool) take(ctx context.Context) (*slot, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case c := <-p:
+		return c, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// close ends the connections when they are not in use any more.
+func (p pool) close() {
+	all := make([]*slot, cap(p))
+	for i := range all {
+		all[i] = <-p
+		all[i].drop()
+	}
+	for _, c := range all {
+		p <- c // whoever waits for it is refused
+	}
+}
+
+// drop ends the slot's connection, if it has one.
+func (c *slot) drop() {
+	if c.conn != nil {
+		c.conn.close()
+		c.conn = nil
+	}
+}
+
+// connected gives the slot a connection if it has none.
+func (s *Store) connected(ctx context.Context, c *slot) error {
+	if c.conn != nil && !c.pg.IsClosed() {
+		return nil
+	}
+	c.drop()
+	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
+	defer cancel()
+	fresh, err := connect(ctx, s.config)
+	if err != nil {
+		return err
+	}
+	c.conn = fresh
+	return nil
+}
+
+// lanes are those known to be written.
+type lanes struct {
+	mu  sync.Mutex
+	all map[machine.LaneID]bool
+}
+
+func (l *lanes) unknown(all []machine.Lane) (left []machine.Lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lane := range all {
+		if !l.all[lane.ID] {
+			left = append(left, lane)
+		}
+	}
+	return left
+}
+
+func (l *lanes) note(all []machine.Lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = make(map[machine.LaneID]bool)
+	}
+	for _, lane := range all {
+		l.all[lane.ID] = true
+	}
+}

@@ -1,0 +1,39 @@
+package postgres
+
+import (
+	"sync"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// parents remembers the parents of children that were seen. They never change,
+// and a child whose parent is known is locked together with it at once.
+type parents struct {
+	mu  sync.RWMutex
+	all map[belay.ExecutionID]belay.ExecutionID
+}
+
+// maxParents bounds what is remembered; then it is forgotten as a whole.
+const maxParents = 1 << 16
+
+func (p *parents) of(id belay.ExecutionID) (up belay.ExecutionID, known bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if len(p.all) > 0 {
+		up, known = p.all[id]
+	}
+	return up, known
+}
+
+func (p *parents) note(e *machine.Execution) {
+	if e.Parent.IsZero() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil || len(p.all) >= maxParents {
+		p.all = make(map[belay.ExecutionID]belay.ExecutionID)
+	}
+	p.all[e.ID] = e.Parent
+}

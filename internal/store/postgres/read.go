@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// query runs statements in one snapshot and one trip. ask may be called more
+// than once: reading is repeated if its connection had ended.
+func (s *Store) query(ctx context.Context, ask func(*pipe)) error {
+	return s.read(ctx, func(ctx context.Context, c *conn) error {
+		p := c.pipe()
+		p.add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
+		ask(p)
+		p.add("COMMIT", nil)
+		return p.run(ctx)
+	})
+}
+
+// read reads on a connection of the pool, and once more if it had ended.
+func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) error {
+	c, err := s.readers.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { s.readers <- c }()
+	for n := 0; ; n++ {
+		err := s.readOnce(ctx, c, do)
+		if err == nil {
+			return nil
+		}
+		if c.conn != nil && (c.pg.IsClosed() || c.pg.TxStatus() != 'I') {
+			c.drop()
+		}
+		if !lost(err) || n == 2 || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) readOnce(ctx context.Context, c *slot, do func(context.Context, *conn) error) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := s.connected(ctx, c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
+	defer cancel()
+	return do(ctx, c.conn)
+}
+
+// Read implements store.Store.
+func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error) {
+	op := "read " + q.Execution.String()
+	var rec *machine.Record
+	err := s.query(ctx, func(p *pipe) {
+		rec = &machine.Record{}
+		reading{p, q, rec}.ask()
+	})
+	switch {
+	case err != nil:
+		return nil, classify(op, err)
+	case rec.Execution == nil:
+		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
+	}
+	tidy(rec)
+	return rec, nil
+}
+
+// reading asks for the rows of one execution.
+type reading struct {
+	*pipe
+	q   store.Read
+	rec *machine.Record
+}
+
+var selectExecution = "SELECT " + executionColumns + " FROM executions e WHERE e.id = $1::uuid"
+
+const (
+	selectSpec     = "SELECT " + specColumns + " FROM specs WHERE execution = $1::uuid ORDER BY generation DESC LIMIT 1"
+	selectLastRuns = selectRuns + " WHERE execution = $1::uuid ORDER BY token DESC LIMIT $2::bigint"
+
+	runsAfter = " WHERE execution = $1::uuid AND (ended_seq IS NULL OR ended_seq > $2::bigint) ORDER BY token LIMIT $3::bigint"
+	after     = " WHERE execution = $1::uuid AND seq > $2::bigint ORDER BY seq LIMIT $3::bigint"
+
+	// A checkpoint counts if it has its data and no newer one has its kind and key.
+	selectResumed = `SELECT k.* FROM (
+    SELECT DISTINCT ON (kind, key) ` + checkpointColumns + `, data
+    FROM checkpoints
+    WHERE execution = $1::uuid AND pruned IS NULL
+      AND seq > (SELECT coalesce(base_seq, 0) FROM executions WHERE id = $1::uuid)
+    ORDER BY kind, key, seq DESC
+) k ORDER BY k.seq`
+	selectUnconsumed = selectSignals + ` WHERE execution = $1::uuid AND consumed_by IS NULL
+  AND seq > (SELECT coalesce(base_seq, 0) FROM executions WHERE id = $1::uuid)
+ORDER BY seq`
+)
+
+func (r reading) ask() {
+	r.add(selectExecution, func(row columns) (err error) {
+		r.rec.Execution, err = r.scan(row)
+		return err
+	}).id(r.q.Execution)
+	if r.q.Spec {
+		r.add(selectSpec, func(row columns) (err error) {
+			r.rec.Spec, err = r.scanSpec(row)
+			return err
+		}).id(r.q.Execution)
+	}
+	if n := max(int64(r.q.Runs), number(r.q.Run)); n > 0 {
+		r.add(selectLastRuns, r.run).id(r.q.Execution).int(n)
+	}
+	if r.q.History {
+		r.history()
+	}
+	if r.q.Resume {
+		r.add(selectResumed, r.checkpoint).id(r.q.Execution)
+		r.add(selectUnconsumed, r.signal).id(r.q.Execution)
+	}
+}
+
+func (r reading) run(row columns) error {
+	r.rec.Runs = append(r.rec.Runs, scanRun(row))
+	return nil
+}
+
+func (r reading) checkpoint(row columns) error {
+	r.rec.Checkpoints = append(r.rec.Checkpoints, scanCheckpoint(row))
+	return nil
+}
+
+func (r reading) signal(row columns) error {
+	r.rec.Signals = append(r.rec.Signals, scanSignal(row))
+	return nil
+}
+
+// history reads enough of each table: the first so many rows after a seq of
+// every kind hold the first so many events. Of a run the seqs lie together, and
+// only the newest can be open.
+func (r reading) history() {
+	limit := int64(math.MaxInt64)
+	if r.q.Limit > 0 {
+		limit = int64(r.q.Limit)
+	}
+	runs, checkpoints, signals := selectRunHeads, selectCheckpointHeads, selectSignalHeads
+	if r.q.Data {
+		runs, checkpoints, signals = selectRuns, selectCheckpoints, selectSignals
+	}
+	r.add(runs+runsAfter, r.run).id(r.q.Execution).int(r.q.After).int(limit)
+	r.add(checkpoints+after, r.checkpoint).id(r.q.Execution).int(r.q.After).int(limit)
+	r.add(signals+after, r.signal).id(r.q.Execution).int(r.q.After).int(limit)
+	r.add(selectDeeds+after, func(row columns) error {
+		r.rec.Deeds = append(r.rec.Deeds, scanDeed(row))
+		return nil
+	}).id(r.q.Execution).int(r.q.After).int(limit)
+}
+
+// tidy brings rows that were read in two ways into one order, each once, with
+// its payload if either had it.
+func tidy(rec *machine.Record) {
+	rec.Runs = merged(rec.Runs, func(r *machine.Run) int64 { return int64(r.Token) }, func(r *machine.Run) int { return len(r.Output) })
+	rec.Checkpoints = merged(rec.Checkpoints, func(k *machine.Checkpoint) int64 { return k.Seq }, func(k *machine.Checkpoint) int { return len(k.Data) })
+	rec.Signals = merged(rec.Signals, func(s *machine.Signal) int64 { return s.Seq }, func(s *machine.Signal) int { return len(s.Payload) })
+}
+
+func merged[R any](rows []R, key func(R) int64, payload func(R) int) []R {
+	slices.SortStableFunc(rows, func(a, b R) int {
+		return cmp.Or(cmp.Compare(key(a), key(b)), cmp.Compare(payload(b), payload(a)))
+	})
+	return slices.CompactFunc(rows, func(a, b R) bool { return key(a) == key(b) })
+}

@@ -1,0 +1,206 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// tx is one transaction of a writer.
+type tx struct {
+	*conn
+	store  *Store
+	slot   int
+	mode   mode
+	cutoff machine.Time // what is due by then is looked for
+
+	rows       *machine.Rows
+	asked      map[belay.ExecutionID]struct{} // named, or known ancestors of those
+	executions map[belay.ExecutionID]*loaded
+	workers    map[belay.WorkerID]session
+	specs      map[belay.ExecutionID]bool // loaded with what is ready
+}
+
+// session is what is remembered of a session that was loaded.
+type session struct {
+	state   belay.WorkerState
+	version uint32 // of its row
+}
+
+// mode is what a transaction has learned from those before it that had to be
+// given up.
+type mode struct {
+	deep   bool                // look for ancestors first
+	also   []belay.ExecutionID // executions to lock that were not named
+	strict bool                // keep sessions for this transaction alone
+	grace  bool                // be the only one that extends all sessions
+}
+
+// Reasons to begin a transaction anew, in another mode.
+var (
+	errDeep   = errors.New("an ancestor was not known")
+	errStrict = errors.New("a session was changed meanwhile")
+	errGrace  = errors.New("all sessions are to be extended")
+)
+
+// errUnlocked asks for an execution that was read without a lock and changed.
+type errUnlocked struct{ id belay.ExecutionID }
+
+func (e errUnlocked) Error() string { return fmt.Sprintf("execution %s was not locked", e.id) }
+
+// attempts is how often a transaction is begun anew.
+const attempts = 10
+
+// Commit implements store.Store.
+func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	const op = "commit"
+	if s.options.ReadOnly {
+		return &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only"}
+	}
+	c, err := s.writers.take(ctx)
+	if err != nil {
+		return classify(op, err)
+	}
+	defer func() { s.writers <- c }()
+	var m mode
+	for n := 1; ; n++ {
+		err := s.attempt(ctx, c, m, need, decide)
+		if err == nil {
+			return nil
+		}
+		if n == attempts || ctx.Err() != nil || !m.learn(err) && !s.again(c, err, n) {
+			return classify(op, err)
+		}
+	}
+}
+
+// learn changes the mode to that in which the transaction may pass, if there is
+// one.
+func (m *mode) learn(err error) bool {
+	var unlocked errUnlocked
+	switch {
+	case errors.Is(err, errDeep):
+		m.deep = true
+	case errors.As(err, &unlocked):
+		m.deep, m.also = true, append(m.also, unlocked.id)
+	case errors.Is(err, errStrict):
+		m.strict = true
+	case errors.Is(err, errGrace):
+		m.strict, m.grace = true, true
+	default:
+		return false
+	}
+	return true
+}
+
+// again reports whether it is worth to begin the transaction anew as it was.
+func (s *Store) again(c *slot, err error, n int) bool {
+	var known *belay.Error
+	switch {
+	case errors.As(err, &known):
+		return false
+	case repeatable(err):
+		return n < 4
+	case lost(err):
+		return n < 3
+	}
+	return false
+}
+
+// attempt runs the transaction once.
+func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	return s.transact(ctx, c, func(ctx context.Context) error {
+		t := &tx{
+			conn: c.conn, store: s, slot: c.number, mode: m, asked: make(map[belay.ExecutionID]struct{}, len(need.Executions)),
+			executions: make(map[belay.ExecutionID]*loaded, len(need.Executions)), workers: make(map[belay.WorkerID]session, len(need.Workers)),
+			specs: make(map[belay.ExecutionID]bool),
+		}
+		if err := t.load(ctx, need); err != nil {
+			return err
+		}
+		changes := decide(t.rows)
+		if changes == nil || changes.Empty() {
+			return nil
+		}
+		return t.commit(ctx, changes)
+	})
+}
+
+// transact runs a transaction on a writer. However it ends, even by a panic,
+// none is open afterwards.
+func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) error) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := s.connected(ctx, c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience) // what began is ended
+	defer cancel()
+	defer func() {
+		if c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
+			return
+		}
+		p := c.pipe()
+		p.add("ROLLBACK", nil)
+		if p.run(ctx) != nil {
+			c.drop()
+		}
+	}()
+	return do(ctx)
+}
+
+func (t *tx) load(ctx context.Context, need machine.Need) error {
+	if err := t.first(ctx, need); err != nil {
+		return err
+	}
+	t.arrange()
+	return t.second(ctx, need)
+}
+
+// commit is the last trip: it writes the changes and the server's mark.
+func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
+	p := t.pipe()
+	if err := t.write(p, changes); err != nil {
+		return err
+	}
+	t.leaveMark(p, changes.Beat)
+	p.add("COMMIT", nil)
+	err := p.run(ctx)
+	if err == nil {
+		t.store.lanes.note(changes.Lanes)
+		t.store.news.tell(t.rows, changes)
+		return nil
+	}
+	var f *failure
+	if errors.As(err, &f) && t.unknown(f, len(p.steps)-1) {
+		return &belay.Error{
+			Code: belay.CodeUnavailable, Op: "commit", Message: "the connection was lost in the commit, which may have been written or not", Err: err,
+		}
+	}
+	return err
+}
+
+// unknown reports whether nobody can say if the commit was written: the
+// connection ended without an answer to an earlier statement, which it would
+// have been answered before.
+func (t *tx) unknown(f *failure, last int) bool {
+	return lost(f) && (f.step >= last || !answered(f))
+}
+
+const leaveMark = `
+INSERT INTO servers (id, slot, mark_at, beat)
+VALUES ($1::uuid, $2::bigint, $3::bigint, $4::bigint)
+ON CONFLICT (id, slot) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`
+
+// leaveMark writes the server's mark of life. A beat of 0 leaves the last one.
+func (t *tx) leaveMark(p *pipe, beat time.Duration) {
+	if beat == 0 {
+		beat = t.rows.Beat
+	}
+	p.add(leaveMark, nil).id(t.store.options.Server).int(int64(t.slot)).int(int64(t.rows.Now)).int(beat.Microseconds())
+}

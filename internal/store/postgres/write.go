@@ -1,0 +1,280 @@
+package postgres
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// write adds the statements for changes. New rows come before the changes to
+// rows, which may be the same ones; what another server may be adding too comes
+// in the order of its keys, so that two of them never wait for each other.
+func (t *tx) write(p *pipe, c *machine.Changes) error {
+	if c.Grace != 0 && !t.mode.grace {
+		return errGrace
+	}
+	for _, step := range []func(*pipe, *machine.Changes) error{
+		t.writeExecutions, t.writeLanes, t.writeKeys, t.writeSpecs, t.writeRuns, t.writeCheckpoints, t.writeSignals,
+		t.writeDeeds, t.writeLetters, t.writeChunks, t.writeSums, t.writeAPIKeys, t.writeGrace, t.writeWorkers,
+	} {
+		if err := step(p, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change adds a statement that must touch as many rows as there are.
+func change(p *pipe, text, what string, rows int) *step {
+	s := p.add(text, nil)
+	s.miss = &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: fmt.Sprintf("one of %d rows of %s to change is not there", rows, what)}
+	return s
+}
+
+// split gives the rows for which a condition holds, and the others.
+func split[R any](rows []R, holds func(R) bool) (yes, no []R) {
+	for _, r := range rows {
+		if holds(r) {
+			yes = append(yes, r)
+		} else {
+			no = append(no, r)
+		}
+	}
+	return yes, no
+}
+
+func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
+	fresh, changed := make([][]*hot, len(inserts)), make([][]*hot, len(updates))
+	for _, e := range c.Executions {
+		now := hotOf(e)
+		if e.New {
+			i := fitting(inserts, now.since(&hot{Execution: &machine.Execution{}}))
+			fresh[i] = append(fresh[i], now)
+			continue
+		}
+		old := t.executions[e.ID]
+		if old == nil {
+			return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() + " to change was not loaded"}
+		}
+		m := now.since(hotOf(old.Execution))
+		if m == 0 {
+			continue
+		}
+		if !old.locked {
+			return errUnlocked{e.ID}
+		}
+		i := fitting(updates, m)
+		changed[i] = append(changed[i], now)
+	}
+	for i, rows := range fresh {
+		if len(rows) > 0 {
+			slices.SortFunc(rows, func(a, b *hot) int { return a.ID.Compare(b.ID) })
+			insertExecutions(p, inserts[i], rows)
+		}
+	}
+	for i, rows := range changed {
+		if len(rows) > 0 {
+			s := p.add(updates[i].text, nil) // their locks keep them there
+			uuids(s, rows, func(h *hot) [16]byte { return h.ID })
+			updates[i].mask.bind(s, rows)
+		}
+	}
+	return nil
+}
+
+func insertExecutions(p *pipe, shape shape, rows []*hot) {
+	s := p.add(shape.text, nil)
+	uuids(s, rows, func(h *hot) [16]byte { return h.ID })
+	uuids(s, rows, func(h *hot) [16]byte { return h.Parent })
+	textsOrNull(s, rows, func(h *hot) string { return h.Child })
+	ints(s, int4OrNull, rows, func(h *hot) int64 { return int64(h.ParentGen) })
+	texts(s, rows, func(h *hot) string { return h.Workflow })
+	textsOrNull(s, rows, func(h *hot) string { return h.Version })
+	texts(s, rows, func(h *hot) string { return h.Queue })
+	ints(s, int8s, rows, func(h *hot) int64 { return int64(h.Lane) })
+	textsOrNull(s, rows, policyText)
+	ints(s, int8s, rows, func(h *hot) int64 { return int64(h.CreatedAt) })
+	shape.mask.bind(s, rows)
+}
+
+func policyText(h *hot) string {
+	if h.Policy == nil {
+		return ""
+	}
+	return string(h.Policy.Text())
+}
+
+const insertSpecs = "INSERT INTO specs (" + specColumns + `)
+SELECT unnest($1::uuid[]), unnest($2::integer[]), unnest($3::bytea[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
+       unnest($7::text[]), unnest($8::text[]), unnest($9::bytea[])`
+
+func (t *tx) writeSpecs(p *pipe, c *machine.Changes) error {
+	for rows := range pieces(c.Specs, func(s *machine.Spec) int { return len(s.Input) }) {
+		s := p.add(insertSpecs, nil)
+		uuids(s, rows, func(x *machine.Spec) [16]byte { return x.Execution })
+		ints(s, int4s, rows, func(x *machine.Spec) int64 { return int64(x.Generation) })
+		hashes(s, rows, func(x *machine.Spec) *[32]byte { return &x.Hash })
+		ints(s, int4s, rows, func(x *machine.Spec) int64 { return int64(x.Priority) })
+		texts(s, rows, func(x *machine.Spec) string { return string(x.Trigger) })
+		textsOrNull(s, rows, func(x *machine.Spec) string { return x.Key })
+		textsOrNull(s, rows, func(x *machine.Spec) string { return labelsText(x.Labels) })
+		textsOrNull(s, rows, func(x *machine.Spec) string { return labelsText(x.WorkerLabels) })
+		byteas(s, rows, func(x *machine.Spec) []byte { return x.Input })
+	}
+	return nil
+}
+
+const insertLanes = `
+INSERT INTO lanes (id, queue, workflow, version, priority, labels)
+SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::integer[]), unnest($6::text[])
+ON CONFLICT (id) DO NOTHING`
+
+// writeLanes adds lanes that are not known to be there.
+func (t *tx) writeLanes(p *pipe, c *machine.Changes) error {
+	rows := t.store.lanes.unknown(c.Lanes)
+	if len(rows) == 0 {
+		return nil
+	}
+	slices.SortFunc(rows, func(a, b machine.Lane) int { return cmp.Compare(a.ID, b.ID) })
+	s := p.add(insertLanes, nil)
+	ints(s, int8s, rows, func(l machine.Lane) int64 { return int64(l.ID) })
+	texts(s, rows, func(l machine.Lane) string { return l.Queue })
+	texts(s, rows, func(l machine.Lane) string { return l.Workflow })
+	texts(s, rows, func(l machine.Lane) string { return l.Version })
+	ints(s, int4s, rows, func(l machine.Lane) int64 { return int64(l.Priority) })
+	textsOrNull(s, rows, func(l machine.Lane) string { return labelsText(l.Labels) })
+	return nil
+}
+
+const insertKeys = `
+INSERT INTO idempotency (workflow, key, execution, hash, at)
+SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::uuid[]), unnest($4::bytea[]), unnest($5::bigint[])`
+
+func (t *tx) writeKeys(p *pipe, c *machine.Changes) error {
+	if len(c.Keys) == 0 {
+		return nil
+	}
+	rows := make([]*machine.KeyRow, len(c.Keys))
+	for i := range c.Keys {
+		rows[i] = &c.Keys[i]
+	}
+	slices.SortFunc(rows, func(a, b *machine.KeyRow) int {
+		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Key.Key, b.Key.Key))
+	})
+	s := p.add(insertKeys, nil)
+	texts(s, rows, func(k *machine.KeyRow) string { return k.Workflow })
+	texts(s, rows, func(k *machine.KeyRow) string { return k.Key.Key })
+	uuids(s, rows, func(k *machine.KeyRow) [16]byte { return k.Execution })
+	hashes(s, rows, func(k *machine.KeyRow) *[32]byte { return &k.Hash })
+	ints(s, int8s, rows, func(k *machine.KeyRow) int64 { return int64(k.At) })
+	return nil
+}
+
+const extendWorkers = `
+UPDATE workers
+SET expires_at = least(greatest(expires_at + $1::bigint, $2::bigint + ttl), $3::bigint)
+WHERE ended_at IS NULL`
+
+// writeGrace moves the end of all sessions; those that are changed anyway have
+// it already and are written after it.
+func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
+	if c.Grace != 0 {
+		latest := machine.Time(math.MaxInt64).Add(0) // times stop somewhere
+		p.add(extendWorkers, nil).int(microseconds(c.Grace)).int(int64(t.rows.Now)).int(int64(latest))
+	}
+	return nil
+}
+
+const (
+	insertWorkers = "INSERT INTO workers (" + workerColumns + `, ttl)
+SELECT unnest($1::uuid[]), unnest($2::smallint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::bigint[]),
+       unnest($7::text[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]), unnest($11::bigint[])`
+
+	changeWorkers = `
+UPDATE workers w
+SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, ended_at = u.ended_at, end_reason = u.end_reason,
+    claim_no = u.claim_no, claim_floor = u.claim_floor
+FROM (
+    SELECT unnest($1::uuid[]) AS id, unnest($2::smallint[]) AS state, unnest($3::bigint[]) AS heartbeat_at, unnest($4::bigint[]) AS expires_at,
+           unnest($5::bigint[]) AS ended_at, unnest($6::text[]) AS end_reason, unnest($7::bigint[]) AS claim_no,
+           unnest($8::bigint[]) AS claim_floor, unnest($9::xid[]) AS version
+) u
+WHERE w.id = u.id`
+)
+
+var (
+	updateWorkers = counted(changeWorkers, 9)
+
+	// Only while the row is the one that was loaded.
+	updateSameWorkers = counted(changeWorkers+" AND w.xmin = u.version", 9)
+)
+
+// writeWorkers writes sessions, by id. One whose state changes, and so ends or
+// takes no more claims, must be this transaction's alone; that another one
+// renewed it meanwhile shows when it is written.
+func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
+	all := slices.Clone(c.Workers)
+	slices.SortFunc(all, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	fresh, changed := split(all, func(x *machine.Worker) bool { return x.New })
+	if len(fresh) > 0 {
+		if err := insertSessions(p, fresh); err != nil {
+			return err
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	for _, x := range changed {
+		if was, ok := t.workers[x.ID]; ok && was.state != x.State && !t.mode.strict {
+			return errStrict
+		}
+	}
+	s := change(p, updateWorkers, "sessions", len(changed))
+	if !t.mode.strict {
+		s.text, s.miss = updateSameWorkers, errStrict
+	}
+	t.bindWorkers(s, changed)
+	return nil
+}
+
+func (t *tx) bindWorkers(s *step, rows []*machine.Worker) {
+	uuids(s, rows, func(x *machine.Worker) [16]byte { return x.ID })
+	ints(s, int2s, rows, func(x *machine.Worker) int64 { return int64(x.State) })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.HeartbeatAt) })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.ExpiresAt) })
+	ints(s, int8OrNull, rows, func(x *machine.Worker) int64 { return int64(x.EndedAt) })
+	textsOrNull(s, rows, func(x *machine.Worker) string { return x.EndReason })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimNo })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimFloor })
+	ints(s, integer{oidXID, 4, true}, rows, func(x *machine.Worker) int64 { return int64(t.workers[x.ID].version) })
+	s.int(int64(len(rows)))
+}
+
+func insertSessions(p *pipe, rows []*machine.Worker) error {
+	specs := make([]string, len(rows))
+	for i, x := range rows {
+		b, err := json.Marshal(x.Spec)
+		if err != nil {
+			return err
+		}
+		specs[i] = string(b)
+	}
+	s := p.add(insertWorkers, nil)
+	uuids(s, rows, func(x *machine.Worker) [16]byte { return x.ID })
+	ints(s, int2s, rows, func(x *machine.Worker) int64 { return int64(x.State) })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.OpenedAt) })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.HeartbeatAt) })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.ExpiresAt) })
+	ints(s, int8OrNull, rows, func(x *machine.Worker) int64 { return int64(x.EndedAt) })
+	textsOrNull(s, rows, func(x *machine.Worker) string { return x.EndReason })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimNo })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimFloor })
+	texts(s, specs, func(s string) string { return s })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return microseconds(x.Spec.TTL.D()) })
+	return nil
+}
