@@ -140,3 +140,11 @@ func FuzzPages(f *testing.F) {
 		checkTame(t, get(t, b, "/"))
 	})
 }
+
+// JSON is shown as a person would write it: a backslash that was meant stays.
+func TestPayloadIsReadable(t *testing.T) {
+	got := show([]byte(`{"a":"x \u003e y \\u003e \u0026"}`)).Text
+	if want := "{\n  \"a\": \"x > y \\\\u003e &\"\n}"; got != want {
+		t.Errorf("shown as %s, want %s", got, want)
+	}
+}

@@ -94,10 +94,17 @@ func show(raw json.RawMessage) *payload {
 	if len(raw) <= maxPayload && depth(raw) <= maxDepth {
 		var b bytes.Buffer
 		if json.Indent(&b, raw, "", "  ") == nil && b.Len() <= 4*maxPayload {
-			return &payload{Text: b.String()}
+			return &payload{Text: unescape(b.String())}
 		}
 	}
 	return bounded(text, len(raw))
+}
+
+// unescape shows the characters that JSON writers escape for the sake of HTML as
+// themselves: it is escaped for HTML here anyway.
+func unescape(s string) string {
+	plain := strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\u0027`, "'")
+	return plain.Replace(s)
 }
 
 // block is a text of several lines; nil for nothing.
