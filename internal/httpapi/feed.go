@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,11 @@ const (
 	windowBytes  = 1 << 20
 	// readAgain is how long a feed waits after the store failed.
 	readAgain = 250 * time.Millisecond
+	// groupSize is how many watchers are woken at a time, and groupPause the
+	// pause before the next ones: a thousand that want to write in the same
+	// moment would be in the way of whoever commits.
+	groupSize  = 8
+	groupPause = 2 * time.Millisecond
 )
 
 // feedKey names a feed: events with data are another feed than those without.
@@ -48,7 +54,8 @@ type frame struct {
 type feed struct {
 	key    feedKey
 	cancel context.CancelCauseFunc
-	done   chan struct{} // the reader has returned
+	run    sync.WaitGroup // the reader and the waker
+	dirty  chan struct{}  // there is something to wake watchers for
 
 	watchers int // under the feeds' mu
 
@@ -56,31 +63,37 @@ type feed struct {
 	base   int64   // the seq before the first frame
 	frames []frame // seqs without a gap
 	bytes  int
-	next   chan struct{} // closed when something changes
-	err    error         // why there will be no more
+	groups []*group
+	err    error // why there will be no more
+}
+
+// group is some of a feed's watchers.
+type group struct {
+	size int
+	next chan struct{} // closed when there is something for them
 }
 
 // watch joins the feed of an execution, which begins after a seq if nobody
 // watched it yet. leave must be called.
-func (f *feeds) watch(key feedKey, after int64) (fd *feed, leave func()) {
+func (f *feeds) watch(key feedKey, after int64) (fd *feed, g *group, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fd = f.open[key]
 	if fd == nil {
 		ctx, cancel := context.WithCancelCause(context.Background())
-		fd = &feed{key: key, cancel: cancel, done: make(chan struct{}), next: make(chan struct{}), base: after}
+		fd = &feed{key: key, cancel: cancel, dirty: make(chan struct{}, 1), base: after}
 		f.open[key] = fd
-		go func() {
-			defer close(fd.done)
-			fd.read(ctx, f.backend, after)
-		}()
+		fd.run.Go(func() { fd.read(ctx, f.backend, after) })
+		fd.run.Go(func() { fd.wake(ctx) })
 	}
 	fd.watchers++
-	return fd, func() { f.leave(fd) }
+	g = fd.join()
+	return fd, g, func() { f.leave(fd, g) }
 }
 
 // leave ends the feed with its last watcher, and waits for that.
-func (f *feeds) leave(fd *feed) {
+func (f *feeds) leave(fd *feed, g *group) {
+	fd.part(g)
 	f.mu.Lock()
 	fd.watchers--
 	last := fd.watchers == 0
@@ -90,7 +103,54 @@ func (f *feeds) leave(fd *feed) {
 	f.mu.Unlock()
 	if last {
 		fd.cancel(nil)
-		<-fd.done
+		fd.run.Wait()
+	}
+}
+
+// join finds a group that has room.
+func (fd *feed) join() *group {
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	for _, g := range fd.groups {
+		if g.size < groupSize {
+			g.size++
+			return g
+		}
+	}
+	g := &group{size: 1, next: make(chan struct{})}
+	fd.groups = append(fd.groups, g)
+	return g
+}
+
+// part leaves a group; an empty one is forgotten.
+func (fd *feed) part(g *group) {
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	if g.size--; g.size == 0 {
+		fd.groups = slices.DeleteFunc(fd.groups, func(other *group) bool { return other == g })
+	}
+}
+
+// wake wakes the groups one after the other whenever something has come.
+func (fd *feed) wake(ctx context.Context) {
+	for {
+		select {
+		case <-fd.dirty:
+		case <-ctx.Done():
+			return
+		}
+		fd.mu.Lock()
+		groups := slices.Clone(fd.groups)
+		fd.mu.Unlock()
+		for i, g := range groups {
+			if i > 0 && !pause(ctx, groupPause) {
+				return
+			}
+			fd.mu.Lock()
+			close(g.next)
+			g.next = make(chan struct{})
+			fd.mu.Unlock()
+		}
 	}
 }
 
@@ -193,32 +253,35 @@ func (fd *feed) add(frames []frame) {
 		fd.base = fd.frames[drop-1].seq
 		fd.frames = append([]frame(nil), fd.frames[drop:]...) // watchers keep the old array
 	}
-	fd.wakeLocked()
+	fd.tell()
 }
 
 func (fd *feed) end(err error) {
 	fd.mu.Lock()
 	defer fd.mu.Unlock()
 	fd.err = err
-	fd.wakeLocked()
+	fd.tell()
 }
 
-func (fd *feed) wakeLocked() {
-	close(fd.next)
-	fd.next = make(chan struct{})
+// tell has the watchers woken.
+func (fd *feed) tell() {
+	select {
+	case fd.dirty <- struct{}{}:
+	default:
+	}
 }
 
 // after gives the frames after a seq. If there are none it gives a channel that is
 // closed when there may be some. gap says that the feed does not hold what comes
 // next: the store does.
-func (fd *feed) after(seq int64) (frames []frame, next <-chan struct{}, gap bool, err error) {
+func (fd *feed) after(seq int64, g *group) (frames []frame, next <-chan struct{}, gap bool, err error) {
 	fd.mu.Lock()
 	defer fd.mu.Unlock()
 	switch i := seq - fd.base; {
 	case i < 0:
-		return nil, fd.next, true, nil
+		return nil, g.next, true, nil
 	case i < int64(len(fd.frames)):
-		return fd.frames[i:len(fd.frames):len(fd.frames)], fd.next, false, nil
+		return fd.frames[i:len(fd.frames):len(fd.frames)], g.next, false, nil
 	}
-	return nil, fd.next, false, fd.err
+	return nil, g.next, false, fd.err
 }

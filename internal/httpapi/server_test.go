@@ -25,6 +25,9 @@ type server struct {
 	url string
 	key string // sent with every request, if any
 	log *logged
+	// ended gets one for each request whose handler has returned, on a server
+	// of serveNarrow.
+	ended <-chan struct{}
 }
 
 // logged keeps what the API logs.

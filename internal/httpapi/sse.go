@@ -61,7 +61,7 @@ func (s *watcher) run(x *belay.Execution) {
 	if err != nil || !s.send(first) {
 		return
 	}
-	fd, leave := s.feeds.watch(s.key, s.seq)
+	fd, g, leave := s.feeds.watch(s.key, s.seq)
 	defer leave()
 	ping := time.NewTicker(s.o.Ping)
 	defer ping.Stop()
@@ -72,7 +72,7 @@ func (s *watcher) run(x *belay.Execution) {
 			}
 			return
 		}
-		frames, next, gap, err := fd.after(s.seq)
+		frames, next, gap, err := fd.after(s.seq, g)
 		if gap {
 			frames, err = s.reread()
 		}

@@ -1,0 +1,355 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// stream reads server-sent events.
+type stream struct {
+	body io.Closer
+	in   *bufio.Reader
+	last int64 // the last id
+}
+
+// sent is one server-sent event.
+type sent struct {
+	name, data string
+	id         int64 // 0 if it has none
+}
+
+// open follows the events of an execution with a client of its own.
+func (s *server) open(ctx context.Context, c *http.Client, path string, h ...string) (*stream, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i+1 < len(h); i += 2 {
+		req.Header.Set(h[i], h[i+1])
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s: %d", path, resp.StatusCode)
+	}
+	return &stream{body: resp.Body, in: bufio.NewReaderSize(resp.Body, 512)}, nil
+}
+
+// next reads one event, comments left out. An event that is out of order is an
+// error.
+func (s *stream) next() (sent, error) {
+	var e sent
+	for {
+		line, err := s.in.ReadString('\n')
+		if err != nil {
+			return e, err
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch {
+		case name == "event":
+			e.name = value
+		case name == "data":
+			e.data = value
+		case name == "id":
+			if e.id, err = strconv.ParseInt(value, 10, 64); err != nil {
+				return e, err
+			}
+		case line == "\n" && e.name != "":
+			if e.id != 0 && s.last != 0 && e.id != s.last+1 {
+				return e, fmt.Errorf("seq %d after %d", e.id, s.last)
+			}
+			if e.id != 0 {
+				s.last = e.id
+			}
+			return e, nil
+		}
+	}
+}
+
+// until reads up to the event of a seq.
+func (s *stream) until(seq int64) error {
+	for s.last < seq {
+		if _, err := s.next(); err != nil {
+			return fmt.Errorf("after seq %d: %w", s.last, err)
+		}
+	}
+	return nil
+}
+
+// owner writes the events of one execution.
+type owner struct {
+	t     testing.TB
+	b     belay.Backend
+	path  string
+	lease belay.Lease
+	kind  belay.CheckpointKind
+	data  string
+}
+
+func own(t testing.TB, b belay.Backend) *owner {
+	t.Helper()
+	got, err := b.Submit(t.Context(), belay.Submission{Workflow: "talk", External: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.Lock(t.Context(), belay.LockRequest{Execution: got[0].ID, Owner: "me", TTL: belay.Duration(10 * time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &owner{t, b, "/v1/executions/" + got[0].ID.String(), l.Lease, belay.KindState, "1"}
+}
+
+var ops atomic.Int64
+
+// save writes one event, and answers with its seq.
+func (o *owner) save() int64 {
+	var op belay.OpID
+	copy(op[:], strconv.FormatInt(ops.Add(1), 10))
+	seq, err := o.b.Save(context.Background(), belay.Save{Lease: o.lease, Op: op, Kind: o.kind, Key: "state", Data: []byte(o.data)})
+	if err != nil {
+		o.t.Error(err)
+	}
+	return seq
+}
+
+func (o *owner) complete() {
+	o.t.Helper()
+	if err := o.b.Settle(context.Background(), belay.Settlement{Lease: o.lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded}); err != nil {
+		o.t.Error(err)
+	}
+}
+
+// A stream is the snapshot, every event once and in order, and the end. It goes on
+// from any seq.
+func TestStreamResumes(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	o := own(t, s.b)
+	watch, err := s.open(t.Context(), http.DefaultClient, o.path+"/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := watch.next(); err != nil || e.name != "snapshot" || !strings.Contains(e.data, `"state":"running"`) {
+		t.Fatalf("first came %+v, %v", e, err)
+	}
+	for range 5 {
+		o.save()
+	}
+	if err := watch.until(4); err != nil {
+		t.Fatal(err)
+	}
+	watch.body.Close()
+	for _, from := range [][]string{{"?after=4"}, {"", "Last-Event-ID", "4"}, {"?after=1", "Last-Event-ID", "4"}} {
+		again, err := s.open(t.Context(), http.DefaultClient, o.path+"/events"+from[0], from[1:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.last = 4
+		if err := again.until(7); err != nil {
+			t.Errorf("resumed with %q: %v", from, err)
+		}
+		again.body.Close()
+	}
+	final, err := s.open(t.Context(), http.DefaultClient, o.path+"/events?after=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer final.body.Close()
+	final.last = 7
+	o.complete()
+	if err := final.until(8); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := final.next(); err != nil || e.name != "end" || e.data != `{"state":"succeeded","seq":8}` {
+		t.Errorf("at the end came %+v, %v", e, err)
+	}
+	if _, err := final.next(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v, want the stream closed", err)
+	}
+	all := s.want(http.StatusOK, nil, http.MethodGet, o.path+"/events", "")
+	if n := strings.Count(string(all.body), "\nid: "); n != 8 || !strings.HasSuffix(string(all.body), "event: end\ndata: {\"state\":\"succeeded\",\"seq\":8}\n\n") {
+		t.Errorf("%d events of one that has ended, want 8:\n%s", n, all.body)
+	}
+	s.refused(http.StatusGone, belay.CodeCursorExpired, http.MethodGet, o.path+"/events?after=9", "")
+}
+
+// A stream says that it is alive while nothing happens.
+func TestStreamPings(t *testing.T) {
+	s := serve(t, httpapi.Options{Ping: time.Millisecond})
+	o := own(t, s.b)
+	watch, err := s.open(t.Context(), http.DefaultClient, o.path+"/events?after=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.body.Close()
+	for pings := 0; pings < 2; {
+		line, err := watch.in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line == ": ping\n" {
+			pings++
+		}
+	}
+}
+
+// counting counts the reads of histories.
+type counting struct {
+	*embedded.Backend
+	events atomic.Int64
+}
+
+func (c *counting) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	c.events.Add(1)
+	return c.Backend.Events(ctx, q)
+}
+
+// narrow is a listener whose connections hold little, so that a client which does
+// not read is noticed.
+type narrow struct{ net.Listener }
+
+func (n narrow) Accept() (net.Conn, error) {
+	c, err := n.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(4 << 10)
+	}
+	return c, err
+}
+
+// narrowClient is a client whose connections hold little.
+func narrowClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetReadBuffer(4 << 10)
+		}
+		return c, err
+	}}}
+}
+
+// serveNarrow serves a Backend on connections that hold little.
+func serveNarrow(t testing.TB, b belay.Backend, o httpapi.Options) *server {
+	t.Helper()
+	api, ended := httpapi.New(b, o), make(chan struct{}, 1)
+	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			select {
+			case ended <- struct{}{}:
+			default:
+			}
+		}()
+		api.ServeHTTP(w, r)
+	}))
+	h.Listener = narrow{h.Listener}
+	h.Config.ReadHeaderTimeout = 10 * time.Second
+	h.Start()
+	t.Cleanup(h.Close)
+	return &server{t: t, url: h.URL, ended: ended}
+}
+
+// A thousand watch one execution, a tenth of them too slowly for what is kept for
+// all: each sees every seq, once and in order, and the store is read for each event
+// once and not a thousand times (G15).
+func TestThousandWatchers(t *testing.T) {
+	const watchers, events = 1000, 1200
+	b, err := embedded.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	c := &counting{Backend: b}
+	s := serveNarrow(t, c, httpapi.Options{WriteTimeout: time.Minute, Rate: httpapi.Rate{PerSecond: -1}})
+	o := own(t, b)
+	client := narrowClient()
+	defer client.CloseIdleConnections()
+	written := make(chan struct{}) // the slow begin to read
+	var joined, done sync.WaitGroup
+	joined.Add(watchers)
+	for i := range watchers {
+		done.Go(func() {
+			watch, err := s.open(t.Context(), client, o.path+"/events")
+			if err == nil {
+				defer watch.body.Close()
+				_, err = watch.next() // the snapshot
+			}
+			joined.Done()
+			if err == nil && i%10 == 0 {
+				<-written
+			}
+			if err == nil {
+				err = watch.until(events + 3) // submitted and started before, succeeded after
+			}
+			if err != nil {
+				t.Errorf("watcher %d: %v", i, err)
+			}
+		})
+	}
+	joined.Wait()
+	began := time.Now()
+	for range events {
+		o.save()
+	}
+	o.complete()
+	t.Logf("%d events were written in %s", events, time.Since(began))
+	close(written)
+	done.Wait()
+	t.Logf("all were seen after %s, with %d reads", time.Since(began), c.events.Load())
+	if n := c.events.Load(); n > events+watchers {
+		t.Errorf("%d reads of the history for %d events and %d watchers", n, events, watchers)
+	}
+}
+
+// A watcher that reads nothing is cut off, and goes on without a gap when it comes
+// again.
+func TestDeafWatcherIsCutOff(t *testing.T) {
+	b, err := embedded.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s := serveNarrow(t, b, httpapi.Options{WriteTimeout: 200 * time.Millisecond})
+	o := own(t, b)
+	client := narrowClient()
+	defer client.CloseIdleConnections()
+	watch, err := s.open(t.Context(), client, o.path+"/events?data=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.body.Close()
+	o.kind, o.data = belay.KindStep, `"`+strings.Repeat("x", 64<<10)+`"`
+	var last int64
+	for range 100 {
+		last = o.save()
+	}
+	<-s.ended // the server gave it up
+	if err := watch.until(last); err == nil {
+		t.Error("it was not cut off")
+	}
+	again, err := s.open(t.Context(), http.DefaultClient, o.path+"/events?data=true", "Last-Event-ID", strconv.FormatInt(watch.last, 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.body.Close()
+	again.last = watch.last
+	if err := again.until(last); err != nil {
+		t.Error(err)
+	}
+}
