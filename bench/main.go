@@ -1,5 +1,3 @@
-// Command bench measures Belay on this machine and sets it beside what the same
-// disk does alone in the same run. Only the ratios mean anything elsewhere.
 package main
 
 import (
@@ -8,173 +6,110 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"log/slog"
 	"os"
-	"path/filepath"
-	"runtime"
-	"runtime/pprof"
-	"time"
+	"os/signal"
+	"strings"
+
+	"github.com/belaydev/belay/bench/runner/belay"
+	"github.com/belaydev/belay/bench/runner/ceiling"
+	"github.com/belaydev/belay/bench/runner/dbos"
+	"github.com/belaydev/belay/bench/runner/river"
+	"github.com/belaydev/belay/bench/trial"
 )
 
-// report is what a run of bench found.
-type report struct {
-	Machine    string    `json:"machine"`
-	At         time.Time `json:"at"`
-	Commits    []float64 `json:"single_commits_per_s"`
-	Executions measured  `json:"executions_per_s"`
-	Steps      measured  `json:"steps_per_s"`
-	Latency    []latency `json:"submit_to_start"`
-	Heartbeat  heartbeat `json:"writes_per_heartbeat_interval"`
+// contenders are those that this program has; Temporal has one of its own.
+var contenders = map[string]trial.Func{
+	"belay": belay.Run, "river": river.Run, "dbos": dbos.Run, "ceiling": ceiling.Run,
 }
 
-// measured is a rate and what it is worth against single fsynced commits.
-type measured struct {
-	Runs   []float64 `json:"runs"`
-	Median float64   `json:"median"`
-	CPU    []float64 `json:"cpu_us_each"`
-	Ratio  float64   `json:"ratio_to_single_commits"`
-	Floor  float64   `json:"floor"`
-	Held   string    `json:"counted_in_the_store"`
+// options are what a user may choose.
+type options struct {
+	quick    bool
+	rounds   int
+	json     string
+	only     string
+	stores   string
+	temporal string
+	profile  string
 }
 
 func main() {
 	log.SetFlags(0)
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	n := flag.Int("n", 40_000, "executions of one run")
-	runs := flag.Int("runs", 3, "runs of each measure; the median counts")
-	seconds := flag.Int("seconds", 10, "seconds of each latency measure")
-	dir := flag.String("dir", "", "where to keep the data; a temporary directory by default")
-	asJSON := flag.Bool("json", false, "print JSON")
-	only := flag.String("only", "", "executions, steps or http: measure nothing else, as for a profile")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of the executions and steps to this file")
+	log.SetPrefix("bench: ")
+	if len(os.Args) == 2 && os.Args[1] == "trial" {
+		if err := trial.Serve(os.Stdin, os.Stdout, contenders); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	var o options
+	flag.BoolVar(&o.quick, "quick", false, "one short round, without Temporal: whether it works, not how fast it is")
+	flag.IntVar(&o.rounds, "rounds", 0, "how often each trial is repeated; 0 means 3, or 1 with -quick")
+	flag.StringVar(&o.json, "json", "", "write everything that was found to this file")
+	flag.StringVar(&o.only, "only", "", "measure only what has one of these words in its name, such as drain,river/tuned")
+	flag.StringVar(&o.stores, "stores", "postgres,sqlite", "the stores to measure on")
+	flag.StringVar(&o.temporal, "temporal", "", "a program of module ./temporal that was built already, or none")
+	flag.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of Belay's trials into this directory")
 	flag.Parse()
-	if err := run(context.Background(), *dir, *n, *runs, *seconds, *only, *asJSON, *profile); err != nil {
-		log.Fatal("bench: ", err)
+	if o.rounds == 0 {
+		o.rounds = 3
+		if o.quick {
+			o.rounds = 1
+		}
+	}
+	if o.quick && o.temporal == "" {
+		o.temporal = "none"
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, dir string, n, runs, seconds int, only string, asJSON bool, profile string) error {
-	if dir == "" {
-		tmp, err := os.MkdirTemp("", "belay-bench-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(tmp) //nolint:errcheck // a temporary directory
-		dir = tmp
-	}
-	r := &report{Machine: fmt.Sprintf("%d cores, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version()), At: time.Now().UTC()}
-	next := 0
-	fresh := func() string { next++; return filepath.Join(dir, fmt.Sprint(next)) }
-	if profile != "" {
-		f, err := os.Create(profile)
-		if err != nil {
-			return err
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	say("measuring on %s; data in %s", r.Machine, dir)
-	if only == "http" {
-		return measureHTTP(ctx, fresh, n, runs)
-	}
-	r.Executions.Floor, r.Steps.Floor = 1.5, 5
-	for i := range runs {
-		say("run %d of %d", i+1, runs)
-		if err := r.round(ctx, fresh, n, only); err != nil {
-			return err
-		}
-	}
-	r.settle()
-	if profile != "" {
-		pprof.StopCPUProfile()
-	}
-	if only != "" {
-		r.print()
-		return nil
-	}
-	for _, rate := range []int{20, 500} {
-		l, err := measureLatency(ctx, fresh(), rate, time.Duration(seconds)*time.Second)
-		if err != nil {
-			return err
-		}
-		r.Latency = append(r.Latency, l)
-	}
-	h, err := measureHeartbeat(ctx, fresh())
+// run measures, prints what was found, and fails if a floor does not hold.
+func run(ctx context.Context, o options) error {
+	b, err := open(ctx, o)
 	if err != nil {
 		return err
 	}
-	r.Heartbeat = h
-	if asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
-	}
-	r.print()
-	return nil
-}
-
-// round measures each rate once, with single commits before and after, so that
-// they all see the same minutes.
-func (r *report) round(ctx context.Context, fresh func() string, n int, only string) error {
-	for _, m := range []struct {
-		name string
-		into *measured
-		f    func(context.Context, string, int) (sample, error)
-		n    int
-	}{{"executions", &r.Executions, measureExecutions, n}, {"steps", &r.Steps, measureSteps, n / 5}} {
-		if only != "" && only != m.name {
-			continue
+	defer b.close()
+	r := &report{Machine: describe(), PostgreSQL: b.settings(), Versions: versions(), Quick: o.quick, Samples: make(map[string][]trial.Sample)}
+	say("%s", strings.Join(append(r.Machine, r.PostgreSQL...), "\n"))
+	all := b.trials(o)
+	for round := range o.rounds {
+		for i := range all {
+			p := all[i]
+			if round%2 == 1 {
+				p = all[len(all)-1-i]
+			}
+			if p.once && round > 0 {
+				continue
+			}
+			s := b.run(ctx, p)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			say("round %d of %d  %-42s %s", round+1, o.rounds, p.name(), s.line())
+			r.Samples[p.name()] = append(r.Samples[p.name()], trial.Sample(s))
 		}
-		c, err := measureCommits(ctx, fresh())
-		if err != nil {
+	}
+	r.judge()
+	fmt.Print(r)
+	if o.json != "" {
+		if err := r.write(o.json); err != nil {
 			return err
 		}
-		r.Commits = append(r.Commits, c)
-		s, err := m.f(ctx, fresh(), m.n)
-		if err != nil {
-			return err
-		}
-		m.into.Runs, m.into.CPU = append(m.into.Runs, s.rate), append(m.into.CPU, s.cpu)
-		m.into.Held = s.held
 	}
-	c, err := measureCommits(ctx, fresh())
-	r.Commits = append(r.Commits, c)
-	return err
+	return r.failed()
 }
 
-func (r *report) settle() {
-	base := median(r.Commits)
-	for _, m := range []*measured{&r.Executions, &r.Steps} {
-		if len(m.Runs) == 0 {
-			continue
-		}
-		m.Median = median(m.Runs)
-		m.Ratio = m.Median / base
+func (r *report) write(path string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
 	}
-}
-
-func (r *report) print() {
-	fmt.Printf("single fsynced commits      %9.0f /s\n", median(r.Commits))
-	line := func(name string, m measured) {
-		if len(m.Runs) == 0 {
-			return
-		}
-		fmt.Printf("%-27s %9.0f /s   %5.1f × single commits (floor %.1f ×)   runs %.0f\n", name, m.Median, m.Ratio, m.Floor, m.Runs)
-		fmt.Printf("%-27s %s; %.0f µs of processor time each\n", "", m.Held, median(m.CPU))
-	}
-	line("no-op executions", r.Executions)
-	line("steps, 10 an execution", r.Steps)
-	for _, l := range r.Latency {
-		fmt.Printf("submit to start at %3d/s     p50 %.2f  p95 %.2f  p99 %.2f  max %.2f ms   (%d executions)\n", l.Rate, l.P50, l.P95, l.P99, l.Max, l.N)
-	}
-	h := r.Heartbeat
-	if h.Workers == 0 {
-		return
-	}
-	fmt.Printf("idle: %d running on %d workers   %.1f transactions per heartbeat interval of %s, %.1f of them marks alone; %.2f %% of a core\n",
-		h.Running, h.Workers, h.Transactions, h.Interval, h.Marks, 100*h.CPU)
+	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // for everybody to read
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

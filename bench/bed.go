@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay/bench/trial"
+)
+
+// bed is where trials take place.
+type bed struct {
+	dir      string
+	self     string
+	postgres *postgres
+	without  map[string]error // why a store or contender cannot be had
+	temporal string
+	profile  string
+	next     int
+}
+
+// open prepares what the trials need. What cannot be had is left out and named.
+func open(ctx context.Context, o options) (*bed, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "belay-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := &bed{dir: dir, self: self, without: make(map[string]error), temporal: o.temporal, profile: o.profile}
+	if strings.Contains(o.stores, "postgres") {
+		if b.postgres, err = startPostgres(); err != nil {
+			b.without["postgres"] = err
+		}
+	}
+	if b.needs("temporal", o) && o.temporal == "" {
+		if b.temporal, err = buildTemporal(ctx, dir); err != nil {
+			b.without["temporal"] = err
+		}
+	}
+	return b, nil
+}
+
+// needs reports whether a contender takes part.
+func (b *bed) needs(contender string, o options) bool {
+	for _, p := range o.wanted(plan(o)) {
+		if p.Contender == contender && b.without[p.store] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *bed) close() {
+	if b.postgres != nil {
+		b.postgres.close()
+	}
+	_ = os.RemoveAll(b.dir)
+}
+
+// trials are the trials of a round.
+func (b *bed) trials(o options) []planned { return o.wanted(plan(o)) }
+
+// sample is what a trial found.
+type sample trial.Sample
+
+// run carries out a trial. Whatever goes wrong is the sample's error.
+func (b *bed) run(ctx context.Context, p planned) sample {
+	for _, what := range []string{p.store, p.Contender} {
+		if err := b.without[what]; err != nil {
+			return sample{Error: err.Error()}
+		}
+	}
+	s, err := b.try(ctx, p)
+	if err != nil && s.Error == "" {
+		s.Error = err.Error()
+	}
+	return sample(s)
+}
+
+func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
+	b.next++
+	r := p.Request
+	r.Dir = filepath.Join(b.dir, fmt.Sprint(b.next))
+	if err := os.Mkdir(r.Dir, 0o700); err != nil {
+		return trial.Sample{}, err
+	}
+	defer os.RemoveAll(r.Dir) //nolint:errcheck // a temporary directory
+	if b.profile != "" && r.Contender == "belay" {
+		r.Profile = filepath.Join(b.profile, strings.ReplaceAll(p.name(), "/", "-")+".pprof")
+	}
+	r.URL = "sqlite:" + r.Dir
+	if p.store == "postgres" {
+		name := fmt.Sprintf("trial_%d", b.next)
+		drop, err := b.postgres.create(name)
+		if err != nil {
+			return trial.Sample{}, err
+		}
+		defer drop()
+		r.URL, r.Tools = b.postgres.url(name), b.postgres.tools()
+	}
+	program, arg := b.self, "trial"
+	if r.Contender == "temporal" {
+		program = b.temporal
+	}
+	return ask(ctx, exec.CommandContext(ctx, program, arg), r) //nolint:gosec // our own programs
+}
+
+// ask has a program carry out a trial.
+func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	in, err := json.Marshal(r)
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(in, '\n')), &out, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Cancel() })
+	defer stop()
+	if err := cmd.Run(); err != nil {
+		return trial.Sample{}, errors.Join(fmt.Errorf("the trial's process: %w", err), context.Cause(ctx))
+	}
+	var s trial.Sample
+	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
+		return s, fmt.Errorf("read what the trial's process says: %w", err)
+	}
+	if s.Error != "" {
+		return s, errors.New(s.Error)
+	}
+	return s, nil
+}
+
+// buildTemporal builds the module temporal: its own program, and beside it the
+// server and the tool for its tables as Temporal publishes them.
+func buildTemporal(ctx context.Context, dir string) (string, error) {
+	const module = "temporal"
+	if _, err := os.Stat(filepath.Join(module, "go.mod")); err != nil {
+		return "", fmt.Errorf("it is built from its sources, which are not here: %w", err)
+	}
+	say("building Temporal, which takes minutes the first time")
+	out := filepath.Join(dir, "bin")
+	if err := os.Mkdir(out, 0o700); err != nil {
+		return "", err
+	}
+	for name, pkg := range map[string]string{
+		"bench-temporal": ".", "temporal-server": "go.temporal.io/server/cmd/server", "temporal-sql-tool": "go.temporal.io/server/cmd/tools/sql",
+	} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", filepath.Join(out, name), pkg) //nolint:gosec // our own module
+		cmd.Dir = module
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("it does not build: %w: %s", err, text)
+		}
+	}
+	return filepath.Join(out, "bench-temporal"), nil
+}

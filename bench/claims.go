@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay/bench/trial"
+)
+
+// claim is an aim of the project. A ratio sets what Mine found in relation to
+// the best of Others; without Others the value itself counts.
+type claim struct {
+	Name   string   `json:"name"`
+	Mine   string   `json:"mine"`             // name of a trial
+	Others []string `json:"others,omitempty"` // names of trials
+	What   string   `json:"what"`             // rate, p50, p95, p99, max, or the name of a value
+	Beside string   `json:"beside,omitempty"` // the same of Others, if it is called otherwise
+	Bound  bool     `json:"bound,omitempty"`  // less is better
+	Aim    float64  `json:"aim"`
+	Floor  float64  `json:"floor,omitempty"` // 0 if there is none
+	Unit   string   `json:"unit,omitempty"`  // "×" if empty
+
+	Measured float64 `json:"measured"`
+	Verdict  string  `json:"verdict"`
+	Why      string  `json:"why,omitempty"` // there is no verdict
+}
+
+// The verdicts.
+const (
+	reached  = "aim"
+	accepted = "floor"
+	below    = "BELOW FLOOR"
+	unknown  = "not measured"
+)
+
+// variants names the trials of one contender with all its settings.
+func variants(measure, store, contender string) []string {
+	return []string{measure + "/" + store + "/" + contender + "/tuned", measure + "/" + store + "/" + contender + "/default"}
+}
+
+// claims are all aims, from the first to the last line of the verdict.
+func claims() []claim {
+	const pg, lite, http = "/postgres/belay/default", "/sqlite/belay/default", "/postgres/belay/http"
+	all := []claim{
+		{Name: "no-op executions worked off, to River", Mine: "drain" + pg, Others: variants("drain", "postgres", "river"), What: "rate", Aim: 2, Floor: 1.3},
+		{Name: "single submits of 64 callers, to River", Mine: "submit" + pg, Others: variants("submit", "postgres", "river"), What: "rate", Aim: 5, Floor: 2.5},
+		{Name: "single submits of 64 callers, to pgbench's commits", Mine: "submit" + pg, Others: []string{"ceiling/postgres/ceiling/default"}, What: "rate", Aim: 1, Floor: .5},
+		{Name: "rows submitted in bulk, to River", Mine: "bulk" + pg, Others: variants("bulk", "postgres", "river"), What: "rate", Aim: 1.5, Floor: .75},
+		{Name: "durable steps, to DBOS", Mine: "steps" + pg, Others: variants("steps", "postgres", "dbos"), What: "rate", Aim: 15, Floor: 7.5},
+	}
+	for _, rate := range []string{"20", "500"} {
+		for what, floor := range map[string]float64{"p50": 0, "p95": 1.5, "p99": 0} {
+			if rate == "500" {
+				floor = 2
+			}
+			all = append(all, claim{
+				Name: "submit to start at " + rate + "/s, " + what + ", to River tuned", Mine: "latency@" + rate + pg,
+				Others: []string{"latency@" + rate + "/postgres/river/tuned"}, What: what, Bound: true, Aim: 1, Floor: floor,
+			})
+		}
+	}
+	slices.SortStableFunc(all[5:], func(a, b claim) int { return strings.Compare(a.Mine+a.What, b.Mine+b.What) })
+	return append(all,
+		claim{Name: "submit to start at 500/s, p95", Mine: "latency@500" + pg, What: "p95", Bound: true, Aim: 7.5, Floor: 15, Unit: "ms"},
+		claim{Name: "a lone lease, p50, to a lone commit", Mine: "lease" + pg, Others: []string{"lease" + pg}, What: "p50", Beside: "commit_p50_ms", Bound: true, Aim: 5, Floor: 10},
+		claim{Name: "a lone lease, p95, to a lone commit", Mine: "lease" + pg, Others: []string{"lease" + pg}, What: "p95", Beside: "commit_p95_ms", Bound: true, Aim: 5, Floor: 10},
+		claim{Name: "a lone lease on SQLite, p50, to a lone commit", Mine: "lease" + lite, Others: []string{"lease" + lite}, What: "p50", Beside: "commit_p50_ms", Bound: true, Aim: 5, Floor: 10},
+		claim{Name: "kill -9 until it runs elsewhere, TTL 1 s, worst", Mine: "takeover@1s" + http, What: "max", Bound: true, Aim: 2000, Floor: 2000, Unit: "ms"},
+		claim{Name: "kill -9 until it runs elsewhere, by default", Mine: "takeover" + http, What: "max", Bound: true, Aim: 16_000, Floor: 16_000, Unit: "ms"},
+		claim{Name: "writes a heartbeat interval, 10 workers idle", Mine: "hold" + http, What: "writes_per_heartbeat", Bound: true, Aim: 10, Floor: 20, Unit: "writes"},
+		claim{Name: "memory of a server with 10,000 running", Mine: "hold" + http, What: "server_mb", Bound: true, Aim: 120, Floor: 240, Unit: "MB"},
+		claim{Name: "SQLite: no-op executions, to DBOS", Mine: "flow" + lite, Others: variants("flow", "sqlite", "dbos"), What: "rate", Aim: 20, Floor: 10},
+		claim{Name: "SQLite: durable steps, to DBOS", Mine: "steps" + lite, Others: variants("steps", "sqlite", "dbos"), What: "rate", Aim: 20, Floor: 10},
+		claim{Name: "worked off through HTTP, to in-process", Mine: "drain" + http, Others: []string{"drain" + pg}, What: "rate", Aim: .4, Floor: .2},
+		claim{Name: "submitted and awaited through HTTP, to in-process", Mine: "flow" + http, Others: []string{"flow" + pg}, What: "rate", Aim: .4, Floor: .2},
+		claim{Name: "worked off among many that ended and wait, to empty", Mine: "loaded" + pg, Others: []string{"drain" + pg}, What: "rate", Aim: .8, Floor: .8},
+		claim{Name: "idle server, transactions a second", Mine: "idle" + http, What: "transactions_per_s", Bound: true, Aim: 1, Floor: 1, Unit: "/s"},
+		claim{Name: "idle server, percent of a core", Mine: "idle" + http, What: "server_cpu_percent", Bound: true, Aim: 1, Floor: 1, Unit: "%"},
+		claim{Name: "server ready", Mine: "idle" + http, What: "ready_ms", Bound: true, Aim: 300, Floor: 600, Unit: "ms"},
+	)
+}
+
+// judge compares what was found with the aims.
+func (r *report) judge() {
+	for _, c := range claims() {
+		mine, err := r.median(c.Mine, c.What)
+		if err == nil && len(c.Others) > 0 {
+			var best float64
+			if best, err = r.best(c); err == nil {
+				mine /= best
+			}
+		}
+		if c.Verdict = unknown; err != nil {
+			c.Why = err.Error()
+		} else {
+			c.Measured = mine
+			c.Verdict = c.verdict()
+		}
+		r.Claims = append(r.Claims, c)
+	}
+}
+
+// best is the best of the others' medians; one that failed does not take part.
+func (r *report) best(c claim) (float64, error) {
+	what := c.What
+	if c.Beside != "" {
+		what = c.Beside
+	}
+	var found []float64
+	var first error
+	for _, name := range c.Others {
+		v, err := r.median(name, what)
+		if err == nil && v > 0 {
+			found = append(found, v)
+		} else if first == nil {
+			first = err
+		}
+	}
+	switch {
+	case len(found) == 0 && first == nil:
+		return 0, fmt.Errorf("%s: nothing to compare with", c.Others[0])
+	case len(found) == 0:
+		return 0, first
+	case c.Bound:
+		return slices.Min(found), nil
+	}
+	return slices.Max(found), nil
+}
+
+func (c claim) verdict() string {
+	holds := func(bound float64) bool {
+		if c.Bound {
+			return c.Measured <= bound
+		}
+		return c.Measured >= bound
+	}
+	switch {
+	case holds(c.Aim):
+		return reached
+	case c.Floor == 0 || holds(c.Floor):
+		return accepted
+	}
+	return below
+}
+
+// median is the median of what a trial found, over the rounds that found
+// something.
+func (r *report) median(name, what string) (float64, error) {
+	var v []float64
+	var failed error
+	for _, s := range r.Samples[name] {
+		switch x, ok := value(s, what); {
+		case s.Error != "":
+			failed = fmt.Errorf("%s: %s", name, s.Error)
+		case ok:
+			v = append(v, x)
+		}
+	}
+	if failed != nil && len(v) == 0 {
+		return 0, failed
+	}
+	if len(v) == 0 {
+		return 0, fmt.Errorf("%s: not measured", name)
+	}
+	slices.Sort(v)
+	return v[len(v)/2], nil
+}
+
+func value(s trial.Sample, what string) (float64, bool) {
+	if what == "rate" {
+		return s.Rate, s.Rate > 0
+	}
+	if t := s.Times; t != nil {
+		if x, ok := map[string]float64{"p50": t.P50, "p95": t.P95, "p99": t.P99, "max": t.Max}[what]; ok {
+			return x, true
+		}
+	}
+	x, ok := s.Values[what]
+	return x, ok
+}

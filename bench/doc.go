@@ -1,0 +1,26 @@
+// Command bench measures Belay beside what people would take in its place: River,
+// DBOS Transact and Temporal, and beside what the database does alone. All of them
+// work on the same private PostgreSQL, or the same disk, in the same minutes; only
+// the ratios mean anything on another machine.
+//
+//	go run . [-quick] [-json FILE]
+//
+// # How it measures
+//
+// A trial is one measure of one contender, in a process of its own and on an empty
+// database of its own (package trial); a checkpoint of the server lies before it,
+// so that no trial pays for another's writes. A round has each trial once, with
+// those that are compared next to each other, and every other round goes backwards.
+// What counts is the median of the rounds.
+//
+// Belay runs with its defaults. Every other contender runs twice: with its
+// defaults, and in the best settings that are known, which stand with their
+// source in its package below runner. Nothing is measured that was not done: the
+// rows of each store are counted after each trial.
+//
+// # What it says
+//
+// The figures, and for each aim of the project the measured value with a verdict:
+// "aim" if it is reached, "floor" if only the least that is accepted is, "BELOW
+// FLOOR" otherwise, in which case the program ends with status 1.
+package main

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// describe is the machine, in lines.
+func describe() []string {
+	lines := []string{fmt.Sprintf("%s, %d processors, %s/%s, %s", field("/proc/cpuinfo", "model name"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())}
+	var u syscall.Utsname
+	kernel := ""
+	if err := syscall.Uname(&u); err == nil {
+		for _, c := range u.Release {
+			if c == 0 {
+				break
+			}
+			kernel += string(rune(c))
+		}
+	}
+	return append(lines, fmt.Sprintf("Linux %s, memory %s, %s", kernel, field("/proc/meminfo", "MemTotal"), time.Now().UTC().Format(time.DateTime+" MST")))
+}
+
+// field is the first value of a field in a file of /proc.
+func field(file, name string) string {
+	text, err := os.ReadFile(file) //nolint:gosec // of /proc
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(text)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == name {
+			return strings.TrimSpace(v)
+		}
+	}
+	return "unknown"
+}
+
+// versions are those of the modules that are measured.
+func versions() map[string]string {
+	wanted := map[string]string{
+		"github.com/riverqueue/river": "river", "github.com/dbos-inc/dbos-transact-golang": "dbos",
+		"github.com/jackc/pgx/v5": "pgx", "modernc.org/sqlite": "modernc.org/sqlite",
+	}
+	found := make(map[string]string)
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return found
+	}
+	for _, m := range info.Deps {
+		if name := wanted[m.Path]; name != "" {
+			found[name] = m.Version
+		}
+	}
+	return found
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay/bench/trial"
+)
+
+// planned is a trial as it will be asked for, but for the store it gets.
+type planned struct {
+	trial.Request
+	store string // postgres or sqlite
+	once  bool   // in the first round only: it takes long and varies little
+}
+
+// name tells trials apart: measure, store, contender, variant, and what else
+// differs.
+func (p planned) name() string {
+	name := string(p.Measure)
+	switch {
+	case p.Rate > 0:
+		name += fmt.Sprintf("@%d", p.Rate)
+	case p.TTL > 0:
+		name += "@" + p.TTL.String()
+	}
+	return strings.Join([]string{name, p.store, p.Contender, string(p.Variant)}, "/")
+}
+
+// sizes are how much is measured.
+type sizes struct {
+	n, rows, held           int
+	load, beats, idle, wait time.Duration
+	kills                   int
+}
+
+func (o options) sizes() sizes {
+	if o.quick {
+		return sizes{n: 20_000, rows: 50_000, held: 2000, load: 1500 * time.Millisecond, beats: 5 * time.Second, idle: 5 * time.Second, wait: 3 * time.Second, kills: 1}
+	}
+	return sizes{n: 100_000, rows: 300_000, held: 10_000, load: 5 * time.Second, beats: 20 * time.Second, idle: 30 * time.Second, wait: 10 * time.Second, kills: 5}
+}
+
+// who are the contenders of a store that are not Belay.
+var (
+	belayIn   = trial.Request{Contender: "belay", Variant: trial.Default}
+	belayHTTP = trial.Request{Contender: "belay", Variant: trial.HTTP}
+	peers     = []trial.Request{
+		{Contender: "river", Variant: trial.Tuned}, {Contender: "river", Variant: trial.Default},
+		{Contender: "dbos", Variant: trial.Tuned}, {Contender: "dbos", Variant: trial.Default},
+		{Contender: "temporal", Variant: trial.Tuned}, {Contender: "temporal", Variant: trial.Default},
+	}
+	// has is what each of them has something for.
+	has = map[string][]trial.Measure{
+		"river":    {trial.Drain, trial.Submit, trial.Bulk, trial.Latency},
+		"dbos":     {trial.Flow, trial.Steps, trial.Submit, trial.Latency},
+		"temporal": {trial.Flow, trial.Steps, trial.Latency, trial.Takeover},
+	}
+)
+
+// plan lists the trials of a round, those that are compared next to each other.
+func plan(o options) []planned {
+	z := o.sizes()
+	load := []trial.Request{
+		{Measure: trial.Ceiling, For: z.load},
+		{Measure: trial.Drain, N: z.n},
+		{Measure: trial.Flow, For: z.load},
+		{Measure: trial.Steps, For: z.load},
+		{Measure: trial.Submit, For: z.load},
+		{Measure: trial.Bulk, N: z.rows},
+		{Measure: trial.Latency, For: z.wait, Rate: 20},
+		{Measure: trial.Latency, For: z.wait, Rate: 500},
+		{Measure: trial.Takeover, N: z.kills, TTL: time.Second},
+	}
+	var all []planned
+	for _, m := range load {
+		all = append(all, compare(m)...)
+	}
+	add := func(who trial.Request, store string, once bool, m trial.Request) {
+		m.Contender, m.Variant = who.Contender, who.Variant
+		all = append(all, planned{Request: m, store: store, once: once})
+	}
+	add(belayIn, "postgres", false, trial.Request{Measure: trial.Loaded, N: z.n})
+	add(belayIn, "postgres", false, trial.Request{Measure: trial.Lease, N: 300})
+	add(belayIn, "sqlite", false, trial.Request{Measure: trial.Lease, N: 300})
+	if !o.quick {
+		add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Takeover, N: 1})
+	}
+	add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Hold, N: z.held, For: z.beats})
+	add(belayIn, "sqlite", true, trial.Request{Measure: trial.Hold, N: z.held, For: z.beats})
+	add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Idle, For: z.idle})
+	return all
+}
+
+// compare lists one measure of everybody who has it.
+func compare(m trial.Request) []planned {
+	with := func(who trial.Request, store string) planned {
+		m.Contender, m.Variant = who.Contender, who.Variant
+		return planned{Request: m, store: store}
+	}
+	if m.Measure == trial.Ceiling {
+		who := trial.Request{Contender: "ceiling", Variant: trial.Default}
+		return []planned{with(who, "postgres"), with(who, "sqlite")}
+	}
+	all := []planned{with(belayHTTP, "postgres")}
+	if m.Measure != trial.Takeover {
+		all = append(all, with(belayIn, "postgres"))
+	}
+	for _, p := range peers {
+		temporal := p.Contender == "temporal"
+		if !slices.Contains(has[p.Contender], m.Measure) || temporal && m.Rate > 20 {
+			continue
+		}
+		q := with(p, "postgres")
+		q.once = temporal // it takes long, and no aim is close to it
+		all = append(all, q)
+	}
+	if m.Measure == trial.Drain || m.Measure == trial.Flow || m.Measure == trial.Steps || m.Measure == trial.Latency && m.Rate == 500 {
+		all = append(all, with(belayIn, "sqlite"), with(belayHTTP, "sqlite"))
+	}
+	if m.Measure == trial.Flow || m.Measure == trial.Steps {
+		for _, p := range peers {
+			if p.Contender == "dbos" {
+				all = append(all, with(p, "sqlite"))
+			}
+		}
+	}
+	return all
+}
+
+// wanted keeps the trials that the options ask for.
+func (o options) wanted(all []planned) []planned {
+	stores := strings.Split(o.stores, ",")
+	return slices.DeleteFunc(all, func(p planned) bool {
+		if !slices.Contains(stores, p.store) || p.Contender == "temporal" && o.temporal == "none" {
+			return true
+		}
+		if o.only == "" {
+			return false
+		}
+		return !slices.ContainsFunc(strings.Split(o.only, ","), func(word string) bool { return strings.Contains(p.name(), word) })
+	})
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// postgres is the private server that all contenders share, with the settings
+// that PostgreSQL comes with.
+type postgres struct {
+	*pgtest.Server
+	host *host
+}
+
+// host stands in for a test, which pgtest gives its servers to.
+type host struct {
+	testing.TB
+	err     error
+	cleanup []func()
+}
+
+func (h *host) Helper()          {}
+func (h *host) Cleanup(f func()) { h.cleanup = append(h.cleanup, f) }
+func (h *host) Error(v ...any)   { h.err = errors.Join(h.err, errors.New(fmt.Sprint(v...))) }
+func (h *host) Skip(v ...any)    { h.Fatal(v...) }
+func (h *host) Fatal(v ...any) {
+	h.Error(v...)
+	runtime.Goexit()
+}
+
+// startPostgres starts the server, or takes that of BELAY_TEST_POSTGRES.
+func startPostgres() (*postgres, error) {
+	p := &postgres{host: &host{}}
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		p.Server = pgtest.Shared(p.host)
+	}()
+	<-started
+	if p.host.err != nil {
+		return nil, p.host.err
+	}
+	return p, nil
+}
+
+func (p *postgres) close() {
+	for _, f := range p.host.cleanup {
+		f()
+	}
+}
+
+func (p *postgres) url(name string) string { return p.TCP(name) }
+
+func (p *postgres) tools() string { return filepath.Dir(p.Binary("psql")) }
+
+// create makes an empty database after a checkpoint, so that the trial it is for
+// does not pay for what others wrote.
+func (p *postgres) create(name string) (drop func(), err error) {
+	for _, q := range []string{"CHECKPOINT", "CREATE DATABASE " + name + " TEMPLATE template0"} {
+		if _, err := p.Query("postgres", q); err != nil {
+			return nil, err
+		}
+	}
+	return func() {
+		if _, err := p.Query("postgres", "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			say("%v", err)
+		}
+	}, nil
+}
+
+// settings are those of the server that matter here.
+func (b *bed) settings() []string {
+	if b.postgres == nil {
+		return nil
+	}
+	const query = `
+		SELECT string_agg(name || ' ' || setting || coalesce(unit, ''), ', ' ORDER BY name)
+		FROM pg_settings
+		WHERE name IN ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size', 'wal_sync_method')`
+	text, err := b.postgres.Query("postgres", query)
+	if err != nil {
+		text = err.Error()
+	}
+	return []string{"PostgreSQL: " + strings.TrimSpace(text)}
+}

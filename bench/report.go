@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/belaydev/belay/bench/trial"
+)
+
+// report is all that was found.
+type report struct {
+	Machine    []string                  `json:"machine"`
+	PostgreSQL []string                  `json:"postgresql,omitempty"`
+	Versions   map[string]string         `json:"versions"`
+	Quick      bool                      `json:"quick,omitempty"`
+	Samples    map[string][]trial.Sample `json:"samples"` // by the trial's name, one a round
+	Claims     []claim                   `json:"claims"`
+}
+
+// titles say what each measure is, in the order in which they are printed.
+var titles = []struct {
+	measure trial.Measure
+	title   string
+}{
+	{trial.Ceiling, "the database alone: commits of one row a second"},
+	{trial.Drain, "no-op executions worked off a second, 1,000 in flight"},
+	{trial.Flow, "no-op executions submitted, worked off and awaited a second"},
+	{trial.Steps, "durable steps a second, ten an execution"},
+	{trial.Submit, "single submits acknowledged a second, 64 callers"},
+	{trial.Bulk, "rows submitted a second, a thousand at a time"},
+	{trial.Latency, "from submit to start, by rate"},
+	{trial.Takeover, "from kill -9 of a worker until its work runs on another"},
+	{trial.Loaded, "worked off a second among 1,000,000 ended and 100,000 waiting"},
+	{trial.Lease, "a lone lease, one after the other"},
+	{trial.Hold, "10,000 idle executions owned by 10 workers"},
+	{trial.Idle, "a server that nobody uses"},
+}
+
+// String is the report for people: the figures, the settings, the verdicts.
+func (r *report) String() string {
+	var b strings.Builder
+	fmt.Fprintln(&b, strings.Join(append(r.Machine, r.PostgreSQL...), "\n"))
+	for _, k := range slices.Sorted(maps.Keys(r.Versions)) {
+		fmt.Fprintf(&b, "%s %s  ", k, r.Versions[k])
+	}
+	fmt.Fprintln(&b)
+	if r.Quick {
+		fmt.Fprintln(&b, "QUICK: one short round shows that it works, not how fast it is")
+	}
+	r.figures(&b)
+	r.settings(&b)
+	r.verdicts(&b)
+	return b.String()
+}
+
+func (r *report) figures(b *strings.Builder) {
+	for _, t := range titles {
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(r.Samples)), func(name string) bool {
+			m, _, _ := strings.Cut(name, "/")
+			m, _, _ = strings.Cut(m, "@")
+			return m != string(t.measure)
+		})
+		if len(names) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\n%s\n", t.title)
+		w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+		for _, name := range names {
+			fmt.Fprintf(w, "  %s\t%s\n", name, r.figure(name))
+		}
+		_ = w.Flush() // into memory
+	}
+}
+
+// figure is the median of a trial's rounds in words, and what they span.
+func (r *report) figure(name string) string {
+	all := slices.DeleteFunc(slices.Clone(r.Samples[name]), func(s trial.Sample) bool { return s.Error != "" })
+	if len(all) == 0 {
+		return "– " + r.Samples[name][0].Error
+	}
+	slices.SortFunc(all, func(a, b trial.Sample) int {
+		if a.Times != nil && b.Times != nil {
+			return int(1e6 * (a.Times.P95 - b.Times.P95))
+		}
+		return int(a.Rate - b.Rate)
+	})
+	text := sample(all[len(all)/2]).line()
+	if n := len(all); n > 1 && all[0].Rate > 0 {
+		text += fmt.Sprintf("\t%.0f to %.0f", all[0].Rate, all[n-1].Rate)
+	}
+	if failed := len(r.Samples[name]) - len(all); failed > 0 {
+		text += fmt.Sprintf("\t%d of %d rounds failed", failed, len(r.Samples[name]))
+	}
+	return text
+}
+
+// line is a sample in words.
+func (s sample) line() string {
+	if s.Error != "" {
+		return "– " + s.Error
+	}
+	var parts []string
+	if s.Rate > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f/s", s.Rate))
+	}
+	if s.CPU > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f µs each", s.CPU))
+	}
+	if t := s.Times; t != nil {
+		parts = append(parts, fmt.Sprintf("p50 %.2f  p95 %.2f  p99 %.2f  max %.2f ms (%d)", t.P50, t.P95, t.P99, t.Max, t.N))
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Values)) {
+		parts = append(parts, fmt.Sprintf("%s %.4g", k, s.Values[k]))
+	}
+	return strings.Join(parts, "  ")
+}
+
+// settings prints each contender's once.
+func (r *report) settings(b *strings.Builder) {
+	seen := make(map[string]bool)
+	for _, name := range slices.Sorted(maps.Keys(r.Samples)) {
+		_, who, _ := strings.Cut(name, "/")
+		for _, s := range r.Samples[name] {
+			if s.Settings != "" {
+				seen[who+": "+s.Settings] = true
+			}
+		}
+	}
+	fmt.Fprintln(b, "\nsettings")
+	for _, s := range slices.Sorted(maps.Keys(seen)) {
+		fmt.Fprintf(b, "  %s\n", s)
+	}
+}
+
+func (r *report) verdicts(b *strings.Builder) {
+	fmt.Fprintln(b, "\naims")
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, c := range r.Claims {
+		if r.Samples[c.Mine] == nil {
+			continue // it was not asked for
+		}
+		unit, sign := c.Unit, "≥"
+		if unit == "" {
+			unit = "×"
+		}
+		if c.Bound {
+			sign = "≤"
+		}
+		floor := "none"
+		if c.Floor > 0 {
+			floor = fmt.Sprintf("%s %g", sign, c.Floor)
+		}
+		measured := fmt.Sprintf("%.2f %s", c.Measured, unit)
+		if c.Verdict == unknown {
+			measured = "–"
+		}
+		fmt.Fprintf(w, "  %s\t%s\taim %s %g\tfloor %s\t%s\t%s\n", c.Name, measured, sign, c.Aim, floor, c.Verdict, c.Why)
+	}
+	_ = w.Flush() // into memory
+}
+
+// failed is an error if a floor does not hold. A quick run decides nothing.
+func (r *report) failed() error {
+	if r.Quick {
+		return nil
+	}
+	var names []string
+	for _, c := range r.Claims {
+		if c.Verdict == below {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("below the floor: %s", strings.Join(names, "; "))
+}

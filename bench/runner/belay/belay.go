@@ -1,0 +1,187 @@
+// Package belay measures Belay, in the caller's own process and through a server,
+// always with its default settings: all that is set is the store's address and how
+// many executions a worker runs at a time.
+package belay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/bench/trial"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// Run carries out a trial, or a role in one.
+func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
+	if role := roles[r.Role]; role != nil {
+		return trial.Sample{}, role(ctx, r)
+	}
+	measure := measures[r.Measure]
+	if measure == nil {
+		return trial.Sample{}, trial.ErrNone
+	}
+	s, err := measure(ctx, r)
+	s.Settings = "Belay's defaults"
+	return s, err
+}
+
+var measures = map[trial.Measure]trial.Func{
+	trial.Drain: drain, trial.Flow: flow, trial.Steps: flow, trial.Submit: submit, trial.Bulk: bulk, trial.Latency: latency,
+	trial.Loaded: loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
+}
+
+var roles = map[string]func(context.Context, trial.Request) error{"serve": serve, "work": work}
+
+// bed is a Belay on an empty store, as those see it who submit and as those do
+// who work.
+type bed struct {
+	url    string // of the store
+	calls  belay.Backend
+	works  belay.Backend
+	server *server // nil in the caller's own process
+}
+
+// open opens the store of a trial: in this process, or behind a server with a
+// connection each for those who submit and those who work.
+func open(ctx context.Context, r trial.Request) (*bed, error) {
+	if r.Variant != trial.HTTP {
+		b, err := embedded.Open(ctx, r.URL, embedded.Logger(quiet()))
+		if err != nil {
+			return nil, err
+		}
+		return &bed{url: r.URL, calls: b, works: b}, nil
+	}
+	s, err := start(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	b := &bed{url: r.URL, server: s}
+	if b.calls, err = dial(ctx, s.url); err == nil {
+		b.works, err = dial(ctx, s.url)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return b, nil
+}
+
+// dial connects to a store or to a server.
+func dial(ctx context.Context, url string) (belay.Backend, error) {
+	if strings.HasPrefix(url, "http:") {
+		return client.Dial(ctx, url, client.Logger(quiet()))
+	}
+	return embedded.Open(ctx, url, embedded.Logger(quiet()))
+}
+
+func (b *bed) close() error {
+	err := b.calls.Close()
+	if b.server != nil {
+		err = errors.Join(err, b.works.Close(), b.server.stop())
+	}
+	return err
+}
+
+// settle closes the Belay and counts what the store holds: as many executions as
+// were submitted have succeeded, with a run each, and steps checkpoints each.
+func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (trial.Sample, error) {
+	if err := b.close(); err != nil {
+		return s, err
+	}
+	var err error
+	s.Counts, err = counts(ctx, b.url, tally{succeeded: n, runs: n, checkpoints: n * int64(steps)})
+	return s, err
+}
+
+// tally is what a store should hold.
+type tally struct {
+	succeeded, pending, runs, checkpoints int64
+	moreRuns                              bool // a worker that stopped gave some back that it had not begun
+}
+
+func counts(ctx context.Context, url string, want tally) ([]trial.Count, error) {
+	b, err := embedded.Open(ctx, url, embedded.Logger(quiet()))
+	if err != nil {
+		return nil, err
+	}
+	c, err := b.Counts(ctx)
+	if cerr := b.Close(); err == nil {
+		err = cerr
+	}
+	return []trial.Count{
+		{What: "executions succeeded", Want: want.succeeded, Got: c.Executions[belay.Succeeded]},
+		{What: "executions pending", Want: want.pending, Got: c.Executions[belay.Pending]},
+		{What: "runs", Want: want.runs, Got: c.Runs, More: want.moreRuns},
+		{What: "checkpoints", Want: want.checkpoints, Got: c.Checkpoints},
+	}, err
+}
+
+func quiet() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+// crew is a worker that runs.
+type crew struct {
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// hire starts a worker for the workflows noop, which calls begin, and steps, which
+// calls step after each that is saved.
+func hire(ctx context.Context, b belay.Backend, begin func(i int), step func()) *crew {
+	w := worker.New(b, worker.Options{Concurrency: trial.InFlight, Log: quiet()})
+	worker.Register(w, "noop", func(_ context.Context, in trial.Payload) (string, error) {
+		begin(in.I)
+		return "", nil
+	})
+	worker.Register(w, "steps", func(ctx context.Context, in trial.Payload) (string, error) {
+		for i := range trial.StepsEach {
+			_, err := workflow.Step(ctx, "step", func(context.Context) (trial.Payload, error) { return in, nil }, workflow.Key(i))
+			if err != nil {
+				return "", err
+			}
+			step()
+		}
+		return "", nil
+	})
+	return run(ctx, w)
+}
+
+func run(ctx context.Context, w *worker.Worker) *crew {
+	c := &crew{ended: make(chan error, 1)}
+	ctx, c.stop = context.WithCancel(ctx)
+	go func() { c.ended <- w.Run(ctx) }()
+	return c
+}
+
+// dismiss stops the worker; when it returns, the store has acknowledged the end
+// of all that the worker ran.
+func (c *crew) dismiss() error {
+	c.stop()
+	return <-c.ended
+}
+
+// fill submits n executions of noop a thousand at a time.
+func fill(ctx context.Context, b belay.Backend, callers, first, n int) (trial.Done, error) {
+	return trial.Bursts(ctx, callers, n, func(ctx context.Context, from, rows int) error {
+		s := make([]belay.Submission, rows)
+		for i := range s {
+			s[i] = belay.Submission{Workflow: "noop", Input: input(first + from + i)}
+		}
+		out, err := b.Submit(ctx, s...)
+		for _, o := range out {
+			err = errors.Join(err, o.Err)
+		}
+		return err
+	})
+}
+
+// patience is for how long a trial waits for what should come at once.
+const patience = 30 * time.Second

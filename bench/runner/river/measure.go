@@ -1,0 +1,142 @@
+package river
+
+import (
+	"context"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"github.com/belaydev/belay/bench/trial"
+)
+
+// insert inserts n jobs with COPY, the fastest way River has.
+func (b *bed) insert(ctx context.Context, callers, n int) (trial.Done, error) {
+	p, err := b.producer()
+	if err != nil {
+		return trial.Done{}, err
+	}
+	return trial.Bursts(ctx, callers, n, func(ctx context.Context, first, rows int) error {
+		jobs := make([]river.InsertManyParams, rows)
+		for i := range jobs {
+			jobs[i].Args = noop{trial.Input(first + i)}
+		}
+		_, err := p.InsertManyFast(ctx, jobs)
+		return err
+	})
+}
+
+// drain works off jobs that are there already, in River's own way to measure
+// itself. River writes the ends of fewer than a hundred jobs up to 250 ms late:
+// the last hundred are left out of the rate.
+func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
+	if _, err := b.insert(ctx, 1, r.N); err != nil {
+		return trial.Sample{}, err
+	}
+	if _, err := b.inserts.Exec(ctx, "ANALYZE river_job"); err != nil { // what autovacuum does within a minute
+		return trial.Sample{}, err
+	}
+	c, err := b.consumer(func(int) {})
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	ends, cancel := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: r.N + 1000, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	defer cancel()
+	begin, cpu := time.Now(), trial.CPUTime()
+	if err := c.Start(ctx); err != nil {
+		return trial.Sample{}, err
+	}
+	const late = 100
+	var done trial.Done
+	for i := range r.N {
+		select {
+		case <-ends:
+		case <-ctx.Done():
+			return trial.Sample{}, context.Cause(ctx)
+		}
+		if i+1 == r.N-late {
+			done = trial.Since(r.N-late, begin, cpu)
+		}
+	}
+	if err := c.Stop(ctx); err != nil {
+		return trial.Sample{}, err
+	}
+	s := done.Sample()
+	s.Counts, err = b.count(ctx, "completed", int64(r.N))
+	return s, err
+}
+
+// submit inserts jobs one by one.
+func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error) {
+	p, err := b.producer()
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	var m trial.Meter
+	done, err := trial.Loop(ctx, trial.Submitters, r.For, &m, func(ctx context.Context, i int) error {
+		_, err := p.Insert(ctx, noop{trial.Input(i)}, nil)
+		m.Add(1)
+		return err
+	})
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	s := done.Sample()
+	s.Counts, err = b.count(ctx, "available", done.N)
+	return s, err
+}
+
+// bulk inserts a thousand jobs at a time, from as many callers as are fastest.
+func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
+	callers := 1
+	if r.Variant == trial.Tuned {
+		callers = 2
+	}
+	done, err := b.insert(ctx, callers, r.N)
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	s := done.Sample()
+	s.Counts, err = b.count(ctx, "available", done.N)
+	return s, err
+}
+
+// latency inserts at a rate while a client works.
+func (b *bed) latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
+	p, err := b.producer()
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	warm := r.Rate // a second of it
+	total := int(r.For.Seconds()*float64(r.Rate)) + warm
+	starts := trial.NewStarts(total - warm)
+	c, err := b.consumer(func(i int) {
+		if i >= warm {
+			starts.Start(i)
+		}
+	})
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	if err := c.Start(ctx); err != nil {
+		return trial.Sample{}, err
+	}
+	n, err := trial.Pace(ctx, r.Rate, r.For+time.Second, func(ctx context.Context, i int) error {
+		if i >= warm {
+			starts.Submit(i)
+		}
+		_, err := p.Insert(ctx, noop{trial.Input(i)}, nil)
+		return err
+	})
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	var s trial.Sample
+	if s.Times, err = starts.Times(10 * time.Second); err != nil {
+		return s, err
+	}
+	if err := c.Stop(ctx); err != nil {
+		return s, err
+	}
+	s.Counts, err = b.count(ctx, "completed", int64(n))
+	return s, err
+}

@@ -1,0 +1,150 @@
+// Package river measures River, the job queue on PostgreSQL.
+//
+// Its settings are documented on river.Config; those of the variant tuned come
+// from River's own benchmark (cmd/river/riverbench in its repository, described at
+// riverqueue.com/docs/benchmarks) and from trying what lies around them.
+package river
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/belaydev/belay/bench/trial"
+)
+
+// settings are what can be set and matters here; zero is River's default.
+type settings struct {
+	cooldown time.Duration // FetchCooldown: 100 ms
+	poll     time.Duration // FetchPollInterval: 1 s
+	conns    int32         // of each pool; pgxpool's own default is 4, or the number of processors
+}
+
+// of are the settings of a variant. Jobs in flight are the same for both and as
+// many as Belay's: MaxWorkers has no default. Riverbench fetches at most every
+// 2 ms; 1 ms, the least that River accepts, is not slower here and halves the
+// latency. Its 2,000 workers are faster than 1,000 only with the cooldown of
+// 2 ms.
+func of(v trial.Variant) (settings, string) {
+	if v == trial.Tuned {
+		return settings{cooldown: time.Millisecond, poll: 20 * time.Millisecond, conns: 20},
+			"FetchCooldown 1ms, FetchPollInterval 20ms, pool of 20 connections (riverbench: 2ms, 20ms); MaxWorkers 1,000"
+	}
+	return settings{}, "River's defaults: FetchCooldown 100ms, pool of 4 connections; MaxWorkers 1,000"
+}
+
+// Run carries out a trial.
+func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
+	b, err := open(ctx, r)
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	defer b.close()
+	measure := map[trial.Measure]func(context.Context, trial.Request) (trial.Sample, error){
+		trial.Drain: b.drain, trial.Submit: b.submit, trial.Bulk: b.bulk, trial.Latency: b.latency,
+	}[r.Measure]
+	if measure == nil {
+		return trial.Sample{}, trial.ErrNone
+	}
+	s, err := measure(ctx, r)
+	s.Settings = b.text
+	return s, err
+}
+
+// bed is a database with River's tables, and the pools of those who insert and
+// those who work, as if they were two programs.
+type bed struct {
+	settings
+	text            string
+	inserts, worker *pgxpool.Pool
+}
+
+func open(ctx context.Context, r trial.Request) (*bed, error) {
+	b := &bed{}
+	b.settings, b.text = of(r.Variant)
+	var err error
+	if b.inserts, err = b.pool(ctx, r.URL); err != nil {
+		return nil, err
+	}
+	if b.worker, err = b.pool(ctx, r.URL); err != nil {
+		return nil, err
+	}
+	m, err := rivermigrate.New(riverpgxv5.New(b.inserts), &rivermigrate.Config{Logger: quiet()})
+	if err != nil {
+		return nil, err
+	}
+	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return b, err
+}
+
+func (b *bed) close() {
+	b.inserts.Close()
+	b.worker.Close()
+}
+
+func (b *bed) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	c.MaxConns = cmp.Or(b.conns, c.MaxConns)
+	return pgxpool.NewWithConfig(ctx, c)
+}
+
+func quiet() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+// noop is a job that does nothing.
+type noop struct{ trial.Payload }
+
+// Kind names the job.
+func (noop) Kind() string { return "noop" }
+
+type work struct {
+	river.WorkerDefaults[noop]
+	begin func(i int)
+}
+
+// Work does nothing but say that it was called.
+func (w *work) Work(_ context.Context, j *river.Job[noop]) error {
+	w.begin(j.Args.I)
+	return nil
+}
+
+// producer is a client that only inserts. It limits its notifications to one for
+// each FetchCooldown, so it has that too.
+func (b *bed) producer() (*river.Client[pgx.Tx], error) {
+	return river.NewClient(riverpgxv5.New(b.inserts), b.config(nil))
+}
+
+// consumer is a client that works, and calls begin for each job.
+func (b *bed) consumer(begin func(i int)) (*river.Client[pgx.Tx], error) {
+	c := b.config(river.NewWorkers())
+	river.AddWorker(c.Workers, &work{begin: begin})
+	c.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: trial.InFlight}}
+	return river.NewClient(riverpgxv5.New(b.worker), c)
+}
+
+func (b *bed) config(w *river.Workers) *river.Config {
+	return &river.Config{FetchCooldown: b.cooldown, FetchPollInterval: b.poll, Logger: quiet(), Workers: w}
+}
+
+// count counts the jobs in a state.
+func (b *bed) count(ctx context.Context, state string, want int64) ([]trial.Count, error) {
+	c := trial.Count{What: "jobs " + state, Want: want}
+	err := b.inserts.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = $1::river_job_state", state).Scan(&c.Got)
+	if err != nil {
+		return nil, fmt.Errorf("count jobs: %w", err)
+	}
+	return []trial.Count{c}, nil
+}

@@ -1,0 +1,110 @@
+package trial
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Child is a process that a trial has started, mostly this program in another
+// Role. It says what there is to say in lines of its standard output, and should
+// end when its standard input does.
+type Child struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+// Spawn starts this program again for a Request with a Role.
+func Spawn(r Request) (*Child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c, err := Start(exec.Command(self, "trial")) //nolint:noctx // it ends with its input
+	if err != nil {
+		return nil, err
+	}
+	if err := json.NewEncoder(c.in).Encode(r); err != nil {
+		return nil, errors.Join(err, c.Kill())
+	}
+	return c, nil
+}
+
+// Start starts a command as a Child. It dies with this process.
+func Start(cmd *exec.Cmd) (*Child, error) {
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &Child{cmd: cmd, in: in, lines: make(chan string, 1000)}
+	go func() {
+		defer close(c.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	}()
+	return c, nil
+}
+
+// PID is the process's.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+// Await gives what stands after the word in the first line that begins with it.
+func (c *Child) Await(ctx context.Context, word string, patience time.Duration) (string, error) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		select {
+		case line, ok := <-c.lines:
+			if !ok {
+				return "", fmt.Errorf("the process ended before it said %q", word)
+			}
+			if rest, ok := strings.CutPrefix(line, word); ok {
+				return strings.TrimSpace(rest), nil
+			}
+		case <-late.C:
+			return "", fmt.Errorf("the process did not say %q within %s", word, patience)
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// Kill ends the process as kill -9 does.
+func (c *Child) Kill() error {
+	err := c.cmd.Process.Kill()
+	_ = c.cmd.Wait() // it says that it was killed
+	return err
+}
+
+// Stop ends the process in order: its input ends, and it is told to.
+func (c *Child) Stop(patience time.Duration) error {
+	err := c.in.Close()
+	if serr := c.cmd.Process.Signal(syscall.SIGTERM); err == nil && !errors.Is(serr, os.ErrProcessDone) {
+		err = serr
+	}
+	late := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
+	defer late.Stop()
+	for range c.lines { // Wait may be called when all has been read
+	}
+	_ = c.cmd.Wait()
+	return err
+}

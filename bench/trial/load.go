@@ -1,0 +1,178 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Payload is the input of an execution, of about 300 bytes as JSON.
+type Payload struct {
+	I    int    `json:"i"`
+	Text string `json:"text"`
+}
+
+// Input is the input of the i-th execution.
+func Input(i int) Payload { return Payload{I: i, Text: text} }
+
+var text = strings.Repeat("x", 275)
+
+// The numbers that all contenders are loaded with.
+const (
+	InFlight   = 1000 // executions not ended, of Drain and Flow
+	Submitters = 64   // callers of Submit
+	BulkRows   = 1000 // rows of one call of Bulk
+	StepsEach  = 10   // steps of one execution of Steps
+	Warmup     = 500 * time.Millisecond
+)
+
+// Done is how much of something was done in what time.
+type Done struct {
+	N   int64 // all of it, the warm-up included
+	per float64
+	cpu float64
+}
+
+// Sample is the figure of what was done.
+func (d Done) Sample() Sample { return Sample{Rate: d.per, CPU: d.cpu} }
+
+// Meter counts units of work at the moment they are acknowledged.
+type Meter struct {
+	n atomic.Int64
+
+	mu          sync.Mutex
+	from, until reading
+}
+
+type reading struct {
+	n   int64
+	at  time.Time
+	cpu time.Duration
+}
+
+// Add counts n units more.
+func (m *Meter) Add(n int) { m.n.Add(int64(n)) }
+
+func (m *Meter) read(r *reading) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*r = reading{m.n.Load(), time.Now(), CPUTime()}
+}
+
+// Loop has callers call do one after the other, each as fast as it is answered,
+// for a warm-up and the time asked for, and gives the rate of m in that time and
+// how often do was called. i counts the calls from 0. The first error ends the
+// loop.
+func Loop(ctx context.Context, callers int, long time.Duration, m *Meter, do func(ctx context.Context, i int) error) (Done, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer time.AfterFunc(Warmup, func() { m.read(&m.from) }).Stop()
+	defer time.AfterFunc(Warmup+long, func() { m.read(&m.until) }).Stop()
+	end := time.Now().Add(Warmup + long)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for ctx.Err() == nil && time.Now().Before(end) {
+				if err := do(ctx, int(next.Add(1)-1)); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return Done{N: next.Load()}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.until.n - m.from.n
+	if m.until.at.IsZero() || n <= 0 {
+		return Done{N: next.Load()}, fmt.Errorf("nothing was done within %s", long)
+	}
+	return Done{
+		N:   next.Load(),
+		per: float64(n) / m.until.at.Sub(m.from.at).Seconds(),
+		cpu: float64((m.until.cpu - m.from.cpu).Microseconds()) / float64(n),
+	}, nil
+}
+
+// Pace calls do rate times a second, evenly, for the time asked for, whether the
+// calls before have returned or not, and waits for all of them.
+func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context.Context, i int) error) (int, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	total := int(long.Seconds() * float64(rate))
+	begin := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var wg sync.WaitGroup
+	for i := range total {
+		timer.Reset(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			if err := do(ctx, i); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return total, context.Cause(ctx)
+}
+
+// Bursts calls do until n rows are written, BulkRows or what is left at a time,
+// from callers at once.
+func Bursts(ctx context.Context, callers, n int, do func(ctx context.Context, first, rows int) error) (Done, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begin, cpu := time.Now(), CPUTime()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				first := int(next.Add(BulkRows)) - BulkRows
+				if first >= n {
+					return
+				}
+				if err := do(ctx, first, min(BulkRows, n-first)); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return Since(n, begin, cpu), context.Cause(ctx)
+}
+
+// Since is n done since a moment and the processor time of then.
+func Since(n int, begin time.Time, cpu time.Duration) Done {
+	return Done{
+		N:   int64(n),
+		per: float64(n) / time.Since(begin).Seconds(),
+		cpu: float64((CPUTime() - cpu).Microseconds()) / float64(n),
+	}
+}
+
+// CPUTime is the processor time of this process and of its children that have
+// ended.
+func CPUTime() time.Duration {
+	var all time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(who, &u); err == nil {
+			all += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return all
+}
