@@ -11,7 +11,7 @@ SHELL       := /bin/bash
 MAKEFLAGS   += --no-print-directory
 .DEFAULT_GOAL := help
 
-# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=--verbose, make bench BENCH_ARGS=-json
+# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=-o=json, make bench BENCH_ARGS=-json
 RUN_ARGS   ?=
 BENCH_ARGS ?=
 SEEDS      ?= 200
@@ -42,7 +42,11 @@ build: ## build bin/belay
 	@mkdir -p bin
 	$(BUILD) -o bin/belay ./cmd/belay
 
-# What make run does: this repository looks itself over in a clone of its own and commits a report. Each line is a durable
+.PHONY: run
+run: build ## see it work: two workers, five steps on this repository, a kill -9 in the middle, and the other goes on
+	@./bin/belay demo --repo . $(RUN_ARGS)
+
+# What make survey does: this repository looks itself over in a clone of its own and commits a report. Each line is a durable
 # step. The job shares the Go caches of whoever runs it by name, and nothing else.
 define SURVEY
 --step 'survey=go list ./... | tee packages.txt && wc -l $$(git ls-files "*.go") | sort -rn | head -6'
@@ -52,8 +56,8 @@ define SURVEY
 --step 'report=(date -u +%F; wc -l < packages.txt) > REPORT.txt && git add -A && git commit -qm "survey: report" && git show --stat HEAD'
 endef
 
-.PHONY: run
-run: build ## do real work durably: a survey of this repository. Kill it, type it again: it goes on where it was
+.PHONY: survey
+survey: build ## do real work durably: a survey of this repository. Kill it, type it again: it goes on where it was
 	@export GOCACHE="$$(go env GOCACHE)" GOMODCACHE="$$(go env GOMODCACHE)" GOPROXY="$$(go env GOPROXY)" GOFLAGS="$$(go env GOFLAGS)"; \
 	  ./bin/belay run --resume --repo . --timeout 15m --env GOCACHE,GOMODCACHE,GOPROXY,GOFLAGS $(RUN_ARGS) $(strip $(subst $(newline), ,$(SURVEY)))
 
@@ -112,12 +116,12 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the one that a
 
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
-	@scripts/need.sh git strace
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm
 	@$(TEST) -count=1 -timeout 15m ./test/... | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
-	@scripts/need.sh git strace
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm
 	@$(TEST) -count=1 -timeout 2h ./test/... -args -long | $(REPORT)
 
 .PHONY: bench

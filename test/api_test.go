@@ -107,8 +107,12 @@ func (a api) watch(id string) <-chan seen {
 		a.t.Fatal(err)
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil || response.StatusCode != http.StatusOK {
-		a.t.Fatalf("watch %s: %v, %v", id, response, err)
+	if err != nil {
+		a.t.Fatalf("watch %s: %v", id, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
+		a.t.Fatalf("watch %s: %s", id, response.Status)
 	}
 	events := make(chan seen, 10_000)
 	go func() {

@@ -124,6 +124,7 @@ var layers = map[string]layer{
 	},
 
 	// Tests only.
+	"internal/faultproxy": {},
 	"internal/simulation": {},
 	"internal/repo":       {},
 	"test":                {},

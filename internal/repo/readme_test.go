@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
@@ -50,6 +51,11 @@ func serve(ctx context.Context) error {
 	w := worker.New(b, worker.Options{Concurrency: 10})
 	worker.Register(w, "review", Review)
 	return errors.Join(w.Run(ctx), b.Close()) // Run blocks until ctx ends, then stops in two stages
+}
+
+func dial(ctx context.Context) (belay.Backend, error) {
+	b, err := client.Dial(ctx, "https://belay.example.com", client.Key(os.Getenv("BELAY_KEY")))
+	return b, err
 }
 
 func ask(ctx context.Context, b belay.Backend, change Change) (Verdict, error) {
