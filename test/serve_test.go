@@ -1,0 +1,367 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// acknowledgements are what clients were told was accepted.
+type acknowledgements struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (a *acknowledgements) list() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]string(nil), a.ids...)
+}
+
+// hammer submits from so many clients until the server does not answer any more.
+func (a api) hammer(all *sync.WaitGroup, told *acknowledgements, clients int) {
+	for i := range clients {
+		all.Go(func() {
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			c := &http.Client{Transport: transport, Timeout: patience}
+			for n := 0; ; n++ {
+				body := fmt.Sprintf(`{"workflow":"w","input":{"client":%d,"n":%d}}`, i, n)
+				r, err := c.Post(a.url+"/v1/executions", "application/json", strings.NewReader(body))
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				_ = r.Body.Close()
+				if r.StatusCode != http.StatusCreated {
+					return
+				}
+				location := r.Header.Get("Location")
+				told.mu.Lock()
+				told.ids = append(told.ids, location[strings.LastIndexByte(location, '/')+1:])
+				told.mu.Unlock()
+			}
+		})
+	}
+}
+
+// Rule: what the server acknowledged is there after kill -9, however often, and
+// after a stop in order (G3).
+func TestWhatTheServerAcknowledgedIsThere(t *testing.T) {
+	t.Parallel()
+	r := dice(t)
+	p := newPlace(t)
+	var told acknowledgements
+	rounds := 4
+	for i := range rounds {
+		x, a := p.serve()
+		var all sync.WaitGroup
+		had := len(told.list())
+		a.hammer(&all, &told, 4)
+		x.until("something is acknowledged", func() bool { return len(told.list()) > had+10 })
+		x.after(between(r, 0, 100*time.Millisecond))
+		if i == rounds-1 {
+			x.signal(syscall.SIGTERM)
+			x.wait(patience).want(0)
+		} else {
+			x.signal(syscall.SIGKILL)
+			x.wait(patience)
+		}
+		all.Wait()
+	}
+	store := p.reader()
+	for _, text := range told.list() {
+		id, err := belay.ParseExecutionID(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Execution(t.Context(), id); err != nil {
+			t.Errorf("acknowledged and lost: %v", err)
+		}
+	}
+	t.Logf("%d acknowledged", len(told.list()))
+	p.sound()
+}
+
+// Rule: a stop in order ends streams and long polls so that their clients can go
+// elsewhere, says so, and ends with 0; the log says where the server is.
+func TestAServerStopsInOrder(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	x, a := p.serve()
+	if said := x.err.String(); !strings.Contains(said, "sqlite:"+p.data) || !strings.Contains(said, `keys="none needed"`) || !strings.Contains(said, "pages="+a.url) {
+		t.Errorf("the line of a ready server does not say where everything is\n%s", said)
+	}
+	id := a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow":"w"}`).string("id")
+	events := a.watch(id)
+	polled := a.poll("/v1/executions/" + id + "/history?after=1&wait=60s")
+	x.signal(syscall.SIGTERM)
+	x.wait(10*time.Second).want(0).saying("belay stops", "belay has stopped")
+	for range events { // ends
+	}
+	if status := <-polled; status != http.StatusNoContent && status != http.StatusServiceUnavailable {
+		t.Errorf("the long poll got %d", status)
+	}
+	p.clean()
+}
+
+// poll sends a request that waits, and gives the status that it gets, 0 for none.
+func (a api) poll(path string) <-chan int {
+	a.t.Helper()
+	sent, status := make(chan struct{}), make(chan int, 1)
+	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(a.t.Context(), trace), http.MethodGet, a.url+path, nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	go func() {
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		if err != nil {
+			status <- 0
+			return
+		}
+		_ = response.Body.Close()
+		status <- response.StatusCode
+	}()
+	select {
+	case <-sent:
+	case <-time.After(patience):
+		a.t.Fatal("the request was not sent")
+	}
+	return status
+}
+
+// Rule: the server runs built-in kinds itself if it is told to; a stop lets what
+// runs finish, and a second one ends everything at once and loses nothing.
+func TestAServerThatWorks(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	free := p.path("free")
+	command := func(script string) string {
+		return fmt.Sprintf(`{"workflow":"command","input":{"steps":[{"name":"s","argv":["sh","-c",%q]}]}}`, script)
+	}
+	x, a := p.serve("--concurrency", "2", "--grace", "1m")
+	id := a.want(http.StatusCreated, "POST", "/v1/executions", command("touch "+p.path("one")+"; "+busy(free))).string("id")
+	x.until("the command runs", func() bool { return exists(p.path("one")) })
+	x.signal(syscall.SIGTERM)
+	x.says("belay stops")
+	if err := os.WriteFile(free, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.wait(patience).want(0)
+	if e := p.execution(parse(t, id)); e.State != belay.Succeeded {
+		t.Errorf("what ran at the stop is %s", e.State)
+	}
+
+	x, a = p.serve("--concurrency", "2", "--grace", "1h")
+	id = a.want(http.StatusCreated, "POST", "/v1/executions", command("touch "+p.path("two")+"; "+busy(p.path("never")))).string("id")
+	x.until("the command runs", func() bool { return exists(p.path("two")) })
+	x.signal(syscall.SIGTERM)
+	x.says("belay stops")
+	x.signal(syscall.SIGTERM)
+	x.wait(10 * time.Second).want(130)
+	until(t, "its command is gone", func() bool { return len(p.processes()) == 0 })
+	if e := p.execution(parse(t, id)); e.State != belay.Running {
+		t.Errorf("what was cut off is %s, before anybody looked", e.State)
+	}
+	x, _ = p.serve()
+	until(t, "it is taken back", func() bool { return p.execution(parse(t, id)).State == belay.Pending })
+	x.signal(syscall.SIGTERM)
+	x.wait(patience).want(0)
+	p.sound()
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func parse(t *testing.T, text string) belay.ExecutionID {
+	t.Helper()
+	id, err := belay.ParseExecutionID(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// Rule: a server whose disk does not take a write ends at once, says what to do,
+// and answers nothing more; what it acknowledged before is there.
+func TestAServerWhoseDiskFails(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Fatalf("strace is needed: %v (scripts/need.sh strace)", err)
+	}
+	cmd := p.command("serve", "--listen", "127.0.0.1:0")
+	// The counter is one per thread: from some commit on, one of them fails.
+	cmd.Args = append([]string{
+		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO:when=10+",
+		"-P", filepath.Join(p.data, "belay.db-wal"), cmd.Path,
+	}, cmd.Args[1:]...)
+	cmd.Path = strace
+	x := p.start(cmd)
+	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })
+	a := api{t, ready.FindString(x.err.String())}
+	var all sync.WaitGroup
+	var told acknowledgements
+	a.hammer(&all, &told, 2)
+	x.wait(patience).want(70).saying("the store has failed", "see to the disk")
+	all.Wait()
+	if len(told.list()) == 0 {
+		t.Error("nothing was acknowledged before")
+	}
+	store := p.reader()
+	for _, text := range told.list() {
+		if _, err := store.Execution(t.Context(), parse(t, text)); err != nil {
+			t.Errorf("acknowledged and lost: %v", err)
+		}
+	}
+	p.sound()
+}
+
+// Rule: a configuration with errors starts nothing, and each error names its
+// place; --check-config says what counts and who said so.
+func TestAServerReadsItsConfiguration(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	file := filepath.Join(p.cwd, "belay.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("listen: 127.0.0.1:0\nlimits:\n  conections: 7\ngrace: soon\n")
+	p.belay("serve", "--config", "belay.yaml").want(65).saying(
+		"belay.yaml:3: limits.conections: there is no such key; did you mean connections?", `belay.yaml:4: grace: "soon" is not valid`)
+	p.belay("serve", "--config", "none.yaml").want(66).saying("none.yaml")
+	p.belay("serve", "--listen", "here").want(65).saying("--listen", "HOST:PORT")
+	write("listen: 127.0.0.1:0\nretention: 1h\n")
+	r := p.belay("serve", "--config", "belay.yaml", "--grace", "3", "--check-config", "-o", "json").want(0)
+	var values []struct{ Key, Value, From string }
+	decode(t, r.out, &values)
+	got := make(map[string]string)
+	for _, v := range values {
+		got[v.Key] = v.Value + " " + v.From
+	}
+	for key, want := range map[string]string{
+		"retention": "1h belay.yaml:2", "grace": "3s --grace", "data": p.data + " BELAY_DATA", "concurrency": "0 default",
+	} {
+		if got[key] != want {
+			t.Errorf("%s is %q, want %q", key, got[key], want)
+		}
+	}
+	p.belay("serve", "--listen", "0.0.0.0:0").want(73).saying("belay keys create --name", "--insecure-no-auth")
+	x, _ := p.serve("--config", "belay.yaml") // a flag outweighs the file
+	x.signal(syscall.SIGTERM)
+	x.wait(patience).want(0).saying("config=belay.yaml")
+}
+
+// Rule: a key is shown once and alone, opens what its scopes say as soon as it is
+// made, and nothing any more once it is revoked.
+func TestKeysOfAServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	r := p.belay("keys", "create", "--name", "ci", "--scope", "read,submit").want(0).saying("ci", "cannot be shown again")
+	secret := strings.TrimSuffix(r.out, "\n")
+	if !strings.HasPrefix(secret, "bly_") || strings.ContainsAny(secret, " \n") {
+		t.Fatalf("standard output is not the key alone: %q", r.out)
+	}
+	for _, args := range [][]string{{"--scope", "read"}, {"--name", "x"}, {"--name", "x", "--scope", "everything"}} {
+		p.belay(append([]string{"keys", "create"}, args...)...).want(64)
+	}
+	_, a := p.serve()
+	bearer := []string{"Authorization", "Bearer " + secret}
+	a.want(http.StatusUnauthorized, "GET", "/v1/executions", "")
+	a.want(http.StatusOK, "GET", "/v1/executions", "", bearer...)
+	a.want(http.StatusForbidden, "GET", "/v1/keys", "", bearer...)
+	if listed := p.belay("keys", "ls").want(0); !strings.Contains(listed.out, "ci") || strings.Contains(listed.out, secret[4:]) {
+		t.Errorf("the list\n%s", listed)
+	}
+	// Over the network, with a key that may.
+	admin := strings.TrimSpace(p.belay("keys", "create", "--name", "root", "--scope", "admin").want(0).out)
+	remote := func(args ...string) result {
+		t.Helper()
+		cmd := p.command(append([]string{"--server", a.url}, args...)...)
+		cmd.Env = append(cmd.Env, "BELAY_KEY="+admin)
+		return p.start(cmd).wait(patience)
+	}
+	var made struct{ Secret string }
+	decode(t, remote("keys", "create", "--name", "far", "--scope", "read", "-o", "json").want(0).out, &made)
+	a.want(http.StatusOK, "GET", "/v1/executions", "", "Authorization", "Bearer "+made.Secret)
+	remote("keys", "revoke", "far").want(0)
+	a.want(http.StatusUnauthorized, "GET", "/v1/executions", "", "Authorization", "Bearer "+made.Secret)
+	p.belay("keys", "revoke", "ci").want(0)
+	a.want(http.StatusUnauthorized, "GET", "/v1/executions", "", bearer...)
+	p.belay("keys", "revoke", "ci").want(66)
+}
+
+// port is one that nobody listens on just now.
+func port(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Rule: a worker on another machine works with its key alone, keeps its session
+// and its run when the server is killed and comes back, and stops in order.
+func TestAWorkerOfAServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	address := port(t)
+	secret := strings.TrimSpace(p.belay("keys", "create", "--name", "w", "--scope", "worker").want(0).out)
+	admin := []string{"Authorization", "Bearer " + strings.TrimSpace(p.belay("keys", "create", "--name", "a", "--scope", "admin").want(0).out)}
+	server, a := p.serve("--listen", address)
+	elsewhere := func(args ...string) *exec.Cmd {
+		cmd := p.command(append([]string{"worker", "--server", a.url, "--data", p.path("elsewhere")}, args...)...)
+		cmd.Env = append(cmd.Env, "BELAY_KEY="+secret)
+		return cmd
+	}
+	w := p.start(elsewhere("--name", "far", "--label", "gpu=yes", "--queue", "special", "--concurrency", "3"))
+	w.says("takes work")
+	ledger, free := p.path("ledger"), p.path("free")
+	body := fmt.Sprintf(`{"workflow":"command","queue":"special","worker_labels":{"gpu":"yes"},"input":{"steps":[{"name":"s","argv":["sh","-c",%q]}]}}`,
+		"echo begun >> "+ledger+"; "+busy(free))
+	id := a.want(http.StatusCreated, "POST", "/v1/executions", body, admin...).string("id")
+	w.until("the command runs", func() bool { return exists(ledger) })
+	server.signal(syscall.SIGKILL)
+	server.wait(patience)
+	server, _ = p.serve("--listen", address)
+	if err := os.WriteFile(free, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it has ended", func() bool { return p.execution(parse(t, id)).State.Terminal() })
+	if e := p.execution(parse(t, id)); e.State != belay.Succeeded || e.Token&0xffffffff != 1 || read(t, ledger) != "begun\n" {
+		t.Errorf("it is %s with token %d after %q", e.State, e.Token, read(t, ledger))
+	}
+	if list := a.want(http.StatusOK, "GET", "/v1/workers", "", admin...); strings.Count(list.text, `"far"`) != 1 {
+		t.Errorf("the worker did not keep its session\n%s", list.text)
+	}
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0).saying("the worker has stopped")
+	p.start(elsewhere("--concurrency", "0")).wait(patience).want(64)
+	strangers := elsewhere()
+	strangers.Env = append(strangers.Env, "BELAY_KEY=bly_wrong")
+	p.start(strangers).wait(patience).want(77)
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
+}
