@@ -8,4 +8,7 @@
 // its holder dies, however it dies, so a new engine can always start at once;
 // it proves the old one dead, ends what that left behind and goes on with its
 // executions without waiting for a lease to run out.
+//
+// An engine opened here is this program's alone. The belay command shares the
+// one that it opens: its processes use one data directory side by side.
 package embedded

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -188,6 +189,10 @@ func (r *Reader) Overdue(ctx context.Context) (int, error) {
 // Holder says which process has a data directory, in words; "" if none has.
 func Holder(dir string) string {
 	l, err := acquireExisting(dir)
+	var e *belay.Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
 	if err != nil {
 		return err.Error()
 	}

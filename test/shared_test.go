@@ -93,8 +93,8 @@ func (g *gated) undisturbed() {
 }
 
 // watched starts a watch, which must see every event of an execution (G15).
-func (p *place) watched(id belay.ExecutionID) (check func()) {
-	x := p.start(p.command("watch", id.String(), "-o", "json"))
+func (p *place) watched(id belay.ExecutionID, more ...string) (check func()) {
+	x := p.start(p.command(append([]string{"watch", id.String(), "-o", "json"}, more...)...))
 	return func() {
 		p.t.Helper()
 		seq := int64(0)
@@ -369,6 +369,7 @@ func TestAServerComesAndGoes(t *testing.T) {
 		b.begun(step+1, 1)
 	}
 	first, _ := p.serve()
+	checks = append(checks, p.watched(b.id(), "--server", "unix:"+filepath.Join(p.data, "belay.sock"))) // over HTTP
 	both(0)
 	if r := p.belay("doctor").want(0); !strings.Contains(r.out, "belay serve") {
 		t.Errorf("the server does not have the engine\n%s", r)
@@ -387,9 +388,12 @@ func TestAServerComesAndGoes(t *testing.T) {
 	both(2)
 	a.undisturbed()
 	b.undisturbed()
+	third, _ := p.serve() // for those who watch a server
 	for _, check := range checks {
 		check()
 	}
+	third.signal(syscall.SIGTERM)
+	third.wait(patience).want(0)
 	p.clean()
 	p.sound()
 }

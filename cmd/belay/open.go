@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -104,6 +105,31 @@ func (a *app) key() (string, error) {
 		return "", usage("the key file %s does not hold one key, as `belay keys create` shows it", quoted(a.keyFile))
 	}
 	return key, nil
+}
+
+// absence is how long nobody has answered.
+type absence struct{ since time.Time }
+
+// longAbsence is how long who waits for something waits for somebody to answer.
+const longAbsence = 5 * time.Minute
+
+// rideOut pauses after an error that may pass, and says so the first time. It is
+// false for any other, and when the absence has lasted too long.
+func (a *app) rideOut(ctx context.Context, away *absence, err error) bool {
+	if belay.CodeOf(err) != belay.CodeUnavailable || ctx.Err() != nil {
+		return false
+	}
+	if away.since.IsZero() {
+		away.since = time.Now()
+		fmt.Fprintf(a.err, "belay: nobody answers, and it is tried again: %s\n", printable(err.Error()))
+	}
+	timer := time.NewTimer(500 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return time.Since(away.since) < longAbsence
 }
 
 // closing closes b after err.

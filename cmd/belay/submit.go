@@ -226,6 +226,7 @@ func (a *app) submit(ctx context.Context, s belay.Submission, wait bool) error {
 // waitFor waits for the end of what was submitted, and prints what came of it.
 func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) error {
 	fmt.Fprintln(a.err, "belay:", s.ID)
+	var away absence
 	for {
 		e, err := b.Await(ctx, s.ID, time.Minute)
 		if err == nil && e.State.Terminal() {
@@ -235,10 +236,13 @@ func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) e
 		case ctx.Err() != nil:
 			fmt.Fprintf(a.err, "belay: not waited for any more; follow it with: belay watch %s\n", s.ID)
 			return exitCode(130)
+		case err != nil && a.rideOut(ctx, &away, err):
 		case err != nil:
 			return err
 		case e.State.Terminal():
 			return a.came(&e)
+		default:
+			away = absence{}
 		}
 	}
 }

@@ -36,14 +36,19 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 	if err != nil || e.State.Terminal() && e.Seq <= after {
 		return err
 	}
+	var away absence
 	for {
 		events, err := r.Events(c.Context(), belay.EventQuery{Execution: id, After: after, Wait: time.Minute})
 		if c.Context().Err() != nil {
 			return exitCode(130)
 		}
 		if err != nil {
+			if a.rideOut(c.Context(), &away, err) {
+				continue
+			}
 			return err
 		}
+		away = absence{}
 		for i := range events {
 			ev := &events[i]
 			after = ev.Seq

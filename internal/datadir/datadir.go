@@ -166,6 +166,7 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 // answer; later it is tried again.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
+	warned := ""
 	for pause := 10 * time.Millisecond; ; pause = min(pause*5/4, 200*time.Millisecond) {
 		if time.Now().After(leave) {
 			h, err := host(ctx, b.dir, b.opt, true)
@@ -178,7 +179,10 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 				if first {
 					return nil, err
 				}
-				b.opt.Log.Warn("the engine cannot be started here", "dir", b.dir, "error", err)
+				if err.Error() != warned {
+					warned = err.Error()
+					b.opt.Log.Warn("the engine cannot be started here; it is tried again", "dir", b.dir, "error", err)
+				}
 				pause = max(pause, 200*time.Millisecond)
 			}
 			refused = err
