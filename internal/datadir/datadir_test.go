@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,23 +162,57 @@ func TestGivingWay(t *testing.T) {
 	until(t, "one of the others hosts", func() bool { return hosts(a, b) == 1 })
 }
 
-// Rule: whoever hears who comes next leaves the lock to them.
+// counter counts what is said to an operator.
+type counter struct {
+	slog.Handler
+	said *atomic.Int64
+}
+
+func (c counter) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c counter) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "the engine is left") {
+		c.said.Add(1)
+	}
+	return nil
+}
+
+// Rule: whoever hears who comes next leaves the lock to them: one host gives way,
+// and nobody takes its place meanwhile.
 func TestTheLockIsLeftToTheNext(t *testing.T) {
 	dir := t.TempDir()
-	all := []*Backend{open(t, dir, "a")}
-	for i := range 8 {
-		all = append(all, open(t, dir, fmt.Sprint("client ", i)))
+	var said atomic.Int64
+	o := Options{Patience: time.Minute, Log: slog.New(counter{slog.DiscardHandler, &said})}
+	var all []*Backend
+	for range 9 {
+		b, err := Open(t.Context(), dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
 	}
-	h, err := OpenHost(t.Context(), dir, Options{Purpose: "the server", Patience: time.Minute, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
+	for range 5 {
+		said.Store(0)
+		h, err := OpenHost(t.Context(), dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range all {
+			submit(t, b)
+		}
+		if n := said.Load(); n != 1 || hosts(all...) != 0 {
+			t.Errorf("%d gave way, %d host beside the server", n, hosts(all...))
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		submit(t, all[0])
+		until(t, "one of the others hosts", func() bool { return hosts(all...) == 1 })
 	}
-	defer h.Close()
 	for _, b := range all {
-		submit(t, b)
-	}
-	if n := hosts(all...); n != 0 {
-		t.Errorf("%d host beside the server", n)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

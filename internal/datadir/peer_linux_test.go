@@ -1,0 +1,74 @@
+package datadir
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+)
+
+// dialAs connects to a socket as another user, without a word. Only this thread,
+// which ends here, becomes that user.
+func dialAs(uid uintptr, path string) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0)); e != 0 {
+			err = e
+			return
+		}
+		var fd int
+		if fd, err = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0); err != nil {
+			return
+		}
+		defer syscall.Close(fd)
+		if err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+			return
+		}
+		if _, err = syscall.Write(fd, []byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")); err != nil {
+			return
+		}
+		var b [64]byte
+		n, rerr := syscall.Read(fd, b[:])
+		if err = rerr; err == nil && n == 0 {
+			err = net.ErrClosed
+		}
+	}()
+	<-done
+	return err
+}
+
+// Rule: another user is refused although somebody has opened the directory to
+// all; the modes keep them out otherwise.
+func TestAnotherUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be somebody else")
+	}
+	root, err := os.MkdirTemp("", "belay-peer-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	dir := filepath.Join(root, "data")
+	b := open(t, dir, "root's")
+	submit(t, b)
+	path := filepath.Join(dir, socketName)
+	const nobody = 65534
+	if err := dialAs(nobody, path); err == nil {
+		t.Error("the modes do not keep another user out")
+	}
+	for _, p := range []string{root, dir, path} {
+		if err := os.Chmod(p, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := dialAs(0, path); err != nil {
+		t.Errorf("root was refused: %v", err)
+	}
+	if err := dialAs(nobody, path); err == nil {
+		t.Error("another user was answered")
+	}
+}
