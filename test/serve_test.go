@@ -330,13 +330,14 @@ func TestAWorkerOfAServer(t *testing.T) {
 	address := port(t)
 	secret := strings.TrimSpace(p.belay("keys", "create", "--name", "w", "--scope", "worker").want(0).out)
 	admin := []string{"Authorization", "Bearer " + strings.TrimSpace(p.belay("keys", "create", "--name", "a", "--scope", "admin").want(0).out)}
-	server, a := p.serve("--listen", address)
 	elsewhere := func(args ...string) *exec.Cmd {
-		cmd := p.command(append([]string{"worker", "--server", a.url, "--data", p.path("elsewhere")}, args...)...)
+		cmd := p.command(append([]string{"worker", "--server", "http://" + address, "--data", p.path("elsewhere")}, args...)...)
 		cmd.Env = append(cmd.Env, "BELAY_KEY="+secret)
 		return cmd
 	}
 	w := p.start(elsewhere("--name", "far", "--label", "gpu=yes", "--queue", "special", "--concurrency", "3"))
+	w.says("the server does not answer; trying until it does")
+	server, a := p.serve("--listen", address)
 	w.says("takes work")
 	ledger, free := p.path("ledger"), p.path("free")
 	body := fmt.Sprintf(`{"workflow":"command","queue":"special","worker_labels":{"gpu":"yes"},"input":{"steps":[{"name":"s","argv":["sh","-c",%q]}]}}`,
@@ -357,11 +358,42 @@ func TestAWorkerOfAServer(t *testing.T) {
 		t.Errorf("the worker did not keep its session\n%s", list.text)
 	}
 	w.signal(syscall.SIGTERM)
-	w.wait(patience).want(0).saying("the worker has stopped")
+	w.wait(patience).want(0).saying("run begins", "run ended", "outcome=succeeded", "the worker has stopped")
 	p.start(elsewhere("--concurrency", "0")).wait(patience).want(64)
 	strangers := elsewhere()
 	strangers.Env = append(strangers.Env, "BELAY_KEY=bly_wrong")
 	p.start(strangers).wait(patience).want(77)
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)
+}
+
+// Rule: a worker of the data directory works beside the server, and goes on
+// without it: the next to have the engine is the worker itself.
+func TestAWorkerBesideAServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, a := p.serve()
+	w := p.start(p.command("worker", "--name", "beside"))
+	w.says("takes work")
+	free := p.path("free")
+	submit := func(script string) belay.ExecutionID {
+		t.Helper()
+		body := fmt.Sprintf(`{"workflow":"command","input":{"steps":[{"name":"s","argv":["sh","-c",%q]}]}}`, script)
+		return parse(t, a.want(http.StatusCreated, "POST", "/v1/executions", body).string("id"))
+	}
+	first, second := submit("true"), submit("touch "+p.path("begun")+"; "+busy(free))
+	until(t, "the first has ended", func() bool { return p.execution(first).State == belay.Succeeded })
+	w.until("the second runs", func() bool { return exists(p.path("begun")) })
+	server.signal(syscall.SIGKILL)
+	server.wait(patience)
+	if err := os.WriteFile(free, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the second has ended", func() bool { return p.execution(second).State.Terminal() })
+	if e := p.execution(second); e.State != belay.Succeeded || e.Token&0xffffffff != 1 {
+		t.Errorf("the second is %s with token %d", e.State, e.Token)
+	}
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0)
+	p.clean()
 }

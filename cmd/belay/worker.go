@@ -84,7 +84,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		}
 		o.name = fmt.Sprintf("%s (pid %d)", host, os.Getpid())
 	}
-	b, err := a.backend(ctx, "belay worker")
+	b, err := a.backendWhenItIsThere(ctx, o.log)
 	if err != nil {
 		return err
 	}
@@ -104,6 +104,25 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		o.log.Info("the worker has stopped", "name", o.name)
 	}
 	return err
+}
+
+// backendWhenItIsThere waits for a server that does not answer yet: workers and
+// servers are started in any order.
+func (a *app) backendWhenItIsThere(ctx context.Context, log *slog.Logger) (belay.Backend, error) {
+	for said := false; ; said = true {
+		b, err := a.backend(ctx, "belay worker")
+		if err == nil || a.server == "" || belay.CodeOf(err) != belay.CodeUnavailable {
+			return b, err
+		}
+		if !said {
+			log.Warn("the server does not answer; trying until it does", "error", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 func (a *app) workLevel() slog.Level {
@@ -149,31 +168,11 @@ func builtins(ctx context.Context, b belay.Backend, data string, o workerOptions
 	if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 		o.log.Warn("remove what earlier workers left", "error", err)
 	}
-	w := worker.New(b, worker.Options{
+	w := worker.New(&reported{Backend: b, log: o.log}, worker.Options{
 		Name: o.name, Version: version, Concurrency: o.concurrency, Queues: o.queues, Labels: o.labels, TTL: o.ttl,
 		Grace: o.grace, Unwind: o.unwind, Log: o.log,
 	})
 	runner := &agent.Runner{Workspaces: spaces}
 	worker.Register(w, agent.Workflow, runner.Run)
 	return w, nil
-}
-
-// failing is a Backend whose store may fail for good in this process.
-type failing interface {
-	Failed() <-chan struct{}
-	Failure() error
-}
-
-func failedOf(b belay.Backend) <-chan struct{} {
-	if f, ok := b.(failing); ok {
-		return f.Failed()
-	}
-	return nil
-}
-
-func failureOf(b belay.Backend) error {
-	if f, ok := b.(failing); ok {
-		return f.Failure()
-	}
-	return nil
 }

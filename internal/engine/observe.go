@@ -102,6 +102,8 @@ func (o *observer) reply(k *call, r *machine.Reply, began time.Time, took time.D
 		o.refused("submit_child", true, r.Err)
 	case *machine.Heartbeat:
 		o.refused("heartbeat", true, r.Err)
+	case *machine.Renew:
+		o.refused("renew", true, r.Err)
 	}
 }
 

@@ -89,7 +89,7 @@ func (m *Metrics) begin() {
 	for _, kind := range []string{"total", "run", "idle", "start", "schedule"} {
 		m.timeouts.WithLabelValues(kind)
 	}
-	for _, op := range []string{"checkpoint", "settle", "append", "submit_child", "heartbeat"} {
+	for _, op := range []string{"checkpoint", "settle", "append", "submit_child", "heartbeat", "renew"} {
 		m.refused.WithLabelValues(op)
 	}
 }
