@@ -22,7 +22,8 @@ type bed struct {
 	self     string
 	postgres *postgres
 	without  map[string]error // why a store or contender cannot be had
-	temporal string
+	belay    string           // the binary
+	temporal string           // the program of that module
 	profile  string
 	next     int
 }
@@ -37,7 +38,10 @@ func open(ctx context.Context, o options) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir, self: self, without: make(map[string]error), temporal: o.temporal, profile: o.profile}
+	b := &bed{dir: dir, self: self, without: make(map[string]error), belay: filepath.Join(dir, "belay"), temporal: o.temporal, profile: o.profile}
+	if err := build(ctx, "..", b.belay, "./cmd/belay"); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	if strings.Contains(o.stores, "postgres") {
 		if b.postgres, err = startPostgres(); err != nil {
 			b.without["postgres"] = err
@@ -99,7 +103,7 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	if b.profile != "" && r.Contender == "belay" {
 		r.Profile = filepath.Join(b.profile, strings.ReplaceAll(p.name(), "/", "-")+".pprof")
 	}
-	r.URL = "sqlite:" + r.Dir
+	r.URL, r.Belay = "sqlite:"+r.Dir, b.belay
 	if p.store == "postgres" {
 		name := fmt.Sprintf("trial_%d", b.next)
 		drop, err := b.postgres.create(name)
@@ -113,7 +117,7 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	if r.Contender == "temporal" {
 		program = b.temporal
 	}
-	return ask(ctx, exec.CommandContext(ctx, program, arg), r) //nolint:gosec // our own programs
+	return ask(ctx, exec.CommandContext(ctx, program, arg), r)
 }
 
 // ask has a program carry out a trial.
@@ -159,11 +163,19 @@ func buildTemporal(ctx context.Context, dir string) (string, error) {
 	for name, pkg := range map[string]string{
 		"bench-temporal": ".", "temporal-server": "go.temporal.io/server/cmd/server", "temporal-sql-tool": "go.temporal.io/server/cmd/tools/sql",
 	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", filepath.Join(out, name), pkg) //nolint:gosec // our own module
-		cmd.Dir = module
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("it does not build: %w: %s", err, text)
+		if err := build(ctx, module, filepath.Join(out, name), pkg); err != nil {
+			return "", err
 		}
 	}
 	return filepath.Join(out, "bench-temporal"), nil
+}
+
+// build builds a program of the module in a directory, as it is released.
+func build(ctx context.Context, module, path, pkg string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-o", path, pkg)
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, text)
+	}
+	return nil
 }

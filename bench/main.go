@@ -61,8 +61,9 @@ func main() {
 		o.temporal = "none"
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, o); err != nil {
+	err := run(ctx, o)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }

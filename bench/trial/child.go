@@ -21,6 +21,7 @@ type Child struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string
+	ended chan struct{} // it writes nothing any more
 }
 
 // Spawn starts this program again for a Request with a Role.
@@ -54,8 +55,9 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &Child{cmd: cmd, in: in, lines: make(chan string, 1000)}
+	c := &Child{cmd: cmd, in: in, lines: make(chan string, 1000), ended: make(chan struct{})}
 	go func() {
+		defer close(c.ended)
 		defer close(c.lines)
 		for s := bufio.NewScanner(out); s.Scan(); {
 			c.lines <- s.Text()
@@ -63,6 +65,9 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	}()
 	return c, nil
 }
+
+// Ended is closed when the process has closed its standard output.
+func (c *Child) Ended() <-chan struct{} { return c.ended }
 
 // PID is the process's.
 func (c *Child) PID() int { return c.cmd.Process.Pid }

@@ -133,7 +133,7 @@ func profiled(path string, f func() (Sample, error)) (Sample, error) {
 	if path == "" {
 		return f()
 	}
-	file, err := os.Create(path) //nolint:gosec // the user's own choice
+	file, err := os.Create(path)
 	if err != nil {
 		return Sample{}, err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/bench/trial"
 	"github.com/belaydev/belay/client"
-	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )
@@ -38,7 +37,7 @@ var measures = map[trial.Measure]trial.Func{
 	trial.Loaded: loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
 }
 
-var roles = map[string]func(context.Context, trial.Request) error{"serve": serve, "work": work}
+var roles = map[string]func(context.Context, trial.Request) error{"work": work}
 
 // bed is a Belay on an empty store, as those see it who submit and as those do
 // who work.
@@ -53,7 +52,7 @@ type bed struct {
 // connection each for those who submit and those who work.
 func open(ctx context.Context, r trial.Request) (*bed, error) {
 	if r.Variant != trial.HTTP {
-		b, err := embedded.Open(ctx, r.URL, embedded.Logger(quiet()))
+		b, err := openLocal(ctx, r.URL)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +77,7 @@ func dial(ctx context.Context, url string) (belay.Backend, error) {
 	if strings.HasPrefix(url, "http:") {
 		return client.Dial(ctx, url, client.Logger(quiet()))
 	}
-	return embedded.Open(ctx, url, embedded.Logger(quiet()))
+	return openLocal(ctx, url)
 }
 
 func (b *bed) close() error {
@@ -107,7 +106,7 @@ type tally struct {
 }
 
 func counts(ctx context.Context, url string, want tally) ([]trial.Count, error) {
-	b, err := embedded.Open(ctx, url, embedded.Logger(quiet()))
+	b, err := openLocal(ctx, url)
 	if err != nil {
 		return nil, err
 	}

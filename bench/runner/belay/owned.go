@@ -11,7 +11,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/bench/trial"
-	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )
@@ -141,15 +140,14 @@ func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	}
 	var running atomic.Int64
 	all := make(chan struct{})
+	var ends []func() error
 	crews := make([]*crew, workers)
 	for i := range crews {
-		works := b.works
-		if b.server != nil {
-			if works, err = dial(ctx, b.server.url); err != nil {
-				return trial.Sample{}, err
-			}
-			defer works.Close() //nolint:errcheck // it only worked
+		works, end, err := b.connect(ctx)
+		if err != nil {
+			return trial.Sample{}, err
 		}
+		ends = append(ends, end)
 		w := worker.New(works, worker.Options{Concurrency: (r.N + workers - 1) / workers, Log: quiet(), Grace: -1})
 		worker.Register(w, "noop", func(ctx context.Context, _ trial.Payload) (string, error) {
 			if running.Add(1) == int64(r.N) {
@@ -172,14 +170,30 @@ func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	for _, c := range crews {
 		err = errors.Join(err, c.dismiss())
 	}
+	for _, end := range ends {
+		err = errors.Join(err, end())
+	}
 	return s, errors.Join(err, b.close())
+}
+
+// connect gives another worker a Backend: its own connection to the server, or
+// the engine of this process.
+func (b *bed) connect(ctx context.Context) (_ belay.Backend, end func() error, _ error) {
+	if b.server == nil {
+		return b.works, func() error { return nil }, nil
+	}
+	c, err := dial(ctx, b.server.url)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, c.Close, nil
 }
 
 // observe watches a Belay that has nothing to do but to keep what runs.
 func (b *bed) observe(ctx context.Context, long time.Duration) (trial.Sample, error) {
 	s := trial.Sample{Values: make(map[string]float64)}
 	beats := long.Seconds() / belay.DefaultHeartbeat.D().Seconds()
-	if e, ok := b.calls.(*embedded.Backend); ok {
+	if e, ok := b.calls.(local); ok {
 		before := e.Stats()
 		pause(ctx, long)
 		after := e.Stats()

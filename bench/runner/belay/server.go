@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay/bench/trial"
-	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// server is a Belay server in a process of its own.
+// server is a belay serve in a process of its own.
 type server struct {
 	*trial.Child
 	url   string
@@ -24,21 +23,40 @@ type server struct {
 
 // start starts a server on the store of a trial.
 func start(ctx context.Context, r trial.Request) (*server, error) {
-	r.Role = "serve"
-	begin := time.Now()
-	c, err := trial.Spawn(r)
+	if r.Belay == "" {
+		return nil, errors.New("there is no binary of belay")
+	}
+	address, err := free(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Child: c}
-	if s.url, err = c.Await(ctx, "serving ", patience); err == nil {
-		err = s.await(ctx)
+	begin := time.Now()
+	args := []string{"serve", "--listen", address, "--log-level", "error"}
+	if dir, ok := strings.CutPrefix(r.URL, "sqlite:"); ok {
+		args = append(args, "--data", dir)
+	} else {
+		args = append(args, "--store", r.URL, "--data", filepath.Join(r.Dir, "data"))
 	}
+	c, err := trial.Start(exec.Command(r.Belay, args...)) //nolint:noctx // it is stopped in order
+	if err != nil {
+		return nil, err
+	}
+	s := &server{Child: c, url: "http://" + address}
+	err = s.await(ctx)
 	s.ready = time.Since(begin)
 	if err != nil {
-		return nil, errors.Join(err, c.Kill())
+		return nil, errors.Join(fmt.Errorf("belay serve: %w", err), c.Kill())
 	}
 	return s, nil
+}
+
+// free is an address of this host where nobody listens.
+func free(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // await waits until the server is ready to serve.
@@ -56,10 +74,12 @@ func (s *server) await(ctx context.Context) error {
 			if a.StatusCode == http.StatusOK {
 				return nil
 			}
-			err = fmt.Errorf("the server answers %s", a.Status)
+			err = fmt.Errorf("it answers %s", a.Status)
 		}
 		select {
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(2 * time.Millisecond):
+		case <-s.Ended():
+			return errors.New("it ended before it was ready")
 		case <-ctx.Done():
 			return err
 		}
@@ -67,35 +87,3 @@ func (s *server) await(ctx context.Context) error {
 }
 
 func (s *server) stop() error { return s.Stop(patience) }
-
-// serve serves a store until its input ends.
-func serve(ctx context.Context, r trial.Request) error {
-	b, err := embedded.Open(ctx, r.URL, embedded.Logger(quiet()))
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return errors.Join(err, b.Close())
-	}
-	stopping := make(chan struct{})
-	h := &http.Server{
-		Handler:           httpapi.New(b, httpapi.Options{Log: quiet(), Stopping: stopping}),
-		ReadHeaderTimeout: 10 * time.Second,
-		Protocols:         new(http.Protocols),
-	}
-	h.Protocols.SetHTTP1(true)
-	h.Protocols.SetUnencryptedHTTP2(true)
-	served := make(chan error, 1)
-	go func() { served <- h.Serve(l) }()
-	fmt.Printf("serving http://%s\n", l.Addr())
-	go func() { // what is left of the input is that it ends
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(stopping)
-		_ = h.Shutdown(ctx)
-	}()
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return errors.Join(err, b.Close())
-	}
-	return b.Close()
-}

@@ -79,11 +79,11 @@ func (b bench) measure(ctx context.Context, script string, clients int) (float64
 		return 0, err
 	}
 	fresh := "DROP TABLE IF EXISTS t;" + table
-	if out, err := exec.CommandContext(ctx, filepath.Join(filepath.Dir(b.path), "psql"), "-qXc", fresh, b.url).CombinedOutput(); err != nil { //nolint:gosec // programs of the server's own version
+	if out, err := exec.CommandContext(ctx, filepath.Join(filepath.Dir(b.path), "psql"), "-qXc", fresh, b.url).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("psql: %w: %s", err, out)
 	}
 	args := []string{"-n", "-M", "prepared", "-f", file, "-T", strconv.Itoa(max(1, int(b.long.Seconds()))), "-c", strconv.Itoa(clients), "-j", "2", b.url}
-	out, err := exec.CommandContext(ctx, b.path, args...).CombinedOutput() //nolint:gosec // programs of the server's own version
+	out, err := exec.CommandContext(ctx, b.path, args...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w: %s", err, out)
 	}
@@ -101,16 +101,15 @@ func commits(ctx context.Context, dir string, long time.Duration) (trial.Sample,
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	defer db.Close() //nolint:errcheck // nothing of it is kept
+	defer db.Close()
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(ctx, "CREATE TABLE t (id INTEGER PRIMARY KEY, body BLOB)"); err != nil {
 		return trial.Sample{}, err
 	}
-	insert, err := db.PrepareContext(ctx, "INSERT INTO t (body) VALUES (?)")
+	insert, err := db.PrepareContext(ctx, "INSERT INTO t (body) VALUES (?)") //nolint:sqlclosecheck // it ends with db
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	defer insert.Close() //nolint:errcheck // nothing of it is kept
 	body := []byte(strings.Repeat("x", 300))
 	var m trial.Meter
 	done, err := trial.Loop(ctx, 1, long, &m, func(ctx context.Context, _ int) error {

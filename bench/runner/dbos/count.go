@@ -21,7 +21,7 @@ func (b *bed) counts(ctx context.Context, url string) ([]trial.Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close() //nolint:errcheck // it was only read
+	defer db.Close()
 	counts := []trial.Count{
 		{What: "workflows succeeded", Want: b.flows.Load()},
 		{What: "workflows enqueued", Want: b.waiting.Load()},
