@@ -168,7 +168,7 @@ func (a *api) read(w *reply, r *http.Request, rt *route) (*bytes.Buffer, error) 
 func (a *api) fill(w *reply, r *http.Request, into *bytes.Buffer, most int64) error {
 	control := http.NewResponseController(w.ResponseWriter)
 	_ = control.SetReadDeadline(time.Now().Add(a.o.BodyTimeout))
-	_, err := into.ReadFrom(http.MaxBytesReader(w.ResponseWriter, r.Body, most))
+	err := gather(into, http.MaxBytesReader(w.ResponseWriter, r.Body, most))
 	var large *http.MaxBytesError
 	switch {
 	case err == nil:
@@ -181,6 +181,35 @@ func (a *api) fill(w *reply, r *http.Request, into *bytes.Buffer, most int64) er
 		return refuse(&belay.Error{Code: belay.CodeMalformed, Message: "the body took too long to arrive"}).as(http.StatusRequestTimeout)
 	}
 	return malformed("the body ended too early")
+}
+
+// gather reads all of a body. What is large is put together at the end: a buffer
+// that doubles holds twice what turns out to be too much.
+func gather(into *bytes.Buffer, body io.Reader) error {
+	const piece = 1 << 20
+	n, err := into.ReadFrom(io.LimitReader(body, piece))
+	if err != nil || n < piece {
+		return err
+	}
+	var pieces [][]byte
+	for {
+		p := make([]byte, piece)
+		n, err := io.ReadFull(body, p)
+		pieces = append(pieces, p[:n])
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF) && n > 0:
+			whole := make([]byte, 0, into.Len()+len(pieces)*piece)
+			whole = append(whole, into.Bytes()...)
+			for _, p := range pieces {
+				whole = append(whole, p...)
+			}
+			*into = *bytes.NewBuffer(whole)
+			return nil
+		default:
+			return err
+		}
+	}
 }
 
 func tooLarge(most int64) error {

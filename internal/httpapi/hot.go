@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -63,6 +64,9 @@ func answer[B, R any](r *http.Request, out http.Header, h func(context.Context, 
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
+	}
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); trimmed[0] != '{' {
+		return nil, invalid("body", "must be an object")
 	}
 	if err := decode(data, &body); err != nil {
 		return nil, err

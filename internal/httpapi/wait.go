@@ -23,10 +23,10 @@ func (w wait) applied() string {
 // UnmarshalText reads a duration or a number of seconds.
 func (w *wait) UnmarshalText(b []byte) error {
 	s := string(b)
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		d, err = time.ParseDuration(s + "s")
+	if strings.Trim(s, "0123456789.") == "" {
+		s += "s"
 	}
+	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
 		return malformed(`a wait is written like "30s" or 30`)
 	}

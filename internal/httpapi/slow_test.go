@@ -1,0 +1,128 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// Clients that send a header or a body byte by byte, or that read nothing, are cut
+// off after the timeouts, however many they are, and nobody waits for them
+// meanwhile.
+func TestSlowClientsAreCutOff(t *testing.T) {
+	const each, limit = 50, 150 * time.Millisecond
+	b, err := embedded.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	left := make(chan struct{}, each) // handlers whose clients read nothing
+	api := httpapi.New(b, httpapi.Options{BodyTimeout: limit, WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})
+	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.ServeHTTP(w, r)
+		if strings.HasPrefix(r.URL.Path, "/v1/executions/") {
+			left <- struct{}{}
+		}
+	}))
+	h.Listener = narrow{h.Listener}
+	h.Config.ReadHeaderTimeout, h.Config.IdleTimeout = limit, limit
+	h.Start()
+	defer h.Close()
+	s := &server{t: t, url: h.URL}
+	big := s.submit(`{"workflow": "w", "input": "` + strings.Repeat("x", 1<<20-100) + `"}`)
+
+	const post = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	var slow sync.WaitGroup
+	gone := make(chan struct{}) // all of them have left
+	for range each {
+		slow.Go(func() { cutOff(t, s.url, "slow header", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", io.EOF) })
+		slow.Go(func() { cutOff(t, s.url, "slow body", post, nil) })
+		slow.Go(func() { deaf(t, s.url, "GET "+big+" HTTP/1.1\r\nHost: x\r\n\r\n", gone) })
+	}
+	for range 50 {
+		began := time.Now()
+		s.want(http.StatusOK, nil, http.MethodGet, "/v1/workers", "")
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("somebody else waited %s", took)
+		}
+	}
+	for range each {
+		<-left
+	}
+	close(gone)
+	slow.Wait()
+}
+
+// dial connects with a small buffer to read into.
+func dial(t *testing.T, url string) (*net.TCPConn, error) {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil, errors.New("not TCP")
+	}
+	return tcp, tcp.SetReadBuffer(4 << 10)
+}
+
+// cutOff sends the beginning of a request and nothing more. The server answers with
+// 408, or not at all, and closes.
+func cutOff(t *testing.T, url, what, text string, silent error) {
+	c, err := dial(t, url)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Error(err)
+		return
+	}
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	switch {
+	case err == nil && resp.StatusCode != http.StatusRequestTimeout:
+		t.Errorf("%s: %d, want 408", what, resp.StatusCode)
+	case err != nil && (silent == nil || errors.Is(err, os.ErrDeadlineExceeded)):
+		t.Errorf("%s: %v", what, err)
+	}
+	if err == nil {
+		resp.Body.Close()
+	}
+	if _, err := io.Copy(io.Discard, in); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s: the connection was left open", what)
+	}
+}
+
+// deaf asks for much and reads none of it until the server has given up, which
+// the rest of the answer shows by not being there.
+func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
+	c, err := dial(t, url)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Error(err)
+		return
+	}
+	<-gone
+	if n, err := io.Copy(io.Discard, c); err == nil && n > 1<<20 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("never reading: %d bytes came after all, %v", n, err)
+	}
+}
