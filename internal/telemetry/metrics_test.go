@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
@@ -233,4 +234,22 @@ func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
 			t.Errorf("%v executions after a while, want %v", n, before+1)
 		}
 	})
+}
+
+// The metrics are named, typed and described as those who scrape them expect:
+// what promtool check metrics says of them is nothing.
+func TestPromtoolHasNothingToSay(t *testing.T) {
+	e, m := observed(t)
+	defer e.Close()
+	submit(t, e, belay.Submission{Workflow: "w"})
+	claim(t, e, open(t, e, time.Hour, "w"), 1, 1)
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	problems, err := promlint.New(w.Body).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
 }
