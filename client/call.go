@@ -20,6 +20,9 @@ const (
 	attempt = 10 * time.Second
 	// maxAnswer bounds what is read of one answer.
 	maxAnswer = 256 << 20
+	// smallBody is how large a request is that travels with heartbeats, and that
+	// nothing but a dead connection can hold up.
+	smallBody = 64 << 10
 )
 
 // request is one call.
@@ -38,9 +41,6 @@ type request struct {
 	longer time.Duration
 	// read says that the call changes nothing.
 	read bool
-	// lease says that a lease lives by the call: it travels apart from what may
-	// be large.
-	lease bool
 	// bare takes any answer of a working server for a success.
 	bare bool
 
@@ -63,24 +63,25 @@ func (c *Client) once(ctx context.Context, r *request) error {
 func (c *Client) try(ctx context.Context, r *request) error {
 	sub, cancel := context.WithTimeoutCause(ctx, attempt+r.wait+r.longer, errSlow)
 	defer cancel()
-	link := c.rest
-	if r.lease {
-		link = c.leases
+	small := len(r.body) <= smallBody
+	link := c.large
+	if small {
+		link = c.small
 	}
 	over := link.line()
+	sub, end := context.WithCancelCause(sub)
+	defer end(nil)
 	if r.read || r.wait > 0 {
-		var end context.CancelCauseFunc
-		sub, end = context.WithCancelCause(sub)
-		defer end(nil)
-		while := c.open
-		if r.wait > 0 {
-			while = over.good
-		}
-		defer context.AfterFunc(while, func() { end(c.ended()) })()
+		defer context.AfterFunc(c.open, func() { end(errClosed) })()
+	}
+	if small {
+		defer context.AfterFunc(over.good, func() { end(errSuspect) })()
 	}
 	err := c.exchange(sub, over, r)
 	if err != nil && r.wait == 0 && errors.Is(sub.Err(), context.DeadlineExceeded) {
-		link.suspect(over)
+		if link.suspect(over) && small {
+			c.large.suspect(c.large.line()) // the same way, on which it would take long to be told
+		}
 	}
 	switch {
 	case err == nil || sub.Err() == nil || belay.CodeOf(err) != belay.CodeUnavailable:
@@ -100,14 +101,6 @@ var (
 	errSlow    = errors.New("the server took too long")
 	errSuspect = errors.New("another call on the same connection was not answered")
 )
-
-// ended is why a wait ended that nobody answered.
-func (c *Client) ended() error {
-	if c.open.Err() != nil {
-		return errClosed
-	}
-	return errSuspect
-}
 
 // exchange sends the request and reads the answer.
 func (c *Client) exchange(ctx context.Context, over *line, r *request) error {

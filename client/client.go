@@ -12,8 +12,8 @@ import (
 type Client struct {
 	set     settings
 	target  target
-	leases  *link // claims, heartbeats, locks: what a lease lives by
-	rest    *link
+	small   *link // heartbeats, claims, and all else that is no larger
+	large   *link
 	conns   conns
 	batches batcher
 
@@ -44,7 +44,7 @@ func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 	for _, o := range options {
 		o(&c.set)
 	}
-	c.leases, c.rest = c.link(brisk), c.link(roomy)
+	c.small, c.large = c.link(brisk), c.link(roomy)
 	c.batches.c = c
 	if c.set.key != "" && t.exposes() {
 		c.set.log.Warn("the key travels unencrypted; use https beyond this host", "server", t.name())

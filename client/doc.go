@@ -6,12 +6,14 @@
 //
 // # Connections
 //
-// Calls travel as streams of HTTP/2 connections, without TLS too, and wait for no
-// other call's answer. There are two: one for what a lease lives by (claims,
-// heartbeats, locks), one for all that may be large; so a heartbeat does not queue
-// behind checkpoints on a slow line. A connection that went silent is found by pings
-// and replaced, and a call that was not answered in time is the last on its own. What a server answers is bounded; redirects are not followed, so
-// that the key reaches nobody else.
+// Calls travel as streams of one HTTP/2 connection, without TLS too, and wait for no
+// other call's answer. What is large travels over a second one, so that a heartbeat
+// does not queue behind checkpoints on a slow line. A connection that went silent is
+// found by pings and replaced; a call that was not answered in time is the last on
+// its own, and what else is small ends with it, to be made again on the next.
+//
+// What a server answers is bounded; redirects are not followed, so that the key
+// reaches nobody else.
 //
 // # Batches
 //

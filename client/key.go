@@ -12,11 +12,7 @@ import (
 // not answered is lost, and the key to be revoked.
 func (c *Client) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
 	var key belay.NewKey
-	r := request{op: "create key " + s.Name, method: http.MethodPost, path: "/v1/keys", reply: &key}
-	var err error
-	if r.body, err = body(r.op, s); err == nil {
-		err = c.once(ctx, &r)
-	}
+	err := c.post(ctx, "create key "+s.Name, "/v1/keys", s, &key)
 	return key, err
 }
 

@@ -34,14 +34,14 @@ type feel struct {
 
 var (
 	// brisk finds a dead connection before a lease runs out.
-	brisk = feel{silence: 2 * time.Second, answer: 3 * time.Second, window: 256 << 10}
+	brisk = feel{silence: 2 * time.Second, answer: 3 * time.Second, window: 512 << 10}
 	// roomy bears a slow line that is full of payloads.
-	roomy = feel{silence: 5 * time.Second, answer: 10 * time.Second, window: 4<<20 - 1}
+	roomy = feel{silence: 5 * time.Second, answer: 10 * time.Second, window: 512 << 10}
 )
 
 func (c *Client) link(f feel) *link {
 	l := &link{open: func() *line {
-		good, suspect := context.WithCancel(c.open)
+		good, suspect := context.WithCancel(context.WithoutCancel(c.open))
 		return &line{&http.Client{
 			Transport:     c.transport(f),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -59,14 +59,16 @@ func (l *link) line() *line {
 }
 
 // suspect has later calls make a connection of their own: one over old was not
-// answered in time. Calls that only wait on it end, to be made again elsewhere; the
-// others stay where they are.
-func (l *link) suspect(old *line) {
+// answered in time. What is under way on it ends, to be made again elsewhere, except
+// what is large and may only be slow. It is false if that was done before.
+func (l *link) suspect(old *line) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.current == old {
-		l.current = l.open()
-		old.suspect()
-		old.CloseIdleConnections()
+	if l.current != old {
+		return false
 	}
+	l.current = l.open()
+	old.suspect()
+	old.CloseIdleConnections()
+	return true
 }

@@ -15,7 +15,7 @@ func (c *Client) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Sess
 		s.ID = belay.WorkerID(c.set.ids())
 	}
 	var session belay.Session
-	err := c.beat(ctx, "open worker "+s.Name, "/v1/workers", s, &session)
+	err := c.post(ctx, "open worker "+s.Name, "/v1/workers", s, &session)
 	return session, err
 }
 
@@ -24,7 +24,7 @@ func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimRe
 	wait := max(0, min(q.Wait, wire.MaxWait))
 	w := wire.Claim{Number: q.Number, Slots: q.Slots, WaitMS: wire.Millis(wait), Repeat: q.Repeat}
 	var reply wire.ClaimReply
-	r := request{op: "claim", method: http.MethodPost, path: workerPath(q.Worker) + "/claim", reply: &reply, wait: wait, lease: true}
+	r := request{op: "claim", method: http.MethodPost, path: workerPath(q.Worker) + "/claim", reply: &reply, wait: wait}
 	var err error
 	if r.body, err = body(r.op, w); err != nil {
 		return belay.ClaimReply{}, err
@@ -38,7 +38,7 @@ func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimRe
 // Heartbeat renews a session.
 func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	var reply wire.HeartbeatReply
-	err := c.beat(ctx, "heartbeat", workerPath(h.Worker)+"/heartbeat", wire.HeartbeatOf(h), &reply)
+	err := c.post(ctx, "heartbeat", workerPath(h.Worker)+"/heartbeat", wire.HeartbeatOf(h), &reply)
 	if err != nil {
 		return belay.HeartbeatReply{}, err
 	}
@@ -47,12 +47,12 @@ func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartb
 
 // Drain stops new claims of a worker.
 func (c *Client) Drain(ctx context.Context, id belay.WorkerID) error {
-	return c.patient(ctx, &request{op: "drain " + id.String(), method: http.MethodPost, path: workerPath(id) + "/drain", lease: true})
+	return c.patient(ctx, &request{op: "drain " + id.String(), method: http.MethodPost, path: workerPath(id) + "/drain"})
 }
 
 // CloseWorker ends a session in order.
 func (c *Client) CloseWorker(ctx context.Context, id belay.WorkerID) error {
-	return c.once(ctx, &request{op: "close " + id.String(), method: http.MethodDelete, path: workerPath(id), lease: true})
+	return c.once(ctx, &request{op: "close " + id.String(), method: http.MethodDelete, path: workerPath(id)})
 }
 
 // Save writes a checkpoint.
@@ -91,7 +91,7 @@ func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, err
 		l.ID = belay.WorkerID(c.set.ids())
 	}
 	var reply wire.LockReply
-	r := request{op: "lock " + l.Execution.String(), method: http.MethodPost, path: executionPath(l.Execution) + "/lock", reply: &reply, lease: true}
+	r := request{op: "lock " + l.Execution.String(), method: http.MethodPost, path: executionPath(l.Execution) + "/lock", reply: &reply}
 	var err error
 	if r.body, err = body(r.op, wire.Lock{ID: l.ID, Owner: l.Owner, TTL: l.TTL, Reopen: l.Reopen}); err != nil {
 		return belay.Lock{}, err
@@ -108,7 +108,7 @@ func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, err
 func (c *Client) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
 	id := wire.LeaseID{Worker: l.Worker, Secret: l.Secret}
 	var reply wire.Renewal
-	r := request{op: "renew " + l.Execution.String(), method: http.MethodPut, reply: &reply, lease: true}
+	r := request{op: "renew " + l.Execution.String(), method: http.MethodPut, reply: &reply}
 	r.path = executionPath(l.Execution) + "/lock/" + id.String()
 	if err := c.once(ctx, &r); err != nil {
 		return belay.HeartbeatReply{}, err
@@ -116,13 +116,13 @@ func (c *Client) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply
 	return reply.Reply(l), nil
 }
 
-// beat sends what a lease lives by, once.
-func (c *Client) beat(ctx context.Context, op, path string, v, reply any) error {
+// post sends a body, once.
+func (c *Client) post(ctx context.Context, op, path string, v, reply any) error {
 	data, err := body(op, v)
 	if err != nil {
 		return err
 	}
-	return c.once(ctx, &request{op: op, method: http.MethodPost, path: path, body: data, reply: reply, lease: true})
+	return c.once(ctx, &request{op: op, method: http.MethodPost, path: path, body: data, reply: reply})
 }
 
 func workerPath(id belay.WorkerID) string { return "/v1/workers/" + id.String() }

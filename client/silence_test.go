@@ -2,9 +2,11 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,19 +17,19 @@ import (
 	"github.com/belaydev/belay/internal/sdktest"
 )
 
-// A connection over which nothing comes any more is replaced: that of the leases
-// within a heartbeat, so that a worker keeps them, the other before long.
+// A connection over which nothing comes any more is replaced: that of heartbeats
+// within one, so that a worker keeps its leases, that of large bodies before long.
 func TestSilentConnectionIsReplaced(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		call   func(ctx context.Context, c *client.Client) error
 		within time.Duration
 	}{
-		{"leases", func(ctx context.Context, c *client.Client) error {
+		{"small", func(ctx context.Context, c *client.Client) error {
 			return c.Drain(ctx, belay.WorkerID{1})
 		}, belay.DefaultHeartbeat.D() + time.Second},
-		{"the rest", func(ctx context.Context, c *client.Client) error {
-			_, err := c.Execution(ctx, belay.ExecutionID{1})
+		{"large", func(ctx context.Context, c *client.Client) error {
+			_, err := c.Control(ctx, belay.Control{Action: belay.ActionRequeue, Input: json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)})
 			return err
 		}, 16 * time.Second},
 	} {

@@ -1,0 +1,107 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// Variables of the role counter.
+const (
+	urlEnv    = "BLACKBOX_URL"
+	ledgerEnv = "BLACKBOX_LEDGER"
+	nameEnv   = "BLACKBOX_NAME"
+)
+
+const (
+	farTTL  = 3 * time.Second
+	farBeat = 500 * time.Millisecond
+)
+
+// counterProcess is a worker of a server over HTTP. It says that it is on another
+// machine, so that nothing but time proves its death. Its one workflow counts,
+// saving each number, and notes in a ledger of its own what it was told is saved.
+func counterProcess() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	b, err := client.Dial(ctx, os.Getenv(urlEnv), client.Lazy(), client.Logger(quiet))
+	if err != nil {
+		return err
+	}
+	w := worker.New(b, worker.Options{
+		Name: os.Getenv(nameEnv), Concurrency: 1, TTL: farTTL, Heartbeat: farBeat, Grace: -1, Log: quiet,
+		Process: belay.Process{Host: "elsewhere.test", PID: os.Getpid()},
+	})
+	worker.Register(w, "count", countUp)
+	return errors.Join(w.Run(ctx), b.Close())
+}
+
+// countUp saves one number after the other as a step, until a file appears. What a
+// step saves is the token it was saved under.
+func countUp(ctx context.Context, _ any) (int, error) {
+	ledger, err := os.OpenFile(os.Getenv(ledgerEnv), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = ledger.Close() }()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		token, err := workflow.Step(ctx, "n", func(ctx context.Context) (belay.Token, error) { return workflow.Token(ctx), nil }, workflow.Key(n))
+		if err != nil {
+			return 0, err
+		}
+		fmt.Fprintln(ledger, n, int64(token))
+		if token != workflow.Token(ctx) {
+			continue // saved by an earlier owner
+		}
+		if _, err := os.Stat(os.Getenv(releaseEnv)); err == nil {
+			return n, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// acked is a number that a worker was told is saved.
+type acked struct {
+	n     int
+	token belay.Token
+}
+
+// readLedger reads the whole lines of a ledger.
+func readLedger(t *testing.T, file string) []acked {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	var all []acked
+	for line := range strings.Lines(string(data)) {
+		n, token, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		var a acked
+		a.n, err = strconv.Atoi(n)
+		tok, err2 := strconv.ParseInt(token, 10, 64)
+		if !ok || !strings.HasSuffix(line, "\n") || errors.Join(err, err2) != nil {
+			break // the worker was killed while it wrote
+		}
+		a.token = belay.Token(tok)
+		all = append(all, a)
+	}
+	return all
+}
