@@ -41,7 +41,8 @@ func (r *Reader) Tally(ctx context.Context) (Tally, error) {
 			t.Workers[w.State]++
 		}
 	}
-	return t, r.overdue(ctx, &t)
+	err = r.overdue(ctx, &t)
+	return t, err
 }
 
 func (r *Reader) overdue(ctx context.Context, t *Tally) error {

@@ -30,10 +30,11 @@ func (r *running) watch(c *http.Client, id string) *stream {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	resp, err := c.Do(req)
+	resp, err := c.Do(req) //nolint:bodyclose // by Close, or at its end
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.t.Cleanup(func() { _ = resp.Body.Close() })
 	s := &stream{resp.Body, bufio.NewScanner(resp.Body)}
 	if !s.lines.Scan() {
 		r.t.Fatalf("no first line: %v", s.lines.Err())
