@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,7 +84,7 @@ func (a *app) serveCommand() *cobra.Command {
 			continue // every command has it
 		}
 		flags[k.Name] = &keyFlag{key: k, text: k.Default()}
-		f := c.Flags().VarPF(flags[k.Name], k.Flag(), "", k.Doc)
+		f := c.Flags().VarPF(flags[k.Name], k.Flag(), "", flagDoc(k.Doc))
 		if k.IsBool() {
 			f.NoOptDefVal = "true"
 		}
@@ -94,6 +95,11 @@ func (a *app) serveCommand() *cobra.Command {
 	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
+}
+
+// flagDoc writes a sentence as flags are described.
+func flagDoc(sentence string) string {
+	return strings.ToLower(sentence[:1]) + strings.TrimSuffix(sentence[1:], ".")
 }
 
 // showConfig prints what counts and what said so.

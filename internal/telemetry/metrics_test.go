@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -251,5 +253,32 @@ func TestPromtoolHasNothingToSay(t *testing.T) {
 	}
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// Every metric stands on the page, and every one on the page is there.
+func TestThePageNamesTheMetrics(t *testing.T) {
+	e, m := observed(t)
+	defer e.Close()
+	submit(t, e, belay.Submission{Workflow: "w", Policy: belay.Policy{StartTimeout: belay.MinTTL}})
+	m.Observe(&engine.Observation{Finished: []engine.FinishedOne{{Workflow: "w", State: belay.Succeeded}}})
+	there := make(map[string]bool)
+	histogram := regexp.MustCompile(`_(bucket|sum|count)$`)
+	for name := range scrape(t, m) {
+		name, _, _ = strings.Cut(name, "{")
+		if name = histogram.ReplaceAllString(name, ""); strings.HasPrefix(name, "belay_") {
+			there[name] = true
+		}
+	}
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := make(map[string]bool)
+	for _, n := range regexp.MustCompile("`(belay_[a-z_]+)`").FindAllStringSubmatch(string(text), -1) {
+		named[n[1]] = true
+	}
+	if diff := cmp.Diff(there, named); diff != "" {
+		t.Errorf("- there, + on the page\n%s", diff)
 	}
 }
