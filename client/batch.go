@@ -170,28 +170,53 @@ func (b *batcher) take() []*flight {
 }
 
 // post sends one batch and hands out the answers. An error of the whole is that of
-// each.
+// each, unless it may be for what one of them holds: then nothing was carried out,
+// and the batch is halved, so that what cannot be read never fails its neighbours.
 func (b *batcher) post(flights []*flight) {
-	var reply wire.BatchReply
-	r := request{method: http.MethodPost, path: "/v1/batch", body: join(flights), reply: &reply}
-	r.op = fmt.Sprintf("batch of %d", len(flights))
-	r.longer = time.Duration(len(r.body)/slowest) * time.Second
-	err := b.c.try(context.WithoutCancel(b.c.open), &r)
-	if err == nil && len(reply.Results) != len(flights) {
-		err = &belay.Error{
-			Code: belay.CodeInternal, Op: r.op, Message: fmt.Sprintf("the server answered %d of %d operations", len(reply.Results), len(flights)),
-		}
+	results, err := b.send(flights)
+	if half := len(flights) / 2; half > 0 && unreadable(err) {
+		b.post(flights[:half])
+		b.post(flights[half:])
+		return
 	}
 	for i, f := range flights {
 		l := landing{err: err}
 		if err == nil {
-			l.Result = reply.Results[i]
+			l.Result = results[i]
 			if p := l.Error; p != nil {
 				l.err = problem(p)
 			}
 		}
 		f.reply <- l
 	}
+}
+
+// unreadable reports whether a server refuses a request for what is in it.
+func unreadable(err error) bool {
+	switch belay.CodeOf(err) {
+	case belay.CodeMalformed, belay.CodeInvalid, belay.CodePayloadTooLarge:
+		return err != nil
+	}
+	return false
+}
+
+func (b *batcher) send(flights []*flight) ([]wire.Result, error) {
+	var reply wire.BatchReply
+	r := request{method: http.MethodPost, path: "/v1/batch", body: join(flights), reply: &reply}
+	r.op = fmt.Sprintf("batch of %d", len(flights))
+	if len(flights) == 1 {
+		r.op = flights[0].op
+	}
+	r.longer = time.Duration(len(r.body)/slowest) * time.Second
+	if err := b.c.try(context.WithoutCancel(b.c.open), &r); err != nil {
+		return nil, err
+	}
+	if len(reply.Results) != len(flights) {
+		return nil, &belay.Error{
+			Code: belay.CodeInternal, Op: r.op, Message: fmt.Sprintf("the server answered %d of %d operations", len(reply.Results), len(flights)),
+		}
+	}
+	return reply.Results, nil
 }
 
 // join is the body of a batch.

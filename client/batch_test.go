@@ -205,6 +205,42 @@ func TestBatchRefusesEachAlone(t *testing.T) {
 	})
 }
 
+// What a server cannot read fails nothing that happened to travel with it.
+func TestBatchOutlivesWhatCannotBeRead(t *testing.T) {
+	var s server
+	s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		time.Sleep(time.Second)
+		body, _ := r.Context().Value(bodyKey{}).([]byte)
+		if !strings.Contains(string(body), "poison") {
+			return false
+		}
+		refuse(w, &belay.Error{Code: belay.CodeMalformed, Message: "no JSON that can be read"})
+		return true
+	}
+	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				one := save(i)
+				if i == 61 {
+					one.Data = json.RawMessage(`"poison"`)
+				}
+				seq, err := c.Save(t.Context(), one)
+				switch {
+				case i == 61 && belay.CodeOf(err) != belay.CodeMalformed:
+					t.Errorf("the poison: %v", err)
+				case i != 61 && (err != nil || seq != int64(i)):
+					t.Errorf("save %d: %d, %v", i, seq, err)
+				}
+			})
+		}
+		all.Wait()
+		if n := len(s.got()); n > 20 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
 // A batch that is answered with fewer results than it has operations is no answer
 // to any.
 func TestBatchWithMissingResults(t *testing.T) {

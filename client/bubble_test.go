@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -44,6 +45,9 @@ type server struct {
 	answer   func(n int, w http.ResponseWriter, r *http.Request) bool // false: as usual
 }
 
+// bodyKey is where an answer finds the request's body.
+type bodyKey struct{}
+
 // seen is a request as it came.
 type seen struct {
 	method, path string
@@ -72,7 +76,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests = append(s.requests, in)
 	n, answer := len(s.requests), s.answer
 	s.mu.Unlock()
-	if answer != nil && answer(n, w, r) {
+	if answer != nil && answer(n, w, r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))) {
 		return
 	}
 	if r.URL.Path == "/v1/batch" {

@@ -120,7 +120,7 @@ func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
 		return unreached(r.op, err)
 	case len(body) > maxAnswer:
 		return &belay.Error{Code: belay.CodePayloadTooLarge, Op: r.op, Message: fmt.Sprintf("the answer has more than %d bytes", maxAnswer)}
-	case r.bare && resp.StatusCode < 500:
+	case r.bare && (resp.StatusCode < 300 || resp.StatusCode >= 400) && resp.StatusCode < 500:
 		return nil
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return refusal(r.op, resp, body)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/belaydev/belay"
@@ -43,6 +44,9 @@ func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 	c.open, c.close = context.WithCancel(context.WithoutCancel(ctx))
 	for _, o := range options {
 		o(&c.set)
+	}
+	if strings.ContainsFunc(c.set.key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "dial " + t.name(), Message: "the key is none: it holds spaces or what is no ASCII"}
 	}
 	c.small, c.large = c.link(brisk), c.link(roomy)
 	c.batches.c = c

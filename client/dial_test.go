@@ -107,6 +107,9 @@ func TestDialRefuses(t *testing.T) {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
+	if _, err := read(t, "http://127.0.0.1:1", client.Key("bly_x\n")); belay.CodeOf(err) != belay.CodeInvalid || strings.Contains(err.Error(), "bly_") {
+		t.Errorf("a key with a line feed: %v", err)
+	}
 	l := listen(t, "tcp", "127.0.0.1:0")
 	addr := l.Addr().String()
 	_ = l.Close()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
 	"github.com/belaydev/belay/internal/sdktest"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // A connection over which nothing comes any more is replaced: that of heartbeats
@@ -89,6 +91,46 @@ func TestClaimLeavesASuspectConnection(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
+}
+
+// A heartbeat without an answer ends what is small, and leaves what is large: that
+// may only be slow.
+func TestSuspicionSparesWhatIsLarge(t *testing.T) {
+	h := answering(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); len(body) < 100_000 {
+			<-r.Context().Done()
+			return
+		}
+		time.Sleep(5 * time.Second)
+		reply(w, wire.BatchReply{Results: []wire.Result{{Seq: 7}}})
+	})
+	inBubble(t, h, func(t *testing.T, c *client.Client) {
+		large, small := make(chan error), make(chan error)
+		go func() {
+			big := save(1)
+			big.Data = json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)
+			seq, err := c.Save(t.Context(), big)
+			if seq != 7 {
+				t.Errorf("seq %d", seq)
+			}
+			large <- err
+		}()
+		synctest.Wait()
+		go func() { small <- c.Signal(t.Context(), belay.SignalRequest{Name: "go"}) }()
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Heartbeat(ctx, belay.Heartbeat{}); belay.CodeOf(err) != belay.CodeUnavailable {
+			t.Error(err)
+		}
+		if err := <-small; belay.CodeOf(err) != belay.CodeUnavailable || time.Since(began) != time.Second {
+			t.Errorf("small: %v after %s", err, time.Since(began))
+		}
+		if err := <-large; err != nil || time.Since(began) != 5*time.Second {
+			t.Errorf("large: %v after %s", err, time.Since(began))
+		}
+	}, client.Patience(0))
 }
 
 // deaf is a client whose first connection says nothing.
