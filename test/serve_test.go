@@ -107,28 +107,34 @@ func TestAServerStopsInOrder(t *testing.T) {
 	}
 	id := a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow":"w"}`).string("id")
 	events := a.watch(id)
-	polled := a.poll("/v1/executions/" + id + "/history?after=1&wait=60s")
+	claimed := a.claim()
 	x.signal(syscall.SIGTERM)
 	x.wait(10*time.Second).want(0).saying("belay stops", "belay has stopped")
 	for range events { // ends
 	}
-	if status := <-polled; status != http.StatusNoContent && status != http.StatusServiceUnavailable {
-		t.Errorf("the long poll got %d", status)
+	if status := <-claimed; status != http.StatusNoContent && status != http.StatusServiceUnavailable {
+		t.Errorf("the claim that waited got %d", status)
 	}
 	p.clean()
 }
 
-// poll sends a request that waits, and gives the status that it gets, 0 for none.
-func (a api) poll(path string) <-chan int {
+// claim has a worker of its own wait for work. It answers once the server has the
+// request, with a channel for the status, 0 for none.
+func (a api) claim() <-chan int {
 	a.t.Helper()
-	sent, status := make(chan struct{}), make(chan int, 1)
-	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(a.t.Context(), trace), http.MethodGet, a.url+path, nil)
+	worker := a.want(http.StatusCreated, "POST", "/v1/workers", `{"name":"w","workflows":[{"workflow":"none"}],"capacity":1}`).string("id")
+	reads, status := make(chan struct{}), make(chan int, 1)
+	trace := &httptrace.ClientTrace{Got100Continue: func() { close(reads) }}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(a.t.Context(), trace), http.MethodPost,
+		a.url+"/v1/workers/"+worker+"/claim", strings.NewReader(`{"number":1,"slots":1,"wait_ms":60000}`))
 	if err != nil {
 		a.t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Expect", "100-continue") // the server asks for the body when it reads it
 	go func() {
-		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: patience}}
+		response, err := c.Do(request)
 		if err != nil {
 			status <- 0
 			return
@@ -137,9 +143,9 @@ func (a api) poll(path string) <-chan int {
 		status <- response.StatusCode
 	}()
 	select {
-	case <-sent:
+	case <-reads:
 	case <-time.After(patience):
-		a.t.Fatal("the request was not sent")
+		a.t.Fatal("the claim is not read")
 	}
 	return status
 }

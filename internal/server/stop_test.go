@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/server"
 )
 
 // stream is an open stream of events.
@@ -55,7 +57,8 @@ func (s *stream) Close() { _ = s.body.Close() }
 // A stop under load: streams end as streams do, long polls are answered early,
 // and what was acknowledged is there (G3).
 func TestAStopUnderLoad(t *testing.T) {
-	r := start(t, setup{})
+	polling := make(chan struct{}, 20)
+	r := start(t, setup{engine: func(b *embedded.Backend) server.Engine { return &polled{b, polling} }})
 	c := http1(t)
 	id := r.submit(c)
 	var all sync.WaitGroup
@@ -67,11 +70,9 @@ func TestAStopUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	polling := make(chan struct{}, 20)
 	for range 20 {
 		all.Go(func() {
-			polling <- struct{}{}
-			status, text, err := try(t.Context(), c, http.MethodGet, r.url+"/v1/executions/"+id+"/history?after=1&wait=50s", "")
+			status, text, err := try(t.Context(), c, http.MethodGet, r.url+"/v1/executions/"+id+"/history?after=1&wait="+pollFor.String(), "")
 			if err != nil || status != http.StatusNoContent && status != http.StatusServiceUnavailable {
 				t.Errorf("a long poll: %d %s %v", status, text, err)
 			}
@@ -97,6 +98,22 @@ func TestAStopUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("%d acknowledged, stopped in %s", len(acknowledged.ids), time.Since(began))
+}
+
+// pollFor is how long the test's long polls would wait.
+const pollFor = 50 * time.Second
+
+// polled is an engine that tells of each long poll that reaches it.
+type polled struct {
+	server.Engine
+	polling chan<- struct{}
+}
+
+func (p *polled) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	if q.Wait == pollFor { // not that of a stream
+		p.polling <- struct{}{}
+	}
+	return p.Engine.Events(ctx, q)
 }
 
 // acks are executions that the server said it has.
