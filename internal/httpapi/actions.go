@@ -40,7 +40,7 @@ func (a *api) actions() {
 	add(a, route{
 		id: "steal", method: http.MethodPost, path: "/v1/executions/{id}/lock/steal", tag: "owners",
 		summary: "Take an execution from its owner", doc: "The owner's next write is refused. The reason stands in the history.",
-		scopes: []belay.Scope{belay.ScopeOperate}, body: true, errors: []int{http.StatusConflict},
+		example: `{"reason": "its owner hangs"}`, scopes: []belay.Scope{belay.ScopeOperate}, body: true, errors: []int{http.StatusConflict},
 	}, a.steal)
 }
 

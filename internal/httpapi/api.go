@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -78,7 +79,7 @@ func (a *api) recover(w *reply, r *http.Request) {
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p)
 	}
 	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "panic", p, "stack", string(debug.Stack()))

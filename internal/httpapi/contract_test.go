@@ -80,6 +80,7 @@ func TestDocumentIsWhole(t *testing.T) {
 			t.Errorf("%s has no summary", at)
 		}
 		documented(t, at, r)
+		d.checkExample(at, r)
 	}
 }
 

@@ -282,6 +282,9 @@ func badParameters(t target) []bad {
 	get(execution+"/events", append(numbers("after", false), "data=7")...)
 	get(execution+"/signals", numbers("after", false)...)
 	get(execution+"/logs/log", append(numbers("from", false), numbers("limit", false)...)...)
+	for _, name := range []string{"a%00b", "a%ffb", "%00", strings.Repeat("l", 700)} {
+		out = append(out, bad{name: "log " + name, method: "GET", path: execution + "/logs/" + name, status: 400})
+	}
 	for _, v := range []string{"x", "-1", "1.5", "9999999999999999999999", "99999999999999999999", "1 2"} {
 		out = append(out, bad{name: "Last-Event-ID " + v, method: "GET", path: execution + "/events", header: [][2]string{{"Last-Event-ID", v}}, status: 400})
 	}

@@ -131,6 +131,25 @@ func (d *document) checkBody(method, path, body string) {
 	}
 }
 
+// checkExample holds the example of a route's body against its schema.
+func (d *document) checkExample(at string, r documentedRoute) {
+	d.t.Helper()
+	request, _ := r.operation["requestBody"].(map[string]any)
+	content, _ := request["content"].(map[string]any)
+	media, _ := content["application/json"].(map[string]any)
+	example, ok := media["example"]
+	if !ok {
+		return
+	}
+	text, err := json.Marshal(example)
+	if err == nil {
+		err = d.validate(media["schema"], text)
+	}
+	if err != nil {
+		d.t.Errorf("the example of %s: %v", at, err)
+	}
+}
+
 // resolve follows a reference within the document.
 func (d *document) resolve(v any) (map[string]any, bool) {
 	m, ok := v.(map[string]any)

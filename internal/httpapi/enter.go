@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/belaydev/belay"
 )
@@ -77,7 +78,7 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route) (caller, *bytes.Buff
 	if err := once(r); err != nil {
 		return caller{}, nil, err
 	}
-	who, err := a.gate.admit(r, rt.scopes)
+	who, err := a.gate.admit(r, rt)
 	if err != nil {
 		return who, nil, err
 	}
@@ -85,7 +86,7 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route) (caller, *bytes.Buff
 		w.Header().Set("Allow", rt.method)
 		return who, nil, unrouted(http.StatusMethodNotAllowed, w.Header())
 	}
-	if err := checkQuery(r, rt.lists); err != nil {
+	if err := checkText(r, rt.lists); err != nil {
 		return who, nil, err
 	}
 	body, err := a.read(w, r, rt)
@@ -103,8 +104,12 @@ func once(r *http.Request) error {
 	return nil
 }
 
-// checkQuery refuses a query that is not well formed or says a thing twice.
-func checkQuery(r *http.Request, lists []string) error {
+// checkText refuses what is no text in the path, and a query that is not well
+// formed or says a thing twice.
+func checkText(r *http.Request, lists []string) error {
+	if !isText(r.URL.Path) {
+		return malformed("the path is no text")
+	}
 	if r.URL.RawQuery == "" {
 		return nil
 	}
@@ -117,13 +122,16 @@ func checkQuery(r *http.Request, lists []string) error {
 			return malformed(fmt.Sprintf("the query names %q twice", short(name)))
 		}
 		for _, v := range values {
-			if strings.ContainsRune(v, 0) || strings.ToValidUTF8(v, "") != v {
+			if !isText(v) {
 				return malformed(fmt.Sprintf("the query's %q is no text", short(name)))
 			}
 		}
 	}
 	return nil
 }
+
+// isText reports whether s can be a name: UTF-8 without a NUL.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // read takes the whole body, checks it and puts it back in its place.
 func (a *api) read(w *reply, r *http.Request, rt *route) (*bytes.Buffer, error) {
@@ -160,9 +168,18 @@ func (a *api) read(w *reply, r *http.Request, rt *route) (*bytes.Buffer, error) 
 		r.Body = http.NoBody
 		return buffer, nil
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.Body = &whole{bytes.NewReader(body), body}
 	return buffer, nil
 }
+
+// whole is a body that has been read and checked.
+type whole struct {
+	*bytes.Reader
+	text []byte
+}
+
+// Close does nothing.
+func (*whole) Close() error { return nil }
 
 // fill reads the body within its time and size.
 func (a *api) fill(w *reply, r *http.Request, into *bytes.Buffer, most int64) error {

@@ -36,8 +36,9 @@ type submitRequest struct {
 func (a *api) executions() {
 	add(a, route{
 		id: "submit", method: http.MethodPost, path: "/v1/executions", tag: "executions", summary: "Submit an execution",
-		doc:    "The workflow needs to be known to nobody yet. 200 says that the execution was there already under its id or Idempotency-Key.",
-		scopes: []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
+		doc:     "The workflow needs to be known to nobody yet. 200 says that the execution was there already under its id or Idempotency-Key.",
+		example: `{"workflow": "build", "input": {"commit": "3f2c1e"}, "labels": {"team": "web"}, "timeout": "15m"}`,
+		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
 		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.submit)
 	add(a, route{
@@ -59,8 +60,9 @@ func (a *api) executions() {
 	})
 	add(a, route{
 		id: "signal", method: http.MethodPost, path: "/v1/executions/{id}/signal", tag: "executions", summary: "Deliver a signal",
-		doc:    "It is stored when this answers, and kept if nobody waits for it yet.",
-		scopes: []belay.Scope{belay.ScopeSubmit}, status: http.StatusAccepted, body: true, errors: []int{http.StatusConflict},
+		doc:     "It is stored when this answers, and kept if nobody waits for it yet.",
+		example: `{"name": "approved", "payload": {"by": "ada"}}`,
+		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusAccepted, body: true, errors: []int{http.StatusConflict},
 	}, a.signal)
 	add(a, route{
 		id: "listSignals", method: http.MethodGet, path: "/v1/executions/{id}/signals", tag: "runs",

@@ -88,9 +88,9 @@ func overSocket(r *http.Request) bool {
 }
 
 // admit finds out who asks, counts the request and refuses those who may not.
-// One of the scopes is enough; without any, everybody may.
-func (g *gate) admit(r *http.Request, scopes []belay.Scope) (caller, error) {
-	who := remote(r)
+// One of the route's scopes is enough; without any, everybody may.
+func (g *gate) admit(r *http.Request, rt *route) (caller, error) {
+	who, scopes := remote(r), rt.scopes
 	if len(scopes) == 0 {
 		return caller{}, g.limits.take(r, who)
 	}
@@ -99,6 +99,10 @@ func (g *gate) admit(r *http.Request, scopes []belay.Scope) (caller, error) {
 		// Guessing keys is counted as well.
 		if limited := g.limits.take(r, who); limited != nil {
 			return c, limited
+		}
+		var f *refusal
+		if rt.page && errors.As(err, &f) && f.problem.Code == belay.CodeUnauthorized {
+			f.header.Add("WWW-Authenticate", `Basic realm="a key of belay as the password", charset="UTF-8"`)
 		}
 		return c, err
 	}

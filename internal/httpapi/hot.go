@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -23,17 +22,19 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 	a.routes[rt.pattern()] = &rt
 	op := a.operation(&rt)
 	schemas := a.huma.OpenAPI().Components.Schemas
-	op.RequestBody = &huma.RequestBody{
-		Required: true,
-		Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[B](), true, "")}},
-	}
+	op.RequestBody.Required = true
+	op.RequestBody.Content["application/json"].Schema = schemas.Schema(reflect.TypeFor[B](), true, "")
 	if rt.path != "/v1/batch" {
 		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: workerID{}.Schema(schemas)}}
 	}
-	op.Responses[strconv.Itoa(rt.status)] = &huma.Response{
-		Description: http.StatusText(rt.status),
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[R](), true, "")}},
+	success := &huma.Response{
+		Description: http.StatusText(rt.status), Headers: make(map[string]*huma.Param),
+		Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[R](), true, "")}},
 	}
+	for _, name := range rt.headers {
+		success.Headers[name] = &huma.Param{Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	op.Responses[strconv.Itoa(rt.status)] = success
 	for _, status := range rt.also {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status)}
 	}
@@ -58,17 +59,14 @@ func answer[B, R any](r *http.Request, out http.Header, h func(context.Context, 
 	if r.URL.RawQuery != "" {
 		return nil, malformed("this takes no query")
 	}
-	if r.Body == http.NoBody {
+	whole, ok := r.Body.(*whole)
+	if !ok {
 		return nil, malformed("this needs a body")
 	}
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	if trimmed := bytes.TrimLeft(data, " \t\r\n"); trimmed[0] != '{' {
+	if trimmed := bytes.TrimLeft(whole.text, " \t\r\n"); trimmed[0] != '{' {
 		return nil, invalid("body", "must be an object")
 	}
-	if err := decode(data, &body); err != nil {
+	if err := decode(whole.text, &body); err != nil {
 		return nil, err
 	}
 	return h(r.Context(), r, &body, out)

@@ -21,8 +21,9 @@ func (a *api) keyring() {
 	admin := []belay.Scope{belay.ScopeAdmin}
 	add(a, route{
 		id: "createKey", method: http.MethodPost, path: "/v1/keys", tag: "keys", summary: "Make a key",
-		doc:    "Its secret is shown this once. With the first key the server stops being open to everybody.",
-		scopes: admin, status: http.StatusCreated, body: true,
+		doc:     "Its secret is shown this once. With the first key the server stops being open to everybody.",
+		example: `{"name": "ci", "scopes": ["submit", "read"]}`,
+		scopes:  admin, status: http.StatusCreated, body: true,
 	}, func(ctx context.Context, in *struct{ Body belay.KeySpec }) (*newKeyReply, error) {
 		k, err := a.b.CreateKey(ctx, in.Body)
 		return &newKeyReply{Location: "/v1/keys/" + k.ID.String(), Body: k}, err

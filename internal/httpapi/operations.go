@@ -33,7 +33,7 @@ func (a *api) operations() {
 	a.metrics()
 	if a.o.Pages != nil {
 		for _, path := range []string{"/{$}", "/executions", "/executions/", "/assets/"} {
-			a.foreign(path, a.o.Pages)
+			a.pages(path)
 		}
 	}
 	a.describe()
@@ -62,11 +62,11 @@ func (a *api) metrics() {
 	entered{a}.HandleFunc(rt.pattern(), h.ServeHTTP)
 }
 
-// foreign serves what is no part of the API, to those who may read.
-func (a *api) foreign(path string, h http.Handler) {
-	rt := &route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}}
+// pages serves the pages, which are no part of the API.
+func (a *api) pages(path string) {
+	rt := &route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}, page: true}
 	a.routes[rt.pattern()] = rt
-	entered{a}.HandleFunc(rt.pattern(), h.ServeHTTP)
+	entered{a}.HandleFunc(rt.pattern(), a.o.Pages.ServeHTTP)
 }
 
 // describe serves the OpenAPI document, which is complete by now.

@@ -68,7 +68,8 @@ func (a *api) owners() {
 		id: "lock", method: http.MethodPost, path: "/v1/executions/{id}/lock", tag: "owners", summary: "Own one execution from outside",
 		doc: "One request answers with the lease, the execution and its newest checkpoint. It takes an execution that is due, or that waits, " +
 			"and that nobody owns; while somebody does, 409 names the holder and when it is given up. Heartbeats keep the lock.",
-		scopes: worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+		example: `{"owner": "my laptop", "ttl": "30s"}`,
+		scopes:  worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.lock)
 	add(a, route{
 		id: "renewLock", method: http.MethodPut, path: "/v1/executions/{id}/lock/{lock_id}", tag: "owners", summary: "Renew a lock: its heartbeat",
@@ -78,11 +79,11 @@ func (a *api) owners() {
 	})
 	add(a, route{
 		id: "releaseLock", method: http.MethodPost, path: "/v1/executions/{id}/lock/{lock_id}/release", tag: "owners",
-		summary: "Give a lock back with what became of it", scopes: worker, body: true, errors: lost,
+		summary: "Give a lock back with what became of it", example: `{"outcome": "complete", "output": {"turns": 3}}`, scopes: worker, body: true, errors: lost,
 	}, a.release)
 	add(a, route{
 		id: "saveCheckpoint", method: http.MethodPut, path: "/v1/executions/{id}/checkpoint", tag: "owners", summary: "Save a checkpoint as the owner",
-		doc: "The next owner goes on from it.", scopes: worker, body: true,
+		doc: "The next owner goes on from it.", example: `{"data": {"turn": 3}}`, scopes: worker, body: true,
 		errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
 	}, a.checkpoint)
 	add(a, route{

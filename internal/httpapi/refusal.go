@@ -109,7 +109,7 @@ func short(s string) string {
 // humaError is what huma refuses with by itself: a body or a parameter that
 // breaks its schema.
 func humaError(status int, message string, errs ...error) huma.StatusError {
-	code := belay.CodeInternal
+	var code belay.Code
 	switch {
 	case status == http.StatusUnprocessableEntity && inBody(errs):
 		code, message = belay.CodeInvalid, "the request breaks the schema"

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ type route struct {
 	limit   int64         // of the body; 0 means wire.MaxBody
 	lists   []string      // parameters of the query that may be repeated
 	stream  bool          // answers without an end
+	page    bool          // is for browsers: they are asked for a password
+	example string        // of a body
+	headers []string      // of a success, where no type says so
 }
 
 func (rt *route) pattern() string { return rt.method + " " + rt.path }
@@ -71,6 +75,9 @@ func (a *api) operation(rt *route) huma.Operation {
 		op.Extensions = map[string]any{"x-scopes": names}
 	} else {
 		op.Security = []map[string][]string{}
+	}
+	if rt.example != "" {
+		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Example: json.RawMessage(rt.example)}}}
 	}
 	for _, status := range rt.refusals() {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problemName(status)}

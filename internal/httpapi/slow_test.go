@@ -76,7 +76,8 @@ func dial(t *testing.T, url string) (*net.TCPConn, error) {
 	if !ok {
 		return nil, errors.New("not TCP")
 	}
-	return tcp, tcp.SetReadBuffer(4 << 10)
+	err = tcp.SetReadBuffer(4 << 10)
+	return tcp, err
 }
 
 // cutOff sends the beginning of a request and nothing more. The server answers with

@@ -126,7 +126,7 @@ func (s *watcher) write(frames []frame) bool {
 		s.send(end)
 		return false
 	}
-	return control.Flush() == nil
+	return s.flush(control)
 }
 
 // send writes to a client that has so much time to accept it.
@@ -136,5 +136,15 @@ func (s *watcher) send(b []byte) bool {
 	if _, err := s.out.Write(b); err != nil {
 		return false
 	}
-	return control.Flush() == nil
+	return s.flush(control)
+}
+
+// flush sends what was written, and lifts the deadline: over HTTP/2 it would end a
+// stream on which there is nothing to write.
+func (s *watcher) flush(control *http.ResponseController) bool {
+	if err := control.Flush(); err != nil {
+		return false
+	}
+	_ = control.SetWriteDeadline(time.Time{})
+	return true
 }

@@ -211,6 +211,46 @@ func TestStreamPings(t *testing.T) {
 	}
 }
 
+// A stream over HTTP/2 outlives the time that a write may take: nothing is being
+// written.
+func TestStreamOverHTTP2(t *testing.T) {
+	b, err := embedded.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	h := httptest.NewUnstartedServer(httpapi.New(b, httpapi.Options{WriteTimeout: 20 * time.Millisecond, Ping: 60 * time.Millisecond}))
+	var both http.Protocols
+	both.SetUnencryptedHTTP2(true)
+	h.Config.Protocols = &both
+	h.Start()
+	defer h.Close()
+	client := &http.Client{Transport: &http.Transport{Protocols: &both}}
+	defer client.CloseIdleConnections()
+	s := &server{t: t, url: h.URL}
+	o := own(t, b)
+	watch, err := s.open(t.Context(), client, o.path+"/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.body.Close()
+	for pings := 0; pings < 3; {
+		line, err := watch.in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line == ": ping\n" {
+			pings++
+		}
+	}
+	last := o.save()
+	o.complete()
+	watch.last = 2
+	if err := watch.until(last + 1); err != nil {
+		t.Error(err)
+	}
+}
+
 // counting counts the reads of histories.
 type counting struct {
 	*embedded.Backend

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -84,4 +85,4 @@ func (a *api) waiting(ctx context.Context) (context.Context, func()) {
 }
 
 // stopped reports whether a wait ended because the server stops.
-func stopped(ctx context.Context) bool { return context.Cause(ctx) == errStopping }
+func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errStopping) }

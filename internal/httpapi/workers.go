@@ -21,8 +21,9 @@ func (a *api) workers() {
 	worker := []belay.Scope{belay.ScopeWorker}
 	add(a, route{
 		id: "openWorker", method: http.MethodPost, path: "/v1/workers", tag: "workers", summary: "Open a worker's session",
-		doc:    "Opened again under its id, the session is found. It lives as long as its heartbeats come.",
-		scopes: worker, status: http.StatusCreated, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+		doc:     "Opened again under its id, the session is found. It lives as long as its heartbeats come.",
+		example: `{"name": "builder-1", "workflows": [{"workflow": "build"}], "capacity": 10, "ttl": "15s", "heartbeat": "5s"}`,
+		scopes:  worker, status: http.StatusCreated, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.openWorker)
 	add(a, route{
 		id: "listWorkers", method: http.MethodGet, path: "/v1/workers", tag: "workers",
@@ -47,12 +48,14 @@ func (a *api) workers() {
 		id: "claim", method: http.MethodPost, path: "/v1/workers/{id}/claim", tag: "workers", summary: "Win executions for free slots",
 		doc: "Waits while there are none, and answers 204 if none came. A claim whose reply was lost is repeated with its number. " +
 			"If it won exactly one, the headers Lease-Id, Lease-Token and Location are those of its run.",
+		example: `{"number": 1, "slots": 10, "wait_ms": 20000}`, headers: []string{"Lease-Id", "Lease-Token", "Location"},
 		scopes: worker, also: []int{http.StatusNoContent}, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.claim)
 	hot(a, route{
 		id: "heartbeat", method: http.MethodPost, path: "/v1/workers/{id}/heartbeat", tag: "workers",
 		summary: "Renew a session and all leases under it", doc: "The reply is all that a worker needs to be told.",
-		scopes: worker, body: true, errors: []int{http.StatusPreconditionFailed},
+		example: `{"holds": [{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "token": 1}], "claim_seen": 1}`,
+		scopes:  worker, body: true, errors: []int{http.StatusPreconditionFailed},
 	}, a.heartbeat)
 }
 

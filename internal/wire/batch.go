@@ -13,10 +13,11 @@ const MaxWait = 60 * time.Second
 const (
 	// MaxBatch is the most operations of one Batch.
 	MaxBatch = 1000
-	// MaxBatchBody is the most bytes of a Batch, and MaxBody of any other
-	// request: a payload of belay.MaxPayload and what belongs to it.
+	// MaxBatchBody is the most bytes of a Batch.
 	MaxBatchBody = 16 << 20
-	MaxBody      = belay.MaxPayload + 64<<10
+	// MaxBody is the most bytes of any other request: a payload of
+	// belay.MaxPayload and what belongs to it.
+	MaxBody = belay.MaxPayload + 64<<10
 )
 
 // Batch is what a client had in flight at the same time. Its operations stand or
