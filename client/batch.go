@@ -64,7 +64,7 @@ func (b *batcher) do(ctx context.Context, op string, o wire.Op) (wire.Result, er
 		return wire.Result{}, err
 	}
 	if ctx.Err() != nil {
-		return wire.Result{}, notSent(op, ctx)
+		return wire.Result{}, notSent(ctx, op)
 	}
 	if err := b.enqueue(f); err != nil {
 		return wire.Result{}, err
@@ -116,7 +116,7 @@ func (b *batcher) await(ctx context.Context, f *flight) (wire.Result, error) {
 	defer b.mu.Unlock()
 	if f.state == queued {
 		f.state = abandoned
-		return wire.Result{}, notSent(f.op, ctx)
+		return wire.Result{}, notSent(ctx, f.op)
 	}
 	select {
 	case l := <-f.reply: // both came at once, and the answer is worth more
@@ -126,7 +126,7 @@ func (b *batcher) await(ctx context.Context, f *flight) (wire.Result, error) {
 	return wire.Result{}, &belay.Error{Code: belay.CodeUnavailable, Op: f.op, Message: unknown, Err: context.Cause(ctx)}
 }
 
-func notSent(op string, ctx context.Context) error {
+func notSent(ctx context.Context, op string) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "given up before it was sent", Err: context.Cause(ctx)}
 }
 

@@ -72,10 +72,12 @@ func (c *Client) try(ctx context.Context, r *request) error {
 	sub, end := context.WithCancelCause(sub)
 	defer end(nil)
 	if r.read || r.wait > 0 {
-		defer context.AfterFunc(c.open, func() { end(errClosed) })()
+		stop := context.AfterFunc(c.open, func() { end(errClosed) })
+		defer stop()
 	}
 	if small {
-		defer context.AfterFunc(over.good, func() { end(errSuspect) })()
+		stop := context.AfterFunc(over.good, func() { end(errSuspect) })
+		defer stop()
 	}
 	err := c.exchange(sub, over, r)
 	if err != nil && r.wait == 0 && errors.Is(sub.Err(), context.DeadlineExceeded) {

@@ -2,8 +2,8 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -31,7 +31,7 @@ func (c *Client) repeat(ctx context.Context, op string, try func() error) error 
 		if failing.IsZero() {
 			failing = time.Now()
 		}
-		d := pause(n, err)
+		d := c.pause(n, err)
 		if time.Since(failing)+d > c.set.patience {
 			return err
 		}
@@ -53,9 +53,10 @@ func passing(err error) bool {
 
 // pause is the wait after try n: it doubles, has jitter, and is as long as the
 // server asks for at least.
-func pause(n int, err error) time.Duration {
+func (c *Client) pause(n int, err error) time.Duration {
 	d := min(waitBase<<min(n, 8), waitCap)
-	d = d/2 + rand.N(d/2)
+	id := c.set.ids() // its last bytes are random
+	d = d/2 + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(d/2))
 	var e *belay.Error
 	if errors.As(err, &e) {
 		d += e.RetryAfter

@@ -64,18 +64,21 @@ type Proxy struct {
 // Listen opens a proxy on a free port of this host's loopback. The target is
 // HOST:PORT or unix:PATH.
 func Listen(target string, seed uint64) (*Proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ctx, cancel := context.WithCancel(context.Background())
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
+		cancel()
 		return nil, fmt.Errorf("listen for %s: %w", target, err)
 	}
 	p := &Proxy{
-		listener: l, network: "tcp", target: target, rand: rand.New(rand.NewPCG(seed, 0)),
+		listener: l, network: "tcp", target: target, ctx: ctx, cancel: cancel,
+		rand:    rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // chance that can be had again
 		changed: make(chan struct{}), links: make(map[*link]bool),
 	}
 	if path, ok := strings.CutPrefix(target, "unix:"); ok {
 		p.network, p.target = "unix", path
 	}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.done.Go(p.accept)
 	return p, nil
 }
