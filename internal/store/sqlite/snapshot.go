@@ -1,0 +1,150 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// Snapshot says what a database holds.
+type Snapshot struct {
+	Bytes      int64
+	Schema     int64
+	Epoch      int64
+	Executions int64
+	Events     int64        // of all their histories together
+	Owned      int64        // executions that a worker has
+	Sessions   int64        // sessions that have not ended
+	Mark       machine.Time // the newest mark of life of whoever wrote it
+}
+
+// Inspect looks through a database that nobody uses for damage, and says what it
+// holds. It changes nothing. CodeNotFound if there is none, CodeInvalid if it is
+// none of Belay's, CodeInternal if it is damaged or newer than this Belay.
+func Inspect(ctx context.Context, path string) (Snapshot, error) {
+	op := "check " + path
+	source, err := resting(path)
+	if err != nil {
+		return Snapshot{}, classify(op, err)
+	}
+	s, err := inspect(ctx, source)
+	if info, serr := os.Stat(path); err == nil && serr == nil {
+		s.Bytes = info.Size()
+	}
+	return s, classify(op, err)
+}
+
+// resting names the database in a file that nobody uses as a data source. Unless
+// a crash left something beside it, it is read without a lock and without a trace.
+func resting(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", &belay.Error{Code: belay.CodeNotFound, Op: "open", Message: "there is no file " + path}
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: path + " is not a file; name that of a backup, or belay.db"}
+	}
+	source := sourceOf(path, true)
+	for _, suffix := range []string{"-wal", "-journal"} {
+		if _, err := os.Stat(path + suffix); err == nil {
+			return source, nil
+		}
+	}
+	return source + "&immutable=1", nil
+}
+
+// sourceOf names a database as a data source for a connection outside of a Store.
+func sourceOf(path string, reading bool) string {
+	return Options{BusyTimeout: 5 * time.Second}.dsn(path, reading)
+}
+
+func fileURL(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
+
+func connectTo(ctx context.Context, source string) (*conn, error) {
+	c, err := sqlite.NewConnector(source)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := connect(ctx, c)
+	return opened, foreign(err)
+}
+
+func inspect(ctx context.Context, source string) (s Snapshot, err error) {
+	c, err := connectTo(ctx, source)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if s.Schema, err = c.schema(ctx); err != nil {
+		return s, err
+	}
+	var damage []string
+	err = c.query(ctx, "PRAGMA integrity_check(20)", func(r columns) error {
+		if line := r.text(0); line != "ok" {
+			damage = append(damage, line)
+		}
+		return nil
+	})
+	if err == nil && len(damage) > 0 {
+		err = &belay.Error{Code: belay.CodeInternal, Op: "check", Message: "the database is damaged: " + strings.Join(damage, "; ")}
+	}
+	if err != nil {
+		return s, err
+	}
+	err = c.query(ctx, selectSnapshot, func(r columns) error {
+		s.Epoch, s.Executions, s.Events, s.Owned = r.int(0), r.int(1), r.int(2), r.int(3)
+		s.Sessions, s.Mark = r.int(4), machine.Time(r.int(5))
+		return nil
+	})
+	return s, err
+}
+
+const selectSnapshot = `
+SELECT m.epoch, e.n, e.events, e.owned,
+       (SELECT count(*) FROM workers WHERE ended_at IS NULL),
+       (SELECT max(mark_at) FROM servers)
+FROM meta m, (SELECT count(*) AS n, sum(seq) AS events, count(worker) AS owned FROM executions) e`
+
+// schema is the version of the database's schema. One that is not Belay's, or
+// newer than what is known here, is refused.
+func (c *conn) schema(ctx context.Context) (have int64, err error) {
+	want, err := newest()
+	if err != nil {
+		return 0, err
+	}
+	tables := int64(0)
+	err = c.query(ctx, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('goose_db_version', 'meta', 'executions', 'runs', 'workers')",
+		func(r columns) error { tables = r.int(0); return nil })
+	if err == nil && tables == 5 {
+		err = c.query(ctx, version, func(r columns) error { have = r.int(0); return nil })
+	}
+	switch {
+	case err != nil:
+		return 0, foreign(err)
+	case have == 0:
+		return 0, &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "this is a database, but none of Belay's"}
+	case have > want:
+		return 0, tooNew(have, want)
+	}
+	return have, nil
+}
+
+// foreign tells a file that is no database from one that is damaged further in.
+func foreign(err error) error {
+	var driver *sqlite.Error
+	if errors.As(err, &driver) && driver.Code()&0xff == sqlite3.SQLITE_NOTADB {
+		return &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "this is no database, or its beginning is damaged", Err: err}
+	}
+	return err
+}
