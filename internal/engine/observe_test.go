@@ -1,0 +1,98 @@
+package engine_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+// What is observed is what was committed, once: a batch that was halved for a
+// poisoned command is told by its halves, without that command.
+func TestWhatIsObservedIsWhatWasCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memory.New(time.Now), hold: make(chan struct{}), refuse: func(c *machine.Changes) error {
+			for _, e := range c.Executions {
+				if e.Workflow == "poison" {
+					return errors.New("constraint failed")
+				}
+			}
+			return nil
+		}}
+		submitted, commands, batches := 0, 0, 0
+		e := engine.New(f, engine.Options{Observe: func(o *engine.Observation) { // one call at a time
+			submitted += len(o.Submitted)
+			commands += o.Commands
+			if o.Wrote {
+				batches++
+			}
+		}})
+		var wg sync.WaitGroup
+		for i := range 20 {
+			workflow := "w"
+			if i == 7 {
+				workflow = "poison"
+			}
+			wg.Go(func() {
+				out, err := e.Submit(t.Context(), belay.Submission{Workflow: workflow})
+				if err != nil || (out[0].Err != nil) != (workflow == "poison") {
+					t.Errorf("%s: %v, %v", workflow, out, err)
+				}
+			})
+		}
+		synctest.Wait()
+		f.mu.Lock()
+		hold := f.hold
+		f.hold = nil
+		f.mu.Unlock()
+		close(hold)
+		wg.Wait()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if submitted != 19 || commands < 19 || batches != len(f.batches) {
+			t.Errorf("observed %d submissions in %d batches of %d commands; 19 were accepted in %d", submitted, batches, commands, len(f.batches))
+		}
+	})
+}
+
+// How long something was due, and how long a dead worker went unnoticed, is told
+// by the store's clock.
+func TestWaitsAreObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var started, detected []time.Duration
+		e := engine.New(memory.New(time.Now), engine.Options{Observe: func(o *engine.Observation) {
+			started = append(started, o.Started...)
+			detected = append(detected, o.Detected...)
+		}})
+		due := time.Now().Add(2 * time.Second)
+		for _, s := range []belay.Submission{{Workflow: "w", DueAt: due}, {Workflow: "w"}} {
+			if _, err := e.Submit(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		w, err := e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9, TTL: belay.Duration(3 * time.Second),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := e.Claim(t.Context(), belay.ClaimRequest{Worker: w.ID, Number: 1, Slots: 9}); err != nil || len(r.Assignments) != 2 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(started) != 2 || started[0]+started[1] != 8*time.Second || len(detected) != 1 || detected[0] < 3*time.Second || detected[0] > 4*time.Second {
+			t.Errorf("due for %v, detected after %v", started, detected)
+		}
+	})
+}
