@@ -32,7 +32,7 @@ func (r *running) watch(c *http.Client, id string) *stream {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	resp, err := c.Do(req) //nolint:bodyclose // by Close, or at its end
+	resp, err := c.Do(req)
 	if err != nil {
 		r.t.Fatal(err)
 	}
