@@ -21,6 +21,7 @@ type conn struct {
 	pg       *pgconn.PgConn
 	prepared map[string]*pgconn.StatementDescription
 	names    int
+	identity identity // of what a writer is connected to
 	policies parsed[belay.Policy]
 	specs    parsed[belay.WorkerSpec]
 	words    words

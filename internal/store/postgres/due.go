@@ -84,10 +84,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 			due.Children = append(due.Children, r.id(0))
 			return nil
 		}).int(most)
-		p.add(selectClock, func(r columns) error {
-			s.clock.read(r.time(0), r.time(2)) // an idle server has no other reading
-			return nil
-		})
+		s.readTime(p) // an idle server has no other reading
 	})
 	return due, classify("due", err)
 }

@@ -238,17 +238,30 @@ func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
 const selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + specColumns +
 	" FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
 
-const selectClock = `
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, m.epoch, s.mark_at, s.beat
+const (
+	selectTime = `
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.mark_at, m.epoch, s.beat
 FROM meta m
 LEFT JOIN LATERAL (SELECT mark_at, beat FROM servers ORDER BY mark_at DESC LIMIT 1) s ON true
 WHERE m.id = 1`
 
+	// With the transaction's number, under which its end can be asked for.
+	selectBatch = "SELECT t.*, pg_current_xact_id()::text FROM (" + selectTime + ") t"
+)
+
 // readClock reads the time, after all locks, and what goes with it.
 func (t *tx) readClock(p *pipe) {
-	p.add(selectClock, func(r columns) error {
-		t.rows.Epoch, t.rows.Mark, t.rows.Beat = r.int(1), r.time(2), duration(r.int(3))
+	p.add(selectBatch, func(r columns) error {
+		t.rows.Mark, t.rows.Epoch, t.rows.Beat, t.xid = r.time(1), r.int(2), duration(r.int(3)), r.text(4)
 		t.rows.Now = t.store.clock.read(r.time(0), t.rows.Mark)
+		return nil
+	})
+}
+
+// readTime takes in the database's time outside of a batch.
+func (s *Store) readTime(p *pipe) {
+	p.add(selectTime, func(r columns) error {
+		s.clock.read(r.time(0), r.time(1))
 		return nil
 	})
 }

@@ -84,8 +84,8 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		return nil, classify("open", err)
 	}
 	s := &Store{options: o, config: config, clock: newClock(o.Clock)}
-	s.writers, s.readers = newPool(o.Writers), newPool(o.Readers)
-	if err := s.begin(ctx); err != nil {
+	s.writers, s.readers = newPool(o.Writers, true), newPool(o.Readers, false)
+	if err := s.query(ctx, s.readTime); err != nil { // the clock shows something from now on
 		return nil, classify("open", errors.Join(err, s.Close()))
 	}
 	return s, nil
@@ -102,16 +102,6 @@ func prepare(ctx context.Context, db *sql.DB, o Options) error {
 		err = &belay.Error{Code: belay.CodeUnavailable, Op: "open", Message: "the database is older than this Belay; a server of this version brings it up to date when it starts"}
 	}
 	return err
-}
-
-// begin reads the clock for the first time.
-func (s *Store) begin(ctx context.Context) error {
-	return s.query(ctx, func(p *pipe) {
-		p.add(selectClock, func(r columns) error {
-			s.clock.read(r.time(0), r.time(2))
-			return nil
-		})
-	})
 }
 
 // Close waits for what is under way and closes the connections.
@@ -144,12 +134,13 @@ type pool chan *slot
 type slot struct {
 	*conn
 	number int
+	writes bool
 }
 
-func newPool(n int) pool {
+func newPool(n int, writes bool) pool {
 	p := make(pool, n)
 	for i := range n {
-		p <- &slot{number: i}
+		p <- &slot{number: i, writes: writes}
 	}
 	return p
 }
@@ -198,6 +189,12 @@ func (s *Store) connected(ctx context.Context, c *slot) error {
 	fresh, err := connect(ctx, s.config)
 	if err != nil {
 		return err
+	}
+	if c.writes {
+		if err := fresh.identify(ctx); err != nil {
+			fresh.close()
+			return err
+		}
 	}
 	c.conn = fresh
 	return nil

@@ -170,10 +170,7 @@ func (s *Store) delete(ctx context.Context, c *slot, p prunable, before machine.
 			left = append(left, r.id(0))
 			return nil
 		}).int(int64(before)), p.executions)
-		q.add(selectClock, func(r columns) error {
-			s.clock.read(r.time(0), r.time(2))
-			return nil
-		})
+		s.readTime(q)
 		if err := q.run(ctx); err != nil {
 			return err
 		}

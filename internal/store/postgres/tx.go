@@ -18,6 +18,7 @@ type tx struct {
 	mode   mode
 	cutoff machine.Time // what is due by then is looked for
 
+	xid        string // under which its end can be asked for
 	rows       *machine.Rows
 	asked      map[belay.ExecutionID]struct{} // named, or known ancestors of those
 	executions map[belay.ExecutionID]*loaded
@@ -69,6 +70,16 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	var m mode
 	for n := 1; ; n++ {
 		err := s.attempt(ctx, c, m, need, decide)
+		var u *unanswered
+		if errors.As(err, &u) {
+			committed, known := s.outcome(ctx, c, u)
+			if !known {
+				return unknown(err)
+			}
+			if committed {
+				err = nil
+			}
+		}
 		if err == nil {
 			return nil
 		}
@@ -176,20 +187,29 @@ func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 		t.store.news.tell(t.rows, changes)
 		return nil
 	}
-	var f *failure
-	if errors.As(err, &f) && t.unknown(f, len(p.steps)-1) {
-		return &belay.Error{
-			Code: belay.CodeUnavailable, Op: "commit", Message: "the connection was lost in the commit, which may have been written or not", Err: err,
-		}
+	if t.mayBeWritten(err, len(p.steps)-1) {
+		return &unanswered{t.xid, t.identity, err}
 	}
 	return err
 }
 
-// unknown reports whether nobody can say if the commit was written: the
-// connection ended without an answer to an earlier statement, which it would
-// have been answered before.
-func (t *tx) unknown(f *failure, last int) bool {
-	return lost(f) && (f.step >= last || !answered(f))
+// unanswered is the error of a transaction whose commit was sent and not
+// answered.
+type unanswered struct {
+	xid string
+	of  identity
+	err error
+}
+
+func (u *unanswered) Error() string { return u.err.Error() }
+func (u *unanswered) Unwrap() error { return u.err }
+
+// mayBeWritten reports whether the commit, which is the last step, may have been
+// carried out: the connection ended without an answer to any step before, of
+// which each would have been answered first.
+func (t *tx) mayBeWritten(err error, last int) bool {
+	var f *failure
+	return errors.As(err, &f) && lost(f) && (f.step >= last || !answered(f))
 }
 
 const leaveMark = `

@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// identity tells one database from what it was copied to or promoted from: its
+// system, and its timeline, which a promotion and a restore to a point in time
+// begin anew.
+type identity struct{ system, timeline string }
+
+const (
+	selectIdentity = `
+SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), m.system, m.timeline
+FROM pg_control_system() s, meta m`
+
+	// Every commit reads meta after its locks, so that none is under way here.
+	lockMeta   = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
+	adoptEpoch = `
+UPDATE meta
+SET epoch = epoch + (system IS NOT NULL)::integer, system = $1::text, timeline = $2::text
+WHERE system IS DISTINCT FROM $1::text OR timeline IS DISTINCT FROM $2::text`
+	raiseEpoch = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch"
+)
+
+// identify looks which database a new connection of a writer leads to. If it is
+// another one than that in which the epoch was given out, some commits may be
+// lost and their tokens given out again: the epoch is raised before anything is
+// written (G1).
+func (c *conn) identify(ctx context.Context) error {
+	var was identity
+	p := c.pipe()
+	p.add(selectIdentity, func(r columns) error {
+		c.identity, was = identity{r.text(0), r.text(1)}, identity{r.text(2), r.text(3)}
+		return nil
+	})
+	if err := p.run(ctx); err != nil || c.identity == was {
+		return err
+	}
+	p = c.pipe()
+	p.add("BEGIN", nil)
+	p.add(lockMeta, nil)
+	p.add(adoptEpoch, nil).string(c.identity.system).string(c.identity.timeline)
+	p.add("COMMIT", nil)
+	return p.run(ctx)
+}
+
+// RaiseEpoch makes every token that is given out from now on higher than all
+// before, and answers the new epoch: for a database that was restored in a way
+// that it cannot tell by itself.
+func (s *Store) RaiseEpoch(ctx context.Context) (int64, error) {
+	const op = "raise the epoch"
+	c, err := s.writers.take(ctx)
+	if err != nil {
+		return 0, classify(op, err)
+	}
+	defer func() { s.writers <- c }()
+	var epoch int64
+	err = s.transact(ctx, c, func(ctx context.Context) error {
+		p := c.pipe()
+		p.add("BEGIN", nil)
+		p.add(lockMeta, nil)
+		p.add(raiseEpoch, func(r columns) error {
+			epoch = r.int(0)
+			return nil
+		})
+		p.add("COMMIT", nil)
+		return p.run(ctx)
+	})
+	return epoch, classify(op, err)
+}
+
+// How long after a lost connection one asks what became of the commit.
+const (
+	askFor   = 2 * time.Second
+	askAgain = 20 * time.Millisecond
+)
+
+// outcome asks the database what became of a transaction whose commit was not
+// answered. What is committed is acknowledged only with a commit after it, so
+// that it has gone wherever commits must go (G3).
+func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed, known bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
+	defer cancel()
+	for ctx.Err() == nil {
+		status, err := s.status(ctx, c, u)
+		switch {
+		case errors.Is(err, errElsewhere):
+			return false, false
+		case err == nil && status == "committed":
+			return true, true
+		case err == nil && status == "aborted":
+			return false, true
+		}
+		t := time.NewTimer(askAgain) // it is not back yet, or still at it
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+	return false, false
+}
+
+// errElsewhere says that another database answers than the one that was asked to
+// commit.
+var errElsewhere = errors.New("it is another database now")
+
+func (s *Store) status(ctx context.Context, c *slot, u *unanswered) (status string, err error) {
+	if err := s.connected(ctx, c); err != nil {
+		return "", err
+	}
+	if c.identity != u.of {
+		return "", errElsewhere
+	}
+	p := c.pipe()
+	p.add("BEGIN", nil)
+	p.add("SELECT pg_xact_status($1::text::xid8)", func(r columns) error {
+		status = r.text(0)
+		return nil
+	}).string(u.xid)
+	p.add(touchMark, nil).id(s.options.Server).int(int64(c.number))
+	p.add("COMMIT", nil)
+	return status, p.run(ctx)
+}
+
+// touchMark is a write that changes nothing.
+const touchMark = "UPDATE servers SET beat = beat WHERE id = $1::uuid AND slot = $2::bigint"
+
+// unknown is the error of a commit of which nobody can say whether it was
+// written.
+func unknown(err error) error {
+	return &belay.Error{
+		Code: belay.CodeUnavailable, Op: "commit", Message: "the connection was lost in the commit, which may have been written or not", Err: err,
+	}
+}
