@@ -9,35 +9,40 @@ import (
 	"testing"
 )
 
-// dialAs connects to a socket as another user, without a word. Only this thread,
-// which ends here, becomes that user.
-func dialAs(uid uintptr, path string) (err error) {
-	done := make(chan struct{})
+// askAs asks something on a socket as another user. Only this thread, which ends
+// here, becomes that user.
+func askAs(uid uintptr, path string) error {
+	answer := make(chan error)
 	go func() {
-		defer close(done)
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0)); e != 0 {
-			err = e
+		_, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0))
+		if e != 0 {
+			answer <- e
 			return
 		}
-		var fd int
-		if fd, err = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0); err != nil {
-			return
-		}
-		defer syscall.Close(fd)
-		if err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
-			return
-		}
-		if _, err = syscall.Write(fd, []byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")); err != nil {
-			return
-		}
-		var b [64]byte
-		n, rerr := syscall.Read(fd, b[:])
-		if err = rerr; err == nil && n == 0 {
-			err = net.ErrClosed
-		}
+		answer <- ask(path)
 	}()
-	<-done
+	return <-answer
+}
+
+// ask does so on this very thread.
+func ask(path string) error {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		return err
+	}
+	if _, err := syscall.Write(fd, []byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")); err != nil {
+		return err
+	}
+	var b [64]byte
+	n, err := syscall.Read(fd, b[:])
+	if err == nil && n == 0 {
+		err = net.ErrClosed
+	}
 	return err
 }
 
@@ -57,7 +62,7 @@ func TestAnotherUserIsRefused(t *testing.T) {
 	submit(t, b)
 	path := filepath.Join(dir, socketName)
 	const nobody = 65534
-	if err := dialAs(nobody, path); err == nil {
+	if err := askAs(nobody, path); err == nil {
 		t.Error("the modes do not keep another user out")
 	}
 	for _, p := range []string{root, dir, path} {
@@ -65,10 +70,10 @@ func TestAnotherUserIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := dialAs(0, path); err != nil {
+	if err := askAs(0, path); err != nil {
 		t.Errorf("root was refused: %v", err)
 	}
-	if err := dialAs(nobody, path); err == nil {
+	if err := askAs(nobody, path); err == nil {
 		t.Error("another user was answered")
 	}
 }

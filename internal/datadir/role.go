@@ -1,0 +1,145 @@
+package datadir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// role is one way to the engine for as long as it lasts.
+type role struct {
+	belay.Backend
+	host *Host         // set if the engine is here
+	lost chan struct{} // closed when the engine stops or its process is gone
+	next string        // who hosts next, if that is known; set before lost is closed
+	end  func() error  // frees everything; blocks until that is done
+}
+
+// yielded is how long the lock is left to a process that was announced as the
+// next host.
+const yielded = 2 * time.Second
+
+// run keeps a role until ctx ends.
+func (b *Backend) run(ctx context.Context, r *role) {
+	defer close(b.done)
+	for {
+		b.watch(ctx, r)
+		b.set(nil, errGone)
+		if err := r.end(); err != nil && ctx.Err() == nil {
+			b.opt.Log.Warn("stop hosting the engine", "dir", b.dir, "error", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		var leave time.Time
+		if r.next != "" {
+			leave = time.Now().Add(yielded)
+		}
+		var err error
+		if r, err = b.find(ctx, leave, false); err != nil {
+			return // only because ctx has ended
+		}
+		b.set(r, nil)
+	}
+}
+
+// errGone is why there is no engine just after it was lost.
+var errGone = errors.New("its host is gone")
+
+// watch returns when the role is lost, or ctx ends.
+func (b *Backend) watch(ctx context.Context, r *role) {
+	if r.host == nil {
+		select {
+		case <-ctx.Done():
+		case <-r.lost:
+		}
+		return
+	}
+	broken := r.host.Failed()
+	for {
+		select {
+		case <-broken:
+			b.fail(r.host.Failure())
+			broken = nil
+			continue
+		case <-ctx.Done():
+		case r.next = <-r.host.asked:
+			b.opt.Log.Info("the engine is left to another process", "dir", b.dir, "next", r.next)
+		}
+		b.set(nil, errGone) // what begins now waits for the next host
+		close(r.lost)
+		return
+	}
+}
+
+// find hosts the engine or dials its host, whichever works first. The lock is
+// left alone until leave. The first time a store that cannot be opened is an
+// answer; later it is tried again.
+func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
+	var refused error
+	warned := ""
+	for pause := 10 * time.Millisecond; ; pause = min(pause*5/4, 200*time.Millisecond) {
+		if time.Now().After(leave) {
+			h, err := host(ctx, b.dir, b.opt, true)
+			switch {
+			case err == nil:
+				r := &role{Backend: h.Backend, host: h, lost: make(chan struct{})}
+				r.end = func() error { return h.leaveTo(r.next) }
+				return r, nil
+			case !inUse(err):
+				if first {
+					return nil, err
+				}
+				if err.Error() != warned {
+					warned = err.Error()
+					b.opt.Log.Warn("the engine cannot be started here; it is tried again", "dir", b.dir, "error", err)
+				}
+				pause = max(pause, 200*time.Millisecond)
+			}
+			refused = err
+		}
+		r, err := b.join(ctx)
+		if err == nil {
+			return r, nil
+		}
+		if !errors.Is(err, errNobody) {
+			refused = err
+		}
+		b.set(nil, refused)
+		select {
+		case <-ctx.Done():
+			return nil, cmp.Or(refused, context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// join becomes a client of the host.
+func (b *Backend) join(ctx context.Context) (*role, error) {
+	p, err := greet(ctx, b.dir)
+	if err != nil {
+		return nil, err
+	}
+	// What is repeated is repeated here, where it is known who is to be asked.
+	c, err := dialClient(ctx, b.dir, b.opt, 0)
+	if err != nil {
+		p.leave()
+		return nil, err
+	}
+	r := &role{Backend: c, lost: make(chan struct{})}
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.next = p.farewell()
+		close(r.lost)
+	}()
+	r.end = func() error {
+		p.leave()
+		<-watched
+		return c.Close()
+	}
+	return r, nil
+}
