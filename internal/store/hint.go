@@ -35,8 +35,9 @@ type Hint struct {
 	// Look is the earliest moment at which something new will be due by its
 	// time, 0 for none.
 	Look machine.Time
-	// Changed are the executions that changed.
-	Changed Executions
+	// Ended are the executions that ended, and Changed all others that
+	// changed.
+	Ended, Changed Executions
 	// Keys says that an API key was made or revoked.
 	Keys bool
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -9,68 +8,20 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
-// Hinter is a store whose rows other servers change too, and which hears of it.
-type Hinter interface {
-	// Listen calls heed with what other servers have committed, soon after
-	// they did, and tells them what this one commits, until ctx ends. It
-	// calls heed from one goroutine. Hints may be late, doubled or lost;
-	// after a loss that it notices it says so by a hint.
-	Listen(ctx context.Context, heed func(Hint)) error
-}
+var _ store.Hinter = (*Store)(nil)
 
-var _ Hinter = (*Store)(nil)
-
-// Hint says where it is worth to look. It changes when something is seen, never
-// what is true.
-type Hint struct {
-	// Lost says that hints may have been missed: look at everything.
-	Lost bool
-	// Lanes have something ready, now or from a moment on. One that is not
-	// known yet is worth reading the lanes for.
-	Lanes []LaneHint
-	// Workers are sessions that have something to tell their worker: it
-	// should heartbeat.
-	Workers []belay.WorkerID
-	// Look is the earliest moment at which something new will be due by its
-	// time, 0 for none.
-	Look machine.Time
-	// Changed are the executions that changed.
-	Changed Executions
-}
-
-// LaneHint is a lane and the earliest moment that something new is ready in it.
-type LaneHint struct {
-	Lane machine.LaneID
-	At   machine.Time
-}
-
-// Executions is a set of executions that may hold a few too many.
-type Executions struct {
-	all    bool
-	hashes map[uint32]struct{}
-}
-
-// Has reports whether the execution may be in the set.
-func (x Executions) Has(id belay.ExecutionID) bool {
-	_, has := x.hashes[hash(id)]
-	return has || x.all
-}
-
-// None reports whether the set is empty.
-func (x Executions) None() bool { return !x.all && len(x.hashes) == 0 }
-
-// hash is what is told of an execution: ids made together differ in their last
-// bytes.
-func hash(id belay.ExecutionID) uint32 { return binary.BigEndian.Uint32(id[12:]) }
+// Hint is what servers tell each other.
+type Hint = store.Hint
 
 // Bounds of one telling. What is beyond is told as a loss, or as a change of all
 // executions.
 const (
 	mostLanes      = 100
 	mostWorkers    = 100
-	mostExecutions = 800  // in one notification, which holds 8,000 bytes
+	mostExecutions = 600  // in one notification, which holds 8,000 bytes
 	mostPayloads   = 16   // in one telling
 	version1       = 0x01 // of the form of a payload
 )
@@ -81,8 +32,10 @@ type telling struct {
 	lanes   map[machine.LaneID]machine.Time
 	workers map[belay.WorkerID]struct{}
 	look    machine.Time
+	ended   []uint32
 	changed []uint32
 	many    bool
+	keys    bool
 }
 
 // note adds what a commit did.
@@ -90,7 +43,11 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 	for _, e := range c.Executions {
 		t.ready(e)
 		t.soonest(e.CheckAt)
-		t.changed = append(t.changed, hash(e.ID))
+		if e.State.Terminal() {
+			t.ended = append(t.ended, store.Hash(e.ID))
+		} else {
+			t.changed = append(t.changed, store.Hash(e.ID))
+		}
 		if e.Attention {
 			t.worker(e.Worker)
 		}
@@ -105,7 +62,7 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 			t.worker(x.ID)
 		}
 		if x.New {
-			t.soonest(x.ExpiresAt)
+			t.soonest(x.OpenedAt) // it is a mark of life that it needs first
 		}
 	}
 	if rows != nil && len(rows.Ready) > 0 { // due ones that no claim took, held until now
@@ -115,8 +72,9 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 			}
 		}
 	}
-	if len(t.changed) > mostExecutions*mostPayloads {
-		t.changed, t.many = nil, true
+	t.keys = t.keys || len(c.APIKeys) > 0
+	if len(t.changed)+len(t.ended) > mostExecutions*mostPayloads {
+		t.changed, t.ended, t.many = nil, nil, true
 	}
 }
 
@@ -152,12 +110,13 @@ func (t *telling) soonest(at machine.Time) {
 }
 
 func (t *telling) empty() bool {
-	return !t.lost && !t.many && t.look == 0 && len(t.lanes)+len(t.workers)+len(t.changed) == 0
+	return !t.lost && !t.many && !t.keys && t.look == 0 && len(t.lanes)+len(t.workers)+len(t.ended)+len(t.changed) == 0
 }
 
 const (
 	flagLost = 1 << iota
 	flagMany
+	flagKeys
 )
 
 // payloads are the notifications for a telling: the first says all but the
@@ -165,24 +124,29 @@ const (
 func (t *telling) payloads(server [16]byte) []string {
 	var flags byte
 	if t.lost {
-		flags, t.lanes, t.workers, t.changed = flagLost, nil, nil, nil
+		flags, t.lanes, t.workers, t.ended, t.changed = flagLost, nil, nil, nil, nil
 	}
 	if t.many {
 		flags |= flagMany
 	}
+	if t.keys {
+		flags |= flagKeys
+	}
+	slices.Sort(t.ended)
 	slices.Sort(t.changed)
-	changed := slices.Compact(t.changed)
+	ended, changed := slices.Compact(t.ended), slices.Compact(t.changed)
 	var all []string
-	for first := true; first || len(changed) > 0; first = false {
-		n := min(len(changed), mostExecutions)
-		all = append(all, t.payload(server, flags, changed[:n]))
-		changed = changed[n:]
+	for first := true; first || len(ended)+len(changed) > 0; first = false {
+		n := min(len(ended), mostExecutions)
+		m := min(len(changed), mostExecutions-n)
+		all = append(all, t.payload(server, flags, ended[:n], changed[:m]))
+		ended, changed = ended[n:], changed[m:]
 		t.lanes, t.workers, t.look = nil, nil, 0
 	}
 	return all
 }
 
-func (t *telling) payload(server [16]byte, flags byte, changed []uint32) string {
+func (t *telling) payload(server [16]byte, flags byte, ended, changed []uint32) string {
 	b := append([]byte{version1}, server[:]...)
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, uint64(t.look))
@@ -195,7 +159,8 @@ func (t *telling) payload(server [16]byte, flags byte, changed []uint32) string 
 	for id := range t.workers {
 		b = append(b, id[:]...)
 	}
-	for _, h := range changed {
+	b = binary.AppendUvarint(b, uint64(len(ended)))
+	for _, h := range append(ended[:len(ended):len(ended)], changed...) {
 		b = binary.BigEndian.AppendUint32(b, h)
 	}
 	return base64.RawStdEncoding.EncodeToString(b)
@@ -204,29 +169,25 @@ func (t *telling) payload(server [16]byte, flags byte, changed []uint32) string 
 var errPayload = errors.New("not a hint")
 
 // parseHint reads a payload and says whose it is.
-func parseHint(text string) (server [16]byte, h Hint, err error) {
+func parseHint(text string) (server [16]byte, h store.Hint, err error) {
 	b, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(b) < 18 || b[0] != version1 {
 		return server, h, errPayload
 	}
 	copy(server[:], b[1:])
-	h.Lost, h.Changed.all = b[17]&flagLost != 0, b[17]&flagMany != 0
+	h.Lost, h.Changed.All, h.Ended.All, h.Keys = b[17]&flagLost != 0, b[17]&flagMany != 0, b[17]&flagMany != 0, b[17]&flagKeys != 0
 	p := parser{b: b[18:]}
 	h.Look = machine.Time(p.uvarint())
 	for range p.count() {
-		h.Lanes = append(h.Lanes, LaneHint{machine.LaneID(p.uvarint()), machine.Time(p.uvarint())})
+		h.Lanes = append(h.Lanes, store.LaneHint{Lane: machine.LaneID(p.uvarint()), At: machine.Time(p.uvarint())})
 	}
 	for range p.count() {
 		h.Workers = append(h.Workers, belay.WorkerID(p.bytes(16)))
 	}
-	if n := len(p.b) / 4; n > 0 && !p.bad {
-		h.Changed.hashes = make(map[uint32]struct{}, n)
-		for range n {
-			h.Changed.hashes[binary.BigEndian.Uint32(p.bytes(4))] = struct{}{}
-		}
-	}
+	h.Ended.Hashes = p.hashes(p.count())
+	h.Changed.Hashes = p.hashes(len(p.b) / 4)
 	if p.bad || len(p.b) > 0 {
-		return server, Hint{}, errPayload
+		return server, store.Hint{}, errPayload
 	}
 	return server, h, nil
 }
@@ -265,4 +226,15 @@ func (p *parser) bytes(n int) []byte {
 	out := p.b[:n]
 	p.b = p.b[n:]
 	return out
+}
+
+func (p *parser) hashes(n int) map[uint32]struct{} {
+	if n == 0 || p.bad {
+		return nil
+	}
+	all := make(map[uint32]struct{}, n)
+	for range n {
+		all[binary.BigEndian.Uint32(p.bytes(4))] = struct{}{}
+	}
+	return all
 }

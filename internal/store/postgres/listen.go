@@ -8,6 +8,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -83,9 +84,9 @@ func (n *news) heard() {
 	n.others, n.asked = true, time.Now()
 }
 
-// Listen implements Hinter. When it connects, again or for the first time, it
+// Listen implements store.Hinter. When it connects, again or for the first time, it
 // says that hints were lost.
-func (s *Store) Listen(ctx context.Context, heed func(Hint)) error {
+func (s *Store) Listen(ctx context.Context, heed func(store.Hint)) error {
 	wake := s.news.start()
 	defer s.news.stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -99,6 +100,7 @@ func (s *Store) Listen(ctx context.Context, heed func(Hint)) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		heed(store.Hint{Down: true})
 		if err := s.usable(); err != nil {
 			return err
 		}
@@ -119,7 +121,7 @@ func (s *Store) Listen(ctx context.Context, heed func(Hint)) error {
 }
 
 // listen hears notifications until its connection ends.
-func (s *Store) listen(ctx context.Context, heed func(Hint)) error {
+func (s *Store) listen(ctx context.Context, heed func(store.Hint)) error {
 	config := s.config.Copy()
 	config.RuntimeParams["application_name"] = listening
 	var heard []string
@@ -138,7 +140,7 @@ func (s *Store) listen(ctx context.Context, heed func(Hint)) error {
 	if err := c.ask(ctx, s.options.Patience, notify, (&telling{}).payloads(s.options.Server)...); err != nil {
 		return err // others are greeted, so that they tell from now on
 	}
-	heed(Hint{Lost: true})
+	heed(store.Hint{Lost: true})
 	for {
 		wait, cancel := context.WithTimeout(ctx, 3*s.options.Patience)
 		err := c.pg.WaitForNotification(wait)
@@ -158,16 +160,16 @@ func (s *Store) listen(ctx context.Context, heed func(Hint)) error {
 }
 
 // heed passes a notification on, unless it is this server's own.
-func (s *Store) heed(text string, heed func(Hint)) {
+func (s *Store) heed(text string, heed func(store.Hint)) {
 	server, h, err := parseHint(text)
 	switch {
 	case err != nil:
-		h = Hint{Lost: true} // of a version to come
+		h = store.Hint{Lost: true} // of a version to come
 	case server == s.options.Server:
 		return
 	}
 	s.news.heard()
-	if h.Lost || h.Look != 0 || !h.Changed.None() || len(h.Lanes)+len(h.Workers) > 0 {
+	if h.Lost || h.Keys || h.Look != 0 || !h.Ended.None() || !h.Changed.None() || len(h.Lanes)+len(h.Workers) > 0 {
 		heed(h)
 	}
 }
