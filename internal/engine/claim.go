@@ -113,10 +113,7 @@ func (d *dispatcher) park(c *claim) {
 	defer d.mu.Unlock()
 	d.parked = append(d.parked, c)
 	c.session.waiting = c
-	select { // the dispatcher may have to wake for it
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.nudge() // it may have to wake for the claim
 }
 
 func (d *dispatcher) unpark(c *claim) {

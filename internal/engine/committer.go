@@ -23,7 +23,8 @@ type committer struct {
 	// is submitted can start in the commit that accepts it.
 	claims    func([]*call) []*call
 	published func(*batch)
-	beat      func() time.Duration
+	begin     func() began
+	beat      func(*batch) time.Duration
 	broken    func(error) // told once the store can keep nothing any more
 	gather    func()      // see Options
 	order     func(a, b machine.Command) int
@@ -52,8 +53,13 @@ type Stats struct {
 	Commands, Commits, Marks int64
 }
 
+// began is what was known when a batch began: what it found says nothing about
+// what has become known since.
+type began struct{ lanes, changes uint64 }
+
 // batch is what one commit did.
 type batch struct {
+	began    began
 	calls    []*call
 	commands []machine.Command
 	need     machine.Need
@@ -151,20 +157,21 @@ func (c *committer) take() ([]*call, bool) {
 // commit carries out one batch. If the store refuses it for what is in it, the
 // batch is halved, so that a poisoned command never fails its neighbours.
 func (c *committer) commit(ctx context.Context, calls []*call) {
+	began := c.begin()
 	if c.claims != nil {
 		calls = append(calls, c.claims(calls)...)
 	}
-	c.try(ctx, calls)
+	c.try(ctx, calls, began)
 }
 
-func (c *committer) try(ctx context.Context, calls []*call) {
-	b := &batch{calls: calls, commands: make([]machine.Command, len(calls))}
+func (c *committer) try(ctx context.Context, calls []*call, began began) {
+	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
 	for i, k := range calls {
 		b.commands[i] = k.command
 		k.command.Need(&b.need)
 	}
 	var panicked error
-	began := c.now()
+	start := c.now()
 	err := c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -179,7 +186,7 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 			c.observer.began(rows)
 		}
 		b.changes, b.replies = machine.Fold(rows, b.commands)
-		b.changes.Beat = c.beat()
+		b.changes.Beat = c.beat(b)
 		return b.changes
 	})
 	if err == nil {
@@ -190,14 +197,14 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 	}
 	switch {
 	case err == nil:
-		took := c.now().Sub(began)
+		took := c.now().Sub(start)
 		c.count(b)
 		c.published(b)
 		for i, k := range calls {
 			k.reply <- b.replies[i]
 		}
 		if c.observer != nil {
-			c.observer.committed(b, began, took)
+			c.observer.committed(b, start, took)
 		}
 	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable || errors.Is(err, store.ErrBroken):
 		for _, k := range calls {
@@ -205,8 +212,8 @@ func (c *committer) try(ctx context.Context, calls []*call) {
 		}
 	default:
 		half := len(calls) / 2
-		c.try(ctx, calls[:half])
-		c.try(ctx, calls[half:])
+		c.try(ctx, calls[:half], began)
+		c.try(ctx, calls[half:], began)
 	}
 }
 

@@ -63,6 +63,7 @@ type Engine struct {
 	dispatcher *dispatcher
 	sweeper    *sweeper
 	keyring    keyring
+	troubled   troubled
 
 	ctx    context.Context // ends when the engine must not wait any more
 	cancel context.CancelCauseFunc
@@ -85,6 +86,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.committer = newCommitter(s, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper = newSweeper(e)
+	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat = e.sweeper.beat
 	e.committer.broken = e.fail
@@ -95,6 +97,13 @@ func New(s store.Store, opt Options) *Engine {
 	e.serve(e.committer.run)
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
+	if h, ok := s.(store.Hinter); ok {
+		r := &ear{engine: e, hinter: h}
+		r.deaf.Store(true) // until it is connected
+		e.sweeper.shared = true
+		e.serve(r.listen)
+		e.serve(r.poll)
+	}
 	e.serve(e.prune)
 	return e
 }
@@ -203,7 +212,7 @@ func (e *Engine) await(ctx context.Context, call *call) (machine.Reply, error) {
 func (e *Engine) published(b *batch) {
 	e.dispatcher.observe(b)
 	e.sweeper.observe(b)
-	e.hub.observe(b.changes)
+	e.hub.observe(b)
 	e.keyring.observe(b.changes)
 	for i := range b.replies {
 		for _, c := range b.replies[i].Follow {

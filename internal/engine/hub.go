@@ -6,6 +6,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 // hub wakes those who watch an execution. It holds no events: who is woken
@@ -16,19 +17,28 @@ type hub struct {
 	mu       sync.Mutex
 	waiting  map[belay.ExecutionID]map[chan struct{}]struct{}
 	awaiting map[belay.ExecutionID][]chan belay.Execution
-	// open holds executions that this engine saw begin and not end: whoever
-	// awaits one of them need not look first. It may be forgotten any time.
-	open map[belay.ExecutionID]struct{}
+	// open holds executions, by their hash, that this engine saw begin and of
+	// which it has not heard since: whoever awaits one of them need not look
+	// first. It may be forgotten any time.
+	open map[uint32]belay.ExecutionID
+	// heard are the newest changes that might overtake the batch in which
+	// their execution began; number counts them.
+	heard  [maxHeard]uint32
+	number uint64
 }
 
-// maxOpen bounds what the hub remembers of executions that have not ended.
-const maxOpen = 1 << 16
+const (
+	// maxOpen bounds what the hub remembers of executions that have not ended.
+	maxOpen = 1 << 16
+	// maxHeard bounds what it remembers of changes.
+	maxHeard = 1 << 13
+)
 
 func newHub() *hub {
 	return &hub{
 		waiting:  make(map[belay.ExecutionID]map[chan struct{}]struct{}),
 		awaiting: make(map[belay.ExecutionID][]chan belay.Execution),
-		open:     make(map[belay.ExecutionID]struct{}),
+		open:     make(map[uint32]belay.ExecutionID),
 	}
 }
 
@@ -39,7 +49,7 @@ func (h *hub) await(id belay.ExecutionID) (ended <-chan belay.Execution, done fu
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.awaiting[id] = append(h.awaiting[id], ch)
-	_, open = h.open[id]
+	open = h.open[store.Hash(id)] == id
 	return ch, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -72,11 +82,19 @@ func (h *hub) watch(id belay.ExecutionID) (<-chan struct{}, func()) {
 	}
 }
 
-// observe wakes the watchers of what a batch changed.
-func (h *hub) observe(c *machine.Changes) {
+// begin is the number of the newest change heard of, for a batch that begins.
+func (h *hub) begin() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.rememberLocked(c)
+	return h.number
+}
+
+// observe wakes the watchers of what a batch changed.
+func (h *hub) observe(b *batch) {
+	c := b.changes
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rememberLocked(c, b.began.changes)
 	if len(h.waiting) == 0 && len(h.awaiting) == 0 {
 		return
 	}
@@ -90,31 +108,99 @@ func (h *hub) observe(c *machine.Changes) {
 			if run, here := runs[e.ID]; here {
 				view = machine.View(endRecord(e, run))
 			}
-			for _, ch := range awaiting {
-				ch <- view
-			}
+			h.endedLocked(e.ID, view)
 			delete(h.awaiting, e.ID)
 		}
-		for ch := range h.waiting[e.ID] {
-			select {
-			case ch <- struct{}{}:
-			default:
-			}
+		h.changedLocked(e.ID)
+	}
+}
+
+// endedLocked passes an execution that has ended on to those who await it. If
+// one has a word already, it will read anyway.
+func (h *hub) endedLocked(id belay.ExecutionID, view belay.Execution) {
+	for _, ch := range h.awaiting[id] {
+		select {
+		case ch <- view:
+		default:
 		}
 	}
 }
 
-func (h *hub) rememberLocked(c *machine.Changes) {
+func (h *hub) changedLocked(id belay.ExecutionID) {
+	for ch := range h.waiting[id] {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// rememberLocked notes what has begun in a batch, unless it was heard of since
+// the batch began: then it may have ended already.
+func (h *hub) rememberLocked(c *machine.Changes, began uint64) {
 	if len(h.open) > maxOpen {
 		clear(h.open)
 	}
+	var since map[uint32]bool
+	if n := h.number - began; n > 0 && n <= maxHeard {
+		since = make(map[uint32]bool, n)
+		for i := began; i < h.number; i++ {
+			since[h.heard[i%maxHeard]] = true
+		}
+	}
 	for _, e := range c.Executions {
+		hash := store.Hash(e.ID)
 		switch {
 		case e.State.Terminal():
-			delete(h.open, e.ID)
-		case e.New:
-			h.open[e.ID] = struct{}{}
+			h.forgetLocked(hash)
+		case e.New && h.number-began <= maxHeard && !since[hash]:
+			h.open[hash] = e.ID
 		}
+	}
+}
+
+func (h *hub) forgetLocked(hash uint32) {
+	delete(h.open, hash)
+	h.heard[h.number%maxHeard] = hash
+	h.number++
+}
+
+// heed wakes those whom it concerns what another server has done.
+func (h *hub) heed(x store.Hint) {
+	if x.Lost || x.Down || x.Ended.All || x.Changed.All {
+		h.look()
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for hash := range x.Ended.Hashes {
+		h.forgetLocked(hash)
+	}
+	if !x.Ended.None() {
+		for id := range h.awaiting {
+			if x.Ended.Has(id) {
+				h.endedLocked(id, belay.Execution{})
+			}
+		}
+	}
+	for id := range h.waiting {
+		if x.Ended.Has(id) || x.Changed.Has(id) {
+			h.changedLocked(id)
+		}
+	}
+}
+
+// look has everybody look, and remembers nothing.
+func (h *hub) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.open)
+	h.number += maxHeard + 1
+	for id := range h.awaiting {
+		h.endedLocked(id, belay.Execution{})
+	}
+	for id := range h.waiting {
+		h.changedLocked(id)
 	}
 }
 

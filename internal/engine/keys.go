@@ -9,6 +9,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 const (
@@ -31,6 +32,17 @@ type keyring struct {
 // observe forgets the keys if a batch has changed one.
 func (k *keyring) observe(c *machine.Changes) {
 	if len(c.APIKeys) == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.version++
+	k.bySum = nil
+}
+
+// heed forgets the keys if another server has changed one, or may have.
+func (k *keyring) heed(h store.Hint) {
+	if !h.Keys && !h.Lost {
 		return
 	}
 	k.mu.Lock()

@@ -20,10 +20,12 @@ const sweepLimit = 500
 type sweeper struct {
 	engine *Engine
 	wake   chan struct{}
+	shared bool // with other servers, which look for the same
 
 	mu       sync.Mutex
 	next     machine.Time  // when it means to look again
 	marked   machine.Time  // the last mark written
+	counted  machine.Time  // when the sessions were last looked at for the interval
 	marks    int64         // written alone
 	promised time.Duration // the beat written with the last mark, which binds
 	interval time.Duration // of marks; 0 while no session lives
@@ -40,15 +42,49 @@ func newSweeper(e *Engine) *sweeper {
 // end, so that every stall that could end a session is seen as one.
 const marksPerTTL = 5
 
-// beat is how often this server means to write its mark.
-func (s *sweeper) beat() time.Duration {
+// beat is how often this server means to write its mark. A session that the
+// batch opens binds it, and so does what another server has promised since this
+// one has looked at the sessions: it may know of one with a shorter TTL.
+func (s *sweeper) beat(b *batch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.interval == 0 {
-		return belay.DefaultTTL.D() / marksPerTTL
+	beat := s.interval
+	if beat == 0 {
+		beat = belay.DefaultTTL.D() / marksPerTTL
 	}
-	return s.interval
+	for _, w := range b.changes.Workers {
+		if w.New {
+			beat = min(beat, w.Spec.TTL.D()/marksPerTTL)
+		}
+	}
+	if r := b.rows; r.Beat != 0 && r.Beat < beat && r.Mark > s.counted {
+		beat = r.Beat
+		if r.Now > s.counted.Add(time.Second) {
+			s.nudge()
+		}
+	}
+	return beat
 }
+
+// nudge wakes the sweeper.
+func (s *sweeper) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// heed takes what another server says.
+func (s *sweeper) heed(h store.Hint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.Lost || h.Look != 0 && h.Look < s.next {
+		s.nudge()
+	}
+}
+
+// look has the store looked at again.
+func (s *sweeper) look() { s.nudge() }
 
 // run sweeps until ctx ends, first of all when the engine starts.
 func (s *sweeper) run(ctx context.Context) {
@@ -67,9 +103,16 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
+// apart is how far servers on one store are apart at most that wake for the same.
+const apart = 50 * time.Millisecond
+
 // rest waits until the moment comes or something wakes the sweeper.
 func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
-	t := time.NewTimer(max(until.Sub(s.engine.store.Now()), time.Millisecond))
+	wait := max(until.Sub(s.engine.store.Now()), time.Millisecond)
+	if s.shared && wait > time.Millisecond { // whoever comes first leaves the others nothing to do
+		wait += time.Duration(s.engine.opt.Jitter() * float64(apart))
+	}
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -82,16 +125,18 @@ func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
 
 // sweep does what is due and answers when to look again.
 func (s *sweeper) sweep(ctx context.Context) machine.Time {
-	retry := s.engine.store.Now().Add(200 * time.Millisecond)
+	now := s.engine.store.Now()
+	retry := now.Add(200 * time.Millisecond)
 	due, err := s.engine.store.Due(ctx, sweepLimit)
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && s.engine.troubled.begin() {
 			s.engine.log.Warn("look for what is due", "error", err)
 		}
 		return retry
 	}
+	s.engine.troubled.end()
 	s.mu.Lock()
-	s.interval = due.MinTTL / marksPerTTL
+	s.interval, s.counted = due.MinTTL/marksPerTTL, now
 	s.mu.Unlock()
 	if n, ok := s.send(ctx, s.commands(due)); n > 0 {
 		if ok == n {
@@ -183,7 +228,7 @@ func (s *sweeper) observe(b *batch) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marked, s.promised = b.rows.Now, c.Beat
+	s.marked, s.promised = max(s.marked, b.rows.Now), c.Beat
 	now := s.engine.store.Now()
 	sooner := false
 	late := s.next < now // the clock was set, and the timer does not know
@@ -204,10 +249,7 @@ func (s *sweeper) observe(b *batch) {
 		}
 	}
 	if sooner {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.nudge()
 	}
 }
 

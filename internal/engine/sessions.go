@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// session is what a claim must know of its worker. Its spec never changes, and
+// draining never ends; that it has ended is found out by the commit of a claim.
+type session struct {
+	spec      belay.WorkerSpec
+	lanes     []machine.Lane // it may take from, highest priority first
+	version   int            // of the set of lanes when lanes was made
+	attention bool           // its next heartbeat has something to tell
+	draining  bool           // it may claim nothing
+	waiting   *claim
+	used      machine.Time // when it was last asked for
+}
+
+// session finds what is known of a worker's session. One that another server or
+// an earlier process opened is read from the store, and all others with it: who
+// comes from another server rarely comes alone.
+func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, error) {
+	if s := d.remembered(id); s != nil {
+		return s, nil
+	}
+	d.reading.Lock()
+	defer d.reading.Unlock()
+	if s := d.remembered(id); s != nil {
+		return s, nil
+	}
+	rows, err := d.engine.store.Workers(ctx, maxWorkers)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		if !row.State.Ended() {
+			d.opened(row.Spec, row.State)
+		}
+	}
+	if s := d.remembered(id); s != nil {
+		return s, nil
+	}
+	return nil, &belay.Error{
+		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "claim", Message: "the session " + id.String() + " is over; open another",
+	}
+}
+
+// maxWorkers bounds the sessions that are looked through.
+const maxWorkers = 10_000
+
+func (d *dispatcher) remembered(id belay.WorkerID) *session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[id]
+	if s != nil {
+		s.used = d.engine.store.Now()
+	}
+	return s
+}
+
+// rememberedFor is how long a session is remembered that nobody asks for. Its
+// worker may be at another server by now, or its end may have gone unheard.
+const rememberedFor = 10 * time.Minute
+
+func (d *dispatcher) forgetLocked(now machine.Time) {
+	for id, s := range d.sessions {
+		if s.waiting == nil && now > s.used.Add(rememberedFor) {
+			delete(d.sessions, id)
+		}
+	}
+}
+
+// opened remembers a session, defaults filled in.
+func (d *dispatcher) opened(spec belay.WorkerSpec, state belay.WorkerState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.openedLocked(spec)
+	s.draining = s.draining || state == belay.WorkerDraining
+}
+
+func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
+	s := d.sessions[spec.ID]
+	if s == nil {
+		s = &session{spec: spec, used: d.engine.store.Now()}
+		d.sessions[spec.ID] = s
+	}
+	return s
+}
+
+// changedLocked takes in what a batch made of a session.
+func (d *dispatcher) changedLocked(w *machine.Worker) {
+	if w.State.Ended() {
+		d.attendLocked(w.ID)
+		delete(d.sessions, w.ID)
+		return
+	}
+	s := d.openedLocked(w.Spec)
+	if w.State == belay.WorkerDraining {
+		s.draining = true
+		d.attendLocked(w.ID)
+	}
+}
