@@ -9,6 +9,18 @@
 // it proves the old one dead, ends what that left behind and goes on with its
 // executions without waiting for a lease to run out.
 //
-// An engine opened here is this program's alone. The belay command shares the
-// one that it opens: its processes use one data directory side by side.
+// # PostgreSQL
+//
+//	b, err := embedded.Open(ctx, "postgres://belay@db/app")
+//
+// A database is shared by any number of engines, in programs and in servers, on
+// any number of machines: each may be asked for anything, and none leads. They
+// tell each other by NOTIFY what has changed, and look for themselves where that
+// gets lost. The schema is made and migrated when the first of them opens it.
+//
+// # Alone
+//
+// An engine opened on a data directory is this program's alone. The belay
+// command shares the one that it opens: its processes use one data directory
+// side by side.
 package embedded

@@ -58,11 +58,15 @@ var _ belay.Backend = (*Backend)(nil)
 
 // Open opens a store and starts an engine on it:
 //
-//	sqlite:DIR   a data directory, made if need be
-//	memory:      nothing is kept; for tests
+//	sqlite:DIR     a data directory, made if need be
+//	postgres://…   a PostgreSQL database, its schema made if need be
+//	memory:        nothing is kept; for tests
 //
 // Another engine on the same directory is refused with CodeConflict and the
-// holder's process. Close ends it.
+// holder's process; a database is shared by any number of them. Close ends it.
+//
+// The URL of a database is as libpq's, PGPASSWORD, PGPASSFILE and the other
+// variables included. No error shows it.
 func Open(ctx context.Context, url string, options ...Option) (*Backend, error) {
 	set := settings{purpose: filepath.Base(os.Args[0])}
 	for _, o := range options {
@@ -70,6 +74,8 @@ func Open(ctx context.Context, url string, options ...Option) (*Backend, error) 
 	}
 	kind, dir, _ := strings.Cut(url, ":")
 	switch kind {
+	case "postgres", "postgresql":
+		return openPostgres(ctx, url, set)
 	case "memory":
 		s := memory.New(time.Now)
 		return &Backend{Engine: engine.New(s, set.engine), store: s}, nil
@@ -77,7 +83,7 @@ func Open(ctx context.Context, url string, options ...Option) (*Backend, error) 
 		return openSQLite(ctx, strings.TrimPrefix(dir, "//"), set)
 	}
 	return nil, &belay.Error{
-		Code: belay.CodeInvalid, Op: "open " + url, Message: "the store must be sqlite:DIR or memory:",
+		Code: belay.CodeInvalid, Op: "open", Message: "the store must be sqlite:DIR, postgres://… or memory:",
 	}
 }
 
@@ -98,16 +104,23 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 		l.release()
 		return nil, err
 	}
-	if self, err := host.Self(); err == nil {
-		set.engine.Self = belay.Process(self)
-		set.engine.Dead = func(p belay.Process) (string, bool) {
-			if host.Process(p).State(self) != host.Dead {
-				return "", false
-			}
-			return fmt.Sprintf("process %d on this host is gone", p.PID), true
-		}
-	}
+	set.prove()
 	return &Backend{Engine: engine.New(s, set.engine), store: s, lock: l}, nil
+}
+
+// prove lets the engine prove deaths on this host.
+func (s *settings) prove() {
+	self, err := host.Self()
+	if err != nil {
+		return
+	}
+	s.engine.Self = belay.Process(self)
+	s.engine.Dead = func(p belay.Process) (string, bool) {
+		if host.Process(p).State(self) != host.Dead {
+			return "", false
+		}
+		return fmt.Sprintf("process %d on this host is gone", p.PID), true
+	}
 }
 
 // hide keeps the data directory out of the git repository it may lie in. It is

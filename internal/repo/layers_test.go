@@ -60,8 +60,10 @@ var layers = map[string]layer{
 
 	// The engine in the caller's own process.
 	"embedded": {
-		down:    []string{".", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/engine", "internal/host"},
-		modules: []string{"github.com/google/uuid"},
+		down: []string{
+			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/store/postgres", "internal/engine", "internal/host",
+		},
+		modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"},
 	},
 
 	// The SDK: it knows the Backend and nothing below it. internal/run is one attempt; workflow shows it to authors, worker

@@ -1,0 +1,19 @@
+package embedded
+
+import (
+	"context"
+
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/store/postgres"
+)
+
+// openPostgres opens a database that any number of engines share: there is no
+// lock to take and no directory to make.
+func openPostgres(ctx context.Context, url string, set settings) (*Backend, error) {
+	set.prove()
+	s, err := postgres.Open(ctx, url, postgres.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{Engine: engine.New(s, set.engine), store: s}, nil
+}

@@ -1,0 +1,67 @@
+package embedded_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// openOn opens an engine on a database.
+func openOn(t testing.TB, url string) *embedded.Backend {
+	t.Helper()
+	b, err := embedded.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// A database is shared: what one program submits a worker of another carries
+// out, and the first hears of the end, long before the slow poll.
+func TestADatabaseIsSharedByPrograms(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	a, b := openOn(t, url), openOn(t, url)
+	w := worker.New(b, worker.Options{Name: "at b"})
+	worker.Register(w, "greet", func(_ context.Context, name string) (string, error) { return "hello " + name, nil })
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 3 {
+		within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		h, err := workflow.Start[string](within, a, "greet", "world")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := h.Result(within); err != nil || got != "hello world" {
+			t.Errorf("the result is %q, %v", got, err)
+		}
+		cancel()
+	}
+}
+
+// What is wrong with the address of a database is said without the password in it.
+func TestTheAddressOfADatabaseIsNotShown(t *testing.T) {
+	for _, url := range []string{"postgres://me:hunter2@127.0.0.1:1/x", "postgress://me:hunter2@db/x", "postgres://me:hunter2@[::1/x"} {
+		_, err := embedded.Open(t.Context(), url)
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("opening it: %v", err)
+		}
+	}
+}
