@@ -41,6 +41,8 @@ var partitions = []struct {
 		d.proxy.Set(faultproxy.Fault{Hold: faultproxy.Up})
 		d.lost()
 		d.goesOn()
+		d.proxy.Heal()
+		until(d.t, "a write that came too late is refused", func() bool { return d.staleRefused() > 0 })
 	}},
 	{"nothing comes back from the server", 0, func(d *divided, _ *rand.Rand) {
 		d.proxy.Set(faultproxy.Fault{Hold: faultproxy.Down})
