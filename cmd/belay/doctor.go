@@ -61,7 +61,7 @@ func (d *doctor) machine(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	r, err := process.Run(ctx, process.Command{ID: "doctor", Args: []string{"true"}, Dir: "/", Inherit: process.Basics()})
+	r, err := process.Run(ctx, process.Command{ID: fmt.Sprintf("doctor-%d", os.Getpid()), Args: []string{"true"}, Dir: "/", Inherit: process.Basics()})
 	switch {
 	case err != nil:
 		d.add("isolation", "bad", "a command cannot be supervised: %v", err)

@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -172,7 +174,20 @@ func (c *Submit) hash() [32]byte {
 	if c.External {
 		b = append(b, 1)
 	}
-	return sha256.Sum256(append(b, c.Input...))
+	return sha256.Sum256(appendJSON(b, c.Input))
+}
+
+// appendJSON adds JSON without the white space between its parts, which the same
+// body has or has not by the way that it came.
+func appendJSON(b, text []byte) []byte {
+	if !bytes.ContainsAny(text, " \t\r\n") {
+		return append(b, text...)
+	}
+	buffer := bytes.NewBuffer(b)
+	if json.Compact(buffer, text) != nil {
+		return append(b, text...)
+	}
+	return buffer.Bytes()
 }
 
 // NewLane is the lane of what it is made of; an empty queue is the default one.

@@ -36,6 +36,20 @@ func TestSubmitOncePerKey(t *testing.T) {
 	}
 }
 
+// A body is the same body whatever white space stands between its parts; within
+// a text it counts.
+func TestSubmitAgainWithOtherWhiteSpace(t *testing.T) {
+	s := newStage(t)
+	body := func(text string) func(*belay.Submission) {
+		return func(b *belay.Submission) { b.Input = json.RawMessage(text) }
+	}
+	first := s.submit(key("k"), body(`{"a": [1, "x y"]}`))
+	if r := s.do(s.submission(key("k"), body("{\"a\":[1,\"x y\"]}\n"))); r.ID != first {
+		t.Errorf("written more closely it is answered %+v, want %s", r, first)
+	}
+	s.refused(s.submission(key("k"), body(`{"a":[1,"xy"]}`)), belay.CodeIdempotencyMismatch)
+}
+
 // G9 also between commands of one fold.
 func TestSubmitOncePerKeyInOneFold(t *testing.T) {
 	s := newStage(t)
