@@ -181,7 +181,7 @@ func TestWhatIsNoBackup(t *testing.T) {
 			t.Errorf("inspect %s: %s %v; want %s %q", filepath.Base(c.path), belay.CodeOf(err), err, c.code, c.says)
 		}
 		to := filepath.Join(dir, "restored.db")
-		if _, err := sqlite.Restore(t.Context(), c.path, to, 0, 0, nil); belay.CodeOf(err) != c.code {
+		if _, err := sqlite.Restore(t.Context(), c.path, to, 0, time.Now(), nil); belay.CodeOf(err) != c.code {
 			t.Errorf("restore %s: %v", filepath.Base(c.path), err)
 		}
 		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -219,7 +219,7 @@ func TestABackupThatIsNotMade(t *testing.T) {
 func TestTokensAfterARestore(t *testing.T) {
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "belay.db"), filepath.Join(dir, "backup.db")
-	at := machine.At(time.Now())
+	at := time.Now()
 	s := fill(t, path, 1)
 	highest := token(t, s, 1)
 	if _, err := sqlite.Backup(t.Context(), path, backup, nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/belaydev/belay/internal/machine"
 )
@@ -11,7 +12,7 @@ import (
 // Restore copies the database in a file that nobody uses to a new file, as
 // Backup does, and begins a new epoch in the copy. The file stays as it is. What
 // it answers with is what the file holds, but for the epoch, which is the new one.
-func Restore(ctx context.Context, file, to string, known int64, now machine.Time, progress func(done, total int)) (s Snapshot, err error) {
+func Restore(ctx context.Context, file, to string, known int64, now time.Time, progress func(done, total int)) (s Snapshot, err error) {
 	source, err := resting(file)
 	if err == nil {
 		s, err = duplicate(ctx, source, to, progress)
@@ -24,7 +25,7 @@ func Restore(ctx context.Context, file, to string, known int64, now machine.Time
 
 // BeginEpoch begins a new epoch in a database that no engine uses, and answers
 // with it. known is the highest epoch that its caller knows of, if it knows any.
-func BeginEpoch(ctx context.Context, path string, known int64, now machine.Time) (epoch int64, err error) {
+func BeginEpoch(ctx context.Context, path string, known int64, now time.Time) (epoch int64, err error) {
 	op := "begin an epoch in " + path
 	c, err := connectTo(ctx, sourceOf(path, false))
 	if err != nil {
@@ -37,7 +38,7 @@ func BeginEpoch(ctx context.Context, path string, known int64, now machine.Time)
 	if _, err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return 0, err
 	}
-	if err := c.query(ctx, "SELECT epoch FROM meta", func(r columns) error { epoch = machine.NextEpoch(max(known, r.int(0)), now); return nil }); err != nil {
+	if err := c.query(ctx, "SELECT epoch FROM meta", func(r columns) error { epoch = machine.NextEpoch(max(known, r.int(0)), machine.At(now)); return nil }); err != nil {
 		return 0, err
 	}
 	c.args.int(epoch)
@@ -48,4 +49,19 @@ func BeginEpoch(ctx context.Context, path string, known int64, now machine.Time)
 		return 0, fmt.Errorf("%w: %w", errCommit, err)
 	}
 	return epoch, nil
+}
+
+// Epoch reads the epoch of a database that nobody uses, without looking whether
+// the rest of it is sound.
+func Epoch(ctx context.Context, path string) (epoch int64, err error) {
+	source, err := resting(path)
+	if err != nil {
+		return 0, err
+	}
+	c, err := connectTo(ctx, source)
+	if err != nil {
+		return 0, err
+	}
+	err = c.query(ctx, "SELECT epoch FROM meta", func(r columns) error { epoch = r.int(0); return nil })
+	return epoch, classify("read the epoch of "+path, errors.Join(err, c.close()))
 }

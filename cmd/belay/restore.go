@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay/embedded"
+)
+
+const restoreLong = `Make a data directory with what a backup holds. The backup is checked and copied, and
+stays as it is. With --verify it is checked, and nothing is written.
+
+What happened after the backup is forgotten, but not by the workers and targets that
+saw it. So a new epoch begins: every fencing token from now on is above all that were
+ever given, also after the backup. And all sessions of then are over: what they owned
+is taken back when an engine runs, and goes on from its last checkpoint in the backup.
+
+The directory must be empty and not in use. With --force a database that is there is
+moved aside, into a directory that begins with before-restore-, and kept.
+
+A store that was restored by other means wants only the new epoch: PostgreSQL after
+pg_restore or a recovery to a point in time, or a data directory out of a snapshot of
+its disk. That is restore --epoch, before any server or worker starts.`
+
+func (a *app) restoreCommand() *cobra.Command {
+	var o embedded.CopyOptions
+	var verify, epoch bool
+	c := &cobra.Command{
+		Use: "restore FILE | --epoch", Short: "Make a data directory from a backup", Long: restoreLong,
+		Example: `  belay restore --verify /backups/belay-20261120T084400Z.db
+  belay restore --data /var/lib/belay /backups/belay-20261120T084400Z.db
+  belay restore --epoch --store postgres://belay@db/belay`,
+		Args: func(c *cobra.Command, args []string) error {
+			switch {
+			case epoch && len(args) > 0:
+				return usage("--epoch is for a store that has been restored already; name it with --store, and no file")
+			case epoch && (verify || o.Force):
+				return usage("--epoch goes neither with --verify nor with --force")
+			case epoch:
+				return nil
+			}
+			return exactly("the file of a backup")(c, args)
+		},
+	}
+	store := a.storeFlag(c)
+	c.Flags().BoolVar(&verify, "verify", false, "check the backup, say what it holds, and write nothing")
+	c.Flags().BoolVar(&epoch, "epoch", false, "begin a new epoch in a store that was restored by other means")
+	c.Flags().BoolVar(&o.Force, "force", false, "move aside and keep a database that is there")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if verify {
+			return a.verify(c, args[0])
+		}
+		url, err := store.of(c)
+		if err != nil {
+			return err
+		}
+		if epoch {
+			return a.beginEpoch(c, url)
+		}
+		o.Progress = copying(a.err)
+		done, err := embedded.Restore(c.Context(), args[0], url, o)
+		if err != nil {
+			return err
+		}
+		return a.showRestored(done, url)
+	}
+	return c
+}
+
+func (a *app) verify(c *cobra.Command, file string) error {
+	s, err := embedded.Verify(c.Context(), file)
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return printJSON(a.out, s)
+	}
+	fmt.Fprintf(a.out, "sound: %s; schema %d, epoch %d\n", holds(s), s.Schema, s.Epoch)
+	return nil
+}
+
+func (a *app) showRestored(r embedded.Restored, url string) error {
+	if a.output == "json" {
+		return printJSON(a.out, r)
+	}
+	fmt.Fprintf(a.out, "restored to %s: %s\n", printable(url), holds(r.Snapshot))
+	a.showEpoch(r.Epoch, r.Ended)
+	if r.Aside != "" {
+		fmt.Fprintf(a.out, "the database that was there is in %s\n", printable(r.Aside))
+	}
+	return nil
+}
+
+func (a *app) showEpoch(epoch int64, ended int) {
+	fmt.Fprintf(a.out, "epoch %d: every token is above all that were given before\n", epoch)
+	if ended > 0 {
+		fmt.Fprintf(a.out, "ended %s; what they owned is taken back when an engine runs\n", plural(ended, "session"))
+	}
+}
+
+func (a *app) beginEpoch(c *cobra.Command, url string) error {
+	epoch, ended, err := embedded.BeginEpoch(c.Context(), url)
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return printJSON(a.out, map[string]int64{"epoch": epoch, "ended": int64(ended)})
+	}
+	a.showEpoch(epoch, ended)
+	return nil
+}

@@ -1,0 +1,65 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/belaydev/belay/internal/store/postgres"
+	"github.com/belaydev/belay/internal/store/sqlite"
+)
+
+// Migration is one step of a store's schema.
+type Migration struct {
+	Version int64  `json:"version"`
+	Name    string `json:"name"`
+	SQL     string `json:"sql"`
+}
+
+// Migrate brings the schema of a store, sqlite:DIR or postgres://…, up to date
+// and answers with the steps that it took; with dryRun, those that it would take.
+// An engine does the same when it opens a store. Whoever migrates one store at
+// the same time takes turns; a data directory must not be in use. A schema that
+// is newer than this Belay is refused with CodeInternal.
+func Migrate(ctx context.Context, url string, dryRun bool) ([]Migration, error) {
+	if onPostgres(url) {
+		run := postgres.Migrate
+		if dryRun {
+			run = postgres.Pending
+		}
+		steps, err := run(ctx, url)
+		return listed(steps, func(m postgres.Migration) Migration { return Migration(m) }), err
+	}
+	dir, err := directory("migrate", url)
+	if err != nil {
+		return nil, err
+	}
+	run := sqlite.Pending
+	if !dryRun {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the data directory: %w", err)
+		}
+		l, err := acquire(ctx, dir, "a migration")
+		if err != nil {
+			return nil, err
+		}
+		defer l.release()
+		run = sqlite.Migrate
+	}
+	steps, err := run(ctx, filepath.Join(dir, database))
+	return listed(steps, func(m sqlite.Migration) Migration { return Migration(m) }), err
+}
+
+func onPostgres(url string) bool {
+	return strings.HasPrefix(url, "postgres:") || strings.HasPrefix(url, "postgresql:")
+}
+
+func listed[M any](steps []M, one func(M) Migration) []Migration {
+	all := make([]Migration, len(steps))
+	for i, s := range steps {
+		all[i] = one(s)
+	}
+	return all
+}

@@ -1,0 +1,259 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/postgres"
+	"github.com/belaydev/belay/internal/store/sqlite"
+)
+
+// Restored says what a restore did.
+type Restored struct {
+	Snapshot
+	// Ended is how many sessions were ended as lost. What they owned is taken
+	// back when an engine runs.
+	Ended int `json:"ended"`
+	// Aside is where the database that was there before is, if one was.
+	Aside string `json:"aside,omitempty"`
+}
+
+// Verify looks through a backup for damage and says what it holds. It changes
+// nothing. Errors are those of Restore.
+func Verify(ctx context.Context, file string) (Snapshot, error) {
+	s, err := sqlite.Inspect(ctx, file)
+	return snapshot(file, s), err
+}
+
+// Restore makes sqlite:DIR a data directory with what a backup holds. Nobody may
+// use it meanwhile. The backup is copied and stays as it is.
+//
+// What happened after the backup is forgotten, but not by those it was told to,
+// so two things are not as they were. A new epoch begins: every token is above
+// all that were ever given, by this store or by what it is restored from. And all
+// sessions are over: a worker that still has a lease of then may have lost it
+// since, so what was owned is taken back, as from any worker that was lost.
+//
+// Until the last step the directory holds what it did. CodeConflict if it is in
+// use, or not empty without Force; with it, a database that is there is moved
+// into a directory of its own beside it. CodeNotFound, CodeInvalid or
+// CodeInternal if the file is not there, is no backup, or is damaged or newer
+// than this Belay.
+func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, error) {
+	dir, err := directory("restore", url)
+	if err != nil {
+		return Restored{}, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Restored{}, fmt.Errorf("make the data directory: %w", err)
+	}
+	l, err := acquire(ctx, dir, "a restore")
+	if err != nil {
+		return Restored{}, err
+	}
+	defer l.release()
+	hide(dir)
+	r := restoring{file: file, dir: dir, staging: filepath.Join(dir, "restoring"), at: time.Now().UTC()}
+	if err := r.look(o.Force); err != nil {
+		return Restored{}, err
+	}
+	done, err := r.run(ctx, o)
+	return done, errors.Join(err, os.RemoveAll(r.staging))
+}
+
+// BeginEpoch does for a store that was restored by other means what Restore does
+// besides copying: for a PostgreSQL database after pg_restore or a recovery to a
+// point in time, or for a data directory out of a snapshot of its disk. It
+// answers with the new epoch and how many sessions it ended. Doing it once more
+// than needed does no harm but to the workers, which lose what they have. A data
+// directory must not be in use.
+func BeginEpoch(ctx context.Context, url string) (epoch int64, ended int, err error) {
+	const why = "the store was restored from a backup"
+	if onPostgres(url) {
+		s, err := postgres.Open(ctx, url, postgres.Options{})
+		if err != nil {
+			return 0, 0, err
+		}
+		if epoch, err = s.RaiseEpoch(ctx); err == nil {
+			ended, err = endSessions(ctx, s, why)
+		}
+		return epoch, ended, errors.Join(err, s.Close())
+	}
+	dir, err := directory("begin an epoch", url)
+	if err != nil {
+		return 0, 0, err
+	}
+	path, err := present("begin an epoch in "+url, dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	l, err := acquire(ctx, dir, "a new epoch")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer l.release()
+	if epoch, err = sqlite.BeginEpoch(ctx, path, 0, time.Now()); err != nil {
+		return 0, 0, err
+	}
+	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now})
+	if err != nil {
+		return epoch, 0, err
+	}
+	ended, err = endSessions(ctx, s, why)
+	return epoch, ended, errors.Join(err, s.Close())
+}
+
+// restoring is a restore under way, by whoever has the lock of the directory.
+type restoring struct {
+	file, dir string
+	staging   string // where the new database is made; left over only by a crash
+	at        time.Time
+	entries   []os.DirEntry
+	replaces  bool // there is a database already
+}
+
+// trace reports whether a name in a data directory says nothing of what it holds.
+func trace(name string) bool {
+	return slices.Contains([]string{"belay.lock", "belay.sock", ".gitignore", database + ".migrate", "restoring"}, name)
+}
+
+// look refuses a directory that is not empty.
+func (r *restoring) look(force bool) error {
+	var err error
+	if r.entries, err = os.ReadDir(r.dir); err != nil {
+		return fmt.Errorf("look into the data directory: %w", err)
+	}
+	for _, e := range r.entries {
+		if trace(e.Name()) {
+			continue
+		}
+		if !force {
+			return &belay.Error{Code: belay.CodeConflict, Op: "restore to " + r.dir, Message: fmt.Sprintf(
+				"the directory is not empty: there is %s; restore to another, or use --force, which moves a database aside and keeps it", e.Name())}
+		}
+		r.replaces = r.replaces || e.Name() == database
+	}
+	return nil
+}
+
+func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
+	if err := errors.Join(os.RemoveAll(r.staging), os.Mkdir(r.staging, 0o700)); err != nil {
+		return Restored{}, fmt.Errorf("make room for the restore: %w", err)
+	}
+	made := filepath.Join(r.staging, database)
+	s, err := sqlite.Restore(ctx, r.file, made, r.known(ctx), r.at, o.Progress)
+	if err != nil {
+		return Restored{}, err
+	}
+	done := Restored{Snapshot: snapshot(r.file, s)}
+	if done.Ended, err = r.settle(ctx, made, s.Mark.Time()); err != nil {
+		return Restored{}, err
+	}
+	if r.replaces {
+		if done.Aside, err = r.moveAside(); err != nil {
+			return Restored{}, err
+		}
+	}
+	if err := errors.Join(os.Rename(made, filepath.Join(r.dir, database)), syncDir(r.dir)); err != nil {
+		return Restored{}, fmt.Errorf("put the restored database in its place: %w", err)
+	}
+	return done, nil
+}
+
+// known is the highest epoch of all databases that are or were here, as far as
+// they can still be read.
+func (r *restoring) known(ctx context.Context) int64 {
+	folders := []string{"."}
+	for _, e := range r.entries {
+		if strings.HasPrefix(e.Name(), setAside) {
+			folders = append(folders, e.Name())
+		}
+	}
+	highest := int64(0)
+	for _, f := range folders {
+		if epoch, err := sqlite.Epoch(ctx, filepath.Join(r.dir, f, database)); err == nil {
+			highest = max(highest, epoch)
+		}
+	}
+	return highest
+}
+
+// setAside begins the name of a directory with a database that was replaced.
+const setAside = "before-restore-"
+
+// settle opens the restored database as an engine does, which brings its schema
+// up to date, and ends its sessions.
+func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (int, error) {
+	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now})
+	if err != nil {
+		return 0, err
+	}
+	n, err := endSessions(ctx, s, "the store was restored from a backup of "+mark.UTC().Format(time.DateTime)+" UTC")
+	if err = errors.Join(err, s.Close()); err != nil {
+		return n, err
+	}
+	if info, err := os.Stat(path + "-wal"); err == nil && info.Size() > 0 {
+		return n, &belay.Error{Code: belay.CodeInternal, Op: "restore", Message: "the restored database could not be closed: its log is left"}
+	}
+	return n, nil
+}
+
+// endSessions ends all sessions that are open now as lost, for one reason.
+func endSessions(ctx context.Context, s store.Store, why string) (n int, err error) {
+	e := engine.New(s, engine.Options{Retention: -1})
+	defer func() { err = errors.Join(err, e.Close()) }()
+	for began, more := s.Now().Time(), true; more; {
+		workers, err := e.Workers(ctx) // the living ones first
+		if err != nil {
+			return n, err
+		}
+		more = false
+		for _, w := range workers {
+			if w.State.Ended() || w.OpenedAt.After(began) {
+				continue
+			}
+			if err := e.Bury(ctx, w.ID, why); err != nil {
+				return n, err
+			}
+			n++
+			more = true
+		}
+	}
+	return n, nil
+}
+
+// moveAside keeps the database that is there under names of its own, and answers
+// with where. The new one takes its place in one step: it is never missing, since
+// an engine would then begin an empty one. Its log goes first, since another
+// database than its own would be destroyed by it.
+func (r *restoring) moveAside() (string, error) {
+	aside := filepath.Join(r.dir, setAside+r.at.Format("20060102T150405.000Z"))
+	if err := os.Mkdir(aside, 0o700); err != nil {
+		return "", fmt.Errorf("keep the old database: %w", err)
+	}
+	parts := []string{database, database + "-wal", database + "-journal"}
+	for _, name := range parts {
+		err := os.Link(filepath.Join(r.dir, name), filepath.Join(aside, name))
+		if err != nil && (name == database || !errors.Is(err, os.ErrNotExist)) {
+			return "", fmt.Errorf("keep the old database: %w", err)
+		}
+	}
+	if err := errors.Join(syncDir(aside), syncDir(r.dir)); err != nil {
+		return "", fmt.Errorf("keep the old database: %w", err)
+	}
+	for _, name := range append(parts[1:], database+"-shm") {
+		if err := os.Remove(filepath.Join(r.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("keep the old database: %w", err)
+		}
+	}
+	return aside, syncDir(r.dir)
+}
