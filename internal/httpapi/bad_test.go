@@ -42,7 +42,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	most := max(open.refusesAll(t, cases, before), closed.refusesAll(t, unknown, before))
 	grown := resident(t) - before
 	t.Logf("%d bad requests; resident memory grew by %d KiB, by %d KiB at most meanwhile", corpusSize, grown>>10, most>>10)
-	if grown > 32<<20 {
+	if grown > 32<<20 && !raceDetector { // which keeps memory of its own
 		t.Errorf("resident memory grew by %d MiB; at most 32", grown>>20)
 	}
 }
@@ -59,7 +59,7 @@ func (s *server) refusesAll(t *testing.T, cases []bad, before int64) (most int64
 	for i, c := range cases {
 		began := time.Now()
 		status, err := s.refuses(client, c)
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > patience {
 			t.Errorf("%s: answered after %s", c, took)
 		}
 		if err != nil {
