@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/config"
 )
 
 // scopes are all rights that a key can have, with what each is for.
@@ -30,11 +32,41 @@ func (a *app) keysCommand() *cobra.Command {
 
 As soon as there is one, the server wants a key for everything. A key has the
 scopes that it was made with, and no other; admin has all. The server keeps a hash:
-the key itself is shown once, when it is made.`,
+the key itself is shown once, when it is made.
+
+--store or BELAY_STORE names the store of servers that share a database: their
+first key is made there.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	c.PersistentFlags().String("store", "", "the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; its password is in PGPASSWORD")
 	c.AddCommand(a.keysCreateCommand(), a.keysLsCommand(), a.keysRevokeCommand())
 	return c
+}
+
+// useStore has keys be those of the store that the command line or the
+// environment names, if one does.
+func (a *app) useStore(c *cobra.Command) error {
+	from := config.Sources{Flags: make(map[string]string)}
+	text, typed := c.Flag("store").Value.String(), c.Flag("store").Changed
+	switch {
+	case typed:
+		from.Flags["store"] = text
+	case c.Flag("data").Changed || a.server != "":
+		return nil
+	default:
+		from.Environ = []string{"BELAY_STORE=" + os.Getenv("BELAY_STORE")}
+	}
+	cfg, err := config.Load(from)
+	if err != nil {
+		return err
+	}
+	switch {
+	case cfg.Shared():
+		a.server, a.store = "", cfg.StoreURL()
+	case cfg.Store != "":
+		a.server, a.data = "", cfg.DataDir()
+	}
+	return nil
 }
 
 func (a *app) keysCreateCommand() *cobra.Command {
@@ -52,6 +84,9 @@ func (a *app) keysCreateCommand() *cobra.Command {
 			}
 			if strings.TrimSpace(spec.Name) == "" {
 				return usage("say with --name who will use the key; it stands in the history of what is done with it")
+			}
+			if err := a.useStore(c); err != nil {
+				return err
 			}
 			return a.createKey(named(c), spec)
 		},
@@ -143,6 +178,9 @@ func (a *app) keysLsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "List the keys, without their secrets", Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.useStore(c); err != nil {
+				return err
+			}
 			ctx := named(c)
 			return a.writing(ctx, func(b belay.Backend) error {
 				keys, err := b.Keys(ctx)
@@ -187,6 +225,9 @@ func (a *app) keysRevokeCommand() *cobra.Command {
 		Use: "revoke ID", Short: "End a key for good", Args: exactly("the id of a key"),
 		Long: "End a key for good, by its id as belay keys ls shows it, or by its name if one living\nkey has it. A server notices at once, others of the same store within seconds.",
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.useStore(c); err != nil {
+				return err
+			}
 			ctx := named(c)
 			return a.writing(ctx, func(b belay.Backend) error { return a.revokeKey(ctx, b, args[0]) })
 		},

@@ -54,7 +54,7 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 // writing acts through the server, if one is named, and else through the engine
 // of the data directory. It makes neither: an operator acts on what is there.
 func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
-	if a.server == "" {
+	if a.server == "" && a.store == "" {
 		r, err := embedded.OpenReader(ctx, a.url())
 		switch {
 		case err == nil:
@@ -75,6 +75,9 @@ func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
 func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error) {
 	if a.server != "" {
 		return a.dial(ctx)
+	}
+	if a.store != "" {
+		return embedded.Open(ctx, a.store)
 	}
 	return datadir.Open(ctx, a.data, datadir.Options{
 		Purpose: purpose, Version: version, Engine: []embedded.Option{embedded.Bury(buryBelow(a.data))},

@@ -26,6 +26,7 @@ type app struct {
 	streams
 	data    string
 	server  string
+	store   string // of belay keys: the database, if it is one
 	keyFile string
 	output  string
 	verbose bool

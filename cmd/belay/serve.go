@@ -25,6 +25,10 @@ Without any flags it listens on 127.0.0.1:7420, wants no key, and keeps all in
 ./belay-data. Other belay commands on this host reach it through the directory. On
 an address that others can reach it wants keys: belay keys create.
 
+With --store postgres://USER@HOST/DATABASE any number of servers share a database,
+and any of them may be asked for anything. The password is in PGPASSWORD or
+PGPASSFILE, or in the address where that stands in BELAY_STORE or in the file.
+
 Each flag can also stand in a YAML file that --config names, or in the environment:
 --log-level is log: {level: …} in the file, and BELAY_LOG_LEVEL. Flags outweigh the
 environment, and that outweighs the file. --check-config shows what counts.
@@ -139,14 +143,15 @@ func newLog(to io.Writer, cfg *config.Config, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, o))
 }
 
-// serving is a belay serve: the engine of a data directory, the server, and a
-// worker if one is wanted.
+// serving is a belay serve: the engine, the server, and a worker if one is wanted.
 type serving struct {
 	app  *app
 	cfg  *config.Config
 	log  *slog.Logger
 	file string
-	host *datadir.Host
+	// backend is the engine, and close ends it and what serves it beside.
+	backend *embedded.Backend
+	close   func() error
 }
 
 func (s *serving) run(ctx context.Context) error {
@@ -155,32 +160,50 @@ func (s *serving) run(ctx context.Context) error {
 		o.Services = append(o.Services, s.work)
 	}
 	srv := server.New(s.cfg, o)
-	dir := s.cfg.DataDir()
-	var err error
-	s.host, err = datadir.OpenHost(ctx, dir, datadir.Options{
-		Purpose: "belay serve", Version: version, Log: s.log,
-		Engine: append(srv.Engine(), embedded.Bury(buryBelow(dir))), Handler: srv.Local,
-	})
+	err := s.open(ctx, srv)
 	if err != nil {
 		return err
 	}
 	atOnce, stop := context.WithCancel(context.Background())
 	defer stop()
 	go again(ctx, atOnce, stop)
-	err = srv.Run(ctx, atOnce, s.host.Backend)
+	err = srv.Run(ctx, atOnce, s.backend)
 	if atOnce.Err() != nil {
 		return exitCode(130) // the next process finds everything that was answered
 	}
-	if s.host.Failure() != nil {
+	if s.backend.Failure() != nil {
 		return err // at once: waiting for what cannot be kept helps nobody
 	}
-	if cerr := s.host.Close(); err == nil {
+	if cerr := s.close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
 		s.log.Info("belay has stopped")
 	}
 	return err
+}
+
+// open opens the store: a database that it shares, or the data directory, which
+// it then hosts for other processes on this machine.
+func (s *serving) open(ctx context.Context, srv *server.Server) error {
+	dir := s.cfg.DataDir()
+	options := append(srv.Engine(), embedded.Bury(buryBelow(dir)))
+	if s.cfg.Shared() {
+		b, err := embedded.Open(ctx, s.cfg.StoreURL(), options...)
+		if err != nil {
+			return err
+		}
+		s.backend, s.close = b, b.Close
+		return nil
+	}
+	host, err := datadir.OpenHost(ctx, dir, datadir.Options{
+		Purpose: "belay serve", Version: version, Log: s.log, Engine: options, Handler: srv.Local,
+	})
+	if err != nil {
+		return err
+	}
+	s.backend, s.close = host.Backend, host.Close
+	return nil
 }
 
 // again waits for the second request to stop. The first has ended ctx.
@@ -205,7 +228,7 @@ func (s *serving) ready(at server.Listening) {
 	if at.Open {
 		keys = "none needed"
 	}
-	facts := []any{"address", at.URL, "store", s.cfg.StoreURL(), "keys", keys, "pages", at.URL + "/"}
+	facts := []any{"address", at.URL, "store", config.Shown(s.cfg.StoreURL()), "keys", keys, "pages", at.URL + "/"}
 	if s.file != "" {
 		facts = append(facts, "config", s.file)
 	}
@@ -217,7 +240,7 @@ func (s *serving) ready(at server.Listening) {
 
 // work runs built-in kinds in this process, and stops well within the grace.
 func (s *serving) work(ctx context.Context) error {
-	w, err := builtins(ctx, s.host.Backend, s.cfg.DataDir(), workerOptions{
+	w, err := builtins(ctx, s.backend, s.cfg.DataDir(), workerOptions{
 		name: fmt.Sprintf("belay serve (pid %d)", os.Getpid()), concurrency: s.cfg.Concurrency,
 		grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second), log: s.log,
 	})

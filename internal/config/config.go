@@ -9,7 +9,7 @@ import (
 // Config is what a server does. The zero value is none; see Default.
 type Config struct {
 	Listen         string
-	Store          string // sqlite:DIR; "" for that of Data
+	Store          string // sqlite:DIR or postgres://…; "" for that of Data
 	Data           string
 	TLSCert        string
 	TLSKey         string
@@ -58,7 +58,11 @@ func Default() *Config {
 	}
 }
 
-// StoreURL is the store, in the data directory unless another is named.
+// Shared reports whether the store is a database that servers share.
+func (c *Config) Shared() bool { return isDatabase(c.Store) }
+
+// StoreURL is the store, in the data directory unless another is named. It may
+// hold a password; see Shown.
 func (c *Config) StoreURL() string {
 	if c.Store == "" {
 		return sqlitePrefix + c.Data
@@ -66,15 +70,14 @@ func (c *Config) StoreURL() string {
 	return c.Store
 }
 
-// DataDir is the data directory: that of the store, if it has one.
+// DataDir is the data directory: that of the store, if it has one. With a
+// database it holds what this process works on only.
 func (c *Config) DataDir() string {
 	if dir, ok := strings.CutPrefix(c.Store, sqlitePrefix); ok {
 		return dir
 	}
 	return c.Data
 }
-
-const sqlitePrefix = "sqlite:"
 
 // TLS reports whether the server speaks TLS.
 func (c *Config) TLS() bool { return c.TLSCert != "" }

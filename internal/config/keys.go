@@ -19,7 +19,7 @@ type Key struct {
 var keys = []Key{
 	{"listen", "Where to listen, as HOST:PORT. Beyond loopback only with keys, or with insecure_no_auth.",
 		func(c *Config) kind { return address{&c.Listen} }},
-	{"store", "Where the state is kept. sqlite:DIR keeps all in that data directory; that of data, unless set.",
+	{"store", "Where the state is kept. sqlite:DIR keeps all in that data directory; that of data, unless set. postgres://USER@HOST/DATABASE is shared by any number of servers; its password comes from PGPASSWORD or PGPASSFILE, or stands here, but not in the flag.",
 		func(c *Config) kind { return store{&c.Store} }},
 	{"data", "The data directory.",
 		func(c *Config) kind { return text{&c.Data, "a directory, such as /var/lib/belay"} }},

@@ -58,20 +58,6 @@ func (k address) show() string { return *k.to }
 func (address) word() string   { return "address" }
 func (address) tags() []string { return []string{"!!str"} }
 
-type store struct{ to *string }
-
-func (k store) set(s string) bool {
-	if dir, ok := strings.CutPrefix(s, sqlitePrefix); !ok || dir == "" {
-		return false
-	}
-	*k.to = s
-	return true
-}
-func (store) want() string   { return "sqlite:DIR, such as sqlite:/var/lib/belay" }
-func (k store) show() string { return *k.to }
-func (store) word() string   { return "store" }
-func (store) tags() []string { return []string{"!!str"} }
-
 type boolean struct{ to *bool }
 
 func (k boolean) set(s string) bool {

@@ -66,6 +66,10 @@ func Load(s Sources) (*Config, error) {
 	}
 	for _, k := range keys {
 		if text, ok := s.Flags[k.Name]; ok {
+			if HasPassword(text) {
+				bad.add("--"+k.Flag(), "", "everybody on this machine can read a command line; put the password in PGPASSWORD, or the whole address in %s", k.Env())
+				continue
+			}
 			c.take(said{k.Name, text, "--" + k.Flag()}, &bad)
 		}
 	}
@@ -84,7 +88,7 @@ func (c *Config) take(v said, bad *problems) {
 		if !strings.Contains(v.from, ":") {
 			name = "" // a variable or flag has the key in its name
 		}
-		bad.add(v.from, name, "%s is not valid; write %s", quote(v.text), kind.want())
+		bad.add(v.from, name, "%s is not valid; write %s", quote(Shown(v.text)), kind.want())
 	}
 	c.values[v.key] = Value{Key: v.key, From: v.from}
 }

@@ -59,7 +59,7 @@ var refusals = []struct{ name, file, says string }{
 	{"bad choice", "log: {format: xml}\n",
 		`F:1: log.format: "xml" is not valid; write text or json`},
 	{"bad store", "store: ./data\n",
-		`F:1: store: "./data" is not valid; write sqlite:DIR, such as sqlite:/var/lib/belay`},
+		`F:1: store: "./data" is not valid; write sqlite:DIR, such as sqlite:/var/lib/belay, or postgres://USER@HOST/DATABASE`},
 	{"bad address", "listen: localhost\n",
 		`F:1: listen: "localhost" is not valid; write HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420, or :7420 for every address of the machine`},
 	{"a certificate alone", "tls_cert: c.pem\n",
