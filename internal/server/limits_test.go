@@ -131,7 +131,8 @@ func answered(t *testing.T, c net.Conn) {
 // cut off.
 func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) {
-		c.Limits.HeaderTimeout, c.Limits.IdleTimeout, c.Limits.ReadTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+		const short = 300 * time.Millisecond
+		c.Limits.HeaderTimeout, c.Limits.IdleTimeout, c.Limits.ReadTimeout = short, short, short
 		c.Limits.Headers = 8 << 10
 	}})
 	for name, say := range map[string]string{
@@ -150,8 +151,12 @@ func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 			cutOff(t, c)
 		})
 	}
-	if status, _ := r.do(http1(t), http.MethodGet, "/healthz", ""); status != http.StatusOK {
-		t.Errorf("the others get %d", status)
+	status, err := 0, error(nil)
+	for over := time.Now().Add(soon); status != http.StatusOK && time.Now().Before(over); { // a busy machine may be slow itself
+		status, _, err = try(t.Context(), http1(t), http.MethodGet, r.url+"/healthz", "")
+	}
+	if status != http.StatusOK {
+		t.Errorf("the others get %d, %v", status, err)
 	}
 }
 
@@ -159,11 +164,12 @@ func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 func TestRequestsAreBounded(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Limits.Rate, c.Limits.Burst = 1, 5 }})
 	c := http1(t)
-	var last int
-	for range 10 {
-		last, _ = r.do(c, http.MethodGet, "/v1/executions", "")
+	got := make(map[int]int)
+	for range 50 {
+		status, _ := r.do(c, http.MethodGet, "/v1/executions", "")
+		got[status]++
 	}
-	if last != http.StatusTooManyRequests {
-		t.Errorf("the tenth request at once got %d", last)
+	if got[http.StatusOK] < 5 || got[http.StatusTooManyRequests] == 0 {
+		t.Errorf("50 requests at once got %v", got)
 	}
 }

@@ -123,6 +123,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if err != nil {
 		return err
 	}
+	defer l.Close() // if nobody came to serve it
 	defer s.stop.Do(func() { close(s.stopping) })
 	s.metrics.Watch(b)
 	o := s.api(b)
@@ -130,7 +131,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	o.Hosts = s.hosts(l.Addr())
 	h, err := s.http(httpapi.New(b, o))
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return err
 	}
 	ended := make(chan error, 1+len(s.opt.Services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// pairOfFiles writes a certificate with a serial number, as old as the clock says.
+func pairOfFiles(t *testing.T, c *certificate, serial int64, at time.Time) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file(t, c.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), at)
+	file(t, c.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE" + " KEY", Bytes: private}), at)
+}
+
+func file(t *testing.T, path string, data []byte, at time.Time) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A certificate that changed is used from the next look on; one that cannot be
+// used is said once and changes nothing, until it is whole.
+func TestABrokenCertificateChangesNothing(t *testing.T) {
+	now := time.Now()
+	said := 0
+	dir := t.TempDir()
+	c := &certificate{
+		cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"),
+		failed: func(error) { said++ }, now: func() time.Time { return now },
+	}
+	shows := func(serial int64) {
+		t.Helper()
+		now = now.Add(lookEvery)
+		if got := c.current().Leaf.SerialNumber.Int64(); got != serial {
+			t.Errorf("it shows %d, want %d", got, serial)
+		}
+	}
+	pairOfFiles(t, c, 1, now)
+	if err := c.load(); err != nil {
+		t.Fatal(err)
+	}
+	shows(1)
+	pairOfFiles(t, c, 2, now)
+	shows(2)
+	file(t, c.cert, []byte("half of"), now)
+	shows(2)
+	shows(2)
+	if err := os.Remove(c.key); err != nil {
+		t.Fatal(err)
+	}
+	shows(2)
+	if said != 1 {
+		t.Errorf("it was said %d times", said)
+	}
+	pairOfFiles(t, c, 3, now)
+	shows(3)
+}
