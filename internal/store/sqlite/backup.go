@@ -35,10 +35,10 @@ func duplicate(ctx context.Context, source, to string, progress func(done, total
 		err = syncFile(to)
 	}
 	if err == nil {
-		s, err = Inspect(ctx, to)
+		s, err = inspect(ctx, to)
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(to))
+		err = firstOf(err, os.Remove(to))
 	}
 	return s, err
 }
@@ -50,7 +50,7 @@ func copyPages(ctx context.Context, source, to string, progress func(done, total
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() { err = firstOf(err, c.close()) }()
 	if _, err := c.exec(ctx, "BEGIN"); err != nil {
 		return err
 	}
@@ -68,7 +68,8 @@ func copyPages(ctx context.Context, source, to string, progress func(done, total
 		return err
 	}
 	if err := step(ctx, b, progress); err != nil {
-		return errors.Join(err, b.Finish())
+		_ = b.Finish() // repeats the error
+		return err
 	}
 	made, err := b.Commit()
 	if err != nil {
@@ -76,7 +77,7 @@ func copyPages(ctx context.Context, source, to string, progress func(done, total
 	}
 	// A file that needs no log beside it can be read from anywhere.
 	d := &conn{Conn: made, statements: make(map[string]driver.Stmt)}
-	return errors.Join(d.query(ctx, "PRAGMA journal_mode = DELETE", ignore), d.close())
+	return firstOf(d.query(ctx, "PRAGMA journal_mode = DELETE", ignore), d.close())
 }
 
 // step copies a little at a time, to be able to stop.
@@ -87,7 +88,7 @@ func step(ctx context.Context, b *sqlite.Backup, progress func(done, total int))
 		}
 		var err error
 		if more, err = b.Step(256); err != nil {
-			return fmt.Errorf("copy the database: %w", err)
+			return fmt.Errorf("copy the database: %w", foreign(err))
 		}
 		if progress != nil {
 			progress(b.PageCount()-b.Remaining(), b.PageCount())

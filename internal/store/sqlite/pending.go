@@ -87,7 +87,7 @@ func schemaAt(ctx context.Context, path string) (have int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() { err = firstOf(err, c.close()) }()
 	there := int64(0)
 	err = c.query(ctx, hasVersions, func(r columns) error { there = r.int(0); return nil })
 	if err == nil && there > 0 {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,7 +30,7 @@ func BeginEpoch(ctx context.Context, path string, known int64, now time.Time) (e
 	if err != nil {
 		return 0, classify(op, err)
 	}
-	defer func() { err = classify(op, errors.Join(err, c.close())) }()
+	defer func() { err = classify(op, firstOf(err, c.close())) }()
 	if _, err := c.schema(ctx); err != nil {
 		return 0, err
 	}
@@ -63,5 +62,5 @@ func Epoch(ctx context.Context, path string) (epoch int64, err error) {
 		return 0, err
 	}
 	err = c.query(ctx, "SELECT epoch FROM meta", func(r columns) error { epoch = r.int(0); return nil })
-	return epoch, classify("read the epoch of "+path, errors.Join(err, c.close()))
+	return epoch, classify("read the epoch of "+path, firstOf(err, c.close()))
 }

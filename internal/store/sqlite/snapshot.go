@@ -31,16 +31,8 @@ type Snapshot struct {
 // holds. It changes nothing. CodeNotFound if there is none, CodeInvalid if it is
 // none of Belay's, CodeInternal if it is damaged or newer than this Belay.
 func Inspect(ctx context.Context, path string) (Snapshot, error) {
-	op := "check " + path
-	source, err := resting(path)
-	if err != nil {
-		return Snapshot{}, classify(op, err)
-	}
-	s, err := inspect(ctx, source)
-	if info, serr := os.Stat(path); err == nil && serr == nil {
-		s.Bytes = info.Size()
-	}
-	return s, classify(op, err)
+	s, err := inspect(ctx, path)
+	return s, classify("check "+path, err)
 }
 
 // resting names the database in a file that nobody uses as a data source. Unless
@@ -80,12 +72,21 @@ func connectTo(ctx context.Context, source string) (*conn, error) {
 	return opened, foreign(err)
 }
 
-func inspect(ctx context.Context, source string) (s Snapshot, err error) {
+func inspect(ctx context.Context, path string) (s Snapshot, err error) {
+	source, err := resting(path)
+	if err != nil {
+		return s, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return s, err
+	}
+	s.Bytes = info.Size()
 	c, err := connectTo(ctx, source)
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() { err = firstOf(err, c.close()) }()
 	if s.Schema, err = c.schema(ctx); err != nil {
 		return s, err
 	}
@@ -100,7 +101,7 @@ func inspect(ctx context.Context, source string) (s Snapshot, err error) {
 		err = &belay.Error{Code: belay.CodeInternal, Op: "check", Message: "the database is damaged: " + strings.Join(damage, "; ")}
 	}
 	if err != nil {
-		return s, err
+		return s, foreign(err)
 	}
 	err = c.query(ctx, selectSnapshot, func(r columns) error {
 		s.Epoch, s.Executions, s.Events, s.Owned = r.int(0), r.int(1), r.int(2), r.int(3)
@@ -140,11 +141,17 @@ func (c *conn) schema(ctx context.Context) (have int64, err error) {
 	return have, nil
 }
 
-// foreign tells a file that is no database from one that is damaged further in.
+// foreign tells what is wrong with a file that should be a database, in a line.
 func foreign(err error) error {
 	var driver *sqlite.Error
-	if errors.As(err, &driver) && driver.Code()&0xff == sqlite3.SQLITE_NOTADB {
-		return &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "this is no database, or its beginning is damaged", Err: err}
+	if !errors.As(err, &driver) {
+		return err
+	}
+	switch driver.Code() & 0xff {
+	case sqlite3.SQLITE_NOTADB:
+		return &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "this is no database, or its beginning is damaged"}
+	case sqlite3.SQLITE_CORRUPT:
+		return &belay.Error{Code: belay.CodeInternal, Op: "read", Message: "the database is damaged: it cannot be read to its end"}
 	}
 	return err
 }
