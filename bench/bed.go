@@ -21,7 +21,7 @@ type bed struct {
 	dir      string
 	self     string
 	postgres *postgres
-	without  map[string]error // why a store or contender cannot be had
+	without  map[string]error // why a store, a contender or a variant of one cannot be had
 	belay    string           // the binary
 	temporal string           // the program of that module
 	profile  string
@@ -39,8 +39,10 @@ func open(ctx context.Context, o options) (*bed, error) {
 		return nil, err
 	}
 	b := &bed{dir: dir, self: self, without: make(map[string]error), belay: filepath.Join(dir, "belay"), temporal: o.temporal, profile: o.profile}
-	if err := build(ctx, "..", b.belay, "./cmd/belay"); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	if b.needs("belay/http", o) {
+		if err := build(ctx, "..", b.belay, "./cmd/belay"); err != nil {
+			b.without["belay/http"] = err
+		}
 	}
 	if strings.Contains(o.stores, "postgres") {
 		if b.postgres, err = startPostgres(); err != nil {
@@ -55,10 +57,10 @@ func open(ctx context.Context, o options) (*bed, error) {
 	return b, nil
 }
 
-// needs reports whether a contender takes part.
-func (b *bed) needs(contender string, o options) bool {
+// needs reports whether a contender takes part, in one variant or in any.
+func (b *bed) needs(who string, o options) bool {
 	for _, p := range o.wanted(plan(o)) {
-		if p.Contender == contender && b.without[p.store] == nil {
+		if (p.Contender == who || p.who() == who) && b.without[p.store] == nil {
 			return true
 		}
 	}
@@ -80,7 +82,7 @@ type sample trial.Sample
 
 // run carries out a trial. Whatever goes wrong is the sample's error.
 func (b *bed) run(ctx context.Context, p planned) sample {
-	for _, what := range []string{p.store, p.Contender} {
+	for _, what := range []string{p.store, p.Contender, p.who()} {
 		if err := b.without[what]; err != nil {
 			return sample{Error: err.Error()}
 		}

@@ -26,8 +26,11 @@ func (p planned) name() string {
 	case p.TTL > 0:
 		name += "@" + p.TTL.String()
 	}
-	return strings.Join([]string{name, p.store, p.Contender, string(p.Variant)}, "/")
+	return strings.Join([]string{name, p.store, p.who()}, "/")
 }
+
+// who is the contender and its variant.
+func (p planned) who() string { return p.Contender + "/" + string(p.Variant) }
 
 // sizes are how much is measured.
 type sizes struct {

@@ -80,7 +80,7 @@ func (b *bed) settings() []string {
 		return nil
 	}
 	const query = `
-		SELECT string_agg(name || ' ' || setting || coalesce(unit, ''), ', ' ORDER BY name)
+		SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY name)
 		FROM pg_settings
 		WHERE name IN ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size', 'wal_sync_method')`
 	text, err := b.postgres.Query("postgres", query)
