@@ -40,8 +40,6 @@ var settings = map[string]string{
 	"jit":                           "off",
 	"client_min_messages":           "warning",
 	"default_transaction_isolation": "read committed",
-	// A server that was stopped in the middle of a batch must not hold its rows for ever.
-	"idle_in_transaction_session_timeout": "5000",
 }
 
 func connect(ctx context.Context, config *pgconn.Config) (*conn, error) {

@@ -242,7 +242,13 @@ const (
 	selectTime = `
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.mark_at, m.epoch, s.beat
 FROM meta m
-LEFT JOIN LATERAL (SELECT mark_at, beat FROM servers ORDER BY mark_at DESC LIMIT 1) s ON true
+LEFT JOIN LATERAL (
+    SELECT mark_at, beat
+    FROM servers
+    WHERE period = (SELECT period FROM servers ORDER BY period DESC LIMIT 1)
+    ORDER BY mark_at DESC
+    LIMIT 1
+) s ON true
 WHERE m.id = 1`
 
 	// With the transaction's number, under which its end can be asked for.

@@ -158,7 +158,8 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 
 // A server that stops in the middle of a batch does not hold its rows for ever.
 func TestServersThatStopInABatchLetGoOfTheirRows(t *testing.T) {
-	a, b, _ := two(t)
+	url := database(t)
+	a, b := server{open(t, url, postgres.Options{Patience: 2 * time.Second}), t}, server{open(t, url, postgres.Options{}), t}
 	id := a.submit(1)
 	deliver := &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: "s"}}
 	began := time.Now()

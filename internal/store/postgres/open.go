@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,7 +25,8 @@ type Options struct {
 	// Readers is how many reads run at a time; 0 means 4.
 	Readers int
 	// Patience is how long the database may take to answer before its
-	// connection counts as lost; 0 means 10 s.
+	// connection counts as lost; 0 means 10 s. A server that stops in the
+	// middle of a batch holds its rows for half as long.
 	Patience time.Duration
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
@@ -56,6 +58,7 @@ type Store struct {
 	clock   *clock
 	parents parents
 	lanes   lanes
+	floors  floors
 	news    news
 
 	writers pool
@@ -80,6 +83,8 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 			config.RuntimeParams[k] = v
 		}
 	}
+	// A server that was stopped in the middle of a batch must not hold its rows for ever.
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/2), 10)
 	if err := withDatabase(ctx, url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
 		return nil, classify("open", err)
 	}
@@ -135,6 +140,7 @@ type slot struct {
 	*conn
 	number int
 	writes bool
+	period int64 // of the newest mark
 }
 
 func newPool(n int, writes bool) pool {

@@ -27,16 +27,14 @@ FROM workers w
 WHERE w.ended_at < $1::bigint AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.worker = w.id)
 ORDER BY id
 LIMIT $2::bigint`
-	selectStale = `
-SELECT EXISTS (SELECT 1 FROM idempotency WHERE expires_at <= $1::bigint)
-    OR EXISTS (SELECT 1 FROM servers WHERE mark_at < $2::bigint AND id <> $3::uuid)`
+	selectStale = "SELECT EXISTS (SELECT 1 FROM idempotency WHERE expires_at <= $1::bigint)"
 )
 
 // prunable is what one call of Prune will delete.
 type prunable struct {
 	executions []belay.ExecutionID
 	sessions   []belay.WorkerID
-	stale      bool // expired keys, or servers long gone
+	stale      bool // there are expired keys
 }
 
 // Prune implements store.Store. What may go is looked for beside the writers, a
@@ -96,7 +94,7 @@ func (s *Store) prunable(ctx context.Context, before machine.Time, limit int64) 
 		q.add(selectStale, func(r columns) error {
 			p.stale = r.bool(0)
 			return nil
-		}).int(int64(s.Now())).int(int64(before)).id(s.options.Server)
+		}).int(int64(s.Now()))
 	})
 	if err != nil {
 		return p, err
@@ -140,8 +138,7 @@ WITH gone AS (
     RETURNING 1
 )
 SELECT count(*) FROM gone`
-	deleteKeys    = "DELETE FROM idempotency WHERE expires_at <= $1::bigint"
-	deleteServers = "DELETE FROM servers WHERE mark_at < $1::bigint AND id <> $2::uuid"
+	deleteKeys = "DELETE FROM idempotency WHERE expires_at <= $1::bigint"
 )
 
 // deletions are of the rows beside an execution, and then of itself.
@@ -188,7 +185,6 @@ func (s *Store) delete(ctx context.Context, c *slot, p prunable, before machine.
 			return nil
 		}), p.sessions)
 		q.add(deleteKeys, nil).int(int64(now))
-		q.add(deleteServers, nil).int(int64(before)).id(s.options.Server)
 		q.add("COMMIT", nil)
 		return q.run(ctx)
 	})

@@ -12,7 +12,7 @@ import (
 // changed between the index and its lock is looked at again by the database and
 // left out if it is not due any more.
 var lockReady = "SELECT e.*, s.* FROM (SELECT " + executionColumns + ` FROM executions e
-    WHERE e.lane = $1 AND e.ready_at IS NOT NULL AND e.ready_at <= $2
+    WHERE e.lane = $1 AND e.ready_at IS NOT NULL AND e.ready_at >= $4 AND e.ready_at <= $2
     ORDER BY e.ready_at, e.id
     LIMIT $3
     FOR NO KEY UPDATE SKIP LOCKED
@@ -26,7 +26,7 @@ LEFT JOIN LATERAL (
 const selectNext = `
 SELECT (SELECT ready_at FROM executions WHERE lane = $1 AND ready_at IS NOT NULL AND ready_at > $2 ORDER BY ready_at LIMIT 1),
        (SELECT count(*) FROM (
-           SELECT 1 FROM executions WHERE lane = $1 AND ready_at IS NOT NULL AND ready_at <= $2 LIMIT $3
+           SELECT 1 FROM executions WHERE lane = $1 AND ready_at IS NOT NULL AND ready_at >= $4 AND ready_at <= $2 LIMIT $3
        ) d)`
 
 // passedOver is how soon a lane is looked at again of which others hold
@@ -40,6 +40,8 @@ func (t *tx) lockReady(p *pipe, q machine.ReadyQuery, lane *machine.ReadyLane) {
 	if q.Limit <= 0 {
 		return
 	}
+	from := t.store.floors.from(q.Lane)
+	t.looks = append(t.looks, look{q.Lane, from == 0, lane})
 	p.add(lockReady, func(r columns) error {
 		if err := t.found(r, true); err != nil {
 			return err
@@ -56,7 +58,7 @@ func (t *tx) lockReady(p *pipe, q machine.ReadyQuery, lane *machine.ReadyLane) {
 		t.specs[spec.Execution] = true
 		t.rows.Specs = append(t.rows.Specs, spec)
 		return nil
-	}).int(int64(q.Lane)).int(int64(t.cutoff)).int(int64(q.Limit))
+	}).int(int64(q.Lane)).int(int64(t.cutoff)).int(int64(q.Limit)).int(int64(from))
 	p.add(selectNext, func(r columns) error {
 		if len(lane.Due) >= q.Limit {
 			return nil
@@ -66,5 +68,5 @@ func (t *tx) lockReady(p *pipe, q machine.ReadyQuery, lane *machine.ReadyLane) {
 			lane.Next = soon
 		}
 		return nil
-	}).int(int64(q.Lane)).int(int64(t.cutoff)).int(most)
+	}).int(int64(q.Lane)).int(int64(t.cutoff)).int(most).int(int64(from))
 }

@@ -14,7 +14,7 @@ import (
 type tx struct {
 	*conn
 	store  *Store
-	slot   int
+	slot   *slot
 	mode   mode
 	cutoff machine.Time // what is due by then is looked for
 
@@ -24,6 +24,7 @@ type tx struct {
 	executions map[belay.ExecutionID]*loaded
 	workers    map[belay.WorkerID]session
 	specs      map[belay.ExecutionID]bool // loaded with what is ready
+	looks      []look
 }
 
 // session is what is remembered of a session that was loaded.
@@ -126,7 +127,7 @@ func (s *Store) again(c *slot, err error, n int) bool {
 func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
 	return s.transact(ctx, c, func(ctx context.Context) error {
 		t := &tx{
-			conn: c.conn, store: s, slot: c.number, mode: m, asked: make(map[belay.ExecutionID]struct{}, len(need.Executions)),
+			conn: c.conn, store: s, slot: c, mode: m, asked: make(map[belay.ExecutionID]struct{}, len(need.Executions)),
 			executions: make(map[belay.ExecutionID]*loaded, len(need.Executions)), workers: make(map[belay.WorkerID]session, len(need.Workers)),
 			specs: make(map[belay.ExecutionID]bool),
 		}
@@ -166,10 +167,12 @@ func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) 
 }
 
 func (t *tx) load(ctx context.Context, need machine.Need) error {
+	began := time.Now()
 	if err := t.first(ctx, need); err != nil {
 		return err
 	}
 	t.arrange()
+	t.store.floors.looked(t, time.Since(began))
 	return t.second(ctx, need)
 }
 
@@ -184,6 +187,7 @@ func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 	err := p.run(ctx)
 	if err == nil {
 		t.store.lanes.note(changes.Lanes)
+		t.store.floors.lower(changes.Executions)
 		t.store.news.tell(t.rows, changes)
 		return nil
 	}
@@ -212,15 +216,35 @@ func (t *tx) mayBeWritten(err error, last int) bool {
 	return errors.As(err, &f) && lost(f) && (f.step >= last || !answered(f))
 }
 
-const leaveMark = `
-INSERT INTO servers (id, slot, mark_at, beat)
-VALUES ($1::uuid, $2::bigint, $3::bigint, $4::bigint)
-ON CONFLICT (id, slot) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`
+const (
+	leaveMark = `
+INSERT INTO servers (period, id, slot, mark_at, beat)
+VALUES ($1::bigint, $2::uuid, $3::bigint, $4::bigint, $5::bigint)
+ON CONFLICT (period, id, slot) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`
+
+	// Whoever comes first; nobody waits for it.
+	dropMarks = `
+DELETE FROM servers s
+USING (SELECT period, id, slot FROM servers WHERE period < $1::bigint ORDER BY period LIMIT 1000 FOR UPDATE SKIP LOCKED) old
+WHERE s.period = old.period AND s.id = old.id AND s.slot = old.slot`
+)
+
+// A row of marks is used for a period, and dropped some periods later.
+const (
+	markPeriod  = machine.Time(10 * time.Second / time.Microsecond)
+	markPeriods = 6
+)
 
 // leaveMark writes the server's mark of life. A beat of 0 leaves the last one.
 func (t *tx) leaveMark(p *pipe, beat time.Duration) {
 	if beat == 0 {
 		beat = t.rows.Beat
 	}
-	p.add(leaveMark, nil).id(t.store.options.Server).int(int64(t.slot)).int(int64(t.rows.Now)).int(beat.Microseconds())
+	now := t.rows.Now
+	period := int64(now / markPeriod)
+	p.add(leaveMark, nil).int(period).id(t.store.options.Server).int(int64(t.slot.number)).int(int64(now)).int(beat.Microseconds())
+	if period != t.slot.period {
+		t.slot.period = period
+		p.add(dropMarks, nil).int(period - markPeriods)
+	}
 }

@@ -12,13 +12,16 @@ CREATE TABLE meta (
 
 INSERT INTO meta (id, epoch) VALUES (1, 0);
 
--- Marks of life, one for each connection that writes: two of them would wait for each other's commit at one row.
+-- Marks of life, one for each connection that writes: two of them would wait for each other's commit at one row. A row
+-- lasts for a few seconds and then another one begins, so that no row ever has many versions, however long a snapshot of
+-- old is held.
 CREATE TABLE servers (
+    period  bigint NOT NULL, -- ten seconds, counted from 1970
     id      uuid NOT NULL,
     slot    smallint NOT NULL,
     mark_at bigint NOT NULL,
     beat    bigint NOT NULL, -- how often the server means to leave a mark, in microseconds
-    PRIMARY KEY (id, slot)
+    PRIMARY KEY (period, id, slot)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 CREATE TABLE workers (

@@ -1,0 +1,202 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// testStore opens an empty database.
+func testStore(t testing.TB, o Options) *Store {
+	t.Helper()
+	url := pgtest.Shared(t).From(t, "belay", func(url string) error {
+		_, err := Migrate(context.Background(), url)
+		return err
+	})
+	s, err := Open(t.Context(), url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// scans are the statements that may read a whole table or index, by a part of
+// their text, with the reason.
+var scans = map[string]string{
+	"FROM meta":                          "one row, and a row for each server",
+	"UPDATE meta":                        "one row",
+	"pg_control_system() s, meta":        "one row, for each new connection",
+	"FROM lanes ORDER BY":                "lists all lanes",
+	"count(*) FROM executions GROUP":     "for reports",
+	"(SELECT count(*) FROM runs)":        "for reports",
+	"FROM workers w WHERE w.ended_at":    "sessions that ended, now and then",
+	"FROM workers ORDER BY ended_at":     "lists all sessions",
+	"FROM api_keys ORDER BY":             "lists all keys, which are few",
+	"ended_at IS NULL ORDER BY id FOR":   "grace is for all that live",
+	"UPDATE workers SET expires_at = le": "grace is for all that live",
+	"min(ttl) FROM workers":              "all that live",
+}
+
+// No statement reads a whole table or index, however large the store: each finds
+// its rows by a key, and none sorts what it finds, but where the sort is of what
+// was asked for.
+func TestStatementsFindRowsByIndex(t *testing.T) {
+	s := testStore(t, Options{Writers: 1, Readers: 1})
+	exercise(t, s)
+	checked := 0
+	for _, p := range []pool{s.writers, s.readers} {
+		c := <-p
+		for text, sd := range c.prepared {
+			flat := strings.Join(strings.Fields(text), " ")
+			if allowed(flat) || strings.HasPrefix(flat, "BEGIN") || flat == "COMMIT" || flat == "ROLLBACK" || strings.HasPrefix(flat, "LOCK") {
+				continue
+			}
+			checked++
+			for _, bad := range faults(explain(t, c.conn, sd.Name, len(sd.ParamOIDs)), flat) {
+				t.Errorf("%s\n  %s", flat, bad)
+			}
+		}
+		p <- c
+	}
+	if checked < 60 {
+		t.Errorf("only %d statements were looked at", checked)
+	}
+}
+
+// faults are the steps of a plan that read without a bound.
+func faults(plan []string, text string) (bad []string) {
+	for i, line := range plan {
+		switch {
+		case strings.Contains(line, "Seq Scan"), strings.Contains(line, "Bitmap"), strings.Contains(line, "Hash Join"), strings.Contains(line, "Merge Join"):
+			bad = append(bad, line)
+		case strings.Contains(line, "Index Scan") || strings.Contains(line, "Index Only Scan"):
+			bounded := i+1 < len(plan) && strings.Contains(plan[i+1], "Index Cond")
+			small := strings.Contains(line, "executions_leaving") || strings.Contains(text, "WITH RECURSIVE owners") // hold only what is asked for
+			if !bounded && !small {
+				bad = append(bad, line)
+			}
+		}
+	}
+	return bad
+}
+
+func allowed(flat string) bool {
+	for part := range scans {
+		if strings.Contains(flat, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// explain gives the plan of a prepared statement, a line for each step.
+func explain(t *testing.T, c *conn, name string, params int) (plan []string) {
+	t.Helper()
+	p := c.pipe()
+	text := "EXPLAIN (COSTS off) EXECUTE " + name
+	if params > 0 {
+		text += "(" + strings.TrimSuffix(strings.Repeat("NULL, ", params), ", ") + ")"
+	}
+	s := p.add(text, func(r columns) error {
+		plan = append(plan, r.text(0))
+		return nil
+	})
+	s.once = true
+	if err := p.run(t.Context()); err != nil {
+		t.Fatalf("explain: %v", err)
+	}
+	return plan
+}
+
+// exercise makes the store prepare its statements.
+func exercise(t *testing.T, s *Store) {
+	t.Helper()
+	id, child, worker := belay.ExecutionID{1}, belay.ExecutionID{2}, belay.WorkerID{3}
+	row := func(id belay.ExecutionID) *machine.Execution {
+		return &machine.Execution{
+			ID: id, Workflow: "w", Queue: "q", Lane: 1, State: belay.Succeeded, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, FinishedAt: 1, New: true,
+		}
+	}
+	both := []*machine.Execution{row(id), row(child)}
+	both[1].Parent = id
+	commit := func(c *machine.Changes) {
+		t.Helper()
+		need := machine.Need{
+			Workers: []belay.WorkerID{worker}, Held: []belay.WorkerID{worker}, Executions: []belay.ExecutionID{id, child},
+			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}}, Specs: []belay.ExecutionID{id},
+			Runs: []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
+			Signals: []machine.SignalRef{{Execution: id, Seq: 1}}, Chunks: []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
+			Owners: []belay.ExecutionID{id}, APIKeys: []belay.KeyID{{1}},
+			Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, Sums: []machine.SumRef{{Execution: id, Name: "n"}},
+		}
+		if err := s.Commit(t.Context(), need, func(*machine.Rows) *machine.Changes { return c }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(&machine.Changes{
+		Executions: both, Specs: []*machine.Spec{{Execution: id, Generation: 1, Key: "k"}}, Lanes: []machine.Lane{{ID: 1}},
+		Keys:    []machine.KeyRow{{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id}},
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, APIKeys: []*machine.APIKey{{ID: belay.KeyID{1}, New: true}},
+		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
+	})
+	var saved, claimed, ended, all machine.Execution
+	for i, e := range []*machine.Execution{&saved, &claimed, &ended, &all} { // one for each shape
+		*e = *both[0]
+		e.New, e.Seq = false, 2
+		switch i {
+		case 1:
+			e.Token = 2
+		case 2:
+			e.Attempts, e.Message = 1, "m"
+		case 3:
+			e.SignalSeq, e.Checkpoints = 3, 1
+		}
+		commit(&machine.Changes{Executions: []*machine.Execution{e}})
+	}
+	commit(&machine.Changes{
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, HeartbeatAt: 1}}, // as it was, and then it ends
+		Runs:    []*machine.Run{{Execution: id, Token: 1, New: true, StartedSeq: 1}}, Checkpoints: []*machine.Checkpoint{{Execution: id, Seq: 1}},
+	})
+	commit(&machine.Changes{
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerClosed, EndedAt: 1}},
+		Runs:    []*machine.Run{{Execution: id, Token: 2, New: true, StartedSeq: 1, EndedSeq: 2}, {Execution: id, Token: 1, EndedSeq: 2}},
+		Pruned:  []machine.SignalRef{{Execution: id, Seq: 1}}, Signals: []*machine.Signal{{Execution: id, Seq: 1}},
+		Consumed: []*machine.Signal{{Execution: id, Seq: 1, ConsumedBy: 2}}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
+		DeadLetters: []*machine.DeadLetter{{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"}},
+		Chunks:      []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
+		Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, APIKeys: []*machine.APIKey{{ID: belay.KeyID{1}, RevokedAt: 1}},
+		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
+	})
+	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
+	s.parents.all = nil // then its ancestors are looked for
+	commit(&machine.Changes{Mark: true})
+	reads(t, s, id)
+	if n, err := s.Prune(t.Context(), s.Now(), 10); err != nil || n != 3 {
+		t.Fatalf("pruned %d: %v", n, err)
+	}
+}
+
+func reads(t *testing.T, s *Store, id belay.ExecutionID) {
+	t.Helper()
+	ctx := t.Context()
+	_, read := s.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true})
+	_, heads := s.Read(ctx, store.Read{Execution: id, History: true})
+	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
+	_, bare := s.List(ctx, store.List{Parent: id})
+	_, due := s.Due(ctx, 10)
+	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
+	_, workers := s.Workers(ctx, 10)
+	_, keys := s.APIKeys(ctx)
+	for _, err := range []error{read, heads, list, bare, due, chunks, workers, keys} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
