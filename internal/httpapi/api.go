@@ -23,7 +23,6 @@ type api struct {
 	huma   huma.API
 	routes map[string]*route // by pattern
 	feeds  feeds
-	spec   []byte
 }
 
 // New serves the API, and what belongs beside it at the root, on a Backend.

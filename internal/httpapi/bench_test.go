@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/httpapi"
@@ -26,6 +28,7 @@ func BenchmarkCommitBesideWatchers(b *testing.B) {
 		watchers = 1000
 		rounds   = 6
 		commits  = 400
+		warm     = 50
 		every    = 5 * time.Millisecond
 	)
 	back, err := embedded.Open(b.Context(), "sqlite:"+b.TempDir(), embedded.Logger(slog.New(slog.DiscardHandler)))
@@ -33,22 +36,29 @@ func BenchmarkCommitBesideWatchers(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer back.Close()
-	s := serveNarrow(b, back, httpapi.Options{Rate: httpapi.Rate{PerSecond: -1}, WriteTimeout: time.Minute})
-	client := narrowClient()
+	s := serveOn(b, back, httpapi.Options{Rate: httpapi.Rate{PerSecond: -1}, WriteTimeout: time.Minute})
+	clients := map[bool]*http.Client{false: {Transport: &http.Transport{}}, true: narrowClient()} // by whether they are slow
 	var alone, watched []time.Duration
+	var usedAlone, usedWatched time.Duration
 	for b.Loop() {
 		for range rounds {
 			o := own(b, back)
+			o.pace(warm, every)
+			began := cpu()
 			alone = append(alone, o.pace(commits, every)...)
+			usedAlone += cpu() - began
 			o = own(b, back)
 			ctx, leave := context.WithCancel(b.Context())
 			var done, joined sync.WaitGroup
 			for i := range watchers {
 				joined.Add(1)
-				done.Go(func() { s.watchSlowly(ctx, client, o.path, i%10 == 0, joined.Done) })
+				done.Go(func() { s.watch(ctx, clients[i%10 == 0], o.path, i%10 == 0, joined.Done) })
 			}
 			joined.Wait()
+			o.pace(warm, every)
+			began = cpu()
 			watched = append(watched, o.pace(commits, every)...)
+			usedWatched += cpu() - began
 			leave()
 			done.Wait()
 		}
@@ -60,6 +70,8 @@ func BenchmarkCommitBesideWatchers(b *testing.B) {
 	b.ReportMetric(float64(w50.Microseconds()), "p50-watched-µs")
 	b.ReportMetric(float64(w99.Microseconds()), "p99-watched-µs")
 	b.ReportMetric(float64(w99)/float64(p99), "p99-ratio")
+	b.ReportMetric(float64(usedAlone.Milliseconds())/rounds, "cpu-alone-ms/round")
+	b.ReportMetric(float64(usedWatched.Milliseconds())/rounds, "cpu-watched-ms/round")
 }
 
 // pace commits at a steady rate and answers with what each took.
@@ -76,27 +88,37 @@ func (o *owner) pace(n int, every time.Duration) []time.Duration {
 	return out
 }
 
-// watchSlowly reads a stream until it is told to leave; if it is slow, a little at
-// a time.
-func (s *server) watchSlowly(ctx context.Context, c *http.Client, path string, slow bool, joined func()) {
+// watch reads a stream until it is told to leave; if it is slow, a little at a
+// time.
+func (s *server) watch(ctx context.Context, c *http.Client, path string, slow bool, joined func()) {
 	watch, err := s.open(ctx, c, path+"/events")
-	if err == nil {
-		defer watch.body.Close()
-		_, err = watch.next()
-	}
 	joined()
+	if err != nil {
+		return
+	}
+	defer watch.body.Close()
+	if !slow {
+		_, _ = io.Copy(io.Discard, watch.in)
+		return
+	}
 	pause := time.NewTicker(100 * time.Millisecond)
 	defer pause.Stop()
-	for err == nil {
-		if slow {
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-				return
-			}
+	for little := make([]byte, 512); err == nil; _, err = watch.in.Read(little) {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
 		}
-		_, err = watch.next()
 	}
+}
+
+// cpu is how much processor time this process has used.
+func cpu() time.Duration {
+	var r unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 func quantiles(d []time.Duration) (p50, p99 time.Duration) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -80,15 +81,18 @@ func (a *api) describe() {
 	doc := a.huma.OpenAPI()
 	doc.AddOperation(&op)
 	amend(doc)
-	var err error
-	if a.spec, err = json.MarshalIndent(doc, "", "  "); err != nil {
-		panic(err) // made of nothing but what this package wrote
-	}
+	spec := sync.OnceValue(func() []byte { // most never ask
+		text, err := json.MarshalIndent(doc, "", "  ")
+		if err != nil {
+			panic(err) // made of nothing but what this package wrote
+		}
+		return text
+	})
 	entered{a}.HandleFunc(rt.pattern(), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-cache")
 		w.WriteHeader(http.StatusOK)
-		_, _ = w.Write(a.spec)
+		_, _ = w.Write(spec())
 	})
 }
 

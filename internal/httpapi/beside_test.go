@@ -1,0 +1,117 @@
+package httpapi_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// Pages and metrics stand beside the API, for those who may read; a browser is
+// asked for a password, which is a key.
+func TestPagesAndMetrics(t *testing.T) {
+	said := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+	}
+	s := serve(t, httpapi.Options{Pages: said("a page"), Metrics: said("up 1")})
+	paths := map[string]string{"/": "a page", "/executions": "a page", "/executions/ex_1": "a page", "/assets/x.css": "a page", "/metrics": "up 1"}
+	for path, text := range paths {
+		if a := s.want(http.StatusOK, nil, http.MethodGet, path, ""); string(a.body) != text {
+			t.Errorf("%s is %q", path, a.body)
+		}
+	}
+	reader, worker := s.withKey("reader", belay.ScopeRead), s.withKey("worker", belay.ScopeWorker)
+	for path, text := range paths {
+		a := s.do(http.MethodGet, path, "")
+		if asked := strings.Contains(strings.Join(a.Header.Values("WWW-Authenticate"), " "), "Basic"); a.StatusCode != http.StatusUnauthorized || asked != (text == "a page") {
+			t.Errorf("%s without a key: %d, asks for a password: %v", path, a.StatusCode, asked)
+		}
+		reader.want(http.StatusOK, nil, http.MethodGet, path, "")
+		worker.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodGet, path, "")
+	}
+	s.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, "/nothing", "")
+	bare := serve(t, httpapi.Options{})
+	bare.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, "/metrics", "")
+	bare.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, "/", "")
+}
+
+// A log is read as chunks by programs and as text by people, who may follow it to
+// the end of the execution.
+func TestLogIsFollowed(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	o := own(t, s.b)
+	say := func(n int64, text string) {
+		t.Helper()
+		if err := s.b.Append(context.Background(), belay.Chunk{Lease: o.lease, Name: "out/put", N: n, Data: []byte(text)}); err != nil {
+			t.Error(err)
+		}
+	}
+	say(0, "one\n")
+	say(1, "two\n")
+	path := o.path + "/logs/out%2Fput"
+	var list struct{ Chunks []belay.StoredChunk }
+	s.want(http.StatusOK, &list, http.MethodGet, path+"?from=1&limit=5", "")
+	if len(list.Chunks) != 1 || string(list.Chunks[0].Data) != "two\n" || list.Chunks[0].N != 1 {
+		t.Errorf("from chunk 1 on: %+v", list.Chunks)
+	}
+	if a := s.want(http.StatusOK, nil, http.MethodGet, path, "", "Accept", "text/plain"); string(a.body) != "one\ntwo\n" {
+		t.Errorf("as text: %q", a.body)
+	}
+	if a := s.want(http.StatusOK, nil, http.MethodGet, o.path+"/logs/nothing", ""); string(a.body) != "{\"chunks\":[]}\n" {
+		t.Errorf("a log that is not there yet: %s", a.body)
+	}
+	s.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, somewhere+"/logs/x", "")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path+"?wait=60", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/plain")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	head := make([]byte, len("one\ntwo\n"))
+	if _, err := io.ReadFull(resp.Body, head); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	say(2, "three\n")
+	o.complete()
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "three\n" {
+		t.Errorf("followed: %q, %v", rest, err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the end was noticed after %s", took)
+	}
+}
+
+// Waiting for a result is one request: the answer is the execution as it ended.
+func TestResultIsAwaited(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	o := own(t, s.b)
+	result := make(chan *answer, 1)
+	go func() {
+		a, err := s.try(t.Context(), http.MethodGet, o.path, "", "Prefer", "respond-async, wait=60")
+		if err != nil {
+			t.Error(err)
+		}
+		result <- a
+	}()
+	o.complete()
+	if a := <-result; a == nil || !strings.Contains(string(a.body), `"state":"succeeded"`) || a.Header.Get("Preference-Applied") != "wait=60" {
+		t.Errorf("the awaited result: %+v", a)
+	}
+}
+
+// BenchmarkNew measures what the API costs a server that starts.
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		httpapi.New(nothing{}, httpapi.Options{})
+	}
+}
