@@ -48,11 +48,14 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 	defer d.unpark(c)
 	over := false
 	for first := true; ; first = false {
-		sent, attention := d.step(c, first, over)
-		switch {
-		case attention:
+		switch next, sent := d.step(c, first, over); next {
+		case haveNews:
 			return &machine.Reply{}, nil
-		case sent != nil:
+		case giveUp:
+			return nil, nil
+		case endWith:
+			return nil, errClosed
+		case awaitAnswer:
 			r, err := d.engine.await(ctx, sent)
 			if err != nil || len(r.Claims) > 0 {
 				return &r, err
@@ -61,8 +64,6 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 				return &machine.Reply{}, nil // drained through another server
 			}
 			continue
-		case over:
-			return nil, nil
 		}
 		select {
 		case <-c.notify:
@@ -74,29 +75,44 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 	}
 }
 
-// step decides what a parked claim does next: wait for the command that is on
-// its way (sending one if there is hope), tell its worker to heartbeat, or wait.
-func (d *dispatcher) step(c *claim, first, over bool) (sent *call, attention bool) {
+// move is what a parked claim does next.
+type move uint8
+
+const (
+	stay        move = iota
+	awaitAnswer      // of the command that is on its way
+	haveNews         // for its worker's next heartbeat
+	giveUp           // its time is over
+	endWith          // the engine stops
+)
+
+// step decides what a parked claim does next, and sends its command if there is
+// hope. A claim that is to be answered is parked no more from that moment on:
+// what a batch won for it would reach nobody.
+func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c.sent != nil {
-		return c.sent, false
+		return awaitAnswer, c.sent
 	}
 	gone := d.sessions[c.session.spec.ID] != c.session
 	repeat := first && c.request.Repeat // has its answer already; that comes before news
-	if c.session.attention && !gone && !repeat {
+	switch {
+	case c.session.attention && !gone && !repeat:
 		c.session.attention = false
-		return nil, true
+		d.unparkLocked(c)
+		return haveNews, nil
+	case d.stopped:
+		d.unparkLocked(c)
+		return endWith, nil
+	case over && !first:
+		d.unparkLocked(c)
+		return giveUp, nil
+	case gone || repeat || d.hopefulLocked(c, d.engine.store.Now()):
+		c.sent = d.engine.committer.send(d.commandLocked(c))
+		return awaitAnswer, c.sent
 	}
-	if d.stopped || over && !first {
-		return nil, false
-	}
-	hopeful := gone || repeat || d.hopefulLocked(c, d.engine.store.Now())
-	if !hopeful {
-		return nil, false
-	}
-	c.sent = d.engine.committer.send(d.commandLocked(c))
-	return c.sent, false
+	return stay, nil
 }
 
 // answered lets a claim that won nothing wait again, and remembers if its worker
@@ -119,6 +135,10 @@ func (d *dispatcher) park(c *claim) {
 func (d *dispatcher) unpark(c *claim) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.unparkLocked(c)
+}
+
+func (d *dispatcher) unparkLocked(c *claim) {
 	if i := slices.Index(d.parked, c); i >= 0 {
 		d.parked = slices.Delete(d.parked, i, i+1)
 	}

@@ -187,7 +187,7 @@ func (d *dispatcher) commandLocked(c *claim) machine.Command {
 	return &machine.Claim{ClaimRequest: c.request, Lanes: slices.Clone(d.takesLocked(c.session)), Secrets: secrets}
 }
 
-// stop answers all parked claims with nothing.
+// stop ends all parked claims, and those that come later.
 func (d *dispatcher) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,0 +1,425 @@
+package engine_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/postgres"
+)
+
+// database makes a database with the newest schema.
+func database(t testing.TB) string {
+	t.Helper()
+	return pgtest.Shared(t).From(t, "engine", func(url string) error {
+		_, err := postgres.Migrate(context.Background(), url)
+		return err
+	})
+}
+
+// server is an engine with a store of its own on a database that it shares.
+type server struct {
+	*engine.Engine
+	url string
+}
+
+// hearing and deafened are how a server hears the others: as it does, and not at
+// all, without knowing that there is anything to hear.
+func hearing(s store.Store) store.Store  { return s }
+func deafened(s store.Store) store.Store { return struct{ store.Store }{s} }
+
+// start starts a server.
+func start(t testing.TB, url string, ear func(store.Store) store.Store, change ...func(*engine.Options)) server {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := engine.Options{Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&o)
+	}
+	x := server{engine.New(ear(s), o), url}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// two starts two servers on one database, which hear each other.
+func two(t testing.TB) (a, b server) {
+	t.Helper()
+	url := database(t)
+	a, b = start(t, url, hearing), start(t, url, hearing)
+	a.heard(t, b)
+	b.heard(t, a)
+	return a, b
+}
+
+// heard waits until what other does is heard here: until then hints that are
+// lost prove nothing.
+func (x server) heard(t testing.TB, other server) {
+	t.Helper()
+	for range 50 {
+		id := other.submit(t, "heard")
+		at := time.Now()
+		if e := x.await(t, other.cancelled(t, id)); e.State == belay.Cancelled && time.Since(at) < time.Second {
+			return
+		}
+	}
+	t.Fatal("what another server does is not heard")
+}
+
+// cancelled cancels an execution soon.
+func (x server) cancelled(t testing.TB, id belay.ExecutionID) belay.ExecutionID {
+	go func() {
+		if _, err := x.Control(context.Background(), belay.Control{Execution: id, Action: belay.ActionCancel}); err != nil {
+			t.Error(err)
+		}
+	}()
+	return id
+}
+
+func (x server) submit(t testing.TB, workflow string) belay.ExecutionID {
+	t.Helper()
+	out, err := x.Submit(t.Context(), belay.Submission{Workflow: workflow})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	return out[0].ID
+}
+
+func (x server) open(t testing.TB, name, workflow string, ttl time.Duration) belay.WorkerID {
+	t.Helper()
+	s, err := x.OpenWorker(t.Context(), belay.WorkerSpec{
+		Name: name, Workflows: []belay.Registration{{Workflow: workflow}}, Capacity: 100, TTL: belay.Duration(ttl),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.ID
+}
+
+// claim claims one execution, waiting for it.
+func (x server) claim(t testing.TB, id belay.WorkerID, number int64) belay.ClaimReply {
+	t.Helper()
+	r, err := x.Claim(t.Context(), belay.ClaimRequest{Worker: id, Number: number, Slots: 1, Wait: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// won claims one execution, whatever else the worker is told first.
+func (x server) won(t testing.TB, id belay.WorkerID, number int64) belay.Assignment {
+	t.Helper()
+	for range 5 {
+		r := x.claim(t, id, number)
+		if len(r.Assignments) > 0 {
+			return r.Assignments[0]
+		}
+		if !r.Attention {
+			break
+		}
+	}
+	t.Fatal("nothing was claimed")
+	return belay.Assignment{}
+}
+
+func (x server) await(t testing.TB, id belay.ExecutionID) belay.Execution {
+	t.Helper()
+	e, err := x.Await(t.Context(), id, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (x server) read(t testing.TB, id belay.ExecutionID) belay.Execution {
+	t.Helper()
+	e, err := x.Execution(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (x server) settle(t testing.TB, a belay.Assignment) {
+	t.Helper()
+	if err := x.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// soon is how quickly hints bring what a slow poll would bring after 30 s.
+const soon = 3 * time.Second
+
+// within checks how long something took.
+func within(t testing.TB, what string, since time.Time) {
+	t.Helper()
+	if took := time.Since(since); took > soon {
+		t.Errorf("%s took %s", what, took)
+	}
+}
+
+// parked has a worker wait at a server and answers with what it is told.
+func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan belay.ClaimReply {
+	t.Helper()
+	told := make(chan belay.ClaimReply, 1)
+	go func() {
+		r, err := x.Claim(context.Background(), belay.ClaimRequest{Worker: id, Number: number, Slots: 1, Wait: 25 * time.Second})
+		if err != nil {
+			t.Error(err)
+		}
+		told <- r
+	}()
+	return told
+}
+
+// What is submitted at one server starts at once on a worker parked at another,
+// and its end there answers those who wait here (hints, architecture §7).
+func TestASubmissionStartsAtAnotherServer(t *testing.T) {
+	a, b := two(t)
+	w := b.open(t, "w", "x", time.Minute)
+	for n := range int64(3) {
+		told := b.parked(t, w, n+1)
+		at := time.Now()
+		id := a.submit(t, "x")
+		r := <-told
+		within(t, "the start", at)
+		if len(r.Assignments) != 1 {
+			t.Fatalf("the worker was told %+v", r)
+		}
+		ended := make(chan belay.Execution, 1)
+		go func() {
+			x, err := a.Await(context.Background(), id, 25*time.Second)
+			if err != nil {
+				t.Error(err)
+			}
+			ended <- x
+		}()
+		events := make(chan int, 1)
+		go func() {
+			all, err := a.Events(context.Background(), belay.EventQuery{Execution: id, After: 2, Wait: 25 * time.Second})
+			if err != nil {
+				t.Error(err)
+			}
+			events <- len(all)
+		}()
+		at = time.Now()
+		b.settle(t, r.Assignments[0])
+		if x := <-ended; x.State != belay.Succeeded {
+			t.Errorf("it ended %s", x.State)
+		}
+		within(t, "the end", at)
+		if n := <-events; n != 1 {
+			t.Errorf("%d events", n)
+		}
+		within(t, "the event", at)
+	}
+}
+
+// A delayed execution starts when it is due, at whichever server a worker waits.
+func TestATimerIsKeptByAnotherServer(t *testing.T) {
+	a, b := two(t)
+	told := b.parked(t, b.open(t, "w", "x", time.Minute), 1)
+	at := time.Now()
+	out, err := a.Submit(t.Context(), belay.Submission{Workflow: "x", DueAt: at.Add(300 * time.Millisecond)})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	r := <-told
+	if took := time.Since(at); len(r.Assignments) != 1 || took < 250*time.Millisecond || took > soon {
+		t.Errorf("it began after %s: %+v", took, r)
+	}
+}
+
+// What is done to an execution or a session at one server reaches the worker
+// parked at another: it is told to heartbeat, and the heartbeat says why.
+func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
+	a, b := two(t)
+	w := a.open(t, "w", "x", time.Minute) // known at b when it is used there
+	id := a.submit(t, "x")
+	won := b.won(t, w, 1)
+	beat := belay.Heartbeat{Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: won.Lease.Token}}}
+	for _, c := range []struct {
+		name string
+		act  func() error
+		told func(belay.HeartbeatReply) bool
+	}{
+		{"pause", func() error {
+			_, err := a.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionPause})
+			return err
+		}, func(r belay.HeartbeatReply) bool { return len(r.Pause) == 1 }},
+		{"cancel", func() error {
+			_, err := a.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionCancel})
+			return err
+		}, func(r belay.HeartbeatReply) bool { return len(r.Cancel) == 1 }},
+		{"signal", func() error { return a.Signal(t.Context(), belay.SignalRequest{Execution: id, Name: "s"}) },
+			func(r belay.HeartbeatReply) bool { return len(r.Signals) == 1 }},
+		{"drain", func() error { return a.Drain(t.Context(), w) }, func(r belay.HeartbeatReply) bool { return r.Drain }},
+	} {
+		told := b.parked(t, w, 2)
+		at := time.Now()
+		if err := c.act(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if r := <-told; !r.Attention {
+			t.Errorf("%s: the worker was told %+v", c.name, r)
+		}
+		within(t, c.name, at)
+		if r, err := b.Heartbeat(t.Context(), beat); err != nil || !c.told(r) {
+			t.Errorf("%s: the heartbeat says %+v, %v", c.name, r, err)
+		}
+	}
+}
+
+// A key made or revoked at one server counts at the others at once.
+func TestAKeyCountsAtAnotherServer(t *testing.T) {
+	a, b := two(t)
+	if has, err := b.HasKeys(t.Context()); err != nil || has {
+		t.Fatal(has, err)
+	}
+	key, err := a.CreateKey(t.Context(), belay.KeySpec{Name: "k", Scopes: []belay.Scope{belay.ScopeRead}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key counts", func() bool {
+		_, err := b.KeyOf(t.Context(), key.Secret)
+		return err == nil
+	})
+	if err := a.RevokeKey(t.Context(), key.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it counts no more", func() bool {
+		_, err := b.KeyOf(t.Context(), key.Secret)
+		return belay.CodeOf(err) == belay.CodeUnauthorized
+	})
+}
+
+// eventually waits for something that hints bring soon.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); !f(); <-tick.C {
+		if time.Since(began) > soon {
+			t.Fatalf("not within %s: %s", soon, what)
+		}
+	}
+}
+
+// Losing every hint changes nothing but the time it takes (G14): servers that
+// hear nothing find all of it by looking.
+func TestServersThatHearNothingFindEverything(t *testing.T) {
+	url := database(t)
+	slow := func(o *engine.Options) { o.SlowPoll = 300 * time.Millisecond }
+	a, b := start(t, url, deafened, slow), start(t, url, deafened, slow)
+	w := b.open(t, "w", "x", time.Minute)
+	told := b.parked(t, w, 1)
+	id := a.submit(t, "x")
+	r := <-told
+	if len(r.Assignments) != 1 {
+		t.Fatalf("the worker was told %+v", r)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		if x := a.await(t, id); x.State != belay.Succeeded {
+			t.Errorf("it ended %s", x.State)
+		}
+	})
+	all.Go(func() {
+		events, err := a.Events(t.Context(), belay.EventQuery{Execution: id, After: 2, Wait: 20 * time.Second})
+		if err != nil || len(events) != 1 {
+			t.Errorf("events %+v, %v", events, err)
+		}
+	})
+	b.settle(t, r.Assignments[0])
+	all.Wait()
+}
+
+// muffled is a store whose servers cannot be heard, and which knows it.
+type muffled struct{ store.Store }
+
+// Listen hears nothing.
+func (muffled) Listen(ctx context.Context, heed func(store.Hint)) error {
+	heed(store.Hint{Lost: true})
+	heed(store.Hint{Down: true})
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A server that knows that it hears nothing looks at everything once a second,
+// long before its slow poll.
+func TestAServerThatCannotHearLooksOften(t *testing.T) {
+	url := database(t)
+	a, b := start(t, url, deafened), start(t, url, func(s store.Store) store.Store { return muffled{s} })
+	w := b.open(t, "w", "x", time.Minute)
+	for n := range int64(2) {
+		told := b.parked(t, w, n+1)
+		at := time.Now()
+		id := a.submit(t, "x")
+		r := <-told
+		for r.Attention {
+			r = b.claim(t, w, n+1)
+		}
+		if len(r.Assignments) != 1 {
+			t.Fatalf("the worker was told %+v", r)
+		}
+		within(t, "the start", at)
+		at = time.Now()
+		a.settle(t, r.Assignments[0])
+		if x := b.await(t, id); x.State != belay.Succeeded {
+			t.Errorf("it ended %s", x.State)
+		}
+		within(t, "the end", at)
+	}
+}
+
+// A server whose listening connection was cut listens again, and looks at what it
+// may have missed.
+func TestAServerListensAgain(t *testing.T) {
+	a, b := two(t)
+	w := b.open(t, "w", "x", time.Minute)
+	for n := range int64(3) {
+		told := b.parked(t, w, n+1)
+		at := time.Now()
+		cutListeners(t, a.url)
+		a.submit(t, "x")
+		r := <-told
+		for r.Attention { // as after every loss
+			r = b.claim(t, w, n+1)
+		}
+		if len(r.Assignments) != 1 {
+			t.Fatalf("the worker was told %+v", r)
+		}
+		within(t, "the start", at)
+		b.settle(t, r.Assignments[0])
+	}
+}
+
+// cutListeners ends the connections that listen.
+func cutListeners(t testing.TB, url string) {
+	t.Helper()
+	if _, err := pgtest.Shared(t).Query(nameOf(url), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'belay hints' AND datname = current_database()"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nameOf is the database of a URL.
+func nameOf(url string) string {
+	path, _, _ := strings.Cut(url, "?")
+	return path[strings.LastIndexByte(path, '/')+1:]
+}
