@@ -28,10 +28,10 @@ func (a *app) backupCommand() *cobra.Command {
 		Example: `  belay backup /backups
   belay backup --data /var/lib/belay /backups/belay.db --force`,
 	}
-	store := a.storeFlag(c)
+	storeFlag(c)
 	c.Flags().BoolVar(&o.Force, "force", false, "let it take the place of a file that is there")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		url, err := store.of(c)
+		url, err := a.storeOf(c)
 		if err != nil {
 			return err
 		}

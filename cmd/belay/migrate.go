@@ -17,41 +17,35 @@ see it first, or to do it apart from a start. Whoever migrates at the same time
 takes turns. A data directory must not be in use; PostgreSQL may be, by servers of
 this version and of the one before.`
 
-// storeFlag names the store of a command that works on it where it is.
-type storeFlag struct {
-	app *app
-	url string
+// storeFlag lets a command that works on a store where it is name that store.
+func storeFlag(c *cobra.Command) {
+	c.Flags().String("store", "", "the `store`, postgres://USER@HOST/DATABASE or sqlite:DIR, instead of the data directory; its password is in PGPASSWORD")
 }
 
-func (a *app) storeFlag(c *cobra.Command) *storeFlag {
-	s := &storeFlag{app: a}
-	c.Flags().StringVar(&s.url, "store", envOr("BELAY_STORE", ""), "the `store`: sqlite:DIR or postgres://…; that of the data directory, unless given")
-	return s
-}
-
-// of is the store that a command line means. A server is none: its store is
+// storeOf is the store that a command line means. A server is none: its store is
 // where it runs.
-func (s *storeFlag) of(c *cobra.Command) (string, error) {
-	switch f := c.Flags(); {
-	case f.Changed("store"):
-		return s.url, nil
-	case s.app.server != "":
+func (a *app) storeOf(c *cobra.Command) (string, error) {
+	if err := a.useStore(c); err != nil {
+		return "", err
+	}
+	switch {
+	case a.store != "":
+		return a.store, nil
+	case a.server != "":
 		return "", &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
 			"%s works on the store itself, not through the server %s; run it where that keeps its data, and name it with --data or --store",
-			c.CommandPath(), quoted(s.app.server))}
-	case f.Changed("data") || s.url == "":
-		return s.app.url(), nil
+			c.CommandPath(), quoted(a.server))}
 	}
-	return s.url, nil
+	return a.url(), nil
 }
 
 func (a *app) migrateCommand() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{Use: "migrate", Short: "Bring the schema of a store up to date", Long: migrateLong, Args: none}
-	store := a.storeFlag(c)
+	storeFlag(c)
 	c.Flags().BoolVar(&dry, "dry-run", false, "print what would be done, and change nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		url, err := store.of(c)
+		url, err := a.storeOf(c)
 		if err != nil {
 			return err
 		}

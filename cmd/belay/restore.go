@@ -43,7 +43,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			return exactly("the file of a backup")(c, args)
 		},
 	}
-	store := a.storeFlag(c)
+	storeFlag(c)
 	c.Flags().BoolVar(&verify, "verify", false, "check the backup, say what it holds, and write nothing")
 	c.Flags().BoolVar(&epoch, "epoch", false, "begin a new epoch in a store that was restored by other means")
 	c.Flags().BoolVar(&o.Force, "force", false, "move aside and keep a database that is there")
@@ -51,7 +51,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		if verify {
 			return a.verify(c, args[0])
 		}
-		url, err := store.of(c)
+		url, err := a.storeOf(c)
 		if err != nil {
 			return err
 		}
