@@ -71,15 +71,16 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(rep, r)
 }
 
-// recover answers for a handler that panicked. A stream that is cut off on
-// purpose panics with http.ErrAbortHandler, which is net/http's to see.
+// recover answers for a handler that panicked. An answer that its client did not
+// take, or that is cut off on purpose, ends with http.ErrAbortHandler, which is
+// net/http's to see and no fault.
 func (a *api) recover(w *reply, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
 	}
-	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p)
+	if err, ok := p.(error); w.cut || ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler)
 	}
 	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "panic", p, "stack", string(debug.Stack()))
 	if w.status != 0 {

@@ -14,6 +14,7 @@ type reply struct {
 	routed  bool
 	status  int  // 0 until it is sent
 	refused bool // the mux's own words are swallowed
+	cut     bool // the client did not take all of it
 }
 
 // Unwrap is for http.ResponseController.
@@ -58,7 +59,9 @@ func (w *reply) Write(b []byte) (int, error) {
 			return len(b), nil
 		}
 	}
-	return w.ResponseWriter.Write(b)
+	n, err := w.ResponseWriter.Write(b)
+	w.cut = w.cut || err != nil
+	return n, err
 }
 
 // unheld writes past what a reply holds back.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -28,12 +29,15 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 	defer b.Close()
 	left := make(chan struct{}, each) // handlers whose clients read nothing
-	api := httpapi.New(b, httpapi.Options{BodyTimeout: limit, WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})
+	log := &syncBuffer{}
+	api := httpapi.New(b, httpapi.Options{Log: slog.New(slog.NewTextHandler(log, nil)), BodyTimeout: limit, WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})
 	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if strings.HasPrefix(r.URL.Path, "/v1/executions/") {
+				left <- struct{}{}
+			}
+		}()
 		api.ServeHTTP(w, r)
-		if strings.HasPrefix(r.URL.Path, "/v1/executions/") {
-			left <- struct{}{}
-		}
 	}))
 	h.Listener = narrow{h.Listener}
 	h.Config.ReadHeaderTimeout, h.Config.IdleTimeout = 10*limit, limit
@@ -62,6 +66,9 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 	close(gone)
 	slow.Wait()
+	if text := log.String(); text != "" {
+		t.Errorf("slow clients filled the log: %.500s", text)
+	}
 }
 
 // dial connects with a small buffer to read into.
