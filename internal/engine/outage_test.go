@@ -1,0 +1,72 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// An outage of the database, in order or by a crash, costs nobody a lease,
+// however much longer than a TTL it lasts: whoever judges first after it finds in
+// the marks of all servers that nobody could have renewed anything, and gives
+// every session its time again (architecture §6).
+func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
+	const ttl, outage = time.Second, 4 * time.Second
+	srv := pgtest.Start(t, pgtest.Options{})
+	url := srv.Database(t)
+	a, b := start(t, url, hearing), start(t, url, hearing)
+	id := a.submit(t, "x")
+	w := a.open(t, "w", "x", ttl)
+	lease := a.won(t, w, 1).Lease
+	beat := belay.Heartbeat{Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: lease.Token}}}
+	for n, end := range []func() error{srv.Stop, srv.Kill} {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Heartbeat(t.Context(), beat); belay.CodeOf(err) != belay.CodeUnavailable {
+			t.Errorf("without a database a heartbeat got %v", err)
+		}
+		at(time.Now().Add(outage))
+		if err := srv.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		at(time.Now().Add(ttl / 2)) // the reapers have long looked
+		eventually(t, "the heartbeat is heard", func() bool {
+			r, err := b.Heartbeat(t.Context(), beat)
+			if err != nil && belay.CodeOf(err) != belay.CodeUnavailable || len(r.Revoked) > 0 {
+				t.Fatalf("after the outage a heartbeat got %+v, %v", r, err)
+			}
+			return err == nil
+		})
+		if _, err := a.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID{byte(n + 1)}, Kind: belay.KindState, Key: "k"}); err != nil {
+			t.Errorf("after the outage a write of its lease got %v", err)
+		}
+	}
+	a.settle(t, belay.Assignment{Lease: lease})
+	if runs := a.history(t, id); len(runs) != 1 {
+		t.Errorf("it ran %d times", len(runs))
+	}
+}
+
+// The end of one server is no outage: another, which has never seen the session,
+// gives it up at its time (G6).
+func TestAnotherServerGivesASessionUp(t *testing.T) {
+	const ttl = 2 * time.Second
+	a, b := two(t)
+	w := a.open(t, "w", "x", ttl)
+	id := a.submit(t, "x")
+	a.won(t, w, 1)
+	opened := a.session(t, w).HeartbeatAt
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events, err := b.Events(t.Context(), belay.EventQuery{Execution: id, After: 2, Wait: 10 * time.Second})
+	if err != nil || len(events) != 1 || events[0].Kind != "lost" {
+		t.Fatalf("events %+v, %v", events, err)
+	}
+	if took := events[0].At.Sub(opened); took < ttl || took > ttl+time.Second {
+		t.Errorf("it was given up after %s", took)
+	}
+}
