@@ -62,6 +62,10 @@ type pipe struct {
 	*conn
 	steps  []*step
 	coming map[string]bool // texts that are being prepared
+
+	pl   *pgconn.Pipeline // nil until the first statement is sent
+	sent int              // steps that were
+	size int              // bytes that are queued and not written yet
 }
 
 // step is a statement in a pipe.
@@ -78,6 +82,9 @@ func (c *conn) pipe() *pipe { return &pipe{conn: c, coming: make(map[string]bool
 
 // add appends a statement; its arguments are added to what it gives.
 func (p *pipe) add(text string, row func(columns) error) *step {
+	if p.pl != nil {
+		p.push()
+	}
 	s := &step{text: text, row: row}
 	p.steps = append(p.steps, s)
 	return s
@@ -95,25 +102,55 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
+// stream makes the pipe send each statement when the next is added, so that the
+// server is at work while the rest is made ready. It is ended by run or stop.
+func (p *pipe) stream(ctx context.Context) { p.pl = p.pg.StartPipeline(ctx) }
+
+// burst is how many bytes are written at a time.
+const burst = 64 << 10
+
+// push sends the statements that were added until now.
+func (p *pipe) push() {
+	for ; p.sent < len(p.steps); p.sent++ {
+		s := p.steps[p.sent]
+		p.send(p.pl, s)
+		for _, v := range s.params {
+			p.size += len(v)
+		}
+		s.params = nil
+	}
+	if p.size > burst {
+		p.size = 0
+		_ = p.pl.Flush() // what goes wrong shows in the end
+	}
+}
+
 // run sends all statements in one go and reads what comes back. Its error is a
 // failure that names the first statement that did not pass.
 func (p *pipe) run(ctx context.Context) error {
-	pl := p.pg.StartPipeline(ctx)
-	for _, s := range p.steps {
-		p.send(pl, s)
+	if p.pl == nil {
+		p.stream(ctx)
 	}
-	if err := pl.Sync(); err != nil {
-		return p.failed(pl, 0, err)
+	p.push()
+	if err := p.pl.Sync(); err != nil {
+		return p.failed(p.pl, 0, err)
 	}
 	for i, s := range p.steps {
-		if err := p.receive(pl, s); err != nil {
-			return p.failed(pl, i, fmt.Errorf("%s: %w", clip(s.text), err))
+		if err := p.receive(p.pl, s); err != nil {
+			return p.failed(p.pl, i, fmt.Errorf("%s: %w", clip(s.text), err))
 		}
 	}
-	if err := pl.Close(); err != nil {
-		return p.failed(pl, len(p.steps), err)
+	if err := p.pl.Close(); err != nil {
+		return p.failed(p.pl, len(p.steps), err)
 	}
 	return nil
+}
+
+// stop ends a pipe that streams before all was added. What was sent is carried
+// out, as far as it passes.
+func (p *pipe) stop() {
+	_ = p.pl.Sync()
+	_ = p.pl.Close()
 }
 
 // failed ends the pipeline and gives its error.

@@ -186,8 +186,8 @@ type hot struct {
 	ints [hotInts]int64
 }
 
-func hotOf(e *machine.Execution) *hot {
-	return &hot{e, [hotInts]int64{
+func (h *hot) of(e *machine.Execution) {
+	h.Execution, h.ints = e, [hotInts]int64{
 		hotState: int64(e.State), hotPausedFrom: int64(e.PausedFrom), hotGate: int64(e.Gate), hotReadyAt: int64(e.Ready()),
 		hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
 		hotGeneration: int64(e.Generation), hotBaseSeq: e.BaseSeq, hotInputGen: int64(e.InputGen), hotClaimNo: e.ClaimNo,
@@ -196,7 +196,7 @@ func hotOf(e *machine.Execution) *hot {
 		hotScheduledAt: int64(e.ScheduledAt), hotStartedAt: int64(e.StartedAt), hotRunAt: int64(e.RunAt),
 		hotProgressAt: int64(e.ProgressAt), hotFinishedAt: int64(e.FinishedAt), hotCancelBy: int64(e.CancelBy),
 		hotPauseRequested: number(e.PauseRequested), hotPreempting: number(e.Preempting), hotClass: int64(e.Class),
-	}}
+	}
 }
 
 // since are the columns in which h differs from what was.

@@ -179,7 +179,9 @@ func (t *tx) load(ctx context.Context, need machine.Need) error {
 // commit is the last trip: it writes the changes and the server's mark.
 func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 	p := t.pipe()
+	p.stream(ctx)
 	if err := t.write(p, changes); err != nil {
+		p.stop()
 		return err
 	}
 	t.leaveMark(p, changes.Beat)

@@ -50,10 +50,12 @@ func split[R any](rows []R, holds func(R) bool) (yes, no []R) {
 
 func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 	fresh, changed := make([][]*hot, len(inserts)), make([][]*hot, len(updates))
-	for _, e := range c.Executions {
-		now := hotOf(e)
+	rows, was, none := make([]hot, len(c.Executions)), hot{}, hot{Execution: &machine.Execution{}}
+	for i, e := range c.Executions {
+		now := &rows[i]
+		now.of(e)
 		if e.New {
-			i := fitting(inserts, now.since(&hot{Execution: &machine.Execution{}}))
+			i := fitting(inserts, now.since(&none))
 			fresh[i] = append(fresh[i], now)
 			continue
 		}
@@ -61,7 +63,8 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 		if old == nil {
 			return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() + " to change was not loaded"}
 		}
-		m := now.since(hotOf(old.Execution))
+		was.of(old.Execution)
+		m := now.since(&was)
 		if m == 0 {
 			continue
 		}

@@ -1,0 +1,90 @@
+package postgres_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/store/postgres"
+)
+
+// Several may open a new database at once; one of them brings it up to date.
+func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			s, err := postgres.Open(t.Context(), url, postgres.Options{Writers: 1, Readers: 1})
+			if err != nil {
+				t.Errorf("opener %d: %v", i, err)
+				return
+			}
+			server{s, t}.submit(byte(i + 1))
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	s := open(t, url, postgres.Options{})
+	for n := range byte(4) {
+		if !there(t, s, n+1) {
+			t.Errorf("what opener %d wrote is gone", n)
+		}
+	}
+}
+
+// What a migration would do can be read before it is done, and is done once.
+func TestMigrationsAreToldFirst(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	left, err := postgres.Pending(t.Context(), url)
+	if err != nil || len(left) == 0 || left[0].Version != 1 || !strings.Contains(left[0].SQL, "CREATE TABLE executions") {
+		t.Fatalf("pending on an empty database: %d (%v)", len(left), err)
+	}
+	if _, err := pgtest.Shared(t).Query(name(url), "SELECT 1 / (count(*) = 0)::int FROM pg_tables WHERE schemaname = 'public'"); err != nil {
+		t.Errorf("asking changed the database: %v", err)
+	}
+	if _, err := postgres.Open(t.Context(), url, postgres.Options{ReadOnly: true}); belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "older") {
+		t.Errorf("read-only on an empty database: %v", err)
+	}
+	ran, err := postgres.Migrate(t.Context(), url)
+	if err != nil || len(ran) != len(left) {
+		t.Errorf("ran %d (%v), want %d", len(ran), err, len(left))
+	}
+	if ran, err = postgres.Migrate(t.Context(), url); err != nil || len(ran) != 0 {
+		t.Errorf("ran %d the second time (%v)", len(ran), err)
+	}
+}
+
+// A database that a newer Belay migrated is refused, with a sentence that says
+// so.
+func TestNewerSchemasAreRefused(t *testing.T) {
+	url := database(t)
+	if _, err := pgtest.Shared(t).Query(name(url), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)"); err != nil {
+		t.Fatal(err)
+	}
+	_, open := postgres.Open(t.Context(), url, postgres.Options{})
+	_, reading := postgres.Open(t.Context(), url, postgres.Options{ReadOnly: true})
+	_, pending := postgres.Pending(t.Context(), url)
+	for _, err := range []error{open, reading, pending} {
+		if err == nil || !strings.Contains(err.Error(), "9999") || !strings.Contains(err.Error(), "newer Belay") {
+			t.Errorf("refused with: %v", err)
+		}
+	}
+}
+
+// A reader beside the servers sees what is committed and writes nothing.
+func TestReadOnlyReadsBesideServers(t *testing.T) {
+	url := database(t)
+	s := server{open(t, url, postgres.Options{}), t}
+	reader := open(t, url, postgres.Options{ReadOnly: true})
+	s.submit(1)
+	if !there(t, reader, 1) {
+		t.Error("the reader does not see what was committed")
+	}
+	if _, err := (server{reader, t}).during(nil, submit(2)); belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "read only") {
+		t.Errorf("writing: %v", err)
+	}
+}
