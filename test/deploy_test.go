@@ -1,0 +1,385 @@
+package test
+
+import (
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// deployed is a belay that a file below deploy/ starts.
+type deployed struct {
+	what  string
+	args  []string
+	env   map[string]string
+	grace time.Duration // from the request to stop until it is killed
+	ports []string      // that the file says it listens on
+}
+
+func deployFile(t *testing.T, name string) string {
+	t.Helper()
+	return read(t, filepath.Join("..", "deploy", name))
+}
+
+// strict reads the documents of a YAML file into what one function makes for
+// each; a key that it does not know is an error.
+func strict(t *testing.T, name string, each func(kind string) any) {
+	t.Helper()
+	text := deployFile(t, name)
+	kinds := yaml.NewDecoder(strings.NewReader(text))
+	whole := yaml.NewDecoder(strings.NewReader(text))
+	whole.KnownFields(true)
+	for {
+		var head struct {
+			Kind string `yaml:"kind"`
+		}
+		if err := kinds.Decode(&head); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		into := each(head.Kind)
+		if err := whole.Decode(into); err != nil {
+			t.Fatalf("%s, %T: %v", name, into, err)
+		}
+	}
+}
+
+// flagged are the flags of a command, as its help lists them.
+func (p *place) flagged(command string) []string {
+	p.t.Helper()
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`).FindAllStringSubmatch(p.belay(command, "--help").want(0).out, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 5 {
+		p.t.Fatalf("belay %s --help lists %q", command, names)
+	}
+	return names
+}
+
+// known are the variables that belay reads, besides those of its configuration.
+var known = []string{"BELAY_SERVER", "BELAY_KEY", "BELAY_KEY_FILE", "BELAY_DATA", "BELAY_CONFIG"}
+
+// check holds a command line and its environment against the binary.
+func (d *deployed) check(p *place) {
+	t := p.t
+	t.Helper()
+	flags := p.flagged(d.args[0])
+	for _, a := range d.args[1:] {
+		if name, ok := strings.CutPrefix(a, "--"); ok {
+			if name, _, _ = strings.Cut(name, "="); !slices.Contains(flags, name) {
+				t.Errorf("%s: belay %s has no flag --%s", d.what, d.args[0], name)
+			}
+		}
+	}
+	cmd := p.command(append(slices.Clone(d.args), "--help")...)
+	if d.args[0] == "serve" {
+		cmd = p.command(append(slices.Clone(d.args), "--check-config", "-o", "json")...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.env)) {
+		isKey := slices.ContainsFunc(config.Keys(), func(k config.Key) bool { return k.Env() == name })
+		if strings.HasPrefix(name, "BELAY_") && !slices.Contains(known, name) && !(isKey && d.args[0] == "serve") {
+			t.Errorf("%s: belay %s does not read %s", d.what, d.args[0], name)
+		}
+		cmd.Env = append(cmd.Env, name+"="+d.env[name])
+	}
+	r := p.start(cmd).wait(patience).want(0)
+	grace := 30 * time.Second
+	if d.args[0] == "serve" {
+		grace = d.config(p, r.out)
+	} else if i := slices.Index(d.args, "--grace"); i > 0 {
+		grace, _ = time.ParseDuration(d.args[i+1])
+	}
+	if d.grace < grace+10*time.Second {
+		t.Errorf("%s is killed after %s; it has a grace of %s, and then gives back what is left", d.what, d.grace, grace)
+	}
+}
+
+// config looks at what counts in a server, and answers with its grace.
+func (d *deployed) config(p *place, text string) time.Duration {
+	t := p.t
+	t.Helper()
+	var values []config.Value
+	if err := json.Unmarshal([]byte(text), &values); err != nil {
+		t.Fatalf("%s: %v in %s", d.what, err, text)
+	}
+	of := make(map[string]string)
+	for _, v := range values {
+		of[v.Key] = v.Text
+	}
+	_, port, _ := strings.Cut(of["listen"], ":")
+	for _, said := range d.ports {
+		if said != port {
+			t.Errorf("%s listens on %s, and the file says %s", d.what, of["listen"], said)
+		}
+	}
+	grace, err := time.ParseDuration(of["grace"])
+	if err != nil {
+		t.Fatalf("%s: a grace of %q", d.what, of["grace"])
+	}
+	return grace
+}
+
+// Rule: what deploy/ starts is started with flags, variables, ports and times
+// that the binary knows.
+func TestWhatIsDeployedIsKnown(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	all := slices.Concat(composed(t), kubernetes(t), units(t))
+	if len(all) != 6 {
+		t.Errorf("%d deployments are checked, want 6", len(all))
+	}
+	for _, d := range all {
+		d.check(p)
+	}
+}
+
+// compose is what compose.yaml uses of the format.
+type compose struct {
+	Name     string
+	Services map[string]service
+	Secrets  map[string]struct{ File string }
+	Volumes  map[string]struct{}
+}
+
+type service struct {
+	Image, Restart  string
+	Build           struct{ Context, Dockerfile, Target string }
+	Init            bool
+	StopGracePeriod string `yaml:"stop_grace_period"`
+	ShmSize         string `yaml:"shm_size"`
+	Deploy          struct{ Replicas int }
+	Environment     map[string]string
+	Command         []string
+	Secrets         []string
+	Volumes         []string
+	Ports           []string
+	ReadOnly        bool `yaml:"read_only"`
+	Tmpfs           []string
+	CapDrop         []string `yaml:"cap_drop"`
+	SecurityOpt     []string `yaml:"security_opt"`
+	DependsOn       any      `yaml:"depends_on"`
+	Healthcheck     struct {
+		Test              []string
+		Interval, Timeout string
+		Retries           int
+	}
+}
+
+func composed(t *testing.T) (all []*deployed) {
+	t.Helper()
+	var c compose
+	strict(t, "compose.yaml", func(string) any { return &c })
+	for name, s := range c.Services {
+		for _, secret := range s.Secrets {
+			if c.Secrets[secret].File == "" {
+				t.Errorf("compose.yaml: %s wants the secret %s, which is none", name, secret)
+			}
+		}
+		for key, value := range s.Environment {
+			if secret, ok := strings.CutPrefix(value, "/run/secrets/"); ok && !slices.Contains(s.Secrets, secret) {
+				t.Errorf("compose.yaml: %s of %s is a secret that it does not have", key, name)
+			}
+			if strings.Contains(strings.ToLower(key), "password") && !strings.HasSuffix(key, "_FILE") {
+				t.Errorf("compose.yaml: %s has a password in its environment", name)
+			}
+		}
+		grace, err := time.ParseDuration(s.StopGracePeriod)
+		if err != nil || grace != 45*time.Second {
+			t.Errorf("compose.yaml: %s has a stop_grace_period of %q, want 45s", name, s.StopGracePeriod)
+		}
+		if s.Build.Target == "" {
+			continue
+		}
+		if !strings.Contains(deployFile(t, filepath.Base(s.Build.Dockerfile)), " AS "+s.Build.Target) {
+			t.Errorf("compose.yaml: the Dockerfile has no target %s", s.Build.Target)
+		}
+		d := &deployed{what: "compose.yaml, " + name, args: s.Command, env: s.Environment, grace: grace}
+		for _, published := range s.Ports {
+			d.ports = append(d.ports, published[strings.LastIndexByte(published, ':')+1:])
+		}
+		all = append(all, d)
+	}
+	if n := c.Services["server"].Deploy.Replicas; n != 3 {
+		t.Errorf("compose.yaml: %d servers", n)
+	}
+	return all
+}
+
+var setting = regexp.MustCompile(`(?m)^(\w+)=(.*)$`)
+
+// units are the systemd units. What counts is the last line of a name, but for
+// the environment.
+func units(t *testing.T) (all []*deployed) {
+	t.Helper()
+	for _, name := range []string{"belay.service", "belay-worker.service"} {
+		d := &deployed{what: name, env: make(map[string]string)}
+		for _, m := range setting.FindAllStringSubmatch(deployFile(t, name), -1) {
+			switch m[1] {
+			case "ExecStart":
+				d.args = strings.Fields(m[2])[1:]
+			case "Environment":
+				for _, pair := range strings.Fields(m[2]) {
+					key, value, _ := strings.Cut(pair, "=")
+					d.env[key] = value
+				}
+			case "TimeoutStopSec":
+				seconds, err := strconv.Atoi(m[2])
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.grace = time.Duration(seconds) * time.Second
+			}
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// Rule: systemd takes the units as they are, and finds them closed.
+func TestTheUnitsAreSound(t *testing.T) {
+	t.Parallel()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze here; the units' flags and times are checked without it")
+	}
+	dir := t.TempDir()
+	for name, most := range map[string]float64{"belay.service": 2, "belay-worker.service": 7.5} {
+		path := filepath.Join(dir, name)
+		text := strings.ReplaceAll(deployFile(t, name), "ExecStart=/usr/local/bin/belay", "ExecStart="+binary(t))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", path).CombinedOutput()
+		if err != nil || strings.Contains(string(out), name) {
+			t.Errorf("systemd-analyze verify %s: %v\n%s", name, err, out)
+		}
+		out, err = exec.CommandContext(t.Context(), analyze, "security", "--offline=true", path).CombinedOutput()
+		m := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+		if err != nil || m == nil {
+			t.Logf("systemd-analyze security is too old here: %v", err)
+			continue
+		}
+		if level, err := strconv.ParseFloat(string(m[1]), 64); err != nil || level > most {
+			t.Errorf("%s has an exposure of %s, want at most %.1f", name, m[1], most)
+		}
+	}
+}
+
+// Rule: the image needs nothing but the binary: it is static, and serves from a
+// root that holds nothing else, as the Dockerfile's user.
+func TestTheBinaryIsAllThereIs(t *testing.T) {
+	t.Parallel()
+	file := deployFile(t, "Dockerfile")
+	mod := read(t, "../go.mod")
+	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)[1]
+	for _, want := range []string{"FROM golang:" + goVersion, "RUN CGO_ENABLED=0 go build", "FROM scratch AS server", "USER 65532:65532", "STOPSIGNAL SIGTERM"} {
+		if !strings.Contains(file, want) {
+			t.Errorf("the Dockerfile has no %q", want)
+		}
+	}
+	f, err := elf.Open(binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if needs, err := f.ImportedLibraries(); err != nil || len(needs) > 0 {
+		t.Errorf("the binary needs %q, %v", needs, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("the binary needs a dynamic loader")
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Log("only root can give it a root of its own")
+		return
+	}
+	servesAlone(t, file)
+}
+
+// servesAlone starts the server of the image as a container engine would, on a
+// real database.
+func servesAlone(t *testing.T, dockerfile string) {
+	t.Helper()
+	url := pgtest.Shared(t).TCP("postgres")
+	database := pgtest.Shared(t).Database(t)
+	name := database[strings.Index(database, "///")+3 : strings.IndexByte(database, '?')]
+	p := newPlace(t)
+	root := p.path("image")
+	for _, dir := range []string{"tmp", "var/lib/belay"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "belay"), text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/belay", "serve", "--log-format", "json")
+	cmd.Dir = "/var/lib/belay"
+	for _, m := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(dockerfile, -1) {
+		cmd.Env = append(cmd.Env, strings.Fields(m[1])...)
+	}
+	cmd.Env = append(cmd.Env, "BELAY_LISTEN=127.0.0.1:0", "BELAY_STORE="+strings.Replace(url, "/postgres?", "/"+name+"?", 1))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+	x := p.startAs(cmd)
+	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })
+	base := ready.FindString(x.err.String())
+	for _, path := range probes(t) {
+		r, err := http.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = r.Body.Close(); r.StatusCode != http.StatusOK {
+			t.Errorf("GET %s: %s", path, r.Status)
+		}
+	}
+	x.signal(syscall.SIGTERM)
+	x.wait(patience).want(0)
+	if left, err := os.ReadDir(filepath.Join(root, "var/lib/belay")); err != nil || len(left) > 0 {
+		t.Errorf("a server on a database writes to its own disk: %v, %v", left, err)
+	}
+}
+
+// startAs starts a command that says itself which process it is to be.
+func (p *place) startAs(cmd *exec.Cmd) *started {
+	p.t.Helper()
+	x := &started{t: p.t, cmd: cmd, done: make(chan struct{}), began: time.Now()}
+	cmd.Stdout, cmd.Stderr = &x.out, &x.err
+	if err := cmd.Start(); err != nil {
+		p.t.Fatalf("start %s: %v", line(cmd), err)
+	}
+	go func() {
+		x.end = cmd.Wait()
+		close(x.done)
+	}()
+	p.t.Cleanup(func() {
+		if !x.ended() {
+			_ = cmd.Process.Kill()
+			<-x.done
+		}
+	})
+	return x
+}
