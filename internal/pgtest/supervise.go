@@ -24,9 +24,16 @@ while read -r command signal; do
 		pid=$!
 		echo "$pid" ;;
 	stop)
-		kill -s "$signal" "$pid"
+		backends=
+		if [ "$signal" = KILL ]; then
+			backends=$(cat "/proc/$pid/task/$pid/children")
+		fi
+		kill -s "$signal" "$pid" $backends 2>/dev/null
 		wait "$pid"
 		pid=
+		for b in $backends; do # they hold its memory until they are gone
+			while [ -e "/proc/$b/exe" ]; do sleep 0.01; done
+		done
 		echo stopped ;;
 	esac
 done
