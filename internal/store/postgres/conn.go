@@ -22,6 +22,7 @@ type conn struct {
 	prepared map[string]*pgconn.StatementDescription
 	names    int
 	identity identity // of what a writer is connected to
+	guest    bool     // on somebody else's connection, which keeps no statements of ours
 	policies parsed[belay.Policy]
 	specs    parsed[belay.WorkerSpec]
 	words    words
@@ -168,7 +169,7 @@ func (p *pipe) send(pl *pgconn.Pipeline, s *step) {
 		pl.SendQueryStatement(sd, s.params, wire, wire)
 		return
 	}
-	if s.once || p.coming[s.text] {
+	if s.once || p.guest || p.coming[s.text] {
 		pl.SendQueryParams(s.text, s.params, nil, wire, wire)
 		return
 	}

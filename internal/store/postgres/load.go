@@ -21,7 +21,9 @@ func (t *tx) first(ctx context.Context, need machine.Need) error {
 	t.rows = &machine.Rows{Held: make(map[belay.WorkerID][]*machine.Execution, len(need.Held))}
 	t.cutoff = t.store.Now()
 	p := t.pipe()
-	p.add("BEGIN", nil)
+	if t.slot != nil {
+		p.add("BEGIN", nil)
+	}
 	if t.mode.grace {
 		p.add(lockGrace, nil)
 		p.add(lockLiving, nil)

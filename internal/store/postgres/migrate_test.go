@@ -88,3 +88,19 @@ func TestReadOnlyReadsBesideServers(t *testing.T) {
 		t.Errorf("writing: %v", err)
 	}
 }
+
+// The owner of a database needs no right beyond it.
+func TestOwnersOfADatabaseNeedNoMore(t *testing.T) {
+	srv := pgtest.Start(t, pgtest.Options{NoSync: true})
+	if _, err := srv.Query("postgres", "CREATE ROLE app LOGIN"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := srv.Query("postgres", "CREATE DATABASE theirs OWNER app"); err != nil {
+		t.Fatal(err)
+	}
+	s := server{open(t, strings.Replace(srv.URL("theirs"), "user=postgres", "user=app", 1), postgres.Options{}), t}
+	s.submit(1)
+	if !there(t, s.Store, 1) {
+		t.Error("what was submitted is not there")
+	}
+}

@@ -90,7 +90,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	}
 	s := &Store{options: o, config: config, clock: newClock(o.Clock)}
 	s.writers, s.readers = newPool(o.Writers, true), newPool(o.Readers, false)
-	if err := s.query(ctx, s.readTime); err != nil { // the clock shows something from now on
+	if err := s.start(ctx); err != nil {
 		return nil, classify("open", errors.Join(err, s.Close()))
 	}
 	return s, nil
@@ -107,6 +107,20 @@ func prepare(ctx context.Context, db *sql.DB, o Options) error {
 		err = &belay.Error{Code: belay.CodeUnavailable, Op: "open", Message: "the database is older than this Belay; a server of this version brings it up to date when it starts"}
 	}
 	return err
+}
+
+// start reads the clock, which shows something from now on, and looks which
+// database it is before anybody else has anything to do with it.
+func (s *Store) start(ctx context.Context) error {
+	if err := s.query(ctx, s.readTime); err != nil || s.options.ReadOnly {
+		return err
+	}
+	c, err := s.writers.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { s.writers <- c }()
+	return s.connected(ctx, c)
 }
 
 // Close waits for what is under way and closes the connections.

@@ -14,7 +14,7 @@ import (
 type tx struct {
 	*conn
 	store  *Store
-	slot   *slot
+	slot   *slot // nil in somebody else's transaction
 	mode   mode
 	cutoff machine.Time // what is due by then is looked for
 
@@ -126,11 +126,8 @@ func (s *Store) again(c *slot, err error, n int) bool {
 // attempt runs the transaction once.
 func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
 	return s.transact(ctx, c, func(ctx context.Context) error {
-		t := &tx{
-			conn: c.conn, store: s, slot: c, mode: m, asked: make(map[belay.ExecutionID]struct{}, len(need.Executions)),
-			executions: make(map[belay.ExecutionID]*loaded, len(need.Executions)), workers: make(map[belay.WorkerID]session, len(need.Workers)),
-			specs: make(map[belay.ExecutionID]bool),
-		}
+		t := s.begin(c.conn, m, need)
+		t.slot = c
 		if err := t.load(ctx, need); err != nil {
 			return err
 		}
@@ -140,6 +137,15 @@ func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need,
 		}
 		return t.commit(ctx, changes)
 	})
+}
+
+// begin gives a transaction that has not looked at anything yet.
+func (s *Store) begin(c *conn, m mode, need machine.Need) *tx {
+	return &tx{
+		conn: c, store: s, mode: m, asked: make(map[belay.ExecutionID]struct{}, len(need.Executions)),
+		executions: make(map[belay.ExecutionID]*loaded, len(need.Executions)), workers: make(map[belay.WorkerID]session, len(need.Workers)),
+		specs: make(map[belay.ExecutionID]bool),
+	}
 }
 
 // transact runs a transaction on a writer. However it ends, even by a panic,
