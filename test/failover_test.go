@@ -1,0 +1,162 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// standby is a second PostgreSQL that follows a first one, asynchronously. A
+// shell stands between: it stops the server when this process is gone.
+type standby struct {
+	t       *testing.T
+	primary *pgtest.Server
+	dir     string
+	port    string
+	as      *syscall.SysProcAttr
+	shell   *exec.Cmd
+	release func()
+}
+
+func newStandby(t *testing.T, primary *pgtest.Server) *standby {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "standby-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &standby{t: t, primary: primary, dir: dir, as: &syscall.SysProcAttr{Setpgid: true}}
+	t.Cleanup(func() {
+		s.stop()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	_, s.port, _ = strings.Cut(freeAddress(t), ":")
+	if os.Geteuid() == 0 { // PostgreSQL refuses to run as root
+		u, err := user.Lookup("postgres")
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, _ := strconv.Atoi(u.Uid)
+		gid, _ := strconv.Atoi(u.Gid)
+		s.as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		if err := os.Chown(dir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copying := exec.Command(primary.Binary("pg_basebackup"), "--pgdata=data", "--write-recovery-conf", "--checkpoint=fast",
+		"--no-sync", "--dbname="+primary.TCP("postgres"))
+	copying.Dir, copying.SysProcAttr = dir, s.as
+	if out, err := copying.CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v\n%s", err, out)
+	}
+	conf, err := os.OpenFile(filepath.Join(dir, "data", "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conf, "\nport = %s\nunix_socket_directories = '%s'\n", s.port, dir)
+	if err := conf.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run starts it and waits until it answers.
+func (s *standby) run() {
+	s.t.Helper()
+	s.shell = exec.Command("sh", "-c", `"$1" -D data >log 2>&1 </dev/null & pid=$!; read -r stop; kill -s INT $pid; wait $pid`, "standby", s.primary.Binary("postgres"))
+	s.shell.Dir, s.shell.SysProcAttr = s.dir, s.as
+	in, err := s.shell.StdinPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.shell.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.release = func() {
+		_ = in.Close()
+		_ = s.shell.Wait()
+	}
+	until(s.t, "the standby answers", func() bool { return s.ask("SELECT 1") == "1" })
+}
+
+func (s *standby) stop() {
+	if s.release != nil {
+		s.release()
+		s.release = nil
+	}
+}
+
+// ask is the standby's answer to a query, or its error.
+func (s *standby) ask(sql string) string {
+	out, _ := exec.Command(s.primary.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port, "-U", "postgres", "postgres").CombinedOutput()
+	return strings.TrimSpace(string(out))
+}
+
+// caughtUp waits until the standby has all that the primary has written.
+func (s *standby) caughtUp() {
+	s.t.Helper()
+	at, err := s.primary.Query("postgres", "SELECT pg_current_wal_flush_lsn()")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	until(s.t, "the standby has caught up", func() bool { return s.ask("SELECT pg_last_wal_replay_lsn() >= '"+at+"'") == "t" })
+}
+
+// Rule: a standby that has lost the newest commits takes over under a running
+// server. What reached it is there, and no token is given a second time, also
+// none of those that were lost with the primary (G1).
+func TestAStandbyTakesOver(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Start(t, pgtest.Options{})
+	database := primary.Database(t)
+	name := database[strings.Index(database, "///")+3 : strings.IndexByte(database, '?')]
+	s := newStandby(t, primary)
+	s.run()
+	d := openDatabase(t, fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%s/%s?sslmode=disable&target_session_attrs=read-write&connect_timeout=2",
+		primary.Address(), s.port, name))
+	out, err := d.Submit(t.Context(), belay.Submission{Workflow: "w"})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	id := out[0].ID
+	first := d.own(id)
+	d.lose(first.Lease)
+	s.caughtUp()
+	s.stop()
+	highest := first.Lease.Token
+	for range 3 { // the standby does not hear of these
+		l := d.own(id)
+		highest = max(highest, l.Lease.Token)
+		d.lose(l.Lease)
+	}
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	if got := s.ask("SELECT pg_promote()"); got != "t" {
+		t.Fatalf("promote: %s", got)
+	}
+	var won belay.Lock
+	until(t, "the server goes on with the standby", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		won, err = d.Lock(ctx, belay.LockRequest{Execution: id, Owner: "after", Reopen: true})
+		return err == nil
+	})
+	if won.Lease.Token <= highest {
+		t.Errorf("G1: token %d after %d", won.Lease.Token, highest)
+	}
+	wellFormed(t, events(t, d, id))
+	t.Logf("tokens up to %d before, %d after", highest, won.Lease.Token)
+}
