@@ -16,7 +16,7 @@ import (
 type dispatcher struct {
 	engine *Engine
 
-	reading sync.Mutex // held by who reads the sessions
+	reading chan struct{} // holds who reads the sessions: one at a time
 
 	mu       sync.Mutex
 	lanes    map[machine.LaneID]*lane
@@ -40,7 +40,7 @@ type claim struct {
 func newDispatcher(e *Engine) *dispatcher {
 	return &dispatcher{
 		engine: e, lanes: make(map[machine.LaneID]*lane), sessions: make(map[belay.WorkerID]*session),
-		wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), reading: make(chan struct{}, 1),
 	}
 }
 

@@ -27,8 +27,12 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	if s := d.remembered(id); s != nil {
 		return s, nil
 	}
-	d.reading.Lock()
-	defer d.reading.Unlock()
+	select {
+	case d.reading <- struct{}{}:
+		defer func() { <-d.reading }()
+	case <-ctx.Done():
+		return nil, &belay.Error{Code: belay.CodeUnavailable, Op: "claim", Message: "gave up waiting", Err: context.Cause(ctx)}
+	}
 	if s := d.remembered(id); s != nil {
 		return s, nil
 	}
