@@ -112,7 +112,7 @@ var races = []testCase{
 		id := belay.ExecutionID{0: 1, 6: 0x70, 8: 0x80}
 		var once atomic.Bool
 		c.wire.set(func(_ context.Context, x call) error {
-			if x.op == "claim" && x.done && e.get(id).State == belay.Running && once.CompareAndSwap(false, true) {
+			if x.op == "claim" && x.done && !once.Load() && e.get(id).State == belay.Running && once.CompareAndSwap(false, true) {
 				e.act(id, belay.ActionPause) // won, and its worker does not know yet
 			}
 			return nil

@@ -1,0 +1,50 @@
+package sdktest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/sdktest"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/postgres"
+)
+
+// onPostgres opens an engine on a database of its own, whose clock is that of the
+// bubble. Time stands still in a bubble while somebody waits for a socket, so that
+// the database takes none of it; a connection that listens would wait for ever, so
+// the store is one that hears nobody.
+func onPostgres(t *testing.T, srv *pgtest.Server) *onDatabase {
+	t.Helper()
+	url := srv.From(t, "sdktest", func(url string) error {
+		_, err := postgres.Migrate(context.Background(), url)
+		return err
+	})
+	s, err := postgres.Open(t.Context(), url, postgres.Options{Clock: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &onDatabase{engine.New(struct{ store.Store }{s}, engine.Options{Log: quiet}), s}
+}
+
+// onDatabase is an engine that closes its store.
+type onDatabase struct {
+	*engine.Engine
+	store store.Store
+}
+
+func (b *onDatabase) Close() error {
+	if err := b.Engine.Close(); err != nil {
+		return err
+	}
+	return b.store.Close()
+}
+
+// The suite holds on the engine with the store in PostgreSQL.
+func TestPostgres(t *testing.T) {
+	srv := pgtest.Start(t, pgtest.Options{NoSync: true})
+	sdktest.Run(t, func(t *testing.T) belay.Backend { return onPostgres(t, srv) })
+}
