@@ -119,11 +119,27 @@ func number(b bool) int64 {
 	return 0
 }
 
+// stored is an execution as it stands in the database.
+type stored struct {
+	*machine.Execution
+	runSeq int64 // at which the run began that it is in, if that run has no row
+}
+
+// run is the run that the execution is in, if it has no row.
+func (s stored) run() *machine.Run {
+	if s.runSeq == 0 {
+		return nil
+	}
+	return &machine.Run{
+		Execution: s.ID, Token: s.Token, Worker: s.Worker, Attempt: s.Attempts + 1, Generation: s.Generation, StartedSeq: s.runSeq, StartedAt: s.RunAt,
+	}
+}
+
 // scan reads the row of an execution from the column at which it begins.
-func (c *conn) scan(r columns) (*machine.Execution, error) {
+func (c *conn) scan(r columns) (stored, error) {
 	policy, err := c.policies.parse("a policy", r[8])
 	if err != nil {
-		return nil, err
+		return stored{}, err
 	}
 	e := &machine.Execution{
 		ID: r.id(0), Parent: r.id(1), Child: r.text(2), ParentGen: int(r.int(3)), Workflow: c.words.text(r[4]), Version: c.words.text(r[5]),
@@ -143,5 +159,5 @@ func (c *conn) scan(r columns) (*machine.Execution, error) {
 	e.Class, e.Message, e.Plan = belay.Class(h.int(hotClass)), h.text(hotMessage), h.blob(hotPlan)
 	e.Reason, e.ReasonText = c.words.text(h[hotReason]), h.text(hotReasonText)
 	e.Worker, e.Secret = h.id(hotWorker), h.id(hotSecret)
-	return e, nil
+	return stored{e, h.int(hotRunSeq)}, nil
 }

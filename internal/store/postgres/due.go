@@ -97,7 +97,7 @@ ORDER BY w.ended_at IS NOT NULL, w.id DESC`
 
 	countExecutions = "SELECT state, count(*) FROM executions GROUP BY state"
 	countOthers     = `
-SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM dead_letters WHERE resolution IS NULL),
+SELECT (SELECT count(*) FROM runs) + (SELECT count(run_seq) FROM executions WHERE worker IS NOT NULL), (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM dead_letters WHERE resolution IS NULL),
        (SELECT count(*) FROM workers WHERE ended_at IS NULL)`
 )
 

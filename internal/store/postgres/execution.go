@@ -45,6 +45,7 @@ const (
 	hotPauseRequested
 	hotPreempting
 	hotClass
+	hotRunSeq
 	hotInts // from here on what is no integer
 )
 
@@ -79,6 +80,7 @@ var hotColumns = [hotCount]column{
 	hotFinishedAt: {"finished_at", int8OrNull, "bigint[]"}, hotCancelBy: {"cancel_by", int8OrNull, "bigint[]"},
 	hotPauseRequested: {"pause_requested", boolOrNull, "boolean[]"}, hotPreempting: {"preempting", boolOrNull, "boolean[]"},
 	hotClass:  {"class", int2OrNull, "smallint[]"},
+	hotRunSeq: {"run_seq", int8OrNull, "bigint[]"},
 	hotReason: {name: "reason", cast: "text[]"}, hotReasonText: {name: "reason_text", cast: "text[]"},
 	hotWorker: {name: "worker", cast: "uuid[]"}, hotSecret: {name: "secret", cast: "uuid[]"},
 	hotMessage: {name: "message", cast: "text[]"}, hotPlan: {name: "plan", cast: "bytea[]"},
@@ -113,9 +115,9 @@ type shape struct {
 
 var updates = []shape{
 	updating(hotSeq, hotCheckAt, hotCheckpoints, hotLosses, hotStateSeq, hotCost, hotProgressAt), // a checkpoint
-	updating(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotToken, hotClaimNo, hotStartedAt, hotRunAt, hotProgressAt,
+	updating(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotToken, hotClaimNo, hotRunSeq, hotStartedAt, hotRunAt, hotProgressAt,
 		hotReason, hotReasonText, hotWorker, hotSecret), // a claim
-	updating(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotClaimNo, hotCost, hotAttempts, hotLosses, hotRunAt,
+	updating(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotClaimNo, hotRunSeq, hotCost, hotAttempts, hotLosses, hotRunAt,
 		hotFinishedAt, hotReason, hotReasonText, hotWorker, hotSecret, hotClass, hotMessage), // the end of a run
 	{everything, updateText(everything)},
 }
@@ -141,7 +143,7 @@ func updateText(m mask) string {
 var inserts = []shape{
 	inserting(maskOf(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotGeneration, hotInputGen)),
 	inserting(maskOf(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotGeneration, hotInputGen,
-		hotToken, hotClaimNo, hotStartedAt, hotRunAt, hotProgressAt, hotReason, hotReasonText, hotWorker, hotSecret)),
+		hotToken, hotClaimNo, hotRunSeq, hotStartedAt, hotRunAt, hotProgressAt, hotReason, hotReasonText, hotWorker, hotSecret)),
 	inserting(everything),
 }
 
@@ -186,7 +188,9 @@ type hot struct {
 	ints [hotInts]int64
 }
 
-func (h *hot) of(e *machine.Execution) {
+// of takes in an execution and the seq at which the run began that it is in, if
+// that run has no row.
+func (h *hot) of(e *machine.Execution, runSeq int64) {
 	h.Execution, h.ints = e, [hotInts]int64{
 		hotState: int64(e.State), hotPausedFrom: int64(e.PausedFrom), hotGate: int64(e.Gate), hotReadyAt: int64(e.Ready()),
 		hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
@@ -196,6 +200,7 @@ func (h *hot) of(e *machine.Execution) {
 		hotScheduledAt: int64(e.ScheduledAt), hotStartedAt: int64(e.StartedAt), hotRunAt: int64(e.RunAt),
 		hotProgressAt: int64(e.ProgressAt), hotFinishedAt: int64(e.FinishedAt), hotCancelBy: int64(e.CancelBy),
 		hotPauseRequested: number(e.PauseRequested), hotPreempting: number(e.Preempting), hotClass: int64(e.Class),
+		hotRunSeq: runSeq,
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"iter"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 )
 
@@ -28,30 +29,34 @@ func pieces[R any](rows []R, size func(R) int) iter.Seq[[]R] {
 }
 
 const (
-	// A claim's run, of which nothing else is known yet.
-	insertBegun = `
-INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at)
-SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]),
-       unnest($6::bigint[]), unnest($7::bigint[])`
-
-	insertRuns = "INSERT INTO runs (" + runColumns + `)
-SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]),
-       unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]),
-       unnest($12::smallint[]), unnest($13::boolean[]), unnest($14::uuid[]), unnest($15::bigint[]), unnest($16::smallint[]),
-       unnest($17::text[]), unnest($18::text[]), unnest($19::bytea[]), unnest($20::bytea[]), unnest($21::bytea[])`
-
-	// The end of a run that has nothing to say but its output.
-	quietEnd = `
-UPDATE runs r
-SET ended_seq = u.ended_seq, ended_at = u.ended_at, outcome = u.outcome, final = u.final, op = u.op, cost = u.cost, output = u.output
+	// A run that is in its execution already is not added once more.
+	newRuns = "INSERT INTO runs (" + runColumns + `)
+SELECT u.*
 FROM (
-    SELECT unnest($1::uuid[]) AS execution, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS ended_seq, unnest($4::bigint[]) AS ended_at,
-           unnest($5::smallint[]) AS outcome, unnest($6::boolean[]) AS final, unnest($7::uuid[]) AS op, unnest($8::bigint[]) AS cost,
-           unnest($9::bytea[]) AS output
+    SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token, unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]),
+           unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]),
+           unnest($12::smallint[]), unnest($13::boolean[]), unnest($14::uuid[]), unnest($15::bigint[]), unnest($16::smallint[]),
+           unnest($17::text[]), unnest($18::text[]), unnest($19::bytea[]), unnest($20::bytea[]), unnest($21::bytea[])
 ) u
-WHERE r.execution = u.execution AND r.token = u.token`
+WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.id AND e.token = u.token AND e.run_seq IS NOT NULL)`
 
-	loudEnd = `
+	// The row of a run that was in its execution until it ended.
+	insertEnded = `
+INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at,
+    ended_seq, ended_at, outcome, final, op, cost, output, class, message, stack)
+SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]), unnest($6::bigint[]),
+       unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::smallint[]), unnest($11::boolean[]), unnest($12::uuid[]),
+       unnest($13::bigint[]), unnest($14::bytea[]), unnest($15::smallint[]), unnest($16::text[]), unnest($17::text[])`
+
+	// The same for runs that have nothing to say but their output.
+	insertQuiet = `
+INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at, ended_seq, ended_at, outcome, final, op, cost, output)
+SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]), unnest($6::bigint[]),
+       unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::smallint[]), unnest($11::boolean[]), unnest($12::uuid[]),
+       unnest($13::bigint[]), unnest($14::bytea[])`
+
+	// The end of a run that has a row.
+	runEnds = `
 UPDATE runs r
 SET ended_seq = u.ended_seq, ended_at = u.ended_at, outcome = u.outcome, final = u.final, op = u.op, cost = u.cost, output = u.output,
     class = u.class, message = u.message, stack = u.stack,
@@ -65,34 +70,83 @@ FROM (
 WHERE r.execution = u.execution AND r.token = u.token`
 )
 
-var endQuietly, endRuns = counted(quietEnd, 9), counted(loudEnd, 14)
+var insertRuns, endRuns = counted(newRuns, 21), counted(runEnds, 14)
 
-// writeRuns adds runs. Of a run that is there it writes the end, and the begin
-// if it has one.
-func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
-	fresh, ended := split(c.Runs, func(r *machine.Run) bool { return r.New })
-	begun, other := split(fresh, func(r *machine.Run) bool {
-		return r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil && r.ConfigHash == nil
-	})
-	quiet, loud := split(ended, func(r *machine.Run) bool {
-		return r.Class == 0 && r.Message == "" && r.Stack == "" && r.StartedSeq == 0
-	})
-	if len(begun) > 0 {
-		s := p.add(insertBegun, nil)
-		bindRuns(s, begun)
-		ints(s, int8OrNull, begun, func(r *machine.Run) int64 { return r.StartedSeq })
-		ints(s, int8OrNull, begun, func(r *machine.Run) int64 { return int64(r.StartedAt) })
+// plain reports whether of a run nothing is known but its begin.
+func plain(r *machine.Run) bool {
+	return r.New && r.StartedSeq != 0 && r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil && r.ConfigHash == nil
+}
+
+// begun are the executions whose run begins in these changes and has no row
+// until it ends, with the seq of its begin.
+func (t *tx) begun(c *machine.Changes) map[belay.ExecutionID]int64 {
+	var tokens map[belay.ExecutionID]belay.Token
+	begun := make(map[belay.ExecutionID]int64, len(c.Runs))
+	for _, r := range c.Runs {
+		if plain(r) {
+			begun[r.Execution] = r.StartedSeq
+			if tokens == nil {
+				tokens = make(map[belay.ExecutionID]belay.Token, len(c.Runs))
+			}
+			tokens[r.Execution] = r.Token
+		}
 	}
-	for rows := range pieces(other, output) {
+	t.virtual = make(map[belay.ExecutionID]belay.Token, len(begun))
+	for _, e := range c.Executions {
+		if seq := begun[e.ID]; seq != 0 && e.State == belay.Running && e.Token == tokens[e.ID] && e.RunAt != 0 {
+			t.virtual[e.ID] = e.Token
+		}
+	}
+	for id := range begun {
+		if _, ok := t.virtual[id]; !ok {
+			delete(begun, id)
+		}
+	}
+	return begun
+}
+
+// runs is the seq at which the run began that the execution is still in, if that
+// run has no row.
+func (s stored) runs(now *machine.Execution) int64 {
+	if now.State == belay.Running && now.Token == s.Token {
+		return s.runSeq
+	}
+	return 0
+}
+
+// writeRuns adds runs, those that begin when they end. Of a run that is there it
+// writes the end, and the begin if it has one.
+func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
+	var fresh, quiet, loud, ended []*machine.Run
+	for _, r := range c.Runs {
+		old := t.executions[r.Execution]
+		switch {
+		case plain(r) && t.virtual[r.Execution] == r.Token:
+		case r.New:
+			fresh = append(fresh, r)
+		case old == nil || old.runSeq == 0 || old.Token != r.Token:
+			ended = append(ended, r)
+		case r.Class == 0 && r.Message == "" && r.Stack == "":
+			quiet = append(quiet, old.ended(r))
+		default:
+			loud = append(loud, old.ended(r))
+		}
+	}
+	for rows := range pieces(fresh, output) {
 		insertOthers(p, rows)
 	}
 	for rows := range pieces(quiet, output) {
-		s := change(p, endQuietly, "runs", len(rows))
-		bindEnds(s, rows)
-		s.int(int64(len(rows)))
+		bindRun(p.add(insertQuiet, nil), rows)
 	}
 	for rows := range pieces(loud, output) {
+		s := p.add(insertEnded, nil)
+		bindRun(s, rows)
+		bindFailures(s, rows)
+	}
+	for rows := range pieces(ended, output) {
 		s := change(p, endRuns, "runs", len(rows))
+		uuids(s, rows, func(r *machine.Run) [16]byte { return r.Execution })
+		ints(s, int8s, rows, func(r *machine.Run) int64 { return int64(r.Token) })
 		bindEnds(s, rows)
 		bindFailures(s, rows)
 		ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.StartedSeq })
@@ -100,6 +154,21 @@ func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
 		s.int(int64(len(rows)))
 	}
 	return nil
+}
+
+// ended is the whole run that was in the execution and has ended.
+func (s stored) ended(end *machine.Run) *machine.Run {
+	r := *end
+	begin := s.run()
+	r.Worker, r.Attempt, r.Generation, r.StartedSeq, r.StartedAt = begin.Worker, begin.Attempt, begin.Generation, begin.StartedSeq, begin.StartedAt
+	return &r
+}
+
+func bindRun(s *step, rows []*machine.Run) {
+	bindRuns(s, rows)
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.StartedSeq })
+	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.StartedAt) })
+	bindEnds(s, rows)
 }
 
 func output(r *machine.Run) int { return len(r.Output) }
@@ -123,6 +192,7 @@ func rowsOf[R, F any](rows []R, of func(R) F) []F {
 
 func insertOthers(p *pipe, rows []*machine.Run) {
 	s := p.add(insertRuns, nil)
+	s.miss = &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "a new run is there already"}
 	bindRuns(s, rows)
 	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.ScheduledSeq })
 	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.ScheduledAt) })
@@ -138,11 +208,10 @@ func insertOthers(p *pipe, rows []*machine.Run) {
 	byteas(s, rows, func(r *machine.Run) []byte { return r.InputHash })
 	byteas(s, rows, func(r *machine.Run) []byte { return r.ConfigHash })
 	byteas(s, rows, func(r *machine.Run) []byte { return r.Output })
+	s.int(int64(len(rows)))
 }
 
 func bindEnds(s *step, rows []*machine.Run) {
-	uuids(s, rows, func(r *machine.Run) [16]byte { return r.Execution })
-	ints(s, int8s, rows, func(r *machine.Run) int64 { return int64(r.Token) })
 	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.EndedSeq })
 	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return int64(r.EndedAt) })
 	ints(s, int2OrNull, rows, func(r *machine.Run) int64 { return int64(r.Outcome) })

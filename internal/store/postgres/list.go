@@ -29,7 +29,11 @@ func (s *Store) List(ctx context.Context, q store.List) ([]*machine.Record, erro
 		p.add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
 		listing(p, q, func(r columns) error {
 			e, err := c.scan(r)
-			out = append(out, &machine.Record{Execution: e})
+			rec := &machine.Record{Execution: e.Execution}
+			if open := e.run(); open != nil && q.Payloads {
+				rec.Runs = []*machine.Run{open}
+			}
+			out = append(out, rec)
 			return err
 		})
 		if err := p.run(ctx); err != nil {
@@ -123,8 +127,9 @@ func fill(p *pipe, records []*machine.Record, payloads bool) {
 	}), all)
 	if payloads {
 		idList(p.add(selectLastRunsOf, func(r columns) error {
-			run := scanRun(r)
-			by[run.Execution].Runs = []*machine.Run{run}
+			if rec := by[belay.ExecutionID(r.id(0))]; rec.Runs == nil {
+				rec.Runs = []*machine.Run{scanRun(r)}
+			}
 			return nil
 		}), all)
 	}

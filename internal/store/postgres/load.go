@@ -11,7 +11,7 @@ import (
 
 // loaded is an execution as it stands in the database.
 type loaded struct {
-	*machine.Execution
+	stored
 	locked bool
 }
 
@@ -166,9 +166,9 @@ func (t *tx) found(r columns, locked bool) error {
 	if err != nil {
 		return err
 	}
-	t.store.parents.note(e)
+	t.store.parents.note(e.Execution)
 	t.executions[e.ID] = &loaded{e, locked}
-	c := *e
+	c := *e.Execution
 	t.rows.Executions = append(t.rows.Executions, &c)
 	return nil
 }
@@ -198,7 +198,7 @@ func (t *tx) loadHeld(p *pipe, ids []belay.WorkerID) {
 	s := p.add(selectHeld, func(r columns) error {
 		e, err := t.scan(r)
 		if err == nil {
-			t.rows.Held[e.Worker] = append(t.rows.Held[e.Worker], e)
+			t.rows.Held[e.Worker] = append(t.rows.Held[e.Worker], e.Execution)
 		}
 		return err
 	})

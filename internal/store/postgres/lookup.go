@@ -39,8 +39,14 @@ func (t *tx) loadKeys(p *pipe, keys []machine.Key) {
 	texts(s, keys, func(k machine.Key) string { return k.Key })
 }
 
-const selectNamedRuns = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token) u CROSS JOIN LATERAL (" +
-	selectRuns + " WHERE execution = u.id AND token = u.token) r"
+const (
+	selectNamedRuns = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token) u CROSS JOIN LATERAL (" +
+		selectRuns + " WHERE execution = u.id AND token = u.token UNION ALL " + selectOpenRuns + " WHERE id = u.id AND token = u.token AND run_seq IS NOT NULL) r"
+
+	// Runs that have no row.
+	selectOpenRuns = "SELECT id, token, worker, coalesce(attempts, 0) + 1, generation, NULL, NULL, run_seq, run_at, " +
+		"NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM executions"
+)
 
 func (t *tx) loadRuns(p *pipe, all []belay.RunID) {
 	if len(all) == 0 {

@@ -35,7 +35,7 @@ var scans = map[string]string{
 	"pg_control_system() s, meta":        "one row, for each new connection",
 	"FROM lanes ORDER BY":                "lists all lanes",
 	"count(*) FROM executions GROUP":     "for reports",
-	"(SELECT count(*) FROM runs)":        "for reports",
+	"SELECT (SELECT count(*) FROM runs)": "for reports",
 	"FROM workers w WHERE w.ended_at":    "sessions that ended, now and then",
 	"FROM workers ORDER BY ended_at":     "lists all sessions",
 	"FROM api_keys ORDER BY":             "lists all keys, which are few",

@@ -104,8 +104,14 @@ ORDER BY seq`
 )
 
 func (r reading) ask() {
-	r.add(selectExecution, func(row columns) (err error) {
-		r.rec.Execution, err = r.scan(row)
+	n := max(int64(r.q.Runs), number(r.q.Run))
+	r.add(selectExecution, func(row columns) error {
+		e, err := r.scan(row)
+		r.rec.Execution = e.Execution
+		if open := e.run(); open != nil && (n > 0 || r.q.History) {
+			r.rec.Runs = append(r.rec.Runs, open)
+			n-- // it is the newest
+		}
 		return err
 	}).id(r.q.Execution)
 	if r.q.Spec {
@@ -114,8 +120,13 @@ func (r reading) ask() {
 			return err
 		}).id(r.q.Execution)
 	}
-	if n := max(int64(r.q.Runs), number(r.q.Run)); n > 0 {
-		r.add(selectLastRuns, r.run).id(r.q.Execution).int(n)
+	if n > 0 {
+		r.add(selectLastRuns, func(row columns) error {
+			if n--; n < 0 {
+				return nil
+			}
+			return r.run(row)
+		}).id(r.q.Execution).int(n)
 	}
 	if r.q.History {
 		r.history()

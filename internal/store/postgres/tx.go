@@ -25,6 +25,7 @@ type tx struct {
 	workers    map[belay.WorkerID]session
 	specs      map[belay.ExecutionID]bool // loaded with what is ready
 	looks      []look
+	virtual    map[belay.ExecutionID]belay.Token // runs that begin and get no row yet
 }
 
 // session is what is remembered of a session that was loaded.

@@ -51,10 +51,11 @@ func split[R any](rows []R, holds func(R) bool) (yes, no []R) {
 func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 	fresh, changed := make([][]*hot, len(inserts)), make([][]*hot, len(updates))
 	rows, was, none := make([]hot, len(c.Executions)), hot{}, hot{Execution: &machine.Execution{}}
+	begun := t.begun(c)
 	for i, e := range c.Executions {
 		now := &rows[i]
-		now.of(e)
 		if e.New {
+			now.of(e, begun[e.ID])
 			i := fitting(inserts, now.since(&none))
 			fresh[i] = append(fresh[i], now)
 			continue
@@ -63,7 +64,8 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 		if old == nil {
 			return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() + " to change was not loaded"}
 		}
-		was.of(old.Execution)
+		now.of(e, cmp.Or(begun[e.ID], old.runs(e)))
+		was.of(old.Execution, old.runSeq)
 		m := now.since(&was)
 		if m == 0 {
 			continue

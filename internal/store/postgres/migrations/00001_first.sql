@@ -79,6 +79,7 @@ CREATE TABLE executions (
     worker          uuid,   -- the owner while scheduled or running
     secret          uuid,
     claim_no        bigint,
+    run_seq         bigint, -- at which the run began that it is in; that run gets its row when it ends
     attempts        integer,
     losses          integer,
     checkpoints     integer,
@@ -124,7 +125,7 @@ CREATE TABLE specs (
     PRIMARY KEY (execution, generation)
 );
 
--- Room in each page for the end of its runs.
+-- A run that was accepted and not assigned before has its row from its end on; until then it stands in its execution.
 CREATE TABLE runs (
     execution     uuid NOT NULL,
     token         bigint NOT NULL,
@@ -148,8 +149,6 @@ CREATE TABLE runs (
     config_hash   bytea,
     output        bytea,
     PRIMARY KEY (execution, token)
-) WITH (
-    fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0
 );
 
 CREATE TABLE checkpoints (
