@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -67,6 +68,9 @@ func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, er
 		return Restored{}, err
 	}
 	done, err := r.run(ctx, o)
+	if err == nil {
+		err = r.handOver(done.Aside)
+	}
 	return done, errors.Join(err, os.RemoveAll(r.staging))
 }
 
@@ -229,6 +233,29 @@ func endSessions(ctx context.Context, s store.Store, why string) (n int, err err
 		}
 	}
 	return n, nil
+}
+
+// handOver gives what root has made to whoever the directory belongs to, who
+// could not use it otherwise.
+func (r *restoring) handOver(aside string) error {
+	info, err := os.Stat(r.dir)
+	if err != nil {
+		return fmt.Errorf("look whose the data directory is: %w", err)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
+		return nil
+	}
+	names := []string{filepath.Join(r.dir, database), filepath.Join(r.dir, "belay.lock"), filepath.Join(r.dir, ".gitignore")}
+	if aside != "" {
+		names = append(names, aside)
+	}
+	for _, name := range names {
+		if err := os.Lchown(name, int(owner.Uid), int(owner.Gid)); err != nil {
+			return fmt.Errorf("give the restored data to its user: %w", err)
+		}
+	}
+	return nil
 }
 
 // moveAside keeps the database that is there under names of its own, and answers

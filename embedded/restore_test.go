@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -250,5 +251,43 @@ func TestWhereABackupMayBe(t *testing.T) {
 	}
 	if names, err := filepath.Glob(filepath.Join(place, ".*")); err != nil || len(names) > 0 {
 		t.Errorf("%q is left, %v", names, err)
+	}
+}
+
+// What root restores into the directory of another user is that user's.
+func TestARestoreByRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("only root can do this")
+		return
+	}
+	dir, to := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "b.db")
+	submit(t, open(t, dir))
+	if _, err := embedded.Backup(t.Context(), "sqlite:"+dir, to, embedded.CopyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	theirs := t.TempDir()
+	if err := os.Chown(theirs, 65532, 65533); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := embedded.Restore(t.Context(), to, "sqlite:"+theirs, embedded.CopyOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(theirs, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Uid != 65532 || s.Gid != 65533 {
+			t.Errorf("%s is not its user's: %+v", path, info.Sys())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
