@@ -106,17 +106,13 @@ func (a api) watch(id string) <-chan seen {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		a.t.Fatalf("watch %s: %v", id, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		_ = response.Body.Close()
-		a.t.Fatalf("watch %s: %s", id, response.Status)
-	}
 	events := make(chan seen, 10_000)
 	go func() {
 		defer close(events)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return
+		}
 		defer response.Body.Close()
 		name := ""
 		for lines := bufio.NewScanner(response.Body); lines.Scan(); {

@@ -64,6 +64,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 				return &machine.Reply{}, nil // drained through another server
 			}
 			continue
+		case stay:
 		}
 		select {
 		case <-c.notify:

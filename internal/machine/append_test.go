@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/belaydev/belay"
@@ -20,7 +21,11 @@ func (s *stage) fill(l belay.Lease, name string, from, to int64, with ...func(*b
 			if n != to-1 {
 				s.t.Fatalf("chunk %d of %s: %v", n, name, r[0].Err)
 			}
-			return r[0].Err.(*belay.Error)
+			var e *belay.Error
+			if !errors.As(r[0].Err, &e) {
+				s.t.Fatalf("chunk %d of %s: %v", n, name, r[0].Err)
+			}
+			return e
 		}
 	}
 	return nil

@@ -58,6 +58,8 @@ func dial(ctx context.Context) (belay.Backend, error) {
 	return b, err
 }
 
+var _ = dial // it needs a server to run
+
 func ask(ctx context.Context, b belay.Backend, change Change) (Verdict, error) {
 	h, err := workflow.Start[Verdict](ctx, b, "review", change, belay.IdempotencyKey("pr-17@3f2c"))
 	if err != nil {

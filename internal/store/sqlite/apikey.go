@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	apiKeyColumns = "id, name, scopes, hash, created_at, revoked_at"
+	apiKeyColumns = "id, name, scopes, hash, created_at, revoked_at" //nolint:gosec // names of columns
 	selectAPIKeys = "SELECT " + apiKeyColumns + " FROM api_keys"
 )
 
