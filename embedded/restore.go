@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
@@ -116,101 +112,6 @@ func BeginEpoch(ctx context.Context, url string) (epoch int64, ended int, err er
 	return epoch, ended, errors.Join(err, s.Close())
 }
 
-// restoring is a restore under way, by whoever has the lock of the directory.
-type restoring struct {
-	file, dir string
-	staging   string // where the new database is made; left over only by a crash
-	at        time.Time
-	entries   []os.DirEntry
-	replaces  bool // there is a database already
-}
-
-// trace reports whether a name in a data directory says nothing of what it holds.
-func trace(name string) bool {
-	return slices.Contains([]string{"belay.lock", "belay.sock", ".gitignore", database + ".migrate", "restoring"}, name)
-}
-
-// look refuses a directory that is not empty.
-func (r *restoring) look(force bool) error {
-	var err error
-	if r.entries, err = os.ReadDir(r.dir); err != nil {
-		return fmt.Errorf("look into the data directory: %w", err)
-	}
-	for _, e := range r.entries {
-		if trace(e.Name()) {
-			continue
-		}
-		if !force {
-			return &belay.Error{Code: belay.CodeConflict, Op: "restore to " + r.dir, Message: fmt.Sprintf(
-				"the directory is not empty: there is %s; restore to another, or use --force, which moves a database aside and keeps it", e.Name())}
-		}
-		r.replaces = r.replaces || e.Name() == database
-	}
-	return nil
-}
-
-func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
-	if err := errors.Join(os.RemoveAll(r.staging), os.Mkdir(r.staging, 0o700)); err != nil {
-		return Restored{}, fmt.Errorf("make room for the restore: %w", err)
-	}
-	made := filepath.Join(r.staging, database)
-	s, err := sqlite.Restore(ctx, r.file, made, r.known(ctx), r.at, o.Progress)
-	if err != nil {
-		return Restored{}, err
-	}
-	done := Restored{Snapshot: snapshot(r.file, s)}
-	if done.Ended, err = r.settle(ctx, made, s.Mark.Time()); err != nil {
-		return Restored{}, err
-	}
-	if r.replaces {
-		if done.Aside, err = r.moveAside(); err != nil {
-			return Restored{}, err
-		}
-	}
-	if err := errors.Join(os.Rename(made, filepath.Join(r.dir, database)), syncDir(r.dir)); err != nil {
-		return Restored{}, fmt.Errorf("put the restored database in its place: %w", err)
-	}
-	return done, nil
-}
-
-// known is the highest epoch of all databases that are or were here, as far as
-// they can still be read.
-func (r *restoring) known(ctx context.Context) int64 {
-	folders := []string{"."}
-	for _, e := range r.entries {
-		if strings.HasPrefix(e.Name(), setAside) {
-			folders = append(folders, e.Name())
-		}
-	}
-	highest := int64(0)
-	for _, f := range folders {
-		if epoch, err := sqlite.Epoch(ctx, filepath.Join(r.dir, f, database)); err == nil {
-			highest = max(highest, epoch)
-		}
-	}
-	return highest
-}
-
-// setAside begins the name of a directory with a database that was replaced.
-const setAside = "before-restore-"
-
-// settle opens the restored database as an engine does, which brings its schema
-// up to date, and ends its sessions.
-func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (int, error) {
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now})
-	if err != nil {
-		return 0, err
-	}
-	n, err := endSessions(ctx, s, "the store was restored from a backup of "+mark.UTC().Format(time.DateTime)+" UTC")
-	if err = errors.Join(err, s.Close()); err != nil {
-		return n, err
-	}
-	if info, err := os.Stat(path + "-wal"); err == nil && info.Size() > 0 {
-		return n, &belay.Error{Code: belay.CodeInternal, Op: "restore", Message: "the restored database could not be closed: its log is left"}
-	}
-	return n, nil
-}
-
 // endSessions ends all sessions that are open now as lost, for one reason.
 func endSessions(ctx context.Context, s store.Store, why string) (n int, err error) {
 	e := engine.New(s, engine.Options{Retention: -1})
@@ -233,54 +134,4 @@ func endSessions(ctx context.Context, s store.Store, why string) (n int, err err
 		}
 	}
 	return n, nil
-}
-
-// handOver gives what root has made to whoever the directory belongs to, who
-// could not use it otherwise.
-func (r *restoring) handOver(aside string) error {
-	info, err := os.Stat(r.dir)
-	if err != nil {
-		return fmt.Errorf("look whose the data directory is: %w", err)
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
-		return nil
-	}
-	names := []string{filepath.Join(r.dir, database), filepath.Join(r.dir, "belay.lock"), filepath.Join(r.dir, ".gitignore")}
-	if aside != "" {
-		names = append(names, aside)
-	}
-	for _, name := range names {
-		if err := os.Lchown(name, int(owner.Uid), int(owner.Gid)); err != nil {
-			return fmt.Errorf("give the restored data to its user: %w", err)
-		}
-	}
-	return nil
-}
-
-// moveAside keeps the database that is there under names of its own, and answers
-// with where. The new one takes its place in one step: it is never missing, since
-// an engine would then begin an empty one. Its log goes first, since another
-// database than its own would be destroyed by it.
-func (r *restoring) moveAside() (string, error) {
-	aside := filepath.Join(r.dir, setAside+r.at.Format("20060102T150405.000Z"))
-	if err := os.Mkdir(aside, 0o700); err != nil {
-		return "", fmt.Errorf("keep the old database: %w", err)
-	}
-	parts := []string{database, database + "-wal", database + "-journal"}
-	for _, name := range parts {
-		err := os.Link(filepath.Join(r.dir, name), filepath.Join(aside, name))
-		if err != nil && (name == database || !errors.Is(err, os.ErrNotExist)) {
-			return "", fmt.Errorf("keep the old database: %w", err)
-		}
-	}
-	if err := errors.Join(syncDir(aside), syncDir(r.dir)); err != nil {
-		return "", fmt.Errorf("keep the old database: %w", err)
-	}
-	for _, name := range append(parts[1:], database+"-shm") {
-		if err := os.Remove(filepath.Join(r.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("keep the old database: %w", err)
-		}
-	}
-	return aside, syncDir(r.dir)
 }
