@@ -11,7 +11,7 @@ SHELL       := /bin/bash
 MAKEFLAGS   += --no-print-directory
 .DEFAULT_GOAL := help
 
-# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=-o=json, make bench BENCH_ARGS=-json
+# What a call may set: make simulate SEEDS=2000, make test-long LONG=30m, make run RUN_ARGS=-o=json, make bench BENCH_ARGS=-quick
 RUN_ARGS   ?=
 BENCH_ARGS ?=
 SEEDS      ?= 200
@@ -125,7 +125,7 @@ blackbox-long: build $(REPORT)
 	@$(TEST) -count=1 -timeout 2h ./test/... -args -long | $(REPORT)
 
 .PHONY: bench
-bench: ## throughput and latency beside single fsynced commits on the same disk
+bench: ## Belay beside River, DBOS, Temporal and the bare database, half an hour; BENCH_ARGS=-quick for a look
 	@cd bench && go run -buildvcs=false . $(BENCH_ARGS)
 
 .PHONY: fmt

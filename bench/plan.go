@@ -120,6 +120,9 @@ func compare(m trial.Request) []planned {
 		q.once = temporal // it takes long, and no aim is close to it
 		all = append(all, q)
 	}
+	if m.Measure == trial.Drain {
+		all = append(all, with(trial.Request{Contender: "river", Variant: trial.Own}, "postgres"))
+	}
 	if m.Measure == trial.Drain || m.Measure == trial.Flow || m.Measure == trial.Steps || m.Measure == trial.Latency && m.Rate == 500 {
 		all = append(all, with(belayIn, "sqlite"), with(belayHTTP, "sqlite"))
 	}

@@ -41,6 +41,7 @@ const (
 	Default Variant = "default"
 	Tuned   Variant = "tuned"
 	HTTP    Variant = "http" // Default, with server and worker apart
+	Own     Variant = "own"  // as the contender measures itself, with other numbers than everybody has here
 )
 
 // Request asks for a trial.

@@ -87,11 +87,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 
 // bulk inserts a thousand jobs at a time, from as many callers as are fastest.
 func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
-	callers := 1
-	if r.Variant == trial.Tuned {
-		callers = 2
-	}
-	done, err := b.insert(ctx, callers, r.N)
+	done, err := b.insert(ctx, b.callers, r.N)
 	if err != nil {
 		return trial.Sample{}, err
 	}
