@@ -203,6 +203,43 @@ func TestABackupThatIsKilled(t *testing.T) {
 	p.belay("backup", filepath.Join(to, "b.db")).want(0)
 }
 
+// Rule: a restore over data that is killed at any moment leaves the old database
+// or the new one, whole, and the old one is never gone.
+func TestARestoreThatIsKilled(t *testing.T) {
+	t.Parallel()
+	r := dice(t)
+	p := newPlace(t)
+	p.belay("submit", "w").want(0)
+	p.belay("backup", p.path("b.db")).want(0)
+	p.belay("submit", "w").want(0)
+	killed := 0
+	for range 12 {
+		x := p.start(p.command("restore", p.path("b.db"), "--force"))
+		x.after(between(r, 0, 60*time.Millisecond))
+		x.signal(syscall.SIGKILL)
+		done := x.wait(patience).code == 0
+		if !done {
+			killed++
+		}
+		n := len(p.executions())
+		if n != 1 && n != 2 || done && n != 1 {
+			t.Fatalf("%d executions; done: %t", n, done)
+		}
+		p.sound()
+		aside, err := filepath.Glob(filepath.Join(p.data, "before-restore-*", "belay.db"))
+		if err != nil || n == 1 && len(aside) == 0 {
+			t.Fatalf("the old database is gone: %v", err)
+		}
+	}
+	if killed == 0 {
+		t.Error("no restore was killed: the test shows nothing")
+	}
+	p.belay("restore", p.path("b.db"), "--force").want(0)
+	if n := len(p.executions()); n != 1 {
+		t.Errorf("%d executions", n)
+	}
+}
+
 // Rule: backup, restore and migrate say what they refuse, and why, before they
 // touch anything.
 func TestRefusedBackupsAndRestores(t *testing.T) {
