@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	apiKeyColumns = "id, name, scopes, hash, created_at, revoked_at"
-	selectAPIKeys = "SELECT " + apiKeyColumns + " FROM api_keys ORDER BY created_at, id"
-	lockAPIKeys   = "SELECT k.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + apiKeyColumns + " FROM api_keys WHERE id = u.id FOR NO KEY UPDATE) k"
-	insertAPIKeys = "INSERT INTO api_keys (" + apiKeyColumns + ") SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bytea[]), unnest($5::bigint[]), unnest($6::bigint[])"
+	keyColumns    = "id, name, scopes, hash, created_at, revoked_at"
+	selectAPIKeys = "SELECT " + keyColumns + " FROM api_keys ORDER BY created_at, id"
+	lockAPIKeys   = "SELECT k.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + keyColumns + " FROM api_keys WHERE id = u.id FOR NO KEY UPDATE) k"
+	insertAPIKeys = "INSERT INTO api_keys (" + keyColumns + ") SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bytea[]), unnest($5::bigint[]), unnest($6::bigint[])"
 	revocation    = "UPDATE api_keys k SET revoked_at = u.at FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS at) u WHERE k.id = u.id"
 )
 

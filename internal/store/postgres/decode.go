@@ -105,7 +105,10 @@ func labelsText(labels map[string]string) string {
 	if len(labels) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(labels) // maps of strings always pass
+	b, err := json.Marshal(labels)
+	if err != nil {
+		panic(err) // maps of strings always pass
+	}
 	return string(b)
 }
 

@@ -166,15 +166,6 @@ func (s *step) int(v int64) *step {
 	return s
 }
 
-// intOrNull gives a statement one bigint, NULL for zero.
-func (s *step) intOrNull(v int64) *step {
-	if v == 0 {
-		s.params = append(s.params, nil)
-		return s
-	}
-	return s.int(v)
-}
-
 // id gives a statement one id.
 func (s *step) id(v [16]byte) *step {
 	s.params = append(s.params, v[:])

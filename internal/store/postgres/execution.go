@@ -100,8 +100,8 @@ const everything mask = 1<<hotCount - 1
 
 // each calls do with the columns of the set, in order.
 func (m mask) each(do func(i int)) {
-	for ; m != 0; m &= m - 1 {
-		do(bits.TrailingZeros64(uint64(m)))
+	for left := uint64(m); left != 0; left &= left - 1 {
+		do(bits.TrailingZeros64(left))
 	}
 }
 

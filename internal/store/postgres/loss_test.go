@@ -19,7 +19,8 @@ import (
 func alone(t *testing.T) (*pgtest.Server, string) {
 	t.Helper()
 	s := pgtest.Start(t, pgtest.Options{})
-	return s, s.Database(t)
+	url := s.Database(t)
+	return s, url
 }
 
 func query(t *testing.T, s *pgtest.Server, sql string) string {

@@ -29,7 +29,7 @@ type Migration struct {
 // who migrate one database at the same time take turns.
 func Migrate(ctx context.Context, url string) ([]Migration, error) {
 	var ran []Migration
-	err := withDatabase(ctx, url, func(db *sql.DB) (err error) {
+	err := withDatabase(url, func(db *sql.DB) (err error) {
 		ran, err = migrate(ctx, db)
 		return err
 	})
@@ -39,14 +39,14 @@ func Migrate(ctx context.Context, url string) ([]Migration, error) {
 // Pending gives the migrations that Migrate would run, and changes nothing.
 func Pending(ctx context.Context, url string) ([]Migration, error) {
 	var left []Migration
-	err := withDatabase(ctx, url, func(db *sql.DB) (err error) {
+	err := withDatabase(url, func(db *sql.DB) (err error) {
 		left, err = pending(ctx, db)
 		return err
 	})
 	return left, classify("migrate", err)
 }
 
-func withDatabase(ctx context.Context, url string, do func(*sql.DB) error) (err error) {
+func withDatabase(url string, do func(*sql.DB) error) (err error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return errURL

@@ -85,7 +85,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	}
 	// A server that was stopped in the middle of a batch must not hold its rows for ever.
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/2), 10)
-	if err := withDatabase(ctx, url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
+	if err := withDatabase(url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
 		return nil, classify("open", err)
 	}
 	s := &Store{options: o, config: config, clock: newClock(o.Clock)}

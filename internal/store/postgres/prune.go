@@ -57,10 +57,9 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (int,
 		return 0, classify(op, err)
 	}
 	defer func() { s.writers <- c }()
-	n := 0
 	for try := 1; ; try++ {
-		n, err = s.delete(ctx, c, p, before)
-		if err == nil || try == attempts || ctx.Err() != nil || !s.again(c, err, try) {
+		n, err := s.delete(ctx, c, p, before)
+		if err == nil || try == attempts || ctx.Err() != nil || !again(err, try) {
 			return n, classify(op, err)
 		}
 	}

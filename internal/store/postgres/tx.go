@@ -85,7 +85,7 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		if err == nil {
 			return nil
 		}
-		if n == attempts || ctx.Err() != nil || !m.learn(err) && !s.again(c, err, n) {
+		if n == attempts || ctx.Err() != nil || !m.learn(err) && !again(err, n) {
 			return classify(op, err)
 		}
 	}
@@ -111,7 +111,7 @@ func (m *mode) learn(err error) bool {
 }
 
 // again reports whether it is worth to begin the transaction anew as it was.
-func (s *Store) again(c *slot, err error, n int) bool {
+func again(err error, n int) bool {
 	var known *belay.Error
 	switch {
 	case errors.As(err, &known):

@@ -141,9 +141,13 @@ ON CONFLICT (id) DO NOTHING`
 
 // writeLanes adds lanes that are not known to be there.
 func (t *tx) writeLanes(p *pipe, c *machine.Changes) error {
-	rows := t.store.lanes.unknown(c.Lanes)
+	insertNewLanes(p, t.store.lanes.unknown(c.Lanes))
+	return nil
+}
+
+func insertNewLanes(p *pipe, rows []machine.Lane) {
 	if len(rows) == 0 {
-		return nil
+		return
 	}
 	slices.SortFunc(rows, func(a, b machine.Lane) int { return cmp.Compare(a.ID, b.ID) })
 	s := p.add(insertLanes, nil)
@@ -153,7 +157,6 @@ func (t *tx) writeLanes(p *pipe, c *machine.Changes) error {
 	texts(s, rows, func(l machine.Lane) string { return l.Version })
 	ints(s, int4s, rows, func(l machine.Lane) int64 { return int64(l.Priority) })
 	textsOrNull(s, rows, func(l machine.Lane) string { return labelsText(l.Labels) })
-	return nil
 }
 
 const insertKeys = `
