@@ -1,0 +1,148 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// application is a program's own connection to the database of a backend.
+func application(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+var errBack = errors.New("no")
+
+// submitTx submits in a transaction that ends with err.
+func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []belay.Submitted {
+	t.Helper()
+	var out []belay.Submitted
+	err := pgx.BeginFunc(t.Context(), c, func(tx pgx.Tx) error {
+		var err error
+		if out, err = embedded.SubmitTx(t.Context(), tx, s...); err != nil {
+			t.Fatal(err)
+		}
+		return end
+	})
+	if !errors.Is(err, end) {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// What is submitted in a transaction begins when that is committed, at a worker
+// that waits elsewhere, long before any poll; rolled back, it never was (G4).
+func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	b, app := openOn(t, url), application(t, url)
+	s, err := b.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: []belay.Registration{{Workflow: "ship"}}, Capacity: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := submitTx(t, app, errBack, belay.Submission{Workflow: "ship"})
+	if _, err := b.Execution(t.Context(), back[0].ID); belay.CodeOf(err) != belay.CodeNotFound {
+		t.Errorf("rolled back, it is there: %v", err)
+	}
+	for n := range int64(3) {
+		told := make(chan belay.ClaimReply, 1)
+		go func() {
+			var r belay.ClaimReply
+			for err := error(nil); err == nil && len(r.Assignments) == 0; {
+				r, err = b.Claim(context.Background(), belay.ClaimRequest{Worker: s.ID, Number: n + 1, Slots: 1, Wait: 20 * time.Second})
+			}
+			told <- r
+		}()
+		at := time.Now()
+		out := submitTx(t, app, nil, belay.Submission{Workflow: "ship", Input: []byte(`{"order":1}`)})
+		r := <-told
+		if took := time.Since(at); len(r.Assignments) != 1 || r.Assignments[0].Lease.Execution != out[0].ID || took > 5*time.Second {
+			t.Fatalf("after %s the worker has %+v", took, r)
+		}
+		a := r.Assignments[0]
+		if string(a.Input) != `{"order":1}` {
+			t.Errorf("its input is %s", a.Input)
+		}
+		if err := b.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A submission in a transaction follows the rules of any other: its key finds the
+// one that was accepted before, by whichever way, another body is refused, and so
+// is what is not valid; the rest of the call and the transaction stand (G9).
+func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	b, app := openOn(t, url), application(t, url)
+	first, err := b.Submit(t.Context(), belay.Submission{Workflow: "ship", IdempotencyKey: "k", Input: []byte(`1`)})
+	if err != nil || first[0].Err != nil {
+		t.Fatal(err, first)
+	}
+	type told struct {
+		Same, Replayed bool
+		Code           string
+	}
+	var got []told
+	for _, o := range submitTx(t, app, nil,
+		belay.Submission{Workflow: "ship", IdempotencyKey: "k", Input: []byte(`1`)},
+		belay.Submission{Workflow: "ship", IdempotencyKey: "k", Input: []byte(`2`)},
+		belay.Submission{},
+		belay.Submission{Workflow: "ship", IdempotencyKey: "new"},
+	) {
+		code := ""
+		if o.Err != nil {
+			code = string(belay.CodeOf(o.Err))
+		}
+		got = append(got, told{o.ID == first[0].ID, o.Replayed, code})
+	}
+	want := []told{{true, true, ""}, {false, false, string(belay.CodeIdempotencyMismatch)}, {false, false, string(belay.CodeInvalid)}, {false, false, ""}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	again, err := b.Submit(t.Context(), belay.Submission{Workflow: "ship", IdempotencyKey: "new"})
+	if err != nil || !again[0].Replayed {
+		t.Errorf("submitted again: %+v, %v", again, err)
+	}
+	if _, err := embedded.SubmitTx(t.Context(), nil, belay.Submission{Workflow: "ship", Parent: &belay.Lease{}}); belay.CodeOf(err) != belay.CodeInvalid {
+		t.Errorf("a child got %v", err)
+	}
+}
+
+// A transaction that stays open holds up nobody but who submits the same key, not
+// even where it is the first to use a queue.
+func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	b, app := openOn(t, url), application(t, url)
+	tx, err := app.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.SubmitTx(t.Context(), tx, belay.Submission{Workflow: "ship", Queue: "new", IdempotencyKey: "held"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for range 5 {
+		out, err := b.Submit(ctx, belay.Submission{Workflow: "ship", Queue: "new", IdempotencyKey: "other"})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
