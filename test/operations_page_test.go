@@ -1,0 +1,43 @@
+package test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Rule: what the page about operations tells people to type at three in the
+// morning is there: commands, flags and metrics.
+func TestTheOperationsPage(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	page := read(t, "../docs/operations.md")
+	flags := make(map[string][]string)
+	lines := 0
+	for _, m := range regexp.MustCompile("(?:`|(?m:^)|/)belay ([a-z]+)((?: [^`\n#]*)?)").FindAllStringSubmatch(page, -1) {
+		command := m[1]
+		if flags[command] == nil {
+			flags[command] = p.flagged(command)
+		}
+		for _, f := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(m[2], -1) {
+			if !slices.Contains(flags[command], f[1]) {
+				t.Errorf("belay %s has no flag --%s", command, f[1])
+			}
+		}
+		lines++
+	}
+	if lines < 15 {
+		t.Errorf("only %d command lines were found", lines)
+	}
+	told := read(t, "../docs/configuration.md")
+	metrics := regexp.MustCompile(`\bbelay_[a-z_]+`).FindAllString(page, -1)
+	for _, name := range metrics {
+		if name = strings.TrimSuffix(name, "_bucket"); !strings.Contains(told, "`"+name+"`") {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	if len(metrics) < 8 {
+		t.Errorf("only %d metrics were found", len(metrics))
+	}
+}
