@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -30,7 +31,7 @@ func (s *Server) ready() error {
 }
 
 func (s *Server) answers() error {
-	c, err := net.DialTimeout("unix", filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", s.port)), time.Second)
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", s.port)))
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (s *Server) answers() error {
 
 // Query runs SQL on a database and gives what psql prints of it, bare.
 func (s *Server) Query(database, sql string) (string, error) {
-	cmd := exec.Command(s.Binary("psql"), "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
+	cmd := exec.CommandContext(context.Background(), s.Binary("psql"), "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
 		"--set=ON_ERROR_STOP=1", "--command="+sql, "--dbname="+s.URL(database))
 	var text strings.Builder
 	cmd.Stdout, cmd.Stderr = &text, &text

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +118,7 @@ func (s *Server) create(o Options, attr *syscall.SysProcAttr) error {
 			return err
 		}
 	}
-	initdb := exec.Command(s.Binary("initdb"), "--pgdata=data", "--username=postgres", "--auth=trust",
+	initdb := exec.CommandContext(context.Background(), s.Binary("initdb"), "--pgdata=data", "--username=postgres", "--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	initdb.Dir, initdb.SysProcAttr = s.dir, attr
 	if out, err := initdb.CombinedOutput(); err != nil {
@@ -160,7 +161,7 @@ func (o Options) text(dir string, port int) string {
 
 // freePort finds a port that nobody listens on.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ rm -rf "$2"
 `
 
 func (s *Server) supervise(attr *syscall.SysProcAttr) error {
-	s.shell = exec.Command("sh", "-c", script, "pgtest", s.bin, s.dir)
+	s.shell = exec.CommandContext(context.Background(), "sh", "-c", script, "pgtest", s.bin, s.dir)
 	s.shell.Dir, s.shell.SysProcAttr = s.dir, attr
 	in, err := s.shell.StdinPipe()
 	if err != nil {
