@@ -101,7 +101,7 @@ func directory(op, url string) (string, error) {
 			Code: belay.CodeInvalid, Op: op, Message: "PostgreSQL has tools of its own for that, pg_dump and pg_basebackup; see docs/operations.md",
 		}
 	}
-	return "", &belay.Error{Code: belay.CodeInvalid, Op: op + " " + url, Message: "the store must be sqlite:DIR"}
+	return "", &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "the store must be sqlite:DIR"}
 }
 
 // present is the path of the database that is in a data directory.
