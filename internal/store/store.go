@@ -74,6 +74,20 @@ type Store interface {
 // the process must end.
 var ErrBroken = errors.New("the store is broken")
 
+// ErrBusy lies below the errors of a commit that waited too long for rows which
+// somebody else holds. Nothing was written.
+var ErrBusy = errors.New("somebody else holds the rows")
+
+// hurried is the key of a context whose commits wait for nobody for long.
+type hurried struct{}
+
+// Hurried is a context whose commits are ErrBusy soon instead of later: some of
+// what was to be committed together is known to wait for somebody.
+func Hurried(ctx context.Context) context.Context { return context.WithValue(ctx, hurried{}, true) }
+
+// IsHurried reports whether a context is Hurried.
+func IsHurried(ctx context.Context) bool { return ctx.Value(hurried{}) != nil }
+
 // KeyLife is how long an idempotency key outlives its execution.
 const KeyLife = 24 * time.Hour
 

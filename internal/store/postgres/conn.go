@@ -41,6 +41,9 @@ var settings = map[string]string{
 	"jit":                           "off",
 	"client_min_messages":           "warning",
 	"default_transaction_isolation": "read committed",
+	// Servers hold rows for moments; an application's transaction, which may
+	// hold an idempotency key, must not hold up all that is committed with it.
+	"lock_timeout": "1000",
 }
 
 func connect(ctx context.Context, config *pgconn.Config) (*conn, error) {

@@ -3,8 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -35,7 +37,9 @@ func classify(op string, err error) error {
 	var reply *pgconn.PgError
 	switch {
 	case errors.As(err, &reply):
-		e.Code, e.Message = judge(reply.Code)
+		if e.Code, e.Message = judge(reply.Code); reply.Code == "55P03" {
+			e.Err = fmt.Errorf("%w: %w", store.ErrBusy, err)
+		}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		e.Code, e.Message = belay.CodeUnavailable, "the caller has given up, or the database did not answer in time"
 	case lost(err), errors.Is(err, errConnect):

@@ -35,13 +35,6 @@ const (
 	belowShare = 20
 )
 
-// look is a search of a lane in a transaction.
-type look struct {
-	lane  machine.LaneID
-	full  bool
-	found *machine.ReadyLane
-}
-
 // from is where to begin to look in a lane; 0 to look below the floor too.
 func (f *floors) from(lane machine.LaneID) machine.Time {
 	f.mu.Lock()
@@ -62,23 +55,23 @@ func (f *floors) looked(t *tx, took time.Duration) {
 	defer f.mu.Unlock()
 	for _, k := range t.looks {
 		at := t.cutoff.Add(-behind) // what commits from now on became ready after it
-		if len(k.found.Due) > 0 {
-			at = min(at, t.executions[k.found.Due[0]].Ready())
+		if due := t.rows.Ready[k.n].Due; len(due) > 0 {
+			at = min(at, t.executions[due[0]].Ready())
 		}
-		l := f.all[k.lane]
+		l, full := f.all[k.Lane], k.from == 0
 		switch {
 		case l == nil:
 			if f.all == nil {
 				f.all = make(map[machine.LaneID]*floor)
 			}
 			l = &floor{at: at}
-			f.all[k.lane] = l
-		case k.full:
+			f.all[k.Lane] = l
+		case full:
 			l.at = at
 		default:
 			l.at = max(l.at, at)
 		}
-		if k.full {
+		if full {
 			l.full = time.Now().Add(max(below, belowShare*took))
 		}
 	}

@@ -23,6 +23,9 @@ func (t *tx) first(ctx context.Context, need machine.Need) error {
 	p := t.pipe()
 	if t.slot != nil {
 		p.add("BEGIN", nil)
+		if t.mode.hurried {
+			p.add("SET LOCAL lock_timeout = 100", nil)
+		}
 	}
 	if t.mode.grace {
 		p.add(lockGrace, nil)
@@ -32,10 +35,7 @@ func (t *tx) first(ctx context.Context, need machine.Need) error {
 	t.lockExecutions(p, need.Executions)
 	t.loadHeld(p, need.Held)
 	t.loadOwners(p, need.Owners)
-	t.rows.Ready = make([]machine.ReadyLane, len(need.Ready))
-	for i, q := range need.Ready {
-		t.lockReady(p, q, &t.rows.Ready[i])
-	}
+	t.lockReady(p, need.Ready)
 	t.loadNamed(p, need)
 	t.readClock(p)
 	return p.run(ctx)

@@ -7,14 +7,18 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// What is due in a lane is locked as it is found, and what another transaction
+// What is due in lanes is locked as it is found, and what another transaction
 // holds is passed over: two servers that claim from one lane share it. A row that
 // changed between the index and its lock is looked at again by the database and
 // left out if it is not due any more.
-var lockReady = "SELECT e.*, s.* FROM (SELECT " + executionColumns + ` FROM executions e
-    WHERE e.lane = $1 AND e.ready_at IS NOT NULL AND e.ready_at >= $4 AND e.ready_at <= $2
+var lockReady = `
+SELECT q.n, e.*, s.*
+FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q
+CROSS JOIN LATERAL (
+    SELECT ` + executionColumns + ` FROM executions e
+    WHERE e.lane = q.lane AND e.ready_at IS NOT NULL AND e.ready_at >= q.low AND e.ready_at <= $5::bigint
     ORDER BY e.ready_at, e.id
-    LIMIT $3
+    LIMIT q.most
     FOR NO KEY UPDATE SKIP LOCKED
 ) e
 LEFT JOIN LATERAL (
@@ -24,10 +28,12 @@ LEFT JOIN LATERAL (
 // selectNext is the first moment after, and how much is due, as far as it
 // matters: more than was locked is held by others.
 const selectNext = `
-SELECT (SELECT ready_at FROM executions WHERE lane = $1 AND ready_at IS NOT NULL AND ready_at > $2 ORDER BY ready_at LIMIT 1),
+SELECT q.n,
+       (SELECT ready_at FROM executions WHERE lane = q.lane AND ready_at IS NOT NULL AND ready_at > $5::bigint ORDER BY ready_at LIMIT 1),
        (SELECT count(*) FROM (
-           SELECT 1 FROM executions WHERE lane = $1 AND ready_at IS NOT NULL AND ready_at >= $4 AND ready_at <= $2 LIMIT $3
-       ) d)`
+           SELECT 1 FROM executions WHERE lane = q.lane AND ready_at IS NOT NULL AND ready_at >= q.low AND ready_at <= $5::bigint LIMIT q.most
+       ) d)
+FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q`
 
 // passedOver is how soon a lane is looked at again of which others hold
 // something due: their commits take about so long.
@@ -36,37 +42,66 @@ const passedOver = 20 * time.Millisecond
 // most is how much of what is due in a lane is counted.
 const most = 64
 
-func (t *tx) lockReady(p *pipe, q machine.ReadyQuery, lane *machine.ReadyLane) {
-	if q.Limit <= 0 {
+// look is a search of a lane in a transaction.
+type look struct {
+	machine.ReadyQuery
+	n    int          // of the query
+	from machine.Time // 0 to look below the floor
+}
+
+// lockReady looks for what is due.
+func (t *tx) lockReady(p *pipe, queries []machine.ReadyQuery) {
+	t.rows.Ready = make([]machine.ReadyLane, len(queries))
+	for i, q := range queries {
+		if q.Limit > 0 {
+			t.looks = append(t.looks, look{q, i, t.store.floors.from(q.Lane)})
+		}
+	}
+	if len(t.looks) == 0 {
 		return
 	}
-	from := t.store.floors.from(q.Lane)
-	t.looks = append(t.looks, look{q.Lane, from == 0, lane})
-	p.add(lockReady, func(r columns) error {
-		if err := t.found(r, true); err != nil {
-			return err
-		}
-		lane.Due = append(lane.Due, belay.ExecutionID(r.id(0)))
-		s := r[executionCount:]
-		if s[0] == nil || t.specs[belay.ExecutionID(s.id(0))] {
+	t.bindLooks(p.add(lockReady, t.due), func(k look) int64 { return int64(k.Limit) })
+	t.bindLooks(p.add(selectNext, t.next), func(look) int64 { return most })
+}
+
+func (t *tx) bindLooks(s *step, limit func(look) int64) {
+	ints(s, int8s, t.looks, func(k look) int64 { return int64(k.n) })
+	ints(s, int8s, t.looks, func(k look) int64 { return int64(k.Lane) })
+	ints(s, int8s, t.looks, func(k look) int64 { return int64(k.from) })
+	ints(s, int8s, t.looks, limit)
+	s.int(int64(t.cutoff))
+}
+
+// due takes in something that is due, with its spec.
+func (t *tx) due(r columns) error {
+	lane := &t.rows.Ready[r.int(0)]
+	e, s := r[1:], r[1+executionCount:]
+	if err := t.found(e, true); err != nil {
+		return err
+	}
+	id := belay.ExecutionID(e.id(0))
+	lane.Due = append(lane.Due, id)
+	if s[0] == nil || t.specs[id] {
+		return nil
+	}
+	spec, err := t.scanSpec(s)
+	t.specs[id] = true
+	t.rows.Specs = append(t.rows.Specs, spec)
+	return err
+}
+
+// next takes in when there will be more.
+func (t *tx) next(r columns) error {
+	k := r.int(0)
+	lane := &t.rows.Ready[k]
+	for _, l := range t.looks {
+		if int64(l.n) == k && len(lane.Due) >= l.Limit {
 			return nil
 		}
-		spec, err := t.scanSpec(s)
-		if err != nil {
-			return err
-		}
-		t.specs[spec.Execution] = true
-		t.rows.Specs = append(t.rows.Specs, spec)
-		return nil
-	}).int(int64(q.Lane)).int(int64(t.cutoff)).int(int64(q.Limit)).int(int64(from))
-	p.add(selectNext, func(r columns) error {
-		if len(lane.Due) >= q.Limit {
-			return nil
-		}
-		lane.Next = r.time(0)
-		if soon := t.cutoff.Add(passedOver); int(r.int(1)) > len(lane.Due) && (lane.Next == 0 || lane.Next > soon) {
-			lane.Next = soon
-		}
-		return nil
-	}).int(int64(q.Lane)).int(int64(t.cutoff)).int(most).int(int64(from))
+	}
+	lane.Next = r.time(1)
+	if soon := t.cutoff.Add(passedOver); int(r.int(2)) > len(lane.Due) && (lane.Next == 0 || lane.Next > soon) {
+		lane.Next = soon
+	}
+	return nil
 }

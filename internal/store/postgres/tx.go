@@ -8,6 +8,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 // tx is one transaction of a writer.
@@ -41,6 +42,8 @@ type mode struct {
 	also   []belay.ExecutionID // executions to lock that were not named
 	strict bool                // keep sessions for this transaction alone
 	grace  bool                // be the only one that extends all sessions
+
+	hurried bool // wait for nobody for long
 }
 
 // Reasons to begin a transaction anew, in another mode.
@@ -69,7 +72,7 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		return classify(op, err)
 	}
 	defer func() { s.writers <- c }()
-	var m mode
+	m := mode{hurried: store.IsHurried(ctx)}
 	for n := 1; ; n++ {
 		err := s.attempt(ctx, c, m, need, decide)
 		var u *unanswered
