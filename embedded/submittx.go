@@ -21,10 +21,10 @@ import (
 // the transaction can go on unless its connection is lost. A submission can have no
 // parent: a child is started by the run of its parent.
 //
-// What the transaction holds until it ends, others wait for: another submission
-// with the same id or idempotency key, so it should not be open for long. Its
-// isolation should be READ COMMITTED, PostgreSQL's default; in a stricter one, what
-// others have submitted under the same key since it began is CodeUnavailable.
+// Until the transaction ends it holds its ids and idempotency keys: who submits the
+// same one meanwhile gets CodeUnavailable after a second or so. Its isolation should
+// be READ COMMITTED, PostgreSQL's default; in a stricter one, what others have
+// submitted under the same key since it began is CodeUnavailable here.
 func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Submitted, error) {
 	const op = "submit in a transaction"
 	commands := make([]machine.Command, len(s))

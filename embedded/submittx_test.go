@@ -3,6 +3,7 @@ package embedded_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -144,5 +145,41 @@ func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who submits the same key as a transaction that stays open is told to try again,
+// and nobody else waits for it.
+func TestAnOpenTransactionHoldsUpItsKeyAlone(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	b, app := openOn(t, url), application(t, url)
+	tx, err := app.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := embedded.SubmitTx(t.Context(), tx, belay.Submission{Workflow: "ship", IdempotencyKey: "held"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := make([]belay.Submission, 100)
+	for i := range s {
+		s[i] = belay.Submission{Workflow: "ship", IdempotencyKey: fmt.Sprint("other ", i)}
+	}
+	s[50].IdempotencyKey = "held"
+	out, err := b.Submit(t.Context(), s...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range out {
+		if i == 50 && belay.CodeOf(o.Err) != belay.CodeUnavailable || i != 50 && o.Err != nil {
+			t.Errorf("submission %d: %v", i, o.Err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Submit(t.Context(), s[50])
+	if err != nil || again[0].ID != first[0].ID || !again[0].Replayed {
+		t.Errorf("tried again: %+v, %v", again, err)
 	}
 }

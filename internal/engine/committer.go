@@ -154,8 +154,9 @@ func (c *committer) take() ([]*call, bool) {
 	return calls, c.stopped
 }
 
-// commit carries out one batch. If the store refuses it for what is in it, the
-// batch is halved, so that a poisoned command never fails its neighbours.
+// commit carries out one batch. If the store refuses it for what is in it, or
+// something in it waits for rows that others hold, the batch is halved, so that a
+// poisoned command never fails its neighbours.
 func (c *committer) commit(ctx context.Context, calls []*call) {
 	began := c.begin()
 	if c.claims != nil {
@@ -195,6 +196,7 @@ func (c *committer) try(ctx context.Context, calls []*call, began began) {
 	if errors.Is(err, store.ErrBroken) {
 		c.broken(err)
 	}
+	busy := errors.Is(err, store.ErrBusy)
 	switch {
 	case err == nil:
 		took := c.now().Sub(start)
@@ -206,11 +208,14 @@ func (c *committer) try(ctx context.Context, calls []*call, began began) {
 		if c.observer != nil {
 			c.observer.committed(b, start, took)
 		}
-	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable || errors.Is(err, store.ErrBroken):
+	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable && !busy || errors.Is(err, store.ErrBroken):
 		for _, k := range calls {
 			k.reply <- machine.Reply{Err: err}
 		}
 	default:
+		if busy {
+			ctx = store.Hurried(ctx)
+		}
 		half := len(calls) / 2
 		c.try(ctx, calls[:half], began)
 		c.try(ctx, calls[half:], began)
