@@ -113,7 +113,7 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 			return trial.Sample{}, err
 		}
 		defer drop()
-		r.URL, r.Tools = b.postgres.url(name), b.postgres.tools()
+		r.URL, r.Tools, r.Database = b.postgres.url(name), b.postgres.tools(), b.postgres.pid()
 	}
 	program, arg := b.self, "trial"
 	if r.Contender == "temporal" {

@@ -22,6 +22,10 @@ type claim struct {
 	Unit   string   `json:"unit,omitempty"`  // "×" if empty
 
 	Measured float64 `json:"measured"`
+	// Processor is the same ratio by the processor time that a unit takes,
+	// database included. It counts for nothing, and stays what it is while
+	// others use the machine.
+	Processor float64 `json:"by_processor_time,omitempty"`
 	Verdict  string  `json:"verdict"`
 	Why      string  `json:"why,omitempty"` // there is no verdict
 }
@@ -96,6 +100,7 @@ func (r *report) judge() {
 		} else {
 			c.Measured = mine
 			c.Verdict = c.verdict()
+			c.Processor = r.processor(c)
 		}
 		r.Claims = append(r.Claims, c)
 	}
@@ -126,6 +131,24 @@ func (r *report) best(c claim) (float64, error) {
 		return slices.Min(found), nil
 	}
 	return slices.Max(found), nil
+}
+
+// processor is by how much less processor time Mine takes for a unit than the
+// least of Others; 0 if that is not known.
+func (r *report) processor(c claim) float64 {
+	if c.What != "rate" {
+		return 0
+	}
+	mine, err := r.median(c.Mine, "processor")
+	if err != nil {
+		return 0
+	}
+	c.What, c.Bound = "processor", true
+	best, err := r.best(c)
+	if err != nil {
+		return 0
+	}
+	return best / mine
 }
 
 func (c claim) verdict() string {
@@ -168,8 +191,11 @@ func (r *report) median(name, what string) (float64, error) {
 }
 
 func value(s trial.Sample, what string) (float64, bool) {
-	if what == "rate" {
+	switch what {
+	case "rate":
 		return s.Rate, s.Rate > 0
+	case "processor":
+		return s.CPU + s.Database, s.CPU > 0
 	}
 	if t := s.Times; t != nil {
 		if x, ok := map[string]float64{"p50": t.P50, "p95": t.P95, "p99": t.P99, "max": t.Max}[what]; ok {

@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -58,6 +60,22 @@ func (p *postgres) close() {
 func (p *postgres) url(name string) string { return p.TCP(name) }
 
 func (p *postgres) tools() string { return filepath.Dir(p.Binary("psql")) }
+
+// pid is the postmaster's, 0 if it runs elsewhere.
+func (p *postgres) pid() int {
+	text, err := p.Query("postgres", "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || strings.TrimSpace(string(name)) != "postgres" {
+		return 0
+	}
+	return pid
+}
 
 // create makes an empty database after a checkpoint, so that the trial it is for
 // does not pay for what others wrote.

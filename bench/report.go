@@ -107,7 +107,11 @@ func (s sample) line() string {
 		parts = append(parts, fmt.Sprintf("%.0f/s", s.Rate))
 	}
 	if s.CPU > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f µs each", s.CPU))
+		each := fmt.Sprintf("%.0f", s.CPU)
+		if s.Database > 0 {
+			each += fmt.Sprintf("+%.0f", s.Database)
+		}
+		parts = append(parts, each+" µs each")
 	}
 	if t := s.Times; t != nil {
 		parts = append(parts, fmt.Sprintf("p50 %.2f  p95 %.2f  p99 %.2f  max %.2f ms (%d)", t.P50, t.P95, t.P99, t.Max, t.N))
@@ -156,6 +160,9 @@ func (r *report) verdicts(b *strings.Builder) {
 		measured := fmt.Sprintf("%.2f %s", c.Measured, unit)
 		if c.Verdict == unknown {
 			measured = "–"
+		}
+		if c.Processor > 0 {
+			c.Why = fmt.Sprintf("by processor time %.2f ×", c.Processor)
 		}
 		fmt.Fprintf(w, "  %s\t%s\taim %s %g\tfloor %s\t%s\t%s\n", c.Name, measured, sign, c.Aim, floor, c.Verdict, c.Why)
 	}

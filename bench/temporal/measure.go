@@ -20,7 +20,7 @@ func (b *bed) flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, err
 	}
 	defer w.Stop()
-	done, err := trial.Loop(ctx, b.flight, r.For, &b.meter, func(ctx context.Context, i int) error {
+	done, err := trial.Loop(ctx, r, b.flight, &b.meter, func(ctx context.Context, i int) error {
 		err := b.call(ctx, input{Payload: trial.Input(i), Steps: steps})
 		if steps == 0 {
 			b.meter.Add(1)

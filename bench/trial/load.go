@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -32,13 +31,33 @@ const (
 
 // Done is how much of something was done in what time.
 type Done struct {
-	N   int64 // all of it, the warm-up included
-	per float64
-	cpu float64
+	N       int64 // all of it, the warm-up included
+	per     float64
+	cpu, db float64
 }
 
 // Sample is the figure of what was done.
-func (d Done) Sample() Sample { return Sample{Rate: d.per, CPU: d.cpu} }
+func (d Done) Sample() Sample { return Sample{Rate: d.per, CPU: d.cpu, Database: d.db} }
+
+// Mark is a moment from which something is measured.
+type Mark struct {
+	at       time.Time
+	cpu, db  time.Duration
+	database int
+}
+
+// Now is this moment of a trial.
+func Now(r Request) Mark {
+	return Mark{at: time.Now(), cpu: cpuTime(), db: databaseCPU(r.Database), database: r.Database}
+}
+
+// Done is n done between m and now.
+func (m Mark) Done(n int) Done { return m.until(Now(Request{Database: m.database}), int64(n)) }
+
+func (m Mark) until(end Mark, n int64) Done {
+	each := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n) }
+	return Done{N: n, per: float64(n) / end.at.Sub(m.at).Seconds(), cpu: each(end.cpu - m.cpu), db: each(end.db - m.db)}
+}
 
 // Meter counts units of work at the moment they are acknowledged.
 type Meter struct {
@@ -49,30 +68,29 @@ type Meter struct {
 }
 
 type reading struct {
-	n   int64
-	at  time.Time
-	cpu time.Duration
+	n int64
+	Mark
 }
 
 // Add counts n units more.
 func (m *Meter) Add(n int) { m.n.Add(int64(n)) }
 
-func (m *Meter) read(r *reading) {
+func (m *Meter) read(to *reading, r Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	*r = reading{m.n.Load(), time.Now(), CPUTime()}
+	*to = reading{m.n.Load(), Now(r)}
 }
 
 // Loop has callers call do one after the other, each as fast as it is answered,
-// for a warm-up and the time asked for, and gives the rate of m in that time and
-// how often do was called. i counts the calls from 0. The first error ends the
-// loop.
-func Loop(ctx context.Context, callers int, long time.Duration, m *Meter, do func(ctx context.Context, i int) error) (Done, error) {
+// for a warm-up and the time that the trial takes, and gives the rate of m in that
+// time and how often do was called. i counts the calls from 0. The first error
+// ends the loop.
+func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer time.AfterFunc(Warmup, func() { m.read(&m.from) }).Stop()
-	defer time.AfterFunc(Warmup+long, func() { m.read(&m.until) }).Stop()
-	end := time.Now().Add(Warmup + long)
+	defer time.AfterFunc(Warmup, func() { m.read(&m.from, r) }).Stop()
+	defer time.AfterFunc(Warmup+r.For, func() { m.read(&m.until, r) }).Stop()
+	end := time.Now().Add(Warmup + r.For)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
@@ -92,13 +110,11 @@ func Loop(ctx context.Context, callers int, long time.Duration, m *Meter, do fun
 	defer m.mu.Unlock()
 	n := m.until.n - m.from.n
 	if m.until.at.IsZero() || n <= 0 {
-		return Done{N: next.Load()}, fmt.Errorf("nothing was done within %s", long)
+		return Done{N: next.Load()}, fmt.Errorf("nothing was done within %s", r.For)
 	}
-	return Done{
-		N:   next.Load(),
-		per: float64(n) / m.until.at.Sub(m.from.at).Seconds(),
-		cpu: float64((m.until.cpu - m.from.cpu).Microseconds()) / float64(n),
-	}, nil
+	d := m.from.until(m.until.Mark, n)
+	d.N = next.Load()
+	return d, nil
 }
 
 // Pace calls do rate times a second, evenly, for the time asked for, whether the
@@ -132,10 +148,10 @@ func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context
 
 // Bursts calls do until n rows are written, BulkRows or what is left at a time,
 // from callers at once.
-func Bursts(ctx context.Context, callers, n int, do func(ctx context.Context, first, rows int) error) (Done, error) {
+func Bursts(ctx context.Context, r Request, callers, n int, do func(ctx context.Context, first, rows int) error) (Done, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	begin, cpu := time.Now(), CPUTime()
+	begin := Now(r)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
@@ -152,27 +168,5 @@ func Bursts(ctx context.Context, callers, n int, do func(ctx context.Context, fi
 		})
 	}
 	wg.Wait()
-	return Since(n, begin, cpu), context.Cause(ctx)
-}
-
-// Since is n done since a moment and the processor time of then.
-func Since(n int, begin time.Time, cpu time.Duration) Done {
-	return Done{
-		N:   int64(n),
-		per: float64(n) / time.Since(begin).Seconds(),
-		cpu: float64((CPUTime() - cpu).Microseconds()) / float64(n),
-	}
-}
-
-// CPUTime is the processor time of this process and of its children that have
-// ended.
-func CPUTime() time.Duration {
-	var all time.Duration
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(who, &u); err == nil {
-			all += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-		}
-	}
-	return all
+	return begin.Done(n), context.Cause(ctx)
 }

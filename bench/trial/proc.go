@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -12,23 +13,71 @@ import (
 // that Linux runs on.
 const ticks = 100
 
-// ProcessCPU is the processor time that a process has used.
-func ProcessCPU(pid int) (time.Duration, error) {
+// cpuTime is the processor time of this process and of its children, those that
+// have ended and those that run, such as a server.
+func cpuTime() time.Duration {
+	all := childrenCPU(os.Getpid())
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(who, &u); err == nil {
+			all += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return all
+}
+
+// process is what the kernel says of a process.
+type process struct {
+	parent          int
+	own, descendant time.Duration // processor time, of itself and of its children that have ended
+}
+
+func processOf(pid int) (p process, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return p, err
 	}
-	_, rest, ok := strings.Cut(string(stat), ") ")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 13 {
-		return 0, fmt.Errorf("process %d: what its stat says is not understood", pid)
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	var state string
+	var skip, user, system, cuser, csystem int64
+	_, err = fmt.Sscan(rest, &state, &p.parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &user, &system, &cuser, &csystem)
+	p.own, p.descendant = time.Duration(user+system)*time.Second/ticks, time.Duration(cuser+csystem)*time.Second/ticks
+	return p, err
+}
+
+// ProcessCPU is the processor time that a process has used.
+func ProcessCPU(pid int) (time.Duration, error) {
+	p, err := processOf(pid)
+	return p.own, err
+}
+
+// databaseCPU is the processor time of a PostgreSQL server by the pid of its
+// postmaster: its own, and that of its children, ended or not. 0 for pid 0.
+func databaseCPU(pid int) time.Duration {
+	if pid == 0 {
+		return 0
 	}
-	user, uerr := strconv.ParseInt(f[11], 10, 64)
-	system, serr := strconv.ParseInt(f[12], 10, 64)
-	if uerr != nil || serr != nil {
-		return 0, fmt.Errorf("process %d: what its stat says is not understood", pid)
+	p, err := processOf(pid)
+	if err != nil {
+		return 0
 	}
-	return time.Duration(user+system) * time.Second / ticks, nil
+	return p.own + p.descendant + childrenCPU(pid)
+}
+
+// childrenCPU is the processor time of the children of a process that run.
+func childrenCPU(pid int) (all time.Duration) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		if child, err := strconv.Atoi(e.Name()); err == nil {
+			if c, err := processOf(child); err == nil && c.parent == pid {
+				all += c.own
+			}
+		}
+	}
+	return all
 }
 
 // ProcessMemory is the resident memory of a process in MB.

@@ -53,6 +53,8 @@ type Request struct {
 	URL string `json:"url"`
 	// Dir is an empty directory for whatever else is needed.
 	Dir string `json:"dir"`
+	// Database is the pid of PostgreSQL's postmaster, 0 if it is elsewhere.
+	Database int `json:"database,omitempty"`
 	// Tools is the directory of PostgreSQL's programs, Belay the path of the
 	// binary belay, "" if there is none.
 	Tools string `json:"tools,omitempty"`
@@ -76,9 +78,10 @@ type Request struct {
 type Sample struct {
 	// Rate is in units a second: executions, steps, submits or rows.
 	Rate float64 `json:"rate,omitempty"`
-	// CPU is microseconds of this program's processor time for each unit,
-	// the database's not included.
-	CPU float64 `json:"cpu_us,omitempty"`
+	// CPU is microseconds of processor time for each unit, of this program and
+	// the servers it started, and Database of the PostgreSQL server.
+	CPU      float64 `json:"cpu_us,omitempty"`
+	Database float64 `json:"database_cpu_us,omitempty"`
 	// Times are the percentiles of what was timed.
 	Times *Times `json:"times,omitempty"`
 	// Values is whatever else was found, by name.

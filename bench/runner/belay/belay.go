@@ -168,8 +168,8 @@ func (c *crew) dismiss() error {
 }
 
 // fill submits n executions of noop a thousand at a time.
-func fill(ctx context.Context, b belay.Backend, callers, first, n int) (trial.Done, error) {
-	return trial.Bursts(ctx, callers, n, func(ctx context.Context, from, rows int) error {
+func fill(ctx context.Context, r trial.Request, b belay.Backend, callers, first, n int) (trial.Done, error) {
+	return trial.Bursts(ctx, r, callers, n, func(ctx context.Context, from, rows int) error {
 		s := make([]belay.Submission, rows)
 		for i := range s {
 			s[i] = belay.Submission{Workflow: "noop", Input: input(first + from + i)}

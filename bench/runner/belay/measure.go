@@ -22,10 +22,10 @@ func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	if _, err := fill(ctx, b.calls, 1, 0, r.N); err != nil {
+	if _, err := fill(ctx, r, b.calls, 1, 0, r.N); err != nil {
 		return trial.Sample{}, err
 	}
-	done, err := b.workOff(ctx, r.N)
+	done, err := b.workOff(ctx, r, r.N)
 	if err != nil {
 		return trial.Sample{}, err
 	}
@@ -34,10 +34,10 @@ func drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
 
 // workOff has a worker begin n executions and is over when their ends are
 // acknowledged. The worker may have begun others by then, which end too.
-func (b *bed) workOff(ctx context.Context, n int) (trial.Done, error) {
+func (b *bed) workOff(ctx context.Context, r trial.Request, n int) (trial.Done, error) {
 	var begun atomic.Int64
 	all := make(chan struct{})
-	begin, cpu := time.Now(), trial.CPUTime()
+	begin := trial.Now(r)
 	c := hire(ctx, b.works, func(int) {
 		if begun.Add(1) == int64(n) {
 			close(all)
@@ -51,7 +51,7 @@ func (b *bed) workOff(ctx context.Context, n int) (trial.Done, error) {
 		return trial.Done{}, context.Cause(ctx)
 	}
 	err := c.dismiss()
-	return trial.Since(int(begun.Load()), begin, cpu), err
+	return begin.Done(int(begun.Load())), err
 }
 
 // flow submits executions, with ten steps or none, each of them awaited.
@@ -66,7 +66,7 @@ func flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	}
 	var m trial.Meter
 	c := hire(ctx, b.works, func(int) {}, func() { m.Add(1) })
-	done, err := trial.Loop(ctx, trial.InFlight, r.For, &m, func(ctx context.Context, i int) error {
+	done, err := trial.Loop(ctx, r, trial.InFlight, &m, func(ctx context.Context, i int) error {
 		h, err := workflow.Start[string](ctx, b.calls, name, trial.Input(i))
 		if err == nil {
 			_, err = h.Result(ctx)
@@ -92,7 +92,7 @@ func submit(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, err
 	}
 	var m trial.Meter
-	done, err := trial.Loop(ctx, trial.Submitters, r.For, &m, func(ctx context.Context, i int) error {
+	done, err := trial.Loop(ctx, r, trial.Submitters, &m, func(ctx context.Context, i int) error {
 		_, err := workflow.Start[string](ctx, b.calls, "noop", trial.Input(i))
 		m.Add(1)
 		return err
@@ -109,7 +109,7 @@ func bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	done, err := fill(ctx, b.calls, 2, 0, r.N)
+	done, err := fill(ctx, r, b.calls, 2, 0, r.N)
 	if err != nil {
 		return trial.Sample{}, err
 	}
@@ -167,16 +167,16 @@ func loaded(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, err
 	}
 	ended := 10 * r.N
-	if _, err := fill(ctx, b.calls, 1, 0, ended); err != nil {
+	if _, err := fill(ctx, r, b.calls, 1, 0, ended); err != nil {
 		return trial.Sample{}, err
 	}
-	if _, err := b.workOff(ctx, ended); err != nil {
+	if _, err := b.workOff(ctx, r, ended); err != nil {
 		return trial.Sample{}, err
 	}
-	if _, err := fill(ctx, b.calls, 1, ended, 2*r.N); err != nil {
+	if _, err := fill(ctx, r, b.calls, 1, ended, 2*r.N); err != nil {
 		return trial.Sample{}, err
 	}
-	done, err := b.workOff(ctx, r.N)
+	done, err := b.workOff(ctx, r, r.N)
 	if err != nil {
 		return trial.Sample{}, err
 	}

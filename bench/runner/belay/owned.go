@@ -158,7 +158,7 @@ func hold(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		})
 		crews[i] = run(ctx, w)
 	}
-	if _, err := fill(ctx, b.calls, 1, 0, r.N); err != nil {
+	if _, err := fill(ctx, r, b.calls, 1, 0, r.N); err != nil {
 		return trial.Sample{}, err
 	}
 	select {

@@ -26,7 +26,7 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, trial.ErrNone
 	}
 	if dir, ok := strings.CutPrefix(r.URL, "sqlite:"); ok {
-		return commits(ctx, dir, r.For)
+		return commits(ctx, dir, r)
 	}
 	b := bench{path: filepath.Join(r.Tools, "pgbench"), url: r.URL, dir: r.Dir, long: r.For}
 	return b.run(ctx)
@@ -96,7 +96,7 @@ func (b bench) measure(ctx context.Context, script string, clients int) (float64
 
 // commits is how many single rows of 300 bytes SQLite commits in a second, one
 // after the other, with the settings of Belay's own store.
-func commits(ctx context.Context, dir string, long time.Duration) (trial.Sample, error) {
+func commits(ctx context.Context, dir string, r trial.Request) (trial.Sample, error) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "single.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	if err != nil {
 		return trial.Sample{}, err
@@ -112,7 +112,7 @@ func commits(ctx context.Context, dir string, long time.Duration) (trial.Sample,
 	}
 	body := []byte(strings.Repeat("x", 300))
 	var m trial.Meter
-	done, err := trial.Loop(ctx, 1, long, &m, func(ctx context.Context, _ int) error {
+	done, err := trial.Loop(ctx, r, 1, &m, func(ctx context.Context, _ int) error {
 		_, err := insert.ExecContext(ctx, body)
 		m.Add(1)
 		return err

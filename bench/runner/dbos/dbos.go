@@ -145,7 +145,7 @@ func (b *bed) flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if err := dbos.Launch(b.dbos); err != nil {
 		return trial.Sample{}, err
 	}
-	done, err := trial.Loop(ctx, b.flight, r.For, &b.meter, func(_ context.Context, i int) error {
+	done, err := trial.Loop(ctx, r, b.flight, &b.meter, func(_ context.Context, i int) error {
 		return b.call(input{Payload: trial.Input(i), Steps: steps})
 	})
 	return done.Sample(), err

@@ -41,7 +41,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 	if err := b.register(ctx); err != nil {
 		return trial.Sample{}, err
 	}
-	done, err := trial.Loop(ctx, trial.Submitters, r.For, &b.meter, func(_ context.Context, i int) error {
+	done, err := trial.Loop(ctx, r, trial.Submitters, &b.meter, func(_ context.Context, i int) error {
 		err := b.enqueue(i)
 		b.waiting.Add(1)
 		b.meter.Add(1)

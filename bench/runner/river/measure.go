@@ -9,13 +9,13 @@ import (
 	"github.com/belaydev/belay/bench/trial"
 )
 
-// insert inserts n jobs with COPY, the fastest way River has.
-func (b *bed) insert(ctx context.Context, callers, n int) (trial.Done, error) {
+// insert inserts the jobs of a trial with COPY, the fastest way River has.
+func (b *bed) insert(ctx context.Context, r trial.Request, callers int) (trial.Done, error) {
 	p, err := b.producer()
 	if err != nil {
 		return trial.Done{}, err
 	}
-	return trial.Bursts(ctx, callers, n, func(ctx context.Context, first, rows int) error {
+	return trial.Bursts(ctx, r, callers, r.N, func(ctx context.Context, first, rows int) error {
 		jobs := make([]river.InsertManyParams, rows)
 		for i := range jobs {
 			jobs[i].Args = noop{trial.Input(first + i)}
@@ -29,7 +29,7 @@ func (b *bed) insert(ctx context.Context, callers, n int) (trial.Done, error) {
 // itself. River writes the ends of fewer than a hundred jobs up to 250 ms late:
 // the last hundred are left out of the rate.
 func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) {
-	if _, err := b.insert(ctx, 1, r.N); err != nil {
+	if _, err := b.insert(ctx, r, 1); err != nil {
 		return trial.Sample{}, err
 	}
 	if _, err := b.inserts.Exec(ctx, "ANALYZE river_job"); err != nil { // what autovacuum does within a minute
@@ -41,7 +41,7 @@ func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) 
 	}
 	ends, cancel := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: r.N + 1000, Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	defer cancel()
-	begin, cpu := time.Now(), trial.CPUTime()
+	begin := trial.Now(r)
 	if err := c.Start(ctx); err != nil {
 		return trial.Sample{}, err
 	}
@@ -54,7 +54,7 @@ func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) 
 			return trial.Sample{}, context.Cause(ctx)
 		}
 		if i+1 == r.N-late {
-			done = trial.Since(r.N-late, begin, cpu)
+			done = begin.Done(r.N - late)
 		}
 	}
 	if err := c.Stop(ctx); err != nil {
@@ -72,7 +72,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 		return trial.Sample{}, err
 	}
 	var m trial.Meter
-	done, err := trial.Loop(ctx, trial.Submitters, r.For, &m, func(ctx context.Context, i int) error {
+	done, err := trial.Loop(ctx, r, trial.Submitters, &m, func(ctx context.Context, i int) error {
 		_, err := p.Insert(ctx, noop{trial.Input(i)}, nil)
 		m.Add(1)
 		return err
@@ -87,7 +87,7 @@ func (b *bed) submit(ctx context.Context, r trial.Request) (trial.Sample, error)
 
 // bulk inserts a thousand jobs at a time, from as many callers as are fastest.
 func (b *bed) bulk(ctx context.Context, r trial.Request) (trial.Sample, error) {
-	done, err := b.insert(ctx, b.callers, r.N)
+	done, err := b.insert(ctx, r, b.callers)
 	if err != nil {
 		return trial.Sample{}, err
 	}
