@@ -58,7 +58,7 @@
 // another database does, the outcome is unknown (CodeUnavailable).
 //
 // A server that is stopped in the middle of a batch holds its rows; PostgreSQL
-// ends its transaction after half of Options.Patience. One that cannot reach the
+// ends its transaction after a tenth of Options.Patience. One that cannot reach the
 // database does not know for as long as Patience.
 //
 // # Time and epoch

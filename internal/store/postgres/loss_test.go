@@ -67,6 +67,7 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	hang := func(n byte) chan error {
 		query(t, srv, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 		query(t, srv, "SELECT pg_reload_conf()")
+		until(t, srv, "SELECT current_setting('synchronous_standby_names') = 'nobody'") // then everybody was told
 		done := make(chan error, 1)
 		go func() {
 			_, err := one.during(nil, submit(n))
@@ -160,7 +161,7 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 // A server that stops in the middle of a batch does not hold its rows for ever.
 func TestServersThatStopInABatchLetGoOfTheirRows(t *testing.T) {
 	url := database(t)
-	a, b := server{open(t, url, postgres.Options{Patience: 2 * time.Second}), t}, server{open(t, url, postgres.Options{}), t}
+	a, b := server{open(t, url, postgres.Options{Patience: 3 * time.Second}), t}, server{open(t, url, postgres.Options{}), t}
 	id := a.submit(1)
 	deliver := &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: "s"}}
 	began := time.Now()

@@ -26,7 +26,7 @@ type Options struct {
 	Readers int
 	// Patience is how long the database may take to answer before its
 	// connection counts as lost; 0 means 10 s. A server that stops in the
-	// middle of a batch holds its rows for half as long.
+	// middle of a batch holds its rows for a tenth of it.
 	Patience time.Duration
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
@@ -84,7 +84,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		}
 	}
 	// A server that was stopped in the middle of a batch must not hold its rows for ever.
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/2), 10)
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/10), 10)
 	if err := withDatabase(url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
 		return nil, classify("open", err)
 	}
