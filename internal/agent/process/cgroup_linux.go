@@ -17,83 +17,6 @@ import (
 // cgroupPrefix begins the name of a run's cgroup; the run id follows.
 const cgroupPrefix = "belay-"
 
-// hierarchy is one mounted cgroup tree that can freeze, and where in it this
-// process is.
-type hierarchy struct {
-	version int
-	home    string
-}
-
-func (h hierarchy) String() string { return "cgroup v" + strconv.Itoa(h.version) }
-
-// hierarchies lists the cgroup trees that can freeze, the better one first, with the
-// place of the process whose directory in /proc is given.
-func hierarchies(process string) []hierarchy {
-	memberships, err := os.ReadFile(process + "/cgroup")
-	if err != nil {
-		return nil
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil
-	}
-	var found []hierarchy
-	for _, version := range []int{2, 1} {
-		path, ok := membership(string(memberships), version)
-		if !ok {
-			continue
-		}
-		if home, ok := mounted(string(mounts), version, path); ok {
-			found = append(found, hierarchy{version: version, home: home})
-		}
-	}
-	return found
-}
-
-// membership finds this process's path in the tree of the given version, out of
-// /proc/self/cgroup: lines of "number:controllers:path".
-func membership(lines string, version int) (string, bool) {
-	for line := range strings.Lines(lines) {
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		if version == 2 && f[0] == "0" && f[1] == "" || version == 1 && contains(f[1], "freezer") {
-			return f[2], !strings.Contains(f[2], "..")
-		}
-	}
-	return "", false
-}
-
-// mounted finds the directory that shows path, out of /proc/self/mountinfo.
-func mounted(lines string, version int, path string) (string, bool) {
-	for line := range strings.Lines(lines) {
-		mount, source, ok := strings.Cut(line, " - ")
-		f, s := strings.Fields(mount), strings.Fields(source)
-		if !ok || len(f) < 6 || len(s) < 3 {
-			continue
-		}
-		if version == 2 && s[0] != "cgroup2" || version == 1 && (s[0] != "cgroup" || !contains(s[2], "freezer")) {
-			continue
-		}
-		below, err := filepath.Rel(f[3], path)
-		if err != nil || strings.HasPrefix(below, "..") {
-			continue // the mount shows another part of the tree
-		}
-		return filepath.Join(f[4], below), true
-	}
-	return "", false
-}
-
-func contains(list, word string) bool {
-	for item := range strings.SplitSeq(list, ",") {
-		if item == word {
-			return true
-		}
-	}
-	return false
-}
-
 // cgroup is a run's own control group, used for freezing and for killing.
 type cgroup struct {
 	hierarchy
@@ -103,7 +26,7 @@ type cgroup struct {
 // newCgroup makes a group for the run below this process's own, and proves that it
 // can be entered and left: a supervisor caught in it would freeze itself.
 func newCgroup(h hierarchy, id string) (*cgroup, error) {
-	c := &cgroup{hierarchy: h, dir: filepath.Join(h.home, cgroupPrefix+id)}
+	c := &cgroup{hierarchy: h, dir: filepath.Join(h.place(), cgroupPrefix+id)}
 	if err := os.Mkdir(c.dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}

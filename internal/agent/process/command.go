@@ -61,10 +61,22 @@ type Command struct {
 	Drain time.Duration
 	// Isolation forces one kind; Auto takes the strongest that works.
 	Isolation Isolation
-	// User runs the command as somebody else; only root can.
+	// User runs the command as somebody else; only root can. See [Pool].
 	User *host.User
+	// Limits bound what the run may use.
+	Limits Limits
+	// Writable, if there is any, lists the directories in which the run may write:
+	// all else on this machine is read-only to it. A User gets to them whatever the
+	// modes of what leads there say. It needs root and a [PIDNamespace]; where that is
+	// not to be had, or the kernel is older than 5.12, it does nothing, and the Result
+	// says so.
+	Writable []string
+	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, as far
+	// as none of Writable lies there. It goes with Writable.
+	Tmp string
 
 	freezer string // forces a means of freezing; for tests
+	bounds  string // forces a means of limiting; for tests
 }
 
 // Chunk is a piece of output. Data is valid only until Output returns.
@@ -121,6 +133,14 @@ func (c *Command) validate() error {
 		if strings.ContainsRune(arg, 0) {
 			return fmt.Errorf("argument %d of %q contains a NUL byte", i, c.Args[0])
 		}
+	}
+	for _, dir := range append(c.Writable[:len(c.Writable):len(c.Writable)], c.Tmp) {
+		if dir != "" && (!filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/" || strings.ContainsRune(dir, 0)) {
+			return fmt.Errorf("writable directory %q: want a clean, absolute path, and not /", dir)
+		}
+	}
+	if err := c.Limits.validate(); err != nil {
+		return err
 	}
 	switch c.Isolation {
 	case Auto, PIDNamespace, UserNamespace, Subreaper:

@@ -52,6 +52,24 @@
 // meanwhile. A frozen tree that is cancelled is killed without being thawed: it
 // was frozen so that it has no more effects.
 //
+// # Apart from others
+//
+// A command inherits no environment, no open file, no terminal and no right to new
+// privileges. Beyond that it is kept apart as far as the caller asks and the machine
+// allows; [Tree.Describe] says what came of it.
+//
+//   - [Command.User], from a [Pool], gives each run a user and a group that nobody
+//     else has at the time, and IPC of its own: runs can neither signal nor read each
+//     other.
+//   - [Command.Writable] seals the machine: every mount is read-only but for the
+//     run's own directories. Where the way to these is closed to the run's user, what
+//     closes it is hidden behind an empty directory that holds nothing but the way.
+//   - [Command.Limits] are kept by cgroups, v2 or v1, whose files only root may
+//     write; the supervisor stays outside of them, so that it can always act. Without
+//     such a controller, resource limits stand in: for processes those of the user,
+//     for memory that of each process. A root command can undo any of this: limits
+//     hold an accident of root's, and the malice of others.
+//
 // # The mark
 //
 // Every process of a run has BELAY_RUN=<run id> in its environment. [SweepOrphans]

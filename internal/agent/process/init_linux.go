@@ -66,8 +66,13 @@ func serve() error {
 		return parent.send(report{Event: unable, Text: err.Error()}, time.Second)
 	}
 	s := &supervisor{order: o, parent: parent, asked: asked}
+	if s.sealed, err = seal(&o); err != nil {
+		return parent.send(report{Event: unable, Text: err.Error()}, time.Second)
+	}
 	s.freezer = newFreezer(o.ID, o.Freezer, s.tree)
 	defer s.freezer.close()
+	s.bounds = newBounds(o)
+	defer s.bounds.close()
 	if failure := s.start(); failure != nil {
 		return parent.send(*failure, time.Second)
 	}
@@ -117,22 +122,34 @@ func (s *supervisor) start() *report {
 	if u := s.order.User; u != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}
+	if u := s.order.User; u != nil && u.UID != 0 {
+		if closed := closedTo(*u, s.order.Dir); closed != "" {
+			return &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("user %d cannot get to %s: %s is closed to it", u.UID, s.order.Dir, closed)}
+		}
+	}
 	leave, err := s.freezer.enter()
 	if err != nil {
 		return &report{Event: unstarted, Code: 126, Text: err.Error()}
 	}
+	release, err := s.bounds.enter()
+	if err != nil {
+		leave()
+		return &report{Event: unstarted, Code: 126, Text: err.Error()}
+	}
 	s.began = time.Now()
 	s.pid, err = syscall.ForkExec(path, s.order.Args, attr)
+	release()
 	leave()
 	if err != nil {
 		return execFailure(path, err)
 	}
+	s.bounds.harden(s.pid)
 	// The command reads its input alone: when it closes it, the parent sees that.
 	if null, err := os.Open(os.DevNull); err == nil {
 		_ = unix.Dup3(int(null.Fd()), 0, 0)
 		_ = null.Close()
 	}
-	r := report{Event: started}
+	r := report{Event: started, Enforced: s.bounds.enforced, Sealed: s.sealed}
 	s.freezer.describe(&r)
 	if err := s.parent.send(r, time.Second); err != nil {
 		s.killAll() // nobody is left who could want it; run sees the end of the socket
@@ -176,8 +193,10 @@ func (s *supervisor) run() error {
 	}
 	var ru unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &ru)
+	exceeded := s.bounds.exceeded()
+	s.bounds.close()
 	s.freezer.close()
-	return s.tell(report{Event: gone, Stragglers: s.stragglers, Usage: Usage{
+	return s.tell(report{Event: gone, Stragglers: s.stragglers, Exceeded: exceeded, Usage: Usage{
 		User:   time.Duration(ru.Utime.Nano()),
 		System: time.Duration(ru.Stime.Nano()),
 		MaxRSS: ru.Maxrss * 1024,

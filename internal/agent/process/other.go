@@ -25,6 +25,7 @@ func Start(_ context.Context, c Command) (*Tree, error) {
 }
 
 func (t *Tree) Isolation() Isolation         { return Auto }
+func (t *Tree) Describe() string             { return "" }
 func (t *Tree) Done() <-chan struct{}        { return nil }
 func (t *Tree) Wait() (Result, error)        { return Result{}, host.ErrUnsupported }
 func (t *Tree) Kill(error)                   {}
@@ -33,3 +34,22 @@ func (t *Tree) Thaw(context.Context) error   { return host.ErrUnsupported }
 
 // SweepOrphans finds nothing: there are no runs on this system.
 func SweepOrphans(context.Context, func(runID string) bool) ([]Orphan, error) { return nil, nil }
+
+// Pool is never made on this system.
+type Pool struct{}
+
+type slot struct{}
+
+// OpenPool returns [host.ErrUnsupported].
+func OpenPool(_ string, users Range) (*Pool, error) {
+	return nil, fmt.Errorf("open the pool of users %s: %w", users, host.ErrUnsupported)
+}
+
+func (p *Pool) Users() Range                                { return Range{} }
+func (p *Pool) Take(context.Context, string) (*Seat, error) { return nil, host.ErrUnsupported }
+func (p *Pool) List() ([]Taken, error)                      { return nil, host.ErrUnsupported }
+func (p *Pool) Sweep(context.Context) error                 { return host.ErrUnsupported }
+func (s *Seat) Free(context.Context) error                  { return nil }
+
+// Delegate does nothing: there are no cgroups on this system.
+func Delegate() error { return nil }

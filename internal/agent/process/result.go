@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -31,6 +32,28 @@ type Result struct {
 	Isolation Isolation
 	// Freezer is what a freeze would use: "cgroup v2", "cgroup v1" or "signals".
 	Freezer string
+	// Enforced is what keeps the limits.
+	Enforced Enforced
+	// Sealed tells that the run could write nowhere but in Command.Writable and Tmp.
+	Sealed bool
+	// Exceeded says in words which limits the run came up against, as far as cgroups
+	// keep them; empty for none.
+	Exceeded string
+}
+
+// describe says in one line what holds a run of c.
+func (r *Result) describe(c *Command) string {
+	parts := []string{string(r.Isolation), "no new privileges"}
+	if c.User != nil {
+		parts = append(parts, fmt.Sprintf("user %d", c.User.UID))
+	}
+	switch {
+	case r.Sealed:
+		parts = append(parts, "read-only but for its own directories")
+	case len(c.Writable) > 0:
+		parts = append(parts, "not sealed")
+	}
+	return strings.Join(append(parts, r.Enforced.describe(c.Limits), "frozen by "+r.Freezer), "; ")
 }
 
 // Usage is what a tree of processes has used.

@@ -70,12 +70,14 @@ func launch(ctx context.Context, c Command, env []string, kind Isolation) (*Tree
 	first, err := t.commission(ctx, order{
 		ID: c.ID, Args: c.Args, Dir: c.Dir, Env: env,
 		Grace: c.grace(), Isolation: kind, Freezer: c.freezer, User: c.User,
+		Limits: c.Limits, Bounds: c.bounds, Writable: c.Writable, Tmp: c.Tmp,
 	})
 	if err == nil {
 		switch first.Event {
 		case started:
-			t.result = Result{Code: -1, Isolation: kind, Freezer: first.Freezer}
+			t.result = Result{Code: -1, Isolation: kind, Freezer: first.Freezer, Enforced: first.Enforced, Sealed: first.Sealed}
 			t.cgroup = cgroup{hierarchy: hierarchy{version: first.Version}, dir: first.Cgroup}
+			t.described = t.result.describe(&c)
 			t.begin(ctx)
 			return t, nil
 		case unable:
@@ -121,7 +123,7 @@ func (t *Tree) spawn() (err error) {
 		Env:         []string{Marker + "=" + t.command.ID},
 		Dir:         "/",
 		ExtraFiles:  []*os.File{socket},
-		SysProcAttr: attributes(t.isolation),
+		SysProcAttr: attributes(t.isolation, t.command.User != nil),
 	}
 	stdin, err := t.openPipes()
 	if err != nil {
@@ -146,11 +148,14 @@ func (t *Tree) spawn() (err error) {
 
 // attributes makes the supervisor's namespaces, in a session of its own so that no
 // terminal's signal reaches it.
-func attributes(kind Isolation) *syscall.SysProcAttr {
+func attributes(kind Isolation, user bool) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	switch kind {
 	case PIDNamespace:
 		attr.Cloneflags = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS
+		if user {
+			attr.Cloneflags |= syscall.CLONE_NEWIPC // what one run leaves there, the user's next would find
+		}
 	case UserNamespace:
 		attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}

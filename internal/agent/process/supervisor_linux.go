@@ -26,6 +26,8 @@ type supervisor struct {
 	parent  *wire
 	asked   chan os.Signal
 	freezer freezer
+	bounds  *bounds
+	sealed  bool
 	alarm   *time.Timer
 
 	pid        int // the command's

@@ -61,8 +61,8 @@ func (t *Tree) killFromOutside() error {
 	case <-ctx.Done():
 		err = errors.Join(err, fmt.Errorf("%w: supervisor %d", ErrSurvived, t.supervisor.Process.Pid))
 	}
-	if t.cgroup.dir != "" {
-		t.cgroup.close()
+	for _, c := range groupsHere(func(id string) bool { return id == t.command.ID }) {
+		c.close()
 	}
 	return err
 }
@@ -287,10 +287,10 @@ func groupsOf(pid int, run string) (dirs []cgroup) {
 }
 
 // groupsHere lists the cgroups of matching runs where supervisors started from here
-// would have made them.
+// would have made them, those that freeze and those that limit.
 func groupsHere(match func(id string) bool) (found []cgroup) {
-	for _, h := range hierarchies("/proc/self") {
-		dirs, _ := filepath.Glob(filepath.Join(h.home, cgroupPrefix+"*"))
+	for _, h := range everywhere() {
+		dirs, _ := filepath.Glob(filepath.Join(h.place(), cgroupPrefix+"*"))
 		for _, dir := range dirs {
 			if c := (cgroup{hierarchy: h, dir: dir}); match(c.run()) {
 				found = append(found, c)

@@ -23,6 +23,7 @@ type Tree struct {
 	command   Command
 	isolation Isolation
 	cgroup    cgroup // the run's, if it has one
+	described string
 
 	supervisor *exec.Cmd
 	ended      chan struct{} // closed when the supervisor has been waited for
@@ -67,6 +68,10 @@ func (t *Tree) begin(ctx context.Context) {
 
 // Isolation tells how the tree is kept together.
 func (t *Tree) Isolation() Isolation { return t.isolation }
+
+// Describe says in one line what holds the tree, for a log: its isolation, user and
+// limits.
+func (t *Tree) Describe() string { return t.described }
 
 // Done is closed when Wait would return.
 func (t *Tree) Done() <-chan struct{} { return t.done }
@@ -209,6 +214,7 @@ func (t *Tree) take(r report) {
 		t.left = true
 		t.result.Stragglers = r.Stragglers
 		t.result.Usage = r.Usage
+		t.result.Exceeded = r.Exceeded
 	}
 }
 

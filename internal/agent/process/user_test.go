@@ -59,8 +59,8 @@ func TestWhereTheCgroupIs(t *testing.T) {
 		{1, "garbage", ""},
 	} {
 		got := ""
-		if path, ok := membership(tt.memberships, tt.version); ok {
-			got, _ = mounted(mounts, tt.version, path)
+		if path, ok := membership(tt.memberships, tt.version, freezing); ok {
+			got, _ = mounted(mounts, tt.version, freezing, path)
 		}
 		if diff := cmp.Diff(tt.dir, got); diff != "" {
 			t.Errorf("version %d, %q (-want +got):\n%s", tt.version, tt.memberships, diff)

@@ -19,6 +19,10 @@ type order struct {
 	Isolation Isolation
 	Freezer   string
 	User      *host.User
+	Limits    Limits
+	Bounds    string
+	Writable  []string
+	Tmp       string
 }
 
 // request is any later message to a supervisor.
@@ -40,17 +44,21 @@ type report struct {
 	Text string
 	// Code is the exit code a shell would give: unstarted.
 	Code int
-	// Freezer, Cgroup (a directory, or nothing) and its Version: started.
+	// Freezer, Cgroup (a directory, or nothing) and its Version, what keeps the
+	// Limits, and whether the machine is Sealed: started.
 	Freezer, Cgroup string
 	Version         int
+	Enforced        Enforced
+	Sealed          bool
 	// Status is the wait status, Stopped tells whether the supervisor had been asked
 	// to end the command before it ended: exited.
 	Status  uint32
 	Stopped bool
 	Elapsed time.Duration
-	// Stragglers and Usage: gone.
+	// Stragglers, Usage and which limits were Exceeded: gone.
 	Stragglers int
 	Usage      Usage
+	Exceeded   string
 }
 
 type event int

@@ -1,0 +1,122 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The controllers of cgroups that a run is put under.
+const (
+	freezing = "freezer"
+	pids     = "pids"
+	memory   = "memory"
+	cpu      = "cpu"
+)
+
+// ownLeaf is where a server moves itself in the newer tree, in which only groups
+// without processes of their own can hand controllers down; its runs are its
+// siblings then.
+const ownLeaf = "belay.server"
+
+// hierarchy is one mounted cgroup tree, and where in it a process is.
+type hierarchy struct {
+	version int
+	home    string
+}
+
+func (h hierarchy) String() string { return "cgroup v" + strconv.Itoa(h.version) }
+
+// place is where the groups of runs are made.
+func (h hierarchy) place() string {
+	if h.version == 2 && filepath.Base(h.home) == ownLeaf {
+		return filepath.Dir(h.home)
+	}
+	return h.home
+}
+
+// hierarchies lists the cgroup trees that can freeze, the better one first, with the
+// place of the process whose directory in /proc is given.
+func hierarchies(process string) []hierarchy { return controlledBy(process, freezing) }
+
+// everywhere lists every cgroup tree in which runs may have a group, each once.
+func everywhere() (all []hierarchy) {
+	for _, controller := range []string{freezing, pids, memory, cpu} {
+		for _, h := range controlledBy("/proc/self", controller) {
+			if !slices.Contains(all, h) {
+				all = append(all, h)
+			}
+		}
+	}
+	return all
+}
+
+// controlledBy lists the trees that may have a controller, the newer first. The
+// newer tree is listed for each: what it can do is up to the group.
+func controlledBy(process, controller string) []hierarchy {
+	memberships, err := os.ReadFile(process + "/cgroup")
+	if err != nil {
+		return nil
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	var found []hierarchy
+	for _, version := range []int{2, 1} {
+		path, ok := membership(string(memberships), version, controller)
+		if !ok {
+			continue
+		}
+		if home, ok := mounted(string(mounts), version, controller, path); ok {
+			found = append(found, hierarchy{version: version, home: home})
+		}
+	}
+	return found
+}
+
+// membership finds this process's path in the tree of the given version, out of
+// /proc/self/cgroup: lines of "number:controllers:path".
+func membership(lines string, version int, controller string) (string, bool) {
+	for line := range strings.Lines(lines) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		if version == 2 && f[0] == "0" && f[1] == "" || version == 1 && contains(f[1], controller) {
+			return f[2], !strings.Contains(f[2], "..")
+		}
+	}
+	return "", false
+}
+
+// mounted finds the directory that shows path, out of /proc/self/mountinfo.
+func mounted(lines string, version int, controller, path string) (string, bool) {
+	for line := range strings.Lines(lines) {
+		mount, source, ok := strings.Cut(line, " - ")
+		f, s := strings.Fields(mount), strings.Fields(source)
+		if !ok || len(f) < 6 || len(s) < 3 {
+			continue
+		}
+		if version == 2 && s[0] != "cgroup2" || version == 1 && (s[0] != "cgroup" || !contains(s[2], controller)) {
+			continue
+		}
+		below, err := filepath.Rel(f[3], path)
+		if err != nil || strings.HasPrefix(below, "..") {
+			continue // the mount shows another part of the tree
+		}
+		return filepath.Join(f[4], below), true
+	}
+	return "", false
+}
+
+func contains(list, word string) bool {
+	for item := range strings.SplitSeq(list, ",") {
+		if item == word {
+			return true
+		}
+	}
+	return false
+}

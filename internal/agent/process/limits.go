@@ -1,0 +1,79 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Limits bound what all processes of a run may use together. 0 means no limit.
+type Limits struct {
+	// Pids is how many processes and threads there may be at a time; at least 16.
+	Pids int
+	// Memory is in bytes, swap included; at least 4 MiB.
+	Memory int64
+	// CPU is in cores: 1.5 is one and a half; at least 0.01.
+	CPU float64
+	// FileSize is how many bytes any one file may have.
+	FileSize int64
+}
+
+// Bounds of what makes sense as a limit.
+const (
+	leastPids   = 16
+	leastMemory = 4 << 20
+	leastCPU    = 0.01
+)
+
+func (l Limits) validate() error {
+	switch {
+	case l.Pids < 0 || l.Memory < 0 || l.CPU < 0 || l.FileSize < 0:
+		return errors.New("a limit must not be negative")
+	case l.Pids > 0 && l.Pids < leastPids:
+		return fmt.Errorf("a limit of %d processes: the least is %d", l.Pids, leastPids)
+	case l.Memory > 0 && l.Memory < leastMemory:
+		return fmt.Errorf("a limit of %d bytes of memory: the least is %d", l.Memory, leastMemory)
+	case l.CPU > 0 && l.CPU < leastCPU:
+		return fmt.Errorf("a limit of %g cores: the least is %g", l.CPU, leastCPU)
+	}
+	return nil
+}
+
+// Unenforced is the means of a limit that this machine has no means for.
+const Unenforced = "nothing"
+
+// Enforced says by what each limit is kept: "cgroup v1", "cgroup v2", "rlimit" (of
+// the user for Pids, of each process for Memory, of each file for FileSize), or
+// [Unenforced]. It is empty where there is no limit.
+type Enforced struct{ Pids, Memory, CPU, FileSize string }
+
+// describe lists the limits with their means, for people.
+func (e Enforced) describe(l Limits) string {
+	var all []string
+	add := func(by, format string, args ...any) {
+		if by != "" {
+			all = append(all, fmt.Sprintf(format, args...)+" by "+by)
+		}
+	}
+	add(e.Pids, "%d processes", l.Pids)
+	add(e.Memory, "%s of memory", bytesText(l.Memory))
+	add(e.CPU, "%g cores", l.CPU)
+	add(e.FileSize, "%s a file", bytesText(l.FileSize))
+	if len(all) == 0 {
+		return "no limits"
+	}
+	return strings.Join(all, ", ")
+}
+
+// bytesText writes a size as people do.
+func bytesText(n int64) string {
+	for _, u := range []struct {
+		size int64
+		name string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= u.size {
+			return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/float64(u.size)), ".0") + " " + u.name
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,249 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// period is the time over which a share of the processors is counted.
+const period = 100 * time.Millisecond
+
+// bounds keep a run within its limits. They belong to the supervisor, which is
+// outside of them: it has to act when nothing inside can.
+type bounds struct {
+	limits   Limits
+	enforced Enforced
+	groups   []bound
+	rlimits  []rlimit
+}
+
+// rlimit is a limit that the kernel keeps for a process or a user.
+type rlimit struct {
+	resource int
+	value    uint64
+}
+
+// bound is a group that enforces one limit.
+type bound struct {
+	controller string
+	hierarchy
+	dir string
+}
+
+// newBounds sets up the limits of a run: by cgroups, and where there is no such
+// controller by resource limits, if the order does not force these.
+func newBounds(o order) *bounds {
+	b := &bounds{limits: o.Limits}
+	if o.Bounds != byRlimit {
+		b.enforced.Pids = b.group(o.ID, pids, o.Limits.Pids > 0)
+		b.enforced.Memory = b.group(o.ID, memory, o.Limits.Memory > 0)
+		b.enforced.CPU = b.group(o.ID, cpu, o.Limits.CPU > 0)
+	}
+	b.limit(&b.enforced.FileSize, unix.RLIMIT_FSIZE, o.Limits.FileSize)
+	b.limit(&b.enforced.Memory, unix.RLIMIT_AS, o.Limits.Memory)
+	// Without a user of its own, or a user namespace in which the count begins anew,
+	// the limit would count what has nothing to do with the run.
+	if o.User != nil && o.User.UID != 0 || o.Isolation == UserNamespace {
+		b.limit(&b.enforced.Pids, unix.RLIMIT_NPROC, int64(o.Limits.Pids))
+	}
+	b.admit()
+	return b
+}
+
+// limit takes up a resource limit, where there is one to keep and nothing better.
+func (b *bounds) limit(by *string, resource int, value int64) {
+	if value > 0 && *by == "" {
+		*by = byRlimit
+		b.rlimits = append(b.rlimits, rlimit{resource, uint64(value)})
+	}
+}
+
+// admit writes down what is not enforced.
+func (b *bounds) admit() {
+	for _, l := range []struct {
+		wanted bool
+		by     *string
+	}{
+		{b.limits.Pids > 0, &b.enforced.Pids}, {b.limits.Memory > 0, &b.enforced.Memory},
+		{b.limits.CPU > 0, &b.enforced.CPU}, {b.limits.FileSize > 0, &b.enforced.FileSize},
+	} {
+		if l.wanted && *l.by == "" {
+			*l.by = Unenforced
+		}
+	}
+}
+
+// byRlimit is the means of a resource limit.
+const byRlimit = "rlimit"
+
+// group makes the run's group under a controller, if it is wanted, and answers with
+// what it is.
+func (b *bounds) group(id, controller string, wanted bool) string {
+	if !wanted {
+		return ""
+	}
+	for _, h := range controlledBy("/proc/self", controller) {
+		g := bound{controller: controller, hierarchy: h, dir: filepath.Join(h.place(), cgroupPrefix+id)}
+		if g.make(b.limits) == nil {
+			b.groups = append(b.groups, g)
+			return h.String()
+		}
+	}
+	return ""
+}
+
+// make makes the group and writes its limit. A group may be there already: the
+// freezer's, or that of another controller of the same tree.
+func (g *bound) make(l Limits) error {
+	if g.version == 2 {
+		if err := handDown(g.place(), g.controller); err != nil {
+			return err
+		}
+	}
+	err := os.Mkdir(g.dir, 0o750)
+	made := err == nil
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	for _, s := range settings(g.version, g.controller, l) {
+		err := write(g.dir, s.file, s.value)
+		if err != nil && !(s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission))) {
+			if made {
+				_ = syscall.Rmdir(g.dir)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// handDown makes a controller of the newer tree available to the groups below dir.
+func handDown(dir, controller string) error {
+	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return err
+	}
+	for have := range strings.FieldsSeq(string(raw)) {
+		if have == controller {
+			return nil
+		}
+	}
+	return write(dir, "cgroup.subtree_control", "+"+controller)
+}
+
+// setting is a file of a group and what is written to it.
+type setting struct {
+	file, value string
+	optional    bool
+}
+
+func settings(version int, controller string, l Limits) []setting {
+	bytes := strconv.FormatInt(l.Memory, 10)
+	quota := strconv.Itoa(int(math.Round(l.CPU * float64(period.Microseconds()))))
+	span := strconv.FormatInt(period.Microseconds(), 10)
+	switch {
+	case controller == pids:
+		return []setting{{file: "pids.max", value: strconv.Itoa(l.Pids)}}
+	case controller == memory && version == 2:
+		return []setting{{file: "memory.max", value: bytes}, {file: "memory.swap.max", value: "0", optional: true}}
+	case controller == memory:
+		return []setting{
+			{file: "memory.limit_in_bytes", value: bytes},
+			{file: "memory.memsw.limit_in_bytes", value: bytes, optional: true},
+		}
+	case version == 2:
+		return []setting{{file: "cpu.max", value: quota + " " + span}}
+	}
+	return []setting{{file: "cpu.cfs_period_us", value: span}, {file: "cpu.cfs_quota_us", value: quota}}
+}
+
+// enter has what this thread starts next be within the bounds; leave ends that. The
+// freezer's group has been entered before, and is that of the newer tree.
+func (b *bounds) enter() (leave func(), err error) {
+	var undo []func()
+	leave = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for _, g := range b.groups {
+		// In the older tree one thread can go alone, and nothing of the supervisor is
+		// counted. In the newer tree it is, for the moment of the start.
+		file := "cgroup.procs"
+		if g.version == 1 {
+			file = "tasks"
+		}
+		if err := write(g.dir, file, "0"); err != nil {
+			leave()
+			return nil, fmt.Errorf("enter the run's %s cgroup: %w", g.controller, err)
+		}
+		undo = append(undo, func() { _ = write(g.home, file, "0") })
+	}
+	for _, r := range b.rlimits {
+		var had unix.Rlimit
+		if err := unix.Getrlimit(r.resource, &had); err == nil && r.value < had.Max {
+			_ = unix.Setrlimit(r.resource, &unix.Rlimit{Cur: r.value, Max: had.Max})
+			undo = append(undo, func() { _ = unix.Setrlimit(r.resource, &had) })
+		}
+	}
+	return leave, nil
+}
+
+// harden makes the resource limits of a process that was just started final. They
+// cannot be so before, since this process keeps its own.
+func (b *bounds) harden(pid int) {
+	for _, r := range b.rlimits {
+		_ = unix.Prlimit(pid, r.resource, &unix.Rlimit{Cur: r.value, Max: r.value}, nil)
+	}
+}
+
+// exceeded says which limits the run has come up against, in words.
+func (b *bounds) exceeded() string {
+	var said []string
+	for _, g := range b.groups {
+		switch {
+		case g.controller == pids && g.count("pids.events", "max") > 0:
+			said = append(said, fmt.Sprintf("it was refused more than %d processes at a time, %d times", b.limits.Pids, g.count("pids.events", "max")))
+		case g.controller == memory:
+			file := "memory.oom_control"
+			if g.version == 2 {
+				file = "memory.events"
+			}
+			if n := g.count(file, "oom_kill"); n > 0 {
+				said = append(said, fmt.Sprintf("the kernel killed %d of its processes, because together they used more than %s of memory", n, bytesText(b.limits.Memory)))
+			}
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// count reads a number out of a group's file of names and numbers.
+func (g *bound) count(file, name string) int {
+	raw, err := os.ReadFile(filepath.Join(g.dir, file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
+			n, _ := strconv.Atoi(f[1])
+			return n
+		}
+	}
+	return 0
+}
+
+// close removes the groups once they are empty.
+func (b *bounds) close() {
+	for _, g := range b.groups {
+		(&cgroup{dir: g.dir}).close()
+	}
+}
