@@ -1,11 +1,8 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -22,9 +19,15 @@ const (
 	readAgain = 250 * time.Millisecond
 	// groupSize is how many watchers are woken at a time, and groupPause the
 	// pause before the next ones: a thousand that want to write in the same
-	// moment would be in the way of whoever commits.
+	// moment would be in the way of whoever commits. There are at most maxPauses
+	// for one event: of more than a thousand, more are woken at a time, and all
+	// within half a second.
 	groupSize  = 8
 	groupPause = 2 * time.Millisecond
+	maxPauses  = 125
+	// dataEvents is how many events are read at a time with their data, each of
+	// which may be of belay.MaxPayload.
+	dataEvents = 16
 )
 
 // feedKey names a feed: events with data are another feed than those without.
@@ -41,13 +44,6 @@ type feeds struct {
 
 	mu   sync.Mutex
 	open map[feedKey]*feed
-}
-
-// frame is one event as it goes over the wire.
-type frame struct {
-	seq  int64
-	text []byte
-	end  []byte // what follows the last one of an execution that has ended
 }
 
 // feed reads the events of one execution as they come.
@@ -83,12 +79,30 @@ func (f *feeds) watch(key feedKey, after int64) (fd *feed, g *group, leave func(
 		ctx, cancel := context.WithCancelCause(context.Background())
 		fd = &feed{key: key, cancel: cancel, dirty: make(chan struct{}, 1), base: after}
 		f.open[key] = fd
-		fd.run.Go(func() { fd.read(ctx, f.backend, after) })
+		fd.run.Go(func() {
+			if err := fd.read(ctx, f.backend, after); err != nil {
+				f.forget(fd)
+				fd.end(err)
+			}
+		})
 		fd.run.Go(func() { fd.wake(ctx) })
 	}
 	fd.watchers++
 	g = fd.join()
 	return fd, g, func() { f.leave(fd, g) }
+}
+
+// forget has whoever comes from now on begin another feed.
+func (f *feeds) forget(fd *feed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgetLocked(fd)
+}
+
+func (f *feeds) forgetLocked(fd *feed) {
+	if f.open[fd.key] == fd {
+		delete(f.open, fd.key)
+	}
 }
 
 // leave ends the feed with its last watcher, and waits for that.
@@ -97,8 +111,8 @@ func (f *feeds) leave(fd *feed, g *group) {
 	f.mu.Lock()
 	fd.watchers--
 	last := fd.watchers == 0
-	if last && f.open[fd.key] == fd {
-		delete(f.open, fd.key)
+	if last {
+		f.forgetLocked(fd)
 	}
 	f.mu.Unlock()
 	if last {
@@ -142,8 +156,9 @@ func (fd *feed) wake(ctx context.Context) {
 		fd.mu.Lock()
 		groups := slices.Clone(fd.groups)
 		fd.mu.Unlock()
+		burst := 1 + len(groups)/maxPauses
 		for i, g := range groups {
-			if i > 0 && !pause(ctx, groupPause) {
+			if i > 0 && i%burst == 0 && !pause(ctx, groupPause) {
 				return
 			}
 			fd.mu.Lock()
@@ -154,30 +169,36 @@ func (fd *feed) wake(ctx context.Context) {
 	}
 }
 
-// read reads events until the feed has no watcher any more.
-func (fd *feed) read(ctx context.Context, b belay.Client, after int64) {
+// read reads events until the feed has no watcher any more, or says why it cannot
+// go on. A store that is away is waited for.
+func (fd *feed) read(ctx context.Context, b belay.Client, after int64) error {
+	q := belay.EventQuery{Execution: fd.key.execution, Wait: wire.MaxWait, Data: fd.key.data, Limit: fd.key.atATime()}
 	for ctx.Err() == nil {
-		events, err := b.Events(ctx, belay.EventQuery{Execution: fd.key.execution, After: after, Wait: wire.MaxWait, Data: fd.key.data})
+		q.After = after
+		frames, err := read(ctx, b, q)
 		switch {
 		case ctx.Err() != nil:
-			return
-		case belay.CodeOf(err) == belay.CodeUnavailable:
+			return nil
+		case belay.CodeOf(err) == belay.CodeUnavailable && err != nil:
 			if !pause(ctx, readAgain) {
-				return
+				return nil
 			}
 		case err != nil:
-			fd.end(err)
-			return
-		case len(events) > 0:
-			frames, err := framesOf(ctx, b, events)
-			if err != nil {
-				fd.end(err)
-				return
-			}
+			return err
+		case len(frames) > 0:
 			after = frames[len(frames)-1].seq
 			fd.add(frames)
 		}
 	}
+	return nil
+}
+
+// atATime is how many events are read at a time.
+func (k feedKey) atATime() int {
+	if k.data {
+		return dataEvents
+	}
+	return windowFrames / 4
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -189,52 +210,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// framesOf marshals events. If the execution ended with the last of them and has
-// not gone on since, the end follows it.
-func framesOf(ctx context.Context, b belay.Client, events []belay.Event) ([]frame, error) {
-	frames := make([]frame, len(events))
-	for i := range events {
-		e := &events[i]
-		text, err := sse("event", strconv.FormatInt(e.Seq, 10), e)
-		if err != nil {
-			return nil, err
-		}
-		frames[i] = frame{seq: e.Seq, text: text}
-	}
-	last := &events[len(events)-1]
-	if !last.Final {
-		return frames, nil
-	}
-	x, err := b.Execution(ctx, last.Execution)
-	if err == nil && x.State.Terminal() && x.Seq == last.Seq {
-		frames[len(frames)-1].end, err = endOf(&x)
-	}
-	return frames, err
-}
-
-// endOf is the frame that closes a stream.
-func endOf(x *belay.Execution) ([]byte, error) {
-	return sse("end", "", wire.End{State: x.State, Seq: x.Seq})
-}
-
-// sse is one server-sent event. JSON has no raw line breaks.
-func sse(name, id string, v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	b.Grow(len(data) + len(name) + len(id) + 24)
-	b.WriteString("event: " + name + "\n")
-	if id != "" {
-		b.WriteString("id: " + id + "\n")
-	}
-	b.WriteString("data: ")
-	b.Write(data)
-	b.WriteString("\n\n")
-	return b.Bytes(), nil
 }
 
 // add appends frames and wakes the watchers.

@@ -101,11 +101,7 @@ func (s *watcher) run(x *belay.Execution) {
 
 // reread reads from the store what the feed does not hold.
 func (s *watcher) reread() ([]frame, error) {
-	events, err := s.b.Events(s.ctx, belay.EventQuery{Execution: s.key.execution, After: s.seq, Data: s.key.data, Limit: windowFrames / 4})
-	if err != nil || len(events) == 0 {
-		return nil, err
-	}
-	return framesOf(s.ctx, s.b, events)
+	return read(s.ctx, s.b, belay.EventQuery{Execution: s.key.execution, After: s.seq, Data: s.key.data, Limit: s.key.atATime()})
 }
 
 // write sends frames, and reports whether the stream goes on.

@@ -1,0 +1,139 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// scripted answers the reads of a feed one after the other, and then never.
+type scripted struct {
+	belay.Client
+	events     chan func() ([]belay.Event, error)
+	executions chan func() (belay.Execution, error)
+	asked      chan belay.EventQuery // what was asked for, if anybody looks
+}
+
+func script() *scripted {
+	return &scripted{
+		events:     make(chan func() ([]belay.Event, error), 8),
+		executions: make(chan func() (belay.Execution, error), 8),
+		asked:      make(chan belay.EventQuery, 8),
+	}
+}
+
+func (s *scripted) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	select {
+	case s.asked <- q:
+	default:
+	}
+	select {
+	case answer := <-s.events:
+		return answer()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (s *scripted) Execution(context.Context, belay.ExecutionID) (belay.Execution, error) {
+	return (<-s.executions)()
+}
+
+// come waits for frames after a seq, or why there will be none.
+func (fd *feed) come(ctx context.Context, g *group, seq int64) ([]frame, error) {
+	for {
+		frames, next, _, err := fd.after(seq, g)
+		if err != nil || len(frames) > 0 {
+			return frames, err
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// A feed that cannot go on ends with those who watched it: whoever comes then has
+// another, however slowly the first ones leave.
+func TestFeedThatFailedIsNotJoined(t *testing.T) {
+	b := script()
+	f := feeds{backend: b, open: make(map[feedKey]*feed)}
+	b.events <- func() ([]belay.Event, error) { return nil, errors.New("a damaged row") }
+	old, g, leave := f.watch(feedKey{}, 0)
+	defer leave()
+	if _, err := old.come(t.Context(), g, 0); err == nil {
+		t.Fatal("the first watcher was not told")
+	}
+	b.events <- func() ([]belay.Event, error) { return []belay.Event{{Seq: 1, Kind: "submitted"}}, nil }
+	fd, g, leaveNew := f.watch(feedKey{}, 0)
+	defer leaveNew()
+	if frames, err := fd.come(t.Context(), g, 0); err != nil || len(frames) != 1 {
+		t.Errorf("%d frames, %v, for who came after the failure", len(frames), err)
+	}
+}
+
+// A store that is away for a moment ends no stream, at whichever read it was.
+func TestFeedRidesOutAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := &belay.Error{Code: belay.CodeUnavailable, Message: "away"}
+		b := script()
+		last := func() ([]belay.Event, error) { return []belay.Event{{Seq: 1, Kind: "cancelled", Final: true}}, nil }
+		b.events <- func() ([]belay.Event, error) { return nil, away }
+		b.events <- last
+		b.events <- last
+		b.executions <- func() (belay.Execution, error) { return belay.Execution{}, away }
+		b.executions <- func() (belay.Execution, error) { return belay.Execution{State: belay.Cancelled, Seq: 1}, nil }
+		f := feeds{backend: b, open: make(map[feedKey]*feed)}
+		fd, g, leave := f.watch(feedKey{}, 0)
+		defer leave()
+		if frames, err := fd.come(t.Context(), g, 0); err != nil || len(frames) != 1 || frames[0].end == nil {
+			t.Errorf("frames %+v, %v; want the last event and the end", frames, err)
+		}
+	})
+}
+
+// However many watch one execution, all are woken well within the second in which
+// they are promised to see what happened (G6).
+func TestManyWatchersAreWokenInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := script()
+		f := feeds{backend: b, open: make(map[feedKey]*feed)}
+		var fd *feed
+		groups := make(map[*group]bool)
+		for range 20_000 {
+			joined, g, leave := f.watch(feedKey{}, 0)
+			defer leave()
+			fd, groups[g] = joined, true
+		}
+		var waits []<-chan struct{}
+		for g := range groups {
+			_, next, _, _ := fd.after(0, g)
+			waits = append(waits, next)
+		}
+		began := time.Now()
+		b.events <- func() ([]belay.Event, error) { return []belay.Event{{Seq: 1, Kind: "submitted"}}, nil }
+		for _, next := range waits {
+			<-next
+		}
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("%d groups were woken in %s", len(waits), took)
+		}
+	})
+}
+
+// A feed with data reads little at a time: a history may be a thousand checkpoints
+// of a megabyte.
+func TestFeedOfDataReadsLittleAtATime(t *testing.T) {
+	b := script()
+	f := feeds{backend: b, open: make(map[feedKey]*feed)}
+	_, _, leave := f.watch(feedKey{data: true}, 0)
+	defer leave()
+	if q := <-b.asked; q.Limit <= 0 || q.Limit > 32 {
+		t.Errorf("it asked for %d events with their data", q.Limit)
+	}
+}

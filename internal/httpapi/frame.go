@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// frame is one event as it goes over the wire.
+type frame struct {
+	seq  int64
+	text []byte
+	end  []byte // what follows the last one of an execution that has ended
+}
+
+// read reads the next events and marshals them.
+func read(ctx context.Context, b belay.Client, q belay.EventQuery) ([]frame, error) {
+	events, err := b.Events(ctx, q)
+	if err != nil || len(events) == 0 {
+		return nil, err
+	}
+	return framesOf(ctx, b, events)
+}
+
+// framesOf marshals events. If the execution ended with the last of them and has
+// not gone on since, the end follows it.
+func framesOf(ctx context.Context, b belay.Client, events []belay.Event) ([]frame, error) {
+	frames := make([]frame, len(events))
+	for i := range events {
+		e := &events[i]
+		text, err := sse("event", strconv.FormatInt(e.Seq, 10), e)
+		if err != nil {
+			return nil, err
+		}
+		frames[i] = frame{seq: e.Seq, text: text}
+	}
+	last := &events[len(events)-1]
+	if !last.Final {
+		return frames, nil
+	}
+	x, err := b.Execution(ctx, last.Execution)
+	if err == nil && x.State.Terminal() && x.Seq == last.Seq {
+		frames[len(frames)-1].end, err = endOf(&x)
+	}
+	return frames, err
+}
+
+// endOf is the frame that closes a stream.
+func endOf(x *belay.Execution) ([]byte, error) {
+	return sse("end", "", wire.End{State: x.State, Seq: x.Seq})
+}
+
+// sse is one server-sent event. JSON has no raw line breaks.
+func sse(name, id string, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	b.Grow(len(data) + len(name) + len(id) + 24)
+	b.WriteString("event: " + name + "\n")
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
+	b.WriteString("data: ")
+	b.Write(data)
+	b.WriteString("\n\n")
+	return b.Bytes(), nil
+}
