@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -10,11 +11,14 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
+// maxEvents is the most events of one answer.
+const maxEvents = 1000
+
 type historyRequest struct {
 	ID    belay.ExecutionID `path:"id"`
 	After int64             `query:"after" minimum:"0" doc:"Only events with a higher seq."`
 	Limit int               `query:"limit" minimum:"1" maximum:"1000" doc:"1000, unless said otherwise."`
-	Data  bool              `query:"data" doc:"With the data of checkpoints and signals."`
+	Data  bool              `query:"data" doc:"With the data of checkpoints and signals. What would be more than some megabytes is left to the next request, after the last seq."`
 	Wait  wait              `query:"wait"`
 }
 
@@ -49,7 +53,7 @@ func (a *api) history() {
 
 func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {
 	q := belay.EventQuery{Execution: in.ID, After: in.After, Limit: in.Limit, Data: in.Data}
-	events, err := a.b.Events(ctx, q)
+	events, err := a.some(ctx, q)
 	if err == nil && len(events) == 0 {
 		q.Wait = in.Wait.Duration
 		events, err = a.next(ctx, q)
@@ -65,6 +69,37 @@ func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, erro
 	return &historyReply{http.StatusOK, &wire.Events{Events: events}}, nil
 }
 
+// someBytes is how much data of events makes an answer that nothing is added to.
+const someBytes = 8 << 20
+
+// some reads events that are there. With their data, which may be of a megabyte
+// each, it reads few at a time and answers with no more than it takes.
+func (a *api) some(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	if !q.Data {
+		return a.b.Events(ctx, q)
+	}
+	limit, size := q.Limit, 0
+	if limit == 0 {
+		limit = maxEvents
+	}
+	var all []belay.Event
+	for size < someBytes && len(all) < limit {
+		q.Limit = min(dataEvents, limit-len(all))
+		events, err := a.b.Events(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range events {
+			size += len(events[i].Data)
+		}
+		if all = append(all, events...); len(events) < q.Limit {
+			break
+		}
+		q.After = all[len(all)-1].Seq
+	}
+	return all, nil
+}
+
 // next waits for the events after the newest one.
 func (a *api) next(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	x, err := a.b.Execution(ctx, q.Execution)
@@ -76,6 +111,9 @@ func (a *api) next(ctx context.Context, q belay.EventQuery) ([]belay.Event, erro
 	}
 	waiting, done := a.waiting(ctx)
 	defer done()
+	if q.Data {
+		q.Limit = min(cmp.Or(q.Limit, dataEvents), dataEvents)
+	}
 	events, err := a.b.Events(waiting, q)
 	if err != nil && stopped(waiting) {
 		return nil, nil

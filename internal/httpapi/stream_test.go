@@ -393,3 +393,55 @@ func TestDeafWatcherIsCutOff(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A history with data is read a little at a time and answers with no more than a
+// few megabytes of it: the rest is asked for after the last seq.
+func TestHistoryWithDataIsBounded(t *testing.T) {
+	b, err := embedded.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	c := &limited{Backend: b}
+	s := serveOn(t, c, httpapi.Options{})
+	o := own(t, b)
+	o.kind, o.data = belay.KindStep, `"`+strings.Repeat("x", 900<<10)+`"`
+	const events = 42
+	for range events - 2 {
+		o.save()
+	}
+	var last int64
+	answers := 0
+	for ; last < events; answers++ {
+		var list struct{ Events []belay.Event }
+		a := s.want(http.StatusOK, &list, http.MethodGet, fmt.Sprintf("%s/history?data=true&after=%d", o.path, last), "")
+		if len(list.Events) == 0 || len(a.body) > 32<<20 {
+			t.Fatalf("%d events in %d bytes after seq %d", len(list.Events), len(a.body), last)
+		}
+		for _, e := range list.Events {
+			if last++; e.Seq != last {
+				t.Fatalf("seq %d, want %d", e.Seq, last)
+			}
+		}
+	}
+	if most := c.most.Load(); answers < 2 || most > 16 {
+		t.Errorf("%d answers, %d events read at a time", answers, most)
+	}
+	var few struct{ Events []belay.Event }
+	s.want(http.StatusOK, &few, http.MethodGet, o.path+"/history?data=true&limit=3", "")
+	if len(few.Events) != 3 {
+		t.Errorf("%d events, 3 were asked for", len(few.Events))
+	}
+}
+
+// limited notes how much of a history is read at a time.
+type limited struct {
+	*embedded.Backend
+	most atomic.Int64
+}
+
+func (l *limited) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	got, err := l.Backend.Events(ctx, q)
+	l.most.Store(max(l.most.Load(), int64(len(got))))
+	return got, err
+}

@@ -1829,6 +1829,23 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "ops": [
+                 *         {
+                 *           "submit": {
+                 *             "workflow": "build"
+                 *           }
+                 *         },
+                 *         {
+                 *           "signal": {
+                 *             "execution": "ex_01m7w13wbkep9rfsn7shzr3mtm",
+                 *             "name": "go"
+                 *           }
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["Batch"];
             };
         };
@@ -1911,6 +1928,18 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "workflow": "build",
+                 *       "input": {
+                 *         "commit": "3f2c1e"
+                 *       },
+                 *       "labels": {
+                 *         "team": "web"
+                 *       },
+                 *       "timeout": "15m"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Submit"];
             };
         };
@@ -2050,6 +2079,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "data": {
+                 *         "turn": 3
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["Progress"];
             };
         };
@@ -2194,7 +2230,7 @@ export interface operations {
             query?: {
                 /** @description Only events with a higher seq. */
                 after?: number;
-                /** @description With the data of checkpoints and signals. */
+                /** @description With the data of checkpoints and signals. What would be more than some megabytes is left to the next request, after the last seq. */
                 data?: boolean;
                 /** @description 1000, unless said otherwise. */
                 limit?: number;
@@ -2249,6 +2285,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "owner": "my laptop",
+                 *       "ttl": "30s"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Lock"];
             };
         };
@@ -2344,6 +2386,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "outcome": "complete",
+                 *       "output": {
+                 *         "turns": 3
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["Release"];
             };
         };
@@ -2388,6 +2438,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "reason": "its owner hangs"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Steal"];
             };
         };
@@ -2692,6 +2747,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "approved",
+                 *       "payload": {
+                 *         "by": "ada"
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["Deliver"];
             };
         };
@@ -2825,6 +2888,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "ci",
+                 *       "scopes": [
+                 *         "submit",
+                 *         "read"
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["KeySpec"];
             };
         };
@@ -3201,6 +3273,19 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "builder-1",
+                 *       "workflows": [
+                 *         {
+                 *           "workflow": "build"
+                 *         }
+                 *       ],
+                 *       "capacity": 10,
+                 *       "ttl": "15s",
+                 *       "heartbeat": "5s"
+                 *     }
+                 */
                 "application/json": components["schemas"]["WorkerSpec"];
             };
         };
@@ -3268,6 +3353,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "number": 1,
+                 *       "slots": 10,
+                 *       "wait_ms": 20000
+                 *     }
+                 */
                 "application/json": components["schemas"]["Claim"];
             };
         };
@@ -3275,6 +3367,9 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Lease-Id"?: string;
+                    "Lease-Token"?: string;
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3342,6 +3437,17 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "holds": [
+                 *         {
+                 *           "execution": "ex_01m7w13wbkep9rfsn7shzr3mtm",
+                 *           "token": 1
+                 *         }
+                 *       ],
+                 *       "claim_seen": 1
+                 *     }
+                 */
                 "application/json": components["schemas"]["Heartbeat"];
             };
         };
