@@ -89,14 +89,14 @@ func (c *Client) try(ctx context.Context, r *request) error {
 	case err == nil || sub.Err() == nil || belay.CodeOf(err) != belay.CodeUnavailable:
 		return err
 	case ctx.Err() == nil: // the time of this try is over, or the Client's
-		return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Err: context.Cause(sub), Message: unknown}
+		return unreached(r, context.Cause(sub))
 	case r.read:
 		return context.Cause(ctx)
 	}
 	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Err: context.Cause(ctx), Message: unknown}
 }
 
-// unknown is what is known of a call without an answer.
+// unknown is what is known of a write without an answer.
 const unknown = "no answer; it may have happened or not"
 
 var (
@@ -112,14 +112,14 @@ func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
 	}
 	resp, err := over.Do(req)
 	if err != nil {
-		return unreached(r.op, err)
+		return unreached(r, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	r.status, r.answer = resp.StatusCode, resp.Header
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return unreached(r.op, err)
+		return unreached(r, err)
 	case len(body) > maxAnswer:
 		return &belay.Error{Code: belay.CodePayloadTooLarge, Op: r.op, Message: fmt.Sprintf("the answer has more than %d bytes", maxAnswer)}
 	case r.bare && (resp.StatusCode < 300 || resp.StatusCode >= 400) && resp.StatusCode < 500:

@@ -123,6 +123,31 @@ func TestDialRefuses(t *testing.T) {
 	}
 }
 
+// Who dials is told what is there instead of a server, and not that dialling may
+// have happened.
+func TestDialSaysWhatIsThere(t *testing.T) {
+	plain := httptest.NewServer(echo) // HTTP/1.1 alone
+	t.Cleanup(plain.Close)
+	secure := httptest.NewTLSServer(echo)
+	t.Cleanup(secure.Close)
+	nobody := listen(t, "tcp", "127.0.0.1:0")
+	_ = nobody.Close()
+	for url, want := range map[string]string{
+		plain.URL: "address of a Belay server",
+		strings.Replace(plain.URL, "http:", "https:", 1):  "http or https",
+		strings.Replace(secure.URL, "https:", "http:", 1): "http or https",
+		secure.URL:                           "SSL_CERT_FILE",
+		"http://" + nobody.Addr().String():   "nobody answers there",
+		"unix:" + t.TempDir() + "/none.sock": "nobody answers there",
+		nobody.Addr().String():               "http://" + nobody.Addr().String(),
+	} {
+		_, err := read(t, url)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "may have happened") {
+			t.Errorf("%s: %v; it should say %q", url, err, want)
+		}
+	}
+}
+
 // The key reaches the host that was dialled and no other.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var reached atomic.Int32

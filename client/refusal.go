@@ -1,13 +1,18 @@
 package client
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -16,12 +21,39 @@ import (
 
 // unreached is the error of a call that got no answer. The address is left out:
 // it may hold the id of a lock.
-func unreached(op string, err error) error {
+func unreached(r *request, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: unknown, Err: err}
+	return &belay.Error{Code: belay.CodeUnavailable, Op: r.op, Message: r.unanswered(err), Err: err}
+}
+
+// unanswered says what is known of a call that got no answer.
+func (r *request) unanswered(err error) string {
+	var way *net.OpError
+	var certificate *tls.CertificateVerificationError
+	var signer x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &way) && way.Op == "dial":
+		return "nobody answers there"
+	case errors.As(err, &signer):
+		return "nobody whom this machine trusts has signed its certificate; if you do, name the file of its signer in SSL_CERT_FILE"
+	case errors.As(err, &certificate):
+		return "its certificate is not to be trusted"
+	case r.bare && garbled(err):
+		return "no answer in HTTP/2: is that the address of a Belay server, and is it http or https?"
+	case r.read || r.bare:
+		return "no answer"
+	}
+	return unknown
+}
+
+// garbled reports whether somebody answered in another protocol, or hung up on
+// ours.
+func garbled(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "http2: frame") ||
+		strings.Contains(err.Error(), "HTTP response to HTTPS")
 }
 
 // refusal is what a server that answered with a status refuses with.

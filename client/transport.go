@@ -30,7 +30,7 @@ func parseTarget(text string) (target, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return target{}, badURL("a server is http://HOST:PORT, https://HOST or unix:PATH")
+		return target{}, badURL("a server is http://HOST:PORT, https://HOST or unix:PATH" + meant(text))
 	case u.User != nil:
 		return target{}, badURL("a key is given beside the server's address, not in it")
 	case u.RawQuery != "" || u.Fragment != "":
@@ -38,6 +38,14 @@ func parseTarget(text string) (target, error) {
 	}
 	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/"), ""
 	return target{base: u}, nil
+}
+
+// meant is a guess at the address of which only host and port were given.
+func meant(text string) string {
+	if host, _, err := net.SplitHostPort(text); err != nil || host == "" || strings.ContainsAny(text, "@/?# ") {
+		return ""
+	}
+	return "; http://" + text + ", perhaps?"
 }
 
 func badURL(message string) error {
