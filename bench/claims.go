@@ -26,8 +26,8 @@ type claim struct {
 	// database included. It counts for nothing, and stays what it is while
 	// others use the machine.
 	Processor float64 `json:"by_processor_time,omitempty"`
-	Verdict  string  `json:"verdict"`
-	Why      string  `json:"why,omitempty"` // there is no verdict
+	Verdict   string  `json:"verdict"`
+	Why       string  `json:"why,omitempty"` // there is no verdict
 }
 
 // The verdicts.

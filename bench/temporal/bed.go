@@ -45,7 +45,7 @@ func open(ctx context.Context, r trial.Request) (*bed, error) {
 	}
 	if err = b.ready(ctx); err != nil {
 		b.close()
-		return nil, fmt.Errorf("temporal-server: %w", err)
+		return nil, fmt.Errorf("temporal-server: %w\n%s", err, b.server.log.String())
 	}
 	return b, nil
 }

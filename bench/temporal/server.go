@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type server struct {
 	Services             map[string][2]int
 	Address, Dynamic     string
 	*trial.Child
+	log   bytes.Buffer // to be read when it has ended
 	admin *pgx.Conn
 }
 
@@ -165,7 +167,7 @@ func (s *server) start(dir string) error {
 		return err
 	}
 	cmd := exec.Command(path, "--config-file", file, "--allow-no-auth", "start") //nolint:noctx // it is stopped in order
-	cmd.Env = append(os.Environ(), "POSTGRES_PWD=")
+	cmd.Stderr = &s.log
 	s.Child, err = trial.Start(cmd)
 	return err
 }

@@ -40,9 +40,12 @@ func Spawn(r Request) (*Child, error) {
 	return c, nil
 }
 
-// Start starts a command as a Child. It dies with this process.
+// Start starts a command as a Child. It dies with this process. Its standard error
+// is this process's, unless it has another.
 func Start(cmd *exec.Cmd) (*Child, error) {
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {

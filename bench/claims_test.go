@@ -1,0 +1,73 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/belaydev/belay/bench/trial"
+)
+
+// A verdict compares medians with the best of the others, and a contender that
+// failed neither wins nor loses.
+func TestVerdicts(t *testing.T) {
+	rates := func(v ...float64) (s []trial.Sample) {
+		for _, r := range v {
+			s = append(s, trial.Sample{Rate: r})
+		}
+		return s
+	}
+	failed := []trial.Sample{{Rate: 1e9, Error: "the store holds 1 runs, want 2"}}
+	for name, c := range map[string]struct {
+		mine, tuned, plain []trial.Sample
+		measured           float64
+		verdict            string
+	}{
+		"the aim is reached":       {rates(10, 500, 200), rates(100), rates(50), 2, reached},
+		"the floor holds":          {rates(130), rates(100), rates(50), 1.3, accepted},
+		"the defaults were faster": {rates(130), rates(100), rates(130), 1, below},
+		"one of them failed":       {rates(260), failed, rates(130), 2, reached},
+		"all of them failed":       {rates(260), failed, failed, 0, unknown},
+		"the work was not done":    {failed, rates(100), rates(100), 0, unknown},
+		"nothing was measured":     {nil, rates(100), rates(100), 0, unknown},
+	} {
+		r := &report{Samples: map[string][]trial.Sample{
+			"drain/postgres/belay/default": c.mine, "drain/postgres/river/tuned": c.tuned, "drain/postgres/river/default": c.plain,
+		}}
+		r.judge()
+		if got := r.Claims[0]; got.Verdict != c.verdict || got.Measured != c.measured {
+			t.Errorf("%s: %s at %v, want %s at %v", name, got.Verdict, got.Measured, c.verdict, c.measured)
+		}
+	}
+}
+
+// Every claim compares trials that are planned, or it could never be judged.
+func TestClaimsNamePlannedTrials(t *testing.T) {
+	planned := make(map[string]bool)
+	for _, p := range plan(options{}) {
+		if planned[p.name()] {
+			t.Errorf("%s is planned twice", p.name())
+		}
+		planned[p.name()] = true
+	}
+	for _, c := range claims() {
+		for _, name := range append(c.Others, c.Mine) {
+			if !planned[name] {
+				t.Errorf("%s: nobody measures %s", c.Name, name)
+			}
+		}
+	}
+}
+
+// Only a floor that does not hold fails a run, and none a quick one.
+func TestRunsFailBelowAFloor(t *testing.T) {
+	r := &report{Claims: []claim{{Name: "a", Verdict: accepted}, {Name: "b", Verdict: unknown}}}
+	if err := r.failed(); err != nil {
+		t.Error(err)
+	}
+	r.Claims = append(r.Claims, claim{Name: "c", Verdict: below})
+	if r.failed() == nil {
+		t.Error("a floor does not hold, and nobody says so")
+	}
+	if r.Quick = true; r.failed() != nil {
+		t.Error("a quick run decided")
+	}
+}
