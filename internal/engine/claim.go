@@ -58,7 +58,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 		case awaitAnswer:
 			r, err := d.engine.await(ctx, sent)
 			if err != nil || len(r.Claims) > 0 {
-				return &r, err
+				return r, err
 			}
 			if d.answered(c, r.Heartbeat.Drain); r.Heartbeat.Drain {
 				return &machine.Reply{}, nil // drained through another server

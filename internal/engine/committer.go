@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// committer is the one door for writes. Its goroutine commits one batch after
-// the other; whatever is sent meanwhile becomes the next batch.
+// committer is the one door for writes. Each of its goroutines commits one batch
+// after the other; whatever is sent meanwhile becomes the next batch.
 type committer struct {
 	store store.Store
 	max   int
@@ -28,22 +28,28 @@ type committer struct {
 	broken    func(error) // told once the store can keep nothing any more
 	gather    func()      // see Options
 	order     func(a, b machine.Command) int
-	observer  *observer // nil if nobody observes
+	observe   func(*Observation) // nil if nobody observes
 
 	stats Stats // under mu
 
 	mu      sync.Mutex
 	queue   []*call
+	most    int // batches at a time
+	batches int // that are being committed
+	load    int // commands in them
 	stopped bool
 	wake    chan struct{}
-	done    chan struct{}
 }
 
 // call is a command on its way.
 type call struct {
 	command machine.Command
-	reply   chan machine.Reply
+	reply   chan *machine.Reply
 	sent    time.Time // if somebody observes
+}
+
+func newCall(cmd machine.Command) *call {
+	return &call{command: cmd, reply: make(chan *machine.Reply, 1)}
 }
 
 // Stats count what a committer has done since it began.
@@ -68,30 +74,38 @@ type batch struct {
 	replies  []machine.Reply
 }
 
-func newCommitter(s store.Store, maxBatch int, published func(*batch)) *committer {
-	return &committer{
-		store: s, max: maxBatch, published: published,
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
-	}
+// newCommitter makes a committer of at most so many batches at a time.
+func newCommitter(s store.Store, most, maxBatch int, published func(*batch)) *committer {
+	return &committer{store: s, most: most, max: maxBatch, published: published, wake: make(chan struct{}, most)}
 }
 
 // send queues a command. Its reply comes by the call's channel, which takes it
 // without anybody waiting.
 func (c *committer) send(cmd machine.Command) *call {
-	k := &call{command: cmd, reply: make(chan machine.Reply, 1)}
-	if c.observer != nil {
+	k := newCall(cmd)
+	if c.observe != nil {
 		k.sent = time.Now()
 	}
 	c.mu.Lock()
 	if c.stopped {
 		c.mu.Unlock()
-		k.reply <- machine.Reply{Err: errClosed}
+		k.reply <- &machine.Reply{Err: errClosed}
 		return k
 	}
 	c.queue = append(c.queue, k)
+	due := c.dueLocked()
 	c.mu.Unlock()
-	c.nudge()
+	if due {
+		c.nudge()
+	}
 	return k
+}
+
+// dueLocked reports whether there is a batch to begin. Beside another one it must
+// be worth its while: small ones are, since nobody is in their way, but to cut
+// large ones in pieces costs more than it saves.
+func (c *committer) dueLocked() bool {
+	return c.batches < c.most && len(c.queue) > 0 && (2*len(c.queue) >= c.load || c.stopped)
 }
 
 func (c *committer) nudge() {
@@ -106,11 +120,18 @@ func (c *committer) stop() {
 	c.mu.Lock()
 	c.stopped = true
 	c.mu.Unlock()
-	c.nudge()
+	for range c.most {
+		c.nudge()
+	}
 }
 
+// run commits batches until the committer has stopped and the queue is empty. It
+// is run as often as there may be batches at a time.
 func (c *committer) run(ctx context.Context) {
-	defer close(c.done)
+	var o *observer
+	if c.observe != nil {
+		o = &observer{tell: c.observe}
+	}
 	for {
 		if c.gather != nil {
 			for !c.waiting() {
@@ -118,12 +139,13 @@ func (c *committer) run(ctx context.Context) {
 			}
 			c.gather()
 		}
-		calls, stopped := c.take()
+		calls, over := c.take()
 		if len(calls) > 0 {
-			c.commit(ctx, calls)
+			c.commit(ctx, calls, o)
+			c.done(len(calls))
 			continue
 		}
-		if stopped {
+		if over {
 			return
 		}
 		<-c.wake
@@ -138,34 +160,50 @@ func (c *committer) waiting() bool {
 }
 
 // take gives the next batch, oldest commands first unless there is another
-// order.
-func (c *committer) take() ([]*call, bool) {
+// order, and reports whether there will be none any more.
+func (c *committer) take() (calls []*call, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.dueLocked() {
+		return nil, c.stopped && len(c.queue) == 0
+	}
 	if c.order != nil {
 		slices.SortStableFunc(c.queue, func(a, b *call) int { return c.order(a.command, b.command) })
 	}
 	n := min(len(c.queue), c.max)
-	calls := c.queue[:n:n]
+	calls = c.queue[:n:n]
 	c.queue = c.queue[n:]
 	if len(c.queue) == 0 {
 		c.queue = nil
 	}
-	return calls, c.stopped
+	c.batches++
+	c.load += n
+	if c.dueLocked() {
+		c.nudge()
+	}
+	return calls, false
+}
+
+// done notes the end of a batch of n commands.
+func (c *committer) done(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batches--
+	c.load -= n
 }
 
 // commit carries out one batch. If the store refuses it for what is in it, or
 // something in it waits for rows that others hold, the batch is halved, so that a
 // poisoned command never fails its neighbours.
-func (c *committer) commit(ctx context.Context, calls []*call) {
+func (c *committer) commit(ctx context.Context, calls []*call, o *observer) {
 	began := c.begin()
 	if c.claims != nil {
 		calls = append(calls, c.claims(calls)...)
 	}
-	c.try(ctx, calls, began)
+	c.try(ctx, calls, began, o)
 }
 
-func (c *committer) try(ctx context.Context, calls []*call, began began) {
+func (c *committer) try(ctx context.Context, calls []*call, began began, o *observer) {
 	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
 	for i, k := range calls {
 		b.commands[i] = k.command
@@ -183,8 +221,8 @@ func (c *committer) try(ctx context.Context, calls []*call, began began) {
 			}
 		}()
 		b.rows = rows
-		if c.observer != nil {
-			c.observer.began(rows)
+		if o != nil {
+			o.began(rows)
 		}
 		b.changes, b.replies = machine.Fold(rows, b.commands)
 		b.changes.Beat = c.beat(b)
@@ -203,28 +241,28 @@ func (c *committer) try(ctx context.Context, calls []*call, began began) {
 		c.count(b)
 		c.published(b)
 		for i, k := range calls {
-			k.reply <- b.replies[i]
+			k.reply <- &b.replies[i]
 		}
-		if c.observer != nil {
-			c.observer.committed(b, start, took)
+		if o != nil {
+			o.committed(b, start, took)
 		}
 	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable && !busy || errors.Is(err, store.ErrBroken):
 		for _, k := range calls {
-			k.reply <- machine.Reply{Err: err}
+			k.reply <- &machine.Reply{Err: err}
 		}
 	default:
 		if busy {
 			ctx = store.Hurried(ctx)
 		}
 		half := len(calls) / 2
-		c.try(ctx, calls[:half], began)
-		c.try(ctx, calls[half:], began)
+		c.try(ctx, calls[:half], began, o)
+		c.try(ctx, calls[half:], began, o)
 	}
 }
 
 // now is the time, if anybody wants to know how long things take.
 func (c *committer) now() time.Time {
-	if c.observer == nil {
+	if c.observe == nil {
 		return time.Time{}
 	}
 	return time.Now()

@@ -169,7 +169,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 			for _, l := range lanes {
 				d.laneLocked(l)
 			}
-			c.sent = &call{command: d.commandLocked(c), reply: make(chan machine.Reply, 1)}
+			c.sent = newCall(d.commandLocked(c))
 			joined = append(joined, c.sent)
 			c.poke()
 		}

@@ -19,6 +19,9 @@ import (
 type Options struct {
 	// MaxBatch is the most commands of one transaction; 0 means 1,000.
 	MaxBatch int
+	// Committers is how many transactions are written at a time; 0 means 1. It
+	// is for stores that can write several at once.
+	Committers int
 	// SlowPoll is how long a hint that got lost may delay anything; 0 means
 	// 30 s.
 	SlowPoll time.Duration
@@ -49,7 +52,8 @@ type Options struct {
 	Gather func()
 	Order  func(a, b machine.Command) int
 	// Observe, if set, is told what each batch did, after its callers have
-	// their answers and before the next batch. It must be quick.
+	// their answers; batches that are committed at the same time one after the
+	// other. It must be quick.
 	Observe func(*Observation)
 }
 
@@ -68,7 +72,9 @@ type Engine struct {
 	ctx    context.Context // ends when the engine must not wait any more
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
-	once   sync.Once
+
+	committing sync.WaitGroup // with the store
+	once       sync.Once
 
 	failOnce sync.Once
 	failed   chan struct{}
@@ -83,7 +89,7 @@ func New(s store.Store, opt Options) *Engine {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	e := &Engine{opt: opt, log: opt.Log, ctx: ctx, cancel: cancel, failed: make(chan struct{})}
 	e.Reader = Reader{store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done()}
-	e.committer = newCommitter(s, opt.MaxBatch, e.published)
+	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper = newSweeper(e)
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
@@ -92,9 +98,16 @@ func New(s store.Store, opt Options) *Engine {
 	e.committer.broken = e.fail
 	e.committer.gather, e.committer.order = opt.Gather, opt.Order
 	if opt.Observe != nil {
-		e.committer.observer = &observer{tell: opt.Observe}
+		var one sync.Mutex
+		e.committer.observe = func(o *Observation) {
+			one.Lock()
+			defer one.Unlock()
+			opt.Observe(o)
+		}
 	}
-	e.serve(e.committer.run)
+	for range opt.Committers {
+		e.committing.Go(func() { e.committer.run(ctx) })
+	}
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
 	if h, ok := s.(store.Hinter); ok {
@@ -111,6 +124,9 @@ func New(s store.Store, opt Options) *Engine {
 func (o Options) withDefaults() Options {
 	if o.MaxBatch == 0 {
 		o.MaxBatch = 1000
+	}
+	if o.Committers == 0 {
+		o.Committers = 1
 	}
 	if o.SlowPoll == 0 {
 		o.SlowPoll = 30 * time.Second
@@ -143,7 +159,7 @@ func (e *Engine) Close() error {
 	e.once.Do(func() {
 		e.dispatcher.stop()
 		e.committer.stop()
-		<-e.committer.done
+		e.committing.Wait()
 		e.cancel(errClosed)
 	})
 	e.wg.Wait()
@@ -189,19 +205,19 @@ func (e *Engine) Stats() Stats {
 }
 
 // do commits one command.
-func (e *Engine) do(ctx context.Context, c machine.Command) (machine.Reply, error) {
+func (e *Engine) do(ctx context.Context, c machine.Command) (*machine.Reply, error) {
 	call := e.committer.send(c)
 	return e.await(ctx, call)
 }
 
-// await waits for the reply of a command that was sent. When ctx ends first
-// nobody knows what became of it.
-func (e *Engine) await(ctx context.Context, call *call) (machine.Reply, error) {
+// await waits for the reply of a command that was sent, which is never nil. When
+// ctx ends first nobody knows what became of it.
+func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) {
 	select {
 	case r := <-call.reply:
 		return r, r.Err
 	case <-ctx.Done():
-		return machine.Reply{}, &belay.Error{
+		return &machine.Reply{}, &belay.Error{
 			Code: belay.CodeUnavailable, Message: "gave up waiting; it may have happened or not", Err: context.Cause(ctx),
 		}
 	}

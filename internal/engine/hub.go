@@ -16,7 +16,7 @@ import (
 type hub struct {
 	mu       sync.Mutex
 	waiting  map[belay.ExecutionID]map[chan struct{}]struct{}
-	awaiting map[belay.ExecutionID][]chan belay.Execution
+	awaiting map[belay.ExecutionID][]chan *belay.Execution
 	// open holds executions, by their hash, that this engine saw begin and of
 	// which it has not heard since: whoever awaits one of them need not look
 	// first. It may be forgotten any time.
@@ -37,15 +37,16 @@ const (
 func newHub() *hub {
 	return &hub{
 		waiting:  make(map[belay.ExecutionID]map[chan struct{}]struct{}),
-		awaiting: make(map[belay.ExecutionID][]chan belay.Execution),
+		awaiting: make(map[belay.ExecutionID][]chan *belay.Execution),
 		open:     make(map[uint32]belay.ExecutionID),
 	}
 }
 
-// await gives a channel that gets the execution when it ends, or a zero one when
-// it turns out to have ended before, a function that ends the waiting, and whether the execution is known not to have ended yet.
-func (h *hub) await(id belay.ExecutionID) (ended <-chan belay.Execution, done func(), open bool) {
-	ch := make(chan belay.Execution, 1)
+// await gives a channel that gets the execution when it ends, or nil when it has
+// to be read, a function that ends the waiting, and whether the execution is known
+// not to have ended yet. The execution is shared by all who await it.
+func (h *hub) await(id belay.ExecutionID) (ended <-chan *belay.Execution, done func(), open bool) {
+	ch := make(chan *belay.Execution, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.awaiting[id] = append(h.awaiting[id], ch)
@@ -53,7 +54,7 @@ func (h *hub) await(id belay.ExecutionID) (ended <-chan belay.Execution, done fu
 	return ch, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		left := slices.DeleteFunc(h.awaiting[id], func(c chan belay.Execution) bool { return c == ch })
+		left := slices.DeleteFunc(h.awaiting[id], func(c chan *belay.Execution) bool { return c == ch })
 		if len(left) == 0 {
 			delete(h.awaiting, id)
 			return
@@ -104,9 +105,10 @@ func (h *hub) observe(b *batch) {
 			if runs == nil {
 				runs = ended(c)
 			}
-			var view belay.Execution // zero: read it, the batch says too little
+			var view *belay.Execution // nil: read it, the batch says too little
 			if run, here := runs[e.ID]; here {
-				view = machine.View(endRecord(e, run))
+				v := machine.View(endRecord(e, run))
+				view = &v
 			}
 			h.endedLocked(e.ID, view)
 			delete(h.awaiting, e.ID)
@@ -117,7 +119,7 @@ func (h *hub) observe(b *batch) {
 
 // endedLocked passes an execution that has ended on to those who await it. If
 // one has a word already, it will read anyway.
-func (h *hub) endedLocked(id belay.ExecutionID, view belay.Execution) {
+func (h *hub) endedLocked(id belay.ExecutionID, view *belay.Execution) {
 	for _, ch := range h.awaiting[id] {
 		select {
 		case ch <- view:
@@ -179,7 +181,7 @@ func (h *hub) heed(x store.Hint) {
 	if !x.Ended.None() {
 		for id := range h.awaiting {
 			if x.Ended.Has(id) {
-				h.endedLocked(id, belay.Execution{})
+				h.endedLocked(id, nil)
 			}
 		}
 	}
@@ -197,7 +199,7 @@ func (h *hub) look() {
 	clear(h.open)
 	h.number += maxHeard + 1
 	for id := range h.awaiting {
-		h.endedLocked(id, belay.Execution{})
+		h.endedLocked(id, nil)
 	}
 	for id := range h.waiting {
 		h.changedLocked(id)

@@ -47,8 +47,8 @@ type FinishedOne struct {
 	State    belay.State
 }
 
-// observer makes an Observation of each batch. It belongs to the committer's
-// goroutine.
+// observer makes an Observation of each batch. It belongs to one goroutine of the
+// committer.
 type observer struct {
 	tell func(*Observation)
 	due  []machine.Time // of each execution of the batch before it was decided

@@ -65,7 +65,7 @@ func (e *Engine) Settle(ctx context.Context, s belay.Settlement) error {
 // owned commits an owner's write. If its lease does not hold, the write may be
 // one whose first answer was lost: then it is looked up by its operation id
 // and gets that answer, whoever owns the execution now.
-func (e *Engine) owned(ctx context.Context, repeat bool, c machine.Command, again func() machine.Command) (machine.Reply, error) {
+func (e *Engine) owned(ctx context.Context, repeat bool, c machine.Command, again func() machine.Command) (*machine.Reply, error) {
 	r, err := e.do(ctx, c)
 	if err == nil || repeat || belay.CodeOf(err) != belay.CodeLeaseLost {
 		return r, err
@@ -75,9 +75,9 @@ func (e *Engine) owned(ctx context.Context, repeat bool, c machine.Command, agai
 	case repeated == nil && r.Replayed:
 		return r, nil
 	case belay.CodeOf(repeated) == belay.CodeUnavailable:
-		return machine.Reply{}, repeated // nobody knows whether it was written
+		return &machine.Reply{}, repeated // nobody knows whether it was written
 	}
-	return machine.Reply{}, err
+	return &machine.Reply{}, err
 }
 
 // Append writes a chunk of a log or artifact.

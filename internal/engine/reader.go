@@ -51,8 +51,8 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 		}
 		select {
 		case x := <-ended:
-			if !x.ID.IsZero() {
-				return x, nil
+			if x != nil {
+				return *x, nil
 			}
 			open = false
 		case <-poll.C:
