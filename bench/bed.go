@@ -38,8 +38,9 @@ func open(ctx context.Context, o options) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir, self: self, without: make(map[string]error), belay: filepath.Join(dir, "belay"), temporal: o.temporal, profile: o.profile}
-	if b.needs("belay/http", o) {
+	b := &bed{dir: dir, self: self, without: make(map[string]error), belay: o.belay, temporal: o.temporal, profile: o.profile}
+	if b.needs("belay/http", o) && o.belay == "" {
+		b.belay = filepath.Join(dir, "belay")
 		if err := build(ctx, "..", b.belay, "./cmd/belay"); err != nil {
 			b.without["belay/http"] = err
 		}
@@ -177,7 +178,7 @@ func build(ctx context.Context, module, path, pkg string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-o", path, pkg)
 	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", pkg, err, text)
+		return fmt.Errorf("build %s: %w: %s", pkg, err, strings.Join(strings.Fields(string(text)), " "))
 	}
 	return nil
 }

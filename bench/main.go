@@ -29,6 +29,7 @@ type options struct {
 	json     string
 	only     string
 	stores   string
+	belay    string
 	temporal string
 	profile  string
 }
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "write everything that was found to this file")
 	flag.StringVar(&o.only, "only", "", "measure only what has one of these words in its name, such as drain,river/tuned")
 	flag.StringVar(&o.stores, "stores", "postgres,sqlite", "the stores to measure on")
+	flag.StringVar(&o.belay, "belay", "", "a binary of belay to serve through HTTP with, instead of one built from ..")
 	flag.StringVar(&o.temporal, "temporal", "", "a program of module ./temporal that was built already, or none")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of Belay's trials into this directory")
 	flag.Parse()
