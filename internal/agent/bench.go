@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"time"
@@ -22,6 +23,12 @@ type bench struct {
 	runner  *Runner
 	observe Observer
 	log     *workflow.Log
+
+	// What only agents have: what the command reads, and variables whose values
+	// are kept out of everything but its environment.
+	stdin   []byte
+	secrets func() (map[string]string, error)
+	more    map[string]string // further variables
 
 	at    checkout // once it is decided
 	last  *Changes // what the last finished step left
@@ -96,7 +103,7 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	switch {
 	case errors.As(err, &start):
 		result.ExitCode = start.Code
-		b.write(true, []byte(start.Error()+"\n"), &result)
+		b.write(process.Stderr, []byte(start.Error()+"\n"))
 	case end.TimedOut:
 		result.ExitCode = exitTimeout
 	case err != nil && context.Cause(ctx) == nil && !end.Cancelled:
@@ -124,18 +131,28 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	if err := workflow.Guard(ctx); err != nil {
 		return process.Result{}, err
 	}
+	env, show, err := b.hidden(b.environment(ctx, w, s))
+	if err != nil {
+		return process.Result{}, err
+	}
 	tree, err := process.Start(ctx, process.Command{
-		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir,
-		Inherit: append(process.Basics(), b.job.Env...), Env: b.environment(ctx, w, s),
+		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
+		Inherit: append(process.Basics(), b.job.Env...), Env: env,
 		Timeout: b.job.Timeout.D(), Grace: b.job.Grace.D(),
 		Output: func(_ context.Context, c process.Chunk) error {
-			b.write(c.Stream == process.Stderr, c.Data, result)
+			result.Bytes += int64(len(c.Data))
+			b.write(c.Stream, show[c.Stream].pass(c.Data))
 			return nil
 		},
 	})
 	if err != nil {
 		return process.Result{}, err
 	}
+	defer func() {
+		for _, stream := range []process.Stream{process.Stdout, process.Stderr} {
+			b.write(stream, show[stream].rest())
+		}
+	}()
 	remove := workflow.OnFreeze(ctx,
 		func() { _ = tree.Freeze(context.WithoutCancel(ctx)) },
 		func() { _ = tree.Thaw(context.WithoutCancel(ctx)) })
@@ -152,9 +169,26 @@ func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step)
 	}
 }
 
-func (b *bench) write(stderr bool, p []byte, result *StepResult) {
-	result.Bytes += int64(len(p))
-	b.observe.Wrote(stderr, p)
+// hidden adds the variables whose values nobody may see to env, and gives what
+// takes them out of each stream.
+func (b *bench) hidden(env map[string]string) (map[string]string, map[process.Stream]*hider, error) {
+	var values map[string]string
+	if b.secrets != nil {
+		var err error
+		if values, err = b.secrets(); err != nil {
+			return nil, nil, err
+		}
+	}
+	maps.Copy(env, b.more)
+	maps.Copy(env, values)
+	return env, map[process.Stream]*hider{process.Stdout: newHider(values), process.Stderr: newHider(values)}, nil
+}
+
+func (b *bench) write(stream process.Stream, p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	b.observe.Wrote(stream == process.Stderr, p)
 	_, _ = b.log.Write(p) // its error stays and is seen by Flush
 }
 

@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/workflow"
+)
+
+// Prompted is the name of the workflow that hands a prompt to an agent.
+const Prompted = "agent"
+
+// The logs of an agent's execution, beside OutputLog.
+const (
+	// ProgressLog has a Progress in JSON on each line, if the agent's output is
+	// structured.
+	ProgressLog = "progress"
+	// AnswerLog has the standard output of an agent whose output is plain, as it
+	// came, if somebody chats with it.
+	AnswerLog = "answer"
+)
+
+// Prompt is what an agent is asked to do: the input of the workflow.
+type Prompt struct {
+	Text string `json:"prompt"`
+	// Repo and Ref say what to work on, as in Job.
+	Repo string `json:"repo,omitempty"`
+	Ref  string `json:"ref,omitempty"`
+	// Timeout bounds the command from the moment it executes.
+	Timeout belay.Duration `json:"timeout,omitempty"`
+	// Chat says that somebody waits for the answer as it comes.
+	Chat bool `json:"chat,omitempty"`
+	// Metadata is the caller's own.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Answer is what an agent came to: the output of the workflow, also when it
+// failed.
+type Answer struct {
+	// Text is the final text of structured output, else the standard output; of
+	// one that is longer than 256 KiB the end, and Cut is set.
+	Text string `json:"text"`
+	Cut  bool   `json:"text_cut,omitempty"`
+	// ExitCode is that of the command, as in Result.
+	ExitCode int  `json:"exit_code"`
+	TimedOut bool `json:"timed_out,omitempty"`
+	// SaidFailed tells that structured output ended with an error.
+	SaidFailed bool   `json:"said_failed,omitempty"`
+	Usage      *Usage `json:"usage,omitempty"`
+	// Resumed tells that the workspace was that of a run which was interrupted.
+	Resumed    bool     `json:"resumed,omitempty"`
+	Commit     string   `json:"commit,omitempty"`
+	Changes    *Changes `json:"changes,omitempty"`
+	DurationMS int64    `json:"duration_ms"`
+	Bytes      int64    `json:"bytes"`
+	Isolation  string   `json:"isolation,omitempty"`
+}
+
+// Setup is how agents are run on a server.
+type Setup struct {
+	Command Template
+	// Output is one of OutputAuto, OutputPlain and OutputStreamJSON.
+	Output string
+	// Env names the variables that are passed on, or read from the file that
+	// NAME_FILE names.
+	Env []string
+	// Repo is what is worked on unless a prompt names another; empty for an
+	// empty workspace.
+	Repo string
+	// Repos are the others that a prompt may name; one that ends with * is the
+	// beginning of many. Empty allows any.
+	Repos []string
+	// Timeout bounds the command unless a prompt asks for less or more, and
+	// Grace is how long it may take to end when it is told to.
+	Timeout, Grace time.Duration
+}
+
+// NewSetup fills in a preset, if one is named, beneath what is said.
+func NewSetup(name string, s Setup) (Setup, error) {
+	if name != "" {
+		p, ok := presets[name]
+		if !ok {
+			return s, invalid("there is no preset %q; there are %s", name, strings.Join(Presets(), ", "))
+		}
+		if len(s.Command) == 0 {
+			s.Command = p.command
+		}
+		if s.Output == "" || s.Output == OutputAuto {
+			s.Output = p.output
+		}
+		s.Env = append(append([]string(nil), p.env...), s.Env...)
+	}
+	if s.Output == "" {
+		s.Output = OutputAuto
+	}
+	job := Job{Steps: []Step{{Name: Prompted, Argv: s.Command}}, Env: s.Env, Timeout: belay.Duration(s.Timeout), Grace: belay.Duration(s.Grace)}
+	if err := errors.Join(s.Command.Check(), job.Check()); err != nil {
+		return s, err
+	}
+	if s.Repo != "" {
+		return s, workspace.CheckRepo(s.Repo)
+	}
+	return s, nil
+}
+
+// Check refuses a prompt that could not be run, or may not.
+func (s *Setup) Check(p *Prompt) error {
+	if err := s.Command.CheckPrompt(p.Text); err != nil {
+		return err
+	}
+	if p.Timeout < 0 {
+		return invalid("a timeout must not be negative")
+	}
+	if p.Repo == "" {
+		if p.Ref != "" {
+			return invalid("a ref needs a repository, and none is named or configured")
+		}
+		return nil
+	}
+	if !s.allows(p.Repo) {
+		return &belay.Error{Code: belay.CodeForbidden, Message: "agents of this server may not work on that repository; see its setting agent.repos"}
+	}
+	return errors.Join(workspace.CheckRepo(p.Repo), workspace.CheckRef(p.Ref))
+}
+
+func (s *Setup) allows(repo string) bool {
+	if len(s.Repos) == 0 || repo == s.Repo {
+		return true
+	}
+	for _, allowed := range s.Repos {
+		beginning, many := strings.CutSuffix(allowed, "*")
+		if repo == allowed || many && strings.HasPrefix(repo, beginning) && !strings.Contains(repo, "..") {
+			return true
+		}
+	}
+	return false
+}
+
+// Assistant runs prompts on this host.
+type Assistant struct {
+	Setup
+	// Workspaces makes the checkouts.
+	Workspaces *workspace.Manager
+	// Getenv is the environment that Env is passed on from; nil means that of
+	// the process.
+	Getenv func(string) string
+}
+
+// interrupted is what a run keeps that had to give its execution back.
+type interrupted struct {
+	Changes *Changes `json:"changes"`
+}
+
+// Run is the workflow function of a prompt. A run that is stopped with its worker
+// keeps what it changed, and the next one goes on in a workspace that has it.
+func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
+	if err := a.Check(&p); err != nil {
+		return Answer{}, belay.Permanent(err)
+	}
+	argv, stdin := a.Command.Fill(p.Text)
+	t := newTranscript(ctx, a.Output, p.Chat)
+	timeout := p.Timeout
+	if timeout == 0 {
+		timeout = belay.Duration(a.Timeout)
+	}
+	b := &bench{
+		job: &Job{
+			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env, Steps: []Step{{Name: Prompted, Argv: argv}},
+		},
+		runner: &Runner{Workspaces: a.Workspaces}, observe: t, stdin: stdin, secrets: a.secrets,
+		log: workflow.Output(ctx, OutputLog),
+	}
+	defer b.remove(ctx)
+	answer, err := a.answer(ctx, b, t)
+	if cerr := errors.Join(b.log.Close(), t.close()); err == nil && cerr != nil {
+		err = cerr
+	}
+	return answer, belay.WithOutput(err, answer)
+}
+
+func (a *Assistant) secrets() (map[string]string, error) {
+	getenv := a.Getenv
+	if getenv == nil {
+		getenv = os.Getenv
+	}
+	return secrets(a.Env, getenv)
+}
+
+func (a *Assistant) answer(ctx context.Context, b *bench, t *transcript) (answer Answer, err error) {
+	if b.job.Repo != "" {
+		b.at, err = workflow.Step(ctx, "checkout", b.checkout)
+		if err != nil {
+			return answer, err
+		}
+	}
+	before, resumed, err := workflow.State[interrupted](ctx)
+	if err != nil {
+		return answer, err
+	}
+	if resumed {
+		b.last, b.more = before.Changes, map[string]string{"BELAY_RESUMED": "1"}
+	}
+	saved, err := workflow.Step(ctx, "agent", func(ctx context.Context) (Answer, error) {
+		result, err := b.step(ctx, 0, b.job.Steps[0])
+		answer = t.answer(result)
+		answer.Commit, answer.Resumed = b.at.Commit, resumed
+		if answer.Usage != nil {
+			workflow.AddCost(ctx, answer.Usage.Total())
+		}
+		if errors.Is(context.Cause(ctx), workflow.ErrReleased) && result.Changes != nil {
+			err = errors.Join(err, workflow.Checkpoint(ctx, interrupted{result.Changes}))
+		}
+		err = answer.judge(ctx, err)
+		return answer, err
+	})
+	if err != nil {
+		return answer, err
+	}
+	return saved, nil
+}
+
+// judge is the error of a command that ended. Whether it is tried again is the
+// execution's policy to say, so that it is none that would not go away.
+func (r *Answer) judge(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case r.TimedOut:
+		return fmt.Errorf("the agent ran out of time after %s", (time.Duration(r.DurationMS) * time.Millisecond).Round(time.Millisecond))
+	case r.ExitCode != 0:
+		return fmt.Errorf("the agent ended with exit code %d", r.ExitCode)
+	case err == nil && r.SaidFailed:
+		return errors.New("the agent says that it failed")
+	}
+	return err
+}

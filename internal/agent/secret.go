@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// fileSuffix of a variable says that its value is the path of a file with the
+// value of the variable without it.
+const fileSuffix = "_FILE"
+
+const (
+	maxSecret = 64 << 10
+	// minHidden is the shortest secret that is taken out of output: a shorter
+	// one is a part of too much else.
+	minHidden = 8
+)
+
+// secrets reads those variables among names whose value is in a file: NAME_FILE
+// names it. They are read anew for each command, so that a changed secret counts
+// at once, and are in its environment only.
+func secrets(names []string, lookup func(string) string) (map[string]string, error) {
+	var all map[string]string
+	for _, name := range names {
+		path := lookup(name + fileSuffix)
+		if path == "" {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err == nil && info.Size() > maxSecret {
+			err = fmt.Errorf("%s is larger than %d bytes, which no secret is", path, maxSecret)
+		}
+		var value []byte
+		if err == nil {
+			value, err = os.ReadFile(path)
+		}
+		if err != nil {
+			return nil, &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("the secret %s cannot be read", name), Err: err}
+		}
+		if all == nil {
+			all = make(map[string]string)
+		}
+		all[name] = strings.TrimRight(string(value), "\r\n")
+	}
+	return all, nil
+}
+
+// hider takes secrets out of output, also where a write ends in the middle of
+// one. It is no wall: who writes a secret in another form gets it through.
+type hider struct {
+	values [][]byte
+	words  [][]byte // what stands in their place
+	most   int      // bytes of the longest
+	held   []byte   // may be the beginning of one
+}
+
+func newHider(hidden map[string]string) *hider {
+	h := &hider{}
+	var names []string
+	for name, value := range hidden {
+		if len(value) >= minHidden {
+			names = append(names, name)
+		}
+	}
+	// The longest first: one may be a part of another.
+	slices.SortFunc(names, func(a, b string) int { return len(hidden[b]) - len(hidden[a]) })
+	for _, name := range names {
+		h.values = append(h.values, []byte(hidden[name]))
+		h.words = append(h.words, []byte("["+name+"]"))
+		h.most = max(h.most, len(hidden[name]))
+	}
+	return h
+}
+
+// pass gives what of the output so far can be shown.
+func (h *hider) pass(p []byte) []byte {
+	if len(h.values) == 0 {
+		return p
+	}
+	all := h.hide(append(h.held, p...))
+	keep := h.begun(all)
+	h.held = append([]byte(nil), all[len(all)-keep:]...)
+	return all[:len(all)-keep]
+}
+
+// rest gives what was held back, at the end of the output.
+func (h *hider) rest() []byte {
+	b := h.held
+	h.held = nil
+	return b
+}
+
+func (h *hider) hide(b []byte) []byte {
+	for i, v := range h.values {
+		b = bytes.ReplaceAll(b, v, h.words[i])
+	}
+	return b
+}
+
+// begun is how many bytes at the end of b may be the beginning of a secret.
+func (h *hider) begun(b []byte) int {
+	for n := min(len(b), h.most-1); n > 0; n-- {
+		for _, v := range h.values {
+			if n < len(v) && bytes.HasPrefix(v, b[len(b)-n:]) {
+				return n
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/belaydev/belay/workflow"
+)
+
+// transcript is the observer of an agent: it reads its output as it comes and
+// keeps what others follow.
+type transcript struct {
+	silent
+	reader   *reader
+	progress *workflow.Log
+	said     *workflow.Log // nil if nobody chats
+}
+
+func newTranscript(ctx context.Context, form string, chat bool) *transcript {
+	t := &transcript{progress: workflow.Output(ctx, ProgressLog)}
+	t.reader = newReader(form, t.tell)
+	if chat {
+		t.said = workflow.Output(ctx, AnswerLog)
+		t.reader.plain = func(p []byte) { _, _ = t.said.Write(p) } // its error stays and is seen by Close
+	}
+	return t
+}
+
+func (t *transcript) tell(p Progress) {
+	line, err := json.Marshal(p)
+	if err == nil {
+		_, _ = t.progress.Write(append(line, '\n')) // its error stays and is seen by Close
+	}
+}
+
+// Wrote reads standard output; what is said beside it is for people.
+func (t *transcript) Wrote(stderr bool, p []byte) {
+	if !stderr {
+		t.reader.write(p)
+	}
+}
+
+// answer is what the command came to, after its end.
+func (t *transcript) answer(r StepResult) Answer {
+	t.reader.end()
+	a := Answer{
+		ExitCode: r.ExitCode, TimedOut: r.TimedOut, SaidFailed: t.reader.failed, Usage: t.reader.usage, Changes: r.Changes,
+		DurationMS: r.DurationMS, Bytes: r.Bytes, Isolation: r.Isolation,
+	}
+	a.Text, a.Cut = t.reader.text()
+	return a
+}
+
+func (t *transcript) close() error {
+	err := t.progress.Close()
+	if t.said != nil {
+		err = errors.Join(err, t.said.Close())
+	}
+	return err
+}
