@@ -20,6 +20,7 @@ type Config struct {
 	Concurrency    int
 	Log            Log
 	Limits         Limits
+	Agent          Agent
 
 	values map[string]Value // how each key came to be what it is
 }
@@ -42,6 +43,33 @@ type Limits struct {
 	IdleTimeout   time.Duration
 }
 
+// Agent is the agent service: a command that prompts are handed to.
+type Agent struct {
+	Command       []string
+	Preset        string // none, or one of internal/agent's
+	Output        string // auto, plain or stream-json
+	Repo          string
+	Repos         []string // others that may be asked for; none allows any
+	Env           []string
+	Timeout       time.Duration
+	Grace         time.Duration
+	ChatTimeout   time.Duration
+	Concurrency   int
+	QueueDepth    int
+	JobTTL        time.Duration
+	FetchDebounce time.Duration
+	WorkspaceDir  string // "" for that below the data directory
+	Attempts      int
+	DeadLetters   bool
+	OnLost        string // requeue or fail
+}
+
+// Agents reports whether the agent service is configured.
+func (c *Config) Agents() bool { return len(c.Agent.Command) > 0 || c.Agent.Preset != noPreset }
+
+// noPreset is the preset that is none.
+const noPreset = "none"
+
 // Default is the configuration that nobody has said anything about.
 func Default() *Config {
 	return &Config{
@@ -53,6 +81,10 @@ func Default() *Config {
 		Limits: Limits{
 			Headers: 64 << 10, Rate: 10_000, Burst: 20_000, Connections: 4096, Streams: 1000,
 			HeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		},
+		Agent: Agent{
+			Preset: noPreset, Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second, ChatTimeout: 15 * time.Minute,
+			Concurrency: 10, QueueDepth: 100, JobTTL: time.Hour, FetchDebounce: 30 * time.Second, Attempts: 1, OnLost: "requeue",
 		},
 		values: make(map[string]Value),
 	}

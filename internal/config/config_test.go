@@ -72,6 +72,11 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem", "insecure_no_auth": "true",
 		"hosts": "a.example,b.example", "retention": "36h", "grace": "1.5s", "concurrency": "3", "log.level": "warn", "log.format": "json",
 		"limits.headers": "8KiB", "limits.rate": "7", "limits.burst": "8", "limits.connections": "9",
+		"agent.command": `["sh","-c","echo 'a, b' $1","sh","{{prompt}}"]`, "agent.preset": "claude", "agent.output": "plain",
+		"agent.repo": "https://example.org/a.git", "agent.repos": `["https://example.org/*","/srv/b"]`, "agent.env": "A,B",
+		"agent.timeout": "1m", "agent.grace": "2s", "agent.chat_timeout": "3m", "agent.max_concurrency": "4", "agent.max_queue_depth": "5",
+		"agent.job_ttl": "6s", "agent.fetch_debounce": "0s", "agent.workspace_dir": "/workspace", "agent.max_attempts": "2",
+		"agent.dead_letters": "true", "agent.on_lost": "fail",
 		"limits.streams": "11", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
 	}
 	for _, k := range config.Keys() {
@@ -81,7 +86,7 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 			continue
 		}
 		inFile := text
-		if k.Type() == "list" {
+		if k.Type() == "list" && !strings.HasPrefix(text, "[") {
 			inFile = "[" + text + "]"
 		}
 		section, key, nested := strings.Cut(k.Name, ".")

@@ -129,28 +129,37 @@ func (f *file) entry(section, full string, k, v *yaml.Node) {
 	text := v.Value
 	if v.Kind == yaml.SequenceNode {
 		var ok bool
-		if text, ok = f.items(full, v); !ok {
+		if text, ok = f.items(full, v, kind); !ok {
 			return
 		}
 	}
 	f.all = append(f.all, said{full, text, f.at(v.Line)})
 }
 
-// items are those of a list, with commas between them.
-func (f *file) items(key string, n *yaml.Node) (string, bool) {
+// items are those of a list, as its kind takes them: with commas between them, or
+// as JSON where they may be any text.
+func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	var items []string
+	_, free := kind.(words)
 	for _, item := range n.Content {
 		if f.indirect(key, item) {
 			return "", false
 		}
-		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" || strings.Contains(item.Value, ",") {
-			f.add(item.Line, key, "%s in the list, where text should be", describe(item))
+		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" && !(free && item.Tag == "!!int") || !free && strings.Contains(item.Value, ",") {
+			hint := ""
+			if free && item.Kind == yaml.MappingNode {
+				hint = `; quote what has braces, as in "{{prompt}}"`
+			}
+			f.add(item.Line, key, "%s in the list, where text should be%s", describe(item), hint)
 			return "", false
 		}
 		items = append(items, item.Value)
 	}
 	if len(items) == 0 {
 		return "", false // as if it were not there
+	}
+	if free {
+		return asWords(items), true
 	}
 	return strings.Join(items, ","), true
 }

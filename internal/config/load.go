@@ -61,7 +61,13 @@ func Load(s Sources) (*Config, error) {
 			c.take(v, &bad)
 		}
 	}
-	for _, v := range fromEnv(s.Environ) {
+	own := fromEnv(s.Environ, Key.Env)
+	if c.Agents() || wantsAgents(own, s.Flags) {
+		for _, v := range fromEnv(s.Environ, func(k Key) string { return k.also }) {
+			c.take(v, &bad)
+		}
+	}
+	for _, v := range own {
 		c.take(v, &bad)
 	}
 	for _, k := range keys {
@@ -110,11 +116,11 @@ func (c *Config) together(bad *problems) {
 
 // fromEnv takes from an environment what has the name of a key. Empty counts as
 // not set.
-func fromEnv(environ []string) []said {
+func fromEnv(environ []string, nameOf func(Key) string) []said {
 	var all []said
 	for _, k := range keys {
 		for _, e := range environ {
-			if name, text, _ := strings.Cut(e, "="); name == k.Env() && text != "" {
+			if name, text, _ := strings.Cut(e, "="); name == nameOf(k) && text != "" {
 				all = append(all, said{k.Name, text, name})
 			}
 		}

@@ -1,0 +1,58 @@
+package config
+
+import (
+	"slices"
+	"time"
+)
+
+// agentKeys are the settings of the agent service. It is there as soon as a
+// command or a preset is named.
+var agentKeys = []Key{
+	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is where the prompt goes; without it the prompt goes to standard input. Never through a shell. Setting it, or a preset, starts the agent service.",
+		of: func(c *Config) kind {
+			return words{&c.Agent.Command, `arguments, such as ["claude", "-p", "{{prompt}}"]`}
+		}},
+	{Name: "agent.preset", Doc: "An agent that needs no command: claude, or none.",
+		of: func(c *Config) kind { return choice{&c.Agent.Preset, []string{noPreset, "claude"}} }},
+	{Name: "agent.output", Doc: "How the agent writes: plain, where standard output is the answer, stream-json, or auto, which tells them apart by the first line.",
+		of: func(c *Config) kind { return choice{&c.Agent.Output, []string{"auto", "plain", "stream-json"}} }},
+	{Name: "agent.repo", Doc: "The repository, a path or URL, of which each job gets a clone of its own; an empty directory, unless set.",
+		of: func(c *Config) kind { return text{&c.Agent.Repo, "a path or URL, such as https://example.org/app.git"} }},
+	{Name: "agent.repos", Doc: "The other repositories that a job may ask for; one that ends with * allows all that begin so. Any, unless set.",
+		of: func(c *Config) kind { return words{&c.Agent.Repos, `repositories, such as ["https://example.org/*"]`} }},
+	{Name: "agent.env", Doc: "Names of variables that are passed on to the agent. Where NAME_FILE is set, NAME is read from that file for each job and taken out of its output.",
+		of: func(c *Config) kind { return list{&c.Agent.Env, "names, such as ANTHROPIC_API_KEY"} }},
+	{Name: "agent.timeout", Doc: "How long the agent may run on a job, counted from when it starts and not from when the job was asked for.",
+		of: func(c *Config) kind { return duration{&c.Agent.Timeout, 10 * time.Millisecond, maxDuration} }},
+	{Name: "agent.grace", Doc: "How long the agent may take to end when it is told to.",
+		of: func(c *Config) kind { return duration{&c.Agent.Grace, 10 * time.Millisecond, time.Hour} }},
+	{Name: "agent.chat_timeout", Doc: "How long a chat completion may take, its wait for a slot included.",
+		of: func(c *Config) kind { return duration{&c.Agent.ChatTimeout, 10 * time.Millisecond, maxDuration} }},
+	{Name: "agent.max_concurrency", Doc: "How many jobs run at the same time; others wait in order. Also known as MAX_CONCURRENCY.", also: "MAX_CONCURRENCY",
+		of: func(c *Config) kind { return number{&c.Agent.Concurrency, 1, 10_000} }},
+	{Name: "agent.max_queue_depth", Doc: "How many jobs there may be that run or wait; more are refused. Also known as MAX_QUEUE_DEPTH.", also: "MAX_QUEUE_DEPTH",
+		of: func(c *Config) kind { return number{&c.Agent.QueueDepth, 1, 100_000} }},
+	{Name: "agent.job_ttl", Doc: "How long after its end a job is answered for at /jobs; its execution is kept for the retention. Also known as JOB_TTL_SECONDS.", also: "JOB_TTL_SECONDS",
+		of: func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
+	{Name: "agent.fetch_debounce", Doc: "How old what is known of a remote repository may be before it is fetched again. Also known as FETCH_DEBOUNCE_SECONDS.", also: "FETCH_DEBOUNCE_SECONDS",
+		of: func(c *Config) kind { return duration{&c.Agent.FetchDebounce, 0, maxDuration} }},
+	{Name: "agent.workspace_dir", Doc: "Where clones and workspaces are; workspaces in the data directory, unless set. Also known as WORKSPACE_DIR.", also: "WORKSPACE_DIR",
+		of: func(c *Config) kind { return text{&c.Agent.WorkspaceDir, "a directory, such as /workspace"} }},
+	{Name: "agent.max_attempts", Doc: "How often a job that fails or runs out of time is tried in all.",
+		of: func(c *Config) kind { return number{&c.Agent.Attempts, 1, 100} }},
+	{Name: "agent.dead_letters", Doc: "Leave a dead letter for a job that failed.",
+		of: func(c *Config) kind { return boolean{&c.Agent.DeadLetters} }},
+	{Name: "agent.on_lost", Doc: "What becomes of a job whose server or worker dies: requeue runs it again, fail ends it.",
+		of: func(c *Config) kind { return choice{&c.Agent.OnLost, []string{"requeue", "fail"}} }},
+}
+
+// wantsAgents reports whether variables or flags name a command or a preset.
+func wantsAgents(env []said, flags map[string]string) bool {
+	names := []string{"agent.command", "agent.preset"}
+	for _, name := range names {
+		if _, ok := flags[name]; ok {
+			return true
+		}
+	}
+	return slices.ContainsFunc(env, func(v said) bool { return slices.Contains(names, v.key) })
+}
