@@ -41,6 +41,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.workers()
 	a.batch()
 	a.keyring()
+	a.extra()
 	a.operations()
 	return a
 }

@@ -45,7 +45,7 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 	if err != nil {
 		f := refuse(err)
 		a.failed(r.Context(), rt, f)
-		f.write(rep)
+		rt.answer(rep, f)
 		return
 	}
 	next(rep, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))

@@ -51,6 +51,8 @@ type Options struct {
 	// to those with the scope read. nil serves neither.
 	Metrics http.Handler
 	Pages   http.Handler
+	// Extra are further routes behind the same checks.
+	Extra []Route
 	// Version is told by /healthz and the OpenAPI document.
 	Version string
 	// Rate bounds requests; those over a unix socket are not counted.

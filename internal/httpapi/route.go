@@ -21,17 +21,18 @@ type route struct {
 	tag     string
 	summary string
 	doc     string
-	scopes  []belay.Scope // one of them is needed; none: everybody may
-	status  int           // of success; 0 means 200
-	also    []int         // further successes with the same body
-	errors  []int         // refusals beyond those that every route has
-	body    bool          // takes one
-	limit   int64         // of the body; 0 means wire.MaxBody
-	lists   []string      // parameters of the query that may be repeated
-	stream  bool          // answers without an end
-	page    bool          // is for browsers: they are asked for a password
-	example string        // of a body
-	headers []string      // of a success, where no type says so
+	scopes  []belay.Scope                           // one of them is needed; none: everybody may
+	status  int                                     // of success; 0 means 200
+	also    []int                                   // further successes with the same body
+	errors  []int                                   // refusals beyond those that every route has
+	body    bool                                    // takes one
+	limit   int64                                   // of the body; 0 means wire.MaxBody
+	lists   []string                                // parameters of the query that may be repeated
+	stream  bool                                    // answers without an end
+	page    bool                                    // is for browsers: they are asked for a password
+	example string                                  // of a body
+	headers []string                                // of a success, where no type says so
+	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
 }
 
 func (rt *route) pattern() string { return rt.method + " " + rt.path }

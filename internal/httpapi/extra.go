@@ -1,0 +1,86 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// Route is an operation of another package behind the checks of this one: the
+// host, the key and its scopes, the rate, and a body that is whole, bounded, JSON
+// that every decoder reads alike.
+type Route struct {
+	ID, Method, Path, Tag, Summary, Doc string
+	// Scopes are those of which one is needed; none: everybody may.
+	Scopes []belay.Scope
+	// Body is the type of the request's body, nil if there is none, and Limit
+	// the most bytes of it; 0 means that of other routes.
+	Body  reflect.Type
+	Limit int64
+	// Answer is the type of the body of a success, and Status its status; 0
+	// means 200. A Stream has no end.
+	Answer reflect.Type
+	Status int
+	Stream bool
+	// Also are further statuses that it answers with.
+	Also []int
+	// Refuse writes what was refused before the handler, in another form than a
+	// problem; nil writes a problem.
+	Refuse func(http.ResponseWriter, wire.Problem)
+	// Handler answers. Each of its writes must be done within the write timeout;
+	// whoever streams moves the deadline with http.ResponseController.
+	Handler http.HandlerFunc
+}
+
+// extra serves the routes of other packages.
+func (a *api) extra() {
+	for _, x := range a.o.Extra {
+		rt := &route{
+			id: x.ID, method: x.Method, path: x.Path, tag: x.Tag, summary: x.Summary, doc: x.Doc, scopes: x.Scopes,
+			status: x.Status, body: x.Body != nil, limit: x.Limit, stream: x.Stream, errors: x.Also, refuse: x.Refuse,
+		}
+		if rt.status == 0 {
+			rt.status = http.StatusOK
+		}
+		a.routes[rt.pattern()] = rt
+		op := a.operation(rt)
+		schemas := a.huma.OpenAPI().Components.Schemas
+		if x.Body != nil {
+			op.RequestBody = &huma.RequestBody{
+				Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(x.Body, true, x.ID)}},
+			}
+		}
+		content := make(map[string]*huma.MediaType)
+		if x.Answer != nil {
+			content["application/json"] = &huma.MediaType{Schema: schemas.Schema(x.Answer, true, x.ID)}
+		}
+		if x.Stream {
+			content["text/event-stream"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		}
+		op.Responses[strconv.Itoa(rt.status)] = &huma.Response{Description: http.StatusText(rt.status), Content: content}
+		a.huma.OpenAPI().AddOperation(&op)
+		entered{a}.HandleFunc(rt.pattern(), x.Handler)
+	}
+}
+
+// answer writes a refusal in the form of the route.
+func (rt *route) answer(w http.ResponseWriter, f *refusal) {
+	if rt.refuse == nil {
+		f.write(w)
+		return
+	}
+	for name, values := range f.header {
+		w.Header()[name] = values
+	}
+	rt.refuse(w, f.problem)
+}
+
+// Actor is who makes a request, by the name of the key; "" where nobody had to
+// prove it.
+func Actor(ctx context.Context) string { return callerOf(ctx).actor("") }
