@@ -159,6 +159,11 @@ func (s *serving) run(ctx context.Context) error {
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
+	if s.cfg.Agents() {
+		if err := s.addAgents(&o); err != nil {
+			return err
+		}
+	}
 	srv := server.New(s.cfg, o)
 	err := s.open(ctx, srv)
 	if err != nil {
@@ -234,6 +239,9 @@ func (s *serving) ready(at server.Listening) {
 	}
 	if s.cfg.Concurrency > 0 {
 		facts = append(facts, "concurrency", s.cfg.Concurrency)
+	}
+	if s.cfg.Agents() {
+		facts = append(facts, "agents", s.cfg.Agent.Concurrency)
 	}
 	s.log.Info("belay serves", facts...)
 }

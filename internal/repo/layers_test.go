@@ -94,6 +94,9 @@ var layers = map[string]layer{
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 
+	// Agents over HTTP: prompts as jobs and as chats, on any Backend.
+	"internal/agentapi": {down: []string{".", "internal/wire", "internal/agent", "internal/httpapi"}},
+
 	// The Backend over HTTP.
 	"client": {down: []string{".", "internal/wire"}, modules: []string{"github.com/google/uuid"}},
 
@@ -108,7 +111,9 @@ var layers = map[string]layer{
 
 	// Listening: limits, certificates, the stop in two stages.
 	"internal/server": {
-		down: []string{".", "embedded", "internal/config", "internal/engine", "internal/httpapi", "internal/telemetry", "internal/webui"},
+		down: []string{
+			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/telemetry", "internal/webui",
+		},
 	},
 
 	// One data directory, one engine: host it or dial who does.
@@ -120,7 +125,7 @@ var layers = map[string]layer{
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/config", "internal/server", "internal/datadir",
+			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/server", "internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
 	},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agentapi"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/telemetry"
@@ -41,6 +42,8 @@ type Options struct {
 	// may then take the rest of the grace. One that ends by itself ends the
 	// server.
 	Services []func(context.Context) error
+	// Agents has the server answer for agents; nil for a server without.
+	Agents *agentapi.Options
 }
 
 // Listening says where a server answers, and to whom.
@@ -59,6 +62,10 @@ type Server struct {
 
 	stopping chan struct{} // closed when the server begins to stop
 	stop     sync.Once
+
+	// agents is one for all listeners: it counts what they all accept.
+	agents *agentapi.Service
+	made   sync.Once
 }
 
 // New makes a server. It opens nothing: Run does.
@@ -81,22 +88,27 @@ func (s *Server) Engine() []embedded.Option {
 // Local serves the same as the port to this user alone, over a unix socket:
 // nobody needs a key there.
 func (s *Server) Local(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
-	o := s.api(b)
-	o.InsecureNoAuth, o.Hosts, o.Stopping = true, nil, stopping
+	o := s.api(b, stopping)
+	o.InsecureNoAuth, o.Hosts = true, nil
 	return httpapi.New(b, o)
 }
 
 // api are the options of the API that do not depend on the address.
-func (s *Server) api(b Engine) httpapi.Options {
+func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	rate := httpapi.Rate{PerSecond: float64(s.cfg.Limits.Rate), Burst: s.cfg.Limits.Burst}
 	if rate.PerSecond == 0 {
 		rate.PerSecond = -1
 	}
+	var agents []httpapi.Route
+	if s.opt.Agents != nil {
+		s.made.Do(func() { s.agents = agentapi.New(b, *s.opt.Agents) })
+		agents = s.agents.Routes(stopping)
+	}
 	return httpapi.Options{
-		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
+		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Extra: agents,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Ready:       func(ctx context.Context) error { return s.ready(ctx, b) },
-		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: s.stopping,
+		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}
 }
 
@@ -126,7 +138,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	defer l.Close() // if nobody came to serve it
 	defer s.stop.Do(func() { close(s.stopping) })
 	s.metrics.Watch(b)
-	o := s.api(b)
+	o := s.api(b, s.stopping)
 	o.InsecureNoAuth = s.cfg.InsecureNoAuth
 	o.Hosts = s.hosts(l.Addr())
 	h, err := s.http(httpapi.New(b, o))

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""A small agent that does what it is told, for demonstrations and tests.
+
+It takes a prompt as its last argument, or from standard input if there is none,
+and carries it out line by line in the working directory:
+
+  edit FILE TEXT     append a line to a file
+  commit MESSAGE     commit everything
+  git ARGS...        run git
+  cat FILE           say what is in a file
+  show NAME          say what an environment variable holds
+  where              say where it works
+  touch FILE         make a file, anywhere
+  until FILE         wait until there is such a file
+  sleep SECONDS
+  write BYTES        write so many bytes
+  fail CODE          end badly
+
+Whatever else a line says, it says back. With --stream-json it writes JSON lines
+as Claude Code does; it says what it used, and its last words are the result.
+"""
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+
+class Agent:
+    def __init__(self, stream):
+        self.stream = stream
+        self.last = ""
+        self.turns = 0
+
+    def put(self, message):
+        print(json.dumps(message), flush=True)
+
+    def say(self, text):
+        self.last = text
+        if self.stream:
+            self.put({"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}})
+        else:
+            print(text, flush=True)
+
+    def tool(self, name, given):
+        self.turns += 1
+        if self.stream:
+            use = {"type": "tool_use", "name": name, "input": given}
+            self.put({"type": "assistant", "message": {"role": "assistant", "content": [use]}})
+
+    def run(self, *argv):
+        self.tool("Bash", {"command": shlex.join(argv)})
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            print(done.stdout, file=sys.stderr, flush=True)
+            raise SystemExit(3)
+        if done.stdout.strip():
+            self.say(done.stdout.strip())
+
+    def line(self, line):
+        word, _, rest = line.partition(" ")
+        if word == "edit":
+            name, _, text = rest.partition(" ")
+            self.tool("Edit", {"file": name})
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+            with open(name, "a") as f:
+                f.write(text + "\n")
+        elif word == "commit":
+            self.run("git", "add", "-A")
+            self.run("git", "commit", "-q", "-m", rest)
+        elif word == "git":
+            self.run("git", *shlex.split(rest))
+        elif word == "cat":
+            with open(rest) as f:
+                self.say(f.read().strip())
+        elif word == "show":
+            self.say(os.environ.get(rest, ""))
+        elif word == "where":
+            self.say(os.getcwd())
+        elif word == "touch":
+            open(rest, "a").close()
+        elif word == "until":
+            while not os.path.exists(rest):
+                time.sleep(0.02)
+        elif word == "sleep":
+            time.sleep(float(rest))
+        elif word == "write":
+            sys.stdout.write("x" * int(rest) + "\n")
+        elif word == "fail":
+            self.end(True)
+            raise SystemExit(int(rest or 1))
+        elif line.strip():
+            self.say(line)
+
+    def end(self, failed=False):
+        if self.stream:
+            self.put({
+                "type": "result", "subtype": "error_during_execution" if failed else "success", "is_error": failed,
+                "num_turns": self.turns, "result": self.last, "total_cost_usd": 0.01,
+                "usage": {"input_tokens": 100, "output_tokens": 10 * self.turns + 7},
+            })
+
+
+def main():
+    args = [a for a in sys.argv[1:] if a != "--"]
+    stream = "--stream-json" in args[:1]
+    if stream:
+        args = args[1:]
+    agent = Agent(stream)
+    if stream:
+        agent.put({"type": "system", "subtype": "init", "model": "small"})
+    for line in (args[-1] if args else sys.stdin.read()).splitlines():
+        agent.line(line)
+    agent.end()
+
+
+if __name__ == "__main__":
+    main()

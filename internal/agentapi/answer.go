@@ -1,0 +1,138 @@
+package agentapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// decode reads a body whose form the server has checked. Unknown fields are
+// refused if strict.
+func decode(r *http.Request, strict bool, v any) error {
+	d := json.NewDecoder(r.Body)
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	err := d.Decode(v)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF):
+		return &belay.Error{Code: belay.CodeMalformed, Message: "a JSON body is needed"}
+	case errors.As(err, &wrong):
+		return &belay.Error{Code: belay.CodeInvalid, Message: "the field " + wrong.Field + " is of the wrong type"}
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		return &belay.Error{Code: belay.CodeInvalid, Message: "there is no field " + strings.TrimPrefix(err.Error(), "json: unknown field ")}
+	}
+	var e *belay.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &belay.Error{Code: belay.CodeInvalid, Message: "a value is not of the form that its field has"}
+}
+
+// reply answers with JSON.
+func reply(w http.ResponseWriter, status int, v any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // made of texts and numbers of ours, and JSON that the store keeps
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+}
+
+// problem is an error as it is answered. What is ours is logged.
+func (s *Service) problem(r *http.Request, err error) wire.Problem {
+	if ctx := r.Context(); ctx.Err() != nil && belay.CodeOf(err) == belay.CodeInternal {
+		err = &belay.Error{Code: belay.CodeUnavailable, Message: "it was not finished in time; ask again", RetryAfter: time.Second}
+	}
+	p := wire.ProblemOf(err)
+	if p.Code == belay.CodeInternal {
+		s.o.Log.ErrorContext(r.Context(), "belay: a request about agents failed", "route", r.Pattern, "error", err)
+	}
+	return p
+}
+
+// refuse answers with a problem.
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := s.problem(r, err)
+	retry(w, &p)
+	w.Header().Set("Content-Type", wire.ProblemType)
+	body, err := json.Marshal(&p)
+	if err != nil { // a struct of texts and numbers always marshals
+		body = nil
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// retry says when to ask again, where asking again may help.
+func retry(w http.ResponseWriter, p *wire.Problem) {
+	switch p.Status {
+	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if w.Header().Get("Retry-After") == "" {
+			w.Header().Set("Retry-After", strconv.FormatInt(wire.RetryAfter(wire.Duration(p.RetryAfterMS)), 10))
+		}
+	}
+}
+
+// stream writes server-sent events to a client that has its time to accept each.
+type stream struct {
+	w       http.ResponseWriter
+	timeout time.Duration
+}
+
+func (s *Service) stream(w http.ResponseWriter) *stream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	return &stream{w, s.o.WriteTimeout}
+}
+
+// send reports whether the client took it.
+func (s *stream) send(text []byte) bool {
+	c := http.NewResponseController(s.w)
+	_ = c.SetWriteDeadline(time.Now().Add(s.timeout)) // not every writer of a test has one
+	if _, err := s.w.Write(text); err != nil {
+		return false
+	}
+	if err := c.Flush(); err != nil {
+		return false
+	}
+	_ = c.SetWriteDeadline(time.Time{}) // over HTTP/2 it would end a stream on which there is nothing to write
+	return true
+}
+
+func (s *stream) ping() bool { return s.send([]byte(": ping\n\n")) }
+
+// event writes one event; name and id may be empty.
+func (s *stream) event(name, id string, v any) bool {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return false
+	}
+	var b bytes.Buffer
+	if name != "" {
+		b.WriteString("event: " + name + "\n")
+	}
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
+	b.WriteString("data: ")
+	b.Write(data)
+	b.WriteString("\n\n")
+	return s.send(b.Bytes())
+}

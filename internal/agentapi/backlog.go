@@ -1,0 +1,123 @@
+package agentapi
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// rescan is how old the list of open jobs may be before it is read again, for
+// those that others have submitted.
+const rescan = 10 * time.Second
+
+// backlog knows which jobs have not ended. The store is the truth: the backlog
+// holds ids, all that were open at some time, and asks the store which of them
+// still are whenever that matters. So counting costs a read for each open job and
+// not one of the whole table.
+type backlog struct {
+	b   belay.Client
+	now func() time.Time
+
+	mu      sync.Mutex
+	open    map[belay.ExecutionID]struct{}
+	scanned time.Time
+}
+
+// counts are numbers of jobs.
+type counts struct{ active, queued int }
+
+func (c counts) total() int { return c.active + c.queued }
+
+// accept submits a job if there is room for it: fewer than depth jobs are open.
+// One is accepted at a time.
+func (l *backlog) accept(ctx context.Context, depth int, s belay.Submission) (belay.Submitted, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.scanLocked(ctx); err != nil {
+		return belay.Submitted{}, err
+	}
+	if len(l.open) >= depth {
+		have, err := l.countLocked(ctx)
+		if err != nil {
+			return belay.Submitted{}, err
+		}
+		if have.total() >= depth {
+			return belay.Submitted{}, &belay.Error{
+				Code: belay.CodeQueueFull, RetryAfter: retryAfter,
+				Message: fmt.Sprintf("%d jobs run and %d wait; no more than %d are taken", have.active, have.queued, depth),
+			}
+		}
+	}
+	answers, err := l.b.Submit(ctx, s)
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil {
+		return belay.Submitted{}, err
+	}
+	l.open[answers[0].ID] = struct{}{}
+	return answers[0], nil
+}
+
+// retryAfter is when whoever found the queue full may ask again.
+const retryAfter = 5 * time.Second
+
+// count counts the jobs that run and those that wait.
+func (l *backlog) count(ctx context.Context) (counts, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.scanLocked(ctx); err != nil {
+		return counts{}, err
+	}
+	return l.countLocked(ctx)
+}
+
+func (l *backlog) countLocked(ctx context.Context) (counts, error) {
+	var c counts
+	for id := range l.open {
+		x, err := l.b.Await(ctx, id, 0)
+		switch {
+		case belay.CodeOf(err) == belay.CodeNotFound || err == nil && x.State.Terminal():
+			delete(l.open, id)
+		case err != nil:
+			return c, fmt.Errorf("count jobs: %w", err)
+		case x.State == belay.Running:
+			c.active++
+		default:
+			c.queued++
+		}
+	}
+	return c, nil
+}
+
+// unended are the states of a job that has not ended.
+var unended = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
+
+// scanLocked reads which jobs are open, unless that was done of late.
+func (l *backlog) scanLocked(ctx context.Context) error {
+	now := l.now()
+	if age := now.Sub(l.scanned); l.open != nil && age >= 0 && age < rescan {
+		return nil
+	}
+	if l.open == nil {
+		l.open = make(map[belay.ExecutionID]struct{})
+	}
+	f := belay.Filter{Workflow: agent.Prompted, States: unended, Children: true, Limit: 1000}
+	for {
+		page, err := l.b.Executions(ctx, f)
+		if err != nil {
+			return fmt.Errorf("look for open jobs: %w", err)
+		}
+		for i := range page.Executions {
+			l.open[page.Executions[i].ID] = struct{}{}
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			l.scanned = now
+			return nil
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package agentapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+const (
+	// maxOutput is how much of its output a job shows.
+	maxOutput = 1 << 20
+	// look is how often the end of a log is looked at while somebody follows it:
+	// what is appended wakes nobody.
+	look = 250 * time.Millisecond
+	// pageOf is how many chunks are read at a time.
+	pageOf = 64
+)
+
+// chunks reads a log from a chunk on, a page at a time, until each is false or
+// there is no more.
+func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string, from int64, each func(belay.StoredChunk) bool) error {
+	for {
+		page, err := s.b.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: from, Limit: pageOf})
+		if err != nil {
+			return fmt.Errorf("read the %s of %s: %w", name, id, err)
+		}
+		for _, c := range page {
+			if !each(c) {
+				return nil
+			}
+			from = c.N + 1
+		}
+		if len(page) < pageOf {
+			return nil
+		}
+	}
+}
+
+// output is the end of what a job has written.
+func (s *Service) output(ctx context.Context, id belay.ExecutionID) (string, error) {
+	var b []byte
+	err := s.chunks(ctx, id, agent.OutputLog, 0, func(c belay.StoredChunk) bool {
+		b = append(b, c.Data...)
+		if len(b) > 4*maxOutput {
+			b = append([]byte(nil), b[len(b)-maxOutput:]...)
+		}
+		return true
+	})
+	if len(b) > maxOutput {
+		b = b[len(b)-maxOutput:]
+		for len(b) > 0 && !utf8.RuneStart(b[0]) {
+			b = b[1:]
+		}
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD"), err
+}
+
+// position is how far a follower has come: chunks of output and of progress.
+type position struct{ output, progress int64 }
+
+func (p position) String() string { return fmt.Sprintf("%d.%d", p.output, p.progress) }
+
+func positionOf(r *http.Request) (position, error) {
+	var p position
+	text := r.Header.Get("Last-Event-ID")
+	if text == "" {
+		return p, nil
+	}
+	if n, err := fmt.Sscanf(text, "%d.%d", &p.output, &p.progress); n != 2 || err != nil || p.output < 0 || p.progress < 0 {
+		return p, &belay.Error{Code: belay.CodeMalformed, Message: "the header Last-Event-ID is the id of an event of this stream"}
+	}
+	return p, nil
+}
+
+// Output is an event of a job's log: a piece of what the agent wrote.
+type Output struct {
+	Text string `json:"text"`
+}
+
+// follower writes the log of a job as it comes.
+type follower struct {
+	*door
+	ctx  context.Context
+	out  *stream
+	id   belay.ExecutionID
+	at   position
+	text held
+	line []byte // the beginning of a line of progress
+}
+
+// held keeps the beginning of a character until the rest of it is there.
+type held struct{ rest []byte }
+
+func (h *held) take(p []byte) string {
+	b := slices.Concat(h.rest, p)
+	whole := len(b)
+	for i := 1; i <= min(utf8.UTFMax, len(b)); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-i:]) {
+				whole = len(b) - i
+			}
+			break
+		}
+	}
+	h.rest = append([]byte(nil), b[whole:]...)
+	return strings.ToValidUTF8(string(b[:whole]), "\uFFFD")
+}
+
+func (d *door) follow(w http.ResponseWriter, r *http.Request) {
+	at, err := positionOf(r)
+	var x belay.Execution
+	if err == nil {
+		x, err = d.find(r)
+	}
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	ctx, done := d.waiting(r.Context())
+	defer done()
+	f := &follower{door: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at}
+	f.run()
+}
+
+func (f *follower) run() {
+	last := f.o.Now()
+	for {
+		x, err := f.b.Await(f.ctx, f.id, look)
+		if err != nil {
+			return // the client comes again and is told why
+		}
+		wrote, ok := f.more()
+		if !ok {
+			return
+		}
+		now := f.o.Now()
+		switch {
+		case x.State.Terminal(): // what came before the end has been read after it
+			j := jobOf(&x, "")
+			f.out.event("end", "", struct {
+				Status   string  `json:"status"`
+				ExitCode *int    `json:"exit_code"`
+				Error    *string `json:"error"`
+			}{j.Status, j.ExitCode, j.Error})
+			return
+		case wrote:
+			last = now
+		case now.Sub(last) >= f.o.Ping:
+			if last = now; !f.out.ping() {
+				return
+			}
+		}
+	}
+}
+
+// more writes what has come since, and reports whether there was any and whether
+// the stream goes on.
+func (f *follower) more() (wrote, ok bool) {
+	ok = true
+	err := f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output, func(c belay.StoredChunk) bool {
+		f.at.output = c.N + 1
+		wrote = true
+		ok = f.out.event("output", f.at.String(), Output{f.text.take(c.Data)})
+		return ok
+	})
+	if err != nil || !ok {
+		return wrote, false
+	}
+	err = f.chunks(f.ctx, f.id, agent.ProgressLog, f.at.progress, func(c belay.StoredChunk) bool {
+		f.at.progress = c.N + 1
+		wrote = true
+		ok = f.steps(c.Data)
+		return ok
+	})
+	return wrote, ok && err == nil
+}
+
+// steps writes the lines of progress that are whole.
+func (f *follower) steps(data []byte) bool {
+	f.line = append(f.line, data...)
+	for {
+		line, rest, whole := bytes.Cut(f.line, []byte("\n"))
+		if !whole {
+			return true
+		}
+		f.line = rest
+		if json.Valid(line) && !f.out.event("progress", f.at.String(), json.RawMessage(line)) {
+			return false
+		}
+	}
+}
