@@ -150,6 +150,9 @@ func (d *demo) play(ctx context.Context, job *agent.Job) error {
 		return err
 	}
 	d.facts.State, d.facts.Error = e.State, e.Error
+	if e.State != belay.Succeeded && e.Error != nil && d.facts.Killed.IsZero() {
+		return &belay.Error{Code: belay.CodeConflict, Message: "the demo cannot be shown, its steps do not get that far: " + printable(e.Error.Message)}
+	}
 	d.facts.Ledger, err = readLedger(d.ledger)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
 // demoVictim is the step in whose middle the worker is killed.
@@ -55,8 +56,11 @@ var demoScripts = []struct{ name, script string }{
 // each noting in the ledger that it begins and that it has ended.
 func demoJob(ctx context.Context, repo, work string) (*agent.Job, error) {
 	source, err := (&runFlags{repo: repo}).source(ctx)
-	if err == nil && source == "" {
+	if err == nil && (source == "" || repo == "" && !committed(ctx, source)) {
 		source, err = smallRepository(ctx, filepath.Join(work, "repository"))
+	}
+	if err == nil {
+		err = workspace.CheckRepo(source)
 	}
 	if err != nil {
 		return nil, err
@@ -73,6 +77,13 @@ func demoJob(ctx context.Context, repo, work string) (*agent.Job, error) {
 		return nil, err
 	}
 	return j, nil
+}
+
+// committed reports whether there is something in a repository to be cloned.
+func committed(ctx context.Context, dir string) bool {
+	c := exec.CommandContext(ctx, "git", "rev-parse", "--verify", "--quiet", "HEAD")
+	c.Dir = dir
+	return c.Run() == nil
 }
 
 // smallRepository makes a repository for who has none here.
