@@ -9,7 +9,7 @@ import (
 )
 
 // announced is the backend of a worker whose outages are told to the person at
-// the keyboard: while the store cannot be written the command is held, which
+// the keyboard: while no heartbeat gets through the command is held, which
 // looks like nothing at all. It also knows what this process has run.
 type announced struct {
 	belay.Backend
@@ -23,12 +23,11 @@ type announced struct {
 // Heartbeat says when the store is away, and when it is back.
 func (a *announced) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	r, err := a.Backend.Heartbeat(ctx, h)
-	code := belay.CodeOf(err)
-	away := err != nil && ctx.Err() == nil && (code == belay.CodeUnavailable || code == belay.CodeInternal)
+	away := err != nil && ctx.Err() == nil && belay.CodeOf(err) != belay.CodeLeaseLost // which ends the run
 	if was := a.away.Swap(away); away && !was {
-		a.view.say("the store cannot be written, so the command is held soon: %v", err)
+		a.view.say("the heartbeat fails, so the command is held soon: %v", err)
 	} else if was && err == nil {
-		a.view.say("the store can be written again")
+		a.view.say("the heartbeat gets through again")
 	}
 	return r, err
 }

@@ -110,6 +110,17 @@ func (a *app) key() (string, error) {
 	return key, nil
 }
 
+// keyHint says to whom a server has refused its key where it was looked for.
+func (a *app) keyHint() string {
+	switch {
+	case a.keyFile != "":
+		return "the key is the one in " + quoted(a.keyFile) + "; belay keys create, on the server, makes another"
+	case os.Getenv("BELAY_KEY") != "":
+		return "the key is the one in BELAY_KEY; belay keys create, on the server, makes another"
+	}
+	return "put a key into BELAY_KEY, or name the file that holds it with --key-file; belay keys create, on the server, makes one"
+}
+
 // absence is how long nobody has answered.
 type absence struct{ since time.Time }
 

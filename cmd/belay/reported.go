@@ -43,12 +43,11 @@ func (r *reported) Settle(ctx context.Context, s belay.Settlement) error {
 // Heartbeat says when nobody answers, and when somebody does again.
 func (r *reported) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	reply, err := r.Backend.Heartbeat(ctx, h)
-	code := belay.CodeOf(err)
-	away := err != nil && ctx.Err() == nil && (code == belay.CodeUnavailable || code == belay.CodeInternal)
+	away := err != nil && ctx.Err() == nil && belay.CodeOf(err) != belay.CodeLeaseLost // which package worker tells
 	if was := r.away.Swap(away); away && !was {
-		r.log.Warn("the heartbeat is not answered; what runs is held before its lease ends", "runs", len(h.Holds), "error", err)
+		r.log.Warn("the heartbeat fails; what runs is held before its lease ends", "runs", len(h.Holds), "error", err)
 	} else if was && err == nil {
-		r.log.Info("the heartbeat is answered again", "runs", len(h.Holds))
+		r.log.Info("the heartbeat gets through again", "runs", len(h.Holds))
 	}
 	return reply, err
 }

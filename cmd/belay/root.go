@@ -71,7 +71,11 @@ func run(ctx context.Context, args []string, s streams) int {
 		return int(exit)
 	}
 	fmt.Fprintln(s.err, "belay:", err)
-	return codeOf(err).Exit()
+	code := codeOf(err)
+	if code == belay.CodeUnauthorized && a.server != "" {
+		fmt.Fprintln(s.err, a.keyHint())
+	}
+	return code.Exit()
 }
 
 // codeOf is the code of an error. What the machine has refused without Belay

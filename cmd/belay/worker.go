@@ -120,7 +120,8 @@ func (a *app) backendWhenItIsThere(ctx context.Context, log *slog.Logger) (belay
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
-			return nil, err
+			log.Info("the worker has stopped; no server has answered", "error", err)
+			return nil, exitCode(0) // a stop in order: there was nothing to give back
 		}
 	}
 }

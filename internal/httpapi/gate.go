@@ -23,6 +23,7 @@ type gate struct {
 	// closed is set once a key was seen: revoking the last one must not open
 	// the door.
 	closed atomic.Bool
+	opened atomic.Bool // somebody was let in without a key
 	log    *slog.Logger
 }
 
@@ -152,8 +153,11 @@ func (g *gate) open(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for keys: %w", err)
 	}
-	if has {
-		g.closed.Store(true)
+	switch {
+	case !has:
+		g.opened.Store(true)
+	case !g.closed.Swap(true) && g.opened.Load():
+		g.log.InfoContext(ctx, "belay: there is a key: every request wants a key from now on")
 	}
 	return !has, nil
 }

@@ -1,0 +1,85 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Rule: a refusal says what is wrong and what to do, in words that belong to what
+// was typed.
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.belay("keys", "create", "--name", "ci", "--scope", "read").want(0)
+	_, a := p.serve()
+	host := strings.TrimPrefix(a.url, "http://")
+	for line, want := range map[string]struct {
+		exit int
+		says string
+	}{
+		"ls --server http://127.0.0.1:1":      {69, "nobody answers there"},
+		"ls --server " + host:                 {65, "http://" + host + ", perhaps?"},
+		"ls --server https://" + host:         {69, "http or https"},
+		"ls --server " + a.url:                {77, "BELAY_KEY"},
+		"worker --server " + a.url:            {77, "--key-file"},
+		"demo --repo " + p.path("no"):         {66, "repository " + p.path("no") + " does not exist"},
+		"serve --listen 0.0.0.0:0":            {73, "has this data directory"},
+		"serve --data d --listen 0.0.0.0:0":   {73, "belay keys create"},
+		"keys create --name x --scope rule":   {64, "the scopes are read"},
+		"lock steal ex_1 --server " + a.url:   {64, "--reason"},
+		"get nothing --server http://[::1]:1": {69, "nobody answers there"},
+	} {
+		r := p.belay(strings.Fields(line)...).want(want.exit).saying(want.says)
+		if said := r.err; strings.Contains(said, "may have happened") || strings.Contains(said, "no such file") {
+			t.Errorf("belay %s\n%s", line, said)
+		}
+	}
+}
+
+// Rule: a demo that cannot be shown says why, and where nobody has committed
+// anything yet it makes a repository of its own.
+func TestDemoWithoutACommit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	empty := p.path("empty")
+	if out, err := exec.Command("git", "init", "-q", empty).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r := p.belay("demo", "--repo", empty).want(73).saying("has no commit yet")
+	if strings.Contains(r.err, "ledger") {
+		t.Errorf("it speaks of what nobody knows\n%s", r.err)
+	}
+	here := p.command("demo")
+	here.Dir = empty
+	p.start(here).wait(patience).want(0)
+}
+
+// Rule: a worker whose key does not count any more says so while it may still be
+// mended, and not only when its runs are lost.
+func TestAWorkerSaysThatItIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, a := p.serve()
+	w := p.start(p.command("worker", "--server", a.url, "--data", p.path("elsewhere"), "--ttl", "10s"))
+	w.says("takes work")
+	p.belay("keys", "create", "--name", "first", "--scope", "admin").want(0)
+	server.says("every request wants a key from now on")
+	w.says("the heartbeat fails")
+	w.wait(patience).want(77).saying("this server wants a key")
+}
+
+// Rule: a worker that waits for its server stops in order, too.
+func TestAWorkerThatWaitsStops(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	w := p.start(p.command("worker", "--server", "http://"+port(t)))
+	w.says("trying until it does")
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0).saying("the worker has stopped")
+	if _, err := os.Stat(p.data); !os.IsNotExist(err) {
+		t.Errorf("it made a data directory for nothing: %v", err)
+	}
+}
