@@ -155,13 +155,17 @@ func (d *dispatcher) join(calls []*call) []*call {
 		return nil
 	}
 	var lanes []machine.Lane
+	var last *machine.Submit
 	for _, k := range calls {
-		if s, ok := k.command.(*machine.Submit); ok && s.DueAt.IsZero() && !s.External {
-			l := machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels)
-			if len(lanes) == 0 || lanes[len(lanes)-1].ID != l.ID {
-				lanes = append(lanes, l)
-			}
+		s, ok := k.command.(*machine.Submit)
+		if !ok || !s.DueAt.IsZero() || s.External || last != nil && sameLane(s, last) {
+			continue
 		}
+		l := machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels)
+		if !slices.ContainsFunc(lanes, func(have machine.Lane) bool { return have.ID == l.ID }) {
+			lanes = append(lanes, l)
+		}
+		last = s
 	}
 	var joined []*call
 	for _, c := range d.parked {
@@ -175,6 +179,13 @@ func (d *dispatcher) join(calls []*call) []*call {
 		}
 	}
 	return joined
+}
+
+// sameLane reports whether two submissions go to one lane, without working out
+// which.
+func sameLane(a, b *machine.Submit) bool {
+	return a.Workflow == b.Workflow && a.Queue == b.Queue && a.Version == b.Version && a.Priority == b.Priority &&
+		len(a.WorkerLabels)+len(b.WorkerLabels) == 0
 }
 
 func (d *dispatcher) commandLocked(c *claim) machine.Command {

@@ -38,11 +38,10 @@ func (r *Reader) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	ended, done, open := r.hub.await(id)
 	defer done()
-	poll := time.NewTicker(r.poll)
-	defer poll.Stop()
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for last := wait <= 0; ; last = last || isOver(over) {
+	over := time.Now().Add(wait)
+	timer := time.NewTimer(min(wait, r.poll))
+	defer timer.Stop()
+	for last := wait <= 0; ; last = !time.Now().Before(over) {
 		if !open || last {
 			x, err := r.Execution(ctx, id)
 			if err != nil || x.State.Terminal() || last {
@@ -55,10 +54,9 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 				return *x, nil
 			}
 			open = false
-		case <-poll.C:
+		case <-timer.C:
 			open = false // another process may have ended it
-		case <-over.C:
-			last = true
+			timer.Reset(min(time.Until(over), r.poll))
 		case <-ctx.Done():
 			return belay.Execution{}, context.Cause(ctx)
 		case <-r.ended:

@@ -117,7 +117,11 @@ func (w *world) claimed(e *Execution) Claimed {
 // among lanes of one priority the longest due. Each starts before the next is
 // looked for, since one that became due again in this fold is listed twice.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
-	var won []Claimed
+	due := 0
+	for _, l := range c.Lanes {
+		due += len(w.ready[l.ID]) + len(w.fresh[l.ID])
+	}
+	won := make([]Claimed, 0, min(due, c.Slots))
 	for i := 0; i < len(c.Lanes) && len(won) < c.Slots; {
 		j := i
 		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {

@@ -46,13 +46,14 @@ func (c *Submit) apply(w *world) (Reply, error) {
 		}
 		parent = p
 	}
-	e := c.execution(w.Now)
+	lane := c.lane()
+	e := c.execution(lane.ID, w.Now)
 	if parent != nil {
 		e.Parent, e.Child, e.ParentGen = parent.ID, c.ParentKey, parent.Generation
 	}
 	w.execs[e.ID] = e
 	w.changed(e)
-	if lane := c.lane(); !w.lanes[lane.ID] {
+	if !w.lanes[lane.ID] {
 		w.lanes[lane.ID] = true
 		w.out.Lanes = append(w.out.Lanes, lane)
 	}
@@ -94,9 +95,9 @@ func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 	return Reply{}, false, nil
 }
 
-func (c *Submit) execution(now Time) *Execution {
+func (c *Submit) execution(lane LaneID, now Time) *Execution {
 	e := &Execution{
-		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: c.lane().ID,
+		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: lane,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: now, DueAt: max(now, At(c.DueAt)), New: true,
 	}
 	if e.DueAt > now {
@@ -225,6 +226,9 @@ func appendString(b []byte, s string) []byte { return append(appendInt(b, int64(
 
 func appendMap(b []byte, m map[string]string) []byte {
 	b = appendInt(b, int64(len(m)))
+	if len(m) == 0 {
+		return b
+	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		b = appendString(appendString(b, k), m[k])
 	}
