@@ -39,7 +39,7 @@ func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) err
 		if err := bury(ctx, c, dead); err != nil {
 			return err
 		}
-		if err := sweepBelow(ctx, filepath.Join(dir, "workspaces")); err != nil {
+		if err := sweepBelow(ctx, filepath.Join(dir, "workspaces")); err != nil && ctx.Err() == nil { // if we end now, the next one removes it
 			slog.Warn("remove what a dead worker left", "worker", dead.Name, "error", err)
 		}
 		return nil
