@@ -81,7 +81,22 @@ var (
 	errNobody = errors.New("nobody serves the socket of the data directory")
 	// errRefused means that the host does not give way.
 	errRefused = errors.New("the engine's host does not give way")
+	// errSilent means that somebody takes connections on the socket and does not
+	// answer.
+	errSilent = fmt.Errorf("it did not answer within %s", greeting)
 )
+
+// silent adds to the refusal of a directory that is in use that who has it does not
+// answer.
+func silent(refused error) error {
+	var e *belay.Error
+	if !errors.As(refused, &e) {
+		return refused
+	}
+	with := *e
+	with.Message += "; it does not answer: if it was stopped (Ctrl-Z), let it go on with fg or kill -CONT"
+	return &with
+}
 
 // maxLine bounds what either side says.
 const maxLine = 4096
@@ -100,7 +115,7 @@ type presence struct {
 // greet says hello on a socket: errNobody if nobody listens.
 func greet(ctx context.Context, dir string) (*presence, error) {
 	open, leave := context.WithCancelCause(context.WithoutCancel(ctx))
-	timer := time.AfterFunc(greeting, func() { leave(fmt.Errorf("it did not answer within %s", greeting)) })
+	timer := time.AfterFunc(greeting, func() { leave(errSilent) })
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
@@ -154,7 +169,7 @@ func (p *presence) farewell() (next string) {
 // askToYield asks the host to give way: errRefused if it does not, errNobody if
 // nobody is there to be asked.
 func askToYield(ctx context.Context, dir, next string) error {
-	ctx, cancel := context.WithTimeout(ctx, greeting)
+	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errSilent)
 	defer cancel()
 	resp, err := send(ctx, dir, http.MethodPost, "/datadir/yield", next[:min(len(next), maxLine)])
 	if err != nil {

@@ -46,19 +46,25 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	}
 	within, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
+	mute := false // whoever has it does not answer
 	for ask := (time.Time{}); ; {
 		h, err := host(within, dir, o, false)
 		if err == nil || !inUse(err) {
 			return h, err
 		}
 		if now := time.Now(); now.After(ask) {
-			if errors.Is(askToYield(within, dir, purpose(o)), errRefused) {
+			asked := askToYield(within, dir, purpose(o))
+			if errors.Is(asked, errRefused) {
 				return nil, err
 			}
+			mute = errors.Is(asked, errSilent) || mute && within.Err() != nil
 			ask = now.Add(askEvery)
 		}
 		select {
 		case <-within.Done():
+			if mute {
+				err = silent(err)
+			}
 			return nil, err
 		case <-time.After(10 * time.Millisecond):
 		}

@@ -80,7 +80,7 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 // answer; later it is tried again.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
-	warned := ""
+	warned, mute := "", false // mute: whoever has it does not answer
 	for pause := 10 * time.Millisecond; ; pause = min(pause*5/4, 200*time.Millisecond) {
 		if time.Now().After(leave) {
 			h, err := host(ctx, b.dir, b.opt, true)
@@ -105,7 +105,11 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 		if err == nil {
 			return r, nil
 		}
-		if !errors.Is(err, errNobody) {
+		mute = errors.Is(err, errSilent) || mute && ctx.Err() != nil
+		switch {
+		case mute:
+			refused = silent(refused)
+		case !errors.Is(err, errNobody):
 			refused = err
 		}
 		b.set(nil, refused)

@@ -200,6 +200,14 @@ func TestAHostThatDoesNotAnswer(t *testing.T) {
 	if belay.CodeOf(err) != belay.CodeConflict && belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
+	o := Options{Patience: greeting + 200*time.Millisecond, Log: quiet} // long enough to know
+	_, err = Open(t.Context(), dir, o)
+	_, hostErr := OpenHost(t.Context(), dir, o)
+	for what, err := range map[string]error{"Open": err, "OpenHost": hostErr} {
+		if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), "does not answer") || !strings.Contains(err.Error(), "Ctrl-Z") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // Rule: a store that cannot be opened is an answer, at once.
