@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/belaydev/belay"
 )
 
@@ -28,6 +26,8 @@ type base struct {
 
 // state is what the base's own file says; a base without it was never finished.
 type state struct {
+	// Repo is the repository, for people.
+	Repo string `json:"repo,omitempty"`
 	// Head is the branch that the source's HEAD was on, as a full ref; empty if
 	// it was detached or has no commit.
 	Head string `json:"head"`
@@ -38,32 +38,58 @@ type state struct {
 
 const stateFile = "belay.json"
 
-// lockBase waits for the base of src.
+// base is that of src, without the lock.
+func (m *Manager) base(src source) *base {
+	return &base{m: m, src: src, dir: filepath.Join(m.dir, "base", src.key())}
+}
+
+// lockBase waits for the base of src, to fetch or make it.
 func (m *Manager) lockBase(ctx context.Context, src source) (*base, error) {
-	dir := filepath.Join(m.dir, "base", src.key())
-	f, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	b := m.base(src)
+	return b, b.obtain(ctx)
+}
+
+func (b *base) obtain(ctx context.Context) error {
+	f, err := waitLock(ctx, b.dir+".lock")
 	if err != nil {
-		return nil, fmt.Errorf("lock the base of %s: %w", src, err)
+		return fmt.Errorf("wait for the base of %s: %w", b.src, err)
 	}
-	wait := time.NewTicker(10 * time.Millisecond)
-	defer wait.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return &base{m: m, src: src, dir: dir, lock: f}, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(fmt.Errorf("lock the base of %s: %w", src, err), f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for the base of %s: %w", src, context.Cause(ctx)), f.Close())
-		case <-wait.C:
-		}
-	}
+	b.lock = f
+	return nil
 }
 
 func (b *base) unlock() { _ = b.lock.Close() }
+
+// locate finds what spec asks for: in what is known if that is new enough, else
+// after a fetch; in a new base if this one is damaged.
+func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (target, error) {
+	if !damaged && b.load() && b.current(ctx, spec) {
+		if t, err := b.find(ctx, spec); err == nil {
+			return t, nil
+		}
+	}
+	if err := b.obtain(ctx); err != nil {
+		return target{}, err
+	}
+	defer b.unlock()
+	bring := func() error { return b.update(ctx, spec) }
+	if damaged {
+		bring = func() error { return b.rebuild(ctx) }
+	}
+	if err := bring(); err != nil {
+		return target{}, err
+	}
+	return b.resolve(ctx, spec)
+}
+
+// current tells whether the base need not be fetched for spec.
+func (b *base) current(ctx context.Context, spec Spec) bool {
+	if spec.Commit != "" && b.has(ctx, spec.Commit) {
+		return true
+	}
+	age := b.m.Now().Sub(b.state.Fetched)
+	return !b.src.local && age >= 0 && age < b.m.Debounce
+}
 
 // update brings the base to where spec can be found in it, unless that is known.
 func (b *base) update(ctx context.Context, spec Spec) error {
@@ -71,10 +97,7 @@ func (b *base) update(ctx context.Context, spec Spec) error {
 		return b.rebuild(ctx)
 	}
 	b.unjam()
-	if spec.Commit != "" && b.has(ctx, spec.Commit) {
-		return nil
-	}
-	if age := b.m.Now().Sub(b.state.Fetched); !b.src.local && age >= 0 && age < b.m.Debounce {
+	if b.current(ctx, spec) {
 		return nil
 	}
 	return b.refresh(ctx)
@@ -105,6 +128,11 @@ func (b *base) rebuild(ctx context.Context) error {
 	if err := b.fetch(ctx, next); err != nil {
 		return errors.Join(err, removeTree(next))
 	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	old := fmt.Sprintf("%s.old-%d", b.dir, os.Getpid())
 	if err := os.Rename(b.dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replace the base of %s: %w", b.src, err)
@@ -169,7 +197,7 @@ func (b *base) fetch(ctx context.Context, dir string) error {
 		return b.unreachable(err)
 	}
 	b.compact(ctx, dir)
-	next.Fetched = b.m.Now()
+	next.Repo, next.Fetched = b.src.url, b.m.Now()
 	raw, err := json.Marshal(next)
 	if err != nil {
 		return err
@@ -188,7 +216,11 @@ const maxPacks = 16
 // lost by it, neither what no ref leads to any more nor what failed here.
 func (b *base) compact(ctx context.Context, dir string) {
 	packs, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
-	if err == nil && len(packs) > maxPacks {
+	if err != nil || len(packs) <= maxPacks {
+		return
+	}
+	if release, err := b.use(ctx); err == nil {
+		defer release()
 		_, _ = b.m.git.run(ctx, command{dir: dir, args: []string{"repack", "--quiet", "--geometric=2", "-d"}})
 	}
 }

@@ -11,35 +11,38 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/belaydev/belay"
 )
 
 // fill puts into a claimed workspace what spec asks for.
 func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source) error {
-	if spec.Repo == "" {
-		return m.configure(ctx, w)
+	if spec.Repo != "" {
+		if err := m.checkout(ctx, w, spec, src); err != nil {
+			return err
+		}
+		if err := m.unlock(ctx, w); err != nil {
+			return err
+		}
+		w.DirtySource = m.dirty(ctx, src)
 	}
-	if err := m.checkout(ctx, w, spec, src); err != nil {
+	if err := m.configure(ctx, w); err != nil {
 		return err
 	}
-	w.DirtySource = m.dirty(ctx, src)
-	return m.configure(ctx, w)
+	return m.settle(w)
 }
 
-// checkout makes the checkout of a workspace, while it holds the base.
+// checkout makes the checkout of a workspace.
 func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source) error {
-	b, err := m.lockBase(ctx, src)
-	if err != nil {
-		return err
-	}
-	defer b.unlock()
-	err = m.clone(ctx, b, w, spec)
+	err := m.clone(ctx, m.base(src), w, spec, false)
 	if err != nil && ctx.Err() == nil && !final(err) {
 		// The base is damaged where a fetch did not look.
-		if rerr := b.rebuild(ctx); rerr != nil {
-			return errors.Join(err, rerr)
+		if rerr := m.clone(ctx, m.base(src), w, spec, true); rerr == nil || final(rerr) {
+			err = rerr
+		} else {
+			err = errors.Join(err, rerr)
 		}
-		err = m.clone(ctx, b, w, spec)
 	}
 	if err != nil && !final(err) {
 		return fmt.Errorf("check out %s: %w", src, err)
@@ -53,12 +56,10 @@ func final(err error) bool {
 	return errors.As(err, &e)
 }
 
-// clone makes the checkout out of the base.
-func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec) error {
-	if err := b.update(ctx, spec); err != nil {
-		return err
-	}
-	t, err := b.resolve(ctx, spec)
+// clone makes the checkout out of the base. The base is held only while its objects
+// are copied.
+func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec, damaged bool) error {
+	t, err := b.locate(ctx, spec, damaged)
 	if err != nil {
 		return err
 	}
@@ -66,28 +67,44 @@ func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec) e
 		return err
 	}
 	w.Commit, w.Branch, w.objects = t.commit, t.branch, filepath.Join(b.dir, "objects")
-	if w.shallow, err = os.ReadFile(filepath.Join(b.dir, "shallow")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	dir := filepath.Join(w.Dir, ".git")
 	if _, err := m.git.run(ctx, command{args: []string{
 		"init", "--quiet", "--template=", "--initial-branch=" + cmp.Or(t.branch, "main"), "--object-format=" + format(t.commit), w.Dir,
 	}}); err != nil {
 		return err
 	}
-	if err := copyTree(ctx, w.objects, filepath.Join(dir, "objects")); err != nil {
-		return fmt.Errorf("copy the objects: %w", err)
-	}
-	if err := deepen(dir, w.shallow); err != nil {
+	if err := m.copyBase(ctx, b, w); err != nil {
 		return err
 	}
-	if err := m.refs(ctx, b, w); err != nil {
+	if err := deepen(dir, w.shallow); err != nil {
 		return err
 	}
 	for _, args := range [][]string{{"update-ref", "--no-deref", cmp.Or(t.ref(), "HEAD"), t.commit}, {"reset", "--quiet", "--hard"}} {
 		if _, err := m.git.run(ctx, command{dir: dir, tree: w.Dir, args: args}); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// copyBase copies refs and objects, in this order: what a fetch adds meanwhile is
+// not missed.
+func (m *Manager) copyBase(ctx context.Context, b *base, w *Workspace) error {
+	release, err := b.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if w.shallow, err = os.ReadFile(filepath.Join(b.dir, "shallow")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := m.refs(ctx, b, w); err != nil {
+		return err
+	}
+	// Only where the command runs as another user than whom the objects belong to
+	// can it not rewrite them through a link.
+	if err := copyTree(ctx, w.objects, filepath.Join(w.Dir, ".git", "objects"), w.User != nil); err != nil {
+		return fmt.Errorf("copy the objects: %w", err)
 	}
 	return nil
 }
@@ -183,8 +200,13 @@ func (m *Manager) dirty(ctx context.Context, src source) bool {
 	return err == nil && len(out) > 0
 }
 
-// copyTree copies directories and regular files; there is nothing else in a base.
-func copyTree(ctx context.Context, from, to string) error {
+// copyTree copies directories and regular files, or links the latter; there is
+// nothing else in a base. What a fetch has under way is left out.
+func copyTree(ctx context.Context, from, to string, link bool) error {
+	transfer := copyFile
+	if link {
+		transfer = linkFile
+	}
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || ctx.Err() != nil {
 			return errors.Join(err, context.Cause(ctx))
@@ -196,11 +218,28 @@ func copyTree(ctx context.Context, from, to string) error {
 		switch {
 		case d.IsDir():
 			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		case strings.HasPrefix(d.Name(), "tmp_") || strings.HasPrefix(d.Name(), ".tmp-") || strings.HasSuffix(d.Name(), ".keep"):
+			return nil
 		case d.Type().IsRegular():
-			return copyFile(path, filepath.Join(to, rel))
+			return transfer(path, filepath.Join(to, rel))
 		}
 		return fmt.Errorf("%s is neither a file nor a directory", path)
 	})
+}
+
+// linkFile makes a second name for a file that everybody may read. Across file
+// systems it copies.
+func linkFile(from, to string) error {
+	if info, err := os.Lstat(from); err == nil && info.Mode().Perm() != 0o444 {
+		if err := os.Chmod(from, 0o444); err != nil { //nolint:gosec // the way there is closed to others
+			return err
+		}
+	}
+	err := os.Link(from, to)
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EMLINK) {
+		return copyFile(from, to)
+	}
+	return err
 }
 
 func copyFile(from, to string) error {

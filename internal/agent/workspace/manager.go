@@ -29,15 +29,27 @@ type Manager struct {
 	SalvageTimeout time.Duration
 	// MaxSalvage bounds a bundle, a patch, and each new file in it, in bytes.
 	MaxSalvage int64
-	// Now is the clock of Debounce.
+	// Users gives each workspace a user of its own, which needs root; nil for that
+	// of this process.
+	Users Users
+	// Quota bounds each workspace; see [Workspace.Watch].
+	Quota Quota
+	// CryptKey is the file of the git-crypt key with which checkouts are unlocked;
+	// empty for none.
+	CryptKey string
+	// KeepWork and KeepBases are how long what was salvaged from dead workspaces and
+	// bases that nobody uses stay; 0 for ever.
+	KeepWork, KeepBases time.Duration
+	// Now is the clock of Debounce, and of what is kept.
 	Now func() time.Time
 
 	dir  string
 	git  git
 	self host.Process
 
-	mu   sync.Mutex
-	live map[string]*Workspace // made by this Manager and not removed yet
+	times times
+	mu    sync.Mutex
+	live  map[string]*Workspace // made by this Manager and not removed yet
 }
 
 // Open uses dir, an absolute path or one below the working directory, and makes
@@ -49,15 +61,18 @@ func Open(dir string) (*Manager, error) {
 	}
 	m := &Manager{
 		Debounce: 30 * time.Second, SalvageTimeout: 10 * time.Minute, MaxSalvage: 64 << 20, Now: time.Now,
+		KeepWork: 7 * 24 * time.Hour, KeepBases: 30 * 24 * time.Hour,
 		dir: dir, live: make(map[string]*Workspace),
 	}
-	for _, sub := range []string{"", "base", "jobs", "scratch", "nohome"} {
+	for _, sub := range []string{"", "base", "jobs", "kept", "scratch", "nohome"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory is entered
-		return nil, fmt.Errorf("open workspaces: %w", err)
+	for _, sub := range []string{"base", "kept", "scratch"} { // the others may be passed by the users of workspaces
+		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // a directory is entered
+			return nil, fmt.Errorf("open workspaces: %w", err)
+		}
 	}
 	m.git = git{home: filepath.Join(dir, "nohome"), reader: filepath.Join(dir, "base", "gitconfig")}
 	if err := writeFile(m.git.reader, []byte("[safe]\n\tdirectory = *\n")); err != nil {
@@ -118,12 +133,17 @@ type Workspace struct {
 	// DirtySource says that Repo is a local directory with changes that are not
 	// committed. They are not part of the workspace.
 	DirtySource bool
+	// User is who is to work in it; nil for the user of this process.
+	User *host.User
 
 	m       *Manager
 	root    string   // jobs/ID
 	lock    *os.File // root, flocked while its owner lives
-	objects string   // of the base
-	shallow []byte   // where the history of a shallow base ends
+	made    time.Time
+	used    Usage                       // when it was last counted
+	free    func(context.Context) error // gives the user back
+	objects string                      // of the base
+	shallow []byte                      // where the history of a shallow base ends
 }
 
 // Prepare makes a workspace. Errors of the caller's are a [belay.Error] with
@@ -139,18 +159,48 @@ func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.fill(ctx, w, spec, src); err != nil {
+	if err := m.furnished(ctx, w, spec, src); err != nil {
 		return nil, errors.Join(err, w.Remove(context.WithoutCancel(ctx)))
 	}
 	return w, nil
 }
 
-// owner is what owner.json holds.
+// furnished puts into a claimed workspace all that it is to have.
+func (m *Manager) furnished(ctx context.Context, w *Workspace, spec Spec, src source) error {
+	if err := m.lend(ctx, w); err != nil {
+		return err
+	}
+	if err := m.fill(ctx, w, spec, src); err != nil {
+		return err
+	}
+	if err := m.sign(w.root, w); err != nil {
+		return fmt.Errorf("make workspace %s: %w", w.ID, err)
+	}
+	return nil
+}
+
+// owner is what owner.json holds. With a Commit the workspace was finished, and can
+// be salvaged by whoever finds it.
 type owner struct {
 	Process host.Process `json:"process"`
 	ID      string       `json:"id"`
 	Repo    string       `json:"repo,omitempty"`
 	Made    time.Time    `json:"made"`
+	User    *host.User   `json:"user,omitempty"`
+	Commit  string       `json:"commit,omitempty"`
+	Branch  string       `json:"branch,omitempty"`
+	Shallow []byte       `json:"shallow,omitempty"`
+}
+
+// sign writes down whose a workspace is, and what.
+func (m *Manager) sign(root string, w *Workspace) error {
+	b, err := json.MarshalIndent(owner{
+		Process: m.self, ID: w.ID, Repo: w.Repo, Made: w.made, User: w.User, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(root, "owner.json"), append(b, '\n'))
 }
 
 // claim makes the directories of a workspace and marks them as ours before they
@@ -176,7 +226,7 @@ func (m *Manager) claim(spec Spec, src source) (*Workspace, error) {
 	}
 	w := &Workspace{
 		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
-		Repo: src.url, Ref: spec.Ref, m: m, root: root, lock: lock,
+		Repo: src.url, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(),
 	}
 	if err := m.furnish(fresh, w); err != nil {
 		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())
@@ -191,11 +241,7 @@ func (m *Manager) furnish(fresh string, w *Workspace) error {
 			return err
 		}
 	}
-	b, err := json.MarshalIndent(owner{Process: m.self, ID: w.ID, Repo: w.Repo, Made: m.Now()}, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := writeFile(filepath.Join(fresh, "owner.json"), append(b, '\n')); err != nil {
+	if err := m.sign(fresh, w); err != nil {
 		return err
 	}
 	return os.Rename(fresh, w.root)

@@ -35,7 +35,14 @@ func (m *Manager) private(ctx context.Context, w *Workspace, objects ...string) 
 	}
 	if err == nil {
 		// Whatever a tree's .gitattributes name, no driver is looked for.
-		err = writeFile(filepath.Join(dir, "info", "attributes"), []byte("* -filter !diff !merge\n"))
+		attributes := "* -filter !diff !merge\n"
+		if m.CryptKey != "" {
+			attributes = "* !diff !merge\n" // of filters only ours is known
+		}
+		err = writeFile(filepath.Join(dir, "info", "attributes"), []byte(attributes))
+	}
+	if err == nil {
+		err = p.crypt()
 	}
 	if err != nil {
 		p.remove()

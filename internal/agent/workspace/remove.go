@@ -2,13 +2,11 @@ package workspace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,6 +23,9 @@ func (w *Workspace) Remove(ctx context.Context) error {
 	w.m.mu.Unlock()
 	if lock == nil {
 		return nil
+	}
+	if err := w.release(ctx); err != nil {
+		return err
 	}
 	err := w.m.discard(w.root)
 	for wait := 10 * time.Millisecond; err != nil && wait < time.Second; wait *= 2 {
@@ -103,46 +104,11 @@ func ours(path string) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// Sweep removes what was left behind: workspaces whose owner is proven dead,
-// those of this process for which alive answers false, and bases and scratch
-// directories that were being made when their maker died. What belongs to
-// another process that may be living is left alone, whatever alive says.
-func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
-	jobs := filepath.Join(m.dir, "jobs")
-	entries, err := os.ReadDir(jobs)
-	if err != nil {
-		return fmt.Errorf("sweep workspaces: %w", err)
-	}
-	var failed []error
-	for _, e := range entries {
-		if ctx.Err() != nil {
-			return errors.Join(append(failed, context.Cause(ctx))...)
-		}
-		root := filepath.Join(jobs, e.Name())
-		m.mu.Lock()
-		mine := m.live[e.Name()]
-		m.mu.Unlock()
-		switch {
-		case mine != nil:
-			if !alive(e.Name()) {
-				failed = append(failed, mine.Remove(ctx))
-			}
-		case strings.HasPrefix(e.Name(), ".gone-"):
-			failed = append(failed, removeTree(root))
-		case m.abandoned(root):
-			failed = append(failed, m.discard(root))
-		}
-	}
-	return errors.Join(append(failed, m.sweepScratch(), m.sweepBases())...)
-}
-
 // abandoned tells whether the owner of a workspace is proven dead: by its
 // identity; or, where that says nothing, as after a restart of the machine or of
 // a container, because the kernel has let go of its lock.
 func (m *Manager) abandoned(root string) bool {
-	var o owner
-	raw, err := os.ReadFile(filepath.Join(root, "owner.json"))
-	if err == nil && json.Unmarshal(raw, &o) == nil {
+	if o, err := readOwner(root); err == nil {
 		switch o.Process.State(m.self) {
 		case host.Dead:
 			return true
@@ -161,32 +127,4 @@ func unlocked(dir string) bool {
 		return false
 	}
 	return lock.Close() == nil
-}
-
-func (m *Manager) sweepScratch() error {
-	left, err := filepath.Glob(filepath.Join(m.dir, "scratch", "*"))
-	for _, dir := range left {
-		if unlocked(dir) {
-			err = errors.Join(err, removeTree(dir))
-		}
-	}
-	return err
-}
-
-// sweepBases removes half-made bases that nobody is making.
-func (m *Manager) sweepBases() error {
-	var failed error
-	for _, infix := range []string{".new-", ".old-"} {
-		left, err := filepath.Glob(filepath.Join(m.dir, "base", "*"+infix+"*"))
-		failed = errors.Join(failed, err)
-		for _, dir := range left {
-			key, _, _ := strings.Cut(filepath.Base(dir), ".")
-			lock, err := tryLock(filepath.Join(m.dir, "base", key+".lock"))
-			if err != nil {
-				continue
-			}
-			failed = errors.Join(failed, removeTree(dir), lock.Close())
-		}
-	}
-	return failed
 }

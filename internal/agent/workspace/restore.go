@@ -14,7 +14,7 @@ import (
 // files are as they were. What was not committed is again not committed; nothing
 // is staged. Each may be nil.
 func (m *Manager) Restore(ctx context.Context, w *Workspace, bundle, patch []byte) error {
-	if err := m.restore(ctx, w, bundle, patch); err != nil {
+	if err := errors.Join(m.restore(ctx, w, bundle, patch), m.settle(w)); err != nil {
 		return fmt.Errorf("restore workspace %s: %w", w.ID, err)
 	}
 	return nil

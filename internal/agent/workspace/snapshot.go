@@ -28,7 +28,7 @@ type entry struct{ mode, object string }
 // names. git is told path by path what to read. It never looks for repositories in
 // there, and would find a work tree without one.
 func (s *salvage) snapshot(ctx context.Context, from string, repo *repository) (string, error) {
-	t := &survey{root: s.w.Dir, ctx: ctx, lost: &s.lost, each: s.m.MaxSalvage, untracked: maxUntracked}
+	t := &survey{w: s.w, root: s.w.Dir, ctx: ctx, lost: &s.lost, each: s.m.MaxSalvage, untracked: maxUntracked}
 	if err := t.known(ctx, s.proof, from, repo); err != nil {
 		return "", err
 	}
@@ -64,6 +64,7 @@ func (s *salvage) snapshot(ctx context.Context, from string, repo *repository) (
 // survey finds what is in a work tree.
 type survey struct {
 	ctx    context.Context
+	w      *Workspace
 	root   string
 	ignore *ignorer
 	lost   *losses
@@ -209,6 +210,13 @@ func (t *survey) file(name string, e fs.DirEntry) error {
 		_ = f.Close()
 		if err != nil {
 			return err
+		}
+		if t.w.foreign(info) {
+			t.lost.add("%s, which belongs to somebody else", name)
+			if known.object != "" {
+				t.keep[name] = true
+			}
+			return nil
 		}
 		if size := info.Size(); known.object == "" && (size > t.each || size > t.untracked) {
 			t.lost.add("%s, a new file of %d MiB", name, size>>20)

@@ -1,0 +1,377 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/host"
+)
+
+// lent gives workspaces users of a range, for tests that run as root.
+func lent(t *testing.T, m *Manager) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	var mu sync.Mutex
+	next := uint32(1_700_000_000)
+	m.Users = func(context.Context, string) (host.User, func(context.Context) error, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		next++
+		return host.User{UID: next, GID: next}, func(context.Context) error { return nil }, nil
+	}
+}
+
+func inode(t *testing.T, path string) *syscall.Stat_t {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t)
+}
+
+// packs lists the packs below a directory of objects.
+func packs(t *testing.T, objects string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(objects, "pack", "*.pack"))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no packs in %s: %v", objects, err)
+	}
+	return all
+}
+
+// Rule: objects are hard-linked only where the command runs as another user than
+// whom the base belongs to; all else is the user's.
+func TestHardLinksOnlyForOthers(t *testing.T) {
+	m, source := open(t), repo(t)
+	own := prepare(t, m, Spec{ID: "own", Repo: source})
+	for _, p := range packs(t, filepath.Join(own.Dir, ".git", "objects")) {
+		if inode(t, p).Nlink != 1 {
+			t.Errorf("%s is shared with a command of the same user", p)
+		}
+	}
+	lent(t, m)
+	w := prepare(t, m, Spec{ID: "lent", Repo: source})
+	for _, p := range packs(t, filepath.Join(w.Dir, ".git", "objects")) {
+		st := inode(t, p)
+		if st.Nlink < 2 || int(st.Uid) != os.Geteuid() || st.Mode&0o222 != 0 || st.Mode&0o004 == 0 {
+			t.Errorf("%s: %d names, user %d, mode %o", p, st.Nlink, st.Uid, st.Mode)
+		}
+	}
+	for _, path := range []string{w.Dir, w.Home, w.Tmp, filepath.Join(w.Dir, "a.txt"), filepath.Join(w.Dir, ".git", "config"), filepath.Join(w.Home, ".gitconfig"), filepath.Join(w.Dir, ".git", "objects", "pack")} {
+		if st := inode(t, path); st.Uid != w.User.UID {
+			t.Errorf("%s belongs to user %d", path, st.Uid)
+		}
+	}
+	for _, closed := range []string{"base", "kept", "scratch"} {
+		if inode(t, filepath.Join(m.dir, closed)).Mode&0o077 != 0 {
+			t.Errorf("%s is open to others", closed)
+		}
+	}
+	if inode(t, filepath.Join(m.dir, "jobs")).Mode&0o044 != 0 {
+		t.Error("others can list the workspaces")
+	}
+}
+
+// Rule: what such a user has done is salvaged and restored as anybody's, and what
+// belongs to somebody else is not taken for his.
+func TestSalvageOfAnotherUser(t *testing.T) {
+	m, source := open(t), repo(t)
+	lent(t, m)
+	w := prepare(t, m, Spec{ID: "first", Repo: source})
+	sh(t, w.Dir, `echo three >>a.txt; git commit -qam third; echo new >new.txt; echo more >>a.txt
+chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
+	s, err := m.Salvage(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Commits != 1 || s.Files != 2 || !strings.Contains(s.Lost, "secret.txt, which belongs to somebody else") || strings.Contains(string(s.Patch), "secret") {
+		t.Errorf("%+v", s)
+	}
+	again := prepare(t, m, Spec{ID: "second", Repo: source, Commit: w.Commit})
+	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"new.txt", "a.txt", ".git/HEAD"} {
+		if st := inode(t, filepath.Join(again.Dir, name)); st.Uid != again.User.UID {
+			t.Errorf("%s belongs to user %d", name, st.Uid)
+		}
+	}
+}
+
+// Rule: what a dead process left unfinished is kept before its workspace goes, and
+// can be read and forgotten; what would go can be seen before.
+func TestWorkOfTheDeadIsKept(t *testing.T) {
+	m, source := open(t), repo(t)
+	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh(t, w.Dir, "echo three >>a.txt; git commit -qam third; echo new >new.txt")
+	idle, err := m.Prepare(t.Context(), Spec{ID: "idle", Repo: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := prepare(t, m, Spec{ID: "lives", Repo: source})
+	die(t, w)
+	die(t, idle)
+
+	other := reopen(t, m)
+	var seen []string
+	all, err := other.Garbage(func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range all {
+		seen = append(seen, g.Kind+" "+g.ID+": "+g.Why)
+	}
+	want := []string{"workspace dies: the process that owned it is gone", "workspace idle: the process that owned it is gone"}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("garbage (-want +got):\n%s", diff)
+	}
+	if _, err := other.Adopt("lives"); belay.CodeOf(err) != belay.CodeConflict {
+		t.Errorf("adopt what lives: %v", err)
+	}
+	if err := other.Sweep(t.Context(), func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(lives.Dir); err != nil {
+		t.Error(err)
+	}
+	list, err := other.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != "lives" || !list[0].InUse || list[0].Repo != source {
+		t.Errorf("left: %+v, %v", list, err)
+	}
+	kept, err := other.Kept()
+	if err != nil || len(kept) != 1 || kept[0].ID != "dies" || kept[0].Commits != 1 || len(kept[0].Bundle) != 0 {
+		t.Fatalf("kept: %+v, %v", kept, err)
+	}
+	work, err := other.Work("dies")
+	if err != nil || len(work.Bundle) == 0 || len(work.Patch) == 0 {
+		t.Fatalf("%+v, %v", work, err)
+	}
+	next := prepare(t, other, Spec{ID: "next", Repo: work.Repo, Commit: work.Commit})
+	if err := other.Restore(t.Context(), next, work.Bundle, work.Patch); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, next.Dir, "log", "-1", "--format=%s"); got != "third" {
+		t.Errorf("restored to %q", got)
+	}
+	other.Now = func() time.Time { return time.Now().Add(8 * 24 * time.Hour) }
+	if all, err := other.Garbage(func(string) bool { return true }); err != nil || len(all) != 1 || all[0].Kind != kindKept || all[0].Why != "it was kept for 8 days" {
+		t.Errorf("after a week: %+v, %v", all, err)
+	}
+	if err := other.Forget("dies"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Work("dies"); belay.CodeOf(err) != belay.CodeNotFound {
+		t.Errorf("forgotten: %v", err)
+	}
+}
+
+// die makes a workspace be that of a process that is gone.
+func die(t *testing.T, w *Workspace) {
+	t.Helper()
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	delete(w.m.live, w.ID)
+	_ = w.lock.Close()
+	file := filepath.Join(w.root, "owner.json")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := strings.Replace(string(raw), fmt.Sprintf(`"pid": %d`, os.Getpid()), `"pid": 999999`, 1)
+	if o == string(raw) {
+		t.Fatalf("no pid in %s", raw)
+	}
+	write(t, file, o)
+}
+
+// reopen is another Manager on the same directory.
+func reopen(t *testing.T, m *Manager) *Manager {
+	t.Helper()
+	other, err := Open(m.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// Rule: bases can be seen, and those that nobody uses go after their time.
+func TestBasesCanBeSeen(t *testing.T) {
+	m, source := open(t), repo(t)
+	prepare(t, m, Spec{ID: "one", Repo: source})
+	bases, err := m.Bases()
+	if err != nil || len(bases) != 1 {
+		t.Fatalf("%+v, %v", bases, err)
+	}
+	b := bases[0]
+	if b.Repo != source || b.Branch != "main" || b.InUse || b.Bytes == 0 || time.Since(b.Used) > time.Minute {
+		t.Errorf("%+v", b)
+	}
+	m.Now = func() time.Time { return time.Now().Add(40 * 24 * time.Hour) }
+	if err := m.Sweep(t.Context(), func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(b.Path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after 40 days: %v", err)
+	}
+	prepare(t, m, Spec{ID: "two", Repo: source}) // and is made again
+}
+
+// Rule: a workspace that outgrows its quota is told so, in words, soon; one that
+// does not is left alone.
+func TestQuota(t *testing.T) {
+	for name, tt := range map[string]struct {
+		quota  Quota
+		script string
+		want   string
+	}{
+		"bytes":   {Quota{Bytes: 20 << 20}, "dd if=/dev/zero of=../tmp/big bs=1M count=30 2>/dev/null", "more than its quota of 20.0 MiB"},
+		"files":   {Quota{Files: 500}, "mkdir many; for i in $(seq 600); do : >many/$i; done", "more than its quota of 500 files"},
+		"reserve": {Quota{Reserve: 1 << 60}, "dd if=/dev/zero of=big bs=1M count=30 2>/dev/null", "the workspace is the largest"},
+		"within":  {Quota{Bytes: 200 << 20, Files: 10_000}, "dd if=/dev/zero of=big bs=1M count=30 2>/dev/null", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := open(t)
+			m.Quota = tt.quota
+			w := prepare(t, m, Spec{Repo: repo(t)})
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			told := make(chan error, 1)
+			go func() { told <- w.Watch(ctx) }()
+			sh(t, w.Dir, tt.script)
+			if tt.want == "" {
+				if u, err := w.Usage(ctx); err != nil || u.Bytes < 30<<20 {
+					t.Errorf("%+v, %v", u, err)
+				}
+				cancel()
+			}
+			err := <-told
+			var over *QuotaError
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("%v", err)
+			case tt.want != "" && (!errors.As(err, &over) || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("told %v; want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// Rule: a hundred names of one file are one file, and what the base shares is not
+// the workspace's.
+func TestQuotaCountsOnce(t *testing.T) {
+	m := open(t)
+	w := prepare(t, m, Spec{Repo: repo(t)})
+	before, err := w.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh(t, w.Dir, "dd if=/dev/zero of=f bs=1M count=8 2>/dev/null; for i in $(seq 99); do ln f f$i; done")
+	after, err := w.Usage(t.Context())
+	if grew := after.Bytes - before.Bytes; err != nil || grew < 7<<20 || grew > 9<<20 || after.Files-before.Files != 100 {
+		t.Errorf("%+v, then %+v, %v", before, after, err)
+	}
+}
+
+// Rule: the lock on the base is held for copying only: not while it is fetched, and
+// not while a checkout is written.
+func TestTheSetupLock(t *testing.T) {
+	m, source := open(t), repo(t)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			w, err := m.Prepare(t.Context(), Spec{ID: fmt.Sprintf("run-%d", i), Repo: source})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := w.Remove(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	l := m.Locks()
+	if l.Count < 8 || l.Held99 == 0 || l.Held99 > l.HeldMost || l.Held50 > l.Held99 {
+		t.Errorf("%+v", l)
+	}
+	// Whoever knows the commit need not wait for a fetch.
+	commit := run(t, source, "rev-parse", "HEAD")
+	s, err := parseSource(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetching, err := m.lockBase(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fetching.unlock()
+	prepare(t, m, Spec{ID: "beside", Repo: source, Commit: commit})
+}
+
+// Rule: an encrypted repository is unlocked by a key from a file; what was encrypted
+// stays so in what is kept of a job, and comes back.
+func TestGitCrypt(t *testing.T) {
+	if out, err := exec.Command("../../../scripts/need.sh", "git-crypt").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m, source := open(t), repo(t)
+	m.CryptKey = filepath.Join(t.TempDir(), "key")
+	sh(t, source, `git-crypt init && git-crypt export-key `+m.CryptKey+`
+echo 'secret* filter=git-crypt diff=git-crypt' >.gitattributes; echo sesame >secret.txt; git add -A; git commit -qm secret
+git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
+	w := prepare(t, m, Spec{ID: "one", Repo: source})
+	if raw, err := os.ReadFile(filepath.Join(w.Dir, "secret.txt")); err != nil || string(raw) != "sesame\n" {
+		t.Fatalf("unlocked to %q, %v", raw, err)
+	}
+	if s, err := m.Salvage(t.Context(), w); err != nil || !s.Empty() {
+		t.Errorf("with nothing changed: %+v, %v", s, err)
+	}
+	sh(t, w.Dir, "echo tahini >secret2.txt; git add -A; git commit -qm second; echo halva >>secret.txt; echo plain >plain.txt")
+	s, err := m.Salvage(t.Context(), w)
+	if err != nil || s.Lost != "" || s.Commits != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for _, kept := range [][]byte{s.Bundle, s.Patch} {
+		for _, word := range []string{"sesame", "tahini", "halva"} {
+			if strings.Contains(string(kept), word) {
+				t.Errorf("%q is kept in the clear", word)
+			}
+		}
+	}
+	again := prepare(t, m, Spec{ID: "two", Repo: source, Commit: w.Commit})
+	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, name := range []string{"secret.txt", "secret2.txt", "plain.txt"} {
+		raw, _ := os.ReadFile(filepath.Join(again.Dir, name))
+		got[name] = string(raw)
+	}
+	want := map[string]string{"secret.txt": "sesame\nhalva\n", "secret2.txt": "tahini\n", "plain.txt": "plain\n"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("restored (-want +got):\n%s", diff)
+	}
+	m.CryptKey = "/nonexistent"
+	if _, err := m.Prepare(t.Context(), Spec{ID: "three", Repo: source}); err == nil || !strings.Contains(err.Error(), "git-crypt") {
+		t.Errorf("without the key: %v", err)
+	}
+}

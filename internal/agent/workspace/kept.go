@@ -1,0 +1,175 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Kept is what was salvaged from a workspace whose owner died.
+type Kept struct {
+	ID     string `json:"id"`
+	Repo   string `json:"repo"`
+	Commit string `json:"commit"`
+	Branch string `json:"branch,omitempty"`
+	// Made is when the workspace was made, At when it was salvaged.
+	Made time.Time `json:"made"`
+	At   time.Time `json:"at"`
+	Salvage
+}
+
+// Adopt takes over a workspace whose owner is proven dead, to salvage and then to
+// remove it. The error is a [belay.Error] with CodeNotFound, or with CodeConflict if
+// its owner may be living.
+func (m *Manager) Adopt(id string) (*Workspace, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	root := filepath.Join(m.dir, "jobs", id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := os.Lstat(root); errors.Is(err, fs.ErrNotExist) {
+		return nil, notFound("there is no workspace %s in %s", id, m.dir)
+	}
+	inUse := &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s is in use", id)}
+	if m.live[id] != nil || !m.abandoned(root) {
+		return nil, inUse
+	}
+	o, err := readOwner(root)
+	if err != nil {
+		return nil, fmt.Errorf("adopt workspace %s: %w", id, err)
+	}
+	lock, err := tryLock(root)
+	if err != nil {
+		return nil, inUse
+	}
+	w := &Workspace{
+		ID: id, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
+		Repo: o.Repo, Branch: o.Branch, Commit: o.Commit, User: o.User,
+		m: m, root: root, lock: lock, shallow: o.Shallow, objects: filepath.Join(m.base(source{url: o.Repo}).dir, "objects"),
+	}
+	m.live[id] = w
+	return w, nil
+}
+
+// salvageMost bounds what is done for one dead workspace.
+const salvageMost = 2 * time.Minute
+
+// keep salvages a dead workspace before it is removed. What cannot be kept is logged:
+// the workspace goes all the same.
+func (m *Manager) keep(ctx context.Context, id string) {
+	o, err := readOwner(filepath.Join(m.dir, "jobs", id))
+	if err != nil || o.Commit == "" {
+		return // it was never finished, or has no repository
+	}
+	ctx, cancel := context.WithTimeout(ctx, salvageMost)
+	defer cancel()
+	if err := m.keepAs(ctx, o); err != nil {
+		slog.Warn("keep the work in a dead workspace", "workspace", id, "error", err)
+	}
+}
+
+func (m *Manager) keepAs(ctx context.Context, o owner) error {
+	w, err := m.Adopt(o.ID)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		_ = w.lock.Close()
+		delete(m.live, w.ID)
+	}()
+	s, err := m.Salvage(ctx, w)
+	if err != nil || s.Empty() {
+		return err
+	}
+	fresh, err := os.MkdirTemp(filepath.Join(m.dir, "kept"), ".new-")
+	if err != nil {
+		return err
+	}
+	if err := writeKept(fresh, &Kept{ID: o.ID, Repo: o.Repo, Commit: o.Commit, Branch: o.Branch, Made: o.Made, At: m.Now(), Salvage: s}); err != nil {
+		return errors.Join(err, removeTree(fresh))
+	}
+	at := filepath.Join(m.dir, "kept", o.ID)
+	return errors.Join(removeTree(at), os.Rename(fresh, at))
+}
+
+func writeKept(dir string, k *Kept) error {
+	for name, data := range map[string][]byte{"bundle": k.Bundle, "patch": k.Patch} {
+		if len(data) > 0 {
+			if err := writeFile(filepath.Join(dir, name), data); err != nil {
+				return err
+			}
+		}
+	}
+	said := *k
+	said.Bundle, said.Patch = nil, nil
+	raw, err := json.MarshalIndent(&said, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "salvage.json"), append(raw, '\n'))
+}
+
+// Kept lists what was salvaged from dead workspaces, the oldest first, without the
+// bundles and patches.
+func (m *Manager) Kept() ([]Kept, error) {
+	entries, err := os.ReadDir(filepath.Join(m.dir, "kept"))
+	if err != nil {
+		return nil, fmt.Errorf("list kept work: %w", err)
+	}
+	var all []Kept
+	for _, e := range entries {
+		raw, err := os.ReadFile(filepath.Join(m.dir, "kept", e.Name(), "salvage.json"))
+		var k Kept
+		if err == nil && json.Unmarshal(raw, &k) == nil && k.ID == e.Name() {
+			all = append(all, k)
+		}
+	}
+	return all, nil
+}
+
+// Work reads what was kept of one workspace: CodeNotFound if nothing was.
+func (m *Manager) Work(id string) (Kept, error) {
+	var k Kept
+	if err := checkID(id); err != nil {
+		return k, err
+	}
+	dir := filepath.Join(m.dir, "kept", id)
+	raw, err := os.ReadFile(filepath.Join(dir, "salvage.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, notFound("nothing was kept of workspace %s", id)
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &k)
+	}
+	for name, to := range map[string]*[]byte{"bundle": &k.Bundle, "patch": &k.Patch} {
+		data, rerr := os.ReadFile(filepath.Join(dir, name))
+		if rerr == nil {
+			*to = data
+		} else if !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	if err != nil {
+		return k, fmt.Errorf("read what was kept of workspace %s: %w", id, err)
+	}
+	return k, nil
+}
+
+// Forget removes what was kept of a workspace: it is safe elsewhere now.
+func (m *Manager) Forget(id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	return removeTree(filepath.Join(m.dir, "kept", id))
+}

@@ -1,0 +1,104 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+// Info is what can be seen of a workspace.
+type Info struct {
+	ID   string `json:"id"`
+	Path string `json:"path"`
+	Repo string `json:"repo,omitempty"`
+	// Commit is what was checked out.
+	Commit string    `json:"commit,omitempty"`
+	Made   time.Time `json:"made"`
+	// Owner is the process that made it, and whose it is while that lives.
+	Owner host.Process `json:"owner"`
+	// UID is the user that works in it, if it has one of its own.
+	UID uint32 `json:"uid,omitempty"`
+	// InUse is false if its owner is proven dead.
+	InUse bool `json:"in_use"`
+	Usage
+}
+
+// List looks at all workspaces in the directory, whoever made them.
+func (m *Manager) List(ctx context.Context) ([]Info, error) {
+	jobs := filepath.Join(m.dir, "jobs")
+	entries, err := os.ReadDir(jobs)
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces: %w", err)
+	}
+	var all []Info
+	for _, e := range entries {
+		root := filepath.Join(jobs, e.Name())
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		i := Info{ID: e.Name(), Path: filepath.Join(root, "checkout")}
+		if o, err := readOwner(root); err == nil {
+			i.Repo, i.Commit, i.Made, i.Owner = o.Repo, o.Commit, o.Made, o.Process
+			if o.User != nil {
+				i.UID = o.User.UID
+			}
+		}
+		m.mu.Lock()
+		mine := m.live[e.Name()] != nil
+		m.mu.Unlock()
+		i.InUse = mine || !m.abandoned(root)
+		if i.Usage, err = measure(ctx, root, Quota{}); err != nil {
+			return all, fmt.Errorf("list workspaces: %w", err)
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// BaseInfo is what can be seen of a base clone.
+type BaseInfo struct {
+	// Repo is empty if it was never finished.
+	Repo    string    `json:"repo,omitempty"`
+	Path    string    `json:"path"`
+	Branch  string    `json:"branch,omitempty"`
+	Fetched time.Time `json:"fetched"`
+	Used    time.Time `json:"used"`
+	// InUse tells that it is being fetched or copied right now.
+	InUse bool `json:"in_use"`
+	Usage
+}
+
+// Bases looks at all base clones.
+func (m *Manager) Bases() ([]BaseInfo, error) {
+	locks, err := filepath.Glob(filepath.Join(m.dir, "base", "*.lock"))
+	if err != nil {
+		return nil, fmt.Errorf("list bases: %w", err)
+	}
+	var all []BaseInfo
+	for _, lock := range locks {
+		dir := strings.TrimSuffix(lock, ".lock")
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			continue
+		}
+		b := BaseInfo{Path: dir, InUse: !free(lock) || !free(dir+".use")}
+		var s state
+		if raw, err := os.ReadFile(filepath.Join(dir, stateFile)); err == nil && json.Unmarshal(raw, &s) == nil {
+			b.Repo, b.Fetched, b.Branch = s.Repo, s.Fetched, strings.TrimPrefix(s.Head, "refs/heads/")
+		}
+		b.Used = b.Fetched
+		if info, err := os.Lstat(dir + ".use"); err == nil && info.ModTime().After(b.Used) {
+			b.Used = info.ModTime()
+		}
+		if b.Usage, err = measure(context.Background(), dir, Quota{}); err != nil {
+			return all, fmt.Errorf("list bases: %w", err)
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}

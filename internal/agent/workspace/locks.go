@@ -1,0 +1,105 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Locks tells about the lock on the base clones that setting up a workspace holds:
+// over the newest thousand times, for how long it was held and waited for. Fetching
+// is not part of it, nor is writing the checkout.
+type Locks struct {
+	Count              int           // of all times
+	Held50, Held99     time.Duration // percentiles
+	HeldMost           time.Duration
+	Waited50, Waited99 time.Duration
+}
+
+// times keeps the newest of them.
+type times struct {
+	mu           sync.Mutex
+	count        int
+	held, waited []time.Duration
+}
+
+// remembered is how many times are kept.
+const remembered = 1000
+
+func (s *times) add(waited, held time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.held) < remembered {
+		s.held, s.waited = append(s.held, held), append(s.waited, waited)
+	} else {
+		s.held[s.count%remembered], s.waited[s.count%remembered] = held, waited
+	}
+	s.count++
+}
+
+// Locks tells how long the set-up lock was held in this process.
+func (m *Manager) Locks() Locks {
+	m.times.mu.Lock()
+	defer m.times.mu.Unlock()
+	held, waited := slices.Clone(m.times.held), slices.Clone(m.times.waited)
+	slices.Sort(held)
+	slices.Sort(waited)
+	return Locks{
+		Count: m.times.count, Held50: rank(held, 50), Held99: rank(held, 99), HeldMost: rank(held, 100),
+		Waited50: rank(waited, 50), Waited99: rank(waited, 99),
+	}
+}
+
+// rank is a percentile of sorted durations.
+func rank(sorted []time.Duration, percent int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[(len(sorted)*percent+99)/100-1]
+}
+
+// use waits for the right to copy the base or to replace it. What is copied has to
+// stand still; a fetch only adds and may go on meanwhile.
+func (b *base) use(ctx context.Context) (release func(), err error) {
+	asked := time.Now()
+	f, err := waitLock(ctx, b.dir+".use")
+	if err != nil {
+		return nil, fmt.Errorf("wait for the base of %s: %w", b.src, err)
+	}
+	began := time.Now()
+	_ = os.Chtimes(f.Name(), began, began) // by which one sees when it was used last
+	return func() {
+		_ = f.Close()
+		b.m.times.add(began.Sub(asked), time.Since(began))
+	}, nil
+}
+
+// waitLock waits for the lock on a file, which is made if need be.
+func waitLock(ctx context.Context, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	wait := time.NewTicker(5 * time.Millisecond)
+	defer wait.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(err, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		case <-wait.C:
+		}
+	}
+}

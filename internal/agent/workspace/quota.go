@@ -1,0 +1,197 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Quota bounds what a workspace may take on disk. 0 means no bound.
+type Quota struct {
+	// Bytes is what all files together may take, HOME and TMPDIR included. Objects
+	// that are shared with the base do not count.
+	Bytes int64
+	// Files is how many files and directories there may be.
+	Files int64
+	// Reserve is how much of the file system has to stay free, in bytes. When it does
+	// not, the largest workspace has to go.
+	Reserve int64
+}
+
+// Usage is what a workspace takes on disk.
+type Usage struct {
+	Bytes int64 `json:"bytes"`
+	Files int64 `json:"files"`
+}
+
+// QuotaError means that a workspace has outgrown its quota.
+type QuotaError struct {
+	Usage
+	Quota
+	Free int64 // of the file system
+}
+
+func (e *QuotaError) Error() string {
+	switch {
+	case e.Quota.Bytes > 0 && e.Usage.Bytes > e.Quota.Bytes:
+		return fmt.Sprintf("the workspace takes more than its quota of %s on disk", size(e.Quota.Bytes))
+	case e.Quota.Files > 0 && e.Usage.Files > e.Quota.Files:
+		return fmt.Sprintf("the workspace has more than its quota of %d files", e.Quota.Files)
+	}
+	return fmt.Sprintf("the disk has %s left, less than the %s that stay free, and the workspace is the largest with %s",
+		size(e.Free), size(e.Reserve), size(e.Usage.Bytes))
+}
+
+// size writes bytes for people.
+func size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d KiB", (n+1023)>>10)
+}
+
+const (
+	// glance is how often the free space of the file system is looked at, which costs
+	// next to nothing.
+	glance = 100 * time.Millisecond
+	// walkShare is how much of the time may go into counting files: one part in so
+	// many.
+	walkShare = 50
+	walkLeast = time.Second
+)
+
+// Watch returns a [*QuotaError] when the workspace has outgrown the Manager's quota,
+// and nil when ctx ends. It counts files now and then, and at once when the file
+// system has lost half of what the workspace may still take.
+func (w *Workspace) Watch(ctx context.Context) error {
+	q := w.m.Quota
+	if q == (Quota{}) {
+		<-ctx.Done()
+		return nil
+	}
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	var next time.Time
+	var enough unix.Statfs_t // what has to be free so that nothing can have happened
+	for {
+		free, ok := w.space()
+		if now := time.Now(); !ok || now.After(next) || free.Bavail < enough.Bavail || free.Ffree < enough.Ffree {
+			used, err := w.measure(ctx, q)
+			if err == nil {
+				err = w.judge(used, q, &free)
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			if over := (*QuotaError)(nil); errors.As(err, &over) {
+				return over
+			}
+			next = time.Now().Add(max(walkLeast, walkShare*time.Since(now)))
+			enough = headroom(free, used, q)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+		}
+	}
+}
+
+// space is the state of the file system.
+func (w *Workspace) space() (unix.Statfs_t, bool) {
+	var st unix.Statfs_t
+	err := unix.Statfs(w.root, &st)
+	return st, err == nil
+}
+
+// headroom is the free space down to which the workspace cannot be near its quota,
+// by whomever the space was taken.
+func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
+	var least unix.Statfs_t
+	block := max(int64(free.Bsize), 1)
+	below := func(have uint64, left int64) uint64 { return have - min(have, uint64(max(left, 0))) }
+	if q.Bytes > 0 {
+		least.Bavail = below(free.Bavail, (q.Bytes-used.Bytes)/2/block)
+	}
+	if q.Reserve > 0 {
+		least.Bavail = max(least.Bavail, min(free.Bavail, uint64(q.Reserve/block)))
+	}
+	if q.Files > 0 {
+		least.Ffree = below(free.Ffree, (q.Files-used.Files)/2)
+	}
+	return least
+}
+
+// judge compares what is used with the quota.
+func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
+	e := &QuotaError{Usage: used, Quota: q, Free: int64(free.Bavail) * int64(free.Bsize)}
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	w.used = used
+	if q.Bytes > 0 && used.Bytes > q.Bytes || q.Files > 0 && used.Files > q.Files {
+		return e
+	}
+	if q.Reserve == 0 || e.Free >= q.Reserve || used.Bytes < smallest {
+		return nil
+	}
+	for _, other := range w.m.live {
+		if other.used.Bytes > used.Bytes {
+			return nil
+		}
+	}
+	return e
+}
+
+// smallest is what a workspace has to take before a full disk is its fault.
+const smallest = 16 << 20
+
+// Usage counts what the workspace takes now.
+func (w *Workspace) Usage(ctx context.Context) (Usage, error) {
+	return w.measure(ctx, Quota{})
+}
+
+// measure counts until the quota is exceeded.
+func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
+	return measure(ctx, w.root, q)
+}
+
+// measure counts what is below dir. A file with several names counts in parts, so
+// that what the base shares is as good as free; what goes away meanwhile is not
+// counted.
+func measure(ctx context.Context, dir string, q Quota) (Usage, error) {
+	var u Usage
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // gone, or closed: it is not to be followed
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		u.Files++
+		info, err := d.Info()
+		if err != nil {
+			return nil //nolint:nilerr // gone
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			links := int64(1)
+			if !d.IsDir() {
+				links = int64(max(stat.Nlink, 1))
+			}
+			u.Bytes += stat.Blocks * 512 / links
+		}
+		if q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return u, err
+}

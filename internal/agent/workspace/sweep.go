@@ -1,0 +1,208 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Garbage is something that a sweep would remove, and why.
+type Garbage struct {
+	Path string `json:"path"`
+	// Kind is workspace, base, kept or leftover.
+	Kind string `json:"kind"`
+	// ID is the workspace's, if it is one or was kept of one.
+	ID  string `json:"id,omitempty"`
+	Why string `json:"why"`
+
+	// discard removes it, if that is still right.
+	discard func(ctx context.Context) error
+}
+
+// The kinds of garbage.
+const (
+	kindWorkspace = "workspace"
+	kindBase      = "base"
+	kindKept      = "kept"
+	kindLeftover  = "leftover"
+)
+
+// Sweep removes what [Manager.Garbage] lists. What the dead have left unfinished in a
+// workspace is salvaged before, and kept; see [Manager.Kept].
+func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
+	all, err := m.Garbage(alive)
+	failed := []error{err}
+	for _, g := range all {
+		if ctx.Err() != nil {
+			failed = append(failed, context.Cause(ctx))
+			break
+		}
+		if err := g.discard(ctx); err != nil {
+			failed = append(failed, fmt.Errorf("remove %s: %w", g.Path, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Garbage lists what is left over: workspaces whose owner is proven dead, those of
+// this process for which alive answers false, bases and scratch directories that were
+// being made when their maker died, bases that nobody has used for KeepBases, and
+// work kept for longer than KeepWork. What belongs to another process that may be
+// living is never among it, whatever alive says.
+func (m *Manager) Garbage(alive func(id string) bool) ([]Garbage, error) {
+	var all []Garbage
+	var failed error
+	for _, part := range []func(func(string) bool) ([]Garbage, error){m.deadJobs, m.deadScratch, m.deadBases, m.oldBases, m.oldWork} {
+		found, err := part(alive)
+		all, failed = append(all, found...), errors.Join(failed, err)
+	}
+	if failed != nil {
+		return all, fmt.Errorf("sweep workspaces: %w", failed)
+	}
+	return all, nil
+}
+
+func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error) {
+	jobs := filepath.Join(m.dir, "jobs")
+	entries, err := os.ReadDir(jobs)
+	for _, e := range entries {
+		id, root := e.Name(), filepath.Join(jobs, e.Name())
+		m.mu.Lock()
+		mine := m.live[id]
+		m.mu.Unlock()
+		g := Garbage{Path: root, Kind: kindWorkspace, ID: id}
+		switch {
+		case mine != nil && alive(id):
+			continue
+		case mine != nil:
+			g.Why, g.discard = "its run is over", mine.Remove
+		case strings.HasPrefix(id, ".gone-"):
+			g.Kind, g.ID, g.Why, g.discard = kindLeftover, "", "it was being removed", m.removeAt(root)
+		case !m.abandoned(root):
+			continue
+		default:
+			g.Why = "the process that owned it is gone"
+			g.discard = func(ctx context.Context) error { return m.bury(ctx, id) }
+			if strings.HasPrefix(id, ".") {
+				g.Kind, g.ID, g.Why = kindLeftover, "", "it was never finished"
+			}
+		}
+		all = append(all, g)
+	}
+	return all, err
+}
+
+// bury keeps what is in a dead workspace and removes it.
+func (m *Manager) bury(ctx context.Context, id string) error {
+	root := filepath.Join(m.dir, "jobs", id)
+	if !m.abandoned(root) {
+		return nil // somebody was faster
+	}
+	m.keep(ctx, id)
+	return m.discard(root)
+}
+
+func (m *Manager) removeAt(path string) func(context.Context) error {
+	return func(context.Context) error { return removeTree(path) }
+}
+
+func (m *Manager) deadScratch(func(string) bool) (all []Garbage, err error) {
+	left, err := filepath.Glob(filepath.Join(m.dir, "scratch", "*"))
+	unfinished, kerr := filepath.Glob(filepath.Join(m.dir, "kept", ".new-*"))
+	for _, dir := range left {
+		if unlocked(dir) {
+			all = append(all, Garbage{Path: dir, Kind: kindLeftover, Why: "it was in use when its maker died", discard: m.removeAt(dir)})
+		}
+	}
+	for _, dir := range unfinished {
+		if info, err := os.Lstat(dir); err == nil && m.Now().Sub(info.ModTime()) > time.Hour {
+			all = append(all, Garbage{Path: dir, Kind: kindLeftover, Why: "it was never finished", discard: m.removeAt(dir)})
+		}
+	}
+	return all, errors.Join(err, kerr)
+}
+
+// deadBases lists half-made bases that nobody is making.
+func (m *Manager) deadBases(func(string) bool) (all []Garbage, failed error) {
+	for _, infix := range []string{".new-", ".old-"} {
+		left, err := filepath.Glob(filepath.Join(m.dir, "base", "*"+infix+"*"))
+		failed = errors.Join(failed, err)
+		for _, dir := range left {
+			key, _, _ := strings.Cut(filepath.Base(dir), ".")
+			lock := filepath.Join(m.dir, "base", key+".lock")
+			if !free(lock) {
+				continue
+			}
+			all = append(all, Garbage{Path: dir, Kind: kindLeftover, Why: "it was being made or replaced when its maker died", discard: func(context.Context) error {
+				return whileLocked(lock, func() error { return removeTree(dir) })
+			}})
+		}
+	}
+	return all, failed
+}
+
+// free tells whether nobody holds the lock on a file.
+func free(lock string) bool {
+	f, err := tryLock(lock)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return f.Close() == nil
+}
+
+// whileLocked does something under a lock, or not at all if somebody has it.
+func whileLocked(lock string, do func() error) error {
+	f, err := tryLock(lock)
+	if err != nil {
+		return nil //nolint:nilerr // then it is in use
+	}
+	return errors.Join(do(), f.Close())
+}
+
+func (m *Manager) oldBases(func(string) bool) (all []Garbage, err error) {
+	if m.KeepBases <= 0 {
+		return nil, nil
+	}
+	bases, err := m.Bases()
+	for _, b := range bases {
+		idle := m.Now().Sub(b.Used)
+		if b.InUse || idle < m.KeepBases {
+			continue
+		}
+		dir := b.Path
+		all = append(all, Garbage{Path: dir, Kind: kindBase, Why: "nobody has used it for " + days(idle), discard: func(context.Context) error {
+			return whileLocked(dir+".lock", func() error {
+				return whileLocked(dir+".use", func() error { return removeTree(dir) })
+			})
+		}})
+	}
+	return all, err
+}
+
+func (m *Manager) oldWork(func(string) bool) (all []Garbage, err error) {
+	if m.KeepWork <= 0 {
+		return nil, nil
+	}
+	kept, err := m.Kept()
+	for _, k := range kept {
+		if age := m.Now().Sub(k.At); age >= m.KeepWork {
+			all = append(all, Garbage{
+				Path: filepath.Join(m.dir, "kept", k.ID), Kind: kindKept, ID: k.ID, Why: "it was kept for " + days(age),
+				discard: func(context.Context) error { return m.Forget(k.ID) },
+			})
+		}
+	}
+	return all, err
+}
+
+func days(d time.Duration) string {
+	if n := int(d / (24 * time.Hour)); n != 1 {
+		return fmt.Sprintf("%d days", n)
+	}
+	return "a day"
+}
