@@ -115,6 +115,7 @@ func (s *settings) prove() {
 		return
 	}
 	s.engine.Self = belay.Process(self)
+	s.engine.Near = func(p belay.Process) bool { return host.Process(p).State(self) != host.Unknown }
 	s.engine.Dead = func(p belay.Process) (string, bool) {
 		if host.Process(p).State(self) != host.Dead {
 			return "", false

@@ -38,9 +38,10 @@ type Options struct {
 	Jitter func() float64
 	// Self is this process, and Dead proves the death of another one on this
 	// host, or does not. Without Dead nobody is declared dead before its
-	// time.
+	// time. Near, if set, says of which processes Dead can prove it at all.
 	Self belay.Process
 	Dead func(belay.Process) (proof string, dead bool)
+	Near func(belay.Process) bool
 	// Bury ends what a dead worker left behind on this host before its
 	// executions go on elsewhere.
 	Bury func(ctx context.Context, c belay.Client, w belay.Worker) error
@@ -66,6 +67,7 @@ type Engine struct {
 	committer  *committer
 	dispatcher *dispatcher
 	sweeper    *sweeper
+	mourner    *mourner
 	keyring    keyring
 	troubled   troubled
 
@@ -91,7 +93,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.Reader = Reader{store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done()}
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
-	e.sweeper = newSweeper(e)
+	e.sweeper, e.mourner = newSweeper(e), newMourner(e)
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat = e.sweeper.beat
@@ -227,6 +229,7 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 // batches and must be quick.
 func (e *Engine) published(b *batch) {
 	e.dispatcher.observe(b)
+	e.mourner.observe(b.changes)
 	e.sweeper.observe(b)
 	e.hub.observe(b)
 	e.keyring.observe(b.changes)

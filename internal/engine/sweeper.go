@@ -29,12 +29,10 @@ type sweeper struct {
 	marks    int64         // written alone
 	promised time.Duration // the beat written with the last mark, which binds
 	interval time.Duration // of marks; 0 while no session lives
-	foreign  bool          // a session of another process lives
-	looked   machine.Time  // when those were last looked at
 }
 
 func newSweeper(e *Engine) *sweeper {
-	return &sweeper{engine: e, wake: make(chan struct{}, 1), next: math.MaxInt64, foreign: true}
+	return &sweeper{engine: e, wake: make(chan struct{}, 1), next: math.MaxInt64}
 }
 
 // marksPerTTL is how many marks of life fit in the shortest TTL. Three missed
@@ -92,7 +90,7 @@ func (s *sweeper) run(ctx context.Context) {
 		s.mu.Lock()
 		s.next = math.MaxInt64 // whatever a batch names from here on is sooner
 		s.mu.Unlock()
-		s.bury(ctx)
+		s.engine.mourner.bury(ctx)
 		at := s.sweep(ctx)
 		s.mu.Lock()
 		s.next = at
@@ -153,12 +151,7 @@ func (s *sweeper) sweep(ctx context.Context) machine.Time {
 	if due.MinTTL > 0 {
 		at = min(at, s.mark(ctx))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.foreign && s.engine.opt.Dead != nil {
-		at = min(at, s.looked.Add(buryEvery))
-	}
-	return at
+	return min(at, s.engine.mourner.next())
 }
 
 func (s *sweeper) commands(due store.Due) []machine.Command {
@@ -238,7 +231,6 @@ func (s *sweeper) observe(b *batch) {
 		case w.State.Ended():
 			at(now)
 		case w.New:
-			s.foreign = s.foreign || !w.Spec.External && w.Spec.Process != s.engine.opt.Self
 			at(min(w.ExpiresAt, now.Add(w.Spec.TTL.D()/marksPerTTL)))
 		}
 	}
@@ -251,59 +243,4 @@ func (s *sweeper) observe(b *batch) {
 	if sooner {
 		s.nudge()
 	}
-}
-
-// buryEvery is how often the processes behind sessions on this host are looked
-// at, while there are any but this one.
-const buryEvery = time.Second
-
-// bury ends the sessions whose processes are proven dead on this very host:
-// nobody has to wait for their time to run out. What they left behind is ended
-// first.
-func (s *sweeper) bury(ctx context.Context) {
-	if s.engine.opt.Dead == nil || !s.timeToLook() {
-		return
-	}
-	rows, err := s.engine.store.Workers(ctx, maxWorkers)
-	if err != nil {
-		if ctx.Err() == nil {
-			s.engine.log.Warn("look for workers that died on this host", "error", err)
-		}
-		return
-	}
-	foreign := false
-	for _, w := range rows {
-		if w.State.Ended() || w.Spec.External || w.Spec.Process == s.engine.opt.Self {
-			continue
-		}
-		foreign = true
-		if proof, dead := s.engine.opt.Dead(w.Spec.Process); dead {
-			s.buryOne(ctx, w, proof)
-		}
-	}
-	s.mu.Lock()
-	s.foreign = foreign
-	s.mu.Unlock()
-}
-
-func (s *sweeper) timeToLook() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.engine.store.Now()
-	if !s.foreign || s.looked != 0 && now < s.looked.Add(buryEvery) {
-		return false
-	}
-	s.looked = now
-	return true
-}
-
-func (s *sweeper) buryOne(ctx context.Context, w store.WorkerRow, proof string) {
-	if s.engine.opt.Bury != nil {
-		if err := s.engine.opt.Bury(ctx, s.engine, workerView(w)); err != nil {
-			s.engine.log.Warn("end what a dead worker left behind", "worker", w.Spec.Name, "error", err)
-			return
-		}
-	}
-	s.engine.log.Info("a worker died", "worker", w.Spec.Name, "id", w.ID, "proof", proof)
-	_, _ = s.send(ctx, []machine.Command{&machine.End{Worker: w.ID, Dead: proof}})
 }
