@@ -66,6 +66,13 @@ func (s *Server) Database(t testing.TB) string {
 // leave nobody connected to it.
 func (s *Server) From(t testing.TB, template string, prepare func(url string) error) string {
 	t.Helper()
+	if s.outside != nil { // where a template would stay behind
+		url := s.database(t, "template0")
+		if err := prepare(url); err != nil {
+			t.Fatalf("make template %s: %v", template, err)
+		}
+		return url
+	}
 	made, _ := s.templates.LoadOrStore(template, &sync.Once{})
 	name := s.name("template_" + template)
 	if once, ok := made.(*sync.Once); ok {
