@@ -23,6 +23,7 @@ type api struct {
 	huma   huma.API
 	routes map[string]*route // by pattern
 	feeds  feeds
+	outage outage
 }
 
 // New serves the API, and what belongs beside it at the root, on a Backend.
@@ -96,6 +97,7 @@ var errBroken = &belay.Error{Code: belay.CodeInternal, Message: "something went 
 
 // failed logs a refusal that is our fault.
 func (a *api) failed(ctx context.Context, rt *route, f *refusal) {
+	a.away(ctx, f.cause)
 	switch {
 	case f.problem.Status >= 500 && f.problem.Code != belay.CodeUnavailable:
 		a.o.Log.ErrorContext(ctx, "belay: a request failed", "route", rt.pattern(), "error", f.cause)

@@ -78,6 +78,7 @@ func (a *api) one(ctx context.Context, o *wire.Op) (r wire.Result) {
 	case o.Append != nil:
 		err = a.b.Append(ctx, o.Append.Chunk())
 	}
+	a.away(ctx, err)
 	if err != nil {
 		r = wire.Result{Error: problemOf(err)}
 	}
@@ -93,11 +94,13 @@ func (a *api) submitAll(ctx context.Context, b *wire.Batch, which []int, out *wi
 		list[n] = b.Ops[i].Submit.Submission()
 	}
 	answers, err := a.b.Submit(ctx, list...)
+	a.away(ctx, err)
 	for n, i := range which {
 		switch {
 		case err != nil:
 			out.Results[i].Error = problemOf(err)
 		case answers[n].Err != nil:
+			a.away(ctx, answers[n].Err)
 			out.Results[i].Error = problemOf(answers[n].Err)
 		default:
 			out.Results[i].Submitted = &answers[n]
