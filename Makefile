@@ -21,6 +21,7 @@ FUZZ       ?= 1m
 COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
 BUILD   := CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-X main.commit=$(COMMIT)'
 TEST    := go test -buildvcs=false -json
+CHAOS   := BELAY_TEST_REQUIRE=1 $(TEST) -count=1
 REPORT  := bin/testreport
 
 # The linter's file carries its version, so that a new version in tools/go.mod is built and an old one is built once.
@@ -30,8 +31,8 @@ LINT         := bin/golangci-lint-$(LINT_VERSION)
 # Modules beside the main one; the patterns of the main module do not reach into them.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
 
-TIERS      := check unit simulation blackbox
-LONG_TIERS := check unit fuzz simulation-long blackbox-long
+TIERS      := check unit simulation blackbox chaos-short
+LONG_TIERS := check unit fuzz simulation-long blackbox-long chaos-long
 
 .PHONY: help
 help: ## list the targets
@@ -62,7 +63,7 @@ survey: build ## do real work durably: a survey of this repository. Kill it, typ
 	  ./bin/belay run --resume --repo . --timeout 15m --env GOCACHE,GOMODCACHE,GOPROXY,GOFLAGS $(RUN_ARGS) $(strip $(subst $(newline), ,$(SURVEY)))
 
 .PHONY: test
-test: ## everything CI runs: check, unit, simulation, blackbox, and a summary at the end
+test: ## everything CI runs: check, unit, simulation, blackbox, chaos, and a summary at the end
 	@scripts/tiers.sh $(TIERS)
 
 .PHONY: test-long
@@ -117,12 +118,26 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the one that a
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
 	@scripts/need.sh git strace curl jq python3 node:nodejs npm
-	@$(TEST) -count=1 -timeout 15m ./test/... | $(REPORT)
+	@$(TEST) -count=1 -timeout 15m ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
 	@scripts/need.sh git strace curl jq python3 node:nodejs npm
-	@$(TEST) -count=1 -timeout 2h ./test/... -args -long | $(REPORT)
+	@$(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
+
+.PHONY: chaos
+chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their database: SEED=n for those of a verdict, FOR=1m for less
+	@scripts/need.sh git bash
+	@$(CHAOS) -timeout 0 ./test/chaos -args -for $(or $(FOR),3m) $(if $(SEED),-seed $(SEED)) | $(REPORT) -v
+
+.PHONY: chaos-short chaos-long
+chaos-short: $(REPORT)
+	@scripts/need.sh git bash
+	@$(CHAOS) -timeout 10m ./test/chaos -args -for 1m | $(REPORT) -v
+
+chaos-long: $(REPORT)
+	@scripts/need.sh git bash
+	@$(CHAOS) -timeout 2h ./test/chaos -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: bench
 bench: ## Belay beside River, DBOS, Temporal and the bare database, half an hour; BENCH_ARGS=-quick for a look

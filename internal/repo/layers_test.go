@@ -135,6 +135,7 @@ var layers = map[string]layer{
 	"internal/simulation": {},
 	"internal/repo":       {},
 	"test":                {},
+	"test/chaos":          {},
 }
 
 // Layers only point down. Tests are not held to the table: an Example of the root package may open an engine.

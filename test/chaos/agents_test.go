@@ -1,0 +1,65 @@
+package chaos
+
+import (
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// agents: restarts of servers and of the database do not kill the work of agents.
+// The processes of a command are the same from its beginning to its end, also one
+// that left its session; they count without a gap, and are frozen and thawed at
+// most. Those of one that was cancelled are gone.
+func agents(f *finding) {
+	for _, a := range f.Agents {
+		s := f.byID[a.Execution]
+		if s == nil {
+			f.violation(nil, "%s is not there", a.Name)
+			continue
+		}
+		want := belay.Succeeded
+		if a.Cancelled {
+			want = belay.Cancelled
+		}
+		if len(s.runs) != 1 || s.Execution.State != want {
+			f.violation(s, "%s took %d runs and is %s", a.Name, len(s.runs), s.Execution.State)
+		}
+		if len(a.Alive) > 0 {
+			f.violation(s, "%s has ended and left processes %v", a.Name, a.Alive)
+		}
+		for _, t := range a.Trees {
+			if len(t.PIDs) != 1 || t.Torn != "" {
+				f.violation(s, "%s was carried out by processes %v: %s", a.Name, t.PIDs, t.Torn)
+			}
+			if len(t.Gaps) > 0 {
+				f.count("command frozen and thawed")
+			}
+			f.ok()
+		}
+	}
+}
+
+// longestFreeze is how long a command was silent at most.
+func (b *book) longestFreeze() (all []string) {
+	for _, a := range b.Agents {
+		for _, t := range a.Trees {
+			if len(t.Gaps) > 0 {
+				all = append(all, slices.Max(t.Gaps).Round(promptly/100).String())
+			}
+		}
+	}
+	return all
+}
+
+// inputs: what nobody should send is refused, as what it is.
+func inputs(f *finding) {
+	for status, n := range f.Bad {
+		f.looked += n
+		if status == "500" {
+			f.violation(nil, "%d bad inputs were answered with 500", n)
+		}
+	}
+	for _, s := range f.Passed {
+		f.violation(nil, "%s", s)
+	}
+}

@@ -1,0 +1,186 @@
+package chaos
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// book is a record put in order for the checkers.
+type book struct {
+	*record
+	stories  []*story
+	byID     map[belay.ExecutionID]*story
+	sessions map[belay.WorkerID]*belay.Worker
+	// beats are the heartbeats that workers were told are accepted, by session,
+	// in order.
+	beats     map[belay.WorkerID][]*entry
+	sometimes map[string]int
+	away      []span          // see impossible
+	expired   []time.Duration // after its time, where nothing was in the way
+	hindered  []time.Duration // the same where something was
+	proven    []time.Duration // after the kill
+	noticed   []time.Duration // after the loss, by watchers
+}
+
+// story is what the store tells of one execution, in order.
+type story struct {
+	*tale
+	id      belay.ExecutionID
+	runs    []*attempt
+	byToken map[belay.Token]*attempt
+	script  []op // nil if it is not of a player
+}
+
+// attempt is one run.
+type attempt struct {
+	belay.Event              // that began it
+	end         *belay.Event // nil while it runs
+	generation  int
+}
+
+// endedBy reports whether the run has ended by a moment.
+func (a *attempt) endedBy(t time.Time) bool { return a.end != nil && !a.end.At.After(t) }
+
+func newBook(r *record) *book {
+	b := &book{
+		record: r, byID: make(map[belay.ExecutionID]*story), sessions: make(map[belay.WorkerID]*belay.Worker),
+		beats: make(map[belay.WorkerID][]*entry), sometimes: make(map[string]int),
+	}
+	for _, t := range r.Tales {
+		s := newStory(t)
+		b.stories = append(b.stories, s)
+		b.byID[s.id] = s
+	}
+	for i := range r.Sessions {
+		b.sessions[r.Sessions[i].ID] = &r.Sessions[i]
+	}
+	slices.SortStableFunc(r.Told, func(x, y entry) int { return x.At.Compare(y.At) })
+	for i := range r.Told {
+		if e := &r.Told[i]; e.Kind == "heartbeat" && e.End == ok {
+			b.beats[e.Worker] = append(b.beats[e.Worker], e)
+		}
+	}
+	slices.SortFunc(r.Trouble, func(x, y span) int { return x.From.Compare(y.From) })
+	return b
+}
+
+func newStory(t *tale) *story {
+	s := &story{tale: t, id: t.Execution.ID, byToken: make(map[belay.Token]*attempt)}
+	if t.Execution.Workflow == "play" {
+		if json.Unmarshal(t.Execution.Input, &s.script) != nil || s.script == nil {
+			s.script = []op{{Do: "unreadable"}}
+		}
+	}
+	generation := 1
+	for i := range t.Events {
+		ev := &t.Events[i]
+		switch {
+		case ev.Kind == "started":
+			a := &attempt{Event: *ev, generation: generation}
+			s.runs = append(s.runs, a)
+			s.byToken[ev.Token] = a
+		case ev.Kind == "retry" || ev.Kind == "requeue":
+			generation++
+		case ev.Token != 0 && !isSave(ev):
+			if a := s.byToken[ev.Token]; a != nil && a.end == nil {
+				a.end = ev
+			}
+		}
+	}
+	return s
+}
+
+func isSave(ev *belay.Event) bool {
+	return ev.Kind == "step" || ev.Kind == "state" || ev.Kind == "wait"
+}
+
+// at is the event with a seq, nil if there is none.
+func (s *story) at(seq int64) *belay.Event {
+	i, is := slices.BinarySearchFunc(s.Events, seq, func(ev belay.Event, seq int64) int { return cmp.Compare(ev.Seq, seq) })
+	if !is {
+		return nil
+	}
+	return &s.Events[i]
+}
+
+// find is the first event of a kind that says what it should.
+func (s *story) find(kind string, is func(*belay.Event) bool) *belay.Event {
+	for i := range s.Events {
+		if ev := &s.Events[i]; ev.Kind == kind && is(ev) {
+			return ev
+		}
+	}
+	return nil
+}
+
+// isRoot reports whether nobody started it but a client.
+func (s *story) isRoot() bool { return s.Execution.Parent.IsZero() }
+
+// promptly is how soon after its time the store acts by itself.
+const promptly = time.Second
+
+// deadline is by when what became due at a moment must have been done: promptly
+// after it, and after the last of what made that impossible.
+func (b *book) deadline(due time.Time) time.Time {
+	d := due
+	for _, t := range b.impossible() {
+		if !t.From.After(d.Add(promptly)) && t.To.After(d) {
+			d = t.To
+		}
+	}
+	return d.Add(promptly)
+}
+
+// impossible are the times at which the servers could not act, in order: the
+// database was away or ended their connections, the line of one of them that was
+// in the middle of something was held up, all of them were down, or the machine
+// stood still.
+func (b *book) impossible() []span {
+	if b.away == nil {
+		b.away = b.allDown()
+		for _, t := range b.Trouble {
+			if !strings.HasPrefix(t.What, "server") {
+				b.away = append(b.away, t)
+			}
+		}
+		slices.SortFunc(b.away, func(x, y span) int { return x.From.Compare(y.From) })
+	}
+	return b.away
+}
+
+// allDown are the times at which no server ran.
+func (b *book) allDown() []span {
+	type edge struct {
+		at time.Time
+		by int
+	}
+	var edges []edge
+	for _, t := range b.Trouble {
+		if strings.HasPrefix(t.What, "server") {
+			edges = append(edges, edge{t.From, 1}, edge{t.To, -1})
+		}
+	}
+	slices.SortFunc(edges, func(x, y edge) int { return x.at.Compare(y.at) })
+	out, down := []span{}, 0
+	for _, e := range edges {
+		if down += e.by; down == servers {
+			out = append(out, span{What: "all servers", From: e.at})
+		} else if e.by < 0 && down == servers-1 {
+			out[len(out)-1].To = e.at
+		}
+	}
+	return out
+}
+
+// same reports whether two JSON texts are the same, byte for byte; nothing and
+// null are.
+func same(a, b json.RawMessage) bool {
+	null := []byte("null")
+	return bytes.Equal(a, b) || len(a) == 0 && bytes.Equal(b, null) || len(b) == 0 && bytes.Equal(a, null)
+}

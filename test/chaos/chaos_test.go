@@ -1,0 +1,225 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// measuring is for how long the throughput is measured before anything goes
+// wrong, once it has settled.
+const (
+	warming   = 3 * time.Second
+	measuring = 4 * time.Second
+	inFlight  = 500 // roots, while it is measured
+)
+
+// Rule: nothing that was acknowledged is lost, nothing stale is applied, nothing
+// is left in limbo, and every other promise holds, while servers, workers and
+// their database are killed, cut off and restarted under load, and afterwards
+// everything settles.
+func TestChaos(t *testing.T) {
+	r, file := &record{Seed: *seedFlag, For: *forFlag}, *judgeFlag
+	if file != "" {
+		var err error
+		if r, err = readRecord(file); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		w := newWorld(t, *seedFlag)
+		w.run(t.Context(), r)
+		file = filepath.Join(w.dir, "history.json.gz")
+	}
+	v := judge(r)
+	fmt.Fprintf(os.Stdout, "\n%s\n", v)
+	if v.word() == passed {
+		return
+	}
+	for i, s := range v.violated {
+		if i == 20 {
+			t.Logf("… and %d more", len(v.violated)-i)
+			break
+		}
+		t.Error(s)
+	}
+	for _, s := range v.missing() {
+		t.Errorf("never happened: %s", s)
+	}
+	if *judgeFlag == "" {
+		if err := r.save(file); err != nil {
+			t.Error(err)
+		}
+		t.Logf("judge it again with: go test ./test/chaos -run TestChaos -args -judge %s", file)
+	}
+}
+
+// run lets everything happen and reads what came of it.
+func (w *world) run(ctx context.Context, r *record) {
+	w.t.Helper()
+	c := w.newCrowd()
+	for i := range 3 {
+		if err := w.jobs.begin(ctx, fmt.Sprint("command", i)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	r.Load.Measured = c.measure(ctx)
+	r.Load.Asked = r.Load.Measured / 2
+	p := newPlan(w.seed, *forFlag)
+	w.t.Logf("seed %d: %d faults in %s, %.0f executions a second of %.0f", w.seed, len(p), *forFlag, r.Load.Asked, r.Load.Measured)
+
+	harmed, calm := context.WithCancel(ctx)
+	healed, over := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() { w.watchClock(healed) })
+	beside := w.beside(harmed, healed, c)
+	r.Began = time.Now()
+	var loading sync.WaitGroup
+	loading.Go(func() { c.load(harmed, healed, r.Load.Asked) })
+	w.harm(ctx, p)
+	_ = pause(ctx, time.Until(r.Began.Add(*forFlag)))
+	calm()
+	loading.Wait()
+	w.heal()
+	r.Healed = time.Now()
+	w.jobs.end()
+	r.Open = w.settle(ctx)
+	r.Settled = time.Now()
+	time.AfterFunc(settling/4, over) // nobody needs so long to see what has ended
+	c.lives.Wait()
+	beside.Wait()
+	over()
+	looking.Wait()
+	w.stop()
+	if err := w.read(ctx, r); err != nil {
+		w.t.Errorf("read what is there: %v", err)
+	}
+	for _, s := range w.servers {
+		s.proc.signal(syscall.SIGTERM)
+		s.proc.end(40 * time.Second)
+	}
+}
+
+// beside starts all that goes on beside the load.
+func (w *world) beside(harmed, healed context.Context, c *crowd) *sync.WaitGroup {
+	var all sync.WaitGroup
+	newest := func() (id belay.ExecutionID) {
+		select {
+		case id = <-c.newest:
+		default:
+		}
+		return id
+	}
+	all.Go(func() { w.vandalize(harmed, newest) })
+	all.Go(func() { w.watchOver(harmed) })
+	all.Go(func() { c.retryFailed(harmed) })
+	for i := range 2 {
+		g := &ghost{world: w, name: fmt.Sprint("ghost", i), r: dice(w.seed, fmt.Sprint("ghost", i))}
+		all.Go(func() {
+			g.haunt(harmed)
+			g.lay(healed)
+		})
+	}
+	for i := range streams + polls {
+		f := &follower{world: w, name: fmt.Sprint("watcher", i), r: dice(w.seed, fmt.Sprint("watcher", i)), poll: i >= streams}
+		all.Go(func() { f.follow(harmed, healed, c.newest) })
+	}
+	all.Go(func() {
+		if pause(harmed, *forFlag/3) == nil && w.jobs.begin(harmed, "cancelled") == nil {
+			_ = pause(harmed, *forFlag/6)
+			w.jobs.cancel(healed)
+		}
+	})
+	return &all
+}
+
+// heal ends what goes wrong.
+func (w *world) heal() {
+	w.line.Heal()
+	for _, s := range w.workers {
+		if s.proxy != nil {
+			s.proxy.Heal()
+		}
+	}
+}
+
+// stop ends the workers in order, and waits until what is left of the sessions
+// has run out.
+func (w *world) stop() {
+	var all sync.WaitGroup
+	for _, s := range w.workers {
+		all.Go(func() { s.stop(30 * time.Second) })
+	}
+	all.Go(w.jobs.stop)
+	all.Wait()
+	_ = pause(w.t.Context(), nearTTL+2*promptly)
+}
+
+// watchClock notes when the machine itself stood still: nobody was prompt then.
+func (w *world) watchClock(ctx context.Context) {
+	const tick = 50 * time.Millisecond
+	for last := time.Now(); pause(ctx, tick) == nil; last = time.Now() {
+		if late := time.Since(last) - tick; late > 200*time.Millisecond {
+			w.troubled("machine", last)
+		}
+	}
+}
+
+// measure is how many roots end in a second when as many as possible are asked
+// for and nothing goes wrong.
+func (c *crowd) measure(ctx context.Context) float64 {
+	ctx, stop := context.WithCancel(ctx)
+	var n atomic.Int64
+	var all sync.WaitGroup
+	for range inFlight {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if c.calmLife(ctx) {
+					n.Add(1)
+				}
+			}
+		})
+	}
+	_ = pause(ctx, warming)
+	before, from := n.Load(), time.Now()
+	_ = pause(ctx, measuring)
+	rate := float64(n.Load()-before) / time.Since(from).Seconds()
+	stop()
+	all.Wait()
+	return rate
+}
+
+// calmLife submits a root and sees it end.
+func (c *crowd) calmLife(ctx context.Context) bool {
+	r := c.dice()
+	s, script := c.submission(r)
+	b := c.patient(r, "measurer")
+	if got, err := b.Submit(ctx, s); err != nil || got[0].Err != nil {
+		return false
+	}
+	for i := range signals(script) {
+		_ = b.Signal(ctx, belay.SignalRequest{Execution: s.ID, Name: signalName, Payload: fmt.Appendf(nil, `"sig %d of %s"`, i, s.ID), Op: newOp()})
+	}
+	for ctx.Err() == nil {
+		if x, err := b.Await(ctx, s.ID, 10*time.Second); err == nil && x.State.Terminal() {
+			return true
+		}
+	}
+	return false
+}
+
+// load submits roots at a rate until ctx ends. Their lives go on until theirs
+// does.
+func (c *crowd) load(ctx, lives context.Context, rate float64) {
+	began, n := time.Now(), 0
+	for ; pause(ctx, time.Until(began.Add(time.Duration(float64(n)/rate*float64(time.Second))))) == nil; n++ {
+		c.lives.Go(func() { c.live(lives) })
+	}
+}

@@ -1,0 +1,52 @@
+// Package chaos lets real processes work on one real PostgreSQL while a seed
+// decides what is killed, cut off and restarted, and then holds what everybody
+// was told against what the store has kept. It holds tests only.
+//
+// # The world
+//
+// Three belay serve on one database, the third behind a proxy that fails. Six
+// workers, which are this test binary in another role and speak to one server
+// each: the even ones near (their death is proven on their host), the odd ones
+// far (they say that they are on another machine, stand behind a proxy that
+// fails, and only time gives them up). One belay worker with commands that run
+// from the beginning to the end. Clients that submit, signal, cancel, pause and
+// retry; watchers; ghosts, who write under leases that they have lost; and a
+// vandal, who sends what nobody should.
+//
+// # What goes wrong
+//
+// A plan is drawn from the seed before anything starts: when which process is
+// killed with SIGKILL, stopped and continued or ended in order, when the database
+// is restarted, killed or ends its backends, when which line is cut, held up,
+// slow or half open. Each victim carries out its own part, one thing after the
+// other. What the processes make of it is theirs: the same seed gives the same
+// faults at the same moments, not the same history.
+//
+// # Two histories
+//
+// Whoever calls notes what it was told: ok, refused and why, or nothing it could
+// know from. Workers write that to ledgers, which outlive them. After the last
+// fault everything must settle; then the store is read through the API. The
+// checkers see these two histories and nothing else. There is one for each
+// promise, in a file of its own.
+//
+// The moments in both come from the clock of one machine, so that they can be
+// compared. Where a bound is checked, the times are left out at which nothing
+// could have been done: the database was away, or all servers, or a server that
+// was cut off in the middle of a batch held its rows, or the machine itself
+// stood still.
+//
+// # Planted bugs
+//
+// Afterwards bugs are planted into a copy of the history: a row dropped, an
+// acknowledged submission deleted, and others. Each must be found by the checker
+// that it is meant for, or that one's ok counts for nothing.
+//
+// # Running it
+//
+//	make chaos                  three minutes
+//	make chaos FOR=1m SEED=17   a minute of what seed 17 decides
+//
+// A history that broke a promise is kept in a file; with -args -judge FILE it is
+// judged again.
+package chaos

@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/belaydev/belay"
+)
+
+// Ghosts have a queue of their own.
+const (
+	ghostQueue    = "ghosts"
+	ghostWorkflow = "haunt"
+)
+
+// ghost speaks the protocol of a worker without any care: it falls silent, loses
+// its lease, and writes under it nevertheless.
+type ghost struct {
+	*world
+	name string
+	r    *rand.Rand
+	n    int
+}
+
+// haunt lets ghosts come and go until ctx ends.
+func (g *ghost) haunt(ctx context.Context) {
+	for pause(ctx, between(g.r, 200*time.Millisecond, time.Second)) == nil {
+		b := g.patient(g.r, g.name)
+		s := belay.Submission{ID: newExecutionID(), Workflow: ghostWorkflow, Queue: ghostQueue}
+		if _, err := b.Submit(ctx, s); err != nil {
+			continue
+		}
+		if first, held := g.own(ctx, b); held {
+			g.write(ctx, first)
+		}
+	}
+}
+
+// own opens a session and claims one execution.
+func (g *ghost) own(ctx context.Context, b *recorder) (belay.Lease, bool) {
+	s, err := b.OpenWorker(ctx, belay.WorkerSpec{
+		ID: belay.WorkerID(uuid.Must(uuid.NewV7())), Name: g.name, Queues: []string{ghostQueue},
+		Workflows: []belay.Registration{{Workflow: ghostWorkflow}}, Capacity: 1, TTL: belay.MinTTL, Heartbeat: belay.MinHeartbeat,
+		Process: belay.Process{Host: "elsewhere.test", PID: 1},
+	})
+	if err != nil {
+		return belay.Lease{}, false
+	}
+	got, err := b.Claim(ctx, belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: 500 * time.Millisecond})
+	if err != nil || len(got.Assignments) == 0 {
+		return belay.Lease{}, false
+	}
+	return got.Assignments[0].Lease, true
+}
+
+// write saves, repeats itself, falls silent until the lease is lost, writes,
+// owns the execution again, and writes under the first lease once more.
+func (g *ghost) write(ctx context.Context, old belay.Lease) {
+	b := g.patient(g.r, g.name)
+	save := g.save(old)
+	if _, err := b.Save(ctx, save); err == nil {
+		save.Repeat = true
+		_, _ = b.Save(ctx, save)
+	}
+	if !g.until(ctx, func(x belay.Execution) bool { return x.State != belay.Running || x.Token != old.Token }, old.Execution) {
+		return
+	}
+	_, _ = b.Save(ctx, g.save(old))
+	_ = b.Settle(ctx, g.settlement(old))
+	now, held := g.own(ctx, b)
+	if !held {
+		return
+	}
+	_ = b.Settle(ctx, g.settlement(old))
+	end := g.settlement(now)
+	if err := b.Settle(ctx, end); err == nil {
+		end.Repeat = true
+		_ = b.Settle(ctx, end)
+	}
+	_, _ = b.Save(ctx, g.save(old))
+	_ = b.Settle(ctx, g.settlement(old))
+}
+
+func (g *ghost) save(l belay.Lease) belay.Save {
+	g.n++
+	return belay.Save{Lease: l, Op: newOp(), Kind: belay.KindStep, Key: fmt.Sprintf("%s %d", g.name, g.n), Data: fmt.Appendf(nil, "%d", l.Token)}
+}
+
+func (g *ghost) settlement(l belay.Lease) belay.Settlement {
+	return belay.Settlement{Lease: l, Op: newOp(), Outcome: belay.OutcomeSucceeded, Output: fmt.Appendf(nil, "%d", l.Token)}
+}
+
+// until waits for something to be true of an execution.
+func (g *ghost) until(ctx context.Context, happened func(belay.Execution) bool, id belay.ExecutionID) bool {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for pause(ctx, 100*time.Millisecond) == nil {
+		x, err := g.patient(g.r, g.name).Execution(ctx, id)
+		if err == nil && happened(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// lay ends what is left of the ghosts' executions.
+func (g *ghost) lay(ctx context.Context) {
+	for pause(ctx, 20*time.Millisecond) == nil {
+		b := g.patient(g.r, g.name)
+		l, held := g.own(ctx, b)
+		if held {
+			_ = b.Settle(ctx, g.settlement(l))
+			continue
+		}
+		page, err := b.Executions(ctx, belay.Filter{Queue: ghostQueue, States: unfinished, Limit: 1})
+		if err == nil && len(page.Executions) == 0 {
+			return
+		}
+	}
+}
+
+// unfinished are the states that are not terminal.
+var unfinished = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}

@@ -1,0 +1,105 @@
+package chaos
+
+import (
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// history gathers what is told in this process while it happens.
+type history struct {
+	mu      sync.Mutex
+	told    []entry
+	seen    []sighting
+	looks   []look
+	faults  map[string]int
+	times   map[string]int // of what else is worth counting
+	trouble []span
+	deaths  []death
+	bad     map[string]int
+	passed  []string
+}
+
+func newHistory() *history {
+	return &history{faults: make(map[string]int), times: make(map[string]int), bad: make(map[string]int)}
+}
+
+// note takes an entry; it is a notebook.
+func (h *history) note(e entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = append(h.told, e)
+}
+
+func (h *history) saw(s sighting) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen = append(h.seen, s)
+}
+
+func (h *history) looked(l look) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.looks = append(h.looks, l)
+}
+
+func (h *history) fault(kind string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults[kind]++
+}
+
+func (h *history) happened(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.times[what]++
+}
+
+func (h *history) died(pid int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deaths = append(h.deaths, death{pid, time.Now()})
+}
+
+// answered notes what a bad input was answered; what says what passed that
+// should not have.
+func (h *history) answered(with, what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bad[with]++
+	if what != "" {
+		h.passed = append(h.passed, what)
+	}
+}
+
+// troubled notes a time of which the end is known by now.
+func (h *history) troubled(what string, from time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trouble = append(h.trouble, span{what, from, time.Now()})
+}
+
+// into gives all of it to a record.
+func (h *history) into(r *record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.Told, r.Seen, r.Looks = append(r.Told, h.told...), h.seen, h.looks
+	r.Faults, r.Trouble, r.Deaths, r.Bad, r.Passed, r.Times = h.faults, h.trouble, h.deaths, h.bad, h.passed, h.times
+}
+
+// notebook is where a caller writes down what it was told.
+type notebook interface{ note(entry) }
+
+// told writes down the end of a call.
+func told(n notebook, e entry, err error) {
+	e.To, e.End = time.Now(), ok
+	if err != nil {
+		e.End, e.Code, e.Text = refused, belay.CodeOf(err), err.Error()
+		e.Why = causeOf(err)
+		if e.Code == belay.CodeUnavailable || e.Code == belay.CodeInternal {
+			e.End = unknown
+		}
+	}
+	n.note(e)
+}

@@ -1,0 +1,159 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// The worker of the commands is not harmed. Its TTL is so long that no restart
+// of a server alone costs it its lease, and so short that it must freeze what it
+// runs while the database is away for longer.
+const (
+	jobQueue = "commands"
+	jobTTL   = 9 * time.Second
+	// frozen is how long a command is silent at least that was frozen.
+	frozen = time.Second
+)
+
+// jobs is a belay worker and the commands that it runs from the beginning to the
+// end: each one process, and one that left its session.
+type jobs struct {
+	*world
+	proc  *process
+	tales []*agentTale
+}
+
+func (w *world) newJobs() *jobs {
+	w.t.Helper()
+	cmd := exec.Command(w.binary, "worker", "--server", w.servers[0].url(), "--data", w.path("jobs"), "--queue", jobQueue, "--ttl", jobTTL.String(), "--name", "commands")
+	cmd.Dir, cmd.Env = w.dir, w.environment()
+	p, err := w.starter.start(cmd, w.path("jobs.log"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &jobs{world: w, proc: p}
+}
+
+// ticking is what each process of a command does: it counts, until it is
+// released, in a file of its own.
+const ticking = `n=0; while [ ! -e "$0" ]; do n=$((n+1)); echo "$n $$ $EPOCHREALTIME" >> "$1"; sleep 0.2; done`
+
+// begin submits a command and waits until it ticks.
+func (j *jobs) begin(ctx context.Context, name string) error {
+	script := fmt.Sprintf(`setsid bash -c '%s' %q %q & bash -c '%s' %q %q; wait`,
+		ticking, j.release(), j.path(name+".child"), ticking, j.release(), j.path(name+".own"))
+	input, err := json.Marshal(agent.Job{Steps: []agent.Step{{Name: "tick", Argv: []string{"bash", "-c", script}}}, Grace: belay.Duration(time.Second)})
+	if err != nil {
+		return err
+	}
+	s := belay.Submission{
+		ID: newExecutionID(), Workflow: agent.Workflow, Queue: jobQueue, Input: input, Policy: belay.Policy{CancelGrace: belay.Duration(2 * time.Second)},
+	}
+	b := &recorder{j.servers[1].client, "submitter of commands", j.history}
+	for {
+		got, err := b.Submit(ctx, s)
+		if err == nil && got[0].Err == nil {
+			break
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	j.tales = append(j.tales, &agentTale{Execution: s.ID, Name: name})
+	for j.read(name+".own").Numbers == 0 || j.read(name+".child").Numbers == 0 {
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return fmt.Errorf("command %s does not begin: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (j *jobs) release() string { return j.path("released") }
+
+// cancel cancels the newest command.
+func (j *jobs) cancel(ctx context.Context) {
+	x := j.tales[len(j.tales)-1]
+	op := newOp()
+	q := belay.Control{Execution: x.Execution, Action: belay.ActionCancel, Actor: "canceller of commands", Op: op, Reason: "cancel of a command: " + op.String()}
+	b := &recorder{j.servers[2].client, q.Actor, j.history}
+	for ctx.Err() == nil {
+		if _, err := b.Control(ctx, q); err == nil {
+			x.Cancelled = true
+			return
+		}
+	}
+}
+
+// end lets the commands end, and the worker once they have.
+func (j *jobs) end() {
+	if err := os.WriteFile(j.release(), nil, 0o600); err != nil {
+		j.t.Error(err)
+	}
+}
+
+func (j *jobs) stop() {
+	j.proc.signal(syscall.SIGTERM)
+	j.proc.end(30 * time.Second)
+}
+
+// tell gathers what became of the commands.
+func (j *jobs) tell() []*agentTale {
+	for _, x := range j.tales {
+		for _, file := range []string{x.Name + ".own", x.Name + ".child"} {
+			tree := j.read(file)
+			x.Trees = append(x.Trees, tree)
+			for _, pid := range tree.PIDs {
+				if j.ticksStill(pid) {
+					x.Alive = append(x.Alive, pid)
+				}
+			}
+		}
+	}
+	return j.tales
+}
+
+// ticksStill reports whether a process is there and is one of ours.
+func (j *jobs) ticksStill(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(line), filepath.Base(j.dir))
+}
+
+// read reads what one process has counted.
+func (j *jobs) read(file string) ticks {
+	var all ticks
+	text, err := os.ReadFile(j.path(file))
+	if err != nil {
+		return all
+	}
+	var last time.Time
+	for line := range strings.Lines(string(text)) {
+		var n, pid int
+		var at float64
+		if _, err := fmt.Sscanf(line, "%d %d %f\n", &n, &pid, &at); err != nil {
+			break // it is being written
+		}
+		when := time.UnixMicro(int64(at * 1e6))
+		if n != all.Numbers+1 && all.Torn == "" {
+			all.Torn = fmt.Sprintf("%d follows %d", n, all.Numbers)
+		}
+		all.Numbers = n
+		if len(all.PIDs) == 0 || all.PIDs[len(all.PIDs)-1] != pid {
+			all.PIDs = append(all.PIDs, pid)
+		}
+		if gap := when.Sub(last); !last.IsZero() && gap > frozen {
+			all.Gaps = append(all.Gaps, gap)
+		}
+		last = when
+	}
+	return all
+}

@@ -1,0 +1,131 @@
+package chaos
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// mutant is a bug planted into a copy of a history.
+type mutant struct {
+	name  string
+	meant string               // the checker that must find it
+	plant func(*planting) bool // false if there was nothing that it could befall
+}
+
+// planting is a copy of a history that a bug is planted into.
+type planting struct {
+	*record
+	*book
+}
+
+// mutants are the planted bugs, at least one for each checker.
+var mutants = []mutant{
+	{"token that goes back", "G1", func(p *planting) bool {
+		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Token > s.runs[0].Token },
+			func(ev *belay.Event) { ev.Token = 1 })
+	}},
+	{"checkpoint of a stale owner applied", "G1", func(p *planting) bool {
+		return p.event(func(s *story, ev *belay.Event) bool { return isSave(ev) && ev.Token > s.runs[0].Token },
+			func(ev *belay.Event) { ev.Token-- })
+	}},
+	{"stale settlement replayed and applied", "G1", func(p *planting) bool {
+		return p.event(func(s *story, ev *belay.Event) bool {
+			return ev.Kind == "succeeded" && ev.Token > s.runs[0].Token
+		}, func(ev *belay.Event) { ev.Token-- })
+	}},
+	{"refused checkpoint that is there", "G2", func(p *planting) bool {
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "save" && e.End == refused && e.Why != "" && p.byID[e.Execution] != nil
+		}, func(e *entry) {
+			s := p.byID[e.Execution]
+			s.Events = append(s.Events, belay.Event{Seq: int64(len(s.Events) + 1), Kind: e.Check.String(), Name: e.Name, Token: e.Token, Data: e.Data})
+		})
+	}},
+	{"refusal that gives no cause", "G2", func(p *planting) bool {
+		return p.entry(func(e *entry) bool { return e.End == refused && e.Why != "" }, func(e *entry) { e.Why = "" })
+	}},
+	{"owner refused", "G2", func(p *planting) bool {
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "save" && e.End == ok && !e.Replayed && p.byID[e.Execution].script != nil
+		},
+			func(e *entry) { e.End, e.Code, e.Why = refused, belay.CodeLeaseLost, belay.CauseExpired })
+	}},
+	{"effect behind a newer claim", "G2", func(p *planting) bool {
+		return p.entry(func(e *entry) bool { return e.Kind == "effect" && e.Token < p.byID[e.Execution].Execution.Token },
+			func(e *entry) { e.At = e.At.Add(time.Hour) })
+	}},
+	{"repeated operation with another answer", "G2", func(p *planting) bool {
+		return p.entry(func(e *entry) bool { return e.Kind == "save" && e.End == ok && e.Replayed && e.Name[0] == 'g' },
+			func(e *entry) { e.Seq++ })
+	}},
+	{"acknowledged submission deleted", "G3", func(p *planting) bool {
+		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.End == ok && p.byID[e.Named] != nil }, func(e *entry) {
+			p.record.Tales = slices.DeleteFunc(p.record.Tales, func(t *tale) bool { return t.Execution.ID == e.Named })
+		})
+	}},
+	{"input that changed", "G3", func(p *planting) bool {
+		return p.tale(func(s *story) bool { return s.script != nil }, func(s *story) { s.Execution.Input = json.RawMessage(`[]`) })
+	}},
+	{"acknowledged checkpoint with other data", "G3", func(p *planting) bool {
+		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "step" && len(ev.Data) > 0 && ev.Token != 0 },
+			func(ev *belay.Event) { ev.Data = json.RawMessage(`"something else"`) })
+	}},
+	{"acknowledged end that is another", "G3", func(p *planting) bool {
+		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "suspended" }, func(ev *belay.Event) { ev.Kind = "released" })
+	}},
+	{"acknowledged signal lost", "G3", func(p *planting) bool {
+		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "signal" }, func(ev *belay.Event) { ev.Data = json.RawMessage(`1`) })
+	}},
+	{"acknowledged cancel lost", "G3", func(p *planting) bool {
+		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "cancel" }, func(ev *belay.Event) { ev.Kind, ev.Text = "pause", "" })
+	}},
+	{"execution that nobody submitted", "G3", func(p *planting) bool {
+		return p.tale(func(s *story) bool { return s.isRoot() }, func(s *story) {
+			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool { return e.Kind == "submit" && (e.Execution == s.id || e.Named == s.id) })
+		})
+	}},
+	{"output of another script", "G3", func(p *planting) bool {
+		return p.tale(func(s *story) bool { return s.script != nil && succeeded(&s.Execution) && len(s.Execution.Output) > 2 },
+			func(s *story) { s.Execution.Output = json.RawMessage(`["did nothing"]`) })
+	}},
+	{"claim without the last checkpoint", "G4", func(p *planting) bool {
+		return p.entry(func(e *entry) bool { return e.Kind == "claim" && len(e.Had) > 0 }, func(e *entry) { e.Had = e.Had[1:] })
+	}},
+	{"parent told in another commit", "G4", func(p *planting) bool {
+		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "child" }, func(ev *belay.Event) { ev.At = ev.At.Add(time.Microsecond) })
+	}},
+	{"parent never told", "G4", func(p *planting) bool {
+		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "child" }, func(ev *belay.Event) { ev.Text = "" })
+	}},
+	{"saved step carried out again", "G4", func(p *planting) bool {
+		return p.entry(func(e *entry) bool {
+			s := p.byID[e.Execution]
+			return e.Kind == "effect" && e.Token < s.Execution.Token && s.find("step", func(ev *belay.Event) bool { return ev.Token == e.Token }) != nil && s.runs[len(s.runs)-1].generation == 1
+		}, func(e *entry) {
+			s := p.byID[e.Execution]
+			saved := s.find("step", func(ev *belay.Event) bool { return ev.Token == e.Token })
+			last := s.runs[len(s.runs)-1]
+			e.Name, e.Token, e.At = s.id.String()+"/"+saved.Name, last.Token, last.At
+		})
+	}},
+	{"execution that never ends", "G5", func(p *planting) bool {
+		return p.tale(func(s *story) bool { return s.Execution.State.Terminal() }, func(s *story) { s.Execution.State = belay.Waiting })
+	}},
+	{"run under a session that is over", "G5", func(p *planting) bool {
+		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "lost" }, func(ev *belay.Event) { ev.At = ev.At.Add(time.Hour) })
+	}},
+	{"waiting without a reason", "G5", func(p *planting) bool {
+		for i := range p.record.Looks {
+			for k := range p.record.Looks[i].Open {
+				if x := &p.record.Looks[i].Open[k]; x.State == belay.Waiting {
+					x.Reason = nil
+					return true
+				}
+			}
+		}
+		return false
+	}},
+}

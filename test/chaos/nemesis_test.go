@@ -1,0 +1,143 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay/internal/faultproxy"
+)
+
+// harm carries out the plan: one goroutine for each victim. It returns when all
+// is over and everything runs again.
+func (w *world) harm(ctx context.Context, p plan) {
+	began := time.Now()
+	var all sync.WaitGroup
+	follow := func(who string, happen func(context.Context, fault)) {
+		all.Go(func() {
+			for _, f := range p.of(who) {
+				if pause(ctx, time.Until(began.Add(f.At))) != nil {
+					return
+				}
+				happen(ctx, f)
+			}
+		})
+	}
+	for _, s := range w.servers {
+		follow(s.name, s.befall)
+	}
+	for i, s := range w.workers {
+		follow(s.name, s.befall)
+		if s.far {
+			follow(fmt.Sprint("way", i), func(ctx context.Context, f fault) { w.befallLine(ctx, f, s.proxy, "worker's line ") })
+		}
+	}
+	follow("database", w.befallDatabase)
+	follow("backends", func(context.Context, fault) { w.terminate() })
+	follow("line", func(ctx context.Context, f fault) { w.befallLine(ctx, f, w.line, "database's line ") })
+	all.Wait()
+}
+
+// befall kills the server and starts it again.
+func (s *server) befall(ctx context.Context, f fault) {
+	from := time.Now()
+	s.proc.signal(syscall.SIGKILL)
+	<-s.proc.done
+	s.w.fault("server killed")
+	_ = pause(ctx, f.For)
+	if err := s.start(ctx); err != nil {
+		s.w.t.Errorf("start %s: %v", s.name, err)
+	}
+	s.w.troubled(s.name, from)
+}
+
+// befall kills, stops or ends the worker; there is one again afterwards.
+func (s *slot) befall(ctx context.Context, f fault) {
+	switch f.Kind {
+	case "stop":
+		s.w.fault("worker stopped and continued")
+		s.proc.signal(syscall.SIGSTOP)
+		_ = pause(ctx, f.For)
+		s.proc.signal(syscall.SIGCONT)
+		return
+	case "end":
+		s.w.fault("worker ended in order")
+		s.stop(20 * time.Second)
+	default:
+		s.w.fault("worker killed")
+		s.kill()
+	}
+	_ = pause(ctx, f.For)
+	if err := s.start(); err != nil {
+		s.w.t.Errorf("start %s: %v", s.name, err)
+	}
+}
+
+// befallDatabase restarts the database, or kills it.
+func (w *world) befallDatabase(ctx context.Context, f fault) {
+	defer w.troubled("database", time.Now())
+	stop, kind := w.database.Stop, "database restarted"
+	if f.Kind == "kill" {
+		stop, kind = w.database.Kill, "database killed"
+	}
+	if err := stop(); err != nil {
+		w.t.Error(err)
+	}
+	w.fault(kind)
+	_ = pause(ctx, f.For)
+	for {
+		err := w.database.Resume()
+		if err == nil {
+			return
+		}
+		w.t.Logf("resume the database: %v", err)
+		if pause(ctx, 300*time.Millisecond) != nil {
+			w.t.Error(err)
+			return
+		}
+	}
+}
+
+// terminate ends every backend. The database may be away meanwhile.
+func (w *world) terminate() {
+	from := time.Now()
+	n, err := w.database.Query("postgres", "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'belay'")
+	if err == nil && n != "0" {
+		w.fault("backends terminated")
+		w.troubled("backends", from)
+	}
+}
+
+// befallLine lets a line fail for a while.
+func (w *world) befallLine(ctx context.Context, f fault, p *faultproxy.Proxy, whose string) {
+	from := time.Now()
+	w.fault(whose + f.Kind)
+	switch f.Kind {
+	case "cut":
+		p.Cut()
+		return
+	case "half open":
+		p.HalfOpen()
+		return
+	case "hold":
+		p.Set(faultproxy.Fault{Hold: faultproxy.Both})
+	case "hold requests":
+		p.Set(faultproxy.Fault{Hold: faultproxy.Up})
+	case "hold replies":
+		p.Set(faultproxy.Fault{Hold: faultproxy.Down})
+	case "slow":
+		p.Set(faultproxy.Fault{Latency: 20 * time.Millisecond, Jitter: 40 * time.Millisecond})
+	case "lossy":
+		p.Set(faultproxy.Fault{CutUp: 0.02, CutDown: 0.02})
+	case "refuse":
+		p.Set(faultproxy.Fault{Refuse: true})
+		p.Cut()
+	}
+	_ = pause(ctx, f.For)
+	p.Heal()
+	if p == w.line {
+		w.troubled("line", from)
+	}
+}

@@ -1,0 +1,210 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/belaydev/belay"
+)
+
+// planted is what became of the planted bugs.
+type planted struct {
+	caught  int
+	escaped []string
+	without []string // had nothing that they could befall
+}
+
+// plant plants every bug into a copy of a part of the history, one after the
+// other. A bug is caught if the checker that it is meant for finds something that
+// it does not find without it.
+func plant(r *record) planted {
+	part, err := json.Marshal(excerpt(r))
+	if err != nil {
+		panic(err) // it came as JSON
+	}
+	before := found(part, nil)
+	var p planted
+	for _, m := range slices.Concat(mutants, lateMutants) {
+		done := false
+		after := found(part, func(p *planting) { done = m.plant(p) })
+		switch {
+		case !done:
+			p.without = append(p.without, m.name)
+		case slices.ContainsFunc(after[m.meant], func(s string) bool { return !slices.Contains(before[m.meant], s) }):
+			p.caught++
+		default:
+			p.escaped = append(p.escaped, fmt.Sprintf("%s: the planted bug %q was not caught", m.meant, m.name))
+		}
+	}
+	return p
+}
+
+// found is what the checkers find in a history, by promise.
+func found(text []byte, change func(*planting)) map[string][]string {
+	r := &record{}
+	if err := json.Unmarshal(text, r); err != nil {
+		panic(err)
+	}
+	if change != nil {
+		change(&planting{r, newBook(r)})
+	}
+	out := make(map[string][]string)
+	for _, f := range newBook(r).inspect() {
+		out[f.promise] = f.violated
+	}
+	return out
+}
+
+// each is how many executions of each kind an excerpt has.
+const each = 12
+
+// excerpt is a part of a history that is whole in itself: some executions of each
+// kind with their families, and all that is told of them.
+func excerpt(r *record) *record {
+	b := newBook(r)
+	in, kinds := make(map[belay.ExecutionID]bool), make(map[string]int)
+	for _, s := range b.stories {
+		take := false
+		for _, k := range b.kindsOf(s) {
+			take = take || kinds[k] < each
+			kinds[k]++
+		}
+		if take {
+			in[b.rootOf(s).id] = true
+		}
+	}
+	for i := 0; i < len(r.Seen) && kinds["watched"] < each; i++ {
+		if s := b.byID[r.Seen[i].Execution]; s != nil && !in[b.rootOf(s).id] {
+			in[b.rootOf(s).id] = true
+			kinds["watched"]++
+		}
+	}
+	for i := range r.Told {
+		if s := b.byID[r.Told[i].Named]; s != nil && r.Told[i].Named != r.Told[i].Execution && kinds["named"] < each {
+			in[b.rootOf(s).id] = true
+			kinds["named"]++
+		}
+	}
+	return r.only(func(id belay.ExecutionID) bool { return b.byID[id] != nil && in[b.rootOf(b.byID[id]).id] })
+}
+
+// kindsOf is what is special about an execution.
+func (b *book) kindsOf(s *story) []string {
+	kinds := []string{s.Execution.Workflow, s.Execution.State.String()}
+	if len(s.runs) > 1 {
+		kinds = append(kinds, "several runs")
+	}
+	if retried(s) != nil {
+		kinds = append(kinds, "claimed after its failure")
+	}
+	for _, a := range s.runs {
+		if w := b.sessions[a.Worker]; w != nil {
+			kinds = append(kinds, "worker "+w.State.String())
+		}
+	}
+	for i := range s.Events {
+		kinds = append(kinds, s.Events[i].Kind)
+	}
+	return kinds
+}
+
+func (b *book) rootOf(s *story) *story {
+	for p := b.byID[s.Execution.Parent]; p != nil; p = b.byID[s.Execution.Parent] {
+		s = p
+	}
+	return s
+}
+
+// only is the part of the record that is about some executions.
+func (r *record) only(is func(belay.ExecutionID) bool) *record {
+	p := *r
+	p.Tales = slices.DeleteFunc(slices.Clone(r.Tales), func(t *tale) bool { return !is(t.Execution.ID) })
+	p.Letters = slices.DeleteFunc(slices.Clone(r.Letters), func(l letter) bool { return !is(l.Execution) })
+	p.Seen = slices.DeleteFunc(slices.Clone(r.Seen), func(s sighting) bool { return !is(s.Execution) })
+	keys := make(map[string]bool)
+	for i := range r.Told {
+		if e := &r.Told[i]; is(e.Named) {
+			keys[e.Key] = true
+		}
+	}
+	p.Told = slices.DeleteFunc(slices.Clone(r.Told), func(e entry) bool {
+		mismatch := e.Code == belay.CodeIdempotencyMismatch && keys[e.Key]
+		return !e.Execution.IsZero() && !is(e.Execution) && !is(e.Named) && !mismatch
+	})
+	p.Looks = nil
+	for _, l := range r.Looks {
+		l.Open = slices.DeleteFunc(slices.Clone(l.Open), func(x belay.Execution) bool { return !is(x.ID) })
+		p.Looks = append(p.Looks, l)
+	}
+	p.States = make(map[string]int)
+	for _, t := range p.Tales {
+		p.States[t.Execution.State.String()]++
+	}
+	p.Times = maps.Clone(r.Times)
+	return &p
+}
+
+// event changes the first event that fits.
+func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*belay.Event)) bool {
+	for _, s := range p.stories {
+		for i := range s.Events {
+			if ev := &s.Events[i]; len(s.runs) > 0 && fits(s, ev) {
+				change(ev)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tale changes the first execution that fits.
+func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
+	for _, s := range p.stories {
+		if fits(s) {
+			change(s)
+			return true
+		}
+	}
+	return false
+}
+
+// entry changes the first entry that fits, of those about an execution that is
+// there.
+func (p *planting) entry(fits func(*entry) bool, change func(*entry)) bool {
+	for i := range p.record.Told {
+		e := &p.record.Told[i]
+		if p.byID[e.Execution] == nil && p.byID[e.Named] == nil && e.Code != belay.CodeIdempotencyMismatch {
+			continue
+		}
+		if p.byID[e.Execution] == nil && e.Kind != "submit" {
+			continue
+		}
+		if fits(e) {
+			change(e)
+			return true
+		}
+	}
+	return false
+}
+
+// session changes the first session that fits.
+func (p *planting) session(fits func(*belay.Worker) bool, change func(*belay.Worker)) bool {
+	for i := range p.record.Sessions {
+		if w := &p.record.Sessions[i]; fits(w) {
+			change(w)
+			return true
+		}
+	}
+	return false
+}
+
+// tree changes the first process of the first command.
+func (p *planting) tree(change func(*agentTale, *ticks)) bool {
+	if len(p.record.Agents) == 0 || len(p.record.Agents[0].Trees) == 0 {
+		return false
+	}
+	change(p.record.Agents[0], &p.record.Agents[0].Trees[0])
+	return true
+}

@@ -1,0 +1,144 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// readers is how many read the store at a time.
+const readers = 32
+
+// read reads all that the store holds through the servers, and what the workers
+// have written down.
+func (w *world) read(ctx context.Context, r *record) error {
+	if err := w.readTales(ctx, r); err != nil {
+		return err
+	}
+	var err error
+	r.Read = time.Now()
+	if r.Sessions, err = w.servers[0].client.Workers(ctx); err != nil {
+		return err
+	}
+	if err := w.readLetters(r); err != nil {
+		return err
+	}
+	for _, s := range w.workers {
+		for _, file := range s.books {
+			if err := readLedger(file, r); err != nil {
+				return err
+			}
+		}
+	}
+	w.into(r)
+	r.Agents = w.jobs.tell()
+	return nil
+}
+
+func (w *world) readTales(ctx context.Context, r *record) error {
+	for cursor := ""; ; {
+		page, err := w.servers[0].client.Executions(ctx, belay.Filter{Children: true, Limit: 1000, Cursor: cursor})
+		if err != nil {
+			return err
+		}
+		for i := range page.Executions {
+			r.Tales = append(r.Tales, &tale{Execution: page.Executions[i]})
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	errs := make([]error, readers)
+	var all sync.WaitGroup
+	for i := range readers {
+		all.Go(func() {
+			for k := i; k < len(r.Tales) && errs[i] == nil; k += readers {
+				errs[i] = w.servers[k%servers].tell(ctx, r.Tales[k])
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// tell reads one execution with all its events.
+func (s *server) tell(ctx context.Context, t *tale) error {
+	var err error
+	if t.Execution, err = s.client.Execution(ctx, t.Execution.ID); err != nil {
+		return err
+	}
+	for after := int64(0); ; {
+		events, err := s.client.Events(ctx, belay.EventQuery{Execution: t.Execution.ID, After: after, Data: true})
+		if err != nil {
+			return err
+		}
+		t.Events = append(t.Events, events...)
+		if len(events) == 0 || events[len(events)-1].Seq >= t.Execution.Seq {
+			return nil
+		}
+		after = events[len(events)-1].Seq
+	}
+}
+
+// readLetters reads what the API does not show: the dead letters, and how many
+// executions there are in each state.
+func (w *world) readLetters(r *record) error {
+	path, _, _ := strings.Cut(w.url, "?")
+	text, err := w.database.Query(filepath.Base(path), "SELECT encode(uuid_send(execution), 'hex'), generation, seq, at, coalesce(resolution, '') FROM dead_letters")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		l := letter{Resolution: f[4]}
+		var at int64
+		id, err := hex.DecodeString(f[0])
+		copy(l.Execution[:], id)
+		_, err2 := fmt.Sscan(strings.Join(f[1:4], " "), &l.Generation, &l.Seq, &at)
+		if err := errors.Join(err, err2); err != nil {
+			return fmt.Errorf("dead letter %q: %w", line, err)
+		}
+		l.At = time.UnixMicro(at)
+		r.Letters = append(r.Letters, l)
+	}
+	text, err = w.database.Query(filepath.Base(path), "SELECT state, count(*) FROM executions GROUP BY state")
+	r.States = make(map[string]int)
+	for line := range strings.Lines(text) {
+		var state belay.State
+		var n int
+		if _, err := fmt.Sscanf(strings.TrimSpace(line), "%d|%d", (*uint8)(&state), &n); err != nil {
+			return fmt.Errorf("states %q: %w", line, err)
+		}
+		r.States[state.String()] = n
+	}
+	return err
+}
+
+// readLedger reads what one worker wrote down. Its last line may be half a line.
+func readLedger(file string, r *record) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was killed before it could write
+	}
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break
+		}
+		var e entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("ledger %s: %w", file, err)
+		}
+		r.Told = append(r.Told, e)
+	}
+	return err
+}

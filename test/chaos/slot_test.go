@@ -1,0 +1,66 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay/internal/faultproxy"
+)
+
+// slot is the place of one worker: one process after the other.
+type slot struct {
+	w     *world
+	name  string
+	far   bool
+	url   string            // of its server, or of the proxy before it
+	proxy *faultproxy.Proxy // of a far one
+	life  int
+	proc  *process
+	books []string // the ledgers of all its lives
+}
+
+func (w *world) newSlot(i int) *slot {
+	w.t.Helper()
+	at := w.servers[i%servers]
+	s := &slot{w: w, name: fmt.Sprintf("worker%d", i), far: i%2 == 1, url: at.url()}
+	if s.far {
+		s.proxy = w.proxy(at.addr, s.name)
+		s.url = "http://" + s.proxy.Addr()
+	}
+	if err := s.start(); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (s *slot) start() error {
+	s.life++
+	name := fmt.Sprintf("%s.%d", s.name, s.life)
+	s.books = append(s.books, s.w.path(name+".ledger"))
+	cmd := exec.Command(os.Args[0])
+	cmd.Dir = s.w.dir
+	cmd.Env = s.w.environment(roleEnv+"=worker", urlEnv+"="+s.url, nameEnv+"="+name, ledgerEnv+"="+s.w.path(name+".ledger"))
+	if s.far {
+		cmd.Env = append(cmd.Env, farEnv+"=1")
+	}
+	var err error
+	s.proc, err = s.w.starter.start(cmd, s.w.path(s.name+".log"))
+	return err
+}
+
+// kill kills the worker as a crash would.
+func (s *slot) kill() {
+	s.w.died(s.proc.pid())
+	s.proc.signal(syscall.SIGKILL)
+	<-s.proc.done
+}
+
+// stop ends the worker in order; it gives back what it holds.
+func (s *slot) stop(within time.Duration) {
+	s.w.died(s.proc.pid())
+	s.proc.signal(syscall.SIGTERM)
+	s.proc.end(within)
+}

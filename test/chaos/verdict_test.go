@@ -1,0 +1,152 @@
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// The verdict in one word.
+const (
+	passed       = "PASS"
+	failed       = "FAIL"
+	inconclusive = "INCONCLUSIVE"
+)
+
+// sometimes is what must have happened at least once, since a promise that was
+// never put to the test has not been kept.
+var sometimes = []string{
+	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed", "dead letter", "death proven", "grace written",
+	"key with another body refused", "loss seen by a watcher", "released", "repeated write answered", "resumed from checkpoints", "retried", "run again", "run lost",
+	"session expired", "stale write refused", "submission replayed", "unknown, and it had happened", "unknown, and it had not",
+	"watch broken off and resumed", "worker ended in order",
+}
+
+// verdict is what came of it.
+type verdict struct {
+	*book
+	findings []*finding
+	violated []string
+	planted  planted
+}
+
+// judge has every checker look at what happened, and then at what did not.
+func judge(r *record) *verdict {
+	v := &verdict{book: newBook(r), planted: plant(r)}
+	maps.Copy(v.sometimes, r.Times)
+	v.findings = v.inspect()
+	for _, f := range v.findings {
+		v.violated = append(v.violated, f.violated...)
+	}
+	v.violated = append(v.violated, v.planted.escaped...)
+	return v
+}
+
+// missing is what must have happened and did not.
+func (v *verdict) missing() []string {
+	never := slices.DeleteFunc(slices.Clone(sometimes), func(s string) bool { return v.sometimes[s] > 0 })
+	for _, name := range v.planted.without {
+		never = append(never, "anything that the planted bug "+name+" could befall")
+	}
+	return never
+}
+
+func (v *verdict) word() string {
+	switch {
+	case len(v.violated) > 0:
+		return failed
+	case len(v.missing()) > 0:
+		return inconclusive
+	}
+	return passed
+}
+
+// String is the verdict as a person reads it.
+func (v *verdict) String() string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-9s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(&b, "VERDICT   %s  seed %d, %s\n", v.word(), v.Seed, v.For)
+	line("replay", "make chaos SEED=%d FOR=%s", v.Seed, v.For)
+	line("load", "%s", v.loadText())
+	line("faults", "%d of %d kinds: %s", sum(v.Faults), len(v.Faults), list(v.Faults))
+	line("healed", "all settled %s after the last fault", v.Settled.Sub(v.Healed).Round(10*time.Millisecond))
+	line("bad", "%d inputs, answered with: %s", sum(v.Bad), list(v.Bad))
+	for i, f := range v.findings {
+		if n := len(f.violated); n > 0 {
+			line(f.promise, "BROKEN %d times; %d %s", n, f.looked, checks[i].what)
+		} else {
+			line(f.promise, "ok %d %s", f.looked, checks[i].what)
+		}
+	}
+	line("detect", "TTL + %s (bound TTL + %s); where the store could not: TTL + %s", quantiles(v.expired), promptly, quantiles(v.hindered))
+	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)", quantiles(v.proven), quantiles(v.noticed), promptly)
+	line("frozen", "commands, for at most: %s", strings.Join(v.longestFreeze(), ", "))
+	seen := make(map[string]int)
+	for _, s := range sometimes {
+		seen[s] = v.sometimes[s]
+	}
+	line("sometimes", "%s", list(seen))
+	if missing := v.missing(); len(missing) > 0 {
+		line("never", "%s", strings.Join(missing, ", "))
+	}
+	line("mutants", "%d of %d planted bugs caught", v.planted.caught, len(mutants)+len(lateMutants))
+	return b.String()
+}
+
+// loadText says how much work there was and what came of it.
+func (v *verdict) loadText() string {
+	roots, under, events := 0, 0, 0
+	ended := make(map[string]int)
+	for _, s := range v.stories {
+		events += len(s.Events)
+		ended[s.Execution.State.String()]++
+		if x := &s.Execution; s.isRoot() && x.Workflow == "play" && x.CreatedAt.After(v.Began) {
+			roots++
+			if x.State.Terminal() && x.FinishedAt.Before(v.Healed) {
+				under++
+			}
+		}
+	}
+	took := v.Healed.Sub(v.Began).Seconds()
+	return fmt.Sprintf("%.0f executions/s measured, %.0f/s asked, %.0f/s submitted and %.0f/s ended under faults; in all %d executions (%s), %d events, %d calls",
+		v.Load.Measured, v.Load.Asked, float64(roots)/took, float64(under)/took, len(v.stories), list(ended), events, len(v.Told))
+}
+
+func quantiles(all []time.Duration) string {
+	if len(all) == 0 {
+		return "(never)"
+	}
+	slices.Sort(all)
+	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+	return fmt.Sprintf("p50 %s, max %s of %d", round(all[len(all)/2]), round(all[len(all)-1]), len(all))
+}
+
+func sum(m map[string]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func list(m map[string]int) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
+	}
+	return strings.Join(out, ", ")
+}
+
+// brief is an event in a few words.
+func brief(ev *belay.Event) string {
+	if ev == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s %s at seq %d under token %d with %.60s", ev.Kind, ev.Name, ev.Seq, ev.Token, ev.Data)
+}

@@ -1,0 +1,172 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// Variables of the role worker.
+const (
+	urlEnv    = "CHAOS_URL"
+	ledgerEnv = "CHAOS_LEDGER"
+	nameEnv   = "CHAOS_NAME"
+	farEnv    = "CHAOS_FAR"
+)
+
+// Terms of the workers' sessions. Those of near ones are long, so that only the
+// proof of a death can be quick.
+const (
+	farTTL  = 3 * time.Second
+	farBeat = 500 * time.Millisecond
+	nearTTL = 10 * time.Second
+)
+
+// concurrency is that of one worker.
+const concurrency = 64
+
+// workerProcess is a worker that plays scripts and writes down what it was told.
+func workerProcess() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	book, err := openLedger(os.Getenv(ledgerEnv))
+	if err != nil {
+		return err
+	}
+	b, err := client.Dial(ctx, os.Getenv(urlEnv), client.Lazy(), client.Logger(quiet))
+	if err != nil {
+		return err
+	}
+	o := worker.Options{
+		Name: os.Getenv(nameEnv), Concurrency: concurrency, TTL: nearTTL, Grace: 300 * time.Millisecond, Log: quiet,
+		Linger: 300 * time.Millisecond,
+	}
+	if os.Getenv(farEnv) != "" {
+		o.TTL, o.Heartbeat = farTTL, farBeat
+		o.Process = belay.Process{Host: "elsewhere.test", PID: os.Getpid()}
+	}
+	w := worker.New(&recorder{Backend: b, who: o.Name, book: book}, o)
+	p := player{o.Name, book, ""}
+	worker.Register(w, "play", p.play)
+	return errors.Join(w.Run(ctx), b.Close(), book.close())
+}
+
+// player carries out scripts, and writes down what it does.
+type player struct {
+	who    string
+	book   notebook
+	branch string // what names begin with in the branch that it plays
+}
+
+func (p player) play(ctx context.Context, script []op) ([]string, error) {
+	out := []string{}
+	for i, o := range script {
+		answer, err := p.op(ctx, fmt.Sprint(i), o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, answer...)
+	}
+	return out, nil
+}
+
+var errScripted = errors.New("the script says so")
+
+func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
+	switch o.Do {
+	case "step":
+		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
+			at := time.Now() // before anything else: from here on it has an effect
+			p.book.note(entry{
+				Kind: "effect", Who: p.who, At: at, Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Name: workflow.IdempotencyKey(ctx),
+			})
+			return "did " + name, work(ctx, o.d())
+		})
+		return []string{v}, err
+	case "sleep":
+		err := workflow.Sleep(ctx, name, o.d())
+		if err == nil {
+			p.book.note(entry{Kind: "slept", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx), Name: p.branch + name, Least: o.d()})
+		}
+		return nil, err
+	case "signal":
+		v, err := workflow.WaitSignal[string](ctx, signalName, workflow.Key(name))
+		return []string{v}, err
+	case "child":
+		return p.child(ctx, name, o)
+	case "both":
+		return p.both(ctx, name, o)
+	case "count":
+		return p.count(ctx, name, o)
+	case "fail":
+		if workflow.Attempt(ctx) <= o.N {
+			return nil, errScripted
+		}
+	case "panic":
+		if workflow.Attempt(ctx) <= o.N {
+			panic(errScripted)
+		}
+	case "permanent":
+		return nil, belay.Permanent(errScripted)
+	}
+	return nil, nil
+}
+
+// signalName is the one signal that scripts wait for.
+const signalName = "go"
+
+func (p player) child(ctx context.Context, name string, o op) ([]string, error) {
+	v, err := workflow.Child[[]string](ctx, name, "play", o.Sub, workflow.With(belay.WithPolicy(terms)))
+	var ended *workflow.EndedError
+	if errors.As(err, &ended) {
+		return []string{childEnded}, nil
+	}
+	return append([]string{childDone}, v...), err
+}
+
+// terms are those of every script: retries come soon enough to be seen.
+var terms = belay.Policy{MaxAttempts: 3, BackoffBase: belay.Duration(200 * time.Millisecond), CancelGrace: belay.Duration(2 * time.Second), MaxLosses: 8}
+
+func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
+	begin := func(branch string, o []op) *workflow.Future[[]string] {
+		return workflow.Go(ctx, branch, func(ctx context.Context) ([]string, error) {
+			return player{p.who, p.book, branch + "/"}.play(ctx, o)
+		})
+	}
+	f, g := begin(name+"a", o.Sub), begin(name+"b", o.Other)
+	a, err := f.Wait(ctx)
+	b, err2 := g.Wait(ctx)
+	return append(a, b...), errors.Join(err, err2)
+}
+
+// count counts up in a state checkpoint, from where the last run stood.
+func (p player) count(ctx context.Context, name string, o op) ([]string, error) {
+	n, _, err := workflow.State[int](ctx)
+	for ; err == nil && n < o.N; n++ {
+		if err = work(ctx, o.d()); err == nil {
+			err = workflow.Checkpoint(ctx, n+1)
+		}
+	}
+	return []string{fmt.Sprint(name, " counted to ", n)}, err
+}
+
+// work takes its time.
+func work(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,216 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/internal/faultproxy"
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// The size of the world.
+const (
+	servers = 3
+	workers = 6
+)
+
+// world is everything that runs.
+type world struct {
+	t       *testing.T
+	seed    uint64
+	dir     string // logs, ledgers, and what commands write
+	starter *starter
+	*history
+
+	binary   string
+	database *pgtest.Server
+	url      string            // of the database
+	line     *faultproxy.Proxy // of the last server to the database
+	servers  []*server
+	workers  []*slot
+	jobs     *jobs
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "belay-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, seed: seed, dir: dir, history: newHistory(), starter: newStarter(t)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("logs, ledgers and the history are kept in %s", dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	})
+	w.binary = w.build()
+	w.database = pgtest.Start(t, pgtest.Options{})
+	w.url = w.database.Database(t)
+	w.line = w.proxy(w.database.Address(), "line")
+	for i := range servers {
+		w.servers = append(w.servers, w.newServer(i))
+	}
+	for _, s := range w.servers {
+		if err := s.start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range workers {
+		w.workers = append(w.workers, w.newSlot(i))
+	}
+	w.jobs = w.newJobs()
+	return w
+}
+
+// build builds the real belay.
+func (w *world) build() string {
+	w.t.Helper()
+	path := filepath.Join(w.dir, "belay")
+	cmd := exec.CommandContext(w.t.Context(), "go", "build", "-buildvcs=false", "-o", path, "../../cmd/belay")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.t.Fatalf("build belay: %v\n%s", err, out)
+	}
+	return path
+}
+
+// proxy is one that stands before an address until the test ends.
+func (w *world) proxy(target, name string) *faultproxy.Proxy {
+	w.t.Helper()
+	p, err := faultproxy.Listen(target, w.seed+hash(name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func hash(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum64()
+}
+
+// dice is a source of chance of somebody's own.
+func dice(seed uint64, name string) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, hash(name)))
+}
+
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)+1))
+}
+
+// environment is what processes see: nothing of the developer's own.
+func (w *world) environment(more ...string) []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"}, more...)
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// server is a belay serve, which keeps its address when it is started again.
+type server struct {
+	w      *world
+	name   string
+	addr   string
+	store  string
+	proc   *process
+	client *client.Client // with patience
+	hasty  *client.Client // without: what is not answered at once is unknown
+	plain  *http.Client
+}
+
+func (w *world) newServer(i int) *server {
+	w.t.Helper()
+	s := &server{w: w, name: fmt.Sprintf("server%d", i), addr: freeAddress(w.t), store: w.url}
+	if i == servers-1 { // behind the proxy
+		path, _, _ := strings.Cut(w.url, "?")
+		s.store = strings.Replace(w.database.TCP(filepath.Base(path)), w.database.Address(), w.line.Addr(), 1)
+	}
+	dial := func(o ...client.Option) *client.Client {
+		c, err := client.Dial(w.t.Context(), s.url(), append(o, client.Lazy(), client.Logger(quiet))...)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	s.client, s.hasty = dial(), dial(client.Patience(0))
+	s.plain = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	return s
+}
+
+func (s *server) url() string { return "http://" + s.addr }
+
+// freeAddress is one that nobody listens at, and no connection gets by chance.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	var c net.ListenConfig
+	for range 100 {
+		l, err := c.Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		if err == nil {
+			_ = l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// start starts the server, and again until it answers or ctx ends: without its
+// database it does not start.
+func (s *server) start(ctx context.Context) error {
+	for {
+		cmd := exec.Command(s.w.binary, "serve", "--listen", s.addr, "--data", s.w.path("data"))
+		cmd.Dir, cmd.Env = s.w.dir, s.w.environment("BELAY_STORE="+s.store)
+		p, err := s.w.starter.start(cmd, s.w.path(s.name+".log"))
+		if err != nil {
+			return err
+		}
+		s.proc = p
+		for !p.ended() {
+			if s.answers(ctx) {
+				return nil
+			}
+			if err := pause(ctx, 20*time.Millisecond); err != nil {
+				p.end(0)
+				return err
+			}
+		}
+		s.w.fault("server that did not find its database")
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *server) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	status, _, err := s.get(ctx, "/readyz")
+	return err == nil && status == http.StatusOK
+}
+
+// pause waits, unless ctx ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
