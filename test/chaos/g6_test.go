@@ -29,17 +29,37 @@ func g6(f *finding) {
 	g6watchers(f)
 }
 
-// g6beats checks that a session has as long as its worker was told.
+// g6beats checks that a session has as long as its worker was told, and longer
+// only after a recovery.
 func g6beats(f *finding, w *belay.Worker) {
 	if grace := w.ExpiresAt.Sub(w.HeartbeatAt) - w.TTL.D(); grace < 0 {
 		f.violation(nil, "%s has until %s, less than its TTL after its heartbeat at %s", w.Name, w.ExpiresAt.Format(clock), w.HeartbeatAt.Format(clock))
 	} else if grace > 0 {
 		f.count("grace written")
+		g6grace(f, w, grace)
 	}
 	for _, e := range f.beats[w.ID] {
 		if w.HeartbeatAt.Before(e.At) {
 			f.violation(nil, "%s was told that its heartbeat of %s is accepted, and the last in the store is of %s", e.Who, e.At.Format(clock), w.HeartbeatAt.Format(clock))
 		}
+	}
+}
+
+// shortGrace may have been written for a stall of which nobody else knows: the
+// servers' marks of life are a fraction of a second apart.
+const shortGrace = 3 * time.Second
+
+// g6grace checks that what a session was given is what it had lost: its time
+// counts again from a recovery.
+func g6grace(f *finding, w *belay.Worker, grace time.Duration) {
+	from := w.ExpiresAt.Add(-w.TTL.D())
+	for _, t := range f.impossible() {
+		if !from.Before(t.From) && !from.After(t.To.Add(catchingUp)) {
+			return
+		}
+	}
+	if grace > shortGrace {
+		f.violation(nil, "the time of %s counts from %s, %s after its last heartbeat, and nothing had recovered then", w.Name, from.Format(clock), grace)
 	}
 }
 

@@ -20,6 +20,9 @@ var lateMutants = []mutant{
 	{"less time than was promised", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) { w.ExpiresAt = w.HeartbeatAt.Add(w.TTL.D() - time.Millisecond) })
 	}},
+	{"more time than anybody gave", "G6", func(p *planting) bool {
+		return p.session(expired, func(w *belay.Worker) { w.ExpiresAt, w.EndedAt = w.ExpiresAt.Add(time.Hour), w.EndedAt.Add(time.Hour) })
+	}},
 	{"acknowledged heartbeat that does not count", "G6", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool { return len(p.beats[w.ID]) > 0 }, func(w *belay.Worker) { w.HeartbeatAt = w.HeartbeatAt.Add(-time.Minute) })
 	}},

@@ -24,7 +24,7 @@ type plan []fault
 
 // How long the database is away when it is killed: longer than the fence of the
 // commands' worker lets it go on, and than the TTL of the far ones.
-const longOutage = 7 * time.Second
+const longOutage = 8500 * time.Millisecond
 
 // newPlan draws what goes wrong in a time from a seed. The rates are those of 30
 // kills of servers and 60 of workers in three minutes, and a few more.
