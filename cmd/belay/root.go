@@ -137,7 +137,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(), a.explainCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.signalCommand(),
-		a.lockCommand(), a.workersCommand(), a.demoCommand(), a.serveCommand(), a.workerCommand(), a.keysCommand(), a.backupCommand(), a.restoreCommand(), a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
+		a.lockCommand(), a.workersCommand(), a.workspacesCommand(), a.demoCommand(), a.serveCommand(), a.workerCommand(), a.keysCommand(), a.backupCommand(), a.restoreCommand(), a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -60,6 +60,17 @@ func (m *Manager) Adopt(id string) (*Workspace, error) {
 	return w, nil
 }
 
+// Abandon lets go of an adopted workspace and leaves it as it was found.
+func (w *Workspace) Abandon() {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	if w.lock != nil {
+		_ = w.lock.Close()
+		w.lock = nil
+		delete(w.m.live, w.ID)
+	}
+}
+
 // salvageMost bounds what is done for one dead workspace.
 const salvageMost = 2 * time.Minute
 
@@ -82,12 +93,7 @@ func (m *Manager) keepAs(ctx context.Context, o owner) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		_ = w.lock.Close()
-		delete(m.live, w.ID)
-	}()
+	defer w.Abandon()
 	s, err := m.Salvage(ctx, w)
 	if err != nil || s.Empty() {
 		return err

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/workspace"
+)
+
+const workspacesLong = `Look at the workspaces of this machine, and get at the work in them.
+
+A workspace is the clone in which a job works. It lives as long as its run; what the
+run changed is kept with the execution, as a git bundle of its commits and a patch of
+the rest. When a worker dies, what was unfinished in its workspaces is kept on the
+machine for a week.
+
+  belay workspaces ls              what is there: workspaces, kept work, base clones
+  belay workspaces salvage ID      write the work of an execution to files
+  belay workspaces restore ID DIR  check it out
+  belay workspaces gc              remove what is left over; --dry-run only says what`
+
+// spaces is what the workspace commands share.
+type spaces struct {
+	*app
+	dir string
+}
+
+func (a *app) workspacesCommand() *cobra.Command {
+	s := &spaces{app: a}
+	c := &cobra.Command{
+		Use: "workspaces", Short: "See the workspaces of this machine, and get at the work in them", Long: workspacesLong,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("there is no command %q of workspaces; there are ls, salvage, restore and gc", args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.PersistentFlags().StringVar(&s.dir, "dir", envOr("WORKSPACE_DIR", ""), "the `directory` of the workspaces; workspaces in the data directory unless given")
+	_ = c.MarkPersistentFlagDirname("dir")
+	c.AddCommand(s.lsCommand(), s.salvageCommand(), s.restoreCommand(), s.gcCommand())
+	return c
+}
+
+// open is the manager of the directory; nil if nothing was ever run in it.
+func (s *spaces) open() (*workspace.Manager, error) {
+	dir := s.dir
+	if dir == "" {
+		dir = filepath.Join(s.data, "workspaces")
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return workspace.Open(dir)
+}
+
+// seenSpace is a workspace, or what was kept of one, as ls shows it.
+type seenSpace struct {
+	workspace.Info
+	Execution string `json:"execution,omitempty"`
+	// State is that of the execution, if it can be found.
+	State string `json:"state,omitempty"`
+	// Where is "in use", "left by a dead process" or "kept".
+	Where string `json:"where"`
+}
+
+// seen is all that ls shows.
+type seen struct {
+	Workspaces []seenSpace          `json:"workspaces"`
+	Bases      []workspace.BaseInfo `json:"bases"`
+	Garbage    []workspace.Garbage  `json:"garbage"`
+}
+
+func (s *spaces) lsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "List workspaces, kept work and base clones", Args: none,
+		RunE: func(c *cobra.Command, _ []string) error {
+			all, err := s.look(c.Context())
+			if err != nil {
+				return err
+			}
+			if s.output == "json" {
+				return printJSON(s.out, all)
+			}
+			return s.show(&all)
+		},
+	}
+}
+
+func (s *spaces) look(ctx context.Context) (seen, error) {
+	all := seen{Workspaces: []seenSpace{}, Bases: []workspace.BaseInfo{}, Garbage: []workspace.Garbage{}}
+	m, err := s.open()
+	if err != nil || m == nil {
+		return all, err
+	}
+	list, err := m.List(ctx)
+	if err != nil {
+		return all, err
+	}
+	kept, err := m.Kept()
+	if err != nil {
+		return all, err
+	}
+	for _, i := range list {
+		where := "in use"
+		if !i.InUse {
+			where = "left by a dead process"
+		}
+		all.Workspaces = append(all.Workspaces, seenSpace{Info: i, Where: where})
+	}
+	for _, k := range kept {
+		i := workspace.Info{ID: k.ID, Repo: k.Repo, Commit: k.Commit, Made: k.Made}
+		i.Files = int64(k.Files)
+		all.Workspaces = append(all.Workspaces, seenSpace{Info: i, Where: "kept"})
+	}
+	s.ofExecutions(ctx, all.Workspaces)
+	bases, err := m.Bases()
+	if err != nil {
+		return all, err
+	}
+	garbage, err := m.Garbage(func(string) bool { return true })
+	all.Bases, all.Garbage = append(all.Bases, bases...), append(all.Garbage, garbage...)
+	return all, err
+}
+
+// ofExecutions says whose workspaces they are. Without an engine or a server that
+// answers it says what the names say.
+func (s *spaces) ofExecutions(ctx context.Context, list []seenSpace) {
+	for i := range list {
+		if id, ok := executionOf(list[i].ID); ok {
+			list[i].Execution = id.String()
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	_ = s.reading(ctx, func(r reader) error {
+		for i := range list {
+			if id, ok := executionOf(list[i].ID); ok {
+				if e, err := r.Execution(ctx, id); err == nil {
+					list[i].State = e.State.String()
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// executionOf is the execution of which a workspace's name tells.
+func executionOf(name string) (belay.ExecutionID, bool) {
+	var run belay.RunID
+	err := run.UnmarshalText([]byte(name))
+	return run.Execution, err == nil && !run.IsZero()
+}
+
+func (s *spaces) show(all *seen) error {
+	if len(all.Workspaces)+len(all.Bases)+len(all.Garbage) == 0 {
+		_, err := fmt.Fprintln(s.out, "no workspaces here")
+		return err
+	}
+	t := newTable(s.out, "EXECUTION", "STATE", "WORKSPACE", "SIZE", "FILES", "AGE", "REPOSITORY")
+	for i := range all.Workspaces {
+		w := &all.Workspaces[i]
+		name, taken := w.Execution, sizeText(w.Bytes)
+		if name == "" {
+			name = w.ID
+		}
+		if w.Where == "kept" {
+			taken = "-"
+		}
+		t.row(name, dash(w.State), w.Where, taken, fmt.Sprint(w.Files), since(w.Made), dash(w.Repo))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(all.Bases) > 0 {
+		fmt.Fprintln(s.out)
+		t = newTable(s.out, "BASE CLONE", "BRANCH", "SIZE", "FETCHED", "USED")
+		for _, b := range all.Bases {
+			t.row(dash(b.Repo), dash(b.Branch), sizeText(b.Bytes), since(b.Fetched)+" ago", since(b.Used)+" ago")
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	if len(all.Garbage) > 0 {
+		fmt.Fprintf(s.out, "\n%d would be removed by the next worker to start here, or by: belay workspaces gc\n", len(all.Garbage))
+		return s.garbage(all.Garbage)
+	}
+	return nil
+}
+
+func (s *spaces) garbage(all []workspace.Garbage) error {
+	t := newTable(s.out, "KIND", "WHY", "PATH")
+	for _, g := range all {
+		t.row(g.Kind, g.Why, g.Path)
+	}
+	return t.Flush()
+}
+
+func (s *spaces) gcCommand() *cobra.Command {
+	var dry bool
+	c := &cobra.Command{
+		Use: "gc", Short: "Remove what is left over, and say why", Args: none,
+		Long: "Remove workspaces of dead processes, after keeping the work in them; what was half made;\nbase clones that nobody has used for 30 days; work that was kept for a week.\nWhat may belong to a living process is left alone.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			m, err := s.open()
+			if err != nil {
+				return err
+			}
+			all := []workspace.Garbage{}
+			alive := func(string) bool { return true }
+			if m != nil {
+				found, err := m.Garbage(alive)
+				if err != nil {
+					return err
+				}
+				all = append(all, found...)
+				if !dry {
+					if err := m.Sweep(c.Context(), alive); err != nil {
+						return err
+					}
+				}
+			}
+			switch {
+			case s.output == "json":
+				return printJSON(s.out, all)
+			case len(all) == 0:
+				_, err := fmt.Fprintln(s.out, "nothing is left over")
+				return err
+			}
+			return s.garbage(all)
+		},
+	}
+	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be removed, and remove nothing")
+	return c
+}
+
+func dash(s string) string {
+	if strings.TrimSpace(s) == "" {
+		return "-"
+	}
+	return s
+}
+
+// sizeText is a size that a person reads at a glance.
+func sizeText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d KiB", (n+1023)>>10)
+}
+
+// completeWork offers executions whose work there is to get at.
+func (s *spaces) completeWork(c *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+	case 1:
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	default:
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ids, how := s.completeIDs(c, args, toComplete)
+	if m, err := s.open(); err == nil && m != nil {
+		kept, _ := m.Kept()
+		for _, k := range kept {
+			ids = append(ids, k.ID+"\tkept "+since(k.At)+" ago")
+		}
+	}
+	return ids, how
+}

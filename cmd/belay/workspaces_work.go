@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/workspace"
+)
+
+// work is what an execution changed, and where it can be put again.
+type work struct {
+	Execution string `json:"execution,omitempty"`
+	Repo      string `json:"repo,omitempty"`
+	Commit    string `json:"commit,omitempty"`
+	Branch    string `json:"branch,omitempty"`
+	// From says where it was found.
+	From    string `json:"from"`
+	Commits int    `json:"commits"`
+	Files   int    `json:"files"`
+	Lost    string `json:"lost,omitempty"`
+	// Bundle and Patch are the files that were written.
+	BundleFile string `json:"bundle,omitempty"`
+	PatchFile  string `json:"patch,omitempty"`
+	Dir        string `json:"dir,omitempty"`
+
+	bundle, patch []byte
+}
+
+func (s *spaces) salvageCommand() *cobra.Command {
+	to := "."
+	c := &cobra.Command{
+		Use: "salvage ID", Short: "Write the work of an execution to files", Args: exactly("the id of an execution or workspace"),
+		Long:              "Write what an execution changed to files: ID.bundle, a git bundle of its commits, and ID.patch,\na patch of the rest. ID is an execution, or a workspace as ls -o json names it.",
+		ValidArgsFunction: s.completeWork,
+		RunE: func(c *cobra.Command, args []string) error {
+			w, err := s.find(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			name := w.Execution
+			if name == "" {
+				name = args[0]
+			}
+			if err := w.write(to, name); err != nil {
+				return err
+			}
+			return s.said(w)
+		},
+	}
+	c.Flags().StringVar(&to, "to", to, "the `directory` to write to")
+	_ = c.MarkFlagDirname("to")
+	return c
+}
+
+func (s *spaces) restoreCommand() *cobra.Command {
+	var repo string
+	c := &cobra.Command{
+		Use: "restore ID DIR", Short: "Check out the work of an execution", Args: exactly("the id of an execution or workspace", "a directory"),
+		Long:              "Make a checkout in DIR, which must be empty or not there yet, at the commit that the execution\nstarted from, with its commits, branches and what it had not committed.",
+		ValidArgsFunction: s.completeWork,
+		RunE: func(c *cobra.Command, args []string) error {
+			w, err := s.find(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if repo != "" {
+				w.Repo = repo
+			}
+			return s.restore(c.Context(), w, args[1])
+		},
+	}
+	c.Flags().StringVar(&repo, "repo", "", "the repository, a path or `URL`, if it is not where the execution had it from")
+	return c
+}
+
+func (s *spaces) restore(ctx context.Context, w *work, dir string) error {
+	switch {
+	case w.Repo == "":
+		return usage("it is not known from which repository the work is; name it with --repo")
+	case w.Commit == "":
+		return &belay.Error{Code: belay.CodeNotFound, Message: "it is not known at which commit the work began, so there is none to restore it on"}
+	}
+	m, err := s.open()
+	if err == nil && m == nil { // the work is of another machine
+		m, err = workspace.Open(filepath.Join(s.data, "workspaces"))
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir, w.bundle, w.patch); err != nil {
+		return err
+	}
+	if w.Dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	return s.said(w)
+}
+
+// write writes bundle and patch.
+func (w *work) write(dir, name string) error {
+	for _, f := range []struct {
+		suffix string
+		data   []byte
+		path   *string
+	}{{".bundle", w.bundle, &w.BundleFile}, {".patch", w.patch, &w.PatchFile}} {
+		if len(f.data) == 0 {
+			continue
+		}
+		path := filepath.Join(dir, name+f.suffix)
+		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(f.data)
+		if cerr := out.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return err
+		}
+		*f.path = path
+	}
+	return nil
+}
+
+func (s *spaces) said(w *work) error {
+	if s.output == "json" {
+		return printJSON(s.out, w)
+	}
+	t := newTable(s.out)
+	t.row("from", w.From)
+	t.row("changed", fmt.Sprintf("%d commits, %d files", w.Commits, w.Files))
+	for _, r := range [][2]string{{"commit", w.Commit}, {"bundle", w.BundleFile}, {"patch", w.PatchFile}, {"checkout", w.Dir}, {"lost", w.Lost}} {
+		if r[1] != "" {
+			t.row(r[0], r[1])
+		}
+	}
+	return t.Flush()
+}
+
+// find looks for the newest work of an execution: with the execution if it has
+// ended, else with what dead processes have left on this machine, else with what its
+// finished steps have kept.
+func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
+	id, named := executionOf(arg)
+	if !named {
+		var err error
+		if id, err = s.executionID(ctx, arg); err != nil {
+			return nil, err
+		}
+	}
+	var e belay.Execution
+	readErr := s.reading(ctx, func(r reader) (err error) {
+		e, err = r.Execution(ctx, id)
+		return err
+	})
+	if readErr != nil && !named {
+		return nil, readErr
+	}
+	if readErr == nil && e.State.Terminal() && !named {
+		if w, err := s.stored(ctx, &e); w != nil || err != nil {
+			return w, err
+		}
+	}
+	if w, err := s.left(ctx, id, arg, named); w != nil || err != nil {
+		return w, err
+	}
+	if readErr == nil && !e.State.Terminal() {
+		if w, err := s.stored(ctx, &e); w != nil || err != nil {
+			return w, err
+		}
+		return nil, &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("%s is %s and has kept no work yet: it does when a step ends or its worker dies", id, e.State)}
+	}
+	return nil, &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("%s has left no work: it changed nothing, or not in a repository", arg)}
+}
+
+// left is the newest work that dead processes have left here.
+func (s *spaces) left(ctx context.Context, id belay.ExecutionID, arg string, named bool) (*work, error) {
+	m, err := s.open()
+	if err != nil || m == nil {
+		return nil, err
+	}
+	mine := func(name string) bool {
+		of, ok := executionOf(name)
+		return name == arg || !named && ok && of == id
+	}
+	list, err := m.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(list) - 1; i >= 0; i-- { // the newest token is the last
+		if !mine(list[i].ID) || list[i].InUse && !named || list[i].Commit == "" {
+			continue
+		}
+		return salvageDead(ctx, m, list[i].ID, id)
+	}
+	kept, err := m.Kept()
+	if err != nil {
+		return nil, err
+	}
+	for i := len(kept) - 1; i >= 0; i-- {
+		if mine(kept[i].ID) {
+			k, err := m.Work(kept[i].ID)
+			return fromSalvage(id, k.Repo, k.Commit, k.Branch, "kept on this machine "+since(k.At)+" ago", k.Salvage), err
+		}
+	}
+	return nil, nil
+}
+
+// salvageDead reads a workspace whose owner is gone, and leaves it as it is.
+func salvageDead(ctx context.Context, m *workspace.Manager, name string, id belay.ExecutionID) (*work, error) {
+	w, err := m.Adopt(name)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abandon()
+	got, err := m.Salvage(ctx, w)
+	if err != nil || got.Empty() {
+		return nil, err
+	}
+	return fromSalvage(id, w.Repo, w.Commit, w.Branch, "a workspace of a dead process", got), nil
+}
+
+func fromSalvage(id belay.ExecutionID, repo, commit, branch, from string, got workspace.Salvage) *work {
+	return &work{
+		Execution: id.String(), Repo: repo, Commit: commit, Branch: branch, From: from, Commits: got.Commits, Files: got.Files, Lost: got.Lost,
+		bundle: got.Bundle, patch: got.Patch,
+	}
+}
+
+// stored is the work that is kept with an execution; nil if there is none.
+func (s *spaces) stored(ctx context.Context, e *belay.Execution) (*work, error) {
+	var in struct{ Repo, Ref string }
+	var out struct {
+		Commit  string         `json:"commit"`
+		Changes *agent.Changes `json:"changes"`
+	}
+	if json.Unmarshal(e.Input, &in) != nil || len(e.Output) == 0 || json.Unmarshal(e.Output, &out) != nil || out.Changes == nil {
+		return nil, nil //nolint:nilerr // it is of another kind, or changed nothing
+	}
+	c := out.Changes
+	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: out.Commit, From: "the execution", Commits: c.Commits, Files: c.Files, Lost: c.Lost}
+	err := s.reading(ctx, func(r reader) error {
+		for name, to := range map[string]*[]byte{c.Bundle: &w.bundle, c.Patch: &w.patch} {
+			if name == "" {
+				continue
+			}
+			var data bytes.Buffer
+			if err := copyChunks(ctx, &data, r, e.ID, name); err != nil {
+				return err
+			}
+			*to = data.Bytes()
+		}
+		return nil
+	})
+	return w, err
+}

@@ -1,0 +1,150 @@
+package test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// working starts a belay run that has changed its workspace and now waits.
+func (p *place) working(repo, script string) *started {
+	p.t.Helper()
+	mark := p.path("working")
+	x := p.start(p.command("run", "--repo", repo, "--key", "work", "--", "sh", "-c", script+"; echo > "+mark+"; exec sleep 600"))
+	x.until("the job has changed its workspace", func() bool { _, err := os.Lstat(mark); return err == nil })
+	return x
+}
+
+// spaces is what belay workspaces ls shows.
+type spaces struct {
+	Workspaces []struct {
+		ID, Execution, State, Where, Path string
+	}
+	Bases   []struct{ Repo, Branch string }
+	Garbage []struct{ Kind, ID, Why string }
+}
+
+func (p *place) spaces() (s spaces) {
+	p.t.Helper()
+	r := p.belay("workspaces", "ls", "-o", "json").want(0)
+	if err := json.Unmarshal([]byte(r.out), &s); err != nil {
+		p.t.Fatalf("%v\n%s", err, r)
+	}
+	return s
+}
+
+const changes = `echo one >> new.txt; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm 'a commit of the job'; echo two >> new.txt`
+
+// restored checks that a directory has what changes did.
+func (p *place) restored(dir string) {
+	p.t.Helper()
+	if got := read(p.t, filepath.Join(dir, "new.txt")); got != "one\ntwo\n" {
+		p.t.Errorf("new.txt holds %q", got)
+	}
+	if got := p.git(dir, "log", "-1", "--format=%s"); got != "a commit of the job" {
+		p.t.Errorf("HEAD is at %q", got)
+	}
+	if got := p.git(dir, "status", "--porcelain"); got != "M new.txt" && got != " M new.txt" {
+		p.t.Errorf("status %q", got)
+	}
+}
+
+// Rule: the work of a job that has ended can be written to files and checked out.
+func TestWorkOfAJobThatEnded(t *testing.T) {
+	p := newPlace(t)
+	repo := p.repository()
+	p.run("--repo", repo, "--key", "work", "--", "sh", "-c", changes+"; exit 3").want(3)
+	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(0)
+	found, err := filepath.Glob(filepath.Join(p.cwd, "ex_*"))
+	if err != nil || len(found) != 2 || !strings.HasSuffix(found[0], ".bundle") || !strings.HasSuffix(found[1], ".patch") {
+		t.Errorf("written: %v, %v", found, err)
+	}
+	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(73).saying("exists") // nothing is written over
+	dir := p.path("checkout")
+	r := p.belay("workspaces", "restore", "work", dir).want(0)
+	if !strings.Contains(r.out, "1 commits, 1 files") {
+		t.Errorf("%s", r)
+	}
+	p.restored(dir)
+	p.belay("workspaces", "restore", "work", dir).want(73).saying("is not empty")
+	if s := p.spaces(); len(s.Workspaces) != 0 || len(s.Bases) != 1 || s.Bases[0].Branch != "main" || len(s.Garbage) != 0 {
+		t.Errorf("what is there: %+v", s)
+	}
+}
+
+// Rule: a workspace in use is shown and left alone; one that a dead process has left
+// is shown with why it will go, its work can be got at before and after, and what the
+// job has put into it never runs.
+func TestWorkOfAJobThatDied(t *testing.T) {
+	p := newPlace(t)
+	repo := p.repository()
+	canary := p.path("canary")
+	trap := `printf '#!/bin/sh\necho ran >> ` + canary + `\n' > .git/trap; chmod +x .git/trap
+for k in core.fsmonitor core.pager core.sshCommand diff.external filter.x.clean filter.x.smudge; do git config $k "$PWD/.git/trap"; done
+mkdir -p .git/hooks; for h in post-checkout post-index-change pre-commit reference-transaction; do cp .git/trap .git/hooks/$h; done
+echo '* filter=x' > .git/info/attributes; rm -f ` + canary
+	x := p.working(repo, changes+"; "+trap)
+	s := p.spaces()
+	if len(s.Workspaces) != 1 || s.Workspaces[0].Where != "in use" || s.Workspaces[0].State != "running" || len(s.Garbage) != 0 {
+		t.Fatalf("while it works: %+v", s)
+	}
+	run := s.Workspaces[0].ID
+	p.belay("workspaces", "salvage", run).want(73).saying("in use")
+	p.belay("workspaces", "salvage", "work").want(66).saying("has kept no work yet")
+	if r := p.belay("workspaces", "gc").want(0); !strings.Contains(r.out, "nothing is left over") {
+		t.Errorf("%s", r)
+	}
+	if r := p.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "in use") || !strings.Contains(r.out, "BASE CLONE") {
+		t.Errorf("%s", r)
+	}
+	x.signal(syscall.SIGKILL)
+	x.wait(patience)
+	until(t, "the workspace is nobody's", func() bool { s = p.spaces(); return len(s.Garbage) == 1 })
+	if s.Workspaces[0].Where != "left by a dead process" || s.Garbage[0].ID != run {
+		t.Errorf("after its end: %+v", s)
+	}
+	p.belay("workspaces", "restore", "work", p.path("before")).want(0)
+	p.restored(p.path("before"))
+	if r := p.belay("workspaces", "gc", "--dry-run").want(0); !strings.Contains(r.out, "the process that owned it is gone") || len(p.spaces().Garbage) != 1 {
+		t.Errorf("%s", r)
+	}
+	p.belay("workspaces", "gc").want(0)
+	if _, err := os.Lstat(s.Workspaces[0].Path); err == nil {
+		t.Error("the workspace is still there")
+	}
+	if s = p.spaces(); len(s.Workspaces) != 1 || s.Workspaces[0].Where != "kept" || s.Workspaces[0].ID != run {
+		t.Errorf("kept: %+v", s)
+	}
+	for i, id := range []string{"work", run} {
+		dir := p.path("after" + string(rune('0'+i)))
+		p.belay("workspaces", "restore", id, dir).want(0)
+		p.restored(dir)
+	}
+	if _, err := os.Lstat(canary); err == nil {
+		t.Errorf("what the job left has run: %s", read(t, canary))
+	}
+	if r := p.belay("__complete", "workspaces", "restore", "").want(0); !strings.Contains(r.out, run) || !strings.Contains(r.out, "ex_") {
+		t.Errorf("completed to %s", r)
+	}
+}
+
+// Rule: what cannot be is refused with what to do.
+func TestWorkspacesRefusals(t *testing.T) {
+	p := newPlace(t)
+	if r := p.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "no workspaces here") {
+		t.Errorf("%s", r)
+	}
+	if _, err := os.Lstat(p.data); err == nil {
+		t.Error("looking made a data directory")
+	}
+	p.belay("workspaces", "salvage", "ex_nonsense").want(64)
+	p.belay("workspaces", "salvage").want(64)
+	p.belay("workspaces", "restore", "one").want(64).saying("a directory")
+	p.belay("workspaces", "tidy").want(64).saying("ls, salvage, restore and gc")
+	p.run("--repo", "none", "--key", "empty", "--", "true").want(0)
+	p.belay("workspaces", "salvage", "nosuch").want(66)
+	p.belay("workspaces", "salvage", "empty").want(66).saying("has left no work")
+}
