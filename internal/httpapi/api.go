@@ -24,12 +24,13 @@ type api struct {
 	routes map[string]*route // by pattern
 	feeds  feeds
 	outage outage
+	room   *room
 }
 
 // New serves the API, and what belongs beside it at the root, on a Backend.
 func New(b belay.Backend, o Options) http.Handler {
 	o = o.withDefaults()
-	a := &api{b: b, o: o, gate: newGate(o), mux: http.NewServeMux(), routes: make(map[string]*route)}
+	a := &api{b: b, o: o, gate: newGate(o), room: newRoom(o.Bodies), mux: http.NewServeMux(), routes: make(map[string]*route)}
 	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
 	settle()
 	a.huma = humago.New(entered{a}, a.config())

@@ -40,7 +40,9 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 		panic("httpapi: a request came past ServeHTTP")
 	}
 	rep.routed = true
-	who, buffer, err := a.prepare(rep, r, rt)
+	in := new(admitted)
+	defer in.release()
+	buffer, err := a.prepare(rep, r, rt, in)
 	defer buffers.Put(buffer)
 	if err != nil {
 		f := refuse(err)
@@ -48,7 +50,7 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 		rt.answer(rep, f)
 		return
 	}
-	next(rep, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+	next(rep, r.WithContext(context.WithValue(r.Context(), admittedKey{}, in)))
 }
 
 // buffers hold bodies while they are decoded.
@@ -74,23 +76,22 @@ func (p *buffered) Get() *bytes.Buffer {
 	return b
 }
 
-func (a *api) prepare(w *reply, r *http.Request, rt *route) (caller, *bytes.Buffer, error) {
+func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.Buffer, error) {
 	if err := once(r); err != nil {
-		return caller{}, nil, err
+		return nil, err
 	}
-	who, err := a.gate.admit(r, rt)
-	if err != nil {
-		return who, nil, err
+	var err error
+	if in.caller, err = a.gate.admit(r, rt); err != nil {
+		return nil, err
 	}
 	if r.Method != rt.method && rt.stream {
 		w.Header().Set("Allow", rt.method)
-		return who, nil, unrouted(http.StatusMethodNotAllowed, w.Header())
+		return nil, unrouted(http.StatusMethodNotAllowed, w.Header())
 	}
 	if err := checkText(r, rt.lists); err != nil {
-		return who, nil, err
+		return nil, err
 	}
-	body, err := a.read(w, r, rt)
-	return who, body, err
+	return a.read(w, r, rt, in)
 }
 
 // once refuses headers that mean something and are there twice: whoever stands
@@ -133,8 +134,9 @@ func checkText(r *http.Request, lists []string) error {
 // isText reports whether s can be a name: UTF-8 without a NUL.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// read takes the whole body, checks it and puts it back in its place.
-func (a *api) read(w *reply, r *http.Request, rt *route) (*bytes.Buffer, error) {
+// read takes the whole body as soon as there is room for it, checks it and puts it
+// back in its place.
+func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.Buffer, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		r.Body = http.NoBody
 		return nil, nil
@@ -146,6 +148,15 @@ func (a *api) read(w *reply, r *http.Request, rt *route) (*bytes.Buffer, error) 
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
+	size := r.ContentLength
+	if size < 0 { // it does not say
+		size = most
+	}
+	give, err := a.room.take(r.Context(), size)
+	if err != nil {
+		return nil, err
+	}
+	in.give = give
 	buffer := buffers.Get()
 	if err := a.fill(w, r, buffer, most); err != nil {
 		return buffer, err

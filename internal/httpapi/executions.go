@@ -94,6 +94,8 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 	if got.Err != nil {
 		return nil, got.Err
 	}
+	in.Body.Input = nil
+	leaveRoom(ctx)
 	out, err := a.awaited(ctx, got.ID, wait)
 	if err != nil {
 		return nil, err

@@ -55,11 +55,28 @@ func (c caller) actor(said string) string {
 	return c.key.Name
 }
 
-type callerKey struct{}
+// admitted is a request that was let in: who asks, and what gives back the room
+// that its body takes.
+type admitted struct {
+	caller caller
+	give   func()
+}
+
+type admittedKey struct{}
+
+// release gives the room back, once.
+func (in *admitted) release() {
+	if in.give != nil {
+		in.give()
+		in.give = nil
+	}
+}
 
 func callerOf(ctx context.Context) caller {
-	c, _ := ctx.Value(callerKey{}).(caller)
-	return c
+	if in, ok := ctx.Value(admittedKey{}).(*admitted); ok {
+		return in.caller
+	}
+	return caller{}
 }
 
 // address refuses a request that is addressed to another host, or that a page of

@@ -57,6 +57,10 @@ type Options struct {
 	Version string
 	// Rate bounds requests; those over a unix socket are not counted.
 	Rate Rate
+	// Bodies is how many bytes of large request bodies are held at the same
+	// time; others wait a moment and are then refused with CodeUnavailable. 0
+	// means 128 MiB. What the server needs for them is about three times that.
+	Bodies int64
 	// Stopping is closed when the server begins to stop: what waits answers
 	// at once.
 	Stopping <-chan struct{}
@@ -87,6 +91,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Ping == 0 {
 		o.Ping = 15 * time.Second
+	}
+	if o.Bodies == 0 {
+		o.Bodies = 128 << 20
 	}
 	if o.Now == nil {
 		o.Now = time.Now

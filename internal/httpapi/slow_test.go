@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/httpapi"
 )
@@ -133,4 +135,53 @@ func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 	if n, err := io.Copy(io.Discard, c); err == nil && n > 1<<20 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("never reading: %d bytes came after all, %v", n, err)
 	}
+}
+
+// Large bodies that are sent together wait for each other, and the last of them is
+// told to come again: what clients send together takes no more memory than there
+// is. Heartbeats and questions pass; who waits for a result has sent its body.
+func TestLargeBodiesWaitForRoom(t *testing.T) {
+	s := serve(t, httpapi.Options{Bodies: 1 << 20, BodyTimeout: 30 * time.Second})
+	large := `{"workflow": "w", "input": "` + strings.Repeat("x", 900<<10) + `"}`
+	awaited := make(chan *answer, 1)
+	go func() {
+		a, err := s.try(t.Context(), http.MethodPost, "/v1/executions", large, "Prefer", "wait=60", "Idempotency-Key", "awaited")
+		if err != nil {
+			t.Error(err)
+		}
+		awaited <- a
+	}()
+	var list belay.Page
+	for len(list.Executions) == 0 {
+		s.want(http.StatusOK, &list, http.MethodGet, "/v1/executions?key=awaited", "")
+	}
+	c, err := dial(t, s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	half := len(large) / 2
+	if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(large), large[:half]); err != nil {
+		t.Fatal(err)
+	}
+	refused := false
+	for began := time.Now(); !refused && time.Since(began) < 20*time.Second; { // until the half is being read
+		a, err := s.try(t.Context(), http.MethodPost, "/v1/executions", large)
+		refused = err == nil && a.StatusCode == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != ""
+	}
+	if !refused {
+		t.Error("a large body was never refused beside another one")
+	}
+	s.submit(`{"workflow": "small"}`)
+	if _, err := io.WriteString(c, large[half:]); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || resp.StatusCode != http.StatusCreated {
+		t.Fatalf("the one that had room: %v, %v", resp, err)
+	}
+	resp.Body.Close()
+	s.submit(large)
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/executions/"+list.Executions[0].ID.String()+"/cancel", "")
+	<-awaited
 }

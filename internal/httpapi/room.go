@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	// smallBody is up to how many bytes a body waits for no room: heartbeats,
+	// claims and all that is asked, which must get through whatever else does.
+	smallBody = 64 << 10
+	// roomWait is how long a large body waits for room.
+	roomWait = 2 * time.Second
+)
+
+// room bounds how many bytes of large bodies are held at the same time, from
+// before they are read until they are answered, so that what clients send
+// together is never more than the server has. Those who wait get it in order.
+type room struct {
+	mu    sync.Mutex
+	free  int64
+	queue list.List // of *wish
+}
+
+// wish is a body that waits for room.
+type wish struct {
+	n       int64
+	granted chan struct{}
+}
+
+// leaveRoom gives back the room of a request whose body is done with, and which
+// goes on to wait.
+func leaveRoom(ctx context.Context) {
+	if in, ok := ctx.Value(admittedKey{}).(*admitted); ok {
+		in.release()
+	}
+}
+
+func newRoom(n int64) *room { return &room{free: n} }
+
+// take waits for room for n bytes, and refuses when that takes too long. give must
+// be called when they are not held any more.
+func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
+	if n <= smallBody {
+		return func() {}, nil
+	}
+	r.mu.Lock()
+	if r.queue.Len() == 0 && n <= r.free {
+		r.free -= n
+		r.mu.Unlock()
+		return func() { r.give(n) }, nil
+	}
+	w := &wish{n, make(chan struct{})}
+	e := r.queue.PushBack(w)
+	r.mu.Unlock()
+	timer := time.NewTimer(roomWait)
+	defer timer.Stop()
+	select {
+	case <-w.granted:
+		return func() { r.give(n) }, nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-w.granted: // both came at once
+		return func() { r.give(n) }, nil
+	default:
+	}
+	r.queue.Remove(e)
+	r.grantLocked() // those behind it may need less
+	return nil, &belay.Error{
+		Code: belay.CodeUnavailable, Message: "too much is being sent at the same time; nothing was done, send it again", RetryAfter: time.Second,
+	}
+}
+
+func (r *room) give(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free += n
+	r.grantLocked()
+}
+
+// grantLocked gives what is free to those who wait, in order.
+func (r *room) grantLocked() {
+	for e := r.queue.Front(); e != nil; e = r.queue.Front() {
+		w, ok := e.Value.(*wish)
+		if !ok || w.n > r.free {
+			return
+		}
+		r.free -= w.n
+		r.queue.Remove(e)
+		close(w.granted)
+	}
+}
