@@ -37,6 +37,16 @@ func newArray(oid uint32, n, size int) array {
 	return be(a, 1) // counted from 1
 }
 
+// column gives a statement a column of an array's elements. One that is NULL in
+// every row goes as an array of none, which the database takes for the same at
+// less: unnest in a list of columns goes on with NULL when its array is at an end.
+func (s *step) column(a array, oid uint32, some bool) {
+	if !some {
+		a = newArray(oid, 0, 0)
+	}
+	s.params = append(s.params, a)
+}
+
 func be(b []byte, v uint32) []byte { return binary.BigEndian.AppendUint32(b, v) }
 
 func (a array) null() array { return be(a, null) }
@@ -79,28 +89,28 @@ var (
 
 // ints gives a statement a column of integers.
 func ints[R any](s *step, k integer, rows []R, of func(R) int64) {
-	a := newArray(k.oid, len(rows), k.width)
+	a, some := newArray(k.oid, len(rows), k.width), k.zero
 	for _, r := range rows {
 		if v := of(r); v == 0 && !k.zero {
 			a = a.null()
 		} else {
-			a = a.int(v, k.width)
+			a, some = a.int(v, k.width), true
 		}
 	}
-	s.params = append(s.params, a)
+	s.column(a, k.oid, some)
 }
 
 // uuids gives a statement a column of ids; a zero one is NULL.
 func uuids[R any](s *step, rows []R, of func(R) [16]byte) {
-	a := newArray(oidUUID, len(rows), 16)
+	a, some := newArray(oidUUID, len(rows), 16), false
 	for _, r := range rows {
 		if v := of(r); v == ([16]byte{}) {
 			a = a.null()
 		} else {
-			a = a.bytes(v[:])
+			a, some = a.bytes(v[:]), true
 		}
 	}
-	s.params = append(s.params, a)
+	s.column(a, oidUUID, some)
 }
 
 // idList gives a statement a list of ids, zero ones too.
@@ -123,15 +133,15 @@ func texts[R any](s *step, rows []R, of func(R) string) {
 
 // textsOrNull gives a statement a column of texts; an empty one is NULL.
 func textsOrNull[R any](s *step, rows []R, of func(R) string) {
-	a := newArray(oidText, len(rows), 8)
+	a, some := newArray(oidText, len(rows), 8), false
 	for _, r := range rows {
 		if v := of(r); v == "" {
 			a = a.null()
 		} else {
-			a = a.text(v)
+			a, some = a.text(v), true
 		}
 	}
-	s.params = append(s.params, a)
+	s.column(a, oidText, some)
 }
 
 // byteas gives a statement a column of bytes; empty ones are NULL.
@@ -140,7 +150,7 @@ func byteas[R any](s *step, rows []R, of func(R) []byte) {
 	for _, r := range rows {
 		size += len(of(r))
 	}
-	a := newArray(oidBytea, len(rows), size/max(1, len(rows)))
+	a, some := newArray(oidBytea, len(rows), size/max(1, len(rows))), size > 0
 	for _, r := range rows {
 		if v := of(r); len(v) == 0 {
 			a = a.null()
@@ -148,7 +158,7 @@ func byteas[R any](s *step, rows []R, of func(R) []byte) {
 			a = a.bytes(v)
 		}
 	}
-	s.params = append(s.params, a)
+	s.column(a, oidBytea, some)
 }
 
 // hashes gives a statement a column of hashes.

@@ -247,13 +247,13 @@ func (m mask) bind(s *step, rows []*hot) {
 
 func bindInts(s *step, rows []*hot, column int) {
 	k := hotColumns[column].kind
-	a := newArray(k.oid, len(rows), k.width)
+	a, some := newArray(k.oid, len(rows), k.width), k.zero
 	for i := range rows {
 		if v := rows[i].ints[column]; v == 0 && !k.zero {
 			a = a.null()
 		} else {
-			a = a.int(v, k.width)
+			a, some = a.int(v, k.width), true
 		}
 	}
-	s.params = append(s.params, a)
+	s.column(a, k.oid, some)
 }
