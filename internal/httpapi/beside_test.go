@@ -2,6 +2,8 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -106,6 +108,30 @@ func TestResultIsAwaited(t *testing.T) {
 	o.complete()
 	if a := <-result; a == nil || !strings.Contains(string(a.body), `"state":"succeeded"`) || a.Header.Get("Preference-Applied") != "wait=60" {
 		t.Errorf("the awaited result: %+v", a)
+	}
+}
+
+// However many slots a worker has, one answer holds no more executions than get
+// through, and the next claim wins the rest.
+func TestClaimsAreBounded(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	const due = 200
+	all := make([]belay.Submission, due)
+	for i := range all {
+		all[i].Workflow = "w"
+	}
+	if _, err := s.b.Submit(t.Context(), all...); err != nil {
+		t.Fatal(err)
+	}
+	worker := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers", `{"name": "w", "workflows": [{"workflow": "w"}], "capacity": 10000}`).Header.Get("Location")
+	won := 0
+	for number := 1; won < due; number++ {
+		var reply struct{ Assignments []json.RawMessage }
+		s.want(http.StatusOK, &reply, http.MethodPost, worker+"/claim", fmt.Sprintf(`{"number": %d, "slots": 10000, "wait_ms": 10000}`, number))
+		if n := len(reply.Assignments); n == 0 || n > 128 {
+			t.Fatalf("claim %d won %d", number, n)
+		}
+		won += len(reply.Assignments)
 	}
 }
 

@@ -64,6 +64,10 @@ func (a *api) openWorker(ctx context.Context, in *struct{ Body belay.WorkerSpec 
 	return &sessionReply{Location: "/v1/workers/" + s.ID.String(), Body: s}, err
 }
 
+// maxWon is the most that one claim wins: each comes with its input, which may be of
+// a megabyte, and the answer must get through. The rest comes with the next claim.
+const maxWon = 128
+
 // workerOf is the worker whose path it is.
 func workerOf(r *http.Request) (belay.WorkerID, error) { return belay.ParseWorkerID(r.PathValue("id")) }
 
@@ -82,7 +86,7 @@ func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out 
 	ctx, done := a.waiting(ctx)
 	defer done()
 	reply, err := a.b.Claim(ctx, belay.ClaimRequest{
-		Worker: id, Number: body.Number, Slots: body.Slots, Wait: waitOf(body.WaitMS).Duration, Repeat: body.Repeat,
+		Worker: id, Number: body.Number, Slots: min(body.Slots, maxWon), Wait: waitOf(body.WaitMS).Duration, Repeat: body.Repeat,
 	})
 	if err != nil || len(reply.Assignments) == 0 && !reply.Attention {
 		return nil, err

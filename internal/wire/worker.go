@@ -9,7 +9,7 @@ import (
 // Claim asks for work.
 type Claim struct {
 	Number int64 `json:"number" minimum:"1" doc:"Grows by one with each new claim of the session, one in flight at a time; asked again, a number gets what it won."`
-	Slots  int   `json:"slots" minimum:"0" maximum:"10000" doc:"How many executions at most; 0 only waits for attention."`
+	Slots  int   `json:"slots" minimum:"0" maximum:"10000" doc:"How many executions at most; one answer has no more than 128. 0 only waits for attention."`
 	WaitMS int64 `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait while there is nothing, at most 60000."`
 	Repeat bool  `json:"repeat,omitempty" doc:"The number was sent before and its reply not seen."`
 }

@@ -861,7 +861,7 @@ export interface components {
             repeat?: boolean;
             /**
              * Format: int64
-             * @description How many executions at most; 0 only waits for attention.
+             * @description How many executions at most; one answer has no more than 128. 0 only waits for attention.
              */
             slots: number;
             /**
