@@ -99,9 +99,9 @@ func g6expired(f *finding, w *belay.Worker) {
 // queued up.
 const catchingUp = 5 * time.Second
 
-// g6watchers checks that those who watch see a loss within a second, where
-// nothing befell any server meanwhile, or shortly before: a watch that breaks off
-// is another matter, see g15.
+// g6watchers checks that those who watch see a loss within a second, where the
+// servers could act, and in the stream that was open when it happened: one that
+// breaks off is another matter, see g15.
 func g6watchers(f *finding) {
 	for i := range f.Seen {
 		x := &f.Seen[i]
@@ -124,10 +124,10 @@ func g6watchers(f *finding) {
 	}
 }
 
-// disturbed reports whether anything befell the servers or the database between
-// two moments.
+// disturbed reports whether the servers could not act at some time between two
+// moments.
 func (b *book) disturbed(from, to time.Time) bool {
-	for _, t := range b.Trouble {
+	for _, t := range b.impossible() {
 		if t.From.Before(to) && t.To.After(from) {
 			return true
 		}

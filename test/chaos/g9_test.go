@@ -27,6 +27,9 @@ func g9(f *finding) {
 		}
 	})
 	f.told("submit", refused, func(e *entry) {
+		if e.Code == belay.CodeLeaseLost && !e.Parent.IsZero() {
+			return // its parent's owner is none any more
+		}
 		if e.Code != belay.CodeIdempotencyMismatch {
 			f.violation(nil, "%s was refused a submission: %s", e.Who, e.Text)
 			return
