@@ -35,6 +35,7 @@ SELECT ` + id + `, %[1]d, g, %[2]s, 1, 1, %[3]s, 'default', 'noop', %[4]s, %[5]s
 	none, w := "NULL", fmt.Sprintf("'%x'::uuid", owner[:])
 	at := n.finished + 1
 	exec(t, s,
+		"SET lock_timeout = 0", // autovacuum looks at the same tables
 		fmt.Sprintf(execution, lane, "3", "6", "1", none, none, "g", "g", 1, n.finished),
 		fmt.Sprintf(execution, lane, "1", "1", none, "g", none, none, none, at, at+n.pending-1),
 		fmt.Sprintf(execution, lane, "2", "3", "1", none, w, "g", none, at+n.pending, at+n.pending+n.running-1),
@@ -42,6 +43,7 @@ SELECT ` + id + `, %[1]d, g, %[2]s, 1, 1, %[3]s, 'default', 'noop', %[4]s, %[5]s
 		`INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at, ended_seq, ended_at, outcome, final)
 SELECT id, 1, coalesce(worker, `+w+`), 1, 1, 2, run_at, CASE WHEN state = 6 THEN 3 END, finished_at, CASE WHEN state = 6 THEN 1 END, state = 6 FROM executions WHERE token = 1`,
 		"ANALYZE",
+		"RESET lock_timeout",
 	)
 }
 
