@@ -10,7 +10,7 @@ and carries it out line by line in the working directory:
   cat FILE           say what is in a file
   show NAME          say what an environment variable holds
   where              say where it works
-  touch FILE         make a file, anywhere
+  touch FILE         make a file; $TMPDIR/FILE is no part of the work
   until FILE         wait until there is such a file
   sleep SECONDS
   write BYTES        write so many bytes
@@ -79,9 +79,9 @@ class Agent:
         elif word == "where":
             self.say(os.getcwd())
         elif word == "touch":
-            open(rest, "a").close()
+            open(os.path.expandvars(rest), "a").close()
         elif word == "until":
-            while not os.path.exists(rest):
+            while not os.path.exists(os.path.expandvars(rest)):
                 time.sleep(0.02)
         elif word == "sleep":
             time.sleep(float(rest))

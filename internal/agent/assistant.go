@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/workflow"
 )
@@ -61,6 +63,7 @@ type Answer struct {
 	DurationMS int64    `json:"duration_ms"`
 	Bytes      int64    `json:"bytes"`
 	Isolation  string   `json:"isolation,omitempty"`
+	Exceeded   string   `json:"exceeded,omitempty"`
 }
 
 // Setup is how agents are run on a server.
@@ -148,9 +151,14 @@ type Assistant struct {
 	Setup
 	// Workspaces makes the checkouts.
 	Workspaces *workspace.Manager
+	// Limits and Seal are as those of Runner.
+	Limits process.Limits
+	Seal   bool
 	// Getenv is the environment that Env is passed on from; nil means that of
 	// the process.
 	Getenv func(string) string
+	// Log receives what an operator should know; nil means slog.Default().
+	Log *slog.Logger
 }
 
 // interrupted is what a run keeps that had to give its execution back.
@@ -159,13 +167,17 @@ type interrupted struct {
 }
 
 // Run is the workflow function of a prompt. A run that is stopped with its worker
-// keeps what it changed, and the next one goes on in a workspace that has it.
+// keeps what it changed, and the next one goes on in a workspace that has it; so
+// does one on the same host as a run that died.
 func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
 	}
 	argv, stdin := a.Command.Fill(p.Text)
 	t := newTranscript(ctx, a.Output, p.Chat)
+	if t.log = a.Log; t.log == nil {
+		t.log = slog.Default()
+	}
 	timeout := p.Timeout
 	if timeout == 0 {
 		timeout = belay.Duration(a.Timeout)
@@ -174,7 +186,7 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 		job: &Job{
 			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env, Steps: []Step{{Name: Prompted, Argv: argv}},
 		},
-		runner: &Runner{Workspaces: a.Workspaces}, observe: t, stdin: stdin, secrets: a.secrets,
+		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal}, observe: t, stdin: stdin, secrets: a.secrets,
 		log: workflow.Output(ctx, OutputLog),
 	}
 	defer b.remove(ctx)
@@ -199,6 +211,9 @@ func (a *Assistant) answer(ctx context.Context, b *bench, t *transcript) (answer
 		if err != nil {
 			return answer, err
 		}
+	}
+	if err := b.inherit(ctx); err != nil {
+		return answer, err
 	}
 	before, resumed, err := workflow.State[interrupted](ctx)
 	if err != nil {
@@ -235,6 +250,9 @@ func (r *Answer) judge(ctx context.Context, err error) error {
 	case r.TimedOut:
 		return fmt.Errorf("the agent ran out of time after %s", (time.Duration(r.DurationMS) * time.Millisecond).Round(time.Millisecond))
 	case r.ExitCode != 0:
+		if r.Exceeded != "" {
+			return fmt.Errorf("the agent ended with exit code %d: %s", r.ExitCode, r.Exceeded)
+		}
 		return fmt.Errorf("the agent ended with exit code %d", r.ExitCode)
 	case err == nil && r.SaidFailed:
 		return errors.New("the agent says that it failed")

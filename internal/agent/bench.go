@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -137,7 +139,8 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	}
 	tree, err := process.Start(ctx, process.Command{
 		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
-		Inherit: append(process.Basics(), b.job.Env...), Env: env,
+		Inherit: append(process.Basics(), b.job.Env...), Env: env, User: w.User, Limits: b.runner.Limits,
+		Writable: b.runner.writable(w), Tmp: w.Tmp,
 		Timeout: b.job.Timeout.D(), Grace: b.job.Grace.D(),
 		Output: func(_ context.Context, c process.Chunk) error {
 			result.Bytes += int64(len(c.Data))
@@ -153,11 +156,38 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 			b.write(stream, show[stream].rest())
 		}
 	}()
+	if h, ok := b.observe.(holder); ok {
+		h.Held(tree.Describe())
+	}
+	over := b.watch(ctx, w, tree)
 	remove := workflow.OnFreeze(ctx,
 		func() { _ = tree.Freeze(context.WithoutCancel(ctx)) },
 		func() { _ = tree.Thaw(context.WithoutCancel(ctx)) })
 	defer remove()
-	return tree.Wait()
+	end, err := tree.Wait()
+	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, over()}, func(s string) bool { return s == "" }), "; ")
+	return end, err
+}
+
+// watch kills the command when its workspace outgrows its quota. The function
+// that it returns ends the watch and says what happened.
+func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process.Tree) func() string {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	over := make(chan error, 1)
+	go func() {
+		err := w.Watch(ctx)
+		if err != nil {
+			tree.Kill(err)
+		}
+		over <- err
+	}()
+	return func() string {
+		stop()
+		if err := <-over; err != nil {
+			return err.Error()
+		}
+		return ""
+	}
 }
 
 // environment is what the command sees beside what is inherited by name.

@@ -70,6 +70,8 @@ type StepResult struct {
 	Bytes int64 `json:"bytes"`
 	// Isolation says how its processes were kept together.
 	Isolation string `json:"isolation,omitempty"`
+	// Exceeded says which limits it came up against.
+	Exceeded string `json:"exceeded,omitempty"`
 	// Changes is what the workspace held after it.
 	Changes *Changes `json:"changes,omitempty"`
 }

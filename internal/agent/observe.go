@@ -18,6 +18,10 @@ type Observer interface {
 	Ended(s StepResult)
 }
 
+// holder is an Observer that wants to know what holds the step's processes, in one
+// line.
+type holder interface{ Held(by string) }
+
 // silent sees nothing.
 type silent struct{}
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/workflow"
 )
@@ -17,6 +18,18 @@ type Runner struct {
 	Workspaces *workspace.Manager
 	// Observer sees the jobs as they happen; nil for nobody.
 	Observer Observer
+	// Limits bound what a command may use, and Seal makes all but its workspace
+	// read-only to it, where this machine can.
+	Limits process.Limits
+	Seal   bool
+}
+
+// writable are the directories in which a command may write; none for any.
+func (r *Runner) writable(w *workspace.Workspace) []string {
+	if !r.Seal {
+		return nil
+	}
+	return []string{w.Dir, w.Home, w.Tmp}
 }
 
 // checkout is what the first step of a job saves: the commit that the job works
@@ -100,6 +113,9 @@ func (e *stepError) Unwrap() error { return e.err }
 // failed is the error of a step that ended, and not well.
 func (r StepResult) failed() error {
 	err := fmt.Errorf("step %q ended with exit code %d", r.Name, r.ExitCode)
+	if r.Exceeded != "" {
+		err = fmt.Errorf("%w: %s", err, r.Exceeded)
+	}
 	if r.TimedOut {
 		err = fmt.Errorf("step %q ran out of time after %s", r.Name, r.Duration().Round(time.Millisecond))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 
 	"github.com/belaydev/belay/workflow"
 )
@@ -12,13 +13,15 @@ import (
 // keeps what others follow.
 type transcript struct {
 	silent
+	ctx      context.Context
+	log      *slog.Logger
 	reader   *reader
 	progress *workflow.Log
 	said     *workflow.Log // nil if nobody chats
 }
 
 func newTranscript(ctx context.Context, form string, chat bool) *transcript {
-	t := &transcript{progress: workflow.Output(ctx, ProgressLog)}
+	t := &transcript{ctx: ctx, progress: workflow.Output(ctx, ProgressLog)}
 	t.reader = newReader(form, t.tell)
 	if chat {
 		t.said = workflow.Output(ctx, AnswerLog)
@@ -34,6 +37,11 @@ func (t *transcript) tell(p Progress) {
 	}
 }
 
+// Held tells operators what holds the agent.
+func (t *transcript) Held(by string) {
+	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held by", by)
+}
+
 // Wrote reads standard output; what is said beside it is for people.
 func (t *transcript) Wrote(stderr bool, p []byte) {
 	if !stderr {
@@ -46,7 +54,7 @@ func (t *transcript) answer(r StepResult) Answer {
 	t.reader.end()
 	a := Answer{
 		ExitCode: r.ExitCode, TimedOut: r.TimedOut, SaidFailed: t.reader.failed, Usage: t.reader.usage, Changes: r.Changes,
-		DurationMS: r.DurationMS, Bytes: r.Bytes, Isolation: r.Isolation,
+		DurationMS: r.DurationMS, Bytes: r.Bytes, Isolation: r.Isolation, Exceeded: r.Exceeded,
 	}
 	a.Text, a.Cut = t.reader.text()
 	return a

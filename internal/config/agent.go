@@ -2,6 +2,8 @@ package config
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,7 +46,39 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return boolean{&c.Agent.DeadLetters} }},
 	{Name: "agent.on_lost", Doc: "What becomes of a job whose server or worker dies: requeue runs it again, fail ends it.",
 		of: func(c *Config) kind { return choice{&c.Agent.OnLost, []string{"requeue", "fail"}} }},
+	{Name: "agent.users", Doc: "The users as whom jobs run, one for each: FIRST-LAST, which nobody else may have, none for that of the server, or auto, which is a range of its own as root and none otherwise.",
+		of: func(c *Config) kind { return users{&c.Agent.Users} }},
+	{Name: "agent.seal", Doc: "Make all but its workspace read-only to a job, which needs root.",
+		of: func(c *Config) kind { return boolean{&c.Agent.Seal} }},
+	{Name: "agent.git_crypt_key", Doc: "The file of the git-crypt key with which checkouts are unlocked.",
+		of: func(c *Config) kind { return text{&c.Agent.CryptKey, "a file, such as /etc/belay/git-crypt.key"} }},
+	{Name: "agent.max_processes", Doc: "How many processes and threads a job may have; 0 for no limit.",
+		of: func(c *Config) kind { return number{&c.Agent.Processes, 0, 1_000_000} }},
+	{Name: "agent.max_cpu", Doc: "How many cores a job may use; 0 for no limit.",
+		of: func(c *Config) kind { return number{&c.Agent.CPU, 0, 10_000} }},
+	{Name: "agent.max_memory", Doc: "How much memory a job may use; 0B for no limit.",
+		of: func(c *Config) kind { return size{&c.Agent.Memory, 0, 1 << 50} }},
+	{Name: "agent.max_disk", Doc: "How much a job may take on disk; 0B for no limit.",
+		of: func(c *Config) kind { return size{&c.Agent.Disk, 0, 1 << 50} }},
 }
+
+// users are a range of user ids, or a word.
+type users struct{ to *string }
+
+func (k users) set(s string) bool {
+	first, last, ok := strings.Cut(s, "-")
+	from, err := strconv.ParseUint(first, 10, 31)
+	to, err2 := strconv.ParseUint(last, 10, 31)
+	if s != "auto" && s != "none" && !(ok && err == nil && err2 == nil && from >= 1000 && from <= to) {
+		return false
+	}
+	*k.to = s
+	return true
+}
+func (users) want() string   { return "auto, none, or a range such as 70000-70063" }
+func (k users) show() string { return *k.to }
+func (users) word() string   { return "text" }
+func (users) tags() []string { return []string{"!!str"} }
 
 // wantsAgents reports whether variables or flags name a command or a preset.
 func wantsAgents(env []said, flags map[string]string) bool {

@@ -62,6 +62,13 @@ type Agent struct {
 	Attempts      int
 	DeadLetters   bool
 	OnLost        string // requeue or fail
+	Users         string // auto, none or FIRST-LAST
+	Seal          bool
+	CryptKey      string // a file
+	Processes     int    // 0 for no limit, as with those below
+	CPU           int    // cores
+	Memory        int64  // bytes
+	Disk          int64  // bytes
 }
 
 // Agents reports whether the agent service is configured.
@@ -85,6 +92,7 @@ func Default() *Config {
 		Agent: Agent{
 			Preset: noPreset, Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second, ChatTimeout: 15 * time.Minute,
 			Concurrency: 10, QueueDepth: 100, JobTTL: time.Hour, FetchDebounce: 30 * time.Second, Attempts: 1, OnLost: "requeue",
+			Users: "auto", Seal: true, Processes: 1024, Memory: 4 << 30, Disk: 10 << 30,
 		},
 		values: make(map[string]Value),
 	}
