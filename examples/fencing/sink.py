@@ -15,7 +15,10 @@ highest, things, lock = {}, {}, threading.Lock()
 
 class Handler(BaseHTTPRequestHandler):
     def do_PUT(self):
-        body = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), 1 << 20))
+        size = self.headers.get("Content-Length", "0")
+        if not size.isdigit() or int(size) > 1 << 20:
+            return self.answer(413, "at most a megabyte\n")
+        body = self.rfile.read(int(size))
         scope, token = self.headers.get("Fencing-Scope", ""), self.headers.get("Fencing-Token", "")
         if not scope or not token.isdigit():
             return self.answer(428, "name the scope and the token\n")

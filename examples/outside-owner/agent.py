@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from owned import Lost, Owned, Problem, Server
+from owned import UNANSWERED, Lost, Owned, Problem, Server
 
 LOST, HELD = 3, 4  # exit codes
 
@@ -48,6 +48,12 @@ def main():
     except Lost as lost:
         say(o, f"lost: {lost}")
         return LOST
+    except UNANSWERED as error:
+        say(o, f"no answer from {o.server}: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say(o, "interrupted; whoever comes next goes on from here")
+        return 130
     return 0
 
 

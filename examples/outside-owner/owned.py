@@ -15,6 +15,7 @@ before every effect; a timer alone lets a process that was stopped and continued
 write late.
 """
 
+import http.client
 import json
 import threading
 import time
@@ -22,6 +23,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+
+
+# What a request without an answer raises: nobody there, a broken connection, half an answer.
+UNANSWERED = (OSError, http.client.HTTPException, json.JSONDecodeError)
 
 
 class Problem(Exception):
@@ -134,7 +139,7 @@ class Owned:
                     raise Lost(self._lost) from None
                 if problem.status not in (429, 503):
                     raise
-            except OSError:
+            except UNANSWERED:
                 pass  # nobody knows whether it arrived
             time.sleep(0.2)
 
@@ -147,7 +152,7 @@ class Owned:
                 if problem.status == 412:
                     self._lost = str(problem)
                     return
-            except OSError:
+            except UNANSWERED:
                 pass  # the next one may get through
             else:
                 self._renewed(sent, reply["expires_in_ms"])

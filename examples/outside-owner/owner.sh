@@ -2,14 +2,15 @@
 # Owns an execution with curl alone: lock, heartbeat, checkpoints, release. Needs curl and jq.
 #   owner.sh SERVER KEY OWNER
 set -eu
-server=${1:-http://127.0.0.1:7420}/v1 key=${2:-shell} owner=${3:-shell-$$}
-call() { # METHOD PATH [BODY]: the answer; a refusal ends the script, code and all
-  curl -sS --fail-with-body --max-time 5 -X "$1" "$server$2" ${BELAY_KEY:+-H "Authorization: Bearer $BELAY_KEY"} \
-    -H "Lease-Id: ${lock:-}" -H "Lease-Token: ${token:-}" ${3:+-H "Content-Type: application/json" -d "$3"}
+server=${1:-${BELAY_SERVER:-http://127.0.0.1:7420}}/v1 key=${2:-shell} owner=${3:-shell-$$} lock='' token=''
+call() { # METHOD PATH [BODY]: the answer, or a refusal; secrets by standard input, where nobody sees them with ps
+  printf '%s = "%s"\n' url "$server$2" header "Lease-Id: $lock" header "Lease-Token: $token" \
+    ${BELAY_KEY:+header "Authorization: Bearer $BELAY_KEY"} |
+    curl -sS --fail-with-body --max-time 5 -X "$1" -K - ${3:+-H "Content-Type: application/json" -d "$3"}
 }
-id=$(curl -sS --fail-with-body "$server/executions" ${BELAY_KEY:+-H "Authorization: Bearer $BELAY_KEY"} \
-  -H "Idempotency-Key: $key" -H "Content-Type: application/json" \
-  -d '{"workflow": "count", "dispatch": "external", "on_lost": "requeue"}' | jq -r .id)
+id=$(call POST /executions "{\"workflow\": \"count\", \"dispatch\": \"external\", \"on_lost\": \"requeue\", \"idempotency_key\": \"$key\"}") ||
+  { echo "$id" >&2; exit 1; }
+id=$(echo "$id" | jq -r .id)
 got=$(call POST "/executions/$id/lock" "{\"owner\": \"$owner\", \"ttl\": \"3s\"}") || { echo "$got" >&2; exit 4; }
 lock=$(echo "$got" | jq -r .lease.lock_id) token=$(echo "$got" | jq -r .lease.token)
 n=$(echo "$got" | jq -r '.checkpoint.data // 0')
