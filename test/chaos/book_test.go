@@ -138,8 +138,8 @@ func (b *book) deadline(due time.Time) time.Time {
 }
 
 // impossible are the times at which the servers could not act, in order: the
-// database was away or ended their connections, the line of one of them that was
-// in the middle of something was held up, all of them were down, or the machine
+// database was away or ended their connections, one of them was stopped or its
+// line held up while it may have held rows, all of them were down, or the machine
 // stood still.
 func (b *book) impossible() []span {
 	if b.away == nil {

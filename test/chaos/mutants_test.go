@@ -70,17 +70,27 @@ var mutants = []mutant{
 		return p.tale(func(s *story) bool { return s.script != nil }, func(s *story) { s.Execution.Input = json.RawMessage(`[]`) })
 	}},
 	{"acknowledged checkpoint with other data", "G3", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "step" && len(ev.Data) > 0 && ev.Token != 0 },
-			func(ev *belay.Event) { ev.Data = json.RawMessage(`"something else"`) })
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "save" && e.End == ok && e.Check == belay.KindStep && !p.byID[e.Execution].at(e.Seq).Pruned
+		},
+			func(e *entry) { p.byID[e.Execution].at(e.Seq).Data = json.RawMessage(`"something else"`) })
 	}},
 	{"acknowledged end that is another", "G3", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "suspended" }, func(ev *belay.Event) { ev.Kind = "released" })
+		return p.entry(func(e *entry) bool { return e.Kind == "settle" && e.End == ok && e.Outcome == belay.OutcomeSuspended },
+			func(e *entry) { p.byID[e.Execution].byToken[e.Token].end.Kind = belay.OutcomeReleased.String() })
 	}},
 	{"acknowledged signal lost", "G3", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "signal" }, func(ev *belay.Event) { ev.Data = json.RawMessage(`1`) })
+		return p.entry(func(e *entry) bool { return e.Kind == "signal" && e.End == ok }, func(e *entry) {
+			p.byID[e.Execution].find("signal", func(ev *belay.Event) bool { return same(ev.Data, e.Data) }).Data = json.RawMessage(`1`)
+		})
 	}},
 	{"acknowledged cancel lost", "G3", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "cancel" }, func(ev *belay.Event) { ev.Kind, ev.Text = "pause", "" })
+		lost := func(e *entry) func(*belay.Event) bool { return func(ev *belay.Event) bool { return ev.Text == e.Key } }
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "control" && e.End == ok && p.byID[e.Execution].find(string(belay.ActionCancel), lost(e)) != nil
+		}, func(e *entry) {
+			p.byID[e.Execution].find(string(belay.ActionCancel), lost(e)).Kind = string(belay.ActionPause)
+		})
 	}},
 	{"execution that nobody submitted", "G3", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.isRoot() }, func(s *story) {

@@ -40,9 +40,18 @@ func (w *world) harm(ctx context.Context, p plan) {
 	all.Wait()
 }
 
-// befall kills the server and starts it again.
+// befall kills the server and starts it again, or stops it where it is, with all
+// that it holds.
 func (s *server) befall(ctx context.Context, f fault) {
 	from := time.Now()
+	if f.Kind == "stop" {
+		s.w.fault("server stopped and continued")
+		s.proc.signal(syscall.SIGSTOP)
+		_ = pause(ctx, f.For)
+		s.proc.signal(syscall.SIGCONT)
+		s.w.troubled("stopped "+s.name, from)
+		return
+	}
 	s.proc.signal(syscall.SIGKILL)
 	<-s.proc.done
 	s.w.fault("server killed")

@@ -49,6 +49,7 @@ func newPlan(seed uint64, length time.Duration) plan {
 	all, far := []int{0, 1, 2, 3, 4, 5}, []int{1, 3, 5}
 	each(5500*time.Millisecond, turn("server", all[:servers]), one("kill"), 100*time.Millisecond, 2*time.Second)
 	each(2700*time.Millisecond, turn("worker", all), one("kill"), 50*time.Millisecond, 1500*time.Millisecond)
+	each(20*time.Second, turn("server", all[:servers]), one("stop"), 500*time.Millisecond, 6*time.Second)
 	each(15*time.Second, turn("worker", far), one("stop"), farTTL-time.Second, 2*farTTL)
 	each(18*time.Second, turn("worker", all), one("end"), 50*time.Millisecond, time.Second)
 	each(5*time.Second, turn("way", far), one("cut", "half open", "hold", "hold requests", "hold replies", "slow", "lossy", "refuse"), 300*time.Millisecond, 5*time.Second)

@@ -75,16 +75,25 @@ func excerpt(r *record) *record {
 			in[b.rootOf(s).id] = true
 		}
 	}
-	for i := 0; i < len(r.Seen) && kinds["watched"] < each; i++ {
-		if s := b.byID[r.Seen[i].Execution]; s != nil && !in[b.rootOf(s).id] {
+	also := func(kind string, id belay.ExecutionID) {
+		if s := b.byID[id]; s != nil && kinds[kind] < each && !in[b.rootOf(s).id] {
 			in[b.rootOf(s).id] = true
-			kinds["watched"]++
+			kinds[kind]++
 		}
 	}
+	for i := range r.Seen {
+		also("watched", r.Seen[i].Execution)
+	}
 	for i := range r.Told {
-		if s := b.byID[r.Told[i].Named]; s != nil && r.Told[i].Named != r.Told[i].Execution && kinds["named"] < each {
-			in[b.rootOf(s).id] = true
-			kinds["named"]++
+		if e := &r.Told[i]; e.Named != e.Execution {
+			also("named by another", e.Named)
+		}
+	}
+	for i := range r.Looks {
+		for k := range r.Looks[i].Open {
+			if x := &r.Looks[i].Open[k]; x.State == belay.Waiting {
+				also("found waiting", x.ID)
+			}
 		}
 	}
 	return r.only(func(id belay.ExecutionID) bool { return b.byID[id] != nil && in[b.rootOf(b.byID[id]).id] })
