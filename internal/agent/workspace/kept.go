@@ -75,17 +75,23 @@ func (w *Workspace) Abandon() {
 const salvageMost = 2 * time.Minute
 
 // keep salvages a dead workspace before it is removed. What cannot be kept is logged:
-// the workspace goes all the same.
-func (m *Manager) keep(ctx context.Context, id string) {
+// the workspace goes all the same. It reports whether it may go: it may not while
+// somebody else salvages it, who then removes it.
+func (m *Manager) keep(ctx context.Context, id string) bool {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", id))
 	if err != nil || o.Commit == "" {
-		return // it was never finished, or has no repository
+		return true // it was never finished, or has no repository
 	}
 	ctx, cancel := context.WithTimeout(ctx, salvageMost)
 	defer cancel()
-	if err := m.keepAs(ctx, o); err != nil {
+	err = m.keepAs(ctx, o)
+	if belay.CodeOf(err) == belay.CodeConflict {
+		return false
+	}
+	if err != nil {
 		slog.Warn("keep the work in a dead workspace", "workspace", id, "error", err)
 	}
+	return true
 }
 
 func (m *Manager) keepAs(ctx context.Context, o owner) error {

@@ -103,7 +103,9 @@ func (m *Manager) bury(ctx context.Context, id string) error {
 	if !m.abandoned(root) {
 		return nil // somebody was faster
 	}
-	m.keep(ctx, id)
+	if !m.keep(ctx, id) {
+		return nil
+	}
 	return m.discard(root)
 }
 

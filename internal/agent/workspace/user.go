@@ -46,7 +46,9 @@ func (m *Manager) evict(uid uint32) error {
 		if o, err := readOwner(root); err != nil || o.User == nil || o.User.UID != uid || !m.abandoned(root) {
 			continue
 		}
-		m.keep(context.Background(), e.Name())
+		if !m.keep(context.Background(), e.Name()) {
+			continue
+		}
 		if err := m.discard(root); err != nil {
 			return err
 		}
