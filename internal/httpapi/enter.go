@@ -169,7 +169,7 @@ func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.B
 	if err := checkType(r.Header); err != nil {
 		return buffer, err
 	}
-	if err := checkJSON(body); err != nil {
+	if err := checkJSON(body, rt.shape); err != nil {
 		return buffer, err
 	}
 	if !rt.body {

@@ -19,6 +19,7 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 	if rt.status == 0 {
 		rt.status = http.StatusOK
 	}
+	rt.shape = shapeOf(reflect.TypeFor[B]())
 	a.routes[rt.pattern()] = &rt
 	op := a.operation(&rt)
 	schemas := a.huma.OpenAPI().Components.Schemas

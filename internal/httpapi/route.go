@@ -33,6 +33,7 @@ type route struct {
 	example string                                  // of a body
 	headers []string                                // of a success, where no type says so
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
+	shape   *shape                                  // the body's names, where its decoder is not strict about them
 }
 
 func (rt *route) pattern() string { return rt.method + " " + rt.path }

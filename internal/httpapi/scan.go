@@ -16,15 +16,15 @@ const (
 )
 
 // checkJSON refuses what is not exactly one JSON value in UTF-8, is nested too
-// deep, names a field twice or holds a NUL. Decoders differ about such texts, so
-// none of them gets to see one.
-func checkJSON(b []byte) error {
+// deep, names a field twice or holds a NUL, and fields that a shape does not have.
+// Decoders differ about such texts, so none of them gets to see one.
+func checkJSON(b []byte, sh *shape) error {
 	if !utf8.Valid(b) {
 		return malformed("the body is not valid UTF-8")
 	}
 	s := scanner{b: b}
 	s.space()
-	if err := s.value(1); err != nil {
+	if err := s.value(1, sh); err != nil {
 		return err
 	}
 	if s.space(); s.i < len(b) {
@@ -63,15 +63,15 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-func (s *scanner) value(depth int) error {
+func (s *scanner) value(depth int, sh *shape) error {
 	if depth > maxDepth {
 		return s.fail(fmt.Sprintf("nested deeper than %d", maxDepth))
 	}
 	switch c := s.peek(); {
 	case c == '{':
-		return s.object(depth)
+		return s.object(depth, sh)
 	case c == '[':
-		return s.array(depth)
+		return s.array(depth, sh.values())
 	case c == '"':
 		_, err := s.text()
 		return err
@@ -97,7 +97,7 @@ func (s *scanner) word(w string) error {
 	return nil
 }
 
-func (s *scanner) array(depth int) error {
+func (s *scanner) array(depth int, each *shape) error {
 	s.i++
 	if s.space(); s.peek() == ']' {
 		s.i++
@@ -105,7 +105,7 @@ func (s *scanner) array(depth int) error {
 	}
 	for {
 		s.space()
-		if err := s.value(depth + 1); err != nil {
+		if err := s.value(depth+1, each); err != nil {
 			return err
 		}
 		s.space()
@@ -121,7 +121,7 @@ func (s *scanner) array(depth int) error {
 	}
 }
 
-func (s *scanner) object(depth int) error {
+func (s *scanner) object(depth int, sh *shape) error {
 	s.i++
 	first := len(s.keys)
 	var many map[string]struct{}
@@ -138,15 +138,22 @@ func (s *scanner) object(depth int) error {
 		if err != nil {
 			return err
 		}
+		if key, err = s.plain(key); err != nil {
+			return err
+		}
 		if many, err = s.once(key, first, many); err != nil {
 			return err
+		}
+		of, known := sh.of(key)
+		if !known {
+			return invalid("body."+string(bytes.Trim(key, `"`)), "there is no such field")
 		}
 		if s.space(); s.peek() != ':' {
 			return s.fail("expected :")
 		}
 		s.i++
 		s.space()
-		if err := s.value(depth + 1); err != nil {
+		if err := s.value(depth+1, of); err != nil {
 			return err
 		}
 		s.space()
@@ -162,16 +169,21 @@ func (s *scanner) object(depth int) error {
 	}
 }
 
+// plain is a key without escapes, still in quotes.
+func (s *scanner) plain(key []byte) ([]byte, error) {
+	if bytes.IndexByte(key, '\\') < 0 {
+		return key, nil
+	}
+	var plain string
+	if err := json.Unmarshal(key, &plain); err != nil {
+		return nil, s.fail("bad escape")
+	}
+	return []byte(`"` + plain + `"`), nil
+}
+
 // once remembers a key of the object whose keys begin at first, and refuses one
 // that was there before. Beyond a few they are kept in a map.
 func (s *scanner) once(key []byte, first int, many map[string]struct{}) (map[string]struct{}, error) {
-	if bytes.IndexByte(key, '\\') >= 0 {
-		var plain string
-		if err := json.Unmarshal(key, &plain); err != nil {
-			return many, s.fail("bad escape")
-		}
-		key = []byte(`"` + plain + `"`)
-	}
 	if many == nil {
 		for _, k := range s.keys[first:] {
 			if bytes.Equal(k, key) {

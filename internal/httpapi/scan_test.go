@@ -19,7 +19,7 @@ func FuzzCheckJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		err := checkJSON(b)
+		err := checkJSON(b, nil)
 		switch valid := json.Valid(b); {
 		case err == nil && (!valid || !utf8.Valid(b)):
 			t.Errorf("%q passes and is no JSON", b)
