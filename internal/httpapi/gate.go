@@ -158,6 +158,13 @@ func (g *gate) caller(r *http.Request) (caller, error) {
 	return caller{key: key}, nil
 }
 
+// still reports whether who was let in has a key that counts. A store that cannot
+// say takes nobody's away.
+func (g *gate) still(r *http.Request) bool {
+	_, err := g.caller(r)
+	return belay.CodeOf(err) != belay.CodeUnauthorized
+}
+
 // open reports whether everybody may do everything.
 func (g *gate) open(ctx context.Context) (bool, error) {
 	if g.keys == nil {

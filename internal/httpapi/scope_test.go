@@ -1,10 +1,12 @@
 package httpapi_test
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/httpapi"
@@ -237,5 +239,38 @@ func TestSecretsStayInside(t *testing.T) {
 				t.Errorf("a secret is told: %s", text)
 			}
 		}
+	}
+}
+
+// A key that is revoked opens nothing any more, what it had opened before
+// included.
+func TestStreamEndsWithItsKey(t *testing.T) {
+	s := serve(t, httpapi.Options{Ping: time.Millisecond})
+	reader := s.withKey("reader", belay.ScopeRead)
+	o := own(t, s.b)
+	watch, err := s.open(t.Context(), http.DefaultClient, o.path+"/events", "Authorization", "Bearer "+reader.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.body.Close()
+	if err := watch.until(2); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := s.b.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.b.RevokeKey(t.Context(), keys[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, watch.in)
+		ended <- err
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the stream goes on without its key")
 	}
 }

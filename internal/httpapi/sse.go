@@ -36,7 +36,7 @@ func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
 	}
 	return &stream{Body: func(c huma.Context) {
 		r, w := humago.Unwrap(c)
-		s := &watcher{api: a, ctx: r.Context(), out: w, key: feedKey{in.ID, in.Data}, seq: after}
+		s := &watcher{api: a, request: r, ctx: r.Context(), out: w, key: feedKey{in.ID, in.Data}, seq: after}
 		s.run(&x)
 	}}, nil
 }
@@ -47,10 +47,11 @@ const clientBuffer = 64 << 10
 // watcher writes one stream of events.
 type watcher struct {
 	*api
-	ctx context.Context
-	out http.ResponseWriter
-	key feedKey
-	seq int64 // the last that was written
+	request *http.Request
+	ctx     context.Context // the request's
+	out     http.ResponseWriter
+	key     feedKey
+	seq     int64 // the last that was written
 }
 
 func (s *watcher) run(x *belay.Execution) {
@@ -88,7 +89,7 @@ func (s *watcher) run(x *belay.Execution) {
 		select {
 		case <-next:
 		case <-ping.C:
-			if !s.send([]byte(": ping\n\n")) {
+			if !s.gate.still(s.request) || !s.send([]byte(": ping\n\n")) {
 				return
 			}
 		case <-s.o.Stopping:
