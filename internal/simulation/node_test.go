@@ -12,6 +12,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 // node is a server: an engine on the store that all nodes share. What it has in
@@ -35,6 +36,11 @@ type life struct {
 	// next is the fate of the commit that follows a batch, if it was decided
 	// with it. Written while the committer is held, read by it.
 	next *fate
+	// heed is how the node is told of what others did, if it listens, and late
+	// what it will be told with the next hint. They are used while everything
+	// else rests.
+	heed func(store.Hint)
+	late store.Hint
 }
 
 // start begins a new life.
@@ -54,7 +60,11 @@ func (n *node) start() {
 		opt.Self = belay.Process{Host: "host", PID: 1}
 		opt.Dead = n.w.provenDead
 	}
-	x.engine = engine.New(x.store, opt)
+	if n.w.plan.hints {
+		x.engine = engine.New(hinting{x.store}, opt)
+	} else {
+		x.engine = engine.New(x.store, opt)
+	}
 	n.life = x
 	n.w.lives = append(n.w.lives, x)
 }

@@ -14,6 +14,7 @@ type plan struct {
 	safety                        time.Duration // faults all the time
 	slowPoll                      time.Duration
 	proves                        bool // deaths of processes are proven on their host
+	hints                         bool // nodes hear of each other's commits
 
 	// Of a call at the gate, in 1.
 	storeFails, storeUnheard, storeSlow float64
@@ -69,6 +70,7 @@ func newPlan(r *rand.Rand) plan {
 		ttls = append(ttls[2:], 15*time.Second, maxTTL)
 	}
 	p.outside = r.IntN(3)
+	p.hints = p.nodes > 1 && r.IntN(3) > 0
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
 	return p
 }

@@ -64,6 +64,7 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	if err == nil && c != nil && !c.changes.Empty() {
 		s.w.history.committed(c)
 		s.w.traceCommit(c)
+		s.w.tell(s.life, c.at, c.changes)
 	}
 	return told(err)
 }
