@@ -70,7 +70,7 @@ func g2refused(f *finding, e *entry) {
 		f.violation(s, "%s of %s under token %d was refused without a cause: %s", e.Kind, e.Who, e.Token, e.Text)
 	}
 	a, w := s.byToken[e.Token], f.sessions[e.Worker]
-	over := w == nil || !w.EndedAt.IsZero() && !w.EndedAt.After(e.To) || w.ExpiresAt.Before(e.To)
+	over := w == nil || !w.EndedAt.IsZero() && !w.EndedAt.After(e.To) || w.ExpiresAt.Before(e.To) || e.Why == belay.CauseCancelled && g2grace(s, e)
 	if a != nil && !a.endedBy(e.To) && !over {
 		f.violation(s, "%s of %s under token %d was refused at %s as %q though it was the owner", e.Kind, e.Who, e.Token, e.To.Format(clock), e.Why)
 	}
@@ -84,4 +84,15 @@ func g2refused(f *finding, e *entry) {
 		}
 	}
 	f.ok()
+}
+
+// g2grace reports whether the grace of a cancel was over when the owner was
+// refused. It owns nothing from then on; that its run has ended is written a
+// moment later.
+func g2grace(s *story, e *entry) bool {
+	grace := belay.DefaultCancelGrace
+	if p := s.Execution.Policy; p != nil && p.CancelGrace != 0 {
+		grace = p.CancelGrace
+	}
+	return s.find(string(belay.ActionCancel), func(ev *belay.Event) bool { return !ev.At.Add(grace.D()).After(e.To) }) != nil
 }
