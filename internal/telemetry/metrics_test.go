@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -234,6 +235,34 @@ func TestTheStoreIsNotReadForEveryScrape(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		if n := scrape(t, m)[pending]; n != before+1 {
 			t.Errorf("%v executions after a while, want %v", n, before+1)
+		}
+	})
+}
+
+// stuck is a store that does not answer until it is mended.
+type stuck struct{ mended bool }
+
+func (s *stuck) Tally(ctx context.Context) (engine.Tally, error) {
+	if s.mended {
+		return engine.Tally{}, nil
+	}
+	<-ctx.Done()
+	return engine.Tally{}, ctx.Err()
+}
+
+// A store that could not be counted is looked at again soon: what the metrics say
+// of an outage is over when the outage is.
+func TestAnOutageOfTheStoreIsOverSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s := telemetry.New("1.2.3", "abc"), &stuck{}
+		m.Watch(s)
+		if n := scrape(t, m)["belay_store_readable"]; n != 0 {
+			t.Errorf("a store that does not answer: %v", n)
+		}
+		s.mended = true
+		time.Sleep(time.Minute)
+		if n := scrape(t, m)["belay_store_readable"]; n != 1 {
+			t.Errorf("a minute after it was mended: %v", n)
 		}
 	})
 }

@@ -22,6 +22,8 @@ const (
 	// share bounds the time spent on counting: no more than one part in so
 	// many, however much there is to count.
 	share = 20
+	// again is how long a count that failed may be all that is known.
+	again = 30 * time.Second
 	// patience is how long a count may take.
 	patience = 10 * time.Second
 )
@@ -95,6 +97,10 @@ func (g *gauges) count() (engine.Tally, error) {
 	defer cancel()
 	g.tally, g.err = g.source.Tally(ctx)
 	ended := g.now()
-	g.until = ended.Add(max(fresh, share*ended.Sub(began)))
+	good := max(fresh, share*ended.Sub(began))
+	if g.err != nil {
+		good = min(good, again)
+	}
+	g.until = ended.Add(good)
 	return g.tally, g.err
 }
