@@ -1,6 +1,7 @@
 package test
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -82,4 +83,20 @@ func TestAWorkerThatWaitsStops(t *testing.T) {
 	if _, err := os.Stat(p.data); !os.IsNotExist(err) {
 		t.Errorf("it made a data directory for nothing: %v", err)
 	}
+}
+
+// Rule: who may drain a worker ends no server by it.
+func TestADrainedWorkerEndsNoServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, a := p.serve("--concurrency", "1")
+	server.says("worker session opened")
+	list := a.want(http.StatusOK, "GET", "/v1/workers", "").text
+	_, id, _ := strings.Cut(list, `"id":"`)
+	id, _, _ = strings.Cut(id, `"`)
+	a.want(http.StatusNoContent, "POST", "/v1/workers/"+id+"/drain", "")
+	server.says("was drained and runs nothing more")
+	a.want(http.StatusOK, "GET", "/readyz", "")
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
 }

@@ -98,9 +98,7 @@ func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	if err := w.Run(ctx); err != nil {
 		return err
 	}
-	if ctx.Err() == nil {
-		return &belay.Error{Code: belay.CodeUnavailable, Message: "the server's own agents were drained"}
-	}
+	s.drained(ctx, "worker for agents")
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
@@ -258,8 +257,15 @@ func (s *serving) work(ctx context.Context) error {
 	if err := w.Run(ctx); err != nil {
 		return err
 	}
-	if ctx.Err() == nil {
-		return &belay.Error{Code: belay.CodeUnavailable, Message: "the server's own worker was drained"}
-	}
+	s.drained(ctx, "worker")
 	return nil
+}
+
+// drained waits for the end of the server whose worker was drained: who may drain a
+// worker ends no server by it.
+func (s *serving) drained(ctx context.Context, what string) {
+	if ctx.Err() == nil {
+		s.log.Warn("the server's own "+what+" was drained and runs nothing more until the server is started again")
+	}
+	<-ctx.Done()
 }
