@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
 )
 
 // identity tells one database from what it was copied to or promoted from: its
@@ -22,9 +23,13 @@ FROM pg_control_system() s, meta m`
 	lockMeta   = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
 	adoptEpoch = `
 UPDATE meta
-SET epoch = epoch + (system IS NOT NULL)::integer, system = $1::text, timeline = $2::text
+SET epoch = CASE WHEN system IS NULL THEN epoch ELSE greatest(epoch + 1, $3::bigint) END, system = $1::text, timeline = $2::text
 WHERE system IS DISTINCT FROM $1::text OR timeline IS DISTINCT FROM $2::text`
-	raiseEpoch = "UPDATE meta SET epoch = epoch + 1 RETURNING epoch"
+	raiseEpoch = "UPDATE meta SET epoch = greatest(epoch + 1, $1::bigint) RETURNING epoch"
+
+	// What is acknowledged outlives a crash (G3): a database that is set to
+	// answer before it has written must not do so here.
+	writeFirst = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 
 // identify looks which database a new connection of a writer leads to. If it is
@@ -34,6 +39,7 @@ WHERE system IS DISTINCT FROM $1::text OR timeline IS DISTINCT FROM $2::text`
 func (c *conn) identify(ctx context.Context) error {
 	var was identity
 	p := c.pipe()
+	p.add(writeFirst, nil)
 	p.add(selectIdentity, func(r columns) error {
 		c.identity, was = identity{r.text(0), r.text(1)}, identity{r.text(2), r.text(3)}
 		return nil
@@ -44,7 +50,7 @@ func (c *conn) identify(ctx context.Context) error {
 	p = c.pipe()
 	p.add("BEGIN", nil)
 	p.add(lockMeta, nil)
-	p.add(adoptEpoch, nil).string(c.identity.system).string(c.identity.timeline)
+	p.add(adoptEpoch, nil).string(c.identity.system).string(c.identity.timeline).int(nextEpoch())
 	p.add("COMMIT", nil)
 	return p.run(ctx)
 }
@@ -67,12 +73,16 @@ func (s *Store) RaiseEpoch(ctx context.Context) (int64, error) {
 		p.add(raiseEpoch, func(r columns) error {
 			epoch = r.int(0)
 			return nil
-		})
+		}).int(nextEpoch())
 		p.add("COMMIT", nil)
 		return p.run(ctx)
 	})
 	return epoch, classify(op, err)
 }
+
+// nextEpoch is the least that the epoch may be raised to: what was copied knows of
+// no other copy's epoch, and the clock does.
+func nextEpoch() int64 { return machine.NextEpoch(0, machine.At(time.Now())) }
 
 // How long after a lost connection one asks what became of the commit.
 const (
