@@ -1,0 +1,46 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// A database that is set to acknowledge what it has not written yet is not
+// believed (G3).
+func TestWhatIsAcknowledgedIsWritten(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := server.Database(t)
+	path, _, _ := strings.Cut(url, "?")
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	if _, err := server.Query(name, "ALTER DATABASE "+name+" SET synchronous_commit = off"); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := server.Query(name, "SHOW synchronous_commit"); err != nil || said != "off" {
+		t.Fatalf("the database itself says %q, %v", said, err)
+	}
+	s, err := Open(t.Context(), url, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := s.writers.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.writers <- c }()
+	var said string
+	err = s.transact(t.Context(), c, func(ctx context.Context) error {
+		p := c.pipe()
+		p.add("SHOW synchronous_commit", func(r columns) error {
+			said = r.text(0)
+			return nil
+		})
+		return p.run(ctx)
+	})
+	if err != nil || said != "on" {
+		t.Errorf("a writer commits with synchronous_commit %q, %v", said, err)
+	}
+}
