@@ -91,6 +91,25 @@ func TestPidsAreLimited(t *testing.T) {
 	}
 }
 
+// Rule: in a user namespace the count of processes begins anew, and is limited
+// without any right and without any cgroup.
+func TestPidsAreLimitedWithoutRoot(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("TestWithoutRoot runs this one as nobody")
+	}
+	for limit, want := range map[int]int{40: 2, 0: 0} { // 2 is how sh ends that cannot fork
+		c, out := shell(t, UserNamespace, `for i in $(seq 60); do sleep 600 & done; true`)
+		c.Dir, c.bounds, c.Grace, c.Limits.Pids = "/", byRlimit, -1, limit
+		r, err := Run(t.Context(), c)
+		if err != nil || (r.Code != 0) != (want != 0) {
+			t.Errorf("limit %d: code %d, want %d, %v\n%s", limit, r.Code, want, err, out)
+		}
+		if limit > 0 && r.Enforced.Pids != byRlimit {
+			t.Errorf("enforced by %q", r.Enforced.Pids)
+		}
+	}
+}
+
 // Rule: a run cannot have more memory than its limit, and the result says that this
 // was why it ended.
 func TestMemoryIsLimited(t *testing.T) {

@@ -21,6 +21,10 @@ type Range struct {
 // String is the range as people write it: 70000-70063.
 func (r Range) String() string { return fmt.Sprintf("%d-%d", r.First, r.First+r.Count-1) }
 
+func (r Range) has(uid uint64) bool {
+	return uid >= uint64(r.First) && uid-uint64(r.First) < uint64(r.Count)
+}
+
 func (r Range) validate() error {
 	const most = 1<<31 - 1
 	switch {

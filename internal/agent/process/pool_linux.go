@@ -78,7 +78,7 @@ func named(users Range) (name string, uid uint32, found bool) {
 			continue
 		}
 		id, err := strconv.ParseUint(fields[2], 10, 32)
-		if err == nil && uint32(id) >= users.First && uint32(id)-users.First < users.Count {
+		if err == nil && users.has(id) {
 			return fields[0], uint32(id), true
 		}
 	}
@@ -217,7 +217,7 @@ func (p *Pool) Sweep(ctx context.Context) error {
 	return p.each(func(uid uint32, _ string) error {
 		file, was, err := p.lock(uid)
 		if err != nil {
-			return nil //nolint:nilerr // somebody has it
+			return nil // somebody has it
 		}
 		defer file.Close()
 		if was.Run == "" {
@@ -237,7 +237,7 @@ func (p *Pool) each(do func(uid uint32, path string) error) error {
 	}
 	for _, e := range entries {
 		uid, perr := strconv.ParseUint(e.Name(), 10, 32)
-		if perr != nil || uint32(uid) < p.users.First || uint32(uid)-p.users.First >= p.users.Count {
+		if perr != nil || !p.users.has(uid) {
 			continue
 		}
 		err = errors.Join(err, do(uint32(uid), filepath.Join(p.dir, e.Name())))

@@ -46,7 +46,10 @@ func (m *Manager) base(src source) *base {
 // lockBase waits for the base of src, to fetch or make it.
 func (m *Manager) lockBase(ctx context.Context, src source) (*base, error) {
 	b := m.base(src)
-	return b, b.obtain(ctx)
+	if err := b.obtain(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 func (b *base) obtain(ctx context.Context) error {

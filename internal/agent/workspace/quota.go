@@ -117,7 +117,7 @@ func (w *Workspace) space() (unix.Statfs_t, bool) {
 // by whomever the space was taken.
 func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	var least unix.Statfs_t
-	block := max(int64(free.Bsize), 1)
+	block := max(int64(free.Bsize), 1) //nolint:unconvert // of 32 bits elsewhere
 	below := func(have uint64, left int64) uint64 { return have - min(have, uint64(max(left, 0))) }
 	if q.Bytes > 0 {
 		least.Bavail = below(free.Bavail, (q.Bytes-used.Bytes)/2/block)
@@ -133,7 +133,7 @@ func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 
 // judge compares what is used with the quota.
 func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
-	e := &QuotaError{Usage: used, Quota: q, Free: int64(free.Bavail) * int64(free.Bsize)}
+	e := &QuotaError{Usage: used, Quota: q, Free: int64(free.Bavail) * int64(free.Bsize)} //nolint:unconvert // of 32 bits elsewhere
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	w.used = used
