@@ -98,7 +98,7 @@ func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	if err := w.Run(ctx); err != nil {
 		return err
 	}
-	s.drained(ctx, "worker for agents")
+	s.drained(ctx, "agents")
 	return nil
 }
 

@@ -257,7 +257,7 @@ func (s *serving) work(ctx context.Context) error {
 	if err := w.Run(ctx); err != nil {
 		return err
 	}
-	s.drained(ctx, "worker")
+	s.drained(ctx, "commands")
 	return nil
 }
 
@@ -265,7 +265,7 @@ func (s *serving) work(ctx context.Context) error {
 // worker ends no server by it.
 func (s *serving) drained(ctx context.Context, what string) {
 	if ctx.Err() == nil {
-		s.log.Warn("the server's own " + what + " was drained and runs nothing more until the server is started again")
+		s.log.Warn("a worker of the server's own was drained and runs nothing more until the server is started again", "worker", what)
 	}
 	<-ctx.Done()
 }

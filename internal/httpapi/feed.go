@@ -177,17 +177,14 @@ func (fd *feed) read(ctx context.Context, b belay.Client, after int64) error {
 		q.After = after
 		frames, err := read(ctx, b, q)
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case belay.CodeOf(err) == belay.CodeUnavailable && err != nil:
-			if !pause(ctx, readAgain) {
-				return nil
-			}
-		case err != nil:
-			return err
-		case len(frames) > 0:
+		case err == nil && len(frames) > 0:
 			after = frames[len(frames)-1].seq
 			fd.add(frames)
+		case err == nil || ctx.Err() != nil:
+		case belay.CodeOf(err) == belay.CodeUnavailable:
+			pause(ctx, readAgain)
+		default:
+			return err
 		}
 	}
 	return nil

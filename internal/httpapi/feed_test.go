@@ -105,11 +105,17 @@ func TestManyWatchersAreWokenInTime(t *testing.T) {
 		f := feeds{backend: b, open: make(map[feedKey]*feed)}
 		var fd *feed
 		groups := make(map[*group]bool)
+		var left []func()
 		for range 20_000 {
 			joined, g, leave := f.watch(feedKey{}, 0)
-			defer leave()
 			fd, groups[g] = joined, true
+			left = append(left, leave)
 		}
+		defer func() {
+			for _, leave := range left {
+				leave()
+			}
+		}()
 		var waits []<-chan struct{}
 		for g := range groups {
 			_, next, _, _ := fd.after(0, g)

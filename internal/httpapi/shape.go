@@ -30,12 +30,14 @@ func shapeOf(t reflect.Type) *shape {
 		if each := shapeOf(t.Elem()); each != nil {
 			return &shape{each: each}
 		}
+		return nil
 	case reflect.Struct:
 		s := &shape{fields: make(map[string]*shape)}
 		s.add(t)
 		return s
+	default:
+		return nil
 	}
-	return nil
 }
 
 // add adds the fields of a struct, and of those that stand in it.
