@@ -47,6 +47,23 @@ func (p *place) assisted(env []string, args ...string) agents {
 	return agents{api{p.t, ready.FindString(x.err.String())}, p, x}
 }
 
+// killed kills the server and starts another in its place. It answers when what the
+// dead one has left is seen to.
+func (a agents) killed(env []string, args ...string) agents {
+	a.api.t.Helper()
+	a.server.signal(syscall.SIGKILL)
+	a.server.wait(patience)
+	old, err := filepath.Glob(filepath.Join(a.data, "workspaces", "jobs", "*"))
+	if err != nil {
+		a.api.t.Fatal(err)
+	}
+	b := a.assisted(env, args...)
+	for _, dir := range old {
+		until(a.api.t, "the workspaces of the dead are gone", func() bool { return !exists(dir) })
+	}
+	return b
+}
+
 // stop ends the server in order and checks that nothing is left.
 func (a agents) stop() result {
 	a.api.t.Helper()

@@ -50,6 +50,10 @@ func (d *door) chat(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, c.completion(x, a))
 }
 
+// startSlack is how much later than the caller the store gives up a chat that has
+// not started: normally the caller's end cancels it.
+const startSlack = 10 * time.Second
+
 // begin makes the chat a job, or joins the one that was made under its key.
 func (c *chat) begin() error {
 	if err := decode(c.r, false, &c.req); err != nil {
@@ -67,7 +71,7 @@ func (c *chat) begin() error {
 	c.keyed = key != ""
 	policy := c.o.Policy
 	if !c.keyed { // a job that dies with its caller
-		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout)
+		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout+startSlack)
 	}
 	got, err := c.accept(c.r.Context(), p, key, policy)
 	if err == nil && got.Replayed {

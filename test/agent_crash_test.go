@@ -1,0 +1,139 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// Rule: kill -9 of the server in the middle of ten jobs loses none: each goes on,
+// in a workspace with what it had changed, to its end; no process and no workspace
+// is left over.
+func TestAKilledServerLosesNoJob(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	args := []string{"--agent-repo", p.repository()}
+	a := p.assisted(nil, args...)
+	ids := make([]string, 10)
+	for i := range ids {
+		name := fmt.Sprintf("job-%d", i)
+		// A run after the first finds what the first has committed and edited.
+		ids[i] = a.ask(fmt.Sprintf("edit work-%d.txt begun\ncommit work %d\nedit loose-%d.txt half\nshow BELAY_RESUMED\ngit log --format=%%s\n%s", i, i, i, a.hold(name)))
+	}
+	for i := range ids {
+		a.holds(fmt.Sprintf("job-%d", i))
+	}
+	a.wantHealth(true, 10, 0, 10)
+	waiting := a.ask("was queued")
+	a = a.killed(nil, args...)
+	for i := range ids {
+		a.holds(fmt.Sprintf("job-%d", i))
+		a.free(fmt.Sprintf("job-%d", i))
+	}
+	for i, id := range ids {
+		got := a.wantEnd(id, "completed", 0.0)
+		result := got.string("result")
+		want := fmt.Sprintf("1\nwork %d\nwork %d\nfirst\n", i, i)
+		if !strings.HasPrefix(result, want) || strings.Count(result, "work") != 2 {
+			t.Errorf("job %d went on with %q", i, result)
+		}
+		if c, _ := got.at("changes", "commits").(float64); c != 2 {
+			t.Errorf("job %d has changed %v", i, got.at("changes"))
+		}
+		if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch, "\n half\n+half") {
+			t.Errorf("what job %d left uncommitted is %q", i, patch)
+		}
+	}
+	a.wantEnd(waiting, "completed", 0.0)
+	a.wantHealth(false, 0, 0, 10)
+	a.stop()
+	p.sound()
+}
+
+// Rule: where the policy says so, a job whose server dies has failed, and says
+// why; what it had changed is kept.
+func TestALostJobFailsWhereThePolicySaysSo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	args := []string{"--agent-repo", p.repository(), "--agent-on-lost", "fail"}
+	a := p.assisted(nil, args...)
+	id := a.ask("edit part.txt part\n" + a.hold("held"))
+	a.holds("held")
+	a = a.killed(nil, args...)
+	got := a.wantEnd(id, "error", nil)
+	if got.string("error") == "" {
+		t.Errorf("%s", got.text)
+	}
+	if kept := p.belay("workspaces", "ls").want(0); !strings.Contains(kept.out, "kept") {
+		t.Errorf("its work is not kept\n%s", kept)
+	}
+	a.stop()
+}
+
+// Rule: a stop in order gives back what does not finish in time with all that it
+// has changed, and the next server goes on with it.
+func TestAStoppedServerGivesItsJobsBack(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	args := []string{"--agent-repo", p.repository(), "--grace", "3s", "--agent-grace", "200ms"}
+	a := p.assisted(nil, args...)
+	id := a.ask("show BELAY_RESUMED\nedit part.txt part\n" + a.hold("held"))
+	a.holds("held")
+	a.stop()
+	if x := p.execution(parse(t, id)); x.State != belay.Pending {
+		t.Errorf("it is %s", x.State)
+	}
+	a = p.assisted(nil, args...)
+	a.holds("held")
+	a.free("held")
+	got := a.wantEnd(id, "completed", 0.0)
+	if got.string("result") != "1\nfreed held\n" {
+		t.Errorf("it went on with %q", got.string("result"))
+	}
+	if patch := p.artifact(parse(t, id), got.string("changes", "patch")); strings.Count(patch, "+part") != 2 {
+		t.Errorf("its work is %q", patch)
+	}
+	a.stop()
+}
+
+// Rule: the output of a job is followed as it comes, and from where it was left;
+// the end says how the job ended.
+func TestTheLogOfAJobIsFollowed(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + smallAgent(t, "--stream-json")})
+	id := a.ask("first words\n" + a.hold("held"))
+	events, cut := a.follow("/jobs/"+id+"/log", "")
+	var last string
+	for e := range events {
+		if last = e.id; e.name == "progress" && strings.Contains(e.data, "first words") {
+			break
+		}
+	}
+	cut()
+	a.free("held")
+	rest, cut := a.follow("/jobs/"+id, last, "Accept", "text/event-stream")
+	defer cut()
+	var said strings.Builder
+	var end frame
+	for e := range rest {
+		said.WriteString(e.data)
+		end = e
+	}
+	if strings.Contains(said.String(), "first words") || !strings.Contains(said.String(), `"kind":"text","text":"freed held"`) {
+		t.Errorf("after %s came %s", last, said.String())
+	}
+	if end.name != "end" || end.data != `{"status":"completed","exit_code":0,"error":null}` {
+		t.Errorf("it ended with %+v", end)
+	}
+	if got := a.job(id); got.string("result") != "freed held" || got.at("usage", "input_tokens") != 100.0 {
+		t.Errorf("%s", got.text)
+	}
+	if x := a.want(http.StatusOK, "GET", "/v1/executions/"+id, ""); x.at("cost_tokens") != 107.0 {
+		t.Errorf("its cost is %v", x.at("cost_tokens"))
+	}
+	a.stop()
+}

@@ -1,0 +1,22 @@
+package test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Rule: OpenAI's own client finds what it expects: models, answers, streams, usage,
+// errors, and one execution for one key.
+func TestOpenAIsClient(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + smallAgent(t, "--stream-json")})
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", ".", a.url)
+	cmd.Dir = "openai"
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Count(string(out), "ok ") != 6 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	a.stop()
+}

@@ -1,0 +1,14 @@
+// OpenAI's own client for Go against the chats of a server. A module of its own, so that the client is no dependency of Belay.
+module github.com/belaydev/belay/test/openai
+
+go 1.26.0
+
+require github.com/openai/openai-go/v3 v3.94.0
+
+require (
+	github.com/coder/websocket v1.8.15 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.1.1 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
+)
