@@ -92,9 +92,9 @@ repository: $(REPORT)
 
 .PHONY: unit
 unit: $(REPORT) ## unit and conformance tests with the race detector
-	@scripts/need.sh git
+	@scripts/need.sh git git-crypt initdb:postgresql
 	@packages=$$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/); \
-	  $(TEST) -race -count=1 -timeout 10m $$packages | $(REPORT)
+	  BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout 15m $$packages | $(REPORT)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on
@@ -117,26 +117,26 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the one that a
 
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm
-	@$(TEST) -count=1 -timeout 15m ./test | $(REPORT)
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm initdb:postgresql
+	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 15m ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm
-	@$(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm initdb:postgresql
+	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
 
 .PHONY: chaos
 chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their database: SEED=n for those of a verdict, FOR=1m for less
-	@scripts/need.sh git bash
+	@scripts/need.sh git bash initdb:postgresql
 	@$(CHAOS) -timeout 0 ./test/chaos -args -for $(or $(FOR),3m) $(if $(SEED),-seed $(SEED)) | $(REPORT) -v
 
 .PHONY: chaos-short chaos-long
 chaos-short: $(REPORT)
-	@scripts/need.sh git bash
+	@scripts/need.sh git bash initdb:postgresql
 	@$(CHAOS) -timeout 10m ./test/chaos -args -for 1m | $(REPORT) -v
 
 chaos-long: $(REPORT)
-	@scripts/need.sh git bash
+	@scripts/need.sh git bash initdb:postgresql
 	@$(CHAOS) -timeout 2h ./test/chaos -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: bench

@@ -8,10 +8,15 @@
 # test is ever skipped for want of a tool.
 set -euo pipefail
 
+# Debian keeps the programs of PostgreSQL's server out of the PATH.
+found() {
+  command -v "$1" >/dev/null 2>&1 || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+}
+
 missing=() packages=()
 for entry in "$@"; do
   command=${entry%%:*}
-  if ! command -v "$command" >/dev/null 2>&1; then
+  if ! found "$command"; then
     missing+=("$command")
     packages+=("${entry##*:}")
   fi
@@ -30,5 +35,5 @@ apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 
 for command in "${missing[@]}"; do
-  command -v "$command" >/dev/null 2>&1 || { echo "need: $command is still not found after installing ${packages[*]}" >&2; exit 1; }
+  found "$command" || { echo "need: $command is still not found after installing ${packages[*]}" >&2; exit 1; }
 done
