@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -148,22 +150,43 @@ func (d *dispatcher) unparkLocked(c *claim) {
 	}
 }
 
+// readers is how many of a claim's executions are read at a time.
+const readers = 4
+
 // assignments adds to what was won all that its new owner goes on from. Only
 // the owner writes checkpoints, so they may be read after the commit.
 func (e *Engine) assignments(ctx context.Context, won []machine.Claimed) (belay.ClaimReply, error) {
-	reply := belay.ClaimReply{Assignments: make([]belay.Assignment, 0, len(won))}
+	reply := belay.ClaimReply{Assignments: make([]belay.Assignment, len(won))}
 	now := e.store.Now()
+	var left []int // that have more to them than was won
 	for i := range won {
-		a, err := e.assignment(ctx, &won[i], now)
-		if err != nil {
-			return belay.ClaimReply{}, err // the claim is asked again by its number
+		x := &won[i].Execution
+		reply.Assignments[i] = assignment(&won[i], now)
+		if x.Checkpoints > 0 || x.SignalSeq > 0 || !won[i].Known {
+			left = append(left, i)
 		}
-		reply.Assignments = append(reply.Assignments, a)
+	}
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var all sync.WaitGroup
+	for range min(len(left), readers) {
+		all.Go(func() {
+			for n := next.Add(1) - 1; int(n) < len(left) && failed.Load() == nil; n = next.Add(1) - 1 {
+				i := left[n]
+				if err := e.resume(ctx, &reply.Assignments[i], !won[i].Known, now); err != nil {
+					failed.Store(&err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return belay.ClaimReply{}, *err // the claim is asked again by its number
 	}
 	return reply, nil
 }
 
-func (e *Engine) assignment(ctx context.Context, c *machine.Claimed, now machine.Time) (belay.Assignment, error) {
+func assignment(c *machine.Claimed, now machine.Time) belay.Assignment {
 	x := &c.Execution
 	a := belay.Assignment{
 		Lease:    belay.Lease{Execution: x.ID, Worker: x.Worker, Token: x.Token, Secret: x.Secret},
@@ -176,16 +199,19 @@ func (e *Engine) assignment(ctx context.Context, c *machine.Claimed, now machine
 			a.Remaining = max(time.Millisecond, x.StartedAt.Add(t).Sub(now))
 		}
 	}
-	if x.Checkpoints == 0 && x.SignalSeq == 0 && c.Known {
-		return a, nil
-	}
-	rec, err := e.store.Read(ctx, store.Read{Execution: x.ID, Resume: true, Spec: !c.Known})
+	return a
+}
+
+// resume reads what an assignment goes on from, and its input if that is not
+// known.
+func (e *Engine) resume(ctx context.Context, a *belay.Assignment, spec bool, now machine.Time) error {
+	rec, err := e.store.Read(ctx, store.Read{Execution: a.Lease.Execution, Resume: true, Spec: spec})
 	if err != nil {
-		return a, err
+		return err
 	}
 	if rec.Spec != nil {
 		a.Input = rec.Spec.Input
 	}
 	a.Checkpoints, a.Signals = machine.Resume(rec, now)
-	return a, nil
+	return nil
 }

@@ -147,15 +147,6 @@ func (x server) await(t testing.TB, id belay.ExecutionID) belay.Execution {
 	return e
 }
 
-func (x server) read(t testing.TB, id belay.ExecutionID) belay.Execution {
-	t.Helper()
-	e, err := x.Execution(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
 func (x server) settle(t testing.TB, a belay.Assignment) {
 	t.Helper()
 	if err := x.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
