@@ -34,7 +34,7 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return number{&c.Agent.Concurrency, 1, 10_000} }},
 	{Name: "agent.max_queue_depth", Doc: "How many jobs there may be that run or wait; more are refused. Also known as MAX_QUEUE_DEPTH.", also: "MAX_QUEUE_DEPTH",
 		of: func(c *Config) kind { return number{&c.Agent.QueueDepth, 1, 100_000} }},
-	{Name: "agent.job_ttl", Doc: "How long after its end a job is answered for at /jobs; its execution is kept for the retention. Also known as JOB_TTL_SECONDS.", also: "JOB_TTL_SECONDS",
+	{Name: "agent.job_ttl", Doc: "How long after its end a job is answered for at /jobs, 0 for as long as its execution is kept, which the retention says. Also known as JOB_TTL_SECONDS.", also: "JOB_TTL_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
 	{Name: "agent.fetch_debounce", Doc: "How old what is known of a remote repository may be before it is fetched again. Also known as FETCH_DEBOUNCE_SECONDS.", also: "FETCH_DEBOUNCE_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.FetchDebounce, 0, maxDuration} }},
