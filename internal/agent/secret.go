@@ -55,7 +55,6 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 type hider struct {
 	values [][]byte
 	words  [][]byte // what stands in their place
-	most   int      // bytes of the longest
 	held   []byte   // may be the beginning of one
 }
 
@@ -72,7 +71,6 @@ func newHider(hidden map[string]string) *hider {
 	for _, name := range names {
 		h.values = append(h.values, []byte(hidden[name]))
 		h.words = append(h.words, []byte("["+name+"]"))
-		h.most = max(h.most, len(hidden[name]))
 	}
 	return h
 }
@@ -82,34 +80,35 @@ func (h *hider) pass(p []byte) []byte {
 	if len(h.values) == 0 {
 		return p
 	}
-	all := h.hide(append(h.held, p...))
-	keep := h.begun(all)
-	h.held = append([]byte(nil), all[len(all)-keep:]...)
-	return all[:len(all)-keep]
+	return h.scan(append(h.held, p...), false)
 }
 
 // rest gives what was held back, at the end of the output.
-func (h *hider) rest() []byte {
-	b := h.held
-	h.held = nil
-	return b
-}
+func (h *hider) rest() []byte { return h.scan(h.held, true) }
 
-func (h *hider) hide(b []byte) []byte {
-	for i, v := range h.values {
-		b = bytes.ReplaceAll(b, v, h.words[i])
-	}
-	return b
-}
-
-// begun is how many bytes at the end of b may be the beginning of a secret.
-func (h *hider) begun(b []byte) int {
-	for n := min(len(b), h.most-1); n > 0; n-- {
-		for _, v := range h.values {
-			if n < len(v) && bytes.HasPrefix(v, b[len(b)-n:]) {
-				return n
+// scan replaces the secrets in b. From where one may begin that b does not hold
+// wholly, it is held back, unless there is no more to come.
+func (h *hider) scan(b []byte, last bool) []byte {
+	var out []byte
+	for i := 0; i < len(b); {
+		found := -1
+		for v, value := range h.values {
+			if !last && len(b)-i < len(value) && bytes.HasPrefix(value, b[i:]) {
+				h.held = append([]byte(nil), b[i:]...)
+				return out
+			}
+			if found < 0 && bytes.HasPrefix(b[i:], value) {
+				found = v
 			}
 		}
+		if found < 0 {
+			out = append(out, b[i])
+			i++
+			continue
+		}
+		out = append(out, h.words[found]...)
+		i += len(h.values[found])
 	}
-	return 0
+	h.held = nil
+	return out
 }

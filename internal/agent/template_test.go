@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+// A prompt is one argument, or standard input; where it would be an option of the
+// command it is given a space in front.
+func TestAPromptFillsATemplate(t *testing.T) {
+	for _, c := range []struct {
+		template Template
+		prompt   string
+		argv     []string
+		stdin    string
+	}{
+		{Template{"a", placeholder}, "do it; $(x)\n'y'", []string{"a", "do it; $(x)\n'y'"}, ""},
+		{Template{"a", placeholder}, "--force", []string{"a", " --force"}, ""},
+		{Template{"a", "--", placeholder}, "--force", []string{"a", "--", "--force"}, ""},
+		{Template{"a", "--prompt=" + placeholder}, "--force", []string{"a", "--prompt=--force"}, ""},
+		{Template{"a", placeholder + placeholder}, "-x", []string{"a", " -x -x"}, ""},
+		{Template{"a", placeholder}, "see " + placeholder, []string{"a", "see " + placeholder}, ""},
+		{Template{"a", "-p"}, "--force", []string{"a", "-p"}, "--force"},
+	} {
+		argv, stdin := c.template.Fill(c.prompt)
+		if diff := cmp.Diff(c.argv, argv); diff != "" || string(stdin) != c.stdin {
+			t.Errorf("%q with %q: %q %s", c.template, c.prompt, stdin, diff)
+		}
+	}
+}
+
+// What no program could be given is refused, with the limit.
+func TestPromptsHaveLimits(t *testing.T) {
+	argument, piped := Template{"a", "x" + placeholder}, Template{"a"}
+	for _, c := range []struct {
+		template Template
+		prompt   string
+		code     belay.Code
+	}{
+		{argument, "", belay.CodeInvalid}, {argument, " \n", belay.CodeInvalid}, {argument, "a\x00", belay.CodeInvalid}, {argument, "a\xff", belay.CodeInvalid},
+		{argument, strings.Repeat("x", argument.MaxPrompt()+1), belay.CodePayloadTooLarge},
+		{piped, strings.Repeat("x", maxStdin+1), belay.CodePayloadTooLarge},
+		{piped, strings.Repeat("\x01", 400<<10), belay.CodePayloadTooLarge}, // six times as long in JSON
+	} {
+		if err := c.template.CheckPrompt(c.prompt); belay.CodeOf(err) != c.code {
+			t.Errorf("%d bytes for %q: %v", len(c.prompt), c.template, err)
+		}
+	}
+	for _, template := range []Template{argument, piped} {
+		if err := template.CheckPrompt(strings.Repeat("x", template.MaxPrompt())); err != nil {
+			t.Errorf("%q: %v", template, err)
+		}
+	}
+	for _, bad := range []Template{nil, {""}, {placeholder}, {"a", "b\x00"}} {
+		if bad.Check() == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+// A preset is beneath what is said, and allows what its agent needs.
+func TestPresets(t *testing.T) {
+	s, err := NewSetup("claude", Setup{Env: []string{"MORE"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv, _ := s.Command.Fill("-v")
+	if strings.Join(argv, " ") != "claude -p --output-format stream-json --verbose -- -v" || s.Output != OutputStreamJSON || s.Env[len(s.Env)-1] != "MORE" {
+		t.Errorf("%+v", s)
+	}
+	if _, err := NewSetup("none such", Setup{}); belay.CodeOf(err) != belay.CodeInvalid {
+		t.Errorf("got %v", err)
+	}
+}
