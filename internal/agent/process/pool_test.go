@@ -199,7 +199,7 @@ true`)
 		t.Fatalf("%+v, %v\n%s", r, err, text)
 	}
 	uid := strconv.Itoa(int(c.User.UID))
-	for _, want := range []string{"mine\n", uid + "\n" + uid + "\n", "null\n", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "place \n"} {
+	for _, want := range []string{"mine\n", uid + "\n" + uid + "\n", "null\n", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "place "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
