@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,15 @@ func TestManyJobsOnOneRepository(t *testing.T) {
 	}
 	t.Logf("%d jobs, %d at a time, on %d files in %s; at most %s of one job around its agent", jobs, concurrency, files, time.Since(began).Round(time.Millisecond), setup.Round(time.Millisecond))
 	p.contents(repo, ids)
-	a.stop()
+	end := a.stop()
+	said := regexp.MustCompile(`setup_lock_p50=(\S+) setup_lock_p99=(\S+) setup_lock_wait_p99=(\S+)`).FindStringSubmatch(end.err)
+	if said == nil {
+		t.Fatalf("the server does not say how long its lock was held\n%s", end)
+	}
+	t.Logf("the set-up lock: %q", said[0])
+	if p99, err := time.ParseDuration(said[2]); err != nil || p99 >= 2*time.Second {
+		t.Errorf("the set-up lock was held for %s at the 99th percentile, %v", said[2], err)
+	}
 }
 
 // contents checks what was kept of each job, by content: applied to the

@@ -30,7 +30,7 @@ func (a api) events(request *http.Request, cancel func(), headers ...string) (<-
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // whoever reads it closes it
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -473,3 +473,34 @@ func TestASecretStaysASecret(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Rule: a job is held as tightly as the machine allows, and the log says how: as
+// root it is a user of its own who cannot write outside its workspace nor see what
+// another job has.
+func TestAJobIsHeld(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	mark := filepath.Join(filepath.Dir(filepath.Dir(p.root)), filepath.Base(filepath.Dir(p.root))+"-outside")
+	script := `id -u; echo x > "$1" 2>/dev/null; echo x > /etc/belay-test 2>/dev/null; ls "` + p.data + `/workspaces/jobs" 2>/dev/null; cat "` + p.data + `/belay.db" 2>/dev/null | wc -c; touch ok && echo wrote; ulimit -c`
+	argv, err := json.Marshal([]string{"sh", "-c", script, "sh", "{{prompt}}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + string(argv)}, "--agent-repo", p.repository())
+	one, two := a.wantEnd(a.ask(mark), "completed", 0.0).string("result"), a.wantEnd(a.ask(mark), "completed", 0.0).string("result")
+	a.server.says("an agent runs")
+	if !strings.Contains(a.server.err.String(), "no new privileges") {
+		t.Errorf("the log does not say what holds an agent\n%s", a.server.err.String())
+	}
+	if os.Geteuid() == 0 {
+		first, rest, _ := strings.Cut(one, "\n")
+		second, _, _ := strings.Cut(two, "\n")
+		if first == "0" || first == second || strings.Count(rest, "run_") > 1 || !strings.Contains("\n"+rest, "\n0\nwrote\n") {
+			t.Errorf("the jobs said %q and %q", one, two)
+		}
+		if exists(mark) || exists("/etc/belay-test") {
+			t.Error("a job has written outside its workspace")
+		}
+	}
+	a.stop()
+}

@@ -95,7 +95,12 @@ func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 		Setup: setup, Workspaces: spaces, Seal: a.Seal, Log: s.log,
 		Limits: process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)},
 	}).Run)
-	if err := w.Run(ctx); err != nil {
+	err = w.Run(ctx)
+	if locks := spaces.Locks(); locks.Count > 0 {
+		s.log.Info("the agents have stopped", "workspaces", locks.Count,
+			"setup_lock_p50", locks.Held50, "setup_lock_p99", locks.Held99, "setup_lock_wait_p99", locks.Waited99)
+	}
+	if err != nil {
 		return err
 	}
 	s.drained(ctx, "agents")

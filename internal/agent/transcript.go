@@ -39,7 +39,7 @@ func (t *transcript) tell(p Progress) {
 
 // Held tells operators what holds the agent.
 func (t *transcript) Held(by string) {
-	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held by", by)
+	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held_by", by)
 }
 
 // Wrote reads standard output; what is said beside it is for people.
