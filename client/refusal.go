@@ -1,12 +1,12 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -50,10 +50,11 @@ func (r *request) unanswered(err error) string {
 }
 
 // garbled reports whether somebody answered in another protocol, or hung up on
-// ours.
+// ours, and was not just silent.
 func garbled(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "http2: frame") ||
-		strings.Contains(err.Error(), "HTTP response to HTTPS")
+	var slow net.Error
+	return !(errors.As(err, &slow) && slow.Timeout()) && !errors.Is(err, errSlow) && !errors.Is(err, context.Canceled) &&
+		!strings.Contains(err.Error(), "connection lost") // what a ping without an answer is called
 }
 
 // refusal is what a server that answered with a status refuses with.
