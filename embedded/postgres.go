@@ -20,5 +20,5 @@ func openPostgres(ctx context.Context, url string, set settings) (*Backend, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Engine: engine.New(s, set.engine), store: s}, nil
+	return &Backend{Engine: engine.New(s, set.engine), store: s, room: make([]byte, room)}, nil
 }
