@@ -51,17 +51,20 @@ func passing(err error) bool {
 	return false
 }
 
-// pause is the wait after try n: it doubles, has jitter, and is as long as the
-// server asks for at least.
+// pause is the wait after try n: it doubles, is as long as the server asks for at
+// least, and has jitter, so that the many whom a server told the same do not come
+// back together.
 func (c *Client) pause(n int, err error) time.Duration {
 	d := min(waitBase<<min(n, 8), waitCap)
-	id := c.set.ids() // its last bytes are random
-	d = d/2 + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(d/2))
+	spread := d / 2
+	d -= spread
 	var e *belay.Error
 	if errors.As(err, &e) {
 		d += e.RetryAfter
+		spread += e.RetryAfter / 4
 	}
-	return d
+	id := c.set.ids() // its last bytes are random
+	return d + time.Duration(binary.BigEndian.Uint64(id[8:])%uint64(spread))
 }
 
 // sleep waits, and reports whether it was allowed to.

@@ -3,6 +3,8 @@ package client_test
 import (
 	"errors"
 	"net/http"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -121,6 +123,37 @@ func TestOwnersCallsAreSentOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Many who were told to come again in so long do not all come in the same moment.
+func TestTheManyDoNotComeBackTogether(t *testing.T) {
+	var mu sync.Mutex
+	var came []time.Time
+	busy := answering(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if came = append(came, time.Now()); len(came) <= 20 {
+			refuse(w, &belay.Error{Code: belay.CodeUnavailable, Message: "restarted", RetryAfter: 4 * time.Second})
+			return
+		}
+		reply(w, belay.Execution{State: belay.Succeeded})
+	})
+	inBubble(t, busy, func(t *testing.T, c *client.Client) {
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if _, err := c.Execution(t.Context(), belay.ExecutionID{1}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		slices.SortFunc(came, time.Time.Compare)
+		first, last := came[20].Sub(came[0]), came[39].Sub(came[0])
+		if first < 4*time.Second || last-first < 400*time.Millisecond {
+			t.Errorf("told to wait 4s, the first came after %s and the last after %s", first, last)
+		}
+	})
 }
 
 // Repeating ends with the Client's patience, and waits as long as the server asks.
