@@ -60,6 +60,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 		case awaitAnswer:
 			r, err := d.engine.await(ctx, sent)
 			if err != nil || len(r.Claims) > 0 {
+				d.won(c, len(r.Claims))
 				return r, err
 			}
 			if d.answered(c, r.Heartbeat.Drain); r.Heartbeat.Drain {
@@ -116,6 +117,13 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 		return awaitAnswer, c.sent
 	}
 	return stay, nil
+}
+
+// won notes how many a claim won.
+func (d *dispatcher) won(c *claim, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.session.won = n
 }
 
 // answered lets a claim that won nothing wait again, and remembers if its worker

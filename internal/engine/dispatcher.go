@@ -188,14 +188,20 @@ func sameLane(a, b *machine.Submit) bool {
 		len(a.WorkerLabels)+len(b.WorkerLabels) == 0
 }
 
+// manySlots is for how many slots a claim is made ready that may win nothing. One
+// that wins more than half of what it could is followed by one for twice as many.
+const manySlots = 128
+
 func (d *dispatcher) commandLocked(c *claim) machine.Command {
-	secrets := make([]belay.Secret, c.request.Slots)
+	r := c.request
+	r.Slots = min(r.Slots, max(manySlots, 2*c.session.won))
+	secrets := make([]belay.Secret, r.Slots)
 	raw := make([]byte, 16*len(secrets))
 	d.engine.opt.Random(raw)
 	for i := range secrets {
 		copy(secrets[i][:], raw[16*i:])
 	}
-	return &machine.Claim{ClaimRequest: c.request, Lanes: slices.Clone(d.takesLocked(c.session)), Secrets: secrets}
+	return &machine.Claim{ClaimRequest: r, Lanes: slices.Clone(d.takesLocked(c.session)), Secrets: secrets}
 }
 
 // stop ends all parked claims, and those that come later.

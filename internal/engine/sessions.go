@@ -17,6 +17,7 @@ type session struct {
 	attention bool           // its next heartbeat has something to tell
 	draining  bool           // it may claim nothing
 	waiting   *claim
+	won       int          // by its last claim
 	used      machine.Time // when it was last asked for
 }
 
