@@ -29,7 +29,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 v\([0-9.]*\).*|\1|
 LINT         := bin/golangci-lint-$(LINT_VERSION)
 
 # Modules beside the main one; the patterns of the main module do not reach into them.
-MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
+MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
 
 TIERS      := check unit simulation blackbox chaos-short
 LONG_TIERS := check unit fuzz simulation-long blackbox-long chaos-long
