@@ -128,7 +128,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 		"--step", "two=echo two; "+busy(free)+"; echo three"))
 	x.until("the second step runs", func() bool { return strings.Contains(x.out.String(), "two") })
 	full := fill(t, disk)
-	x.says("cannot be written")
+	x.says("the heartbeat fails")
 	said := x.err.String()
 	if !strings.Contains(said, "full") {
 		t.Errorf("it does not say that the disk is full\n%s", said)
@@ -136,7 +136,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
-	x.says("can be written again")
+	x.says("the heartbeat gets through again")
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
