@@ -22,9 +22,9 @@ const (
 	// moment would be in the way of whoever commits. There are at most maxPauses
 	// for one event: of more than a thousand, more are woken at a time, and all
 	// within half a second.
-	groupSize  = 8
-	groupPause = 2 * time.Millisecond
-	maxPauses  = 125
+	groupSize  = 4
+	groupPause = time.Millisecond
+	maxPauses  = 250
 	// dataEvents is how many events are read at a time with their data, each of
 	// which may be of belay.MaxPayload.
 	dataEvents = 16
