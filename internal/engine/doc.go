@@ -50,7 +50,6 @@
 //
 // # Stopping
 //
-// Close stops in two stages: new calls are refused as unavailable and waiting
-// claims answered empty; then what has queued is committed, and the services
-// end.
+// Close stops in two stages: new calls and waiting claims are refused as
+// unavailable; then what has queued is committed, and the services end.
 package engine

@@ -20,12 +20,9 @@ SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 
 FROM pg_control_system() s, meta m`
 
 	// Every commit reads meta after its locks, so that none is under way here.
-	lockMeta   = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
-	adoptEpoch = `
-UPDATE meta
-SET epoch = CASE WHEN system IS NULL THEN epoch ELSE greatest(epoch + 1, $3::bigint) END, system = $1::text, timeline = $2::text
-WHERE system IS DISTINCT FROM $1::text OR timeline IS DISTINCT FROM $2::text`
-	raiseEpoch = "UPDATE meta SET epoch = greatest(epoch + 1, $1::bigint) RETURNING epoch"
+	lockMeta    = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
+	selectEpoch = "SELECT epoch, system, timeline FROM meta"
+	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, system = $2::text, timeline = $3::text"
 
 	// What is acknowledged outlives a crash (G3): a database that is set to
 	// answer before it has written must not do so here.
@@ -47,12 +44,35 @@ func (c *conn) identify(ctx context.Context) error {
 	if err := p.run(ctx); err != nil || c.identity == was {
 		return err
 	}
-	p = c.pipe()
+	_, err := c.epoch(ctx, func(epoch int64, was identity) int64 {
+		if was.system == "" || was == c.identity { // a new database, or another connection was first
+			return epoch
+		}
+		return machine.NextEpoch(epoch, machine.At(time.Now()))
+	})
+	return err
+}
+
+// epoch writes what follows the epoch of the database that was, as that of this
+// one. Nobody commits meanwhile.
+func (c *conn) epoch(ctx context.Context, next func(epoch int64, was identity) int64) (int64, error) {
+	var epoch int64
+	var was identity
+	p := c.pipe()
 	p.add("BEGIN", nil)
 	p.add(lockMeta, nil)
-	p.add(adoptEpoch, nil).string(c.identity.system).string(c.identity.timeline).int(nextEpoch())
+	p.add(selectEpoch, func(r columns) error {
+		epoch, was = r.int(0), identity{r.text(1), r.text(2)}
+		return nil
+	})
+	if err := p.run(ctx); err != nil {
+		return 0, err
+	}
+	epoch = next(epoch, was)
+	p = c.pipe()
+	p.add(writeEpoch, nil).int(epoch).string(c.identity.system).string(c.identity.timeline)
 	p.add("COMMIT", nil)
-	return p.run(ctx)
+	return epoch, p.run(ctx)
 }
 
 // RaiseEpoch makes every token that is given out from now on higher than all
@@ -67,22 +87,14 @@ func (s *Store) RaiseEpoch(ctx context.Context) (int64, error) {
 	defer func() { s.writers <- c }()
 	var epoch int64
 	err = s.transact(ctx, c, func(ctx context.Context) error {
-		p := c.pipe()
-		p.add("BEGIN", nil)
-		p.add(lockMeta, nil)
-		p.add(raiseEpoch, func(r columns) error {
-			epoch = r.int(0)
-			return nil
-		}).int(nextEpoch())
-		p.add("COMMIT", nil)
-		return p.run(ctx)
+		var err error
+		epoch, err = c.epoch(ctx, func(epoch int64, _ identity) int64 {
+			return machine.NextEpoch(epoch, machine.At(time.Now()))
+		})
+		return err
 	})
 	return epoch, classify(op, err)
 }
-
-// nextEpoch is the least that the epoch may be raised to: what was copied knows of
-// no other copy's epoch, and the clock does.
-func nextEpoch() int64 { return machine.NextEpoch(0, machine.At(time.Now())) }
 
 // How long after a lost connection one asks what became of the commit.
 const (
