@@ -165,7 +165,7 @@ func pretend(t *testing.T, dir string, h http.Handler) {
 
 // Rule: a host that shares in another way is told apart from none, and named.
 func TestAHostOfAnotherVersion(t *testing.T) {
-	o := Options{Patience: 100 * time.Millisecond, Log: quiet}
+	o := Options{Patience: 2 * time.Second, Log: quiet}
 	t.Run("newer", func(t *testing.T) {
 		dir := t.TempDir()
 		pretend(t, dir, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
