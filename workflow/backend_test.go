@@ -1,68 +1,13 @@
 package workflow_test
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"log/slog"
-	"net"
-	"net/http"
-	"os"
-	"os/exec"
 	"testing"
 
-	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/client"
-	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/exampletest"
 )
 
-// overHTTP, set in the environment, has the Examples speak to a server.
-const overHTTP = "WORKFLOW_EXAMPLES_OVER_HTTP"
+// open opens the Backend that an Example runs on.
+var open = exampletest.Open
 
 // Every Example holds on both Backends: here they run once more, over HTTP.
-func TestExamplesOverHTTP(t *testing.T) {
-	if os.Getenv(overHTTP) != "" {
-		return
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^Example", "-test.v")
-	cmd.Env = append(os.Environ(), overHTTP+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || bytes.Count(out, []byte("--- PASS: Example")) < 10 {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// open opens a Backend that keeps nothing, in this process or behind a server of
-// its own.
-func open(ctx context.Context) (belay.Backend, error) {
-	quiet := slog.New(slog.DiscardHandler)
-	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
-	if err != nil || os.Getenv(overHTTP) == "" {
-		return b, err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s := &http.Server{Handler: httpapi.New(b, httpapi.Options{Log: quiet}), Protocols: new(http.Protocols)}
-	s.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = s.Serve(l) }()
-	c, err := client.Dial(ctx, "http://"+l.Addr().String(), client.Logger(quiet))
-	return served{c, s, b}, err
-}
-
-// served is a Backend with the server that it speaks to.
-type served struct {
-	*client.Client
-	server *http.Server
-	behind belay.Backend
-}
-
-func (s served) Close() error {
-	return errors.Join(s.Client.Close(), s.server.Close(), s.behind.Close())
-}
+func TestExamplesOverHTTP(t *testing.T) { exampletest.OverHTTP(t, 10) }

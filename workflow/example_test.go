@@ -18,7 +18,7 @@ import (
 func serve(register func(w *worker.Worker)) (b belay.Backend, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	quiet := slog.New(slog.DiscardHandler)
-	b, err := open(ctx)
+	b, err := open(ctx, "memory:")
 	if err != nil {
 		panic(err)
 	}

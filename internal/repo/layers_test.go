@@ -131,11 +131,12 @@ var layers = map[string]layer{
 	},
 
 	// Tests only.
-	"internal/faultproxy": {},
-	"internal/simulation": {},
-	"internal/repo":       {},
-	"test":                {},
-	"test/chaos":          {},
+	"internal/faultproxy":  {},
+	"internal/exampletest": {down: []string{".", "client", "embedded", "internal/httpapi"}},
+	"internal/simulation":  {},
+	"internal/repo":        {},
+	"test":                 {},
+	"test/chaos":           {},
 }
 
 // Layers only point down. Tests are not held to the table: an Example of the root package may open an engine.

@@ -1,0 +1,77 @@
+// Package exampletest runs the Examples of the SDK on both Backends: in process, as
+// they stand, and once more over HTTP.
+package exampletest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// overHTTP, set in the environment, has the Examples speak to a server.
+const overHTTP = "BELAY_EXAMPLES_OVER_HTTP"
+
+// OverHTTP runs the Examples of the test's own package over HTTP, of which there
+// are so many at least.
+func OverHTTP(t *testing.T, least int) {
+	t.Helper()
+	if os.Getenv(overHTTP) != "" {
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^Example", "-test.v")
+	cmd.Env = append(os.Environ(), overHTTP+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || bytes.Count(out, []byte("--- PASS: Example")) < least {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Open opens a Backend as a program would: with embedded.Open, or with client.Dial,
+// here of a server of its own.
+func Open(ctx context.Context, url string) (belay.Backend, error) {
+	quiet := slog.New(slog.DiscardHandler)
+	b, err := embedded.Open(ctx, url, embedded.Logger(quiet))
+	if err != nil || os.Getenv(overHTTP) == "" {
+		return b, err
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	s := &http.Server{Handler: httpapi.New(b, httpapi.Options{Log: quiet}), Protocols: new(http.Protocols)} //nolint:gosec // it serves its own test alone
+	s.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = s.Serve(l) }()
+	c, err := client.Dial(ctx, "http://"+l.Addr().String(), client.Logger(quiet))
+	if err != nil {
+		return nil, errors.Join(err, s.Close(), b.Close())
+	}
+	return served{c, s, b}, nil
+}
+
+// served is a Backend with the server that it speaks to.
+type served struct {
+	*client.Client
+	server *http.Server
+	behind belay.Backend
+}
+
+// Close closes the client, its server and what that served.
+func (s served) Close() error {
+	return errors.Join(s.Client.Close(), s.server.Close(), s.behind.Close())
+}
