@@ -16,9 +16,10 @@ const (
 	cpu      = "cpu"
 )
 
-// ownLeaf is where a server moves itself in the newer tree, in which only groups
-// without processes of their own can hand controllers down; its runs are its
-// siblings then.
+// ownLeaf is the group in which a service may be put in the newer tree (systemd's
+// DelegateSubgroup), in which only groups without processes of their own can hand
+// controllers down; its runs are its siblings then. Elsewhere in that tree limits
+// are kept by other means.
 const ownLeaf = "belay.server"
 
 // hierarchy is one mounted cgroup tree, and where in it a process is.

@@ -24,7 +24,6 @@ func Start(_ context.Context, c Command) (*Tree, error) {
 	return nil, fmt.Errorf("run %s: supervised commands: %w", c.ID, host.ErrUnsupported)
 }
 
-func (t *Tree) Isolation() Isolation         { return Auto }
 func (t *Tree) Describe() string             { return "" }
 func (t *Tree) Done() <-chan struct{}        { return nil }
 func (t *Tree) Wait() (Result, error)        { return Result{}, host.ErrUnsupported }
@@ -50,6 +49,3 @@ func (p *Pool) Take(context.Context, string) (*Seat, error) { return nil, host.E
 func (p *Pool) List() ([]Taken, error)                      { return nil, host.ErrUnsupported }
 func (p *Pool) Sweep(context.Context) error                 { return host.ErrUnsupported }
 func (s *Seat) Free(context.Context) error                  { return nil }
-
-// Delegate does nothing: there are no cgroups on this system.
-func Delegate() error { return nil }

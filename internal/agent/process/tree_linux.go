@@ -66,9 +66,6 @@ func (t *Tree) begin(ctx context.Context) {
 	go t.watch(ctx)
 }
 
-// Isolation tells how the tree is kept together.
-func (t *Tree) Isolation() Isolation { return t.isolation }
-
 // Describe says in one line what holds the tree, for a log: its isolation, user and
 // limits.
 func (t *Tree) Describe() string { return t.described }
