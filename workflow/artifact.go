@@ -11,16 +11,18 @@ import (
 )
 
 // Artifact stores what r gives as an artifact of the execution and returns its
-// size in bytes. What an earlier run stored under the name is replaced. More than
+// size in bytes. What an earlier run stored under the name is replaced when the new
+// one is whole; what this run stored itself goes when the new one begins. More than
 // belay.MaxArtifact bytes are refused with CodePayloadTooLarge, marked
-// belay.Permanent; what was stored until then remains.
+// belay.Permanent; what was stored until then remains. One name is for one branch
+// at a time.
 func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 	x := run.From(ctx)
 	if x == nil {
 		return 0, run.ErrNoRun
 	}
-	var old int64
-	if !first(x) {
+	old, own := x.Numbered(name)
+	if !own && !first(x) {
 		if err := eachChunk(x, name, func(c belay.StoredChunk) { old = c.N + 1 }); err != nil {
 			return 0, err
 		}
@@ -39,9 +41,10 @@ func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 			})
 		}
 		c := belay.Chunk{Name: name, N: n, Data: buf[:got]}
-		if last {
-			c.DropTo = old // the new one is whole: the old one may go
+		if last || own && n == old {
+			c.DropTo = old
 		}
+		x.Number(name, n+1) // also if it fails: it may have been written
 		if err := x.Append(c); err != nil || last {
 			return size, err
 		}

@@ -144,6 +144,25 @@ func (r *Run) Append(c belay.Chunk) error {
 	}
 }
 
+// Numbered is the number of the next chunk of an artifact, if the run has begun to
+// write one of that name.
+func (r *Run) Numbered(name string) (next int64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, ok = r.numbers[name]
+	return next, ok
+}
+
+// Number notes it.
+func (r *Run) Number(name string, next int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.numbers == nil {
+		r.numbers = make(map[string]int64)
+	}
+	r.numbers[name] = next
+}
+
 // submit starts a child.
 func (r *Run) submit(s belay.Submission) error {
 	s.Parent = &r.a.Lease

@@ -52,6 +52,7 @@ type Run struct {
 
 	mu      sync.Mutex
 	names   map[string]entry
+	numbers map[string]int64 // of the next chunk of an artifact
 	state   json.RawMessage
 	lost    error // why nothing can be written any more
 	fault   error // what ends the run whatever its function returns

@@ -144,6 +144,24 @@ var output = []testCase{
 		}
 	}},
 
+	{"an artifact is replaced by the run that stored it, as often as it likes", func(e *env) {
+		content := func(n int) string { return strings.Repeat(fmt.Sprint(n), belay.MaxArtifact*3/4) }
+		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
+			for n := range 3 { // two of them would not fit
+				if _, err := workflow.Artifact(ctx, "work", strings.NewReader(content(n))); err != nil {
+					return 0, err
+				}
+			}
+			got, err := workflow.ReadArtifact(ctx, "work")
+			return len(got), err
+		}))
+		id := e.start(nil)
+		want(e, id, belay.MaxArtifact*3/4)
+		if got := e.stored(id, "work"); string(got) != content(2) {
+			e.Errorf("%d bytes stored", len(got))
+		}
+	}},
+
 	{"an artifact beyond the limit is refused with the limit", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int64, error) {
 			return workflow.Artifact(ctx, "huge", io.LimitReader(zeros{}, belay.MaxArtifact+1))
