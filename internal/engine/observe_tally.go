@@ -8,10 +8,9 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Tally is how many there are of what, for metrics.
+// Tally is how much there is to do and who does it, for metrics.
 type Tally struct {
-	Executions  map[belay.State]int64
-	DeadLetters int64 // open ones
+	store.Tally
 	// Workers are the sessions that live.
 	Workers map[belay.WorkerState]int64
 	// Overdue are executions whose time for something is over, or whose owner
@@ -23,15 +22,14 @@ type Tally struct {
 // overdueLimit is how many of what is overdue are looked at.
 const overdueLimit = 200
 
-// Tally counts what the store holds. It costs as much as reading through the
-// indexes, so it is not for every second.
+// Tally counts what there is to do. It costs more the more that is, so it is not
+// for every second.
 func (r *Reader) Tally(ctx context.Context) (Tally, error) {
 	t := Tally{Workers: make(map[belay.WorkerState]int64), Overdue: make(map[belay.State]int64)}
-	counts, err := r.store.Counts(ctx)
-	if err != nil {
+	var err error
+	if t.Tally, err = r.store.Tally(ctx); err != nil {
 		return t, err
 	}
-	t.Executions, t.DeadLetters = counts.Executions, counts.DeadLetters
 	rows, err := r.store.Workers(ctx, maxWorkers)
 	if err != nil {
 		return t, err

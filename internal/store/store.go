@@ -53,8 +53,13 @@ type Store interface {
 	// oldest first.
 	APIKeys(ctx context.Context) ([]*machine.APIKey, error)
 
-	// Counts counts rows, for reports and checks.
+	// Counts counts rows, for reports and checks. It reads through whole
+	// tables.
 	Counts(ctx context.Context) (Counts, error)
+
+	// Tally counts what there is to do. It takes as long as that is much,
+	// whatever was done before.
+	Tally(ctx context.Context) (Tally, error)
 
 	// Prune deletes executions that ended before a moment, with all their
 	// rows, and sessions that did and own nothing; up to limit of each. One
@@ -166,4 +171,15 @@ type Counts struct {
 	Checkpoints int64
 	DeadLetters int64 // open ones
 	Sessions    int64 // living ones
+}
+
+// Tally is how much there is to do.
+type Tally struct {
+	Executions  map[belay.State]int64 // those that have not ended
+	DeadLetters map[string]int64      // open ones, by reason
+}
+
+// NewTally is nothing at all.
+func NewTally() Tally {
+	return Tally{Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64)}
 }

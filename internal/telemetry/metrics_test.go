@@ -131,9 +131,11 @@ func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
 			`belay_detection_seconds_sum`:                                        10,
 			`belay_executions{state="pending"}`:                                  2,
 			`belay_executions{state="running"}`:                                  0,
-			`belay_executions{state="succeeded"}`:                                2,
-			`belay_executions{state="failed"}`:                                   1,
-			`belay_dead_letters`:                                                 1,
+			`belay_executions{state="waiting"}`:                                  0,
+			`belay_dead_letters{reason="timeout"}`:                               1,
+			`belay_dead_letters{reason="permanent_error"}`:                       0,
+			`belay_dead_letters{reason="max_retries"}`:                           0,
+			`belay_dead_letters{reason="lost"}`:                                  0,
 			`belay_workers{state="open"}`:                                        0,
 			`belay_executions_overdue{state="running"}`:                          0,
 			`belay_store_readable`:                                               1,
@@ -248,6 +250,33 @@ func (s *stuck) Tally(ctx context.Context) (engine.Tally, error) {
 	}
 	<-ctx.Done()
 	return engine.Tally{}, ctx.Err()
+}
+
+// counted is a store that was counted.
+type counted struct{ tally engine.Tally }
+
+func (c counted) Tally(context.Context) (engine.Tally, error) { return c.tally, nil }
+
+// The reasons of dead letters are a closed set, whatever a newer server beside
+// this one writes.
+func TestReasonsAreAClosedSet(t *testing.T) {
+	var tally engine.Tally
+	tally.DeadLetters = map[string]int64{"lost": 2, "bored": 3, "tired": 4}
+	m := telemetry.New("1.2.3", "abc")
+	m.Watch(counted{tally})
+	got := make(map[string]float64)
+	for name, n := range scrape(t, m) {
+		if strings.HasPrefix(name, "belay_dead_letters") {
+			got[name] = n
+		}
+	}
+	want := map[string]float64{
+		`belay_dead_letters{reason="lost"}`: 2, `belay_dead_letters{reason="other"}`: 7, `belay_dead_letters{reason="timeout"}`: 0,
+		`belay_dead_letters{reason="max_retries"}`: 0, `belay_dead_letters{reason="permanent_error"}`: 0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // A store that could not be counted is looked at again soon: what the metrics say

@@ -44,9 +44,9 @@ type gauges struct {
 }
 
 var (
-	executions  = desc("belay_executions", "Executions there are, by state.", "state")
+	executions  = desc("belay_executions", "Executions that have not ended, by state.", "state")
 	workers     = desc("belay_workers", "Sessions of workers that live, by state.", "state")
-	deadLetters = desc("belay_dead_letters", "Dead letters that nobody has resolved.")
+	deadLetters = desc("belay_dead_letters", "Dead letters that nobody has resolved, by why the execution gave up.", "reason")
 	overdue     = desc("belay_executions_overdue", "Executions whose time is over, or whose owner is gone, and that nobody has seen to, by state.", "state")
 	readable    = desc("belay_store_readable", "1 if the store could be counted, 0 if not.")
 )
@@ -74,16 +74,29 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	send(readable, 1)
-	send(deadLetters, t.DeadLetters)
-	for s := belay.Pending; s <= belay.Cancelled; s++ {
+	for reason, n := range byReason(t.DeadLetters) {
+		send(deadLetters, n, reason)
+	}
+	for s := belay.Pending; !s.Terminal(); s++ {
 		send(executions, t.Executions[s], s.String())
-		if !s.Terminal() {
-			send(overdue, t.Overdue[s], s.String())
-		}
+		send(overdue, t.Overdue[s], s.String())
 	}
 	for _, s := range []belay.WorkerState{belay.WorkerOpen, belay.WorkerDraining} {
 		send(workers, t.Workers[s], s.String())
 	}
+}
+
+// byReason has every reason there is for giving up, and what a newer server
+// beside this one may call otherwise.
+func byReason(letters map[string]int64) map[string]int64 {
+	all := map[string]int64{"max_retries": 0, "permanent_error": 0, "timeout": 0, "lost": 0}
+	for reason, n := range letters {
+		if _, known := all[reason]; !known {
+			reason = other
+		}
+		all[reason] += n
+	}
+	return all
 }
 
 func (g *gauges) count() (engine.Tally, error) {

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
@@ -26,7 +28,8 @@ type Migration struct {
 }
 
 // Migrate brings a database to the newest schema and answers what it ran. Those
-// who migrate one database at the same time take turns.
+// who migrate one database at the same time take turns. Servers that are at work
+// on it go on.
 func Migrate(ctx context.Context, url string) ([]Migration, error) {
 	var ran []Migration
 	err := withDatabase(url, func(db *sql.DB) (err error) {
@@ -51,13 +54,11 @@ func withDatabase(url string, do func(*sql.DB) error) (err error) {
 	if err != nil {
 		return errURL
 	}
+	config.RuntimeParams["lock_timeout"] = "60000" // a migration says so if somebody holds a table for longer
 	db := stdlib.OpenDB(*config)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return do(db)
 }
-
-// turn is the advisory lock of whoever migrates.
-const turn = "SELECT pg_advisory_lock(hashtextextended('belay migrate', 0))"
 
 func migrate(ctx context.Context, db *sql.DB) (ran []Migration, err error) {
 	left, err := pending(ctx, db)
@@ -69,11 +70,11 @@ func migrate(ctx context.Context, db *sql.DB) (ran []Migration, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, locker.Close()) }()
-	if _, err := locker.ExecContext(ctx, turn); err != nil {
+	if err := takeTurn(ctx, locker); err != nil {
 		return nil, fmt.Errorf("lock the migration: %w", err)
 	}
 	defer func() {
-		_, unlock := locker.ExecContext(context.WithoutCancel(ctx), strings.Replace(turn, "_lock", "_unlock", 1))
+		_, unlock := locker.ExecContext(context.WithoutCancel(ctx), endTurn)
 		err = errors.Join(err, unlock)
 	}()
 	if left, err = pending(ctx, db); err != nil || len(left) == 0 {
@@ -87,14 +88,67 @@ func migrate(ctx context.Context, db *sql.DB) (ran []Migration, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := p.Up(ctx); err != nil {
+	if err := up(ctx, p); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
 	}
 	return left, nil
 }
 
-// pending are the migrations that the database has not seen. A schema that is
-// newer than what is known here is refused.
+// The advisory lock of whoever migrates. It is tried for again and again: one who
+// waits for it in a statement would be waited for by an index that is being built
+// beside the servers.
+const (
+	tryTurn = "SELECT pg_try_advisory_lock(hashtextextended('belay migrate', 0))"
+	endTurn = "SELECT pg_advisory_unlock(hashtextextended('belay migrate', 0))"
+)
+
+func takeTurn(ctx context.Context, c *sql.Conn) error {
+	for {
+		var mine bool
+		if err := c.QueryRowContext(ctx, tryTurn).Scan(&mine); err != nil || mine {
+			return err
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// holdUp is how long a migration tries to get at tables that somebody holds.
+const holdUp = 2 * time.Minute
+
+// up carries out what is pending. A migration that would make servers wait for it
+// gives up soon and is tried again.
+func up(ctx context.Context, p *goose.Provider) error {
+	for began := time.Now(); ; {
+		_, err := p.Up(ctx)
+		var reply *pgconn.PgError
+		if !errors.As(err, &reply) || reply.Code != "55P03" {
+			return err
+		}
+		if time.Since(began) > holdUp {
+			return &belay.Error{Code: belay.CodeUnavailable, Op: "migrate", Message: fmt.Sprintf(
+				"somebody, a dump perhaps, holds a table for more than %s; migrate again when that is over", holdUp), Err: err}
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// pending are the migrations that the database has not seen: none if its schema
+// is newer than what is known here and lets those who know no more go on.
 func pending(ctx context.Context, db *sql.DB) ([]Migration, error) {
 	all, err := known()
 	if err != nil {
@@ -105,7 +159,7 @@ func pending(ctx context.Context, db *sql.DB) ([]Migration, error) {
 		return nil, err
 	}
 	if want := all[len(all)-1].Version; have > want {
-		return nil, tooNew(have, want)
+		return nil, goOn(ctx, db, have, want)
 	}
 	var left []Migration
 	for _, m := range all {
@@ -145,6 +199,23 @@ func version(ctx context.Context, db *sql.DB) (have int64, err error) {
 	}
 	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version").Scan(&have)
 	return have, err
+}
+
+// goOn refuses a newer schema, unless that says that who knows only this much may
+// work on it.
+func goOn(ctx context.Context, db *sql.DB, have, known int64) error {
+	var oldest int64
+	err := db.QueryRowContext(ctx, "SELECT oldest FROM meta").Scan(&oldest)
+	var reply *pgconn.PgError
+	switch {
+	case errors.As(err, &reply) && (reply.Code == "42P01" || reply.Code == "42703"): // it does not say in a way known here
+		return tooNew(have, known)
+	case err != nil:
+		return err
+	case known < oldest:
+		return tooNew(have, known)
+	}
+	return nil
 }
 
 func tooNew(have, want int64) error {

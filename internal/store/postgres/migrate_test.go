@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -58,20 +60,71 @@ func TestMigrationsAreToldFirst(t *testing.T) {
 	}
 }
 
-// A database that a newer Belay migrated is refused, with a sentence that says
-// so.
-func TestNewerSchemasAreRefused(t *testing.T) {
-	url := database(t)
-	if _, err := pgtest.Shared(t).Query(name(url), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)"); err != nil {
+// opened is what becomes of everything that looks at the schema first.
+func opened(t *testing.T, url string) (all []error) {
+	t.Helper()
+	for _, o := range []postgres.Options{{}, {ReadOnly: true}} {
+		s, err := postgres.Open(t.Context(), url, o)
+		if err == nil {
+			err = s.Close()
+		}
+		all = append(all, err)
+	}
+	_, pending := postgres.Pending(t.Context(), url)
+	_, migrate := postgres.Migrate(t.Context(), url)
+	return append(all, pending, migrate)
+}
+
+// newer makes the schema one that no Belay knows, for servers that know at least
+// another.
+func newer(t *testing.T, url, oldest string) {
+	t.Helper()
+	if _, err := pgtest.Shared(t).Query(name(url), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true); UPDATE meta SET oldest = "+oldest); err != nil {
 		t.Fatal(err)
 	}
-	_, open := postgres.Open(t.Context(), url, postgres.Options{})
-	_, reading := postgres.Open(t.Context(), url, postgres.Options{ReadOnly: true})
-	_, pending := postgres.Pending(t.Context(), url)
-	for _, err := range []error{open, reading, pending} {
-		if err == nil || !strings.Contains(err.Error(), "9999") || !strings.Contains(err.Error(), "newer Belay") {
-			t.Errorf("refused with: %v", err)
+}
+
+// A database whose schema is newer, and not for those who know no more than this,
+// is refused with a sentence that says so.
+func TestNewerSchemasAreRefused(t *testing.T) {
+	url := database(t)
+	newer(t, url, "9998")
+	for i, err := range opened(t, url) {
+		if belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "9999") || !strings.Contains(err.Error(), "newer Belay") {
+			t.Errorf("%d: refused with: %v", i, err)
 		}
+	}
+	if _, err := pgtest.Shared(t).Query(name(url), "ALTER TABLE meta DROP COLUMN oldest"); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range opened(t, url) {
+		if err == nil || !strings.Contains(err.Error(), "newer Belay") {
+			t.Errorf("%d: where nothing says who may go on: %v", i, err)
+		}
+	}
+}
+
+// Who knows less than a newer schema has, and enough for it, goes on: reading,
+// writing, and migrating, which there is nothing of.
+func TestNewerSchemasLetOlderServersGoOn(t *testing.T) {
+	url := database(t)
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer(t, url, strconv.Itoa(len(files))) // the newest that is known here
+	for i, err := range opened(t, url) {
+		if err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	s := server{open(t, url, postgres.Options{}), t}
+	s.submit(1)
+	if reader := open(t, url, postgres.Options{ReadOnly: true}); !there(t, reader, 1) {
+		t.Error("what was written is not there")
+	}
+	if got, err := pgtest.Shared(t).Query(name(url), "SELECT max(version_id) FROM goose_db_version"); err != nil || got != "9999" {
+		t.Errorf("the schema is %s now (%v)", got, err)
 	}
 }
 

@@ -18,7 +18,6 @@ var scans = map[string]string{
 	"FROM servers":             "a row for each server",
 	"DELETE FROM servers":      "a row for each server",
 	"FROM lanes":               "lists all lanes",
-	"count(*)":                 "for reports",
 	"FROM workers w WHERE":     "sessions that ended, now and then",
 	"FROM workers ORDER BY":    "lists all sessions",
 	"FROM api_keys ORDER BY":   "lists all keys, which are few",
@@ -52,7 +51,7 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 			}
 			checked++
 			for _, step := range plan(t, c, text) {
-				if strings.HasPrefix(step, "SCAN") && !small(step) {
+				if strings.HasPrefix(step, "SCAN") && !small(step) && !tallied(step, text) {
 					t.Errorf("%s\n  reads a whole table: %s", text, step)
 				}
 				if strings.Contains(step, "USE TEMP B-TREE") && !strings.Contains(text, "owners") && !strings.Contains(text, "GROUP BY") {
@@ -70,6 +69,19 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 // and an index that holds only what is asked for.
 func small(step string) bool {
 	return strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN owners") || strings.Contains(step, "executions_leaving")
+}
+
+// tallied reports whether a step counts all that is in an index of what there is
+// to do.
+func tallied(step, text string) bool {
+	if strings.Contains(text, "GROUP BY") {
+		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting", "dead_letters_open"} {
+			if strings.HasSuffix(step, "INDEX "+index) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func allowed(text string) bool {
@@ -159,7 +171,8 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
 	_, workers := s.Workers(ctx, 10)
 	_, keys := s.APIKeys(ctx)
-	if err := firstOf(read, heads, list, due, chunks, workers, keys); err != nil {
+	_, tally := s.Tally(ctx)
+	if err := firstOf(read, heads, list, due, chunks, workers, keys, tally); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -146,6 +146,9 @@ var commitCases = []testCase{
 		if _, err := e.store.Counts(ctx); belay.CodeOf(err) != belay.CodeUnavailable {
 			e.Errorf("counts: %v", err)
 		}
+		if _, err := e.store.Tally(ctx); belay.CodeOf(err) != belay.CodeUnavailable {
+			e.Errorf("tally: %v", err)
+		}
 		e.submit()
 	}},
 	{"a closed store refuses everything", func(e *env) {
@@ -153,9 +156,10 @@ var commitCases = []testCase{
 			e.Fatal(err)
 		}
 		_, counts := e.store.Counts(e.Context())
+		_, tally := e.store.Tally(e.Context())
 		_, read := e.store.Read(e.Context(), store.Read{})
 		for what, err := range map[string]error{
-			"commit": e.write(&machine.Changes{}), "counts": counts, "read": read,
+			"commit": e.write(&machine.Changes{}), "counts": counts, "tally": tally, "read": read,
 		} {
 			if belay.CodeOf(err) != belay.CodeUnavailable {
 				e.Errorf("%s: %v, want unavailable", what, err)

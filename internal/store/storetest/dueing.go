@@ -132,6 +132,34 @@ var dueCases = []testCase{
 			Runs:       2, Checkpoints: 1, DeadLetters: 1, Sessions: 1,
 		}, got)
 	}},
+	{"a tally is of what has not ended and of open dead letters, whatever it waits for", func(e *env) {
+		worker, number := e.open(), int64(0)
+		run := func(with ...func(*belay.Submission)) belay.Lease { number++; return e.run(worker, number, with...) }
+		run()                                                                                                                           // running
+		e.settle(run(), belay.OutcomeSuspended)                                                                                         // for a signal
+		e.ok(&machine.Settle{Settlement: belay.Settlement{Lease: run(), Op: e.id(), Outcome: belay.OutcomeSuspended, Wait: time.Hour}}) // for a timer
+		for _, o := range []belay.Outcome{belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeTimedOut} {
+			e.settle(run(policy(belay.Policy{MaxAttempts: 1})), o)
+		}
+		e.settle(run(), belay.OutcomeFailed) // and again
+		again := run(policy(belay.Policy{MaxAttempts: 1}))
+		e.settle(again, belay.OutcomeTimedOut)
+		e.control(again.Execution, belay.ActionRetry)
+		e.control(again.Execution, belay.ActionPause)
+		e.control(e.submit(), belay.ActionPause)
+		e.control(e.submit(), belay.ActionCancel)
+		e.submit(func(s *belay.Submission) { s.External = true })
+		e.submit(func(s *belay.Submission) { s.DueAt = e.now().Time().Add(time.Hour) })
+		e.submit()
+		got, err := e.store.Tally(e.Context())
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("tally", store.Tally{
+			Executions:  map[belay.State]int64{belay.Pending: 3, belay.Running: 1, belay.Waiting: 2, belay.Paused: 2},
+			DeadLetters: map[string]int64{"permanent_error": 2, "timeout": 1},
+		}, got)
+	}},
 }
 
 func (e *env) due(limit int) store.Due {

@@ -23,6 +23,7 @@ type snapshot struct {
 	APIKeys []*machine.APIKey
 	Due     store.Due
 	Counts  store.Counts
+	Tally   store.Tally
 	Rows    *machine.Rows // of a need for everything
 }
 
@@ -130,6 +131,9 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 		return err
 	}
 	if snap.Counts, err = s.Counts(ctx); err != nil {
+		return err
+	}
+	if snap.Tally, err = s.Tally(ctx); err != nil {
 		return err
 	}
 	err = s.Commit(ctx, need, func(rows *machine.Rows) *machine.Changes {

@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
+)
+
+const (
+	// What has not ended is due at some time, owned, or neither: each has an
+	// index that holds nothing else.
+	tallyExecutions = `
+SELECT state, count(*)
+FROM executions
+WHERE ready_at IS NOT NULL
+GROUP BY state
+UNION ALL
+SELECT state, count(*)
+FROM executions
+WHERE worker IS NOT NULL AND ready_at IS NULL
+GROUP BY state
+UNION ALL
+SELECT state, count(*)
+FROM executions
+WHERE ready_at IS NULL AND worker IS NULL AND state < 6
+GROUP BY state`
+
+	// Both conditions are one, and both are those of the index.
+	tallyLetters = `
+SELECT reason, count(*)
+FROM dead_letters
+WHERE resolution IS NULL AND resolved_at IS NULL
+GROUP BY reason`
+)
+
+// Tally implements store.Store.
+func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
+	var t store.Tally
+	err := s.query(ctx, func(p *pipe) {
+		t = store.NewTally()
+		p.add(tallyExecutions, func(r columns) error {
+			if state := belay.State(r.int(0)); !state.Terminal() {
+				t.Executions[state] += r.int(1)
+			}
+			return nil
+		})
+		p.add(tallyLetters, func(r columns) error {
+			t.DeadLetters[r.text(0)] = r.int(1)
+			return nil
+		})
+	})
+	return t, classify("tally", err)
+}
