@@ -26,6 +26,7 @@ type conn struct {
 	policies parsed[belay.Policy]
 	specs    parsed[belay.WorkerSpec]
 	words    words
+	desk     desk
 }
 
 // settings of every connection. Plans are made once and must not hang on what
@@ -76,20 +77,24 @@ type pipe struct {
 type step struct {
 	text   string
 	params [][]byte
+	desk   *desk               // where its arguments are put together
 	row    func(columns) error // sees each row, and must not keep it
 	miss   error               // what it means if the statement did not touch all rows it should
 	once   bool                // not worth preparing
 	name   string              // under which it is being prepared
 }
 
-func (c *conn) pipe() *pipe { return &pipe{conn: c, coming: make(map[string]bool)} }
+func (c *conn) pipe() *pipe {
+	c.desk.clear()
+	return &pipe{conn: c, coming: make(map[string]bool)}
+}
 
 // add appends a statement; its arguments are added to what it gives.
 func (p *pipe) add(text string, row func(columns) error) *step {
 	if p.pl != nil {
 		p.push()
 	}
-	s := &step{text: text, row: row}
+	s := &step{text: text, row: row, desk: &p.desk}
 	p.steps = append(p.steps, s)
 	return s
 }
@@ -110,19 +115,27 @@ func (f *failure) Unwrap() error { return f.err }
 // server is at work while the rest is made ready. It is ended by run or stop.
 func (p *pipe) stream(ctx context.Context) { p.pl = p.pg.StartPipeline(ctx) }
 
-// burst is how many bytes are written at a time.
-const burst = 64 << 10
+// burst is how many bytes are written at a time, and frame about as many as a
+// statement takes beside its text and arguments.
+const (
+	burst = 64 << 10
+	frame = 256
+)
 
 // push sends the statements that were added until now.
 func (p *pipe) push() {
 	for ; p.sent < len(p.steps); p.sent++ {
 		s := p.steps[p.sent]
-		p.send(p.pl, s)
+		size := 0
 		for _, v := range s.params {
-			p.size += len(v)
+			size += 4 + len(v)
 		}
+		p.pg.Frontend().Send(&reserve{&p.desk, size + len(s.text) + frame})
+		p.send(p.pl, s)
+		p.size += size
 		s.params = nil
 	}
+	p.desk.clear()
 	if p.size > burst {
 		p.size = 0
 		_ = p.pl.Flush() // what goes wrong shows in the end

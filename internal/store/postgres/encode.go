@@ -22,9 +22,9 @@ const null = 0xffffffff
 // array is a one-dimensional array as the wire takes it.
 type array []byte
 
-// newArray begins an array of n elements of a type, each of about a size.
-func newArray(oid uint32, n, size int) array {
-	a := make(array, 0, 20+n*(4+size))
+// array begins an array of n elements of a type, each of about a size.
+func (s *step) array(oid uint32, n, size int) array {
+	a := s.desk.array(20 + n*(4+size))
 	if n == 0 {
 		a = be(a, 0) // no dimensions
 		a = be(a, 0)
@@ -42,7 +42,7 @@ func newArray(oid uint32, n, size int) array {
 // less: unnest in a list of columns goes on with NULL when its array is at an end.
 func (s *step) column(a array, oid uint32, some bool) {
 	if !some {
-		a = newArray(oid, 0, 0)
+		a = s.array(oid, 0, 0)
 	}
 	s.params = append(s.params, a)
 }
@@ -89,7 +89,7 @@ var (
 
 // ints gives a statement a column of integers.
 func ints[R any](s *step, k integer, rows []R, of func(R) int64) {
-	a, some := newArray(k.oid, len(rows), k.width), k.zero
+	a, some := s.array(k.oid, len(rows), k.width), k.zero
 	for _, r := range rows {
 		if v := of(r); v == 0 && !k.zero {
 			a = a.null()
@@ -102,7 +102,7 @@ func ints[R any](s *step, k integer, rows []R, of func(R) int64) {
 
 // uuids gives a statement a column of ids; a zero one is NULL.
 func uuids[R any](s *step, rows []R, of func(R) [16]byte) {
-	a, some := newArray(oidUUID, len(rows), 16), false
+	a, some := s.array(oidUUID, len(rows), 16), false
 	for _, r := range rows {
 		if v := of(r); v == ([16]byte{}) {
 			a = a.null()
@@ -115,7 +115,7 @@ func uuids[R any](s *step, rows []R, of func(R) [16]byte) {
 
 // idList gives a statement a list of ids, zero ones too.
 func idList[ID ~[16]byte](s *step, all []ID) {
-	a := newArray(oidUUID, len(all), 16)
+	a := s.array(oidUUID, len(all), 16)
 	for i := range all {
 		a = a.bytes(all[i][:])
 	}
@@ -124,7 +124,7 @@ func idList[ID ~[16]byte](s *step, all []ID) {
 
 // texts gives a statement a column of texts.
 func texts[R any](s *step, rows []R, of func(R) string) {
-	a := newArray(oidText, len(rows), 16)
+	a := s.array(oidText, len(rows), 16)
 	for _, r := range rows {
 		a = a.text(of(r))
 	}
@@ -133,7 +133,7 @@ func texts[R any](s *step, rows []R, of func(R) string) {
 
 // textsOrNull gives a statement a column of texts; an empty one is NULL.
 func textsOrNull[R any](s *step, rows []R, of func(R) string) {
-	a, some := newArray(oidText, len(rows), 8), false
+	a, some := s.array(oidText, len(rows), 8), false
 	for _, r := range rows {
 		if v := of(r); v == "" {
 			a = a.null()
@@ -150,7 +150,7 @@ func byteas[R any](s *step, rows []R, of func(R) []byte) {
 	for _, r := range rows {
 		size += len(of(r))
 	}
-	a, some := newArray(oidBytea, len(rows), size/max(1, len(rows))), size > 0
+	a, some := s.array(oidBytea, len(rows), size/max(1, len(rows))), size > 0
 	for _, r := range rows {
 		if v := of(r); len(v) == 0 {
 			a = a.null()
@@ -163,7 +163,7 @@ func byteas[R any](s *step, rows []R, of func(R) []byte) {
 
 // hashes gives a statement a column of hashes.
 func hashes[R any](s *step, rows []R, of func(R) *[32]byte) {
-	a := newArray(oidBytea, len(rows), 32)
+	a := s.array(oidBytea, len(rows), 32)
 	for _, r := range rows {
 		a = a.bytes(of(r)[:])
 	}

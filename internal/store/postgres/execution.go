@@ -247,7 +247,7 @@ func (m mask) bind(s *step, rows []*hot) {
 
 func bindInts(s *step, rows []*hot, column int) {
 	k := hotColumns[column].kind
-	a, some := newArray(k.oid, len(rows), k.width), k.zero
+	a, some := s.array(k.oid, len(rows), k.width), k.zero
 	for i := range rows {
 		if v := rows[i].ints[column]; v == 0 && !k.zero {
 			a = a.null()
