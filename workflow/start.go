@@ -23,7 +23,7 @@ type Handle[T any] struct {
 // submitting twice, until ctx ends.
 func Start[T any](ctx context.Context, c belay.Client, workflow string, input any, opts ...belay.SubmitOption) (Handle[T], error) {
 	h := Handle[T]{c: c}
-	in, err := encode("input of "+workflow, input)
+	in, err := encode(input, "input of", workflow)
 	if err != nil {
 		return h, err
 	}
@@ -70,7 +70,11 @@ func (h Handle[T]) Result(ctx context.Context) (T, error) {
 	if err != nil {
 		return zero, err
 	}
-	return decode[T]("output of "+h.id.String(), out)
+	v, err := decode[T](out, "output")
+	if err != nil {
+		return zero, fmt.Errorf("result of %s: %w", h.id, err)
+	}
+	return v, nil
 }
 
 // Signal delivers a signal to the execution, its payload written as JSON of at
@@ -79,7 +83,7 @@ func (h Handle[T]) Result(ctx context.Context) (T, error) {
 func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
 	s := belay.SignalRequest{Execution: h.id, Name: name, Op: belay.OpID(newID())}
 	if payload != nil {
-		data, err := encode("signal "+name, payload)
+		data, err := encode(payload, "signal", name)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/run"
@@ -30,7 +31,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 		if err != nil {
 			return nil, err
 		}
-		return encode("step "+name, v)
+		return encode(v, "step", name)
 	})
 	if err != nil {
 		var zero T
@@ -38,7 +39,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	}
 	// What was saved is answered the first time too, so that a result that does
 	// not survive JSON shows before the first crash.
-	return decode[T]("step "+name, data)
+	return decode[T](data, "step", name)
 }
 
 // Do is Step for what has no result.
@@ -53,22 +54,23 @@ func Do(ctx context.Context, name string, fn func(ctx context.Context) error, op
 	return err
 }
 
-func encode(what string, v any) (json.RawMessage, error) {
+// encode writes a value as JSON. An error names what it is, in so many words.
+func encode(v any, what ...string) (json.RawMessage, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, belay.Permanent(fmt.Errorf("%s: write as JSON: %w", what, err))
+		return nil, belay.Permanent(fmt.Errorf("%s: write as JSON: %w", strings.Join(what, " "), err))
 	}
 	return data, nil
 }
 
 // decode reads what was saved; nothing is the zero value.
-func decode[T any](what string, data json.RawMessage) (T, error) {
+func decode[T any](data json.RawMessage, what ...string) (T, error) {
 	var v T
 	if len(data) == 0 {
 		return v, nil
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
-		return v, belay.Permanent(fmt.Errorf("%s: read as %T: %w", what, v, err))
+		return v, belay.Permanent(fmt.Errorf("%s: read as %T: %w", strings.Join(what, " "), v, err))
 	}
 	return v, nil
 }

@@ -29,7 +29,7 @@ func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T,
 		var zero T
 		return zero, err
 	}
-	return decode[T]("signal "+name, data)
+	return decode[T](data, "signal", name)
 }
 
 // Child starts an execution of another workflow, waits until it has ended, and
@@ -47,7 +47,7 @@ func Child[T any](ctx context.Context, name, workflow string, input any, opts ..
 	for _, opt := range opts {
 		opt.child(&o)
 	}
-	in, err := encode("input of child "+name, input)
+	in, err := encode(input, "input of child", name)
 	if err != nil {
 		return zero, err
 	}
@@ -63,7 +63,7 @@ func Child[T any](ctx context.Context, name, workflow string, input any, opts ..
 	if err != nil {
 		return zero, belay.Permanent(err)
 	}
-	return decode[T]("child "+name, data)
+	return decode[T](data, "child", name)
 }
 
 // Checkpoint saves free-form state in place of what was saved so before, as JSON
@@ -75,7 +75,7 @@ func Checkpoint(ctx context.Context, state any) error {
 	if r == nil {
 		return run.ErrNoRun
 	}
-	data, err := encode("checkpoint", state)
+	data, err := encode(state, "checkpoint")
 	if err != nil {
 		return err
 	}
@@ -93,6 +93,6 @@ func State[T any](ctx context.Context) (state T, ok bool, err error) {
 	if data == nil {
 		return state, false, nil
 	}
-	state, err = decode[T]("state", data)
+	state, err = decode[T](data, "state")
 	return state, err == nil, err
 }

@@ -27,7 +27,7 @@ func Go(ctx context.Context, name, key string, fn func(ctx context.Context) erro
 		return nil, err
 	}
 	r := c.r
-	if _, err := r.take("branch "+name, full, 0); err != nil {
+	if _, err := r.take(call{"branch", name}, full, 0); err != nil {
 		return nil, err
 	}
 	b := &Branch{r: r, prefix: full + "/"}

@@ -21,7 +21,7 @@ func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Exe
 		return none, err
 	}
 	r := c.r
-	_, rec, err := r.begin("child "+name, full)
+	_, rec, err := r.begin(call{"child", name}, full)
 	if err != nil {
 		return none, err
 	}

@@ -52,6 +52,6 @@ func (p *Panic) Unwrap() error {
 
 // refuse is the error of a call that breaks a rule of the SDK. It will do so
 // again in the next run.
-func refuse(op, format string, args ...any) error {
-	return belay.Permanent(&belay.Error{Code: belay.CodeInvalid, Op: op, Message: fmt.Sprintf(format, args...)})
+func refuse(op call, format string, args ...any) error {
+	return belay.Permanent(&belay.Error{Code: belay.CodeInvalid, Op: op.String(), Message: fmt.Sprintf(format, args...)})
 }

@@ -19,7 +19,7 @@ type entry struct {
 
 // take marks the name as used by this run and returns what is saved under it.
 // A name that was used already would answer with another call's result.
-func (r *Run) take(op, key string, kind belay.CheckpointKind) (entry, error) {
+func (r *Run) take(op call, key string, kind belay.CheckpointKind) (entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.stopLocked(); err != nil {

@@ -29,7 +29,7 @@ const (
 )
 
 // begin takes the name of a wait and reads how far earlier runs came with it.
-func (r *Run) begin(op, key string) (entry, record, error) {
+func (r *Run) begin(op call, key string) (entry, record, error) {
 	var rec record
 	e, err := r.take(op, key, belay.KindWait)
 	if err != nil || e.kind == 0 {
@@ -59,12 +59,12 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 		return err
 	}
 	r := c.r
-	e, rec, err := r.begin("sleep "+name, full)
+	e, rec, err := r.begin(call{"sleep", name}, full)
 	if err != nil {
 		return err
 	}
 	if e.kind != 0 && rec.Sleep == 0 {
-		return refuse("sleep "+name, "%q was another kind of wait in an earlier run; use another name", full)
+		return refuse(call{"sleep", name}, "%q was another kind of wait in an earlier run; use another name", full)
 	}
 	until := r.until(rec.Sleep.D(), e.age)
 	if e.kind == 0 {
@@ -98,7 +98,7 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration) (j
 		return nil, err
 	}
 	r := c.r
-	e, rec, err := r.begin("signal "+name, full)
+	e, rec, err := r.begin(call{"signal", name}, full)
 	if err != nil {
 		return nil, err
 	}

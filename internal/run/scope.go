@@ -57,11 +57,11 @@ func within(ctx context.Context, what, name, key string) (*scope, string, error)
 	if c == nil {
 		return nil, "", ErrNoRun
 	}
-	op := what + " " + name
+	op := call{what, name}
 	if c.step != "" {
 		return nil, "", refuse(op, "it is called inside of step %q; call it from the workflow itself", c.step)
 	}
-	if err := checkName(op, name); err != nil {
+	if err := checkName(op); err != nil {
 		return nil, "", err
 	}
 	full := name
@@ -77,10 +77,16 @@ func within(ctx context.Context, what, name, key string) (*scope, string, error)
 	return c, full, nil
 }
 
+// call is what an author called under which name, for errors: the text is made
+// when there is one.
+type call struct{ what, name string }
+
+func (c call) String() string { return c.what + " " + c.name }
+
 // checkName refuses what the store would refuse, before anything is done under
 // that name.
-func checkName(op, name string) error {
-	switch {
+func checkName(op call) error {
+	switch name := op.name; {
 	case name == "":
 		return refuse(op, "the name is empty; give one")
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):

@@ -25,7 +25,7 @@ func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx contex
 		return nil, err
 	}
 	r := c.r
-	e, err := r.take("step "+name, full, belay.KindStep)
+	e, err := r.take(call{"step", name}, full, belay.KindStep)
 	if err != nil {
 		return nil, err
 	}
