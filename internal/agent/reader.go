@@ -41,21 +41,21 @@ type Progress struct {
 // JSON objects line by line, as Claude Code's stream-json has them. A line that
 // is none of those it knows is passed over; nothing an agent writes is an error.
 type reader struct {
-	form  string // OutputAuto until it is decided
-	tell  func(Progress)
-	plain func([]byte) // is given plain output as it comes; nil for nobody
+	form string // OutputAuto until it is decided
+	tell func(Progress)
+	said func([]byte) // is given what the agent says as it comes; nil for nobody
 
 	lines  lines
 	head   []byte // before the form is decided
 	answer tail
+	speech speech
 	final  *string // what a result said
-	spoken string  // the last text, if no result comes
 	usage  *Usage
 	failed bool // the result said that it is an error
 }
 
-func newReader(form string, tell func(Progress)) *reader {
-	r := &reader{form: form, tell: tell}
+func newReader(form string, tell func(Progress), said func([]byte)) *reader {
+	r := &reader{form: form, tell: tell, said: said, speech: speech{tell: said}}
 	r.lines = lines{most: maxLine, each: r.line}
 	return r
 }
@@ -98,8 +98,8 @@ func (r *reader) take(p []byte) {
 		return
 	}
 	r.answer.write(p)
-	if r.plain != nil {
-		r.plain(p)
+	if r.said != nil {
+		r.said(p)
 	}
 }
 
@@ -121,7 +121,7 @@ func (r *reader) text() (string, bool) {
 	if r.final != nil {
 		t.write([]byte(*r.final))
 	} else {
-		t.write([]byte(r.spoken))
+		t.write(r.speech.last) // no result came
 	}
 	return t.text(), t.cut
 }
@@ -141,8 +141,12 @@ type message struct {
 		Output   int64 `json:"output_tokens"`
 	} `json:"usage"`
 	Message struct {
+		ID      string          `json:"id"`
 		Content json.RawMessage `json:"content"`
 	} `json:"message"`
+	// Within names the call of the agent for which another agent works.
+	Within string          `json:"parent_tool_use_id"`
+	Event  json.RawMessage `json:"event"`
 }
 
 // block is a part of what the agent or a tool said.
@@ -161,7 +165,11 @@ func (r *reader) line(line []byte, whole bool) {
 	}
 	switch m.Type {
 	case "assistant", "user":
-		r.said(&m)
+		r.spoken(&m)
+	case "stream_event":
+		if m.Within == "" {
+			r.speech.piece(m.Event)
+		}
 	case "system":
 		r.tell(Progress{Kind: "system", Name: m.Subtype})
 	case "result":
@@ -169,12 +177,12 @@ func (r *reader) line(line []byte, whole bool) {
 	}
 }
 
-func (r *reader) said(m *message) {
+func (r *reader) spoken(m *message) {
 	for _, b := range blocksOf(m.Message.Content) {
 		switch b.Type {
 		case "text":
-			if m.Type == "assistant" {
-				r.spoken = b.Text
+			if m.Type == "assistant" && m.Within == "" {
+				r.speech.part(m.Message.ID, b.Text)
 			}
 			r.tell(Progress{Kind: "text", Text: brief(b.Text)})
 		case "tool_use":
@@ -203,6 +211,7 @@ func blocksOf(content json.RawMessage) []block {
 func (r *reader) result(m *message) {
 	if m.Result != nil {
 		r.final = m.Result
+		r.speech.final(*m.Result)
 	}
 	r.failed = m.IsError || strings.HasPrefix(m.Subtype, "error")
 	u := Usage{CostUSD: m.CostUSD, Turns: m.Turns}

@@ -19,7 +19,7 @@ not JSON at all
 // readAll has a reader read a text in pieces of a size.
 func readAll(form, output string, piece int) (*reader, []Progress) {
 	var told []Progress
-	r := newReader(form, func(p Progress) { told = append(told, p) })
+	r := newReader(form, func(p Progress) { told = append(told, p) }, nil)
 	for len(output) > 0 {
 		n := min(piece, len(output))
 		r.write([]byte(output[:n]))

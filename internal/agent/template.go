@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -42,7 +43,25 @@ func (t Template) Check() error {
 			return invalid("an argument of the agent's command is no text")
 		}
 	}
+	if t.shelled() {
+		return invalid(`a shell would read the prompt as a part of its script: write "$1" there and give the prompt as an argument of its own, as in sh -c 'agent "$1"' sh %s`, placeholder)
+	}
 	return nil
+}
+
+// shells are the programs that take a script after -c.
+var shells = []string{"sh", "ash", "bash", "dash", "fish", "ksh", "mksh", "zsh"}
+
+// shelled reports whether the prompt would be a part of a shell's script.
+func (t Template) shelled() bool {
+	shell := false
+	for i, a := range t {
+		if shell && strings.Contains(a, placeholder) && strings.HasPrefix(t[i-1], "-") && strings.HasSuffix(t[i-1], "c") {
+			return true
+		}
+		shell = shell || slices.Contains(shells, path.Base(a))
+	}
+	return false
 }
 
 // piped reports whether the prompt goes to standard input.

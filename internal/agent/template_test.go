@@ -55,11 +55,51 @@ func TestPromptsHaveLimits(t *testing.T) {
 			t.Errorf("%q: %v", template, err)
 		}
 	}
-	for _, bad := range []Template{nil, {""}, {placeholder}, {"a", "b\x00"}} {
+}
+
+// A command that the prompt would choose, or that has a shell read it, is none.
+func TestCommandsThatAreRefused(t *testing.T) {
+	for _, bad := range []Template{
+		nil, {""}, {placeholder}, {"a", "b\x00"}, {"sh", "-c", "agent " + placeholder}, {"/usr/bin/env", "bash", "-euc", placeholder}, {"timeout", "9", "zsh", "-lc", "a '" + placeholder + "'"},
+	} {
 		if bad.Check() == nil {
 			t.Errorf("%q was taken", bad)
 		}
 	}
+	for _, good := range []Template{{"sh", "-c", `agent "$1"`, "sh", placeholder}, {"agent", "-c", placeholder}, {"sh", "run.sh", placeholder}, {"sh", "-c", "agent"}} {
+		if err := good.Check(); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
+// Whatever a prompt is, it changes nothing but the arguments that are there for it,
+// is in them byte for byte, and begins none that could be an option.
+func FuzzFill(f *testing.F) {
+	for _, prompt := range []string{"hello", "-rf", "--", "--output-format=text", "\n-x", placeholder, "$(id)`id`;'\"\\", "\u2014x", "- - -"} {
+		f.Add(prompt)
+	}
+	f.Fuzz(func(t *testing.T, prompt string) {
+		for _, template := range []Template{
+			{"a", "-p", placeholder}, {"a", "-p", "--", placeholder}, {"a", "--say=" + placeholder, "b"}, {"a", placeholder + "!", "-x", placeholder}, {"a", "-"},
+		} {
+			argv, stdin := template.Fill(prompt)
+			if len(argv) != len(template) || template.piped() && string(stdin) != prompt {
+				t.Fatalf("%q became %q and %q", template, argv, stdin)
+			}
+			ended := false
+			for i, a := range argv {
+				exact := strings.ReplaceAll(template[i], placeholder, prompt)
+				if a != exact && (a != strings.ReplaceAll(template[i], placeholder, " "+prompt) || ended) {
+					t.Errorf("%q became %q", template[i], a)
+				}
+				if strings.HasPrefix(a, "-") && !strings.HasPrefix(template[i], "-") && !ended {
+					t.Errorf("%q became the option %q", template[i], a)
+				}
+				ended = ended || template[i] == "--"
+			}
+		}
+	})
 }
 
 // A preset is beneath what is said, and allows what its agent needs.

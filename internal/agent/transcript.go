@@ -22,11 +22,12 @@ type transcript struct {
 
 func newTranscript(ctx context.Context, form string, chat bool) *transcript {
 	t := &transcript{ctx: ctx, progress: workflow.Output(ctx, ProgressLog)}
-	t.reader = newReader(form, t.tell)
+	var said func([]byte)
 	if chat {
 		t.said = workflow.Output(ctx, AnswerLog)
-		t.reader.plain = func(p []byte) { _, _ = t.said.Write(p) } // its error stays and is seen by Close
+		said = func(p []byte) { _, _ = t.said.Write(p) } // its error stays and is seen by Close
 	}
+	t.reader = newReader(form, t.tell, said)
 	return t
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/openai/openai-go/v3"
@@ -83,11 +84,15 @@ func answer(ctx context.Context, c openai.Client) error {
 }
 
 func stream(ctx context.Context, c openai.Client) error {
-	p := asking("sleep 0.3\nhello")
+	p := asking("sleep 1\nhello")
 	p.StreamOptions.IncludeUsage = openai.Bool(true)
 	s := c.Chat.Completions.NewStreaming(ctx, p)
 	var all openai.ChatCompletionAccumulator
+	pieces := 0
 	for s.Next() {
+		if c := s.Current().Choices; len(c) > 0 && c[0].Delta.Content != "" {
+			pieces++
+		}
 		if !all.AddChunk(s.Current()) {
 			return fmt.Errorf("a chunk does not fit: %+v", s.Current())
 		}
@@ -95,7 +100,9 @@ func stream(ctx context.Context, c openai.Client) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	if len(all.Choices) != 1 || all.Choices[0].Message.Content != "</message>" || all.Choices[0].FinishReason != "stop" || all.Usage.TotalTokens != 107 {
+	// All that the agent says; what comes before its sleep comes first.
+	said := strings.Join([]string{`<message role="system">`, "be brief", "</message>", `<message role="user">`, "hello", "</message>"}, "\n\n")
+	if len(all.Choices) != 1 || all.Choices[0].Message.Content != said || pieces < 2 || all.Choices[0].FinishReason != "stop" || all.Usage.TotalTokens != 107 {
 		return fmt.Errorf("got %+v", all.ChatCompletion)
 	}
 	return nil
