@@ -90,13 +90,17 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x.example/a.png"}}]}]}`, `{"messages":`,
 	} {
 		got := a.call("POST", completions, body)
-		if got.status != http.StatusUnprocessableEntity && got.status != http.StatusBadRequest || got.string("error", "type") != "invalid_request_error" || got.string("error", "message") == "" {
+		if got.status != http.StatusBadRequest || got.string("error", "type") != "invalid_request_error" || got.string("error", "message") == "" {
 			t.Errorf("%s: %d %s", body, got.status, got.text)
 		}
 	}
 	models := a.want(http.StatusOK, "GET", "/v1/models", "")
 	if models.string("object") != "list" || !strings.Contains(models.text, `"object":"model"`) {
 		t.Errorf("models: %s", models.text)
+	}
+	a.want(http.StatusOK, "GET", "/v1/models/agent", "")
+	if got := a.want(http.StatusNotFound, "GET", "/v1/models/other", ""); got.string("error", "code") != "not_found" {
+		t.Errorf("another model: %s", got.text)
 	}
 	a.stop()
 }
@@ -110,7 +114,7 @@ func TestAChatThatFails(t *testing.T) {
 	a := p.assisted([]string{"MAX_CONCURRENCY=1"}, "--agent-chat-timeout", "3s", "--agent-grace", "100ms")
 	refused := func(got answer, why string) {
 		t.Helper()
-		if got.status != http.StatusServiceUnavailable || !strings.Contains(got.string("error", "message"), why) || got.string("error", "type") != "server_error" || got.header.Get("Retry-After") == "" {
+		if got.status != http.StatusServiceUnavailable || !strings.Contains(got.string("error", "message"), why) || got.string("error", "type") != "server_error" || got.header.Get("Retry-After") == "" || got.header.Get("X-Should-Retry") != "false" {
 			t.Errorf("%d %v %s", got.status, got.header, got.text)
 		}
 	}
@@ -176,7 +180,7 @@ func TestAChatWhoseConnectionDrops(t *testing.T) {
 		}
 	}
 
-	body := asking(a.hold("keyed"))
+	body := asking("words\n" + a.hold("keyed"))
 	cut, done := a.chat(body, "k1")
 	a.holds("keyed")
 	cut()
@@ -188,15 +192,15 @@ func TestAChatWhoseConnectionDrops(t *testing.T) {
 	a.holds("keyed")
 	a.free("keyed")
 	got := <-joined
-	if got.status != http.StatusOK || got.content() != "freed keyed\n" || got.header.Get("Idempotency-Replayed") != "true" {
+	if got.status != http.StatusOK || got.content() != "words\nfreed keyed\n" || got.header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("joined: %d %s", got.status, got.text)
 	}
 	again := a.want(http.StatusOK, "POST", completions, body, "Idempotency-Key", "k1")
-	if again.content() != "freed keyed\n" || again.string("id") != got.string("id") {
+	if again.content() != "words\nfreed keyed\n" || again.string("id") != got.string("id") {
 		t.Errorf("again: %s", again.text)
 	}
-	stream := a.stream(asking(a.hold("keyed"), `"stream":true`), "Idempotency-Key", "k1")
-	if text := contentOf(t, stream); text != "freed keyed\n" {
+	stream := a.stream(asking("words\n"+a.hold("keyed"), `"stream":true`), "Idempotency-Key", "k1")
+	if text := contentOf(t, stream); text != "words\nfreed keyed\n" { // those of the run that was killed are not said again
 		t.Errorf("again, streamed: %q", text)
 	}
 	if got := a.call("POST", completions, asking("other"), "Idempotency-Key", "k1"); got.status != http.StatusUnprocessableEntity || got.string("error", "code") != "idempotency_mismatch" {
@@ -276,6 +280,34 @@ func TestAStreamedChat(t *testing.T) {
 	}
 	if last := rest[len(rest)-1]; !strings.HasPrefix(last, `{"error":{"message":"the agent did not answer (failed)`) {
 		t.Errorf("a failure ends the stream with %s", last)
+	}
+	a.stop()
+}
+
+// Rule: a streamed chat passes on what the agent says in structured output while it
+// works, text by text; its end is the answer that a chat without a stream has.
+func TestAStreamedChatOfStructuredOutput(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + smallAgent(t, "--stream-json")})
+	prompt := "I look\n" + a.hold("held")
+	events := a.stream(asking(prompt, `"stream":true,"stream_options":{"include_usage":true}`), "Idempotency-Key", "k")
+	for e := range events {
+		if strings.Contains(e.data, `"content":"I look"`) {
+			break
+		}
+	}
+	a.holds("held") // it was passed on before the end
+	a.free("held")
+	if rest := contentOf(t, events); rest != "\n\nfreed held" {
+		t.Errorf("the rest is %q", rest)
+	}
+	whole := a.want(http.StatusOK, "POST", completions, asking(prompt), "Idempotency-Key", "k")
+	if whole.content() != "freed held" || whole.at("usage", "total_tokens") != 107.0 {
+		t.Errorf("%s", whole.text)
+	}
+	if all := contentOf(t, a.stream(asking(prompt, `"stream":true`), "Idempotency-Key", "k")); all != "I look\n\nfreed held" {
+		t.Errorf("again, streamed: %q", all)
 	}
 	a.stop()
 }

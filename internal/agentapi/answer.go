@@ -28,8 +28,10 @@ func decode(r *http.Request, strict bool, v any) error {
 		return nil
 	case errors.Is(err, io.EOF):
 		return &belay.Error{Code: belay.CodeMalformed, Message: "a JSON body is needed"}
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return &belay.Error{Code: belay.CodeInvalid, Message: "the body must be a JSON object"}
 	case errors.As(err, &wrong):
-		return &belay.Error{Code: belay.CodeInvalid, Message: "the field " + wrong.Field + " is of the wrong type"}
+		return wrongField(wrong.Field, "the field "+wrong.Field+" is of the wrong type")
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		return &belay.Error{Code: belay.CodeInvalid, Message: "there is no field " + strings.TrimPrefix(err.Error(), "json: unknown field ")}
 	}
@@ -38,6 +40,20 @@ func decode(r *http.Request, strict bool, v any) error {
 		return e
 	}
 	return &belay.Error{Code: belay.CodeInvalid, Message: "a value is not of the form that its field has"}
+}
+
+// fieldError is an error that names the field of the request which is wrong.
+type fieldError struct {
+	field string
+	err   *belay.Error
+}
+
+func (e *fieldError) Error() string { return e.err.Error() }
+
+func (e *fieldError) Unwrap() error { return e.err }
+
+func wrongField(field, message string) error {
+	return &fieldError{field, &belay.Error{Code: belay.CodeInvalid, Message: message}}
 }
 
 // reply answers with JSON.

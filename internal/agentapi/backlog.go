@@ -10,9 +10,13 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// rescan is how old the list of open jobs may be before it is read again, for
-// those that others have submitted.
-const rescan = 10 * time.Second
+const (
+	// rescan is how old the list of open jobs may be before it is read again, for
+	// those that others have submitted.
+	rescan = 10 * time.Second
+	// recount is how old the number of slots may be.
+	recount = time.Second
+)
 
 // backlog knows which jobs have not ended. The store is the truth: the backlog
 // holds ids, all that were open at some time, and asks the store which of them
@@ -21,14 +25,17 @@ const rescan = 10 * time.Second
 type backlog struct {
 	b   belay.Client
 	now func() time.Time
+	own int // the slots of this server
 
 	mu      sync.Mutex
 	open    map[belay.ExecutionID]struct{}
 	scanned time.Time
+	slots   int
+	counted time.Time
 }
 
-// counts are numbers of jobs.
-type counts struct{ active, queued int }
+// counts are numbers of jobs, and of slots.
+type counts struct{ active, queued, slots int }
 
 func (c counts) total() int { return c.active + c.queued }
 
@@ -66,14 +73,34 @@ func (l *backlog) accept(ctx context.Context, depth int, s belay.Submission) (be
 // retryAfter is when whoever found the queue full may ask again.
 const retryAfter = 5 * time.Second
 
-// count counts the jobs that run and those that wait.
+// count counts the jobs that run, those that wait, and the slots.
 func (l *backlog) count(ctx context.Context) (counts, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.scanLocked(ctx); err != nil {
 		return counts{}, err
 	}
-	return l.countLocked(ctx)
+	c, err := l.countLocked(ctx)
+	if err != nil {
+		return c, err
+	}
+	now := l.now()
+	if l.counted.IsZero() || !fresh(l.counted, now, recount) {
+		workers, err := l.b.Workers(ctx)
+		if err != nil {
+			return c, fmt.Errorf("count slots: %w", err)
+		}
+		l.slots, l.counted = max(l.own, slotsOf(workers)), now
+	}
+	c.slots = l.slots
+	return c, nil
+}
+
+// fresh reports whether what was known at a time is still good. A clock that was set
+// back makes it none.
+func fresh(at, now time.Time, most time.Duration) bool {
+	age := now.Sub(at)
+	return age >= 0 && age < most
 }
 
 func (l *backlog) countLocked(ctx context.Context) (counts, error) {
@@ -100,7 +127,7 @@ var unended = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay
 // scanLocked reads which jobs are open, unless that was done of late.
 func (l *backlog) scanLocked(ctx context.Context) error {
 	now := l.now()
-	if age := now.Sub(l.scanned); l.open != nil && age >= 0 && age < rescan {
+	if l.open != nil && fresh(l.scanned, now, rescan) {
 		return nil
 	}
 	if l.open == nil {

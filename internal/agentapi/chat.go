@@ -25,7 +25,7 @@ type chat struct {
 func (d *door) chat(w http.ResponseWriter, r *http.Request) {
 	c := &chat{door: d, r: r, w: w, over: d.o.Now().Add(d.o.ChatTimeout)}
 	if err := c.begin(); err != nil {
-		refuseChat(w, d.problem(r, err))
+		c.refuse(err)
 		return
 	}
 	w.Header().Set("X-Execution-Id", c.id.String())
@@ -37,10 +37,10 @@ func (d *door) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	x, err := c.end(ctx)
 	if err == nil {
-		err = failureOf(x)
+		err = c.failure(x)
 	}
 	if err != nil {
-		refuseChat(w, d.problem(r, err))
+		c.refuse(err)
 		return
 	}
 	a := answerOf(x)
@@ -49,6 +49,9 @@ func (d *door) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	reply(w, http.StatusOK, c.completion(x, a))
 }
+
+// acceptTime is how long the store may take to accept a chat.
+const acceptTime = 30 * time.Second
 
 // startSlack is how much later than the caller the store gives up a chat that has
 // not started: normally the caller's end cancels it.
@@ -73,7 +76,10 @@ func (c *chat) begin() error {
 	if !c.keyed { // a job that dies with its caller
 		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout+startSlack)
 	}
-	got, err := c.accept(c.r.Context(), p, key, policy)
+	// Of a caller that goes meanwhile the job is known, to be cancelled.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), acceptTime)
+	defer cancel()
+	got, err := c.accept(ctx, p, key, policy)
 	if err == nil && got.Replayed {
 		c.w.Header().Set("Idempotency-Replayed", "true")
 	}
@@ -105,29 +111,43 @@ func (c *chat) late() error {
 	if c.keyed {
 		message += "; its job goes on: ask again with the same Idempotency-Key"
 	} else {
+		c.once()
 		c.drop(c.r.Context(), c.id, message)
 	}
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// gone is the end of a chat whose caller has gone, or whose server stops.
+// once tells OpenAI's clients, which ask again by themselves where they get a 503,
+// that this would be another job with the same end, or the same one.
+func (c *chat) once() { c.w.Header().Set("X-Should-Retry", "false") }
+
+// gone is the end of a chat whose caller has gone, whose server stops, or whose
+// store cannot be asked.
 func (c *chat) gone(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
-		return err
+	why := "its caller has gone"
+	switch {
+	case c.stops():
+		why = "the server stops, and its caller cannot be answered"
+	case ctx.Err() == nil:
+		why = "its caller was answered with an error"
 	}
 	if !c.keyed {
-		c.drop(ctx, c.id, "its caller has gone")
+		c.drop(ctx, c.id, why)
+	}
+	if ctx.Err() == nil {
+		return err
 	}
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the server stops; ask again", RetryAfter: time.Second}
 }
 
-// failureOf is the error of a job that did not end well: callers of a chat expect
+// failure is the error of a job that did not end well: callers of a chat expect
 // 503 whatever the reason.
-func failureOf(x *belay.Execution) error {
+func (c *chat) failure(x *belay.Execution) error {
 	status := Status(x, answerOf(x))
 	if status == Completed {
 		return nil
 	}
+	c.once()
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the agent did not answer (" + status + "): " + reason(x), RetryAfter: retryAfter}
 }
 

@@ -2,21 +2,18 @@ package agentapi
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// streamed is a chat that is answered as the answer comes. Plain output is passed
-// on as the agent writes it; structured output has its answer at the end.
+// streamed is a chat that is answered as the agent speaks.
 type streamed struct {
 	*chat
 	out  *stream
 	from int64 // the next chunk
-	text held
-	sent strings.Builder
+	told told
 	last time.Time // when something was written
 }
 
@@ -26,14 +23,14 @@ func (c *chat) stream(ctx context.Context) {
 	s := &streamed{chat: c, out: c.Service.stream(c.w), last: c.o.Now()}
 	x, err := s.run(ctx)
 	if err == nil {
-		err = failureOf(x)
+		err = s.failure(x)
 	}
 	if err == nil {
-		s.finish(x)
-		return
+		err = s.finish(x)
 	}
-	p := c.problem(c.r, err)
-	s.out.event("", "", faultOf(p))
+	if err != nil {
+		s.out.event("", "", faultOf(c.problem(c.r, err)))
+	}
 }
 
 // run passes on what the agent writes until the job has ended.
@@ -42,6 +39,7 @@ func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 	if err != nil {
 		return nil, s.gone(ctx, err)
 	}
+	s.told.run = current(&x)
 	empty := ""
 	if !s.delta(&x, Spoken{"assistant", &empty}) {
 		return nil, s.left(ctx)
@@ -51,11 +49,13 @@ func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 		if err != nil {
 			return nil, s.gone(ctx, err)
 		}
-		if ok, err := s.more(ctx, &x); err != nil || !ok {
-			if err == nil {
-				err = s.left(ctx)
-			}
-			return nil, err
+		switch ok, same, err := s.more(ctx, &x); {
+		case err != nil:
+			return nil, s.gone(ctx, err)
+		case !same:
+			return nil, s.strayed()
+		case !ok:
+			return nil, s.left(ctx)
 		}
 		if now.State.Terminal() {
 			x, err = s.b.Execution(ctx, s.id)
@@ -81,17 +81,30 @@ func (s *streamed) left(ctx context.Context) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the stream was not taken"}
 }
 
-// more passes on what came since.
-func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok bool, err error) {
-	ok = true
+// strayed is the end of a stream whose agent began again and says something else
+// than what was passed on.
+func (s *streamed) strayed() error {
+	message := "the agent had to begin again and answers otherwise than it had begun"
+	if s.keyed {
+		message += "; its job goes on: ask again with the same Idempotency-Key"
+	} else {
+		s.drop(s.r.Context(), s.id, message)
+	}
+	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
+}
+
+// more passes on what came since. It is ok if the caller took it, and same if it
+// goes on where what was passed on ends.
+func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
+	ok, same = true, true
 	err = s.chunks(ctx, s.id, agent.AnswerLog, s.from, func(c belay.StoredChunk) bool {
 		s.from = c.N + 1
-		text := s.text.take(c.Data)
-		s.sent.WriteString(text)
-		ok = s.delta(x, Spoken{Content: &text})
-		return ok
+		var text string
+		text, same = s.told.add(c.Token, c.Data)
+		ok = text == "" || s.delta(x, Spoken{Content: &text})
+		return ok && same
 	})
-	return ok, err
+	return ok, same, err
 }
 
 func (s *streamed) delta(x *belay.Execution, said Spoken) bool {
@@ -102,19 +115,28 @@ func (s *streamed) delta(x *belay.Execution, said Spoken) bool {
 const chunkObject = "chat.completion.chunk"
 
 // finish sends the rest of the answer and how it ended.
-func (s *streamed) finish(x *belay.Execution) {
+func (s *streamed) finish(x *belay.Execution) error {
 	a := answerOf(x)
 	if a == nil {
 		a = &agent.Answer{}
 	}
-	if rest, ok := strings.CutPrefix(a.Text, s.sent.String()); ok && rest != "" {
+	rest, same := s.told.end(a.Text)
+	if !same {
+		return s.strayed()
+	}
+	why := finish(a)
+	if len(s.told.text) > 0 {
+		why = finish(&agent.Answer{}) // all of it was passed on as it came
+	}
+	if rest != "" {
 		s.delta(x, Spoken{Content: &rest})
 	}
-	s.out.event("", "", s.piece(x, chunkObject, Choice{Delta: &Spoken{}, FinishReason: finish(a)}))
+	s.out.event("", "", s.piece(x, chunkObject, Choice{Delta: &Spoken{}, FinishReason: why}))
 	if o := s.req.StreamOptions; o != nil && o.IncludeUsage {
 		last := s.piece(x, chunkObject)
 		last.Usage = consumed(a)
 		s.out.event("", "", last)
 	}
 	s.out.send([]byte("data: [DONE]\n\n"))
+	return nil
 }

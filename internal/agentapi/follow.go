@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -61,25 +61,34 @@ func (s *Service) output(ctx context.Context, id belay.ExecutionID) (string, err
 			b = b[1:]
 		}
 	}
-	return strings.ToValidUTF8(string(b), "\uFFFD"), err
+	return shown(b), err
 }
 
-// position is how far a follower has come: chunks of output and of progress.
-type position struct{ output, progress int64 }
+// position is how far a follower has come: the next chunk of output, and a chunk of
+// progress of which so many lines are done.
+type position struct{ output, progress, lines int64 }
 
-func (p position) String() string { return fmt.Sprintf("%d.%d", p.output, p.progress) }
+func (p position) String() string { return fmt.Sprintf("%d.%d.%d", p.output, p.progress, p.lines) }
 
-func positionOf(r *http.Request) (position, error) {
-	var p position
-	text := r.Header.Get("Last-Event-ID")
+func positionOf(text string) (p position, err error) {
 	if text == "" {
 		return p, nil
 	}
-	if n, err := fmt.Sscanf(text, "%d.%d", &p.output, &p.progress); n != 2 || err != nil || p.output < 0 || p.progress < 0 {
-		return p, &belay.Error{Code: belay.CodeMalformed, Message: "the header Last-Event-ID is the id of an event of this stream"}
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return p, errPosition
+	}
+	for i, to := range []*int64{&p.output, &p.progress, &p.lines} {
+		n, err := strconv.ParseUint(parts[i], 10, 63)
+		if err != nil {
+			return p, errPosition
+		}
+		*to = int64(n)
 	}
 	return p, nil
 }
+
+var errPosition = &belay.Error{Code: belay.CodeMalformed, Message: "the header Last-Event-ID is the id of an event of this stream"}
 
 // Output is an event of a job's log: a piece of what the agent wrote.
 type Output struct {
@@ -94,29 +103,12 @@ type follower struct {
 	id   belay.ExecutionID
 	at   position
 	text held
-	line []byte // the beginning of a line of progress
-}
-
-// held keeps the beginning of a character until the rest of it is there.
-type held struct{ rest []byte }
-
-func (h *held) take(p []byte) string {
-	b := slices.Concat(h.rest, p)
-	whole := len(b)
-	for i := 1; i <= min(utf8.UTFMax, len(b)); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if !utf8.FullRune(b[len(b)-i:]) {
-				whole = len(b) - i
-			}
-			break
-		}
-	}
-	h.rest = append([]byte(nil), b[whole:]...)
-	return strings.ToValidUTF8(string(b[:whole]), "\uFFFD")
+	next int64  // the next chunk of progress
+	line []byte // the beginning of a line of it
 }
 
 func (d *door) follow(w http.ResponseWriter, r *http.Request) {
-	at, err := positionOf(r)
+	at, err := positionOf(r.Header.Get("Last-Event-ID"))
 	var x belay.Execution
 	if err == nil {
 		x, err = d.find(r)
@@ -127,11 +119,19 @@ func (d *door) follow(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, done := d.waiting(r.Context())
 	defer done()
-	f := &follower{door: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at}
+	f := &follower{door: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at, next: at.progress}
 	f.run()
 }
 
 func (f *follower) run() {
+	if f.at.output > 0 && f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output-1, func(c belay.StoredChunk) bool {
+		if c.N < f.at.output {
+			_ = f.text.take(c.Data) // a character may begin in it
+		}
+		return false
+	}) != nil {
+		return
+	}
 	last := f.o.Now()
 	for {
 		x, err := f.b.Await(f.ctx, f.id, look)
@@ -175,17 +175,24 @@ func (f *follower) more() (wrote, ok bool) {
 	if err != nil || !ok {
 		return wrote, false
 	}
-	err = f.chunks(f.ctx, f.id, agent.ProgressLog, f.at.progress, func(c belay.StoredChunk) bool {
-		f.at.progress = c.N + 1
+	err = f.chunks(f.ctx, f.id, agent.ProgressLog, f.next, func(c belay.StoredChunk) bool {
+		f.next = c.N + 1
 		wrote = true
-		ok = f.steps(c.Data)
+		ok = f.steps(c)
 		return ok
 	})
 	return wrote, ok && err == nil
 }
 
-// steps writes the lines of progress that are whole.
-func (f *follower) steps(data []byte) bool {
+// steps writes the lines of progress that are whole. The id of each says how many
+// lines of its chunk are done, so that none is missed by who goes on from there.
+func (f *follower) steps(c belay.StoredChunk) bool {
+	data, done := c.Data, int64(0)
+	if c.N == f.at.progress {
+		for more := true; more && done < f.at.lines; done++ {
+			_, data, more = bytes.Cut(data, []byte("\n"))
+		}
+	}
 	f.line = append(f.line, data...)
 	for {
 		line, rest, whole := bytes.Cut(f.line, []byte("\n"))
@@ -193,6 +200,8 @@ func (f *follower) steps(data []byte) bool {
 			return true
 		}
 		f.line = rest
+		done++
+		f.at.progress, f.at.lines = c.N, done
 		if json.Valid(line) && !f.out.event("progress", f.at.String(), json.RawMessage(line)) {
 			return false
 		}

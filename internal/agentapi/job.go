@@ -234,21 +234,3 @@ func (s *Service) drop(ctx context.Context, id belay.ExecutionID, why string) {
 		s.o.Log.ErrorContext(ctx, "belay: cancel a chat that nobody waits for", "execution", id.String(), "error", err)
 	}
 }
-
-// AgentHealth says how busy the agents are.
-type AgentHealth struct {
-	Status   string `json:"status" enum:"ok"`
-	Busy     bool   `json:"busy" doc:"Whether every slot is taken."`
-	Active   int    `json:"active" doc:"Jobs that run."`
-	Queued   int    `json:"queued" doc:"Jobs that wait."`
-	Capacity int    `json:"capacity" doc:"How many jobs this server runs at the same time."`
-}
-
-func (d *door) health(w http.ResponseWriter, r *http.Request) {
-	c, err := d.backlog.count(r.Context())
-	if err != nil {
-		d.refuse(w, r, err)
-		return
-	}
-	reply(w, http.StatusOK, AgentHealth{"ok", c.active >= d.o.Capacity, c.active, c.queued, d.o.Capacity})
-}

@@ -2,8 +2,10 @@ package agentapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/belaydev/belay"
@@ -93,8 +95,19 @@ type ChatFault struct {
 }
 
 func (d *door) models(w http.ResponseWriter, _ *http.Request) {
-	reply(w, http.StatusOK, Models{"list", []Model{{d.o.Model, "model", 0, "belay"}}})
+	reply(w, http.StatusOK, Models{"list", []Model{d.theModel()}})
 }
+
+// model answers for the one that the list names; chats take any name.
+func (d *door) model(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("model") != d.o.Model {
+		refuseChat(w, wire.ProblemOf(&belay.Error{Code: belay.CodeNotFound, Message: "there is one model, " + d.o.Model + "; a chat may name any"}))
+		return
+	}
+	reply(w, http.StatusOK, d.theModel())
+}
+
+func (d *door) theModel() Model { return Model{d.o.Model, "model", 0, "belay"} }
 
 // faultOf is a problem in OpenAI's form.
 func faultOf(p wire.Problem) ChatError {
@@ -116,13 +129,39 @@ func faultOf(p wire.Problem) ChatError {
 	return ChatError{ChatFault{Message: message, Type: kind, Code: string(p.Code)}}
 }
 
-// refuseChat writes a problem in OpenAI's form.
-func refuseChat(w http.ResponseWriter, p wire.Problem) {
-	if p.Code == belay.CodeQueueFull { // callers of a chat expect 503 where others expect 429
-		p.Status = http.StatusServiceUnavailable
+// chatStatus is the status of a refused chat, where its callers expect another than
+// those of other routes.
+func chatStatus(p wire.Problem) int {
+	switch p.Code {
+	case belay.CodeQueueFull:
+		return http.StatusServiceUnavailable
+	case belay.CodeInvalid:
+		return http.StatusBadRequest
+	default:
+		return p.Status
 	}
+}
+
+// refuseChat writes a problem in OpenAI's form.
+func refuseChat(w http.ResponseWriter, p wire.Problem) { refuseField(w, p, nil) }
+
+// refuseField names the field that is wrong as well, unless it is nil.
+func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
+	p.Status = chatStatus(p)
 	retry(w, &p)
-	reply(w, p.Status, faultOf(p))
+	fault := faultOf(p)
+	fault.Error.Param = field
+	reply(w, p.Status, fault)
+}
+
+// refuse answers a chat with what is wrong.
+func (c *chat) refuse(err error) {
+	var field *string
+	var wrong *fieldError
+	if errors.As(err, &wrong) {
+		field = &wrong.field
+	}
+	refuseField(c.w, c.problem(c.r, err), field)
 }
 
 // prompt makes the messages one prompt. A single message of a user is the prompt
@@ -132,14 +171,14 @@ func refuseChat(w http.ResponseWriter, p wire.Problem) {
 //	…
 //	</message>
 //
-// A message that holds such a mark itself has its < written as &lt;, so that
-// nobody can speak in another's name.
+// A message that holds such a mark itself, however it is written, has its <
+// written as &lt;, so that nobody can speak in another's name.
 func (c *ChatRequest) prompt() (string, error) {
 	if len(c.Messages) == 0 {
-		return "", chatInvalid("messages", "a chat needs a message")
+		return "", wrongField("messages", "a chat needs a message")
 	}
 	if c.N != nil && *c.N != 1 {
-		return "", chatInvalid("n", "there is one answer to a chat")
+		return "", wrongField("n", "n must be 1: there is one answer to a chat")
 	}
 	var b strings.Builder
 	for i := range c.Messages {
@@ -151,16 +190,18 @@ func (c *ChatRequest) prompt() (string, error) {
 		switch m.Role {
 		case "system", "developer", "user", "assistant", "tool", "function":
 		default:
-			return "", chatInvalid("messages", "a message has one of the roles system, developer, user, assistant and tool")
+			return "", wrongField("messages", "a message has one of the roles system, developer, user, assistant and tool")
 		}
 		if len(c.Messages) == 1 && m.Role == "user" {
 			return text, nil
 		}
-		mark := strings.NewReplacer("<message", "&lt;message", "</message", "&lt;/message")
-		fmt.Fprintf(&b, "<message role=%q>\n%s\n</message>\n", m.Role, mark.Replace(text))
+		fmt.Fprintf(&b, "<message role=%q>\n%s\n</message>\n", m.Role, mark.ReplaceAllString(text, "&lt;$1"))
 	}
 	return b.String(), nil
 }
+
+// mark is the beginning of a mark of who speaks, or of its end.
+var mark = regexp.MustCompile(`(?i)<(\s*/?\s*message)`)
 
 // text is what was said.
 func (m *ChatMessage) text() (string, error) {
@@ -177,7 +218,7 @@ func (m *ChatMessage) text() (string, error) {
 		Refusal string `json:"refusal"`
 	}
 	if err := json.Unmarshal(m.Content, &parts); err != nil {
-		return "", chatInvalid("messages", "the content of a message is a text, or a list of parts")
+		return "", wrongField("messages", "the content of a message is a text, or a list of parts")
 	}
 	var all []string
 	for _, p := range parts {
@@ -185,12 +226,8 @@ func (m *ChatMessage) text() (string, error) {
 		case "text", "refusal":
 			all = append(all, p.Text+p.Refusal)
 		default:
-			return "", chatInvalid("messages", fmt.Sprintf("a part of type %q; only text is taken", p.Type))
+			return "", wrongField("messages", fmt.Sprintf("a part of type %q; only text is taken", p.Type))
 		}
 	}
 	return strings.Join(all, "\n"), nil
-}
-
-func chatInvalid(param, message string) error {
-	return &belay.Error{Code: belay.CodeInvalid, Message: param + ": " + message}
 }

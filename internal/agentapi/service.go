@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// Setup is how agents are run.
 	Setup agent.Setup
-	// Capacity is how many jobs run at the same time, and QueueDepth how many
-	// may run or wait.
+	// Capacity is how many jobs this server runs at the same time, and QueueDepth
+	// how many may run or wait on all that share the store.
 	Capacity, QueueDepth int
 	// JobTTL is how long after its end a job is answered for; 0 for as long as
 	// its execution is kept.
@@ -60,7 +60,7 @@ func New(b belay.Client, o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{b: b, o: o, backlog: backlog{b: b, now: o.Now}}
+	return &Service{b: b, o: o, backlog: backlog{b: b, now: o.Now, own: o.Capacity}}
 }
 
 // door is the service behind one listener.
@@ -109,6 +109,10 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 		{
 			ID: "listModels", Method: http.MethodGet, Path: "/v1/models", Summary: "List the models", Scopes: read,
 			Answer: reflect.TypeFor[Models](), Refuse: refuseChat, Handler: d.models,
+		},
+		{
+			ID: "getModel", Method: http.MethodGet, Path: "/v1/models/{model}", Summary: "Read the model", Scopes: read,
+			Answer: reflect.TypeFor[Model](), Refuse: refuseChat, Handler: d.model,
 		},
 	}
 	for i := range routes {

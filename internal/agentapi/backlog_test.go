@@ -1,0 +1,155 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// desk is a Backend that keeps executions in memory, and a clock.
+type desk struct {
+	belay.Client
+	mu      sync.Mutex
+	at      time.Time
+	jobs    map[belay.ExecutionID]belay.State
+	workers []belay.Worker
+	made    byte
+	scans   int
+	err     error
+}
+
+func newDesk() *desk {
+	return &desk{at: time.Unix(1e9, 0), jobs: make(map[belay.ExecutionID]belay.State)}
+}
+
+func (d *desk) now() time.Time { return d.at }
+
+func (d *desk) add(state belay.State) belay.ExecutionID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.made++
+	id := belay.ExecutionID{15: d.made}
+	d.jobs[id] = state
+	return id
+}
+
+func (d *desk) Submit(context.Context, ...belay.Submission) ([]belay.Submitted, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	return []belay.Submitted{{ID: d.add(belay.Pending)}}, nil
+}
+
+func (d *desk) Await(_ context.Context, id belay.ExecutionID, _ time.Duration) (belay.Execution, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	state, ok := d.jobs[id]
+	if !ok {
+		return belay.Execution{}, &belay.Error{Code: belay.CodeNotFound}
+	}
+	return belay.Execution{ID: id, State: state}, d.err
+}
+
+func (d *desk) Executions(context.Context, belay.Filter) (p belay.Page, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.scans++
+	for id, state := range d.jobs {
+		if !state.Terminal() {
+			p.Executions = append(p.Executions, belay.Execution{ID: id, State: state})
+		}
+	}
+	return p, d.err
+}
+
+func (d *desk) Workers(context.Context) ([]belay.Worker, error) { return d.workers, d.err }
+
+// No more than depth jobs run or wait, however many ask at once; whoever ends or is
+// gone makes room, and whoever is refused is told when to come again.
+func TestTheQueueIsBounded(t *testing.T) {
+	d := newDesk()
+	l := &backlog{b: d, now: d.now, own: 2}
+	active, gone := d.add(belay.Running), d.add(belay.Waiting)
+	d.add(belay.Succeeded)
+	var all sync.WaitGroup
+	refused := make(chan error, 20)
+	for range 20 {
+		all.Go(func() {
+			if _, err := l.accept(t.Context(), 5, belay.Submission{}); err != nil {
+				refused <- err
+			}
+		})
+	}
+	all.Wait()
+	if len(refused) != 17 {
+		t.Fatalf("%d of 20 were refused, with 2 of 5 places taken", len(refused))
+	}
+	var e *belay.Error
+	if err := <-refused; !errors.As(err, &e) || e.Code != belay.CodeQueueFull || e.RetryAfter != retryAfter || e.Message != "1 jobs run and 4 wait; no more than 5 are taken" {
+		t.Errorf("refused with %v", err)
+	}
+	d.jobs[active] = belay.Failed
+	delete(d.jobs, gone)
+	if c, err := l.count(t.Context()); err != nil || c != (counts{0, 3, 2}) || c.total() != 3 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for range 2 {
+		if _, err := l.accept(t.Context(), 5, belay.Submission{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := l.accept(t.Context(), 5, belay.Submission{}); belay.CodeOf(err) != belay.CodeQueueFull {
+		t.Errorf("beyond: %v", err)
+	}
+}
+
+// What others have submitted counts within rescan, also when the clock is set back;
+// the table is not read more often than that.
+func TestOthersJobsAreFound(t *testing.T) {
+	d := newDesk()
+	l := &backlog{b: d, now: d.now}
+	for _, step := range []struct {
+		after time.Duration
+		queue int
+	}{{0, 1}, {rescan - 1, 1}, {1, 3}, {-time.Hour, 4}} {
+		d.at = d.at.Add(step.after)
+		d.add(belay.Pending)
+		if c, err := l.count(t.Context()); err != nil || c.queued != step.queue {
+			t.Errorf("after %s: %+v, %v", step.after, c, err)
+		}
+	}
+	if d.scans != 3 {
+		t.Errorf("the table was read %d times", d.scans)
+	}
+	d.err = errors.New("gone")
+	if _, err := l.accept(t.Context(), 100, belay.Submission{}); err == nil {
+		t.Error("accepted without a store")
+	}
+}
+
+// The slots are those of all workers that run agents, and at least this server's.
+func TestSlotsOfAllServers(t *testing.T) {
+	worker := func(state belay.WorkerState, capacity int, workflow string, queues ...string) belay.Worker {
+		return belay.Worker{State: state, WorkerSpec: belay.WorkerSpec{Capacity: capacity, Queues: queues, Workflows: []belay.Registration{{Workflow: workflow}}}}
+	}
+	outside := worker(belay.WorkerOpen, 64, agent.Prompted)
+	outside.External = true
+	d := newDesk()
+	d.workers = []belay.Worker{
+		worker(belay.WorkerOpen, 1, agent.Prompted, "default"), worker(belay.WorkerOpen, 2, agent.Prompted), worker(belay.WorkerDraining, 4, agent.Prompted),
+		worker(belay.WorkerLost, 8, agent.Prompted), worker(belay.WorkerOpen, 16, "command"), worker(belay.WorkerOpen, 32, agent.Prompted, "other"), outside,
+	}
+	l := &backlog{b: d, now: d.now, own: 2}
+	if c, err := l.count(t.Context()); err != nil || c.slots != 3 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	d.workers, d.at = nil, d.at.Add(recount)
+	if c, err := l.count(t.Context()); err != nil || c.slots != 2 {
+		t.Errorf("before its own worker is there: %+v, %v", c, err)
+	}
+}

@@ -1,0 +1,46 @@
+package agentapi
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// AgentHealth says how busy the agents are, on all servers and workers that share
+// the store.
+type AgentHealth struct {
+	Status   string `json:"status" enum:"ok"`
+	Busy     bool   `json:"busy" doc:"Whether every slot is taken."`
+	Active   int    `json:"active" doc:"Jobs that run."`
+	Queued   int    `json:"queued" doc:"Jobs that wait."`
+	Capacity int    `json:"capacity" doc:"How many jobs may run at the same time."`
+}
+
+func healthOf(c counts) AgentHealth {
+	return AgentHealth{"ok", c.active >= c.slots, c.active, c.queued, c.slots}
+}
+
+func (d *door) health(w http.ResponseWriter, r *http.Request) {
+	c, err := d.backlog.count(r.Context())
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	reply(w, http.StatusOK, healthOf(c))
+}
+
+// slotsOf is how many agents these workers run at the same time.
+func slotsOf(workers []belay.Worker) int {
+	n := 0
+	for i := range workers {
+		w := &workers[i]
+		if w.State == belay.WorkerOpen && !w.External &&
+			(len(w.Queues) == 0 || slices.Contains(w.Queues, "default")) &&
+			slices.ContainsFunc(w.Workflows, func(r belay.Registration) bool { return r.Workflow == agent.Prompted && r.Version == "" }) {
+			n += w.Capacity
+		}
+	}
+	return n
+}

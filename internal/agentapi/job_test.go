@@ -1,0 +1,124 @@
+package agentapi
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// Every state of an execution, and every way in which one fails, has one status.
+func TestStatusOfEveryState(t *testing.T) {
+	failure := func(class belay.Class) *belay.Failure { return &belay.Failure{Class: class} }
+	for _, c := range []struct {
+		state belay.State
+		err   *belay.Failure
+		a     *agent.Answer
+		want  string
+	}{
+		{belay.Pending, nil, nil, Queued}, {belay.Scheduled, nil, nil, Queued}, {belay.Waiting, nil, nil, Queued}, {belay.Paused, nil, nil, Queued},
+		{belay.Pending, failure(belay.ClassTransient), &agent.Answer{ExitCode: 1}, Queued}, // between two attempts
+		{belay.Running, nil, nil, Running},
+		{belay.Succeeded, nil, &agent.Answer{}, Completed}, {belay.Succeeded, nil, nil, Completed},
+		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{ExitCode: 3}, Failed},
+		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{SaidFailed: true}, Failed},
+		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{ExitCode: 124, TimedOut: true}, Timeout},
+		{belay.Failed, failure(belay.ClassTimeout), nil, Timeout},
+		{belay.Failed, failure(belay.ClassLost), nil, Errored},
+		{belay.Failed, failure(belay.ClassLost), &agent.Answer{ExitCode: 1}, Errored}, // an earlier attempt's answer
+		{belay.Failed, failure(belay.ClassPermanent), nil, Errored},
+		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{}, Errored}, // no workspace
+		{belay.Failed, nil, nil, Errored},
+		{belay.Cancelled, nil, &agent.Answer{ExitCode: 143}, Errored}, {belay.Cancelled, nil, nil, Errored},
+	} {
+		if got := Status(&belay.Execution{State: c.state, Error: c.err}, c.a); got != c.want {
+			t.Errorf("%s, %+v, %+v: %s, want %s", c.state, c.err, c.a, got, c.want)
+		}
+	}
+	// What is not listed above would be an error by default.
+	for _, s := range append([]belay.State{belay.Succeeded}, unended...) {
+		if Status(&belay.Execution{State: s}, nil) == Errored {
+			t.Errorf("%s has no status", s)
+		}
+	}
+}
+
+// A job shows null until there is something to show, and what its agent came to only
+// once it has ended.
+func TestWhatAJobShows(t *testing.T) {
+	at := time.Unix(1, 0)
+	output, err := json.Marshal(&agent.Answer{Text: "done", ExitCode: 3, Isolation: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := belay.Execution{State: belay.Running, CreatedAt: at, StartedAt: at, Output: output, Input: json.RawMessage(`{"prompt":"p","metadata":{"a":1}}`)}
+	j := jobOf(&x, "so far")
+	if j.ExitCode != nil || j.Result != nil || j.Error != nil || j.FinishedAt != nil || j.StartedAt == nil || string(j.Metadata) != `{"a":1}` {
+		t.Errorf("while it runs: %+v", j)
+	}
+	x.State, x.FinishedAt, x.Error = belay.Failed, at, &belay.Failure{Class: belay.ClassTransient, Message: "exit code 3"}
+	j = jobOf(&x, "all")
+	if j.ExitCode == nil || *j.ExitCode != 3 || j.Result == nil || *j.Result != "done" || j.Error == nil || *j.Error != "exit code 3" || j.FinishedAt == nil {
+		t.Errorf("after its end: %+v", j)
+	}
+	x.State, x.Error, x.Output = belay.Cancelled, nil, nil
+	if j = jobOf(&x, ""); *j.Error != "cancelled" || j.ExitCode != nil {
+		t.Errorf("cancelled before it ran: %+v", j)
+	}
+}
+
+// A wait is seconds or a duration, never longer than the server holds a request.
+func TestWaits(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 0, "0": 0, "1.5": 1500 * time.Millisecond, "30s": 30 * time.Second, "9h": time.Minute, "99999999": time.Minute} {
+		if got, err := waitOf(httptest.NewRequest("GET", "/jobs/x?wait="+text, nil)); err != nil || got != want {
+			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"-1", "-1s", "x", "NaN", "1e9", ".", "99999999999999999999"} {
+		if _, err := waitOf(httptest.NewRequest("GET", "/jobs/x?wait="+text, nil)); belay.CodeOf(err) != belay.CodeMalformed {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// A timeout is that of the request or that of the server, and never none.
+func TestTimeoutsOfPrompts(t *testing.T) {
+	setup := &agent.Setup{Command: agent.Template{"a"}, Timeout: time.Minute, Repo: ""}
+	number := func(f float64) *float64 { return &f }
+	for _, c := range []struct {
+		asked *float64
+		want  time.Duration
+	}{
+		{nil, time.Minute}, {number(2.5), 2500 * time.Millisecond}, {number(1e-9), time.Millisecond}, {number(maxTimeout.Seconds()), maxTimeout},
+		{number(0), 0}, {number(-1), 0}, {number(maxTimeout.Seconds() + 1), 0}, {number(1e300), 0},
+	} {
+		p, err := (&Execute{Prompt: "x", TimeoutSeconds: c.asked}).prompt(setup)
+		if (err != nil) != (c.want == 0) || err == nil && p.Timeout.D() != c.want {
+			t.Errorf("%v: %s, %v", c.asked, p.Timeout.D(), err)
+		}
+	}
+}
+
+// Two inputs are the same request whatever the server's timeout was.
+func TestSameRequest(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{`{"prompt":"x","timeout":"1m0s"}`, `{"timeout":"2m0s", "prompt":"x"}`, true},
+		{`{"prompt":"x"}`, `{"prompt":"y"}`, false}, {`{"prompt":"x"}`, `{"prompt":"x","chat":true}`, false},
+		{`{"prompt":"x","metadata":{"a":1}}`, `{"prompt":"x","metadata":{"a":2}}`, false}, {`{}`, `7`, false},
+	} {
+		if got := same(json.RawMessage(c.a), json.RawMessage(c.b)); got != c.want {
+			t.Errorf("%s and %s: %v", c.a, c.b, got)
+		}
+	}
+	if diff := cmp.Diff(AgentHealth{"ok", true, 2, 3, 2}, healthOf(counts{active: 2, queued: 3, slots: 2})); diff != "" {
+		t.Error(diff)
+	}
+}
