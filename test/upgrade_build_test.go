@@ -1,0 +1,98 @@
+package test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// version is what was built of one version of Belay.
+type version struct {
+	name   string
+	belay  string
+	orders string // testdata/orders, a worker with that version's SDK
+}
+
+// versions are the two that meet in an upgrade: this one, and the last that did
+// not know the newest migration of PostgreSQL.
+func versions(t *testing.T) (before, after version) {
+	t.Helper()
+	files, err := filepath.Glob("../internal/store/postgres/migrations/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the migrations are not there: %v", err)
+	}
+	commit, err := lastWithout(strings.TrimPrefix(files[len(files)-1], "../"))
+	if err != nil {
+		if os.Getenv("BELAY_TEST_REQUIRE") == "" {
+			t.Skipf("the version before the newest migration cannot be built: %v", err)
+		}
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	tree := filepath.Join(dir, "before")
+	must(t, extract(commit, dir, tree))
+	must(t, os.RemoveAll(filepath.Join(tree, "test/testdata/orders"))) // it may be older than this one
+	copyInto(t, "testdata/orders", filepath.Join(tree, "test/testdata/orders"))
+	before = version{name: "before", belay: filepath.Join(dir, "belay"), orders: filepath.Join(dir, "orders-before")}
+	build(t, tree, before.belay, "./cmd/belay")
+	build(t, tree, before.orders, "./test/testdata/orders")
+	after = version{name: "after", belay: binary(t), orders: filepath.Join(dir, "orders-after")}
+	build(t, "..", after.orders, "./test/testdata/orders")
+	t.Logf("before is %s", commit)
+	return before, after
+}
+
+// lastWithout is the last commit without a file: the parent of the one that added
+// it, or the newest one if it was not committed yet.
+func lastWithout(file string) (string, error) {
+	added, err := git("log", "--diff-filter=A", "--format=%H", "--", file)
+	if err != nil {
+		return "", err
+	}
+	if added == "" {
+		return git("rev-parse", "--verify", "HEAD")
+	}
+	all := strings.Fields(added)
+	return git("rev-parse", "--verify", all[len(all)-1]+"^")
+}
+
+// git asks the repository of these tests.
+func git(args ...string) (string, error) {
+	// A checkout may belong to another user than the one who runs the tests, as in a container.
+	out, err := exec.Command("git", append([]string{"-c", "safe.directory=*", "-C", ".."}, args...)...).Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = errors.Join(err, errors.New(strings.TrimSpace(string(failed.Stderr))))
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// extract writes the files of a commit.
+func extract(commit, dir, tree string) error {
+	tar := filepath.Join(dir, "tree.tar")
+	if _, err := git("archive", "--format=tar", "--output="+tar, commit); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(tree, 0o700); err != nil {
+		return err
+	}
+	out, err := exec.Command("tar", "-xf", tar, "-C", tree).CombinedOutput()
+	if err != nil {
+		err = errors.Join(err, errors.New(string(out)))
+	}
+	return err
+}
+
+// build builds a program. Without the paths in it, what was built for an earlier
+// run in another directory need not be built again.
+func build(t *testing.T, dir, program, pkg string) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", program, pkg)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s in %s: %v\n%s", pkg, dir, err, out)
+	}
+}

@@ -1,0 +1,255 @@
+package test
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// rollout is servers on one database, each with a worker, that are replaced by
+// those of another version.
+type rollout struct {
+	*place
+	url              string // of the database
+	servers, workers []*process
+}
+
+// process is a server or a worker, and after it was replaced the next one.
+type process struct {
+	*rollout
+	name   string
+	listen string // of a server
+	runs   atomic.Pointer[version]
+	turn   atomic.Int64 // odd while it is being replaced
+	proc   *started
+}
+
+func (m *process) version() string { return m.runs.Load().name }
+
+// start starts the process of a version.
+func (m *process) start(v version) {
+	m.t.Helper()
+	m.runs.Store(&v)
+	if m.listen == "" {
+		i, _ := strconv.Atoi(m.name)
+		m.proc = m.rollout.start(m.program(v.orders, "ORDERS_NAME="+m.name, "ORDERS_URL=http://"+m.servers[i].listen))
+		return
+	}
+	cmd := m.program(v.belay, "BELAY_STORE="+m.url)
+	cmd.Args = append(cmd.Args, "serve", "--listen", m.listen)
+	m.proc = m.rollout.start(cmd)
+	m.proc.until("it is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
+}
+
+// replace ends it in order and starts another version of it.
+func (m *process) replace(v version) {
+	m.t.Helper()
+	m.turn.Add(1)
+	m.proc.signal(syscall.SIGTERM)
+	m.proc.wait(patience).want(0)
+	m.start(v)
+	m.turn.Add(1)
+}
+
+func (r *rollout) program(path string, env ...string) *exec.Cmd {
+	cmd := exec.Command(path)
+	cmd.Dir, cmd.Env = r.cwd, r.environment(env...)
+	return cmd
+}
+
+// with runs a command of a version on the database, to its end.
+func (r *rollout) with(v version, args ...string) result {
+	r.t.Helper()
+	cmd := r.program(v.belay)
+	cmd.Args = append(cmd.Args, args...)
+	cmd.Args = append(cmd.Args, "--store", r.url)
+	return r.start(cmd).wait(patience)
+}
+
+// number gives a number out of a database.
+func number(t *testing.T, srv *pgtest.Server, url, text string) int {
+	t.Helper()
+	path, _, _ := strings.Cut(url, "?")
+	out, err := srv.Query(path[strings.LastIndexByte(path, '/')+1:], text)
+	must(t, err)
+	n, err := strconv.Atoi(out)
+	must(t, err)
+	return n
+}
+
+const schema = "SELECT max(version_id) FROM goose_db_version"
+
+// Rule: servers and workers are replaced one at a time while work goes on. Both
+// versions serve one database side by side, what is given to one is done by
+// workers at the other, and everything that was acknowledged ends once, with its
+// result, under one owner at a time (G1, G2, G3, G15).
+func TestServersAreReplacedOneAtATime(t *testing.T) {
+	before, after := versions(t)
+	srv := pgtest.Start(t, pgtest.Options{})
+	r := &rollout{place: newPlace(t), url: srv.Database(t)}
+	r.members(before, 3)
+	o := r.load(6, dice(t))
+	o.further(30, "before", whichever)
+
+	r.migrate(srv, before, after)
+	o.further(30, "at old servers, after the migration", whichever)
+	r.returns(srv, before)
+
+	a := r.servers
+	a[0].replace(after)
+	r.workers[2].replace(after) // at an old server
+	for _, way := range []order{
+		{via: "after", at: "before", by: "before"}, {via: "after", at: "before", by: "after"}, {via: "before", at: "after", by: "before"},
+	} {
+		o.further(5, fmt.Sprintf("side by side: %+v", way), func(x order) bool { x.id = way.id; return x == way })
+	}
+	a[1].replace(after)
+	o.further(20, "at two new servers and an old one", whichever)
+	a[2].replace(after)
+	r.workers[0].replace(after)
+	r.workers[1].replace(after)
+	o.further(30, "in the new version alone", func(x order) bool { return x.via == "after" && x.at == "after" && x.by == "after" })
+	r.conserved(srv, o.over())
+	for _, m := range append(r.workers, r.servers...) {
+		m.proc.signal(syscall.SIGTERM)
+		m.proc.wait(patience).want(0)
+	}
+}
+
+// members starts so many servers, each with a worker.
+func (r *rollout) members(v version, n int) {
+	r.t.Helper()
+	for i := range n {
+		r.servers = append(r.servers, &process{rollout: r, name: strconv.Itoa(i), listen: freeAddress(r.t)})
+		r.servers[i].start(v)
+	}
+	for i := range n {
+		r.workers = append(r.workers, &process{rollout: r, name: strconv.Itoa(i)})
+		r.workers[i].start(v)
+	}
+}
+
+// migrate brings the schema up to date under the old servers. What would be done
+// is told first, and then nothing is done.
+func (r *rollout) migrate(srv *pgtest.Server, before, after version) {
+	t := r.t
+	t.Helper()
+	was := number(t, srv, r.url, schema)
+	var steps []struct {
+		Version int
+		SQL     string
+	}
+	decode(t, r.with(after, "migrate", "--dry-run", "-o", "json").want(0).out, &steps)
+	told := r.with(after, "migrate", "--dry-run").want(0)
+	if len(steps) == 0 || steps[0].Version != was+1 {
+		t.Fatalf("steps %+v after schema %d", steps, was)
+	}
+	for _, s := range steps {
+		if s.SQL == "" || !strings.Contains(told.out, strings.TrimSpace(s.SQL)) {
+			t.Errorf("the SQL of step %d is not told:\n%s", s.Version, told.out)
+		}
+	}
+	if now := number(t, srv, r.url, schema); now != was {
+		t.Errorf("telling what would be done has brought schema %d to %d", was, now)
+	}
+	r.with(after, "migrate").want(0).saying("migrated")
+	if now, want := number(t, srv, r.url, schema), steps[len(steps)-1].Version; now != want {
+		t.Errorf("schema %d, want %d", now, want)
+	}
+}
+
+// returns starts an old server after the migration. It goes on if it knows where a
+// schema says that it may, and may; if not, it says why.
+func (r *rollout) returns(srv *pgtest.Server, before version) {
+	t := r.t
+	t.Helper()
+	var knows []struct{ Version int }
+	empty := rollout{place: r.place, url: srv.Database(t)}
+	decode(t, empty.with(before, "migrate", "--dry-run", "-o", "json").want(0).out, &knows)
+	newest := knows[len(knows)-1].Version
+	if newest >= 2 && newest >= number(t, srv, r.url, "SELECT oldest FROM meta") {
+		r.with(before, "migrate").want(0)
+		r.servers[1].replace(before)
+		return
+	}
+	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"migrate"}, {"migrate", "--dry-run"}} {
+		if end := r.with(before, args...).saying("a newer Belay migrated it"); end.code == 0 {
+			t.Errorf("a refusal ends with exit code 0: %s", end)
+		}
+	}
+}
+
+// conserved checks the orders and their children.
+func (r *rollout) conserved(srv *pgtest.Server, all []order) {
+	t := r.t
+	t.Helper()
+	c, err := client.Dial(t.Context(), "http://"+r.servers[0].listen, client.Logger(quiet))
+	must(t, err)
+	defer c.Close()
+	if n := number(t, srv, r.url, "SELECT count(*) FROM executions"); n != 2*len(all) {
+		t.Errorf("%d executions of %d orders with a child each", n, len(all))
+	}
+	for _, x := range all {
+		for id, steps := range map[belay.ExecutionID]int{x.id: 3, belay.ChildID(x.id, 1, "half"): 2} {
+			past := events(t, c, id)
+			wellFormed(t, past)
+			if n := len(savedSteps(t, past)); n != steps || count(past, "succeeded") != 1 || count(past, "lost")+count(past, "failed") != 0 {
+				t.Errorf("%d steps\n%s", n, show(past))
+			}
+		}
+	}
+	if n := number(t, srv, r.url, "SELECT count(*) FROM workers WHERE state = "+strconv.Itoa(int(belay.WorkerLost))); n != 0 {
+		t.Errorf("%d workers were lost", n)
+	}
+}
+
+// Rule: a server that does not know the schema goes on where the schema says that
+// it may, and refuses with a sentence where not, as everything else does that
+// opens the database.
+func TestAnOlderServerGoesOnWhereItMay(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Shared(t)
+	r := &rollout{place: newPlace(t), url: srv.Database(t)}
+	now := version{name: "now", belay: binary(t)}
+	r.with(now, "migrate").want(0)
+	known := number(t, srv, r.url, schema)
+	future := fmt.Sprintf("INSERT INTO goose_db_version (version_id, is_applied) VALUES (%d, true) RETURNING 1", known+2)
+	number(t, srv, r.url, future)
+
+	number(t, srv, r.url, fmt.Sprintf("UPDATE meta SET oldest = %d RETURNING 1", known))
+	r.with(now, "migrate").want(0)
+	if told := r.with(now, "migrate", "--dry-run").want(0); told.out != "" {
+		t.Errorf("there is nothing to do, and it says:\n%s", told.out)
+	}
+	r.with(now, "restore", "--epoch").want(0)
+	m := &process{rollout: r, name: "0", listen: freeAddress(t)}
+	m.start(now)
+	a := api{t, "http://" + m.listen}
+	a.want(201, "POST", "/v1/executions", `{"workflow":"w"}`)
+	if got := a.want(200, "GET", "/metrics", "").text; !strings.Contains(got, `belay_executions{state="pending"} 1`) {
+		t.Errorf("it does not count:\n%s", got)
+	}
+	m.replace(now)
+
+	number(t, srv, r.url, fmt.Sprintf("UPDATE meta SET oldest = %d RETURNING 1", known+1))
+	a.want(201, "POST", "/v1/executions", `{"workflow":"w"}`) // who runs is not asked again
+	for _, args := range [][]string{
+		{"serve", "--listen", "127.0.0.1:0"}, {"migrate"}, {"migrate", "--dry-run"}, {"restore", "--epoch"},
+	} {
+		end := r.with(now, args...).saying("a newer Belay migrated it", fmt.Sprintf("schema %d", known+2))
+		if end.code == 0 {
+			t.Errorf("a refusal ends with exit code 0: %s", end)
+		}
+	}
+	if n := number(t, srv, r.url, "SELECT count(*) FROM executions"); n != 2 {
+		t.Errorf("%d executions, want 2", n)
+	}
+}
