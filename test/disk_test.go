@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,6 +154,32 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 	}
 	p.clean()
 	p.sound()
+}
+
+// Rule: a server whose disk is full refuses what it cannot keep, is not ready, says
+// in its log why, and is ready again once it could write.
+func TestAServerWhoseDiskIsFullIsNotReady(t *testing.T) {
+	t.Parallel()
+	needsMount(t)
+	p := newPlace(t)
+	disk := p.mount("disk", "size=8m")
+	p.data = filepath.Join(disk, "data")
+	server, a := p.serve()
+	submission := `{"workflow": "w", "input": "` + strings.Repeat("x", 64<<10) + `"}`
+	a.want(http.StatusCreated, "POST", "/v1/executions", submission)
+	full := fill(t, disk)
+	post := func() int { return a.call("POST", "/v1/executions", submission).status }
+	until(t, "writes are refused", func() bool { return post() == http.StatusServiceUnavailable })
+	a.want(http.StatusServiceUnavailable, "GET", "/readyz", "")
+	if log := server.err.String(); !strings.Contains(log, "full") {
+		t.Errorf("its log does not say that the disk is full\n%s", log)
+	}
+	a.want(http.StatusOK, "GET", "/v1/executions", "")
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "writes pass again", func() bool { return post() == http.StatusCreated })
+	a.want(http.StatusOK, "GET", "/readyz", "")
 }
 
 // Rule: a database that is damaged is refused in one line by everything that

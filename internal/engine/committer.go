@@ -38,6 +38,7 @@ type committer struct {
 	batches int // that are being committed
 	load    int // commands in them
 	stopped bool
+	refused refused // the newest write that the store did not take
 	wake    chan struct{}
 }
 
@@ -235,6 +236,9 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *obse
 		c.broken(err)
 	}
 	busy := errors.Is(err, store.ErrBusy)
+	if belay.CodeOf(err) == belay.CodeUnavailable && !busy {
+		c.trouble(err)
+	}
 	switch {
 	case err == nil:
 		took := c.now().Sub(start)
@@ -274,5 +278,32 @@ func (c *committer) count(b *batch) {
 	c.stats.Commands += int64(len(b.commands))
 	if !b.changes.Empty() {
 		c.stats.Commits++
+		c.refused = refused{}
 	}
+}
+
+// refused is a write that the store did not take.
+type refused struct {
+	err error
+	at  time.Time
+}
+
+// doubt is for how long a refused write says that the next will be refused too.
+const doubt = 10 * time.Second
+
+func (c *committer) trouble(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = refused{err, time.Now()}
+}
+
+// writable is why the store takes no writes, nil if the newest one passed. After a
+// while somebody has to try again: with the requests kept away nobody would.
+func (c *committer) writable() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused.err == nil || time.Since(c.refused.at) > doubt {
+		return nil
+	}
+	return c.refused.err
 }

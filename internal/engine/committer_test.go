@@ -240,3 +240,36 @@ func TestABrokenStoreEndsTheEngine(t *testing.T) {
 		}
 	})
 }
+
+// A store that takes no writes is not writable until one passes, or for ten
+// seconds after the last that was refused: then somebody has to try again.
+func TestAStoreThatTakesNoWritesIsNotWritable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := &belay.Error{Code: belay.CodeUnavailable, Message: "the disk is full"}
+		f := &faulty{Store: memory.New(time.Now)}
+		e := engine.New(f, engine.Options{})
+		defer e.Close()
+		submit := func(refuse error) {
+			f.mu.Lock()
+			f.refuse = func(*machine.Changes) error { return refuse }
+			f.mu.Unlock()
+			out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}))
+			if !errors.Is(out[0].Err, refuse) {
+				t.Fatalf("submit: %v", out[0].Err)
+			}
+		}
+		submit(full)
+		if err := e.Writable(); !errors.Is(err, full) {
+			t.Errorf("after a refused write: %v", err)
+		}
+		submit(nil)
+		if err := e.Writable(); err != nil {
+			t.Errorf("after a write that passed: %v", err)
+		}
+		submit(full)
+		time.Sleep(11 * time.Second)
+		if err := e.Writable(); err != nil {
+			t.Errorf("eleven seconds after a refused write: %v", err)
+		}
+	})
+}

@@ -28,6 +28,8 @@ type Engine interface {
 	// says why.
 	Failed() <-chan struct{}
 	Failure() error
+	// Writable says why the store takes no writes.
+	Writable() error
 }
 
 // Options of a server.
@@ -113,7 +115,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 }
 
 // ready reports whether the server takes work: it does not stop, and its store
-// can be read.
+// can be read and takes writes.
 func (s *Server) ready(ctx context.Context, b Engine) error {
 	select {
 	case <-s.stopping:
@@ -123,8 +125,10 @@ func (s *Server) ready(ctx context.Context, b Engine) error {
 	if err := b.Failure(); err != nil {
 		return err
 	}
-	_, err := b.HasKeys(ctx)
-	return err
+	if _, err := b.HasKeys(ctx); err != nil {
+		return err
+	}
+	return b.Writable()
 }
 
 // Run serves until ctx ends, and then stops in order, or at once when atOnce
