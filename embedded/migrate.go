@@ -22,7 +22,8 @@ type Migration struct {
 // and answers with the steps that it took; with dryRun, those that it would take.
 // An engine does the same when it opens a store. Whoever migrates one store at
 // the same time takes turns; a data directory must not be in use. A schema that
-// is newer than this Belay is refused with CodeInternal.
+// is newer than this Belay is refused with CodeInternal, unless it is that of a
+// PostgreSQL and says that this Belay may work on it: then there is nothing to do.
 func Migrate(ctx context.Context, url string, dryRun bool) ([]Migration, error) {
 	if onPostgres(url) {
 		run := postgres.Migrate

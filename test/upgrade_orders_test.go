@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -112,7 +113,7 @@ func (o *orders) ask(m *process, dice *rand.Rand, into any, method, path, body s
 			}
 			return json.Unmarshal(text, into)
 		case err == nil && status < 500, turn%2 == 0 && m.turn.Load() == turn, time.Since(began) > patience:
-			return fmt.Errorf("%s %s at %s, %s: %d %s %w", method, path, m.name, m.version(), status, text, err)
+			return errors.Join(err, fmt.Errorf("%s %s at server %s, %s: %d %s", method, path, m.name, m.version(), status, text))
 		}
 		o.mu.Lock()
 		o.spare++
@@ -157,6 +158,9 @@ func (o *orders) further(n int, what string, kind func(order) bool) {
 		}
 		return found >= n || o.t.Failed()
 	})
+	if o.t.Failed() {
+		o.t.FailNow()
+	}
 }
 
 func whichever(order) bool { return true }
