@@ -225,13 +225,13 @@ func (r *reader) result(m *message) {
 
 func brief(s string) string {
 	if len(s) <= maxBrief {
-		return text(s)
+		return Shown(s)
 	}
-	return text(s[:maxBrief]) + "…"
+	return Shown(s[:maxBrief]) + "…"
 }
 
-// text is s as it can be stored and shown: valid, and without NUL.
-func text(s string) string {
+// Shown is what an agent wrote as it can be stored and shown: valid, and without NUL.
+func Shown(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
@@ -262,5 +262,5 @@ func (t *tail) trim() {
 
 func (t *tail) text() string {
 	t.trim()
-	return text(string(t.b))
+	return Shown(string(t.b))
 }

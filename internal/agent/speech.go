@@ -32,9 +32,9 @@ type event struct {
 }
 
 // piece takes a piece of a message.
-func (s *speech) piece(text json.RawMessage) {
+func (s *speech) piece(of json.RawMessage) {
 	var e event
-	if json.Unmarshal(text, &e) != nil {
+	if json.Unmarshal(of, &e) != nil {
 		return
 	}
 	switch e.Type {
@@ -91,6 +91,6 @@ func (s *speech) more(said string) {
 
 func (s *speech) say(said string) {
 	if s.tell != nil {
-		s.tell([]byte(text(said)))
+		s.tell([]byte(Shown(said)))
 	}
 }

@@ -61,7 +61,7 @@ func (s *Service) output(ctx context.Context, id belay.ExecutionID) (string, err
 			b = b[1:]
 		}
 	}
-	return shown(b), err
+	return agent.Shown(string(b)), err
 }
 
 // position is how far a follower has come: the next chunk of output, and a chunk of

@@ -177,6 +177,9 @@ func (c *ChatRequest) prompt() (string, error) {
 	if len(c.Messages) == 0 {
 		return "", wrongField("messages", "a chat needs a message")
 	}
+	if len(c.Model) > belay.MaxName { // it is in every piece of the answer
+		return "", wrongField("model", fmt.Sprintf("the name of a model has %d bytes at most", belay.MaxName))
+	}
 	if c.N != nil && *c.N != 1 {
 		return "", wrongField("n", "n must be 1: there is one answer to a chat")
 	}

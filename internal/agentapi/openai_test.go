@@ -67,6 +67,7 @@ func TestWrongFieldsAreNamed(t *testing.T) {
 		`{}`: "messages", `{"messages":[]}`: "messages", `{"messages":[{"role":"king","content":"x"}]}`: "messages",
 		`{"messages":[{"role":"user","content":7}]}`: "messages", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`: "messages",
 		`{"messages":[{"role":"user","content":"x"}],"n":2}`: "n", `{"n":"x"}`: "n", `{"n":99999999999999999999}`: "n", `{"stream":1}`: "stream", `{"messages":{}}`: "messages",
+		`{"messages":[{"role":"user","content":"x"}],"model":"` + strings.Repeat("m", belay.MaxName+1) + `"}`: "model",
 	} {
 		w := httptest.NewRecorder()
 		c := &chat{door: &door{Service: New(nil, Options{})}, r: httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body)), w: w}

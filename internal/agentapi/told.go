@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
 )
 
 // maxTold is how much of an answer that was passed on is kept, to compare another
@@ -87,10 +88,5 @@ func (h *held) take(p []byte) string {
 		}
 	}
 	h.rest = append([]byte(nil), b[whole:]...)
-	return shown(b[:whole])
-}
-
-// shown is what an agent wrote as it can be shown: valid, and without NUL.
-func shown(b []byte) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
+	return agent.Shown(string(b[:whole]))
 }
