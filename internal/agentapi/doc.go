@@ -7,7 +7,7 @@
 //	POST   /jobs/{id}/cancel      ends it; DELETE /jobs/{id} too
 //	GET    /health                {"status", "busy", "active", "queued", "capacity"}
 //	POST   /v1/chat/completions   a chat of OpenAI's form, streaming or not
-//	GET    /v1/models             the one model there is
+//	GET    /v1/models             the one model there is; GET /v1/models/{model}
 //
 // # Jobs are executions
 //
@@ -29,7 +29,8 @@
 //
 // # Chats
 //
-// A chat is a job too, whose answer is waited for, ChatTimeout in all. With an
+// A chat is a job too, whose answer is waited for, ChatTimeout in all. What the
+// agent says is streamed as it comes, of the newest run only ([told]). With an
 // Idempotency-Key it belongs to the key: it goes on when the caller goes, and
 // asking again joins it or is answered at once. Without, it belongs to the
 // connection and is cancelled when that goes; if the server dies with it, its
