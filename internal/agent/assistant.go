@@ -24,8 +24,8 @@ const (
 	// ProgressLog has a Progress in JSON on each line, if the agent's output is
 	// structured.
 	ProgressLog = "progress"
-	// AnswerLog has the standard output of an agent whose output is plain, as it
-	// came, if somebody chats with it.
+	// AnswerLog has what the agent says as it comes, if somebody chats with it:
+	// its standard output, or the texts of structured output.
 	AnswerLog = "answer"
 )
 
@@ -154,6 +154,9 @@ type Assistant struct {
 	// Limits and Seal are as those of Runner.
 	Limits process.Limits
 	Seal   bool
+	// Save is how often what an agent has changed is kept with its execution while
+	// it works; 0 means only when it ends.
+	Save time.Duration
 	// Getenv is the environment that Env is passed on from; nil means that of
 	// the process.
 	Getenv func(string) string
@@ -161,14 +164,10 @@ type Assistant struct {
 	Log *slog.Logger
 }
 
-// interrupted is what a run keeps that had to give its execution back.
-type interrupted struct {
-	Changes *Changes `json:"changes"`
-}
-
 // Run is the workflow function of a prompt. A run that is stopped with its worker
-// keeps what it changed, and the next one goes on in a workspace that has it; so
-// does one on the same host as a run that died.
+// keeps what it changed, and the next one goes on in a workspace that has it. After
+// one that died, the next goes on with what was kept last; on the same host with all
+// that it left.
 func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
@@ -187,7 +186,7 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env, Steps: []Step{{Name: Prompted, Argv: argv}},
 		},
 		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal}, observe: t, stdin: stdin, secrets: a.secrets,
-		log: workflow.Output(ctx, OutputLog),
+		log: workflow.Output(ctx, OutputLog), saver: &saver{every: a.Save, log: t.log},
 	}
 	defer b.remove(ctx)
 	answer, err := a.answer(ctx, b, t)
@@ -212,15 +211,16 @@ func (a *Assistant) answer(ctx context.Context, b *bench, t *transcript) (answer
 			return answer, err
 		}
 	}
+	if b.saver.now, _, err = workflow.State[interrupted](ctx); err != nil {
+		return answer, err
+	}
 	if err := b.inherit(ctx); err != nil {
 		return answer, err
 	}
-	before, resumed, err := workflow.State[interrupted](ctx)
-	if err != nil {
-		return answer, err
-	}
+	b.saver.before = b.saver.now
+	resumed := b.saver.before != (interrupted{})
 	if resumed {
-		b.last, b.more = before.Changes, map[string]string{"BELAY_RESUMED": "1"}
+		b.last, b.more = b.saver.now.Changes, map[string]string{"BELAY_RESUMED": "1"}
 	}
 	saved, err := workflow.Step(ctx, "agent", func(ctx context.Context) (Answer, error) {
 		result, err := b.step(ctx, 0, b.job.Steps[0])
@@ -229,10 +229,12 @@ func (a *Assistant) answer(ctx context.Context, b *bench, t *transcript) (answer
 		if answer.Usage != nil {
 			workflow.AddCost(ctx, answer.Usage.Total())
 		}
-		if errors.Is(context.Cause(ctx), workflow.ErrReleased) && result.Changes != nil {
-			err = errors.Join(err, workflow.Checkpoint(ctx, interrupted{result.Changes}))
+		if b.salvaged && errors.Is(context.Cause(ctx), workflow.ErrReleased) {
+			err = errors.Join(err, b.saver.released(ctx, result.Changes))
 		}
-		err = answer.judge(ctx, err)
+		if err = answer.judge(ctx, err); err != nil && ctx.Err() == nil {
+			err = errors.Join(err, b.saver.undo(ctx))
+		}
 		return answer, err
 	})
 	if err != nil {

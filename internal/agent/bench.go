@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +30,12 @@ type bench struct {
 	stdin   []byte
 	secrets func() (map[string]string, error)
 	more    map[string]string // further variables
+	saver   *saver
 
-	at    checkout // once it is decided
-	last  *Changes // what the last finished step left
-	place *workspace.Workspace
+	at       checkout // once it is decided
+	last     *Changes // what the last finished step left
+	place    *workspace.Workspace
+	salvaged bool // the command ran, and what it left was looked at
 }
 
 // checkout makes the workspace for the first time and decides the commit.
@@ -70,6 +71,9 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	}
 	if err := b.runner.Workspaces.Restore(ctx, w, bundle, patch); err != nil {
 		return nil, fmt.Errorf("restore what the last step left: %w", err)
+	}
+	if b.saver != nil {
+		b.saver.last = sumOf(bundle, patch)
 	}
 	return w, nil
 }
@@ -137,7 +141,9 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	if err != nil {
 		return process.Result{}, err
 	}
-	tree, err := process.Start(ctx, process.Command{
+	within, over := b.saver.command(ctx)
+	defer over()
+	tree, err := process.Start(within, process.Command{
 		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
 		Inherit: append(process.Basics(), b.job.Env...), Env: env, User: w.User, Limits: b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp,
@@ -159,13 +165,14 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	if h, ok := b.observe.(holder); ok {
 		h.Held(tree.Describe())
 	}
-	over := b.watch(ctx, w, tree)
-	remove := workflow.OnFreeze(ctx,
-		func() { _ = tree.Freeze(context.WithoutCancel(ctx)) },
-		func() { _ = tree.Thaw(context.WithoutCancel(ctx)) })
+	outgrown := b.watch(ctx, w, tree)
+	hold := &brake{tree: tree}
+	remove := workflow.OnFreeze(ctx, func() { _ = hold.hold(ctx, forFence) }, func() { hold.release(ctx, forFence) })
 	defer remove()
+	saved := b.saver.begin(ctx, b, w, hold)
 	end, err := tree.Wait()
-	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, over()}, func(s string) bool { return s == "" }), "; ")
+	saved()
+	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, outgrown()}, func(s string) bool { return s == "" }), "; ")
 	return end, err
 }
 
@@ -227,29 +234,23 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 	if b.job.Repo == "" {
 		return nil
 	}
+	released := b.saver != nil && errors.Is(context.Cause(ctx), workflow.ErrReleased)
 	ctx = context.WithoutCancel(ctx)
 	s, err := b.runner.Workspaces.Salvage(ctx, w)
+	b.salvaged = true
 	if err != nil {
 		return &Changes{Lost: err.Error()}
 	}
 	if s.Empty() {
 		return nil
 	}
-	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost}
-	for _, a := range []struct {
-		kind string
-		data []byte
-		name *string
-	}{{"bundle", s.Bundle, &c.Bundle}, {"patch", s.Patch, &c.Patch}} {
-		if len(a.data) == 0 {
-			continue
-		}
-		name := fmt.Sprintf("step-%d.%s", i+1, a.kind)
-		if _, err := workflow.Artifact(ctx, name, bytes.NewReader(a.data)); err != nil {
-			c.Lost = fmt.Sprintf("the %s: %v", a.kind, err)
-			continue
-		}
-		*a.name = name
+	name := fmt.Sprintf("step-%d", i+1)
+	if released {
+		name = b.saver.slot()
+	}
+	c, err := b.keep(ctx, name, s)
+	if err != nil {
+		c.Lost = err.Error()
 	}
 	return c
 }

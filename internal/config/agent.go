@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// agentKeys are the settings of the agent service. It is there as soon as a
-// command or a preset is named.
+// agentKeys are the settings of the agent service, which is there as soon as a
+// command or a preset is named. Those about users and limits hold for commands too.
 var agentKeys = []Key{
 	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is where the prompt goes; without it the prompt goes to standard input. Never through a shell. Setting it, or a preset, starts the agent service.",
 		of: func(c *Config) kind {
@@ -38,7 +38,7 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return duration{&c.Agent.JobTTL, 0, maxDuration} }},
 	{Name: "agent.fetch_debounce", Doc: "How old what is known of a remote repository may be before it is fetched again. Also known as FETCH_DEBOUNCE_SECONDS.", also: "FETCH_DEBOUNCE_SECONDS",
 		of: func(c *Config) kind { return duration{&c.Agent.FetchDebounce, 0, maxDuration} }},
-	{Name: "agent.workspace_dir", Doc: "Where clones and workspaces are; workspaces in the data directory, unless set. Also known as WORKSPACE_DIR.", also: "WORKSPACE_DIR",
+	{Name: "agent.workspace_dir", Doc: "Where clones and workspaces of all jobs are; workspaces in the data directory, unless set. Also known as WORKSPACE_DIR.", also: "WORKSPACE_DIR",
 		of: func(c *Config) kind { return text{&c.Agent.WorkspaceDir, "a directory, such as /workspace"} }},
 	{Name: "agent.max_attempts", Doc: "How often a job that fails or runs out of time is tried in all.",
 		of: func(c *Config) kind { return number{&c.Agent.Attempts, 1, 100} }},
@@ -46,9 +46,13 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return boolean{&c.Agent.DeadLetters} }},
 	{Name: "agent.on_lost", Doc: "What becomes of a job whose server or worker dies: requeue runs it again, fail ends it.",
 		of: func(c *Config) kind { return choice{&c.Agent.OnLost, []string{"requeue", "fail"}} }},
-	{Name: "agent.users", Doc: "The users as whom jobs run, one for each: FIRST-LAST, which nobody else may have, none for that of the server, or auto, which is a range of its own as root and none otherwise.",
+	{Name: "agent.local", Doc: "Run agents in belay serve itself; without it they are left to belay worker.",
+		of: func(c *Config) kind { return boolean{&c.Agent.Local} }},
+	{Name: "agent.save_every", Doc: "How often what an agent has changed so far is kept with its execution, so that the work goes on from there when its machine is lost; 0 for only when it ends.",
+		of: func(c *Config) kind { return duration{&c.Agent.Save, 0, maxDuration} }},
+	{Name: "agent.users", Doc: "The users as whom jobs run, agents and commands, one for each: FIRST-LAST, which nobody else may have, none for that of the server, or auto, which is a range of its own as root and none otherwise.",
 		of: func(c *Config) kind { return users{&c.Agent.Users} }},
-	{Name: "agent.seal", Doc: "Make all but its workspace read-only to a job, which needs root.",
+	{Name: "agent.seal", Doc: "Make all but its workspace read-only to a job, agent or command, which needs root.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Seal} }},
 	{Name: "agent.git_crypt_key", Doc: "The file of the git-crypt key with which checkouts are unlocked.",
 		of: func(c *Config) kind { return text{&c.Agent.CryptKey, "a file, such as /etc/belay/git-crypt.key"} }},

@@ -43,7 +43,8 @@ type Limits struct {
 	IdleTimeout   time.Duration
 }
 
-// Agent is the agent service: a command that prompts are handed to.
+// Agent is the agent service, a command that prompts are handed to, and what holds
+// jobs of all kinds.
 type Agent struct {
 	Command       []string
 	Preset        string // none, or one of internal/agent's
@@ -62,7 +63,9 @@ type Agent struct {
 	Attempts      int
 	DeadLetters   bool
 	OnLost        string // requeue or fail
-	Users         string // auto, none or FIRST-LAST
+	Local         bool
+	Save          time.Duration // 0 for never
+	Users         string        // auto, none or FIRST-LAST
 	Seal          bool
 	CryptKey      string // a file
 	Processes     int    // 0 for no limit, as with those below
@@ -92,7 +95,7 @@ func Default() *Config {
 		Agent: Agent{
 			Preset: noPreset, Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second, ChatTimeout: 15 * time.Minute,
 			Concurrency: 10, QueueDepth: 100, JobTTL: time.Hour, FetchDebounce: 30 * time.Second, Attempts: 1, OnLost: "requeue",
-			Users: "auto", Seal: true, Processes: 1024, Memory: 4 << 30, Disk: 10 << 30,
+			Local: true, Save: time.Minute, Users: "auto", Seal: true, Processes: 1024, Memory: 4 << 30, Disk: 10 << 30,
 		},
 		values: make(map[string]Value),
 	}

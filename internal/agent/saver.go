@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/workflow"
+)
+
+// saver keeps what an agent has changed with its execution while it works, so that
+// the work outlives the machine: the next run goes on from there, wherever it is.
+// The agent stands still while its workspace is read, and goes on while that is
+// stored.
+type saver struct {
+	every time.Duration // 0 for never
+	// before is what the run began with, and now what the execution has at present.
+	before, now interrupted
+	saved       bool // by this run
+	log         *slog.Logger
+
+	mu   sync.Mutex // held while the agent stands still
+	last [sha256.Size]byte
+}
+
+// interrupted is what an execution keeps for its next run.
+type interrupted struct {
+	Changes *Changes `json:"changes"`
+	// Run is the token of the run whose work it is.
+	Run belay.Token `json:"run,omitempty"`
+}
+
+// share is how little of its time an agent stands still: of a workspace that is slow
+// to read the work is kept less often.
+const share = 20
+
+// begin saves every so often, until the function that it returns is called.
+func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (end func()) {
+	if s == nil || s.every <= 0 || b.job.Repo == "" {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for pause := s.every; ; {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			stood, err := s.once(ctx, b, w, hold)
+			if err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "what a job has changed so far was not kept", "execution", workflow.Execution(ctx).String(), "error", err)
+			}
+			pause = max(s.every, share*stood)
+		}
+	}()
+	return func() {
+		stop()
+		<-over
+	}
+}
+
+// once saves what there is now, and says for how long the agent stood still.
+func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (time.Duration, error) {
+	began := time.Now()
+	got, err := s.read(ctx, b, w, hold)
+	stood := time.Since(began)
+	if err != nil {
+		return stood, err
+	}
+	sum := sumOf(got.Bundle, got.Patch)
+	switch {
+	case sum == s.last, got.Empty() && s.now.Changes == nil:
+		return stood, nil
+	case len(got.Bundle)+len(got.Patch) == 0 && got.Lost != "":
+		return stood, fmt.Errorf("not kept: %s", got.Lost)
+	}
+	c, err := b.keep(ctx, s.slot(), got)
+	if err == nil {
+		err = s.point(ctx, c)
+	}
+	if err == nil {
+		s.last = sum
+	}
+	return stood, err
+}
+
+// read reads the workspace while the agent stands still.
+func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (workspace.Salvage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := context.Cause(ctx); err != nil {
+		return workspace.Salvage{}, err
+	}
+	defer hold.release(ctx, forSave)
+	if err := hold.hold(ctx, forSave); err != nil {
+		return workspace.Salvage{}, fmt.Errorf("stop the agent: %w", err)
+	}
+	return b.runner.Workspaces.Salvage(ctx, w)
+}
+
+// command is the context of the command. It ends with ctx, but not while the agent
+// stands still to be read: a tree that ends frozen gets no grace.
+func (s *saver) command(ctx context.Context) (context.Context, func()) {
+	if s == nil {
+		return ctx, func() {}
+	}
+	inner, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		end(context.Cause(ctx))
+	})
+	return inner, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// slot is the name for artifacts that hold neither what the execution has at
+// present nor what this run began with: so that each is whole while it counts.
+func (s *saver) slot() string {
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("work-%d", n)
+		used := func(c *Changes) bool {
+			return c != nil && slices.ContainsFunc([]string{c.Bundle, c.Patch}, func(a string) bool { return strings.HasPrefix(a, name+".") })
+		}
+		if !used(s.before.Changes) && !used(s.now.Changes) {
+			return name
+		}
+	}
+}
+
+// point makes c what the next run begins with.
+func (s *saver) point(ctx context.Context, c *Changes) error {
+	now := interrupted{c, workflow.Token(ctx)}
+	if err := workflow.Checkpoint(ctx, now); err != nil {
+		return err
+	}
+	s.now, s.saved = now, true
+	return nil
+}
+
+// released keeps what a run leaves that gives its execution back: c is nil if the
+// workspace is as it was when it was new.
+func (s *saver) released(ctx context.Context, c *Changes) error {
+	if c != nil && c.Bundle+c.Patch == "" && c.Lost != "" && s.now.Changes != nil {
+		return nil // what was kept before is more
+	}
+	if c == nil && s.now.Changes == nil {
+		return nil
+	}
+	return s.point(ctx, c)
+}
+
+// undo lets the next run begin as this one did: the agent has ended by itself, and
+// if it is tried again, that is anew.
+func (s *saver) undo(ctx context.Context) error {
+	if !s.saved {
+		return nil
+	}
+	return workflow.Checkpoint(ctx, s.before)
+}
+
+func sumOf(bundle, patch []byte) [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %d ", len(bundle), len(patch))
+	h.Write(bundle)
+	h.Write(patch)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// keep stores a salvage as artifacts of the execution.
+func (b *bench) keep(ctx context.Context, name string, s workspace.Salvage) (*Changes, error) {
+	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost}
+	var failed error
+	for _, a := range []struct {
+		kind string
+		data []byte
+		to   *string
+	}{{"bundle", s.Bundle, &c.Bundle}, {"patch", s.Patch, &c.Patch}} {
+		if len(a.data) == 0 {
+			continue
+		}
+		artifact := name + "." + a.kind
+		if _, err := workflow.Artifact(ctx, artifact, bytes.NewReader(a.data)); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("the %s: %w", a.kind, err))
+			continue
+		}
+		*a.to = artifact
+	}
+	return c, failed
+}
