@@ -195,7 +195,7 @@ func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDivided(t)
-			d.far = d.start(d.command("worker", "--server", "http://"+d.proxy.Addr(), "--ttl", ttl.String()))
+			d.far = d.start(d.command(append([]string{"worker", "--server", "http://" + d.proxy.Addr(), "--ttl", ttl.String()}, bare...)...))
 			sign, free := d.path("sign"), d.path("free")
 			r := d.belay("submit", "--server", d.api.url, "command", "--", "sh", "-c",
 				fmt.Sprintf("while [ ! -e '%s' ]; do echo . >> '%s'; sleep 0.02; done; echo free", free, sign)).want(0)

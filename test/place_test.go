@@ -83,6 +83,9 @@ type started struct {
 	took     time.Duration
 }
 
+// bare are the flags with which jobs may write where a test looks, also as root.
+var bare = []string{"--agent-users", "none", "--agent-seal=false"}
+
 // start starts a command in a process group of its own, as a shell does.
 func (p *place) start(cmd *exec.Cmd) *started {
 	p.t.Helper()

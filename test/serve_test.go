@@ -159,7 +159,7 @@ func TestAServerThatWorks(t *testing.T) {
 	command := func(script string) string {
 		return fmt.Sprintf(`{"workflow":"command","input":{"steps":[{"name":"s","argv":["sh","-c",%q]}]}}`, script)
 	}
-	x, a := p.serve("--concurrency", "2", "--grace", "1m")
+	x, a := p.serve(append(bare, "--concurrency", "2", "--grace", "1m")...)
 	id := a.want(http.StatusCreated, "POST", "/v1/executions", command("touch "+p.path("one")+"; "+busy(free))).string("id")
 	x.until("the command runs", func() bool { return exists(p.path("one")) })
 	x.signal(syscall.SIGTERM)
@@ -172,7 +172,7 @@ func TestAServerThatWorks(t *testing.T) {
 		t.Errorf("what ran at the stop is %s", e.State)
 	}
 
-	x, a = p.serve("--concurrency", "2", "--grace", "1h")
+	x, a = p.serve(append(bare, "--concurrency", "2", "--grace", "1h")...)
 	id = a.want(http.StatusCreated, "POST", "/v1/executions", command("touch "+p.path("two")+"; "+busy(p.path("never")))).string("id")
 	x.until("the command runs", func() bool { return exists(p.path("two")) })
 	x.signal(syscall.SIGTERM)
@@ -341,7 +341,7 @@ func TestAWorkerOfAServer(t *testing.T) {
 		cmd.Env = append(cmd.Env, "BELAY_KEY="+secret)
 		return cmd
 	}
-	w := p.start(elsewhere("--name", "far", "--label", "gpu=yes", "--queue", "special", "--concurrency", "3"))
+	w := p.start(elsewhere(append(bare, "--name", "far", "--label", "gpu=yes", "--queue", "special", "--concurrency", "3")...))
 	w.says("the server does not answer; trying until it does")
 	server, a := p.serve("--listen", address)
 	w.says("takes work")
@@ -379,7 +379,7 @@ func TestAWorkerBesideAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	server, a := p.serve()
-	w := p.start(p.command("worker", "--name", "beside"))
+	w := p.start(p.command(append([]string{"worker", "--name", "beside"}, bare...)...))
 	w.says("takes work")
 	free := p.path("free")
 	submit := func(script string) belay.ExecutionID {

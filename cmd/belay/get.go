@@ -31,7 +31,7 @@ func (a *app) getCommand() *cobra.Command {
 				if a.output == "json" {
 					return printJSON(a.out, e)
 				}
-				events, err := allEvents(c.Context(), r, id)
+				events, err := allEvents(c.Context(), r, belay.EventQuery{Execution: id})
 				if err != nil {
 					return err
 				}
@@ -42,15 +42,15 @@ func (a *app) getCommand() *cobra.Command {
 }
 
 // allEvents reads a whole history.
-func allEvents(ctx context.Context, r reader, id belay.ExecutionID) ([]belay.Event, error) {
+func allEvents(ctx context.Context, r reader, q belay.EventQuery) ([]belay.Event, error) {
 	var all []belay.Event
-	for after := int64(0); ; {
-		events, err := r.Events(ctx, belay.EventQuery{Execution: id, After: after})
+	for {
+		events, err := r.Events(ctx, q)
 		if err != nil || len(events) == 0 {
 			return all, err
 		}
 		all = append(all, events...)
-		after = events[len(events)-1].Seq
+		q.After = events[len(events)-1].Seq
 	}
 }
 

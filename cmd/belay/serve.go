@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,80 +32,37 @@ environment, and that outweighs the file. --check-config shows what counts.
 
 SIGTERM or Ctrl-C stops it in order within the grace; a second one at once.`
 
-// keyFlag is the flag of a key of the configuration. What it says is checked
-// together with what all others say.
-type keyFlag struct {
-	key  config.Key
-	text string
-	set  bool
-}
-
-func (f *keyFlag) String() string { return f.text }
-func (f *keyFlag) Type() string   { return f.key.Type() }
-
-// Set notes what was typed.
-func (f *keyFlag) Set(text string) error {
-	f.text, f.set = text, true
-	return nil
-}
-
 func (a *app) serveCommand() *cobra.Command {
 	var file string
 	var check bool
-	flags := make(map[string]*keyFlag)
+	var flags keyFlags
 	c := &cobra.Command{
 		Use: "serve", Short: "Serve the engine over HTTP", Long: serveLong, Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("server") {
 				return usage("belay serve is the server; --server is for the other commands")
 			}
-			sources := config.Sources{File: file, Environ: os.Environ(), Flags: make(map[string]string)}
-			for name, f := range flags {
-				if f.set {
-					sources.Flags[name] = f.text
-				}
-			}
-			if c.Flags().Changed("data") {
-				sources.Flags["data"] = a.data
-			}
-			cfg, err := config.Load(sources)
+			cfg, err := flags.load(c, a, file)
 			if err != nil {
-				return fmt.Errorf("the configuration has errors:\n%w", err)
+				return err
 			}
 			if check {
-				return a.showConfig(cfg)
+				return a.showConfig(cfg.Values())
 			}
 			return a.serve(c.Context(), cfg, file)
 		},
 	}
 	c.Flags().StringVar(&file, "config", envOr("BELAY_CONFIG", ""), "the configuration `file`, in YAML")
 	c.Flags().BoolVar(&check, "check-config", false, "read the configuration, show what counts and what set it, and start nothing")
-	for _, k := range config.Keys() {
-		if k.Name == "data" {
-			continue // every command has it
-		}
-		flags[k.Name] = &keyFlag{key: k, text: k.Default()}
-		f := c.Flags().VarPF(flags[k.Name], k.Flag(), "", flagDoc(k.Doc))
-		if k.IsBool() {
-			f.NoOptDefVal = "true"
-		}
-	}
+	flags.add(c, func(config.Key) bool { return true })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	_ = c.MarkFlagFilename("tls-cert")
 	_ = c.MarkFlagFilename("tls-key")
-	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-// flagDoc writes a sentence as flags are described.
-func flagDoc(sentence string) string {
-	return strings.ToLower(sentence[:1]) + strings.TrimSuffix(sentence[1:], ".")
-}
-
 // showConfig prints what counts and what said so.
-func (a *app) showConfig(cfg *config.Config) error {
-	values := cfg.Values()
+func (a *app) showConfig(values []config.Value) error {
 	if a.output == "json" {
 		return printJSON(a.out, values)
 	}
@@ -119,27 +74,12 @@ func (a *app) showConfig(cfg *config.Config) error {
 }
 
 func (a *app) serve(ctx context.Context, cfg *config.Config, file string) error {
-	log := newLog(a.err, cfg, a.verbose)
-	slog.SetDefault(log)
-	for _, w := range config.Misspelt(os.Environ()) {
-		log.Warn("an environment variable is not used", "why", w)
-	}
+	log := a.startLog(cfg)
 	if _, err := os.Stat("belay.yaml"); err == nil && file == "" {
 		log.Info("there is a belay.yaml here; it counts with --config belay.yaml")
 	}
 	s := serving{app: a, cfg: cfg, log: log, file: file}
 	return s.run(ctx)
-}
-
-func newLog(to io.Writer, cfg *config.Config, verbose bool) *slog.Logger {
-	o := &slog.HandlerOptions{Level: cfg.Log.Level}
-	if verbose && cfg.From("log.level") == "default" {
-		o.Level = slog.LevelDebug
-	}
-	if cfg.Log.Format == "json" {
-		return slog.New(slog.NewJSONHandler(to, o))
-	}
-	return slog.New(slog.NewTextHandler(to, o))
 }
 
 // serving is a belay serve: the engine, the server, and a worker if one is wanted.
@@ -239,20 +179,27 @@ func (s *serving) ready(at server.Listening) {
 	if s.cfg.Concurrency > 0 {
 		facts = append(facts, "concurrency", s.cfg.Concurrency)
 	}
-	if s.cfg.Agents() {
+	switch {
+	case s.cfg.Agents() && s.cfg.Agent.Local:
 		facts = append(facts, "agents", s.cfg.Agent.Concurrency)
+	case s.cfg.Agents():
+		facts = append(facts, "agents", "left to workers")
 	}
 	s.log.Info("belay serves", facts...)
 }
 
-// work runs built-in kinds in this process, and stops well within the grace.
+func (s *serving) builtins() *builtins {
+	return &builtins{
+		backend: s.backend, cfg: s.cfg, dir: s.cfg.DataDir(), log: s.log, name: fmt.Sprintf("belay serve (pid %d)", os.Getpid()),
+		grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second),
+	}
+}
+
+// work runs commands in this process, and stops well within the grace.
 func (s *serving) work(ctx context.Context) error {
-	w, err := builtins(ctx, s.backend, s.cfg.DataDir(), workerOptions{
-		name: fmt.Sprintf("belay serve (pid %d)", os.Getpid()), concurrency: s.cfg.Concurrency,
-		grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second), log: s.log,
-	})
+	w, err := s.builtins().commands(ctx, s.cfg.Concurrency)
 	if err != nil {
-		return fmt.Errorf("start the worker: %w", err)
+		return err
 	}
 	if err := w.Run(ctx); err != nil {
 		return err

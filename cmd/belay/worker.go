@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,7 +17,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
-	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/worker"
 )
 
@@ -28,55 +30,104 @@ Workspaces are made below the data directory in both cases.
 
 The built-in kinds are:
   command   a command, or several, in a workspace of its own: what belay run submits
+  agent     a prompt for the agent that is configured, as for belay serve; without
+            one there is no such kind. Only agents: --concurrency 0
+
+What is configured by the flags that begin with --agent, by the environment and by
+the file that --config names holds as for belay serve, for commands too as far as it
+is about users, the seal and limits. As root each job has a user of its own and can
+write nowhere but in its workspace. The log says at the start what holds jobs here.
 
 While the server is away the work goes on, and is frozen before its lease ends; it
 goes on when the server is back. Ctrl-C or SIGTERM stops in two stages: nothing more
 is claimed and what runs may finish within --grace; then it is ended and given back,
 and goes on elsewhere. A second one ends everything at once.`
 
-// workerOptions are those of a worker of built-in kinds.
+// workerOptions are those of belay worker.
 type workerOptions struct {
-	name          string
-	concurrency   int
-	queues        []string
-	labels        map[string]string
-	ttl           time.Duration
-	grace, unwind time.Duration
-	log           *slog.Logger
+	file, name  string
+	check       bool
+	concurrency int
+	queues      []string
+	labels      map[string]string
+	ttl, grace  time.Duration
+	cfg         *config.Config
+	log         *slog.Logger
+}
+
+// ofServers are the keys about agents that mean nothing to a worker.
+var ofServers = []string{
+	"agent.chat_timeout", "agent.max_queue_depth", "agent.job_ttl", "agent.max_attempts", "agent.dead_letters", "agent.on_lost", "agent.local",
+}
+
+// ofWorkers tells whether a key means something to a worker.
+func ofWorkers(key string) bool {
+	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "log.")) && !slices.Contains(ofServers, key)
 }
 
 func (a *app) workerCommand() *cobra.Command {
-	o := workerOptions{unwind: time.Minute}
+	var o workerOptions
 	var labels []string
+	var flags keyFlags
 	c := &cobra.Command{
 		Use: "worker", Short: "Run executions of the built-in kinds on this machine", Long: workerLong, Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.concurrency < 1 || o.concurrency > 10_000 {
-				return usage("--concurrency is %d; it can be 1 to 10000", o.concurrency)
-			}
-			if o.grace <= 0 {
-				o.grace = -1 // 0 is the default of package worker
-			}
 			var err error
 			if o.labels, err = pairs("label", labels); err != nil {
 				return err
+			}
+			if o.cfg, err = flags.load(c, a, o.file); err != nil {
+				return err
+			}
+			if err := o.complete(c, a); err != nil {
+				return err
+			}
+			if o.check {
+				return a.showConfig(slices.DeleteFunc(o.cfg.Values(), func(v config.Value) bool { return !ofWorkers(v.Key) }))
 			}
 			return a.work(c.Context(), o)
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency, "at most so many at a time")
+	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency, "at most so many commands at a time; 0 for agents alone")
 	f.StringArrayVar(&labels, "label", nil, "a label that executions can ask for, as `name=value`; may be repeated")
 	f.StringSliceVar(&o.queues, "queue", nil, "take from this `queue`; may be repeated; default, unless given")
 	f.StringVar(&o.name, "name", "", "the worker's name, for people; the host and the process unless given")
 	f.DurationVar(&o.ttl, "ttl", 0, "give the work to another when nothing was heard from this worker for so long; 15s unless given")
 	f.DurationVar(&o.grace, "grace", worker.DefaultGrace, "how long what runs may take to finish when the worker stops")
+	f.StringVar(&o.file, "config", envOr("BELAY_CONFIG", ""), "the configuration `file`, in YAML: that of a server will do")
+	f.BoolVar(&o.check, "check-config", false, "read the configuration, show what counts and what set it, and start nothing")
+	flags.add(c, func(k config.Key) bool { return ofWorkers(k.Name) })
+	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	return c
 }
 
+// complete takes from the configuration what was not typed, and checks the whole.
+func (o *workerOptions) complete(c *cobra.Command, a *app) error {
+	typed := c.Flags().Changed
+	if o.cfg.From("concurrency") != "default" && !typed("concurrency") {
+		o.concurrency = o.cfg.Concurrency
+	}
+	if o.cfg.From("grace") != "default" && !typed("grace") {
+		o.grace = o.cfg.Grace
+	}
+	if o.grace <= 0 {
+		o.grace = -1 // 0 is the default of package worker
+	}
+	a.data = o.cfg.DataDir()
+	switch {
+	case o.concurrency < 0 || o.concurrency > 10_000:
+		return usage("--concurrency is %d; it can be 0 to 10000", o.concurrency)
+	case o.concurrency == 0 && !o.cfg.Agents():
+		return usage("--concurrency 0 leaves nothing to do, unless an agent is configured: --agent-command or --agent-preset")
+	case o.cfg.Shared() && a.server == "":
+		return usage("a worker does not reach a database itself; name a server on it with --server")
+	}
+	return nil
+}
+
 func (a *app) work(ctx context.Context, o workerOptions) error {
-	o.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: a.workLevel()}))
-	slog.SetDefault(o.log)
+	o.log = a.startLog(o.cfg)
 	if o.name == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -126,25 +177,60 @@ func (a *app) backendWhenItIsThere(ctx context.Context, log *slog.Logger) (belay
 	}
 }
 
-func (a *app) workLevel() slog.Level {
-	if a.verbose {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
-}
-
+// workOn runs commands and agents side by side, each kind with a worker of its own,
+// until both have stopped.
 func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) error {
-	w, err := builtins(ctx, b, a.data, o)
+	dir, err := filepath.Abs(a.data)
 	if err != nil {
 		return err
 	}
-	from := a.server
-	if from == "" {
-		from = a.url()
+	all := &builtins{
+		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
+		queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace, unwind: time.Minute,
 	}
-	o.log.Info("the worker takes work", "from", from, "name", o.name, "concurrency", o.concurrency,
-		"queues", strings.Join(o.queues, ","), "labels", labelText(o.labels), "kinds", agent.Workflow)
-	return w.Run(ctx)
+	var workers []*worker.Worker
+	var kinds []string
+	facts := []any{"from", cmp.Or(a.server, a.url()), "name", o.name, "queues", strings.Join(o.queues, ","), "labels", labelText(o.labels)}
+	if o.concurrency > 0 {
+		w, err := all.commands(ctx, o.concurrency)
+		if err != nil {
+			return err
+		}
+		workers, kinds, facts = append(workers, w), append(kinds, agent.Workflow), append(facts, "concurrency", o.concurrency)
+	}
+	if o.cfg.Agents() {
+		setup, err := agentSetup(o.cfg)
+		if err != nil {
+			return err
+		}
+		w, over, err := all.agents(ctx, setup)
+		if err != nil {
+			return err
+		}
+		defer over()
+		workers, kinds, facts = append(workers, w), append(kinds, agent.Prompted), append(facts, "agents", o.cfg.Agent.Concurrency)
+	}
+	o.log.Info("the worker takes work", append(facts, "kinds", strings.Join(kinds, ","))...)
+	return together(ctx, workers)
+}
+
+// together runs workers until all have stopped. One that fails ends the others.
+func together(ctx context.Context, workers []*worker.Worker) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ends := make(chan error, len(workers))
+	for _, w := range workers {
+		go func() { ends <- w.Run(ctx) }()
+	}
+	var all error
+	for range workers {
+		err := <-ends
+		if err != nil {
+			stop()
+		}
+		all = errors.Join(all, err)
+	}
+	return all
 }
 
 func labelText(labels map[string]string) string {
@@ -153,27 +239,4 @@ func labelText(labels map[string]string) string {
 		all = append(all, k+"="+labels[k])
 	}
 	return strings.Join(all, ",")
-}
-
-// builtins is a worker for the built-in kinds, with workspaces below a data
-// directory. What dead processes have left there is removed.
-func builtins(ctx context.Context, b belay.Backend, data string, o workerOptions) (*worker.Worker, error) {
-	dir, err := filepath.Abs(data)
-	if err != nil {
-		return nil, err
-	}
-	spaces, err := workspace.Open(filepath.Join(dir, "workspaces"))
-	if err != nil {
-		return nil, err
-	}
-	if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
-		o.log.Warn("remove what earlier workers left", "error", err)
-	}
-	w := worker.New(&reported{Backend: b, log: o.log}, worker.Options{
-		Name: o.name, Version: version, Concurrency: o.concurrency, Queues: o.queues, Labels: o.labels, TTL: o.ttl,
-		Grace: o.grace, Unwind: o.unwind, Log: o.log,
-	})
-	runner := &agent.Runner{Workspaces: spaces}
-	worker.Register(w, agent.Workflow, runner.Run)
-	return w, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -146,9 +147,9 @@ func (s *spaces) said(w *work) error {
 	return t.Flush()
 }
 
-// find looks for the newest work of an execution: with the execution if it has
-// ended, else with what dead processes have left on this machine, else with what its
-// finished steps have kept.
+// find looks for the newest work of an execution: its result if it has ended, else
+// what dead processes have left on this machine, else what was kept with the
+// execution while it ran.
 func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
 	id, named := executionOf(arg)
 	if !named {
@@ -173,11 +174,15 @@ func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
 	if w, err := s.left(ctx, id, arg, named); w != nil || err != nil {
 		return w, err
 	}
-	if readErr == nil && !e.State.Terminal() {
-		if w, err := s.stored(ctx, &e); w != nil || err != nil {
-			return w, err
+	if readErr == nil {
+		for _, look := range []func(context.Context, *belay.Execution) (*work, error){s.stored, s.saved} {
+			if w, err := look(ctx, &e); w != nil || err != nil {
+				return w, err
+			}
 		}
-		return nil, &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("%s is %s and has kept no work yet: it does when a step ends or its worker dies", id, e.State)}
+	}
+	if readErr == nil && !e.State.Terminal() {
+		return nil, &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("%s is %s and has kept no work yet: it does when a step ends, every minute while an agent works, or when its worker dies", id, e.State)}
 	}
 	return nil, &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("%s has left no work: it changed nothing, or not in a repository", arg)}
 }
@@ -236,30 +241,67 @@ func fromSalvage(id belay.ExecutionID, repo, commit, branch, from string, got wo
 	}
 }
 
-// stored is the work that is kept with an execution; nil if there is none.
+// stored is the work that is part of an execution's result; nil if there is none.
 func (s *spaces) stored(ctx context.Context, e *belay.Execution) (*work, error) {
-	var in struct{ Repo, Ref string }
 	var out struct {
 		Commit  string         `json:"commit"`
 		Changes *agent.Changes `json:"changes"`
 	}
-	if json.Unmarshal(e.Input, &in) != nil || len(e.Output) == 0 || json.Unmarshal(e.Output, &out) != nil || out.Changes == nil {
+	if len(e.Output) == 0 || json.Unmarshal(e.Output, &out) != nil || out.Changes == nil {
 		return nil, nil //nolint:nilerr // it is of another kind, or changed nothing
 	}
-	c := out.Changes
-	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: out.Commit, From: "the execution", Commits: c.Commits, Files: c.Files, Lost: c.Lost}
-	err := s.reading(ctx, func(r reader) error {
-		for name, to := range map[string]*[]byte{c.Bundle: &w.bundle, c.Patch: &w.patch} {
-			if name == "" {
-				continue
-			}
-			var data bytes.Buffer
-			if err := copyChunks(ctx, &data, r, e.ID, name); err != nil {
-				return err
-			}
-			*to = data.Bytes()
-		}
-		return nil
+	var w *work
+	err := s.reading(ctx, func(r reader) (err error) {
+		w, err = readWork(ctx, r, e, out.Commit, "the execution", out.Changes)
+		return err
 	})
 	return w, err
+}
+
+// saved is the work that was kept while an agent worked; nil if there is none.
+func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
+	var w *work
+	err := s.reading(ctx, func(r reader) error {
+		events, err := allEvents(ctx, r, belay.EventQuery{Execution: e.ID, Data: true})
+		if err != nil {
+			return err
+		}
+		var at struct{ Commit string }
+		var newest struct{ Changes *agent.Changes }
+		var when time.Time
+		for i := range events {
+			switch ev := &events[i]; {
+			case ev.Pruned:
+			case ev.Kind == "step" && ev.Name == "checkout":
+				_ = json.Unmarshal(ev.Data, &at) // without a commit there is none to restore it on
+			case ev.Kind == "state":
+				newest.Changes, when = nil, ev.At
+				_ = json.Unmarshal(ev.Data, &newest) // it is of another kind
+			}
+		}
+		if newest.Changes == nil || newest.Changes.Bundle+newest.Changes.Patch == "" {
+			return nil
+		}
+		w, err = readWork(ctx, r, e, at.Commit, "the execution, kept while it ran "+since(when)+" ago", newest.Changes)
+		return err
+	})
+	return w, err
+}
+
+// readWork reads the artifacts that hold what an execution changed.
+func readWork(ctx context.Context, r reader, e *belay.Execution, commit, from string, c *agent.Changes) (*work, error) {
+	var in struct{ Repo, Ref string }
+	_ = json.Unmarshal(e.Input, &in) // without a repository, who restores it has to name one
+	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: commit, From: from, Commits: c.Commits, Files: c.Files, Lost: c.Lost}
+	for name, to := range map[string]*[]byte{c.Bundle: &w.bundle, c.Patch: &w.patch} {
+		if name == "" {
+			continue
+		}
+		var data bytes.Buffer
+		if err := copyChunks(ctx, &data, r, e.ID, name); err != nil {
+			return nil, err
+		}
+		*to = data.Bytes()
+	}
+	return w, nil
 }

@@ -35,7 +35,8 @@ type jobs struct {
 
 func (w *world) newJobs() *jobs {
 	w.t.Helper()
-	cmd := exec.Command(w.binary, "worker", "--server", w.servers[0].url(), "--data", w.path("jobs"), "--queue", jobQueue, "--ttl", jobTTL.String(), "--name", "commands")
+	cmd := exec.Command(w.binary, "worker", "--server", w.servers[0].url(), "--data", w.path("jobs"), "--queue", jobQueue, "--ttl", jobTTL.String(), "--name", "commands",
+		"--agent-users", "none", "--agent-seal=false") // they count in files of the test's
 	cmd.Dir, cmd.Env = w.dir, w.environment()
 	p, err := w.starter.start(cmd, w.path("jobs.log"))
 	if err != nil {

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/worker"
+)
+
+// builtins makes the workers of a process for the built-in kinds: commands and
+// agents. What holds their jobs is what the configuration says, in every process
+// that runs any, as far as this machine can; the log says what came of it.
+type builtins struct {
+	backend belay.Backend
+	cfg     *config.Config
+	// dir is the data directory; workspaces are below it unless the configuration
+	// names another place.
+	dir  string
+	log  *slog.Logger
+	name string // of the process, for people
+
+	queues        []string
+	labels        map[string]string
+	ttl           time.Duration
+	grace, unwind time.Duration
+}
+
+// commands is a worker for so many commands at a time.
+func (b *builtins) commands(ctx context.Context, most int) (*worker.Worker, error) {
+	r, err := jobRunner(ctx, b.cfg, b.dir, b.log, nil, most)
+	if err != nil {
+		return nil, fmt.Errorf("start the worker: %w", err)
+	}
+	held(ctx, b.log, agent.Workflow, r)
+	w := b.worker(b.name, most)
+	worker.Register(w, agent.Workflow, r.Run)
+	return w, nil
+}
+
+// agents is a worker for agents. The function that it gives says at the end how
+// long setting up their workspaces was in each other's way.
+func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func(), err error) {
+	a := b.cfg.Agent
+	r, err := jobRunner(ctx, b.cfg, b.dir, b.log, setup.Command, a.Concurrency)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start the agents: %w", err)
+	}
+	held(ctx, b.log, agent.Prompted, r)
+	w = b.worker("agents of "+b.name, a.Concurrency)
+	worker.Register(w, agent.Prompted, (&agent.Assistant{
+		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Save: a.Save, Log: b.log,
+	}).Run)
+	return w, func() {
+		if locks := r.Workspaces.Locks(); locks.Count > 0 {
+			b.log.Info("the agents have stopped", "workspaces", locks.Count,
+				"setup_lock_p50", locks.Held50, "setup_lock_p99", locks.Held99, "setup_lock_wait_p99", locks.Waited99)
+		}
+	}, nil
+}
+
+func (b *builtins) worker(name string, most int) *worker.Worker {
+	return worker.New(&reported{Backend: b.backend, log: b.log}, worker.Options{
+		Name: name, Version: version, Concurrency: most, Queues: b.queues, Labels: b.labels, TTL: b.ttl,
+		Grace: b.grace, Unwind: b.unwind, Log: b.log,
+	})
+}
+
+// jobRunner is what runs jobs as the configuration says, most of them at a time. The
+// command is what all of them start; none if each names its own.
+func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int) (*agent.Runner, error) {
+	a := cfg.Agent
+	dir := a.WorkspaceDir
+	if dir == "" {
+		dir = filepath.Join(data, "workspaces")
+	}
+	spaces, err := workspace.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	spaces.Debounce, spaces.CryptKey = a.FetchDebounce, a.CryptKey
+	spaces.Quota = workspace.Quota{Bytes: a.Disk}
+	if spaces.Users, err = jobUsers(ctx, a, log, command, most); err != nil {
+		return nil, err
+	}
+	// Those of living processes are left alone, and this one has none yet.
+	if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
+		log.Warn("remove what earlier jobs left", "error", err)
+	}
+	return &agent.Runner{
+		Workspaces: spaces, Seal: a.Seal, Limits: process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)},
+	}, nil
+}
+
+// held says what will hold the jobs of a kind, found out by trying.
+func held(ctx context.Context, log *slog.Logger, kind string, r *agent.Runner) {
+	by, err := r.Probe(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
+		}
+		return
+	}
+	log.Info("jobs are held", "kind", kind, "held_by", by)
+}
+
+const (
+	// ownUsers is where the users of jobs begin that nobody has named: beyond those
+	// that systems give to people, services and containers.
+	ownUsers = 0x70000000
+	// userJournal is where all processes of this machine note who has which user.
+	userJournal = "/run/belay/users"
+)
+
+// jobUsers gives each workspace a user of its own, if that is wanted and we may. nil
+// means that all run as we do.
+func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (workspace.Users, error) {
+	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}
+	switch {
+	case a.Users == "none", a.Users == "auto" && os.Geteuid() != 0:
+		return nil, nil
+	case a.Users == "auto":
+		if path := closed(command); path != "" {
+			log.Warn("agents run as the user of the server: others may not read the command; install it elsewhere, or set agent.users to none", "path", path)
+			return nil, nil
+		}
+	default:
+		var last uint32
+		if _, err := fmt.Sscanf(a.Users, "%d-%d", &users.First, &last); err != nil {
+			return nil, err // it was checked when it was read
+		}
+		users.Count = last - users.First + 1
+	}
+	pool, err := process.OpenPool(userJournal, users)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Sweep(ctx); err != nil {
+		log.Warn("free the users of earlier jobs", "error", err)
+	}
+	return func(ctx context.Context, id string) (host.User, func(context.Context) error, error) {
+		seat, err := pool.Take(ctx, id)
+		if err != nil {
+			return host.User{}, nil, err
+		}
+		return seat.User, seat.Free, nil
+	}, nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay/internal/config"
+)
+
+// keyFlag is the flag of a key of the configuration. What it says is checked
+// together with what all others say.
+type keyFlag struct {
+	key  config.Key
+	text string
+	set  bool
+}
+
+func (f *keyFlag) String() string { return f.text }
+func (f *keyFlag) Type() string   { return f.key.Type() }
+
+// Set notes what was typed.
+func (f *keyFlag) Set(text string) error {
+	f.text, f.set = text, true
+	return nil
+}
+
+// keyFlags are the flags of a command that stand for keys of the configuration.
+type keyFlags []*keyFlag
+
+// add gives a command the flags of those keys that it wants.
+func (k *keyFlags) add(c *cobra.Command, wanted func(config.Key) bool) {
+	for _, key := range config.Keys() {
+		if key.Name == "data" || !wanted(key) {
+			continue // every command has the data directory
+		}
+		flag := &keyFlag{key: key, text: key.Default()}
+		*k = append(*k, flag)
+		f := c.Flags().VarPF(flag, key.Flag(), "", flagDoc(key.Doc))
+		if key.IsBool() {
+			f.NoOptDefVal = "true"
+		}
+	}
+	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// load reads the configuration: the flags outweigh the environment, and that the
+// file.
+func (k *keyFlags) load(c *cobra.Command, a *app, file string) (*config.Config, error) {
+	sources := config.Sources{File: file, Environ: os.Environ(), Flags: make(map[string]string)}
+	for _, f := range *k {
+		if f.set {
+			sources.Flags[f.key.Name] = f.text
+		}
+	}
+	if c.Flags().Changed("data") {
+		sources.Flags["data"] = a.data
+	}
+	cfg, err := config.Load(sources)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration has errors:\n%w", err)
+	}
+	return cfg, nil
+}
+
+// flagDoc writes a sentence as flags are described.
+func flagDoc(sentence string) string {
+	return strings.ToLower(sentence[:1]) + strings.TrimSuffix(sentence[1:], ".")
+}
+
+// startLog is the log of a process that serves or works for long.
+func (a *app) startLog(cfg *config.Config) *slog.Logger {
+	o := &slog.HandlerOptions{Level: cfg.Log.Level}
+	if a.verbose && cfg.From("log.level") == "default" {
+		o.Level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(a.err, o))
+	if cfg.Log.Format == "json" {
+		log = slog.New(slog.NewJSONHandler(a.err, o))
+	}
+	slog.SetDefault(log)
+	for _, w := range config.Misspelt(os.Environ()) {
+		log.Warn("an environment variable is not used", "why", w)
+	}
+	return log
+}
