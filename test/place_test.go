@@ -100,7 +100,10 @@ func (p *place) startInto(cmd *exec.Cmd, out io.Writer) *started {
 	if out != nil {
 		cmd.Stdout = out
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Setpgid = true
 	cmd.WaitDelay = 10 * time.Second // a process that holds the output open is left over
 	if err := cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", line(cmd), err)

@@ -32,10 +32,10 @@ const runQueue = "run:"
 
 // runFlags are the flags of belay run.
 type runFlags struct {
-	repo, ref, key string
-	resume         bool
-	timeout, grace time.Duration
-	steps, env     []string
+	repo, ref, key   string
+	resume, isolated bool
+	timeout, grace   time.Duration
+	steps, env       []string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -62,7 +62,11 @@ its end, and takes over if the first goes. With --server the execution is the
 server's, and its command still runs here.
 
 Only what is committed is cloned. The command sees an environment of its own:
-PATH, HOME (empty, its own), the locale, and what --env names.`,
+PATH, HOME (empty, its own), the locale, and what --env names. It runs as you, may
+write where you may, and has no limits: it is your command, and the caches that you
+share with it are yours. What you would not run yourself is run with --isolated: as
+belay worker runs jobs, as root with a user of its own on a machine that is read-only
+but for its workspace, within the limits of BELAY_AGENT_MAX_PROCESSES and so on.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return usage("write the command after --, as in: belay run -- %s", strings.Join(args, " "))
@@ -74,6 +78,7 @@ PATH, HOME (empty, its own), the locale, and what --env names.`,
 	c.Flags().StringVar(&f.ref, "ref", "", "the branch, tag or commit; the source's HEAD by default")
 	c.Flags().StringVar(&f.key, "key", "", "the execution's idempotency `key`: the same key goes on with, or answers from, the same execution")
 	c.Flags().BoolVar(&f.resume, "resume", false, "go on with the newest unfinished execution of this very line, if there is one")
+	c.Flags().BoolVar(&f.isolated, "isolated", false, "hold the command as belay worker holds jobs: users, seal and limits as BELAY_AGENT_… and the file in BELAY_CONFIG say")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end each step after so long, counted from its start; 0 means never")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long a step may take to end when it is told to")
 	c.Flags().StringArrayVar(&f.steps, "step", nil, "a durable step, as `name=command` for sh; may be repeated, instead of a COMMAND")
@@ -154,7 +159,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	}
 	line := commandLine(job)
 	view := newView(a, job)
-	s, err := a.openSession(ctx, "belay run -- "+line, view)
+	s, err := a.openSession(ctx, "belay run -- "+line, view, f.isolated)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/worker"
 )
@@ -24,15 +25,15 @@ import (
 // session is a belay run: a way to the engine, and a worker for one execution and
 // its descendants.
 type session struct {
-	backend    belay.Backend
-	workspaces *workspace.Manager
-	view       *view
-	own        *announced // the backend as the worker sees it
+	backend belay.Backend
+	runner  *agent.Runner
+	view    *view
+	own     *announced // the backend as the worker sees it
 }
 
 // openSession finds the engine, or starts it here, and sweeps what runs on this
 // host that died have left.
-func (a *app) openSession(ctx context.Context, purpose string, v *view) (*session, error) {
+func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated bool) (*session, error) {
 	dir, err := filepath.Abs(a.data)
 	if err != nil {
 		return nil, err
@@ -42,15 +43,33 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view) (*sessio
 		return nil, err
 	}
 	s.own = &announced{Backend: s.backend, view: v}
-	s.workspaces, err = workspace.Open(filepath.Join(dir, "workspaces"))
-	if err != nil {
+	if s.runner, err = runnerOf(ctx, dir, isolated); err != nil {
 		return nil, errors.Join(err, s.backend.Close())
 	}
-	// Those of living processes are left alone, and this one has none yet.
-	if err := s.workspaces.Sweep(ctx, func(string) bool { return true }); err != nil {
-		slog.Warn("remove what earlier runs left", "error", err)
-	}
+	s.runner.Observer = v
 	return s, nil
+}
+
+// runnerOf is what runs the command. It runs as whoever calls, unless it is to be
+// isolated: a person's own command shares caches with the person, and writes where a
+// script of theirs would, which neither another user nor a sealed machine allows.
+func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, error) {
+	if !isolated {
+		spaces, err := workspace.Open(filepath.Join(dir, "workspaces"))
+		if err != nil {
+			return nil, err
+		}
+		// Those of living processes are left alone, and this one has none yet.
+		if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
+			slog.Warn("remove what earlier runs left", "error", err)
+		}
+		return &agent.Runner{Workspaces: spaces}, nil
+	}
+	cfg, err := config.Load(config.Sources{File: os.Getenv("BELAY_CONFIG"), Environ: os.Environ()})
+	if err != nil {
+		return nil, fmt.Errorf("the configuration has errors:\n%w", err)
+	}
+	return jobRunner(ctx, cfg, dir, slog.Default(), nil, 1)
 }
 
 // work runs the worker until the execution has ended, or the person at the
@@ -69,8 +88,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 		// then a while to be cleaned up after.
 		Grace: -1, Unwind: s.view.job.Grace.D() + time.Minute,
 	})
-	runner := &agent.Runner{Workspaces: s.workspaces, Observer: s.view}
-	worker.Register(w, agent.Workflow, runner.Run)
+	worker.Register(w, agent.Workflow, s.runner.Run)
 	wctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	worked := make(chan error, 1)

@@ -29,6 +29,7 @@ type view struct {
 	midline  bool // the output's last line is not ended
 	began    time.Time
 	replayed bool // nothing was run: the result is an earlier one
+	held     bool // it was said by what
 }
 
 var _ agent.Observer = (*view)(nil)
@@ -117,6 +118,14 @@ func (v *view) Started(s agent.Step) {
 	v.here()
 	v.say("%s: %s", stepName(s.Name), stepLine(s))
 	v.show(stepName(s.Name))
+}
+
+// Held says what holds the command, once.
+func (v *view) Held(by string) {
+	if !v.held {
+		v.held = true
+		v.say("held by: %s", by)
+	}
 }
 
 // Wrote passes the command's output on.

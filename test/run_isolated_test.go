@@ -1,0 +1,110 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// look is a command that says who it is, tries to write outside, and works.
+func look(outside string) string {
+	return fmt.Sprintf("id -u; echo x > %q 2>/dev/null && echo wrote; echo work >> notes.txt", outside)
+}
+
+// Rule: a command of one's own runs as oneself and writes where oneself may, without
+// any configuration; what holds it is said.
+func TestARunIsOnesOwn(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	outside := p.path("outside")
+	r := p.run("--repo", p.repository(), "--", "sh", "-c", look(outside)).want(0).saying("held by: ", "no new privileges; no limits")
+	if want := fmt.Sprintf("%d\nwrote\n", os.Geteuid()); r.out != want || strings.Count(r.err, "held by: ") != 1 {
+		t.Errorf("want %q\n%s", want, r)
+	}
+}
+
+// Rule: a command that is isolated has, as root, a user of its own, a machine that is
+// read-only and the limits that are configured; what it leaves is the caller's all the
+// same, also after kill -9.
+func TestARunIsIsolated(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run commands as somebody else; what others get is in TestARunIsIsolatedWithoutRoot")
+	}
+	p := newPlace(t)
+	outside, repo := p.path("outside"), p.repository()
+	isolated := func(args ...string) *started {
+		return p.start(withEnv(p.command(append([]string{"run", "--isolated", "--repo", repo}, args...)...), "BELAY_AGENT_MAX_PROCESSES=99"))
+	}
+	r := isolated("--", "sh", "-c", look(outside)+"; cat /proc/self/status | grep NoNewPrivs").wait(patience).want(0)
+	r.saying("held by: pid namespace; no new privileges; user ", "read-only but for its own directories; 99 processes by ")
+	uid, err := strconv.Atoi(strings.TrimSuffix(strings.SplitAfter(r.out, "\n")[0], "\n"))
+	if err != nil || uid < 0x70000000 || strings.Contains(r.out, "wrote") || exists(outside) {
+		t.Errorf("it was somebody, or somewhere, else\n%s", r)
+	}
+	if patch := p.artifact(idOf(t, r.err), "step-1.patch"); !strings.Contains(patch, "+work") {
+		t.Errorf("its work is %q", patch)
+	}
+
+	x := isolated("--key", "work", "--step", "one="+changes, "--step", "two=echo two >&2; exec sleep 600")
+	x.until("the second step runs", func() bool { return strings.Contains(x.err.String(), "\ntwo\n") })
+	x.signal(syscall.SIGKILL)
+	x.wait(patience)
+	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(0)
+	p.belay("workspaces", "restore", "work", p.path("again")).want(0)
+	p.restored(p.path("again"))
+	all, err := filepath.Glob(filepath.Join(p.path("again"), "*"))
+	for _, path := range append(all, p.path("again/.git/HEAD")) {
+		var st syscall.Stat_t
+		if err := syscall.Stat(path, &st); err != nil || st.Uid != 0 {
+			t.Errorf("%s belongs to %d, %v", path, st.Uid, err)
+		}
+	}
+	if err != nil || len(all) < 3 {
+		t.Errorf("restored %q, %v", all, err)
+	}
+	p.belay("workspaces", "gc").want(0)
+	p.clean()
+}
+
+// Rule: without root a command can be isolated too: it is held by what there is, and
+// what there is not is said.
+func TestARunIsIsolatedWithoutRoot(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	repo := p.repository()
+	cmd := p.command("run", "--isolated", "--repo", repo, "--", "sh", "-c", "id -u; echo work >> notes.txt")
+	who := os.Geteuid()
+	if who == 0 {
+		who = 65534
+		own := p.path("belay")
+		if err := os.Link(cmd.Path, own); err != nil {
+			raw, rerr := os.ReadFile(cmd.Path)
+			if rerr != nil || os.WriteFile(own, raw, 0o755) != nil {
+				t.Fatal(err, rerr)
+			}
+		}
+		err := filepath.WalkDir(p.root, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || path == own {
+				return err
+			}
+			return os.Lchown(path, who, who)
+		})
+		for dir := filepath.Dir(p.root); err == nil && dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
+			err = os.Chmod(dir, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Path, cmd.Args[0] = own, own
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(who), Gid: uint32(who)}}
+	}
+	r := p.start(cmd).wait(patience).want(0).saying("held by: ", "no new privileges; not sealed; 1024 processes by ", "4 GiB of memory by ")
+	if r.out != fmt.Sprintln(who) {
+		t.Errorf("it was somebody else\n%s", r)
+	}
+}
