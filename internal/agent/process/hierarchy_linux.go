@@ -16,11 +16,11 @@ const (
 	cpu      = "cpu"
 )
 
-// ownLeaf is the group in which a service may be put in the newer tree (systemd's
+// ServiceGroup is the group in which a service may be put in the newer tree (systemd's
 // DelegateSubgroup), in which only groups without processes of their own can hand
 // controllers down; its runs are its siblings then. Elsewhere in that tree limits
 // are kept by other means.
-const ownLeaf = "belay.server"
+const ServiceGroup = "belay.server"
 
 // hierarchy is one mounted cgroup tree, and where in it a process is.
 type hierarchy struct {
@@ -32,7 +32,7 @@ func (h hierarchy) String() string { return "cgroup v" + strconv.Itoa(h.version)
 
 // place is where the groups of runs are made.
 func (h hierarchy) place() string {
-	if h.version == 2 && filepath.Base(h.home) == ownLeaf {
+	if h.version == 2 && filepath.Base(h.home) == ServiceGroup {
 		return filepath.Dir(h.home)
 	}
 	return h.home

@@ -207,7 +207,7 @@ func TestLimitsAreChecked(t *testing.T) {
 func TestNewerTree(t *testing.T) {
 	dir := t.TempDir()
 	place := filepath.Join(dir, "service")
-	g := bound{hierarchy: hierarchy{version: 2, home: filepath.Join(place, ownLeaf)}}
+	g := bound{hierarchy: hierarchy{version: 2, home: filepath.Join(place, ServiceGroup)}}
 	g.dir = filepath.Join(g.place(), cgroupPrefix+"run")
 	for name, text := range map[string]string{
 		"service/cgroup.subtree_control": "memory\n", "service/belay-run/pids.max": "", "service/belay-run/memory.max": "",

@@ -1,0 +1,177 @@
+//go:build linux
+
+package process
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// inService names the group of a service, for the tests that run again within one.
+const inService = "PROCESS_TEST_SERVICE"
+
+// newer is where the newer tree is mounted, and this process's group in it.
+func newer(t *testing.T) hierarchy {
+	t.Helper()
+	for _, h := range hierarchies("/proc/self") {
+		if h.version == 2 {
+			return h
+		}
+	}
+	t.Skip("the newer tree of cgroups is not mounted here")
+	return hierarchy{}
+}
+
+// controllersOf lists what a file of a group names.
+func controllersOf(t *testing.T, path string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(raw))
+}
+
+// service makes a group as systemd makes one for a unit with Delegate=yes and
+// DelegateSubgroup=belay.server, with the controllers that the tree has, and runs a
+// test again as the service's process.
+func service(t *testing.T, test, leaf string) {
+	t.Helper()
+	top := newer(t).home
+	var handed []string
+	t.Cleanup(func() { // when the group is gone
+		for _, c := range handed {
+			_ = write(top, "cgroup.subtree_control", "-"+c)
+		}
+	})
+	group := filepath.Join(top, fmt.Sprintf("belay-test-%d", time.Now().UnixNano()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Skipf("this user may not make a group in the newer tree: %v", err)
+	}
+	t.Cleanup(func() {
+		for _, dir := range []string{filepath.Join(group, leaf), group} {
+			(&cgroup{dir: dir}).close()
+		}
+		if _, err := os.Stat(group); err == nil {
+			t.Errorf("%s is left", group)
+		}
+	})
+	for _, c := range controllersOf(t, filepath.Join(top, "cgroup.controllers")) {
+		if !slices.Contains(controllersOf(t, filepath.Join(top, "cgroup.subtree_control")), c) && write(top, "cgroup.subtree_control", "+"+c) == nil {
+			handed = append(handed, c)
+		}
+	}
+	home := filepath.Join(group, leaf)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^"+test+"$")
+	cmd.Env = append(os.Environ(), inService+"="+group)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("in %s: %v\n%s", home, err, out)
+	}
+	t.Logf("in %s:\n%s", home, out)
+}
+
+// Rule: a service in a group of its own, in the leaf that systemd puts it in, has its
+// runs beside itself, in groups to which controllers are handed down, by the real
+// kernel. They are frozen there, and nothing is left of the groups.
+func TestRunsOfAService(t *testing.T) {
+	group := os.Getenv(inService)
+	if group == "" {
+		service(t, "TestRunsOfAService", ServiceGroup)
+		return
+	}
+	h := newer(t)
+	if h.home != filepath.Join(group, ServiceGroup) || h.place() != group {
+		t.Fatalf("this is %s, and runs are in %s", h.home, h.place())
+	}
+	for _, c := range controllersOf(t, filepath.Join(group, "cgroup.controllers")) {
+		if err := handDown(h.place(), c); err != nil {
+			t.Errorf("%s is not handed down: %v", c, err)
+		}
+	}
+	c, _ := shell(t, Auto, `while :; do printf x >>counter; done`)
+	c.Grace = -1
+	tree := begin(t, t.Context(), c)
+	if dir := filepath.Join(group, cgroupPrefix+c.ID); tree.cgroup.dir != dir || tree.result.Freezer != "cgroup v2" {
+		t.Errorf("it is in %s, frozen by %s; want %s", tree.cgroup.dir, tree.result.Freezer, dir)
+	}
+	if err := tree.Freeze(t.Context()); err != nil {
+		t.Error(err)
+	}
+	still(t, "the counter", func() int64 { return size(filepath.Join(c.Dir, "counter")) })
+	tree.Kill(nil)
+	_, _ = wait(t, tree)
+	if left, _ := filepath.Glob(filepath.Join(group, cgroupPrefix+"*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// Rule: a service in a group without that leaf has no controllers to hand down, and
+// limits are kept by other means, or said not to be.
+func TestRunsOfAServiceWithoutALeaf(t *testing.T) {
+	group := os.Getenv(inService)
+	if group == "" {
+		service(t, "TestRunsOfAServiceWithoutALeaf", "")
+		return
+	}
+	for _, c := range controllersOf(t, filepath.Join(group, "cgroup.controllers")) {
+		if err := handDown(newer(t).place(), c); err == nil {
+			t.Errorf("%s was handed down by a group that has processes", c)
+		}
+	}
+	c, _ := shell(t, Auto, "true")
+	c.Limits = Limits{Pids: 100, Memory: 1 << 30}
+	r, err := Run(t.Context(), c)
+	if err != nil || r.Code != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, by := range []string{r.Enforced.Pids, r.Enforced.Memory} {
+		if by == "cgroup v2" || by == "" {
+			t.Errorf("enforced by %+v", r.Enforced)
+		}
+	}
+}
+
+// Rule: in the newer tree a fork bomb and a memory hog come up against their limits,
+// which the real kernel keeps, and the result says so.
+func TestLimitsOfTheNewerTree(t *testing.T) {
+	group := os.Getenv(inService)
+	if group == "" {
+		have := controllersOf(t, filepath.Join(newer(t).home, "cgroup.controllers"))
+		if !slices.Contains(have, pids) || !slices.Contains(have, memory) {
+			t.Skipf("the newer tree has the controllers %q here; pids and memory are of the older tree, whose limits other tests are about", have)
+		}
+		service(t, "TestLimitsOfTheNewerTree", ServiceGroup)
+		return
+	}
+	if h := newer(t); handDown(h.place(), pids) != nil || handDown(h.place(), memory) != nil {
+		t.Skip("this group has no controllers to hand down")
+	}
+	c, out := shell(t, Auto, forks)
+	c.Args = []string{"/bin/bash", "-c", forks}
+	c.Limits, c.Timeout, c.Grace = Limits{Pids: 40}, 3*time.Second, -1
+	if r, err := Run(t.Context(), c); r.Enforced.Pids != "cgroup v2" || !strings.Contains(r.Exceeded, "more than 40 processes") {
+		t.Errorf("a fork bomb: %+v, %v\n%s", r, err, out)
+	}
+	c, out = shell(t, Auto, `dd if=/dev/zero of=/dev/null bs=256M count=1`)
+	c.Limits = Limits{Memory: 64 << 20}
+	if r, err := Run(t.Context(), c); err != nil || r.Code == 0 || r.Enforced.Memory != "cgroup v2" || !strings.Contains(r.Exceeded, "more than 64 MiB of memory") {
+		t.Errorf("a memory hog: %+v, %v\n%s", r, err, out)
+	}
+}
