@@ -55,13 +55,14 @@ func (s *serving) addAgents(o *server.Options) error {
 		model = "agent"
 	}
 	o.Agents = &agentapi.Options{
-		Setup: setup, Capacity: a.Concurrency, QueueDepth: a.QueueDepth, JobTTL: a.JobTTL, ChatTimeout: a.ChatTimeout, Model: model, Log: s.log,
+		Setup: setup, QueueDepth: a.QueueDepth, JobTTL: a.JobTTL, ChatTimeout: a.ChatTimeout, Model: model, Log: s.log,
 		Policy: belay.Policy{
 			MaxAttempts: a.Attempts, NoDeadLetters: !a.DeadLetters, OnLost: belay.OnLost(a.OnLost),
 			CancelGrace: belay.Duration(a.Grace + salvageTime),
 		},
 	}
 	if a.Local {
+		o.Agents.Capacity = a.Concurrency
 		o.Services = append(o.Services, func(ctx context.Context) error { return s.assist(ctx, setup) })
 	}
 	return nil

@@ -39,6 +39,8 @@ type Prompt struct {
 	Timeout belay.Duration `json:"timeout,omitempty"`
 	// Chat says that somebody waits for the answer as it comes.
 	Chat bool `json:"chat,omitempty"`
+	// Stream says that they would have it in pieces.
+	Stream bool `json:"stream,omitempty"`
 	// Metadata is the caller's own.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
@@ -69,6 +71,9 @@ type Answer struct {
 // Setup is how agents are run on a server.
 type Setup struct {
 	Command Template
+	// Streaming is the command where somebody would have the answer in pieces;
+	// Command unless set.
+	Streaming Template
 	// Output is one of OutputAuto, OutputPlain and OutputStreamJSON.
 	Output string
 	// Env names the variables that are passed on, or read from the file that
@@ -93,7 +98,7 @@ func NewSetup(name string, s Setup) (Setup, error) {
 			return s, invalid("there is no preset %q; there are %s", name, strings.Join(Presets(), ", "))
 		}
 		if len(s.Command) == 0 {
-			s.Command = p.command
+			s.Command, s.Streaming = p.command, p.streaming
 		}
 		if s.Output == "" || s.Output == OutputAuto {
 			s.Output = p.output
@@ -131,6 +136,13 @@ func (s *Setup) Check(p *Prompt) error {
 		return &belay.Error{Code: belay.CodeForbidden, Message: "agents of this server may not work on that repository; see its setting agent.repos"}
 	}
 	return errors.Join(workspace.CheckRepo(p.Repo), workspace.CheckRef(p.Ref))
+}
+
+func (s *Setup) command(p *Prompt) Template {
+	if p.Stream && len(s.Streaming) > 0 {
+		return s.Streaming
+	}
+	return s.Command
 }
 
 func (s *Setup) allows(repo string) bool {
@@ -172,7 +184,7 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
 	}
-	argv, stdin := a.Command.Fill(p.Text)
+	argv, stdin := a.command(&p).Fill(p.Text)
 	t := newTranscript(ctx, a.Output, p.Chat)
 	if t.log = a.Log; t.log == nil {
 		t.log = slog.Default()

@@ -124,16 +124,18 @@ func (t Template) Fill(prompt string) (argv []string, stdin []byte) {
 
 // preset is what is known about an agent that is in wide use.
 type preset struct {
-	command Template
-	output  string
-	env     []string
+	command   Template
+	streaming Template
+	output    string
+	env       []string
 }
 
 var presets = map[string]preset{
 	"claude": {
-		command: Template{"claude", "-p", "--output-format", "stream-json", "--verbose", "--", placeholder},
-		output:  OutputStreamJSON,
-		env:     []string{"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "CLAUDE_CODE_OAUTH_TOKEN"},
+		command:   Template{"claude", "-p", "--output-format", "stream-json", "--verbose", "--", placeholder},
+		streaming: Template{"claude", "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "--", placeholder},
+		output:    OutputStreamJSON,
+		env:       []string{"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "CLAUDE_CODE_OAUTH_TOKEN"},
 	},
 }
 

@@ -112,6 +112,13 @@ func TestPresets(t *testing.T) {
 	if strings.Join(argv, " ") != "claude -p --output-format stream-json --verbose -- -v" || s.Output != OutputStreamJSON || s.Env[len(s.Env)-1] != "MORE" {
 		t.Errorf("%+v", s)
 	}
+	if argv, _ := s.command(&Prompt{Chat: true, Stream: true}).Fill("-v"); strings.Join(argv[5:], " ") != "--include-partial-messages -- -v" {
+		t.Errorf("a streamed chat is asked with %q", argv)
+	}
+	s, err = NewSetup("claude", Setup{Command: Template{"mine", placeholder}})
+	if argv, _ := s.command(&Prompt{Stream: true}).Fill("x"); err != nil || argv[0] != "mine" {
+		t.Errorf("instead of the command that is configured %q is run, %v", argv, err)
+	}
 	if _, err := NewSetup("none such", Setup{}); belay.CodeOf(err) != belay.CodeInvalid {
 		t.Errorf("got %v", err)
 	}

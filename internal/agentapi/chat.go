@@ -66,7 +66,7 @@ func (c *chat) begin() error {
 	if err != nil {
 		return err
 	}
-	p := agent.Prompt{Text: text, Repo: c.o.Setup.Repo, Timeout: belay.Duration(c.o.Setup.Timeout), Chat: true}
+	p := agent.Prompt{Text: text, Repo: c.o.Setup.Repo, Timeout: belay.Duration(c.o.Setup.Timeout), Chat: true, Stream: c.req.Stream}
 	if err := c.o.Setup.Check(&p); err != nil {
 		return err
 	}

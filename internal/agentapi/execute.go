@@ -111,13 +111,14 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	return belay.Submitted{ID: x.ID, Replayed: true}, nil
 }
 
-// same reports whether two inputs ask for the same.
+// same reports whether two inputs ask for the same, in pieces or whole.
 func same(a, b json.RawMessage) bool {
 	var p, q agent.Prompt
 	if json.Unmarshal(a, &p) != nil || json.Unmarshal(b, &q) != nil {
 		return false
 	}
 	p.Timeout, q.Timeout = 0, 0
+	p.Stream, q.Stream = false, false
 	left, err := json.Marshal(&p)
 	right, err2 := json.Marshal(&q)
 	return err == nil && err2 == nil && bytes.Equal(left, right)

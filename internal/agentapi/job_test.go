@@ -111,6 +111,7 @@ func TestSameRequest(t *testing.T) {
 		want bool
 	}{
 		{`{"prompt":"x","timeout":"1m0s"}`, `{"timeout":"2m0s", "prompt":"x"}`, true},
+		{`{"prompt":"x","chat":true,"stream":true}`, `{"prompt":"x","chat":true}`, true},
 		{`{"prompt":"x"}`, `{"prompt":"y"}`, false}, {`{"prompt":"x"}`, `{"prompt":"x","chat":true}`, false},
 		{`{"prompt":"x","metadata":{"a":1}}`, `{"prompt":"x","metadata":{"a":2}}`, false}, {`{}`, `7`, false},
 	} {

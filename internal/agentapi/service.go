@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// Setup is how agents are run.
 	Setup agent.Setup
-	// Capacity is how many jobs this server runs at the same time, and QueueDepth
-	// how many may run or wait on all that share the store.
+	// Capacity is how many jobs this process runs itself at the same time, and
+	// QueueDepth how many may run or wait on all that share the store.
 	Capacity, QueueDepth int
 	// JobTTL is how long after its end a job is answered for; 0 for as long as
 	// its execution is kept.
