@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"time"
@@ -133,6 +134,62 @@ func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
 		return &belay.Error{Code: belay.CodeInternal, Op: r.op, Message: "the server's answer cannot be read", Err: err}
 	}
 	return nil
+}
+
+// answer is one that comes little by little. It must be closed.
+type answer struct {
+	body  io.Reader
+	ctx   context.Context // ends with it
+	close func()
+}
+
+// stream makes a call whose answer begins at once and goes on for as long as the
+// server was asked to wait.
+func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
+	over := c.small.line()
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(over.good, func() { end(errSuspect) })
+	late := time.AfterFunc(attempt, func() { end(errSlow) })
+	closing := func() {
+		late.Stop()
+		stop()
+		end(nil)
+	}
+	resp, err := c.begun(ctx, over, r) //nolint:bodyclose // by the answer
+	if err != nil {
+		defer closing()
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, unreached(r, cause)
+		}
+		return nil, err
+	}
+	late.Reset(r.wait + attempt)
+	return &answer{resp.Body, ctx, func() {
+		closing()
+		_ = resp.Body.Close()
+	}}, nil
+}
+
+// begun sends the request and reads how the answer begins.
+func (c *Client) begun(ctx context.Context, over *line, r *request) (*http.Response, error) {
+	req, err := c.request(ctx, r)
+	if err != nil {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: r.op, Message: err.Error()}
+	}
+	resp, err := over.Do(req)
+	if err != nil {
+		return nil, unreached(r, err)
+	}
+	r.status = resp.StatusCode
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); r.status == http.StatusOK && kind == "text/event-stream" {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, smallBody))
+	if err != nil {
+		return nil, unreached(r, err)
+	}
+	return nil, refusal(r.op, resp, body)
 }
 
 func (c *Client) request(ctx context.Context, r *request) (*http.Request, error) {

@@ -17,6 +17,7 @@ type Client struct {
 	large   *link
 	conns   conns
 	batches batcher
+	awaits  awaiter
 
 	open  context.Context // ends with Close
 	close context.CancelFunc
@@ -49,7 +50,7 @@ func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "dial " + t.name(), Message: "the key is none: it holds spaces or what is no ASCII"}
 	}
 	c.small, c.large = c.link(brisk), c.link(roomy)
-	c.batches.c = c
+	c.batches.c, c.awaits.c = c, c
 	if c.set.key != "" && t.exposes() {
 		c.set.log.Warn("the key travels unencrypted; use https beyond this host", "server", t.name())
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,22 +17,49 @@ func (c *Client) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 	return get[belay.Execution](ctx, c, "read "+id.String(), executionPath(id), nil)
 }
 
-// Await waits for the end of an execution.
+// Await waits for the end of an execution, together with all others that this
+// client waits for.
 func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	over := time.Now().Add(wait)
 	for {
-		var x belay.Execution
-		began := time.Now()
-		r := request{op: "await " + id.String(), method: http.MethodGet, path: executionPath(id), reply: &x, read: true}
-		err := c.repeat(ctx, r.op, func() error {
-			r.wait = left(over)
-			r.header = http.Header{"Prefer": {"wait=" + seconds(r.wait)}}
-			return c.once(ctx, &r)
+		began, asked := time.Now(), left(over)
+		var x *belay.Execution
+		err := c.repeat(ctx, "await "+id.String(), func() (err error) {
+			if asked = left(over); asked > shortWait {
+				x, err = c.awaits.do(ctx, id, asked)
+				if !errors.Is(err, errAlone) {
+					return err
+				}
+			}
+			x, err = c.awaitOne(ctx, id, asked)
+			return err
 		})
-		if err != nil || x.State.Terminal() || !c.more(ctx, began, r.wait, over) {
-			return x, err
+		switch {
+		case err != nil:
+			return belay.Execution{}, err
+		case x != nil && x.State.Terminal():
+			return *x, nil
+		case c.more(ctx, began, asked, over):
+			continue
+		case x == nil:
+			return c.Execution(ctx, id)
 		}
+		return *x, nil
 	}
+}
+
+// shortWait is up to how long a wait is a request of its own: no longer than it
+// takes to join those of others.
+const shortWait = time.Second
+
+// awaitOne waits for the end of an execution in one request.
+func (c *Client) awaitOne(ctx context.Context, id belay.ExecutionID, wait time.Duration) (*belay.Execution, error) {
+	x := new(belay.Execution)
+	err := c.once(ctx, &request{
+		op: "await " + id.String(), method: http.MethodGet, path: executionPath(id), reply: x, read: true,
+		wait: wait, header: http.Header{"Prefer": {"wait=" + seconds(wait)}},
+	})
+	return x, err
 }
 
 // left is how long one request may wait of what is left until over.

@@ -35,6 +35,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	settle()
 	a.huma = humago.New(entered{a}, a.config())
 	a.executions()
+	a.await()
 	a.actions()
 	a.history()
 	a.logs()

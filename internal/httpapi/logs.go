@@ -88,7 +88,7 @@ func plain(accept string) string {
 
 // pour writes a log as it stands, and follows it for as long as it is asked to.
 func (a *api) pour(ctx context.Context, w http.ResponseWriter, q belay.ChunkQuery, chunks []belay.StoredChunk, follow time.Duration) {
-	s := &watcher{api: a, out: w}
+	s := sender{w, a.o.WriteTimeout}
 	over := time.NewTimer(follow)
 	defer over.Stop()
 	for last := follow == 0; ; {

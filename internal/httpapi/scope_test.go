@@ -20,6 +20,7 @@ var scopes = map[string][]belay.Scope{
 	"GET /openapi.json": nil,
 	"GET /metrics":      {belay.ScopeRead},
 	"POST /v1/batch":    {belay.ScopeSubmit, belay.ScopeWorker},
+	"POST /v1/await":    {belay.ScopeRead},
 
 	"POST /v1/executions":                             {belay.ScopeSubmit},
 	"GET /v1/executions":                              {belay.ScopeRead},

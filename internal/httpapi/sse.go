@@ -36,7 +36,7 @@ func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
 	}
 	return &stream{Body: func(c huma.Context) {
 		r, w := humago.Unwrap(c)
-		s := &watcher{api: a, request: r, ctx: r.Context(), out: w, key: feedKey{in.ID, in.Data}, seq: after}
+		s := &watcher{api: a, request: r, ctx: r.Context(), sender: sender{w, a.o.WriteTimeout}, key: feedKey{in.ID, in.Data}, seq: after}
 		s.run(&x)
 	}}, nil
 }
@@ -49,15 +49,13 @@ type watcher struct {
 	*api
 	request *http.Request
 	ctx     context.Context // the request's
-	out     http.ResponseWriter
-	key     feedKey
-	seq     int64 // the last that was written
+	sender
+	key feedKey
+	seq int64 // the last that was written
 }
 
 func (s *watcher) run(x *belay.Execution) {
-	s.out.Header().Set("Content-Type", "text/event-stream")
-	s.out.Header().Set("X-Accel-Buffering", "no")
-	s.out.WriteHeader(http.StatusOK)
+	s.head()
 	first, err := sse("snapshot", "", x)
 	if err != nil || !s.send(first) {
 		return
@@ -111,7 +109,7 @@ func (s *watcher) write(frames []frame) bool {
 	size := clientBuffer // so that the first is given its time as well
 	for _, f := range frames {
 		if size += len(f.text); size >= clientBuffer {
-			_ = control.SetWriteDeadline(time.Now().Add(s.o.WriteTimeout))
+			_ = control.SetWriteDeadline(time.Now().Add(s.timeout))
 			size = 0
 		}
 		if _, err := s.out.Write(f.text); err != nil {
@@ -126,10 +124,29 @@ func (s *watcher) write(frames []frame) bool {
 	return s.flush(control)
 }
 
+// sender writes an answer that has no end to a client that may be slow.
+type sender struct {
+	out     http.ResponseWriter
+	timeout time.Duration // for a client to accept what is sent
+}
+
+// head begins a stream of events.
+func (s sender) head() {
+	s.out.Header().Set("Content-Type", "text/event-stream")
+	s.out.Header().Set("X-Accel-Buffering", "no")
+	s.out.WriteHeader(http.StatusOK)
+}
+
+// begin is head for a client that shall see it at once.
+func (s sender) begin() bool {
+	s.head()
+	return s.flush(http.NewResponseController(s.out))
+}
+
 // send writes to a client that has so much time to accept it.
-func (s *watcher) send(b []byte) bool {
+func (s sender) send(b []byte) bool {
 	control := http.NewResponseController(s.out)
-	_ = control.SetWriteDeadline(time.Now().Add(s.o.WriteTimeout))
+	_ = control.SetWriteDeadline(time.Now().Add(s.timeout))
 	if _, err := s.out.Write(b); err != nil {
 		return false
 	}
@@ -138,7 +155,7 @@ func (s *watcher) send(b []byte) bool {
 
 // flush sends what was written, and lifts the deadline: over HTTP/2 it would end a
 // stream on which there is nothing to write.
-func (s *watcher) flush(control *http.ResponseController) bool {
+func (s sender) flush(control *http.ResponseController) bool {
 	if err := control.Flush(); err != nil {
 		return false
 	}

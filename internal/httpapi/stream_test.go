@@ -43,13 +43,18 @@ func (s *server) open(ctx context.Context, c *http.Client, path string, h ...str
 	for i := 0; i+1 < len(h); i += 2 {
 		req.Header.Set(h[i], h[i+1])
 	}
+	return streamOf(c, req)
+}
+
+// streamOf sends a request that is answered with events.
+func streamOf(c *http.Client, req *http.Request) (*stream, error) {
 	resp, err := c.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
-		return nil, fmt.Errorf("%s: %d", path, resp.StatusCode)
+		return nil, fmt.Errorf("%s: %d", req.URL.Path, resp.StatusCode)
 	}
 	return &stream{body: resp.Body, in: bufio.NewReaderSize(resp.Body, 512)}, nil
 }

@@ -154,6 +154,8 @@ func (w *walker) worker() {
 	w.step(200, "GET", run, "")
 	w.step(200, "GET", path, "", "Prefer", "wait=10")
 	w.step(200, "GET", path+"/events?data=true", "", "Last-Event-ID", "3")
+	w.step(200, "POST", "/v1/await", `{"executions": ["`+id+`", "ex_0000000000000000000000000b"]}`)
+	w.step(422, "POST", "/v1/await", `{"executions": []}`)
 	w.step(200, "GET", "/v1/workers", "")
 	w.step(204, "POST", session+"/drain", "")
 	w.step(204, "DELETE", session, "")

@@ -72,6 +72,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/await": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Wait for the ends of many executions at once
+         * @description Server-sent events: `ended` with each execution when it has ended, `refused` with the problem of one that cannot be awaited, and `over` when all are told of or the wait is over. A comment every 15 s shows that the stream is alive. One that ends without `over` was cut off: ask again for those that are missing.
+         */
+        post: operations["await"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/batch": {
         parameters: {
             query?: never;
@@ -816,6 +836,14 @@ export interface components {
             signals?: components["schemas"]["Signal"][];
             version?: string;
             workflow: string;
+        };
+        Await: {
+            executions: string[];
+            /**
+             * Format: int64
+             * @description For how long, 60,000 at most; without it those are told of that have ended already.
+             */
+            wait_ms?: number;
         };
         Batch: {
             ops: components["schemas"]["Op"][];
@@ -1815,6 +1843,48 @@ export interface operations {
             };
             400: components["responses"]["BadRequest"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    await: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "executions": [
+                 *         "ex_01m7w13wbkep9rfsn7shzr3mtm"
+                 *       ],
+                 *       "wait_ms": 30000
+                 *     }
+                 */
+                "application/json": components["schemas"]["Await"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

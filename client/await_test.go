@@ -1,0 +1,225 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// announcer answers Awaits: it tells of an execution when a test says that it has
+// ended.
+type announcer struct {
+	server
+
+	mu     sync.Mutex
+	ends   map[belay.ExecutionID]chan struct{}
+	opened int // answers that are written now
+}
+
+func newAnnouncer(t *testing.T) *announcer {
+	a := &announcer{ends: make(map[belay.ExecutionID]chan struct{})}
+	a.server.t = t
+	a.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1/await" {
+			return false
+		}
+		a.announce(w, r)
+		return true
+	}
+	return a
+}
+
+func (a *announcer) end(id belay.ExecutionID) chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ends[id] == nil {
+		a.ends[id] = make(chan struct{})
+	}
+	return a.ends[id]
+}
+
+func (a *announcer) count(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.opened += n
+}
+
+func (a *announcer) open() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.opened
+}
+
+func (a *announcer) announce(w http.ResponseWriter, r *http.Request) {
+	a.count(1)
+	defer a.count(-1)
+	var asked wire.Await
+	if err := json.Unmarshal(r.Context().Value(bodyKey{}).([]byte), &asked); err != nil {
+		a.t.Errorf("it asks %v", err)
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	_ = flush.Flush()
+	ended := make(chan belay.ExecutionID)
+	for _, id := range asked.Executions {
+		go func() {
+			select {
+			case <-a.end(id):
+			case <-r.Context().Done():
+				return
+			}
+			select {
+			case ended <- id:
+			case <-r.Context().Done():
+			}
+		}()
+	}
+	over := time.NewTimer(wire.Duration(asked.WaitMS))
+	defer over.Stop()
+	for range asked.Executions {
+		select {
+		case id := <-ended:
+			text, err := json.Marshal(belay.Execution{ID: id, State: belay.Succeeded})
+			if err != nil {
+				a.t.Error(err)
+			}
+			fmt.Fprintf(w, "event: ended\ndata: %s\n\n", text)
+			_ = flush.Flush()
+		case <-over.C:
+			fmt.Fprint(w, "event: over\ndata: {}\n\n")
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+	fmt.Fprint(w, "event: over\ndata: {}\n\n")
+}
+
+func executionID(n int) belay.ExecutionID { return belay.ExecutionID{byte(n >> 8), byte(n), 1} }
+
+// However many wait, few requests do, and each is answered when its own execution
+// has ended, however long others take.
+func TestManyWaitWithFewRequests(t *testing.T) {
+	var a *announcer
+	inBubble(t, func(t *testing.T) http.Handler { a = newAnnouncer(t); return a }, func(t *testing.T, c *client.Client) {
+		const many = 2500
+		var done sync.WaitGroup
+		for n := range many {
+			done.Go(func() {
+				x, err := c.Await(t.Context(), executionID(n), time.Hour)
+				if err != nil || x.ID != executionID(n) || x.State != belay.Succeeded {
+					t.Errorf("awaited %+v, %v", x, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := len(a.got()); n > many/25 {
+			t.Errorf("%d waiters made %d requests", many, n)
+		}
+		for n := range many - 1 {
+			close(a.end(executionID(n)))
+		}
+		time.Sleep(10 * time.Minute) // far beyond what one request waits
+		synctest.Wait()
+		if n := a.open(); n != 1 {
+			t.Errorf("%d requests wait for the last one", n)
+		}
+		close(a.end(executionID(many - 1)))
+		done.Wait()
+	})
+}
+
+// A request ends when nobody waits for its answer any more, and not before.
+func TestWhoeverGoesEndsTheRequest(t *testing.T) {
+	var a *announcer
+	inBubble(t, func(t *testing.T) http.Handler { a = newAnnouncer(t); return a }, func(t *testing.T, c *client.Client) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var patient, impatient sync.WaitGroup
+		patient.Go(func() {
+			if x, err := c.Await(t.Context(), executionID(1), 20*time.Second); err != nil || x.State.Terminal() {
+				t.Errorf("awaited %+v, %v", x, err)
+			}
+		})
+		impatient.Go(func() {
+			if _, err := c.Await(ctx, executionID(1), time.Hour); !errors.Is(err, context.Canceled) {
+				t.Errorf("a wait that was given up: %v", err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		impatient.Wait()
+		synctest.Wait()
+		if a.open() == 0 {
+			t.Error("the request ended while somebody waited")
+		}
+		patient.Wait()
+		synctest.Wait()
+		if n := a.open(); n != 0 {
+			t.Errorf("%d requests wait for nobody", n)
+		}
+	})
+}
+
+// An answer that is cut off is asked for again, and what it says of others is no
+// answer to whoever waits.
+func TestAnAwaitThatIsCutOffIsAskedAgain(t *testing.T) {
+	var a *announcer
+	inBubble(t, func(t *testing.T) http.Handler {
+		a = newAnnouncer(t)
+		usual := a.answer
+		a.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n > 1 {
+				return usual(n, w, r)
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			const refused = "event: refused\ndata: {\"execution\": %q, \"error\": {\"code\": \"not_found\", \"status\": 404}}\n\n"
+			fmt.Fprintf(w, refused, executionID(2))
+			return true
+		}
+		close(a.end(executionID(1)))
+		return a
+	}, func(t *testing.T, c *client.Client) {
+		var done sync.WaitGroup
+		done.Go(func() {
+			if x, err := c.Await(t.Context(), executionID(1), time.Hour); err != nil || x.State != belay.Succeeded {
+				t.Errorf("awaited %+v, %v", x, err)
+			}
+		})
+		done.Wait()
+		if n := len(a.got()); n != 2 {
+			t.Errorf("%d requests, want two", n)
+		}
+	})
+}
+
+// An older server, which knows no such request, is asked for one at a time.
+func TestAnOlderServerIsAskedForOneAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T) http.Handler {
+		s := &server{t: t}
+		s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost {
+				refuse(w, &belay.Error{Code: belay.CodeNotFound})
+				return true
+			}
+			reply(w, belay.Execution{ID: executionID(1), State: belay.Succeeded})
+			return true
+		}
+		return s
+	}, func(t *testing.T, c *client.Client) {
+		for range 2 {
+			if x, err := c.Await(t.Context(), executionID(1), time.Hour); err != nil || x.State != belay.Succeeded {
+				t.Errorf("awaited %+v, %v", x, err)
+			}
+		}
+	})
+}

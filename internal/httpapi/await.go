@@ -1,0 +1,151 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+func (a *api) await() {
+	add(a, route{
+		id: "await", method: http.MethodPost, path: "/v1/await", tag: "executions", summary: "Wait for the ends of many executions at once",
+		doc: "Server-sent events: `ended` with each execution when it has ended, `refused` with the problem of one that cannot be awaited, " +
+			"and `over` when all are told of or the wait is over. A comment every 15 s shows that the stream is alive. " +
+			"One that ends without `over` was cut off: ask again for those that are missing.",
+		example: `{"executions": ["ex_01m7w13wbkep9rfsn7shzr3mtm"], "wait_ms": 30000}`,
+		scopes:  []belay.Scope{belay.ScopeRead}, body: true, stream: true,
+	}, a.awaitMany)
+	doc := a.documented(a.routes["POST /v1/await"])
+	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
+}
+
+// awaitMany tells of each execution as it ends.
+func (a *api) awaitMany(_ context.Context, in *struct{ Body wire.Await }) (*stream, error) {
+	wait := waitOf(in.Body.WaitMS)
+	ids := make(map[belay.ExecutionID]bool, len(in.Body.Executions))
+	for _, id := range in.Body.Executions {
+		ids[id] = true
+	}
+	return &stream{Body: func(c huma.Context) {
+		r, w := humago.Unwrap(c)
+		ctx, done := a.waiting(r.Context())
+		defer done()
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan awaited)
+		var all sync.WaitGroup
+		for id := range ids {
+			all.Go(func() { a.awaitOne(ctx, id, wait, ended) })
+		}
+		go func() {
+			all.Wait()
+			close(ended)
+		}()
+		a.tell(ctx, r, sender{w, a.o.WriteTimeout}, ended)
+		cancel()
+		all.Wait()
+	}}, nil
+}
+
+// awaited is an execution that has ended, or why it cannot be awaited.
+type awaited struct {
+	id  belay.ExecutionID
+	x   *belay.Execution // nil: it is read when its turn comes
+	err error
+}
+
+// heldOutput is how large an output may be that is held while others are written:
+// a thousand may end in the same moment.
+const heldOutput = 16 << 10
+
+// awaitOne waits for the end of one execution, or until the wait is over.
+func (a *api) awaitOne(ctx context.Context, id belay.ExecutionID, wait wait, ended chan<- awaited) {
+	x, err := a.b.Await(ctx, id, wait.Duration)
+	out := awaited{id: id, err: err}
+	switch {
+	case ctx.Err() != nil || err == nil && !x.State.Terminal():
+		return
+	case err == nil && len(x.Output) <= heldOutput:
+		out.x = &x
+	}
+	select {
+	case ended <- out:
+	case <-ctx.Done():
+	}
+}
+
+// tell writes what ends as it comes, what came together in one go.
+func (a *api) tell(ctx context.Context, r *http.Request, s sender, ended <-chan awaited) {
+	if !s.begin() {
+		return
+	}
+	ping := time.NewTicker(a.o.Ping)
+	defer ping.Stop()
+	var text bytes.Buffer
+	for over := false; !over; {
+		text.Reset()
+		select {
+		case e, more := <-ended:
+			over = !more || a.gather(ctx, &text, e, ended)
+		case <-ping.C:
+			if !a.gate.still(r) {
+				return
+			}
+			text.WriteString(": ping\n\n")
+		case <-ctx.Done():
+			return
+		}
+		if over && ctx.Err() == nil {
+			text.WriteString("event: " + wire.EventOver + "\ndata: {}\n\n")
+		}
+		if !s.send(text.Bytes()) {
+			return
+		}
+	}
+}
+
+// gather adds what is to be said of one execution and of those that have ended
+// meanwhile, and reports whether there will be none any more.
+func (a *api) gather(ctx context.Context, text *bytes.Buffer, e awaited, ended <-chan awaited) (over bool) {
+	for {
+		a.write(ctx, text, e)
+		if text.Len() >= clientBuffer {
+			return false
+		}
+		select {
+		case next, more := <-ended:
+			if !more {
+				return true
+			}
+			e = next
+		default:
+			return false
+		}
+	}
+}
+
+// write adds what is to be said of one execution.
+func (a *api) write(ctx context.Context, text *bytes.Buffer, e awaited) {
+	if e.err == nil && e.x == nil {
+		x, err := a.b.Execution(ctx, e.id)
+		e.x, e.err = &x, err
+	}
+	name, v := wire.EventEnded, any(e.x)
+	if e.err != nil {
+		a.away(ctx, e.err)
+		name, v = wire.EventRefused, wire.Refused{Execution: e.id, Error: problemOf(e.err)}
+	}
+	frame, err := sse(name, "", v)
+	if err != nil {
+		a.o.Log.ErrorContext(ctx, "belay: an execution cannot be written", "execution", e.id, "error", err)
+		return
+	}
+	text.Write(frame)
+}
