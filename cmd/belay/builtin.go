@@ -41,7 +41,6 @@ func (b *builtins) commands(ctx context.Context, most int) (*worker.Worker, erro
 	if err != nil {
 		return nil, fmt.Errorf("start the worker: %w", err)
 	}
-	held(ctx, b.log, agent.Workflow, r)
 	w := b.worker(b.name, most)
 	worker.Register(w, agent.Workflow, r.Run)
 	return w, nil
@@ -55,7 +54,6 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the agents: %w", err)
 	}
-	held(ctx, b.log, agent.Prompted, r)
 	w = b.worker("agents of "+b.name, a.Concurrency)
 	worker.Register(w, agent.Prompted, (&agent.Assistant{
 		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Save: a.Save, Log: b.log,
@@ -96,21 +94,34 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
 		log.Warn("remove what earlier jobs left", "error", err)
 	}
-	return &agent.Runner{
+	r := &agent.Runner{
 		Workspaces: spaces, Seal: a.Seal, Limits: process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)},
-	}, nil
+	}
+	try(ctx, r, a.Users == "auto", log)
+	return r, nil
 }
 
-// held says what will hold the jobs of a kind, found out by trying.
-func held(ctx context.Context, log *slog.Logger, kind string, r *agent.Runner) {
+// try finds out what holds jobs here, by holding one. Root in a container may not be
+// able to give jobs users of their own: unless they are insisted on, jobs have none
+// then.
+func try(ctx context.Context, r *agent.Runner, auto bool, log *slog.Logger) {
 	by, err := r.Probe(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
+	if users := r.Workspaces.Users; err != nil && auto && users != nil && ctx.Err() == nil {
+		r.Workspaces.Users = nil
+		weaker, werr := r.Probe(ctx)
+		if werr != nil {
+			r.Workspaces.Users = users // that was not why
+		} else {
+			log.Warn("jobs run as the user of this process: it is root, and may not give them users of their own", "error", err)
+			by, err = weaker, nil
 		}
-		return
 	}
-	log.Info("jobs are held", "kind", kind, "held_by", by)
+	switch {
+	case err == nil:
+		log.Info("jobs are held", "held_by", by)
+	case ctx.Err() == nil:
+		log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
+	}
 }
 
 const (

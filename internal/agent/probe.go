@@ -11,8 +11,12 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// Probe runs nothing, in a workspace as jobs have one, and says in one line what
-// held it: so it is known before the first job what this machine gives.
+// reach goes to a directory by its whole name, as programs do, and writes there.
+const reach = `cd "$1" && : > "$1/probe"`
+
+// Probe runs next to nothing, in a workspace as jobs have one, and says in one line
+// what held it: so it is known before the first job what this machine gives, and
+// that jobs get to their workspaces.
 func (r *Runner) Probe(ctx context.Context) (held string, err error) {
 	id := fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 	w, err := r.Workspaces.Prepare(ctx, workspace.Spec{ID: id})
@@ -21,12 +25,15 @@ func (r *Runner) Probe(ctx context.Context) (held string, err error) {
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
 	tree, err := process.Start(ctx, process.Command{
-		ID: id, Args: []string{"true"}, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Limits: r.Limits,
+		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Limits: r.Limits,
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,
 	})
 	if err != nil {
 		return "", fmt.Errorf("try what holds a job: %w", err)
 	}
-	_, err = tree.Wait()
+	end, err := tree.Wait()
+	if err == nil && end.Code != 0 {
+		err = fmt.Errorf("a job does not get to its workspace %s: the way is closed to its user", w.Dir)
+	}
 	return tree.Describe(), err
 }

@@ -1,0 +1,92 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// commandAt submits a command to a server and waits for its end.
+func (p *place) commandAt(url string, script string) result {
+	p.t.Helper()
+	return p.belay("submit", "command", "--server", url, "--wait", "--", "sh", "-c", script)
+}
+
+// Rule: a worker holds commands as belay serve holds agents, with nothing configured:
+// as root each has a user of its own on a machine that is read-only, sees nothing of
+// others, and comes up against its limits.
+func TestCommandsOfAWorkerAreHeld(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("jobs get users and limits of their own only where the worker is root")
+	}
+	p := newPlace(t)
+	server, a := p.serve()
+	cmd := p.command("worker", "--server", a.url, "--data", p.path("elsewhere"))
+	w := p.start(withEnv(cmd, "BELAY_AGENT_MAX_MEMORY=256MiB", "BELAY_AGENT_MAX_PROCESSES=200", "SECRET="+marker))
+	w.says("takes work")
+	w.says("user 18")
+	w.says("read-only but for its own directories; 200 processes by")
+	for _, c := range []struct {
+		what, script string
+		code         int
+		says         string
+	}{
+		{"a user of its own", `test $(id -u) -ge 1879048192`, 0, ""},
+		{"nothing outside is written", fmt.Sprintf("echo x > %q", p.path("canary")), 2, ""},
+		{"nothing of the worker is seen", fmt.Sprintf("cat %q/* /proc/*/environ | tr '\\0' '\\n' | grep -a %q", p.data, marker), 1, ""},
+		{"a memory hog", `exec dd if=/dev/zero of=/dev/null bs=512M count=1`, 137, "more than 256 MiB of memory"},
+		{"a fork bomb", `for i in $(seq 400); do sleep 600 & done; exit 0`, 2, "more than 200 processes"},
+	} {
+		r := p.commandAt(a.url, c.script)
+		if r.code != c.code || !strings.Contains(r.err, c.says) {
+			t.Errorf("%s\n%s", c.what, r)
+		}
+	}
+	if exists(p.path("canary")) {
+		t.Error("a job wrote outside of its workspace")
+	}
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0)
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
+	p.clean()
+}
+
+// Rule: root that may not do what root may, as in many containers, runs jobs all the
+// same, as itself, and says so; unless users are insisted on.
+func TestRootWithoutItsRights(t *testing.T) {
+	t.Parallel()
+	bin, err := exec.LookPath("setpriv")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("only root has rights to give up, with setpriv")
+	}
+	p := newPlace(t)
+	server, a := p.serve()
+	small := func(args ...string) *started {
+		cmd := p.command(append([]string{"worker", "--server", a.url, "--data", p.path("elsewhere")}, args...)...)
+		cmd.Args = append([]string{bin, "--bounding-set", "-all", cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = bin
+		return p.start(cmd)
+	}
+	w := small()
+	w.says("jobs run as the user of this process: it is root, and may not give them users of their own")
+	w.says("not sealed")
+	if r := p.commandAt(a.url, "id -u > who; cat who").want(0); !strings.Contains(p.belay("logs", idOf(t, r.err).String()).out, "0\n") {
+		t.Errorf("%s", r)
+	}
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0)
+	w = small("--agent-users", "1879100000-1879100009")
+	w.says("a trial of what holds jobs has failed, and so may they")
+	if r := p.commandAt(a.url, "id -u"); r.code != 125 {
+		t.Errorf("it ran all the same\n%s", r)
+	}
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0)
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
+}
