@@ -30,7 +30,10 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 	if err := m.configure(ctx, w); err != nil {
 		return err
 	}
-	return m.settle(w)
+	if err := m.settle(w); err != nil {
+		return err
+	}
+	return w.note()
 }
 
 // checkout makes the checkout of a workspace.

@@ -10,6 +10,7 @@
 //	jobs/ID/checkout   the work tree, with a .git of its own
 //	jobs/ID/home, tmp  HOME and TMPDIR of the command
 //	jobs/ID/owner.json whose it is; the directory is flocked while that process lives
+//	jobs/ID/index      the files as the command got them
 //	kept/ID            what was salvaged from a workspace whose owner died
 //	scratch/           private git directories of a salvage, files of a restore
 //
@@ -24,6 +25,9 @@
 // The lock that set-ups wait for is held while refs and objects are copied, and for
 // nothing else; [Manager.Locks] tells for how long. Fetching has a lock of its own,
 // for which only those wait who need what is fetched.
+//
+// Files that get another owner look changed to git, which would read them all again:
+// its index is told of the owner before the command is there.
 //
 // A repository of git-crypt is unlocked with Manager.CryptKey before the command is
 // there. What is salvaged is encrypted again, with our key and our program.
@@ -41,6 +45,10 @@
 // unpacked and checked in a second private directory that knows the base alone,
 // and only from there the patch is made. So what was salvaged can be restored, or
 // is named as lost.
+//
+// A file that nobody has touched since the command got it is not read again. The time
+// of its last change says so, which the kernel sets and no user can; what was noted of
+// it is believed only by the process that noted it.
 //
 // The caller has ended every process of the command before it salvages or removes.
 //

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -144,6 +145,7 @@ type Workspace struct {
 	free    func(context.Context) error // gives the user back
 	objects string                      // of the base
 	shallow []byte                      // where the history of a shallow base ends
+	noted   [sha256.Size]byte           // of the files as they were handed over
 }
 
 // Prepare makes a workspace. Errors of the caller's are a [belay.Error] with

@@ -9,6 +9,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxUntracked bounds all untracked files together, in bytes.
@@ -28,7 +30,10 @@ type entry struct{ mode, object string }
 // names. git is told path by path what to read. It never looks for repositories in
 // there, and would find a work tree without one.
 func (s *salvage) snapshot(ctx context.Context, from string, repo *repository) (string, error) {
-	t := &survey{w: s.w, root: s.w.Dir, ctx: ctx, lost: &s.lost, each: s.m.MaxSalvage, untracked: maxUntracked}
+	t := &survey{
+		w: s.w, root: s.w.Dir, ctx: ctx, lost: &s.lost, each: s.m.MaxSalvage, untracked: maxUntracked,
+		handed: s.w.handed(), same: make(map[string]entry),
+	}
 	if err := t.known(ctx, s.proof, from, repo); err != nil {
 		return "", err
 	}
@@ -44,6 +49,9 @@ func (s *salvage) snapshot(ctx context.Context, from string, repo *repository) (
 		if e.mode == submodule && t.gone(name) {
 			continue
 		}
+		fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
+	}
+	for name, e := range t.same {
 		fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
 	}
 	for _, name := range t.found {
@@ -71,11 +79,13 @@ type survey struct {
 
 	tracked   map[string]entry // what is known; without an object if only the index knows it
 	dirs      map[string]bool  // directories in which something is known
+	handed    map[string]leaf  // files as they were handed over, as far as known
 	each      int64            // bytes that a new file may have
 	untracked int64            // bytes that they may still have together
 
-	found []string        // to be read
-	keep  map[string]bool // to be taken over as they are known
+	found []string         // to be read
+	keep  map[string]bool  // to be taken over as they are known
+	same  map[string]entry // nobody has touched them since they were handed over
 }
 
 // known asks what is tracked.
@@ -195,6 +205,13 @@ func (t *survey) file(name string, e fs.DirEntry) error {
 		ignored, err := t.ignore.match(t.ctx, name)
 		if err != nil || ignored {
 			return err
+		}
+	}
+	if was, ok := t.handed[name]; ok {
+		var st unix.Stat_t
+		if unix.Lstat(filepath.Join(t.root, name), &st) == nil && was.untouched(&st) {
+			t.same[name] = was.entry()
+			return nil
 		}
 	}
 	if e.Type().IsRegular() {

@@ -65,7 +65,7 @@ func (m *Manager) settle(w *Workspace) error {
 	objects := filepath.Join(w.Dir, ".git", "objects") + string(filepath.Separator)
 	for _, dir := range []string{w.Dir, w.Home, w.Tmp} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.Type().IsRegular() && strings.HasPrefix(path, objects) && shared(d) {
+			if err != nil || d.Type().IsRegular() && strings.HasPrefix(path, objects) && shared(d) || w.owns(d) {
 				return err
 			}
 			return os.Lchown(path, int(w.User.UID), int(w.User.GID))
@@ -77,6 +77,9 @@ func (m *Manager) settle(w *Workspace) error {
 			return fmt.Errorf("give workspace %s to user %d: %w", w.ID, w.User.UID, err)
 		}
 	}
+	if err := w.refresh(); err != nil {
+		return fmt.Errorf("give workspace %s to user %d: %w", w.ID, w.User.UID, err)
+	}
 	// The way to them; nobody can list what else is there.
 	for _, dir := range []string{m.dir, filepath.Join(m.dir, "jobs"), w.root} {
 		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // to be passed, not listed
@@ -84,6 +87,16 @@ func (m *Manager) settle(w *Workspace) error {
 		}
 	}
 	return nil
+}
+
+// owns tells whether a file is the user's already.
+func (w *Workspace) owns(d fs.DirEntry) bool {
+	info, err := d.Info()
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Uid == w.User.UID && stat.Gid == w.User.GID
 }
 
 // shared tells whether a file has another name, which is the base's.

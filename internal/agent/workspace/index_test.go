@@ -1,0 +1,163 @@
+package workspace
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// given prepares a workspace for a user of its own where that is possible.
+func given(t *testing.T, src string) (*Manager, *Workspace) {
+	t.Helper()
+	m := open(t)
+	if os.Geteuid() == 0 {
+		lent(t, m)
+	}
+	return m, prepare(t, m, Spec{Repo: src})
+}
+
+// Rule: git finds a workspace as it was checked out without reading a file of it,
+// whomever it was given to.
+func TestIndexKnowsTheFiles(t *testing.T) {
+	_, w := given(t, repo(t))
+	// diff-files names what it would have to read.
+	if out, err := try(w.Dir, "-c", "safe.directory=*", "diff-files", "--name-only"); err != nil || out != "" {
+		t.Errorf("it would read %q, %v", out, err)
+	}
+	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")
+	if out, err := try(w.Dir, "-c", "safe.directory=*", "diff-files", "--name-only"); err != nil || out != "a.txt" {
+		t.Errorf("it would read %q, %v; a.txt was written", out, err)
+	}
+}
+
+// Rule: whatever is done to a file is salvaged, also where size and time of writing
+// are those from before; only what nobody has touched is not read again.
+func TestTouchedFilesAreRead(t *testing.T) {
+	src := repo(t)
+	const text = "what was there\n"
+	for _, name := range []string{"one", "two", "x/same", "y/same"} {
+		write(t, filepath.Join(src, name), text)
+	}
+	write(t, filepath.Join(src, "y/same"), "and elsewhere.\n") // of the same size
+	commit(t, src, "files")
+	m, w := given(t, src)
+	if handed := w.handed(); handed["one"].name != "one" {
+		t.Fatalf("nothing is known of the files: %v", handed)
+	}
+	at := func(name string) string { return filepath.Join(w.Dir, name) }
+	info, err := os.Stat(at("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, at("one"), "what is there!\n")
+	if err := os.Chtimes(at("one"), info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(at("two"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, move := range [][2]string{{"x", "z"}, {"y", "x"}, {"z", "y"}} {
+		if err := os.Rename(at(move[0]), at(move[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quick := salvageOf(t, m, w)
+	w.noted = [len(w.noted)]byte{}
+	if all := salvageOf(t, m, w); !bytes.Equal(quick.Patch, all.Patch) || quick.Files != 4 {
+		t.Errorf("%d files, want 4:\n%s\nreading all of them:\n%s", quick.Files, quick.Patch, all.Patch)
+	}
+}
+
+// Rule: what stands on disk about the files is believed only if it is what was
+// written there: a command of our own user could change it, to hide its own work.
+func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
+	m, w := given(t, repo(t))
+	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")
+	file := filepath.Join(w.root, "index")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := len(w.Commit) / 2
+	all, err := leaves(raw, hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(w.Dir, l.name), &st); err != nil {
+			t.Fatal(err)
+		}
+		for at, to := range map[int]uint32{
+			atCtime: seconds(st.Ctim), atCtime + 4: nanos(st.Ctim), atMtime: seconds(st.Mtim), atMtime + 4: nanos(st.Mtim),
+			atInode: low(st.Ino), atSize: low(st.Size),
+		} {
+			l.set(at, to)
+		}
+		if !l.untouched(&st) {
+			t.Fatalf("%s does not look untouched", l.name)
+		}
+	}
+	body := raw[:len(raw)-hash]
+	if err := os.WriteFile(file, append(body, checksum(body, hash)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := salvageOf(t, m, w); s.Files != 1 {
+		t.Errorf("%d files changed, want 1:\n%s", s.Files, s.Patch)
+	}
+}
+
+// Rule: every fact about a file counts; where a file system counts in seconds, none
+// is untouched, because what is written within the second does not show.
+func TestUntouchedIsTheSameInAll(t *testing.T) {
+	_, w := given(t, repo(t))
+	l := w.handed()["a.txt"]
+	var was unix.Stat_t
+	if err := unix.Lstat(filepath.Join(w.Dir, l.name), &was); err != nil {
+		t.Fatal(err)
+	}
+	if !l.untouched(&was) {
+		t.Fatal("a.txt does not look untouched")
+	}
+	for what, change := range map[string]func(*unix.Stat_t){
+		"the file":                   func(st *unix.Stat_t) { st.Ino++ },
+		"its kind":                   func(st *unix.Stat_t) { st.Mode ^= unix.S_IFREG ^ unix.S_IFLNK },
+		"its size":                   func(st *unix.Stat_t) { st.Size++ },
+		"when it was written":        func(st *unix.Stat_t) { st.Mtim.Nsec ^= 1 },
+		"the second of that":         func(st *unix.Stat_t) { st.Mtim.Sec++ },
+		"when it was changed":        func(st *unix.Stat_t) { st.Ctim.Nsec ^= 1 },
+		"the second of the change":   func(st *unix.Stat_t) { st.Ctim.Sec++ },
+		"that fractions are counted": func(st *unix.Stat_t) { st.Ctim.Nsec = 0; l.set(atCtime+4, 0) },
+	} {
+		had := l.at(atCtime + 4)
+		st := was
+		if change(&st); l.untouched(&st) {
+			t.Errorf("%s does not count", what)
+		}
+		l.set(atCtime+4, had)
+	}
+}
+
+// Rule: an index that git would not take is refused, whatever stands in it.
+func FuzzLeaves(f *testing.F) {
+	entry := make([]byte, statBytes+20+2, 72)
+	entry = append(append(entry, "name"...), make([]byte, 6)...)
+	for _, body := range []string{"", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01" + string(entry), "DIRC\x00\x00\x00\x03\xff\xff\xff\xff" + string(entry), "DIRC\x00\x00\x00\x04\x00\x00\x00\x00"} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		raw := append(bytes.Clone(body), checksum(body, 20)...)
+		all, err := leaves(raw, 20)
+		for _, l := range all {
+			if err != nil || l.name == "" || len(l.stat) != statBytes || len(l.object) != 20 {
+				t.Errorf("%+v, %v", l, err)
+			}
+		}
+		if _, err := leaves(append(raw, 0), 20); err == nil {
+			t.Error("a wrong checksum was taken")
+		}
+	})
+}
