@@ -222,3 +222,10 @@ func tooNew(have, want int64) error {
 	return &belay.Error{Code: belay.CodeInternal, Op: "open", Message: fmt.Sprintf(
 		"the database has schema %d and this Belay knows up to %d: a newer Belay migrated it; use that one", have, want)}
 }
+
+// tooOld refuses the writes of a server that runs while the database is migrated
+// to what it must not write.
+func tooOld(known, oldest int64) error {
+	return &belay.Error{Code: belay.CodeUnavailable, Op: "commit", Message: fmt.Sprintf(
+		"the database was migrated, and who writes it must know schema %d now; this Belay knows up to %d: replace it by the newer one", oldest, known)}
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store/postgres"
 )
@@ -102,6 +103,24 @@ func TestNewerSchemasAreRefused(t *testing.T) {
 			t.Errorf("%d: where nothing says who may go on: %v", i, err)
 		}
 	}
+}
+
+// A server that runs while a migration takes what it knows away writes nothing any
+// more, says what to do, and is still there to be read.
+func TestAServerThatBecameTooOldWritesNothing(t *testing.T) {
+	url := database(t)
+	s := server{open(t, url, postgres.Options{}), t}
+	s.submit(1)
+	newer(t, url, "9999")
+	_, err := s.during(nil, &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{2}, Workflow: "w"}})
+	if belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "9999") {
+		t.Errorf("a write got %v", err)
+	}
+	if !there(t, s.Store, 1) {
+		t.Error("what was written before cannot be read")
+	}
+	newer(t, url, "1")
+	s.submit(3)
 }
 
 // Who knows less than a newer schema has, and enough for it, goes on: reading,

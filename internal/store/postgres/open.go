@@ -55,6 +55,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	options Options
 	config  *pgconn.Config
+	known   int64 // newest schema
 	clock   *clock
 	parents parents
 	lanes   lanes
@@ -88,7 +89,11 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err := withDatabase(url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
 		return nil, classify("open", err)
 	}
-	s := &Store{options: o, config: config, clock: newClock(o.Clock)}
+	all, err := known()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{options: o, config: config, known: all[len(all)-1].Version, clock: newClock(o.Clock)}
 	s.writers, s.readers = newPool(o.Writers, true), newPool(o.Readers, false)
 	if err := s.start(ctx); err != nil {
 		return nil, classify("open", errors.Join(err, s.Close()))

@@ -20,6 +20,7 @@ type tx struct {
 	cutoff machine.Time // what is due by then is looked for
 
 	xid        string // under which its end can be asked for
+	oldest     int64  // schema whose servers may write
 	rows       *machine.Rows
 	asked      map[belay.ExecutionID]struct{} // named, or known ancestors of those
 	executions map[belay.ExecutionID]*loaded
@@ -180,6 +181,9 @@ func (t *tx) load(ctx context.Context, need machine.Need) error {
 	began := time.Now()
 	if err := t.first(ctx, need); err != nil {
 		return err
+	}
+	if t.oldest > t.store.known {
+		return tooOld(t.store.known, t.oldest)
 	}
 	t.arrange()
 	t.store.floors.looked(t, time.Since(began))
