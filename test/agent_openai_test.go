@@ -2,7 +2,6 @@ package test
 
 import (
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -27,26 +26,7 @@ func TestOpenAIsClient(t *testing.T) {
 // the job.
 func TestOpenAIsClientOfNPM(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("%s is needed: %v (scripts/need.sh node:nodejs npm)", tool, err)
-		}
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", "check.js"} {
-		copyInto(t, filepath.Join("openai-npm", name), filepath.Join(dir, name))
-	}
-	run := func(name string, args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, clip(string(out)))
-		}
-		return string(out)
-	}
-	run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+	_, run := npmProject(t, "openai-npm", "package.json", "package-lock.json", "check.js")
 	p := newPlace(t)
 	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + smallAgent(t, "--stream-json")}, "--agent-grace", "100ms")
 	if out := run("node", "check.js", a.url); strings.Count(out, "ok ") != 10 {

@@ -19,29 +19,8 @@ const (
 // compiles, and it submits, watches through a crash of the server, owns from
 // outside and is refused when stale, against the real belay.
 func TestTypeScriptClient(t *testing.T) {
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("%s is needed: %v (scripts/need.sh node:nodejs npm)", tool, err)
-		}
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "src", "test"} {
-		copyInto(t, filepath.Join(typescript, name), filepath.Join(dir, name))
-	}
-	run := func(name string, args ...string) string {
-		t.Helper()
-		c := exec.CommandContext(t.Context(), name, args...)
-		c.Dir = dir
-		c.Env = append(os.Environ(), "BELAY="+binary(t))
-		out, err := c.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, clip(string(out)))
-		}
-		return string(out)
-	}
+	dir, run := npmProject(t, typescript, "package.json", "package-lock.json", "tsconfig.json", "src", "test")
 	tool := func(name string) string { return filepath.Join(dir, "node_modules", ".bin", name) }
-	run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-
 	generated := filepath.Join(dir, "generated.ts")
 	args := generator(t)
 	run(tool(args[0]), append(args[1:], "--output", generated)...)
@@ -57,6 +36,34 @@ func TestTypeScriptClient(t *testing.T) {
 	if !strings.Contains(report, "# fail 0") || !strings.Contains(report, "# skipped 0") || strings.Contains(report, "# pass 0") {
 		t.Errorf("the client's tests:\n%s", clip(report))
 	}
+}
+
+// npmProject copies what belongs to a project into a directory of its own, installs
+// what its lock file names, and gives the directory and what runs programs in it.
+func npmProject(t *testing.T, from string, parts ...string) (dir string, run func(name string, args ...string) string) {
+	t.Helper()
+	for _, tool := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("%s is needed: %v (scripts/need.sh node:nodejs npm)", tool, err)
+		}
+	}
+	dir = t.TempDir()
+	for _, name := range parts {
+		copyInto(t, filepath.Join(from, name), filepath.Join(dir, name))
+	}
+	run = func(name string, args ...string) string {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), name, args...)
+		c.Dir = dir
+		c.Env = append(os.Environ(), "BELAY="+binary(t))
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, clip(string(out)))
+		}
+		return string(out)
+	}
+	run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+	return dir, run
 }
 
 // generator is the command that makes the types, as package.json has it, with
