@@ -1,0 +1,148 @@
+package agentapi
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+)
+
+// queue is a Backend in which a job waits for a slot for ever, and that knows why it
+// was cancelled.
+type queue struct {
+	belay.Client
+	cancelled []string
+	policy    belay.Policy
+	submit    func() // what happens meanwhile
+	read      func()
+}
+
+func (q *queue) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
+	if q.submit != nil {
+		q.submit()
+	}
+	q.policy = s[0].Policy
+	return []belay.Submitted{{ID: belay.ExecutionID{1}}}, ctx.Err()
+}
+
+func (q *queue) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
+	return belay.Execution{ID: id, Workflow: agent.Prompted, State: belay.Pending}, ctx.Err()
+}
+
+func (q *queue) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
+	return q.Execution(ctx, id)
+}
+
+func (q *queue) Executions(context.Context, belay.Filter) (belay.Page, error) {
+	return belay.Page{}, nil
+}
+
+func (q *queue) Chunks(ctx context.Context, _ belay.ChunkQuery) ([]belay.StoredChunk, error) {
+	if q.read != nil {
+		q.read()
+	}
+	return nil, ctx.Err()
+}
+
+func (q *queue) Control(_ context.Context, c belay.Control) (belay.Execution, error) {
+	q.cancelled = append(q.cancelled, c.Reason)
+	return belay.Execution{}, nil
+}
+
+// ask asks for a chat and gives the answer and how long it took.
+func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan struct{}) (*httptest.ResponseRecorder, time.Duration) {
+	body := `{"messages":[{"role":"user","content":"x"}]}`
+	if stream {
+		body = strings.Replace(body, "{", `{"stream":true,`, 1)
+	}
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+	r.Header.Set("Idempotency-Key", key)
+	s := New(q, Options{QueueDepth: 1, ChatTimeout: 40 * time.Second, Setup: agent.Setup{Command: agent.Template{"a"}, Timeout: time.Hour}})
+	w, began := httptest.NewRecorder(), time.Now()
+	(&door{s, stopping}).chat(w, r)
+	return w, time.Since(began)
+}
+
+// A chat waits for a slot as long as it may in all and no longer: a stream is kept
+// open by pings meanwhile. Then one without a key is cancelled, and one with a key
+// goes on and says so.
+func TestAChatThatGetsNoSlot(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		for _, stream := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				q := &queue{}
+				w, took := q.ask(t.Context(), key, stream, nil)
+				body := w.Body.String()
+				if took < 40*time.Second || took > 41*time.Second || !strings.Contains(body, "the chat took longer than 40s") {
+					t.Errorf("key %q: after %s: %s", key, took, body)
+				}
+				if (key == "") != (len(q.cancelled) == 1) || strings.Contains(body, "same Idempotency-Key") != (key != "") {
+					t.Errorf("key %q: cancelled for %q: %s", key, q.cancelled, body)
+				}
+				if lost := q.policy.OnLost == belay.Fail; lost != (key == "") {
+					t.Errorf("key %q: %+v", key, q.policy)
+				}
+				if stream {
+					if w.Code != http.StatusOK || strings.Count(body, ": ping\n\n") != 2 || !strings.HasPrefix(lastEvent(body), `{"error":{`) {
+						t.Errorf("key %q, streamed: %d %s", key, w.Code, body)
+					}
+					return
+				}
+				if h := w.Header(); w.Code != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" || (h.Get("X-Should-Retry") == "false") != (key == "") {
+					t.Errorf("key %q: %d %v", key, w.Code, h)
+				}
+			})
+		}
+	}
+}
+
+func lastEvent(body string) string {
+	parts := strings.Split(strings.TrimSpace(body), "\n\n")
+	return strings.TrimPrefix(parts[len(parts)-1], "data: ")
+}
+
+// A chat whose caller goes, at whatever moment, or whose server stops is cancelled
+// unless it has a key.
+func TestAChatWithoutACallerEnds(t *testing.T) {
+	type moment struct {
+		name    string
+		happens func(q *queue, leave func(), stopping chan struct{})
+		why     string
+	}
+	for _, m := range []moment{
+		{"while it waits", func(_ *queue, leave func(), _ chan struct{}) { time.AfterFunc(5*time.Second, leave) }, "its caller has gone"},
+		{"while it is accepted", func(q *queue, leave func(), _ chan struct{}) { q.submit = leave }, "its caller has gone"},
+		{"while it waits or its log is read", func(q *queue, leave func(), _ chan struct{}) {
+			q.read = leave
+			time.AfterFunc(5*time.Second, leave)
+		}, "its caller has gone"},
+		{"when the server stops", func(_ *queue, _ func(), stopping chan struct{}) {
+			time.AfterFunc(5*time.Second, func() { close(stopping) })
+		}, "the server stops"},
+	} {
+		for _, key := range []string{"", "k"} {
+			for _, stream := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					q, stopping := &queue{}, make(chan struct{})
+					m.happens(q, leave, stopping)
+					_, took := q.ask(ctx, key, stream, stopping)
+					if took > 6*time.Second || (key == "") != (len(q.cancelled) == 1) || key == "" && !strings.HasPrefix(q.cancelled[0], m.why) {
+						t.Errorf("%s, key %q, stream %v: after %s cancelled for %q", m.name, key, stream, took, q.cancelled)
+					}
+				})
+			}
+		}
+	}
+}
