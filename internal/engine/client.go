@@ -15,8 +15,9 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 		if s[i].ID.IsZero() {
 			s[i].ID = belay.ExecutionID(e.opt.IDs())
 		}
-		calls[i] = e.committer.send(&machine.Submit{Submission: s[i]})
+		calls[i] = newCall(&machine.Submit{Submission: s[i]})
 	}
+	e.committer.sendAll(calls...)
 	for i, k := range calls {
 		r, err := e.await(ctx, k)
 		out[i] = belay.Submitted{ID: r.ID, Replayed: r.Replayed, Err: err}

@@ -84,22 +84,32 @@ func newCommitter(s store.Store, most, maxBatch int, published func(*batch)) *co
 // without anybody waiting.
 func (c *committer) send(cmd machine.Command) *call {
 	k := newCall(cmd)
+	c.sendAll(k)
+	return k
+}
+
+// sendAll queues calls together, so that no batch begins with the first of them.
+func (c *committer) sendAll(calls ...*call) {
 	if c.observe != nil {
-		k.sent = time.Now()
+		now := time.Now()
+		for _, k := range calls {
+			k.sent = now
+		}
 	}
 	c.mu.Lock()
 	if c.stopped {
 		c.mu.Unlock()
-		k.reply <- &machine.Reply{Err: errClosed}
-		return k
+		for _, k := range calls {
+			k.reply <- &machine.Reply{Err: errClosed}
+		}
+		return
 	}
-	c.queue = append(c.queue, k)
+	c.queue = append(c.queue, calls...)
 	due := c.dueLocked()
 	c.mu.Unlock()
 	if due {
 		c.nudge()
 	}
-	return k
 }
 
 // dueLocked reports whether there is a batch to begin. Beside another one it must

@@ -81,6 +81,23 @@ func TestWhatQueuesWhileACommitIsInFlightIsOneBatch(t *testing.T) {
 	})
 }
 
+// What one call submits is queued together: no batch begins with the first of it.
+func TestOneSubmissionOfManyIsOneBatch(t *testing.T) {
+	f := &faulty{Store: memory.New(time.Now)}
+	e := engine.New(f, engine.Options{})
+	defer e.Close()
+	for range 20 {
+		s := make([]belay.Submission, 100)
+		for i := range s {
+			s[i].Workflow = "w"
+		}
+		must[[]belay.Submitted](t)(e.Submit(t.Context(), s...))
+	}
+	if n := len(f.batches); n != 20 {
+		t.Errorf("20 submissions of 100 took %d commits: %v", n, f.batches)
+	}
+}
+
 // A poisoned command is refused alone; its neighbours in the batch stand.
 func TestAPoisonedCommandNeverFailsItsNeighbours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

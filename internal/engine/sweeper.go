@@ -177,8 +177,9 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, passed int) {
 	calls := make([]*call, len(commands))
 	for i, c := range commands {
-		calls[i] = s.engine.committer.send(c)
+		calls[i] = newCall(c)
 	}
+	s.engine.committer.sendAll(calls...)
 	for _, k := range calls {
 		if _, err := s.engine.await(ctx, k); err == nil {
 			passed++
