@@ -12,8 +12,10 @@ import (
 
 const (
 	// rescan is how old the list of open jobs may be before it is read again, for
-	// those that others have submitted.
+	// those that others have submitted; more where reading it takes more than one
+	// part in share of that.
 	rescan = 10 * time.Second
+	share  = 20
 	// recount is how old the number of slots may be.
 	recount = time.Second
 )
@@ -30,6 +32,7 @@ type backlog struct {
 	mu      sync.Mutex
 	open    map[belay.ExecutionID]struct{}
 	scanned time.Time
+	every   time.Duration
 	slots   int
 	counted time.Time
 }
@@ -127,7 +130,7 @@ var unended = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay
 // scanLocked reads which jobs are open, unless that was done of late.
 func (l *backlog) scanLocked(ctx context.Context) error {
 	now := l.now()
-	if l.open != nil && fresh(l.scanned, now, rescan) {
+	if l.open != nil && fresh(l.scanned, now, max(rescan, l.every)) {
 		return nil
 	}
 	if l.open == nil {
@@ -143,7 +146,7 @@ func (l *backlog) scanLocked(ctx context.Context) error {
 			l.open[page.Executions[i].ID] = struct{}{}
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
-			l.scanned = now
+			l.scanned, l.every = now, share*l.now().Sub(now)
 			return nil
 		}
 	}

@@ -20,6 +20,7 @@ type desk struct {
 	workers []belay.Worker
 	made    byte
 	scans   int
+	takes   time.Duration // of a scan
 	err     error
 }
 
@@ -59,6 +60,7 @@ func (d *desk) Executions(context.Context, belay.Filter) (p belay.Page, err erro
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.scans++
+	d.at = d.at.Add(d.takes)
 	for id, state := range d.jobs {
 		if !state.Terminal() {
 			p.Executions = append(p.Executions, belay.Execution{ID: id, State: state})
@@ -126,7 +128,17 @@ func TestOthersJobsAreFound(t *testing.T) {
 	if d.scans != 3 {
 		t.Errorf("the table was read %d times", d.scans)
 	}
-	d.err = errors.New("gone")
+	d.takes = time.Second // of a large table
+	for _, after := range []time.Duration{rescan, rescan, rescan - time.Second, time.Second} {
+		d.at = d.at.Add(after)
+		if _, err := l.count(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if d.scans != 5 {
+		t.Errorf("the large table was read %d times", d.scans-3)
+	}
+	d.err, d.at = errors.New("gone"), d.at.Add(time.Hour)
 	if _, err := l.accept(t.Context(), 100, belay.Submission{}); err == nil {
 		t.Error("accepted without a store")
 	}
