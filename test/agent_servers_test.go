@@ -55,3 +55,19 @@ func TestAgentsOfTwoServers(t *testing.T) {
 	two.wantHealth(false, 0, 0, 2)
 	two.stop()
 }
+
+// Rule: a server that leaves agents to workers has as many slots as they have, and is
+// busy while there is none.
+func TestTheSlotsOfWorkers(t *testing.T) {
+	t.Parallel()
+	s := newPlace(t).assisted(nil, left...)
+	s.wantHealth(true, 0, 0, 0)
+	id := s.ask("hello")
+	s.wantHealth(true, 0, 1, 0)
+	f := s.hire("one", "BELAY_AGENT_MAX_CONCURRENCY=3")
+	s.wantEnd(id, "completed", 0.0)
+	s.wantHealth(false, 0, 0, 3)
+	f.leave()
+	s.wantHealth(true, 0, 0, 0)
+	s.stop()
+}
