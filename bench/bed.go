@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/belaydev/belay/bench/jobs"
 	"github.com/belaydev/belay/bench/trial"
 )
 
@@ -21,9 +23,11 @@ type bed struct {
 	dir      string
 	self     string
 	postgres *postgres
-	without  map[string]error // why a store, a contender or a variant of one cannot be had
+	without  map[string]error // why a store or a contender cannot be had
 	belay    string           // the binary
+	unserved error            // why there is none
 	temporal string           // the program of that module
+	repo     string           // that agents' jobs work on
 	profile  string
 	next     int
 }
@@ -39,13 +43,18 @@ func open(ctx context.Context, o options) (*bed, error) {
 		return nil, err
 	}
 	b := &bed{dir: dir, self: self, without: make(map[string]error), belay: o.belay, temporal: o.temporal, profile: o.profile}
-	if b.needs("belay/http", o) && o.belay == "" {
+	if b.any(o, served) && o.belay == "" {
 		b.belay = filepath.Join(dir, "belay")
 		if err := build(ctx, "..", b.belay, "./cmd/belay"); err != nil {
-			b.without["belay/http"] = err
+			b.unserved, b.belay = err, ""
 		}
 	}
-	if strings.Contains(o.stores, "postgres") {
+	if b.uses("repo", o) {
+		if b.repo, err = source(ctx, dir); err != nil {
+			b.without["repo"] = err
+		}
+	}
+	if b.uses("postgres", o) {
 		if b.postgres, err = startPostgres(); err != nil {
 			b.without["postgres"] = err
 		}
@@ -58,14 +67,37 @@ func open(ctx context.Context, o options) (*bed, error) {
 	return b, nil
 }
 
-// needs reports whether a contender takes part, in one variant or in any.
-func (b *bed) needs(who string, o options) bool {
-	for _, p := range o.wanted(plan(o)) {
-		if (p.Contender == who || p.who() == who) && b.without[p.store] == nil {
-			return true
-		}
+// source makes the repository of agents' jobs, where jobs of other users can read it.
+func source(ctx context.Context, dir string) (string, error) {
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // to be passed, not listed
+		return "", err
 	}
-	return false
+	repo := filepath.Join(dir, "repo.git")
+	files, err := jobs.Source(ctx, repo)
+	if err == nil {
+		say("the repository of the jobs has %d files", files)
+	}
+	return repo, err
+}
+
+// any reports whether there is a trial like that to carry out.
+func (b *bed) any(o options, like func(planned) bool) bool {
+	return slices.ContainsFunc(o.wanted(plan(o)), func(p planned) bool { return b.without[p.store] == nil && like(p) })
+}
+
+// needs reports whether a contender takes part.
+func (b *bed) needs(who string, o options) bool {
+	return b.any(o, func(p planned) bool { return p.Contender == who })
+}
+
+// uses reports whether anything is measured on a store.
+func (b *bed) uses(store string, o options) bool {
+	return b.any(o, func(p planned) bool { return p.store == store })
+}
+
+// served reports whether a trial needs the binary of belay.
+func served(p planned) bool {
+	return p.Contender == "belay" && (p.Variant == trial.HTTP || p.Measure == trial.Jobs)
 }
 
 func (b *bed) close() {
@@ -83,7 +115,10 @@ type sample trial.Sample
 
 // run carries out a trial. Whatever goes wrong is the sample's error.
 func (b *bed) run(ctx context.Context, p planned) sample {
-	for _, what := range []string{p.store, p.Contender, p.who()} {
+	if served(p) && b.unserved != nil {
+		return sample{Error: b.unserved.Error()}
+	}
+	for _, what := range []string{p.store, p.Contender} {
 		if err := b.without[what]; err != nil {
 			return sample{Error: err.Error()}
 		}
@@ -99,14 +134,18 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	b.next++
 	r := p.Request
 	r.Dir = filepath.Join(b.dir, fmt.Sprint(b.next))
-	if err := os.Mkdir(r.Dir, 0o700); err != nil {
+	mode := os.FileMode(0o700)
+	if p.store == "repo" {
+		mode = 0o711 // users of jobs have to pass
+	}
+	if err := os.Mkdir(r.Dir, mode); err != nil {
 		return trial.Sample{}, err
 	}
 	defer os.RemoveAll(r.Dir) //nolint:errcheck // a temporary directory
 	if b.profile != "" && r.Contender == "belay" {
 		r.Profile = filepath.Join(b.profile, strings.ReplaceAll(p.name(), "/", "-")+".pprof")
 	}
-	r.URL, r.Belay = "sqlite:"+r.Dir, b.belay
+	r.URL, r.Belay, r.Repo = "sqlite:"+r.Dir, b.belay, b.repo
 	if p.store == "postgres" {
 		name := fmt.Sprintf("trial_%d", b.next)
 		drop, err := b.postgres.create(name)
@@ -123,9 +162,18 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 	return ask(ctx, exec.CommandContext(ctx, program, arg), r)
 }
 
+// patience is for how long a trial may take. Jobs one at a time wait for what they
+// would wait for together.
+func patience(m trial.Measure) time.Duration {
+	if m == trial.Jobs {
+		return 40 * time.Minute
+	}
+	return 10 * time.Minute
+}
+
 // ask has a program carry out a trial.
 func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience(r.Measure))
 	defer cancel()
 	in, err := json.Marshal(r)
 	if err != nil {
@@ -135,7 +183,7 @@ func ask(ctx context.Context, cmd *exec.Cmd, r trial.Request) (trial.Sample, err
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(in, '\n')), &out, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = 15 * time.Second
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Cancel() })
 	defer stop()
 	if err := cmd.Run(); err != nil {

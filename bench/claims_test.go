@@ -39,6 +39,30 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A count of which there may be none is below its floor with one, and what has no
+// aim is only told, however it comes out.
+func TestNoneAndNoAim(t *testing.T) {
+	none, open := claim{Bound: true, Floor: .5}, claim{Open: true}
+	for _, c := range []struct {
+		claim    claim
+		measured float64
+		verdict  string
+	}{{none, 0, reached}, {none, 1, below}, {open, 0, compared}, {open, 7, compared}} {
+		c.claim.Measured = c.measured
+		if got := c.claim.verdict(); got != c.verdict {
+			t.Errorf("%+v: %s, want %s", c.claim, got, c.verdict)
+		}
+	}
+}
+
+// Slow rates are told apart: in words, and where the middle one stands for a trial.
+func TestSlowRatesAreToldApart(t *testing.T) {
+	r := &report{Samples: map[string][]trial.Sample{"jobs": {{Rate: .375}, {Rate: .125}, {Rate: .25}}}}
+	if got := r.figure("jobs"); got != "0.250/s\t0.125 to 0.375" {
+		t.Errorf("%q", got)
+	}
+}
+
 // Every claim compares trials that are planned, or it could never be judged.
 func TestClaimsNamePlannedTrials(t *testing.T) {
 	planned := make(map[string]bool)

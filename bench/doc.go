@@ -1,7 +1,7 @@
 // Command bench measures Belay beside what people would take in its place: River,
-// DBOS Transact and Temporal, and beside what the database does alone. All of them
-// work on the same private PostgreSQL, or the same disk, in the same minutes; only
-// the ratios mean anything on another machine.
+// DBOS Transact and Temporal, beside git, and beside what the database does alone. All
+// of them work on the same private PostgreSQL, or the same disk, in the same minutes;
+// only the ratios mean anything on another machine.
 //
 //	go run . [-quick] [-json FILE]
 //
@@ -16,11 +16,21 @@
 // Belay runs with its defaults. Every other contender runs twice: with its
 // defaults, and in the best settings that are known, which stand with their
 // source in its package below runner. Nothing is measured that was not done: the
-// rows of each store are counted after each trial.
+// rows of each store are counted after each trial, and jobs' work is read.
+//
+// # Jobs of agents
+//
+// Fifty jobs of coding agents on one large repository have no contender but git, and
+// Belay itself: ten at a time in the workspaces of the agent service, one at a time
+// there, ten at a time in worktrees of one clone, and one at a time in one tree. What
+// they do is in package jobs. They are measured in the first round only.
+//
+//	go run . -only jobs
 //
 // # What it says
 //
 // The figures, and for each aim of the project the measured value with a verdict:
 // "aim" if it is reached, "floor" if only the least that is accepted is, "BELOW
-// FLOOR" otherwise, in which case the program ends with status 1.
+// FLOOR" otherwise, in which case the program ends with status 1. Where there is no
+// aim the verdict is "compared".
 package main

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -23,7 +25,7 @@ func describe() []string {
 			kernel += string(rune(c))
 		}
 	}
-	return append(lines, fmt.Sprintf("Linux %s, memory %s, %s", kernel, field("/proc/meminfo", "MemTotal"), time.Now().UTC().Format(time.DateTime+" MST")))
+	return append(lines, fmt.Sprintf("Linux %s, memory %s, %s, load %s", kernel, field("/proc/meminfo", "MemTotal"), time.Now().UTC().Format(time.DateTime+" MST"), load()))
 }
 
 // field is the first value of a field in a file of /proc.
@@ -40,8 +42,29 @@ func field(file, name string) string {
 	return "unknown"
 }
 
-// versions are those of the modules that are measured.
-func versions() map[string]string {
+// load is how many processes want to run: of the last minute, five and fifteen.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(text)); err == nil && len(f) > 2 {
+		return strings.Join(f[:3], " ")
+	}
+	return "unknown"
+}
+
+// versions are those of what is measured, git if the repository needs it.
+func (b *bed) versions(ctx context.Context) map[string]string {
+	found := modules()
+	if b.repo == "" {
+		return found
+	}
+	if out, err := exec.CommandContext(ctx, "git", "version").Output(); err == nil {
+		found["git"] = strings.TrimPrefix(strings.TrimSpace(string(out)), "git version ")
+	}
+	return found
+}
+
+// modules are the versions of the modules that are measured.
+func modules() map[string]string {
 	wanted := map[string]string{
 		"github.com/riverqueue/river": "river", "github.com/dbos-inc/dbos-transact-golang": "dbos",
 		"github.com/jackc/pgx/v5": "pgx", "modernc.org/sqlite": "modernc.org/sqlite",

@@ -9,17 +9,19 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/belaydev/belay/bench/runner/belay"
 	"github.com/belaydev/belay/bench/runner/ceiling"
 	"github.com/belaydev/belay/bench/runner/dbos"
+	"github.com/belaydev/belay/bench/runner/git"
 	"github.com/belaydev/belay/bench/runner/river"
 	"github.com/belaydev/belay/bench/trial"
 )
 
 // contenders are those that this program has; Temporal has one of its own.
 var contenders = map[string]trial.Func{
-	"belay": belay.Run, "river": river.Run, "dbos": dbos.Run, "ceiling": ceiling.Run,
+	"belay": belay.Run, "river": river.Run, "dbos": dbos.Run, "ceiling": ceiling.Run, "git": git.Run,
 }
 
 // options are what a user may choose.
@@ -48,7 +50,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 0, "how often each trial is repeated; 0 means 3, or 1 with -quick")
 	flag.StringVar(&o.json, "json", "", "write everything that was found to this file")
 	flag.StringVar(&o.only, "only", "", "measure only what has one of these words in its name, such as drain,river/tuned")
-	flag.StringVar(&o.stores, "stores", "postgres,sqlite", "the stores to measure on")
+	flag.StringVar(&o.stores, "stores", "postgres,sqlite,repo", "the stores to measure on; repo is the repository that agents' jobs share")
 	flag.StringVar(&o.belay, "belay", "", "a binary of belay to serve through HTTP with, instead of one built from ..")
 	flag.StringVar(&o.temporal, "temporal", "", "a program of module ./temporal that was built already, or none")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of Belay's trials into this directory")
@@ -62,7 +64,7 @@ func main() {
 	if o.quick && o.temporal == "" {
 		o.temporal = "none"
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
 	if err != nil {
@@ -77,7 +79,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer b.close()
-	r := &report{Machine: describe(), PostgreSQL: b.settings(), Versions: versions(), Quick: o.quick, Samples: make(map[string][]trial.Sample)}
+	r := &report{Machine: describe(), PostgreSQL: b.settings(), Versions: b.versions(ctx), Quick: o.quick, Samples: make(map[string][]trial.Sample)}
 	say("%s", strings.Join(append(r.Machine, r.PostgreSQL...), "\n"))
 	all := b.trials(o)
 	for round := range o.rounds {

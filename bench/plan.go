@@ -12,7 +12,7 @@ import (
 // planned is a trial as it will be asked for, but for the store it gets.
 type planned struct {
 	trial.Request
-	store string // postgres or sqlite
+	store string // postgres, sqlite, or repo: on files, with a store of the contender's own
 	once  bool   // in the first round only: it takes long and varies little
 }
 
@@ -37,13 +37,17 @@ type sizes struct {
 	n, rows, held           int
 	load, beats, idle, wait time.Duration
 	kills                   int
+	jobs, atOnce            int
+	think                   time.Duration
 }
 
 func (o options) sizes() sizes {
 	if o.quick {
-		return sizes{n: 20_000, rows: 50_000, held: 2000, load: 1500 * time.Millisecond, beats: 5 * time.Second, idle: 5 * time.Second, wait: 3 * time.Second, kills: 1}
+		return sizes{n: 20_000, rows: 50_000, held: 2000, load: 1500 * time.Millisecond, beats: 5 * time.Second, idle: 5 * time.Second, wait: 3 * time.Second, kills: 1,
+			jobs: 6, atOnce: 3, think: 400 * time.Millisecond}
 	}
-	return sizes{n: 100_000, rows: 300_000, held: 10_000, load: 5 * time.Second, beats: 20 * time.Second, idle: 30 * time.Second, wait: 10 * time.Second, kills: 5}
+	return sizes{n: 100_000, rows: 300_000, held: 10_000, load: 5 * time.Second, beats: 20 * time.Second, idle: 30 * time.Second, wait: 10 * time.Second, kills: 5,
+		jobs: 50, atOnce: 10, think: 3 * time.Second}
 }
 
 // who are the contenders of a store that are not Belay.
@@ -54,6 +58,10 @@ var (
 		{Contender: "river", Variant: trial.Tuned}, {Contender: "river", Variant: trial.Default},
 		{Contender: "dbos", Variant: trial.Tuned}, {Contender: "dbos", Variant: trial.Default},
 		{Contender: "temporal", Variant: trial.Tuned}, {Contender: "temporal", Variant: trial.Default},
+	}
+	// agents are the ways to have agents work on a repository.
+	agents = []trial.Request{
+		{Contender: "git", Variant: trial.Worktree}, belayIn, {Contender: "belay", Variant: trial.Single}, {Contender: "git", Variant: trial.Reset},
 	}
 	// has is what each of them has something for.
 	has = map[string][]trial.Measure{
@@ -94,6 +102,9 @@ func plan(o options) []planned {
 	add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Hold, N: z.held, For: z.beats})
 	add(belayIn, "sqlite", true, trial.Request{Measure: trial.Hold, N: z.held, For: z.beats})
 	add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Idle, For: z.idle})
+	for _, who := range agents {
+		add(who, "repo", true, trial.Request{Measure: trial.Jobs, N: z.jobs, AtOnce: z.atOnce, Think: z.think})
+	}
 	return all
 }
 

@@ -30,6 +30,7 @@ const (
 	Hold     Measure = "hold"     // what idle executions cost that are owned
 	Idle     Measure = "idle"     // what a server costs that nobody uses
 	Lease    Measure = "lease"    // a lone lease beside a lone commit
+	Jobs     Measure = "jobs"     // coding agents at once on one repository
 )
 
 // Variant is a contender's settings.
@@ -42,6 +43,11 @@ const (
 	Tuned   Variant = "tuned"
 	HTTP    Variant = "http" // Default, with server and worker apart
 	Own     Variant = "own"  // as the contender measures itself, with other numbers than everybody has here
+
+	// Of Jobs: Default one job at a time; a worktree for each; one tree for all, in turn.
+	Single   Variant = "single"
+	Worktree Variant = "worktree"
+	Reset    Variant = "reset"
 )
 
 // Request asks for a trial.
@@ -68,6 +74,11 @@ type Request struct {
 	// TTL is for how long a worker that says nothing counts as alive, for
 	// Takeover; 0 is the contender's default.
 	TTL time.Duration `json:"ttl,omitempty"`
+	// Repo is the repository of Jobs, AtOnce how many of them work at the same time,
+	// and Think for how long each waits in all.
+	Repo   string        `json:"repo,omitempty"`
+	AtOnce int           `json:"at_once,omitempty"`
+	Think  time.Duration `json:"think,omitempty"`
 	// Role is what a process does that a trial starts beside itself.
 	Role string `json:"role,omitempty"`
 	// Profile is where to write a CPU profile.

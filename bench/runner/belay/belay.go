@@ -28,13 +28,14 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, trial.ErrNone
 	}
 	s, err := measure(ctx, r)
-	s.Settings = "Belay's defaults"
+	s.Settings = strings.TrimSuffix("Belay's defaults; "+s.Settings, "; ")
 	return s, err
 }
 
 var measures = map[trial.Measure]trial.Func{
 	trial.Drain: drain, trial.Flow: flow, trial.Steps: flow, trial.Submit: submit, trial.Bulk: bulk, trial.Latency: latency,
 	trial.Loaded: loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
+	trial.Jobs: many,
 }
 
 var roles = map[string]func(context.Context, trial.Request) error{"work": work}

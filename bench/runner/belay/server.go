@@ -21,8 +21,8 @@ type server struct {
 	ready time.Duration // from its start until it served
 }
 
-// start starts a server on the store of a trial.
-func start(ctx context.Context, r trial.Request) (*server, error) {
+// start starts a server on the store of a trial, with what else a trial sets.
+func start(ctx context.Context, r trial.Request, set ...func(*exec.Cmd)) (*server, error) {
 	if r.Belay == "" {
 		return nil, errors.New("there is no binary of belay")
 	}
@@ -37,7 +37,11 @@ func start(ctx context.Context, r trial.Request) (*server, error) {
 	} else {
 		args = append(args, "--store", r.URL, "--data", filepath.Join(r.Dir, "data"))
 	}
-	c, err := trial.Start(exec.Command(r.Belay, args...)) //nolint:noctx // it is stopped in order
+	cmd := exec.Command(r.Belay, args...) //nolint:noctx // it is stopped in order
+	for _, f := range set {
+		f(cmd)
+	}
+	c, err := trial.Start(cmd)
 	if err != nil {
 		return nil, err
 	}

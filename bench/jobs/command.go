@@ -1,0 +1,18 @@
+package jobs
+
+import (
+	"context"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Command is a process group of its own, which ends with ctx as a whole, and its
+// leader with this process.
+func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}

@@ -1,0 +1,91 @@
+package jobs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clone makes a repository with a branch of job 1 that has these lines in shared.txt.
+func clone(t *testing.T, shared string) place {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	p := place{dir: t.TempDir()}
+	script := `git init -q -b main . && mkdir bufio fmt os strings && for f in ` + strings.Join(changed, " ") + ` ; do echo it >$f; done
+		rm shared.txt && git add -A && git commit -q -m sources && git checkout -q -b job-1
+		echo mine >own-1.txt && for f in ` + strings.Join(changed, " ") + ` ; do echo "// job 1" >>$f; done
+		printf '` + shared + `' >shared.txt
+		git add -A && git commit -q -m "one of 1" && git commit -q --allow-empty -m "two of 1"`
+	if _, err := p.run(t.Context(), "sh", "-ec", script); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A job is right if its branch and what it has read are its own work, whole and
+// alone; what is another's is seen wherever it stands.
+func TestOnlyItsOwnWorkIsRight(t *testing.T) {
+	const read = "two of 1\none of 1\njob 1\nagain 1\n"
+	for name, c := range map[string]struct {
+		shared, read string
+		job          int
+		right, other bool
+	}{
+		"its own":           {`job 1\nagain 1\n`, read, 1, true, false},
+		"a line is missing": {`job 1\n`, read, 1, false, false},
+		"another's line":    {`job 1\nagain 11\n`, read, 1, false, true},
+		"it read another's": {`job 1\nagain 1\n`, read + "again 2\n", 1, false, true},
+		"no branch":         {`job 1\nagain 1\n`, "", 2, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := clone(t, c.shared).check(t.Context(), c.job, c.read)
+			if (v.wrong == "") != c.right || v.foreign != c.other {
+				t.Errorf("wrong %q, another's %v; want right %v, another's %v", v.wrong, v.foreign, c.right, c.other)
+			}
+			if want := map[int]int{1: 2, 2: 0}[c.job]; v.commits != want {
+				t.Errorf("%d commits, want %d", v.commits, want)
+			}
+		})
+	}
+}
+
+// What an agent says of a git that failed is counted, and is no part of what it read.
+func TestFailuresAreCounted(t *testing.T) {
+	got := hear("failed: git fetch: error: cannot lock ref 'refs/remotes/origin/main'\nfailed: git stash pop: conflict\njob 1\n")
+	if want := (talk{failed: 2, locked: 1, first: "git fetch: error: cannot lock ref 'refs/remotes/origin/main'", rest: "job 1\n"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A job waits for as long as it was asked to, in parts.
+func TestJobsWaitAsLongAsTheyAreAskedTo(t *testing.T) {
+	args, err := Agent(t.TempDir(), 3*time.Second)
+	if err != nil || len(args) != 5 || args[3] != "0.750" {
+		t.Errorf("%q, %v", args, err)
+	}
+	if got := strings.Count(string(script), "\nsleep $pause\n"); got != pauses {
+		t.Errorf("the script waits %d times, not %d", got, pauses)
+	}
+}
+
+// A file with two names takes its place on the disk once, also while it is watched.
+func TestLinksTakeNoDisk(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "one")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := usage(dir)
+	most := watch(dir)
+	if err := os.Link(file, filepath.Join(dir, "two")); err != nil {
+		t.Fatal(err)
+	}
+	if got := most(); before < 1 || got != before {
+		t.Errorf("%.3f MB with a link, %.3f without", got, before)
+	}
+}
