@@ -56,6 +56,47 @@ func TestCommandsOfAWorkerAreHeld(t *testing.T) {
 	p.clean()
 }
 
+// Rule: a command that somebody else submits has nothing of the worker's environment,
+// and no repository, but what the worker's configuration names; a secret from a file is
+// not in its output.
+func TestCommandsOfAWorkerAskInVain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, a := p.serve()
+	file, allowed := p.path("secret"), p.repository()
+	if err := os.WriteFile(file, []byte(marker+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.git(p.root, "clone", "-q", allowed, p.path("other"))
+	cmd := p.command("worker", "--server", a.url, "--data", p.path("elsewhere"))
+	w := p.start(withEnv(cmd, "PGPASSWORD="+marker, "TOKEN_FILE="+file, "BELAY_AGENT_ENV=TOKEN", `BELAY_AGENT_REPOS=["`+allowed+`"]`))
+	w.says("takes work")
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--env", "PGPASSWORD"}, 125, "agent.env"},
+		{[]string{"--repo", p.path("other")}, 125, "agent.repos"},
+		{[]string{"--env", "TOKEN", "--repo", allowed}, 0, ""},
+	} {
+		args := append([]string{"submit", "command", "--server", a.url, "--wait"}, c.args...)
+		r := p.belay(append(args, "--", "sh", "-c", `test -n "$TOKEN$PGPASSWORD" && echo "$TOKEN$PGPASSWORD"`)...)
+		if r.code != c.code || !strings.Contains(r.err, c.says) {
+			t.Errorf("%s", r)
+		}
+		if c.code == 0 {
+			if out := p.belay("logs", idOf(t, r.err).String()).out; out != "[TOKEN]\n" {
+				t.Errorf("it wrote %q", out)
+			}
+		}
+	}
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0)
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
+}
+
 // Rule: root that may not do what root may, as in many containers, runs jobs all the
 // same, as itself, and says so; unless users are insisted on.
 func TestRootWithoutItsRights(t *testing.T) {

@@ -67,7 +67,7 @@ of the workflow command it is the command's own.`,
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for its end and print its output")
 	c.Flags().StringVar(&f.job.repo, "repo", "", "with a COMMAND: the repository, as `URL` or a path on the worker's machine")
 	c.Flags().StringVar(&f.job.ref, "ref", "", "with a COMMAND: the branch, tag or commit")
-	c.Flags().StringSliceVar(&f.job.env, "env", nil, "with a COMMAND: pass on the worker's environment variable `NAME`")
+	c.Flags().StringSliceVar(&f.job.env, "env", nil, "with a COMMAND: pass on the worker's environment variable `NAME`, which its agent.env must have")
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

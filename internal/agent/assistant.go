@@ -132,7 +132,7 @@ func (s *Setup) Check(p *Prompt) error {
 		}
 		return nil
 	}
-	if !s.allows(p.Repo) {
+	if p.Repo != s.Repo && !allows(s.Repos, p.Repo) {
 		return &belay.Error{Code: belay.CodeForbidden, Message: "agents of this server may not work on that repository; see its setting agent.repos"}
 	}
 	return errors.Join(workspace.CheckRepo(p.Repo), workspace.CheckRef(p.Ref))
@@ -145,11 +145,12 @@ func (s *Setup) command(p *Prompt) Template {
 	return s.Command
 }
 
-func (s *Setup) allows(repo string) bool {
-	if len(s.Repos) == 0 || repo == s.Repo {
+// allows tells whether a repository is one of those that may be asked for.
+func allows(repos []string, repo string) bool {
+	if len(repos) == 0 {
 		return true
 	}
-	for _, allowed := range s.Repos {
+	for _, allowed := range repos {
 		beginning, many := strings.CutSuffix(allowed, "*")
 		if repo == allowed || many && strings.HasPrefix(repo, beginning) && !strings.Contains(repo, "..") {
 			return true

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -22,6 +24,26 @@ type Runner struct {
 	// read-only to it, where this machine can.
 	Limits process.Limits
 	Seal   bool
+	// Env names the variables of this process that a job may ask for, as
+	// [Setup.Env] does, and Repos the repositories, as [Setup.Repos]. With a nil
+	// Env the job is the caller's own, and asks for what it likes.
+	Env, Repos []string
+}
+
+// check refuses a job that could not run here, or may not.
+func (r *Runner) check(j *Job) error {
+	if err := j.Check(); err != nil || r.Env == nil {
+		return err
+	}
+	for _, name := range j.Env {
+		if !slices.Contains(r.Env, name) {
+			return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf("commands may not have the variable %s of this worker; see its setting agent.env", name)}
+		}
+	}
+	if j.Repo != "" && !allows(r.Repos, j.Repo) {
+		return &belay.Error{Code: belay.CodeForbidden, Message: "commands of this worker may not work on that repository; see its setting agent.repos"}
+	}
+	return nil
 }
 
 // writable are the directories in which a command may write; none for any.
@@ -41,10 +63,13 @@ type checkout struct {
 
 // Run is the workflow function of a job.
 func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
-	if err := j.Check(); err != nil {
+	if err := r.check(&j); err != nil {
 		return Result{}, belay.Permanent(err)
 	}
 	b := &bench{job: &j, runner: r, observe: r.Observer}
+	if r.Env != nil {
+		b.secrets = func() (map[string]string, error) { return secrets(j.Env, os.Getenv) }
+	}
 	if b.observe == nil {
 		b.observe = silent{}
 	}
