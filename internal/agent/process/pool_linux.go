@@ -103,6 +103,9 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 		uid := p.users.First + (from+i)%p.users.Count
 		file, err := p.claim(ctx, uid, run)
 		if err == nil {
+			p.mu.Lock()
+			p.next = (from + i + 1) % p.users.Count // beyond those whom others hold, too
+			p.mu.Unlock()
 			return &Seat{User: host.User{UID: uid, GID: uid}, pool: p, slot: &slot{file: file}}, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
