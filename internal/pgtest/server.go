@@ -97,7 +97,7 @@ func open(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "pgtest-")
+	dir, err := os.MkdirTemp(place(attr.Credential), "pgtest-")
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +109,17 @@ func open(o Options) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// place is where the server's directory is made: among the temporary files, or in
+// /tmp where another user does not get there, as in a job of root's.
+func place(c *syscall.Credential) string {
+	for at := os.TempDir(); c != nil && at != filepath.Dir(at); at = filepath.Dir(at) {
+		if info, err := os.Stat(at); err != nil || info.Mode()&0o001 == 0 {
+			return "/tmp"
+		}
+	}
+	return ""
 }
 
 // create makes the data directory and starts the shell in it.
