@@ -199,7 +199,7 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env, Steps: []Step{{Name: Prompted, Argv: argv}},
 		},
 		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal}, observe: t, stdin: stdin, secrets: a.secrets,
-		log: workflow.Output(ctx, OutputLog), saver: &saver{every: a.Save, log: t.log},
+		log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
 	defer b.remove(ctx)
 	answer, err := a.answer(ctx, b, t)

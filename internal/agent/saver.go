@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -28,8 +27,12 @@ type saver struct {
 	saved       bool // by this run
 	log         *slog.Logger
 
-	mu   sync.Mutex // held while the agent stands still
-	last [sha256.Size]byte
+	still chan struct{} // full while the agent stands still
+	last  [sha256.Size]byte
+}
+
+func newSaver(every time.Duration, log *slog.Logger) *saver {
+	return &saver{every: every, log: log, still: make(chan struct{}, 1)}
 }
 
 // interrupted is what an execution keeps for its next run.
@@ -98,8 +101,8 @@ func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold
 
 // read reads the workspace while the agent stands still.
 func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (workspace.Salvage, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.still <- struct{}{}
+	defer func() { <-s.still }()
 	if err := context.Cause(ctx); err != nil {
 		return workspace.Salvage{}, err
 	}
@@ -118,9 +121,9 @@ func (s *saver) command(ctx context.Context) (context.Context, func()) {
 	}
 	inner, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.still <- struct{}{}
 		end(context.Cause(ctx))
+		<-s.still
 	})
 	return inner, func() {
 		stop()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -53,6 +55,29 @@ func TestWhatDoesNotThawIsKilled(t *testing.T) {
 			t.Errorf("after %v it was asked to %s", thaw, got)
 		}
 	}
+}
+
+// Rule: who is told to end while he stands still is told when he goes on, so that he
+// has his grace; and with the cause that there was.
+func TestNobodyEndsWhileHeStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSaver(time.Minute, nil)
+		why := errors.New("cancelled")
+		ctx, end := context.WithCancelCause(t.Context())
+		command, over := s.command(ctx)
+		defer over()
+		s.still <- struct{}{}
+		end(why)
+		synctest.Wait()
+		if command.Err() != nil {
+			t.Error("the command ends while it stands still")
+		}
+		<-s.still
+		synctest.Wait()
+		if context.Cause(command) != why { //nolint:errorlint // it is passed on as it is
+			t.Errorf("it ends with %v", context.Cause(command))
+		}
+	})
 }
 
 // Rule: work is never written over what the execution has at present, nor over what
