@@ -26,14 +26,16 @@ while read -r command signal; do
 		echo "$pid" ;;
 	stop)
 		backends=
-		if [ "$signal" = KILL ]; then
+		if [ "$signal" = KILL ]; then # stopped first, so that it begins no other backend
+			kill -s STOP "$pid"
+			while grep -q '^State:[[:space:]]*[RSD]' "/proc/$pid/status" 2>/dev/null; do sleep 0.01; done
 			backends=$(cat "/proc/$pid/task/$pid/children")
 		fi
 		kill -s "$signal" "$pid" $backends 2>/dev/null
 		wait "$pid"
 		pid=
 		for b in $backends; do # they hold its memory until they are gone
-			while [ -e "/proc/$b/exe" ]; do sleep 0.01; done
+			while grep -q '^State:[[:space:]]*[RSDT]' "/proc/$b/status" 2>/dev/null; do sleep 0.01; done
 		done
 		echo stopped ;;
 	esac
