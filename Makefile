@@ -140,7 +140,7 @@ chaos-long: $(REPORT)
 	@$(CHAOS) -timeout 2h ./test/chaos -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: bench
-bench: ## Belay beside River, DBOS, Temporal and the bare database, half an hour; BENCH_ARGS=-quick for a look
+bench: ## Belay beside River, DBOS, Temporal, git and the bare database, three quarters of an hour; BENCH_ARGS=-quick for a look
 	@cd bench && go run -buildvcs=false . $(BENCH_ARGS)
 
 .PHONY: fmt
