@@ -15,7 +15,9 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 		if s[i].ID.IsZero() {
 			s[i].ID = belay.ExecutionID(e.opt.IDs())
 		}
-		calls[i] = newCall(&machine.Submit{Submission: s[i]})
+		c := &machine.Submit{Submission: s[i]}
+		c.Judge()
+		calls[i] = newCall(c)
 	}
 	e.committer.sendAll(calls...)
 	for i, k := range calls {

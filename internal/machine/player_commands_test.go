@@ -52,7 +52,7 @@ func (p *player) submit() {
 		}
 	}
 	if len(p.executions) < crowd {
-		p.send(&Submit{s})
+		p.send(&Submit{Submission: s})
 	}
 }
 
@@ -63,7 +63,7 @@ func (p *player) child() {
 		return
 	}
 	k := string(rune('x' + p.n(3)))
-	p.send(&Submit{belay.Submission{
+	p.send(&Submit{Submission: belay.Submission{
 		ID: belay.ChildID(l.Execution, e.Generation, k), Workflow: "job", Parent: &l, ParentKey: k, Policy: policies[p.n(len(policies))],
 	}})
 }

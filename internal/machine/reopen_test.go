@@ -101,10 +101,10 @@ func TestSubmitAgainAfterARequeue(t *testing.T) {
 	s.do(c)
 	s.do(s.settle(s.win(w), belay.OutcomeFailed, failing))
 	s.do(s.act(c.ID, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`3`) }))
-	if r := s.do(&Submit{c.Submission}); !r.Replayed || r.ID != c.ID {
+	if r := s.do(&Submit{Submission: c.Submission}); !r.Replayed || r.ID != c.ID {
 		t.Errorf("answered %+v", r)
 	}
-	s.refused(&Submit{belay.Submission{ID: c.ID, Workflow: "job", Input: json.RawMessage(`3`), Policy: c.Policy}}, belay.CodeIdempotencyMismatch)
+	s.refused(&Submit{Submission: belay.Submission{ID: c.ID, Workflow: "job", Input: json.RawMessage(`3`), Policy: c.Policy}}, belay.CodeIdempotencyMismatch)
 }
 
 func TestReopenIsRefused(t *testing.T) {

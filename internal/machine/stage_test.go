@@ -103,7 +103,7 @@ func (s *stage) submission(with ...func(*belay.Submission)) *Submit {
 	for _, w := range with {
 		w(&sub)
 	}
-	return &Submit{sub}
+	return &Submit{Submission: sub}
 }
 
 func (s *stage) submit(with ...func(*belay.Submission)) belay.ExecutionID {

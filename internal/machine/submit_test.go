@@ -55,7 +55,7 @@ func TestSubmitOncePerKeyInOneFold(t *testing.T) {
 	s := newStage(t)
 	a, b := s.submission(key("k")), s.submission(key("k"))
 	c := s.submission(key("k"), func(b *belay.Submission) { b.Priority = 7 })
-	again := &Submit{a.Submission}
+	again := &Submit{Submission: a.Submission}
 	_, r := s.batch(a, b, c, again)
 	if r[1].ID != a.ID || !r[1].Replayed || r[3].ID != a.ID || !r[3].Replayed {
 		t.Errorf("answers %+v", r)
@@ -74,14 +74,14 @@ func TestSubmitAgainByID(t *testing.T) {
 	s := newStage(t)
 	c := s.submission(key("k"))
 	s.do(c)
-	if r := s.do(&Submit{c.Submission}); !r.Replayed || r.ID != c.ID {
+	if r := s.do(&Submit{Submission: c.Submission}); !r.Replayed || r.ID != c.ID {
 		t.Errorf("the repetition is answered %+v", r)
 	}
 	other := c.Submission
 	other.IdempotencyKey = "k2"
-	s.refused(&Submit{other}, belay.CodeIdempotencyMismatch)
+	s.refused(&Submit{Submission: other}, belay.CodeIdempotencyMismatch)
 	other.IdempotencyKey = ""
-	s.refused(&Submit{other}, belay.CodeIdempotencyMismatch)
+	s.refused(&Submit{Submission: other}, belay.CodeIdempotencyMismatch)
 	if s.do(s.submission(key("k2"))).ID == c.ID {
 		t.Error("a refused key leads to the execution")
 	}
@@ -107,7 +107,7 @@ func TestSubmitTellsBodiesApart(t *testing.T) {
 		other := c.Submission
 		change(&other)
 		t.Log(name)
-		s.refused(&Submit{other}, belay.CodeIdempotencyMismatch)
+		s.refused(&Submit{Submission: other}, belay.CodeIdempotencyMismatch)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestSubmitKeepsWhatItWasGiven(t *testing.T) {
 		Labels: map[string]string{"team": "a"}, WorkerLabels: map[string]string{"gpu": "1"}, IdempotencyKey: "k",
 		Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 7},
 	}
-	s.do(&Submit{want})
+	s.do(&Submit{Submission: want})
 	v := View(s.records[want.ID].history())
 	got := belay.Submission{
 		ID: v.ID, Workflow: v.Workflow, Version: v.Version, Input: v.Input, Queue: v.Queue, Priority: v.Priority,
@@ -170,12 +170,12 @@ func TestSubmitChildOnce(t *testing.T) {
 	}
 	child := s.win(w)
 	s.do(s.settle(child, belay.OutcomeSucceeded))
-	if r := s.do(&Submit{c.Submission}); !r.Replayed {
+	if r := s.do(&Submit{Submission: c.Submission}); !r.Replayed {
 		t.Error("a child that has ended was started again")
 	}
 	s.do(s.settle(parent, belay.OutcomeFailed, func(x *belay.Settlement) { x.Failure = &belay.Failure{Class: belay.ClassPermanent} }))
 	s.do(s.act(parent.Execution, belay.ActionRetry))
-	if r := s.do(&Submit{c.Submission}); !r.Replayed || s.row(parent.Execution).Open != 0 {
+	if r := s.do(&Submit{Submission: c.Submission}); !r.Replayed || s.row(parent.Execution).Open != 0 {
 		t.Error("the child of an earlier generation was started again")
 	}
 	next := s.win(w)

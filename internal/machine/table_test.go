@@ -102,7 +102,7 @@ func (x *subject) resubmit(input string) Command {
 	}
 	e := x.records[x.id].execution
 	if e == nil {
-		return &Submit{s}
+		return &Submit{Submission: s}
 	}
 	if e.Policy != nil {
 		s.Policy = *e.Policy
@@ -113,7 +113,7 @@ func (x *subject) resubmit(input string) Command {
 	if s.External = e.Gate == belay.GateExternal; !e.Parent.IsZero() {
 		s.Parent, s.ParentKey = &belay.Lease{Execution: e.Parent}, e.Child
 	}
-	return &Submit{s}
+	return &Submit{Submission: s}
 }
 
 // TestEveryCommandInEverySituation holds the rules against testdata/rules.txt,
