@@ -47,7 +47,10 @@ func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need, decide f
 
 // Join is Store.Join without a store.
 func Join(ctx context.Context, tx pgx.Tx, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
-	s := &Store{options: Options{}.withDefaults(), clock: newClock(nil)}
+	s, err := newStore(Options{}.withDefaults())
+	if err != nil {
+		return err
+	}
 	return s.Join(ctx, tx, need, decide)
 }
 

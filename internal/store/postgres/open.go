@@ -89,16 +89,25 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err := withDatabase(url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
 		return nil, classify("open", err)
 	}
-	all, err := known()
+	s, err := newStore(o)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, config: config, known: all[len(all)-1].Version, clock: newClock(o.Clock)}
+	s.config = config
 	s.writers, s.readers = newPool(o.Writers, true), newPool(o.Readers, false)
 	if err := s.start(ctx); err != nil {
 		return nil, classify("open", errors.Join(err, s.Close()))
 	}
 	return s, nil
+}
+
+// newStore gives a Store that has no connections.
+func newStore(o Options) (*Store, error) {
+	all, err := known()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{options: o, known: all[len(all)-1].Version, clock: newClock(o.Clock)}, nil
 }
 
 // prepare brings the schema up to date, or refuses one that is not.
