@@ -10,7 +10,7 @@ import (
 // agentKeys are the settings of the agent service, which is there as soon as a
 // command or a preset is named. Those about users and limits hold for commands too.
 var agentKeys = []Key{
-	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is where the prompt goes; without it the prompt goes to standard input. Never through a shell. Setting it, or a preset, starts the agent service.",
+	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is where the prompt goes; without it the prompt goes to standard input. Never through a shell; a flag or variable has all of them in one text, with quotes around what has spaces. Setting it, or a preset, starts the agent service.",
 		of: func(c *Config) kind {
 			return words{&c.Agent.Command, `arguments, such as ["claude", "-p", "{{prompt}}"]`}
 		}},
