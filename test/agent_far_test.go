@@ -153,7 +153,7 @@ func TestAFailedAttemptLeavesNothingToTheNext(t *testing.T) {
 	until(t, "the work is kept", func() bool { return s.kept(id).Changes.Patch != "" })
 	first := one.held("held")
 	one.free("held")
-	until(t, "it is tried again", func() bool { return exists(first) == false && one.held("held") != "" })
+	until(t, "it is tried again", func() bool { return !exists(first) && one.held("held") != "" })
 	one.free("held")
 	got := s.wantEnd(id, "failed", 3.0)
 	if out := got.string("output"); strings.Count(out, "half\n") != 2 || strings.Contains(out, "half\nhalf") || strings.Contains(out, "1\n") {
