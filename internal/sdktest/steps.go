@@ -275,6 +275,16 @@ var steps = []testCase{
 		want(e, a, 1)
 	}},
 
+	{"an execution begins when it is due, and not before", func(e *env) {
+		e.hire(register("w", func(_ context.Context, in int) (int, error) { return in, nil }))
+		due := time.Now().Add(time.Hour)
+		id := e.start(1, belay.DueAt(due))
+		want(e, id, 1)
+		if at := e.get(id).StartedAt; at.Before(due) || at.Sub(due) > time.Second {
+			e.Errorf("due at %s, it began at %s", due, at)
+		}
+	}},
+
 	{"costs are added up once", func(e *env) {
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			workflow.AddCost(ctx, 100)
