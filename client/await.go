@@ -40,7 +40,7 @@ type waiter struct {
 	id    belay.ExecutionID
 	reply chan awaited // takes the answer without anybody waiting
 	group *group       // nil while it is queued; under the awaiter's mu
-	gone  bool         // likewise: nobody waits any more
+	gone  bool         // likewise: it was answered, or nobody waits any more
 }
 
 // awaited is what a waiter is told: with neither, ask again.
@@ -138,10 +138,14 @@ func (a *awaiter) take() *group {
 	return g
 }
 
-// leave forgets a waiter; a request that nobody waits for any more ends.
+// leave forgets a waiter; a request that nobody waits for any more ends. One that
+// was answered at the same moment counts no more already.
 func (a *awaiter) leave(w *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if w.gone {
+		return
+	}
 	w.gone = true
 	if w.group != nil {
 		w.group.lessLocked(1)
@@ -163,12 +167,12 @@ func (a *awaiter) ask(g *group) {
 	r := request{op: "await", method: http.MethodPost, path: "/v1/await", read: true, wait: wire.MaxWait}
 	var err error
 	if r.body, err = body(r.op, wire.Await{Executions: ids, WaitMS: wire.Millis(r.wait)}); err != nil {
-		a.answer(g, awaited{err: err})
+		a.finish(g, awaited{err: err})
 		return
 	}
 	done, err := a.c.begin()
 	if err != nil {
-		a.answer(g, awaited{err: err})
+		a.finish(g, awaited{err: err})
 		return
 	}
 	answer, err := a.c.stream(g.ctx, &r)
@@ -181,13 +185,13 @@ func (a *awaiter) ask(g *group) {
 			a.mu.Unlock()
 			err = errAlone
 		}
-		a.answer(g, awaited{err: err})
+		a.finish(g, awaited{err: err})
 		return
 	}
 	go func() {
 		defer done()
 		defer answer.close()
-		a.answer(g, awaited{err: a.read(g, &r, answer)})
+		a.finish(g, awaited{err: a.read(g, &r, answer)})
 	}()
 }
 
@@ -261,8 +265,8 @@ func (a *awaiter) tell(g *group, id belay.ExecutionID, r awaited) {
 	}
 }
 
-// answer answers all that are left.
-func (a *awaiter) answer(g *group, r awaited) {
+// finish answers all that are left.
+func (a *awaiter) finish(g *group, r awaited) {
 	for id := range g.waiters {
 		a.tell(g, id, r)
 	}

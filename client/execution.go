@@ -48,8 +48,8 @@ func (c *Client) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 	}
 }
 
-// shortWait is up to how long a wait is a request of its own: no longer than it
-// takes to join those of others.
+// shortWait is up to how long a wait is a request of its own: it would be over
+// before it has much in common with those of others.
 const shortWait = time.Second
 
 // awaitOne waits for the end of an execution in one request.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -25,6 +26,8 @@ type api struct {
 	feeds  feeds
 	outage outage
 	room   *room
+	// awaiting is how many executions POST /v1/await waits for.
+	awaiting atomic.Int64
 }
 
 // New serves the API, and what belongs beside it at the root, on a Backend.

@@ -27,6 +27,10 @@ func (a *api) await() {
 	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
 }
 
+// maxAwaiting bounds how many executions are awaited by all requests of this kind:
+// each takes ten kilobytes, and a request names a thousand of them.
+const maxAwaiting = 20_000
+
 // awaitMany tells of each execution as it ends.
 func (a *api) awaitMany(_ context.Context, in *struct{ Body wire.Await }) (*stream, error) {
 	wait := waitOf(in.Body.WaitMS)
@@ -34,7 +38,16 @@ func (a *api) awaitMany(_ context.Context, in *struct{ Body wire.Await }) (*stre
 	for _, id := range in.Body.Executions {
 		ids[id] = true
 	}
+	n := int64(len(ids))
+	if a.awaiting.Add(n) > maxAwaiting {
+		a.awaiting.Add(-n)
+		return nil, &belay.Error{
+			Code: belay.CodeUnavailable, RetryAfter: time.Second,
+			Message: "too many executions are awaited at the same time; ask again, or another server",
+		}
+	}
 	return &stream{Body: func(c huma.Context) {
+		defer a.awaiting.Add(-n)
 		r, w := humago.Unwrap(c)
 		ctx, done := a.waiting(r.Context())
 		defer done()

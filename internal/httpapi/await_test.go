@@ -152,3 +152,38 @@ func TestAnAwaitNeedsTheScope(t *testing.T) {
 	s.withKey("submit", belay.ScopeSubmit).want(http.StatusForbidden, nil, http.MethodPost, "/v1/await",
 		fmt.Sprintf(`{"executions": [%q]}`, o.lease.Execution))
 }
+
+// What one request may ask for a thousand times cannot be asked for without bound:
+// beyond it a request is refused, and goes through once others have gone.
+func TestAwaitsAreBounded(t *testing.T) {
+	const each, most = 1000, 20
+	s := serve(t, httpapi.Options{})
+	submissions := make([]belay.Submission, each)
+	for i := range submissions {
+		submissions[i] = belay.Submission{Workflow: "w", External: true}
+	}
+	accepted, err := s.b.Submit(t.Context(), submissions...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]belay.ExecutionID, each)
+	for i := range ids {
+		ids[i] = accepted[i].ID
+	}
+	var open []*told
+	for range most {
+		open = append(open, s.await(time.Minute, ids...))
+	}
+	one := fmt.Sprintf(`{"executions": [%q]}`, ids[0])
+	if a := s.want(http.StatusServiceUnavailable, nil, http.MethodPost, "/v1/await", one); a.Header.Get("Retry-After") == "" {
+		t.Error("the refusal does not say when to ask again")
+	}
+	if err := open[0].body.Close(); err != nil {
+		t.Error(err)
+	}
+	for tries := 0; s.do(http.MethodPost, "/v1/await", one).StatusCode != http.StatusOK; tries++ {
+		if tries == 10_000 {
+			t.Fatal("no request goes through after another has gone")
+		}
+	}
+}
