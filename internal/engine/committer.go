@@ -291,29 +291,3 @@ func (c *committer) count(b *batch) {
 		c.refused = refused{}
 	}
 }
-
-// refused is a write that the store did not take.
-type refused struct {
-	err error
-	at  time.Time
-}
-
-// doubt is for how long a refused write says that the next will be refused too.
-const doubt = 10 * time.Second
-
-func (c *committer) trouble(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refused = refused{err, time.Now()}
-}
-
-// writable is why the store takes no writes, nil if the newest one passed. After a
-// while somebody has to try again: with the requests kept away nobody would.
-func (c *committer) writable() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.refused.err == nil || time.Since(c.refused.at) > doubt {
-		return nil
-	}
-	return c.refused.err
-}

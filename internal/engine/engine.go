@@ -186,11 +186,6 @@ func (e *Engine) Failure() error {
 	}
 }
 
-// Writable says why the store takes no writes, as far as the newest one tells; it
-// is nil again ten seconds after the last that was refused. A full disk, for
-// instance, can be read and not written.
-func (e *Engine) Writable() error { return e.committer.writable() }
-
 func (e *Engine) fail(err error) {
 	e.failOnce.Do(func() {
 		e.log.Error("the store has failed; this process must end", "error", err)
