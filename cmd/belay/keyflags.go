@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,8 +23,12 @@ type keyFlag struct {
 func (f *keyFlag) String() string { return f.text }
 func (f *keyFlag) Type() string   { return f.key.Type() }
 
-// Set notes what was typed.
+// Set notes what was typed. A list stands in one text: a second one would silently
+// take the place of the first.
 func (f *keyFlag) Set(text string) error {
+	if f.set && f.key.Type() == "list" {
+		return errors.New("it is given twice; write the whole list once")
+	}
 	f.text, f.set = text, true
 	return nil
 }
