@@ -34,7 +34,13 @@ func Run(t *testing.T, open Open) {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.cases {
 				t.Run(c.name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { c.test(newEnv(t, open)) })
+					synctest.Test(t, func(t *testing.T) {
+						e := newEnv(t, open)
+						c.test(e)
+						// What a hook has begun is answered before the context of
+						// the case ends: its execution may end without it.
+						e.settle()
+					})
 				})
 			}
 		})
