@@ -184,7 +184,7 @@ func TestSealed(t *testing.T) {
 	}
 	c, out := enclosed(t, `
 echo mine > file && cat "$PWD/file"
-id -u; id -G
+echo "$(id -u) $(id -G)"
 cat ../secret && echo SAW
 ls -A .. | tr '\n' ' '; echo
 for d in `+world+` /tmp /var/tmp /dev/shm /etc /run; do echo x > $d/belay-canary && echo "WROTE $d"; done
@@ -199,7 +199,7 @@ true`)
 		t.Fatalf("%+v, %v\n%s", r, err, text)
 	}
 	uid := strconv.Itoa(int(c.User.UID))
-	for _, want := range []string{"mine\n", uid + "\n" + uid + "\n", "null\n", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "place "} {
+	for _, want := range []string{"mine\n", uid + " " + uid + "\n", "null\n", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "place "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
