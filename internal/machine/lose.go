@@ -32,13 +32,19 @@ func (c *Lose) apply(w *world) (Reply, error) {
 	if x != nil && !x.State.Ended() {
 		return Reply{}, w.illegal(op, e, "the session of its owner has not ended")
 	}
-	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
-		// A session that ended in order gives back what it held (G11).
-		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
-		return Reply{Seq: e.Seq}, nil
-	}
-	w.lose(e, lostOwner(x, c.Worker), x != nil && x.Spec.External)
+	w.takeBack(e, x)
 	return Reply{Seq: e.Seq}, nil
+}
+
+// takeBack takes an execution from its owner x, whose session has ended; nil if
+// even its row is gone. A session that ended in order gives back what it held
+// (G11).
+func (w *world) takeBack(e *Execution, x *Worker) {
+	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
+		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
+		return
+	}
+	w.lose(e, lostOwner(x, e.Worker), x != nil && x.Spec.External)
 }
 
 // lose ends a run whose owner is gone. Its cap is its own: so many in a row

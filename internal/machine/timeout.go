@@ -10,7 +10,7 @@ import (
 const System = "belay"
 
 // Tick looks whether any of an execution's times is over and acts on the one
-// that is. It may be sent at any time and as often as one likes.
+// that is; what the session of its owner has left behind comes first. It may be sent at any time and as often as one likes.
 type Tick struct {
 	Execution belay.ExecutionID
 	// Jitter is a random number in [0, 1), for the backoff.
@@ -56,13 +56,15 @@ func (e *Execution) times() times {
 	return t
 }
 
+// first is the first of them, 0 if none applies.
+func (t times) first() Time { return first(t.cancel, t.total, t.run, t.idle, t.scheduled, t.start) }
+
 // checkAt is when the rules must look at the execution again.
 func checkAt(e *Execution) Time {
 	if e.Policy == nil && e.CancelBy == 0 && e.State != belay.Scheduled {
 		return 0 // the defaults have no other time
 	}
-	t := e.times()
-	return first(t.cancel, t.total, t.run, t.idle, t.scheduled, t.start)
+	return e.times().first()
 }
 
 func (c *Tick) apply(w *world) (Reply, error) {
@@ -74,7 +76,10 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	timeout := func(format string, args ...any) belay.Failure {
 		return belay.Failure{Class: belay.ClassTimeout, Message: fmt.Sprintf(format, args...)}
 	}
+	owner := w.holder(e)
 	switch {
+	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
+		w.takeBack(e, owner) // nobody runs it, so that nothing is late; its times without an owner are looked at next
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over")})
 	case t.total.over(w.Now):

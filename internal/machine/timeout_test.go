@@ -188,3 +188,34 @@ func TestTimeoutsAreExplainedInHistory(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 }
+
+// What a session has given up in order is charged for nothing (G11), though a
+// time of the run is over before anybody takes it back.
+func TestNothingIsLateWithoutAnOwner(t *testing.T) {
+	for name, p := range map[string]belay.Policy{
+		"run": {RunTimeout: belay.Duration(time.Minute)}, "idle": {IdleTimeout: belay.Duration(time.Minute)},
+		"total": {Timeout: belay.Duration(time.Minute)},
+	} {
+		s := newStage(t)
+		w := s.worker("w", ttl(hour))
+		l := s.run(w, policy(p))
+		s.do(&End{Worker: w})
+		s.to(s.row(l.Execution).CheckAt)
+		s.do(&Tick{Execution: l.Execution})
+		s.is(l.Execution, "pending(released)")
+		if e := s.row(l.Execution); e.Attempts != 0 || e.Losses != 0 {
+			t.Errorf("%s: %d attempts, %d losses", name, e.Attempts, e.Losses)
+		}
+		if name == "total" {
+			s.do(&Tick{Execution: l.Execution})
+			s.is(l.Execution, "failed")
+		}
+	}
+	s := newStage(t)
+	w := s.worker("w")
+	l := s.run(w, policy(belay.Policy{RunTimeout: belay.Duration(time.Second)}))
+	s.to(s.workers[w].ExpiresAt.Add(time.Minute))
+	s.do(&Expire{w})
+	s.do(&Tick{Execution: l.Execution})
+	s.is(l.Execution, "pending(lost)")
+}
