@@ -47,12 +47,18 @@ func (s *session) heartbeat() error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.ttl/2)
 	defer cancel()
 	reply, err := s.w.b.Heartbeat(ctx, h)
+	switch {
+	case belay.CodeOf(err) == belay.CodeLeaseLost:
+		s.lose(err)
+	case err != nil && !unknown(err) && s.w.o.Clock.Boottime()-s.acked >= s.ttl:
+		// Whose key is gone is not told that the session is over, and would ask
+		// for ever. Opening another tells what is wrong.
+		s.lose(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "heartbeat", Message: "refused for the whole TTL", Err: err})
+	}
 	if err != nil {
-		if belay.CodeOf(err) == belay.CodeLeaseLost {
-			s.lose(err)
-		}
 		return err
 	}
+	s.acked = sent
 	s.obey(&reply)
 	ttl := reply.ExpiresIn
 	if ttl <= 0 {

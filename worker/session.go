@@ -18,6 +18,9 @@ type session struct {
 	ttl    time.Duration
 	beat   time.Duration
 	shared run.Session
+	// acked is when, by the clock of the fence, the last call was sent that the
+	// store took for a sign of life. Only heartbeats touches it.
+	acked time.Duration
 
 	// ctx ends when the session is lost, or the worker has stopped.
 	ctx context.Context
@@ -40,7 +43,7 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 	s := &session{
 		w: w, id: got.ID, ttl: got.TTL.D(),
 		beat:  min(got.Heartbeat.D(), got.TTL.D()/2), // the fence closes after two thirds of the TTL
-		index: make(map[belay.RunID]*run.Run),
+		index: make(map[belay.RunID]*run.Run), acked: sent,
 		now:   make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	base = context.WithoutCancel(base)

@@ -97,8 +97,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		if ctx.Err() != nil && s == nil {
 			return w.awaitAll(w.o.Unwind)
 		}
-		if err != nil {
-			return err
+		if err != nil { // what the last session ran has been told to end
+			return errors.Join(err, w.awaitAll(w.o.Unwind))
 		}
 		if lost := s.serve(ctx); !lost {
 			return s.stop(ctx)

@@ -2,7 +2,9 @@ package sdktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -126,6 +128,43 @@ var faults = []testCase{
 		e.within("end", time.Since(e.began), 70*time.Second, 80*time.Second)
 		if all, err = e.b.Workers(e.ctx); err != nil || len(all) != 2 {
 			e.Fatal(all, err)
+		}
+	}},
+
+	{"a worker that is refused for its TTL ends, and says why", func(e *env) {
+		// As with a key that was revoked: nobody tells it that its session is over.
+		refusal := &belay.Error{Code: belay.CodeUnauthorized, Message: "the key was revoked"}
+		var first atomic.Bool
+		var lost error
+		fn := register("w", func(ctx context.Context, _ any) (int, error) {
+			if !first.CompareAndSwap(false, true) {
+				return 2, nil
+			}
+			<-ctx.Done()
+			lost = context.Cause(ctx)
+			return 1, nil
+		})
+		c := e.hire(fn)
+		id := e.start(nil)
+		e.wantState(id, belay.Running)
+		c.crashed.Store(true) // its end is an error, which is wanted
+		c.wire.set(always(refusal))
+		refused := time.Now()
+		select {
+		case <-c.done:
+		case <-time.After(time.Minute):
+			c.crash()
+			e.Fatal("it asks on and on")
+		}
+		e.settle()
+		e.within("end of the worker", time.Since(refused), belay.DefaultTTL.D()/2, belay.DefaultTTL.D()+3*time.Second)
+		if belay.CodeOf(c.err) != belay.CodeUnauthorized || !strings.Contains(c.err.Error(), "revoked") {
+			e.Errorf("the worker ended with %v", c.err)
+		}
+		e.hire(fn)
+		want(e, id, 2)
+		if !errors.Is(lost, belay.ErrLeaseLost) || !strings.Contains(lost.Error(), "refused for the whole TTL") {
+			e.Errorf("the run ended with %v", lost)
 		}
 	}},
 
