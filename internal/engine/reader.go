@@ -53,15 +53,21 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 			if x != nil {
 				return *x, nil
 			}
-			open = false
-		case <-timer.C:
-			open = false // another process may have ended it
-			timer.Reset(min(time.Until(over), r.poll))
+		case <-timer.C: // another process may have ended it
+			select {
+			case x := <-ended: // so has this one, during the same read
+				if x != nil {
+					return *x, nil
+				}
+			default:
+			}
 		case <-ctx.Done():
 			return belay.Execution{}, context.Cause(ctx)
 		case <-r.ended:
 			return belay.Execution{}, errClosed
 		}
+		open = false
+		timer.Reset(min(time.Until(over), r.poll))
 	}
 }
 
