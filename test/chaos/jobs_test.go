@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// The worker of the commands is not harmed. Its TTL is so long that no restart
-// of a server alone costs it its lease, and so short that it must freeze what it
+// The worker of the commands is not harmed. Its TTL is so long that no fault
+// of its server alone costs it its lease, and so short that it must freeze what it
 // runs while the database is away for longer.
 const (
 	jobQueue = "commands"

@@ -85,8 +85,14 @@ func excerpt(r *record) *record {
 		also("watched", r.Seen[i].Execution)
 	}
 	for i := range r.Told {
-		if e := &r.Told[i]; e.Named != e.Execution {
+		e := &r.Told[i]
+		switch {
+		case e.Named != e.Execution:
 			also("named by another", e.Named)
+		case e.End == refused && e.Why != "":
+			also("refused "+e.Kind, e.Execution)
+		case e.Replayed && e.Name != "":
+			also("repeated "+e.Kind+" "+e.Name[:1], e.Execution)
 		}
 	}
 	for i := range r.Looks {
