@@ -44,7 +44,7 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 		w: w, id: got.ID, ttl: got.TTL.D(),
 		beat:  min(got.Heartbeat.D(), got.TTL.D()/2), // the fence closes after two thirds of the TTL
 		index: make(map[belay.RunID]*run.Run), acked: sent,
-		now:   make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
+		now: make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	base = context.WithoutCancel(base)
 	s.ctx, s.end = context.WithCancelCause(base)
