@@ -3,7 +3,9 @@ package machine
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -253,7 +255,7 @@ func TestChunks(t *testing.T) {
 
 // FuzzCheckPayload: whatever passes is JSON that decodes without a NUL.
 func FuzzCheckPayload(f *testing.F) {
-	for _, p := range []string{`{"a":1}`, `"\u0000"`, `"\\u0000"`, "\"\x00\"", `"\ud800"`, "\xff", "1E700"} {
+	for _, p := range []string{`{"a":1}`, `"\u0000"`, `"\\u0000"`, "\"\x00\"", `"\ud800"`, "\xff", "1E700", `"\\x00"`} {
 		f.Add([]byte(p))
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
@@ -266,8 +268,11 @@ func FuzzCheckPayload(f *testing.F) {
 		if err := d.Decode(&v); err != nil {
 			t.Fatalf("%q passed and is no JSON: %v", p, err)
 		}
-		if s := fmt.Sprintf("%q", fmt.Sprint(v)); strings.Contains(s, `\x00`) {
-			t.Fatalf("%q passed with a NUL: %s", p, s)
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			t.Fatalf("%q passed and is more than one value", p)
+		}
+		if s := fmt.Sprint(v); strings.Contains(s, "\x00") {
+			t.Fatalf("%q passed with a NUL: %q", p, s)
 		}
 	})
 }
