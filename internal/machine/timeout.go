@@ -10,7 +10,8 @@ import (
 const System = "belay"
 
 // Tick looks whether any of an execution's times is over and acts on the one
-// that is; what the session of its owner has left behind comes first. It may be sent at any time and as often as one likes.
+// that is. If the session of its owner has ended, it takes the execution back
+// instead. It may be sent at any time and as often as one likes.
 type Tick struct {
 	Execution belay.ExecutionID
 	// Jitter is a random number in [0, 1), for the backoff.
@@ -79,7 +80,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	owner := w.holder(e)
 	switch {
 	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
-		w.takeBack(e, owner) // nobody runs it, so that nothing is late; its times without an owner are looked at next
+		w.takeBack(e, owner) // nobody runs it, so it is not late; the next tick looks at the times it has without an owner
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over")})
 	case t.total.over(w.Now):
