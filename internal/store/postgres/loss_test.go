@@ -32,6 +32,16 @@ func query(t *testing.T, s *pgtest.Server, sql string) string {
 	return out
 }
 
+// until waits for a condition in the database.
+func until(t *testing.T, s *pgtest.Server, sql string) {
+	t.Helper()
+	for query(t, s, sql) != "t" {
+		if err := t.Context().Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func there(t *testing.T, s *postgres.Store, n byte) bool {
 	t.Helper()
 	_, err := s.Read(t.Context(), store.Read{Execution: belay.ExecutionID{n}})
@@ -54,27 +64,18 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	one.ok(submit(1))
 
 	// A commit hangs, written, while it waits for a standby that is not there.
-	// Those before PostgreSQL's checkpointer has heard of the standby pass.
-	n := byte(1)
-	hang := func() chan error {
+	hang := func(n byte) chan error {
 		query(t, srv, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 		query(t, srv, "SELECT pg_reload_conf()")
-		for {
-			n++
-			done := make(chan error, 1)
-			go func() {
-				_, err := one.during(nil, submit(n))
-				done <- err
-			}()
-			for len(done) == 0 {
-				if query(t, srv, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'belay'") == "t" {
-					return done
-				}
-			}
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-		}
+		until(t, srv, "SELECT current_setting('synchronous_standby_names') = 'nobody'") // then everybody was told,
+		query(t, srv, "CHECKPOINT")                                                     // and the checkpointer has heard: commits wait from now on
+		done := make(chan error, 1)
+		go func() {
+			_, err := one.during(nil, submit(n))
+			done <- err
+		}()
+		until(t, srv, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'belay'")
+		return done
 	}
 	terminate := "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'belay'"
 	answerAgain := func() {
@@ -82,20 +83,20 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 		query(t, srv, "SELECT pg_reload_conf()")
 	}
 
-	done := hang()
+	done := hang(2)
 	query(t, srv, terminate)
 	if err := <-done; belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "may have been written or not") {
 		t.Errorf("while no commit is answered: %v", err)
 	}
 	answerAgain()
-	if !there(t, s, n) {
+	if !there(t, s, 2) {
 		t.Error("what was written is not there")
 	}
 
-	done = hang()
+	done = hang(3)
 	query(t, srv, terminate)
 	answerAgain()
-	if err := <-done; err != nil || !there(t, s, n) {
+	if err := <-done; err != nil || !there(t, s, 3) {
 		t.Errorf("when commits are answered again: %v", err)
 	}
 }
