@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -71,6 +72,13 @@ type Command struct {
 	// not to be had, or the kernel is older than 5.12, it does nothing, and the Result
 	// says so.
 	Writable []string
+	// Files are further descriptors of the command: 3, 4 and so on. A directory among
+	// them is opened anew in the command's own view of the machine, so that a seal holds
+	// for it too. The caller keeps its own.
+	Files []*os.File
+	// Helper runs a part of this very program instead of a program from the PATH: the
+	// [Helper] that was given to [Main] under the name Args[0].
+	Helper bool
 	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, as far
 	// as none of Writable lies there. It goes with Writable.
 	Tmp string

@@ -28,10 +28,15 @@ const socketFD = 3
 var ready atomic.Bool
 
 // Main must be the first call in main and in TestMain. In a process that was
-// started as a supervisor it never returns; in any other it returns at once, and
-// commands can be started from then on.
-func Main() {
+// started as a supervisor or as a helper it never returns; in any other it returns at
+// once, and commands can be started from then on.
+func Main(helpers ...Helper) {
 	ready.Store(true)
+	for _, h := range helpers {
+		if os.Args[0] == h.Name {
+			unix.Exit(h.Run())
+		}
+	}
 	if os.Args[0] != supervisorName {
 		return
 	}
@@ -62,8 +67,17 @@ func serve() error {
 	if err := parent.dec.Decode(&o); err != nil {
 		return nil // the parent is gone before it said what to run
 	}
+	for i := range o.Files {
+		unix.CloseOnExec(socketFD + 1 + i)
+	}
 	if err := isolate(o.Isolation); err != nil {
 		return parent.send(report{Event: unable, Text: err.Error()}, time.Second)
+	}
+	// Before the seal, which hides some of the ways and holds for what is open here.
+	for i, at := range o.Files {
+		if err := reopen(socketFD+1+i, at); err != nil {
+			return parent.send(report{Event: unstarted, Code: 126, Text: fmt.Sprintf("hand on descriptor %d: %v", i+3, err)}, time.Second)
+		}
 	}
 	s := &supervisor{order: o, parent: parent, asked: asked}
 	if s.sealed, err = seal(&o); err != nil {
@@ -81,16 +95,20 @@ func serve() error {
 
 // adopt takes over the socket and closes whatever else came along: files that the
 // parent itself had inherited open, which would be kept open by a supervisor and
-// passed on to its command.
+// passed on to its command. The files that are meant for the command stay.
 func adopt() (*wire, error) {
 	unix.CloseOnExec(socketFD)
+	files, err := strconv.Atoi(os.Getenv(filesVariable))
+	if err != nil {
+		return nil, fmt.Errorf("this program is started by belay, not by hand: %w", err)
+	}
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range open {
 		fd, err := strconv.Atoi(entry.Name())
-		if err != nil || fd <= socketFD {
+		if err != nil || fd <= socketFD+files {
 			continue
 		}
 		// What this process opened itself closes on exec; what it inherited does not.
@@ -118,6 +136,9 @@ func (s *supervisor) start() *report {
 		Env:   s.order.Env,
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	for i := range s.order.Files {
+		attr.Files = append(attr.Files, uintptr(socketFD+1+i))
 	}
 	if u := s.order.User; u != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}

@@ -80,6 +80,9 @@ func lookUp(o order) (string, *report) {
 		return "", &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("the working directory %s is not there", o.Dir)}
 	}
 	name := o.Args[0]
+	if o.Helper {
+		return "/proc/self/exe", nil
+	}
 	if strings.Contains(name, "/") {
 		path := name
 		if !filepath.IsAbs(path) {

@@ -9,8 +9,14 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
+// Helper is never run on this system.
+type Helper struct {
+	Name string
+	Run  func() int
+}
+
 // Main does nothing: there are no supervisors on this system.
-func Main() {}
+func Main(...Helper) {}
 
 // Tree is never made on this system.
 type Tree struct{}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -70,7 +71,7 @@ func launch(ctx context.Context, c Command, env []string, kind Isolation) (*Tree
 	first, err := t.commission(ctx, order{
 		ID: c.ID, Args: c.Args, Dir: c.Dir, Env: env,
 		Grace: c.grace(), Isolation: kind, Freezer: c.freezer, User: c.User,
-		Limits: c.Limits, Bounds: c.bounds, Writable: c.Writable, Tmp: c.Tmp,
+		Limits: c.Limits, Bounds: c.bounds, Writable: c.Writable, Tmp: c.Tmp, Helper: c.Helper, Files: directoriesOf(c.Files),
 	})
 	if err == nil {
 		switch first.Event {
@@ -120,9 +121,9 @@ func (t *Tree) spawn() (err error) {
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",
 		Args:        []string{supervisorName, t.command.ID},
-		Env:         []string{Marker + "=" + t.command.ID},
+		Env:         []string{Marker + "=" + t.command.ID, filesVariable + "=" + strconv.Itoa(len(t.command.Files))},
 		Dir:         "/",
-		ExtraFiles:  []*os.File{socket},
+		ExtraFiles:  append([]*os.File{socket}, t.command.Files...),
 		SysProcAttr: attributes(t.isolation, t.command.User != nil),
 	}
 	stdin, err := t.openPipes()

@@ -23,6 +23,9 @@ type order struct {
 	Bounds    string
 	Writable  []string
 	Tmp       string
+	Helper    bool
+	// Files says of each further descriptor where its directory is, or nothing.
+	Files []string
 }
 
 // request is any later message to a supervisor.

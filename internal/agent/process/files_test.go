@@ -1,0 +1,109 @@
+//go:build linux
+
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A command finds the descriptors that it was given from 3 on, and no others.
+func TestFilesOfACommand(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "note"), []byte("hello"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d := openDir(t, dir)
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		c, said := shell(t, kind, "cat /proc/self/fd/3/note; echo into the pipe >&4; ls /proc/self/fd | wc -l")
+		c.Files = []*os.File{d, w}
+		if _, err := Run(t.Context(), c); err != nil {
+			t.Fatal(err, said)
+		}
+		_ = w.Close()
+		got := make([]byte, 64)
+		n, _ := r.Read(got)
+		if string(got[:n]) != "into the pipe\n" {
+			t.Errorf("the pipe got %q", got[:n])
+		}
+		if said.String() != "hello6\n" { // 0 to 4, and the one by which ls reads the directory
+			t.Errorf("the command said %q", said)
+		}
+	})
+}
+
+func openDir(t *testing.T, dir string) *os.File {
+	t.Helper()
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// A directory that was replaced after it was opened is not handed on in its new form.
+func TestADirectoryThatWasReplacedIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := openDir(t, dir)
+	at := directoriesOf([]*os.File{d})[0]
+	if err := os.Rename(dir, dir+".gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := reopen(int(d.Fd()), at); err == nil {
+		t.Error("a symbolic link was followed")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := reopen(int(d.Fd()), at); err == nil {
+		t.Error("another directory was taken for the one that was opened")
+	}
+}
+
+// A seal holds for a directory that was handed on: it can be read and not written.
+func TestASealHoldsForADirectoryThatWasHandedOn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can seal the machine")
+	}
+	dir, own := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "note"), []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, said := shell(t, PIDNamespace, "cat /proc/self/fd/3/note; echo more >/proc/self/fd/3/note || echo refused")
+	c.Files, c.Writable = []*os.File{openDir(t, dir)}, []string{own}
+	end, err := Run(t.Context(), c)
+	if err != nil || !end.Sealed {
+		t.Fatal(end, err, said)
+	}
+	if got, _ := os.ReadFile(filepath.Join(dir, "note")); string(got) != "hello" {
+		t.Errorf("the note holds %q; the command said %q", got, said)
+	}
+}
+
+// A helper is this program under another name.
+func TestHelper(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, said := shell(t, kind, "")
+		c.Args, c.Helper = []string{"test-helper", "hello"}, true
+		end, err := Run(t.Context(), c)
+		if err != nil || end.Code != 7 || said.String() != "helped hello\n" {
+			t.Errorf("got %d %q, %v", end.Code, said, err)
+		}
+	})
+}
