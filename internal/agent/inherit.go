@@ -59,6 +59,6 @@ func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	if err != nil {
 		return err
 	}
-	b.saver.now = interrupted{c, run}
+	b.saver.now = interrupted{c, run, b.saver.now.Session}
 	return workflow.Checkpoint(ctx, b.saver.now)
 }

@@ -271,6 +271,9 @@ func (b *base) unreachable(err error) error {
 	case errors.Is(err, errEmpty):
 		return &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("repository %s has no commit yet", b.src), Err: errEmpty}
 	case errors.As(err, &failed):
+		if !b.src.local && !refused(failed.text) {
+			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
 		return &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("repository %s cannot be fetched", b.src), Err: err}
 	}
 	return err
