@@ -18,6 +18,9 @@ func (b *bench) inherit(ctx context.Context) error {
 	if b.job.Repo == "" {
 		return nil
 	}
+	if err := b.runner.Workspaces.Settle(ctx, func(id string) bool { return earlier(ctx, id) != 0 }); err != nil {
+		return fmt.Errorf("look for the work of earlier runs: %w", err)
+	}
 	kept, err := b.runner.Workspaces.Kept()
 	if err != nil {
 		return fmt.Errorf("look for the work of earlier runs: %w", err)
@@ -26,13 +29,13 @@ func (b *bench) inherit(ctx context.Context) error {
 	mine := make(map[belay.Token]workspace.Kept)
 	var newest belay.Token
 	for _, k := range kept {
-		var run belay.RunID
-		if run.UnmarshalText([]byte(k.ID)) != nil || run.Execution != workflow.Execution(ctx) || run.Token >= workflow.Token(ctx) {
+		run := earlier(ctx, k.ID)
+		if run == 0 {
 			continue
 		}
-		mine[run.Token] = k
-		if run.Token >= known && run.Token > newest && k.Commit == b.at.Commit {
-			newest = run.Token
+		mine[run] = k
+		if run >= known && run > newest && k.Commit == b.at.Commit {
+			newest = run
 		}
 	}
 	if newest == 0 {
@@ -47,6 +50,16 @@ func (b *bench) inherit(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// earlier is the token of the run that a workspace belongs to, if it is an earlier run of
+// this execution; else 0.
+func earlier(ctx context.Context, id string) belay.Token {
+	var run belay.RunID
+	if run.UnmarshalText([]byte(id)) != nil || run.Execution != workflow.Execution(ctx) || run.Token >= workflow.Token(ctx) {
+		return 0
+	}
+	return run.Token
 }
 
 // adopt stores the work of a dead run, and that this one goes on with it.
