@@ -61,7 +61,7 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 		return nil, nil, fmt.Errorf("start the agents: %w", err)
 	}
 	if why := setup.Unpermitted(r.Walled); why != "" {
-		b.log.Warn(why)
+		b.log.Warn("the agent is bounded", "why", why)
 	}
 	w = b.worker("agents of "+b.name, a.Concurrency)
 	worker.Register(w, agent.Prompted, (&agent.Assistant{
