@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
 // A conversation is named by the run that began it: a UUID of version 8, another for
@@ -39,6 +42,38 @@ func TestTheConversationOfKeptWork(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.all, c.kept.sessions(id)); diff != "" || c.kept.session(id) != c.one {
 			t.Errorf("%+v: %s %s", c.kept, c.kept.session(id), diff)
+		}
+	}
+}
+
+// Claude Code has a conversation to continue as soon as it has written down what it was
+// asked; a session without that it refuses to resume.
+func TestClaudesConversationIsLookedFor(t *testing.T) {
+	m, err := workspace.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := m.Prepare(t.Context(), workspace.Spec{ID: "run_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Remove(t.Context())
+	b := &bench{runner: &Runner{Workspaces: m}}
+	sessions := filepath.Join(w.Home, ".claude/projects/-work-tree")
+	if err := os.MkdirAll(sessions, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"begun": `{"type":"queue-operation","operation":"enqueue","sessionId":"begun"}` + "\n", "empty": "",
+		"asked": `{"type":"queue-operation"}` + "\n" + `{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":"do it"}}` + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(sessions, name+".jsonl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for session, want := range map[string]bool{"asked": true, "begun": false, "empty": false, "none": false} {
+		if got, err := b.converses(t.Context(), w, presets["claude"].conversation, session); got != want || err != nil {
+			t.Errorf("%s: %v, %v", session, got, err)
 		}
 	}
 }
