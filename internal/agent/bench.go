@@ -61,19 +61,17 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	if b.last == nil {
 		return w, nil
 	}
-	bundle, err := artifact(ctx, b.last.Bundle)
-	if err != nil {
-		return nil, err
+	var s workspace.Salvage
+	for _, part := range b.last.parts(&s) {
+		if *part.data, err = artifact(ctx, *part.name); err != nil {
+			return nil, err
+		}
 	}
-	patch, err := artifact(ctx, b.last.Patch)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.runner.Workspaces.Restore(ctx, w, bundle, patch); err != nil {
+	if err := b.runner.Workspaces.Restore(ctx, w, s); err != nil {
 		return nil, fmt.Errorf("restore what the last step left: %w", err)
 	}
 	if b.saver != nil {
-		b.saver.last = sumOf(bundle, patch)
+		b.saver.last = sumOf(&s)
 	}
 	return w, nil
 }
@@ -108,6 +106,9 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	}
 	if result.ExitCode != 0 {
 		return result, result.failed()
+	}
+	if b.saver != nil {
+		b.saver.ended = true
 	}
 	return result, b.log.Flush()
 }
@@ -225,6 +226,9 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 	if err != nil {
 		return &Changes{Lost: err.Error()}
 	}
+	if !released && (b.saver != nil || i == len(b.job.Steps)-1) {
+		s.Home = nil // nobody goes on with it
+	}
 	if s.Empty() {
 		return nil
 	}
@@ -249,6 +253,7 @@ func artifact(ctx context.Context, name string) ([]byte, error) {
 
 // remove takes the workspace away, whatever became of the job.
 func (b *bench) remove(ctx context.Context) {
+	b.saver.forget(ctx)
 	if b.place == nil {
 		return
 	}

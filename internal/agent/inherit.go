@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/workspace"
@@ -18,8 +19,14 @@ func (b *bench) inherit(ctx context.Context) error {
 	if b.job.Repo == "" {
 		return nil
 	}
-	if err := b.runner.Workspaces.Settle(ctx, func(id string) bool { return earlier(ctx, id) != 0 }); err != nil {
-		return fmt.Errorf("look for the work of earlier runs: %w", err)
+	place := workflow.Execution(ctx).String()
+	left := func(name string) bool { return name == place || earlier(ctx, name) != 0 }
+	err := b.runner.Workspaces.Settle(ctx, left)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil { // the work is kept all the same
+		slog.WarnContext(ctx, "an earlier run has left a workspace that cannot be removed", "execution", place, "error", err)
 	}
 	kept, err := b.runner.Workspaces.Kept()
 	if err != nil {

@@ -29,7 +29,9 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	if ref == "" {
 		ref = b.at.Branch // the source's HEAD may have moved to another since
 	}
-	spec := workspace.Spec{ID: workflow.RunID(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit}
+	spec := workspace.Spec{
+		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
+	}
 	var tell func(int, error)
 	if r, ok := b.observe.(retrier); ok {
 		tell = r.Retrying

@@ -104,7 +104,7 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 		t.Errorf("%+v", s)
 	}
 	again := prepare(t, m, Spec{ID: "second", Repo: source, Commit: w.Commit})
-	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"new.txt", "a.txt", ".git/HEAD"} {
@@ -166,7 +166,7 @@ func TestWorkOfTheDeadIsKept(t *testing.T) {
 		t.Fatalf("%+v, %v", work, err)
 	}
 	next := prepare(t, other, Spec{ID: "next", Repo: work.Repo, Commit: work.Commit})
-	if err := other.Restore(t.Context(), next, work.Bundle, work.Patch); err != nil {
+	if err := other.Restore(t.Context(), next, work.Salvage); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(t, next.Dir, "log", "-1", "--format=%s"); got != "third" {
@@ -358,7 +358,7 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 		}
 	}
 	again := prepare(t, m, Spec{ID: "two", Repo: source, Commit: w.Commit})
-	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
 	got := make(map[string]string)

@@ -33,7 +33,7 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 	if err := m.settle(w); err != nil {
 		return err
 	}
-	return w.note()
+	return w.note(ctx)
 }
 
 // checkout makes the checkout of a workspace.

@@ -79,14 +79,14 @@ func (m *Manager) gitCrypt(ctx context.Context, tree, dir string, args ...string
 // with our key and our git-crypt: nothing that the workspace names is run, and what
 // was encrypted in the repository is so in what is kept of it.
 func (p *private) crypt() error {
-	if p.m.CryptKey == "" {
+	if p.at.CryptKey == "" {
 		return nil
 	}
 	bin, err := exec.LookPath("git-crypt")
 	if err != nil {
 		return nil //nolint:nilerr // then no checkout was unlocked either
 	}
-	key, err := os.ReadFile(p.m.CryptKey)
+	key, err := os.ReadFile(p.at.CryptKey)
 	if err != nil {
 		return fmt.Errorf("read the git-crypt key: %w", err)
 	}

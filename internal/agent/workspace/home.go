@@ -3,6 +3,7 @@ package workspace
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,7 @@ func (m *Manager) configure(ctx context.Context, w *Workspace) error {
 	if err := writeFile(filepath.Join(w.Home, ".gitconfig"), []byte(text)); err != nil {
 		return fmt.Errorf("make workspace %s: %w", w.ID, err)
 	}
+	w.gitconfig = sha256.Sum256([]byte(text))
 	return nil
 }
 

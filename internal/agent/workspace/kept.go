@@ -33,19 +33,19 @@ func (m *Manager) Adopt(id string) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	root := filepath.Join(m.dir, "jobs", id)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := os.Lstat(root); errors.Is(err, fs.ErrNotExist) {
+	name, o, err := m.find(id)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notFound("there is no workspace %s in %s", id, m.dir)
 	}
-	inUse := &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s is in use", id)}
-	if m.live[id] != nil || !m.abandoned(root) {
-		return nil, inUse
-	}
-	o, err := readOwner(root)
 	if err != nil {
 		return nil, fmt.Errorf("adopt workspace %s: %w", id, err)
+	}
+	root := filepath.Join(m.dir, "jobs", name)
+	inUse := &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s is in use", id)}
+	if m.live[name] != nil || !m.abandoned(root) {
+		return nil, inUse
 	}
 	lock, err := tryLock(root)
 	if err != nil {
@@ -56,7 +56,8 @@ func (m *Manager) Adopt(id string) (*Workspace, error) {
 		Repo: o.Repo, Branch: o.Branch, Commit: o.Commit, User: o.User,
 		m: m, root: root, lock: lock, shallow: o.Shallow, objects: filepath.Join(m.base(source{url: o.Repo}).dir, "objects"),
 	}
-	m.live[id] = w
+	copy(w.gitconfig[:], o.Home)
+	m.live[name] = w
 	return w, nil
 }
 
@@ -67,7 +68,7 @@ func (w *Workspace) Abandon() {
 	if w.lock != nil {
 		_ = w.lock.Close()
 		w.lock = nil
-		delete(w.m.live, w.ID)
+		delete(w.m.live, filepath.Base(w.root))
 	}
 }
 
@@ -77,8 +78,8 @@ const salvageMost = 2 * time.Minute
 // keep salvages a dead workspace before it is removed. What cannot be kept is logged:
 // the workspace goes all the same. It reports whether it may go: it may not while
 // somebody else salvages it, who then removes it.
-func (m *Manager) keep(ctx context.Context, id string) bool {
-	o, err := readOwner(filepath.Join(m.dir, "jobs", id))
+func (m *Manager) keep(ctx context.Context, name string) bool {
+	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
 		return true // it was never finished, or has no repository
 	}
@@ -89,7 +90,7 @@ func (m *Manager) keep(ctx context.Context, id string) bool {
 		return false
 	}
 	if err != nil {
-		slog.Warn("keep the work in a dead workspace", "workspace", id, "error", err)
+		slog.Warn("keep the work in a dead workspace", "workspace", o.ID, "error", err)
 	}
 	return true
 }
@@ -116,7 +117,7 @@ func (m *Manager) keepAs(ctx context.Context, o owner) error {
 }
 
 func writeKept(dir string, k *Kept) error {
-	for name, data := range map[string][]byte{"bundle": k.Bundle, "patch": k.Patch} {
+	for name, data := range map[string][]byte{"bundle": k.Bundle, "patch": k.Patch, "home": k.Home} {
 		if len(data) > 0 {
 			if err := writeFile(filepath.Join(dir, name), data); err != nil {
 				return err
@@ -124,7 +125,7 @@ func writeKept(dir string, k *Kept) error {
 		}
 	}
 	said := *k
-	said.Bundle, said.Patch = nil, nil
+	said.Bundle, said.Patch, said.Home = nil, nil, nil
 	raw, err := json.MarshalIndent(&said, "", "  ")
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func writeKept(dir string, k *Kept) error {
 }
 
 // Kept lists what was salvaged from dead workspaces, the oldest first, without the
-// bundles and patches.
+// bundles, patches and HOMEs.
 func (m *Manager) Kept() ([]Kept, error) {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "kept"))
 	if err != nil {
@@ -164,7 +165,7 @@ func (m *Manager) Work(id string) (Kept, error) {
 	if err == nil {
 		err = json.Unmarshal(raw, &k)
 	}
-	for name, to := range map[string]*[]byte{"bundle": &k.Bundle, "patch": &k.Patch} {
+	for name, to := range map[string]*[]byte{"bundle": &k.Bundle, "patch": &k.Patch, "home": &k.Home} {
 		data, rerr := os.ReadFile(filepath.Join(dir, name))
 		if rerr == nil {
 			*to = data
