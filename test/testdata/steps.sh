@@ -3,12 +3,16 @@
 #
 #   steps.sh begin|continue SESSION PROMPT
 #
+# STEPS in its environment are the kinds of the steps, and LIFE is a mark that it leaves in
+# TMPDIR when it starts.
+#
 # When it continues, it looks whether what it had begun has taken effect. What it is asked
 # to do anew, or what it did twice, shows at the end.
 set -eu
 how=$1 session=$2 name=$3
 journal=$HOME/conversation-$session
 
+touch "$TMPDIR/life-$LIFE"
 if [ "$how" = begin ]; then
 	if [ -e "$HOME/began" ]; then echo "TWICE: begun in a HOME that has a conversation"; fi
 	echo "$session" >"$HOME/began"
@@ -57,13 +61,13 @@ take() {
 }
 
 n=0
-for kind in commit stash tag stage leave commit stash tag stage leave; do
+for kind in $STEPS; do
 	n=$((n + 1))
 	if grep -qx "did $n" "$journal"; then continue; fi
 	if grep -qx "do $n" "$journal"; then
 		rm -f .git/index.lock .git/HEAD.lock .git/refs/stash.lock "left-$n.new" # of a git that was killed
 		if is $kind $n; then
-			[ $kind != stash ] || rm -f "stash-$n"
+			if [ $kind = stash ]; then git rm -q -f --ignore-unmatch "stash-$n"; rm -f "stash-$n"; fi # of half a stash
 			echo "did $n" >>"$journal"
 			continue
 		fi
@@ -76,9 +80,10 @@ for kind in commit stash tag stage leave commit stash tag stage leave; do
 	sleep "${STEP_PAUSE:-0.2}"
 done
 
+echo "conversations: $(ls "$HOME" | grep -c '^conversation-'), begun: $(grep -c '^begun' "$journal")"
 echo "commits: $(git log --reverse --format=%s | grep '^step' | tr '\n' ',')"
 echo "stashes: $(git stash list --format=%gs | sed 's/.*: //' | sort | tr '\n' ',')"
-for s in 0 1; do echo "stash $s: $(git ls-tree -r --name-only "stash@{$s}^3" | tr '\n' ',')"; done
+for s in $(git stash list --format=%gd); do echo "$s: $(git ls-tree -r --name-only "$s^3" | tr '\n' ',')"; done
 echo "tags: $(git tag -l --format='%(refname:short)=%(contents:subject)' | tr '\n' ',')"
 echo "staged: $(git diff --cached --name-only | tr '\n' ',')"
 echo "left: $(git ls-files --others --exclude-standard | tr '\n' ',')"
