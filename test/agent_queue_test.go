@@ -65,13 +65,16 @@ func stepped(rounds int) string {
 // is lost when the server is killed, three times: all end with their commits, stashes,
 // tags, index and files; no conversation is begun twice, and nothing is done twice.
 func TestKilledServersRepeatNothing(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	r := dice(t)
-	jobs, concurrency, rounds, kills := 40, 20, 1, 3
 	if *long {
-		jobs, rounds, kills = 60, 3, 9
+		users(t, func(t *testing.T, p *place) { repeatNothing(t, p, 60, 20, 3, 9) })
+		return
 	}
+	t.Parallel()
+	repeatNothing(t, newPlace(t), 40, 20, 1, 3)
+}
+
+func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int) {
+	r := dice(t)
 	env := append(stepwise(t), fmt.Sprintf("MAX_CONCURRENCY=%d", concurrency), "STEPS="+strings.Repeat(kinds+" ", rounds))
 	args := []string{"--agent-repo", p.longHistory(800), "--agent-env", "LIFE,STEPS"}
 	life := 0

@@ -85,10 +85,10 @@ func installClaude() (dir string, err error) {
 		return "", fmt.Errorf("no program was installed: %w", err)
 	}
 	for _, path := range found {
-		if exec.Command(path, "--version").Run() != nil { //nolint:gosec // built for another C library
+		if exec.Command(path, "--version").Run() != nil {
 			continue
 		}
-		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // a program
+		if err := os.Chmod(path, 0o755); err != nil {
 			return "", err
 		}
 		if err := os.Rename(path, filepath.Join(fresh, "claude")); err != nil {
@@ -97,7 +97,7 @@ func installClaude() (dir string, err error) {
 		if err := os.RemoveAll(filepath.Join(fresh, "node_modules")); err != nil {
 			return "", err
 		}
-		if err := os.Chmod(fresh, 0o755); err != nil { //nolint:gosec // users of jobs pass it
+		if err := os.Chmod(fresh, 0o755); err != nil {
 			return "", err
 		}
 		return dir, os.Rename(fresh, dir)

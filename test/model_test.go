@@ -61,7 +61,7 @@ func newModel(t *testing.T, script func(talk dialogue) move) *model {
 		t.Fatal(err)
 	}
 	m.gate = gate.Addr().String()
-	go http.Serve(gate, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck,gosec // it ends with the listener
+	go http.Serve(gate, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.stray("by the proxy " + r.Method + " " + r.Host)
 		w.WriteHeader(http.StatusForbidden)
 	}))

@@ -76,7 +76,7 @@ func (p *place) give() string {
 		if err == nil {
 			err = os.WriteFile(own, raw, 0o755)
 		}
-		if err = errors.Join(err, os.Chmod(filepath.Dir(p.root), 0o755)); err != nil { //nolint:gosec // it is passed
+		if err = errors.Join(err, os.Chmod(filepath.Dir(p.root), 0o755)); err != nil {
 			p.t.Fatal(err)
 		}
 	}
