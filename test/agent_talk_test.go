@@ -7,7 +7,7 @@ import (
 )
 
 // Rule: a stream goes on when the conversation of its job does: what the next run says
-// comes after what was streamed, and nothing is said again. Who joins then gets all of it.
+// comes after what was streamed, and nothing is said again. A chat that joins then gets all of it.
 func TestAStreamGoesOnWithItsConversation(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -21,8 +21,8 @@ var claude struct {
 	err  error
 }
 
-// claudePath is the directory of a program claude that every user may run. What the lock
-// file in claude-npm names is installed for this machine's tests, once.
+// claudePath is the directory of a program claude that every user may run. The packages of
+// the lock file in claude-npm are installed for this machine's tests, once.
 func claudePath(t *testing.T) string {
 	t.Helper()
 	claude.once.Do(func() { claude.dir, claude.err = installClaude() })
@@ -225,7 +225,7 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		a := p.converse(m, "--agent-permissions", "all")
 		id := a.ask("do the three things")
 		a.holds("waits")
-		// What Claude Code has done is in its HOME a moment later.
+		// Claude Code writes it down in its HOME a moment later.
 		until(t, "the conversation is written down", func() bool {
 			found, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(a.held("waits"))), "home/.claude/projects/*/*.jsonl"))
 			if err != nil || len(found) != 1 {

@@ -118,7 +118,7 @@ type Setup struct {
 	preset *preset // whose command it is; nil for one's own
 }
 
-// What an agent of a preset may do without being asked.
+// The permissions of an agent of a preset.
 const (
 	// PermissionsAuto is PermissionsAll for jobs that cannot write outside of their
 	// workspace, and PermissionsEdits for others.

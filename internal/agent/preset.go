@@ -36,7 +36,7 @@ var presets = map[string]*preset{
 		free:    "bypassPermissions", bounded: "acceptEdits",
 		// Without it Claude Code refuses to bypass permissions as root.
 		freeEnv: map[string]string{"IS_SANDBOX": "1"},
-		// One that was interrupted before it had a message cannot be continued.
+		// A session that was interrupted before it had a message cannot be resumed.
 		conversation: `grep -qs '"type":"user"' "$HOME"/.claude/projects/*/"$1".jsonl && echo found`,
 	},
 }

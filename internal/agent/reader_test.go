@@ -100,7 +100,7 @@ func TestSecretsAreTakenOut(t *testing.T) {
 	}
 }
 
-// What Claude Code 2.1.330 wrote when it was not permitted to use two tools.
+// The output of Claude Code 2.1.330 when it was not permitted to use two tools.
 const denied = `{"type":"system","subtype":"init","cwd":"/w","session_id":"3eeacec9-8fd8-4b6a-a54c-79bcb8b8b403","permissionMode":"default"}
 {"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"echo shelled >> log.txt"}}]},"parent_tool_use_id":null}
 {"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"t1","message":"Output redirection to '/w/log.txt' needs approval."}

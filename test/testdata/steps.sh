@@ -6,8 +6,8 @@
 # STEPS in its environment are the kinds of the steps, and LIFE is a mark that it leaves in
 # TMPDIR when it starts.
 #
-# When it continues, it looks whether what it had begun has taken effect. What it is asked
-# to do anew, or what it did twice, shows at the end.
+# When it continues, it looks whether the step that it had begun has taken effect. A request
+# to begin anew, and a step that was done twice, show at the end.
 set -eu
 how=$1 session=$2 name=$3
 journal=$HOME/conversation-$session
