@@ -37,6 +37,9 @@ func (t *Tree) Kill(error)                   {}
 func (t *Tree) Freeze(context.Context) error { return host.ErrUnsupported }
 func (t *Tree) Thaw(context.Context) error   { return host.ErrUnsupported }
 
+// InJob cannot tell.
+func InJob(int) (bool, error) { return true, host.ErrUnsupported }
+
 // SweepOrphans finds nothing: there are no runs on this system.
 func SweepOrphans(context.Context, func(runID string) bool) ([]Orphan, error) { return nil, nil }
 
