@@ -58,7 +58,10 @@ func inJob(pid int) (bool, error) {
 	case len(strings.Fields(facts["NSpid"])) > 1: // as many numbers as namespaces
 		return true, nil
 	case facts["NoNewPrivs"] == "0":
-		return false, nil // every process of a run has given up new privileges, for good
+		// Every process of a run but its supervisor has given up new privileges, for good.
+		if _, is := supervises(pid); !is {
+			return false, nil
+		}
 	}
 	if in, err := supervised(pid); in || err != nil {
 		return true, err
