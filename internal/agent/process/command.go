@@ -73,8 +73,8 @@ type Command struct {
 	// whatever the modes of what leads there say.
 	Writable []string
 	// Hidden lists files and directories that the run does not see. In a namespace an
-	// empty one takes the place of each. Without, Landlock denies the contents of each
-	// and the listing of the directories above it; what is made beside one later is
+	// empty one takes the place of each. Without, Landlock denies the contents of each,
+	// and the listing of what is above a directory; what is made beside one later is
 	// hidden as well. A path that is not there is passed over.
 	Hidden []string
 	// Readable lists what stays visible below the Hidden, to be read only. Of two paths

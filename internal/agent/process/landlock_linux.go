@@ -141,17 +141,17 @@ func (r *rules) allowFiles(o *order) error {
 	if len(o.Writable) > 0 {
 		base = readRights
 	}
-	visible := []string{"/"}
+	var hidden []string
 	if o.Isolation == Subreaper {
-		visible = beside(o.Hidden)
+		hidden = o.Hidden // else mounts have taken care of it
 	}
-	for _, path := range visible {
-		if err := r.allow(path, base); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+	for _, root := range append([]string{"/"}, o.Readable...) {
+		rights := base
+		if root != "/" {
+			rights = readRights
 		}
-	}
-	for _, path := range o.Readable {
-		if err := r.allow(path, readRights); err != nil && !errors.Is(err, os.ErrNotExist) {
+		visible, listed := beside(root, hidden)
+		if err := errors.Join(r.allowThose(visible, rights), r.allowThose(listed, unix.LANDLOCK_ACCESS_FS_READ_DIR)); err != nil {
 			return err
 		}
 	}
@@ -183,13 +183,21 @@ func (r *rules) allowWriting(o *order) error {
 			return err
 		}
 	}
-	for _, path := range devices {
-		if err := r.allow(path, readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE|ioctlRights); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	if err := r.allowThose(devices, readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE|ioctlRights); err != nil {
+		return err
 	}
 	if o.Isolation != Subreaper && o.uid() != 0 {
 		return r.allow("/proc", readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE) // the run's own: names of threads, ids of namespaces
+	}
+	return nil
+}
+
+// allowThose allows paths as far as they are there.
+func (r *rules) allowThose(paths []string, rights uint64) error {
+	for _, path := range paths {
+		if err := r.allow(path, rights); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }
@@ -235,30 +243,38 @@ func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
 	return nil
 }
 
-// beside lists the paths that together are all of the machine but the hidden ones and
-// the listing of what leads there. Symbolic links are left out: where they lead is
-// what counts.
-func beside(hidden []string) (visible []string) {
-	if len(hidden) == 0 {
-		return []string{"/"}
-	}
-	var look func(dir string)
-	look = func(dir string) {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return // closed to us, and so to the run
-		}
-		for _, e := range entries {
-			path := filepath.Join(dir, e.Name())
-			switch {
-			case e.Type()&os.ModeSymlink != 0, slices.Contains(hidden, path):
-			case slices.ContainsFunc(hidden, func(h string) bool { return strings.HasPrefix(h, path+"/") }):
-				look(path)
-			default:
-				visible = append(visible, path)
-			}
+// beside lists the paths that together are all of root but the hidden, and the
+// directories above these that may be listed: a right to list holds for everything
+// below, so that it is given only where no directory is hidden. Symbolic links are left
+// out: where they lead is what counts.
+func beside(root string, hidden []string) (visible, listed []string) {
+	var below []string
+	for _, path := range hidden {
+		if strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") {
+			below = append(below, path)
 		}
 	}
-	look("/")
-	return visible
+	if len(below) == 0 {
+		return []string{root}, nil
+	}
+	if !slices.ContainsFunc(below, isDirectory) {
+		listed = []string{root}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, nil // closed to us, and so to the run
+	}
+	for _, e := range entries {
+		path := filepath.Join(root, e.Name())
+		if e.Type()&os.ModeSymlink == 0 && !slices.Contains(hidden, path) {
+			v, l := beside(path, below)
+			visible, listed = append(visible, v...), append(listed, l...)
+		}
+	}
+	return visible, listed
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }

@@ -82,9 +82,6 @@ func (b *bounds) admit() {
 	}
 }
 
-// byRlimit is the means of a resource limit.
-const byRlimit = "rlimit"
-
 // group makes the run's group under a controller, if it is wanted, and answers with
 // what it is.
 func (b *bounds) group(id, controller string, wanted bool) string {

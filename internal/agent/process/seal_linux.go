@@ -198,22 +198,19 @@ func (p place) clear() error {
 	return err
 }
 
-// cover puts something empty in the place.
-func (p place) cover() ([]string, error) {
-	if p.dir {
+// cover puts something empty in the place, unless what was above it is covered.
+func (p place) cover() (covered []string, err error) {
+	switch _, err := os.Lstat(p.at); {
+	case err != nil:
+		return nil, nil //nolint:nilerr // there is nothing to be seen
+	case p.dir:
 		return []string{p.at}, cover(p.at)
-	}
-	if _, err := os.Lstat(p.at); err != nil {
-		return nil, nil //nolint:nilerr // what was above it has covered it already
 	}
 	return nil, unix.Mount(os.DevNull, p.at, "", unix.MS_BIND, "")
 }
 
 // cover puts an empty directory in the place of one.
 func cover(dir string) error {
-	if _, err := os.Lstat(dir); err != nil {
-		return nil //nolint:nilerr // what was above it has covered it already
-	}
 	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k,nr_inodes=1k,mode=0755")
 }
 

@@ -23,6 +23,19 @@ func (o *order) uid() int {
 	return os.Geteuid()
 }
 
+// exposed is a hidden path that Landlock cannot hide, since a right over a directory
+// is one over everything in it.
+func (o *order) exposed() string {
+	for _, path := range o.Hidden {
+		for _, dir := range o.Writable {
+			if strings.HasPrefix(path, dir+"/") {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
 // facts are what has been had for a run.
 type facts struct {
 	sealed     bool // by mounts
@@ -45,7 +58,7 @@ func survey(o *order, f facts) (Walls, *report) {
 	}
 	contained := o.Isolation != Subreaper
 	w.Seal = means(f.sealed, byMounts, lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock)
-	w.Hidden = means(contained && len(o.Hidden) > 0, byMounts, lock.files != 0 && len(o.Hidden) > 0 && !contained, byLandlock)
+	w.Hidden = means(contained && len(o.Hidden) > 0, byMounts, lock.files != 0 && len(o.Hidden) > 0 && !contained && o.exposed() == "", byLandlock)
 	w.Apart = means(contained, byNamespace, w.OwnUser, byUser, lock.signals, byLandlock)
 	w.Sockets = means(contained && o.Network != HostNetwork, byNamespace, lock.sockets, byLandlock)
 	switch o.Network {
@@ -107,6 +120,9 @@ func lacking(o *order, w *Walls, f facts, wall Wall) string {
 	case WallHidden:
 		if len(o.Hidden) == 0 {
 			return "nothing was named that is to be hidden"
+		}
+		if path := o.exposed(); path != "" {
+			return fmt.Sprintf("there is no mount namespace, and %s is below a directory in which it may write", path)
 		}
 		return "there is no mount namespace, and " + kernel
 	case WallNetwork:

@@ -91,6 +91,7 @@ func (w *Walls) Open() (open []string) {
 	say(w.Apart == "", "signals to the processes of %s, and their memory where they are dumpable", who)
 	say(w.Apart == byLandlock, "the priority and the processors of the processes of %s", who)
 	say(w.Sockets == "", "abstract unix sockets")
+	say(w.Limits.Memory == byRlimit, "memory: each process has its own limit, and files in memory have none")
 	say(true, "unix sockets in directories that are not hidden, where their owners let %s", who)
 	return open
 }
