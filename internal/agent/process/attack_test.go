@@ -37,6 +37,7 @@ var attacks = map[string]func(args []string) error{
 	},
 	"read":    func(a []string) error { _, err := os.ReadFile(a[0]); return err },
 	"list":    func(a []string) error { _, err := os.ReadDir(a[0]); return err },
+	"follow":  func(a []string) error { _, err := os.Readlink(a[0]); return err },
 	"write":   func(a []string) error { return os.WriteFile(a[0], []byte("attacked"), 0o600) },
 	"cut":     func(a []string) error { return os.Truncate(a[0], 0) },
 	"remove":  func(a []string) error { return os.Remove(a[0]) },

@@ -17,7 +17,7 @@ import (
 //   - Without one every socket that reaches another machine; of a proxied network all
 //     but TCP, whose ports Landlock allows. A connection that is made by sending
 //     passes by Landlock.
-//   - Without a PID namespace a change to the resource limits of other processes.
+//   - A change to the resource limits of other processes, the supervisor's among them.
 //
 // Requests to io_uring would not be seen, so there is none.
 func filterFor(o *order) []unix.SockFilter {
@@ -37,7 +37,7 @@ func filterFor(o *order) []unix.SockFilter {
 	if closed {
 		f.refuse(unix.SYS_IO_URING_SETUP, unix.ENOSYS)
 	}
-	if o.Isolation == Subreaper && o.walled() {
+	if o.walled() {
 		f.ownLimits()
 	}
 	return f.program()

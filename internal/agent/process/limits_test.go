@@ -18,6 +18,12 @@ import (
 // tenant is a user that nothing else on the machine has, for tests that run as root.
 func tenant(t *testing.T) *host.User {
 	t.Helper()
+	return tenants(t, 1)[0]
+}
+
+// tenants are several of them.
+func tenants(t *testing.T, n int) (users []*host.User) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run commands as somebody else")
 	}
@@ -25,16 +31,19 @@ func tenant(t *testing.T) *host.User {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seat, err := pool.Take(t.Context(), id(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := seat.Free(context.Background()); err != nil {
-			t.Error(err)
+	for range n {
+		seat, err := pool.Take(t.Context(), id(t))
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	return &seat.User
+		t.Cleanup(func() {
+			if err := seat.Free(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		users = append(users, &seat.User)
+	}
+	return users
 }
 
 // can tells whether this user can make groups under a controller here.
