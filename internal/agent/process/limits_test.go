@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 
 	"github.com/belaydev/belay/internal/host"
 )
+
+// ranges counts those that were given out, so that tests at the same time share none.
+var ranges atomic.Uint32
 
 // tenant is a user that nothing else on the machine has, for tests that run as root.
 func tenant(t *testing.T) *host.User {
@@ -27,7 +31,7 @@ func tenants(t *testing.T, n int) (users []*host.User) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run commands as somebody else")
 	}
-	pool, err := OpenPool(filepath.Join(t.TempDir(), "users"), Range{First: 1_900_000_000 + uint32(os.Getpid()%1000)*1000, Count: 8})
+	pool, err := OpenPool(filepath.Join(t.TempDir(), "users"), Range{First: 1_900_000_000 + uint32(os.Getpid()%1000)*1000 + 8*ranges.Add(1), Count: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
