@@ -49,6 +49,7 @@ var attacks = map[string]func(args []string) error{
 	"setattr": func(a []string) error { return setMounts(a[0], 0, unix.MOUNT_ATTR_RDONLY) },
 	"unmount": func(a []string) error { return unix.Unmount(a[0], unix.MNT_DETACH) },
 	"attach":  func(a []string) error { return unix.PtraceAttach(number(a[0])) },
+	"hoard":   hoard,
 	"peek":    peek,
 	"steal":   steal,
 }
@@ -247,4 +248,20 @@ func steal(args []string) error {
 		return err
 	}
 	return unix.Close(fd)
+}
+
+// hoard keeps so many MiB in memory that no process has.
+func hoard(args []string) error {
+	fd, err := unix.MemfdCreate("hoard", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	page := make([]byte, 1<<20)
+	for range number(args[0]) {
+		if _, err := unix.Write(fd, page); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -125,6 +125,30 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	open(t, c, "write new", "read "+dir+"/home/bin/tool", "read "+dir+"/secret")
 }
 
+// Rule: a program that is visible by a symbolic link runs by its name, and by that of
+// the link.
+func TestWallHiddenBehindALink(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, dir := house(t, kind)
+		if err := os.MkdirAll(dir+"/home/.local/bin", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		link := dir + "/home/.local/bin/tool"
+		if err := os.Symlink("../../bin/tool", link); err != nil {
+			t.Fatal(err)
+		}
+		c.Readable = []string{link}
+		for _, path := range []string{link, dir + "/home/bin/tool"} {
+			out := new(transcript)
+			c.Args, c.Output = []string{path}, out.take
+			if r, err := Run(t.Context(), c); err != nil || out.String() != "tool works\n" {
+				t.Errorf("%s: %q, %+v, %v", path, out, r, err)
+			}
+		}
+		repelled(t, c, "read "+dir+"/home/key", "write "+link)
+	})
+}
+
 // Rule: the covers of what is hidden are no place to write, for the same user either.
 func TestWallHiddenIsEmpty(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {

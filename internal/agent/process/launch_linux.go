@@ -139,7 +139,7 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	return sealed, nil
 }
 
-// resolve follows the symbolic links of paths that are there.
+// resolve follows the symbolic links of hidden paths that are there.
 func resolve(paths []string) error {
 	for i, path := range paths {
 		real, err := filepath.EvalSymlinks(path)

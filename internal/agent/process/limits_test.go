@@ -155,6 +155,27 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
+// Rule: files in memory count as memory, and so does what several processes have.
+func TestWallMemory(t *testing.T) {
+	if !can(t, memory) {
+		t.Skip("this user has no memory controller here")
+	}
+	each(t, func(t *testing.T, kind Isolation) {
+		c, _ := sealed(t, kind)
+		c.Limits.Memory, c.Insist = 64<<20, []Wall{WallLimits}
+		open(t, c, "hoard 8")
+		c.Args, c.Helper, c.Stdin = []string{"attacker"}, true, []byte("hoard 256\n")
+		if r, err := Run(t.Context(), c); err != nil || r.Code == 0 || !strings.Contains(r.Exceeded, "64 MiB of memory") {
+			t.Errorf("a file in memory: %+v, %v", r, err)
+		}
+		const together = "for i in 1 2 3 4 5 6 7 8; do head -c 32M /dev/zero | tail -c 32M | wc -c & done; wait"
+		c.Args, c.Helper, c.Stdin = []string{"/bin/sh", "-c", together}, false, nil
+		if r, err := Run(t.Context(), c); err != nil || !strings.Contains(r.Exceeded, "64 MiB of memory") {
+			t.Errorf("several processes: %+v, %v", r, err)
+		}
+	})
+}
+
 // Rule: a share of the processors is what it gets.
 func TestProcessorsAreLimited(t *testing.T) {
 	if !can(t, cpu) {

@@ -116,17 +116,33 @@ func takeUp(o *order) (all places, err error) {
 			return all, err
 		}
 	}
-	for _, at := range o.Readable {
-		if all, err = all.take(keepRead, at, at); err != nil && !errors.Is(err, errAbsent) {
+	for _, path := range o.Readable {
+		if all, err = all.keep(keepRead, path); err != nil && !errors.Is(err, errAbsent) {
 			return all, err
 		}
 	}
-	for _, at := range o.Writable {
-		if all, err = all.take(keepWrite, at, at); err != nil {
+	for _, path := range o.Writable {
+		if all, err = all.keep(keepWrite, path); err != nil {
 			return all, err
 		}
 	}
 	return all, nil
+}
+
+// keep adds a path that stays visible: where it is, and where a symbolic link says
+// that it is, since what is above may be hidden, and the link with it.
+func (all places) keep(what role, path string) (places, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = errAbsent
+	}
+	if err != nil {
+		return all, fmt.Errorf("%s %s: %w", what, path, err)
+	}
+	if all, err = all.take(what, real, real); err != nil || real == path {
+		return all, err
+	}
+	return all.take(what, real, path)
 }
 
 // take adds a place that shows what is at path now.

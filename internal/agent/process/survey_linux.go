@@ -61,13 +61,9 @@ func survey(o *order, f facts) (Walls, *report) {
 	w.Hidden = means(contained && len(o.Hidden) > 0, byMounts, lock.files != 0 && len(o.Hidden) > 0 && !contained && o.exposed() == "", byLandlock)
 	w.Apart = means(contained, byNamespace, w.OwnUser, byUser, lock.signals, byLandlock)
 	w.Sockets = means(contained && o.Network != HostNetwork, byNamespace, lock.sockets, byLandlock)
-	switch o.Network {
-	case NoNetwork:
+	// Landlock alone closes little: connections by sending and by Multipath TCP pass it.
+	if o.Network != HostNetwork && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
 		w.Closed = means(contained, byNamespace, f.filtered, byFilter, lock.tcp, byLandlock)
-	case ProxiedNetwork:
-		if contained || f.filtered && lock.tcp {
-			w.Closed = means(contained, byNamespace, f.filtered, byFilter, lock.tcp, byLandlock)
-		}
 	}
 	return w, missing(o, &w, f)
 }
@@ -131,6 +127,8 @@ func lacking(o *order, w *Walls, f facts, wall Wall) string {
 			return "it was given the network of the machine"
 		case w.Closed == "" && f.unfiltered != nil:
 			return "there is no network namespace, and " + f.unfiltered.Error()
+		case w.Closed == "" && !f.filtered:
+			return "there is no network namespace, and no filter of system calls"
 		}
 		return "there is no network namespace, and " + kernel
 	case WallLimits:
