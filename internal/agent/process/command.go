@@ -101,7 +101,8 @@ type Command struct {
 	// [Helper] that was given to [Main] under the name Args[0].
 	Helper bool
 	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, as far
-	// as none of Writable lies there. It goes with Writable.
+	// as none of Writable lies there. It goes with Writable. Without a mount namespace
+	// those are the machine's, which the run may not write: programs have to go by TMPDIR.
 	Tmp string
 
 	freezer string   // forces a means of freezing; for tests

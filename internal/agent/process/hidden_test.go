@@ -14,34 +14,34 @@ import (
 // house is a run with hidden paths, and with some of what is below them left visible.
 //
 //	house/secret           hidden: a file
-//	house/home/            hidden
-//	house/home/key
-//	house/home/bin/        readable
-//	house/home/bin/tool
-//	house/home/bin/key     hidden: a file
-//	house/home/work/       writable
-//	house/home/work/file
-//	house/home/work/vault/ hidden
+//	house/room/            hidden
+//	house/room/key
+//	house/room/bin/        readable
+//	house/room/bin/tool
+//	house/room/bin/key     hidden: a file
+//	house/room/work/       writable
+//	house/room/work/file
+//	house/room/work/vault/ hidden
 //	house/plain
-//	house/link             to house/home
+//	house/link             to house/room
 func house(t *testing.T, kind Isolation) (c Command, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "house")
 	at := func(name string) string { return filepath.Join(dir, name) }
-	fill(t, at("secret"), at("home/key"), at("home/bin/tool"), at("home/bin/key"), at("home/work/file"), at("home/work/vault/key"), at("plain"))
-	if err := os.WriteFile(at("home/bin/tool"), []byte("#!/bin/sh\necho tool works\n"), 0o755); err != nil {
+	fill(t, at("secret"), at("room/key"), at("room/bin/tool"), at("room/bin/key"), at("room/work/file"), at("room/work/vault/key"), at("plain"))
+	if err := os.WriteFile(at("room/bin/tool"), []byte("#!/bin/sh\necho tool works\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(at("home"), at("link")); err != nil {
+	if err := os.Symlink(at("room"), at("link")); err != nil {
 		t.Fatal(err)
 	}
 	c, _ = shell(t, kind, "")
-	c.Dir, c.Writable = at("home/work"), []string{at("home/work")}
-	c.Hidden = []string{at("home"), at("secret"), at("home/bin/key"), at("absent")}
+	c.Dir, c.Writable = at("room/work"), []string{at("room/work")}
+	c.Hidden = []string{at("room"), at("secret"), at("room/bin/key"), at("absent")}
 	if kind != Subreaper {
-		c.Hidden = append(c.Hidden, at("home/work/vault"))
+		c.Hidden = append(c.Hidden, at("room/work/vault"))
 	}
-	c.Readable = []string{at("home/bin"), at("home/absent")}
+	c.Readable = []string{at("room/bin"), at("room/absent")}
 	c.Insist = []Wall{WallHidden}
 	return c, dir
 }
@@ -50,11 +50,11 @@ func house(t *testing.T, kind Isolation) (c Command, dir string) {
 func besieged(t *testing.T, c Command, dir string) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	secrets := []string{"secret", "home/key", "link/key", "home/bin/key"}
+	secrets := []string{"secret", "room/key", "link/key", "room/bin/key"}
 	if c.Isolation != Subreaper {
-		secrets = append(secrets, "home/work/vault/key")
+		secrets = append(secrets, "room/work/vault/key")
 	}
-	lines := []string{"write " + at("home/new"), "write " + at("home/bin/new"), "write " + at("home/bin/tool")}
+	lines := []string{"write " + at("room/new"), "write " + at("room/bin/new"), "write " + at("room/bin/tool")}
 	r := repelled(t, c, lines...)
 	for _, name := range secrets {
 		// Through what other processes see, too.
@@ -68,8 +68,8 @@ func besieged(t *testing.T, c Command, dir string) {
 			}
 		}
 	}
-	open(t, c, "read "+at("home/bin/tool"), "list "+at("home/bin"), "write new", "read file", "read "+at("plain"), "read /etc/passwd")
-	c.Helper, c.Args = false, []string{at("home/bin/tool")}
+	open(t, c, "read "+at("room/bin/tool"), "list "+at("room/bin"), "write new", "read file", "read "+at("plain"), "read /etc/passwd")
+	c.Helper, c.Args = false, []string{at("room/bin/tool")}
 	out := new(transcript)
 	c.Output = out.take
 	if r, err := Run(t.Context(), c); err != nil || out.String() != "tool works\n" {
@@ -78,7 +78,7 @@ func besieged(t *testing.T, c Command, dir string) {
 	if r.Walls.Hidden == "" {
 		t.Errorf("%+v", r.Walls)
 	}
-	holds(t, at("home/work/new"), "attacked")
+	holds(t, at("room/work/new"), "attacked")
 }
 
 // Rule: what is hidden from a run it cannot read, list or change, by any way, and what
@@ -95,11 +95,11 @@ func TestWallHiddenWithoutASeal(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
 		c.Writable, c.Dir = nil, "/"
-		repelled(t, c, "read "+dir+"/home/key", "write "+dir+"/home/new/x", "write "+dir+"/home/bin/tool")
+		repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new/x", "write "+dir+"/room/bin/tool")
 		if kind == Subreaper { // elsewhere they are empty
-			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/home/bin/key")
+			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/room/bin/key")
 		}
-		open(t, c, "read "+dir+"/home/bin/tool", "write "+dir+"/plain", "read /etc/passwd")
+		open(t, c, "read "+dir+"/room/bin/tool", "write "+dir+"/plain", "read /etc/passwd")
 	})
 }
 
@@ -109,20 +109,20 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	user := tenant(t)
 	c, dir := house(t, PIDNamespace)
 	passable(t, dir)
-	for _, at := range []string{"home/work", "home/work/file"} {
+	for _, at := range []string{"room/work", "room/work/file"} {
 		if err := os.Chown(filepath.Join(dir, at), int(user.UID), int(user.GID)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(filepath.Join(dir, "home"), 0o700); err != nil {
+	if err := os.Chmod(filepath.Join(dir, "room"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	c.User = user
 	besieged(t, c, dir)
 	c.Hidden = nil // then its mode hides it, and the way to the workspace is made all the same
 	c.Insist = []Wall{WallSeal, WallUser}
-	repelled(t, c, "read "+dir+"/home/key", "write "+dir+"/home/new")
-	open(t, c, "write new", "read "+dir+"/home/bin/tool", "read "+dir+"/secret")
+	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
+	open(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
 }
 
 // Rule: a program that is visible by a symbolic link runs by its name, and by that of
@@ -130,22 +130,22 @@ func TestWallHiddenFromAUser(t *testing.T) {
 func TestWallHiddenBehindALink(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
-		if err := os.MkdirAll(dir+"/home/.local/bin", 0o755); err != nil {
+		if err := os.MkdirAll(dir+"/room/.local/bin", 0o755); err != nil {
 			t.Fatal(err)
 		}
-		link := dir + "/home/.local/bin/tool"
+		link := dir + "/room/.local/bin/tool"
 		if err := os.Symlink("../../bin/tool", link); err != nil {
 			t.Fatal(err)
 		}
 		c.Readable = []string{link}
-		for _, path := range []string{link, dir + "/home/bin/tool"} {
+		for _, path := range []string{link, dir + "/room/bin/tool"} {
 			out := new(transcript)
 			c.Args, c.Output = []string{path}, out.take
 			if r, err := Run(t.Context(), c); err != nil || out.String() != "tool works\n" {
 				t.Errorf("%s: %q, %+v, %v", path, out, r, err)
 			}
 		}
-		repelled(t, c, "read "+dir+"/home/key", "write "+link)
+		repelled(t, c, "read "+dir+"/room/key", "write "+link)
 	})
 }
 
@@ -157,8 +157,8 @@ func TestWallHiddenIsEmpty(t *testing.T) {
 		}
 		c, dir := house(t, kind)
 		c.without = []string{byLandlock}
-		repelled(t, c, "write "+dir+"/home/new", "mkdir "+dir+"/home/new", "unmount "+dir+"/home", "unmount "+dir+"/secret", "remount "+dir+"/home")
-		c.Args, c.Helper = []string{"/bin/sh", "-c", "ls -A " + dir + "/home; wc -c <" + dir + "/secret; unshare -Urm umount " + dir + "/home && echo UNCOVERED"}, false
+		repelled(t, c, "write "+dir+"/room/new", "mkdir "+dir+"/room/new", "unmount "+dir+"/room", "unmount "+dir+"/secret", "remount "+dir+"/room")
+		c.Args, c.Helper = []string{"/bin/sh", "-c", "ls -A " + dir + "/room; wc -c <" + dir + "/secret; unshare -Urm umount " + dir + "/room && echo UNCOVERED"}, false
 		out := new(transcript)
 		c.Output = out.take
 		if _, err := Run(t.Context(), c); err != nil || out.stdout.String() != "bin\nwork\n0\n" {
@@ -171,7 +171,7 @@ func TestWallHiddenIsEmpty(t *testing.T) {
 func TestWallHiddenIsHandedOn(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		c, dir := house(t, kind)
-		c.Files = []*os.File{openDir(t, dir+"/home"), openDir(t, c.Dir)}
+		c.Files = []*os.File{openDir(t, dir+"/room"), openDir(t, c.Dir)}
 		open(t, c, "read /proc/self/fd/3/key", "list /proc/self/fd/3", "write /proc/self/fd/4/new")
 		repelled(t, c, "write /proc/self/fd/3/key", "write /proc/self/fd/3/new")
 	})
@@ -181,7 +181,7 @@ func TestWallHiddenIsHandedOn(t *testing.T) {
 // that is said.
 func TestWallHiddenBelowTheWritable(t *testing.T) {
 	c, dir := house(t, Subreaper)
-	c.Hidden = append(c.Hidden, filepath.Join(dir, "home/work/vault"))
+	c.Hidden = append(c.Hidden, filepath.Join(dir, "room/work/vault"))
 	c.Args = []string{"true"}
 	var missing *WallError
 	if _, err := Run(t.Context(), c); !errors.As(err, &missing) || missing.Wall != WallHidden || !strings.Contains(missing.Reason, "vault") {
@@ -199,7 +199,7 @@ func TestBeside(t *testing.T) {
 		t.Errorf("with nothing hidden: %q", got)
 	}
 	_, dir := house(t, Subreaper)
-	visible, listed := beside("/", []string{dir + "/home/key", dir + "/secret"})
+	visible, listed := beside("/", []string{dir + "/room/key", dir + "/secret"})
 	within := make(map[string]bool)
 	for _, path := range visible {
 		if rest, ok := strings.CutPrefix(path, dir+"/"); ok {
@@ -209,10 +209,10 @@ func TestBeside(t *testing.T) {
 			t.Errorf("%s is above what is hidden", path)
 		}
 	}
-	if !slices.Contains(listed, dir) || slices.Contains(listed, dir+"/home/bin") {
+	if !slices.Contains(listed, dir) || slices.Contains(listed, dir+"/room/bin") {
 		t.Errorf("listed: %q", listed)
 	}
-	if len(within) != 3 || !within["plain"] || !within["home/bin"] || !within["home/work"] {
+	if len(within) != 3 || !within["plain"] || !within["room/bin"] || !within["room/work"] {
 		t.Errorf("visible: %v", within)
 	}
 }
