@@ -83,7 +83,7 @@ func landlockFor(o *order, hiddenByMounts bool) landlocked {
 
 // covers names what is restricted, in the words of [Walls.Covers].
 func (l *landlocked) covers() string {
-	return means(l.files != 0, "files", l.tcp, "tcp", l.signals, "signals", l.sockets, "sockets")
+	return means(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"}, mean{l.sockets, "sockets"})
 }
 
 // ruleset makes the rules of a run, as the calling thread sees the machine; -1 if

@@ -101,7 +101,7 @@ func proxied(t *testing.T, kind Isolation) (c Command, calls *atomic.Int32, ende
 	c.Network, c.ProxyToken, c.Insist = ProxiedNetwork, "a-token-of-this-run-alone", []Wall{WallNetwork}
 	c.Proxy = func(l net.Listener) {
 		defer close(ended)
-		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test's
+		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Header.Set("Authorization", r.Header.Get("Proxy-Authorization"))
 			if _, password, _ := r.BasicAuth(); password != c.ProxyToken {
 				w.WriteHeader(http.StatusProxyAuthRequired)

@@ -3,7 +3,6 @@ package process
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -56,24 +55,31 @@ func survey(o *order, f facts) (Walls, *report) {
 	if w.Covers == "" {
 		w.Landlock = 0
 	}
-	contained := o.Isolation != Subreaper
-	w.Seal = means(f.sealed, byMounts, lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock)
-	w.Hidden = means(contained && len(o.Hidden) > 0, byMounts, lock.files != 0 && len(o.Hidden) > 0 && !contained && o.exposed() == "", byLandlock)
-	w.Apart = means(contained, byNamespace, w.OwnUser, byUser, lock.signals, byLandlock)
-	w.Sockets = means(contained && o.Network != HostNetwork, byNamespace, lock.sockets, byLandlock)
+	contained, closed, hides := o.Isolation != Subreaper, o.Network != HostNetwork, len(o.Hidden) > 0
+	w.Seal = means(mean{f.sealed, byMounts}, mean{lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock})
+	w.Hidden = means(mean{hides && contained, byMounts}, mean{hides && !contained && lock.files != 0 && o.exposed() == "", byLandlock})
+	w.Apart = means(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
+	w.Sockets = means(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
 	// Landlock alone closes little: connections by sending and by Multipath TCP pass it.
-	if o.Network != HostNetwork && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
-		w.Closed = means(contained, byNamespace, f.filtered, byFilter, lock.tcp, byLandlock)
+	if closed && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
+		w.Closed = means(mean{contained, byNamespace}, mean{f.filtered, byFilter}, mean{lock.tcp, byLandlock})
 	}
-	return w, missing(o, &w, f)
+	lack := missing(o, &w, f)
+	return w, lack
 }
 
-// means joins the names of those that are there: a condition and a name, in turn.
-func means(pairs ...any) string {
+// mean is a means of a wall, if it is there.
+type mean struct {
+	is   bool
+	name string
+}
+
+// means joins the names of those that are there.
+func means(all ...mean) string {
 	var names []string
-	for pair := range slices.Chunk(pairs, 2) {
-		if pair[0].(bool) { //nolint:forcetypeassert // as the callers above
-			names = append(names, pair[1].(string)) //nolint:forcetypeassert // as above
+	for _, m := range all {
+		if m.is {
+			names = append(names, m.name)
 		}
 	}
 	return strings.Join(names, "+")
