@@ -236,7 +236,7 @@ func TestWallsAreSaid(t *testing.T) {
 		if err != nil || !strings.Contains(string(raw), `"seal":"`+want.Seal+`"`) {
 			t.Errorf("%s, %v", raw, err)
 		}
-		if d := tree.Describe(); !strings.Contains(d, "what is hidden by "+want.Hidden) || !strings.Contains(d, "Landlock ") {
+		if d := tree.Describe(); !strings.Contains(d, "; hidden by "+want.Hidden) || !strings.Contains(d, "Landlock ") {
 			t.Errorf("described as %q", d)
 		}
 		if text := strings.Join(r.Walls.Open(), "; "); !strings.Contains(text, "the network") || strings.Contains(text, "modes") != (kind == Subreaper) {

@@ -121,12 +121,6 @@ func (w *Walls) describe() string {
 	if w.OwnUser {
 		parts = append(parts, fmt.Sprintf("user %d", w.User))
 	}
-	if w.Seal != "" {
-		parts = append(parts, "read-only but for its own directories by "+w.Seal)
-	}
-	if w.Hidden != "" {
-		parts = append(parts, "what is hidden by "+w.Hidden)
-	}
 	switch {
 	case w.Closed == "":
 	case w.Network == NoNetwork:
@@ -134,8 +128,23 @@ func (w *Walls) describe() string {
 	default:
 		parts = append(parts, "a proxied network by "+w.Closed)
 	}
-	if w.Landlock > 0 {
-		parts = append(parts, fmt.Sprintf("Landlock %d (%s)", w.Landlock, w.Covers))
+	if w.Hidden != "" {
+		parts = append(parts, "hidden by "+w.Hidden)
+	}
+	switch w.Seal {
+	case "":
+	case byLandlock:
+		parts = append(parts, "read-only but for its own directories by Landlock alone")
+	default:
+		parts = append(parts, "read-only but for its own directories")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// landlocked says in words what Landlock does.
+func (w *Walls) landlocked() string {
+	if w.Landlock == 0 {
+		return "no Landlock"
+	}
+	return fmt.Sprintf("Landlock %d (%s)", w.Landlock, strings.ReplaceAll(w.Covers, "+", ", "))
 }
