@@ -189,7 +189,7 @@ func die(t *testing.T, w *Workspace) {
 	t.Helper()
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
-	delete(w.m.live, w.ID)
+	delete(w.m.live, filepath.Base(w.root))
 	_ = w.lock.Close()
 	file := filepath.Join(w.root, "owner.json")
 	raw, err := os.ReadFile(file)

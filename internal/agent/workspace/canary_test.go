@@ -32,7 +32,24 @@ func (c trap) file(name, text string) {
 func (c trap) replace(name, target string) {
 	c.t.Helper()
 	remove(c.t, filepath.Join(c.dir, name))
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(c.dir, name)), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
 	if err := os.Symlink(target, filepath.Join(c.dir, name)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hole makes a file that has a size and no content.
+func (c trap) hole(name string, size int64) {
+	c.t.Helper()
+	remove(c.t, filepath.Join(c.dir, name))
+	f, err := os.Create(filepath.Join(c.dir, name))
+	if err == nil {
+		err = f.Truncate(size)
+		_ = f.Close()
+	}
+	if err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -40,6 +57,9 @@ func (c trap) replace(name, target string) {
 func (c trap) fifo(name string) {
 	c.t.Helper()
 	remove(c.t, filepath.Join(c.dir, name))
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(c.dir, name)), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
 	if err := syscall.Mkfifo(filepath.Join(c.dir, name), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
@@ -212,6 +232,89 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 		c.file(".git/shallow", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
 		c.file(".git/info/grafts", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
 	}, lost: "which would show other objects than there are"},
+	"a ref elsewhere": {set: func(c trap) {
+		c.replace(".git/refs/heads/stolen", filepath.Join(c.sideline, ".git", "refs", "heads", "main"))
+	}, lost: "refs/heads/stolen (path escapes from parent)"},
+	"refs of control characters": {set: func(c trap) {
+		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
+		c.file(".git/packed-refs", string(packed)+run(c.t, c.dir, "rev-parse", "HEAD")+" refs/heads/a\x1b[31mred\x07\n")
+	}, lost: "refs/heads/a[31mred (it is not the name of a ref)"},
+	"a packed-refs of 8 GB":   {set: func(c trap) { c.hole(".git/packed-refs", 8<<30) }, lost: "the refs in packed-refs (more than"},
+	"a HEAD of 8 GB":          {set: func(c trap) { c.hole(".git/HEAD", 8<<30) }, lost: "where HEAD stands (more than"},
+	"an index of 8 GB":        {set: func(c trap) { c.hole(".git/index", 8<<30) }, lost: "what was staged (the index: more than"},
+	"a configuration of 8 GB": {set: func(c trap) { c.hole(".git/config", 8<<30) }, lost: "the settings in .git/config (more than"},
+	"a tracked file of 30 GB": {set: func(c trap) { c.hole("dir/b.txt", 30<<30) }, lost: "dir/b.txt, a file of 30720 MiB"},
+	"rules of 8 GB":           {set: func(c trap) { c.hole(".gitignore", 8<<30) }, lost: `new files in "", because of .gitignore there (it has`},
+	"attributes that block":   {set: func(c trap) { c.fifo("dir/.gitattributes") }, lost: `what was changed in "dir", because of .gitattributes there`},
+	"a branch in a circle":    {set: func(c trap) { c.file(".git/refs/heads/main", "ref: refs/heads/main\n") }, lost: "refs/heads/main, which leads to no ref; where HEAD stands (its branch cannot be read)"},
+	"a directory that is a ref": {set: func(c trap) {
+		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
+		c.file(".git/packed-refs", string(packed)+run(c.t, c.dir, "rev-parse", "HEAD")+" refs/heads/main/below\n")
+	}, lost: "refs/heads/main/below, because there is also refs/heads/main"},
+	"too many refs": {set: func(c trap) {
+		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
+		var b strings.Builder
+		at := run(c.t, c.dir, "rev-parse", "HEAD")
+		for i := range maxRefs + 10 {
+			fmt.Fprintf(&b, "%s refs/tags/t%05d\n", at, i)
+		}
+		c.file(".git/packed-refs", string(packed)+b.String())
+	}, lost: "one of more than 10000 refs"},
+	"too many files of refs": {set: func(c trap) {
+		for i := range maxRefFiles + 10 {
+			if err := os.WriteFile(filepath.Join(c.dir, ".git", "refs", "tags", fmt.Sprint("t", i, ".lock")), nil, 0o600); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}, lost: "only the first 50000 were looked at"},
+	"a stash of a blob": {set: func(c trap) {
+		c.file(".git/refs/stash", run(c.t, c.dir, "rev-parse", "HEAD:a.txt")+"\n")
+	}, lost: "stash@{0}, which leads to no commit that can be read"},
+	"stashes elsewhere": {set: func(c trap) {
+		c.git("stash", "-q")
+		c.file("a.txt", "changed\n")
+		c.replace(".git/logs/refs/stash", filepath.Join(c.outside, "log"))
+		write(c.t, filepath.Join(c.outside, "log"), "secret\n")
+	}, lost: "the list of stashes (path escapes from parent)"},
+	"stashes that block": {set: func(c trap) { c.fifo(".git/logs/refs/stash") }, lost: "the list of stashes (not a regular file)"},
+	"stashes of 1 GB": {set: func(c trap) {
+		c.git("stash", "-q")
+		c.file("a.txt", "changed\n")
+		c.hole(".git/logs/refs/stash", 1<<30)
+	}, lost: "the oldest stashes, because their list is too long"},
+	"a stash without its files": {set: func(c trap) {
+		c.file("dir/b.txt", "stashed\n")
+		c.git("stash", "-q")
+		c.file("a.txt", "changed\n")
+		c.git("tag", "beside")
+		blob := run(c.t, c.dir, "rev-parse", "stash@{0}:dir/b.txt")
+		remove(c.t, filepath.Join(c.dir, ".git", "objects", blob[:2], blob[2:]))
+	}, lost: "stash@{0} ("},
+	"a merge elsewhere": {set: func(c trap) {
+		write(c.t, filepath.Join(c.outside, "secret"), "secret\n")
+		c.replace(".git/MERGE_HEAD", filepath.Join(c.outside, "secret"))
+	}, lost: ".git/MERGE_HEAD (path escapes from parent)"},
+	"a rebase elsewhere":    {set: func(c trap) { c.replace(".git/rebase-merge", c.outside) }, lost: ".git/rebase-merge (path escapes from parent)"},
+	"a rebase that blocks":  {set: func(c trap) { c.fifo(".git/rebase-merge/onto") }, lost: ".git/rebase-merge/onto (not a regular file)"},
+	"a rebase in a pipe":    {set: func(c trap) { c.fifo(".git/rebase-merge") }, lost: ".git/rebase-merge ("},
+	"a rebase of odd names": {set: func(c trap) { c.file(".git/rebase-merge/-x \x1b[0m", "x") }, lost: "which is none of git's files"},
+	"an index of absurd entries": {set: func(c trap) {
+		var all []leaf
+		blob := run(c.t, c.dir, "rev-parse", "HEAD:a.txt")
+		for _, e := range []special{
+			{entry: entry{modeFile, blob}, name: "../../outside"}, {entry: entry{modeFile, blob}, name: ".git/hooks/x"}, {entry: entry{modeFile, blob}, name: "/etc/x"},
+			{entry: entry{modeFile, blob}, name: "dir/.GIT /x"}, {entry: entry{modeFile, blob}, name: "git~1/x"}, {entry: entry{"40000", blob}, name: "tree"},
+			{entry: entry{"0", blob}, name: "none"}, {entry: entry{modeFile, strings.Repeat("ab", 20)}, name: "missing"}, {entry: entry{modeFile, blob}, name: "staged"},
+		} {
+			all = append(all, e.leaf())
+		}
+		c.file(".git/index", string(encode(all, 20)))
+	}, lost: "what is staged of ../../outside, which cannot be read"},
+	"a file that cannot be converted": {set: func(c trap) {
+		c.file(".gitattributes", "*.bad text working-tree-encoding=UTF-16\n")
+		c.file("x.bad", "no byte order mark")
+	}, lost: "x.bad (git update-index: "},
+	"names that git does not take": {set: func(c trap) { c.file("git~1/x", "x") }, lost: "git~1, a name that git does not take"},
 	"a spoilt commit-graph": {set: func(c trap) {
 		c.file("more", "x")
 		c.git("add", "more")

@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -158,7 +159,7 @@ func wanted(repo *repository, c *change, logs map[string][]logEntry) []string {
 	}
 	for _, entries := range logs {
 		for _, e := range entries {
-			all = append(all, e.object)
+			all = append(all, e.object, e.was)
 		}
 	}
 	slices.Sort(all)
@@ -172,7 +173,7 @@ func stashPieces(stash []logEntry, is func(object, kind string) bool, lost *loss
 			continue
 		}
 		all = append(all, piece{what: fmt.Sprintf("stash@{%d}", len(stash)-1-i), tier: ofStash, add: func(r *record) {
-			r.logs[stashRef] = append(r.logs[stashRef], e)
+			r.logs[stashRef] = append(r.logs[stashRef], e.after(r.refs[stashRef]))
 			r.refs[stashRef] = e.object // the newest is the last
 			r.commits = append(r.commits, e.object)
 		}})
@@ -206,10 +207,15 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 	return []piece{{what: "the log of where HEAD and the branches stood", tier: ofLogs, minor: true, add: func(r *record) {
 		for ref, entries := range logs {
 			for _, e := range entries {
-				if is(e.object, "commit") {
-					r.logs[ref] = append(r.logs[ref], e)
-					r.commits = append(r.commits, e.object)
+				if !is(e.object, "commit") {
+					continue
 				}
+				if r.commits = append(r.commits, e.object); is(e.was, "commit") {
+					r.commits = append(r.commits, e.was)
+				} else {
+					e = e.after("")
+				}
+				r.logs[ref] = append(r.logs[ref], e)
 			}
 		}
 	}}}
@@ -224,6 +230,8 @@ func (s *salvage) record(c *change, pieces []piece) *record {
 	if !slices.ContainsFunc(pieces, func(p piece) bool { return p.tier == ofHead }) {
 		if r.head = stood; stood.ref != "" {
 			r.refs[stood.ref] = stood.commit
+			r.links = maps.Clone(c.links)
+			delete(r.links, stood.ref)
 		}
 	}
 	for _, p := range pieces {

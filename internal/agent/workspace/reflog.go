@@ -3,7 +3,6 @@ package workspace
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -17,10 +16,19 @@ const (
 	maxEntries = 1_000   // of one
 )
 
-// logEntry is a line of the log of a ref: where it came to stand, and the line.
-type logEntry struct{ object, line string }
+// logEntry is a line of the log of a ref: where it stood and came to stand, and what
+// else the line says.
+type logEntry struct{ was, object, rest string }
 
-var logForm = regexp.MustCompile(`^([0-9a-f]{40,64}) ([0-9a-f]{40,64}) [^\t]*<[^\t]*> [0-9]{1,12} [+-][0-9]{4}(?:\t.*)?$`)
+// after is the entry as it comes after what was.
+func (e logEntry) after(was string) logEntry {
+	if was == "" {
+		was = strings.Repeat("0", len(e.object))
+	}
+	return logEntry{was, e.object, e.rest}
+}
+
+var logForm = regexp.MustCompile(`^([0-9a-f]{40,64}) ([0-9a-f]{40,64}) ([^\t]*<[^\t]*> [0-9]{1,12} [+-][0-9]{4}(?:\t.*)?)$`)
 
 // parseLog reads the lines of a log, without those that are none and within bounds.
 // cut tells that there are more.
@@ -28,7 +36,7 @@ func parseLog(raw []byte) (entries []logEntry, cut bool) {
 	for line := range bytes.SplitSeq(raw, []byte("\n")) {
 		text := string(shown(line))
 		if m := logForm.FindStringSubmatch(text); m != nil && isObject(m[1]) && isObject(m[2]) {
-			entries = append(entries, logEntry{m[2], text})
+			entries = append(entries, logEntry{m[1], m[2], m[3]})
 		}
 	}
 	if extra := len(entries) - maxEntries; extra > 0 {
@@ -52,7 +60,7 @@ func shown(line []byte) []byte {
 func logText(entries []logEntry) []byte {
 	var b bytes.Buffer
 	for _, e := range entries {
-		b.WriteString(e.line + "\n")
+		b.WriteString(e.was + " " + e.object + " " + e.rest + "\n")
 	}
 	return b.Bytes()
 }
@@ -84,7 +92,7 @@ func (r *repository) stashes(lost *losses) []logEntry {
 		lost.add("the oldest stashes, because their list is too long")
 	}
 	if top := r.refs[stashRef]; top != "" && (len(entries) == 0 || entries[len(entries)-1].object != top) {
-		entries = append(entries, logEntry{top, fmt.Sprintf("%s %s belay <belay@localhost> 0 +0000\tstash", strings.Repeat("0", len(top)), top)})
+		entries = append(entries, logEntry{object: top, rest: "belay <belay@localhost> 0 +0000\tstash"})
 	}
 	return entries
 }
@@ -95,7 +103,7 @@ func (r *repository) logs() map[string][]logEntry {
 	for _, ref := range slices.Concat([]string{"HEAD"}, sortedKeys(branches(r.refs))) {
 		entries, _, err := r.readLog(ref)
 		for _, e := range entries {
-			size += len(e.line) + 1
+			size += len(e.was) + len(e.object) + len(e.rest) + 3
 		}
 		if err == nil && len(entries) > 0 && size <= maxLogs {
 			all[ref] = entries

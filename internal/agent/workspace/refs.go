@@ -159,9 +159,16 @@ func (r *repository) note(ref, object string, lost *losses) {
 	}
 }
 
-// settleNames sees to it that no ref has the name of a directory with others in it:
-// git has no place for both.
+// settleNames sees to it that no ref has the name of a directory with others in it, for
+// which git has no place, and that none leads back to itself.
 func (r *repository) settleNames(lost *losses) {
+	for _, name := range sortedKeys(r.links) {
+		if follow(r.links, name) == "" {
+			lost.add("%s, which leads to no ref", name)
+			delete(r.links, name)
+			r.partial = true
+		}
+	}
 	for _, names := range [][]string{sortedKeys(r.refs), sortedKeys(r.links)} {
 		for _, name := range names {
 			for dir := path.Dir(name); dir != "refs" && dir != "."; dir = path.Dir(dir) {
