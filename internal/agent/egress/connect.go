@@ -24,7 +24,8 @@ var errNowhere = errors.New("the name has no address")
 func (s *Server) connect(ctx context.Context, t target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Limits.Connect)
 	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
+	unhook := context.AfterFunc(s.life, cancel)
+	defer unhook()
 	addresses, err := s.addresses(ctx, t)
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (s *Server) addresses(ctx context.Context, t target) (good []netip.AddrPort
 	}
 	for _, addr := range all {
 		addr = addr.Unmap().WithZone("")
-		at := netip.AddrPortFrom(addr, uint16(t.port)) //nolint:gosec // a port was read as one
+		at := netip.AddrPortFrom(addr, uint16(t.port))
 		switch {
 		case s.isOwn(at):
 			err = errors.Join(err, errOwn)

@@ -78,8 +78,11 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 	if code, got := get(t, c, "http://other.org/"); code != 403 || got != "belay: other.org:80 is refused by agent.egress: it is not listed there\n" {
 		t.Errorf("another host: %d %q", code, got)
 	}
-	if _, err := c.Get("https://other.org/"); err == nil || !strings.Contains(err.Error(), "Forbidden") {
+	if resp, err := c.Get("https://other.org/"); err == nil || !strings.Contains(err.Error(), "Forbidden") {
 		t.Errorf("another host by a tunnel: %v", err)
+		if resp != nil {
+			resp.Body.Close()
+		}
 	}
 	// The search list of the machine must not make another name of one that anybody may
 	// make up.
@@ -136,6 +139,7 @@ func TestAnUpgrade(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v, %v", resp, err)
 	}
+	defer resp.Body.Close()
 	l.send("hello")
 	b := make([]byte, 5)
 	if _, err := io.ReadFull(r, b); err != nil || string(b) != "hello" {
@@ -190,7 +194,7 @@ func TestCurlAndGit(t *testing.T) {
 	dir := t.TempDir()
 	run := func(env []string, name string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir, cmd.Env = dir, append(env, "PATH="+os.Getenv("PATH"), "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0")
+		cmd.Dir, cmd.Env = dir, slices.Concat(env, []string{"PATH="+os.Getenv("PATH"), "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"})
 		out, err := cmd.CombinedOutput()
 		return fmt.Sprintf("%s%v", out, err)
 	}
