@@ -326,6 +326,31 @@ func TestTheEnd(t *testing.T) {
 	}
 }
 
+// Rule: the end of the listener is the end of the server too.
+func TestTheListenerEnds(t *testing.T) {
+	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Policy: policy(t, server)}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	p := &proxy{Server: s, t: t, addr: l.Addr().String()}
+	c := p.line().send("CONNECT " + server + " HTTP/1.1\r\nHost: x\r\n\r\n")
+	c.reads(len(established))
+	l.Close()
+	if got := c.all(); got != "" {
+		t.Errorf("%q", got)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // onlyCloses is a listener that only closes.
 type onlyCloses struct{ net.Listener }
 

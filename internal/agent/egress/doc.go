@@ -44,9 +44,9 @@
 // framing reaches another server. The Host of a request is that of its target. A
 // refused request ends its connection: nothing that was sent after it is read.
 //
-// # What it does not do
+// # Beyond its reach
 //
-// It does not look into a tunnel. If several sites share a server, a job that may
+// The proxy does not look into a tunnel. If several sites share a server, a job that may
 // reach one of them may ask for another inside of the encrypted connection. A job
 // may also tell the name servers of a wildcard's domain something by the names that
 // it asks for. And whatever may be sent to an allowed host may be sent there.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,7 +185,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Rule: curl and git work through the proxy, with the variables that a job is given.
+// Rule: curl and git work through the proxy, with the token in its address.
 func TestCurlAndGit(t *testing.T) {
 	for _, name := range []string{"curl", "git"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -194,7 +195,7 @@ func TestCurlAndGit(t *testing.T) {
 	dir := t.TempDir()
 	run := func(env []string, name string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir, cmd.Env = dir, slices.Concat(env, []string{"PATH="+os.Getenv("PATH"), "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"})
+		cmd.Dir, cmd.Env = dir, slices.Concat(env, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"})
 		out, err := cmd.CombinedOutput()
 		return fmt.Sprintf("%s%v", out, err)
 	}
@@ -212,8 +213,9 @@ func TestCurlAndGit(t *testing.T) {
 	p.at("example.com", "93.184.216.34", "443", server.Listener.Addr().String())
 	p.at("evil.org", "93.184.216.34", "443", server.Listener.Addr().String())
 	var env []string
-	for name, value := range Variables(p.addr, p.Token) {
-		env = append(env, name+"="+value)
+	address := (&url.URL{Scheme: "http", User: url.UserPassword("job", p.Token), Host: p.addr}).String()
+	for _, name := range []string{"http_proxy", "https_proxy"} {
+		env = append(env, name+"="+address)
 	}
 	if out := run(append(env, "GIT_SSL_NO_VERIFY=1"), "git", "clone", "-q", "https://example.com/app.git", "clone"); out != "<nil>" {
 		t.Errorf("git clone: %s", out)

@@ -82,8 +82,9 @@ func fill[T int | time.Duration](to *T, otherwise T) {
 // errOver means that the server was closed.
 var errOver = errors.New("the proxy is closed")
 
-// Serve answers on l, which it closes, until Close; then it returns nil. Any other
-// end of the listener is an error. A Server serves once.
+// Serve answers on l, which it closes, until Close, or until l is closed; then it ends
+// every connection and returns nil. Any other end of the listener is an error. A Server
+// serves once.
 func (s *Server) Serve(l net.Listener) error {
 	h, err := s.begin(l)
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	err = h.Serve(newBounded(l, s))
 	s.end()
-	if errors.Is(err, http.ErrServerClosed) {
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
