@@ -139,6 +139,7 @@ var layers = map[string]layer{
 	"internal/repo":        {},
 	"test":                 {},
 	"test/chaos":           {},
+	"test/attacker":        {modules: []string{"golang.org/x/sys"}},
 }
 
 // Layers only point down. Tests are not held to the table: an Example of the root package may open an engine.
