@@ -52,6 +52,9 @@ var layers = map[string]layer{
 	// What this machine knows about its processes: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
+	// Who is at the other end of a connection within this machine.
+	"internal/peer": {modules: []string{"golang.org/x/sys"}},
+
 	// The one door for writes, and the services around it.
 	"internal/engine": {
 		down:    []string{".", "internal/machine", "internal/store"},
