@@ -115,20 +115,21 @@ var layers = map[string]layer{
 	// Listening: limits, certificates, the stop in two stages.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/telemetry", "internal/webui",
+			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/peer", "internal/telemetry",
+			"internal/webui",
 		},
 	},
 
 	// One data directory, one engine: host it or dial who does.
 	"internal/datadir": {
-		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/wire"},
+		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer", "internal/wire"},
 	},
 
 	// The binary. It sees the engine through a Backend and no store, so that it cannot write past the one door.
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/server", "internal/datadir",
+			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/peer", "internal/server", "internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
 	},

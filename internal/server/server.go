@@ -46,6 +46,12 @@ type Options struct {
 	Services []func(context.Context) error
 	// Agents has the server answer for agents; nil for a server without.
 	Agents *agentapi.Options
+	// Jobs says which jobs there are; it is asked once, before the server listens. nil
+	// for none.
+	Jobs func(context.Context) (Jobs, error)
+	// Hire refuses the session of a worker that has no key and does not come over the
+	// socket of the data directory; nil takes all.
+	Hire func(*belay.WorkerSpec) error
 }
 
 // Listening says where a server answers, and to whom.
@@ -135,7 +141,12 @@ func (s *Server) ready(ctx context.Context, b Engine) error {
 // ends. It returns nil after a stop, and an error if it cannot listen, a service
 // or the store failed. It can be called once. The backend stays the caller's.
 func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
-	l, open, err := s.listen(ctx, b)
+	jobs, err := s.jobs(ctx)
+	if err != nil {
+		return err
+	}
+	demand := s.demand(jobs.Demand)
+	l, open, err := s.listen(ctx, b, demand)
 	if err != nil {
 		return err
 	}
@@ -145,9 +156,16 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	o := s.api(b, s.stopping)
 	o.InsecureNoAuth = s.cfg.InsecureNoAuth
 	o.Hosts = s.hosts(l.Addr())
+	o.Demand, o.Hire = demand, s.opt.Hire
+	if jobs.Judge != nil {
+		o.Stranger = s.stranger
+	}
 	h, err := s.http(httpapi.New(b, o))
 	if err != nil {
 		return err
+	}
+	if jobs.Judge != nil {
+		h.ConnContext = vetted(jobs.Judge)
 	}
 	ended := make(chan error, 1+len(s.opt.Services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
