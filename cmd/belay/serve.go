@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/server"
@@ -141,7 +142,7 @@ func (s *serving) open(ctx context.Context, srv *server.Server) error {
 		return nil
 	}
 	host, err := datadir.OpenHost(ctx, dir, datadir.Options{
-		Purpose: "belay serve", Version: version, Log: s.log, Engine: options, Handler: srv.Local,
+		Purpose: "belay serve", Version: version, Log: s.log, Engine: options, Handler: srv.Local, InJob: process.InJob,
 	})
 	if err != nil {
 		return err
