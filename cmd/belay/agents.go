@@ -62,6 +62,7 @@ func (s *serving) addAgents(o *server.Options) error {
 		},
 	}
 	if a.Local {
+		s.agents = &setup
 		o.Agents.Capacity = a.Concurrency
 		o.Services = append(o.Services, func(ctx context.Context) error { return s.assist(ctx, setup) })
 	}
@@ -70,11 +71,8 @@ func (s *serving) addAgents(o *server.Options) error {
 
 // assist runs agents in this process, and stops well within the grace.
 func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
-	w, over, err := s.builtins().agents(ctx, setup)
-	if err != nil {
-		return err
-	}
-	err = w.Run(ctx)
+	w, over := s.built.agents(ctx, setup)
+	err := w.Run(ctx)
 	over()
 	if err != nil {
 		return err

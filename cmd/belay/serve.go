@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
@@ -92,10 +93,13 @@ type serving struct {
 	// backend is the engine, and close ends it and what serves it beside.
 	backend *embedded.Backend
 	close   func() error
+	// agents are those that it runs itself, if any, and built is what runs jobs.
+	agents *agent.Setup
+	built  *builtins
 }
 
 func (s *serving) run(ctx context.Context) error {
-	o := server.Options{Version: version, Commit: commit, Log: s.log, Ready: s.ready}
+	o := server.Options{Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: hired}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
@@ -198,11 +202,7 @@ func (s *serving) builtins() *builtins {
 
 // work runs commands in this process, and stops well within the grace.
 func (s *serving) work(ctx context.Context) error {
-	w, err := s.builtins().commands(ctx, s.cfg.Concurrency)
-	if err != nil {
-		return err
-	}
-	if err := w.Run(ctx); err != nil {
+	if err := s.built.commands(ctx, s.cfg.Concurrency).Run(ctx); err != nil {
 		return err
 	}
 	s.drained(ctx, "commands")

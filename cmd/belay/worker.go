@@ -188,25 +188,26 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
 		queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace, unwind: time.Minute,
 	}
+	var setup *agent.Setup
+	if o.cfg.Agents() {
+		s, err := agentSetup(o.cfg)
+		if err != nil {
+			return err
+		}
+		setup = &s
+	}
+	if err := all.prepare(ctx, o.concurrency, setup); err != nil {
+		return err
+	}
 	var workers []*worker.Worker
 	var kinds []string
 	facts := []any{"from", cmp.Or(a.server, a.url()), "name", o.name, "queues", strings.Join(o.queues, ","), "labels", labelText(o.labels)}
 	if o.concurrency > 0 {
-		w, err := all.commands(ctx, o.concurrency)
-		if err != nil {
-			return err
-		}
+		w := all.commands(ctx, o.concurrency)
 		workers, kinds, facts = append(workers, w), append(kinds, agent.Workflow), append(facts, "concurrency", o.concurrency)
 	}
-	if o.cfg.Agents() {
-		setup, err := agentSetup(o.cfg)
-		if err != nil {
-			return err
-		}
-		w, over, err := all.agents(ctx, setup)
-		if err != nil {
-			return err
-		}
+	if setup != nil {
+		w, over := all.agents(ctx, *setup)
 		defer over()
 		workers, kinds, facts = append(workers, w), append(kinds, agent.Prompted), append(facts, "agents", o.cfg.Agent.Concurrency)
 	}

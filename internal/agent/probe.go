@@ -35,5 +35,8 @@ func (r *Runner) Probe(ctx context.Context) (held string, err error) {
 	if err == nil && end.Code != 0 {
 		err = fmt.Errorf("a job does not get to its workspace %s: the way is closed to its user", w.Dir)
 	}
+	if err == nil {
+		r.Isolation = end.Isolation
+	}
 	return tree.Describe(), err
 }

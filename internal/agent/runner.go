@@ -24,6 +24,8 @@ type Runner struct {
 	// read-only to it, where this machine can.
 	Limits process.Limits
 	Seal   bool
+	// Isolation is what kept the processes of the last successful Probe together.
+	Isolation process.Isolation
 	// Env names the variables of this process that a job may ask for, as
 	// [Setup.Env] does, and Repos the repositories, as [Setup.Repos]. With a nil
 	// Env the job is the caller's own, and asks for what it likes.

@@ -25,10 +25,26 @@ type Jobs struct {
 
 // jobs asks once which jobs there are.
 func (s *Server) jobs(ctx context.Context) (Jobs, error) {
-	if s.opt.Jobs == nil || s.cfg.InsecureNoAuth {
+	if s.opt.Jobs == nil {
 		return Jobs{}, nil
 	}
-	return s.opt.Jobs(ctx)
+	jobs, err := s.opt.Jobs(ctx)
+	if err == nil && s.cfg.InsecureNoAuth {
+		jobs = Jobs{}
+	}
+	return jobs, err
+}
+
+// hire refuses a worker that has no key and runs what others submit.
+func (s *Server) hire(spec *belay.WorkerSpec) error {
+	if s.opt.Hired == nil || !s.opt.Hired(spec) {
+		return nil
+	}
+	return &belay.Error{
+		Code: belay.CodeForbidden,
+		Message: "a worker that runs what others submit needs a key, so that its jobs, which have none, can do less than itself: make one with: " +
+			s.keysCreate("worker", "worker") + ", and name it to the worker with --key-file",
+	}
 }
 
 // demand is what callers without a key are told where keys are demanded.

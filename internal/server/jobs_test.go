@@ -204,16 +204,16 @@ func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 // Rule: a worker that would run what others submit needs a key where it does not come
 // over the data directory: what it runs could do all that it does. Others do not.
 func TestAHiredWorkerNeedsAKey(t *testing.T) {
-	hire := func(spec *belay.WorkerSpec) error {
-		if slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool { return r.Workflow == "command" }) {
-			return &belay.Error{Code: belay.CodeForbidden, Message: "make a key"}
-		}
-		return nil
+	hired := func(spec *belay.WorkerSpec) bool {
+		return slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool { return r.Workflow == "command" })
 	}
 	for _, insecure := range []bool{false, true} {
-		r := start(t, setup{cfg: func(c *config.Config) { c.InsecureNoAuth = insecure }, hire: hire})
+		r := start(t, setup{cfg: func(c *config.Config) { c.InsecureNoAuth = insecure }, hired: hired})
 		open := func(workflow string, header ...string) int {
-			status, _ := r.do(http1(t), http.MethodPost, "/v1/workers", `{"name": "w", "workflows": [{"workflow": "`+workflow+`"}], "capacity": 1}`, header...)
+			status, text := r.do(http1(t), http.MethodPost, "/v1/workers", `{"name": "w", "workflows": [{"workflow": "`+workflow+`"}], "capacity": 1}`, header...)
+			if status == http.StatusForbidden && !strings.Contains(text, "belay keys create --name worker --scope worker") {
+				t.Errorf("it is not told what to do: %s", text)
+			}
 			return status
 		}
 		if got := open("other"); got != http.StatusCreated {

@@ -49,9 +49,9 @@ type Options struct {
 	// Jobs says which jobs there are; it is asked once, before the server listens. nil
 	// for none.
 	Jobs func(context.Context) (Jobs, error)
-	// Hire refuses the session of a worker that has no key and does not come over the
-	// socket of the data directory; nil takes all.
-	Hire func(*belay.WorkerSpec) error
+	// Hired reports whether a worker runs what others submit: it needs a key, unless it
+	// comes over the socket of the data directory. nil asks none for one.
+	Hired func(*belay.WorkerSpec) bool
 }
 
 // Listening says where a server answers, and to whom.
@@ -156,7 +156,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	o := s.api(b, s.stopping)
 	o.InsecureNoAuth = s.cfg.InsecureNoAuth
 	o.Hosts = s.hosts(l.Addr())
-	o.Demand, o.Hire = demand, s.opt.Hire
+	o.Demand, o.Hire = demand, s.hire
 	if jobs.Judge != nil {
 		o.Stranger = s.stranger
 	}

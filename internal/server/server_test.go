@@ -41,7 +41,7 @@ type setup struct {
 	prepare  func(*embedded.Backend)
 	engine   func(*embedded.Backend) server.Engine
 	jobs     func(context.Context) (server.Jobs, error)
-	hire     func(*belay.WorkerSpec) error
+	hired    func(*belay.WorkerSpec) bool
 }
 
 // start starts a server and waits until it answers, or does not start.
@@ -56,7 +56,7 @@ func start(t *testing.T, set setup) *running {
 	ready := make(chan server.Listening, 1)
 	s := server.New(cfg, server.Options{
 		Version: "1.2.3", Log: slog.New(slog.NewTextHandler(r.log, nil)), Services: set.services, Ready: func(l server.Listening) { ready <- l },
-		Jobs: set.jobs, Hire: set.hire,
+		Jobs: set.jobs, Hired: set.hired,
 	})
 	var err error
 	if r.engine, err = embedded.Open(t.Context(), "memory:", s.Engine()...); err != nil {
