@@ -13,7 +13,6 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/config"
-	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/host"
 	"github.com/belaydev/belay/worker"
 )
@@ -114,9 +113,6 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	dir := a.WorkspaceDir
 	if dir == "" {
 		dir = filepath.Join(data, "workspaces")
-	}
-	if err := datadir.Check(dir); err != nil {
-		return nil, err
 	}
 	spaces, err := workspace.Open(dir)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/workspace"
-	"github.com/belaydev/belay/internal/datadir"
 )
 
 const workspacesLong = `Look at the workspaces of this machine, and get at the work in them.
@@ -60,9 +59,6 @@ func (s *spaces) open() (*workspace.Manager, error) {
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if err := datadir.Check(dir); err != nil {
-		return nil, err
 	}
 	return workspace.Open(dir)
 }

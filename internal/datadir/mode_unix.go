@@ -35,11 +35,20 @@ func Check(dir string) error {
 		return &belay.Error{Code: belay.CodeForbidden, Err: ErrForeign, Message: fmt.Sprintf(
 			"%s belongs to user %d, who may have put anything into it: work as that user, use a directory of your own with --data, or take it over with: chown -R %d %s",
 			dir, stat.Uid, own, dir)}
+	case own != 0 && stat.Uid == 0 && isVolume(dir, stat):
+		return nil
 	case mode&0o002 != 0, mode&0o020 != 0 && (stat.Uid == own || !ofGroup(stat.Gid)):
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
 			"%s has mode %#o: others may change what is in it; if they have not, close it with: chmod 700 %s", dir, mode, dir)}
 	}
 	return nil
+}
+
+// isVolume tells whether a file system begins at dir. One of root's that everybody may
+// write is the volume of a container, which has no other users.
+func isVolume(dir string, stat *syscall.Stat_t) bool {
+	var up syscall.Stat_t
+	return syscall.Stat(dir+"/..", &up) == nil && up.Dev != stat.Dev
 }
 
 // ofGroup reports whether this process is in a group. A directory of root's that is
