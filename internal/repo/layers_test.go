@@ -52,6 +52,9 @@ var layers = map[string]layer{
 	// What this machine knows about its processes: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
+	// Files that hold secrets, and who else can read them.
+	"internal/secret": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
+
 	// Who is at the other end of a connection within this machine.
 	"internal/peer": {modules: []string{"golang.org/x/sys"}},
 
@@ -83,9 +86,9 @@ var layers = map[string]layer{
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
 	"internal/agent/process":   {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
-	"internal/agent/workspace": {down: []string{".", "internal/host"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent": {
-		down: []string{".", "workflow", "worker", "internal/agent/process", "internal/agent/workspace"},
+		down: []string{".", "workflow", "worker", "internal/secret", "internal/agent/process", "internal/agent/workspace"},
 	},
 
 	// The bodies of the HTTP API, shared by those who write them and those who read them.
@@ -129,7 +132,8 @@ var layers = map[string]layer{
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/peer", "internal/server", "internal/datadir",
+			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/peer", "internal/secret", "internal/server",
+			"internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
 	},
