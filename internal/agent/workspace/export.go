@@ -16,7 +16,7 @@ import (
 // Spec names repository and commit; its ID is not used. Errors are those of Prepare.
 func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, bundle, patch []byte) error {
 	spec.ID = "checkout"
-	src, err := spec.check()
+	src, err := m.source(spec)
 	if err != nil {
 		return err
 	}
