@@ -23,19 +23,26 @@ func agentSetup(c *config.Config) (agent.Setup, error) {
 	if preset == "none" {
 		preset = ""
 	}
-	repo := a.Repo
-	if info, err := os.Stat(repo); err == nil && info.IsDir() {
-		if repo, err = filepath.Abs(repo); err != nil {
-			return agent.Setup{}, err
-		}
-	}
+	repos := repositories(c)
 	s, err := agent.NewSetup(preset, agent.Setup{
-		Command: a.Command, Output: a.Output, Env: a.Env, Repo: repo, Repos: a.Repos, Timeout: a.Timeout, Grace: a.Grace,
+		Command: a.Command, Output: a.Output, Env: a.Env, Timeout: a.Timeout, Grace: a.Grace,
+		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials,
 	})
 	if err != nil {
 		return s, fmt.Errorf("the agent cannot be run as it is configured: %w", err)
 	}
 	return s, nil
+}
+
+// repositories are those that jobs may ask for.
+func repositories(c *config.Config) agent.Repositories {
+	r := agent.Repositories{Own: c.Agent.Repo, Named: c.Agent.Repos}
+	if info, err := os.Stat(r.Own); err == nil && info.IsDir() {
+		if abs, err := filepath.Abs(r.Own); err == nil {
+			r.Own = abs
+		}
+	}
+	return r
 }
 
 // salvageTime is how long a job that was cancelled may take beyond its grace,

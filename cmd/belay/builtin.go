@@ -59,10 +59,7 @@ func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
 	r.sweep(ctx, b.log)
 	// Others submit them: what they may ask for is said here, and is nothing of the
 	// environment unless somebody says so.
-	r.Env, r.Repos = append([]string{}, b.cfg.Agent.Env...), b.cfg.Agent.Repos
-	if repo := b.cfg.Agent.Repo; repo != "" && len(r.Repos) > 0 {
-		r.Repos = append([]string{repo}, r.Repos...)
-	}
+	r.Env, r.Repos = append([]string{}, b.cfg.Agent.Env...), repositories(b.cfg)
 	w := b.worker(b.name, most)
 	worker.Register(w, agent.Workflow, r.Run)
 	return w

@@ -82,9 +82,11 @@ type Setup struct {
 	// Repo is what is worked on unless a prompt names another; empty for an
 	// empty workspace.
 	Repo string
-	// Repos are the others that a prompt may name; one that ends with * is the
-	// beginning of many. Empty allows any.
-	Repos []string
+	// Repos are the others that a prompt may name, Credentials those of the operator, and
+	// Elsewhere says that agents run on other machines: see [Repositories].
+	Repos       []string
+	Credentials workspace.Credentials
+	Elsewhere   bool
 	// Timeout bounds the command unless a prompt asks for less or more, and
 	// Grace is how long it may take to end when it is told to.
 	Timeout, Grace time.Duration
@@ -112,10 +114,23 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	if err := errors.Join(s.Command.Check(), job.Check()); err != nil {
 		return s, err
 	}
-	if s.Repo != "" {
-		return s, workspace.CheckRepo(s.Repo)
+	if err := s.repositories().CheckNamed(); err != nil {
+		return s, fmt.Errorf("agent.repos: %w", err)
 	}
-	return s, nil
+	if s.Repo == "" {
+		return s, nil
+	}
+	if !s.Elsewhere {
+		if err := workspace.CheckRepo(s.Repo); err != nil {
+			return s, err
+		}
+	}
+	_, err := workspace.Locate(s.Repo)
+	return s, err
+}
+
+func (s *Setup) repositories() *Repositories {
+	return &Repositories{Own: s.Repo, Named: s.Repos, Credentials: s.Credentials, Elsewhere: s.Elsewhere}
 }
 
 // Check refuses a prompt that could not be run, or may not.
@@ -132,10 +147,10 @@ func (s *Setup) Check(p *Prompt) error {
 		}
 		return nil
 	}
-	if p.Repo != s.Repo && !allows(s.Repos, p.Repo) {
-		return &belay.Error{Code: belay.CodeForbidden, Message: "agents of this server may not work on that repository; see its setting agent.repos"}
+	if err := s.repositories().Check(p.Repo); err != nil {
+		return err
 	}
-	return errors.Join(workspace.CheckRepo(p.Repo), workspace.CheckRef(p.Ref))
+	return workspace.CheckRef(p.Ref)
 }
 
 func (s *Setup) command(p *Prompt) Template {
@@ -143,20 +158,6 @@ func (s *Setup) command(p *Prompt) Template {
 		return s.Streaming
 	}
 	return s.Command
-}
-
-// allows tells whether a repository is one of those that may be asked for.
-func allows(repos []string, repo string) bool {
-	if len(repos) == 0 {
-		return true
-	}
-	for _, allowed := range repos {
-		beginning, many := strings.CutSuffix(allowed, "*")
-		if repo == allowed || many && strings.HasPrefix(repo, beginning) && !strings.Contains(repo, "..") {
-			return true
-		}
-	}
-	return false
 }
 
 // Assistant runs prompts on this host.
@@ -198,7 +199,7 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 		job: &Job{
 			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env, Steps: []Step{{Name: Prompted, Argv: argv}},
 		},
-		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal}, observe: t, stdin: stdin, secrets: a.secrets,
+		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal}, allow: a.repositories().Check, observe: t, stdin: stdin, secrets: a.secrets,
 		log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
 	defer b.remove(ctx)

@@ -24,6 +24,7 @@ type bench struct {
 	runner  *Runner
 	observe Observer
 	log     *workflow.Log
+	allow   func(repo string) error // nil for any
 
 	// What only agents have: what the command reads, and variables whose values
 	// are kept out of everything but its environment.
@@ -85,7 +86,7 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 		ref = b.at.Branch // the source's HEAD may have moved to another since
 	}
 	w, err := b.runner.Workspaces.Prepare(ctx, workspace.Spec{
-		ID: workflow.RunID(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
+		ID: workflow.RunID(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit, Allow: b.allow,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the workspace: %w", err)

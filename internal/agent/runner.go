@@ -26,10 +26,11 @@ type Runner struct {
 	Seal   bool
 	// Isolation is what kept the processes of the last successful Probe together.
 	Isolation process.Isolation
-	// Env names the variables of this process that a job may ask for, as
-	// [Setup.Env] does, and Repos the repositories, as [Setup.Repos]. With a nil
-	// Env the job is the caller's own, and asks for what it likes.
-	Env, Repos []string
+	// Env names the variables of this process that a job may ask for, as [Setup.Env]
+	// does, and Repos says for which repositories. With a nil Env the job is the
+	// caller's own, and asks for what it likes.
+	Env   []string
+	Repos Repositories
 }
 
 // check refuses a job that could not run here, or may not.
@@ -42,10 +43,10 @@ func (r *Runner) check(j *Job) error {
 			return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf("commands may not have the variable %s of this worker; see its setting agent.env", name)}
 		}
 	}
-	if j.Repo != "" && !allows(r.Repos, j.Repo) {
-		return &belay.Error{Code: belay.CodeForbidden, Message: "commands of this worker may not work on that repository; see its setting agent.repos"}
+	if j.Repo == "" {
+		return nil
 	}
-	return nil
+	return r.Repos.Check(j.Repo)
 }
 
 // writable are the directories in which a command may write; none for any.
@@ -70,6 +71,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	}
 	b := &bench{job: &j, runner: r, observe: r.Observer}
 	if r.Env != nil {
+		b.allow = r.Repos.Check
 		b.secrets = func() (map[string]string, error) { return secrets(j.Env, os.Getenv) }
 	}
 	if b.observe == nil {
