@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// agentSetup is how agents are run, as the configuration says.
-func agentSetup(c *config.Config) (agent.Setup, error) {
+// agentSetup is how agents are run, here or elsewhere, as the configuration says.
+func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	a := c.Agent
 	preset := a.Preset
 	if preset == "none" {
@@ -26,7 +26,7 @@ func agentSetup(c *config.Config) (agent.Setup, error) {
 	repos := repositories(c)
 	s, err := agent.NewSetup(preset, agent.Setup{
 		Command: a.Command, Output: a.Output, Env: a.Env, Timeout: a.Timeout, Grace: a.Grace,
-		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials,
+		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials, Elsewhere: elsewhere,
 	})
 	if err != nil {
 		return s, fmt.Errorf("the agent cannot be run as it is configured: %w", err)
@@ -52,7 +52,7 @@ const salvageTime = 20 * time.Second
 // addAgents has the server answer for agents and, unless that is left to others, run
 // them.
 func (s *serving) addAgents(o *server.Options) error {
-	setup, err := agentSetup(s.cfg)
+	setup, err := agentSetup(s.cfg, !s.cfg.Agent.Local)
 	if err != nil {
 		return err
 	}

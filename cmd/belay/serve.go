@@ -99,7 +99,7 @@ type serving struct {
 }
 
 func (s *serving) run(ctx context.Context) error {
-	o := server.Options{Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: hired}
+	o := server.Options{Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: hired, Admit: s.admissions()}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}

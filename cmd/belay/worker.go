@@ -190,7 +190,7 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	}
 	var setup *agent.Setup
 	if o.cfg.Agents() {
-		s, err := agentSetup(o.cfg)
+		s, err := agentSetup(o.cfg, false)
 		if err != nil {
 			return err
 		}

@@ -48,6 +48,9 @@ type Options struct {
 	// Hire refuses the session of a worker whose request came without a key, where none
 	// is needed, and not over a unix socket; nil takes all.
 	Hire func(*belay.WorkerSpec) error
+	// Admit judges submissions by the name of their workflow, whatever route they come
+	// by; one without is taken as it is.
+	Admit map[string]Admission
 	// Hosts are the names, without ports, that a request may be addressed to;
 	// empty means any. It keeps web pages that point a name of their own at
 	// this machine from speaking to it.

@@ -46,6 +46,9 @@ type Options struct {
 	Services []func(context.Context) error
 	// Agents has the server answer for agents; nil for a server without.
 	Agents *agentapi.Options
+	// Admit judges submissions by the name of their workflow before they are stored,
+	// beside those of Agents, which judges its own.
+	Admit map[string]func(*belay.Submission) error
 	// Jobs says which jobs there are; it is asked once, before the server listens. nil
 	// for none.
 	Jobs func(context.Context) (Jobs, error)
@@ -107,13 +110,19 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	if rate.PerSecond == 0 {
 		rate.PerSecond = -1
 	}
+	admit := make(map[string]httpapi.Admission)
+	for name, judge := range s.opt.Admit {
+		admit[name] = func(_ context.Context, x *belay.Submission) (func(belay.ExecutionID), error) {
+			return func(belay.ExecutionID) {}, judge(x)
+		}
+	}
 	var agents []httpapi.Route
 	if s.opt.Agents != nil {
 		s.made.Do(func() { s.agents = agentapi.New(b, *s.opt.Agents) })
-		agents = s.agents.Routes(stopping)
+		agents, admit[agentapi.Workflow] = s.agents.Routes(stopping), s.agents.Admit
 	}
 	return httpapi.Options{
-		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Extra: agents,
+		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Extra: agents, Admit: admit,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Ready:       func(ctx context.Context) error { return s.ready(ctx, b) },
 		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
