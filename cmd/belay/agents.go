@@ -36,7 +36,7 @@ func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 
 // repositories are those that jobs may ask for.
 func repositories(c *config.Config) agent.Repositories {
-	r := agent.Repositories{Own: c.Agent.Repo, Named: c.Agent.Repos}
+	r := agent.Repositories{Own: c.Agent.Repo, Named: c.Agent.Repos, Credentials: credentials(c)}
 	if info, err := os.Stat(r.Own); err == nil && info.IsDir() {
 		if abs, err := filepath.Abs(r.Own); err == nil {
 			r.Own = abs

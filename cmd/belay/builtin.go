@@ -28,6 +28,8 @@ type builtins struct {
 	dir  string
 	log  *slog.Logger
 	name string // of the process, for people
+	// secrets are files that the process reads, beside those of the configuration.
+	secrets []string
 
 	queues        []string
 	labels        map[string]string
@@ -41,12 +43,12 @@ type builtins struct {
 // setup of them.
 func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup) (err error) {
 	if commands > 0 {
-		if b.ofCommands, err = jobRunner(ctx, b.cfg, b.dir, b.log, nil, commands); err != nil {
+		if b.ofCommands, err = jobRunner(ctx, b.cfg, b.dir, b.log, nil, commands, b.secrets...); err != nil {
 			return fmt.Errorf("start the worker: %w", err)
 		}
 	}
 	if setup != nil {
-		if b.ofAgents, err = jobRunner(ctx, b.cfg, b.dir, b.log, setup.Command, b.cfg.Agent.Concurrency); err != nil {
+		if b.ofAgents, err = jobRunner(ctx, b.cfg, b.dir, b.log, setup.Command, b.cfg.Agent.Concurrency, b.secrets...); err != nil {
 			return fmt.Errorf("start the agents: %w", err)
 		}
 	}
@@ -72,7 +74,7 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 	r.sweep(ctx, b.log)
 	w = b.worker("agents of "+b.name, a.Concurrency)
 	worker.Register(w, agent.Prompted, (&agent.Assistant{
-		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Save: a.Save, Log: b.log,
+		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Walls: r.Walls, Save: a.Save, Log: b.log,
 	}).Run)
 	return w, func() {
 		if locks := r.Workspaces.Locks(); locks.Count > 0 {
@@ -105,7 +107,7 @@ func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 
 // jobRunner is what runs jobs as the configuration says, most of them at a time. The
 // command is what all of them start; none if each names its own.
-func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int) (*jobs, error) {
+func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int, secrets ...string) (*jobs, error) {
 	a := cfg.Agent
 	dir := a.WorkspaceDir
 	if dir == "" {
@@ -116,7 +118,8 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 		return nil, err
 	}
 	spaces.Debounce, spaces.CryptKey = a.FetchDebounce, a.CryptKey
-	spaces.Quota = workspace.Quota{Bytes: a.Disk}
+	spaces.Credentials = credentials(cfg)
+	spaces.Quota = workspace.Quota{Bytes: a.Disk, Files: int64(a.Files)}
 	users, err := jobUsers(ctx, a, log, command, most)
 	if err != nil {
 		return nil, err
@@ -127,7 +130,14 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if users != nil {
 		spaces.Users, j.users = lent(users), users.Users()
 	}
+	if j.Walls, err = wallsOf(cfg, sightOf(cfg, data, command, users != nil, secrets...)); err != nil {
+		return nil, err
+	}
 	try(ctx, j.Runner, a.Users == "auto", log)
+	if users != nil && spaces.Users == nil { // they may not have users of their own, so they see less
+		s := sightOf(cfg, data, command, false, secrets...)
+		j.Hidden, j.Readable = s.hidden, s.readable
+	}
 	return j, nil
 }
 

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/host"
 	"github.com/belaydev/belay/internal/peer"
 	"github.com/belaydev/belay/internal/server"
 )
@@ -70,4 +73,12 @@ func hired(spec *belay.WorkerSpec) bool {
 	})
 	own := len(spec.Queues) > 0 && !slices.ContainsFunc(spec.Queues, func(q string) bool { return !strings.HasPrefix(q, runQueue) })
 	return builtin && !own
+}
+
+// closeMemory keeps jobs of the same user from the memory and the environment of this
+// process.
+func closeMemory(log *slog.Logger) {
+	if err := process.Undumpable(); err != nil && !errors.Is(err, host.ErrUnsupported) {
+		log.Warn("other processes of this user can look into this one", "error", err)
+	}
 }

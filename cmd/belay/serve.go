@@ -77,6 +77,7 @@ func (a *app) showConfig(values []config.Value) error {
 
 func (a *app) serve(ctx context.Context, cfg *config.Config, file string) error {
 	log := a.startLog(cfg)
+	closeMemory(log)
 	if _, err := os.Stat("belay.yaml"); err == nil && file == "" {
 		log.Info("there is a belay.yaml here; it counts with --config belay.yaml")
 	}
@@ -196,7 +197,7 @@ func (s *serving) ready(at server.Listening) {
 func (s *serving) builtins() *builtins {
 	return &builtins{
 		backend: s.backend, cfg: s.cfg, dir: s.cfg.DataDir(), log: s.log, name: fmt.Sprintf("belay serve (pid %d)", os.Getpid()),
-		grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second),
+		secrets: []string{s.app.keyFile}, grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second),
 	}
 }
 

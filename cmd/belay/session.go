@@ -69,7 +69,7 @@ func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, er
 	if err != nil {
 		return nil, fmt.Errorf("the configuration has errors:\n%w", err)
 	}
-	j, err := jobRunner(ctx, cfg, dir, slog.Default(), nil, 1)
+	j, err := jobRunner(ctx, cfg, dir, slog.Default(), nil, 1, os.Getenv("BELAY_KEY_FILE"))
 	if err != nil {
 		return nil, err
 	}

@@ -128,6 +128,7 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 
 func (a *app) work(ctx context.Context, o workerOptions) error {
 	o.log = a.startLog(o.cfg)
+	closeMemory(o.log)
 	if o.name == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -186,7 +187,7 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	}
 	all := &builtins{
 		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
-		queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace, unwind: time.Minute,
+		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace, unwind: time.Minute,
 	}
 	var setup *agent.Setup
 	if o.cfg.Agents() {

@@ -72,17 +72,20 @@ func (s *spaces) restoreCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var login workspace.Login
 			if repo != "" {
-				w.Repo = repo
+				if w.Repo, login, err = workspace.Reveal(repo); err != nil {
+					return err
+				}
 			}
-			return s.restore(c.Context(), w, args[1])
+			return s.restore(c.Context(), w, args[1], login)
 		},
 	}
 	c.Flags().StringVar(&repo, "repo", "", "the repository, a path or `URL`, if it is not where the execution had it from")
 	return c
 }
 
-func (s *spaces) restore(ctx context.Context, w *work, dir string) error {
+func (s *spaces) restore(ctx context.Context, w *work, dir string, login workspace.Login) error {
 	switch {
 	case w.Repo == "":
 		return usage("it is not known from which repository the work is; name it with --repo")
@@ -96,6 +99,7 @@ func (s *spaces) restore(ctx context.Context, w *work, dir string) error {
 	if err != nil {
 		return err
 	}
+	m.Credentials = alone(w.Repo, login, nil)
 	if err := m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir, w.bundle, w.patch); err != nil {
 		return err
 	}

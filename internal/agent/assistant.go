@@ -165,9 +165,10 @@ type Assistant struct {
 	Setup
 	// Workspaces makes the checkouts.
 	Workspaces *workspace.Manager
-	// Limits and Seal are as those of Runner.
+	// Limits, Seal and Walls are as those of Runner.
 	Limits process.Limits
 	Seal   bool
+	Walls
 	// Save is how often what an agent has changed is kept with its execution while
 	// it works; 0 means only when it ends.
 	Save time.Duration
@@ -199,7 +200,7 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 		job: &Job{
 			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env, Steps: []Step{{Name: Prompted, Argv: argv}},
 		},
-		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal}, allow: a.repositories().Check, observe: t, stdin: stdin, secrets: a.secrets,
+		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, Walls: a.Walls}, allow: a.repositories().Check, observe: t, stdin: stdin, secrets: a.secrets,
 		log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
 	defer b.remove(ctx)

@@ -24,10 +24,10 @@ func (r *Runner) Probe(ctx context.Context) (held string, err error) {
 		return "", fmt.Errorf("try what holds a job: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
-	tree, err := process.Start(ctx, process.Command{
+	tree, err := process.Start(ctx, r.around(process.Command{
 		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Limits: r.Limits,
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,
-	})
+	}))
 	if err != nil {
 		return "", fmt.Errorf("try what holds a job: %w", err)
 	}

@@ -22,6 +22,9 @@ type Config struct {
 	Limits         Limits
 	Agent          Agent
 
+	// File is the path of the file that was read; "" for none.
+	File string
+
 	values map[string]Value // how each key came to be what it is
 }
 

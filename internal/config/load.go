@@ -57,6 +57,7 @@ func Load(s Sources) (*Config, error) {
 		if err != nil {
 			return nil, err
 		}
+		c.File = s.File
 		for _, v := range fromFile(s.File, text, &bad) {
 			c.take(v, &bad)
 		}
