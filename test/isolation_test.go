@@ -24,7 +24,7 @@ func TestCommandsOfAWorkerAreHeld(t *testing.T) {
 		t.Skip("jobs get users and limits of their own only where the worker is root")
 	}
 	p := newPlace(t)
-	server, a := p.serve()
+	server, a := p.serve("--insecure-no-auth")
 	cmd := p.command("worker", "--server", a.url, "--data", p.path("elsewhere"))
 	w := p.start(withEnv(cmd, "BELAY_AGENT_MAX_MEMORY=256MiB", "BELAY_AGENT_MAX_PROCESSES=200", "SECRET="+marker))
 	w.says("takes work")
@@ -62,7 +62,7 @@ func TestCommandsOfAWorkerAreHeld(t *testing.T) {
 func TestCommandsOfAWorkerAskInVain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	server, a := p.serve()
+	server, a := p.serve("--insecure-no-auth")
 	file, allowed := p.path("secret"), p.repository()
 	if err := os.WriteFile(file, []byte(marker+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestRootWithoutItsRights(t *testing.T) {
 		t.Skip("only root has rights to give up, with setpriv")
 	}
 	p := newPlace(t)
-	server, a := p.serve()
+	server, a := p.serve("--insecure-no-auth")
 	small := func(args ...string) *started {
 		cmd := p.command(append([]string{"worker", "--server", a.url, "--data", p.path("elsewhere")}, args...)...)
 		cmd.Args = append([]string{bin, "--bounding-set", "-all", cmd.Path}, cmd.Args[1:]...)

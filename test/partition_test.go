@@ -33,7 +33,7 @@ type divided struct {
 func newDivided(t *testing.T) *divided {
 	t.Helper()
 	d := &divided{place: newPlace(t)}
-	d.server, d.api = d.serve()
+	d.server, d.api = d.serve("--insecure-no-auth")
 	direct, err := client.Dial(t.Context(), d.api.url, client.Logger(quiet))
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func TestBadSubmissionsAreRefused(t *testing.T) {
 func TestSubmitAndWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	server, a := p.serve()
+	server, a := p.serve("--insecure-no-auth")
 	w := p.start(p.command("worker", "--server", a.url))
 	for _, at := range [][]string{nil, {"--server", a.url}} { // by the socket, and over TCP
 		on := func(args ...string) result {

@@ -16,26 +16,33 @@ import (
 	"github.com/belaydev/belay/internal/server"
 )
 
-// agentSetup is how agents are run, as the configuration says.
-func agentSetup(c *config.Config) (agent.Setup, error) {
+// agentSetup is how agents are run, here or elsewhere, as the configuration says.
+func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	a := c.Agent
 	preset := a.Preset
 	if preset == "none" {
 		preset = ""
 	}
-	repo := a.Repo
-	if info, err := os.Stat(repo); err == nil && info.IsDir() {
-		if repo, err = filepath.Abs(repo); err != nil {
-			return agent.Setup{}, err
-		}
-	}
+	repos := repositories(c)
 	s, err := agent.NewSetup(preset, agent.Setup{
-		Command: a.Command, Resume: a.ResumeCommand, Permissions: a.Permissions, Output: a.Output, Env: a.Env, Repo: repo, Repos: a.Repos, Timeout: a.Timeout, Grace: a.Grace,
+		Command: a.Command, Resume: a.ResumeCommand, Permissions: a.Permissions, Output: a.Output, Env: a.Env, Timeout: a.Timeout, Grace: a.Grace,
+		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials, Elsewhere: elsewhere,
 	})
 	if err != nil {
 		return s, fmt.Errorf("the agent cannot be run as it is configured: %w", err)
 	}
 	return s, nil
+}
+
+// repositories are those that jobs may ask for.
+func repositories(c *config.Config) agent.Repositories {
+	r := agent.Repositories{Own: c.Agent.Repo, Named: c.Agent.Repos, Credentials: credentials(c)}
+	if info, err := os.Stat(r.Own); err == nil && info.IsDir() {
+		if abs, err := filepath.Abs(r.Own); err == nil {
+			r.Own = abs
+		}
+	}
+	return r
 }
 
 // salvageTime is how long a job that was cancelled may take beyond its grace,
@@ -45,7 +52,7 @@ const salvageTime = 20 * time.Second
 // addAgents has the server answer for agents and, unless that is left to others, run
 // them.
 func (s *serving) addAgents(o *server.Options) error {
-	setup, err := agentSetup(s.cfg)
+	setup, err := agentSetup(s.cfg, !s.cfg.Agent.Local)
 	if err != nil {
 		return err
 	}
@@ -62,6 +69,7 @@ func (s *serving) addAgents(o *server.Options) error {
 		},
 	}
 	if a.Local {
+		s.agents = &setup
 		o.Agents.Capacity = a.Concurrency
 		o.Services = append(o.Services, func(ctx context.Context) error { return s.assist(ctx, setup) })
 	}
@@ -70,11 +78,8 @@ func (s *serving) addAgents(o *server.Options) error {
 
 // assist runs agents in this process, and stops well within the grace.
 func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
-	w, over, err := s.builtins().agents(ctx, setup)
-	if err != nil {
-		return err
-	}
-	err = w.Run(ctx)
+	w, over := s.built.agents(ctx, setup)
+	err := w.Run(ctx)
 	over()
 	if err != nil {
 		return err

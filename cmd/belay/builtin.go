@@ -18,7 +18,7 @@ import (
 )
 
 // builtins makes the workers of a process for the built-in kinds: commands and
-// agents. What holds their jobs is what the configuration says, in every process
+// agents. They are prepared first, then asked for. What holds their jobs is what the configuration says, in every process
 // that runs any, as far as this machine can; the log says what came of it.
 type builtins struct {
 	backend belay.Backend
@@ -28,52 +28,64 @@ type builtins struct {
 	dir  string
 	log  *slog.Logger
 	name string // of the process, for people
+	// secrets are files that the process reads, beside those of the configuration.
+	secrets []string
 
 	queues        []string
 	labels        map[string]string
 	ttl           time.Duration
 	grace, unwind time.Duration
+
+	ofCommands, ofAgents *jobs // nil where there are none of the kind
+}
+
+// prepare finds out what holds jobs, so many commands at a time and agents if there is a
+// setup of them.
+func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup) (err error) {
+	if commands > 0 {
+		if b.ofCommands, err = jobRunner(ctx, b.cfg, b.dir, b.log, nil, commands, b.secrets...); err != nil {
+			return fmt.Errorf("start the worker: %w", err)
+		}
+	}
+	if setup != nil {
+		if b.ofAgents, err = jobRunner(ctx, b.cfg, b.dir, b.log, setup.Command, b.cfg.Agent.Concurrency, b.secrets...); err != nil {
+			return fmt.Errorf("start the agents: %w", err)
+		}
+	}
+	return nil
 }
 
 // commands is a worker for so many commands at a time.
-func (b *builtins) commands(ctx context.Context, most int) (*worker.Worker, error) {
-	r, err := jobRunner(ctx, b.cfg, b.dir, b.log, nil, most)
-	if err != nil {
-		return nil, fmt.Errorf("start the worker: %w", err)
-	}
+func (b *builtins) commands(ctx context.Context, most int) *worker.Worker {
+	r := b.ofCommands
+	r.sweep(ctx, b.log)
 	// Others submit them: what they may ask for is said here, and is nothing of the
 	// environment unless somebody says so.
-	r.Env, r.Repos = append([]string{}, b.cfg.Agent.Env...), b.cfg.Agent.Repos
-	if repo := b.cfg.Agent.Repo; repo != "" && len(r.Repos) > 0 {
-		r.Repos = append([]string{repo}, r.Repos...)
-	}
+	r.Env, r.Repos = append([]string{}, b.cfg.Agent.Env...), repositories(b.cfg)
 	w := b.worker(b.name, most)
 	worker.Register(w, agent.Workflow, r.Run)
-	return w, nil
+	return w
 }
 
 // agents is a worker for agents. The function that it gives says at the end how
 // long setting up their workspaces was in each other's way.
-func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func(), err error) {
-	a := b.cfg.Agent
-	r, err := jobRunner(ctx, b.cfg, b.dir, b.log, setup.Command, a.Concurrency)
-	if err != nil {
-		return nil, nil, fmt.Errorf("start the agents: %w", err)
-	}
+func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Worker, over func()) {
+	a, r := b.cfg.Agent, b.ofAgents
+	r.sweep(ctx, b.log)
 	if why := setup.Unpermitted(r.Walled); why != "" {
 		b.log.Warn("the agent is bounded", "why", why)
 	}
 	w = b.worker("agents of "+b.name, a.Concurrency)
 	worker.Register(w, agent.Prompted, (&agent.Assistant{
-		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Walled: r.Walled, PrepareTimeout: r.PrepareTimeout,
-		Save: a.Save, Log: b.log,
+		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Walls: r.Walls, Walled: r.Walled,
+		PrepareTimeout: r.PrepareTimeout, Save: a.Save, Log: b.log,
 	}).Run)
 	return w, func() {
 		if locks := r.Workspaces.Locks(); locks.Count > 0 {
 			b.log.Info("the agents have stopped", "workspaces", locks.Count,
 				"setup_lock_p50", locks.Held50, "setup_lock_p99", locks.Held99, "setup_lock_wait_p99", locks.Waited99)
 		}
-	}, nil
+	}
 }
 
 func (b *builtins) worker(name string, most int) *worker.Worker {
@@ -83,9 +95,23 @@ func (b *builtins) worker(name string, most int) *worker.Worker {
 	})
 }
 
+// jobs is what runs jobs, and the users that it gives them, if any.
+type jobs struct {
+	*agent.Runner
+	users process.Range
+}
+
+// sweep removes what jobs of dead processes have left. Those of living processes are
+// left alone, and this one has none yet.
+func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
+	if err := j.Workspaces.Sweep(ctx, func(string) bool { return true }); err != nil {
+		log.Warn("remove what earlier jobs left", "error", err)
+	}
+}
+
 // jobRunner is what runs jobs as the configuration says, most of them at a time. The
 // command is what all of them start; none if each names its own.
-func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int) (*agent.Runner, error) {
+func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int, secrets ...string) (*jobs, error) {
 	a := cfg.Agent
 	dir := a.WorkspaceDir
 	if dir == "" {
@@ -96,19 +122,28 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 		return nil, err
 	}
 	spaces.Debounce, spaces.CryptKey = a.FetchDebounce, a.CryptKey
-	spaces.Quota = workspace.Quota{Bytes: a.Disk}
-	if spaces.Users, err = jobUsers(ctx, a, log, command, most); err != nil {
+	spaces.Credentials = credentials(cfg)
+	spaces.Quota = workspace.Quota{Bytes: a.Disk, Files: int64(a.Files)}
+	users, err := jobUsers(ctx, a, log, command, most)
+	if err != nil {
 		return nil, err
 	}
-	// Those of living processes are left alone, and this one has none yet.
-	if err := spaces.Sweep(ctx, func(string) bool { return true }); err != nil {
-		log.Warn("remove what earlier jobs left", "error", err)
-	}
-	r := &agent.Runner{
+	j := &jobs{Runner: &agent.Runner{
 		Workspaces: spaces, Seal: a.Seal, Limits: process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)},
+		PrepareTimeout: a.Prepare,
+	}}
+	if users != nil {
+		spaces.Users, j.users = lent(users), users.Users()
 	}
-	try(ctx, r, a.Users == "auto", log)
-	return r, nil
+	if j.Walls, err = wallsOf(cfg, sightOf(cfg, data, command, users != nil, secrets...)); err != nil {
+		return nil, err
+	}
+	try(ctx, j.Runner, a.Users == "auto", log)
+	if users != nil && spaces.Users == nil { // they may not have users of their own, so they see less
+		s := sightOf(cfg, data, command, false, secrets...)
+		j.Hidden, j.Readable = s.hidden, s.readable
+	}
+	return j, nil
 }
 
 // try finds out what holds jobs here, by holding one. Root in a container may not be
@@ -139,13 +174,15 @@ const (
 	// ownUsers is where the users of jobs begin that nobody has named: beyond those
 	// that systems give to people, services and containers.
 	ownUsers = 0x70000000
+	// mostUsers is how many they can be at most: four for each job at a time.
+	mostUsers = 4 * 10_000
 	// userJournal is where all processes of this machine note who has which user.
 	userJournal = "/run/belay/users"
 )
 
-// jobUsers gives each workspace a user of its own, if that is wanted and we may. nil
-// means that all run as we do.
-func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (workspace.Users, error) {
+// jobUsers are the users of which each workspace is given one, if that is wanted and we
+// may. nil means that all run as we do.
+func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}
 	switch {
 	case a.Users == "none", a.Users == "auto" && os.Geteuid() != 0:
@@ -169,11 +206,16 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 	if err := pool.Sweep(ctx); err != nil {
 		log.Warn("free the users of earlier jobs", "error", err)
 	}
+	return pool, nil
+}
+
+// lent gives the users of a pool to workspaces.
+func lent(pool *process.Pool) workspace.Users {
 	return func(ctx context.Context, id string) (host.User, func(context.Context) error, error) {
 		seat, err := pool.Take(ctx, id)
 		if err != nil {
 			return host.User{}, nil, err
 		}
 		return seat.User, seat.Free, nil
-	}, nil
+	}
 }

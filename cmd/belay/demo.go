@@ -15,6 +15,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/datadir"
 )
 
@@ -90,7 +91,7 @@ func (a *app) demo(ctx context.Context, repo string, keep bool) error {
 	}
 	d.tell.title(job.Repo)
 	d.backend, err = datadir.Open(ctx, d.dir, datadir.Options{
-		Purpose: "belay demo", Version: version, Engine: []embedded.Option{embedded.Bury(bury)},
+		Purpose: "belay demo", Version: version, InJob: process.InJob, Engine: []embedded.Option{embedded.Bury(bury)},
 	})
 	if err != nil {
 		return stopped(ctx, err)

@@ -62,6 +62,9 @@ func demoJob(ctx context.Context, repo, work string) (*agent.Job, error) {
 	if err == nil {
 		err = workspace.CheckRepo(source)
 	}
+	if bare, _, rerr := workspace.Reveal(source); err == nil && (rerr != nil || bare != source) {
+		err = usage("the demo clones no repository that wants credentials")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/worker"
@@ -75,7 +76,7 @@ func (a *app) demoWorker(ctx context.Context, name, queue string) error {
 		return err
 	}
 	b, err := datadir.Dial(ctx, dir, datadir.Options{
-		Purpose: "belay demo, worker " + name, Version: version,
+		Purpose: "belay demo, worker " + name, Version: version, InJob: process.InJob,
 		Patience: demoTTL, // the demo has the engine from before it starts workers to after they end
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/host"
 )
 
@@ -89,7 +90,9 @@ func (d *doctor) directory(ctx context.Context) {
 		d.add("data directory", "ok", "%s is not there yet; `belay run` makes it", dir)
 		return
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if err := datadir.Check(dir); err != nil {
+		d.add("data directory", "bad", "%v", err)
+	} else if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		d.add("data directory", "warn", "%s has mode %#o: others on this machine can look into it; chmod 700 it", dir, mode)
 	} else {
 		d.add("data directory", "ok", "%s", dir)
@@ -108,7 +111,7 @@ func (d *doctor) directory(ctx context.Context) {
 	} else {
 		d.add("engine", "ok", "none runs on it")
 	}
-	r, err := embedded.OpenReader(ctx, d.app.url())
+	r, err := d.app.openReader(ctx)
 	if err == nil {
 		defer r.Close()
 		err = d.database(ctx, r)

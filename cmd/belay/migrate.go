@@ -8,6 +8,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/datadir"
 )
 
 const migrateLong = `Bring the schema of a store up to date, or, with --dry-run, print the SQL that would.
@@ -36,7 +37,7 @@ func (a *app) storeOf(c *cobra.Command) (string, error) {
 			"%s works on the store itself, not through the server %s; run it where that keeps its data, and name it with --data or --store",
 			c.CommandPath(), quoted(a.server))}
 	}
-	return a.url(), nil
+	return a.url(), datadir.Check(a.data)
 }
 
 func (a *app) migrateCommand() *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/datadir"
 )
 
@@ -38,24 +39,33 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 		}
 		return closing(b, f(b))
 	}
-	r, err := embedded.OpenReader(ctx, a.url())
+	r, err := a.openReader(ctx)
 	if err == nil {
 		defer r.Close()
 		return f(r)
 	}
-	if belay.CodeOf(err) != belay.CodeNotFound { // of another version: its own engine can read it
-		if b, derr := datadir.Dial(ctx, a.data, datadir.Options{}); derr == nil {
+	if belay.CodeOf(err) != belay.CodeNotFound { // of another version, or user: the engine there can read it
+		if b, derr := datadir.Dial(ctx, a.data, datadir.Options{InJob: process.InJob}); derr == nil {
 			return closing(b, f(b))
 		}
 	}
 	return err
 }
 
+// openReader reads the store of the data directory where it is, unless others than this
+// user could have prepared it.
+func (a *app) openReader(ctx context.Context) (*embedded.Reader, error) {
+	if err := datadir.Check(a.data); err != nil {
+		return nil, err
+	}
+	return embedded.OpenReader(ctx, a.url())
+}
+
 // writing acts through the server, if one is named, and else through the engine
 // of the data directory. It makes neither: an operator acts on what is there.
 func (a *app) writing(ctx context.Context, f func(belay.Backend) error) error {
 	if a.server == "" && a.store == "" {
-		r, err := embedded.OpenReader(ctx, a.url())
+		r, err := a.openReader(ctx)
 		switch {
 		case err == nil:
 			_ = r.Close()
@@ -80,7 +90,7 @@ func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error
 		return embedded.Open(ctx, a.store)
 	}
 	return datadir.Open(ctx, a.data, datadir.Options{
-		Purpose: purpose, Version: version, Engine: []embedded.Option{embedded.Bury(buryBelow(a.data))},
+		Purpose: purpose, Version: version, InJob: process.InJob, Engine: []embedded.Option{embedded.Bury(buryBelow(a.data))},
 	})
 }
 

@@ -33,6 +33,7 @@ const runQueue = "run:"
 // runFlags are the flags of belay run.
 type runFlags struct {
 	repo, ref, key   string
+	login            workspace.Login // that stood in the URL of the repository
 	resume, isolated bool
 	timeout, grace   time.Duration
 	steps, env       []string
@@ -109,6 +110,9 @@ func (f *runFlags) job(ctx context.Context, args []string) (*agent.Job, error) {
 		return nil, usage("give --key or --resume, not both: a key already goes on with its execution")
 	}
 	repo, err := f.source(ctx)
+	if err == nil {
+		repo, f.login, err = workspace.Reveal(repo)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +167,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	s.runner.Workspaces.Credentials = alone(job.Repo, f.login, s.runner.Workspaces.Credentials)
 	e, err := s.submit(ctx, f, job, line)
 	if err == nil {
 		err = s.work(ctx, e)

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/server"
@@ -75,6 +77,7 @@ func (a *app) showConfig(values []config.Value) error {
 
 func (a *app) serve(ctx context.Context, cfg *config.Config, file string) error {
 	log := a.startLog(cfg)
+	closeMemory(log)
 	if _, err := os.Stat("belay.yaml"); err == nil && file == "" {
 		log.Info("there is a belay.yaml here; it counts with --config belay.yaml")
 	}
@@ -91,10 +94,13 @@ type serving struct {
 	// backend is the engine, and close ends it and what serves it beside.
 	backend *embedded.Backend
 	close   func() error
+	// agents are those that it runs itself, if any, and built is what runs jobs.
+	agents *agent.Setup
+	built  *builtins
 }
 
 func (s *serving) run(ctx context.Context) error {
-	o := server.Options{Version: version, Commit: commit, Log: s.log, Ready: s.ready}
+	o := server.Options{Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: hired, Admit: s.admissions()}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
@@ -141,7 +147,7 @@ func (s *serving) open(ctx context.Context, srv *server.Server) error {
 		return nil
 	}
 	host, err := datadir.OpenHost(ctx, dir, datadir.Options{
-		Purpose: "belay serve", Version: version, Log: s.log, Engine: options, Handler: srv.Local,
+		Purpose: "belay serve", Version: version, Log: s.log, Engine: options, Handler: srv.Local, InJob: process.InJob,
 	})
 	if err != nil {
 		return err
@@ -191,17 +197,13 @@ func (s *serving) ready(at server.Listening) {
 func (s *serving) builtins() *builtins {
 	return &builtins{
 		backend: s.backend, cfg: s.cfg, dir: s.cfg.DataDir(), log: s.log, name: fmt.Sprintf("belay serve (pid %d)", os.Getpid()),
-		grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second),
+		secrets: []string{s.app.keyFile}, grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second),
 	}
 }
 
 // work runs commands in this process, and stops well within the grace.
 func (s *serving) work(ctx context.Context) error {
-	w, err := s.builtins().commands(ctx, s.cfg.Concurrency)
-	if err != nil {
-		return err
-	}
-	if err := w.Run(ctx); err != nil {
+	if err := s.built.commands(ctx, s.cfg.Concurrency).Run(ctx); err != nil {
 		return err
 	}
 	s.drained(ctx, "commands")

@@ -69,7 +69,12 @@ func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, er
 	if err != nil {
 		return nil, fmt.Errorf("the configuration has errors:\n%w", err)
 	}
-	return jobRunner(ctx, cfg, dir, slog.Default(), nil, 1)
+	j, err := jobRunner(ctx, cfg, dir, slog.Default(), nil, 1, os.Getenv("BELAY_KEY_FILE"))
+	if err != nil {
+		return nil, err
+	}
+	j.sweep(ctx, slog.Default())
+	return j.Runner, nil
 }
 
 // work runs the worker until the execution has ended, or the person at the

@@ -105,6 +105,9 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	} else {
 		s.Input, err = payload(f.input, stdin)
 	}
+	if err == nil {
+		err = agent.CheckInput(s.Workflow, s.Input)
+	}
 	return s, err
 }
 

@@ -128,6 +128,7 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 
 func (a *app) work(ctx context.Context, o workerOptions) error {
 	o.log = a.startLog(o.cfg)
+	closeMemory(o.log)
 	if o.name == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -186,27 +187,28 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	}
 	all := &builtins{
 		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
-		queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace, unwind: time.Minute,
+		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace, unwind: time.Minute,
+	}
+	var setup *agent.Setup
+	if o.cfg.Agents() {
+		s, err := agentSetup(o.cfg, false)
+		if err != nil {
+			return err
+		}
+		setup = &s
+	}
+	if err := all.prepare(ctx, o.concurrency, setup); err != nil {
+		return err
 	}
 	var workers []*worker.Worker
 	var kinds []string
 	facts := []any{"from", cmp.Or(a.server, a.url()), "name", o.name, "queues", strings.Join(o.queues, ","), "labels", labelText(o.labels)}
 	if o.concurrency > 0 {
-		w, err := all.commands(ctx, o.concurrency)
-		if err != nil {
-			return err
-		}
+		w := all.commands(ctx, o.concurrency)
 		workers, kinds, facts = append(workers, w), append(kinds, agent.Workflow), append(facts, "concurrency", o.concurrency)
 	}
-	if o.cfg.Agents() {
-		setup, err := agentSetup(o.cfg)
-		if err != nil {
-			return err
-		}
-		w, over, err := all.agents(ctx, setup)
-		if err != nil {
-			return err
-		}
+	if setup != nil {
+		w, over := all.agents(ctx, *setup)
 		defer over()
 		workers, kinds, facts = append(workers, w), append(kinds, agent.Prompted), append(facts, "agents", o.cfg.Agent.Concurrency)
 	}

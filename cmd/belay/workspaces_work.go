@@ -78,10 +78,13 @@ func (s *spaces) restoreCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var login workspace.Login
 			if repo != "" {
-				w.Repo = repo
+				if w.Repo, login, err = workspace.Reveal(repo); err != nil {
+					return err
+				}
 			}
-			return s.restore(c.Context(), w, args[1], home)
+			return s.restore(c.Context(), w, args[1], home, login)
 		},
 	}
 	c.Flags().StringVar(&home, "home", "", "a `directory`, empty or not there yet, to unpack the execution's HOME into")
@@ -90,7 +93,7 @@ func (s *spaces) restoreCommand() *cobra.Command {
 	return c
 }
 
-func (s *spaces) restore(ctx context.Context, w *work, dir, home string) error {
+func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login workspace.Login) error {
 	switch {
 	case home != "" && len(w.salvage.Home) == 0:
 		return &belay.Error{Code: belay.CodeNotFound, Message: "no HOME was kept of it: only interrupted work has one"}
@@ -106,6 +109,7 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string) error {
 	if err != nil {
 		return err
 	}
+	m.Credentials = alone(w.Repo, login, nil)
 	if w.Left, err = m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir, w.salvage); err != nil {
 		return err
 	}

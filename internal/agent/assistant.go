@@ -108,9 +108,11 @@ type Setup struct {
 	// Repo is what is worked on unless a prompt names another; empty for an
 	// empty workspace.
 	Repo string
-	// Repos are the others that a prompt may name; one that ends with * is the
-	// beginning of many. Empty allows any.
-	Repos []string
+	// Repos are the others that a prompt may name, Credentials those of the operator, and
+	// Elsewhere says that agents run on other machines: see [Repositories].
+	Repos       []string
+	Credentials workspace.Credentials
+	Elsewhere   bool
 	// Timeout bounds the command unless a prompt asks for less or more, and
 	// Grace is how long it may take to end when it is told to.
 	Timeout, Grace time.Duration
@@ -159,10 +161,23 @@ func NewSetup(name string, s Setup) (Setup, error) {
 			return s, fmt.Errorf("the command that continues a conversation: %w", err)
 		}
 	}
-	if s.Repo != "" {
-		return s, workspace.CheckRepo(s.Repo)
+	if err := s.repositories().CheckNamed(); err != nil {
+		return s, fmt.Errorf("agent.repos: %w", err)
 	}
-	return s, nil
+	if s.Repo == "" {
+		return s, nil
+	}
+	if !s.Elsewhere {
+		if err := workspace.CheckRepo(s.Repo); err != nil {
+			return s, err
+		}
+	}
+	_, err := workspace.Locate(s.Repo)
+	return s, err
+}
+
+func (s *Setup) repositories() *Repositories {
+	return &Repositories{Own: s.Repo, Named: s.Repos, Credentials: s.Credentials, Elsewhere: s.Elsewhere}
 }
 
 // Check refuses a prompt that could not be run, or may not.
@@ -184,10 +199,10 @@ func (s *Setup) Check(p *Prompt) error {
 		}
 		return nil
 	}
-	if p.Repo != s.Repo && !allows(s.Repos, p.Repo) {
-		return &belay.Error{Code: belay.CodeForbidden, Message: "agents of this server may not work on that repository; see its setting agent.repos"}
+	if err := s.repositories().Check(p.Repo); err != nil {
+		return err
 	}
-	return errors.Join(workspace.CheckRepo(p.Repo), workspace.CheckRef(p.Ref))
+	return workspace.CheckRef(p.Ref)
 }
 
 // command is what a prompt is handed to: its arguments, its standard input and further
@@ -238,28 +253,15 @@ func (s *Setup) named() bool {
 	return slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, sessionPlace) })
 }
 
-// allows tells whether a repository is one of those that may be asked for.
-func allows(repos []string, repo string) bool {
-	if len(repos) == 0 {
-		return true
-	}
-	for _, allowed := range repos {
-		beginning, many := strings.CutSuffix(allowed, "*")
-		if repo == allowed || many && strings.HasPrefix(repo, beginning) && !strings.Contains(repo, "..") {
-			return true
-		}
-	}
-	return false
-}
-
 // Assistant runs prompts on this host.
 type Assistant struct {
 	Setup
 	// Workspaces makes the checkouts.
 	Workspaces *workspace.Manager
-	// Limits and Seal are as those of Runner.
+	// Limits, Seal and Walls are as those of Runner.
 	Limits process.Limits
 	Seal   bool
+	Walls
 	// Walled tells that the probe of this machine found jobs to be unable to write outside
 	// of their workspaces.
 	Walled bool
@@ -296,8 +298,8 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env,
 			Steps: []Step{{Name: Prompted, Argv: a.Command}},
 		},
-		runner:  &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, PrepareTimeout: a.PrepareTimeout},
-		observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
+		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, Walls: a.Walls, PrepareTimeout: a.PrepareTimeout},
+		allow:  a.repositories().Check, observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
 	defer b.remove(ctx)
 	answer, err := a.answer(ctx, &p, b, t)

@@ -24,6 +24,7 @@ type bench struct {
 	runner  *Runner
 	observe Observer
 	log     *workflow.Log
+	allow   func(repo string) error // nil for any
 
 	// What only agents have: what the command reads, and variables whose values
 	// are kept out of everything but its environment.
@@ -128,7 +129,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	}
 	within, over := b.saver.command(ctx)
 	defer over()
-	tree, err := process.Start(within, process.Command{
+	tree, err := process.Start(within, b.runner.around(process.Command{
 		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
 		Inherit: append(process.Basics(), b.job.Env...), Env: env, User: w.User, Limits: b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp,
@@ -138,7 +139,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 			b.write(c.Stream, show[c.Stream].pass(c.Data))
 			return nil
 		},
-	})
+	}))
 	if err != nil {
 		return process.Result{}, err
 	}

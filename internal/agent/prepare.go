@@ -30,7 +30,7 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 		ref = b.at.Branch // the source's HEAD may have moved to another since
 	}
 	spec := workspace.Spec{
-		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
+		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit, Allow: b.allow,
 	}
 	var tell func(int, error)
 	if r, ok := b.observe.(retrier); ok {

@@ -32,16 +32,19 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 		return held, fmt.Errorf("try what holds a job: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
-	tree, err := process.Start(ctx, process.Command{
+	tree, err := process.Start(ctx, r.around(process.Command{
 		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Limits: r.Limits,
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,
-	})
+	}))
 	if err != nil {
 		return held, fmt.Errorf("try what holds a job: %w", err)
 	}
 	end, err := tree.Wait()
 	if err == nil && end.Code != 0 {
 		err = fmt.Errorf("a job does not get to its workspace %s: the way is closed to its user", w.Dir)
+	}
+	if err == nil {
+		r.Isolation = end.Isolation
 	}
 	return Held{tree.Describe(), end.Sealed}, err
 }

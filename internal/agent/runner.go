@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -29,10 +30,35 @@ type Runner struct {
 	// PrepareTimeout bounds how long a workspace may take to be prepared, with all tries
 	// to reach its repository; 0 means ten minutes.
 	PrepareTimeout time.Duration
-	// Env names the variables of this process that a job may ask for, as
-	// [Setup.Env] does, and Repos the repositories, as [Setup.Repos]. With a nil
-	// Env the job is the caller's own, and asks for what it likes.
-	Env, Repos []string
+	// Walls are what else keeps a command apart.
+	Walls
+	// Isolation is what kept the processes of the last successful Probe together.
+	Isolation process.Isolation
+	// Env names the variables of this process that a job may ask for, as [Setup.Env]
+	// does, and Repos says for which repositories. With a nil Env the job is the
+	// caller's own, and asks for what it likes.
+	Env   []string
+	Repos Repositories
+}
+
+// Walls are what a command does not see of this machine and what it sees below that all
+// the same, what it can reach, and the walls without which it is not started.
+type Walls struct {
+	Hidden, Readable []string
+	Network          process.Network
+	Insist           []process.Wall
+	// Proxy makes what serves one command a proxied network, and the token that it
+	// demands.
+	Proxy func() (serve func(net.Listener), token string)
+}
+
+// around puts the walls around a command.
+func (w *Walls) around(c process.Command) process.Command {
+	c.Hidden, c.Readable, c.Network, c.Insist = w.Hidden, w.Readable, w.Network, w.Insist
+	if w.Proxy != nil {
+		c.Proxy, c.ProxyToken = w.Proxy()
+	}
+	return c
 }
 
 // check refuses a job that could not run here, or may not.
@@ -45,10 +71,10 @@ func (r *Runner) check(j *Job) error {
 			return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf("commands may not have the variable %s of this worker; see its setting agent.env", name)}
 		}
 	}
-	if j.Repo != "" && !allows(r.Repos, j.Repo) {
-		return &belay.Error{Code: belay.CodeForbidden, Message: "commands of this worker may not work on that repository; see its setting agent.repos"}
+	if j.Repo == "" {
+		return nil
 	}
-	return nil
+	return r.Repos.Check(j.Repo)
 }
 
 // writable are the directories in which a command may write; none for any.
@@ -73,6 +99,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	}
 	b := &bench{job: &j, runner: r, observe: r.Observer}
 	if r.Env != nil {
+		b.allow = r.Repos.Check
 		b.secrets = func() (map[string]string, error) { return secrets(j.Env, os.Getenv) }
 	}
 	if b.observe == nil {

@@ -31,6 +31,7 @@ type backlog struct {
 
 	mu      sync.Mutex
 	open    map[belay.ExecutionID]struct{}
+	taken   int // places of jobs that are being stored
 	scanned time.Time
 	every   time.Duration
 	slots   int
@@ -42,35 +43,36 @@ type counts struct{ active, queued, slots int }
 
 func (c counts) total() int { return c.active + c.queued }
 
-// accept submits a job if there is room for it: fewer than depth jobs are open.
-// One is accepted at a time.
-func (l *backlog) accept(ctx context.Context, depth int, s belay.Submission) (belay.Submitted, error) {
+// place takes a place for a job if there is one: fewer than depth jobs are open, or are
+// being stored. The function that it gives is called with the id of what was stored, zero
+// for nothing.
+func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.ExecutionID), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.scanLocked(ctx); err != nil {
-		return belay.Submitted{}, err
+		return nil, err
 	}
-	if len(l.open) >= depth {
+	if len(l.open)+l.taken >= depth {
 		have, err := l.countLocked(ctx)
 		if err != nil {
-			return belay.Submitted{}, err
+			return nil, err
 		}
-		if have.total() >= depth {
-			return belay.Submitted{}, &belay.Error{
+		if have.total()+l.taken >= depth {
+			return nil, &belay.Error{
 				Code: belay.CodeQueueFull, RetryAfter: retryAfter,
-				Message: fmt.Sprintf("%d jobs run and %d wait; no more than %d are taken", have.active, have.queued, depth),
+				Message: fmt.Sprintf("%d jobs run and %d wait; no more than %d are taken", have.active, have.queued+l.taken, depth),
 			}
 		}
 	}
-	answers, err := l.b.Submit(ctx, s)
-	if err == nil {
-		err = answers[0].Err
-	}
-	if err != nil {
-		return belay.Submitted{}, err
-	}
-	l.open[answers[0].ID] = struct{}{}
-	return answers[0], nil
+	l.taken++
+	return func(id belay.ExecutionID) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.taken--
+		if id != (belay.ExecutionID{}) {
+			l.open[id] = struct{}{}
+		}
+	}, nil
 }
 
 // retryAfter is when whoever found the queue full may ask again.
@@ -132,6 +134,9 @@ func (l *backlog) scanLocked(ctx context.Context) error {
 	now := l.now()
 	if l.open != nil && fresh(l.scanned, now, max(rescan, l.every)) {
 		return nil
+	}
+	if l.open != nil && l.taken > 0 && fresh(l.scanned, now, 2*max(rescan, l.every)) {
+		return nil // what is just being stored would be counted twice
 	}
 	if l.open == nil {
 		l.open = make(map[belay.ExecutionID]struct{})

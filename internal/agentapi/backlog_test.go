@@ -71,6 +71,21 @@ func (d *desk) Executions(context.Context, belay.Filter) (p belay.Page, err erro
 
 func (d *desk) Workers(context.Context) ([]belay.Worker, error) { return d.workers, d.err }
 
+// accept takes a place and stores a job, as a service does.
+func accept(ctx context.Context, l *backlog, depth int) error {
+	stored, err := l.place(ctx, depth)
+	if err != nil {
+		return err
+	}
+	answers, err := l.b.Submit(ctx, belay.Submission{})
+	if err != nil {
+		stored(belay.ExecutionID{})
+		return err
+	}
+	stored(answers[0].ID)
+	return nil
+}
+
 // No more than depth jobs run or wait, however many ask at once; whoever ends or is
 // gone makes room, and whoever is refused is told when to come again.
 func TestTheQueueIsBounded(t *testing.T) {
@@ -82,7 +97,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	refused := make(chan error, 20)
 	for range 20 {
 		all.Go(func() {
-			if _, err := l.accept(t.Context(), 5, belay.Submission{}); err != nil {
+			if err := accept(t.Context(), l, 5); err != nil {
 				refused <- err
 			}
 		})
@@ -101,12 +116,38 @@ func TestTheQueueIsBounded(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for range 2 {
-		if _, err := l.accept(t.Context(), 5, belay.Submission{}); err != nil {
+		if err := accept(t.Context(), l, 5); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := l.accept(t.Context(), 5, belay.Submission{}); belay.CodeOf(err) != belay.CodeQueueFull {
+	if err := accept(t.Context(), l, 5); belay.CodeOf(err) != belay.CodeQueueFull {
 		t.Errorf("beyond: %v", err)
+	}
+}
+
+// A place that is taken counts until it is known what was stored, and is free again if
+// that is nothing.
+func TestPlacesThatAreTaken(t *testing.T) {
+	d := newDesk()
+	l := &backlog{b: d, now: d.now}
+	first, err := l.place(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := l.place(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.place(t.Context(), 2); belay.CodeOf(err) != belay.CodeQueueFull {
+		t.Errorf("a third place of two: %v", err)
+	}
+	first(belay.ExecutionID{})
+	second(d.add(belay.Pending))
+	if err := accept(t.Context(), l, 2); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.place(t.Context(), 2); belay.CodeOf(err) != belay.CodeQueueFull || l.taken != 0 {
+		t.Errorf("with both places used: %v, %d taken", err, l.taken)
 	}
 }
 
@@ -139,7 +180,7 @@ func TestOthersJobsAreFound(t *testing.T) {
 		t.Errorf("the large table was read %d times", d.scans-3)
 	}
 	d.err, d.at = errors.New("gone"), d.at.Add(time.Hour)
-	if _, err := l.accept(t.Context(), 100, belay.Submission{}); err == nil {
+	if err := accept(t.Context(), l, 100); err == nil {
 		t.Error("accepted without a store")
 	}
 }

@@ -21,8 +21,8 @@
 //
 // # The queue is bounded
 //
-// No more than QueueDepth jobs run or wait. A server accepts one job at a time, so
-// that this is exact for what it accepts; servers that share a database learn of
+// No more than QueueDepth jobs run or wait, by whatever route they were submitted
+// ([Service.Admit]). That is exact for what one server accepts; servers that share a database learn of
 // each other's jobs within [rescan]. What is beyond is refused: 429 with
 // Retry-After, 503 on a chat. A repeat under an Idempotency-Key that is known is
 // answered however full the queue is.

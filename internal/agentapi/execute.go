@@ -85,9 +85,7 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	if err != nil {
 		return belay.Submitted{}, &belay.Error{Code: belay.CodeInvalid, Message: "metadata is no JSON"}
 	}
-	got, err := s.backlog.accept(ctx, s.o.QueueDepth, belay.Submission{
-		Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy,
-	})
+	got, err := s.submit(ctx, belay.Submission{Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy})
 	code := belay.CodeOf(err)
 	if key == "" || err == nil || code != belay.CodeQueueFull && code != belay.CodeIdempotencyMismatch {
 		return got, err
@@ -109,6 +107,34 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 		return got, &belay.Error{Code: belay.CodeIdempotencyMismatch, Message: "the Idempotency-Key was used for another prompt"}
 	}
 	return belay.Submitted{ID: x.ID, Replayed: true}, nil
+}
+
+// submit stores a job, if there is a place for it.
+func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submitted, error) {
+	stored, err := s.backlog.place(ctx, s.o.QueueDepth)
+	if err != nil {
+		return belay.Submitted{}, err
+	}
+	answers, err := s.b.Submit(ctx, job)
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil {
+		stored(belay.ExecutionID{})
+		return belay.Submitted{}, err
+	}
+	stored(answers[0].ID)
+	return answers[0], nil
+}
+
+// Admit judges a job that is submitted by another route than the service's own: it is
+// held to the same rules, and takes a place in the same queue. The function is called
+// with the id of what was stored, zero for nothing.
+func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func(belay.ExecutionID), err error) {
+	if err := s.o.Setup.Admit(job.Input); err != nil {
+		return nil, err
+	}
+	return s.backlog.place(ctx, s.o.QueueDepth)
 }
 
 // same reports whether two inputs ask for the same, in pieces or whole.

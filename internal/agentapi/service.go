@@ -12,6 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
+// Workflow is the name of the workflow that jobs are executions of.
+const Workflow = agent.Prompted
+
 // Options of the service.
 type Options struct {
 	// Setup is how agents are run.

@@ -24,10 +24,16 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return choice{&c.Agent.Permissions, []string{"auto", "all", "edits"}} }},
 	{Name: "agent.output", Doc: "How the agent writes: plain, where standard output is the answer, stream-json, or auto, which tells them apart by the first line.",
 		of: func(c *Config) kind { return choice{&c.Agent.Output, []string{"auto", "plain", "stream-json"}} }},
-	{Name: "agent.repo", Doc: "The repository, a path or URL, of which each job gets a clone of its own; an empty directory, unless set.",
-		of: func(c *Config) kind { return text{&c.Agent.Repo, "a path or URL, such as https://example.org/app.git"} }},
-	{Name: "agent.repos", Doc: "The other repositories that a job may ask for, an agent's or a command; one that ends with * allows all that begin so. Any, unless set.",
-		of: func(c *Config) kind { return words{&c.Agent.Repos, `repositories, such as ["https://example.org/*"]`} }},
+	{Name: "agent.repo", Doc: "The repository, a path or URL, of which each job gets a clone of its own; an empty directory, unless set. Credentials in it are used for it alone and shown nowhere.",
+		of: func(c *Config) kind { return repository{&c.Agent} }},
+	{Name: "agent.repos", Doc: "The other repositories that a job may ask for, an agent's or a command; one that ends with *, behind a whole host, allows all that begin so. Unless set, any public one over https: paths, ssh, and what there are credentials for want to be named.",
+		of: func(c *Config) kind { return repositories{&c.Agent} }},
+	{Name: "agent.git_credentials", Doc: "The file of the credentials for repositories, a line like https://USER:PASSWORD@HOST/PATH for each, as git's credential store has it. Read anew for each use; the longest path counts.",
+		of: func(c *Config) kind {
+			return text{&c.Agent.GitCredentials, "a file, such as /etc/belay/git-credentials"}
+		}},
+	{Name: "agent.prepare_timeout", Doc: "How long making a job's workspace may take, fetching included.",
+		of: func(c *Config) kind { return duration{&c.Agent.Prepare, 10 * time.Millisecond, maxDuration} }},
 	{Name: "agent.env", Doc: "Names of variables that are passed on to the agent, and that commands of others may ask for. Where NAME_FILE is set, NAME is read from that file for each job and taken out of its output.",
 		of: func(c *Config) kind { return list{&c.Agent.Env, "names, such as ANTHROPIC_API_KEY"} }},
 	{Name: "agent.timeout", Doc: "How long the agent may run on a job, counted from when it starts and not from when the job was asked for.",
@@ -70,6 +76,14 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return size{&c.Agent.Memory, 0, 1 << 50} }},
 	{Name: "agent.max_disk", Doc: "How much a job may take on disk; 0B for no limit.",
 		of: func(c *Config) kind { return size{&c.Agent.Disk, 0, 1 << 50} }},
+	{Name: "agent.max_files", Doc: "How many files and directories a job may have on disk; 0 for no limit.",
+		of: func(c *Config) kind { return number{&c.Agent.Files, 0, 1_000_000_000} }},
+	{Name: "agent.hidden", Doc: "Paths that jobs do not see, beside the data directory, the configuration and its secrets, and, where jobs run as the user of the server, the home directory.",
+		of: func(c *Config) kind { return paths{&c.Agent.Hidden} }},
+	{Name: "agent.readable", Doc: "Paths that jobs see all the same, to be read, such as a toolchain in the home directory. The directories of PATH and that of the agent's command are.",
+		of: func(c *Config) kind { return paths{&c.Agent.Readable} }},
+	{Name: "agent.egress", Doc: "What jobs may reach over the network: names like api.example.org, *.example.org and git.example.org:443, or addresses; none for nothing. Unless set, all that the machine reaches.",
+		of: func(c *Config) kind { return places{&c.Agent.Egress} }},
 }
 
 // users are a range of user ids, or a word.

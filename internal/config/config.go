@@ -22,6 +22,9 @@ type Config struct {
 	Limits         Limits
 	Agent          Agent
 
+	// File is the path of the file that was read; "" for none.
+	File string
+
 	values map[string]Value // how each key came to be what it is
 }
 
@@ -38,6 +41,7 @@ type Limits struct {
 	Burst         int   // requests
 	Connections   int
 	Streams       int // of one HTTP/2 connection
+	InFlight      int // requests of one caller; 0 for no limit
 	HeaderTimeout time.Duration
 	ReadTimeout   time.Duration
 	IdleTimeout   time.Duration
@@ -52,28 +56,36 @@ type Agent struct {
 	Permissions   string   // of a preset: auto, all or edits
 	Output        string   // auto, plain or stream-json
 	Repo          string
-	Repos         []string // others that may be asked for; none allows any
-	Env           []string
-	Timeout       time.Duration
-	Grace         time.Duration
-	ChatTimeout   time.Duration
-	Concurrency   int
-	QueueDepth    int
-	JobTTL        time.Duration
-	FetchDebounce time.Duration
-	WorkspaceDir  string // "" for that below the data directory
-	Attempts      int
-	DeadLetters   bool
-	OnLost        string // requeue or fail
-	Local         bool
-	Save          time.Duration // 0 for never
-	Users         string        // auto, none or FIRST-LAST
-	Seal          bool
-	CryptKey      string // a file
-	Processes     int    // 0 for no limit, as with those below
-	CPU           int    // cores
-	Memory        int64  // bytes
-	Disk          int64  // bytes
+	Repos         []string // others that may be asked for; none allows what is public over https
+	// Logins are the credentials that stood in Repo and Repos, by the URL without them.
+	Logins         map[string]Login
+	GitCredentials string        // a file
+	Prepare        time.Duration // of a workspace
+	Env            []string
+	Timeout        time.Duration
+	Grace          time.Duration
+	ChatTimeout    time.Duration
+	Concurrency    int
+	QueueDepth     int
+	JobTTL         time.Duration
+	FetchDebounce  time.Duration
+	WorkspaceDir   string // "" for that below the data directory
+	Attempts       int
+	DeadLetters    bool
+	OnLost         string // requeue or fail
+	Local          bool
+	Save           time.Duration // 0 for never
+	Users          string        // auto, none or FIRST-LAST
+	Seal           bool
+	CryptKey       string // a file
+	Processes      int    // 0 for no limit, as with those below
+	CPU            int    // cores
+	Memory         int64  // bytes
+	Disk           int64  // bytes
+	Files          int
+	Hidden         []string // paths
+	Readable       []string // paths
+	Egress         []string // none restricts nothing; the word "none" allows nothing
 }
 
 // Agents reports whether the agent service is configured.
@@ -91,13 +103,14 @@ func Default() *Config {
 		Grace:     30 * time.Second,
 		Log:       Log{Level: slog.LevelInfo, Format: "text"},
 		Limits: Limits{
-			Headers: 64 << 10, Rate: 10_000, Burst: 20_000, Connections: 4096, Streams: 1000,
+			Headers: 64 << 10, Rate: 10_000, Burst: 20_000, Connections: 4096, Streams: 1000, InFlight: 2000,
 			HeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 		},
 		Agent: Agent{
 			Preset: noPreset, Permissions: "auto", Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second, ChatTimeout: 15 * time.Minute,
 			Concurrency: 10, QueueDepth: 100, JobTTL: time.Hour, FetchDebounce: 30 * time.Second, Attempts: 1, OnLost: "requeue",
 			Local: true, Save: time.Minute, Users: "auto", Seal: true, Processes: 1024, Memory: 4 << 30, Disk: 10 << 30,
+			Prepare: 10 * time.Minute, Files: 1_000_000,
 		},
 		values: make(map[string]Value),
 	}

@@ -78,8 +78,10 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 		"agent.timeout": "1m", "agent.grace": "2s", "agent.chat_timeout": "3m", "agent.max_concurrency": "4", "agent.max_queue_depth": "5",
 		"agent.job_ttl": "6s", "agent.fetch_debounce": "0s", "agent.workspace_dir": "/workspace", "agent.max_attempts": "2",
 		"agent.dead_letters": "true", "agent.on_lost": "fail", "agent.local": "false", "agent.save_every": "5m", "agent.users": "70000-70009", "agent.seal": "false", "agent.git_crypt_key": "k", "agent.max_processes": "16",
-		"agent.max_cpu": "2", "agent.max_memory": "1GiB", "agent.max_disk": "2GiB",
-		"limits.streams": "11", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
+		"agent.max_cpu": "2", "agent.max_memory": "1GiB", "agent.max_disk": "2GiB", "agent.max_files": "77",
+		"agent.git_credentials": "g", "agent.prepare_timeout": "8m", "agent.hidden": `["/srv/a b","/srv/c"]`, "agent.readable": `["/opt/x"]`,
+		"agent.egress":   "api.example.org,10.20.0.0/16:5432",
+		"limits.streams": "11", "limits.in_flight": "12", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]

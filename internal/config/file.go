@@ -140,7 +140,7 @@ func (f *file) entry(section, full string, k, v *yaml.Node) {
 // as JSON where they may be any text.
 func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	var items []string
-	_, free := kind.(words)
+	free := freely(kind)
 	for _, item := range n.Content {
 		if f.indirect(key, item) {
 			return "", false

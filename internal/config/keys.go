@@ -54,6 +54,8 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return number{&c.Limits.Connections, 1, 1_000_000} }},
 	{Name: "limits.streams", Doc: "Requests at the same time on one HTTP/2 connection.",
 		of: func(c *Config) kind { return number{&c.Limits.Streams, 10, 100_000} }},
+	{Name: "limits.in_flight", Doc: "Requests at the same time of one key, or of one address where there are no keys, those that wait and streams among them; more are refused, 0 for no limit.",
+		of: func(c *Config) kind { return number{&c.Limits.InFlight, 0, 1_000_000} }},
 	{Name: "limits.header_timeout", Doc: "How long the header of a request may take to arrive.",
 		of: func(c *Config) kind { return duration{&c.Limits.HeaderTimeout, 10 * time.Millisecond, time.Hour} }},
 	{Name: "limits.read_timeout", Doc: "How long the body of a request may take to arrive.",

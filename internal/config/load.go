@@ -57,6 +57,7 @@ func Load(s Sources) (*Config, error) {
 		if err != nil {
 			return nil, err
 		}
+		c.File = s.File
 		for _, v := range fromFile(s.File, text, &bad) {
 			c.take(v, &bad)
 		}
@@ -72,8 +73,12 @@ func Load(s Sources) (*Config, error) {
 	}
 	for _, k := range keys {
 		if text, ok := s.Flags[k.Name]; ok {
-			if HasPassword(text) {
-				bad.add("--"+k.Flag(), "", "everybody on this machine can read a command line; put the password in PGPASSWORD, or the whole address in %s", k.Env())
+			if k.secretive(text) {
+				where := "the password in PGPASSWORD, or the whole address in"
+				if strings.HasPrefix(k.Name, "agent.") {
+					where = "the credentials in the file that agent.git_credentials names, or the whole URL in"
+				}
+				bad.add("--"+k.Flag(), "", "everybody on this machine can read a command line; put %s %s", where, k.Env())
 				continue
 			}
 			c.take(said{k.Name, text, "--" + k.Flag()}, &bad)
@@ -94,9 +99,17 @@ func (c *Config) take(v said, bad *problems) {
 		if !strings.Contains(v.from, ":") {
 			name = "" // a variable or flag has the key in its name
 		}
-		bad.add(v.from, name, "%s is not valid; write %s", quote(Shown(v.text)), kind.want())
+		bad.add(v.from, name, "%s is not valid; write %s", shown(k, v.text), kind.want())
 	}
 	c.values[v.key] = Value{Key: v.key, From: v.from}
+}
+
+// shown is a value as an error may show it.
+func shown(k Key, text string) string {
+	if k.secretive(text) && Shown(text) == text {
+		return "what is there"
+	}
+	return quote(Shown(text))
 }
 
 // together checks what two keys say together.

@@ -38,6 +38,15 @@ func (k words) show() string {
 func (words) word() string   { return "list" }
 func (words) tags() []string { return []string{"!!seq", "!!str"} }
 
+// freely reports whether the items of a list may be any text.
+func freely(k kind) bool {
+	switch k.(type) {
+	case words, repositories, paths:
+		return true
+	}
+	return false
+}
+
 // asWords writes items as words takes them.
 func asWords(items []string) string {
 	var b bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -36,6 +37,10 @@ type Options struct {
 	// API. Who gets there is this user or root. Stopping is closed when the
 	// host begins to stop.
 	Handler func(b *embedded.Backend, stopping <-chan struct{}) http.Handler
+	// InJob reports whether a process of this machine belongs to a job: such ones are
+	// not served, and are no host to this process. With an error that could not be
+	// found out, and counts as yes. nil asks nobody.
+	InJob func(pid int) (bool, error)
 	// Log receives what an operator should know; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -56,6 +61,8 @@ func (o Options) withDefaults() Options {
 type Backend struct {
 	dir string
 	opt Options
+	// foreign is why this process only joins: the directory is another user's.
+	foreign error
 
 	stop context.CancelFunc
 	done chan struct{} // closed when run has returned
@@ -76,12 +83,19 @@ var _ belay.Backend = (*Backend)(nil)
 // made if need be. It takes up to the patience; then it is refused with
 // CodeConflict if the directory has an engine that cannot be shared, otherwise
 // with what was in the way. Close ends it, and with it the engine, if it is here.
+//
+// A directory that others may change is refused; see [Check]. In one that is another
+// user's root has no engine, and joins that of its owner.
 func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
-	b := &Backend{dir: dir, opt: o.withDefaults(), done: make(chan struct{}), changed: make(chan struct{}), failed: make(chan struct{})}
+	foreign := Check(dir)
+	if foreign != nil && !(errors.Is(foreign, ErrForeign) && os.Geteuid() == 0) {
+		return nil, foreign
+	}
+	b := &Backend{dir: dir, opt: o.withDefaults(), foreign: foreign, done: make(chan struct{}), changed: make(chan struct{}), failed: make(chan struct{})}
 	within, cancel := context.WithTimeout(ctx, b.opt.Patience)
 	defer cancel()
 	first, err := b.find(within, time.Time{}, true)
@@ -152,7 +166,10 @@ func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
-	p, err := greet(ctx, dir)
+	if err := Check(dir); err != nil && !errors.Is(err, ErrForeign) {
+		return nil, err
+	}
+	p, err := greet(ctx, dir, o)
 	if errors.Is(err, errNobody) {
 		err = unreached(err)
 	}
@@ -166,5 +183,5 @@ func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 // dialClient makes a client of whoever serves the socket.
 func dialClient(ctx context.Context, dir string, o Options, patience time.Duration) (*client.Client, error) {
 	return client.Dial(ctx, "unix:"+filepath.Join(dir, socketName), client.Lazy(), client.Patience(patience), client.Logger(o.Log),
-		client.Dialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir) }))
+		client.Dialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir, o) }))
 }

@@ -8,8 +8,9 @@
 //	belay.lock   flocked by the process that has the engine: the host
 //	belay.sock   where the host serves the HTTP API, and HELLO below
 //
-// Its mode is 0700 and that of the socket 0600; a peer of another user is
-// refused. Nobody needs a key here.
+// Its mode is 0700 and that of the socket 0600; a peer of another user is refused,
+// and so is a process of a job ([Options.InJob]), at either end. Nobody else needs a
+// key here. A directory that others may change is not used at all ([Check]).
 //
 // # Who hosts
 //

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // protocol is the version of what host and client say to each other here. What
@@ -113,13 +114,13 @@ type presence struct {
 }
 
 // greet says hello on a socket: errNobody if nobody listens.
-func greet(ctx context.Context, dir string) (*presence, error) {
+func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	open, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	timer := time.AfterFunc(greeting, func() { leave(errSilent) })
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
-	resp, err := send(open, dir, http.MethodGet, "/datadir/hello", "") //nolint:bodyclose // leave does
+	resp, err := send(open, dir, o, http.MethodGet, "/datadir/hello", "") //nolint:bodyclose // leave does
 	if err != nil {
 		leave(nil)
 		return nil, err
@@ -128,6 +129,10 @@ func greet(ctx context.Context, dir string) (*presence, error) {
 		leave(nil)
 		_ = resp.Body.Close()
 	}}
+	if resp.StatusCode == http.StatusForbidden {
+		defer p.leave()
+		return nil, forbidden(resp)
+	}
 	err = p.read(&p.hello)
 	switch {
 	case err != nil:
@@ -144,6 +149,15 @@ func greet(ctx context.Context, dir string) (*presence, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// forbidden is why a host does not serve this process.
+func forbidden(resp *http.Response) error {
+	var p wire.Problem
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxLine)).Decode(&p); err != nil || p.Detail == "" {
+		p.Detail = "the host of the data directory does not serve this process"
+	}
+	return &belay.Error{Code: belay.CodeForbidden, Message: p.Detail}
 }
 
 // read reads one line.
@@ -168,10 +182,10 @@ func (p *presence) farewell() (next string) {
 
 // askToYield asks the host to give way: errRefused if it does not, errNobody if
 // nobody is there to be asked.
-func askToYield(ctx context.Context, dir, next string) error {
+func askToYield(ctx context.Context, dir string, o Options, next string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errSilent)
 	defer cancel()
-	resp, err := send(ctx, dir, http.MethodPost, "/datadir/yield", next[:min(len(next), maxLine)])
+	resp, err := send(ctx, dir, o, http.MethodPost, "/datadir/yield", next[:min(len(next), maxLine)])
 	if err != nil {
 		return err
 	}
@@ -183,12 +197,12 @@ func askToYield(ctx context.Context, dir, next string) error {
 }
 
 // send makes one request on the directory's socket, on a connection of its own.
-func send(ctx context.Context, dir, method, path, body string) (*http.Response, error) {
+func send(ctx context.Context, dir string, o Options, method, path, body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, dir) }}
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, dir, o) }}
 	resp, err := t.RoundTrip(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/peer"
 )
 
 // Host is the engine of a data directory in this process, served on the socket.
@@ -44,6 +45,9 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
+	if err := Check(dir); err != nil {
+		return nil, err
+	}
 	within, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
 	mute := false // whoever has it does not answer
@@ -53,7 +57,7 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 			return h, err
 		}
 		if now := time.Now(); now.After(ask) {
-			asked := askToYield(within, dir, purpose(o))
+			asked := askToYield(within, dir, o, purpose(o))
 			if errors.Is(asked, errRefused) {
 				return nil, err
 			}
@@ -104,7 +108,7 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping})
 		}
 	}
-	h.serve(l, handler(b, h.going))
+	h.serve(l, handler(b, h.going), o.judge())
 	return h, nil
 }
 
@@ -114,7 +118,7 @@ func inUse(err error) bool {
 	return errors.As(err, &e) && e.Code == belay.CodeConflict && e.RetryAfter > 0
 }
 
-func (h *Host) serve(l net.Listener, api http.Handler) {
+func (h *Host) serve(l net.Listener, api http.Handler, judge *peer.Judge) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /datadir/hello", h.sayHello)
 	mux.HandleFunc("POST /datadir/yield", h.yield)
@@ -123,7 +127,7 @@ func (h *Host) serve(l net.Listener, api http.Handler) {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	h.server = &http.Server{
-		Handler: mux, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		Handler: refuseGuests(mux), ConnContext: note(judge), Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000},
 		ReadHeaderTimeout: 10 * time.Second, ConnState: h.busy.note, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelInfo),
 	}
 	h.socket = l

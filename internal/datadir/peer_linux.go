@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"syscall"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/peer"
 )
 
 // trusted refuses a peer of another user than this one, the directory's owner and
@@ -17,29 +17,13 @@ func trusted(c net.Conn, dir string) error {
 	if !ok {
 		return nil
 	}
-	raw, err := u.SyscallConn()
+	cred, err := peer.CredentialsOf(u)
 	if err != nil {
-		return fmt.Errorf("ask who is on the socket: %w", err)
+		return err
 	}
-	var cred *syscall.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		cred, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	})
-	if err == nil {
-		err = failed
-	}
-	if err != nil {
-		return fmt.Errorf("ask who is on the socket: %w", err)
-	}
-	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() && !owns(cred.Uid, dir) {
+	if cred.UID != 0 && int(cred.UID) != os.Geteuid() && !owns(cred.UID, dir) {
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"the socket of the data directory belongs to process %d of user %d; the directory must be yours alone: chmod 700", cred.Pid, cred.Uid)}
+			"the socket of the data directory belongs to process %d of user %d; the directory must be yours alone: chmod 700", cred.PID, cred.UID)}
 	}
 	return nil
-}
-
-func owns(uid uint32, dir string) bool {
-	var stat syscall.Stat_t
-	return syscall.Stat(dir, &stat) == nil && stat.Uid == uid
 }

@@ -82,7 +82,9 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 	var refused error
 	warned, mute := "", false // mute: whoever has it does not answer
 	for pause := 10 * time.Millisecond; ; pause = min(pause*5/4, 200*time.Millisecond) {
-		if time.Now().After(leave) {
+		if b.foreign != nil {
+			refused = b.foreign
+		} else if time.Now().After(leave) {
 			h, err := host(ctx, b.dir, b.opt, true)
 			switch {
 			case err == nil:
@@ -109,8 +111,11 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 		switch {
 		case mute:
 			refused = silent(refused)
-		case !errors.Is(err, errNobody):
+		case !errors.Is(err, errNobody) || belay.CodeOf(err) == belay.CodeForbidden:
 			refused = err
+		}
+		if first && (b.foreign != nil || belay.CodeOf(err) == belay.CodeForbidden) {
+			return nil, refused // waiting changes nothing
 		}
 		b.set(nil, refused)
 		select {
@@ -123,7 +128,7 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 
 // join becomes a client of the host.
 func (b *Backend) join(ctx context.Context) (*role, error) {
-	p, err := greet(ctx, b.dir)
+	p, err := greet(ctx, b.dir, b.opt)
 	if err != nil {
 		return nil, err
 	}

@@ -21,19 +21,26 @@ const (
 )
 
 // dial connects to the directory's socket, if it is served by the directory's
-// owner, this user or root.
-func dial(ctx context.Context, dir string) (net.Conn, error) {
+// owner, this user or root, and by no job.
+func dial(ctx context.Context, dir string, o Options) (net.Conn, error) {
 	way, free, err := shortcut(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer free()
+	if err := checkSocket(filepath.Join(way, socketName), dir); err != nil {
+		return nil, err
+	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", filepath.Join(way, socketName))
 	if err != nil {
 		return nil, err
 	}
-	if err := trusted(c, dir); err != nil {
+	err = trusted(c, dir)
+	if err == nil {
+		err = served(o.judge(), c)
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil

@@ -33,6 +33,9 @@ type api struct {
 // New serves the API, and what belongs beside it at the root, on a Backend.
 func New(b belay.Backend, o Options) http.Handler {
 	o = o.withDefaults()
+	if len(o.Admit) > 0 {
+		b = &admitting{b, o.Admit}
+	}
 	a := &api{b: b, o: o, gate: newGate(o), room: newRoom(o.Bodies), mux: http.NewServeMux(), routes: make(map[string]*route)}
 	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
 	settle()

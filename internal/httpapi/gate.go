@@ -16,7 +16,12 @@ import (
 
 // gate decides who may ask for what.
 type gate struct {
-	keys   Keys // nil: nobody is asked
+	keys Keys // nil: nobody is asked
+	// demand, stranger and hire are as in Options.
+	demand   string
+	stranger func(*http.Request) error
+	hire     func(*belay.WorkerSpec) error
+
 	hosts  []string
 	limits *limits
 	origin *http.CrossOriginProtection
@@ -28,9 +33,12 @@ type gate struct {
 }
 
 func newGate(o Options) *gate {
-	g := &gate{keys: o.Keys, limits: newLimits(o.Rate, o.Now), origin: http.NewCrossOriginProtection(), log: o.Log}
+	g := &gate{
+		keys: o.Keys, demand: o.Demand, stranger: o.Stranger, hire: o.Hire,
+		limits: newLimits(o.Rate, o.Now), origin: http.NewCrossOriginProtection(), log: o.Log,
+	}
 	if o.InsecureNoAuth {
-		g.keys = nil
+		g.keys, g.demand, g.stranger, g.hire = nil, "", nil, nil
 	}
 	for _, h := range o.Hosts {
 		g.hosts = append(g.hosts, bareHost(h))
@@ -100,8 +108,10 @@ func bareHost(h string) string {
 }
 
 // overSocket reports whether the request came over a unix socket.
-func overSocket(r *http.Request) bool {
-	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+func overSocket(r *http.Request) bool { return socketed(r.Context()) }
+
+func socketed(ctx context.Context) bool {
+	a, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr)
 	return ok && a.Network() == "unix"
 }
 
@@ -139,8 +149,18 @@ func (g *gate) admit(r *http.Request, rt *route) (caller, error) {
 func (g *gate) caller(r *http.Request) (caller, error) {
 	ctx := r.Context()
 	open, err := g.open(ctx)
-	if err != nil || open {
-		return caller{open: open}, err
+	switch {
+	case err != nil:
+		return caller{}, err
+	case open && g.demand != "":
+		return caller{}, unauthorized(g.demand, "")
+	case open && g.stranger != nil:
+		if err := g.stranger(r); err != nil {
+			return caller{}, err
+		}
+	}
+	if open {
+		return caller{open: true}, nil
 	}
 	secret, given := credentials(r)
 	if !given {
@@ -165,7 +185,7 @@ func (g *gate) still(r *http.Request) bool {
 	return belay.CodeOf(err) != belay.CodeUnauthorized
 }
 
-// open reports whether everybody may do everything.
+// open reports whether nobody has a key.
 func (g *gate) open(ctx context.Context) (bool, error) {
 	if g.keys == nil {
 		return true, nil

@@ -34,11 +34,23 @@ var DefaultRate = Rate{PerSecond: 10_000, Burst: 20_000}
 // Options of the API; the zero value of each field has a meaning.
 type Options struct {
 	// Keys proves who asks; nil leaves the API open to everybody, and so does
-	// InsecureNoAuth. While there is no key it is open as well: whoever serves
+	// InsecureNoAuth, whatever Demand and Stranger say. While there is no key it is open as well: whoever serves
 	// it beyond this host must not start without one. Once a key was seen the
 	// API stays closed, even if the last one is revoked.
 	Keys           Keys
 	InsecureNoAuth bool
+	// Demand says why every request needs a key although there is none yet, and how
+	// one is made; empty lets everybody in until there is one.
+	Demand string
+	// Stranger refuses a request that came without a key, where none is needed, and
+	// says why: its caller is not trusted. nil trusts everybody.
+	Stranger func(*http.Request) error
+	// Hire refuses the session of a worker whose request came without a key, where none
+	// is needed, and not over a unix socket; nil takes all.
+	Hire func(*belay.WorkerSpec) error
+	// Admit judges submissions by the name of their workflow, whatever route they come
+	// by; one without is taken as it is.
+	Admit map[string]Admission
 	// Hosts are the names, without ports, that a request may be addressed to;
 	// empty means any. It keeps web pages that point a name of their own at
 	// this machine from speaking to it.

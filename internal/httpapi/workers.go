@@ -60,6 +60,11 @@ func (a *api) workers() {
 }
 
 func (a *api) openWorker(ctx context.Context, in *struct{ Body belay.WorkerSpec }) (*sessionReply, error) {
+	if hire := a.gate.hire; hire != nil && callerOf(ctx).open && !socketed(ctx) {
+		if err := hire(&in.Body); err != nil {
+			return nil, err
+		}
+	}
 	s, err := a.b.OpenWorker(ctx, in.Body)
 	return &sessionReply{Location: "/v1/workers/" + s.ID.String(), Body: s}, err
 }

@@ -52,6 +52,12 @@ var layers = map[string]layer{
 	// What this machine knows about its processes: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
+	// Files that hold secrets, and who else can read them.
+	"internal/secret": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
+
+	// Who is at the other end of a connection within this machine.
+	"internal/peer": {modules: []string{"golang.org/x/sys"}},
+
 	// The one door for writes, and the services around it.
 	"internal/engine": {
 		down:    []string{".", "internal/machine", "internal/store"},
@@ -80,11 +86,11 @@ var layers = map[string]layer{
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
 	"internal/agent/process":   {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
-	"internal/agent/workspace": {down: []string{".", "internal/host"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret"}, modules: []string{"golang.org/x/sys"}},
 	// The proxy that is a job's only way out: the standard library, and nothing of Belay.
 	"internal/agent/egress": {},
 	"internal/agent": {
-		down: []string{".", "workflow", "worker", "internal/agent/process", "internal/agent/workspace"},
+		down: []string{".", "workflow", "worker", "internal/secret", "internal/agent/process", "internal/agent/workspace"},
 	},
 
 	// The bodies of the HTTP API, shared by those who write them and those who read them.
@@ -114,20 +120,22 @@ var layers = map[string]layer{
 	// Listening: limits, certificates, the stop in two stages.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/telemetry", "internal/webui",
+			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/peer", "internal/telemetry",
+			"internal/webui",
 		},
 	},
 
 	// One data directory, one engine: host it or dial who does.
 	"internal/datadir": {
-		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/wire"},
+		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer", "internal/wire"},
 	},
 
 	// The binary. It sees the engine through a Backend and no store, so that it cannot write past the one door.
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/server", "internal/datadir",
+			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/peer", "internal/secret", "internal/server",
+			"internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
 	},

@@ -7,6 +7,10 @@
 // web page can point a name of its own at it. On any other address it does not
 // start without keys, unless it was told that this is meant.
 //
+// Where jobs run on this machine, a caller without a key must be shown by the kernel to
+// be none of them, by the user and the process of the connection. Where that cannot be
+// told, and where jobs run on other machines, every caller needs a key, on loopback too.
+//
 // # What one client can cost
 //
 // Connections, requests on one connection, headers and the time that each part of

@@ -10,8 +10,9 @@ import (
 )
 
 // listen takes the address, and reports whether nobody needs a key there. An
-// address that others can reach is refused while everybody could do everything.
-func (s *Server) listen(ctx context.Context, b Engine) (l net.Listener, open bool, err error) {
+// address that others can reach is refused while everybody could do everything. With a
+// demand every caller needs a key, also while there is none.
+func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Listener, open bool, err error) {
 	op := "listen on " + s.cfg.Listen
 	has, err := b.HasKeys(ctx)
 	if err != nil {
@@ -25,9 +26,12 @@ func (s *Server) listen(ctx context.Context, b Engine) (l net.Listener, open boo
 	for _, a := range addr {
 		beyond = beyond || !a.IP.IsLoopback()
 	}
-	open = !has || s.cfg.InsecureNoAuth
-	if beyond && open && !s.cfg.InsecureNoAuth {
-		return nil, false, &belay.Error{Code: belay.CodeConflict, Op: op, Message: refusal}
+	if beyond && !has && !s.cfg.InsecureNoAuth {
+		return nil, false, &belay.Error{Code: belay.CodeConflict, Op: op, Message: s.refusal()}
+	}
+	open = s.cfg.InsecureNoAuth || !has && demand == ""
+	if !has && demand != "" {
+		s.log.Warn(demand)
 	}
 	var config net.ListenConfig
 	inner, err := config.Listen(ctx, "tcp", s.cfg.Listen)
@@ -39,11 +43,10 @@ func (s *Server) listen(ctx context.Context, b Engine) (l net.Listener, open boo
 	return newBounded(inner, s.cfg.Limits.Connections), open, nil
 }
 
-const refusal = `others can reach this address, and there is no key yet; make one with
-
-  belay keys create --name NAME --scope read,submit,worker
-
-or listen on loopback, or say with --insecure-no-auth that whoever reaches the address may do everything`
+func (s *Server) refusal() string {
+	return "others can reach this address, and there is no key yet; make one with\n\n  " + s.keysCreate("NAME", "read,submit,worker") +
+		"\n\nor listen on loopback, or say with --insecure-no-auth that whoever reaches the address may do everything"
+}
 
 func hostOf(listen string) string {
 	host, _, _ := net.SplitHostPort(listen) // checked by config

@@ -46,6 +46,15 @@ type Options struct {
 	Services []func(context.Context) error
 	// Agents has the server answer for agents; nil for a server without.
 	Agents *agentapi.Options
+	// Admit judges submissions by the name of their workflow before they are stored,
+	// beside those of Agents, which judges its own.
+	Admit map[string]func(*belay.Submission) error
+	// Jobs says which jobs there are; it is asked once, before the server listens. nil
+	// for none.
+	Jobs func(context.Context) (Jobs, error)
+	// Hired reports whether a worker runs what others submit: it needs a key, unless it
+	// comes over the socket of the data directory. nil asks none for one.
+	Hired func(*belay.WorkerSpec) bool
 }
 
 // Listening says where a server answers, and to whom.
@@ -101,13 +110,19 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	if rate.PerSecond == 0 {
 		rate.PerSecond = -1
 	}
+	admit := make(map[string]httpapi.Admission)
+	for name, judge := range s.opt.Admit {
+		admit[name] = func(_ context.Context, x *belay.Submission) (func(belay.ExecutionID), error) {
+			return func(belay.ExecutionID) {}, judge(x)
+		}
+	}
 	var agents []httpapi.Route
 	if s.opt.Agents != nil {
 		s.made.Do(func() { s.agents = agentapi.New(b, *s.opt.Agents) })
-		agents = s.agents.Routes(stopping)
+		agents, admit[agentapi.Workflow] = s.agents.Routes(stopping), s.agents.Admit
 	}
 	return httpapi.Options{
-		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Extra: agents,
+		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Extra: agents, Admit: admit,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Ready:       func(ctx context.Context) error { return s.ready(ctx, b) },
 		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
@@ -135,7 +150,12 @@ func (s *Server) ready(ctx context.Context, b Engine) error {
 // ends. It returns nil after a stop, and an error if it cannot listen, a service
 // or the store failed. It can be called once. The backend stays the caller's.
 func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
-	l, open, err := s.listen(ctx, b)
+	jobs, err := s.jobs(ctx)
+	if err != nil {
+		return err
+	}
+	demand := s.demand(jobs.Demand)
+	l, open, err := s.listen(ctx, b, demand)
 	if err != nil {
 		return err
 	}
@@ -145,9 +165,16 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	o := s.api(b, s.stopping)
 	o.InsecureNoAuth = s.cfg.InsecureNoAuth
 	o.Hosts = s.hosts(l.Addr())
+	o.Demand, o.Hire = demand, s.hire
+	if jobs.Judge != nil {
+		o.Stranger = s.stranger
+	}
 	h, err := s.http(httpapi.New(b, o))
 	if err != nil {
 		return err
+	}
+	if jobs.Judge != nil {
+		h.ConnContext = vetted(jobs.Judge)
 	}
 	ended := make(chan error, 1+len(s.opt.Services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -40,6 +40,8 @@ type setup struct {
 	services []func(context.Context) error
 	prepare  func(*embedded.Backend)
 	engine   func(*embedded.Backend) server.Engine
+	jobs     func(context.Context) (server.Jobs, error)
+	hired    func(*belay.WorkerSpec) bool
 }
 
 // start starts a server and waits until it answers, or does not start.
@@ -54,6 +56,7 @@ func start(t *testing.T, set setup) *running {
 	ready := make(chan server.Listening, 1)
 	s := server.New(cfg, server.Options{
 		Version: "1.2.3", Log: slog.New(slog.NewTextHandler(r.log, nil)), Services: set.services, Ready: func(l server.Listening) { ready <- l },
+		Jobs: set.jobs, Hired: set.hired,
 	})
 	var err error
 	if r.engine, err = embedded.Open(t.Context(), "memory:", s.Engine()...); err != nil {

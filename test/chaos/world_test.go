@@ -173,7 +173,7 @@ func freeAddress(t *testing.T) string {
 // database it does not start.
 func (s *server) start(ctx context.Context) error {
 	for {
-		cmd := exec.Command(s.w.binary, "serve", "--listen", s.addr, "--data", s.w.path("data"))
+		cmd := exec.Command(s.w.binary, "serve", "--insecure-no-auth", "--listen", s.addr, "--data", s.w.path("data"))
 		cmd.Dir, cmd.Env = s.w.dir, s.w.environment("BELAY_STORE="+s.store)
 		p, err := s.w.starter.start(cmd, s.w.path(s.name+".log"))
 		if err != nil {

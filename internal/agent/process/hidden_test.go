@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/belaydev/belay/internal/host"
 )
 
 // house is a run with hidden paths, and with some of what is below them left visible.
@@ -123,6 +125,31 @@ func TestWallHiddenFromAUser(t *testing.T) {
 	c.Insist = []Wall{WallSeal, WallUser}
 	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
 	open(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
+}
+
+// Rule: a way that is closed to the run's user above what is hidden is opened, and all
+// that is hidden stays so.
+func TestWallHiddenBelowAClosedWay(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run commands as somebody else")
+	}
+	closed := filepath.Join(t.TempDir(), "closed")
+	data := filepath.Join(closed, "data")
+	dir := filepath.Join(data, "jobs", "checkout")
+	fill(t, filepath.Join(data, "secret"), filepath.Join(closed, "beside"), filepath.Join(dir, "file"))
+	user := host.User{UID: 0x70000000, GID: 0x70000000}
+	if err := errors.Join(os.Chmod(closed, 0o700), os.Chown(dir, int(user.UID), int(user.GID))); err != nil {
+		t.Fatal(err)
+	}
+	for _, hidden := range [][]string{{data}, {closed, data}, {filepath.Join(data, "secret"), filepath.Join(data, "jobs")}} {
+		c, out := shell(t, Auto, `id -u; cat file > copy && echo wrote; cat "$1/secret" "$1/../beside"`)
+		c.Args = append(c.Args, "sh", data)
+		c.Dir, c.User, c.Writable, c.Hidden, c.Insist = dir, &user, []string{dir}, hidden, []Wall{WallHidden, WallSeal, WallUser}
+		r, err := Run(t.Context(), c)
+		if err != nil || out.stdout.String() != "1879048192\nwrote\n" || r.Isolation != PIDNamespace {
+			t.Errorf("%q hidden: %+v, %v\n%s", hidden, r, err, out)
+		}
+	}
 }
 
 // Rule: a program that is visible by a symbolic link runs by its name, and by that of

@@ -37,6 +37,9 @@ func view(o *order) (sealed bool, err error) {
 	var covers []string
 	for _, p := range places {
 		covered, err := p.put(o.User)
+		for _, at := range covered { // what it covers is there no more, also if it was one itself
+			covers = slices.DeleteFunc(covers, func(c string) bool { return strings.HasPrefix(c, at+"/") })
+		}
 		covers = append(covers, covered...)
 		if err != nil {
 			return false, fmt.Errorf("%s %s: %w", p.what, p.at, err)

@@ -17,7 +17,7 @@ import (
 // programs as that person, is given in words. Errors are those of Prepare.
 func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage) (left []string, err error) {
 	spec.ID = "checkout"
-	src, err := spec.check()
+	src, err := m.source(spec)
 	if err != nil {
 		return nil, err
 	}

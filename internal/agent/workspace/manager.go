@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +37,9 @@ type Manager struct {
 	Users Users
 	// Quota bounds each workspace; see [Workspace.Watch].
 	Quota Quota
+	// Credentials finds what proves to a server who asks for a repository whose URL
+	// holds nothing of the kind; nil for nothing.
+	Credentials Credentials
 	// CryptKey is the file of the git-crypt key with which checkouts are unlocked;
 	// empty for none.
 	CryptKey string
@@ -109,6 +113,26 @@ type Spec struct {
 	// Commit is the whole name of the commit to check out, if it is decided; Ref
 	// then only names the branch it is checked out on.
 	Commit string
+	// Allow judges the repository by where it leads, before anything is read of it: a
+	// path without links, or a URL. nil allows any.
+	Allow func(repo string) error
+}
+
+// source is where a workspace comes from, as far as that is allowed, with what opens it.
+func (m *Manager) source(s Spec) (source, error) {
+	src, err := s.check()
+	if err != nil || src.url == "" {
+		return src, err
+	}
+	if s.Allow != nil {
+		if err := s.Allow(src.url); err != nil {
+			return source{}, err
+		}
+	}
+	if m.Credentials != nil && strings.HasPrefix(src.url, "https://") && src.user+src.password == "" {
+		src.user, src.password, _, err = m.Credentials(src.url)
+	}
+	return src, err
 }
 
 func (s Spec) check() (source, error) {
@@ -167,7 +191,7 @@ type Workspace struct {
 // there, no such ref, no commit yet), CodeConflict (the id is in use);
 // CodeUnavailable means that git or the repository cannot be reached.
 func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
-	src, err := spec.check()
+	src, err := m.source(spec)
 	if err != nil {
 		return nil, err
 	}

@@ -150,7 +150,11 @@ func withoutCredentials(u *url.URL) (source, error) {
 		u.User, s.user = url.User(s.user), ""
 	}
 	u.Host = strings.ToLower(u.Host)
-	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	segments, err := segmentsOf(u.EscapedPath())
+	if err != nil {
+		return source{}, err
+	}
+	u.Path, u.RawPath = "/"+strings.Join(segments, "/"), ""
 	s.url = u.String()
 	return s, nil
 }

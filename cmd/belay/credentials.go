@@ -1,0 +1,53 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/config"
+)
+
+// credentials are those that the configuration gives for repositories: what stood in
+// the URL of one, for that one alone, and else what the file says; nil for none.
+func credentials(c *config.Config) workspace.Credentials {
+	a := c.Agent
+	var file workspace.Credentials
+	if a.GitCredentials != "" {
+		path := a.GitCredentials
+		if abs, err := filepath.Abs(path); err == nil {
+			path = abs
+		}
+		file = workspace.CredentialFile(path)
+	}
+	if file == nil && len(a.Logins) == 0 {
+		return nil
+	}
+	return func(url string) (user, password string, ok bool, err error) {
+		for repo, l := range a.Logins {
+			if workspace.Same(repo, url) {
+				return l.User, l.Password, true, nil
+			}
+		}
+		if file == nil {
+			return "", "", false, nil
+		}
+		return file(url)
+	}
+}
+
+// alone gives the login that its user has typed for one repository, and for others what
+// there was.
+func alone(repo string, login workspace.Login, others workspace.Credentials) workspace.Credentials {
+	if login == (workspace.Login{}) {
+		return others
+	}
+	return func(url string) (user, password string, ok bool, err error) {
+		switch {
+		case workspace.Same(repo, url):
+			return login.User, login.Password, true, nil
+		case others == nil:
+			return "", "", false, nil
+		}
+		return others(url)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/peer"
+	"github.com/belaydev/belay/internal/server"
+)
+
+// jobs prepares what runs jobs in this process, and says how the server knows them for
+// jobs.
+func (s *serving) jobs(ctx context.Context) (server.Jobs, error) {
+	s.built = s.builtins()
+	if err := s.built.prepare(ctx, s.cfg.Concurrency, s.agents); err != nil {
+		return server.Jobs{}, err
+	}
+	return guests(s.cfg.Agents() && !s.cfg.Agent.Local, s.built.ofCommands, s.built.ofAgents), nil
+}
+
+// guests says how jobs of these kinds are known, and of agents on other machines, if
+// there are any.
+func guests(elsewhere bool, kinds ...*jobs) server.Jobs {
+	var all server.Jobs
+	var users []process.Range
+	for _, j := range kinds {
+		if j == nil {
+			continue
+		}
+		if all.Judge == nil {
+			all.Judge = &peer.Judge{InJob: process.InJob}
+		}
+		switch {
+		case j.Workspaces.Users != nil:
+			users = append(users, j.users)
+		case j.Isolation == process.PIDNamespace || j.Isolation == process.UserNamespace:
+			all.Judge.Shared = true
+		default:
+			all.Judge.Shared = true
+			all.Demand = "jobs run here as the user of the server, and without namespaces their processes cannot be told from those of others"
+		}
+	}
+	if all.Judge != nil {
+		all.Judge.Users = ofJobs(users)
+	}
+	if elsewhere {
+		all.Demand = "agents run on other machines (agent.local is false), and their jobs could reach this server"
+	}
+	return all
+}
+
+// ofJobs reports whether a user is one of those ranges, or of the range from which other
+// processes of this machine take users for jobs.
+func ofJobs(ranges []process.Range) func(uid uint32) bool {
+	all := append([]process.Range{{First: ownUsers, Count: mostUsers}}, ranges...)
+	return func(uid uint32) bool {
+		return slices.ContainsFunc(all, func(r process.Range) bool { return uid >= r.First && uid-r.First < r.Count })
+	}
+}
+
+// hired reports whether a worker runs what others submit: a built-in kind, and not from
+// the queue of a belay run alone.
+func hired(spec *belay.WorkerSpec) bool {
+	builtin := slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool {
+		return r.Workflow == agent.Workflow || r.Workflow == agent.Prompted
+	})
+	own := len(spec.Queues) > 0 && !slices.ContainsFunc(spec.Queues, func(q string) bool { return !strings.HasPrefix(q, runQueue) })
+	return builtin && !own
+}
+
+// closeMemory keeps jobs of the same user from the memory and the environment of this
+// process.
+func closeMemory(log *slog.Logger) {
+	if err := process.Undumpable(); err != nil && !errors.Is(err, host.ErrUnsupported) {
+		log.Warn("other processes of this user can look into this one", "error", err)
+	}
+}

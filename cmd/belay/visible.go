@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/config"
+)
+
+// sight is what jobs of a process do not see of this machine, and what they see all the
+// same below that.
+type sight struct{ hidden, readable []string }
+
+// sightOf is that of jobs. Own says that they have users of their own: what only the
+// server's user may read is closed to them anyway. The secrets are files that the process
+// reads beside those of the configuration.
+func sightOf(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
+	a := c.Agent
+	s := sight{readable: a.Readable}
+	s.hide(a.Hidden...)
+	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, a.CryptKey, a.GitCredentials, os.Getenv("PGPASSFILE"))
+	s.hide(secrets...)
+	for _, name := range a.Env {
+		s.hide(os.Getenv(name + "_FILE"))
+	}
+	if own {
+		return s.unique()
+	}
+	s.hide(fmt.Sprintf("/run/user/%d", os.Geteuid()), os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
+	for _, home := range homes() {
+		s.hide(home)
+		for _, name := range kept {
+			s.hide(filepath.Join(home, name))
+		}
+		s.readable = append(s.readable, programs(home, command)...)
+	}
+	return s.unique()
+}
+
+// hide adds paths that are there, by where they lead.
+func (s *sight) hide(paths ...string) {
+	for _, p := range paths {
+		if p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(p)
+		if err == nil {
+			abs, err = filepath.EvalSymlinks(abs)
+		}
+		if err == nil && abs != "/" {
+			s.hidden = append(s.hidden, abs)
+		}
+	}
+}
+
+func (s sight) unique() sight {
+	for _, list := range []*[]string{&s.hidden, &s.readable} {
+		sorted := slices.Clone(*list)
+		slices.Sort(sorted)
+		*list = slices.Compact(sorted)
+	}
+	return s
+}
+
+// wallsOf are the walls around jobs that the configuration wants: what it names itself
+// is insisted on.
+func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
+	w := agent.Walls{Hidden: s.hidden, Readable: s.readable}
+	if len(c.Agent.Hidden) > 0 {
+		w.Insist = append(w.Insist, process.WallHidden)
+	}
+	switch egress := c.Agent.Egress; {
+	case len(egress) == 0:
+	case slices.Equal(egress, []string{"none"}):
+		w.Network = process.NoNetwork
+		w.Insist = append(w.Insist, process.WallNetwork)
+	default:
+		return w, &belay.Error{Code: belay.CodeInvalid, Message: "agent.egress: only none can be had here"}
+	}
+	return w, nil
+}
+
+// homes are the home directories of this process's user: that of the environment, and
+// that which the machine knows.
+func homes() (all []string) {
+	known := ""
+	if u, err := user.LookupId(fmt.Sprint(os.Geteuid())); err == nil {
+		known = u.HomeDir
+	}
+	for _, home := range []string{os.Getenv("HOME"), known} {
+		if filepath.IsAbs(home) && filepath.Clean(home) != "/" && !slices.Contains(all, filepath.Clean(home)) {
+			all = append(all, filepath.Clean(home))
+		}
+	}
+	return all
+}
+
+// programs are the directories below a home directory that jobs need to see: those of
+// PATH, and those of the command and of the files among its arguments, by every name.
+func programs(home string, command []string) (all []string) {
+	real, err := filepath.EvalSymlinks(home)
+	if err != nil {
+		return nil
+	}
+	see := func(path string, dir bool) {
+		for _, p := range []string{path, resolved(path)} {
+			at := filepath.Dir(p)
+			switch {
+			case dir:
+				at = p
+			case at == real || at == home:
+				at = p // the file alone
+			}
+			if at != real && strings.HasPrefix(at, real+"/") || at != home && strings.HasPrefix(at, home+"/") {
+				all = append(all, at)
+			}
+		}
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) {
+			see(filepath.Clean(dir), true)
+			if root := toolchain(filepath.Clean(dir), real); root != "" {
+				see(root, true)
+			}
+		}
+	}
+	for i, arg := range command {
+		if i == 0 {
+			if found, err := exec.LookPath(arg); err == nil {
+				arg = found
+			}
+		}
+		if info, err := os.Stat(arg); filepath.IsAbs(arg) && err == nil {
+			see(filepath.Clean(arg), info.IsDir())
+		}
+	}
+	return all
+}
+
+// shared are directories of a home that many programs keep their things in.
+var shared = []string{".local", ".config", ".cache", ".ssh", ".gnupg", ".aws", ".docker", ".kube"}
+
+// toolchain is the directory of the toolchain whose programs are in a directory of PATH
+// below a home directory: those of ~/.pyenv/shims want ~/.pyenv, those of a virtual
+// environment its lib. "" if they want no more than is beside them.
+func toolchain(dir, home string) string {
+	root := filepath.Dir(dir)
+	rest, below := strings.CutPrefix(root, home+"/")
+	if !below {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(root, "pyvenv.cfg")); err == nil {
+		return root
+	}
+	first, _, _ := strings.Cut(rest, "/")
+	if first[0] != '.' || slices.Contains(shared, first) || !slices.Contains([]string{"bin", "sbin", "shims"}, filepath.Base(dir)) {
+		return ""
+	}
+	return root
+}
+
+// kept are files of toolchains that hold what proves who their user is.
+var kept = []string{".cargo/credentials", ".cargo/credentials.toml", ".npmrc", ".netrc", ".git-credentials"}
+
+// resolved is a path without links, or as it is if it leads nowhere.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}

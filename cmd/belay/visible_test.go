@@ -1,0 +1,103 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/config"
+)
+
+// Rule: jobs of the server's user see nothing of the data directory, of what holds
+// secrets and of the home directory, but the programs in it that they need; jobs with
+// users of their own are kept from the files alone.
+func TestWhatJobsSee(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(root, "home")
+	at := func(name string) string { return filepath.Join(root, name) }
+	for _, file := range []string{
+		"data/belay.db", "etc/belay.yaml", "etc/tls.key", "etc/credentials", "etc/token", "etc/worker.key", "srv/secret/x", "opt/tool/x",
+		"home/.local/bin/plain", "home/.local/share/agent/v1/agent.js", "home/.pyenv/shims/python", "home/venv/bin/python", "home/venv/pyvenv.cfg", "home/work/bin/x",
+		"home/go/bin/x", "home/.cargo/bin/x", "home/.cargo/credentials.toml", "home/script.py", "home/agents/one/main.py", "usr/bin/x",
+	} {
+		if err := os.MkdirAll(filepath.Dir(at(file)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at(file), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(at("home/.local/share/agent/v1/agent.js"), at("home/.local/bin/agent")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	t.Setenv("TOKEN_FILE", at("etc/token"))
+	t.Setenv("SSH_AUTH_SOCK", at("none"))
+	t.Setenv("PATH", strings.Join([]string{
+		at("home/.local/bin"), at("home/.pyenv/shims"), at("home/venv/bin"), at("home/work/bin"), at("home/go/bin"), at("home/.cargo/bin"), at("usr/bin"), "relative", home,
+	}, ":"))
+	cfg := config.Default()
+	cfg.File, cfg.TLSKey = at("etc/belay.yaml"), at("etc/tls.key")
+	cfg.Agent.GitCredentials, cfg.Agent.Env = at("etc/credentials"), []string{"TOKEN", "OTHER"}
+	cfg.Agent.Hidden, cfg.Agent.Readable = []string{at("srv/secret")}, []string{at("opt/tool")}
+	command := []string{"agent", "--run", at("home/script.py"), at("home/agents/one/main.py"), "{{prompt}}"}
+
+	files := []string{at("data"), at("etc/belay.yaml"), at("etc/credentials"), at("etc/tls.key"), at("etc/token"), at("etc/worker.key"), at("srv/secret")}
+	own := sightOf(cfg, at("data"), command, true, at("etc/worker.key"))
+	if diff := cmp.Diff(sight{files, []string{at("opt/tool")}}, own, cmp.AllowUnexported(sight{})); diff != "" {
+		t.Errorf("with users of their own: %s", diff)
+	}
+	s := sightOf(cfg, at("data"), command, false, at("etc/worker.key"))
+	for _, want := range append(files, home, at("home/.cargo/credentials.toml")) {
+		if !slices.Contains(s.hidden, want) {
+			t.Errorf("%s is not hidden", want)
+		}
+	}
+	var below []string
+	for _, p := range s.readable {
+		if strings.HasPrefix(p, root) {
+			below = append(below, strings.TrimPrefix(p, root+"/"))
+		}
+	}
+	want := []string{
+		"home/.cargo", "home/.cargo/bin", "home/.local/bin", "home/.local/share/agent/v1", "home/.pyenv", "home/.pyenv/shims", "home/agents/one", "home/go/bin",
+		"home/script.py", "home/venv", "home/venv/bin", "home/work/bin", "opt/tool",
+	}
+	if diff := cmp.Diff(want, below); diff != "" {
+		t.Errorf("what they see: %s", diff)
+	}
+	for _, p := range append(s.hidden, s.readable...) {
+		if !filepath.IsAbs(p) || p != filepath.Clean(p) || p == "/" {
+			t.Errorf("%q is no path for a wall", p)
+		}
+	}
+}
+
+// Rule: what the configuration names itself is insisted on, and what cannot be had is
+// refused.
+func TestWallsThatAreInsistedOn(t *testing.T) {
+	for _, c := range []struct {
+		set    func(*config.Agent)
+		insist []process.Wall
+		fails  bool
+	}{
+		{func(*config.Agent) {}, nil, false},
+		{func(a *config.Agent) { a.Hidden = []string{"/x"} }, []process.Wall{process.WallHidden}, false},
+		{func(a *config.Agent) { a.Egress = []string{"none"} }, []process.Wall{process.WallNetwork}, false},
+	} {
+		cfg := config.Default()
+		c.set(&cfg.Agent)
+		w, err := wallsOf(cfg, sight{})
+		if (err != nil) != c.fails || !slices.Equal(w.Insist, c.insist) {
+			t.Errorf("%+v: %+v, %v", cfg.Agent, w, err)
+		}
+	}
+}

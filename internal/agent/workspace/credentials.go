@@ -1,0 +1,124 @@
+package workspace
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/secret"
+)
+
+// Login is what proves to a server who asks for a repository. Either may be empty.
+type Login struct{ User, Password string }
+
+// Credentials finds the login for a repository's URL. It is asked anew for each use; an
+// error ends that use.
+type Credentials func(url string) (user, password string, ok bool, err error)
+
+// maxCredentials bounds a file of credentials.
+const maxCredentials = 1 << 20
+
+// CredentialFile finds logins in a file of the format of git's credential store, a line
+// for each:
+//
+//	https://USER:PASSWORD@HOST
+//	https://USER:PASSWORD@HOST/PATH
+//
+// A line counts for the repositories on its host, with its port, and at or below its
+// path; of several the one with the longest path, then the first. Lines of other schemes
+// and those that begin with # are passed over. The error names lines and shows nothing
+// of them.
+func CredentialFile(path string) Credentials {
+	return func(url string) (user, password string, ok bool, err error) {
+		text, err := secret.Read(path, maxCredentials)
+		if err == nil {
+			var login Login
+			if login, ok, err = lookUp(text, url); err == nil {
+				return login.User, login.Password, ok, nil
+			}
+		}
+		return "", "", false, &belay.Error{
+			Code: belay.CodeUnavailable, Message: "the credentials for repositories cannot be read (agent.git_credentials)", Err: err,
+		}
+	}
+}
+
+// lookUp finds the login for a repository in the text of a file.
+func lookUp(text []byte, repo string) (found Login, ok bool, err error) {
+	at, err := Locate(repo)
+	if err != nil || at.Scheme != "https" {
+		return Login{}, false, nil //nolint:nilerr // no line is for what has no location
+	}
+	longest := -1
+	n := 0
+	for line := range bytes.Lines(text) {
+		n++
+		login, of, used, err := credential(strings.TrimSpace(string(line)))
+		if err != nil {
+			return Login{}, false, fmt.Errorf("line %d: %w", n, err)
+		}
+		if used && of.Host == at.Host && below(at.Path, of.Path) && len(of.Path) > longest {
+			longest, found, ok = len(of.Path), login, true
+		}
+	}
+	return found, ok, nil
+}
+
+// below reports whether a path is another one or lies below it.
+func below(path, other string) bool {
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(other, "/"))
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// credential reads a line.
+func credential(line string) (login Login, of Location, used bool, err error) {
+	scheme, rest, ok := strings.Cut(line, "://")
+	if line == "" || line[0] == '#' || ok && isScheme(scheme) && !strings.EqualFold(scheme, "https") {
+		return login, of, false, nil
+	}
+	u, perr := url.Parse("https://" + rest) // whose error would show it
+	if !ok || perr != nil || u.User == nil || !hostForm.MatchString(u.Host) || u.RawQuery != "" || u.Fragment != "" {
+		return login, of, false, invalid("it is not of the form https://USER:PASSWORD@HOST/PATH")
+	}
+	segments, err := segmentsOf(u.EscapedPath())
+	if err != nil {
+		return login, of, false, err
+	}
+	login.User = u.User.Username()
+	login.Password, _ = u.User.Password()
+	of = Location{Scheme: "https", Host: plainHost("https", u.Host), Path: withoutGit("/" + strings.Join(segments, "/"))}
+	return login, of, login != Login{}, nil
+}
+
+// Reveal takes the credentials out of a repository that its own user has named, so that
+// they are not stored with it.
+func Reveal(repo string) (bare string, login Login, err error) {
+	scheme, rest, ok := strings.Cut(repo, "://")
+	if !ok || !strings.EqualFold(scheme, "https") && !strings.EqualFold(scheme, "ssh") {
+		return repo, Login{}, nil
+	}
+	u, err := url.Parse(strings.ToLower(scheme) + "://" + rest)
+	if err != nil {
+		return "", Login{}, invalid("repository: the %s:// URL cannot be read; %s", strings.ToLower(scheme), allowed)
+	}
+	if u.User == nil || u.Scheme == "ssh" && !hasPassword(u) {
+		return repo, Login{}, nil
+	}
+	if u.Scheme == "ssh" { // which takes no password
+		u.User = url.User(u.User.Username())
+		return u.String(), Login{}, nil
+	}
+	login.User = u.User.Username()
+	login.Password, _ = u.User.Password()
+	u.User = nil
+	return u.String(), login, nil
+}
+
+// Same reports whether two names are of one repository.
+func Same(a, b string) bool {
+	at, err := Locate(a)
+	bt, err2 := Locate(b)
+	return err == nil && err2 == nil && at == bt
+}

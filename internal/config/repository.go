@@ -1,0 +1,148 @@
+package config
+
+import (
+	"net/url"
+	"path/filepath"
+	"strings"
+)
+
+// Login is what proves to a server who asks for a repository.
+type Login struct{ User, Password string }
+
+// reveal takes the credentials out of a repository's URL. Without any it stays as it is.
+func reveal(repo string) (bare string, login Login, ok bool) {
+	scheme, rest, isURL := strings.Cut(repo, "://")
+	if !isURL || !strings.Contains(rest, "@") {
+		return repo, Login{}, true
+	}
+	u, err := url.Parse(scheme + "://" + rest)
+	if err != nil {
+		return "", Login{}, false // what cannot be read cannot be shown either
+	}
+	if _, has := u.User.Password(); u.User == nil || !has && strings.EqualFold(scheme, "ssh") {
+		return repo, Login{}, true // the user of ssh is part of the address
+	}
+	login.User = u.User.Username()
+	login.Password, _ = u.User.Password()
+	u.User = nil
+	if strings.EqualFold(scheme, "ssh") { // which takes no password
+		u.User, login = url.User(login.User), Login{}
+	}
+	return u.String(), login, true
+}
+
+// keep notes the login of a repository.
+func (a *Agent) keep(bare string, l Login) {
+	if l == (Login{}) {
+		return
+	}
+	if a.Logins == nil {
+		a.Logins = make(map[string]Login)
+	}
+	a.Logins[bare] = l
+}
+
+// repository is a path or URL. Credentials in it are kept apart, so that they are shown
+// and stored nowhere.
+type repository struct{ agent *Agent }
+
+func (k repository) set(s string) bool {
+	bare, login, ok := reveal(s)
+	if !ok || strings.TrimSpace(bare) == "" || strings.ContainsRune(bare, 0) {
+		return false
+	}
+	k.agent.keep(bare, login)
+	k.agent.Repo = bare
+	return true
+}
+func (repository) want() string {
+	return "a path or URL, such as https://example.org/app.git"
+}
+func (k repository) show() string { return k.agent.Repo }
+func (repository) word() string   { return "text" }
+func (repository) tags() []string { return []string{"!!str"} }
+
+// repositories are patterns of repositories. Credentials are taken out of those that are
+// one repository, and make no sense in the others.
+type repositories struct{ agent *Agent }
+
+func (k repositories) set(s string) bool {
+	var items []string
+	if !(words{&items, ""}).set(s) {
+		return false
+	}
+	logins := make(map[string]Login)
+	for i, item := range items {
+		bare, login, ok := reveal(item)
+		if !ok || login != (Login{}) && strings.Contains(bare, "*") {
+			return false
+		}
+		items[i], logins[bare] = bare, login
+	}
+	k.agent.Repos = items
+	for bare, login := range logins {
+		k.agent.keep(bare, login)
+	}
+	return true
+}
+func (repositories) want() string {
+	return `repositories, such as ["https://example.org/*"], without credentials where they end with *: agent.git_credentials is for these`
+}
+func (k repositories) show() string { return words{&k.agent.Repos, ""}.show() }
+func (repositories) word() string   { return "list" }
+func (repositories) tags() []string { return []string{"!!seq", "!!str"} }
+
+// paths are absolute paths.
+type paths struct{ to *[]string }
+
+func (k paths) set(s string) bool {
+	var items []string
+	if !(words{&items, ""}).set(s) {
+		return false
+	}
+	for i, p := range items {
+		if items[i] = filepath.Clean(p); !filepath.IsAbs(p) || items[i] == "/" {
+			return false
+		}
+	}
+	*k.to = items
+	return true
+}
+func (paths) want() string   { return `absolute paths, such as ["/srv/secrets"]` }
+func (k paths) show() string { return words{k.to, ""}.show() }
+func (paths) word() string   { return "list" }
+func (paths) tags() []string { return []string{"!!seq", "!!str"} }
+
+// places are what a job may reach: names and addresses, or the word none.
+type places struct{ to *[]string }
+
+func (k places) set(s string) bool {
+	var items []string
+	for item := range strings.SplitSeq(s, ",") {
+		if item = strings.TrimSpace(item); item == "" || strings.ContainsAny(item, " \t\r\n\x00") || item == "none" && len(items) > 0 {
+			return false
+		}
+		if len(items) == 1 && items[0] == "none" {
+			return false
+		}
+		items = append(items, item)
+	}
+	*k.to = items
+	return true
+}
+func (places) want() string {
+	return "names or addresses, such as api.example.org or git.example.org:443, or none"
+}
+func (k places) show() string { return strings.Join(*k.to, ",") }
+func (places) word() string   { return "list" }
+func (places) tags() []string { return []string{"!!seq", "!!str"} }
+
+// secretive reports whether a value may hold credentials, which nobody may read from a
+// command line.
+func (k Key) secretive(text string) bool {
+	switch k.of(Default()).(type) {
+	case repository, repositories:
+		return HasPassword(text) || strings.Contains(text, "://") && strings.Contains(text, "@") && !strings.Contains(strings.ToLower(text), "ssh://")
+	}
+	return HasPassword(text)
+}

@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/belaydev/belay"
+)
+
+// Admission judges a submission of one workflow before it is stored. It refuses, or gives
+// a function to be called with the id of what was stored, zero if nothing was.
+type Admission func(ctx context.Context, s *belay.Submission) (stored func(belay.ExecutionID), err error)
+
+// admitting is a Backend past whose admissions nothing is submitted, whatever route it
+// comes by: alone, in a batch, as a child, or as an old execution that is to run again.
+type admitting struct {
+	belay.Backend
+	by map[string]Admission
+}
+
+// admit judges a submission. One that is stored already is let through: it finds itself.
+func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.ExecutionID), error) {
+	judge := a.by[s.Workflow]
+	if judge == nil {
+		return func(belay.ExecutionID) {}, nil
+	}
+	stored, err := judge(ctx, s)
+	if err != nil && belay.CodeOf(err) == belay.CodeQueueFull && a.known(ctx, s) {
+		return func(belay.ExecutionID) {}, nil
+	}
+	return stored, err
+}
+
+// known reports whether a submission repeats one that is stored.
+func (a *admitting) known(ctx context.Context, s *belay.Submission) bool {
+	if s.ID != (belay.ExecutionID{}) {
+		if _, err := a.Execution(ctx, s.ID); err == nil {
+			return true
+		}
+	}
+	if s.IdempotencyKey == "" {
+		return false
+	}
+	page, err := a.Executions(ctx, belay.Filter{Workflow: s.Workflow, Key: s.IdempotencyKey, Children: true, Limit: 1})
+	return err == nil && len(page.Executions) > 0
+}
+
+// Submit submits what is admitted.
+func (a *admitting) Submit(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error) {
+	answers := make([]belay.Submitted, len(list))
+	stored := make([]func(belay.ExecutionID), len(list))
+	var admitted []belay.Submission
+	var which []int
+	for i := range list {
+		if stored[i], answers[i].Err = a.admit(ctx, &list[i]); answers[i].Err == nil {
+			admitted, which = append(admitted, list[i]), append(which, i)
+		}
+	}
+	if len(admitted) == 0 {
+		return answers, nil
+	}
+	got, err := a.Backend.Submit(ctx, admitted...)
+	for n, i := range which {
+		var id belay.ExecutionID
+		if err == nil {
+			if answers[i] = got[n]; got[n].Err == nil {
+				id = got[n].ID
+			}
+		}
+		stored[i](id)
+	}
+	return answers, err
+}
+
+// Control carries out an action. What makes an old execution run again is judged like a
+// new one.
+func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
+	switch c.Action {
+	case belay.ActionRetry, belay.ActionRequeue, belay.ActionFork:
+	default:
+		return a.Backend.Control(ctx, c)
+	}
+	x, err := a.Execution(ctx, c.Execution)
+	if err != nil || a.by[x.Workflow] == nil || c.Action != belay.ActionFork && !x.State.Terminal() {
+		return a.Backend.Control(ctx, c) // which says what is wrong
+	}
+	s := belay.Submission{ID: c.Fork, Workflow: x.Workflow, Input: x.Input, Queue: x.Queue, WorkerLabels: x.WorkerLabels}
+	if len(c.Input) > 0 {
+		s.Input = c.Input
+	}
+	stored, err := a.admit(ctx, &s)
+	if err != nil {
+		return belay.Execution{}, err
+	}
+	x, err = a.Backend.Control(ctx, c)
+	if err != nil {
+		x.ID = belay.ExecutionID{}
+	}
+	stored(x.ID)
+	return x, err
+}

@@ -1,0 +1,133 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// TCP refuses a connection from a job of this machine: with [ErrJob], or with
+// [ErrUnknown] where that cannot be told. It takes milliseconds, more on a machine with
+// thousands of processes.
+func (j *Judge) TCP(c net.Conn) error {
+	s, err := Remote(c)
+	if err != nil {
+		return err
+	}
+	if err := j.user(s.UID); err != nil {
+		return err
+	}
+	own := uint32(os.Geteuid())
+	if s.UID != own && own != 0 {
+		return nil // jobs have our user, or one of theirs
+	}
+	pids, err := j.search.holders(s.Inode)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if len(pids) == 0 && (s.UID == own || j.Shared) {
+		return fmt.Errorf("%w: no process is seen to have the connection", ErrUnknown)
+	}
+	for _, pid := range pids {
+		if err := j.process(pid); err != nil {
+			return err
+		}
+	}
+	// What was found out is about this connection, and not about one that came after it.
+	if again, err := Remote(c); err != nil || again != s {
+		return errors.Join(fmt.Errorf("%w: it has closed the connection", ErrUnknown), err)
+	}
+	return nil
+}
+
+// Credentials are those of the process at the other end of a unix socket: the one that
+// connected it, or that listens on it.
+type Credentials struct {
+	PID int // 0 if it is in a PID namespace that cannot be seen from here
+	UID uint32
+}
+
+// CredentialsOf asks the kernel for them.
+func CredentialsOf(c *net.UnixConn) (Credentials, error) {
+	var cred *unix.Ucred
+	err := control(c, func(fd int) (err error) {
+		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	if err != nil {
+		return Credentials{}, fmt.Errorf("ask who is on the socket: %w", err)
+	}
+	return Credentials{int(cred.Pid), cred.Uid}, nil
+}
+
+func control(c *net.UnixConn, f func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+// Unix refuses a process of a job at the other end of a unix socket: with [ErrJob], or
+// with [ErrUnknown] where that cannot be told. Before Linux 6.5 it goes by the number of
+// the process, which another process may have by now.
+func (j *Judge) Unix(c *net.UnixConn) error {
+	cred, err := CredentialsOf(c)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if err := j.user(cred.UID); err != nil {
+		return err
+	}
+	pidfd := -1
+	err = control(c, func(fd int) (err error) {
+		pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+		return err
+	})
+	switch {
+	case errors.Is(err, unix.ENOPROTOOPT):
+		return j.process(cred.PID)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	defer unix.Close(pidfd)
+	pid, err := numberOf(pidfd)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if err := j.process(pid); err != nil {
+		return err
+	}
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(poll, 0); err != nil || n != 0 {
+		return errors.Join(fmt.Errorf("%w: the process has ended", ErrUnknown), err)
+	}
+	return nil
+}
+
+// numberOf is the number of a process in our PID namespace, by a descriptor of it.
+func numberOf(pidfd int) (int, error) {
+	raw, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if text, ok := strings.CutPrefix(line, "Pid:"); ok {
+			pid, err := strconv.Atoi(strings.TrimSpace(text))
+			if err == nil && pid <= 0 {
+				err = errors.New("the process has ended, or is in a PID namespace that cannot be seen from here")
+			}
+			return pid, err
+		}
+	}
+	return 0, errors.New("the kernel does not tell which process it is")
+}

@@ -1,0 +1,378 @@
+//go:build linux
+
+package peer
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay/internal/agent/process"
+)
+
+// TestMain lets the test binary be a supervisor, and what a job does.
+func TestMain(m *testing.M) {
+	process.Main(process.Helper{Name: "call", Run: call})
+	os.Exit(m.Run())
+}
+
+// call connects to os.Args[2] on the network os.Args[1], sends a line and stays until it
+// is told to go; with a third argument it goes at once.
+func call() int {
+	c, err := net.Dial(os.Args[1], os.Args[2])
+	if err == nil {
+		_, err = io.WriteString(c, "hello\n")
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if len(os.Args) > 3 {
+		return 0
+	}
+	_, _ = c.Read(make([]byte, 1))
+	return 0
+}
+
+// soon is far more than anything here takes.
+const soon = 20 * time.Second
+
+// caught is the connection that came, when its line is there.
+func caught(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	if d, ok := l.(interface{ SetDeadline(t time.Time) error }); ok {
+		_ = d.SetDeadline(time.Now().Add(soon))
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetReadDeadline(time.Now().Add(soon))
+	if line, err := bufio.NewReader(c).ReadString('\n'); line != "hello\n" {
+		t.Fatalf("it says %q, %v", line, err)
+	}
+	return c
+}
+
+// addresses are those of this machine that a server may listen on: 127.0.0.1, ::1 and
+// one that is on a network, as far as there are.
+func addresses(t *testing.T) (list []string) {
+	t.Helper()
+	for _, host := range []string{"127.0.0.1", "::1", "127.8.9.10"} {
+		if l, err := net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
+			_ = l.Close()
+			list = append(list, host)
+		}
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() && !ip.IP.IsLinkLocalUnicast() {
+			return append(list, ip.IP.String())
+		}
+	}
+	return list
+}
+
+func listen(t *testing.T, host string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// job calls from a supervised run.
+func job(t *testing.T, kind process.Isolation, args ...string) {
+	t.Helper()
+	tree, err := process.Start(t.Context(), process.Command{
+		ID: fmt.Sprintf("peer-%d-%d", os.Getpid(), time.Now().UnixNano()), Args: append([]string{"call"}, args...), Helper: true, Dir: "/",
+		Isolation: kind, Grace: -1,
+		Output: func(_ context.Context, c process.Chunk) error { t.Logf("the job: %s", c.Data); return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		tree.Kill(nil)
+		<-tree.Done()
+	})
+}
+
+// outsider calls from a process that is none of a job's, as another user if one is given.
+func outsider(t *testing.T, uid int, args ...string) {
+	t.Helper()
+	c := exec.Command("/proc/self/exe", "-test.run", "^TestOutsider$")
+	c.Env = append(os.Environ(), "PEER_TEST_CALL="+strings.Join(args, " "))
+	if uid >= 0 {
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+}
+
+// TestOutsider is what outsider runs.
+func TestOutsider(t *testing.T) {
+	args := os.Getenv("PEER_TEST_CALL")
+	if args == "" {
+		t.Skip("it calls only where another test asks it to")
+	}
+	os.Args = append([]string{"call"}, strings.Fields(args)...)
+	if call() != 0 {
+		t.Error("the call failed")
+	}
+}
+
+// isolations lists the kinds of runs that this user can have.
+func isolations() []process.Isolation {
+	if os.Geteuid() != 0 {
+		return []process.Isolation{process.UserNamespace, process.Subreaper}
+	}
+	return []process.Isolation{process.PIDNamespace, process.UserNamespace, process.Subreaper}
+}
+
+// Rule: a process of a job is known for one over every address of this machine, however
+// the job is isolated; a process that is none is let through.
+func TestJobsAreRefused(t *testing.T) {
+	j := &Judge{InJob: process.InJob, Shared: true}
+	for _, host := range addresses(t) {
+		for _, kind := range isolations() {
+			l := listen(t, host)
+			job(t, kind, "tcp", l.Addr().String())
+			if err := j.TCP(caught(t, l)); !errors.Is(err, ErrJob) {
+				t.Errorf("%s, over %s: %v", kind, host, err)
+			}
+		}
+		l := listen(t, host)
+		outsider(t, -1, "tcp", l.Addr().String())
+		if err := j.TCP(caught(t, l)); err != nil {
+			t.Errorf("a process that is no job's, over %s: %v", host, err)
+		}
+	}
+}
+
+// Rule: jobs with users of their own are known by these, and other people are not
+// refused with them.
+func TestUsersOfJobsAreRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be somebody else")
+	}
+	const first = 0x70000000
+	j := &Judge{InJob: process.InJob, Users: func(uid uint32) bool { return uid >= first && uid < first+10 }}
+	for _, host := range addresses(t) {
+		for uid, want := range map[int]error{first: ErrJob, first + 9: ErrJob, first + 10: nil, 65534: nil} {
+			l := listen(t, host)
+			outsider(t, uid, "tcp", l.Addr().String())
+			if err := j.TCP(caught(t, l)); !errors.Is(err, want) || want == nil && err != nil {
+				t.Errorf("user %d over %s: %v", uid, host, err)
+			}
+		}
+	}
+}
+
+// Rule: who sends and closes is not known any more, and is refused: also where a
+// listener has taken the port since.
+func TestWhoIsGoneIsRefused(t *testing.T) {
+	j := &Judge{InJob: process.InJob, Shared: true, Users: func(uint32) bool { return false }}
+	for _, host := range addresses(t) {
+		l := listen(t, host)
+		outsider(t, -1, "tcp", l.Addr().String(), "at-once")
+		c := caught(t, l)
+		_ = c.SetReadDeadline(time.Now().Add(soon))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatalf("it has not gone: %v", err)
+		}
+		if err := j.TCP(c); !errors.Is(err, ErrUnknown) {
+			t.Errorf("over %s: %v", host, err)
+		}
+	}
+	l := listen(t, "127.0.0.1")
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return errors.Join(c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }))
+	}}
+	out, err := d.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(out, "hello\n")
+	c, from := caught(t, l), out.LocalAddr().String()
+	if err := out.(*net.TCPConn).SetLinger(0); err != nil { // gone without a trace
+		t.Fatal(err)
+	}
+	_ = out.Close()
+	squatter, err := net.Listen("tcp", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer squatter.Close()
+	if err := j.TCP(c); !errors.Is(err, ErrUnknown) {
+		t.Errorf("with a listener on its port: %v", err)
+	}
+}
+
+// Rule: IPv4 inside of IPv6 is seen through, at both ends; the tables of /proc tell the
+// same as the kernel's answer.
+func TestMappedAddresses(t *testing.T) {
+	l, err := net.Listen("tcp", "[::]:0")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"127.0.0.1", "::ffff:127.0.0.1", "::1"} {
+		fd := -1
+		if strings.HasPrefix(to, "::ffff") { // net would take IPv4
+			if fd, err = syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Close(fd)
+			addr := syscall.SockaddrInet6{Port: l.Addr().(*net.TCPAddr).Port}
+			copy(addr.Addr[:], net.ParseIP(to).To16())
+			if err := syscall.Connect(fd, &addr); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := syscall.Write(fd, []byte("hello\n")); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			out, err := net.Dial("tcp", net.JoinHostPort(to, port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			_, _ = io.WriteString(out, "hello\n")
+		}
+		c := caught(t, l)
+		s, err := Remote(c)
+		if err != nil || s.UID != uint32(os.Geteuid()) {
+			t.Errorf("%s: %+v, %v", to, s, err)
+		}
+		here, _ := addressOf(c.LocalAddr())
+		there, _ := addressOf(c.RemoteAddr())
+		if table, err := fromTables("/proc/net/", there, here); err != nil || table != s {
+			t.Errorf("%s: /proc says %+v, %v; the kernel %+v", to, table, err, s)
+		}
+		if err := (&Judge{InJob: process.InJob}).TCP(c); err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
+// Rule: on a unix socket a process of a job is known for one at either end, and another
+// is let through; one that has ended is refused.
+func TestUnixSockets(t *testing.T) {
+	j := &Judge{InJob: process.InJob}
+	socket := func() net.Listener {
+		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	judged := func(l net.Listener) error {
+		t.Helper()
+		c, ok := caught(t, l).(*net.UnixConn)
+		if !ok {
+			t.Fatal("it is no unix socket")
+		}
+		return j.Unix(c)
+	}
+	for _, kind := range isolations() {
+		l := socket()
+		job(t, kind, "unix", l.Addr().String())
+		if err := judged(l); !errors.Is(err, ErrJob) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	l := socket()
+	outsider(t, -1, "unix", l.Addr().String())
+	if err := judged(l); err != nil {
+		t.Errorf("a process that is no job's: %v", err)
+	}
+	out, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := j.Unix(out.(*net.UnixConn)); err != nil {
+		t.Errorf("this process, as the one that listens: %v", err)
+	}
+	_ = caughtSilent(t, l)
+	l = socket()
+	outsider(t, -1, "unix", l.Addr().String(), "at-once")
+	c := caught(t, l)
+	_ = c.SetReadDeadline(time.Now().Add(soon))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("it has not gone: %v", err)
+	}
+	until(t, "its process is gone", func() bool { return errors.Is(j.Unix(c.(*net.UnixConn)), ErrUnknown) })
+}
+
+// caughtSilent takes a connection that says nothing.
+func caughtSilent(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(soon); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", soon, what)
+		}
+	}
+}
+
+// Rule: another user than root gets the same promises.
+func TestWithoutRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("every test of this run is without root")
+	}
+	dir, err := os.MkdirTemp("", "belay-peer-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	const nobody = 65534
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^(TestJobsAreRefused|TestWhoIsGoneIsRefused|TestMappedAddresses|TestUnixSockets)$")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,5 @@
+package secret
+
+import "golang.org/x/sys/unix"
+
+const readOnlyFlag = unix.ST_RDONLY

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package secret
+
+const readOnlyFlag = 1 // MNT_RDONLY
