@@ -25,6 +25,9 @@ func (a agents) hire(name string, env ...string) far {
 	place.data = a.path(name)
 	cmd := place.command("worker", "--server", a.url, "--name", name, "--concurrency", "0", "--ttl", "2s")
 	cmd.Env = append(place.environment("BELAY_AGENT_COMMAND="+smallAgent(a.api.t), "BELAY_AGENT_SAVE_EVERY=100ms"), env...)
+	if exists(a.path("repo")) {
+		cmd.Env = append(cmd.Env, "BELAY_AGENT_REPO="+a.path("repo"))
+	}
 	w := place.start(cmd)
 	w.says("takes work")
 	return far{agents{a.api, &place, a.server}, w}
@@ -195,7 +198,7 @@ func TestAStoppedWorkerGivesItsJobsToAnother(t *testing.T) {
 func TestAWorkerHasItsOwnSecretsAndRepositories(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	s := p.assisted(nil, left...)
+	s := p.assisted(nil, append(left, "--agent-repos", p.root+"/*")...)
 	file := p.path("secret")
 	if err := os.WriteFile(file, []byte("hunter2-hunter2\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -234,7 +234,7 @@ func TestAThirdJobWaitsForASlot(t *testing.T) {
 func TestATimeoutDoesNotCountTheQueue(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	a := p.assisted([]string{"MAX_CONCURRENCY=1"}, "--agent-grace", "100ms")
+	a := p.assisted([]string{"MAX_CONCURRENCY=1"}, "--agent-grace", "100ms", "--agent-repos", p.path("repo"))
 	before := a.ask(a.hold("before"))
 	patient := a.ask("sleep 0.1\nin time", `"timeout_seconds":4`)
 	late := a.ask("edit left.txt half\nsleep 600", `"timeout_seconds":3`, `"repo":`+said(p.repository()))

@@ -23,6 +23,18 @@ type sight struct{ hidden, readable []string }
 // server's user may read is closed to them anyway. The secrets are files that the process
 // reads beside those of the configuration.
 func sightOf(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
+	s := hiddenFrom(c, data, command, own, secrets...).unique()
+	if !c.Agent.Seal {
+		spaces := c.Agent.WorkspaceDir
+		if spaces == "" {
+			spaces = filepath.Join(data, "workspaces")
+		}
+		s.hidden = beside(s.hidden, resolved(absolute(filepath.Join(spaces, "jobs"))))
+	}
+	return s
+}
+
+func hiddenFrom(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
 	a := c.Agent
 	s := sight{readable: a.Readable}
 	s.hide(a.Hidden...)
@@ -32,7 +44,7 @@ func sightOf(c *config.Config, data string, command []string, own bool, secrets 
 		s.hide(os.Getenv(name + "_FILE"))
 	}
 	if own {
-		return s.unique()
+		return s
 	}
 	s.hide(fmt.Sprintf("/run/user/%d", os.Geteuid()), os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
 	for _, home := range homes() {
@@ -42,7 +54,37 @@ func sightOf(c *config.Config, data string, command []string, own bool, secrets 
 		}
 		s.readable = append(s.readable, programs(home, command)...)
 	}
-	return s.unique()
+	return s
+}
+
+// beside hides, instead of directories above one, all that is in them beside the way
+// there: a job that may write everywhere has to find its workspace where it is.
+func beside(hidden []string, dir string) (all []string) {
+	for _, p := range hidden {
+		if p != dir && !strings.HasPrefix(dir, p+"/") {
+			all = append(all, p)
+			continue
+		}
+		for at := p; at != dir; {
+			rest, _ := strings.CutPrefix(dir, at+"/")
+			name, _, _ := strings.Cut(rest, "/")
+			entries, _ := os.ReadDir(at) // of what cannot be read nothing is seen
+			for _, e := range entries {
+				if e.Name() != name && e.Type()&os.ModeSymlink == 0 { // where one leads may be for all to see
+					all = append(all, filepath.Join(at, e.Name()))
+				}
+			}
+			at = filepath.Join(at, name)
+		}
+	}
+	return all
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
 
 // hide adds paths that are there, by where they lead.
@@ -51,12 +93,8 @@ func (s *sight) hide(paths ...string) {
 		if p == "" {
 			continue
 		}
-		abs, err := filepath.Abs(p)
-		if err == nil {
-			abs, err = filepath.EvalSymlinks(abs)
-		}
-		if err == nil && abs != "/" {
-			s.hidden = append(s.hidden, abs)
+		if real, err := filepath.EvalSymlinks(absolute(p)); err == nil && real != "/" {
+			s.hidden = append(s.hidden, real)
 		}
 	}
 }

@@ -81,6 +81,33 @@ func TestWhatJobsSee(t *testing.T) {
 	}
 }
 
+// Rule: without a seal a job finds its workspace where it is, and nothing beside the way
+// there.
+func TestWhatJobsSeeWithoutASeal(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"data/belay.db", "data/belay.sock", "data/workspaces/jobs/one/x", "data/workspaces/base/x", "other/x"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/usr", filepath.Join(root, "data/link")); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.Agent.Seal, cfg.Agent.Hidden = false, []string{filepath.Join(root, "other")}
+	got := sightOf(cfg, filepath.Join(root, "data"), nil, true)
+	want := sight{hidden: []string{root + "/data/belay.db", root + "/data/belay.sock", root + "/data/workspaces/base", root + "/other"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(sight{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Rule: what the configuration names itself is insisted on, and what cannot be had is
 // refused.
 func TestWallsThatAreInsistedOn(t *testing.T) {
