@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,6 +50,52 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	}
 	a.wantEnd(waiting, "completed", 0.0)
 	a.wantHealth(false, 0, 0, 10)
+	a.stop()
+	p.sound()
+}
+
+// Rule: after kill -9 a job has all that it had: stashes, tags, what it had staged, and
+// its HOME; and it is where it was. When it has ended, its HOME is kept nowhere.
+func TestAKilledServerLosesNothingOfAJob(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	args := []string{"--agent-repo", p.repository()}
+	a := p.assisted(nil, args...)
+	id := a.ask(`where
+git tag
+git stash list
+git status --short
+git config --global --list
+edit notes.txt stashed
+git stash -m kept
+git tag -f here
+edit staged.txt staged
+git add staged.txt
+edit staged.txt more
+git config --global --add agent.talk so-far
+` + a.hold("first"))
+	a.holds("first")
+	at := filepath.Join(filepath.Dir(filepath.Dir(a.held("first"))), "checkout")
+	a = a.killed(nil, args...)
+	a.holds("first")
+	a.free("first")
+	got := a.wantEnd(id, "completed", 0.0)
+	for _, want := range []string{at + "\n", "here\n", "stash@{0}: On main: kept\n", "AM staged.txt\n", "agent.talk=so-far\n"} {
+		if !strings.Contains(got.string("result"), want) {
+			t.Errorf("it went on without %q:\n%s", want, got.string("result"))
+		}
+	}
+	if lost := got.at("changes", "lost"); lost != nil {
+		t.Errorf("lost: %v", lost)
+	}
+	if got.at("changes", "home") != nil {
+		t.Error("the result names a HOME")
+	}
+	for _, name := range []string{"work-1.home", "work-2.home"} {
+		if r := p.belay("logs", id, "--name", name); strings.Contains(r.out, "\x1f\x8b") {
+			t.Errorf("%s is still kept", name)
+		}
+	}
 	a.stop()
 	p.sound()
 }

@@ -55,13 +55,20 @@ func (a agents) killed(env []string, args ...string) agents {
 	a.api.t.Helper()
 	a.server.signal(syscall.SIGKILL)
 	a.server.wait(patience)
-	old, err := filepath.Glob(filepath.Join(a.data, "workspaces", "jobs", "*"))
+	old, err := filepath.Glob(filepath.Join(a.data, "workspaces", "jobs", "*", "owner.json"))
 	if err != nil {
 		a.api.t.Fatal(err)
 	}
+	was := make(map[string]string)
+	for _, file := range old {
+		was[file] = read(a.api.t, file)
+	}
 	b := a.assisted(env, args...)
-	for _, dir := range old {
-		until(a.api.t, "the workspaces of the dead are gone", func() bool { return !exists(dir) })
+	for file, text := range was {
+		until(a.api.t, "the workspaces of the dead are gone", func() bool {
+			now, err := os.ReadFile(file) // the next run has the same place
+			return err != nil || string(now) != text
+		})
 	}
 	return b
 }

@@ -323,7 +323,7 @@ func TestAJobThatLooksAround(t *testing.T) {
 	x := attack(t, "BELAY_TEST_SECRET="+marker)
 	hold := x.ask(`echo `+marker+` > mine.txt; echo $PWD; sleep 20`, `"timeout_seconds":30`)
 	until(t, "the other job works", func() bool {
-		left, _ := filepath.Glob(filepath.Join(x.data, "workspaces", "jobs", "run_*", "checkout", "mine.txt"))
+		left, _ := filepath.Glob(filepath.Join(x.data, "workspaces", "jobs", "*", "checkout", "mine.txt"))
 		return len(left) == 1
 	})
 	id := x.ask(`id -u

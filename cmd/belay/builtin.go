@@ -121,7 +121,7 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	spaces.Debounce, spaces.CryptKey = a.FetchDebounce, a.CryptKey
+	spaces.Debounce, spaces.CryptKey, spaces.KeepHome = a.FetchDebounce, a.CryptKey, a.KeepHome
 	spaces.Credentials = credentials(cfg)
 	spaces.Quota = workspace.Quota{Bytes: a.Disk, Files: int64(a.Files)}
 	users, err := jobUsers(ctx, a, log, command, most)

@@ -62,6 +62,8 @@ var agentKeys = []Key{
 		of: func(c *Config) kind { return boolean{&c.Agent.Local} }},
 	{Name: "agent.save_every", Doc: "How often what an agent has changed so far is kept with its execution, so that the work goes on from there when its machine is lost; 0 for only when it ends.",
 		of: func(c *Config) kind { return duration{&c.Agent.Save, 0, maxDuration} }},
+	{Name: "agent.keep_home", Doc: "Keep HOME with the work of a job that is interrupted, so that the agent's own notes and conversations go on with it; without what is known to be a cache.",
+		of: func(c *Config) kind { return boolean{&c.Agent.KeepHome} }},
 	{Name: "agent.users", Doc: "The users as whom jobs run, agents and commands, one for each: FIRST-LAST, which nobody else may have, none for that of the server, or auto, which is a range of its own as root and none otherwise.",
 		of: func(c *Config) kind { return users{&c.Agent.Users} }},
 	{Name: "agent.seal", Doc: "Make all but its workspace read-only to a job, agent or command, which needs root.",

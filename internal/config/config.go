@@ -75,7 +75,8 @@ type Agent struct {
 	OnLost         string // requeue or fail
 	Local          bool
 	Save           time.Duration // 0 for never
-	Users          string        // auto, none or FIRST-LAST
+	KeepHome       bool
+	Users          string // auto, none or FIRST-LAST
 	Seal           bool
 	CryptKey       string // a file
 	Processes      int    // 0 for no limit, as with those below
@@ -109,7 +110,7 @@ func Default() *Config {
 		Agent: Agent{
 			Preset: noPreset, Permissions: "auto", Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second, ChatTimeout: 15 * time.Minute,
 			Concurrency: 10, QueueDepth: 100, JobTTL: time.Hour, FetchDebounce: 30 * time.Second, Attempts: 1, OnLost: "requeue",
-			Local: true, Save: time.Minute, Users: "auto", Seal: true, Processes: 1024, Memory: 4 << 30, Disk: 10 << 30,
+			Local: true, Save: time.Minute, KeepHome: true, Users: "auto", Seal: true, Processes: 1024, Memory: 4 << 30, Disk: 10 << 30,
 			Prepare: 10 * time.Minute, Files: 1_000_000,
 		},
 		values: make(map[string]Value),

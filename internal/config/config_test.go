@@ -77,7 +77,7 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 		"agent.repo": "https://example.org/a.git", "agent.repos": `["https://example.org/*","/srv/b"]`, "agent.env": "A,B",
 		"agent.timeout": "1m", "agent.grace": "2s", "agent.chat_timeout": "3m", "agent.max_concurrency": "4", "agent.max_queue_depth": "5",
 		"agent.job_ttl": "6s", "agent.fetch_debounce": "0s", "agent.workspace_dir": "/workspace", "agent.max_attempts": "2",
-		"agent.dead_letters": "true", "agent.on_lost": "fail", "agent.local": "false", "agent.save_every": "5m", "agent.users": "70000-70009", "agent.seal": "false", "agent.git_crypt_key": "k", "agent.max_processes": "16",
+		"agent.dead_letters": "true", "agent.on_lost": "fail", "agent.local": "false", "agent.save_every": "5m", "agent.keep_home": "false", "agent.users": "70000-70009", "agent.seal": "false", "agent.git_crypt_key": "k", "agent.max_processes": "16",
 		"agent.max_cpu": "2", "agent.max_memory": "1GiB", "agent.max_disk": "2GiB", "agent.max_files": "77",
 		"agent.git_credentials": "g", "agent.prepare_timeout": "8m", "agent.hidden": `["/srv/a b","/srv/c"]`, "agent.readable": `["/opt/x"]`,
 		"agent.egress":   "api.example.org,10.20.0.0/16:5432",
