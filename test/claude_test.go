@@ -158,6 +158,7 @@ func TestClaudeWorksInsideItsWalls(t *testing.T) {
 		a := p.converse(m)
 		id := a.ask("work")
 		got := a.ended(id)
+		t.Logf("%s, held by: %s", got.string("status"), got.string("walls"))
 		if strings.Contains(a.server.err.String(), "may edit files and nothing else") {
 			if os.Geteuid() == 0 && p.as == 0 {
 				t.Error("as root jobs have no walls")
