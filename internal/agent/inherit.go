@@ -79,6 +79,6 @@ func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	if err != nil {
 		return err
 	}
-	b.saver.now = interrupted{c, run, b.saver.now.Session}
+	b.saver.now = b.saver.now.next(workflow.Execution(ctx), c, run)
 	return workflow.Checkpoint(ctx, b.saver.now)
 }

@@ -46,6 +46,16 @@ func (i *interrupted) session(id belay.ExecutionID) string {
 	return all[len(all)-1]
 }
 
+// next is what an execution keeps after a run that began with i and left c: a run that
+// began with nothing began a conversation of its own.
+func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
+	n := interrupted{Changes: c, Run: run}
+	if *i != (interrupted{}) {
+		n.Session = i.session(id)
+	}
+	return n
+}
+
 // talk decides whether this run continues the conversation of the work that it took
 // over. It does where the agent can, and where the work has the conversation.
 func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, resumed bool) (talk, error) {

@@ -46,6 +46,18 @@ func TestTheConversationOfKeptWork(t *testing.T) {
 	}
 }
 
+// However often a run dies that continued a conversation, the next one continues the same.
+func TestAConversationOutlivesManyRuns(t *testing.T) {
+	id := belay.ExecutionID{1}
+	var kept interrupted
+	for run := range belay.Token(4) {
+		kept = kept.next(id, &Changes{}, 1+run)
+		if want := sessionOf(belay.RunID{Execution: id, Token: 1}); kept.session(id) != want {
+			t.Errorf("after run %d it is %s, want %s", 1+run, kept.session(id), want)
+		}
+	}
+}
+
 // Claude Code has a conversation to continue as soon as it has written down what it was
 // asked; a session without that it refuses to resume.
 func TestClaudesConversationIsLookedFor(t *testing.T) {

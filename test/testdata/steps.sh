@@ -77,7 +77,7 @@ for kind in $STEPS; do
 	fi
 	take $kind $n
 	echo "did $n" >>"$journal"
-	sleep "${STEP_PAUSE:-0.2}"
+	sleep "${STEP_PAUSE:-0.4}" # for its model
 done
 
 echo "conversations: $(ls "$HOME" | grep -c '^conversation-'), begun: $(grep -c '^begun' "$journal")"

@@ -116,6 +116,9 @@ type Spec struct {
 	// Allow judges the repository by where it leads, before anything is read of it: a
 	// path without links, or a URL. nil allows any.
 	Allow func(repo string) error
+	// Unfinished says that [Manager.Restore] follows: until it has ended there is nothing
+	// of a run in the workspace, and whoever finds it abandoned keeps nothing of it.
+	Unfinished bool
 }
 
 // source is where a workspace comes from, as far as that is allowed, with what opens it.
@@ -184,6 +187,8 @@ type Workspace struct {
 	noted   [sha256.Size]byte           // of the files as they were handed over
 
 	gitconfig [sha256.Size]byte // of the .gitconfig in Home
+
+	unfinished bool // it is not restored yet
 }
 
 // Prepare makes a workspace. Errors of the caller's are a [belay.Error] with
@@ -236,10 +241,14 @@ type owner struct {
 
 // sign writes down whose a workspace is, and what.
 func (m *Manager) sign(root string, w *Workspace) error {
-	b, err := json.MarshalIndent(owner{
+	o := owner{
 		Process: m.self, ID: w.ID, Repo: w.Repo, Made: w.made, User: w.User, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
 		Home: w.gitconfig[:],
-	}, "", "  ")
+	}
+	if w.unfinished {
+		o.Commit = ""
+	}
+	b, err := json.MarshalIndent(&o, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,36 @@ func TestAPlaceIsWaitedFor(t *testing.T) {
 	}
 }
 
+// Rule: of a workspace whose owner died before it was restored nothing is kept: it would
+// pass for newer than the work that was to be restored.
+func TestAWorkspaceThatIsNotRestoredYet(t *testing.T) {
+	m, source := open(t), repo(t)
+	w := prepare(t, m, Spec{ID: "run-1", Repo: source})
+	write(t, filepath.Join(w.Dir, "new.txt"), "new\n")
+	s, err := m.Salvage(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, restored := range []bool{false, true} {
+		id := []string{"run-2", "run-3"}[i]
+		next := prepare(t, m, Spec{ID: id, Repo: source, Commit: w.Commit, Unfinished: true})
+		write(t, filepath.Join(next.Dir, "half.txt"), "half\n")
+		if restored {
+			if err := m.Restore(t.Context(), next, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		die(t, next)
+		other := reopen(t, m)
+		if err := other.Sweep(t.Context(), func(string) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Work(id); (err == nil) != restored {
+			t.Errorf("restored %v: the work in it: %v", restored, err)
+		}
+	}
+}
+
 // Rule: what a dead run has left at a place is kept under the name of the run before
 // the next one has it, by [Manager.Settle] or by the next one itself.
 func TestAPlaceOfTheDead(t *testing.T) {

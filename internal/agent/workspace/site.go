@@ -122,6 +122,10 @@ func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	if err == nil {
 		err = m.settle(w)
 	}
+	if err == nil && w.unfinished {
+		w.unfinished = false
+		err = m.sign(w.root, w)
+	}
 	if err != nil {
 		return fmt.Errorf("restore workspace %s: %w", w.ID, err)
 	}
