@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -264,4 +265,14 @@ func copyFile(from, to string) error {
 		err = dst.Chmod(info.Mode().Perm())
 	}
 	return errors.Join(err, dst.Close())
+}
+
+// ours tells whether a file belongs to the user we are.
+func ours(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
 }

@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,18 +43,19 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
+		var user *host.User
 		i := Info{ID: e.Name(), Path: filepath.Join(root, "checkout")}
 		if o, err := readOwner(root); err == nil {
 			i.Repo, i.Commit, i.Made, i.Owner = o.Repo, o.Commit, o.Made, o.Process
-			if o.User != nil {
-				i.UID = o.User.UID
+			if user = o.User; user != nil {
+				i.UID = user.UID
 			}
 		}
 		m.mu.Lock()
 		mine := m.live[e.Name()] != nil
 		m.mu.Unlock()
 		i.InUse = mine || !m.abandoned(root)
-		if i.Usage, err = measure(ctx, root, Quota{}); err != nil {
+		if i.Usage, err = measure(ctx, root, Quota{}, user); err != nil && !errors.Is(err, errDeep) {
 			return all, fmt.Errorf("list workspaces: %w", err)
 		}
 		all = append(all, i)
@@ -95,7 +97,7 @@ func (m *Manager) Bases() ([]BaseInfo, error) {
 		if info, err := os.Lstat(dir + ".use"); err == nil && info.ModTime().After(b.Used) {
 			b.Used = info.ModTime()
 		}
-		if b.Usage, err = measure(context.Background(), dir, Quota{}); err != nil {
+		if b.Usage, err = measure(context.Background(), dir, Quota{}, nil); err != nil {
 			return all, fmt.Errorf("list bases: %w", err)
 		}
 		all = append(all, b)
