@@ -54,9 +54,13 @@ type Manager struct {
 }
 
 // Open uses dir, an absolute path or one below the working directory, and makes
-// it if need be, for this user's eyes only. That git is missing shows in Prepare.
+// it if need be, for this user's eyes only. It is an error if another user could put
+// another directory in its place. That git is missing shows in Prepare.
 func Open(dir string) (*Manager, error) {
 	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = firm(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open workspaces: %w", err)
 	}
