@@ -98,10 +98,16 @@ func (d *descent) one(dir *os.File, name string, depth int) error {
 	return d.below(sub, depth+1)
 }
 
-// removeTree removes path and everything below it, whatever its modes. Links are
-// removed, never followed. What leads to path is nobody else's.
+// errNoTree means that a path is none of which a tree could be removed by mistake only.
+var errNoTree = errors.New("this is not the whole path of a directory to remove")
+
+// removeTree removes path, an absolute one, and everything below it, whatever its modes.
+// Links are removed, never followed. What leads to path is nobody else's.
 func removeTree(path string) error {
-	parent, err := os.Open(filepath.Dir(path))
+	if !filepath.IsAbs(path) || filepath.Clean(path) == "/" {
+		return &os.PathError{Op: "remove", Path: path, Err: errNoTree}
+	}
+	parent, err := os.Open(filepath.Dir(filepath.Clean(path)))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -111,14 +117,17 @@ func removeTree(path string) error {
 	defer parent.Close()
 	r := removal{}
 	defer r.close()
-	if err := r.one(parent, filepath.Base(path), 0); err != nil {
+	if err := r.one(parent, filepath.Base(filepath.Clean(path)), 0); err != nil {
 		return &os.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
 }
 
-// emptyTree removes everything below path, and not path.
+// emptyTree removes everything below path, an absolute one, and not path.
 func emptyTree(path string) error {
+	if !filepath.IsAbs(path) || filepath.Clean(path) == "/" {
+		return &os.PathError{Op: "empty", Path: path, Err: errNoTree}
+	}
 	dir, err := openDir(path)
 	if err != nil {
 		return err
@@ -154,6 +163,9 @@ func (r *removal) close() {
 const levels = 64
 
 func (r *removal) one(dir *os.File, name string, depth int) error {
+	if name == "." || name == ".." {
+		return errNoTree
+	}
 	at := int(dir.Fd())
 	err := unix.Unlinkat(at, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {

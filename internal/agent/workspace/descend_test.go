@@ -85,3 +85,21 @@ func TestSwappedDirectories(t *testing.T) {
 		}
 	}
 }
+
+// Rule: nothing is removed for want of a name: not the working directory for an empty
+// one, and not what lies above it.
+func TestRemoveNeedsAName(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "in", "file"), "x")
+	t.Chdir(filepath.Join(dir, "in"))
+	for _, path := range []string{"", ".", "..", "file", "./file", "../in", "/", "//", "/.", "/.."} {
+		for name, f := range map[string]func(string) error{"remove": removeTree, "empty": emptyTree} {
+			if err := f(path); !errors.Is(err, errNoTree) {
+				t.Errorf("%s %q: %v", name, path, err)
+			}
+		}
+	}
+	if _, err := os.Stat("file"); err != nil {
+		t.Error(err)
+	}
+}
