@@ -16,10 +16,13 @@ import (
 
 // unlock decrypts a fresh checkout with git-crypt, if it has a key. Nothing of a
 // command has been there yet; what is run is git-crypt, from this process's PATH, and
-// its filters.
-func (m *Manager) unlock(ctx context.Context, w *Workspace) error {
-	if m.CryptKey == "" || !encrypted(w.Dir) {
+// its filters. noKey says why there is no key where there should be one.
+func (m *Manager) unlock(ctx context.Context, w *Workspace, noKey string) error {
+	switch {
+	case m.CryptKey == "" && noKey == "" || !encrypted(w.Dir):
 		return nil
+	case noKey != "":
+		return &belay.Error{Code: belay.CodeInvalid, Message: "the git-crypt key cannot be read: " + noKey}
 	}
 	if err := m.gitCrypt(ctx, w.Dir, filepath.Join(w.Dir, ".git"), "unlock", m.CryptKey); err != nil {
 		return fmt.Errorf("unlock %s: %w", w.Repo, err)

@@ -33,13 +33,13 @@ func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, bundle, p
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
-	w := &Workspace{ID: spec.ID, Dir: dir, Repo: src.url, Ref: spec.Ref, m: m}
-	err = m.checkout(ctx, w, spec, src)
-	if err == nil {
-		err = m.unlock(ctx, w)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a clone is made
+		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
+	w := &Workspace{ID: spec.ID, Dir: dir, Repo: src.url, Ref: spec.Ref, m: m}
+	_, err = m.checkout(ctx, w, spec, src, false)
 	if err == nil {
-		err = m.restore(ctx, w, bundle, patch)
+		err = m.restoreBy(ctx, w, bundle, patch)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("check out into %s: %w", dir, err), removeTree(dir))

@@ -8,9 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -104,46 +102,6 @@ func (l leaf) untouched(st *unix.Stat_t) bool {
 }
 
 func (w *Workspace) index() string { return filepath.Join(w.Dir, ".git", "index") }
-
-// refresh tells the index of a checkout that its files have another owner, which git
-// would find out by reading all of them. What was written since git looked stays as
-// it is there. The command must not have had the workspace yet.
-func (w *Workspace) refresh() error {
-	raw, err := readRegular(w.index(), maxIndex)
-	if err != nil || w.User == nil {
-		return nil //nolint:nilerr // a checkout without files, or files that nobody was given
-	}
-	info, err := os.Lstat(w.index())
-	if err != nil {
-		return err
-	}
-	hash := len(w.Commit) / 2
-	all, err := leaves(raw, hash)
-	if err != nil {
-		return nil //nolint:nilerr // git reads the files
-	}
-	now := time.Now()
-	for _, l := range all {
-		var st unix.Stat_t
-		if unix.Lstat(filepath.Join(w.Dir, l.name), &st) != nil || !l.written(&st) {
-			now = info.ModTime()
-			continue
-		}
-		l.set(atCtime, seconds(st.Ctim))
-		l.set(atCtime+4, nanos(st.Ctim))
-		l.set(atOwner, st.Uid)
-		l.set(atOwner+4, st.Gid)
-	}
-	body := raw[:len(raw)-hash]
-	next := w.index() + ".lock"
-	if err := os.WriteFile(next, append(body, checksum(body, hash)...), info.Mode().Perm()); err != nil {
-		return err
-	}
-	// By its time git tells what may have been written after it had looked: nothing, if
-	// all is as it was.
-	err = errors.Join(os.Chtimes(next, now, now), os.Lchown(next, int(w.User.UID), int(w.User.GID)))
-	return errors.Join(err, os.Rename(next, w.index()))
-}
 
 // note remembers the files as they were handed over, for Salvage not to read again
 // those that nobody has touched: on disk, and by its checksum here, because a

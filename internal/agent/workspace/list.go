@@ -90,7 +90,7 @@ func (m *Manager) Bases() ([]BaseInfo, error) {
 		}
 		b := BaseInfo{Path: dir, InUse: !free(lock) || !free(dir+".use")}
 		var s state
-		if raw, err := os.ReadFile(filepath.Join(dir, stateFile)); err == nil && json.Unmarshal(raw, &s) == nil {
+		if raw, err := os.ReadFile(dir + stateFile); err == nil && json.Unmarshal(raw, &s) == nil {
 			b.Repo, b.Fetched, b.Branch = s.Repo, s.Fetched, strings.TrimPrefix(s.Head, "refs/heads/")
 		}
 		b.Used = b.Fetched

@@ -112,6 +112,23 @@ func (w *Workspace) Watch(ctx context.Context) error {
 	}
 }
 
+// watched does something that fills the workspace, and ends it when that has outgrown
+// its quota.
+func (w *Workspace) watched(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := w.Watch(ctx); err != nil {
+			stop(tooLarge(w, err))
+		}
+	}()
+	err := do(ctx)
+	stop(nil)
+	<-over
+	return err
+}
+
 // space is the state of the file system.
 func (w *Workspace) space() (unix.Statfs_t, bool) {
 	var st unix.Statfs_t

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -66,7 +67,7 @@ const holder = "BELAY_TEST_HOLD_WORKSPACE"
 func hold() {
 	m, err := Open(os.Getenv(holder))
 	if err == nil {
-		_, err = m.claim(Spec{ID: fmt.Sprintf("run_of_%d", os.Getpid())}, source{})
+		_, err = m.claim(context.Background(), Spec{ID: fmt.Sprintf("run_of_%d", os.Getpid())}, source{})
 	}
 	if err != nil {
 		fmt.Println(err)

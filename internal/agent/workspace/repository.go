@@ -16,6 +16,7 @@ import (
 const (
 	maxRefFile    = 64 << 10
 	maxPackedRefs = 64 << 20
+	maxShallow    = 1 << 20
 	maxBranches   = 10_000
 	maxIndex      = 256 << 20
 )

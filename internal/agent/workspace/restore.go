@@ -3,30 +3,13 @@ package workspace
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 )
 
-// Restore brings a workspace that was just made, at the commit that was checked
-// out when they were salvaged, to what bundle and patch hold: HEAD, branches and
-// files are as they were. What was not committed is again not committed; nothing
-// is staged. Each may be nil.
-func (m *Manager) Restore(ctx context.Context, w *Workspace, bundle, patch []byte) error {
-	if err := errors.Join(m.restore(ctx, w, bundle, patch), m.settle(w)); err != nil {
-		return fmt.Errorf("restore workspace %s: %w", w.ID, err)
-	}
-	return nil
-}
-
+// restore is what a steward does for Restore.
 func (m *Manager) restore(ctx context.Context, w *Workspace, bundle, patch []byte) error {
-	if len(bundle) == 0 && len(patch) == 0 {
-		return nil
-	}
-	if w.Repo == "" {
-		return errors.New("it has no repository")
-	}
 	scratch, lock, err := m.lockedDir("scratch", "restore-")
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,25 +29,12 @@ type Salvage struct {
 // Empty reports that nothing was changed, as far as can be told.
 func (s Salvage) Empty() bool { return len(s.Bundle) == 0 && len(s.Patch) == 0 && s.Lost == "" }
 
-// Salvage reads what was changed since Prepare. It runs nothing that the workspace
-// names, follows no way out of it and changes nothing in it, so that work can go
-// on there. Every process of the command must have ended. What cannot be kept is
-// told in Lost; an error means that nothing could be.
-func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
-	if w.Repo == "" {
-		return Salvage{}, nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s", m.SalvageTimeout))
-	defer cancel()
-	for _, dir := range []string{w.root, w.Dir} {
-		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that was made", w.ID, dir)
-		}
-	}
+// salvage is what a steward does for Salvage.
+func (m *Manager) salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	s := salvage{m: m, w: w, from: w.Commit}
 	defer func() { s.proof.remove() }()
 	if err := s.all(ctx); err != nil {
-		return Salvage{}, fmt.Errorf("salvage %s: %w", w.ID, err)
+		return Salvage{}, err
 	}
 	s.out.Lost = s.lost.String()
 	return s.out, nil

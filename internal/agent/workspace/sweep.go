@@ -103,7 +103,7 @@ func (m *Manager) bury(ctx context.Context, id string) error {
 	if !m.abandoned(root) {
 		return nil // somebody was faster
 	}
-	if !m.keep(ctx, id) {
+	if !m.keep(ctx, id, false) {
 		return nil
 	}
 	return m.discard(root)
