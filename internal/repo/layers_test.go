@@ -80,7 +80,7 @@ var layers = map[string]layer{
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
 	"internal/agent/process":   {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
-	"internal/agent/workspace": {down: []string{".", "internal/host"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent": {
 		down: []string{".", "workflow", "worker", "internal/agent/process", "internal/agent/workspace"},
 	},

@@ -19,6 +19,11 @@ func given(t *testing.T, src string) (*Manager, *Workspace) {
 	return m, prepare(t, m, Spec{Repo: src})
 }
 
+// noted is a workspace as a steward has it before him.
+func noted(w *Workspace) *Workspace {
+	return &Workspace{Dir: w.Dir, Commit: w.Commit, root: w.notes(), noted: w.noted}
+}
+
 // Rule: git finds a workspace as it was checked out without reading a file of it,
 // whomever it was given to.
 func TestIndexKnowsTheFiles(t *testing.T) {
@@ -44,7 +49,7 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	write(t, filepath.Join(src, "y/same"), "and elsewhere.\n") // of the same size
 	commit(t, src, "files")
 	m, w := given(t, src)
-	if handed := w.handed(); handed["one"].name != "one" {
+	if handed := noted(w).handed(); handed["one"].name != "one" {
 		t.Fatalf("nothing is known of the files: %v", handed)
 	}
 	at := func(name string) string { return filepath.Join(w.Dir, name) }
@@ -76,7 +81,7 @@ func TestTouchedFilesAreRead(t *testing.T) {
 func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
 	m, w := given(t, repo(t))
 	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")
-	file := filepath.Join(w.root, "index")
+	file := filepath.Join(w.notes(), "index")
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +119,7 @@ func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
 // is untouched, because what is written within the second does not show.
 func TestUntouchedIsTheSameInAll(t *testing.T) {
 	_, w := given(t, repo(t))
-	l := w.handed()["a.txt"]
+	l := noted(w).handed()["a.txt"]
 	var was unix.Stat_t
 	if err := unix.Lstat(filepath.Join(w.Dir, l.name), &was); err != nil {
 		t.Fatal(err)
