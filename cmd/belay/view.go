@@ -172,7 +172,7 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 		v.say("%s", e.Error.Message)
 	}
 	if c := r.Changes; c != nil {
-		if c.Bundle != "" {
+		if c.Bundle != "" && c.Commits > 0 {
 			v.say("its commits: belay logs %s --name %s > work.bundle && git pull work.bundle", e.ID, c.Bundle)
 		}
 		if c.Patch != "" {

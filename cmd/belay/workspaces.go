@@ -19,7 +19,7 @@ const workspacesLong = `Look at the workspaces of this machine, and get at the w
 
 A workspace is the clone in which a job works. It lives as long as its run; what the
 run changed is kept with the execution, as a git bundle of its commits and a patch of
-the rest. When a worker dies, what was unfinished in its workspaces is kept on the
+the rest; of an interrupted run also its HOME. When a worker dies, what was unfinished in its workspaces is kept on the
 machine for a week.
 
   belay workspaces ls              what is there: workspaces, kept work, base clones

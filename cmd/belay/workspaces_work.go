@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,19 +29,23 @@ type work struct {
 	Commits int    `json:"commits"`
 	Files   int    `json:"files"`
 	Lost    string `json:"lost,omitempty"`
-	// Bundle and Patch are the files that were written.
+	// Left says what a checkout for a person does not have of it.
+	Left []string `json:"left,omitempty"`
+	// BundleFile, PatchFile and HomeFile are the files that were written.
 	BundleFile string `json:"bundle,omitempty"`
 	PatchFile  string `json:"patch,omitempty"`
+	HomeFile   string `json:"home,omitempty"`
 	Dir        string `json:"dir,omitempty"`
+	HomeDir    string `json:"home_dir,omitempty"`
 
-	bundle, patch []byte
+	salvage workspace.Salvage
 }
 
 func (s *spaces) salvageCommand() *cobra.Command {
 	to := "."
 	c := &cobra.Command{
 		Use: "salvage ID", Short: "Write the work of an execution to files", Args: exactly("the id of an execution or workspace"),
-		Long:              "Write what an execution changed to files: ID.bundle, a git bundle of its commits, and ID.patch,\na patch of the rest. ID is an execution, or a workspace as ls -o json names it.",
+		Long:              "Write what an execution changed to files: ID.bundle, a git bundle of its commits, stashes and what\nis staged; ID.patch, a patch of the rest; ID.home.tar.gz, its HOME, if it was interrupted. ID is\nan execution, or a workspace as ls -o json names it.",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -62,10 +68,10 @@ func (s *spaces) salvageCommand() *cobra.Command {
 }
 
 func (s *spaces) restoreCommand() *cobra.Command {
-	var repo string
+	var repo, home string
 	c := &cobra.Command{
 		Use: "restore ID DIR", Short: "Check out the work of an execution", Args: exactly("the id of an execution or workspace", "a directory"),
-		Long:              "Make a checkout in DIR, which must be empty or not there yet, at the commit that the execution\nstarted from, with its commits, branches and what it had not committed.",
+		Long:              "Make a checkout in DIR, which must be empty or not there yet, at the commit that the execution\nstarted from, with its commits, refs, stashes, what it had staged and what it had not committed.",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -75,15 +81,19 @@ func (s *spaces) restoreCommand() *cobra.Command {
 			if repo != "" {
 				w.Repo = repo
 			}
-			return s.restore(c.Context(), w, args[1])
+			return s.restore(c.Context(), w, args[1], home)
 		},
 	}
+	c.Flags().StringVar(&home, "home", "", "a `directory`, empty or not there yet, to unpack the execution's HOME into")
+	_ = c.MarkFlagDirname("home")
 	c.Flags().StringVar(&repo, "repo", "", "the repository, a path or `URL`, if it is not where the execution had it from")
 	return c
 }
 
-func (s *spaces) restore(ctx context.Context, w *work, dir string) error {
+func (s *spaces) restore(ctx context.Context, w *work, dir, home string) error {
 	switch {
+	case home != "" && len(w.salvage.Home) == 0:
+		return &belay.Error{Code: belay.CodeNotFound, Message: "no HOME was kept of it: only interrupted work has one"}
 	case w.Repo == "":
 		return usage("it is not known from which repository the work is; name it with --repo")
 	case w.Commit == "":
@@ -96,22 +106,40 @@ func (s *spaces) restore(ctx context.Context, w *work, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir, w.bundle, w.patch); err != nil {
+	if w.Left, err = m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir, w.salvage); err != nil {
 		return err
 	}
 	if w.Dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
+	if home != "" {
+		if err := unpackHome(home, w.salvage.Home); err != nil {
+			return err
+		}
+		w.HomeDir = home
+	}
 	return s.said(w)
 }
 
-// write writes bundle and patch.
+// unpackHome unpacks what was kept of a HOME into a directory of its own.
+func unpackHome(dir string, archive []byte) error {
+	entries, err := os.ReadDir(dir)
+	if err == nil && len(entries) > 0 {
+		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet", dir)}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return workspace.UnpackHome(dir, archive)
+}
+
+// write writes bundle, patch and HOME.
 func (w *work) write(dir, name string) error {
 	for _, f := range []struct {
 		suffix string
 		data   []byte
 		path   *string
-	}{{".bundle", w.bundle, &w.BundleFile}, {".patch", w.patch, &w.PatchFile}} {
+	}{{".bundle", w.salvage.Bundle, &w.BundleFile}, {".patch", w.salvage.Patch, &w.PatchFile}, {".home.tar.gz", w.salvage.Home, &w.HomeFile}} {
 		if len(f.data) == 0 {
 			continue
 		}
@@ -139,7 +167,10 @@ func (s *spaces) said(w *work) error {
 	t := newTable(s.out)
 	t.row("from", w.From)
 	t.row("changed", fmt.Sprintf("%d commits, %d files", w.Commits, w.Files))
-	for _, r := range [][2]string{{"commit", w.Commit}, {"bundle", w.BundleFile}, {"patch", w.PatchFile}, {"checkout", w.Dir}, {"lost", w.Lost}} {
+	for _, r := range [][2]string{
+		{"commit", w.Commit}, {"bundle", w.BundleFile}, {"patch", w.PatchFile}, {"checkout", w.Dir}, {"home", cmp.Or(w.HomeFile, w.HomeDir)},
+		{"lost", w.Lost}, {"left out", strings.Join(w.Left, "; ")},
+	} {
 		if r[1] != "" {
 			t.row(r[0], r[1])
 		}
@@ -237,7 +268,7 @@ func salvageDead(ctx context.Context, m *workspace.Manager, name string, id bela
 func fromSalvage(id belay.ExecutionID, repo, commit, branch, from string, got workspace.Salvage) *work {
 	return &work{
 		Execution: id.String(), Repo: repo, Commit: commit, Branch: branch, From: from, Commits: got.Commits, Files: got.Files, Lost: got.Lost,
-		bundle: got.Bundle, patch: got.Patch,
+		salvage: got,
 	}
 }
 
@@ -279,7 +310,7 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 				_ = json.Unmarshal(ev.Data, &newest) // it is of another kind
 			}
 		}
-		if newest.Changes == nil || newest.Changes.Bundle+newest.Changes.Patch == "" {
+		if newest.Changes == nil || newest.Changes.Bundle+newest.Changes.Patch+newest.Changes.Home == "" {
 			return nil
 		}
 		w, err = readWork(ctx, r, e, at.Commit, "the execution, kept while it ran "+since(when)+" ago", newest.Changes)
@@ -293,7 +324,7 @@ func readWork(ctx context.Context, r reader, e *belay.Execution, commit, from st
 	var in struct{ Repo, Ref string }
 	_ = json.Unmarshal(e.Input, &in) // without a repository, who restores it has to name one
 	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: commit, From: from, Commits: c.Commits, Files: c.Files, Lost: c.Lost}
-	for name, to := range map[string]*[]byte{c.Bundle: &w.bundle, c.Patch: &w.patch} {
+	for name, to := range map[string]*[]byte{c.Bundle: &w.salvage.Bundle, c.Patch: &w.salvage.Patch, c.Home: &w.salvage.Home} {
 		if name == "" {
 			continue
 		}

@@ -61,19 +61,17 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	if b.last == nil {
 		return w, nil
 	}
-	bundle, err := artifact(ctx, b.last.Bundle)
-	if err != nil {
-		return nil, err
+	var s workspace.Salvage
+	for _, part := range b.last.parts(&s) {
+		if *part.data, err = artifact(ctx, *part.name); err != nil {
+			return nil, err
+		}
 	}
-	patch, err := artifact(ctx, b.last.Patch)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.runner.Workspaces.Restore(ctx, w, bundle, patch); err != nil {
+	if err := b.runner.Workspaces.Restore(ctx, w, s); err != nil {
 		return nil, fmt.Errorf("restore what the last step left: %w", err)
 	}
 	if b.saver != nil {
-		b.saver.last = sumOf(bundle, patch)
+		b.saver.last = sumOf(&s)
 	}
 	return w, nil
 }
@@ -85,7 +83,7 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 		ref = b.at.Branch // the source's HEAD may have moved to another since
 	}
 	w, err := b.runner.Workspaces.Prepare(ctx, workspace.Spec{
-		ID: workflow.RunID(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
+		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the workspace: %w", err)
@@ -124,6 +122,9 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	}
 	if result.ExitCode != 0 {
 		return result, result.failed()
+	}
+	if b.saver != nil {
+		b.saver.ended = true
 	}
 	return result, b.log.Flush()
 }
@@ -241,6 +242,9 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 	if err != nil {
 		return &Changes{Lost: err.Error()}
 	}
+	if !released && (b.saver != nil || i == len(b.job.Steps)-1) {
+		s.Home = nil // nobody goes on with it
+	}
 	if s.Empty() {
 		return nil
 	}
@@ -265,6 +269,7 @@ func artifact(ctx context.Context, name string) ([]byte, error) {
 
 // remove takes the workspace away, whatever became of the job.
 func (b *bench) remove(ctx context.Context) {
+	b.saver.forget(ctx)
 	if b.place == nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/workspace"
@@ -17,6 +18,10 @@ import (
 func (b *bench) inherit(ctx context.Context) error {
 	if b.job.Repo == "" {
 		return nil
+	}
+	place := workflow.Execution(ctx).String()
+	if err := b.runner.Workspaces.Settle(ctx, place); err != nil {
+		slog.WarnContext(ctx, "an earlier run has left a workspace that cannot be looked at", "execution", place, "error", err)
 	}
 	kept, err := b.runner.Workspaces.Kept()
 	if err != nil {

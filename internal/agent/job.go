@@ -81,10 +81,14 @@ func (r StepResult) Duration() time.Duration { return time.Duration(r.DurationMS
 
 // Changes names the artifacts that hold what was changed since Result.Commit.
 type Changes struct {
-	// Bundle is a git bundle of the commits that were made; empty if none.
+	// Bundle is a git bundle of the commits that were made, and of refs, stashes and
+	// what is staged; empty if all of that is as it was.
 	Bundle string `json:"bundle,omitempty"`
 	// Patch is a binary patch of the rest; empty if nothing.
-	Patch      string `json:"patch,omitempty"`
+	Patch string `json:"patch,omitempty"`
+	// Home is a tar.gz of HOME. Only an interrupted job has it, and one between two
+	// steps.
+	Home       string `json:"home,omitempty"`
 	Commits    int    `json:"commits,omitempty"`
 	Files      int    `json:"files,omitempty"`
 	Insertions int    `json:"insertions,omitempty"`

@@ -25,6 +25,7 @@ type saver struct {
 	// before is what the run began with, and now what the execution has at present.
 	before, now interrupted
 	saved       bool // by this run
+	ended       bool // the agent has ended by itself, and well
 	log         *slog.Logger
 
 	still chan struct{} // full while the agent stands still
@@ -45,6 +46,10 @@ type interrupted struct {
 // share is how little of its time an agent stands still: of a workspace that is slow
 // to read the work is kept less often.
 const share = 20
+
+// standstill is how long an agent stands still at most. What takes longer is kept when
+// it ends.
+const standstill = time.Minute
 
 // begin saves every so often, until the function that it returns is called.
 func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (end func()) {
@@ -82,11 +87,11 @@ func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold
 	if err != nil {
 		return stood, err
 	}
-	sum := sumOf(got.Bundle, got.Patch)
+	sum := sumOf(&got)
 	switch {
 	case sum == s.last, got.Empty() && s.now.Changes == nil:
 		return stood, nil
-	case len(got.Bundle)+len(got.Patch) == 0 && got.Lost != "":
+	case len(got.Bundle)+len(got.Patch) == 0 && got.Lost != "" && (len(got.Home) == 0 || s.now.Changes.work()):
 		return stood, fmt.Errorf("not kept: %s", got.Lost)
 	}
 	c, err := b.keep(ctx, s.slot(), got)
@@ -106,6 +111,8 @@ func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold
 	if err := context.Cause(ctx); err != nil {
 		return workspace.Salvage{}, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, standstill, fmt.Errorf("reading the workspace took longer than %s", standstill))
+	defer cancel()
 	defer hold.release(ctx, forSave)
 	if err := hold.hold(ctx, forSave); err != nil {
 		return workspace.Salvage{}, fmt.Errorf("stop the agent: %w", err)
@@ -137,7 +144,7 @@ func (s *saver) slot() string {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("work-%d", n)
 		used := func(c *Changes) bool {
-			return c != nil && slices.ContainsFunc([]string{c.Bundle, c.Patch}, func(a string) bool { return strings.HasPrefix(a, name+".") })
+			return c != nil && slices.ContainsFunc([]string{c.Bundle, c.Patch, c.Home}, func(a string) bool { return strings.HasPrefix(a, name+".") })
 		}
 		if !used(s.before.Changes) && !used(s.now.Changes) {
 			return name
@@ -158,7 +165,7 @@ func (s *saver) point(ctx context.Context, c *Changes) error {
 // released keeps what a run leaves that gives its execution back: c is nil if the
 // workspace is as it was when it was new.
 func (s *saver) released(ctx context.Context, c *Changes) error {
-	if c != nil && c.Bundle+c.Patch == "" && c.Lost != "" && s.now.Changes != nil {
+	if c != nil && !c.work() && c.Lost != "" && s.now.Changes != nil {
 		return nil // what was kept before is more
 	}
 	if c == nil && s.now.Changes == nil {
@@ -176,32 +183,60 @@ func (s *saver) undo(ctx context.Context) error {
 	return workflow.Checkpoint(ctx, s.before)
 }
 
-func sumOf(bundle, patch []byte) [sha256.Size]byte {
+// forget empties the HOMEs that were kept of a job that has ended well: nobody goes on
+// with them, and an agent may have written there what is not for others.
+func (s *saver) forget(ctx context.Context) {
+	if s == nil || !s.ended {
+		return
+	}
+	for _, c := range []*Changes{s.before.Changes, s.now.Changes} {
+		if c == nil || c.Home == "" {
+			continue
+		}
+		if _, err := workflow.Artifact(ctx, c.Home, bytes.NewReader(nil)); err != nil {
+			s.log.WarnContext(ctx, "the HOME of a job that has ended stays kept", "execution", workflow.Execution(ctx).String(), "error", err)
+		}
+	}
+}
+
+func sumOf(s *workspace.Salvage) [sha256.Size]byte {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %d ", len(bundle), len(patch))
-	h.Write(bundle)
-	h.Write(patch)
+	for _, data := range [][]byte{s.Bundle, s.Patch, s.Home} {
+		fmt.Fprintf(h, "%d ", len(data))
+		h.Write(data)
+	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
+
+// part is one artifact of a salvage: its kind and name, and what is in it.
+type part struct {
+	kind string
+	name *string
+	data *[]byte
+}
+
+// parts are the artifacts that belong together.
+func (c *Changes) parts(s *workspace.Salvage) []part {
+	return []part{{"bundle", &c.Bundle, &s.Bundle}, {"patch", &c.Patch, &s.Patch}, {"home", &c.Home, &s.Home}}
+}
+
+// work tells whether there is anything of the checkout.
+func (c *Changes) work() bool { return c != nil && c.Bundle+c.Patch != "" }
 
 // keep stores a salvage as artifacts of the execution.
 func (b *bench) keep(ctx context.Context, name string, s workspace.Salvage) (*Changes, error) {
 	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost}
 	var failed error
-	for _, a := range []struct {
-		kind string
-		data []byte
-		to   *string
-	}{{"bundle", s.Bundle, &c.Bundle}, {"patch", s.Patch, &c.Patch}} {
-		if len(a.data) == 0 {
+	for _, part := range c.parts(&s) {
+		if len(*part.data) == 0 {
 			continue
 		}
-		artifact := name + "." + a.kind
-		if _, err := workflow.Artifact(ctx, artifact, bytes.NewReader(a.data)); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("the %s: %w", a.kind, err))
+		artifact := name + "." + part.kind
+		if _, err := workflow.Artifact(ctx, artifact, bytes.NewReader(*part.data)); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("the %s: %w", part.kind, err))
 			continue
 		}
-		*a.to = artifact
+		*part.name = artifact
 	}
 	return c, failed
 }

@@ -108,7 +108,7 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 		t.Errorf("%+v", s)
 	}
 	again := prepare(t, m, Spec{ID: "second", Repo: source, Commit: w.Commit})
-	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"new.txt", "a.txt", ".git/HEAD"} {
@@ -170,7 +170,7 @@ func TestWorkOfTheDeadIsKept(t *testing.T) {
 		t.Fatalf("%+v, %v", work, err)
 	}
 	next := prepare(t, other, Spec{ID: "next", Repo: work.Repo, Commit: work.Commit})
-	if err := other.Restore(t.Context(), next, work.Bundle, work.Patch); err != nil {
+	if err := other.Restore(t.Context(), next, work.Salvage); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(t, next.Dir, "log", "-1", "--format=%s"); got != "third" {
@@ -193,7 +193,7 @@ func die(t *testing.T, w *Workspace) {
 	t.Helper()
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
-	delete(w.m.live, w.ID)
+	delete(w.m.live, filepath.Base(w.root))
 	_ = w.lock.Close()
 	file := filepath.Join(w.root, "owner.json")
 	raw, err := os.ReadFile(file)
@@ -362,7 +362,7 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 		}
 	}
 	again := prepare(t, m, Spec{ID: "two", Repo: source, Commit: w.Commit})
-	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
 	got := make(map[string]string)

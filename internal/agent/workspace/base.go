@@ -157,7 +157,7 @@ func (b *base) order(spec Spec) keepOrder {
 
 // errand is that of a keeper.
 func (b *base) errand(o *keepOrder) errand {
-	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 2 * maxPackedRefs, order: order{Keep: o}}
+	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs, order: order{Keep: o}}
 	e.limits.Pids = 0 // without cgroups it would count all keepers
 	e.limits.FileSize = b.m.MaxFetch
 	return e

@@ -77,3 +77,41 @@ func oneJob(m *Manager, source string, i int) error {
 	}
 	return w.Remove(context.Background())
 }
+
+// BenchmarkSalvage reads the work of a job on a large repository: with what is known
+// of the files that nobody has touched, as while the job runs, and without, as after
+// the death of its server.
+func BenchmarkSalvage(b *testing.B) {
+	source := large(b)
+	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		lent(&testing.T{}, m)
+	}
+	w, err := m.Prepare(context.Background(), Spec{ID: "run", Repo: source})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = w.Remove(context.Background()) }()
+	cmd := exec.Command("sh", "-ec", "echo job >> src/job.txt; git add -A; git commit -q -m job; for f in src/fmt/*.go; do echo // >>$f; done; echo new >src/new.txt")
+	cmd.Dir, cmd.Env = w.Dir, environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	noted := w.noted
+	for name, known := range map[string]bool{"known": true, "unknown": false} {
+		b.Run(name, func(b *testing.B) {
+			w.noted = noted
+			if !known {
+				w.noted = [len(noted)]byte{}
+			}
+			for b.Loop() {
+				if s, err := m.Salvage(context.Background(), w); err != nil || s.Commits != 1 || s.Patch == nil {
+					b.Fatalf("%+v, %v", s, err)
+				}
+			}
+		})
+	}
+}

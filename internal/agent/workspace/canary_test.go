@@ -32,7 +32,24 @@ func (c trap) file(name, text string) {
 func (c trap) replace(name, target string) {
 	c.t.Helper()
 	remove(c.t, filepath.Join(c.dir, name))
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(c.dir, name)), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
 	if err := os.Symlink(target, filepath.Join(c.dir, name)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hole makes a file that has a size and no content.
+func (c trap) hole(name string, size int64) {
+	c.t.Helper()
+	remove(c.t, filepath.Join(c.dir, name))
+	f, err := os.Create(filepath.Join(c.dir, name))
+	if err == nil {
+		err = f.Truncate(size)
+		_ = f.Close()
+	}
+	if err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -40,6 +57,9 @@ func (c trap) replace(name, target string) {
 func (c trap) fifo(name string) {
 	c.t.Helper()
 	remove(c.t, filepath.Join(c.dir, name))
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(c.dir, name)), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
 	if err := syscall.Mkfifo(filepath.Join(c.dir, name), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
@@ -47,49 +67,48 @@ func (c trap) fifo(name string) {
 
 // traps are the ways to have git run, read or write something for a command that
 // is over. lost is what the salvage must say; a patch with the changed file is
-// wanted from each but those that say that there is none.
+// wanted from each.
 var traps = map[string]struct {
-	set     func(c trap)
-	lost    string
-	noPatch bool
-	bites   []string // what a careless git would do to run the program
+	set   func(c trap)
+	lost  string
+	bites []string // what a careless git would do to run the program
 }{
-	"fsmonitor": {set: func(c trap) { c.git("config", "core.fsmonitor", c.program) }, bites: []string{"status"}},
+	"fsmonitor": {set: func(c trap) { c.git("config", "core.fsmonitor", c.program) }, lost: "the settings core.fsmonitor", bites: []string{"status"}},
 	"hooks": {set: func(c trap) {
 		for _, hook := range []string{"post-index-change", "reference-transaction", "post-checkout", "pre-commit", "post-rewrite", "fsmonitor-watchman"} {
 			write(c.t, filepath.Join(c.dir, ".git", "hooks", hook), "#!/bin/sh\n"+c.program+"\n")
 			_ = os.Chmod(filepath.Join(c.dir, ".git", "hooks", hook), 0o755)
 		}
-	}, bites: []string{"add", "-A"}},
+	}, lost: "the hooks fsmonitor-watchman, post-checkout", bites: []string{"add", "-A"}},
 	"hooks path": {set: func(c trap) {
 		write(c.t, filepath.Join(c.outside, "post-index-change"), "#!/bin/sh\n"+c.program+"\n")
 		_ = os.Chmod(filepath.Join(c.outside, "post-index-change"), 0o755)
 		c.git("config", "core.hooksPath", c.outside)
-	}, bites: []string{"add", "-A"}},
+	}, lost: "core.hookspath", bites: []string{"add", "-A"}},
 	"filters": {set: func(c trap) {
 		c.file(".gitattributes", "* filter=evil\n")
 		c.git("config", "filter.evil.clean", c.program)
 		c.git("config", "filter.evil.smudge", c.program)
 		c.git("config", "filter.evil.process", c.program)
 		c.git("config", "filter.evil.required", "true")
-	}, bites: []string{"add", "-A"}},
+	}, lost: "filter.evil.clean", bites: []string{"add", "-A"}},
 	"attributes of its own": {set: func(c trap) {
 		c.git("config", "filter.evil.clean", c.program)
 		c.file(".git/info/attributes", "* filter=evil diff=evil merge=evil\n")
 		c.git("config", "diff.evil.command", c.program)
 		c.git("config", "diff.evil.textconv", c.program)
 		c.git("config", "merge.evil.driver", c.program)
-	}, bites: []string{"diff", "HEAD"}},
+	}, lost: "the attributes in .git/info/attributes", bites: []string{"diff", "HEAD"}},
 	"diff drivers": {set: func(c trap) {
 		c.file(".gitattributes", "* diff=evil\n")
 		c.git("config", "diff.evil.command", c.program)
 		c.git("config", "diff.evil.textconv", c.program)
 		c.git("config", "diff.external", c.program)
-	}, bites: []string{"diff", "HEAD"}},
+	}, lost: "diff.external", bites: []string{"diff", "HEAD"}},
 	"included configuration": {set: func(c trap) {
 		write(c.t, filepath.Join(c.outside, "config"), "[core]\n\tfsmonitor = "+c.program+"\n[diff]\n\texternal = "+c.program+"\n")
 		c.git("config", "include.path", filepath.Join(c.outside, "config"))
-	}, bites: []string{"status"}},
+	}, lost: "include.path", bites: []string{"status"}},
 	"more programs": {set: func(c trap) {
 		for _, name := range []string{
 			"core.sshCommand", "core.pager", "core.editor", "core.gitProxy", "core.askPass", "core.alternateRefsCommand", "gpg.program",
@@ -99,18 +118,18 @@ var traps = map[string]struct {
 		}
 		c.git("config", "commit.gpgSign", "true")
 		c.git("config", "core.worktree", c.outside)
-	}},
+	}, lost: "core.askpass"},
 	"configuration of the work tree": {set: func(c trap) {
 		c.git("config", "extensions.worktreeConfig", "true")
 		c.git("config", "--worktree", "core.fsmonitor", c.program)
-	}, bites: []string{"status"}},
+	}, lost: "extensions.worktreeconfig", bites: []string{"status"}},
 	"promisor remote": {set: func(c trap) {
 		c.git("config", "extensions.partialClone", "evil")
 		c.git("config", "remote.evil.url", "ext::"+c.program)
 		c.git("config", "remote.evil.promisor", "true")
 		c.git("config", "protocol.ext.allow", "always")
 		spoil(c.t, filepath.Join(c.dir, ".git", "objects"))
-	}},
+	}, lost: "remote.evil.url"},
 	"nested repository": {set: func(c trap) {
 		c.git("init", "-q", "nested")
 		write(c.t, filepath.Join(c.dir, "nested", "f"), "x")
@@ -129,7 +148,7 @@ var traps = map[string]struct {
 		write(c.t, filepath.Join(c.dir, "sub", ".gitattributes"), "* filter=evil\n")
 		write(c.t, filepath.Join(c.dir, "sub", "a.txt"), "dirty\n")
 		write(c.t, filepath.Join(c.dir, ".gitmodules"), "[submodule \"sub\"]\n\tpath = sub\n\turl = ext::"+c.program+"\n")
-	}, bites: []string{"status"}},
+	}, lost: "what was changed in sub, which is a submodule", bites: []string{"status"}},
 	"nested repository that blocks": {set: func(c trap) {
 		c.file("nested/.git/refs/x", "")
 		c.file("nested/.git/objects/x", "")
@@ -161,24 +180,24 @@ var traps = map[string]struct {
 	}},
 	"HEAD elsewhere": {set: func(c trap) {
 		c.replace(".git/HEAD", filepath.Join(c.sideline, ".git", "HEAD"))
-	}, lost: ".git cannot be used"},
-	"HEAD that blocks":        {set: func(c trap) { c.fifo(".git/HEAD") }, lost: ".git cannot be used"},
-	"packed-refs that blocks": {set: func(c trap) { c.fifo(".git/packed-refs") }, lost: ".git cannot be used"},
-	"a ref that blocks":       {set: func(c trap) { c.fifo(".git/refs/heads/x") }},
-	"an index that blocks":    {set: func(c trap) { c.fifo(".git/index") }},
+	}, lost: "where HEAD stands (path escapes from parent)"},
+	"HEAD that blocks":        {set: func(c trap) { c.fifo(".git/HEAD") }, lost: "where HEAD stands (not a regular file)"},
+	"packed-refs that blocks": {set: func(c trap) { c.fifo(".git/packed-refs") }, lost: "the refs in packed-refs (not a regular file)"},
+	"a ref that blocks":       {set: func(c trap) { c.fifo(".git/refs/heads/x") }, lost: "refs/heads/x (not a regular file)"},
+	"an index that blocks":    {set: func(c trap) { c.fifo(".git/index") }, lost: "what was staged (the index: not a regular file)"},
 	"a pack that blocks":      {set: func(c trap) { c.fifo(".git/objects/pack/pack-1.pack") }, lost: ".git cannot be used"},
-	"HEAD of nonsense":        {set: func(c trap) { c.file(".git/HEAD", "ref: refs/heads/../../../x\n") }, lost: "HEAD leads to no branch"},
+	"HEAD of nonsense":        {set: func(c trap) { c.file(".git/HEAD", "ref: refs/heads/../../../x\n") }, lost: "where HEAD stands (it leads to no branch)"},
 	"HEAD without objects": {set: func(c trap) {
 		c.file(".git/HEAD", strings.Repeat("ab", 20)+"\n")
 	}, lost: "which is no commit that can be read"},
-	"an index of nonsense": {set: func(c trap) { c.file(".git/index", "DIRC\x00\x00\x00\x02\xff\xff\xff\xff") }},
+	"an index of nonsense": {set: func(c trap) { c.file(".git/index", "DIRC\x00\x00\x00\x02\xff\xff\xff\xff") }, lost: "what was staged (the index: it is no index"},
 	"a branch of nonsense": {set: func(c trap) {
 		c.file(".git/refs/heads/bad", strings.Repeat("ab", 20)+"\n")
 	}, lost: "branch bad, which leads to no commit"},
 	"refs elsewhere": {set: func(c trap) {
 		c.replace(".git/refs", filepath.Join(c.sideline, ".git", "refs"))
-	}, lost: ".git cannot be used"},
-	"rules that block": {set: func(c trap) { c.fifo(".gitignore") }, lost: "", noPatch: true},
+	}, lost: "the refs in refs (path escapes from parent)"},
+	"rules that block": {set: func(c trap) { c.fifo(".gitignore") }, lost: `new files in "", because of .gitignore there (not a regular file)`},
 	"rules elsewhere": {set: func(c trap) {
 		write(c.t, filepath.Join(c.outside, "rules"), "*\n")
 		c.replace(".gitignore", filepath.Join(c.outside, "rules"))
@@ -212,7 +231,90 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 		c.file(".git/MERGE_HEAD", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
 		c.file(".git/shallow", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
 		c.file(".git/info/grafts", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
-	}},
+	}, lost: "which would show other objects than there are"},
+	"a ref elsewhere": {set: func(c trap) {
+		c.replace(".git/refs/heads/stolen", filepath.Join(c.sideline, ".git", "refs", "heads", "main"))
+	}, lost: "refs/heads/stolen (path escapes from parent)"},
+	"refs of control characters": {set: func(c trap) {
+		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
+		c.file(".git/packed-refs", string(packed)+run(c.t, c.dir, "rev-parse", "HEAD")+" refs/heads/a\x1b[31mred\x07\n")
+	}, lost: "refs/heads/a[31mred (it is not the name of a ref)"},
+	"a packed-refs of 8 GB":   {set: func(c trap) { c.hole(".git/packed-refs", 8<<30) }, lost: "the refs in packed-refs (more than"},
+	"a HEAD of 8 GB":          {set: func(c trap) { c.hole(".git/HEAD", 8<<30) }, lost: "where HEAD stands (more than"},
+	"an index of 8 GB":        {set: func(c trap) { c.hole(".git/index", 8<<30) }, lost: "what was staged (the index: more than"},
+	"a configuration of 8 GB": {set: func(c trap) { c.hole(".git/config", 8<<30) }, lost: "the settings in .git/config (more than"},
+	"a tracked file of 30 GB": {set: func(c trap) { c.hole("dir/b.txt", 30<<30) }, lost: "dir/b.txt, a file of 30720 MiB"},
+	"rules of 8 GB":           {set: func(c trap) { c.hole(".gitignore", 8<<30) }, lost: `new files in "", because of .gitignore there (it has`},
+	"attributes that block":   {set: func(c trap) { c.fifo("dir/.gitattributes") }, lost: `what was changed in "dir", because of .gitattributes there`},
+	"a branch in a circle":    {set: func(c trap) { c.file(".git/refs/heads/main", "ref: refs/heads/main\n") }, lost: "refs/heads/main, which leads to no ref; where HEAD stands (its branch cannot be read)"},
+	"a directory that is a ref": {set: func(c trap) {
+		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
+		c.file(".git/packed-refs", string(packed)+run(c.t, c.dir, "rev-parse", "HEAD")+" refs/heads/main/below\n")
+	}, lost: "refs/heads/main/below, because there is also refs/heads/main"},
+	"too many refs": {set: func(c trap) {
+		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
+		var b strings.Builder
+		at := run(c.t, c.dir, "rev-parse", "HEAD")
+		for i := range maxRefs + 10 {
+			fmt.Fprintf(&b, "%s refs/tags/t%05d\n", at, i)
+		}
+		c.file(".git/packed-refs", string(packed)+b.String())
+	}, lost: "one of more than 10000 refs"},
+	"too many files of refs": {set: func(c trap) {
+		for i := range maxRefFiles + 10 {
+			if err := os.WriteFile(filepath.Join(c.dir, ".git", "refs", "tags", fmt.Sprint("t", i, ".lock")), nil, 0o600); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}, lost: "only the first 50000 were looked at"},
+	"a stash of a blob": {set: func(c trap) {
+		c.file(".git/refs/stash", run(c.t, c.dir, "rev-parse", "HEAD:a.txt")+"\n")
+	}, lost: "stash@{0}, which leads to no commit that can be read"},
+	"stashes elsewhere": {set: func(c trap) {
+		c.git("stash", "-q")
+		c.file("a.txt", "changed\n")
+		c.replace(".git/logs/refs/stash", filepath.Join(c.outside, "log"))
+		write(c.t, filepath.Join(c.outside, "log"), "secret\n")
+	}, lost: "the list of stashes (path escapes from parent)"},
+	"stashes that block": {set: func(c trap) { c.fifo(".git/logs/refs/stash") }, lost: "the list of stashes (not a regular file)"},
+	"stashes of 1 GB": {set: func(c trap) {
+		c.git("stash", "-q")
+		c.file("a.txt", "changed\n")
+		c.hole(".git/logs/refs/stash", 1<<30)
+	}, lost: "the oldest stashes, because their list is too long"},
+	"a stash without its files": {set: func(c trap) {
+		c.file("dir/b.txt", "stashed\n")
+		c.git("stash", "-q")
+		c.file("a.txt", "changed\n")
+		c.git("tag", "beside")
+		blob := run(c.t, c.dir, "rev-parse", "stash@{0}:dir/b.txt")
+		remove(c.t, filepath.Join(c.dir, ".git", "objects", blob[:2], blob[2:]))
+	}, lost: "stash@{0} ("},
+	"a merge elsewhere": {set: func(c trap) {
+		write(c.t, filepath.Join(c.outside, "secret"), "secret\n")
+		c.replace(".git/MERGE_HEAD", filepath.Join(c.outside, "secret"))
+	}, lost: ".git/MERGE_HEAD (path escapes from parent)"},
+	"a rebase elsewhere":    {set: func(c trap) { c.replace(".git/rebase-merge", c.outside) }, lost: ".git/rebase-merge (path escapes from parent)"},
+	"a rebase that blocks":  {set: func(c trap) { c.fifo(".git/rebase-merge/onto") }, lost: ".git/rebase-merge/onto (not a regular file)"},
+	"a rebase in a pipe":    {set: func(c trap) { c.fifo(".git/rebase-merge") }, lost: ".git/rebase-merge ("},
+	"a rebase of odd names": {set: func(c trap) { c.file(".git/rebase-merge/-x \x1b[0m", "x") }, lost: "which is none of git's files"},
+	"an index of absurd entries": {set: func(c trap) {
+		var all []leaf
+		blob := run(c.t, c.dir, "rev-parse", "HEAD:a.txt")
+		for _, e := range []special{
+			{entry: entry{modeFile, blob}, name: "../../outside"}, {entry: entry{modeFile, blob}, name: ".git/hooks/x"}, {entry: entry{modeFile, blob}, name: "/etc/x"},
+			{entry: entry{modeFile, blob}, name: "dir/.GIT /x"}, {entry: entry{modeFile, blob}, name: "git~1/x"}, {entry: entry{"40000", blob}, name: "tree"},
+			{entry: entry{"0", blob}, name: "none"}, {entry: entry{modeFile, strings.Repeat("ab", 20)}, name: "missing"}, {entry: entry{modeFile, blob}, name: "staged"},
+		} {
+			all = append(all, e.leaf())
+		}
+		c.file(".git/index", string(encode(all, 20)))
+	}, lost: "what is staged of ../../outside, which cannot be read"},
+	"a file that cannot be converted": {set: func(c trap) {
+		c.file(".gitattributes", "*.bad text working-tree-encoding=UTF-16\n")
+		c.file("x.bad", "no byte order mark")
+	}, lost: "x.bad (git update-index: "},
+	"names that git does not take": {set: func(c trap) { c.file("git~1/x", "x") }, lost: "git~1, a name that git does not take"},
 	"a spoilt commit-graph": {set: func(c trap) {
 		c.file("more", "x")
 		c.git("add", "more")
@@ -250,12 +352,6 @@ func TestTraps(t *testing.T) {
 			if diff := cmp.Diff(before, snapshotOf(t, c.outside, c.sideline, src, w.root)); diff != "" {
 				t.Errorf("it touched (-before +after):\n%s", diff)
 			}
-			if tt.noPatch {
-				if err == nil {
-					t.Error("no error")
-				}
-				return
-			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -269,7 +365,7 @@ func TestTraps(t *testing.T) {
 				t.Errorf("the patch holds what lies outside:\n%s", s.Patch)
 			}
 			again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
-			if err := m.Restore(ctx, again, s.Bundle, s.Patch); err != nil {
+			if err := m.Restore(ctx, again, s); err != nil {
 				t.Fatal(err)
 			}
 			if raw, _ := os.ReadFile(filepath.Join(again.Dir, "a.txt")); string(raw) != "changed\n" {
@@ -298,7 +394,9 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 				return err
 			}
 			info, err := d.Info()
-			all[path] = fmt.Sprint(info.Mode(), info.Size(), info.ModTime().UnixNano())
+			if all[path] = fmt.Sprint(info.Mode(), info.Size()); filepath.Ext(path) != ".pack" { // which git makes newer when it finds something in it
+				all[path] += info.ModTime().String()
+			}
 			return err
 		})
 		if err != nil {

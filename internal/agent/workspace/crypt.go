@@ -14,18 +14,18 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// unlock decrypts a fresh checkout with git-crypt, if it has a key. Nothing of a
+// unlock decrypts a fresh checkout with git-crypt, if there is a key. Nothing of a
 // command has been there yet; what is run is git-crypt, from this process's PATH, and
 // its filters. noKey says why there is no key where there should be one.
-func (m *Manager) unlock(ctx context.Context, w *Workspace, noKey string) error {
+func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {
 	switch {
-	case m.CryptKey == "" && noKey == "" || !encrypted(w.Dir):
+	case at.CryptKey == "" && noKey == "" || !encrypted(at.Dir):
 		return nil
 	case noKey != "":
 		return &belay.Error{Code: belay.CodeInvalid, Message: "the git-crypt key cannot be read: " + noKey}
 	}
-	if err := m.gitCrypt(ctx, w.Dir, filepath.Join(w.Dir, ".git"), "unlock", m.CryptKey); err != nil {
-		return fmt.Errorf("unlock %s: %w", w.Repo, err)
+	if err := g.crypt(ctx, at.Dir, filepath.Join(at.Dir, ".git"), "unlock", at.CryptKey); err != nil {
+		return fmt.Errorf("unlock %s: %w", repo, err)
 	}
 	return nil
 }
@@ -49,15 +49,15 @@ func encrypted(dir string) bool {
 	return false
 }
 
-// gitCrypt runs it in a work tree of ours, away from everybody's configuration.
-func (m *Manager) gitCrypt(ctx context.Context, tree, dir string, args ...string) error {
+// crypt runs git-crypt in a work tree of ours, away from everybody's configuration.
+func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error {
 	bin, err := exec.LookPath("git-crypt")
 	if err != nil {
 		return &belay.Error{Code: belay.CodeUnavailable, Message: "git-crypt is not installed, or not on PATH; a repository that is encrypted needs it", Err: err}
 	}
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = tree
-	cmd.Env = append(m.git.environment(command{}), "GIT_DIR="+dir, "GIT_WORK_TREE="+tree)
+	cmd.Env = append(g.environment(command{}), "GIT_DIR="+dir, "GIT_WORK_TREE="+tree)
 	for i, setting := range hardened {
 		key, value, _ := strings.Cut(setting, "=")
 		n := strconv.Itoa(i)
@@ -82,14 +82,14 @@ func (m *Manager) gitCrypt(ctx context.Context, tree, dir string, args ...string
 // with our key and our git-crypt: nothing that the workspace names is run, and what
 // was encrypted in the repository is so in what is kept of it.
 func (p *private) crypt() error {
-	if p.m.CryptKey == "" {
+	if p.at.CryptKey == "" {
 		return nil
 	}
 	bin, err := exec.LookPath("git-crypt")
 	if err != nil {
 		return nil //nolint:nilerr // then no checkout was unlocked either
 	}
-	key, err := os.ReadFile(p.m.CryptKey)
+	key, err := os.ReadFile(p.at.CryptKey)
 	if err != nil {
 		return fmt.Errorf("read the git-crypt key: %w", err)
 	}

@@ -12,37 +12,39 @@ import (
 )
 
 // CheckOut makes a checkout for a person in dir, which must not exist or be empty, with
-// what bundle and patch hold; each may be nil. It belongs to nobody's job and stays.
-// Spec names repository and commit; its ID is not used. Errors are those of Prepare.
-func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, bundle, patch []byte) error {
+// the work in s; HOME is not part of it. It belongs to nobody's job and stays. Spec names
+// repository and commit; its ID is not used. What was left out, because it would run
+// programs as that person, is given in words. Errors are those of Prepare.
+func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage) (left []string, err error) {
 	spec.ID = "checkout"
 	src, err := spec.check()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if spec.Repo == "" {
-		return invalid("check out: no repository")
+		return nil, invalid("check out: no repository")
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
-		return err
+		return nil, err
 	}
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(entries) > 0:
-		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet", dir)}
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet", dir)}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a clone is made
-		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
 	w := &Workspace{ID: spec.ID, Dir: dir, Repo: src.url, Ref: spec.Ref, m: m}
 	_, err = m.checkout(ctx, w, spec, src, false)
 	if err == nil {
-		err = m.restoreBy(ctx, w, bundle, patch)
+		s.Home = nil
+		left, err = m.restoreBy(ctx, w, s, true)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("check out into %s: %w", dir, err), removeTree(dir))
+		return nil, errors.Join(fmt.Errorf("check out into %s: %w", dir, err), removeTree(dir))
 	}
-	return nil
+	return left, nil
 }

@@ -45,6 +45,7 @@ type answer struct {
 	Read    *reading `json:"read,omitempty"`
 	Found   *found   `json:"found,omitempty"`
 	Noted   []byte   `json:"noted,omitempty"`
+	Left    []string `json:"left,omitempty"`
 	Salvage *Salvage `json:"salvage,omitempty"`
 }
 

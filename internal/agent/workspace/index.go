@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/binary"
@@ -19,8 +20,20 @@ type leaf struct {
 	stat   []byte // of the file when git wrote or read it last
 	object []byte
 	name   string
-	plain  bool // no stage of a merge, and nothing special about it
+	flags  uint16 // stage, and what is special about it
+	more   uint16 // what else is, since version 3
 }
+
+// The bits of leaf.flags and leaf.more that say something.
+const (
+	flagAssumed, flagExtended, flagStages, shiftStage = 0x8000, 0x4000, 0x3000, 12
+	moreSkipped, moreIntended                         = 0x4000, 0x2000
+)
+
+// plain tells of no stage of a merge, and that nothing is special about it.
+func (l leaf) plain() bool { return l.flags&0xf000 == 0 }
+
+func (l leaf) stage() int { return int(l.flags & flagStages >> shiftStage) }
 
 // Where the numbers stand in leaf.stat.
 const (
@@ -32,38 +45,83 @@ const (
 var errIndex = errors.New("it is no index of a known version")
 
 // leaves takes an index apart. hash is how many bytes an object's name has. What is
-// done to a stat is done to raw.
+// done to a stat is done to raw. An index that says more than its own entries, because
+// it is split or sparse, is none of a known version.
 func leaves(raw []byte, hash int) ([]leaf, error) {
-	const header, extended = 12, 0x4000
+	const header = 12
 	if len(raw) < header+hash || string(raw[:4]) != "DIRC" {
 		return nil, errIndex
 	}
+	body, sum := raw[:len(raw)-hash], raw[len(raw)-hash:]
 	version, count := binary.BigEndian.Uint32(raw[4:]), int(binary.BigEndian.Uint32(raw[8:]))
-	if version != 2 && version != 3 || !bytes.Equal(checksum(raw[:len(raw)-hash], hash), raw[len(raw)-hash:]) {
+	if version < 2 || version > 4 || !bytes.Equal(checksum(body, hash), sum) && !bytes.Equal(make([]byte, hash), sum) {
 		return nil, errIndex
 	}
-	rest := raw[header : len(raw)-hash]
-	least := statBytes + hash + 2
-	all := make([]leaf, 0, min(count, len(rest)/least))
+	rest := body[header:]
+	all := make([]leaf, 0, min(count, len(rest)/(statBytes+hash+2)))
+	before, names := "", 0
 	for range count {
-		if len(rest) < least {
+		l, size, ok := nextLeaf(rest, hash, version == 4, before)
+		if names += len(l.name); !ok || names > maxIndex {
 			return nil, errIndex
 		}
-		flags, from := binary.BigEndian.Uint16(rest[least-2:]), least
-		if flags&extended != 0 {
-			from += 2
-		}
-		long := bytes.IndexByte(rest[min(from, len(rest)):], 0)
-		end := (from + long + 8) &^ 7
-		if long < 1 || end > len(rest) {
+		all = append(all, l)
+		rest, before = rest[size:], l.name
+	}
+	for len(rest) >= 8 { // extensions: those in small letters must be understood
+		size := int(binary.BigEndian.Uint32(rest[4:]))
+		if rest[0] < 'A' || rest[0] > 'Z' || size > len(rest)-8 {
 			return nil, errIndex
 		}
-		all = append(all, leaf{
-			stat: rest[:statBytes:statBytes], object: rest[statBytes : statBytes+hash], name: string(rest[from : from+long]), plain: flags&0xf000 == 0,
-		})
-		rest = rest[end:]
+		rest = rest[8+size:]
 	}
 	return all, nil
+}
+
+// nextLeaf reads one entry and gives its size. With short names, as in version 4, it
+// says how much of the name before is not part of it.
+func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size int, ok bool) {
+	at := statBytes + hash + 2
+	if len(rest) < at {
+		return l, 0, false
+	}
+	l = leaf{stat: rest[:statBytes:statBytes], object: rest[statBytes : statBytes+hash], flags: binary.BigEndian.Uint16(rest[at-2:])}
+	if l.flags&flagExtended != 0 {
+		if len(rest) < at+2 {
+			return l, 0, false
+		}
+		l.more = binary.BigEndian.Uint16(rest[at:])
+		at += 2
+	}
+	if short {
+		strip, n := stripped(rest[at:])
+		if n == 0 || strip > len(before) {
+			return l, 0, false
+		}
+		l.name, at = before[:len(before)-strip], at+n
+	}
+	long := bytes.IndexByte(rest[at:], 0)
+	if long < 0 || len(l.name)+long == 0 || len(l.name)+long > maxName {
+		return l, 0, false
+	}
+	l.name += string(rest[at : at+long])
+	if size = at + long + 1; !short {
+		size = (at + long + 8) &^ 7
+	}
+	return l, size, size <= len(rest)
+}
+
+// stripped reads a number as git packs it, and tells how many bytes it took; 0 if it
+// is none.
+func stripped(b []byte) (value, n int) {
+	for n < len(b) && n < 4 {
+		value = value<<7 | int(b[n]&0x7f)
+		if n++; b[n-1]&0x80 == 0 {
+			return value, n
+		}
+		value++
+	}
+	return 0, 0
 }
 
 // checksum is what stands at the end of an index.
@@ -98,33 +156,50 @@ func (l leaf) written(st *unix.Stat_t) bool {
 // untouched tells whether nothing at all was done to a file since: no user can set
 // the time of a change. A file system that counts in seconds does not say enough.
 func (l leaf) untouched(st *unix.Stat_t) bool {
-	return l.plain && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) && l.at(atCtime+4) == nanos(st.Ctim)
+	return l.plain() && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) && l.at(atCtime+4) == nanos(st.Ctim)
 }
 
-func (w *Workspace) index() string { return filepath.Join(w.Dir, ".git", "index") }
-
-// note remembers the files as they were handed over, for Salvage not to read again
-// those that nobody has touched: on disk, and by its checksum here, because a
-// command of our own user could write there.
-func (w *Workspace) note() error {
-	raw, err := readRegular(w.index(), maxIndex)
+// note remembers in dir a checkout as it is handed over. Of the index it gives the
+// checksum, because a command of our own user could write there: Salvage does not read
+// again the files that nobody has touched.
+func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, err error) {
+	raw, err := readRegular(filepath.Join(at.Dir, ".git", "index"), maxIndex)
+	if err == nil {
+		if err := writeFile(filepath.Join(dir, "index"), raw); err != nil {
+			return sum, err
+		}
+		sum = sha256.Sum256(raw)
+	}
+	var lost losses
+	repo, err := openRepository(ctx, filepath.Join(at.Dir, ".git"))
 	if err != nil {
-		return nil //nolint:nilerr // Salvage reads them all
+		return sum, err
 	}
-	if err := writeFile(filepath.Join(w.root, "index"), raw); err != nil {
-		return err
+	defer repo.close()
+	repo.readRefs(ctx, &lost)
+	config, err := repo.read("config", maxConfig)
+	if err != nil {
+		return sum, err
 	}
-	w.noted = sha256.Sum256(raw)
-	return nil
+	return sum, errors.Join(writeFile(filepath.Join(dir, "refs"), repo.text()), writeFile(filepath.Join(dir, "config"), config))
+}
+
+// recall reads what was noted in dir, as far as it is there; of the index only if it is
+// still what was noted. Of the rest only the command's own work is at stake.
+func (at *site) recall(dir string, sum [sha256.Size]byte) {
+	if raw, err := readRegular(filepath.Join(dir, "index"), maxIndex); err == nil && sha256.Sum256(raw) == sum {
+		at.Index = raw
+	}
+	for name, to := range map[string]*[]byte{"refs": &at.Refs, "config": &at.Config} {
+		if raw, err := readRegular(filepath.Join(dir, name), maxPackedRefs); err == nil {
+			*to = raw
+		}
+	}
 }
 
 // handed are the files as they were handed over, none if that is not known.
-func (w *Workspace) handed() map[string]leaf {
-	raw, err := readRegular(filepath.Join(w.root, "index"), maxIndex)
-	if err != nil || sha256.Sum256(raw) != w.noted {
-		return nil
-	}
-	all, err := leaves(raw, len(w.Commit)/2)
+func (at *site) handed() map[string]leaf {
+	all, err := leaves(at.Index, at.hash())
 	if err != nil {
 		return nil
 	}

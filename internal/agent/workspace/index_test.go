@@ -19,9 +19,11 @@ func given(t *testing.T, src string) (*Manager, *Workspace) {
 	return m, prepare(t, m, Spec{Repo: src})
 }
 
-// noted is a workspace as a steward has it before him.
-func noted(w *Workspace) *Workspace {
-	return &Workspace{Dir: w.Dir, Commit: w.Commit, root: w.notes(), noted: w.noted}
+// handedOf are the files of a workspace as they were handed over.
+func handedOf(w *Workspace) map[string]leaf {
+	at := &site{Commit: w.Commit}
+	at.recall(w.notes(), w.noted)
+	return at.handed()
 }
 
 // Rule: git finds a workspace as it was checked out without reading a file of it,
@@ -49,7 +51,7 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	write(t, filepath.Join(src, "y/same"), "and elsewhere.\n") // of the same size
 	commit(t, src, "files")
 	m, w := given(t, src)
-	if handed := noted(w).handed(); handed["one"].name != "one" {
+	if handed := handedOf(w); handed["one"].name != "one" {
 		t.Fatalf("nothing is known of the files: %v", handed)
 	}
 	at := func(name string) string { return filepath.Join(w.Dir, name) }
@@ -119,7 +121,7 @@ func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
 // is untouched, because what is written within the second does not show.
 func TestUntouchedIsTheSameInAll(t *testing.T) {
 	_, w := given(t, repo(t))
-	l := noted(w).handed()["a.txt"]
+	l := handedOf(w)["a.txt"]
 	var was unix.Stat_t
 	if err := unix.Lstat(filepath.Join(w.Dir, l.name), &was); err != nil {
 		t.Fatal(err)

@@ -226,9 +226,12 @@ func (c *clone) compact(ctx context.Context) error {
 	return err
 }
 
+// maxBaseRefs bounds the list of the refs of a base, in bytes.
+const maxBaseRefs = 32 << 20
+
 // refs are those that a clone of the source would have, packed.
 func (c *clone) refs(ctx context.Context) ([]byte, error) {
-	out, err := c.g.run(ctx, command{dir: c.dir, limit: maxPackedRefs / 2, args: []string{
+	out, err := c.g.run(ctx, command{dir: c.dir, limit: maxBaseRefs, args: []string{
 		"for-each-ref", "--format=%(objectname) %(*objectname) %(refname)", "refs/heads/", "refs/tags/",
 	}})
 	if err != nil {

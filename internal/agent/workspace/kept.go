@@ -36,19 +36,19 @@ func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	root := filepath.Join(m.dir, "jobs", id)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := os.Lstat(root); errors.Is(err, fs.ErrNotExist) {
+	name, o, err := m.find(id)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notFound("there is no workspace %s in %s", id, m.dir)
 	}
-	inUse := &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s is in use", id)}
-	if m.live[id] != nil || !m.abandoned(root) {
-		return nil, inUse
-	}
-	o, err := readOwner(root)
 	if err != nil {
 		return nil, fmt.Errorf("adopt workspace %s: %w", id, err)
+	}
+	root := filepath.Join(m.dir, "jobs", name)
+	inUse := &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s is in use", id)}
+	if m.live[name] != nil || !m.abandoned(root) {
+		return nil, inUse
 	}
 	lock, err := tryLock(root)
 	if err != nil {
@@ -65,7 +65,8 @@ func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 			return nil, errors.Join(err, lock.Close())
 		}
 	}
-	m.live[id] = w
+	copy(w.gitconfig[:], o.Home)
+	m.live[name] = w
 	return w, nil
 }
 
@@ -77,7 +78,7 @@ func (w *Workspace) Abandon() {
 	if w.lock != nil {
 		_ = w.lock.Close()
 		w.lock = nil
-		delete(w.m.live, w.ID)
+		delete(w.m.live, filepath.Base(w.root))
 	}
 }
 
@@ -87,8 +88,8 @@ const salvageMost = 2 * time.Minute
 // keep salvages a dead workspace before it is removed. What cannot be kept is logged:
 // the workspace goes all the same. It reports whether it may go: it may not while
 // somebody else salvages it, who then removes it.
-func (m *Manager) keep(ctx context.Context, id string, held bool) bool {
-	o, err := readOwner(filepath.Join(m.dir, "jobs", id))
+func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
+	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
 		return true // it was never finished, or has no repository
 	}
@@ -99,7 +100,7 @@ func (m *Manager) keep(ctx context.Context, id string, held bool) bool {
 		return false
 	}
 	if err != nil {
-		slog.Warn("keep the work in a dead workspace", "workspace", id, "error", err)
+		slog.Warn("keep the work in a dead workspace", "workspace", o.ID, "error", err)
 	}
 	return true
 }
@@ -126,7 +127,7 @@ func (m *Manager) keepAs(ctx context.Context, o owner, held bool) error {
 }
 
 func writeKept(dir string, k *Kept) error {
-	for name, data := range map[string][]byte{"bundle": k.Bundle, "patch": k.Patch} {
+	for name, data := range map[string][]byte{"bundle": k.Bundle, "patch": k.Patch, "home": k.Home} {
 		if len(data) > 0 {
 			if err := writeFile(filepath.Join(dir, name), data); err != nil {
 				return err
@@ -134,7 +135,7 @@ func writeKept(dir string, k *Kept) error {
 		}
 	}
 	said := *k
-	said.Bundle, said.Patch = nil, nil
+	said.Bundle, said.Patch, said.Home = nil, nil, nil
 	raw, err := json.MarshalIndent(&said, "", "  ")
 	if err != nil {
 		return err
@@ -143,7 +144,7 @@ func writeKept(dir string, k *Kept) error {
 }
 
 // Kept lists what was salvaged from dead workspaces, the oldest first, without the
-// bundles and patches.
+// bundles, patches and HOMEs.
 func (m *Manager) Kept() ([]Kept, error) {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "kept"))
 	if err != nil {
@@ -174,7 +175,7 @@ func (m *Manager) Work(id string) (Kept, error) {
 	if err == nil {
 		err = json.Unmarshal(raw, &k)
 	}
-	for name, to := range map[string]*[]byte{"bundle": &k.Bundle, "patch": &k.Patch} {
+	for name, to := range map[string]*[]byte{"bundle": &k.Bundle, "patch": &k.Patch, "home": &k.Home} {
 		data, rerr := os.ReadFile(filepath.Join(dir, name))
 		if rerr == nil {
 			*to = data

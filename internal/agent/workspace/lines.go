@@ -142,8 +142,8 @@ func (p *readerPeer) hangUp() {
 	p.near = nil
 }
 
-// patience bounds how long is waited for a reader, once all else is done.
-const patience = 20 * time.Second
+// readerMost bounds how long is waited for a reader, once all else is done.
+const readerMost = 20 * time.Second
 
 // dirty tells whether the source has changes that are not committed. No answer is no.
 func (p *readerPeer) dirty() bool {
@@ -153,7 +153,7 @@ func (p *readerPeer) dirty() bool {
 
 func (p *readerPeer) end() (string, error) {
 	p.hangUp()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(readerMost)
 	defer late.Stop()
 	select {
 	case <-p.over:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,8 @@ type Info struct {
 	Usage
 }
 
-// List looks at all workspaces in the directory, whoever made them.
+// List looks at all workspaces in the directory, whoever made them, in the order of
+// their IDs.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	jobs := filepath.Join(m.dir, "jobs")
 	entries, err := os.ReadDir(jobs)
@@ -46,20 +48,18 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		var user *host.User
 		i := Info{ID: e.Name(), Path: filepath.Join(root, "checkout")}
 		if o, err := readOwner(root); err == nil {
-			i.Repo, i.Commit, i.Made, i.Owner = o.Repo, o.Commit, o.Made, o.Process
+			i.ID, i.Repo, i.Commit, i.Made, i.Owner = o.ID, o.Repo, o.Commit, o.Made, o.Process
 			if user = o.User; user != nil {
 				i.UID = user.UID
 			}
 		}
-		m.mu.Lock()
-		mine := m.live[e.Name()] != nil
-		m.mu.Unlock()
-		i.InUse = mine || !m.abandoned(root)
+		i.InUse = m.living(e.Name()) != nil || !m.abandoned(root)
 		if i.Usage, err = measure(ctx, root, Quota{}, user); err != nil && !errors.Is(err, errDeep) {
 			return all, fmt.Errorf("list workspaces: %w", err)
 		}
 		all = append(all, i)
 	}
+	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.ID, b.ID) })
 	return all, nil
 }
 

@@ -31,6 +31,8 @@ type Manager struct {
 	PrepareTimeout, SalvageTimeout time.Duration
 	// MaxSalvage bounds a bundle, a patch, and each new file in it, in bytes.
 	MaxSalvage int64
+	// KeepHome keeps HOME with what is salvaged.
+	KeepHome bool
 	// Users gives each workspace a user of its own, which needs root; nil for that
 	// of this process.
 	Users Users
@@ -61,9 +63,11 @@ type Manager struct {
 	git  git
 	self host.Process
 
+	patience time.Duration
+
 	times times
 	mu    sync.Mutex
-	live  map[string]*Workspace // made by this Manager and not removed yet
+	live  map[string]*Workspace // made by this Manager and not removed yet, by their directories
 }
 
 // Open uses dir, an absolute path or one below the working directory, and makes
@@ -80,8 +84,8 @@ func Open(dir string) (*Manager, error) {
 	m := &Manager{
 		Debounce: 30 * time.Second, PrepareTimeout: 10 * time.Minute, SalvageTimeout: 10 * time.Minute,
 		MaxSalvage: 64 << 20, MaxFetch: 64 << 30, Now: time.Now,
-		KeepWork: 7 * 24 * time.Hour, KeepBases: 30 * 24 * time.Hour,
-		dir: dir, live: make(map[string]*Workspace),
+		KeepHome: true, KeepWork: 7 * 24 * time.Hour, KeepBases: 30 * 24 * time.Hour,
+		dir: dir, live: make(map[string]*Workspace), patience: patience,
 	}
 	for _, sub := range []string{"", "base", "jobs", "kept", "scratch", "nohome"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
@@ -110,6 +114,10 @@ func Open(dir string) (*Manager, error) {
 type Spec struct {
 	// ID names the workspace, as a run's id does: letters, digits, _, - and dot.
 	ID string
+	// Place names its directory, in the same letters; ID unless given. Workspaces that
+	// follow each other may have the same: programs remember where they were. Another
+	// that has it is waited for, for a moment; then the directory is named by ID.
+	Place string
 	// Repo is the repository; empty for an empty directory without git.
 	Repo string
 	// Ref is the branch, tag or commit; empty for the source's HEAD.
@@ -125,6 +133,11 @@ type Spec struct {
 func (s Spec) check() (source, error) {
 	if err := checkID(s.ID); err != nil {
 		return source{}, err
+	}
+	if s.Place != "" {
+		if err := checkID(s.Place); err != nil {
+			return source{}, err
+		}
 	}
 	if err := CheckRef(s.Ref); err != nil {
 		return source{}, err
@@ -160,7 +173,7 @@ type Workspace struct {
 	User *host.User
 
 	m       *Manager
-	root    string   // jobs/ID
+	root    string   // the directory with all that is its
 	lock    *os.File // root, flocked while its owner lives
 	made    time.Time
 	used    Usage                       // when it was last counted
@@ -169,6 +182,8 @@ type Workspace struct {
 	objects string                      // of the base
 	shallow []byte                      // where the history of a shallow base ends
 	noted   [sha256.Size]byte           // of the files as they were handed over
+
+	gitconfig [sha256.Size]byte // of the .gitconfig in Home
 }
 
 // notes is where it is noted how a workspace was handed over, for its user to read.
@@ -185,7 +200,7 @@ func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := m.claim(ctx, spec, src)
+	w, err := m.place(ctx, spec, src)
 	if err != nil {
 		return nil, err
 	}
@@ -226,50 +241,20 @@ type owner struct {
 	Commit  string       `json:"commit,omitempty"`
 	Branch  string       `json:"branch,omitempty"`
 	Shallow []byte       `json:"shallow,omitempty"`
+	// Home is the sum of the .gitconfig in HOME.
+	Home []byte `json:"home,omitempty"`
 }
 
 // sign writes down whose a workspace is, and what.
 func (m *Manager) sign(root string, w *Workspace) error {
 	b, err := json.MarshalIndent(owner{
 		Process: m.self, ID: w.ID, Repo: w.Repo, Base: w.key, Made: w.made, User: w.User, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
+		Home: w.gitconfig[:],
 	}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(root, "owner.json"), append(b, '\n'))
-}
-
-// claim makes the directories of a workspace and marks them as ours before they
-// can be seen under their name.
-func (m *Manager) claim(ctx context.Context, spec Spec, src source) (*Workspace, error) {
-	config := m.config(ctx)
-	root := filepath.Join(m.dir, "jobs", spec.ID)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.live[spec.ID] != nil {
-		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already", spec.ID)}
-	}
-	if _, err := os.Lstat(root); err == nil {
-		if !m.abandoned(root) {
-			return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already and may be in use", spec.ID)}
-		}
-		if err := m.discard(root); err != nil {
-			return nil, err
-		}
-	}
-	fresh, lock, err := m.lockedDir("jobs", ".new-")
-	if err != nil {
-		return nil, fmt.Errorf("make workspace %s: %w", spec.ID, err)
-	}
-	w := &Workspace{
-		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
-		Repo: src.url, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(),
-	}
-	if err := m.furnish(fresh, w, config); err != nil {
-		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())
-	}
-	m.live[spec.ID] = w
-	return w, nil
 }
 
 func (m *Manager) furnish(fresh string, w *Workspace, config []byte) error {
@@ -281,6 +266,7 @@ func (m *Manager) furnish(fresh string, w *Workspace, config []byte) error {
 	if err := os.WriteFile(filepath.Join(fresh, "home", ".gitconfig"), config, 0o600); err != nil {
 		return err
 	}
+	w.gitconfig = sha256.Sum256(config)
 	if err := m.sign(fresh, w); err != nil {
 		return err
 	}

@@ -14,80 +14,80 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// workspace is the one of an order, in the hands of a steward: with a Manager whose
-// directory is the steward's own, and with its notes for its root.
-func (h *helper) workspace(p *place) (*Workspace, error) {
-	m := &Manager{MaxSalvage: p.MaxSalvage, Quota: p.Quota, dir: h.Scratch, git: h.git}
-	if len(p.Key) > 0 {
-		m.CryptKey = filepath.Join(h.Scratch, "key")
-		if err := writeFile(m.CryptKey, p.Key); err != nil {
+// site is the workspace in a steward's charge, with what only the steward knows.
+func (h *helper) site(c *charge) (*site, error) {
+	at := &c.Site
+	at.Scratch = filepath.Join(h.Scratch, "scratch")
+	if len(c.Key) > 0 {
+		at.CryptKey = filepath.Join(h.Scratch, "key")
+		if err := writeFile(at.CryptKey, c.Key); err != nil {
 			return nil, err
 		}
 	}
-	w := &Workspace{
-		ID: p.ID, Dir: p.Dir, Home: p.Home, Tmp: p.Tmp, Repo: p.Repo, Ref: p.Ref, Branch: p.Branch, Commit: p.Commit, User: p.User,
-		m: m, root: p.Notes, objects: p.Objects, shallow: p.Shallow,
+	if c.Notes != "" {
+		at.recall(c.Notes, c.Noted)
 	}
-	copy(w.noted[:], p.Noted)
-	return w, nil
-}
-
-func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
-	w, err := h.workspace(&o.Place)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.populate(ctx, w, o); err != nil {
-		return nil, err
-	}
-	if err := w.m.unlock(ctx, w, o.Place.NoKey); err != nil {
-		return nil, err
-	}
-	w.root = filepath.Join(h.Scratch, "notes")
-	err = os.Mkdir(w.root, 0o700)
-	if err == nil {
-		err = w.note()
-	}
-	return &answer{Noted: w.noted[:]}, err
+	return at, nil
 }
 
 func (h *helper) restore(ctx context.Context, o *restoreOrder) (*answer, error) {
-	w, err := h.workspace(&o.Place)
+	at, err := h.site(&o.Charge)
 	if err != nil {
 		return nil, err
 	}
-	return nil, w.m.restore(ctx, w, o.Bundle, o.Patch)
+	left, err := restoreSite(ctx, &h.git, at, o.Salvage)
+	return &answer{Left: left}, err
 }
 
 func (h *helper) salvage(ctx context.Context, o *salvageOrder) (*answer, error) {
-	w, err := h.workspace(&o.Place)
+	at, err := h.site(&o.Charge)
 	if err != nil {
 		return nil, err
 	}
-	s, err := w.m.salvage(ctx, w)
+	s, err := salvageSite(ctx, &h.git, at)
 	return &answer{Salvage: &s}, err
 }
 
+// fill makes a checkout, and notes how it is handed over.
+func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
+	at, err := h.site(&o.Charge)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.populate(ctx, at, o); err != nil {
+		return nil, err
+	}
+	if err := unlock(ctx, &h.git, at, o.Charge.Repo, o.Charge.NoKey); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(h.Scratch, "notes")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	sum, err := at.note(ctx, dir)
+	return &answer{Noted: sum[:]}, err
+}
+
 // populate makes the checkout out of the objects and the refs.
-func (h *helper) populate(ctx context.Context, w *Workspace, o *fillOrder) error {
-	t := target{commit: w.Commit, branch: w.Branch}
-	dir := filepath.Join(w.Dir, ".git")
+func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
+	t := target{commit: at.Commit, branch: at.Branch}
+	dir := filepath.Join(at.Dir, ".git")
 	if _, err := h.git.run(ctx, command{args: []string{
-		"init", "--quiet", "--template=", "--initial-branch=" + cmp.Or(t.branch, "main"), "--object-format=" + format(t.commit), w.Dir,
+		"init", "--quiet", "--template=", "--initial-branch=" + cmp.Or(t.branch, "main"), "--object-format=" + format(t.commit), at.Dir,
 	}}); err != nil {
 		return err
 	}
-	if err := w.refs(dir, o); err != nil {
+	if err := o.refs(dir); err != nil {
 		return err
 	}
-	if err := deepen(dir, w.shallow); err != nil {
+	if err := deepen(dir, at.Shallow); err != nil {
 		return err
 	}
-	if err := h.fits(ctx, w, dir); err != nil {
+	if err := h.fits(ctx, at, o); err != nil {
 		return err
 	}
 	for _, args := range [][]string{{"update-ref", "--no-deref", cmp.Or(t.ref(), "HEAD"), t.commit}, {"reset", "--quiet", "--hard"}} {
-		if _, err := h.git.run(ctx, command{dir: dir, tree: w.Dir, args: args}); err != nil {
+		if _, err := h.git.run(ctx, command{dir: dir, tree: at.Dir, args: args}); err != nil {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func (h *helper) populate(ctx context.Context, w *Workspace, o *fillOrder) error
 }
 
 // refs gives the checkout what a clone of the true remote would have.
-func (w *Workspace) refs(dir string, o *fillOrder) error {
+func (o *fillOrder) refs(dir string) error {
 	if err := writeFile(filepath.Join(dir, "packed-refs"), o.Refs); err != nil {
 		return err
 	}
@@ -108,18 +108,18 @@ func (w *Workspace) refs(dir string, o *fillOrder) error {
 			return err
 		}
 	}
-	return w.origin(dir)
+	return o.origin(dir)
 }
 
 // origin points the checkout at the true remote, not at the base.
-func (w *Workspace) origin(dir string) error {
+func (o *fillOrder) origin(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quote(w.Repo))
-	if w.Branch != "" {
-		text += fmt.Sprintf("[branch %s]\n\tremote = origin\n\tmerge = %s\n", quote(w.Branch), quote("refs/heads/"+w.Branch))
+	text := fmt.Sprintf("[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quote(o.Charge.Repo))
+	if branch := o.Charge.Site.Branch; branch != "" {
+		text += fmt.Sprintf("[branch %s]\n\tremote = origin\n\tmerge = %s\n", quote(branch), quote("refs/heads/"+branch))
 	}
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
@@ -127,24 +127,23 @@ func (w *Workspace) origin(dir string) error {
 
 // fits counts what is to be checked out before it is: a repository of a few kilobytes
 // can unpack to more than any disk has.
-func (h *helper) fits(ctx context.Context, w *Workspace, dir string) error {
-	q := w.m.Quota
-	if q.Bytes <= 0 && q.Files <= 0 {
+func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
+	if o.Charge.Quota.Bytes <= 0 && o.Charge.Quota.Files <= 0 {
 		return nil
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	count := &census{quota: q, full: stop}
-	err := h.git.pipe(ctx, command{dir: dir, args: []string{"ls-tree", "-r", "-l", "-z", "--full-tree", w.Commit}}, count)
+	count := &census{quota: o.Charge.Quota, full: stop}
+	err := h.git.pipe(ctx, command{dir: filepath.Join(at.Dir, ".git"), args: []string{"ls-tree", "-r", "-l", "-z", "--full-tree", at.Commit}}, count)
 	if over := (*QuotaError)(nil); errors.As(err, &over) {
-		return tooLarge(w, over)
+		return beyondQuota(o.Charge.Repo, over)
 	}
 	return err
 }
 
-// tooLarge is the error of a workspace that would outgrow its quota as it is made.
-func tooLarge(w *Workspace, over error) error {
-	return &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("repository %s cannot be checked out: %v", w.Repo, over), Err: over}
+// beyondQuota is the error of a workspace that would outgrow its quota as it is made.
+func beyondQuota(repo string, over error) error {
+	return &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("repository %s cannot be checked out: %v", repo, over), Err: over}
 }
 
 // census adds up the files that git ls-tree lists.

@@ -201,7 +201,7 @@ func TestSources(t *testing.T) {
 				t.Errorf("salvaged %d commits, lost %q", got.Commits, got.Lost)
 			}
 			again := prepare(t, m, Spec{Repo: s.dir, Commit: s.commit})
-			if err := m.Restore(t.Context(), again, got.Bundle, got.Patch); err != nil {
+			if err := m.Restore(t.Context(), again, got); err != nil {
 				t.Fatal(err)
 			}
 			if head := run(t, again.Dir, "rev-parse", "HEAD"); head != made {

@@ -11,66 +11,74 @@ import (
 
 // private is a git directory of ours, for one purpose and a short time.
 type private struct {
-	m    *Manager
-	dir  string
-	lock *os.File
+	g   *git
+	at  *site
+	dir string
 }
 
-// private makes one that reads the objects of others.
-func (m *Manager) private(ctx context.Context, w *Workspace, objects ...string) (*private, error) {
-	dir, lock, err := m.lockedDir("scratch", "git-")
+// newPrivate makes one that reads the objects of others.
+func newPrivate(g *git, at *site, objects ...string) (*private, error) {
+	dir, err := os.MkdirTemp(at.Scratch, "git-")
 	if err != nil {
 		return nil, fmt.Errorf("make a private git directory: %w", err)
 	}
-	p := &private{m: m, dir: dir, lock: lock}
-	_, err = m.git.run(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=", "--object-format=" + format(w.Commit), dir}})
-	if err == nil {
-		err = p.borrow(objects...)
-	}
-	if err == nil {
-		err = deepen(dir, w.shallow)
-	}
-	if err == nil {
-		err = os.Mkdir(filepath.Join(dir, "info"), 0o700)
-	}
-	if err == nil {
-		// Whatever a tree's .gitattributes name, no driver is looked for.
-		attributes := "* -filter !diff !merge\n"
-		if m.CryptKey != "" {
-			attributes = "* !diff !merge\n" // of filters only ours is known
-		}
-		err = writeFile(filepath.Join(dir, "info", "attributes"), []byte(attributes))
-	}
-	if err == nil {
-		err = p.crypt()
-	}
-	if err != nil {
+	p := &private{g: g, at: at, dir: dir}
+	if err := p.fill(objects); err != nil {
 		p.remove()
-		return nil, err
+		return nil, fmt.Errorf("make a private git directory: %w", err)
 	}
 	return p, nil
 }
 
-// borrow sets whose objects are read beside its own.
-func (p *private) borrow(objects ...string) error {
-	dir := filepath.Join(p.dir, "objects", "info")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func (p *private) fill(objects []string) error {
+	for _, sub := range []string{"objects/info", "objects/pack", "refs/heads", "info"} {
+		if err := os.MkdirAll(filepath.Join(p.dir, sub), 0o700); err != nil {
+			return err
+		}
+	}
+	config := "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
+	if format(p.at.Commit) == "sha256" {
+		config = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
+	}
+	// Whatever a tree's .gitattributes name, no driver is looked for.
+	attributes := "* -filter !diff !merge\n"
+	if p.at.CryptKey != "" {
+		attributes = "* !diff !merge\n" // of filters only ours is known
+	}
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": config, "info/attributes": attributes} {
+		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	if err := p.borrow(objects...); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, "alternates"), []byte(strings.Join(objects, "\n")+"\n"))
+	if err := deepen(p.dir, p.at.Shallow); err != nil {
+		return err
+	}
+	return p.crypt()
+}
+
+// borrow sets whose objects are read beside its own.
+func (p *private) borrow(objects ...string) error {
+	return writeFile(filepath.Join(p.dir, "objects", "info", "alternates"), []byte(strings.Join(objects, "\n")+"\n"))
 }
 
 func (p *private) remove() {
-	if p == nil {
-		return
+	if p != nil {
+		_ = removeTree(p.dir) // what stays goes with the scratch directory
 	}
-	_ = removeTree(p.dir) // what stays is swept
-	_ = p.lock.Close()
 }
 
 func (p *private) git(ctx context.Context, c command) ([]byte, error) {
 	c.dir = p.dir
-	return p.m.git.run(ctx, c)
+	return p.g.run(ctx, c)
+}
+
+// line calls git and gives its answer without the space around it.
+func (p *private) line(ctx context.Context, c command) (string, error) {
+	out, err := p.git(ctx, c)
+	return strings.TrimSpace(string(out)), err
 }
 
 func (p *private) has(ctx context.Context, commit string) bool {
@@ -80,45 +88,91 @@ func (p *private) has(ctx context.Context, commit string) bool {
 
 // tree is the tree of a commit, the empty one without a commit.
 func (p *private) tree(ctx context.Context, commit string) (string, error) {
-	c := command{args: []string{"rev-parse", "--verify", "--end-of-options", commit + "^{tree}"}}
 	if commit == "" {
-		c = command{stdin: bytes.NewReader(nil), args: []string{"mktree"}}
+		return p.line(ctx, command{stdin: bytes.NewReader(nil), args: []string{"mktree"}})
 	}
-	out, err := p.git(ctx, c)
-	return strings.TrimSpace(string(out)), err
+	return p.line(ctx, command{args: []string{"rev-parse", "--verify", "--end-of-options", commit + "^{tree}"}})
 }
 
-// adopt gives it the HEAD and the branches of a repository.
-func (p *private) adopt(ctx context.Context, repo *repository, lost *losses) error {
-	if repo.head.commit != "" && !p.has(ctx, repo.head.commit) {
-		return fmt.Errorf("HEAD is at %s, which is no commit that can be read", repo.head.commit)
-	}
-	refs := sortedKeys(repo.branches)
-	var ask strings.Builder
-	for _, ref := range refs {
-		fmt.Fprintln(&ask, repo.branches[ref])
-	}
-	out, err := p.git(ctx, command{stdin: strings.NewReader(ask.String()), args: []string{"cat-file", "--batch-check=%(objecttype)"}})
+// list gives all files of a tree.
+func (p *private) list(ctx context.Context, tree string) (map[string]entry, error) {
+	out, err := p.git(ctx, command{args: []string{"ls-tree", "-r", "-z", "--full-tree", tree}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	kinds := strings.Split(strings.TrimSpace(string(out)), "\n")
-	var updates strings.Builder
-	for i, ref := range refs {
-		if i >= len(kinds) || kinds[i] != "commit" {
-			lost.add("branch %s, which leads to no commit that can be read", strings.TrimPrefix(ref, "refs/heads/"))
-			delete(repo.branches, ref)
-			continue
+	all := make(map[string]entry, bytes.Count(out, []byte{0}))
+	for line := range strings.SplitSeq(string(out), "\x00") {
+		meta, name, ok := strings.Cut(line, "\t")
+		if f := strings.Fields(meta); ok && len(f) == 3 {
+			all[name] = entry{mode: f[0], object: f[2]}
 		}
-		fmt.Fprintf(&updates, "create %s %s\n", ref, repo.branches[ref])
 	}
-	if _, err := p.git(ctx, command{stdin: strings.NewReader(updates.String()), args: []string{"update-ref", "--stdin"}}); err != nil {
+	return all, nil
+}
+
+// kinds tells of what type objects are, those that are there.
+func (p *private) kinds(ctx context.Context, objects []string) (map[string]string, error) {
+	found, err := p.find(ctx, objects)
+	kinds := make(map[string]string, len(found))
+	for _, o := range found {
+		kinds[o.name] = o.kind
+	}
+	return kinds, err
+}
+
+// object is one that is there.
+type object struct{ name, kind string }
+
+// find looks for objects by names that may be cut short, and gives those that are
+// there, by the name that was asked for.
+func (p *private) find(ctx context.Context, names []string) (map[string]object, error) {
+	found := make(map[string]object, len(names))
+	if len(names) == 0 {
+		return found, nil
+	}
+	out, err := p.git(ctx, command{stdin: lines(names), args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)"}})
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(string(out), "\n"), "\n") {
+		if name, kind, ok := strings.Cut(line, " "); ok && i < len(names) && isObject(name) && kind != "missing" {
+			found[names[i]] = object{name, kind}
+		}
+	}
+	return found, nil
+}
+
+// writeTree makes the tree of another one and of lines for update-index.
+func (p *private) writeTree(ctx context.Context, index, from, info string) (string, error) {
+	if _, err := p.git(ctx, command{index: index, args: []string{"read-tree", from}}); err != nil {
+		return "", err
+	}
+	if info != "" {
+		if _, err := p.git(ctx, command{index: index, stdin: strings.NewReader(info), args: []string{"update-index", "-z", "--index-info"}}); err != nil {
+			return "", err
+		}
+	}
+	return p.line(ctx, command{index: index, args: []string{"write-tree"}})
+}
+
+// store writes an object and gives its name.
+func (p *private) store(ctx context.Context, kind string, data []byte) (string, error) {
+	return p.line(ctx, command{stdin: bytes.NewReader(data), args: []string{"hash-object", "-t", kind, "-w", "--stdin"}})
+}
+
+// point makes HEAD and the refs stand where they are to.
+func (p *private) point(h head, refs map[string]string) error {
+	var packed strings.Builder
+	packed.WriteString("# pack-refs with: sorted \n")
+	for _, ref := range sortedKeys(refs) {
+		fmt.Fprintf(&packed, "%s %s\n", refs[ref], ref)
+	}
+	at := h.commit
+	if h.ref != "" {
+		at = "ref: " + h.ref
+	}
+	if err := writeFile(filepath.Join(p.dir, "packed-refs"), []byte(packed.String())); err != nil {
 		return err
 	}
-	if repo.head.ref != "" {
-		_, err = p.git(ctx, command{args: []string{"symbolic-ref", "HEAD", repo.head.ref}})
-	} else {
-		_, err = p.git(ctx, command{args: []string{"update-ref", "--no-deref", "HEAD", repo.head.commit}})
-	}
-	return err
+	return writeFile(filepath.Join(p.dir, "HEAD"), []byte(at+"\n"))
 }

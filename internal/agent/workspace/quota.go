@@ -120,7 +120,7 @@ func (w *Workspace) watched(ctx context.Context, do func(ctx context.Context) er
 	go func() {
 		defer close(over)
 		if err := w.Watch(ctx); err != nil {
-			stop(tooLarge(w, err))
+			stop(beyondQuota(w.Repo, err))
 		}
 	}()
 	err := do(ctx)

@@ -41,7 +41,7 @@ func (w *Workspace) Remove(ctx context.Context) error {
 	if w.lock != nil {
 		_ = w.lock.Close()
 		w.lock = nil
-		delete(w.m.live, w.ID)
+		delete(w.m.live, filepath.Base(w.root))
 	}
 	return nil
 }

@@ -67,7 +67,8 @@ const holder = "BELAY_TEST_HOLD_WORKSPACE"
 func hold() {
 	m, err := Open(os.Getenv(holder))
 	if err == nil {
-		_, err = m.claim(context.Background(), Spec{ID: fmt.Sprintf("run_of_%d", os.Getpid())}, source{})
+		id := fmt.Sprintf("run_of_%d", os.Getpid())
+		_, err = m.claim(context.Background(), Spec{ID: id}, id, source{})
 	}
 	if err != nil {
 		fmt.Println(err)

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,136 +16,187 @@ import (
 // Bounds of what is read of a .git that a command has had in its hands.
 const (
 	maxRefFile    = 64 << 10
-	maxPackedRefs = 64 << 20
+	maxPackedRefs = 32 << 20
 	maxShallow    = 1 << 20
-	maxBranches   = 10_000
-	maxIndex      = 256 << 20
+	maxIndex      = 128 << 20
+	maxObjects    = 2_000_000 // files and directories
 )
 
 // repository is what the .git of a checkout says, read without git.
 type repository struct {
-	dir      string
-	objects  string
-	head     head
-	branches map[string]string // refs/heads/… to commits
+	dir     string
+	root    *os.Root // the same, with no way out of it
+	objects string
+	head    head
+	refs    map[string]string // full names to objects
+	links   map[string]string // symbolic refs to their targets; HEAD is not among them
+	// partial means that refs may be missing here that are there.
+	partial bool
 }
 
-// readRepository reads HEAD and the branches from regular files in real
-// directories, and makes sure that the objects lie in the checkout.
-func readRepository(dir string) (*repository, error) {
+// openRepository opens a .git and makes sure that its objects lie in it.
+func openRepository(ctx context.Context, dir string) (*repository, error) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		return nil, errors.New("it is not a directory")
 	}
-	r := &repository{dir: dir, objects: filepath.Join(dir, "objects"), branches: make(map[string]string)}
-	if err := checkObjects(r.objects); err != nil {
-		return nil, err
-	}
-	if err := r.readPacked(); err != nil {
-		return nil, err
-	}
-	if err := r.readLoose(); err != nil {
-		return nil, err
-	}
-	raw, err := readRegular(filepath.Join(dir, "HEAD"), maxRefFile)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("HEAD: %w", err)
+		return nil, errors.Unwrap(err)
 	}
-	text := strings.TrimSpace(string(raw))
-	if target, ok := strings.CutPrefix(text, "ref:"); ok {
-		r.head.ref = strings.TrimSpace(target)
-		r.head.commit = r.branches[r.head.ref]
-		if branch, ok := strings.CutPrefix(r.head.ref, "refs/heads/"); !ok || !checkBranch(branch) {
-			return nil, errors.New("HEAD leads to no branch")
-		}
-		return r, nil
+	r := &repository{
+		dir: dir, root: root, objects: filepath.Join(dir, "objects"), refs: make(map[string]string), links: make(map[string]string),
 	}
-	if !isObject(text) {
-		return nil, errors.New("HEAD holds neither a branch nor a commit")
+	if err := checkObjects(ctx, r.objects); err != nil {
+		return nil, errors.Join(err, root.Close())
 	}
-	r.head.commit = text
 	return r, nil
 }
 
-// moved tells whether HEAD or a branch is not what it was.
-func (r *repository) moved(w *Workspace) bool {
-	was := target{commit: w.Commit, branch: w.Branch}
-	if r.head != (head{ref: was.ref(), commit: w.Commit}) {
-		return true
+// readRepository reads HEAD and the refs from regular files within bounds. Each that
+// cannot be read is named in lost and costs no other; without HEAD it is taken to
+// stand where it stood.
+func readRepository(ctx context.Context, dir string, stood head, lost *losses) (*repository, error) {
+	r, err := openRepository(ctx, dir)
+	if err != nil {
+		return nil, err
 	}
-	if was.ref() == "" {
-		return len(r.branches) > 0
-	}
-	return len(r.branches) != 1 || r.branches[was.ref()] != w.Commit
-}
-
-func (r *repository) readPacked() error {
-	raw, err := readRegular(filepath.Join(r.dir, "packed-refs"), maxPackedRefs)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	r.readRefs(ctx, lost)
+	r.head, err = r.readHead()
+	if err == nil && r.head.commit == "" && r.partial {
+		err = errors.New("its branch cannot be read")
 	}
 	if err != nil {
-		return fmt.Errorf("packed-refs: %w", err)
-	}
-	for line := range strings.SplitSeq(string(raw), "\n") {
-		if commit, ref, ok := strings.Cut(line, " "); ok {
-			if err := r.branch(ref, commit); err != nil {
-				return err
-			}
+		lost.add("where HEAD stands (%v)", err)
+		r.head = stood
+		if commit := r.refs[stood.ref]; commit != "" {
+			r.head.commit = commit
 		}
 	}
-	return nil
+	return r, nil
 }
 
-func (r *repository) readLoose() error {
-	heads := filepath.Join(r.dir, "refs", "heads")
-	for _, dir := range []string{filepath.Dir(heads), heads} {
-		if info, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil || !info.IsDir() {
-			return errors.New("refs is not a directory")
-		}
+func (r *repository) close() {
+	if r != nil {
+		_ = r.root.Close()
 	}
-	return filepath.WalkDir(heads, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return fmt.Errorf("refs: %w", err)
-		}
-		if !d.Type().IsRegular() {
-			return nil
-		}
-		rel, err := filepath.Rel(heads, path)
-		if err != nil {
-			return err
-		}
-		raw, err := readRegular(path, maxRefFile)
-		if err != nil {
-			return fmt.Errorf("refs: %w", err)
-		}
-		return r.branch("refs/heads/"+filepath.ToSlash(rel), strings.TrimSpace(string(raw)))
-	})
 }
 
-// branch notes a branch if it is one.
-func (r *repository) branch(ref, commit string) error {
-	name, ok := strings.CutPrefix(ref, "refs/heads/")
-	if !ok || !checkBranch(name) || !isObject(commit) {
-		return nil
+func (r *repository) readHead() (head, error) {
+	raw, err := r.read("HEAD", maxRefFile)
+	if err != nil {
+		return head{}, err
 	}
-	if len(r.branches) >= maxBranches {
-		return fmt.Errorf("more than %d branches", maxBranches)
+	text := strings.TrimSpace(string(raw))
+	if target, ok := strings.CutPrefix(text, "ref:"); ok {
+		ref := strings.TrimSpace(target)
+		if branch, ok := strings.CutPrefix(ref, "refs/heads/"); !ok || !checkBranch(branch) || checkRef(ref) != nil {
+			return head{}, errors.New("it leads to no branch")
+		}
+		return head{ref: ref, commit: r.resolve(ref)}, nil
 	}
-	r.branches[ref] = commit
-	return nil
+	if !isObject(text) {
+		return head{}, errors.New("it holds neither a branch nor a commit")
+	}
+	return head{commit: text}, nil
+}
+
+// resolve follows symbolic refs to an object; "" if there is none.
+func (r *repository) resolve(ref string) string { return resolve(r.refs, r.links, ref) }
+
+func resolve(refs, links map[string]string, ref string) string {
+	return refs[follow(links, ref)]
+}
+
+// follow is the ref to which symbolic refs lead; "" if they lead to none.
+func follow(links map[string]string, ref string) string {
+	for range 5 { // as many as git follows
+		to, ok := links[ref]
+		if !ok {
+			return ref
+		}
+		ref = to
+	}
+	return ""
+}
+
+// read reads a regular file in the .git within a limit. It waits for nobody.
+func (r *repository) read(name string, limit int64) ([]byte, error) {
+	return readIn(r.root, name, limit)
+}
+
+// tail reads the end of a regular file, of at most limit bytes; cut tells that there
+// is more before it.
+func (r *repository) tail(name string, limit int64) (data []byte, cut bool, err error) {
+	f, info, err := openIn(r.root, name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	from := max(info.Size()-limit, 0)
+	data, err = io.ReadAll(io.NewSectionReader(f, from, limit))
+	return data, from > 0, err
+}
+
+// openIn opens a regular file below root.
+func openIn(root *os.Root, name string) (*os.File, os.FileInfo, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, bare(err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+// readIn reads a regular file below root within a limit.
+func readIn(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, _, err := openIn(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readUpTo(f, limit)
+}
+
+func readUpTo(f *os.File, limit int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(raw)) > limit {
+		return nil, fmt.Errorf("more than %d bytes", limit)
+	}
+	return raw, err
+}
+
+// bare takes the operation and the path off an error of a file: the caller names it.
+func bare(err error) error {
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
 }
 
 // checkObjects makes sure that a directory of objects is one, that reading it
 // cannot block, and that it neither leads nor points to another place.
-func checkObjects(dir string) error {
+func checkObjects(ctx context.Context, dir string) error {
+	seen := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+		seen++
+		switch {
+		case err != nil:
 			return err
-		}
-		if !d.IsDir() && !d.Type().IsRegular() {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !d.IsDir() && !d.Type().IsRegular():
 			return fmt.Errorf("%s is neither a file nor a directory", filepath.Base(path))
+		case seen > maxObjects:
+			return fmt.Errorf("more than %d files", maxObjects)
 		}
 		return nil
 	})
@@ -173,11 +225,7 @@ func readRegular(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
+		return nil, errNotRegular
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(raw)) > limit {
-		err = fmt.Errorf("more than %d bytes", limit)
-	}
-	return raw, err
+	return readUpTo(f, limit)
 }

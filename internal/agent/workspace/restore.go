@@ -3,38 +3,50 @@ package workspace
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// restore is what a steward does for Restore.
-func (m *Manager) restore(ctx context.Context, w *Workspace, bundle, patch []byte) error {
-	scratch, lock, err := m.lockedDir("scratch", "restore-")
-	if err != nil {
-		return err
+// restoreSite brings a workspace that was just made to what was salvaged. It gives, in
+// words, what was left out for the person who is to go on in it.
+func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []string, err error) {
+	r := &restore{g: g, at: at, dir: filepath.Join(at.Dir, ".git")}
+	if len(s.Bundle)+len(s.Patch) > 0 && at.Commit == "" {
+		return nil, errors.New("it has no repository")
 	}
-	defer lock.Close()
-	defer func() { _ = removeTree(scratch) }() // what stays is swept
-	r := restore{g: &m.git, w: w, dir: filepath.Join(w.Dir, ".git"), scratch: scratch}
-	if len(bundle) > 0 {
-		if err := r.commits(ctx, bundle); err != nil {
-			return fmt.Errorf("the commits: %w", err)
+	if len(s.Bundle) > 0 {
+		if err := r.commits(ctx, s.Bundle); err != nil {
+			return nil, fmt.Errorf("the commits: %w", err)
 		}
 	}
-	if len(patch) > 0 {
-		if err := r.files(ctx, patch); err != nil {
-			return fmt.Errorf("what was not committed: %w", err)
+	if len(s.Patch) > 0 {
+		if err := r.files(ctx, s.Patch); err != nil {
+			return nil, fmt.Errorf("what was not committed: %w", err)
 		}
 	}
-	return nil
+	if r.record != nil && r.record.modern {
+		if err := r.rest(ctx); err != nil {
+			return nil, fmt.Errorf("what was staged and under way: %w", err)
+		}
+	}
+	if err := unpackHome(at.Home, s.Home); err != nil {
+		return nil, fmt.Errorf("HOME: %w", err)
+	}
+	return r.left, nil
 }
 
-// restore is one Restore under way.
+// restore is one under way.
 type restore struct {
-	g            *git
-	w            *Workspace
-	dir, scratch string
+	g      *git
+	at     *site
+	dir    string // the .git
+	record *record
+	left   []string
 }
 
 func (r *restore) git(ctx context.Context, c command) (string, error) {
@@ -44,36 +56,70 @@ func (r *restore) git(ctx context.Context, c command) (string, error) {
 }
 
 // commits takes in a bundle and stands where it says.
-func (r *restore) commits(ctx context.Context, bundle []byte) error {
-	state, err := unbundle(ctx, r.g, r.dir, r.w.Commit, bundle)
-	if err != nil {
+func (r *restore) commits(ctx context.Context, bundle []byte) (err error) {
+	if r.record, err = unbundle(ctx, r.g, r.dir, r.at.Commit, bundle); err != nil {
 		return err
 	}
-	had, err := r.git(ctx, command{args: []string{"for-each-ref", "--format=%(refname)", "refs/heads/"}})
+	had, err := r.git(ctx, command{args: []string{"for-each-ref", "--format=%(refname)"}})
 	if err != nil {
 		return err
 	}
 	// Detached first: a branch that is checked out and goes would take HEAD with it.
-	if _, err := r.git(ctx, command{args: []string{"update-ref", "--no-deref", "HEAD", r.w.Commit}}); err != nil {
+	if _, err := r.git(ctx, command{args: []string{"update-ref", "--no-deref", "HEAD", r.at.Commit}}); err != nil {
 		return err
 	}
-	var updates strings.Builder
-	for ref := range strings.SplitSeq(had, "\n") {
-		if ref != "" && state.branches[ref] == "" {
-			fmt.Fprintf(&updates, "delete %s\n", ref)
+	if err := r.update(ctx, "delete %s\n", r.inTheWay(strings.Fields(had)), "--no-deref"); err != nil {
+		return err
+	}
+	var updates []string
+	for _, ref := range sortedKeys(r.record.refs) {
+		updates = append(updates, ref+" "+r.record.refs[ref])
+	}
+	if err := r.update(ctx, "update %s\n", updates, "--no-deref"); err != nil {
+		return err
+	}
+	for _, ref := range sortedKeys(r.record.links) {
+		if _, err := r.git(ctx, command{args: []string{"symbolic-ref", ref, r.record.links[ref]}}); err != nil {
+			return err
 		}
 	}
-	if _, err := r.git(ctx, command{stdin: strings.NewReader(updates.String()), args: []string{"update-ref", "--no-deref", "--stdin"}}); err != nil {
-		return err
+	return r.enter(ctx, r.record.head)
+}
+
+func (r *restore) update(ctx context.Context, form string, lines []string, more ...string) error {
+	if len(lines) == 0 {
+		return nil
 	}
-	updates.Reset()
-	for _, ref := range sortedKeys(state.branches) {
-		fmt.Fprintf(&updates, "update %s %s\n", ref, state.branches[ref])
+	var text strings.Builder
+	for _, line := range lines {
+		fmt.Fprintf(&text, form, line)
 	}
-	if _, err := r.git(ctx, command{stdin: strings.NewReader(updates.String()), args: []string{"update-ref", "--stdin"}}); err != nil {
-		return err
+	_, err := r.git(ctx, command{stdin: strings.NewReader(text.String()), args: slices.Concat([]string{"update-ref"}, more, []string{"--stdin"})})
+	return err
+}
+
+// inTheWay are the refs that have to go: branches that were not there, what is said to
+// be gone, and what has a name in which others have no place.
+func (r *restore) inTheWay(had []string) (all []string) {
+	dirs := make(map[string]bool)
+	is := func(ref string) bool { return r.record.refs[ref] != "" || r.record.links[ref] != "" }
+	for _, ref := range slices.Concat(sortedKeys(r.record.refs), sortedKeys(r.record.links)) {
+		for dir := path.Dir(ref); dir != "."; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
 	}
-	return r.enter(ctx, state.head)
+	for _, ref := range had {
+		below := false
+		for dir := path.Dir(ref); dir != "."; dir = path.Dir(dir) {
+			below = below || is(dir)
+		}
+		switch {
+		case is(ref) && r.record.links[ref] == "":
+		case is(ref), dirs[ref], below, strings.HasPrefix(ref, heads), slices.Contains(r.record.gone, ref):
+			all = append(all, ref)
+		}
+	}
+	return all
 }
 
 // enter makes HEAD be h, and index and work tree what it says.
@@ -85,7 +131,7 @@ func (r *restore) enter(ctx context.Context, h head) error {
 		calls = append(calls, []string{"update-ref", "--no-deref", "HEAD", h.commit})
 	}
 	for _, args := range append(calls, []string{"reset", "--quiet", "--hard"}) {
-		if _, err := r.git(ctx, command{tree: r.w.Dir, args: args}); err != nil {
+		if _, err := r.git(ctx, command{tree: r.at.Dir, args: args}); err != nil {
 			return err
 		}
 	}
@@ -96,7 +142,7 @@ func (r *restore) enter(ctx context.Context, h head) error {
 // patch is applied to trees and not to files, so that line endings and links that
 // it passes on its way do not matter.
 func (r *restore) files(ctx context.Context, patch []byte) error {
-	index := filepath.Join(r.scratch, "index")
+	index := filepath.Join(r.at.Scratch, "index")
 	from := "HEAD^{tree}"
 	if _, err := r.git(ctx, command{args: []string{"rev-parse", "--verify", "--quiet", from}}); err != nil {
 		empty, err := r.git(ctx, command{stdin: bytes.NewReader(nil), args: []string{"mktree"}})
@@ -109,7 +155,7 @@ func (r *restore) files(ctx context.Context, patch []byte) error {
 		return err
 	}
 	if _, err := r.git(ctx, command{
-		tree: r.w.Dir, index: index, stdin: bytes.NewReader(patch), args: []string{"apply", "--cached", "--binary", "--whitespace=nowarn", "-"},
+		tree: r.at.Dir, index: index, stdin: bytes.NewReader(patch), args: []string{"apply", "--cached", "--binary", "--whitespace=nowarn", "-"},
 	}); err != nil {
 		return err
 	}
@@ -120,31 +166,125 @@ func (r *restore) files(ctx context.Context, patch []byte) error {
 	for _, args := range [][]string{
 		{"read-tree", "-m", "-u", from, to}, // the files, with the index
 		{"read-tree", from},                 // the index back, without the files
-		{"update-index", "-q", "--refresh"},
 	} {
-		_, err := r.git(ctx, command{tree: r.w.Dir, args: args})
-		if err != nil && !(args[0] == "update-index" && exitCode(err) == 1) { // which says that there are changes
+		if _, err := r.git(ctx, command{tree: r.at.Dir, args: args}); err != nil {
 			return err
 		}
+	}
+	if err := r.refresh(ctx); err != nil || r.record != nil && r.record.modern {
+		return err
 	}
 	return r.readd(ctx, from, to)
 }
 
-// readd stages the new files that are ignored: they had been added by force, and
-// the next Salvage would take them for build output.
+// refresh has git look at the files, so that it need not read them again.
+func (r *restore) refresh(ctx context.Context) error {
+	_, err := r.git(ctx, command{tree: r.at.Dir, args: []string{"update-index", "-q", "--refresh"}})
+	if exitCode(err) == 1 { // which says that there are changes
+		return nil
+	}
+	return err
+}
+
+// readd stages the new files that are ignored, for work that was kept without its
+// index: they had been added by force, and the next Salvage would take them for build
+// output.
 func (r *restore) readd(ctx context.Context, from, to string) error {
 	added, err := r.git(ctx, command{args: []string{"diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only", from, to}})
 	if err != nil || added == "" {
 		return err
 	}
 	names := "./" + strings.ReplaceAll(strings.TrimSuffix(added, "\x00"), "\x00", "\x00./") + "\x00"
-	ignored, err := r.git(ctx, command{tree: r.w.Dir, stdin: strings.NewReader(names), args: []string{"check-ignore", "--no-index", "-z", "--stdin"}})
+	ignored, err := r.git(ctx, command{tree: r.at.Dir, stdin: strings.NewReader(names), args: []string{"check-ignore", "--no-index", "-z", "--stdin"}})
 	if exitCode(err) == 1 { // none
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	_, err = r.git(ctx, command{tree: r.w.Dir, stdin: strings.NewReader(ignored), args: []string{"update-index", "--add", "-z", "--stdin"}})
+	_, err = r.git(ctx, command{tree: r.at.Dir, stdin: strings.NewReader(ignored), args: []string{"update-index", "--add", "-z", "--stdin"}})
 	return err
+}
+
+// rest restores what is neither a commit nor a file of the work tree.
+func (r *restore) rest(ctx context.Context) error {
+	if err := r.staged(ctx); err != nil {
+		return err
+	}
+	if err := r.settings(ctx); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(r.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if r.at.Person {
+		if left := harmless(r.record.files); len(left) > 0 {
+			r.left = append(r.left, "of what was under way "+strings.Join(left, ", ")+", which could run programs as you")
+		}
+	}
+	for _, name := range sortedNames(r.record.files) {
+		if err := put(root, name, r.record.files[name]); err != nil {
+			return err
+		}
+	}
+	if err := root.RemoveAll("logs"); err != nil { // of how the workspace was made and restored
+		return err
+	}
+	for ref, entries := range r.record.logs {
+		if err := put(root, "logs/"+ref, logText(entries)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put makes a file below root, with all above it.
+func put(root *os.Root, name string, data []byte) error {
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	return root.WriteFile(name, data, 0o600)
+}
+
+// staged brings the index to what was staged.
+func (r *restore) staged(ctx context.Context) error {
+	s := r.record.index
+	if s == nil {
+		return nil
+	}
+	if _, err := r.git(ctx, command{tree: r.at.Dir, args: []string{"read-tree", s.tree}}); err != nil {
+		return err
+	}
+	if r.at.Person {
+		s.special = slices.DeleteFunc(s.special, func(e special) bool { return e.whole() }) // what would hide changes
+	}
+	if len(s.special) > 0 {
+		file := filepath.Join(r.dir, "index")
+		raw, err := readRegular(file, maxIndex)
+		if err == nil {
+			raw, err = merge(raw, r.at.hash(), s.special)
+		}
+		if err == nil {
+			err = writeFile(file, raw)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.refresh(ctx)
+}
+
+// settings brings those that are kept to what they were.
+func (r *restore) settings(ctx context.Context) error {
+	if r.record.settings == nil {
+		return nil
+	}
+	file := filepath.Join(r.dir, "config")
+	out, err := r.git(ctx, command{args: []string{"config", "--file", file, "--no-includes", "--list", "-z"}})
+	if err != nil {
+		return err
+	}
+	return writeFile(file, withSettings(parseSettings([]byte(out)), r.record.settings))
 }

@@ -2,139 +2,180 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Salvage is what a command changed, in a form that can be kept.
 type Salvage struct {
-	// Bundle is a git bundle of the commits and of where HEAD and the branches
-	// stand, without what the checked out commit holds already; nil if they stand
-	// where they stood.
+	// Bundle is a git bundle of the commits and of where HEAD and the refs stand, of
+	// the stashes, of what is staged and of what is under way, without what the checked
+	// out commit holds already; nil if all of it is as it was.
 	Bundle []byte
 	// Patch is a binary patch from HEAD to the tracked and the new, not ignored
 	// files; nil if there is nothing. Without a Bundle it starts at the commit that
 	// was checked out.
 	Patch []byte
-	// Commits counts those in the bundle. Files, Insertions and Deletions count what
-	// was changed altogether, committed or not.
+	// Home is a tar.gz of HOME, without what is known to be a cache; nil if it holds
+	// nothing, or if it is not to be kept.
+	Home []byte
+	// Commits counts those of HEAD and the branches in the bundle. Files, Insertions
+	// and Deletions count what was changed altogether, committed or not.
 	Commits, Files, Insertions, Deletions int
 	// Lost says what could not be kept and why, in words; empty if nothing.
 	Lost string
 }
 
 // Empty reports that nothing was changed, as far as can be told.
-func (s Salvage) Empty() bool { return len(s.Bundle) == 0 && len(s.Patch) == 0 && s.Lost == "" }
-
-// salvage is what a steward does for Salvage.
-func (m *Manager) salvage(ctx context.Context, w *Workspace) (Salvage, error) {
-	s := salvage{m: m, w: w, from: w.Commit}
-	defer func() { s.proof.remove() }()
-	if err := s.all(ctx); err != nil {
-		return Salvage{}, err
-	}
-	s.out.Lost = s.lost.String()
-	return s.out, nil
+func (s Salvage) Empty() bool {
+	return len(s.Bundle) == 0 && len(s.Patch) == 0 && len(s.Home) == 0 && s.Lost == ""
 }
 
 // salvage is one Salvage under way.
 type salvage struct {
-	m     *Manager
-	w     *Workspace
-	proof *private // knows the base, and what came out of the bundle
-	from  string   // the commit that the patch starts from; "" for no files at all
+	g     *git
+	at    *site
+	repo  *repository // nil if it cannot be used
+	proof *private    // knows the base, and what came out of the bundle
+	from  string      // the commit that the patch starts from; "" for no files at all
 	out   Salvage
-	lost  losses
+	// What is lost of the .git, of the files and of HOME.
+	lost, unread, homeless losses
+
+	lists map[string]map[string]entry // the files of trees
 }
 
-func (s *salvage) all(ctx context.Context) error {
-	repo, err := readRepository(filepath.Join(s.w.Dir, ".git"))
+// salvageSite reads what was changed in a workspace, and runs nothing that it names.
+func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
+	if err := at.directories(); err != nil {
+		return Salvage{}, err
+	}
+	s := &salvage{g: g, at: at, from: at.Commit, lists: make(map[string]map[string]entry)}
+	if err := s.work(ctx); err != nil {
+		return Salvage{}, err
+	}
+	if err := s.home(ctx); err != nil {
+		s.homeless.add("HOME (%v)", err)
+	}
+	s.out.Lost = joinLosses(&s.lost, &s.unread, &s.homeless)
+	return s.out, nil
+}
+
+// work reads what is in the checkout.
+func (s *salvage) work(ctx context.Context) (err error) {
+	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.stood(), &s.lost)
+	defer s.repo.close()
 	if err != nil {
 		s.lost.add("its commits, because its .git cannot be used (%v); the patch holds the files as they were left", err)
-		repo = nil
 	}
-	if s.proof, err = s.m.private(ctx, s.w, s.w.objects); err != nil {
+	if s.proof, err = s.known(ctx); err != nil {
 		return err
 	}
-	if !s.proof.has(ctx, s.w.Commit) { // the base was made anew from a source without it
-		if repo == nil {
-			return fmt.Errorf("commit %s is gone from the base and from the workspace", s.w.Commit)
-		}
-		if err := s.proof.borrow(s.w.objects, repo.objects); err != nil {
-			return err
-		}
-	}
-	if repo != nil && repo.moved(s.w) {
-		if err := s.commits(ctx, repo); err != nil {
+	defer func() { s.proof.remove() }()
+	var index []leaf
+	if s.repo != nil {
+		if index, err = s.commits(ctx); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
 			s.lost.add("its commits (%v); the patch holds the files as they were left", err)
-			s.out.Bundle, s.out.Commits, s.from = nil, 0, s.w.Commit
 		}
 	}
-	return s.files(ctx, repo)
+	return s.files(ctx, index)
 }
 
-// commits makes the bundle and proves that it can be restored.
-func (s *salvage) commits(ctx context.Context, repo *repository) error {
-	reader, err := s.m.private(ctx, s.w, s.w.objects, repo.objects)
+// known makes a git directory that knows what was checked out, and no more.
+func (s *salvage) known(ctx context.Context) (*private, error) {
+	p, err := newPrivate(s.g, s.at, s.at.Objects)
+	if err != nil || p.has(ctx, s.at.Commit) {
+		return p, err
+	}
+	// The base was made anew from a source without it.
+	if s.repo == nil {
+		return nil, fmt.Errorf("commit %s is gone from the base and from the workspace", s.at.Commit)
+	}
+	return p, p.borrow(s.at.Objects, s.repo.objects)
+}
+
+// commits makes the bundle, and proves that it can be restored. It gives the index of
+// the checkout.
+func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
+	c := s.changed(ctx, s.repo)
+	reader, err := newPrivate(s.g, s.at, s.at.Objects, s.repo.objects)
+	if err != nil {
+		return nil, err
+	}
 	defer reader.remove()
+	index, err = readIndex(ctx, reader, s.repo)
 	if err != nil {
-		return err
+		s.lost.add("what was staged (the index: %v)", err)
 	}
-	if err := reader.adopt(ctx, repo, &s.lost); err != nil {
-		return err
+	var staged *staged
+	if err == nil {
+		if staged, err = s.staged(ctx, reader, index); err != nil {
+			if ctx.Err() != nil {
+				return index, err
+			}
+			s.lost.add("what was staged (%v)", err)
+		}
 	}
-	bundle, count, err := reader.bundle(ctx, s.w.Commit, repo)
-	if errors.Is(err, errLimit) {
-		return fmt.Errorf("%d in a bundle beyond the limit of %d MiB", count, s.m.MaxSalvage>>20)
+	if !c.any && staged == nil {
+		return index, nil
 	}
+	pieces, err := s.pieces(ctx, reader, s.repo, c, staged)
 	if err != nil {
-		return err
+		return index, err
 	}
-	if _, err := unbundle(ctx, &s.m.git, s.proof.dir, s.w.Commit, bundle); err != nil {
-		return fmt.Errorf("the bundle of them is not sound: %w", err)
+	k := &packing{s: s, reader: reader, change: c}
+	in, err := k.best(ctx, pieces)
+	if err != nil || len(pieces) > 0 && !slices.ContainsFunc(in, func(p piece) bool { return !p.minor }) {
+		k.proof.remove()
+		return index, err
 	}
-	s.out.Bundle, s.out.Commits, s.from = bundle, count, repo.head.commit
-	return nil
+	s.proof.remove()
+	s.proof, s.from, s.out.Bundle, s.out.Commits = k.proof, k.from, k.bundle, k.count
+	return index, nil
 }
 
-// files makes the patch, and counts.
-func (s *salvage) files(ctx context.Context, repo *repository) error {
-	from, err := s.proof.tree(ctx, s.from)
+// staged compares the index with HEAD.
+func (s *salvage) staged(ctx context.Context, reader *private, index []leaf) (*staged, error) {
+	at, p := s.repo.head.commit, reader
+	if at != "" && at != s.at.Commit && !reader.has(ctx, at) {
+		at = s.at.Commit
+	}
+	if at == s.at.Commit {
+		p = s.proof
+	}
+	tree, err := p.tree(ctx, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	to, err := s.snapshot(ctx, from, repo)
+	tracked, err := s.list(ctx, p, tree)
 	if err != nil {
-		if ctx.Err() != nil || len(s.out.Bundle) == 0 {
-			return err
-		}
-		s.lost.add("what was not committed (%v)", err)
-		to = from
+		return nil, err
 	}
-	patch, err := s.proof.git(ctx, command{limit: s.m.MaxSalvage, args: []string{
-		"diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", from, to,
-	}})
-	switch {
-	case errors.Is(err, errLimit):
-		s.lost.add("what was not committed: its patch is beyond the limit of %d MiB", s.m.MaxSalvage>>20)
-	case err != nil:
-		return err
-	case len(patch) > 0:
-		s.out.Patch = patch
+	return stage(ctx, reader, index, tree, tracked, &s.lost)
+}
+
+// list gives the files of a tree, which is read once.
+func (s *salvage) list(ctx context.Context, p *private, tree string) (map[string]entry, error) {
+	if known, ok := s.lists[tree]; ok {
+		return known, nil
 	}
-	return s.count(ctx, to)
+	all, err := p.list(ctx, tree)
+	if err == nil {
+		s.lists[tree] = all
+	}
+	return all, err
 }
 
 // count compares the end with the beginning.
 func (s *salvage) count(ctx context.Context, to string) error {
 	out, err := s.proof.git(ctx, command{args: []string{
-		"diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", s.w.Commit, to,
+		"diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", s.at.Commit, to,
 	}})
 	if err != nil {
 		return err
@@ -166,6 +207,40 @@ func (l *losses) add(format string, args ...any) {
 		return
 	}
 	l.text = append(l.text, printable(fmt.Sprintf(format, args...)))
+}
+
+// addAll names several things of one kind at once.
+func (l *losses) addAll(what string, names []string) {
+	if len(names) > 0 {
+		l.add("%s %s", what, listed(names))
+	}
+}
+
+// listed names the first of several things.
+func listed(names []string) string {
+	const most = 8
+	if n := len(names); n > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// mib writes a limit for people.
+func mib(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+func joinLosses(all ...*losses) string {
+	var text []string
+	for _, l := range all {
+		if s := l.String(); s != "" {
+			text = append(text, s)
+		}
+	}
+	return strings.Join(text, "; ")
 }
 
 func (l *losses) String() string {

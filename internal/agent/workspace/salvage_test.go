@@ -23,12 +23,9 @@ func standOf(t *testing.T, dir string) stand {
 	commit, _ := try(dir, "rev-parse", "--verify", "-q", "HEAD")
 	log, _ := try(dir, "log", "--format=%H %an %s", "--stat")
 	files := contents(t, dir)
-	for name := range files {
-		if _, err := try(dir, "check-ignore", "-q", "--", name); err == nil {
-			if _, err := try(dir, "ls-files", "--error-unmatch", "--", name); err != nil {
-				delete(files, name) // ignored and not tracked: not kept, by design
-			}
-		}
+	ignored, _ := try(dir, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+	for name := range strings.SplitSeq(ignored, "\x00") {
+		delete(files, name) // ignored and not tracked: not kept, by design
 	}
 	// What was staged is not told from what was not: both are uncommitted.
 	run(t, dir, "reset", "-q")
@@ -196,7 +193,7 @@ echo a file >one`)
 				t.Fatalf("bundle %d, patch %d bytes, lost %q", len(s.Bundle), len(s.Patch), s.Lost)
 			}
 			again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
-			if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+			if err := m.Restore(t.Context(), again, s); err != nil {
 				t.Fatal(err)
 			}
 			twice := salvageOf(t, m, again)
@@ -287,7 +284,7 @@ func TestSalvageNamesWhatIsLost(t *testing.T) {
 		}
 	}
 	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
-	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
 	if got := contents(t, again.Dir); got["kept"] != "kept\n" || len(got) != 3 {
@@ -318,7 +315,7 @@ func TestSalvageBundleBeyondLimit(t *testing.T) {
 		t.Errorf("bundle %d bytes, lost %q, patch\n%.300s", len(s.Bundle), s.Lost, s.Patch)
 	}
 	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
-	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(contents(t, w.Dir), contents(t, again.Dir)); diff != "" {
@@ -326,18 +323,32 @@ func TestSalvageBundleBeyondLimit(t *testing.T) {
 	}
 }
 
-// Rule: a patch beyond the limit is named, and the commits are kept.
+// Rule: where the patch is beyond the limit the largest files are named, and the others
+// and the commits are kept.
 func TestSalvagePatchBeyondLimit(t *testing.T) {
 	src, m := repo(t), open(t)
-	m.MaxSalvage = 4 << 10
+	m.MaxSalvage = 8 << 10
 	w := prepare(t, m, Spec{Repo: src})
 	commit(t, w.Dir, "made")
-	for i := range 200 {
+	for i := range 10 {
 		write(t, filepath.Join(w.Dir, fmt.Sprint("new", i)), "some text\n")
 	}
+	for i := range 3 {
+		write(t, filepath.Join(w.Dir, fmt.Sprint("large", i)), strings.Repeat(fmt.Sprint("text ", i, "\n"), 900))
+	}
 	s := salvageOf(t, m, w)
-	if s.Commits != 1 || s.Patch != nil || s.Files != 200 || !strings.Contains(s.Lost, "its patch is beyond the limit") {
-		t.Errorf("%d commits, patch of %d bytes, %d files, lost %q", s.Commits, len(s.Patch), s.Files, s.Lost)
+	if want := "what was not committed of large0, large1, large2: with it the patch is beyond the limit of 8 KiB"; s.Lost != want {
+		t.Errorf("lost %q, want %q", s.Lost, want)
+	}
+	if s.Commits != 1 || s.Files != 13 {
+		t.Errorf("%d commits, %d files", s.Commits, s.Files)
+	}
+	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
+	if err := m.Restore(t.Context(), again, s); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, again.Dir); len(got) != 12 || got["new9"] != "some text\n" {
+		t.Errorf("restored %v", got)
 	}
 }
 
@@ -354,7 +365,7 @@ func TestSalvageWithoutTheBase(t *testing.T) {
 		t.Fatalf("%d commits, lost %q", s.Commits, s.Lost)
 	}
 	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
-	if err := m.Restore(t.Context(), again, s.Bundle, s.Patch); err != nil {
+	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(t, again.Dir, "rev-parse", "HEAD"); got != made {
@@ -379,7 +390,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"patch into .git": {nil, []byte("diff --git a/.git/hooks/x b/.git/hooks/x\nnew file mode 100755\n--- /dev/null\n+++ b/.git/hooks/x\n@@ -0,0 +1 @@\n+x\n")},
 	} {
 		again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
-		if err := m.Restore(t.Context(), again, tt.bundle, tt.patch); err == nil {
+		if err := m.Restore(t.Context(), again, Salvage{Bundle: tt.bundle, Patch: tt.patch}); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 		if _, err := os.Stat(filepath.Join(again.Dir, ".git", "hooks", "x")); err == nil {

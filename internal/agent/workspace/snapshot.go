@@ -2,262 +2,117 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
-// maxUntracked bounds all untracked files together, in bytes.
-const maxUntracked = 512 << 20
-
-// maxRules bounds a .gitignore or .gitattributes, which git reads as a whole.
-const maxRules = 16 << 20
-
-// submodule is the mode of a commit in a tree.
-const submodule = "160000"
+// Bounds of what is read of a work tree.
+const (
+	// maxUntracked bounds all new files together, and what is read of files with holes,
+	// in bytes.
+	maxUntracked = 512 << 20
+	// maxRules bounds a .gitignore or .gitattributes, which git reads as a whole.
+	maxRules = 16 << 20
+	// maxUnread bounds the files that git refuses one by one.
+	maxUnread = 100
+)
 
 // entry is what a tree says about a path.
 type entry struct{ mode, object string }
 
-// snapshot is the tree of what the work tree holds now: the files of tree from and
-// of the workspace's index as far as they exist, and new files that no .gitignore
-// names. git is told path by path what to read. It never looks for repositories in
-// there, and would find a work tree without one.
-func (s *salvage) snapshot(ctx context.Context, from string, repo *repository) (string, error) {
-	t := &survey{
-		w: s.w, root: s.w.Dir, ctx: ctx, lost: &s.lost, each: s.m.MaxSalvage, untracked: maxUntracked,
-		handed: s.w.handed(), same: make(map[string]entry),
+// files makes the patch, and counts.
+func (s *salvage) files(ctx context.Context, index []leaf) error {
+	from, err := s.proof.tree(ctx, s.from)
+	if err != nil {
+		return err
 	}
-	if err := t.known(ctx, s.proof, from, repo); err != nil {
-		return "", err
-	}
-	t.ignore = &ignorer{g: &s.m.git, c: command{dir: s.proof.dir, tree: s.w.Dir}}
-	defer t.ignore.close()
-	if err := t.walk(""); err != nil {
-		return "", err
-	}
-	index := filepath.Join(s.proof.dir, "snapshot.index")
-	var kept, found strings.Builder
-	for name := range t.keep {
-		e := t.tracked[name]
-		if e.mode == submodule && t.gone(name) {
-			continue
+	to, err := s.snapshot(ctx, from, index)
+	if err != nil {
+		if len(s.out.Bundle) == 0 {
+			return err
 		}
-		fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
+		s.unread.add("what was not committed (%v)", err)
+		return s.count(context.WithoutCancel(ctx), from)
+	}
+	if s.out.Patch, err = s.patch(ctx, from, to); err != nil {
+		return err
+	}
+	return s.count(ctx, to)
+}
+
+// snapshot is the tree of what the work tree holds now: the files of tree from and of
+// the index as far as they exist, and new files that no .gitignore names. git is told
+// path by path what to read. It never looks for repositories in there, and would find
+// a work tree without one.
+func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (string, error) {
+	tracked, err := s.list(ctx, s.proof, from)
+	if err != nil {
+		return "", err
+	}
+	t := newSurvey(ctx, s, tracked, index)
+	t.ignore = &ignorer{g: s.g, c: command{dir: s.proof.dir, tree: s.at.Dir}}
+	defer t.ignore.close()
+	if err := t.walk("", rules{}); err != nil {
+		return "", err
+	}
+	if err := t.judgeLarge(ctx, s.proof); err != nil {
+		return "", err
+	}
+	file := filepath.Join(s.proof.dir, "snapshot.index")
+	var kept strings.Builder
+	for name := range t.keep {
+		if e := t.tracked[name]; e.object != "" && (e.mode != submodule || !t.gone(name)) {
+			fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
+		}
 	}
 	for name, e := range t.same {
 		fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
 	}
-	for _, name := range t.found {
-		found.WriteString(name + "\x00")
-	}
-	if _, err := s.proof.git(ctx, command{index: index, stdin: strings.NewReader(kept.String()), args: []string{"update-index", "-z", "--index-info"}}); err != nil {
+	if _, err := s.proof.git(ctx, command{index: file, stdin: strings.NewReader(kept.String()), args: []string{"update-index", "-z", "--index-info"}}); err != nil {
 		return "", err
 	}
-	if _, err := s.proof.git(ctx, command{
-		tree: s.w.Dir, index: index, stdin: strings.NewReader(found.String()), args: []string{"update-index", "--add", "--replace", "-z", "--stdin"},
-	}); err != nil {
+	unread, err := s.take(ctx, file, t.found)
+	if err != nil {
 		return "", err
 	}
-	out, err := s.proof.git(ctx, command{index: index, args: []string{"write-tree"}})
-	return strings.TrimSpace(string(out)), err
-}
-
-// survey finds what is in a work tree.
-type survey struct {
-	ctx    context.Context
-	w      *Workspace
-	root   string
-	ignore *ignorer
-	lost   *losses
-
-	tracked   map[string]entry // what is known; without an object if only the index knows it
-	dirs      map[string]bool  // directories in which something is known
-	handed    map[string]leaf  // files as they were handed over, as far as known
-	each      int64            // bytes that a new file may have
-	untracked int64            // bytes that they may still have together
-
-	found []string         // to be read
-	keep  map[string]bool  // to be taken over as they are known
-	same  map[string]entry // nobody has touched them since they were handed over
-}
-
-// known asks what is tracked.
-func (t *survey) known(ctx context.Context, p *private, from string, repo *repository) error {
-	t.tracked, t.dirs, t.keep = make(map[string]entry), make(map[string]bool), make(map[string]bool)
-	out, err := p.git(ctx, command{args: []string{"ls-tree", "-r", "-z", "--full-tree", from}})
-	if err != nil {
-		return err
-	}
-	for line := range strings.SplitSeq(string(out), "\x00") {
-		meta, name, ok := strings.Cut(line, "\t")
-		if f := strings.Fields(meta); ok && len(f) == 3 {
-			t.track(name, entry{mode: f[0], object: f[2]})
-			if f[1] == "commit" {
-				t.keep[name] = true // a submodule: nobody looks into it
-			}
+	var back strings.Builder
+	for _, name := range unread {
+		if e := t.tracked[name]; e.object != "" {
+			fmt.Fprintf(&back, "%s %s\t%s\x00", e.mode, e.object, name)
 		}
 	}
-	if repo == nil {
-		return nil
+	if _, err := s.proof.git(ctx, command{index: file, stdin: strings.NewReader(back.String()), args: []string{"update-index", "-z", "--index-info"}}); err != nil {
+		return "", err
 	}
-	raw, err := readRegular(filepath.Join(repo.dir, "index"), maxIndex)
-	if err != nil {
-		return nil //nolint:nilerr // without it nothing is known that is both new and ignored
-	}
-	index := filepath.Join(p.dir, "workspace.index")
-	if err := writeFile(index, raw); err != nil {
-		return err
-	}
-	out, err = p.git(ctx, command{index: index, args: []string{"ls-files", "-z", "--cached"}})
-	if err != nil {
-		return context.Cause(ctx) // not readable: as if it were not there
-	}
-	for name := range strings.SplitSeq(string(out), "\x00") {
-		if _, ok := t.tracked[name]; !ok && name != "" {
-			t.track(name, entry{})
-		}
-	}
-	return nil
+	return s.proof.line(ctx, command{index: file, args: []string{"write-tree"}})
 }
 
-func (t *survey) track(name string, e entry) {
-	t.tracked[name] = e
-	for dir := path.Dir(name); dir != "." && !t.dirs[dir]; dir = path.Dir(dir) {
-		t.dirs[dir] = true
-	}
-}
-
-// walk looks at what is in a directory, named from the root of the work tree.
-func (t *survey) walk(dir string) error {
-	if t.ctx.Err() != nil {
-		return context.Cause(t.ctx)
-	}
-	entries, err := os.ReadDir(filepath.Join(t.root, dir))
-	if err != nil {
-		t.unreadable(dir, err)
-		return nil
-	}
-	for _, e := range entries {
-		if err := checkRules(e); err != nil {
-			return fmt.Errorf("%s in %q: %w", e.Name(), dir, err)
-		}
-	}
-	for _, e := range entries {
-		name := path.Join(dir, e.Name())
-		switch {
-		case strings.EqualFold(e.Name(), ".git"):
-		case e.IsDir():
-			err = t.directory(name)
-		case e.Type().IsRegular(), e.Type()&fs.ModeSymlink != 0:
-			err = t.file(name, e)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkRules makes sure that git can read a file of rules to its end.
-func checkRules(e fs.DirEntry) error {
-	if e.Name() != ".gitignore" && e.Name() != ".gitattributes" || e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
-		return nil // of these git takes no rules
-	}
-	info, err := e.Info()
+// take has git read files into an index. Those that it cannot read are named, found by
+// halves, and cost no others.
+func (s *salvage) take(ctx context.Context, index string, names []string) (unread []string, err error) {
+	_, err = s.proof.git(ctx, command{
+		tree: s.at.Dir, index: index, stdin: strings.NewReader(strings.Join(names, "\x00") + "\x00"),
+		args: []string{"update-index", "--add", "--replace", "-z", "--stdin"},
+	})
 	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return errors.New("it is not a regular file")
-	case info.Size() > maxRules:
-		return fmt.Errorf("it has %d bytes", info.Size())
+	case err == nil || len(names) == 0:
+		return nil, nil
+	case ctx.Err() != nil:
+		return nil, err
+	case len(names) == 1:
+		s.unread.add("%s (%v)", names[0], err)
+		return names, nil
 	}
-	return nil
-}
-
-func (t *survey) directory(name string) error {
-	if e, ok := t.tracked[name]; ok && e.mode == submodule {
-		return nil
-	}
-	if !t.dirs[name] {
-		ignored, err := t.ignore.match(t.ctx, name)
-		if err != nil || ignored {
-			return err
+	half := len(names) / 2
+	for _, part := range [][]string{names[:half], names[half:]} {
+		more, err := s.take(ctx, index, part)
+		if unread = append(unread, more...); err != nil {
+			return nil, err
 		}
-		if _, err := os.Lstat(filepath.Join(t.root, name, ".git")); err == nil {
-			t.lost.add("%s, which is a repository of its own", name)
-			return nil
+		if len(unread) > maxUnread {
+			return nil, fmt.Errorf("more than %d files cannot be read", maxUnread)
 		}
 	}
-	return t.walk(name)
-}
-
-func (t *survey) file(name string, e fs.DirEntry) error {
-	known, tracked := t.tracked[name]
-	if !tracked {
-		ignored, err := t.ignore.match(t.ctx, name)
-		if err != nil || ignored {
-			return err
-		}
-	}
-	if was, ok := t.handed[name]; ok {
-		var st unix.Stat_t
-		if unix.Lstat(filepath.Join(t.root, name), &st) == nil && was.untouched(&st) {
-			t.same[name] = was.entry()
-			return nil
-		}
-	}
-	if e.Type().IsRegular() {
-		f, err := os.Open(filepath.Join(t.root, name))
-		if err != nil {
-			t.lost.add("%s, which cannot be read", name)
-			if known.object != "" {
-				t.keep[name] = true
-			}
-			return nil
-		}
-		info, err := f.Stat()
-		_ = f.Close()
-		if err != nil {
-			return err
-		}
-		if t.w.foreign(info) {
-			t.lost.add("%s, which belongs to somebody else", name)
-			if known.object != "" {
-				t.keep[name] = true
-			}
-			return nil
-		}
-		if size := info.Size(); known.object == "" && (size > t.each || size > t.untracked) {
-			t.lost.add("%s, a new file of %d MiB", name, size>>20)
-			return nil
-		} else if known.object == "" {
-			t.untracked -= size
-		}
-	}
-	t.found = append(t.found, name)
-	return nil
-}
-
-// gone tells whether a submodule's directory is not there any more, or not one.
-func (t *survey) gone(name string) bool {
-	info, err := os.Lstat(filepath.Join(t.root, name))
-	return errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir()
-}
-
-// unreadable keeps what is known below a directory that cannot be looked into.
-func (t *survey) unreadable(dir string, err error) {
-	t.lost.add("what is in %q (%v)", dir, errors.Unwrap(err))
-	for name, e := range t.tracked {
-		if e.object != "" && (dir == "" || strings.HasPrefix(name, dir+"/")) {
-			t.keep[name] = true
-		}
-	}
+	return unread, nil
 }

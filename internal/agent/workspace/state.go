@@ -1,72 +1,291 @@
 package workspace
 
 import (
+	"archive/tar"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 )
 
-// stateRef leads to a commit without files or parents whose message says where
-// HEAD and the branches stood: a bundle alone cannot say what was moved to an older
-// commit or removed, nor which of two branches at one commit was checked out.
+// stateRef leads to a commit whose message says where HEAD and the refs stood: a
+// bundle alone cannot say what was moved to an older commit or removed, nor which of
+// two branches at one commit was checked out. Its parents are the commits that no ref
+// leads to and that are needed; its tree has
+//
+//	staged   what was staged, if that is not what HEAD holds
+//	objects  what else is needed and is no commit
+//	record   a tar: files of the .git, logs of refs, settings, and what the tree of
+//	         what was staged cannot say
 const stateRef = "refs/belay/state"
 
 const stateTitle = "where a workspace stood"
 
-// writeState makes the commit of stateRef.
-func (p *private) writeState(ctx context.Context, repo *repository) error {
-	tree, err := p.tree(ctx, "")
-	if err != nil {
-		return err
-	}
-	var c strings.Builder
-	fmt.Fprintf(&c, "tree %s\nauthor belay <belay@localhost> 0 +0000\ncommitter belay <belay@localhost> 0 +0000\n\n%s\n\n", tree, stateTitle)
-	fmt.Fprintf(&c, "head %s\n", cmp.Or(repo.head.ref, repo.head.commit))
-	for _, ref := range sortedKeys(repo.branches) {
-		fmt.Fprintf(&c, "branch %s %s\n", repo.branches[ref], ref)
-	}
-	out, err := p.git(ctx, command{stdin: strings.NewReader(c.String()), args: []string{"hash-object", "-t", "commit", "-w", "--stdin"}})
-	if err != nil {
-		return err
-	}
-	_, err = p.git(ctx, command{args: []string{"update-ref", stateRef, strings.TrimSpace(string(out))}})
-	return err
+// record is what a bundle says beside the objects in it.
+type record struct {
+	head  head
+	refs  map[string]string // all branches, and of the others those that are not what they were
+	links map[string]string // symbolic refs that are not what they were
+	gone  []string          // refs that were handed over and are there no more; branches need none
+	index *staged           // nil for what HEAD holds
+	files map[string][]byte // of the .git
+	logs  map[string][]logEntry
+	// settings are those that are kept, nil for those that were handed over.
+	settings []setting
+	// commits and objects are needed and no ref leads to them.
+	commits, objects []string
+
+	// modern tells that the record says all of this: before, it did not.
+	modern bool
 }
 
-// parseState reads the commit of stateRef.
-func parseState(raw string) (*repository, error) {
+// Names in the record and in its tree.
+const (
+	recordFile, stagedDir, objectsDir          = "record", "staged", "objects"
+	specialFile, logsFile, settingsFile, gitIn = "special", "logs", "settings", "git/"
+)
+
+// writeState makes the commit of stateRef.
+func (p *private) writeState(ctx context.Context, r *record) (string, error) {
+	tree, err := p.stateTree(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	var c strings.Builder
+	fmt.Fprintf(&c, "tree %s\n", tree)
+	for _, parent := range r.commits {
+		fmt.Fprintf(&c, "parent %s\n", parent)
+	}
+	fmt.Fprintf(&c, "author belay <belay@localhost> 0 +0000\ncommitter belay <belay@localhost> 0 +0000\n\n%s\n\n", stateTitle)
+	fmt.Fprintf(&c, "head %s\n", cmp.Or(r.head.ref, r.head.commit))
+	for _, ref := range sortedKeys(r.refs) {
+		key := "ref"
+		if strings.HasPrefix(ref, heads) {
+			key = "branch"
+		}
+		fmt.Fprintf(&c, "%s %s %s\n", key, r.refs[ref], ref)
+	}
+	for _, ref := range sortedKeys(r.links) {
+		fmt.Fprintf(&c, "link %s %s\n", r.links[ref], ref)
+	}
+	for _, ref := range r.gone {
+		fmt.Fprintf(&c, "gone %s\n", ref)
+	}
+	return p.store(ctx, "commit", []byte(c.String()))
+}
+
+func (p *private) stateTree(ctx context.Context, r *record) (string, error) {
+	raw, err := r.pack()
+	if err != nil {
+		return "", err
+	}
+	blob, err := p.store(ctx, "blob", raw)
+	if err != nil {
+		return "", err
+	}
+	entries := fmt.Sprintf("100644 blob %s\t%s\x00", blob, recordFile)
+	if r.index != nil {
+		entries += fmt.Sprintf("040000 tree %s\t%s\x00", r.index.tree, stagedDir)
+	}
+	if objects := r.needed(); len(objects) > 0 {
+		kinds, err := p.kinds(ctx, objects)
+		if err != nil {
+			return "", err
+		}
+		var in strings.Builder
+		for i, o := range objects {
+			mode := "100644"
+			if kinds[o] == "tree" {
+				mode = "040000"
+			}
+			fmt.Fprintf(&in, "%s %s %s\t%05d\x00", mode, kinds[o], o, i)
+		}
+		tree, err := p.line(ctx, command{stdin: strings.NewReader(in.String()), args: []string{"mktree", "-z"}})
+		if err != nil {
+			return "", err
+		}
+		entries += fmt.Sprintf("040000 tree %s\t%s\x00", tree, objectsDir)
+	}
+	return p.line(ctx, command{stdin: strings.NewReader(entries), args: []string{"mktree", "-z"}})
+}
+
+// needed are the objects that the tree has to hold.
+func (r *record) needed() []string {
+	all := slices.Clone(r.objects)
+	if r.index != nil {
+		for _, s := range r.index.special {
+			if !s.whole() && s.mode != submodule {
+				all = append(all, s.object)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// pack writes the tar.
+func (r *record) pack() ([]byte, error) {
+	parts := make(map[string][]byte)
+	for name, data := range r.files {
+		parts[gitIn+name] = data
+	}
+	if r.index != nil && len(r.index.special) > 0 {
+		parts[specialFile] = specialText(r.index.special)
+	}
+	if len(r.logs) > 0 {
+		var b bytes.Buffer
+		for _, ref := range slices.Sorted(maps.Keys(r.logs)) {
+			b.WriteString(ref + "\n")
+			b.Write(logText(r.logs[ref]))
+			b.WriteString("\n")
+		}
+		parts[logsFile] = b.Bytes()
+	}
+	if r.settings != nil {
+		parts[settingsFile] = settingsText(r.settings)
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, name := range sortedNames(parts) {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(parts[name])), Format: tar.FormatPAX}); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(parts[name]); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return out.Bytes(), err
+}
+
+// unpack reads what pack wrote. Another may have written it: what has no place is
+// refused.
+func (r *record) unpack(raw []byte) error {
+	in := tar.NewReader(bytes.NewReader(raw))
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(io.LimitReader(in, maxLogs+maxState))
+		if err != nil {
+			return err
+		}
+		name, file := strings.CutPrefix(h.Name, gitIn)
+		switch {
+		case h.Typeflag != tar.TypeReg:
+			return fmt.Errorf("%q is no file", h.Name)
+		case file && isState(name):
+			r.files[name] = data
+		case h.Name == specialFile && r.index != nil:
+			if r.index.special, err = readSpecial(data); err != nil {
+				return err
+			}
+		case h.Name == settingsFile:
+			r.settings = append([]setting{}, parseSettings(data)...)
+		case h.Name == logsFile:
+			r.readLogs(data)
+		default:
+			return fmt.Errorf("%q has no place in it", h.Name)
+		}
+	}
+}
+
+func (r *record) readLogs(data []byte) {
+	for log := range bytes.SplitSeq(data, []byte("\n\n")) {
+		name, lines, _ := bytes.Cut(log, []byte("\n"))
+		if ref := string(name); ref == "HEAD" || checkRef(ref) == nil {
+			r.logs[ref], _ = parseLog(lines)
+		}
+	}
+}
+
+// readState reads the commit of stateRef.
+func readState(ctx context.Context, g *git, dir, state string) (*record, error) {
+	run := func(args ...string) (string, error) {
+		out, err := g.run(ctx, command{dir: dir, args: args})
+		return string(out), err
+	}
+	raw, err := run("cat-file", "commit", state)
+	if err != nil {
+		return nil, err
+	}
+	r, err := parseState(raw)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := run("ls-tree", "-z", state)
+	if err != nil {
+		return nil, err
+	}
+	blob := ""
+	for line := range strings.SplitSeq(entries, "\x00") {
+		meta, name, _ := strings.Cut(line, "\t")
+		f := strings.Fields(meta)
+		switch {
+		case len(f) != 3:
+		case name == stagedDir && f[1] == "tree":
+			r.index = &staged{tree: f[2]}
+		case name == recordFile && f[1] == "blob":
+			blob = f[2]
+		}
+	}
+	if blob == "" {
+		return r, nil // of a version that kept no more
+	}
+	r.modern = true
+	raw, err = run("cat-file", "blob", blob)
+	if err == nil {
+		err = r.unpack([]byte(raw))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what the bundle says of the workspace: %w", err)
+	}
+	return r, nil
+}
+
+// parseState reads the message of the commit of stateRef.
+func parseState(raw string) (*record, error) {
 	_, message, ok := strings.Cut(raw, "\n\n"+stateTitle+"\n\n")
 	if !ok {
 		return nil, errors.New("the bundle does not say where HEAD stood")
 	}
-	r := &repository{branches: make(map[string]string)}
+	r := &record{
+		refs: make(map[string]string), links: make(map[string]string), files: make(map[string][]byte), logs: make(map[string][]logEntry),
+	}
 	for line := range strings.SplitSeq(message, "\n") {
 		key, value, _ := strings.Cut(line, " ")
-		switch key {
-		case "head":
-			if isObject(value) {
-				r.head.commit = value
-			} else if branch, ok := strings.CutPrefix(value, "refs/heads/"); ok && checkBranch(branch) {
-				r.head.ref = value
-			}
-		case "branch":
-			commit, ref, _ := strings.Cut(value, " ")
-			if err := r.branch(ref, commit); err != nil {
-				return nil, err
-			}
+		to, ref, _ := strings.Cut(value, " ")
+		switch {
+		case key == "head" && isObject(value):
+			r.head.commit = value
+		case key == "head" && strings.HasPrefix(value, heads) && checkRef(value) == nil:
+			r.head.ref = value
+		case key == "gone" && checkRef(value) == nil:
+			r.gone = append(r.gone, value)
+		case checkRef(ref) != nil || strings.HasPrefix(ref, ownRefs) || strings.HasPrefix(ref, replaceRefs):
+		case (key == "branch" || key == "ref") && isObject(to):
+			r.refs[ref] = to
+		case key == "link" && checkRef(to) == nil:
+			r.links[ref] = to
 		}
 	}
 	if r.head == (head{}) {
 		return nil, errors.New("the bundle does not say where HEAD stood")
 	}
 	if r.head.ref != "" {
-		r.head.commit = r.branches[r.head.ref]
+		r.head.commit = resolve(r.refs, r.links, r.head.ref)
 	}
 	return r, nil
 }
 
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[string]string) []string  { return slices.Sorted(maps.Keys(m)) }
+func sortedNames(m map[string][]byte) []string { return slices.Sorted(maps.Keys(m)) }

@@ -2,24 +2,22 @@ package workspace
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"github.com/belaydev/belay/internal/host"
 )
 
-// place is a workspace on its way to a steward.
-type place struct {
-	ID, Dir, Home, Tmp string
-	Repo, Ref          string
-	Branch, Commit     string
-	User               *host.User
-	Notes, Objects     string
-	Shallow, Noted     []byte
-	MaxSalvage         int64
-	Quota              Quota
+// charge is a workspace in the hands of a steward.
+type charge struct {
+	Site     site
+	ID, Repo string
+	// Notes is the directory in which it was noted how it was handed over, and Noted the
+	// checksum of the index there.
+	Notes string
+	Noted [sha256.Size]byte
+	Quota Quota
 	// Key is the git-crypt key, and NoKey why there is none although one is configured.
 	Key   []byte
 	NoKey string
@@ -27,39 +25,34 @@ type place struct {
 
 // fillOrder makes a checkout where nothing is yet but the objects.
 type fillOrder struct {
-	Place place
+	Charge charge
 	// Refs are packed; Head is the branch of the source's HEAD, as a full ref.
 	Refs []byte
 	Head string
 }
 
-// restoreOrder brings a fresh checkout to what bundle and patch hold.
+// restoreOrder brings a fresh checkout to what was salvaged.
 type restoreOrder struct {
-	Place         place
-	Bundle, Patch []byte
+	Charge  charge
+	Salvage Salvage
 }
 
 // salvageOrder reads what was changed in a workspace.
-type salvageOrder struct {
-	Place place
-}
+type salvageOrder struct{ Charge charge }
 
-// place is w as a steward has to know it.
-func (m *Manager) place(w *Workspace) place {
-	p := place{
-		ID: w.ID, Dir: w.Dir, Home: w.Home, Tmp: w.Tmp, Repo: w.Repo, Ref: w.Ref, Branch: w.Branch, Commit: w.Commit, User: w.User,
-		Objects: w.objects, Shallow: w.shallow, Noted: w.noted[:], MaxSalvage: m.MaxSalvage, Quota: m.Quota,
-	}
+// charge is w as a steward has to know it.
+func (m *Manager) charge(w *Workspace) charge {
+	c := charge{Site: m.site(w), ID: w.ID, Repo: w.Repo, Noted: w.noted, Quota: m.Quota}
 	if w.root != "" {
-		p.Notes = w.notes()
+		c.Notes = w.notes()
 	}
 	if m.CryptKey != "" {
 		key, err := os.ReadFile(m.CryptKey)
-		if p.Key = key; err != nil {
-			p.NoKey = err.Error()
+		if c.Key = key; err != nil {
+			c.NoKey = err.Error()
 		}
 	}
-	return p
+	return c
 }
 
 // stewardFor is the errand of a steward, who works as the user of the workspace and
@@ -67,11 +60,12 @@ func (m *Manager) place(w *Workspace) place {
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	e := errand{who: "steward", user: w.User, writable: []string{w.Dir}, limits: m.Limits, limit: limit, order: o}
 	e.limits.FileSize = m.Quota.Bytes
-	if w.User != nil { // the ways there may be closed to that user; as whom it may write there
-		for _, dir := range []string{w.objects, w.notes()} {
-			if info, err := os.Lstat(dir); err == nil && info.IsDir() {
-				e.writable = append(e.writable, dir)
-			}
+	if w.User == nil {
+		return e
+	}
+	for _, dir := range []string{w.Home, w.objects, w.notes()} { // the ways there may be closed to that user; as whom it may write there
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			e.writable = append(e.writable, dir)
 		}
 	}
 	return e
@@ -79,7 +73,7 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 
 // populate has a steward make the checkout, and note how it was handed over.
 func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) error {
-	o.Place = m.place(w)
+	o.Charge = m.charge(w)
 	t, err := m.start(ctx, m.stewardFor(w, order{Fill: o}, 1<<20))
 	if err != nil {
 		return err
@@ -96,43 +90,52 @@ func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) erro
 	return err
 }
 
-// Restore brings a workspace that was just made, at the commit that was checked
-// out when they were salvaged, to what bundle and patch hold: HEAD, branches and
-// files are as they were. What was not committed is again not committed; nothing
-// is staged. Each may be nil.
-func (m *Manager) Restore(ctx context.Context, w *Workspace, bundle, patch []byte) error {
+// Restore brings a workspace that was just made, at the commit that was checked out
+// when s was salvaged, to what s holds: HEAD, refs, stashes, the index, what was under
+// way, files and HOME are as they were.
+func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, fmt.Errorf("it took longer than %s", m.PrepareTimeout))
 	defer cancel()
-	err := w.watched(ctx, func(ctx context.Context) error { return m.restoreBy(ctx, w, bundle, patch) })
+	err := w.watched(ctx, func(ctx context.Context) error {
+		_, err := m.restoreBy(ctx, w, s, false)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("restore workspace %s: %w", w.ID, err)
 	}
 	return nil
 }
 
-// restoreBy has a steward restore.
-func (m *Manager) restoreBy(ctx context.Context, w *Workspace, bundle, patch []byte) error {
-	if len(bundle) == 0 && len(patch) == 0 {
-		return nil
+// restoreBy has a steward restore, for a person or not. It gives, in words, what was
+// left out.
+func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person bool) (left []string, err error) {
+	if len(s.Bundle)+len(s.Patch)+len(s.Home) == 0 {
+		return nil, nil
 	}
-	if w.Repo == "" {
-		return errors.New("it has no repository")
+	o := &restoreOrder{Charge: m.charge(w), Salvage: s}
+	o.Charge.Site.Person = person
+	a, err := m.send(ctx, m.stewardFor(w, order{Restore: o}, 1<<20))
+	if err != nil {
+		return nil, err
 	}
-	_, err := m.send(ctx, m.stewardFor(w, order{Restore: &restoreOrder{Place: m.place(w), Bundle: bundle, Patch: patch}}, 1<<20))
-	return err
+	for _, l := range a.Left {
+		left = append(left, brief(l))
+	}
+	return left, nil
 }
 
-// Salvage reads what was changed since Prepare. It runs nothing that the workspace
-// names, follows no way out of it and changes nothing in it, so that work can go
-// on there. Every process of the command must have ended, or stand still. What cannot
-// be kept is told in Lost; an error means that nothing could be.
+// Salvage reads what was changed since Prepare, and HOME. It runs nothing that the
+// workspace names, follows no way out of it and changes nothing in it, so that work
+// can go on there; only the times of packs may become newer. Every process of the
+// command must have ended, or stand still. What cannot be kept is told in Lost; an
+// error means that nothing could be.
 func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
-	if w.Repo == "" {
-		return Salvage{}, nil
+	if w.Commit == "" {
+		return Salvage{}, nil // without a repository a job begins anew
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s", m.SalvageTimeout))
 	defer cancel()
-	e := m.stewardFor(w, order{Salvage: &salvageOrder{Place: m.place(w)}}, 3*m.MaxSalvage+1<<20)
+	e := m.stewardFor(w, order{Salvage: &salvageOrder{m.charge(w)}}, 3*m.MaxSalvage+2*maxHome+1<<20)
 	for _, path := range []string{w.root, w.Dir} {
 		dir, err := openDir(path)
 		if err != nil {
@@ -158,10 +161,14 @@ func (s *Salvage) bounded(most int64) Salvage {
 	if got.Lost != "" {
 		lost.add("%s", shorten(got.Lost, 64<<10))
 	}
-	for what, data := range map[string]*[]byte{"commits": &got.Bundle, "files": &got.Patch} {
-		if int64(len(*data)) > most {
-			*data = nil
-			lost.add("its %s, which are beyond the limit of %d MiB", what, most>>20)
+	for _, part := range []struct {
+		what string
+		data *[]byte
+		most int64
+	}{{"commits", &got.Bundle, most}, {"files", &got.Patch, most}, {"HOME", &got.Home, maxHome}} {
+		if int64(len(*part.data)) > part.most {
+			*part.data = nil
+			lost.add("its %s, which are beyond the limit of %s", part.what, mib(part.most))
 		}
 	}
 	got.Lost = lost.String()

@@ -71,24 +71,25 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 	jobs := filepath.Join(m.dir, "jobs")
 	entries, err := os.ReadDir(jobs)
 	for _, e := range entries {
-		id, root := e.Name(), filepath.Join(jobs, e.Name())
-		m.mu.Lock()
-		mine := m.live[id]
-		m.mu.Unlock()
-		g := Garbage{Path: root, Kind: kindWorkspace, ID: id}
+		name, root := e.Name(), filepath.Join(jobs, e.Name())
+		mine := m.living(name)
+		g := Garbage{Path: root, Kind: kindWorkspace, ID: name}
+		if o, err := readOwner(root); err == nil {
+			g.ID = o.ID
+		}
 		switch {
-		case mine != nil && alive(id):
+		case mine != nil && alive(mine.ID):
 			continue
 		case mine != nil:
 			g.Why, g.discard = "its run is over", mine.Remove
-		case strings.HasPrefix(id, ".gone-"):
+		case strings.HasPrefix(name, ".gone-"):
 			g.Kind, g.ID, g.Why, g.discard = kindLeftover, "", "it was being removed", m.removeAt(root)
 		case !m.abandoned(root):
 			continue
 		default:
 			g.Why = "the process that owned it is gone"
-			g.discard = func(ctx context.Context) error { return m.bury(ctx, id) }
-			if strings.HasPrefix(id, ".") {
+			g.discard = func(ctx context.Context) error { return m.bury(ctx, name) }
+			if strings.HasPrefix(name, ".") {
 				g.Kind, g.ID, g.Why = kindLeftover, "", "it was never finished"
 			}
 		}
@@ -98,12 +99,12 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 }
 
 // bury keeps what is in a dead workspace and removes it.
-func (m *Manager) bury(ctx context.Context, id string) error {
-	root := filepath.Join(m.dir, "jobs", id)
+func (m *Manager) bury(ctx context.Context, name string) error {
+	root := filepath.Join(m.dir, "jobs", name)
 	if !m.abandoned(root) {
 		return nil // somebody was faster
 	}
-	if !m.keep(ctx, id, false) {
+	if !m.keep(ctx, name, false) {
 		return nil
 	}
 	return m.discard(root)

@@ -152,8 +152,8 @@ func readOwner(root string) (owner, error) {
 	if err == nil {
 		err = json.Unmarshal(raw, &o)
 	}
-	if err == nil && o.ID != filepath.Base(root) {
-		err = errors.New("it is of another workspace")
+	if err == nil && o.ID == "" {
+		err = errors.New("it does not say of which workspace it is")
 	}
 	return o, err
 }

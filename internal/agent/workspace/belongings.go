@@ -1,0 +1,359 @@
+package workspace
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what is kept of HOME.
+const (
+	maxHome        = 32 << 20 // bytes of all files
+	maxHomeFile    = 16 << 20
+	maxHomeEntries = 20_000
+	maxHomeDepth   = 64
+)
+
+// caches are the directories of HOME that are known to be made again, by their paths,
+// and in whatever directory they are, by their names.
+var (
+	caches = []string{
+		".cache", ".npm", ".pnpm-store", ".yarn/berry/cache", ".bun/install/cache", ".local/share/pnpm", ".local/share/Trash", ".local/state/nix",
+		"go/pkg", ".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/downloads", ".rustup/tmp", ".gradle/caches", ".gradle/wrapper/dists",
+		".gradle/daemon", ".m2/repository", ".ivy2/cache", ".sbt/boot", ".nuget/packages", ".conda/pkgs", ".deno", ".gem", ".bundle/cache", ".composer/cache",
+		".android/cache", ".nv", ".vscode-server", "Library/Caches",
+	}
+	cacheNames = []string{"node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+
+// cacheTag is the beginning of a file CACHEDIR.TAG, by which a directory says that it is
+// a cache (https://bford.info/cachedir/).
+const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55"
+
+// belonging is something in HOME.
+type belonging struct {
+	name string
+	info fs.FileInfo
+	link string // the target
+}
+
+// home keeps what is in HOME: regular files, directories, and symbolic links that do
+// not leave it.
+func (s *salvage) home(ctx context.Context) error {
+	if s.at.MostHome <= 0 {
+		return nil
+	}
+	if info, err := os.Lstat(s.at.Home); err != nil || !info.IsDir() {
+		return errors.New("it is not the directory that was made")
+	}
+	root, err := os.OpenRoot(s.at.Home)
+	if err != nil {
+		return bare(err)
+	}
+	defer root.Close()
+	h := &packer{ctx: ctx, at: s.at, root: root, lost: &s.homeless}
+	h.look(".")
+	h.fit()
+	if s.out.Home, err = h.pack(); err != nil {
+		return err
+	}
+	h.lost.addAll("of HOME", h.left)
+	return nil
+}
+
+// packer packs HOME.
+type packer struct {
+	ctx  context.Context
+	at   *site
+	root *os.Root
+	lost *losses
+
+	seen int
+	all  []belonging
+	left []string // what is not kept, and why
+}
+
+func (h *packer) leave(name, format string, args ...any) {
+	h.left = append(h.left, printable(name)+" ("+fmt.Sprintf(format, args...)+")")
+}
+
+// look takes down what is in a directory.
+func (h *packer) look(dir string) {
+	d, err := h.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		h.leave(dir, "%v", bare(err))
+		return
+	}
+	entries, err := d.ReadDir(maxHomeEntries + 1)
+	_ = d.Close()
+	if err != nil && !errors.Is(err, io.EOF) {
+		h.leave(dir, "%v", bare(err))
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		switch h.seen++; {
+		case h.seen == maxHomeEntries:
+			h.leave(dir, "only %d files of HOME are looked at", maxHomeEntries)
+		case h.seen < maxHomeEntries && h.ctx.Err() == nil:
+			h.take(path.Join(dir, e.Name()))
+		}
+	}
+}
+
+// take takes down one thing.
+func (h *packer) take(name string) {
+	info, err := h.root.Lstat(name)
+	if err != nil {
+		return // it is gone
+	}
+	b := belonging{name: name, info: info}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch foreign := ok && h.at.Own && stat.Uid != h.at.User; {
+	case info.IsDir() && strings.Count(name, "/") > maxHomeDepth:
+		h.leave(name, "more than %d directories in each other", maxHomeDepth)
+	case info.IsDir():
+		if !h.cache(name) {
+			h.all = append(h.all, b)
+			h.look(name)
+		}
+	case foreign:
+		h.leave(name, "it belongs to somebody else")
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := h.root.Readlink(name)
+		if err == nil {
+			b.link, err = inside(h.at.Home, name, target)
+		}
+		if err != nil {
+			h.leave(name, "%v", err)
+			return
+		}
+		h.all = append(h.all, b)
+	case !info.Mode().IsRegular():
+		if info.Mode()&fs.ModeSocket == 0 { // which is nothing without its process
+			h.leave(name, "%v", errNotRegular)
+		}
+	case info.Size() > maxHomeFile:
+		h.leave(name, "%s", mib(info.Size()))
+	default:
+		h.all = append(h.all, b)
+	}
+}
+
+// cache tells whether a directory is known to be a cache.
+func (h *packer) cache(name string) bool {
+	if slices.Contains(caches, name) || slices.Contains(cacheNames, path.Base(name)) {
+		return true
+	}
+	f, _, err := openIn(h.root, name+"/CACHEDIR.TAG")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, len(cacheTag))
+	_, err = io.ReadFull(f, head)
+	return err == nil && string(head) == cacheTag
+}
+
+// inside is the target of a symbolic link as it is kept: relative, and in HOME.
+func inside(home, name, target string) (string, error) {
+	if path.IsAbs(target) {
+		below, ok := strings.CutPrefix(path.Clean(target), path.Clean(home)+"/")
+		if !ok {
+			return "", errors.New("it leads out of HOME")
+		}
+		target = strings.Repeat("../", strings.Count(name, "/")) + below
+	}
+	if to := path.Join(path.Dir(name), target); to == ".." || strings.HasPrefix(to, "../") || target == "" {
+		return "", errors.New("it leads out of HOME")
+	}
+	return target, nil
+}
+
+// fit leaves out the largest files until the others are within the bound.
+func (h *packer) fit() {
+	var total int64
+	var files []int
+	for i, b := range h.all {
+		if b.info.Mode().IsRegular() {
+			total += b.info.Size()
+			files = append(files, i)
+		}
+	}
+	slices.SortStableFunc(files, func(a, b int) int { return int(h.all[b].info.Size() - h.all[a].info.Size()) })
+	out := make(map[int]bool)
+	for _, i := range files {
+		if total <= h.at.MostHome {
+			break
+		}
+		total -= h.all[i].info.Size()
+		out[i] = true
+		h.leave(h.all[i].name, "HOME has more than %s", mib(h.at.MostHome))
+	}
+	var keep []belonging
+	for i, b := range h.all {
+		if !out[i] {
+			keep = append(keep, b)
+		}
+	}
+	h.all = keep
+}
+
+// pack writes the archive; nil if there is nothing but what Belay put there. The same
+// files give the same bytes.
+func (h *packer) pack() ([]byte, error) {
+	var out bytes.Buffer
+	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	w, some := tar.NewWriter(z), false
+	for _, b := range h.all {
+		if h.ctx.Err() != nil {
+			return nil, context.Cause(h.ctx)
+		}
+		head := &tar.Header{Name: b.name, Mode: int64(b.info.Mode().Perm()), Format: tar.FormatPAX}
+		var data []byte
+		switch mode := b.info.Mode(); {
+		case mode.IsDir():
+			head.Typeflag, head.Name = tar.TypeDir, b.name+"/"
+		case mode&fs.ModeSymlink != 0:
+			head.Typeflag, head.Linkname, head.Mode, some = tar.TypeSymlink, b.link, 0o777, true
+		default:
+			if data, err = readIn(h.root, b.name, maxHomeFile); err != nil {
+				h.leave(b.name, "%v", err)
+				continue
+			}
+			if b.name == ".gitconfig" && sha256.Sum256(data) == h.at.HomeConfig {
+				continue
+			}
+			head.Typeflag, head.Size, head.ModTime, some = tar.TypeReg, int64(len(data)), b.info.ModTime(), true
+		}
+		if err := w.WriteHeader(head); err != nil { // a name that no archive can hold
+			h.leave(b.name, "%v", err)
+			continue
+		}
+		if _, err := w.Write(data); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil || !some {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// UnpackHome puts what was kept of a HOME into a directory that is there. Nothing that
+// the archive says leads out of it.
+func UnpackHome(dir string, archive []byte) error { return unpackHome(dir, archive) }
+
+func unpackHome(dir string, archive []byte) error {
+	if len(archive) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	z, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		return err
+	}
+	u := &unpacker{root: root, modes: make(map[string]fs.FileMode)}
+	in := tar.NewReader(io.LimitReader(z, 4*maxHome))
+	for {
+		head, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return u.finish()
+		}
+		if err == nil {
+			err = u.put(head, in)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// unpacker unpacks HOME.
+type unpacker struct {
+	root  *os.Root
+	count int
+	size  int64
+	modes map[string]fs.FileMode // of directories
+}
+
+func (u *unpacker) put(head *tar.Header, in io.Reader) error {
+	name := path.Clean(head.Name)
+	u.count++
+	u.size += head.Size
+	if !fs.ValidPath(strings.ToValidUTF8(name, "x")) || name == "." || u.count > maxHomeEntries || u.size > maxHome || head.Size > maxHomeFile {
+		return fmt.Errorf("%q has no place in it", printable(head.Name))
+	}
+	mode := fs.FileMode(head.Mode).Perm() //nolint:gosec // nine bits of it
+	if err := u.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	switch head.Typeflag {
+	case tar.TypeDir:
+		u.modes[name] = mode
+		return u.root.MkdirAll(name, 0o700)
+	case tar.TypeSymlink:
+		if to, err := inside("/", name, head.Linkname); err != nil || to != head.Linkname {
+			return fmt.Errorf("%q: it leads out of HOME", printable(name))
+		}
+		return errors.Join(u.clear(name), u.root.Symlink(head.Linkname, name))
+	case tar.TypeReg:
+		return u.file(name, mode, head.ModTime, in)
+	}
+	return fmt.Errorf("%q is neither a file nor a directory", printable(name))
+}
+
+// clear makes room for something.
+func (u *unpacker) clear(name string) error {
+	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (u *unpacker) file(name string, mode fs.FileMode, at time.Time, in io.Reader) error {
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, in)
+	return errors.Join(err, f.Chmod(mode), f.Close(), u.root.Chtimes(name, at, at))
+}
+
+// finish closes directories as they were closed.
+func (u *unpacker) finish() error {
+	names := make([]string, 0, len(u.modes))
+	for name := range u.modes {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) }) // what is below first
+	for _, name := range names {
+		if err := u.root.Chmod(name, u.modes[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

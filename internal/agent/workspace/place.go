@@ -1,0 +1,134 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// patience is how long a workspace waits for its place, unless a test says otherwise.
+const patience = 5 * time.Second
+
+// place makes the directories of a workspace where spec would have them, or by its own
+// name if another workspace still has that place.
+func (m *Manager) place(ctx context.Context, spec Spec, src source) (*Workspace, error) {
+	if m.has(spec.ID) {
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already", spec.ID)}
+	}
+	if spec.Place == "" || spec.Place == spec.ID {
+		return m.claim(ctx, spec, spec.ID, src)
+	}
+	until := time.NewTimer(m.patience)
+	defer until.Stop()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		w, err := m.claim(ctx, spec, spec.Place, src)
+		if belay.CodeOf(err) != belay.CodeConflict {
+			return w, err
+		}
+		select {
+		case <-look.C:
+		case <-until.C:
+			return m.claim(ctx, spec, spec.ID, src)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// has tells whether this Manager has made a workspace and not removed it yet.
+func (m *Manager) has(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.live {
+		if w.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// claim makes the directories of a workspace and marks them as ours before they can be
+// seen under their name. What a dead process has left there is kept first.
+func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source) (*Workspace, error) {
+	root := filepath.Join(m.dir, "jobs", name)
+	inUse := &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already and may be in use", name)}
+	if m.living(name) != nil {
+		return nil, inUse
+	}
+	if _, err := os.Lstat(root); err == nil {
+		if !m.abandoned(root) {
+			return nil, inUse
+		}
+		if err := m.bury(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	config := m.config(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := os.Lstat(root); err == nil || m.live[name] != nil {
+		return nil, inUse
+	}
+	fresh, lock, err := m.lockedDir("jobs", ".new-")
+	if err != nil {
+		return nil, fmt.Errorf("make workspace %s: %w", spec.ID, err)
+	}
+	w := &Workspace{
+		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
+		Repo: src.url, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(),
+	}
+	if err := m.furnish(fresh, w, config); err != nil {
+		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())
+	}
+	m.live[name] = w
+	return w, nil
+}
+
+// living is the workspace of this Manager in a directory; nil if there is none.
+func (m *Manager) living(name string) *Workspace {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live[name]
+}
+
+// find is the directory of a workspace, by its ID.
+func (m *Manager) find(id string) (name string, o owner, err error) {
+	jobs := filepath.Join(m.dir, "jobs")
+	if o, err = readOwner(filepath.Join(jobs, id)); err == nil && o.ID == id {
+		return id, o, nil
+	}
+	entries, err := os.ReadDir(jobs)
+	if err != nil {
+		return "", o, err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if o, err := readOwner(filepath.Join(jobs, e.Name())); err == nil && o.ID == id {
+			return e.Name(), o, nil
+		}
+	}
+	return "", o, fs.ErrNotExist
+}
+
+// Settle keeps what a dead process has left at a place, and removes it: so that who
+// comes after finds the work among what is [Manager.Kept].
+func (m *Manager) Settle(ctx context.Context, place string) error {
+	if err := checkID(place); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(m.dir, "jobs", place)); err != nil || m.living(place) != nil {
+		return nil //nolint:nilerr // nothing is there, or it is not dead
+	}
+	return m.bury(ctx, place)
+}

@@ -1,0 +1,325 @@
+package workspace
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The modes that an entry of an index can have.
+const (
+	modeFile, modeProgram, modeLink = "100644", "100755", "120000"
+
+	submodule = "160000" // a commit
+)
+
+// staged is what an index holds. What a tree can hold of it is in one.
+type staged struct {
+	tree    string
+	special []special
+}
+
+// special is an entry of an index that a tree cannot hold, or not all of it: one side
+// of a conflict, or a file about which git was told something.
+type special struct {
+	entry
+	stage                      int
+	assumed, skipped, intended bool // unchanged; not in the work tree; to be added
+	name                       string
+}
+
+func (l leaf) special() special {
+	return special{
+		entry: l.entry(), stage: l.stage(), name: l.name,
+		assumed: l.flags&flagAssumed != 0, skipped: l.more&moreSkipped != 0, intended: l.more&moreIntended != 0,
+	}
+}
+
+func (s special) leaf() leaf {
+	l := leaf{stat: make([]byte, statBytes), name: s.name, flags: uint16(s.stage) << shiftStage} //nolint:gosec // 0 to 3
+	mode, _ := strconv.ParseUint(s.mode, 8, 32)
+	l.set(atMode, uint32(mode))
+	l.object, _ = hex.DecodeString(s.object)
+	if s.assumed {
+		l.flags |= flagAssumed
+	}
+	if s.skipped {
+		l.more |= moreSkipped
+	}
+	if s.intended {
+		l.more |= moreIntended
+	}
+	return l
+}
+
+// whole tells that the entry is one of a tree too.
+func (s special) whole() bool { return s.stage == 0 && !s.intended }
+
+// readIndex reads the index of a checkout; nil if there is none. An index that only
+// git can read is read by git, from a copy in a directory of ours.
+func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error) {
+	raw, err := repo.read("index", maxIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := leaves(raw, p.at.hash())
+	if err == nil {
+		return all, nil
+	}
+	index := filepath.Join(p.dir, "workspace.index")
+	if err := writeFile(index, raw); err != nil {
+		return nil, err
+	}
+	if err := copyShared(repo, p.dir); err != nil {
+		return nil, err
+	}
+	out, err := p.git(ctx, command{index: index, args: []string{"ls-files", "-z", "--cached", "--stage", "-t", "-v"}})
+	if err != nil {
+		return nil, cmp.Or(context.Cause(ctx), errIndex)
+	}
+	for line := range strings.SplitSeq(string(out), "\x00") {
+		meta, name, ok := strings.Cut(line, "\t")
+		f := strings.Fields(meta)
+		if !ok || len(f) != 4 {
+			continue
+		}
+		stage, _ := strconv.Atoi(f[3])
+		all = append(all, special{
+			entry: entry{mode: f[1], object: f[2]}, stage: stage, name: name,
+			assumed: strings.ToLower(f[0]) == f[0], skipped: strings.EqualFold(f[0], "S"),
+		}.leaf())
+	}
+	return all, nil
+}
+
+// copyShared copies what a split index shares with others.
+func copyShared(repo *repository, to string) error {
+	d, err := repo.root.Open(".")
+	if err != nil {
+		return bare(err)
+	}
+	defer d.Close()
+	left := 8
+	for {
+		entries, err := d.ReadDir(512)
+		if err != nil {
+			return nil //nolint:nilerr // the end; what is missing shows when git reads
+		}
+		for _, e := range entries {
+			if hash, ok := strings.CutPrefix(e.Name(), "sharedindex."); !ok || !isObject(hash) || left == 0 {
+				continue
+			}
+			left--
+			raw, err := repo.read(e.Name(), maxIndex)
+			if err == nil {
+				err = writeFile(filepath.Join(to, e.Name()), raw)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// stage makes the tree of what an index holds beside a tree that it is compared with;
+// nil if it holds the same. What cannot be read of it is named as lost.
+func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map[string]entry, lost *losses) (*staged, error) {
+	differ, seen := diffLeaves(all, tracked)
+	if len(differ) == 0 && seen == len(tracked) {
+		return nil, nil
+	}
+	kinds, err := p.kinds(ctx, objectsOf(differ))
+	if err != nil {
+		return nil, err
+	}
+	var s staged
+	have := make(map[string]bool, len(all))
+	for _, l := range all {
+		have[l.name] = true
+	}
+	var info strings.Builder
+	for name := range tracked {
+		if !have[name] {
+			info.WriteString(gone(name, p.at.hash()))
+		}
+	}
+	for _, l := range differ {
+		switch e := l.special(); {
+		case !storable(e.name) || !slices.Contains([]string{modeFile, modeProgram, modeLink, submodule}, e.mode),
+			e.mode != submodule && kinds[e.object] != "blob":
+			lost.add("what is staged of %s, which cannot be read", e.name)
+		default:
+			if e.whole() {
+				fmt.Fprintf(&info, "%s %s\t%s\x00", e.mode, e.object, e.name)
+			} else {
+				info.WriteString(gone(e.name, p.at.hash()))
+			}
+			if e.stage > 0 || e.assumed || e.skipped || e.intended {
+				s.special = append(s.special, e)
+			}
+		}
+	}
+	index := filepath.Join(p.dir, "staged.index")
+	if s.tree, err = p.writeTree(ctx, index, tree, info.String()); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// gone is the line that takes a name out of an index.
+func gone(name string, hash int) string {
+	return "0 " + strings.Repeat("0", 2*hash) + "\t" + name + "\x00"
+}
+
+// diffLeaves gives the entries that a tree does not hold just so, and how many it
+// does.
+func diffLeaves(all []leaf, tracked map[string]entry) (differ []leaf, same int) {
+	for _, l := range all {
+		known, ok := tracked[l.name]
+		if ok && l.plain() && l.entry() == known {
+			same++
+			continue
+		}
+		differ = append(differ, l)
+	}
+	return differ, same
+}
+
+func objectsOf(all []leaf) []string {
+	objects := make([]string, 0, len(all))
+	for _, l := range all {
+		if e := l.entry(); e.mode != submodule {
+			objects = append(objects, e.object)
+		}
+	}
+	return objects
+}
+
+// specialText writes down what readSpecial reads.
+func specialText(all []special) []byte {
+	var b bytes.Buffer
+	for _, s := range all {
+		flags := "-"
+		for _, f := range []struct {
+			is   bool
+			sign string
+		}{{s.assumed, "a"}, {s.skipped, "s"}, {s.intended, "i"}} {
+			if f.is {
+				flags += f.sign
+			}
+		}
+		fmt.Fprintf(&b, "%s %s %s %d\t%s\x00", flags, s.mode, s.object, s.stage, s.name)
+	}
+	return b.Bytes()
+}
+
+func readSpecial(text []byte) (all []special, err error) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(text), "\x00"), "\x00") {
+		if line == "" {
+			continue
+		}
+		meta, name, ok := strings.Cut(line, "\t")
+		f := strings.Fields(meta)
+		if !ok || len(f) != 4 || len(f[3]) != 1 || f[3] > "3" || f[3] < "0" || !isObject(f[2]) || !storable(name) ||
+			!slices.Contains([]string{modeFile, modeProgram, modeLink, submodule}, f[1]) {
+			return nil, errors.New("the index cannot be read")
+		}
+		all = append(all, special{
+			entry: entry{mode: f[1], object: f[2]}, stage: int(f[3][0] - '0'), name: name,
+			assumed: strings.Contains(f[0], "a"), skipped: strings.Contains(f[0], "s"), intended: strings.Contains(f[0], "i"),
+		})
+	}
+	return all, nil
+}
+
+// merge puts special entries into an index, in the place of those with their names.
+func merge(raw []byte, hash int, more []special) ([]byte, error) {
+	all, err := leaves(raw, hash)
+	if err != nil {
+		return nil, err
+	}
+	replaced := make(map[string]bool)
+	for _, s := range more {
+		replaced[s.name] = true
+	}
+	all = slices.DeleteFunc(all, func(l leaf) bool { return replaced[l.name] })
+	for _, s := range more {
+		all = append(all, s.leaf())
+	}
+	return encode(all, hash), nil
+}
+
+// encode writes an index.
+func encode(all []leaf, hash int) []byte {
+	slices.SortStableFunc(all, func(a, b leaf) int {
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.stage(), b.stage()))
+	})
+	version := uint32(2)
+	if slices.ContainsFunc(all, func(l leaf) bool { return l.more != 0 }) {
+		version = 3
+	}
+	b := binary.BigEndian.AppendUint32([]byte("DIRC"), version)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(all))) //nolint:gosec // they were read from an index
+	for _, l := range all {
+		from := len(b)
+		b = append(append(b, l.stat...), l.object...)
+		flags := l.flags&^(0x0fff|flagExtended) | uint16(min(len(l.name), 0x0fff)) //nolint:gosec // of 12 bits
+		if l.more != 0 {
+			flags |= flagExtended
+		}
+		b = binary.BigEndian.AppendUint16(b, flags)
+		if l.more != 0 {
+			b = binary.BigEndian.AppendUint16(b, l.more)
+		}
+		b = append(b, l.name...)
+		b = append(b, make([]byte, 8-(len(b)-from)%8)...)
+	}
+	return append(b, checksum(b, hash)...)
+}
+
+// storable tells whether git takes a name into an index.
+func storable(name string) bool {
+	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
+		return false
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+		for piece := range strings.SplitSeq(part, `\`) { // which separates elsewhere
+			if dotGit(piece) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// dotGit tells whether some file system would take a name for .git.
+func dotGit(name string) bool {
+	name, _, _ = strings.Cut(name, ":")
+	name = strings.ToLower(strings.TrimRight(name, ". "))
+	if name == ".git" || name == "git~1" {
+		return true
+	}
+	visible := strings.Map(func(r rune) rune {
+		switch { // what HFS+ passes over
+		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+			return -1
+		}
+		return r
+	}, name)
+	return visible == ".git"
+}

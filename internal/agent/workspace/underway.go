@@ -1,0 +1,191 @@
+package workspace
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of the files of a .git that say what is under way.
+const (
+	maxStateFile  = 1 << 20
+	maxStateFiles = 2_000
+	maxState      = 8 << 20 // of all together
+	maxNeeds      = 5_000   // objects that they name
+)
+
+// stateFiles are the files of a .git that say what is under way: a merge, a rebase, a
+// bisection. Those that are not significant are there also when nothing is.
+var stateFiles = []struct {
+	name        string
+	significant bool
+}{
+	{"MERGE_HEAD", true}, {"MERGE_MSG", true}, {"MERGE_MODE", true}, {"MERGE_RR", true}, {"SQUASH_MSG", true}, {"AUTO_MERGE", false},
+	{"CHERRY_PICK_HEAD", true}, {"REVERT_HEAD", true}, {"REBASE_HEAD", true}, {"ORIG_HEAD", false}, {"COMMIT_EDITMSG", false},
+	{"BISECT_LOG", true}, {"BISECT_NAMES", true}, {"BISECT_TERMS", true}, {"BISECT_START", true}, {"BISECT_EXPECTED_REV", true},
+	{"BISECT_ANCESTORS_OK", true}, {"BISECT_FIRST_PARENT", true}, {"BISECT_HEAD", true},
+	{"info/exclude", true}, {"info/sparse-checkout", true},
+}
+
+// stateDirs are the directories of a .git that do.
+var stateDirs = []string{"rebase-merge", "rebase-apply", "sequencer"}
+
+var stateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// isState tells whether a file of a .git is one of those that say what is under way.
+func isState(name string) bool {
+	dir, file := path.Split(name)
+	if slices.Contains(stateDirs, strings.TrimSuffix(dir, "/")) {
+		return stateName.MatchString(file)
+	}
+	for _, f := range stateFiles {
+		if f.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// underWay reads the files that say what is under way, and tells whether anything is.
+func (r *repository) underWay(lost *losses) (files map[string][]byte, anything bool) {
+	files = make(map[string][]byte)
+	size := 0
+	take := func(name string) bool {
+		raw, err := r.read(name, maxStateFile)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return false
+		}
+		if size += len(raw); err == nil && (size > maxState || len(files) >= maxStateFiles) {
+			err = errors.New("there is too much of its kind")
+		}
+		if err != nil {
+			lost.add(".git/%s (%v)", name, err)
+			return false
+		}
+		files[name] = raw
+		return true
+	}
+	for _, f := range stateFiles {
+		if take(f.name) && f.significant && len(files[f.name]) > 0 {
+			anything = true
+		}
+	}
+	for _, dir := range stateDirs {
+		names, err := r.list(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			lost.add(".git/%s (%v)", dir, err)
+		}
+		for _, name := range names {
+			if isState(dir + "/" + name) {
+				anything = take(dir+"/"+name) || anything
+			} else {
+				lost.add(".git/%s/%s, which is none of git's files", dir, name)
+			}
+		}
+	}
+	return files, anything
+}
+
+// list names what is in a directory of the .git, within bounds.
+func (r *repository) list(dir string) ([]string, error) {
+	d, err := r.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(maxStateFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, bare(err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+var hexWord = regexp.MustCompile(`\b[0-9a-f]{7,64}\b`)
+
+// named are the objects that such files may name, whole or cut short.
+func named(files map[string][]byte) []string {
+	seen := make(map[string]bool)
+	var words []string
+	for _, name := range sortedNames(files) {
+		if strings.HasPrefix(name, "info/") || strings.HasSuffix(name, "MSG") {
+			continue
+		}
+		for _, word := range hexWord.FindAllString(string(files[name]), -1) {
+			if !seen[word] && len(words) < maxNeeds {
+				seen[word] = true
+				words = append(words, word)
+			}
+		}
+	}
+	return words
+}
+
+// harmless leaves out of such files what would run a program when a person goes on
+// with it, and names it.
+func harmless(files map[string][]byte) (left []string) {
+	for _, name := range sortedNames(files) {
+		dir, file := path.Split(name)
+		_, still := files[name]
+		switch {
+		case !still:
+		case strings.HasPrefix(name, "BISECT_"):
+			delete(files, name)
+			left = append(left, name)
+		case dir != "" && (runs(file, files[name])):
+			for other := range files {
+				if strings.HasPrefix(other, dir) {
+					delete(files, other)
+				}
+			}
+			left = append(left, strings.TrimSuffix(dir, "/"))
+		}
+	}
+	return left
+}
+
+// runs tells whether git would run a program, or one with options, for a file of what
+// is under way.
+func runs(file string, text []byte) bool {
+	switch file {
+	case "opts", "strategy", "strategy_opts", "gpg_sign_opt":
+		return len(strings.TrimSpace(string(text))) > 0
+	case "git-rebase-todo", "todo", "git-rebase-todo.backup":
+		for line := range strings.SplitSeq(string(text), "\n") {
+			verb, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+			verb, _, _ = strings.Cut(verb, "\t")
+			if verb != "" && !strings.HasPrefix(verb, "#") && !slices.Contains(quietVerbs, verb) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// quietVerbs are the lines of a rebase that run nothing.
+var quietVerbs = []string{
+	"pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label", "l", "reset", "t", "merge", "m",
+	"noop", "break", "b", "update-ref", "u", "revert",
+}
+
+// leaves names what a .git holds that is never kept.
+func (r *repository) leaves(lost *losses) {
+	hooks, _ := r.list("hooks")
+	lost.addAll("the hooks", slices.DeleteFunc(hooks, func(name string) bool { return strings.HasSuffix(name, ".sample") }))
+	trees, _ := r.list("worktrees")
+	lost.addAll("what is not committed in the worktrees", trees)
+	for _, f := range []struct{ name, what string }{
+		{"lfs", "the files of LFS in .git/lfs"}, {"info/attributes", "the attributes in .git/info/attributes"},
+	} {
+		if _, err := r.root.Lstat(f.name); err == nil {
+			lost.add("%s", f.what)
+		}
+	}
+}
