@@ -122,6 +122,9 @@ git checkout -q main; echo two >>a.txt; git commit -q -a -m second; rm -f .git/h
 
 // TestMain lets the test binary be a helper, and another process that has a workspace.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "git" {
+		standIn()
+	}
 	process.Main(Helper())
 	if os.Getenv(holder) != "" {
 		hold()

@@ -58,12 +58,13 @@ func (m *Manager) charge(w *Workspace) charge {
 // stewardFor is the errand of a steward, who works as the user of the workspace and
 // within its limits.
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
-	e := errand{who: "steward", user: w.User, writable: []string{w.Dir}, limits: m.Limits, limit: limit, order: o}
+	e := errand{who: "steward", user: w.User, limits: m.Limits, limit: limit, order: o}
 	e.limits.FileSize = m.Quota.Bytes
-	if w.User == nil {
-		return e
+	dirs := []string{w.Dir, w.Home}
+	if w.User != nil { // to whom the ways there may be closed, and who may write in none of them
+		dirs = append(dirs, w.objects, w.notes())
 	}
-	for _, dir := range []string{w.Home, w.objects, w.notes()} { // the ways there may be closed to that user; as whom it may write there
+	for _, dir := range dirs {
 		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
 			e.writable = append(e.writable, dir)
 		}
