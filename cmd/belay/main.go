@@ -8,10 +8,11 @@ import (
 	"syscall"
 
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
 func main() {
-	process.Main() // takes over when this process was started as a job's supervisor
+	process.Main(workspace.Helper()) // takes over when this process was started as a job's supervisor or a helper
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()

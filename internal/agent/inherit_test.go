@@ -105,7 +105,7 @@ func TestARunWaitsForTheWorkThatIsBeingSalvaged(t *testing.T) {
 	d := newBed(t)
 	flag := filepath.Join(t.TempDir(), "second")
 	setup, err := agent.NewSetup("", agent.Setup{
-		Command: agent.Template{"sh", "-c", `test -e ` + flag + ` || exec sleep 600; cat work.txt; echo "resumed: $BELAY_RESUMED"`}, Timeout: time.Minute,
+		Command: agent.Template{"sh", "-c", `test -e ` + flag + ` || exec sleep 600; cat work.txt; echo "resumed: $BELAY_RESUMED"`}, Repo: d.repo, Timeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Main() // this binary is the supervisor of its own commands
+	process.Main(workspace.Helper()) // this binary is the supervisor of its own commands, and the helper of its workspaces
 	os.Exit(m.Run())
 }
 

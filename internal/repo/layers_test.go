@@ -86,7 +86,7 @@ var layers = map[string]layer{
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
 	"internal/agent/process":   {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
-	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},
 	// The proxy that is a job's only way out: the standard library, and nothing of Belay.
 	"internal/agent/egress": {},
 	"internal/agent": {

@@ -3,9 +3,12 @@
 package process
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // A command finds the descriptors that it was given from 3 on, and no others.
@@ -34,6 +37,34 @@ func TestFilesOfACommand(t *testing.T) {
 		}
 		if said.String() != "hello6\n" { // 0 to 4, and the one by which ls reads the directory
 			t.Errorf("the command said %q", said)
+		}
+	})
+}
+
+// What the command closes is closed: its supervisor keeps no descriptor of it.
+func TestFilesAreTheCommandsAlone(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		in, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		c, said := shell(t, kind, "exec 3>&-; read _ <&4")
+		c.Files = []*os.File{w, in}
+		tree := begin(t, t.Context(), c)
+		_, _ = w.Close(), in.Close()
+		_ = r.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if n, err := r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+			t.Errorf("read %d, %v; %s", n, err, said)
+		}
+		_ = out.Close() // by which it ends
+		if _, err := wait(t, tree); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -37,6 +37,9 @@ func (s *supervisor) start() *report {
 		return failure
 	}
 	s.bounds.harden(s.pid)
+	for i := range s.order.Files { // they are the command's alone: it closes them, and others see that
+		_ = unix.Close(socketFD + 1 + i)
+	}
 	// The command reads its input alone: when it closes it, the parent sees that.
 	if null, err := os.Open(os.DevNull); err == nil {
 		_ = unix.Dup3(int(null.Fd()), 0, 0)

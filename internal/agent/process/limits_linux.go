@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// helperSpace is the address space that a program of Go reserves for itself, and what
+// it starts may use. Next to none of it is memory.
+const helperSpace = 2 << 30
+
 // period is the time over which a share of the processors is counted.
 const period = 100 * time.Millisecond
 
@@ -49,7 +53,11 @@ func newBounds(o order) *bounds {
 		b.enforced.CPU = b.group(o.ID, cpu, o.Limits.CPU > 0)
 	}
 	b.limit(&b.enforced.FileSize, unix.RLIMIT_FSIZE, o.Limits.FileSize)
-	b.limit(&b.enforced.Memory, unix.RLIMIT_AS, o.Limits.Memory)
+	space := o.Limits.Memory
+	if o.Helper && space > 0 {
+		space = max(space, helperSpace)
+	}
+	b.limit(&b.enforced.Memory, unix.RLIMIT_AS, space)
 	// Without a user of its own, or a user namespace in which the count begins anew,
 	// the limit would count what has nothing to do with the run.
 	if o.User != nil && o.User.UID != 0 || o.Isolation == UserNamespace {

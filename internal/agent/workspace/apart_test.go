@@ -20,14 +20,18 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
+// keeperUser is the user of base clones, for tests that run as root.
+const keeperUser = 1_700_000_000
+
 // lent gives workspaces users of a range, for tests that run as root.
 func lent(t *testing.T, m *Manager) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
+	m.Keeper = &host.User{UID: keeperUser, GID: keeperUser}
 	var mu sync.Mutex
-	next := uint32(1_700_000_000)
+	next := uint32(keeperUser)
 	m.Users = func(context.Context, string) (host.User, func(context.Context) error, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -69,7 +73,7 @@ func TestHardLinksOnlyForOthers(t *testing.T) {
 	w := prepare(t, m, Spec{ID: "lent", Repo: source})
 	for _, p := range packs(t, filepath.Join(w.Dir, ".git", "objects")) {
 		st := inode(t, p)
-		if st.Nlink < 2 || int(st.Uid) != os.Geteuid() || st.Mode&0o222 != 0 || st.Mode&0o004 == 0 {
+		if st.Nlink < 2 || st.Uid != keeperUser || st.Mode&0o222 != 0 || st.Mode&0o004 == 0 {
 			t.Errorf("%s: %d names, user %d, mode %o", p, st.Nlink, st.Uid, st.Mode)
 		}
 	}
@@ -374,4 +378,10 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 	if _, err := m.Prepare(t.Context(), Spec{ID: "three", Repo: source}); err == nil || !strings.Contains(err.Error(), "git-crypt") {
 		t.Errorf("without the key: %v", err)
 	}
+}
+
+// asked is a spec as it comes from a caller, and not from whom the server belongs to.
+func asked(s Spec) Spec {
+	s.Foreign = true
+	return s
 }

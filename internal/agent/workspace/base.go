@@ -11,20 +11,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belaydev/belay"
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay/internal/host"
 )
 
-// base is the warm clone of one repository, and the lock on it.
+// base is the warm clone of one repository, and the lock on it. Its files are the
+// keeper's, and nothing that they say is believed here; what is known of it stands
+// beside it.
 type base struct {
-	m     *Manager
-	src   source
-	dir   string
-	lock  *os.File
-	state state
-	fresh bool // made or fetched under this lock
+	m      *Manager
+	src    source
+	dir    string
+	keeper *host.User // nil for the user of this process
+	peer   peer       // what answers for the source; nil if keepers reach it themselves
+	lock   *os.File
+	state  state
 }
 
-// state is what the base's own file says; a base without it was never finished.
+// state is what is known of a base; one without was never finished.
 type state struct {
 	// Repo is the repository, for people.
 	Repo string `json:"repo,omitempty"`
@@ -36,11 +41,12 @@ type state struct {
 	Fetched  time.Time `json:"fetched"`
 }
 
-const stateFile = "belay.json"
+// stateFile follows the name of a base in the name of the file that tells of it.
+const stateFile = ".json"
 
 // base is that of src, without the lock.
 func (m *Manager) base(src source) *base {
-	return &base{m: m, src: src, dir: filepath.Join(m.dir, "base", src.key())}
+	return &base{m: m, src: src, dir: filepath.Join(m.dir, "base", src.key()), keeper: m.Keeper}
 }
 
 // lockBase waits for the base of src, to fetch or make it.
@@ -64,87 +70,225 @@ func (b *base) obtain(ctx context.Context) error {
 func (b *base) unlock() { _ = b.lock.Close() }
 
 // locate finds what spec asks for: in what is known if that is new enough, else
-// after a fetch; in a new base if this one is damaged.
-func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (target, error) {
-	if !damaged && b.load() && b.current(ctx, spec) {
-		if t, err := b.find(ctx, spec); err == nil {
-			return t, nil
+// after a fetch; in a new base if this one is damaged. It gives the directory in which
+// it was found, for the caller to close.
+func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (*found, *os.File, error) {
+	if !damaged {
+		if f, dir, err := b.consult(ctx, spec, false); err == nil && f != nil {
+			return f, dir, nil
 		}
 	}
 	if err := b.obtain(ctx); err != nil {
-		return target{}, err
+		return nil, nil, err
 	}
 	defer b.unlock()
-	bring := func() error { return b.update(ctx, spec) }
-	if damaged {
-		bring = func() error { return b.rebuild(ctx) }
+	if !damaged {
+		f, dir, err := b.consult(ctx, spec, true)
+		if f != nil || err != nil && (!isSpoilt(err) || ctx.Err() != nil) {
+			return f, dir, err
+		}
 	}
-	if err := bring(); err != nil {
-		return target{}, err
-	}
-	return b.resolve(ctx, spec)
+	return b.rebuild(ctx, spec)
 }
 
-// current tells whether the base need not be fetched for spec.
-func (b *base) current(ctx context.Context, spec Spec) bool {
-	if spec.Commit != "" && b.has(ctx, spec.Commit) {
-		return true
+// consult finds spec in the base that is there, after a fetch if it may fetch and has
+// to. It gives nothing, and no error, where there is no such base.
+func (b *base) consult(ctx context.Context, spec Spec, fetch bool) (*found, *os.File, error) {
+	dir := b.load()
+	if dir == nil {
+		return nil, nil, nil
 	}
+	o := b.order(spec)
 	age := b.m.Now().Sub(b.state.Fetched)
-	return !b.src.local && age >= 0 && age < b.m.Debounce
+	o.Try = spec.Commit != "" || !b.src.local && age >= 0 && age < b.m.Debounce
+	if o.Fetch = fetch; !o.Try && !o.Fetch {
+		return nil, nil, dir.Close()
+	}
+	f, err := b.ask(ctx, o)
+	if err == nil && f.Fetched {
+		err = b.remember(f)
+		b.compact(ctx, f)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, dir.Close())
+	}
+	return f, dir, nil
 }
 
-// update brings the base to where spec can be found in it, unless that is known.
-func (b *base) update(ctx context.Context, spec Spec) error {
-	if !b.load() {
-		return b.rebuild(ctx)
-	}
-	b.unjam()
-	if b.current(ctx, spec) {
+// load reads what is known of the base and opens it; nil if there is none that can be
+// used: half made, or another user's. A person who is root and has no keeper uses that
+// of whoever made it.
+func (b *base) load() *os.File {
+	raw, err := readRegular(b.dir+stateFile, 1<<20)
+	if err != nil || json.Unmarshal(raw, &b.state) != nil || b.state.Fetched.IsZero() {
 		return nil
 	}
-	return b.refresh(ctx)
+	dir, err := openDir(b.dir)
+	if err != nil {
+		return nil
+	}
+	var st unix.Stat_t
+	if unix.Fstat(int(dir.Fd()), &st) == nil {
+		if b.m.Keeper == nil && os.Geteuid() == 0 && st.Uid != 0 {
+			b.keeper = &host.User{UID: st.Uid, GID: st.Gid}
+		}
+		if st.Uid == b.owner() {
+			return dir
+		}
+	}
+	_ = dir.Close()
+	return nil
 }
 
-// refresh fetches. What the base cannot take in a new one can.
-func (b *base) refresh(ctx context.Context) error {
-	err := b.fetch(ctx, b.dir)
+// owner is whose the files of the base are.
+func (b *base) owner() uint32 {
+	if b.keeper != nil {
+		return b.keeper.UID
+	}
+	return uint32(os.Geteuid())
+}
+
+func (b *base) order(spec Spec) keepOrder {
+	return keepOrder{
+		Dir: b.dir, URL: b.src.url, User: b.src.user, Password: b.src.password, Ref: spec.Ref, Commit: spec.Commit,
+		Head: b.state.Head, Detached: b.state.Detached,
+	}
+}
+
+// errand is that of a keeper.
+func (b *base) errand(o *keepOrder) errand {
+	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs, order: order{Keep: o}}
+	e.limits.Pids = 0 // without cgroups it would count all keepers
+	e.limits.FileSize = b.m.MaxFetch
+	return e
+}
+
+// ask sends out a keeper.
+func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
+	e := b.errand(&o)
+	defer func() { closeAll(e.files) }()
+	switch {
+	case o.Fetch && b.peer != nil:
+		for range linesOfKeeper {
+			line, err := b.peer.line()
+			if err != nil {
+				return nil, err
+			}
+			e.files = append(e.files, line)
+		}
+	case o.Fetch:
+		e.inherit = remoteEnvironment
+		if file := os.Getenv("SSL_CERT_FILE"); file != "" { // which the keeper may not be able to read, and git knows by another name
+			o.Authorities, _ = os.ReadFile(file)
+		}
+	}
+	t, err := b.m.start(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	closeAll(e.files) // so that the other end sees the end of the keeper
+	e.files = nil
+	a, err := t.wait()
+	if err != nil {
+		return nil, err
+	}
+	return a.Found, a.Found.check()
+}
+
+// check makes sure that what a keeper has found could be that.
+func (f *found) check() error {
+	branch := func(ref []byte) bool {
+		name, ok := strings.CutPrefix(string(ref), "refs/heads/")
+		return ok && checkBranch(name)
+	}
+	switch {
+	case f == nil, !isObject(f.Commit), len(f.Branch) > 0 && !checkBranch(string(f.Branch)),
+		len(f.Head) > 0 && !branch(f.Head), f.Detached != "" && !isObject(f.Detached), len(f.Shallow) > maxShallow:
+		return errors.New("the keeper has found nothing that makes sense")
+	}
+	return nil
+}
+
+// remember writes down what a fetch has found.
+func (b *base) remember(f *found) error {
+	b.state = state{Repo: b.src.url, Head: string(f.Head), Detached: f.Detached, Fetched: b.m.Now()}
+	raw, err := json.Marshal(b.state)
 	if err == nil {
-		b.fresh = true
-		return nil
+		err = writeFile(b.dir+stateFile, raw)
 	}
-	if ctx.Err() != nil {
-		return err
+	if err != nil {
+		return fmt.Errorf("fetch %s: %w", b.src, err)
 	}
-	return b.rebuild(ctx)
+	return nil
+}
+
+// compact has the base tidied up if it is time. It is good without.
+func (b *base) compact(ctx context.Context, f *found) {
+	if f.Packs <= maxPacks {
+		return
+	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return
+	}
+	defer release()
+	o := b.order(Spec{})
+	o.Compact = true
+	_, _ = b.m.send(ctx, b.errand(&o))
 }
 
 // rebuild makes the base anew and only then replaces what is there.
-func (b *base) rebuild(ctx context.Context) error {
+func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error) {
 	if err := b.clear(".new-"); err != nil {
-		return err
+		return nil, nil, err
 	}
 	next, err := os.MkdirTemp(filepath.Dir(b.dir), filepath.Base(b.dir)+".new-")
+	if err == nil && b.keeper != nil {
+		err = os.Lchown(next, int(b.keeper.UID), int(b.keeper.GID))
+	}
 	if err != nil {
-		return fmt.Errorf("make the base of %s: %w", b.src, err)
+		return nil, nil, fmt.Errorf("make the base of %s: %w", b.src, err)
 	}
-	if err := b.fetch(ctx, next); err != nil {
-		return errors.Join(err, removeTree(next))
+	dir, err := openDir(next)
+	if err != nil {
+		return nil, nil, err
 	}
+	o := b.order(spec)
+	o.Dir, o.Fetch = next, true
+	f, err := b.ask(ctx, o)
+	if err == nil {
+		err = b.replace(ctx, next, f)
+	}
+	if err != nil {
+		var s spoilt
+		if errors.As(err, &s) {
+			err = s.error // and there is no other
+		}
+		return nil, nil, errors.Join(err, dir.Close(), removeTree(next))
+	}
+	return f, dir, b.clear(".old-")
+}
+
+// replace puts a base that was just made in the place of what is there.
+func (b *base) replace(ctx context.Context, next string, f *found) error {
 	release, err := b.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 	old := fmt.Sprintf("%s.old-%d", b.dir, os.Getpid())
-	if err := os.Rename(b.dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("replace the base of %s: %w", b.src, err)
+	for _, step := range []func() error{
+		func() error { return os.Remove(b.dir + stateFile) }, // it is of the old one
+		func() error { return os.Rename(b.dir, old) },
+	} {
+		if err := step(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("replace the base of %s: %w", b.src, err)
+		}
 	}
 	if err := os.Rename(next, b.dir); err != nil {
 		return fmt.Errorf("replace the base of %s: %w", b.src, err)
 	}
-	b.fresh = true
-	return b.clear(".old-")
+	return b.remember(f)
 }
 
 // clear removes bases that were on their way in or out when somebody died.
@@ -152,129 +296,6 @@ func (b *base) clear(infix string) error {
 	left, err := filepath.Glob(b.dir + infix + "*")
 	for _, dir := range left {
 		err = errors.Join(err, removeTree(dir))
-	}
-	return err
-}
-
-func (b *base) load() bool {
-	raw, err := os.ReadFile(filepath.Join(b.dir, stateFile))
-	return err == nil && json.Unmarshal(raw, &b.state) == nil && !b.state.Fetched.IsZero()
-}
-
-// unjam removes the locks and halves that a killed git has left. We hold the lock
-// on the base, so no living git has them.
-func (b *base) unjam() {
-	_ = filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return nil //nolint:nilerr // what is in the way shows when git runs
-		}
-		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") {
-			_ = os.Remove(path)
-		}
-		return nil
-	})
-}
-
-// errEmpty means that the source holds nothing that could be checked out.
-var errEmpty = errors.New("no commit")
-
-// fetch brings dir, an empty directory or a base, to what the source has.
-func (b *base) fetch(ctx context.Context, dir string) error {
-	next, format, err := b.look(ctx)
-	if err != nil {
-		return b.unreachable(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err != nil {
-		if _, err := b.m.git.run(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=", "--object-format=" + format, dir}}); err != nil {
-			return err
-		}
-	}
-	args := []string{
-		"fetch", "--quiet", "--prune", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance",
-		"--no-recurse-submodules", "--end-of-options", b.src.url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*",
-	}
-	if next.Detached != "" {
-		args = append(args, "+HEAD:refs/belay/head")
-	}
-	if _, err := b.m.git.run(ctx, command{dir: dir, remote: &b.src, args: args}); err != nil {
-		return b.unreachable(err)
-	}
-	b.compact(ctx, dir)
-	next.Repo, next.Fetched = b.src.url, b.m.Now()
-	raw, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	if err := writeFile(filepath.Join(dir, stateFile), raw); err != nil {
-		return fmt.Errorf("fetch %s: %w", b.src, err)
-	}
-	b.state = next
-	return nil
-}
-
-// maxPacks is how many packs a base may have before the small ones become one.
-const maxPacks = 16
-
-// compact keeps the base from getting a pack more with every fetch. Nothing is
-// lost by it, neither what no ref leads to any more nor what failed here.
-func (b *base) compact(ctx context.Context, dir string) {
-	packs, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
-	if err != nil || len(packs) <= maxPacks {
-		return
-	}
-	if release, err := b.use(ctx); err == nil {
-		defer release()
-		_, _ = b.m.git.run(ctx, command{dir: dir, args: []string{"repack", "--quiet", "--geometric=2", "-d"}})
-	}
-}
-
-// look asks the source for its HEAD, and for the format of its object names.
-func (b *base) look(ctx context.Context) (state, string, error) {
-	out, err := b.m.git.run(ctx, command{remote: &b.src, args: []string{"ls-remote", "--quiet", "--symref", "--end-of-options", b.src.url}})
-	if err != nil {
-		return state{}, "", err
-	}
-	var s state
-	format, commit, holds := "sha1", "", false
-	for line := range strings.SplitSeq(string(out), "\n") {
-		value, name, ok := strings.Cut(line, "\t")
-		if target, is := strings.CutPrefix(value, "ref: "); ok && is {
-			if branch, is := strings.CutPrefix(target, "refs/heads/"); is && name == "HEAD" && checkBranch(branch) {
-				s.Head = target
-			}
-			continue
-		}
-		if !ok || !isObject(value) {
-			continue
-		}
-		holds = true
-		if len(value) == 64 {
-			format = "sha256"
-		}
-		if name == "HEAD" {
-			commit = value
-		}
-	}
-	if !holds {
-		return state{}, "", fmt.Errorf("%w in %s yet", errEmpty, b.src)
-	}
-	if s.Head == "" {
-		s.Detached = commit
-	}
-	return s, format, nil
-}
-
-// unreachable says what an error of a fetch means to the caller.
-func (b *base) unreachable(err error) error {
-	var failed *gitError
-	switch {
-	case errors.Is(err, errEmpty):
-		return &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("repository %s has no commit yet", b.src), Err: errEmpty}
-	case errors.As(err, &failed):
-		if !b.src.local && !refused(failed.text) {
-			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
-		}
-		return &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("repository %s cannot be fetched", b.src), Err: err}
 	}
 	return err
 }

@@ -1,54 +1,75 @@
 package workspace
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/belaydev/belay"
 )
 
 // fill puts into a claimed workspace what spec asks for.
 func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source) error {
-	if spec.Repo != "" {
-		if err := m.checkout(ctx, w, spec, src); err != nil {
-			return err
-		}
-		if err := m.unlock(ctx, w); err != nil {
-			return err
-		}
-		w.DirtySource = m.dirty(ctx, src)
+	if spec.Repo == "" {
+		return nil
 	}
-	if err := m.configure(ctx, w); err != nil {
-		return err
-	}
-	if err := m.settle(w); err != nil {
-		return err
-	}
-	return w.note(ctx)
+	dirty, err := m.checkout(ctx, w, spec, src, true)
+	w.DirtySource = dirty
+	return err
 }
 
-// checkout makes the checkout of a workspace.
-func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source) error {
-	err := m.clone(ctx, m.base(src), w, spec, false)
+// checkout makes the checkout of a workspace. It tells whether a local source has
+// changes that are not committed, if status asks for that.
+func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source, status bool) (dirty bool, err error) {
+	if m.git.bin == "" {
+		return false, errNoGit
+	}
+	b := m.base(src)
+	var reads *readerPeer
+	switch {
+	case src.local:
+		if reads, err = m.read(ctx, src, status); err != nil {
+			return false, err
+		}
+		b.peer = reads
+	case !strings.HasPrefix(src.url, "https://"):
+		b.peer = newSSHPeer(ctx, &m.git, src)
+	}
+	err = m.clone(ctx, b, w, spec, false)
 	if err != nil && ctx.Err() == nil && !final(err) {
 		// The base is damaged where a fetch did not look.
-		if rerr := m.clone(ctx, m.base(src), w, spec, true); rerr == nil || final(rerr) {
+		if rerr := m.clone(ctx, b, w, spec, true); rerr == nil || final(rerr) {
 			err = rerr
 		} else {
 			err = errors.Join(err, rerr)
 		}
 	}
+	switch {
+	case err == nil && reads != nil:
+		return reads.dirty(), nil
+	case b.peer != nil:
+		complaint, perr := b.peer.end()
+		err = explain(err, complaint, perr)
+	}
 	if err != nil && !final(err) {
-		return fmt.Errorf("check out %s: %w", src, err)
+		return false, fmt.Errorf("check out %s: %w", src, err)
+	}
+	return false, err
+}
+
+// explain adds to an error what is known from the other end of the lines.
+func explain(err error, complaint string, why error) error {
+	var e *belay.Error
+	switch {
+	case err == nil || belay.CodeOf(err) != belay.CodeUnavailable:
+		return err
+	case final(why):
+		return why
+	case complaint != "" && errors.As(err, &e) && e.Err != nil:
+		return &belay.Error{Code: e.Code, Message: e.Message, Err: fmt.Errorf("%s; %w", complaint, e.Err)}
 	}
 	return err
 }
@@ -59,57 +80,50 @@ func final(err error) bool {
 	return errors.As(err, &e)
 }
 
-// clone makes the checkout out of the base. The base is held only while its objects
-// are copied.
+// clone makes the checkout out of the base.
 func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec, damaged bool) error {
-	t, err := b.locate(ctx, spec, damaged)
-	if err != nil {
-		return err
-	}
-	if err := removeTree(w.Dir); err != nil {
-		return err
-	}
-	w.Commit, w.Branch, w.objects = t.commit, t.branch, filepath.Join(b.dir, "objects")
-	dir := filepath.Join(w.Dir, ".git")
-	if _, err := m.git.run(ctx, command{args: []string{
-		"init", "--quiet", "--template=", "--initial-branch=" + cmp.Or(t.branch, "main"), "--object-format=" + format(t.commit), w.Dir,
-	}}); err != nil {
-		return err
-	}
-	if err := m.copyBase(ctx, b, w); err != nil {
-		return err
-	}
-	if err := deepen(dir, w.shallow); err != nil {
-		return err
-	}
-	for _, args := range [][]string{{"update-ref", "--no-deref", cmp.Or(t.ref(), "HEAD"), t.commit}, {"reset", "--quiet", "--hard"}} {
-		if _, err := m.git.run(ctx, command{dir: dir, tree: w.Dir, args: args}); err != nil {
+	for range 3 {
+		f, dir, err := b.locate(ctx, spec, damaged)
+		if err != nil {
+			return err
+		}
+		err = m.cloneFrom(ctx, b, dir, w, f)
+		_ = dir.Close()
+		if !errors.Is(err, errExchanged) {
 			return err
 		}
 	}
-	return nil
+	return errExchanged
 }
 
-// copyBase copies refs and objects, in this order: what a fetch adds meanwhile is
-// not missed.
-func (m *Manager) copyBase(ctx context.Context, b *base, w *Workspace) error {
-	release, err := b.use(ctx)
-	if err != nil {
+func (m *Manager) cloneFrom(ctx context.Context, b *base, dir *os.File, w *Workspace, f *found) error {
+	if err := w.empty(); err != nil {
 		return err
 	}
-	defer release()
-	if w.shallow, err = os.ReadFile(filepath.Join(b.dir, "shallow")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	w.Commit, w.Branch, w.shallow, w.key = f.Commit, string(f.Branch), f.Shallow, filepath.Base(b.dir)
+	w.objects = m.objectsOf(w)
+	if err := m.stock(ctx, b, dir, w); err != nil {
 		return err
 	}
-	if err := m.refs(ctx, b, w); err != nil {
-		return err
+	return m.populate(ctx, w, &fillOrder{Refs: f.Refs, Head: b.state.Head})
+}
+
+// objectsOf is where the objects of a workspace's base are: those that it was given
+// itself, where the command cannot change them.
+func (m *Manager) objectsOf(w *Workspace) string {
+	if w.User != nil {
+		return filepath.Join(w.root, "objects")
 	}
-	// Only where the command runs as another user than whom the objects belong to
-	// can it not rewrite them through a link.
-	if err := copyTree(ctx, w.objects, filepath.Join(w.Dir, ".git", "objects"), w.User != nil); err != nil {
-		return fmt.Errorf("copy the objects: %w", err)
+	return filepath.Join(m.dir, "base", w.key, "objects")
+}
+
+// empty takes back what an earlier try has put into a workspace.
+func (w *Workspace) empty() error {
+	err := emptyTree(w.Dir)
+	if w.User != nil {
+		err = errors.Join(err, removeTree(filepath.Join(w.root, "objects")))
 	}
-	return nil
+	return err
 }
 
 // deepen tells a git directory where the history of a shallow source ends.
@@ -135,133 +149,8 @@ func (t target) ref() string {
 	return "refs/heads/" + t.branch
 }
 
-// refs gives the checkout what a clone of the true remote would have.
-func (m *Manager) refs(ctx context.Context, b *base, w *Workspace) error {
-	out, err := m.git.run(ctx, command{dir: b.dir, args: []string{
-		"for-each-ref", "--format=%(objectname) %(*objectname) %(refname)", "refs/heads/", "refs/tags/",
-	}})
-	if err != nil {
-		return err
-	}
-	var packed strings.Builder
-	packed.WriteString("# pack-refs with: peeled fully-peeled sorted \n")
-	for line := range strings.Lines(string(out)) {
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 3)
-		if len(f) != 3 {
-			return fmt.Errorf("git for-each-ref: %q", line)
-		}
-		if branch, ok := strings.CutPrefix(f[2], "refs/heads/"); ok {
-			f[2] = "refs/remotes/origin/" + branch
-		}
-		fmt.Fprintf(&packed, "%s %s\n", f[0], f[2])
-		if f[1] != "" {
-			fmt.Fprintf(&packed, "^%s\n", f[1])
-		}
-	}
-	dir := filepath.Join(w.Dir, ".git")
-	if err := writeFile(filepath.Join(dir, "packed-refs"), []byte(packed.String())); err != nil {
-		return err
-	}
-	if branch, ok := strings.CutPrefix(b.state.Head, "refs/heads/"); ok {
-		origin := filepath.Join(dir, "refs", "remotes", "origin")
-		if err := os.MkdirAll(origin, 0o700); err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(origin, "HEAD"), []byte("ref: refs/remotes/origin/"+branch+"\n")); err != nil {
-			return err
-		}
-	}
-	return m.origin(dir, w)
-}
-
-// origin points the checkout at the true remote, not at the base.
-func (m *Manager) origin(dir string, w *Workspace) error {
-	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	text := fmt.Sprintf("[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quote(w.Repo))
-	if w.Branch != "" {
-		text += fmt.Sprintf("[branch %s]\n\tremote = origin\n\tmerge = %s\n", quote(w.Branch), quote("refs/heads/"+w.Branch))
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
-}
-
 // head is what HEAD leads to: a ref or a commit, or a ref without a commit.
 type head struct {
 	ref    string // refs/heads/…; "" for a detached HEAD
 	commit string // "" for a branch without a commit
-}
-
-// dirty asks a local source for changes that are not committed. No answer is no.
-func (m *Manager) dirty(ctx context.Context, src source) bool {
-	if !src.local || !ours(src.url) {
-		return false // git would run what another user's configuration names
-	}
-	out, err := m.git.run(ctx, command{remote: &src, args: []string{"-C", src.url, "status", "--porcelain", "-z", "--ignore-submodules=all"}})
-	return err == nil && len(out) > 0
-}
-
-// copyTree copies directories and regular files, or links the latter; there is
-// nothing else in a base. What a fetch has under way is left out.
-func copyTree(ctx context.Context, from, to string, link bool) error {
-	transfer := copyFile
-	if link {
-		transfer = linkFile
-	}
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil {
-			return errors.Join(err, context.Cause(ctx))
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		switch {
-		case d.IsDir():
-			return os.MkdirAll(filepath.Join(to, rel), 0o700)
-		case strings.HasPrefix(d.Name(), "tmp_") || strings.HasPrefix(d.Name(), ".tmp-") || strings.HasSuffix(d.Name(), ".keep"):
-			return nil
-		case d.Type().IsRegular():
-			return transfer(path, filepath.Join(to, rel))
-		}
-		return fmt.Errorf("%s is neither a file nor a directory", path)
-	})
-}
-
-// linkFile makes a second name for a file that everybody may read. Across file
-// systems it copies.
-func linkFile(from, to string) error {
-	if info, err := os.Lstat(from); err == nil && info.Mode().Perm() != 0o444 {
-		if err := os.Chmod(from, 0o444); err != nil { //nolint:gosec // the way there is closed to others
-			return err
-		}
-	}
-	err := os.Link(from, to)
-	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EMLINK) {
-		return copyFile(from, to)
-	}
-	return err
-}
-
-func copyFile(from, to string) error {
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	info, err := src.Stat()
-	if err != nil {
-		return err
-	}
-	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm()|0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	if err == nil {
-		err = dst.Chmod(info.Mode().Perm())
-	}
-	return errors.Join(err, dst.Close())
 }

@@ -14,15 +14,18 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// unlock decrypts a fresh checkout with git-crypt, if it has a key. Nothing of a
+// unlock decrypts a fresh checkout with git-crypt, if there is a key. Nothing of a
 // command has been there yet; what is run is git-crypt, from this process's PATH, and
-// its filters.
-func (m *Manager) unlock(ctx context.Context, w *Workspace) error {
-	if m.CryptKey == "" || !encrypted(w.Dir) {
+// its filters. noKey says why there is no key where there should be one.
+func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {
+	switch {
+	case at.CryptKey == "" && noKey == "" || !encrypted(at.Dir):
 		return nil
+	case noKey != "":
+		return &belay.Error{Code: belay.CodeInvalid, Message: "the git-crypt key cannot be read: " + noKey}
 	}
-	if err := m.gitCrypt(ctx, w.Dir, filepath.Join(w.Dir, ".git"), "unlock", m.CryptKey); err != nil {
-		return fmt.Errorf("unlock %s: %w", w.Repo, err)
+	if err := g.crypt(ctx, at.Dir, filepath.Join(at.Dir, ".git"), "unlock", at.CryptKey); err != nil {
+		return fmt.Errorf("unlock %s: %w", repo, err)
 	}
 	return nil
 }
@@ -46,15 +49,15 @@ func encrypted(dir string) bool {
 	return false
 }
 
-// gitCrypt runs it in a work tree of ours, away from everybody's configuration.
-func (m *Manager) gitCrypt(ctx context.Context, tree, dir string, args ...string) error {
+// crypt runs git-crypt in a work tree of ours, away from everybody's configuration.
+func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error {
 	bin, err := exec.LookPath("git-crypt")
 	if err != nil {
 		return &belay.Error{Code: belay.CodeUnavailable, Message: "git-crypt is not installed, or not on PATH; a repository that is encrypted needs it", Err: err}
 	}
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = tree
-	cmd.Env = append(m.git.environment(command{}), "GIT_DIR="+dir, "GIT_WORK_TREE="+tree)
+	cmd.Env = append(g.environment(command{}), "GIT_DIR="+dir, "GIT_WORK_TREE="+tree)
 	for i, setting := range hardened {
 		key, value, _ := strings.Cut(setting, "=")
 		n := strconv.Itoa(i)

@@ -34,18 +34,14 @@ func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
-	w := &Workspace{ID: spec.ID, Dir: dir, Repo: src.url, Ref: spec.Ref, m: m}
-	err = m.checkout(ctx, w, spec, src)
-	if err == nil {
-		err = m.unlock(ctx, w)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a clone is made
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
+	w := &Workspace{ID: spec.ID, Dir: dir, Repo: src.url, Ref: spec.Ref, m: m}
+	_, err = m.checkout(ctx, w, spec, src, false)
 	if err == nil {
 		s.Home = nil
-		err = m.in(w, func(at *site) error {
-			at.Person = true
-			left, err = restoreSite(ctx, &m.git, at, s)
-			return err
-		})
+		left, err = m.restoreBy(ctx, w, s, true)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("check out into %s: %w", dir, err), removeTree(dir))

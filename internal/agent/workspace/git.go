@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +18,14 @@ import (
 
 // maxOutput bounds what a git may answer with where nothing else does: lists of
 // files and refs.
-const maxOutput = 256 << 20
+const maxOutput int64 = 256 << 20
 
 // git runs the git of this machine, away from everybody's configuration.
 type git struct {
 	bin  string // absolute; "" if there is none
 	home string // an empty directory
-	// reader is the configuration for reading a local source: whoever named it
-	// wants it read, also if it belongs to another user.
-	reader string
+	// authorities is a file of certificates to believe in; "" for those of the system.
+	authorities string
 }
 
 // command is one call of git.
@@ -33,8 +33,11 @@ type command struct {
 	dir   string // GIT_DIR; "" for none
 	tree  string // work tree; "" for none
 	index string // index file; "" for the one of dir
-	// remote is the source that it reads; nil for none.
+	at    string // working directory; "" for the work tree, or an empty directory
+	// remote is the source that it reads; nil for none. It is reached over line, if there
+	// is one.
 	remote *source
+	line   *os.File
 	stdin  io.Reader
 	limit  int64 // of its output; 0 for maxOutput
 	args   []string
@@ -54,32 +57,39 @@ var hardened = []string{
 	"http.lowSpeedLimit=100", "http.lowSpeedTime=60",
 }
 
+// errNoGit means that there is no git.
+var errNoGit = &belay.Error{Code: belay.CodeUnavailable, Message: "git is not installed, or not on PATH; a workspace with a repository needs it"}
+
 // run calls git and returns what it wrote to standard output.
 func (g *git) run(ctx context.Context, c command) ([]byte, error) {
-	if g.bin == "" {
-		return nil, &belay.Error{Code: belay.CodeUnavailable, Message: "git is not installed, or not on PATH; a workspace with a repository needs it"}
-	}
-	limit := c.limit
-	if limit == 0 {
-		limit = maxOutput
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stdout := &bounded{limit: limit, full: func() { cancel(errLimit) }}
+	stdout := &bounded{limit: cmp.Or(c.limit, maxOutput), full: func() { cancel(errLimit) }}
+	if err := g.pipe(ctx, c, stdout); err != nil {
+		return nil, err
+	}
+	return stdout.buf.Bytes(), nil
+}
+
+// pipe calls git and writes its standard output to w.
+func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
+	if g.bin == "" {
+		return errNoGit
+	}
 	stderr := &tail{}
 	cmd := g.command(ctx, c)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, stdout, stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, w, stderr
 	// The signal at our death follows the thread that started the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, fmt.Errorf("git %s: %w", c.args[0], cause)
+		return fmt.Errorf("git %s: %w", c.args[0], cause)
 	}
 	if err != nil {
-		return nil, &gitError{command: c.args[0], err: err, text: stderr.text(c.remote)}
+		return &gitError{command: c.args[0], err: err, text: stderr.text(c.remote)}
 	}
-	return stdout.buf.Bytes(), nil
+	return nil
 }
 
 // command sets up a git in a process group of its own, that ends with ctx.
@@ -100,14 +110,21 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, g.bin, append(args, c.args...)...)
 	cmd.Env = g.environment(c)
 	cmd.Dir = g.home
-	if c.tree != "" {
-		cmd.Dir = c.tree
+	if dir := cmp.Or(c.at, c.tree); dir != "" {
+		cmd.Dir = dir
+	}
+	if c.line != nil {
+		cmd.ExtraFiles = []*os.File{c.line}
 	}
 	cmd.SysProcAttr = ownGroup()
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
+
+// lineURL is how a git calls the source at the other end of its line, the one
+// descriptor that it gets beside its standard ones.
+const lineURL = "fd::3"
 
 // answerFromEnvironment is a helper that hands git what is in its environment, where
 // only this user's processes can read it, and not in arguments, where everybody can.
@@ -116,7 +133,6 @@ const answerFromEnvironment = `!f() { test "$1" = get && printf 'username=%s\npa
 
 // remoteEnvironment is passed on to a git that talks to another machine.
 var remoteEnvironment = []string{
-	"SSH_AUTH_SOCK", "SSH_AGENT_PID",
 	"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 }
 
@@ -133,22 +149,20 @@ func (g *git) environment(c command) []string {
 	if c.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+c.index)
 	}
-	if c.remote == nil {
+	switch {
+	case c.line != nil:
+		return append(env, "GIT_ALLOW_PROTOCOL=fd")
+	case c.remote == nil:
 		return append(env, "GIT_ALLOW_PROTOCOL=file")
 	}
-	if c.remote.local {
-		return append(env, "GIT_ALLOW_PROTOCOL=file", "GIT_CONFIG_GLOBAL="+g.reader)
-	}
-	env = append(env, "GIT_ALLOW_PROTOCOL=https:ssh", "GIT_SSH_VARIANT=ssh",
-		"GIT_SSH_COMMAND=ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15",
-		"BELAY_GIT_USERNAME="+c.remote.user, "BELAY_GIT_PASSWORD="+c.remote.password)
+	env = append(env, "GIT_ALLOW_PROTOCOL=https", "BELAY_GIT_USERNAME="+c.remote.user, "BELAY_GIT_PASSWORD="+c.remote.password)
 	for _, name := range remoteEnvironment {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
 	}
-	if file := os.Getenv("SSL_CERT_FILE"); file != "" { // which git knows by another name
-		env = append(env, "GIT_SSL_CAINFO="+file)
+	if g.authorities != "" {
+		env = append(env, "GIT_SSL_CAINFO="+g.authorities)
 	}
 	return env
 }

@@ -3,29 +3,22 @@ package workspace
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
-	"path/filepath"
 	"strings"
 	"unicode"
 )
 
-// configure gives the command's HOME a git configuration with which committing
-// works: in the name of the user, and without what needs a person or lives on.
-func (m *Manager) configure(ctx context.Context, w *Workspace) error {
+// config is a git configuration for a command's HOME with which committing works: in
+// the name of the user, and without what needs a person or lives on.
+func (m *Manager) config(ctx context.Context) []byte {
 	name, email := m.identity(ctx)
-	text := fmt.Sprintf("[user]\n\tname = %s\n\temail = %s\n", quote(name), quote(email)) +
+	return []byte(fmt.Sprintf("[user]\n\tname = %s\n\temail = %s\n", quote(name), quote(email)) +
 		"[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n" +
 		"[advice]\n\tdetachedHead = false\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[core]\n\tfsmonitor = false\n" +
-		"[protocol \"ext\"]\n\tallow = never\n"
-	if err := writeFile(filepath.Join(w.Home, ".gitconfig"), []byte(text)); err != nil {
-		return fmt.Errorf("make workspace %s: %w", w.ID, err)
-	}
-	w.gitconfig = sha256.Sum256([]byte(text))
-	return nil
+		"[protocol \"ext\"]\n\tallow = never\n")
 }
 
 // identity is what the user's own git calls him.

@@ -9,9 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -161,83 +159,42 @@ func (l leaf) untouched(st *unix.Stat_t) bool {
 	return l.plain() && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) && l.at(atCtime+4) == nanos(st.Ctim)
 }
 
-func (w *Workspace) index() string { return filepath.Join(w.Dir, ".git", "index") }
-
-// refresh tells the index of a checkout that its files have another owner, which git
-// would find out by reading all of them. What was written since git looked stays as
-// it is there. The command must not have had the workspace yet.
-func (w *Workspace) refresh() error {
-	raw, err := readRegular(w.index(), maxIndex)
-	if err != nil || w.User == nil {
-		return nil //nolint:nilerr // a checkout without files, or files that nobody was given
-	}
-	info, err := os.Lstat(w.index())
-	if err != nil {
-		return err
-	}
-	hash := len(w.Commit) / 2
-	all, err := leaves(raw, hash)
-	if err != nil {
-		return nil //nolint:nilerr // git reads the files
-	}
-	now := time.Now()
-	for _, l := range all {
-		var st unix.Stat_t
-		if unix.Lstat(filepath.Join(w.Dir, l.name), &st) != nil || !l.written(&st) {
-			now = info.ModTime()
-			continue
-		}
-		l.set(atCtime, seconds(st.Ctim))
-		l.set(atCtime+4, nanos(st.Ctim))
-		l.set(atOwner, st.Uid)
-		l.set(atOwner+4, st.Gid)
-	}
-	body := raw[:len(raw)-hash]
-	next := w.index() + ".lock"
-	if err := os.WriteFile(next, append(body, checksum(body, hash)...), info.Mode().Perm()); err != nil {
-		return err
-	}
-	// By its time git tells what may have been written after it had looked: nothing, if
-	// all is as it was.
-	err = errors.Join(os.Chtimes(next, now, now), os.Lchown(next, int(w.User.UID), int(w.User.GID)))
-	return errors.Join(err, os.Rename(next, w.index()))
-}
-
-// note remembers the checkout as it is handed over. Of the index there is also its
-// checksum here, because a command of our own user could write there: Salvage does not
-// read again the files that nobody has touched.
-func (w *Workspace) note(ctx context.Context) error {
-	if w.Commit == "" {
-		return nil
-	}
-	raw, err := readRegular(w.index(), maxIndex)
+// note remembers in dir a checkout as it is handed over. Of the index it gives the
+// checksum, because a command of our own user could write there: Salvage does not read
+// again the files that nobody has touched.
+func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, err error) {
+	raw, err := readRegular(filepath.Join(at.Dir, ".git", "index"), maxIndex)
 	if err == nil {
-		if err := writeFile(filepath.Join(w.root, "index"), raw); err != nil {
-			return err
+		if err := writeFile(filepath.Join(dir, "index"), raw); err != nil {
+			return sum, err
 		}
-		w.noted = sha256.Sum256(raw)
+		sum = sha256.Sum256(raw)
 	}
 	var lost losses
-	repo, err := openRepository(ctx, filepath.Join(w.Dir, ".git"))
+	repo, err := openRepository(ctx, filepath.Join(at.Dir, ".git"))
 	if err != nil {
-		return err
+		return sum, err
 	}
 	defer repo.close()
 	repo.readRefs(ctx, &lost)
 	config, err := repo.read("config", maxConfig)
 	if err != nil {
-		return err
+		return sum, err
 	}
-	return errors.Join(writeFile(filepath.Join(w.root, "refs"), repo.text()), writeFile(filepath.Join(w.root, "config"), config))
+	return sum, errors.Join(writeFile(filepath.Join(dir, "refs"), repo.text()), writeFile(filepath.Join(dir, "config"), config))
 }
 
-// handedIndex is the index as it was handed over, nil if that is not known.
-func (w *Workspace) handedIndex() []byte {
-	raw, err := readRegular(filepath.Join(w.root, "index"), maxIndex)
-	if err != nil || sha256.Sum256(raw) != w.noted {
-		return nil
+// recall reads what was noted in dir, as far as it is there; of the index only if it is
+// still what was noted. Of the rest only the command's own work is at stake.
+func (at *site) recall(dir string, sum [sha256.Size]byte) {
+	if raw, err := readRegular(filepath.Join(dir, "index"), maxIndex); err == nil && sha256.Sum256(raw) == sum {
+		at.Index = raw
 	}
-	return raw
+	for name, to := range map[string]*[]byte{"refs": &at.Refs, "config": &at.Config} {
+		if raw, err := readRegular(filepath.Join(dir, name), maxPackedRefs); err == nil {
+			*to = raw
+		}
+	}
 }
 
 // handed are the files as they were handed over, none if that is not known.

@@ -21,7 +21,9 @@ func given(t *testing.T, src string) (*Manager, *Workspace) {
 
 // handedOf are the files of a workspace as they were handed over.
 func handedOf(w *Workspace) map[string]leaf {
-	return (&site{Commit: w.Commit, Index: w.handedIndex()}).handed()
+	at := &site{Commit: w.Commit}
+	at.recall(w.notes(), w.noted)
+	return at.handed()
 }
 
 // Rule: git finds a workspace as it was checked out without reading a file of it,
@@ -81,7 +83,7 @@ func TestTouchedFilesAreRead(t *testing.T) {
 func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
 	m, w := given(t, repo(t))
 	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")
-	file := filepath.Join(w.root, "index")
+	file := filepath.Join(w.notes(), "index")
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

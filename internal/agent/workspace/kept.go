@@ -28,8 +28,11 @@ type Kept struct {
 
 // Adopt takes over a workspace whose owner is proven dead, to salvage and then to
 // remove it. The error is a [belay.Error] with CodeNotFound, or with CodeConflict if
-// its owner may be living.
-func (m *Manager) Adopt(id string) (*Workspace, error) {
+// its owner may be living, or another run has its user now.
+func (m *Manager) Adopt(id string) (*Workspace, error) { return m.adopt(id, false) }
+
+// adopt is Adopt. held says that this process has the workspace's user already.
+func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -54,7 +57,13 @@ func (m *Manager) Adopt(id string) (*Workspace, error) {
 	w := &Workspace{
 		ID: id, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
 		Repo: o.Repo, Branch: o.Branch, Commit: o.Commit, User: o.User,
-		m: m, root: root, lock: lock, shallow: o.Shallow, objects: filepath.Join(m.base(source{url: o.Repo}).dir, "objects"),
+		m: m, root: root, lock: lock, shallow: o.Shallow, key: o.Base,
+	}
+	w.objects = m.objectsOf(w)
+	if o.User != nil && m.Retake != nil && !held {
+		if w.free, err = m.Retake(context.Background(), *o.User, id); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
 	}
 	copy(w.gitconfig[:], o.Home)
 	m.live[name] = w
@@ -63,6 +72,7 @@ func (m *Manager) Adopt(id string) (*Workspace, error) {
 
 // Abandon lets go of an adopted workspace and leaves it as it was found.
 func (w *Workspace) Abandon() {
+	_ = w.release(context.Background()) // what survives keeps its user taken
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	if w.lock != nil {
@@ -78,14 +88,14 @@ const salvageMost = 2 * time.Minute
 // keep salvages a dead workspace before it is removed. What cannot be kept is logged:
 // the workspace goes all the same. It reports whether it may go: it may not while
 // somebody else salvages it, who then removes it.
-func (m *Manager) keep(ctx context.Context, name string) bool {
+func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
 		return true // it was never finished, or has no repository
 	}
 	ctx, cancel := context.WithTimeout(ctx, salvageMost)
 	defer cancel()
-	err = m.keepAs(ctx, o)
+	err = m.keepAs(ctx, o, held)
 	if belay.CodeOf(err) == belay.CodeConflict {
 		return false
 	}
@@ -95,8 +105,8 @@ func (m *Manager) keep(ctx context.Context, name string) bool {
 	return true
 }
 
-func (m *Manager) keepAs(ctx context.Context, o owner) error {
-	w, err := m.Adopt(o.ID)
+func (m *Manager) keepAs(ctx context.Context, o owner, held bool) error {
+	w, err := m.adopt(o.ID, held)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,15 +45,16 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
+		var user *host.User
 		i := Info{ID: e.Name(), Path: filepath.Join(root, "checkout")}
 		if o, err := readOwner(root); err == nil {
 			i.ID, i.Repo, i.Commit, i.Made, i.Owner = o.ID, o.Repo, o.Commit, o.Made, o.Process
-			if o.User != nil {
-				i.UID = o.User.UID
+			if user = o.User; user != nil {
+				i.UID = user.UID
 			}
 		}
 		i.InUse = m.living(e.Name()) != nil || !m.abandoned(root)
-		if i.Usage, err = measure(ctx, root, Quota{}); err != nil {
+		if i.Usage, err = measure(ctx, root, Quota{}, user); err != nil && !errors.Is(err, errDeep) {
 			return all, fmt.Errorf("list workspaces: %w", err)
 		}
 		all = append(all, i)
@@ -88,14 +90,14 @@ func (m *Manager) Bases() ([]BaseInfo, error) {
 		}
 		b := BaseInfo{Path: dir, InUse: !free(lock) || !free(dir+".use")}
 		var s state
-		if raw, err := os.ReadFile(filepath.Join(dir, stateFile)); err == nil && json.Unmarshal(raw, &s) == nil {
+		if raw, err := os.ReadFile(dir + stateFile); err == nil && json.Unmarshal(raw, &s) == nil {
 			b.Repo, b.Fetched, b.Branch = s.Repo, s.Fetched, strings.TrimPrefix(s.Head, "refs/heads/")
 		}
 		b.Used = b.Fetched
 		if info, err := os.Lstat(dir + ".use"); err == nil && info.ModTime().After(b.Used) {
 			b.Used = info.ModTime()
 		}
-		if b.Usage, err = measure(context.Background(), dir, Quota{}); err != nil {
+		if b.Usage, err = measure(context.Background(), dir, Quota{}, nil); err != nil {
 			return all, fmt.Errorf("list bases: %w", err)
 		}
 		all = append(all, b)

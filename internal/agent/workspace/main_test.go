@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
 )
 
 // open gives a Manager of its own.
@@ -119,8 +120,12 @@ git checkout -q main; echo two >>a.txt; git commit -q -a -m second; rm -f .git/h
 	return dir, nil
 })
 
-// TestMain lets the test binary be another process that has a workspace.
+// TestMain lets the test binary be a helper, and another process that has a workspace.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "git" {
+		standIn()
+	}
+	process.Main(Helper())
 	if os.Getenv(holder) != "" {
 		hold()
 	}

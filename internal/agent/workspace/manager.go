@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/host"
 )
 
@@ -26,8 +28,8 @@ type Manager struct {
 	// is fetched again. Local repositories are always looked at, and so is a
 	// remote one when a ref or commit is asked for that is not known yet.
 	Debounce time.Duration
-	// SalvageTimeout bounds one Salvage.
-	SalvageTimeout time.Duration
+	// PrepareTimeout bounds one Prepare, and SalvageTimeout one Salvage.
+	PrepareTimeout, SalvageTimeout time.Duration
 	// MaxSalvage bounds a bundle, a patch, and each new file in it, in bytes.
 	MaxSalvage int64
 	// KeepHome keeps HOME with what is salvaged.
@@ -35,11 +37,23 @@ type Manager struct {
 	// Users gives each workspace a user of its own, which needs root; nil for that
 	// of this process.
 	Users Users
-	// Quota bounds each workspace; see [Workspace.Watch].
+	// Keeper is the user whose the base clones are, and as whom root's repositories are
+	// read; nil for that of this process. It belongs to nobody else, and Users never
+	// lends it.
+	Keeper *host.User
+	// Retake takes back the user of a workspace whose owner died, as Users lends one,
+	// while the work in it is salvaged. The error is CodeConflict if another run has
+	// that user now. With nil nobody is asked.
+	Retake func(ctx context.Context, user host.User, id string) (free func(context.Context) error, err error)
+	// Limits bound what a helper may use, as they bound the command.
+	Limits process.Limits
+	// Quota bounds each workspace, while it is made as well; see [Workspace.Watch].
 	Quota Quota
 	// Credentials finds what proves to a server who asks for a repository whose URL
 	// holds nothing of the kind; nil for nothing.
 	Credentials Credentials
+	// MaxFetch bounds what one fetch may write, in bytes; 0 for no bound.
+	MaxFetch int64
 	// CryptKey is the file of the git-crypt key with which checkouts are unlocked;
 	// empty for none.
 	CryptKey string
@@ -61,14 +75,19 @@ type Manager struct {
 }
 
 // Open uses dir, an absolute path or one below the working directory, and makes
-// it if need be, for this user's eyes only. That git is missing shows in Prepare.
+// it if need be, for this user's eyes only. It is an error if another user could put
+// another directory in its place. That git is missing shows in Prepare.
 func Open(dir string) (*Manager, error) {
 	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = firm(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open workspaces: %w", err)
 	}
 	m := &Manager{
-		Debounce: 30 * time.Second, SalvageTimeout: 10 * time.Minute, MaxSalvage: 64 << 20, Now: time.Now,
+		Debounce: 30 * time.Second, PrepareTimeout: 10 * time.Minute, SalvageTimeout: 10 * time.Minute,
+		MaxSalvage: 64 << 20, MaxFetch: 64 << 30, Now: time.Now,
 		KeepHome: true, KeepWork: 7 * 24 * time.Hour, KeepBases: 30 * 24 * time.Hour,
 		dir: dir, live: make(map[string]*Workspace), patience: patience,
 	}
@@ -82,10 +101,7 @@ func Open(dir string) (*Manager, error) {
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}
-	m.git = git{home: filepath.Join(dir, "nohome"), reader: filepath.Join(dir, "base", "gitconfig")}
-	if err := writeFile(m.git.reader, []byte("[safe]\n\tdirectory = *\n")); err != nil {
-		return nil, fmt.Errorf("open workspaces: %w", err)
-	}
+	m.git = git{home: filepath.Join(dir, "nohome")}
 	if bin, err := exec.LookPath("git"); err == nil {
 		if m.git.bin, err = filepath.Abs(bin); err != nil {
 			return nil, fmt.Errorf("open workspaces: %w", err)
@@ -119,6 +135,9 @@ type Spec struct {
 	// Unfinished says that [Manager.Restore] follows: until it has ended there is nothing
 	// of a run in the workspace, and whoever finds it abandoned keeps nothing of it.
 	Unfinished bool
+	// Foreign says that somebody else has named Repo than whom this process belongs to:
+	// as a path it leads through no symbolic link.
+	Foreign bool
 }
 
 // source is where a workspace comes from, as far as that is allowed, with what opens it.
@@ -156,7 +175,11 @@ func (s Spec) check() (source, error) {
 	if s.Repo == "" {
 		return source{}, nil
 	}
-	return parseSource(s.Repo)
+	src, err := parseSource(s.Repo)
+	if err == nil && s.Foreign && src.local {
+		err = straight(s.Repo, src)
+	}
+	return src, err
 }
 
 // Workspace is a place for one job.
@@ -182,6 +205,7 @@ type Workspace struct {
 	made    time.Time
 	used    Usage                       // when it was last counted
 	free    func(context.Context) error // gives the user back
+	key     string                      // of the base
 	objects string                      // of the base
 	shallow []byte                      // where the history of a shallow base ends
 	noted   [sha256.Size]byte           // of the files as they were handed over
@@ -191,10 +215,15 @@ type Workspace struct {
 	unfinished bool // it is not restored yet
 }
 
+// notes is where it is noted how a workspace was handed over, for its user to read.
+func (w *Workspace) notes() string { return filepath.Join(w.root, "notes") }
+
 // Prepare makes a workspace. Errors of the caller's are a [belay.Error] with
 // CodeInvalid (what cannot be a repository, ref or id), CodeNotFound (nothing
-// there, no such ref, no commit yet), CodeConflict (the id is in use);
-// CodeUnavailable means that git or the repository cannot be reached.
+// there, no such ref, no commit yet), CodeForbidden (a repository that may not be read),
+// CodeConflict (the id is in use), CodePayloadTooLarge (the repository is more than a
+// workspace or a helper may take); CodeUnavailable means that git or the repository
+// cannot be reached, or not within PrepareTimeout.
 func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	src, err := m.source(spec)
 	if err != nil {
@@ -210,12 +239,17 @@ func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	return w, nil
 }
 
-// furnished puts into a claimed workspace all that it is to have.
+// furnished puts into a claimed workspace all that it is to have, within the time and
+// the space that it may take.
 func (m *Manager) furnished(ctx context.Context, w *Workspace, spec Spec, src source) error {
+	late := &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("workspace %s was not made within %s", w.ID, m.PrepareTimeout)}
+	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, late)
+	defer cancel()
 	if err := m.lend(ctx, w); err != nil {
 		return err
 	}
-	if err := m.fill(ctx, w, spec, src); err != nil {
+	err := w.watched(ctx, func(ctx context.Context) error { return m.fill(ctx, w, spec, src) })
+	if err != nil {
 		return err
 	}
 	if err := m.sign(w.root, w); err != nil {
@@ -230,6 +264,7 @@ type owner struct {
 	Process host.Process `json:"process"`
 	ID      string       `json:"id"`
 	Repo    string       `json:"repo,omitempty"`
+	Base    string       `json:"base,omitempty"`
 	Made    time.Time    `json:"made"`
 	User    *host.User   `json:"user,omitempty"`
 	Commit  string       `json:"commit,omitempty"`
@@ -242,7 +277,7 @@ type owner struct {
 // sign writes down whose a workspace is, and what.
 func (m *Manager) sign(root string, w *Workspace) error {
 	o := owner{
-		Process: m.self, ID: w.ID, Repo: w.Repo, Made: w.made, User: w.User, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
+		Process: m.self, ID: w.ID, Repo: w.Repo, Base: w.key, Made: w.made, User: w.User, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
 		Home: w.gitconfig[:],
 	}
 	if w.unfinished {
@@ -255,12 +290,16 @@ func (m *Manager) sign(root string, w *Workspace) error {
 	return writeFile(filepath.Join(root, "owner.json"), append(b, '\n'))
 }
 
-func (m *Manager) furnish(fresh string, w *Workspace) error {
+func (m *Manager) furnish(fresh string, w *Workspace, config []byte) error {
 	for _, sub := range []string{"checkout", "home", "tmp"} {
 		if err := os.Mkdir(filepath.Join(fresh, sub), 0o700); err != nil {
 			return err
 		}
 	}
+	if err := os.WriteFile(filepath.Join(fresh, "home", ".gitconfig"), config, 0o600); err != nil {
+		return err
+	}
+	w.gitconfig = sha256.Sum256(config)
 	if err := m.sign(fresh, w); err != nil {
 		return err
 	}

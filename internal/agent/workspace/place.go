@@ -72,6 +72,7 @@ func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source)
 			return nil, err
 		}
 	}
+	config := m.config(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := os.Lstat(root); err == nil || m.live[name] != nil {
@@ -85,7 +86,7 @@ func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source)
 		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
 		Repo: src.url, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(), unfinished: spec.Unfinished,
 	}
-	if err := m.furnish(fresh, w); err != nil {
+	if err := m.furnish(fresh, w, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())
 	}
 	m.live[name] = w

@@ -302,7 +302,7 @@ func TestConcurrentPrepares(t *testing.T) {
 // nobody notices.
 func TestDamagedBase(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, base string){
-		"no state":  func(t *testing.T, base string) { remove(t, filepath.Join(base, stateFile)) },
+		"no state":  func(t *testing.T, base string) { remove(t, base+stateFile) },
 		"no HEAD":   func(t *testing.T, base string) { remove(t, filepath.Join(base, "HEAD")) },
 		"no config": func(t *testing.T, base string) { write(t, filepath.Join(base, "config"), "[broken") },
 		"no objects": func(t *testing.T, base string) {
@@ -400,9 +400,17 @@ func TestBaseIsCompacted(t *testing.T) {
 	}
 	for range maxPacks + 4 {
 		commit(t, src, "one more")
-		if err := b.fetch(t.Context(), b.dir); err != nil {
+		reads, err := m.read(t.Context(), remote, false)
+		if err != nil {
 			t.Fatal(err)
 		}
+		b.peer = reads
+		_, dir, err := b.consult(t.Context(), Spec{}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = dir.Close()
+		_, _ = reads.end()
 	}
 	b.unlock()
 	if packs, _ := filepath.Glob(filepath.Join(b.dir, "objects", "pack", "*.pack")); len(packs) > maxPacks {

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay/internal/host"
 )
 
 // Quota bounds what a workspace may take on disk. 0 means no bound.
@@ -35,10 +34,14 @@ type QuotaError struct {
 	Usage
 	Quota
 	Free int64 // of the file system
+	// Deep says that directories are nested too deep to be counted.
+	Deep bool
 }
 
 func (e *QuotaError) Error() string {
 	switch {
+	case e.Deep:
+		return fmt.Sprintf("the workspace has directories nested more than %d deep", deepest)
 	case e.Quota.Bytes > 0 && e.Usage.Bytes > e.Quota.Bytes:
 		return fmt.Sprintf("the workspace takes more than its quota of %s on disk", size(e.Quota.Bytes))
 	case e.Quota.Files > 0 && e.Usage.Files > e.Quota.Files:
@@ -86,8 +89,11 @@ func (w *Workspace) Watch(ctx context.Context) error {
 		free, ok := w.space()
 		if now := time.Now(); !ok || now.After(next) || free.Bavail < enough.Bavail || free.Ffree < enough.Ffree {
 			used, err := w.measure(ctx, q)
-			if err == nil {
+			switch {
+			case err == nil:
 				err = w.judge(used, q, &free)
+			case errors.Is(err, errDeep):
+				return &QuotaError{Usage: used, Quota: q, Deep: true}
 			}
 			if ctx.Err() != nil {
 				return nil
@@ -104,6 +110,23 @@ func (w *Workspace) Watch(ctx context.Context) error {
 		case <-look.C:
 		}
 	}
+}
+
+// watched does something that fills the workspace, and ends it when that has outgrown
+// its quota.
+func (w *Workspace) watched(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := w.Watch(ctx); err != nil {
+			stop(beyondQuota(w.Repo, err))
+		}
+	}()
+	err := do(ctx)
+	stop(nil)
+	<-over
+	return err
 }
 
 // space is the state of the file system.
@@ -161,37 +184,39 @@ func (w *Workspace) Usage(ctx context.Context) (Usage, error) {
 
 // measure counts until the quota is exceeded.
 func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
-	return measure(ctx, w.root, q)
+	return measure(ctx, w.root, q, w.User)
 }
 
-// measure counts what is below dir. A file with several names counts in parts, so
-// that what the base shares is as good as free; what goes away meanwhile is not
+// errEnough ends the counting.
+var errEnough = errors.New("it is more than it may be")
+
+// measure counts what is below dir. A file with several names counts in parts, so that
+// what the base shares is as good as free; where the workspace has a user of its own,
+// what is shared belongs to another and is free. What goes away meanwhile is not
 // counted.
-func measure(ctx context.Context, dir string, q Quota) (Usage, error) {
+func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, error) {
 	var u Usage
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // gone, or closed: it is not to be followed
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	top, err := openDir(dir)
+	if err != nil {
+		return u, nil //nolint:nilerr // gone
+	}
+	defer top.Close()
+	err = descend(ctx, top, func(st *unix.Stat_t) error {
 		u.Files++
-		info, err := d.Info()
-		if err != nil {
-			return nil //nolint:nilerr // gone
+		links := int64(1)
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			links = int64(max(st.Nlink, 1))
 		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			links := int64(1)
-			if !d.IsDir() {
-				links = int64(max(stat.Nlink, 1))
-			}
-			u.Bytes += stat.Blocks * 512 / links
+		if user == nil || links == 1 || st.Uid == user.UID {
+			u.Bytes += st.Blocks * 512 / links
 		}
 		if q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files {
-			return fs.SkipAll
+			return errEnough
 		}
 		return nil
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return u, err
 }

@@ -7,10 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/belaydev/belay/internal/host"
 )
@@ -56,7 +53,9 @@ func (m *Manager) discard(root string) error {
 	if err != nil {
 		return fmt.Errorf("remove workspace: %w", err)
 	}
-	openUp(root)
+	if err := m.openUp(root); err != nil {
+		return errors.Join(fmt.Errorf("remove workspace: %w", err), os.Remove(gone))
+	}
 	if err := os.Rename(root, filepath.Join(gone, "it")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("remove workspace: %w", err), os.Remove(gone))
 	}
@@ -66,42 +65,14 @@ func (m *Manager) discard(root string) error {
 	return nil
 }
 
-// removeTree removes path and everything below it. Symbolic links are removed,
-// never followed; directories that may not be written are opened up first.
-func removeTree(path string) error {
-	if err := os.RemoveAll(path); err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() && err == nil {
-			openUp(name)
-		}
-		return nil // what stays in the way shows below
-	})
-	return os.RemoveAll(path)
-}
-
-// openUp lets its owner into a directory, and only into a directory.
-func openUp(name string) {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err == nil {
-		_ = unix.Fchmod(fd, 0o700)
-		_ = unix.Close(fd)
-		return
-	}
-	if info, err := os.Lstat(name); err == nil && info.IsDir() {
-		_ = os.Chmod(name, 0o700) //nolint:gosec // to be entered and emptied
-	}
-}
-
-// ours tells whether a file belongs to the user we are.
-func ours(path string) bool {
-	info, err := os.Stat(path)
+// openUp lets us into a workspace, which a command of our own user may have closed.
+func (m *Manager) openUp(root string) error {
+	jobs, err := openDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {
-		return false
+		return err
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid()
+	openUp(jobs, filepath.Base(root))
+	return jobs.Close()
 }
 
 // abandoned tells whether the owner of a workspace is proven dead: by its

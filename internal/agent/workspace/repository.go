@@ -17,6 +17,7 @@ import (
 const (
 	maxRefFile    = 64 << 10
 	maxPackedRefs = 32 << 20
+	maxShallow    = 1 << 20
 	maxIndex      = 128 << 20
 	maxObjects    = 2_000_000 // files and directories
 )

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,33 +16,15 @@ type target struct {
 	branch string // without refs/heads/; "" for a detached HEAD
 }
 
-// resolve finds spec in the base, after another fetch if it is not there yet.
-func (b *base) resolve(ctx context.Context, spec Spec) (target, error) {
-	t, err := b.find(ctx, spec)
-	if err == nil || !isNotFound(err) || ctx.Err() != nil {
+// resolve finds spec in a base that was just fetched.
+func (c *clone) resolve(ctx context.Context, spec Spec) (target, error) {
+	t, err := c.find(ctx, spec)
+	if err == nil || !isNotFound(err) {
 		return t, err
 	}
-	if !b.fresh {
-		if err := b.refresh(ctx); err != nil {
-			return target{}, err
-		}
-		if t, err = b.find(ctx, spec); err == nil {
-			return t, nil
-		}
-	}
 	// A commit that no branch or tag leads to is given out only if it is asked for.
-	want := spec.Commit
-	if want == "" {
-		want = spec.Ref
-	}
-	if isObject(want) {
-		_, ferr := b.m.git.run(ctx, command{dir: b.dir, remote: &b.src, args: []string{
-			"fetch", "--quiet", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance",
-			"--no-recurse-submodules", "--end-of-options", b.src.url, "+" + want + ":refs/belay/commit/" + want,
-		}})
-		if ferr == nil {
-			return b.find(ctx, spec)
-		}
+	if want := cmp.Or(spec.Commit, spec.Ref); isObject(want) && c.take(ctx, fetching, "+"+want+":refs/belay/commit/"+want) == nil {
+		return c.find(ctx, spec)
 	}
 	return target{}, err
 }
@@ -51,22 +34,22 @@ func isNotFound(err error) bool {
 	return errors.As(err, &e) && e.Code == belay.CodeNotFound
 }
 
-func (b *base) find(ctx context.Context, spec Spec) (target, error) {
+func (c *clone) find(ctx context.Context, spec Spec) (target, error) {
 	if spec.Commit != "" {
-		if !b.has(ctx, spec.Commit) {
-			return target{}, notFound("no commit %s in %s", spec.Commit, b.src)
+		if !c.has(ctx, spec.Commit) {
+			return target{}, notFound("no commit %s in %s", spec.Commit, c.src)
 		}
-		return target{commit: spec.Commit, branch: b.branchFor(ctx, spec.Ref)}, nil
+		return target{commit: spec.Commit, branch: c.branchFor(ctx, spec.Ref)}, nil
 	}
 	if spec.Ref == "" || spec.Ref == "HEAD" {
-		return b.head(ctx)
+		return c.head(ctx)
 	}
 	names := []string{spec.Ref}
 	if !strings.HasPrefix(spec.Ref, "refs/") {
 		names = []string{"refs/heads/" + spec.Ref, "refs/tags/" + spec.Ref}
 	}
 	for _, name := range names {
-		t, err := b.peel(ctx, name)
+		t, err := c.peel(ctx, name)
 		if isNotFound(err) {
 			continue
 		}
@@ -76,40 +59,40 @@ func (b *base) find(ctx context.Context, spec Spec) (target, error) {
 		return t, err
 	}
 	if hex := strings.ToLower(spec.Ref); isHex(hex) && len(hex) >= 4 && len(hex) <= 64 {
-		if commit, err := b.commit(ctx, hex); err == nil {
+		if commit, err := c.commit(ctx, hex); err == nil {
 			return target{commit: commit}, nil
 		}
 	}
-	return target{}, notFound("no branch, tag or commit %s in %s", spec.Ref, b.src)
+	return target{}, notFound("no branch, tag or commit %s in %s", spec.Ref, c.src)
 }
 
 // head is what the source's HEAD was at the last fetch.
-func (b *base) head(ctx context.Context) (target, error) {
-	if b.state.Detached != "" {
-		return target{commit: b.state.Detached}, nil
+func (c *clone) head(ctx context.Context) (target, error) {
+	if c.state.Detached != "" {
+		return target{commit: c.state.Detached}, nil
 	}
-	branch, ok := strings.CutPrefix(b.state.Head, "refs/heads/")
+	branch, ok := strings.CutPrefix(c.state.Head, "refs/heads/")
 	if ok {
-		t, err := b.peel(ctx, b.state.Head)
+		t, err := c.peel(ctx, c.state.Head)
 		if t.branch = branch; !isNotFound(err) {
 			return t, err
 		}
 	}
-	return target{}, notFound("the HEAD of %s leads to no commit; name a branch, tag or commit", b.src)
+	return target{}, notFound("the HEAD of %s leads to no commit; name a branch, tag or commit", c.src)
 }
 
 // branchFor is the branch on which a given commit is checked out. A name that is
 // not known any more was a branch when the commit was decided, unless it looks
 // like a commit.
-func (b *base) branchFor(ctx context.Context, ref string) string {
+func (c *clone) branchFor(ctx context.Context, ref string) string {
 	if ref == "" || ref == "HEAD" {
-		return strings.TrimPrefix(b.state.Head, "refs/heads/")
+		return strings.TrimPrefix(c.state.Head, "refs/heads/")
 	}
 	branch, full := strings.CutPrefix(ref, "refs/heads/")
 	switch {
-	case full, b.exists(ctx, "refs/heads/"+ref):
+	case full, c.exists(ctx, "refs/heads/"+ref):
 		return branch
-	case strings.HasPrefix(ref, "refs/"), b.exists(ctx, "refs/tags/"+ref):
+	case strings.HasPrefix(ref, "refs/"), c.exists(ctx, "refs/tags/"+ref):
 		return ""
 	case isHex(strings.ToLower(ref)) && len(ref) >= 4:
 		return ""
@@ -119,32 +102,32 @@ func (b *base) branchFor(ctx context.Context, ref string) string {
 
 // peel is the commit behind a ref. If the ref exists and there is none, the base
 // is damaged or the ref is of something else.
-func (b *base) peel(ctx context.Context, ref string) (target, error) {
-	commit, err := b.commit(ctx, ref)
+func (c *clone) peel(ctx context.Context, ref string) (target, error) {
+	commit, err := c.commit(ctx, ref)
 	if err == nil {
 		return target{commit: commit}, nil
 	}
-	if !b.exists(ctx, ref) {
-		return target{}, notFound("no %s in %s", ref, b.src)
+	if !c.exists(ctx, ref) {
+		return target{}, notFound("no %s in %s", ref, c.src)
 	}
-	kind, kerr := b.m.git.run(ctx, command{dir: b.dir, args: []string{"cat-file", "-t", "--end-of-options", ref + "^{}"}})
+	kind, kerr := c.g.run(ctx, command{dir: c.dir, args: []string{"cat-file", "-t", "--end-of-options", ref + "^{}"}})
 	if kerr != nil {
-		return target{}, fmt.Errorf("read %s in the base of %s: %w", ref, b.src, kerr)
+		return target{}, fmt.Errorf("read %s in the base of %s: %w", ref, c.src, kerr)
 	}
-	return target{}, invalid("%s in %s is a %s and not a commit", ref, b.src, strings.TrimSpace(string(kind)))
+	return target{}, invalid("%s in %s is a %s and not a commit", ref, c.src, strings.TrimSpace(string(kind)))
 }
 
-func (b *base) commit(ctx context.Context, name string) (string, error) {
-	out, err := b.m.git.run(ctx, command{dir: b.dir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name + "^{commit}"}})
+func (c *clone) commit(ctx context.Context, name string) (string, error) {
+	out, err := c.g.run(ctx, command{dir: c.dir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name + "^{commit}"}})
 	return strings.TrimSpace(string(out)), err
 }
 
-func (b *base) exists(ctx context.Context, ref string) bool {
-	_, err := b.m.git.run(ctx, command{dir: b.dir, args: []string{"show-ref", "--verify", "--quiet", "--", ref}})
+func (c *clone) exists(ctx context.Context, ref string) bool {
+	_, err := c.g.run(ctx, command{dir: c.dir, args: []string{"show-ref", "--verify", "--quiet", "--", ref}})
 	return err == nil
 }
 
-func (b *base) has(ctx context.Context, commit string) bool {
-	_, err := b.m.git.run(ctx, command{dir: b.dir, args: []string{"cat-file", "-e", commit + "^{commit}"}})
+func (c *clone) has(ctx context.Context, commit string) bool {
+	_, err := c.g.run(ctx, command{dir: c.dir, args: []string{"cat-file", "-e", commit + "^{commit}"}})
 	return err == nil
 }

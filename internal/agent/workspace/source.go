@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 
@@ -27,6 +28,8 @@ const maxName = 4096
 type source struct {
 	url   string // for git: an absolute path, or a URL without a password
 	local bool
+	// owner is whose a local repository is: whose configuration git would follow.
+	owner uint32
 	// user and password are handed to git beside the URL, so that they show in
 	// no list of processes, no error and no checkout.
 	user, password string
@@ -41,9 +44,17 @@ func (s source) host() string {
 	return u.Scheme + "://" + u.Host
 }
 
-// key names the base: the same for every spelling and every credential.
+// key names the base: the same for every spelling, and another for every credential
+// and every owner, so that nobody gets from a base what they could not fetch.
 func (s source) key() string {
-	sum := sha256.Sum256([]byte(s.url))
+	name := s.url
+	if s.local {
+		name += fmt.Sprintf("\x00%d", s.owner)
+	}
+	if s.user+s.password != "" {
+		name += "\x00" + s.user + "\x00" + s.password
+	}
+	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -188,7 +199,7 @@ func parsePath(path string) (source, error) {
 		return source{}, notFound("%s is not a directory, so it is no git repository", abs)
 	}
 	if isRepository(target) {
-		return source{url: target, local: true}, nil
+		return source{url: target, local: true, owner: ownerOf(target)}, nil
 	}
 	for up := filepath.Dir(target); ; up = filepath.Dir(up) {
 		if isRepository(up) {
@@ -198,6 +209,21 @@ func parsePath(path string) (source, error) {
 			return source{}, notFound("%s is not a git repository", abs)
 		}
 	}
+}
+
+// straight makes sure that a path leads to a source as it stands.
+func straight(repo string, src source) error {
+	path := repo
+	if _, rest, ok := strings.Cut(repo, "://"); ok {
+		if u, err := url.Parse("file://" + rest); err == nil {
+			path = u.Path
+		}
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil || abs != src.url {
+		return invalid("repository %s leads through a symbolic link: name the directory itself", abs)
+	}
+	return nil
 }
 
 // isRepository looks for the marks of a repository without asking git.
@@ -213,6 +239,23 @@ func isRepository(dir string) bool {
 		return true // a linked work tree or a submodule
 	}
 	return exists("HEAD") && exists("objects") && exists("refs")
+}
+
+// ownerOf is whose the git directory in a directory is, or what leads to it, or that
+// directory itself.
+func ownerOf(dir string) uint32 {
+	info, err := os.Lstat(filepath.Join(dir, ".git"))
+	if err != nil {
+		info, err = os.Lstat(dir)
+	}
+	if err != nil {
+		return 0
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return st.Uid
 }
 
 func invalid(format string, args ...any) error {

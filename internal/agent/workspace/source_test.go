@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -56,7 +57,7 @@ func TestRepositories(t *testing.T) {
 	t.Chdir(filepath.Dir(src))
 	for _, spelling := range []string{src, src + "/", src + "/../source", "source", "./source/dir/..", "file://" + src, "file://localhost" + src, "FILE://" + src} {
 		got, err := parseSource(spelling)
-		if want := (source{url: src, local: true}); err != nil || got != want {
+		if want := (source{url: src, local: true, owner: uint32(os.Geteuid())}); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", spelling, got, err)
 		}
 	}

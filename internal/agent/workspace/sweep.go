@@ -104,7 +104,7 @@ func (m *Manager) bury(ctx context.Context, name string) error {
 	if !m.abandoned(root) {
 		return nil // somebody was faster
 	}
-	if !m.keep(ctx, name) {
+	if !m.keep(ctx, name, false) {
 		return nil
 	}
 	return m.discard(root)

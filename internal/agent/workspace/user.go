@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/belaydev/belay/internal/host"
 )
@@ -17,6 +19,28 @@ import (
 // Users gives a workspace a user of its own, whom free gives back after killing what
 // he still runs.
 type Users func(ctx context.Context, id string) (user host.User, free func(context.Context) error, err error)
+
+// nogroup is the group of users that this machine does not know.
+const nogroup = 65534
+
+// userOf is a user of this machine with the groups that it has.
+func userOf(uid uint32) host.User {
+	is := host.User{UID: uid, GID: nogroup}
+	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return is
+	}
+	if gid, err := strconv.ParseUint(u.Gid, 10, 32); err == nil {
+		is.GID = uint32(gid)
+	}
+	groups, _ := u.GroupIds()
+	for _, g := range groups {
+		if gid, err := strconv.ParseUint(g, 10, 32); err == nil {
+			is.Groups = append(is.Groups, uint32(gid))
+		}
+	}
+	return is
+}
 
 // lend takes a user for a workspace, if there are any to take.
 func (m *Manager) lend(ctx context.Context, w *Workspace) error {
@@ -28,14 +52,17 @@ func (m *Manager) lend(ctx context.Context, w *Workspace) error {
 		return fmt.Errorf("make workspace %s: %w", w.ID, err)
 	}
 	w.User, w.free = &user, free
-	if err := m.evict(user.UID); err != nil {
-		return fmt.Errorf("make workspace %s: %w", w.ID, err)
+	if err = m.evict(ctx, user.UID); err == nil {
+		err = m.give(w)
+	}
+	if err != nil {
+		return fmt.Errorf("give workspace %s to user %d: %w", w.ID, user.UID, err)
 	}
 	return nil
 }
 
 // evict removes what a run that died has left of the same user: he could read it.
-func (m *Manager) evict(uid uint32) error {
+func (m *Manager) evict(ctx context.Context, uid uint32) error {
 	jobs := filepath.Join(m.dir, "jobs")
 	entries, err := os.ReadDir(jobs)
 	if err != nil {
@@ -46,67 +73,49 @@ func (m *Manager) evict(uid uint32) error {
 		if o, err := readOwner(root); err != nil || o.User == nil || o.User.UID != uid || !m.abandoned(root) {
 			continue
 		}
-		if !m.keep(context.Background(), e.Name()) {
-			continue
+		if m.keep(ctx, e.Name(), true) {
+			err = m.discard(root)
+		} else {
+			err = m.awaitEnd(ctx, root) // somebody else is at it, who then removes it
 		}
-		if err := m.discard(root); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settle gives the workspace to its user, when all that we put into it is there. The
-// objects that the base shares stay ours: he may read them and no more.
-func (m *Manager) settle(w *Workspace) error {
-	if w.User == nil {
-		return nil
-	}
-	objects := filepath.Join(w.Dir, ".git", "objects") + string(filepath.Separator)
-	for _, dir := range []string{w.Dir, w.Home, w.Tmp} {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.Type().IsRegular() && strings.HasPrefix(path, objects) && shared(d) || w.owns(d) {
-				return err
-			}
-			return os.Lchown(path, int(w.User.UID), int(w.User.GID))
-		})
-		if err == nil {
-			err = os.Chmod(dir, 0o700) //nolint:gosec // a directory is entered
+// awaitEnd waits until a directory is gone.
+func (m *Manager) awaitEnd(ctx context.Context, root string) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if _, err := os.Lstat(root); err != nil {
+			return nil //nolint:nilerr // gone
 		}
-		if err != nil {
-			return fmt.Errorf("give workspace %s to user %d: %w", w.ID, w.User.UID, err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of workspace %s: %w", filepath.Base(root), context.Cause(ctx))
+		case <-look.C:
 		}
 	}
-	if err := w.refresh(); err != nil {
-		return fmt.Errorf("give workspace %s to user %d: %w", w.ID, w.User.UID, err)
+}
+
+// give gives the directories of a workspace to its user, when nobody has had them in
+// hands but us.
+func (m *Manager) give(w *Workspace) error {
+	for _, path := range []string{w.Dir, w.Home, filepath.Join(w.Home, ".gitconfig"), w.Tmp} {
+		if err := os.Lchown(path, int(w.User.UID), int(w.User.GID)); err != nil {
+			return err
+		}
 	}
 	// The way to them; nobody can list what else is there.
 	for _, dir := range []string{m.dir, filepath.Join(m.dir, "jobs"), w.root} {
 		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // to be passed, not listed
-			return fmt.Errorf("give workspace %s to user %d: %w", w.ID, w.User.UID, err)
+			return err
 		}
 	}
 	return nil
-}
-
-// owns tells whether a file is the user's already.
-func (w *Workspace) owns(d fs.DirEntry) bool {
-	info, err := d.Info()
-	if err != nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stat.Uid == w.User.UID && stat.Gid == w.User.GID
-}
-
-// shared tells whether a file has another name, which is the base's.
-func shared(d fs.DirEntry) bool {
-	info, err := d.Info()
-	if err != nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stat.Nlink > 1
 }
 
 // release gives the user back.

@@ -1,0 +1,211 @@
+//go:build linux
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// armed is a repository whose configuration names a program wherever git would run
+// one.
+func armed(t *testing.T, program string) string {
+	t.Helper()
+	src := repo(t)
+	for _, name := range []string{
+		"filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "core.fsmonitor", "core.pager", "core.sshCommand", "core.gitProxy",
+		"core.alternateRefsCommand", "uploadpack.packObjectsHook", "diff.external", "pager.status", "core.askPass", "credential.helper",
+	} {
+		run(t, src, "config", name, program)
+	}
+	write(t, filepath.Join(src, ".gitattributes"), "* filter=evil\n")
+	for _, hook := range []string{"post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc", "fsmonitor-watchman"} {
+		write(t, filepath.Join(src, ".git", "hooks", hook), "#!/bin/sh\n"+program+"\n")
+		_ = os.Chmod(filepath.Join(src, ".git", "hooks", hook), 0o755)
+	}
+	write(t, filepath.Join(src, "a.txt"), "changed\n") // which a status has to read
+	return src
+}
+
+// Rule: whoever prepares a repository in a directory of root's, as in the system's
+// temporary directory, has nothing of it run as root.
+func TestSourceInASharedDirectory(t *testing.T) {
+	asRoot(t)
+	m := open(t)
+	lent(t, m)
+	program, seen := witness(t)
+	src := armed(t, program)
+	shared := public(t)
+	for _, name := range []string{".git", "a.txt", ".gitattributes"} {
+		own(t, filepath.Join(src, name), stranger)
+		if err := os.Rename(filepath.Join(src, name), filepath.Join(shared, name)); err != nil {
+			if err := os.CopyFS(filepath.Join(shared, name), os.DirFS(filepath.Join(src, name))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w, err := m.Prepare(t.Context(), asked(Spec{ID: "run_1", Repo: shared}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Remove(context.Background())
+	if as := seen(); strings.Contains("\n"+as, "\n0\n") {
+		t.Errorf("the stranger's program ran as root; it ran as %q", as)
+	}
+}
+
+// Rule: a repository that its owner exchanges for a way to root's, between any check
+// and any use, is never read or run as root, and leads to nothing of root's.
+func TestSourceThatIsSwapped(t *testing.T) {
+	asRoot(t)
+	m := open(t)
+	lent(t, m)
+	program, seen := witness(t)
+	private := repo(t) // below a directory that only root may pass
+	write(t, filepath.Join(private, "private.txt"), "of root\n")
+	commit(t, private, "of root")
+	place := public(t)
+	theirs := filepath.Join(place, "repo")
+	if err := os.CopyFS(theirs, os.DirFS(armed(t, program))); err != nil {
+		t.Fatal(err)
+	}
+	own(t, theirs, stranger)
+	link := filepath.Join(place, "link")
+	if err := os.Symlink(private, link); err != nil {
+		t.Fatal(err)
+	}
+	stop := swapper(t, theirs, link)
+	defer stop()
+	for i := range tries {
+		w, err := m.Prepare(t.Context(), asked(Spec{ID: fmt.Sprintf("run_%d", i), Repo: theirs}))
+		if err != nil {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(w.Dir, "private.txt")); err == nil {
+			t.Error("the job has what is in root's repository")
+		}
+		if err := w.Remove(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if as := seen(); strings.Contains("\n"+as, "\n0\n") {
+			t.Fatalf("after %d tries the stranger's program ran as root", i+1)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// tries is how often a race is run that has to be lost once.
+const tries = 60
+
+// Rule: while a workspace is saved, somebody who has a descriptor of one of its
+// directories and swaps files for links gets nothing by it that its own user could
+// not read.
+func TestFilesThatAreSwapped(t *testing.T) {
+	asRoot(t)
+	m, src := open(t), repo(t)
+	lent(t, m)
+	w := prepare(t, m, Spec{Repo: src})
+	const text = "only root may read this"
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		file, link := filepath.Join(w.Dir, fmt.Sprintf("file%d", i)), filepath.Join(w.Tmp, fmt.Sprintf("link%d", i))
+		write(t, file, strings.Repeat("x", len(text))) // git reads no more than it had seen
+		if err := os.Symlink(secret, link); err != nil {
+			t.Fatal(err)
+		}
+		own(t, file, int(w.User.UID))
+		defer swapper(t, file, link)()
+	}
+	for range tries / 10 {
+		s, err := m.Salvage(t.Context(), w)
+		if err == nil && strings.Contains(string(s.Patch), text) {
+			t.Fatal("what only root may read is in the patch")
+		}
+	}
+}
+
+// bomb is a repository of a few kilobytes whose checkout has so many files of a
+// mebibyte.
+func bomb(t *testing.T, files int) string {
+	t.Helper()
+	src := filepath.Join(t.TempDir(), "bomb")
+	run(t, "/", "init", "-q", "-b", "main", src)
+	sh(t, src, fmt.Sprintf(`blob=$(dd if=/dev/zero bs=1M count=1 2>/dev/null | git hash-object -w --stdin)
+tree=$(for i in $(seq 10); do printf '100644 blob %%s\tf%%s\n' $blob $i; done | git mktree)
+for n in $(seq %d); do tree=$(for i in $(seq 10); do printf '040000 tree %%s\td%%s\n' $tree $i; done | git mktree); done
+git update-ref refs/heads/main $(git commit-tree -m bomb $tree)`, files))
+	return src
+}
+
+// Rule: a repository of a few kilobytes that unpacks to gigabytes is held by the quota
+// while it is unpacked.
+func TestBomb(t *testing.T) {
+	m := open(t)
+	if os.Geteuid() == 0 {
+		lent(t, m)
+	}
+	m.Quota = Quota{Bytes: 64 << 20}
+	src := bomb(t, 2) // a gigabyte; another level makes ten
+	most, stop := taken(t, m.dir)
+	began := time.Now()
+	w, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})
+	stop()
+	if err == nil {
+		_ = w.Remove(context.Background())
+		t.Fatalf("it was unpacked, to %d MiB", *most>>20)
+	}
+	if text := wantCode(t, err, belay.CodePayloadTooLarge); !strings.Contains(text, "quota of 64.0 MiB") {
+		t.Error(text)
+	}
+	if *most > 256<<20 || time.Since(began) > 30*time.Second {
+		t.Errorf("it took %d MiB and %s", *most>>20, time.Since(began))
+	}
+	if left := jobs(t, m); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// taken notes the most that a directory took on disk.
+func taken(t *testing.T, dir string) (most *int64, stop func()) {
+	t.Helper()
+	most = new(int64)
+	done := make(chan struct{})
+	var over sync.WaitGroup
+	over.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				var now int64
+				_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+					if err != nil {
+						return nil
+					}
+					if info, err := d.Info(); err == nil {
+						now += info.Sys().(*syscall.Stat_t).Blocks * 512
+					}
+					return nil
+				})
+				*most = max(*most, now)
+			}
+		}
+	})
+	return most, sync.OnceFunc(func() { close(done); over.Wait() })
+}

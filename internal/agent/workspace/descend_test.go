@@ -1,0 +1,105 @@
+//go:build linux
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// nested makes so many directories, each in the one before, where no path reaches.
+func nested(t *testing.T, dir string, levels int) {
+	t.Helper()
+	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Repeat("d", 200)
+	for range levels {
+		if err := unix.Mkdirat(at, name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(at)
+		at = next
+	}
+	_ = unix.Close(at)
+}
+
+// Rule: directories that are nested deeper than any path reaches are no way around a
+// quota, and are removed.
+func TestDeepDirectories(t *testing.T) {
+	m := open(t)
+	m.Quota = Quota{Bytes: 1 << 30}
+	w := prepare(t, m, Spec{ID: "deep"})
+	nested(t, w.Dir, 2*deepest)
+	var over *QuotaError
+	if err := w.Watch(t.Context()); !errors.As(err, &over) || !strings.Contains(err.Error(), "nested more than 500 deep") {
+		t.Errorf("told %v", err)
+	}
+	if err := w.Remove(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if left := jobs(t, m); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Rule: what is counted or removed is what lies in the workspace, also while somebody
+// swaps its directories for links to others.
+func TestSwappedDirectories(t *testing.T) {
+	m := open(t)
+	outside := t.TempDir()
+	for _, name := range []string{"a", "b", "c/d"} {
+		write(t, filepath.Join(outside, name), strings.Repeat("x", 1<<20))
+	}
+	w := prepare(t, m, Spec{ID: "swapped"})
+	dir, link := filepath.Join(w.Dir, "dir"), filepath.Join(w.Dir, "link")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Symlink(outside, link)); err != nil {
+		t.Fatal(err)
+	}
+	stop := swapper(t, dir, link)
+	for range 300 {
+		u, err := w.Usage(t.Context())
+		if err != nil || u.Bytes > 1<<20 {
+			t.Fatalf("%+v, %v", u, err)
+		}
+	}
+	err := w.Remove(context.Background()) // while it goes on
+	stop()
+	if err != nil && w.Remove(context.Background()) != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"a", "b", "c/d"} {
+		if info, err := os.Stat(filepath.Join(outside, name)); err != nil || info.Size() != 1<<20 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Rule: nothing is removed for want of a name: not the working directory for an empty
+// one, and not what lies above it.
+func TestRemoveNeedsAName(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "in", "file"), "x")
+	t.Chdir(filepath.Join(dir, "in"))
+	for _, path := range []string{"", ".", "..", "file", "./file", "../in", "/", "//", "/.", "/.."} {
+		for name, f := range map[string]func(string) error{"remove": removeTree, "empty": emptyTree} {
+			if err := f(path); !errors.Is(err, errNoTree) {
+				t.Errorf("%s %q: %v", name, path, err)
+			}
+		}
+	}
+	if _, err := os.Stat("file"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,167 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/host"
+)
+
+// errand is what a helper is sent out for.
+type errand struct {
+	who  string     // reader, keeper or steward
+	user *host.User // nil for the user of this process
+	// writable are the directories in which it may write, beside its scratch directory.
+	writable []string
+	files    []*os.File
+	inherit  []string
+	limits   process.Limits
+	// besides says that it sees what others have in /tmp: a source may lie there, or
+	// lead there.
+	besides bool
+	limit   int64 // of its answer, in bytes
+	order   order
+}
+
+// trip is a helper on its errand.
+type trip struct {
+	who     string
+	ctx     context.Context
+	tree    *process.Tree
+	scratch string
+	lock    *os.File
+	out     bounded
+	said    tail
+	end     sync.Once
+	// harvest takes out of the scratch directory what is to stay, if all went well.
+	harvest func() error
+}
+
+// start sends a helper out. The files are the caller's to close. Whoever starts a trip
+// waits for its end.
+func (m *Manager) start(ctx context.Context, e errand) (*trip, error) {
+	dir, lock, err := m.lockedDir("scratch", e.who+"-")
+	if err != nil {
+		return nil, fmt.Errorf("start a %s: %w", e.who, err)
+	}
+	t := &trip{who: e.who, ctx: ctx, scratch: dir, lock: lock, out: bounded{limit: e.limit, full: func() {}}}
+	c, err := m.errandCommand(t, &e)
+	if err == nil {
+		t.tree, err = process.Start(ctx, c)
+	}
+	if closed := (*process.StartError)(nil); errors.As(err, &closed) && m.openWays() {
+		t.tree, err = process.Start(ctx, c)
+	}
+	if err != nil {
+		t.clean()
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, fmt.Errorf("start a %s: %w", e.who, err)
+	}
+	return t, nil
+}
+
+func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
+	if e.user != nil {
+		if err := os.Lchown(t.scratch, int(e.user.UID), int(e.user.GID)); err != nil {
+			return process.Command{}, err
+		}
+	}
+	e.order.Git, e.order.Scratch, e.order.Files = m.git.bin, t.scratch, len(e.files)
+	var in bytes.Buffer
+	if err := gob.NewEncoder(&in).Encode(&e.order); err != nil {
+		return process.Command{}, err
+	}
+	c := process.Command{
+		ID: fmt.Sprintf("%s-%d", filepath.Base(t.scratch), os.Getpid()), Args: []string{helperName, e.who}, Helper: true, Dir: t.scratch,
+		Inherit: append([]string{"PATH", "TZ"}, e.inherit...), Env: map[string]string{"HOME": t.scratch, "TMPDIR": t.scratch, "LC_ALL": "C"},
+		Stdin: in.Bytes(), Output: t.take, Grace: -1, User: e.user, Limits: e.limits,
+		Writable: append([]string{t.scratch}, e.writable...), Files: e.files,
+	}
+	if !e.besides {
+		c.Tmp = t.scratch
+	}
+	return c, nil
+}
+
+// openWays lets the users of helpers pass to their directories, on a machine that has
+// no better way for them. It reports whether they could not do so before.
+func (m *Manager) openWays() (opened bool) {
+	if m.Users == nil {
+		return false
+	}
+	for _, sub := range []string{"base", "scratch"} {
+		dir := filepath.Join(m.dir, sub)
+		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {
+			opened = os.Chmod(dir, 0o711) == nil || opened //nolint:gosec // to be passed, not listed; each directory there is closed
+		}
+	}
+	return opened
+}
+
+func (t *trip) take(_ context.Context, c process.Chunk) error {
+	var err error
+	if c.Stream == process.Stdout {
+		_, err = t.out.Write(c.Data)
+	} else {
+		_, err = t.said.Write(c.Data)
+	}
+	return err
+}
+
+func (t *trip) clean() {
+	t.end.Do(func() {
+		_ = removeTree(t.scratch) // what stays is swept
+		_ = t.lock.Close()
+	})
+}
+
+// wait is the end of a trip. The error is the helper's own, or says why it has none.
+func (t *trip) wait() (*answer, error) {
+	r, err := t.tree.Wait()
+	defer t.clean()
+	if cause := context.Cause(t.ctx); err != nil && cause != nil {
+		return nil, cause
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the %s: %w", t.who, err)
+	}
+	a := &answer{}
+	if r.Code != 0 || json.Unmarshal(t.out.buf.Bytes(), a) != nil {
+		err = fmt.Errorf("the %s ended with exit code %d: %s", t.who, r.Code, t.said.text(nil))
+	} else {
+		err = a.Failed.err()
+	}
+	if err != nil && r.Exceeded != "" {
+		err = &belay.Error{Code: belay.CodePayloadTooLarge, Message: r.Exceeded, Err: err}
+	}
+	if err == nil && t.harvest != nil {
+		err = t.harvest()
+	}
+	return a, err
+}
+
+// send sends a helper out and waits for it.
+func (m *Manager) send(ctx context.Context, e errand) (*answer, error) {
+	t, err := m.start(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return t.wait()
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}

@@ -1,0 +1,173 @@
+package workspace
+
+import (
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
+)
+
+// helperName is the Args[0] of a helper.
+const helperName = "belay-workspace"
+
+// Helper is what works for a Manager as another user; see the package documentation.
+// Main and TestMain of every program that makes workspaces give it to [process.Main].
+func Helper() process.Helper { return process.Helper{Name: helperName, Run: help} }
+
+// order is what a helper is asked to do: one of the pointers. It comes from the process
+// that started it.
+type order struct {
+	Git     string // the program; "" if there is none
+	Scratch string // a directory of the helper's own, empty
+	Files   int    // how many descriptors came along
+
+	Read    *readOrder
+	Keep    *keepOrder
+	Fill    *fillOrder
+	Restore *restoreOrder
+	Salvage *salvageOrder
+}
+
+// answer is what a helper came to. Whoever can make git run something in a helper can
+// write any answer: it says nothing that its user could not do.
+type answer struct {
+	Failed  *failure `json:"failed,omitempty"`
+	Read    *reading `json:"read,omitempty"`
+	Found   *found   `json:"found,omitempty"`
+	Noted   []byte   `json:"noted,omitempty"`
+	Left    []string `json:"left,omitempty"`
+	Salvage *Salvage `json:"salvage,omitempty"`
+}
+
+// failure is an error on its way from a helper.
+type failure struct {
+	Code    belay.Code `json:"code,omitempty"`
+	Message string     `json:"message"`
+	// Cause is what the error wraps.
+	Cause string `json:"cause,omitempty"`
+	// Spoilt says that another base might do.
+	Spoilt bool `json:"spoilt,omitempty"`
+	// Unreachable says that asking the source again may help.
+	Unreachable bool `json:"unreachable,omitempty"`
+}
+
+// spoilt is an error that another base might not have.
+type spoilt struct{ error }
+
+func (s spoilt) Unwrap() error { return s.error }
+
+func isSpoilt(err error) bool {
+	var s spoilt
+	return errors.As(err, &s)
+}
+
+func failed(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	f := &failure{Message: err.Error(), Spoilt: isSpoilt(err), Unreachable: errors.Is(err, ErrUnreachable)}
+	var e *belay.Error
+	if errors.As(err, &e) {
+		f.Code, f.Message = e.Code, e.Message
+		if e.Err != nil {
+			f.Cause = e.Err.Error()
+		}
+	}
+	return f
+}
+
+// refusals are the codes that a helper's errors have.
+var refusals = []belay.Code{belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge}
+
+// err is the error that the failure was, fit to be shown.
+func (f *failure) err() error {
+	if f == nil {
+		return nil
+	}
+	err := errors.New(brief(f.Message))
+	if slices.Contains(refusals, f.Code) {
+		e := &belay.Error{Code: f.Code, Message: brief(f.Message)}
+		if f.Cause != "" {
+			e.Err = errors.New(brief(f.Cause))
+		}
+		if f.Unreachable {
+			e.Err = errors.Join(ErrUnreachable, e.Err)
+		}
+		err = e
+	}
+	if f.Spoilt {
+		return spoilt{err}
+	}
+	return err
+}
+
+// brief is the beginning of an error from a helper, printable.
+func brief(s string) string { return shorten(s, 4096) }
+
+// shorten is the beginning of a text from a helper, printable.
+func shorten(s string, most int) string { return printable(s[:min(len(s), most)]) }
+
+// helper is a helper at work.
+type helper struct {
+	order
+	files []*os.File
+	git   git
+}
+
+// help is the life of a helper.
+func help() int {
+	h := &helper{}
+	if err := gob.NewDecoder(os.Stdin).Decode(&h.order); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: this program is started by belay, not by hand: %v\n", helperName, err)
+		return 2
+	}
+	for i := range h.Files {
+		const first = 3
+		unix.CloseOnExec(first + i) // a git gets what it needs, and no more
+		h.files = append(h.files, os.NewFile(uintptr(first+i), "descriptor"))
+	}
+	a, err := h.work(context.Background())
+	if a == nil {
+		a = &answer{}
+	}
+	a.Failed = failed(err)
+	err = json.NewEncoder(os.Stdout).Encode(a)
+	runtime.KeepAlive(h)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: answer: %v\n", helperName, err)
+		return 1
+	}
+	return 0
+}
+
+func (h *helper) work(ctx context.Context) (*answer, error) {
+	h.git = git{bin: h.Git, home: filepath.Join(h.Scratch, "nohome")}
+	for _, dir := range []string{h.git.home, filepath.Join(h.Scratch, "scratch")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case h.Read != nil:
+		return h.read(ctx, h.Read)
+	case h.Keep != nil:
+		return h.keep(ctx, h.Keep)
+	case h.Fill != nil:
+		return h.fill(ctx, h.Fill)
+	case h.Restore != nil:
+		return h.restore(ctx, h.Restore)
+	case h.Salvage != nil:
+		return h.salvage(ctx, h.Salvage)
+	}
+	return nil, errors.New("nothing was asked for")
+}

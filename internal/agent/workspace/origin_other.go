@@ -1,0 +1,23 @@
+//go:build !linux
+
+package workspace
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+// origin is never made on this system.
+type origin struct {
+	dir, git *os.File
+	owner    uint32
+	bare     bool
+}
+
+func (s source) open() (*origin, error) {
+	return nil, fmt.Errorf("open repository %s: %w", s, host.ErrUnsupported)
+}
+
+func (o *origin) close() {}

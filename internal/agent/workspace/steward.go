@@ -1,0 +1,184 @@
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// charge is a workspace in the hands of a steward.
+type charge struct {
+	Site     site
+	ID, Repo string
+	// Notes is the directory in which it was noted how it was handed over, and Noted the
+	// checksum of the index there.
+	Notes string
+	Noted [sha256.Size]byte
+	Quota Quota
+	// Key is the git-crypt key, and NoKey why there is none although one is configured.
+	Key   []byte
+	NoKey string
+}
+
+// fillOrder makes a checkout where nothing is yet but the objects.
+type fillOrder struct {
+	Charge charge
+	// Refs are packed; Head is the branch of the source's HEAD, as a full ref.
+	Refs []byte
+	Head string
+}
+
+// restoreOrder brings a fresh checkout to what was salvaged.
+type restoreOrder struct {
+	Charge  charge
+	Salvage Salvage
+}
+
+// salvageOrder reads what was changed in a workspace.
+type salvageOrder struct{ Charge charge }
+
+// charge is w as a steward has to know it.
+func (m *Manager) charge(w *Workspace) charge {
+	c := charge{Site: m.site(w), ID: w.ID, Repo: w.Repo, Noted: w.noted, Quota: m.Quota}
+	if w.root != "" {
+		c.Notes = w.notes()
+	}
+	if m.CryptKey != "" {
+		key, err := os.ReadFile(m.CryptKey)
+		if c.Key = key; err != nil {
+			c.NoKey = err.Error()
+		}
+	}
+	return c
+}
+
+// stewardFor is the errand of a steward, who works as the user of the workspace and
+// within its limits.
+func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
+	e := errand{who: "steward", user: w.User, limits: m.Limits, limit: limit, order: o}
+	e.limits.FileSize = m.Quota.Bytes
+	dirs := []string{w.Dir, w.Home}
+	if w.User != nil { // to whom the ways there may be closed, and who may write in none of them
+		dirs = append(dirs, w.objects, w.notes())
+	}
+	for _, dir := range dirs {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			e.writable = append(e.writable, dir)
+		}
+	}
+	return e
+}
+
+// populate has a steward make the checkout, and note how it was handed over.
+func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) error {
+	o.Charge = m.charge(w)
+	t, err := m.start(ctx, m.stewardFor(w, order{Fill: o}, 1<<20))
+	if err != nil {
+		return err
+	}
+	if w.root != "" {
+		t.harvest = func() error {
+			return errors.Join(removeTree(w.notes()), os.Rename(filepath.Join(t.scratch, "notes"), w.notes()))
+		}
+	}
+	a, err := t.wait()
+	if err == nil && len(a.Noted) == len(w.noted) {
+		copy(w.noted[:], a.Noted)
+	}
+	return err
+}
+
+// Restore brings a workspace that was just made, at the commit that was checked out
+// when s was salvaged, to what s holds: HEAD, refs, stashes, the index, what was under
+// way, files and HOME are as they were.
+func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, fmt.Errorf("it took longer than %s", m.PrepareTimeout))
+	defer cancel()
+	err := w.watched(ctx, func(ctx context.Context) error {
+		_, err := m.restoreBy(ctx, w, s, false)
+		return err
+	})
+	if err == nil && w.unfinished {
+		w.unfinished = false
+		err = m.sign(w.root, w)
+	}
+	if err != nil {
+		return fmt.Errorf("restore workspace %s: %w", w.ID, err)
+	}
+	return nil
+}
+
+// restoreBy has a steward restore, for a person or not. It gives, in words, what was
+// left out.
+func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person bool) (left []string, err error) {
+	if len(s.Bundle)+len(s.Patch)+len(s.Home) == 0 {
+		return nil, nil
+	}
+	o := &restoreOrder{Charge: m.charge(w), Salvage: s}
+	o.Charge.Site.Person = person
+	a, err := m.send(ctx, m.stewardFor(w, order{Restore: o}, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range a.Left {
+		left = append(left, brief(l))
+	}
+	return left, nil
+}
+
+// Salvage reads what was changed since Prepare, and HOME. It runs nothing that the
+// workspace names, follows no way out of it and changes nothing in it, so that work
+// can go on there; only the times of packs may become newer. Every process of the
+// command must have ended, or stand still. What cannot be kept is told in Lost; an
+// error means that nothing could be.
+func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
+	if w.Commit == "" {
+		return Salvage{}, nil // without a repository a job begins anew
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s", m.SalvageTimeout))
+	defer cancel()
+	e := m.stewardFor(w, order{Salvage: &salvageOrder{m.charge(w)}}, 3*m.MaxSalvage+2*maxHome+1<<20)
+	for _, path := range []string{w.root, w.Dir} {
+		dir, err := openDir(path)
+		if err != nil {
+			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that was made", w.ID, path)
+		}
+		defer dir.Close()
+		e.files = []*os.File{dir} // the last goes along: if it is exchanged before the steward is there, there is none
+	}
+	a, err := m.send(ctx, e)
+	if err == nil && a.Salvage == nil {
+		err = errors.New("the steward has brought nothing")
+	}
+	if err != nil {
+		return Salvage{}, fmt.Errorf("salvage %s: %w", w.ID, err)
+	}
+	return a.Salvage.bounded(m.MaxSalvage), nil
+}
+
+// bounded is a salvage from a steward as far as it could be one.
+func (s *Salvage) bounded(most int64) Salvage {
+	got := *s
+	var lost losses
+	if got.Lost != "" {
+		lost.add("%s", shorten(got.Lost, 64<<10))
+	}
+	for _, part := range []struct {
+		what string
+		data *[]byte
+		most int64
+	}{{"commits", &got.Bundle, most}, {"files", &got.Patch, most}, {"HOME", &got.Home, maxHome}} {
+		if int64(len(*part.data)) > part.most {
+			*part.data = nil
+			lost.add("its %s, which are beyond the limit of %s", part.what, mib(part.most))
+		}
+	}
+	got.Lost = lost.String()
+	for _, n := range []*int{&got.Commits, &got.Files, &got.Insertions, &got.Deletions} {
+		*n = max(*n, 0)
+	}
+	return got
+}

@@ -1,0 +1,255 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+// errExchanged means that a base was made anew since something was found in it.
+var errExchanged = errors.New("the base was made anew meanwhile")
+
+// stock gives a checkout that nobody has touched yet the objects of the base dir, in
+// which its commit was found. Refs were read before: what a fetch adds meanwhile is not
+// missed. The base is held only while that lasts.
+//
+// Only where the command runs as another user than whom the objects belong to can it
+// not rewrite them through a link. There the workspace has them a second time, where
+// the command cannot remove them: against these what it has made is checked.
+func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace) error {
+	release, err := b.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !isStill(dir, b.dir) {
+		return errExchanged
+	}
+	from, err := openDirAt(int(dir.Fd()), "objects", "objects")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	s := supply{ctx: ctx, owner: b.owner(), link: w.User != nil}
+	defer s.close()
+	if err := s.add(w.Dir, w.User, ".git", "objects"); err != nil {
+		return err
+	}
+	if w.User != nil {
+		if err := s.add(w.root, nil, filepath.Base(w.objects)); err != nil {
+			return err
+		}
+	}
+	if err := s.all(from); err != nil {
+		return fmt.Errorf("copy the objects: %w", err)
+	}
+	return nil
+}
+
+// isStill tells whether a path leads to an open directory.
+func isStill(dir *os.File, path string) bool {
+	var is, was unix.Stat_t
+	return unix.Fstat(int(dir.Fd()), &was) == nil && unix.Lstat(path, &is) == nil && is.Dev == was.Dev && is.Ino == was.Ino
+}
+
+// supply copies the objects of a base, whose files are its keeper's: a file is taken
+// only if it is one, is the keeper's and has a name that an object can have.
+type supply struct {
+	ctx   context.Context
+	owner uint32 // of the files
+	link  bool
+	to    []shelf
+}
+
+// shelf is a directory of objects that is filled.
+type shelf struct {
+	dir  *os.File
+	user *host.User // whose it is to be; nil for this process's
+}
+
+// add makes a directory below one that only we have had in our hands.
+func (s *supply) add(below string, user *host.User, path ...string) error {
+	at, err := openDir(below)
+	if err != nil {
+		return err
+	}
+	for _, name := range path {
+		next, err := shelf{at, user}.sub(name)
+		_ = at.Close()
+		if err != nil {
+			return err
+		}
+		at = next.dir
+	}
+	s.to = append(s.to, shelf{at, user})
+	return nil
+}
+
+func (s *supply) close() {
+	for _, to := range s.to {
+		_ = to.dir.Close()
+	}
+}
+
+// sub makes a directory in a shelf, and gives it to whose the shelf is.
+func (s shelf) sub(name string) (shelf, error) {
+	at := int(s.dir.Fd())
+	if err := unix.Mkdirat(at, name, 0o755); err != nil {
+		return shelf{}, &os.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	dir, err := openDirAt(at, name, name)
+	if err == nil && s.user != nil {
+		err = dir.Chown(int(s.user.UID), int(s.user.GID))
+	}
+	if err == nil {
+		err = dir.Chmod(0o755)
+	}
+	return shelf{dir, s.user}, err
+}
+
+// all fills the shelves.
+func (s *supply) all(from *os.File) error {
+	names, err := from.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name != "pack" && !(len(name) == 2 && isHex(name)) {
+			continue
+		}
+		if err := s.directory(from, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *supply) directory(from *os.File, name string) error {
+	dir, err := openDirAt(int(from.Fd()), name, name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	sub := supply{ctx: s.ctx, owner: s.owner, link: s.link}
+	defer func() { sub.close() }()
+	for _, above := range s.to {
+		t, err := above.sub(name)
+		if err != nil {
+			return err
+		}
+		sub.to = append(sub.to, t)
+	}
+	for {
+		names, err := dir.Readdirnames(512)
+		for _, file := range names {
+			if !isObjectFile(name, file) {
+				continue
+			}
+			if err := sub.file(dir, file); err != nil {
+				return fmt.Errorf("%s/%s: %w", name, file, err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// isObjectFile tells whether a file in a directory of objects is one that a checkout
+// needs. What a fetch has under way is none.
+func isObjectFile(dir, name string) bool {
+	if dir != "pack" {
+		return isObject(dir + name)
+	}
+	id, kind, ok := strings.Cut(strings.TrimPrefix(name, "pack-"), ".")
+	return ok && isObject(id) && (kind == "pack" || kind == "idx" || kind == "rev")
+}
+
+// file gives a file to every shelf.
+func (s *supply) file(from *os.File, name string) error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	fd, err := unix.Openat(int(from.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	src := os.NewFile(uintptr(fd), name)
+	defer src.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != s.owner {
+		return fmt.Errorf("it is not a file of user %d's", s.owner)
+	}
+	for _, t := range s.to {
+		linked := false
+		if s.link {
+			if linked, err = linkInto(from, src, &st, name, t); err != nil {
+				return err
+			}
+		}
+		if !linked {
+			if err := copyInto(src, name, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// linkInto makes a second name for a file, which everybody may read then. It does not
+// where the file systems do not have it.
+func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool, error) {
+	if st.Mode&0o777 != 0o444 {
+		if err := src.Chmod(0o444); err != nil {
+			return false, err
+		}
+	}
+	err := unix.Linkat(int(from.Fd()), name, int(to.dir.Fd()), name, 0)
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EMLINK) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var is unix.Stat_t
+	if err := unix.Fstatat(int(to.dir.Fd()), name, &is, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, err
+	}
+	if is.Dev != st.Dev || is.Ino != st.Ino { // somebody was faster
+		return false, errors.Join(errors.New("it was exchanged"), unix.Unlinkat(int(to.dir.Fd()), name, 0))
+	}
+	return true, nil
+}
+
+func copyInto(src *os.File, name string, to shelf) error {
+	fd, err := unix.Openat(int(to.dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
+	if err != nil {
+		return err
+	}
+	dst := os.NewFile(uintptr(fd), name)
+	_, err = src.Seek(0, io.SeekStart)
+	if err == nil {
+		_, err = io.Copy(dst, src)
+	}
+	if err == nil {
+		err = dst.Chmod(0o444)
+	}
+	if err == nil && to.user != nil {
+		err = dst.Chown(int(to.user.UID), int(to.user.GID))
+	}
+	return errors.Join(err, dst.Close())
+}
