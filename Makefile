@@ -24,9 +24,11 @@ TEST    := go test -buildvcs=false -json
 CHAOS   := BELAY_TEST_REQUIRE=1 $(TEST) -count=1
 REPORT  := bin/testreport
 
-# The linter's file carries its version, so that a new version in tools/go.mod is built and an old one is built once.
+# The files of these tools carry their versions, so that a new version in tools/go.mod is built and an old one is built once.
 LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 v\([0-9.]*\).*|\1|p' tools/go.mod)
 LINT         := bin/golangci-lint-$(LINT_VERSION)
+VULN_VERSION := $(shell sed -n 's|.*golang.org/x/vuln v\([0-9.]*\).*|\1|p' tools/go.mod)
+VULN         := bin/govulncheck-$(VULN_VERSION)
 
 # Modules beside the main one; the patterns of the main module do not reach into them.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
@@ -71,10 +73,10 @@ test-long: ## the same tiers in full: every crash point, $(LONG) of simulation
 	@scripts/tiers.sh $(LONG_TIERS)
 
 .PHONY: check
-check: $(LINT) $(REPORT) ## gofmt, go vet, golangci-lint, and the repository's own tests (layers, docs, pins)
-	@$(MAKE) -k gofmt vet lint repository
+check: $(LINT) $(VULN) $(REPORT) ## gofmt, go vet, golangci-lint, govulncheck, and the repository's own tests (layers, docs, pins)
+	@$(MAKE) -k gofmt vet lint vulnerabilities repository
 
-.PHONY: gofmt vet lint repository
+.PHONY: gofmt vet lint vulnerabilities repository
 gofmt:
 	@bad=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
 	  if [ -n "$$bad" ]; then printf 'not formatted (make fmt does it):\n%s\n' "$$bad"; exit 1; fi
@@ -86,13 +88,18 @@ lint: $(LINT)
 	@bad=; $(foreach m,$(MODULES),echo "lint $(m)"; (cd $(m) && GOGC=200 $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...) || bad="$$bad $(m)";) \
 	  if [ -n "$$bad" ]; then echo "lint: findings in$$bad"; exit 1; fi
 
+# What the product's code can reach of the known vulnerabilities; tools and benchmarks are not shipped.
+vulnerabilities: $(VULN)
+	@go -C tools build -buildvcs=false -o ../bin/vulncheck ./vulncheck
+	@bin/vulncheck $(VULN) ./...
+
 repository: $(REPORT)
 	@$(TEST) -count=1 ./internal/repo | $(REPORT)
-	@go -C tools test -buildvcs=false -json -count=1 ./testreport | $(REPORT)
+	@go -C tools test -buildvcs=false -json -count=1 ./testreport ./vulncheck | $(REPORT)
 
 .PHONY: unit
 unit: $(REPORT) ## unit and conformance tests with the race detector
-	@scripts/need.sh git git-crypt initdb:postgresql
+	@scripts/need.sh git git-crypt curl initdb:postgresql
 	@packages=$$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/); \
 	  BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout 15m $$packages | $(REPORT)
 
@@ -155,6 +162,11 @@ $(LINT): tools/go.mod tools/go.sum
 	@echo "building golangci-lint $(LINT_VERSION) (once)"
 	@rm -f bin/golangci-lint-*
 	@GOGC=400 CGO_ENABLED=0 go -C tools build -buildvcs=false -trimpath -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(VULN): tools/go.mod tools/go.sum
+	@echo "building govulncheck $(VULN_VERSION) (once)"
+	@rm -f bin/govulncheck-*
+	@GOGC=400 CGO_ENABLED=0 go -C tools build -buildvcs=false -trimpath -o ../$@ golang.org/x/vuln/cmd/govulncheck
 
 $(REPORT): $(wildcard tools/testreport/*.go)
 	@go -C tools build -buildvcs=false -o ../$@ ./testreport

@@ -151,9 +151,15 @@ func TestAFailedAttemptLeavesNothingToTheNext(t *testing.T) {
 	id := s.ask("show BELAY_RESUMED\nedit loose.txt half\ncat loose.txt\n" + s.hold("held") + "\nfail 3")
 	one.holds("held")
 	until(t, "the work is kept", func() bool { return s.kept(id).Changes.Patch != "" })
-	first := one.held("held")
+	first, err := os.Stat(one.held("held"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	one.free("held")
-	until(t, "it is tried again", func() bool { return !exists(first) && one.held("held") != "" })
+	until(t, "it is tried again", func() bool {
+		now, err := os.Stat(one.held("held"))
+		return err == nil && (!now.ModTime().Equal(first.ModTime()) || !os.SameFile(first, now)) // in the same place
+	})
 	one.free("held")
 	got := s.wantEnd(id, "failed", 3.0)
 	if out := got.string("output"); strings.Count(out, "half\n") != 2 || strings.Contains(out, "half\nhalf") || strings.Contains(out, "1\n") {

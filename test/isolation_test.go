@@ -115,7 +115,7 @@ func TestRootWithoutItsRights(t *testing.T) {
 	}
 	w := small()
 	w.says("jobs run as the user of this process: it is root, and may not give them users of their own")
-	w.says("not sealed")
+	w.says("read-only but for its own directories by Landlock alone")
 	if r := p.commandAt(a.url, "id -u > who; cat who").want(0); !strings.Contains(p.belay("logs", idOf(t, r.err).String()).out, "0\n") {
 		t.Errorf("%s", r)
 	}

@@ -26,6 +26,7 @@ const roleEnv = "BLACKBOX_ROLE"
 // roles are those programs.
 var roles = map[string]func() error{
 	"acknowledge": acknowledge,
+	"bare":        bareProcess,
 	"counter":     counterProcess,
 	"engine":      engineProcess,
 	"worker":      workerProcess,

@@ -26,6 +26,7 @@ type place struct {
 	root string
 	data string
 	cwd  string
+	as   int // the user as whom belay runs; 0 for that of the test
 }
 
 func newPlace(t *testing.T) *place {
@@ -57,7 +58,40 @@ func (p *place) environment(more ...string) []string {
 func (p *place) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary(p.t), args...)
 	cmd.Dir, cmd.Env = p.cwd, p.environment()
+	if p.as != 0 {
+		cmd.Path = p.give()
+		cmd.Args[0] = cmd.Path
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.as), Gid: uint32(p.as)}}
+	}
 	return cmd
+}
+
+// give gives the place to the user as whom belay runs, and a belay of its own, which is
+// answered.
+func (p *place) give() string {
+	p.t.Helper()
+	own := filepath.Join(filepath.Dir(p.root), "belay")
+	if !exists(own) {
+		raw, err := os.ReadFile(binary(p.t))
+		if err == nil {
+			err = os.WriteFile(own, raw, 0o755)
+		}
+		if err = errors.Join(err, os.Chmod(filepath.Dir(p.root), 0o755)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if err := filepath.WalkDir(p.root, func(path string, _ os.DirEntry, err error) error {
+		if err == nil {
+			err = os.Lchown(path, p.as, p.as)
+		}
+		if os.IsNotExist(err) { // a job goes on meanwhile
+			return nil
+		}
+		return err
+	}); err != nil {
+		p.t.Fatal(err)
+	}
+	return own
 }
 
 // belay runs a command line to its end.

@@ -30,7 +30,7 @@ func agentSetup(c *config.Config) (agent.Setup, error) {
 		}
 	}
 	s, err := agent.NewSetup(preset, agent.Setup{
-		Command: a.Command, Output: a.Output, Env: a.Env, Repo: repo, Repos: a.Repos, Timeout: a.Timeout, Grace: a.Grace,
+		Command: a.Command, Resume: a.ResumeCommand, Permissions: a.Permissions, Output: a.Output, Env: a.Env, Repo: repo, Repos: a.Repos, Timeout: a.Timeout, Grace: a.Grace,
 	})
 	if err != nil {
 		return s, fmt.Errorf("the agent cannot be run as it is configured: %w", err)

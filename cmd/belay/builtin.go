@@ -60,9 +60,13 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the agents: %w", err)
 	}
+	if why := setup.Unpermitted(r.Walled); why != "" {
+		b.log.Warn("the agent is bounded", "why", why)
+	}
 	w = b.worker("agents of "+b.name, a.Concurrency)
 	worker.Register(w, agent.Prompted, (&agent.Assistant{
-		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Save: a.Save, Log: b.log,
+		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Walled: r.Walled, PrepareTimeout: r.PrepareTimeout,
+		Save: a.Save, Log: b.log,
 	}).Run)
 	return w, func() {
 		if locks := r.Workspaces.Locks(); locks.Count > 0 {
@@ -111,7 +115,7 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 // able to give jobs users of their own: unless they are insisted on, jobs have none
 // then.
 func try(ctx context.Context, r *agent.Runner, auto bool, log *slog.Logger) {
-	by, err := r.Probe(ctx)
+	held, err := r.Probe(ctx)
 	if users := r.Workspaces.Users; err != nil && auto && users != nil && ctx.Err() == nil {
 		r.Workspaces.Users = nil
 		weaker, werr := r.Probe(ctx)
@@ -119,12 +123,13 @@ func try(ctx context.Context, r *agent.Runner, auto bool, log *slog.Logger) {
 			r.Workspaces.Users = users // that was not why
 		} else {
 			log.Warn("jobs run as the user of this process: it is root, and may not give them users of their own", "error", err)
-			by, err = weaker, nil
+			held, err = weaker, nil
 		}
 	}
 	switch {
 	case err == nil:
-		log.Info("jobs are held", "held_by", by)
+		r.Walled = held.Walled
+		log.Info("jobs are held", "held_by", held.By)
 	case ctx.Err() == nil:
 		log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
 	}

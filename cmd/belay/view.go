@@ -96,6 +96,11 @@ func (v *view) Preparing(j *agent.Job) {
 	}
 }
 
+// Retrying says that the repository could not be reached, and is tried again.
+func (v *view) Retrying(attempt int, why error) {
+	v.say("attempt %d to fetch the repository follows: %v", attempt, why)
+}
+
 // Prepared says what was checked out.
 func (v *view) Prepared(commit string, dirty bool) {
 	if commit == "" {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +29,18 @@ const (
 	// AnswerLog has what the agent says as it comes, if somebody chats with it:
 	// its standard output, or the texts of structured output.
 	AnswerLog = "answer"
+	// PhaseLog has a Phase in JSON for each run whose command was started.
+	PhaseLog = "phase"
 )
+
+// Phase says of a run that its workspace is ready and its command starts.
+type Phase struct {
+	// Session is the conversation with the agent, if it has an id.
+	Session string `json:"session,omitempty"`
+	// Continued tells that the run goes on with the conversation of an earlier one: it
+	// says what comes next, and nothing again.
+	Continued bool `json:"continued,omitempty"`
+}
 
 // Prompt is what an agent is asked to do: the input of the workflow.
 type Prompt struct {
@@ -58,22 +71,35 @@ type Answer struct {
 	// SaidFailed tells that structured output ended with an error.
 	SaidFailed bool   `json:"said_failed,omitempty"`
 	Usage      *Usage `json:"usage,omitempty"`
-	// Resumed tells that the workspace was that of a run which was interrupted.
-	Resumed    bool     `json:"resumed,omitempty"`
-	Commit     string   `json:"commit,omitempty"`
-	Changes    *Changes `json:"changes,omitempty"`
+	// Denied names the tools that the agent wanted to use and was not permitted to.
+	Denied []string `json:"denied,omitempty"`
+	// Session is the conversation with the agent, if it has an id.
+	Session string `json:"session,omitempty"`
+	// Resumed tells that the workspace was that of a run which was interrupted, and
+	// Continued that its conversation went on.
+	Resumed   bool     `json:"resumed,omitempty"`
+	Continued bool     `json:"continued,omitempty"`
+	Commit    string   `json:"commit,omitempty"`
+	Changes   *Changes `json:"changes,omitempty"`
+	// Notes say what an agent could not find in its workspace, and why.
+	Notes      []string `json:"notes,omitempty"`
 	DurationMS int64    `json:"duration_ms"`
 	Bytes      int64    `json:"bytes"`
 	Isolation  string   `json:"isolation,omitempty"`
-	Exceeded   string   `json:"exceeded,omitempty"`
+	// Walls says in words what held the agent.
+	Walls    string `json:"walls,omitempty"`
+	Exceeded string `json:"exceeded,omitempty"`
 }
 
 // Setup is how agents are run on a server.
 type Setup struct {
 	Command Template
-	// Streaming is the command where somebody would have the answer in pieces;
-	// Command unless set.
-	Streaming Template
+	// Resume is the command that continues the conversation of a run which was
+	// interrupted. Without it Command is run again.
+	Resume Template
+	// Permissions is one of PermissionsAuto, PermissionsAll and PermissionsEdits, for
+	// presets; empty for PermissionsAuto.
+	Permissions string
 	// Output is one of OutputAuto, OutputPlain and OutputStreamJSON.
 	Output string
 	// Env names the variables that are passed on, or read from the file that
@@ -88,7 +114,20 @@ type Setup struct {
 	// Timeout bounds the command unless a prompt asks for less or more, and
 	// Grace is how long it may take to end when it is told to.
 	Timeout, Grace time.Duration
+
+	preset *preset // whose command it is; nil for one's own
 }
+
+// The permissions of an agent of a preset.
+const (
+	// PermissionsAuto is PermissionsAll for jobs that cannot write outside of their
+	// workspace, and PermissionsEdits for others.
+	PermissionsAuto = "auto"
+	// PermissionsAll permits everything: what holds the job is all that holds the agent.
+	PermissionsAll = "all"
+	// PermissionsEdits permits edits in the workspace. The agent denies itself the rest.
+	PermissionsEdits = "edits"
+)
 
 // NewSetup fills in a preset, if one is named, beneath what is said.
 func NewSetup(name string, s Setup) (Setup, error) {
@@ -98,7 +137,10 @@ func NewSetup(name string, s Setup) (Setup, error) {
 			return s, invalid("there is no preset %q; there are %s", name, strings.Join(Presets(), ", "))
 		}
 		if len(s.Command) == 0 {
-			s.Command, s.Streaming = p.command, p.streaming
+			s.Command, s.preset = p.command, p
+			if len(s.Resume) == 0 {
+				s.Resume = p.resume
+			}
 		}
 		if s.Output == "" || s.Output == OutputAuto {
 			s.Output = p.output
@@ -112,6 +154,11 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	if err := errors.Join(s.Command.Check(), job.Check()); err != nil {
 		return s, err
 	}
+	if len(s.Resume) > 0 {
+		if err := s.Resume.Check(); err != nil {
+			return s, fmt.Errorf("the command that continues a conversation: %w", err)
+		}
+	}
 	if s.Repo != "" {
 		return s, workspace.CheckRepo(s.Repo)
 	}
@@ -122,6 +169,11 @@ func NewSetup(name string, s Setup) (Setup, error) {
 func (s *Setup) Check(p *Prompt) error {
 	if err := s.Command.CheckPrompt(p.Text); err != nil {
 		return err
+	}
+	if len(s.Resume) > 0 && !s.Resume.piped() {
+		if err := s.Resume.CheckPrompt(p.Text); err != nil {
+			return err
+		}
 	}
 	if p.Timeout < 0 {
 		return invalid("a timeout must not be negative")
@@ -138,11 +190,52 @@ func (s *Setup) Check(p *Prompt) error {
 	return errors.Join(workspace.CheckRepo(p.Repo), workspace.CheckRef(p.Ref))
 }
 
-func (s *Setup) command(p *Prompt) Template {
-	if p.Stream && len(s.Streaming) > 0 {
-		return s.Streaming
+// command is what a prompt is handed to: its arguments, its standard input and further
+// variables. Walled tells that it cannot write outside of its workspace.
+func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []byte, env map[string]string) {
+	template := s.Command
+	if t.continued {
+		template = s.Resume
 	}
-	return s.Command
+	if s.preset != nil {
+		free := s.permits(walled)
+		template = s.preset.of(template, free, p.Stream)
+		if free {
+			env = s.preset.freeEnv
+		}
+	}
+	if t.continued {
+		return template.Continue(p.Text, t.session), nil, env
+	}
+	argv, stdin = template.Fill(p.Text, t.session)
+	return argv, stdin, env
+}
+
+// permits reports whether an agent of a preset may do everything.
+func (s *Setup) permits(walled bool) bool {
+	switch s.Permissions {
+	case PermissionsAll:
+		return true
+	case PermissionsEdits:
+		return false
+	}
+	return walled
+}
+
+// Unpermitted says why the agent cannot do all that it is made for, empty if it can.
+func (s *Setup) Unpermitted(walled bool) string {
+	switch {
+	case s.preset == nil, s.permits(walled):
+		return ""
+	case s.Permissions == PermissionsEdits:
+		return "the agent may edit files and nothing else: agent.permissions says so"
+	}
+	return "the agent may edit files and nothing else, since jobs can write outside of their workspaces here; agent.permissions: all permits the rest all the same"
+}
+
+// named reports whether the conversations of the agent have an id of ours.
+func (s *Setup) named() bool {
+	return slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, sessionPlace) })
 }
 
 // allows tells whether a repository is one of those that may be asked for.
@@ -167,6 +260,11 @@ type Assistant struct {
 	// Limits and Seal are as those of Runner.
 	Limits process.Limits
 	Seal   bool
+	// Walled tells that the probe of this machine found jobs to be unable to write outside
+	// of their workspaces.
+	Walled bool
+	// PrepareTimeout is as that of Runner.
+	PrepareTimeout time.Duration
 	// Save is how often what an agent has changed is kept with its execution while
 	// it works; 0 means only when it ends.
 	Save time.Duration
@@ -185,7 +283,6 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
 	}
-	argv, stdin := a.command(&p).Fill(p.Text)
 	t := newTranscript(ctx, a.Output, p.Chat)
 	if t.log = a.Log; t.log == nil {
 		t.log = slog.Default()
@@ -196,13 +293,14 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	}
 	b := &bench{
 		job: &Job{
-			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env, Steps: []Step{{Name: Prompted, Argv: argv}},
+			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env,
+			Steps: []Step{{Name: Prompted, Argv: a.Command}},
 		},
-		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal}, observe: t, stdin: stdin, secrets: a.secrets,
-		log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
+		runner:  &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, PrepareTimeout: a.PrepareTimeout},
+		observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
 	defer b.remove(ctx)
-	answer, err := a.answer(ctx, b, t)
+	answer, err := a.answer(ctx, &p, b, t)
 	if cerr := errors.Join(b.log.Close(), t.close()); err == nil && cerr != nil {
 		err = cerr
 	}
@@ -217,7 +315,7 @@ func (a *Assistant) secrets() (map[string]string, error) {
 	return secrets(a.Env, getenv)
 }
 
-func (a *Assistant) answer(ctx context.Context, b *bench, t *transcript) (answer Answer, err error) {
+func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcript) (answer Answer, err error) {
 	if b.job.Repo != "" {
 		b.at, err = workflow.Step(ctx, "checkout", b.checkout)
 		if err != nil {
@@ -232,11 +330,13 @@ func (a *Assistant) answer(ctx context.Context, b *bench, t *transcript) (answer
 	}
 	b.saver.before = b.saver.now
 	resumed := b.saver.before != (interrupted{})
+	b.more = make(map[string]string)
 	if resumed {
-		b.last, b.more = b.saver.now.Changes, map[string]string{"BELAY_RESUMED": "1"}
+		b.last = b.saver.now.Changes
+		b.more["BELAY_RESUMED"] = "1"
 	}
 	saved, err := workflow.Step(ctx, "agent", func(ctx context.Context) (Answer, error) {
-		result, err := b.step(ctx, 0, b.job.Steps[0])
+		result, err := a.converse(ctx, p, b, t, resumed)
 		answer = t.answer(result)
 		answer.Commit, answer.Resumed = b.at.Commit, resumed
 		if answer.Usage != nil {
@@ -256,6 +356,26 @@ func (a *Assistant) answer(ctx context.Context, b *bench, t *transcript) (answer
 	return saved, nil
 }
 
+// converse begins a conversation with the agent, or continues that of an earlier run.
+func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript, resumed bool) (StepResult, error) {
+	w, err := b.workspace(ctx)
+	if err != nil {
+		return StepResult{}, err
+	}
+	talk, err := a.talk(ctx, b, w, resumed)
+	if err != nil {
+		return StepResult{}, err
+	}
+	argv, stdin, env := a.command(p, talk, a.Walled)
+	b.stdin, b.saver.session = stdin, talk.session
+	maps.Copy(b.more, env)
+	t.talk = talk
+	if !a.named() {
+		t.talk.session = ""
+	}
+	return b.step(ctx, 0, Step{Name: Prompted, Argv: argv})
+}
+
 // judge is the error of a command that ended. Whether it is tried again is the
 // execution's policy to say, so that it is none that would not go away.
 func (r *Answer) judge(ctx context.Context, err error) error {
@@ -265,12 +385,24 @@ func (r *Answer) judge(ctx context.Context, err error) error {
 	case r.TimedOut:
 		return fmt.Errorf("the agent ran out of time after %s", (time.Duration(r.DurationMS) * time.Millisecond).Round(time.Millisecond))
 	case r.ExitCode != 0:
+		why := []string{fmt.Sprintf("the agent ended with exit code %d", r.ExitCode)}
 		if r.Exceeded != "" {
-			return fmt.Errorf("the agent ended with exit code %d: %s", r.ExitCode, r.Exceeded)
+			why = append(why, r.Exceeded)
 		}
-		return fmt.Errorf("the agent ended with exit code %d", r.ExitCode)
+		if len(r.Denied) > 0 {
+			why = append(why, r.denial())
+		}
+		return errors.New(strings.Join(why, ": "))
+	case err == nil && len(r.Denied) > 0:
+		return belay.Permanent(errors.New(r.denial()))
 	case err == nil && r.SaidFailed:
 		return errors.New("the agent says that it failed")
 	}
 	return err
+}
+
+// denial says which tools the agent was not permitted to use. Trying again would change
+// nothing about it.
+func (r *Answer) denial() string {
+	return "the agent was not permitted to use " + strings.Join(r.Denied, ", ") + "; see agent.permissions"
 }

@@ -76,22 +76,6 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
-	b.observe.Preparing(b.job)
-	ref := b.job.Ref
-	if ref == "" {
-		ref = b.at.Branch // the source's HEAD may have moved to another since
-	}
-	w, err := b.runner.Workspaces.Prepare(ctx, workspace.Spec{
-		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("prepare the workspace: %w", err)
-	}
-	b.observe.Prepared(w.Commit, w.DirtySource)
-	return w, nil
-}
-
 // step runs one command to its end and keeps what it changed.
 func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	w, err := b.workspace(ctx)

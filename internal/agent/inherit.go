@@ -20,8 +20,13 @@ func (b *bench) inherit(ctx context.Context) error {
 		return nil
 	}
 	place := workflow.Execution(ctx).String()
-	if err := b.runner.Workspaces.Settle(ctx, place); err != nil {
-		slog.WarnContext(ctx, "an earlier run has left a workspace that cannot be looked at", "execution", place, "error", err)
+	left := func(name string) bool { return name == place || earlier(ctx, name) != 0 }
+	err := b.runner.Workspaces.Settle(ctx, left)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil { // the work is kept all the same
+		slog.WarnContext(ctx, "an earlier run has left a workspace that cannot be removed", "execution", place, "error", err)
 	}
 	kept, err := b.runner.Workspaces.Kept()
 	if err != nil {
@@ -31,13 +36,13 @@ func (b *bench) inherit(ctx context.Context) error {
 	mine := make(map[belay.Token]workspace.Kept)
 	var newest belay.Token
 	for _, k := range kept {
-		var run belay.RunID
-		if run.UnmarshalText([]byte(k.ID)) != nil || run.Execution != workflow.Execution(ctx) || run.Token >= workflow.Token(ctx) {
+		run := earlier(ctx, k.ID)
+		if run == 0 {
 			continue
 		}
-		mine[run.Token] = k
-		if run.Token >= known && run.Token > newest && k.Commit == b.at.Commit {
-			newest = run.Token
+		mine[run] = k
+		if run >= known && run > newest && k.Commit == b.at.Commit {
+			newest = run
 		}
 	}
 	if newest == 0 {
@@ -54,6 +59,16 @@ func (b *bench) inherit(ctx context.Context) error {
 	return err
 }
 
+// earlier is the token of the run that a workspace belongs to, if it is an earlier run of
+// this execution; else 0.
+func earlier(ctx context.Context, id string) belay.Token {
+	var run belay.RunID
+	if run.UnmarshalText([]byte(id)) != nil || run.Execution != workflow.Execution(ctx) || run.Token >= workflow.Token(ctx) {
+		return 0
+	}
+	return run.Token
+}
+
 // adopt stores the work of a dead run, and that this one goes on with it.
 func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	k, err := b.runner.Workspaces.Work(id)
@@ -64,6 +79,6 @@ func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	if err != nil {
 		return err
 	}
-	b.saver.now = interrupted{c, run}
+	b.saver.now = interrupted{c, run, b.saver.now.Session}
 	return workflow.Checkpoint(ctx, b.saver.now)
 }

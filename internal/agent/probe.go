@@ -14,14 +14,22 @@ import (
 // reach goes to a directory by its whole name, as programs do, and writes there.
 const reach = `cd "$1" && : > "$1/probe"`
 
-// Probe runs next to nothing, in a workspace as jobs have one, and says in one line
-// what held it: so it is known before the first job what this machine gives, and
-// that jobs get to their workspaces.
-func (r *Runner) Probe(ctx context.Context) (held string, err error) {
+// Held is what holds a job on this machine.
+type Held struct {
+	// By says it in one line.
+	By string
+	// Walled tells that the job can write nowhere but in its workspace.
+	Walled bool
+}
+
+// Probe runs next to nothing, in a workspace as jobs have one, and says what held it: so
+// it is known before the first job what this machine gives, and that jobs get to their
+// workspaces.
+func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	id := fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 	w, err := r.Workspaces.Prepare(ctx, workspace.Spec{ID: id})
 	if err != nil {
-		return "", fmt.Errorf("try what holds a job: %w", err)
+		return held, fmt.Errorf("try what holds a job: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
 	tree, err := process.Start(ctx, process.Command{
@@ -29,11 +37,11 @@ func (r *Runner) Probe(ctx context.Context) (held string, err error) {
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,
 	})
 	if err != nil {
-		return "", fmt.Errorf("try what holds a job: %w", err)
+		return held, fmt.Errorf("try what holds a job: %w", err)
 	}
 	end, err := tree.Wait()
 	if err == nil && end.Code != 0 {
 		err = fmt.Errorf("a job does not get to its workspace %s: the way is closed to its user", w.Dir)
 	}
-	return tree.Describe(), err
+	return Held{tree.Describe(), end.Sealed}, err
 }

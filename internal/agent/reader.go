@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -52,6 +53,10 @@ type reader struct {
 	final  *string // what a result said
 	usage  *Usage
 	failed bool // the result said that it is an error
+	// denied are the tools that the agent was not permitted to use, and session is the
+	// conversation as the agent calls it.
+	denied  []string
+	session string
 }
 
 func newReader(form string, tell func(Progress), said func([]byte)) *reader {
@@ -140,14 +145,37 @@ type message struct {
 		FromRead int64 `json:"cache_read_input_tokens"`
 		Output   int64 `json:"output_tokens"`
 	} `json:"usage"`
-	Message struct {
-		ID      string          `json:"id"`
-		Content json.RawMessage `json:"content"`
-	} `json:"message"`
+	// Message is a spoken, or a text.
+	Message json.RawMessage `json:"message"`
 	// Within names the call of the agent for which another agent works.
 	Within string          `json:"parent_tool_use_id"`
 	Event  json.RawMessage `json:"event"`
+	// Session is told by init, Tool and Denials when a permission was denied: at once,
+	// and again with the result.
+	Session string `json:"session_id"`
+	Tool    string `json:"tool_name"`
+	Denials []struct {
+		Tool string `json:"tool_name"`
+	} `json:"permission_denials"`
 }
+
+// spoken is what the agent or a tool said.
+type spoken struct {
+	ID      string          `json:"id"`
+	Content json.RawMessage `json:"content"`
+}
+
+// The subtypes of system messages that are of use.
+const (
+	systemInit   = "init"
+	systemDenied = "permission_denied"
+)
+
+// maxDenied bounds how many tools are named, and maxName their names.
+const (
+	maxDenied = 20
+	maxName   = 100
+)
 
 // block is a part of what the agent or a tool said.
 type block struct {
@@ -171,18 +199,44 @@ func (r *reader) line(line []byte, whole bool) {
 			r.speech.piece(m.Event)
 		}
 	case "system":
-		r.tell(Progress{Kind: "system", Name: m.Subtype})
+		r.system(&m)
 	case "result":
 		r.result(&m)
 	}
 }
 
+func (r *reader) system(m *message) {
+	p := Progress{Kind: "system", Name: m.Subtype}
+	switch m.Subtype {
+	case systemInit:
+		if len(m.Session) <= maxName {
+			r.session = Shown(m.Session)
+		}
+		p.Text = r.session
+	case systemDenied:
+		r.deny(m.Tool)
+		p.Text = brief(m.Tool)
+	}
+	r.tell(p)
+}
+
+// deny notes a tool that the agent was not permitted to use, once.
+func (r *reader) deny(tool string) {
+	if tool = Shown(tool[:min(len(tool), maxName)]); tool != "" && len(r.denied) < maxDenied && !slices.Contains(r.denied, tool) {
+		r.denied = append(r.denied, tool)
+	}
+}
+
 func (r *reader) spoken(m *message) {
-	for _, b := range blocksOf(m.Message.Content) {
+	var said spoken
+	if json.Unmarshal(m.Message, &said) != nil {
+		return
+	}
+	for _, b := range blocksOf(said.Content) {
 		switch b.Type {
 		case "text":
 			if m.Type == "assistant" && m.Within == "" {
-				r.speech.part(m.Message.ID, b.Text)
+				r.speech.part(said.ID, b.Text)
 			}
 			r.tell(Progress{Kind: "text", Text: brief(b.Text)})
 		case "tool_use":
@@ -214,6 +268,9 @@ func (r *reader) result(m *message) {
 		r.speech.final(*m.Result)
 	}
 	r.failed = m.IsError || strings.HasPrefix(m.Subtype, "error")
+	for _, d := range m.Denials {
+		r.deny(d.Tool)
+	}
 	u := Usage{CostUSD: m.CostUSD, Turns: m.Turns}
 	if m.Usage != nil {
 		u.InputTokens = m.Usage.Input + m.Usage.Created + m.Usage.FromRead

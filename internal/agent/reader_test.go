@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,6 +96,61 @@ func TestSecretsAreTakenOut(t *testing.T) {
 		b.Write(h.rest())
 		if b.String() != want {
 			t.Errorf("in pieces of %d: %q", piece, b.String())
+		}
+	}
+}
+
+// The output of Claude Code 2.1.330 when it was not permitted to use two tools.
+const denied = `{"type":"system","subtype":"init","cwd":"/w","session_id":"3eeacec9-8fd8-4b6a-a54c-79bcb8b8b403","permissionMode":"default"}
+{"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"echo shelled >> log.txt"}}]},"parent_tool_use_id":null}
+{"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"t1","message":"Output redirection to '/w/log.txt' needs approval."}
+{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":"Output redirection needs approval.","is_error":true,"tool_use_id":"t1"}]},"parent_tool_use_id":null}
+{"type":"assistant","message":{"id":"m2","content":[{"type":"text","text":"All done."}]},"parent_tool_use_id":null}
+{"permission_denials":[{"tool_name":"Bash","tool_use_id":"t1","tool_input":{"command":"echo shelled >> log.txt"}},{"tool_name":"Write","tool_use_id":"t2","tool_input":{"file_path":"/w/new.txt"}}],"is_error":false,"num_turns":3,"subtype":"success","result":"All done.","type":"result"}
+`
+
+// Tools that the agent was not permitted to use are named, once each, also where the
+// agent has not come to its result; and the conversation is.
+func TestDeniedToolsAreNamed(t *testing.T) {
+	r, told := readAll(OutputAuto, denied, 7)
+	if diff := cmp.Diff([]string{"Bash", "Write"}, r.denied); diff != "" || r.failed {
+		t.Errorf("failed: %v; (-want +got):\n%s", r.failed, diff)
+	}
+	if r.session != "3eeacec9-8fd8-4b6a-a54c-79bcb8b8b403" {
+		t.Errorf("the conversation is %q", r.session)
+	}
+	if !slices.Contains(told, Progress{Kind: "system", Name: "permission_denied", Text: "Bash"}) {
+		t.Errorf("progress tells %+v", told)
+	}
+	early, _, _ := strings.Cut(denied, `{"type":"user"`)
+	r, _ = readAll(OutputAuto, early, 1<<20)
+	if diff := cmp.Diff([]string{"Bash"}, r.denied); diff != "" {
+		t.Errorf("without a result (-want +got):\n%s", diff)
+	}
+	r, _ = readAll(OutputStreamJSON, strings.Repeat(`{"type":"system","subtype":"permission_denied","tool_name":"`+strings.Repeat("x", 5000)+`"}`+"\n", 100), 1<<20)
+	if len(r.denied) != 1 || len(r.denied[0]) > maxName {
+		t.Errorf("%d tools of %d bytes are named", len(r.denied), len(r.denied[0]))
+	}
+}
+
+// An agent that was denied a tool has failed, however it ended, and is not tried again
+// for it.
+func TestADenialIsAFailure(t *testing.T) {
+	for _, c := range []struct {
+		a    Answer
+		err  error
+		want string
+	}{
+		{Answer{Denied: []string{"Bash", "Write"}}, nil, "the agent was not permitted to use Bash, Write; see agent.permissions"},
+		{Answer{Denied: []string{"Bash"}, SaidFailed: true}, nil, "the agent was not permitted to use Bash; see agent.permissions"},
+		{
+			Answer{Denied: []string{"Bash"}, ExitCode: 1}, errors.New("x"),
+			"the agent ended with exit code 1: the agent was not permitted to use Bash; see agent.permissions",
+		},
+	} {
+		err := c.a.judge(t.Context(), c.err)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%+v: %v", c.a, err)
 		}
 	}
 }

@@ -24,6 +24,11 @@ type Runner struct {
 	// read-only to it, where this machine can.
 	Limits process.Limits
 	Seal   bool
+	// Walled is what Probe found.
+	Walled bool
+	// PrepareTimeout bounds how long a workspace may take to be prepared, with all tries
+	// to reach its repository; 0 means ten minutes.
+	PrepareTimeout time.Duration
 	// Env names the variables of this process that a job may ask for, as
 	// [Setup.Env] does, and Repos the repositories, as [Setup.Repos]. With a nil
 	// Env the job is the caller's own, and asks for what it likes.

@@ -24,8 +24,9 @@ type saver struct {
 	every time.Duration // 0 for never
 	// before is what the run began with, and now what the execution has at present.
 	before, now interrupted
-	saved       bool // by this run
-	ended       bool // the agent has ended by itself, and well
+	saved       bool   // by this run
+	ended       bool   // the agent has ended by itself, and well
+	session     string // of the conversation that the work belongs to
 	log         *slog.Logger
 
 	still chan struct{} // full while the agent stands still
@@ -41,6 +42,9 @@ type interrupted struct {
 	Changes *Changes `json:"changes"`
 	// Run is the token of the run whose work it is.
 	Run belay.Token `json:"run,omitempty"`
+	// Session is the conversation that HOME holds; empty if it is the one that the run
+	// began.
+	Session string `json:"session,omitempty"`
 }
 
 // share is how little of its time an agent stands still: of a workspace that is slow
@@ -154,7 +158,7 @@ func (s *saver) slot() string {
 
 // point makes c what the next run begins with.
 func (s *saver) point(ctx context.Context, c *Changes) error {
-	now := interrupted{c, workflow.Token(ctx)}
+	now := interrupted{c, workflow.Token(ctx), s.session}
 	if err := workflow.Checkpoint(ctx, now); err != nil {
 		return err
 	}

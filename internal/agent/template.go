@@ -12,8 +12,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// placeholder is what a prompt takes the place of.
-const placeholder = "{{prompt}}"
+const (
+	// placeholder stands for the prompt.
+	placeholder = "{{prompt}}"
+	// sessionPlace stands for the id of the conversation, a UUID.
+	sessionPlace = "{{session}}"
+)
 
 const (
 	// maxArgument is the most bytes that one argument of a program may have on
@@ -24,10 +28,10 @@ const (
 	maxStdin = 512 << 10
 )
 
-// Template is the command of an agent: arguments in which the placeholder stands
-// for the prompt. A prompt is written by others and may be hostile: it becomes a
-// part of one argument, or the standard input where no argument has the
-// placeholder, and no shell ever reads it.
+// Template is the command of an agent: arguments in which {{prompt}} stands for the
+// prompt and {{session}} for the id of the conversation. A prompt is written by others
+// and may be hostile: it becomes a part of one argument, or the standard input where no
+// argument has its place, and no shell ever reads it.
 type Template []string
 
 // Check refuses what could not be run.
@@ -103,44 +107,31 @@ func (t Template) CheckPrompt(prompt string) error {
 	return nil
 }
 
-// Fill puts the prompt in its place. A prompt that begins with a dash is given a
-// space before it where it would be a whole argument and no -- stands before
-// that: otherwise the command would take it for an option.
-func (t Template) Fill(prompt string) (argv []string, stdin []byte) {
-	if t.piped() {
-		return slices.Clone(t), []byte(prompt)
-	}
+// Fill puts the prompt and the session in their places. A prompt that begins with a
+// dash is given a space before it where it would be a whole argument and no -- stands
+// before that: otherwise the command would take it for an option.
+func (t Template) Fill(prompt, session string) (argv []string, stdin []byte) {
 	safe := !strings.HasPrefix(prompt, "-")
 	for _, a := range t {
 		text := prompt
 		if !safe && strings.HasPrefix(a, placeholder) {
 			text = " " + prompt
 		}
-		argv = append(argv, strings.ReplaceAll(a, placeholder, text))
+		argv = append(argv, strings.NewReplacer(placeholder, text, sessionPlace, session).Replace(a))
 		safe = safe || a == "--"
 	}
-	return argv, nil
+	if t.piped() {
+		stdin = []byte(prompt)
+	}
+	return argv, stdin
 }
 
-// preset is what is known about an agent that is in wide use.
-type preset struct {
-	command   Template
-	streaming Template
-	output    string
-	env       []string
+// Continue is Fill for a command that continues a conversation, which knows the prompt:
+// it gets it where {{prompt}} stands, and never on standard input.
+func (t Template) Continue(prompt, session string) []string {
+	argv, _ := t.Fill(prompt, session)
+	return argv
 }
-
-var presets = map[string]preset{
-	"claude": {
-		command:   Template{"claude", "-p", "--output-format", "stream-json", "--verbose", "--", placeholder},
-		streaming: Template{"claude", "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "--", placeholder},
-		output:    OutputStreamJSON,
-		env:       []string{"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "CLAUDE_CODE_OAUTH_TOKEN"},
-	},
-}
-
-// Presets are the names of the agents that need no command.
-func Presets() []string { return []string{"claude"} }
 
 // The forms of an agent's output.
 const (

@@ -25,8 +25,10 @@ func TestAPromptFillsATemplate(t *testing.T) {
 		{Template{"a", placeholder + placeholder}, "-x", []string{"a", " -x -x"}, ""},
 		{Template{"a", placeholder}, "see " + placeholder, []string{"a", "see " + placeholder}, ""},
 		{Template{"a", "-p"}, "--force", []string{"a", "-p"}, "--force"},
+		{Template{"a", "--id", sessionPlace}, "x", []string{"a", "--id", "SESSION"}, "x"},
+		{Template{"a", sessionPlace + placeholder}, sessionPlace, []string{"a", "SESSION" + sessionPlace}, ""},
 	} {
-		argv, stdin := c.template.Fill(c.prompt)
+		argv, stdin := c.template.Fill(c.prompt, "SESSION")
 		if diff := cmp.Diff(c.argv, argv); diff != "" || string(stdin) != c.stdin {
 			t.Errorf("%q with %q: %q %s", c.template, c.prompt, stdin, diff)
 		}
@@ -83,7 +85,7 @@ func FuzzFill(f *testing.F) {
 		for _, template := range []Template{
 			{"a", "-p", placeholder}, {"a", "-p", "--", placeholder}, {"a", "--say=" + placeholder, "b"}, {"a", placeholder + "!", "-x", placeholder}, {"a", "-"},
 		} {
-			argv, stdin := template.Fill(prompt)
+			argv, stdin := template.Fill(prompt, "")
 			if len(argv) != len(template) || template.piped() && string(stdin) != prompt {
 				t.Fatalf("%q became %q and %q", template, argv, stdin)
 			}
@@ -104,22 +106,55 @@ func FuzzFill(f *testing.F) {
 
 // A preset is beneath what is said, and allows what its agent needs.
 func TestPresets(t *testing.T) {
+	fresh, again := talk{session: "S"}, talk{"S", true}
+	line := func(s *Setup, p Prompt, t talk, walled bool) string {
+		argv, stdin, env := s.command(&p, t, walled)
+		return strings.Join(append(argv, string(stdin), env["IS_SANDBOX"]), " ")
+	}
+	const claude = "claude -p --output-format stream-json --verbose --permission-mode "
 	s, err := NewSetup("claude", Setup{Env: []string{"MORE"}})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || s.Output != OutputStreamJSON || s.Env[len(s.Env)-1] != "MORE" {
+		t.Fatalf("%+v, %v", s, err)
 	}
-	argv, _ := s.Command.Fill("-v")
-	if strings.Join(argv, " ") != "claude -p --output-format stream-json --verbose -- -v" || s.Output != OutputStreamJSON || s.Env[len(s.Env)-1] != "MORE" {
-		t.Errorf("%+v", s)
+	for _, c := range []struct {
+		permissions string
+		p           Prompt
+		t           talk
+		walled      bool
+		want        string
+	}{
+		{"", Prompt{Text: "-v"}, fresh, true, claude + "bypassPermissions --session-id S -- -v  1"},
+		{"auto", Prompt{Text: "-v"}, fresh, false, claude + "acceptEdits --session-id S -- -v  "},
+		{"all", Prompt{Text: "-v"}, fresh, false, claude + "bypassPermissions --session-id S -- -v  1"},
+		{"edits", Prompt{Text: permissionPlace}, fresh, true, claude + "acceptEdits --session-id S -- " + permissionPlace + "  "},
+		{"", Prompt{Text: "-v"}, again, true, claude + "bypassPermissions --resume S -- " + goOn + "  1"},
+		{
+			"", Prompt{Text: "x", Chat: true, Stream: true}, fresh, true,
+			strings.Replace(claude, "claude", "claude --include-partial-messages", 1) + "bypassPermissions --session-id S -- x  1",
+		},
+	} {
+		s.Permissions = c.permissions
+		if got := line(&s, c.p, c.t, c.walled); got != c.want {
+			t.Errorf("%+v:\n%q, want\n%q", c, got, c.want)
+		}
 	}
-	if argv, _ := s.command(&Prompt{Chat: true, Stream: true}).Fill("-v"); strings.Join(argv[5:], " ") != "--include-partial-messages -- -v" {
-		t.Errorf("a streamed chat is asked with %q", argv)
+	for permissions, want := range map[string]bool{"": true, "auto": true, "all": false, "edits": true} {
+		s.Permissions = permissions
+		if got := s.Unpermitted(false) != ""; got != want {
+			t.Errorf("permissions %q without walls: %q", permissions, s.Unpermitted(false))
+		}
 	}
-	s, err = NewSetup("claude", Setup{Command: Template{"mine", placeholder}})
-	if argv, _ := s.command(&Prompt{Stream: true}).Fill("x"); err != nil || argv[0] != "mine" {
-		t.Errorf("instead of the command that is configured %q is run, %v", argv, err)
+	s, err = NewSetup("claude", Setup{Command: Template{"mine", placeholder}, Resume: Template{"mine", "--resume", sessionPlace}})
+	if got := line(&s, Prompt{Text: "x", Stream: true}, fresh, true); err != nil || got != "mine x  " {
+		t.Errorf("instead of the command that is configured %q is run, %v", got, err)
+	}
+	if got := line(&s, Prompt{Text: "x"}, again, true); got != "mine --resume S  " {
+		t.Errorf("a conversation is continued with %q", got)
 	}
 	if _, err := NewSetup("none such", Setup{}); belay.CodeOf(err) != belay.CodeInvalid {
 		t.Errorf("got %v", err)
+	}
+	if _, err := NewSetup("", Setup{Command: Template{"mine"}, Resume: Template{"sh", "-c", placeholder}}); belay.CodeOf(err) != belay.CodeInvalid {
+		t.Errorf("a command that has a shell read the prompt continues a conversation: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/belaydev/belay/workflow"
@@ -17,11 +18,14 @@ type transcript struct {
 	log      *slog.Logger
 	reader   *reader
 	progress *workflow.Log
+	phase    *workflow.Log
 	said     *workflow.Log // nil if nobody chats
+	talk     talk
+	walls    string
 }
 
 func newTranscript(ctx context.Context, form string, chat bool) *transcript {
-	t := &transcript{ctx: ctx, progress: workflow.Output(ctx, ProgressLog)}
+	t := &transcript{ctx: ctx, progress: workflow.Output(ctx, ProgressLog), phase: workflow.Output(ctx, PhaseLog)}
 	var said func([]byte)
 	if chat {
 		t.said = workflow.Output(ctx, AnswerLog)
@@ -38,8 +42,24 @@ func (t *transcript) tell(p Progress) {
 	}
 }
 
+// Retrying tells that the workspace could not be prepared, and is tried again.
+func (t *transcript) Retrying(attempt int, why error) {
+	t.tell(Progress{Kind: "preparing", Name: fmt.Sprintf("fetching, attempt %d", attempt), Text: brief(why.Error())})
+	t.log.WarnContext(t.ctx, "a workspace is not ready yet", "execution", workflow.Execution(t.ctx).String(), "attempt", attempt, "error", why)
+}
+
+// Started stores that the command starts before anything that it does or says can be.
+func (t *transcript) Started(Step) {
+	line, err := json.Marshal(Phase{t.talk.session, t.talk.continued})
+	if err == nil {
+		_, _ = t.phase.Write(append(line, '\n'))
+		_ = t.phase.Flush() // its error stays and is seen by close
+	}
+}
+
 // Held tells operators what holds the agent.
 func (t *transcript) Held(by string) {
+	t.walls = by
 	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held_by", by)
 }
 
@@ -55,14 +75,18 @@ func (t *transcript) answer(r StepResult) Answer {
 	t.reader.end()
 	a := Answer{
 		ExitCode: r.ExitCode, TimedOut: r.TimedOut, SaidFailed: t.reader.failed, Usage: t.reader.usage, Changes: r.Changes,
-		DurationMS: r.DurationMS, Bytes: r.Bytes, Isolation: r.Isolation, Exceeded: r.Exceeded,
+		DurationMS: r.DurationMS, Bytes: r.Bytes, Isolation: r.Isolation, Walls: t.walls, Exceeded: r.Exceeded,
+		Denied: t.reader.denied, Session: t.talk.session, Continued: t.talk.continued,
+	}
+	if a.Session == "" {
+		a.Session = t.reader.session
 	}
 	a.Text, a.Cut = t.reader.text()
 	return a
 }
 
 func (t *transcript) close() error {
-	err := t.progress.Close()
+	err := errors.Join(t.progress.Close(), t.phase.Close())
 	if t.said != nil {
 		err = errors.Join(err, t.said.Close())
 	}

@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -11,10 +12,12 @@ import (
 // streamed is a chat that is answered as the agent speaks.
 type streamed struct {
 	*chat
-	out  *stream
-	from int64 // the next chunk
-	told told
-	last time.Time // when something was written
+	out   *stream
+	want  belay.Token // the first run whose words may count
+	begun []begun     // the runs that are known
+	from  int64       // the next chunk
+	told  told
+	last  time.Time // when something was written
 }
 
 // stream answers in pieces. Its status is sent before the job has a slot, so that
@@ -39,7 +42,7 @@ func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 	if err != nil {
 		return nil, s.gone(ctx, err)
 	}
-	s.told.run = current(&x)
+	s.want = awaited(&x)
 	empty := ""
 	if !s.delta(&x, Spoken{"assistant", &empty}) {
 		return nil, s.left(ctx)
@@ -96,15 +99,39 @@ func (s *streamed) strayed() error {
 // more passes on what came since. It is ok if the caller took it, and same if it
 // goes on where what was passed on ends.
 func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
+	if s.told.root == 0 {
+		if known, err := s.known(ctx, s.want); err != nil || !known {
+			return true, true, err
+		}
+		s.told.root = root(s.begun, s.begun[len(s.begun)-1].Token)
+	}
 	ok, same = true, true
+	var failed error
 	err = s.chunks(ctx, s.id, agent.AnswerLog, s.from, func(c belay.StoredChunk) bool {
+		if _, failed = s.known(ctx, c.Token); failed != nil {
+			return false
+		}
 		s.from = c.N + 1
 		var text string
-		text, same = s.told.add(c.Token, c.Data)
+		text, same = s.told.add(c.Token, root(s.begun, c.Token), c.Data)
 		ok = text == "" || s.delta(x, Spoken{Content: &text})
 		return ok && same
 	})
-	return ok, same, err
+	return ok, same, errors.Join(err, failed)
+}
+
+// known reports whether a run, or a later one, is known to have begun: nothing that it
+// says is stored before that is.
+func (s *streamed) known(ctx context.Context, run belay.Token) (bool, error) {
+	is := func() bool { return len(s.begun) > 0 && s.begun[len(s.begun)-1].Token >= run }
+	if is() {
+		return true, nil
+	}
+	all, err := s.Service.begun(ctx, s.id)
+	if err == nil {
+		s.begun = all
+	}
+	return is(), err
 }
 
 func (s *streamed) delta(x *belay.Execution, said Spoken) bool {

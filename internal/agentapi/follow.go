@@ -145,7 +145,7 @@ func (f *follower) run() {
 		now := f.o.Now()
 		switch {
 		case x.State.Terminal(): // what came before the end has been read after it
-			j := jobOf(&x, "")
+			j := jobOf(&x, "", nil)
 			f.out.event("end", "", struct {
 				Status   string  `json:"status"`
 				ExitCode *int    `json:"exit_code"`

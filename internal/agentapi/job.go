@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,9 +20,15 @@ const (
 	Queued    = "queued"    // it waits for a slot, or for its next attempt
 	Running   = "running"   // a worker has it: its workspace is made, or the agent runs
 	Completed = "completed" // the agent ended well
-	Failed    = "failed"    // the agent ended badly: its exit code, or its own word
+	Failed    = "failed"    // the agent ended badly: its exit code, its own word, or for want of a permission
 	Timeout   = "timeout"   // the agent ran out of time
 	Errored   = "error"     // it was cancelled, lost, or could not be run
+)
+
+// The phases of a job that is running.
+const (
+	Preparing = "preparing" // its workspace is made
+	Working   = "working"   // the agent runs
 )
 
 // Status is the status of a job whose execution is x:
@@ -49,7 +56,7 @@ func Status(x *belay.Execution, a *agent.Answer) string {
 			return Timeout
 		case x.Error != nil && x.Error.Class == belay.ClassLost:
 			return Errored
-		case a != nil && (a.ExitCode != 0 || a.SaidFailed):
+		case a != nil && (a.ExitCode != 0 || a.SaidFailed || len(a.Denied) > 0):
 			return Failed
 		}
 	case belay.Cancelled:
@@ -61,17 +68,23 @@ func Status(x *belay.Execution, a *agent.Answer) string {
 type Job struct {
 	JobID  belay.ExecutionID `json:"job_id" doc:"Also the id of its execution."`
 	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
+	Phase  string            `json:"phase,omitempty" enum:"preparing,working" doc:"Of a job that is running: its workspace is made, or the agent runs."`
 	Output string            `json:"output" doc:"What the agent has written so far, standard error too; the last MiB of it."`
 	// ExitCode, Result and Error are null until there is one.
 	ExitCode   *int            `json:"exit_code" nullable:"true" doc:"128+n after signal n, 124 after a timeout."`
 	Result     *string         `json:"result" nullable:"true" doc:"The agent's final text, or its standard output."`
 	Error      *string         `json:"error" nullable:"true"`
 	CreatedAt  time.Time       `json:"created_at"`
-	StartedAt  *time.Time      `json:"started_at" nullable:"true"`
+	StartedAt  *time.Time      `json:"started_at" nullable:"true" doc:"When the agent was first started; null before."`
 	FinishedAt *time.Time      `json:"finished_at" nullable:"true"`
 	Commit     string          `json:"commit,omitempty" doc:"What was checked out."`
 	Changes    *agent.Changes  `json:"changes,omitempty" doc:"The artifacts that hold what was changed."`
 	Usage      *agent.Usage    `json:"usage,omitempty"`
+	Denied     []string        `json:"denied,omitempty" doc:"The tools that the agent wanted to use and was not permitted to."`
+	Session    string          `json:"session,omitempty" doc:"The id of the conversation with the agent."`
+	Resumed    bool            `json:"resumed,omitempty" doc:"The job was interrupted and went on with what it had done."`
+	Notes      []string        `json:"notes,omitempty" doc:"What the agent could not find in its workspace, and why."`
+	Walls      string          `json:"walls,omitempty" doc:"What held the agent."`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
@@ -84,17 +97,18 @@ func answerOf(x *belay.Execution) *agent.Answer {
 	return &a
 }
 
-func jobOf(x *belay.Execution, output string) *Job {
+// jobOf is the job whose execution is x, with what it has written and its runs.
+func jobOf(x *belay.Execution, output string, runs []begun) *Job {
 	a := answerOf(x)
-	j := &Job{
-		JobID: x.ID, Status: Status(x, a), Output: output, CreatedAt: x.CreatedAt, StartedAt: moment(x.StartedAt), FinishedAt: moment(x.FinishedAt),
-	}
+	j := &Job{JobID: x.ID, Status: Status(x, a), Output: output, CreatedAt: x.CreatedAt, FinishedAt: moment(x.FinishedAt)}
+	j.begin(x, runs)
 	var p agent.Prompt
 	if json.Unmarshal(x.Input, &p) == nil {
 		j.Metadata = p.Metadata
 	}
 	if a != nil && x.State.Terminal() {
-		j.Commit, j.Changes, j.Usage = a.Commit, a.Changes, a.Usage
+		j.Commit, j.Changes, j.Usage, j.Resumed = a.Commit, a.Changes, a.Usage, a.Resumed
+		j.Denied, j.Session, j.Notes, j.Walls = a.Denied, a.Session, a.Notes, a.Walls
 		if a.Isolation != "" || a.ExitCode != 0 { // the command ran, or there was none to run
 			j.ExitCode = &a.ExitCode
 			j.Result = &a.Text
@@ -104,6 +118,20 @@ func jobOf(x *belay.Execution, output string) *Job {
 		j.Error = &why
 	}
 	return j
+}
+
+// begin says since when the agent works, and in which conversation.
+func (j *Job) begin(x *belay.Execution, runs []begun) {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(b begun) bool { return b.At.Before(x.StartedAt) }) // an earlier generation's
+	if len(runs) > 0 {
+		j.StartedAt, j.Session = &runs[0].At, runs[len(runs)-1].Session
+	}
+	if j.Status == Running {
+		j.Phase = Preparing
+		if len(runs) > 0 && runs[len(runs)-1].Token == x.Token {
+			j.Phase = Working
+		}
+	}
 }
 
 // reason says why a job did not end well.
@@ -167,14 +195,18 @@ func (d *door) job(w http.ResponseWriter, r *http.Request) {
 		x, err = d.await(r.Context(), x.ID, wait)
 	}
 	var output string
+	var runs []begun
 	if err == nil {
 		output, err = d.output(r.Context(), x.ID)
+	}
+	if err == nil {
+		runs, err = d.begun(r.Context(), x.ID)
 	}
 	if err != nil {
 		d.refuse(w, r, err)
 		return
 	}
-	reply(w, http.StatusOK, jobOf(&x, output))
+	reply(w, http.StatusOK, jobOf(&x, output, runs))
 }
 
 // await waits for the end of a job, for a while at most.

@@ -28,6 +28,7 @@ func TestStatusOfEveryState(t *testing.T) {
 		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{ExitCode: 3}, Failed},
 		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{SaidFailed: true}, Failed},
 		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{ExitCode: 124, TimedOut: true}, Timeout},
+		{belay.Failed, failure(belay.ClassPermanent), &agent.Answer{Denied: []string{"Bash"}}, Failed},
 		{belay.Failed, failure(belay.ClassTimeout), nil, Timeout},
 		{belay.Failed, failure(belay.ClassLost), nil, Errored},
 		{belay.Failed, failure(belay.ClassLost), &agent.Answer{ExitCode: 1}, Errored}, // an earlier attempt's answer
@@ -57,17 +58,33 @@ func TestWhatAJobShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := belay.Execution{State: belay.Running, CreatedAt: at, StartedAt: at, Output: output, Input: json.RawMessage(`{"prompt":"p","metadata":{"a":1}}`)}
-	j := jobOf(&x, "so far")
+	runs := []begun{{Token: 1, At: at.Add(-time.Hour)}, {Token: 2, At: at.Add(time.Second), Phase: agent.Phase{Session: "s1"}}, {Token: 4, At: at.Add(time.Minute)}}
+	x.Token = 2
+	j := jobOf(&x, "so far", runs[:2])
+	if j.Phase != Working || !j.StartedAt.Equal(at.Add(time.Second)) || j.Session != "s1" {
+		t.Errorf("while the agent works: %+v", j)
+	}
+	x.Token = 4
+	if j := jobOf(&x, "so far", runs[:2]); j.Phase != Preparing || !j.StartedAt.Equal(at.Add(time.Second)) {
+		t.Errorf("while the next run is prepared: %+v", j)
+	}
+	if j := jobOf(&x, "so far", runs); j.Phase != Working || !j.StartedAt.Equal(at.Add(time.Second)) {
+		t.Errorf("while the next run works: %+v", j)
+	}
+	if j := jobOf(&x, "", runs[:1]); j.Phase != Preparing || j.StartedAt != nil {
+		t.Errorf("while the first run of a new generation is prepared: %+v", j)
+	}
+	j = jobOf(&x, "so far", runs)
 	if j.ExitCode != nil || j.Result != nil || j.Error != nil || j.FinishedAt != nil || j.StartedAt == nil || string(j.Metadata) != `{"a":1}` {
 		t.Errorf("while it runs: %+v", j)
 	}
 	x.State, x.FinishedAt, x.Error = belay.Failed, at, &belay.Failure{Class: belay.ClassTransient, Message: "exit code 3"}
-	j = jobOf(&x, "all")
+	j = jobOf(&x, "all", runs)
 	if j.ExitCode == nil || *j.ExitCode != 3 || j.Result == nil || *j.Result != "done" || j.Error == nil || *j.Error != "exit code 3" || j.FinishedAt == nil {
 		t.Errorf("after its end: %+v", j)
 	}
 	x.State, x.Error, x.Output = belay.Cancelled, nil, nil
-	if j = jobOf(&x, ""); *j.Error != "cancelled" || j.ExitCode != nil {
+	if j = jobOf(&x, "", nil); *j.Error != "cancelled" || j.ExitCode != nil {
 		t.Errorf("cancelled before it ran: %+v", j)
 	}
 }

@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"slices"
@@ -50,12 +51,13 @@ func TestCharactersAreHeldTogether(t *testing.T) {
 	}
 }
 
-// Of an execution that ran again only the newest run's words are passed on, and what
-// was passed on before is not repeated; where they differ it is known.
+// Of an execution that began its conversation anew only the newest conversation's words
+// are passed on, and what was passed on before is not repeated; where they differ it is
+// known. The words of a run that continued a conversation come after those before it.
 func TestWhatWasToldIsNotRepeated(t *testing.T) {
 	type words struct {
-		run  belay.Token
-		said string
+		run, root belay.Token
+		said      string
 	}
 	for _, c := range []struct {
 		name   string
@@ -65,23 +67,30 @@ func TestWhatWasToldIsNotRepeated(t *testing.T) {
 		want   string
 		same   bool
 	}{
-		{"one run", 1, []words{{1, "one\n"}, {1, "two\n"}}, "one\ntwo\n", "one\ntwo\n", true},
-		{"the rest is in the answer", 1, []words{{1, "one\n"}}, "one\ntwo\n", "one\ntwo\n", true},
+		{"one run", 1, []words{{1, 1, "one\n"}, {1, 1, "two\n"}}, "one\ntwo\n", "one\ntwo\n", true},
+		{"the rest is in the answer", 1, []words{{1, 1, "one\n"}}, "one\ntwo\n", "one\ntwo\n", true},
 		{"nothing came", 1, nil, "all", "all", true},
-		{"the answer is the last of it", 1, []words{{1, "I look.\n\n42"}}, "42", "I look.\n\n42", true},
-		{"an earlier run", 2, []words{{1, "one\n"}, {2, "one\n"}, {2, "two\n"}}, "one\ntwo\n", "one\ntwo\n", true},
-		{"again", 1, []words{{1, "one\n"}, {2, "o"}, {2, "ne\ntwo\n"}}, "one\ntwo\n", "one\ntwo\n", true},
-		{"again, and otherwise", 1, []words{{1, "one\n"}, {2, "two\n"}}, "", "one\n", false},
-		{"again, and less", 1, []words{{1, "one\ntwo\n"}, {2, "one\n"}}, "one\n", "one\ntwo\n", false},
-		{"again, after too much", 1, []words{{1, strings.Repeat("x", maxTold+1)}, {2, "x"}}, "", strings.Repeat("x", maxTold+1), false},
-		{"too much", 1, []words{{1, strings.Repeat("x", maxTold)}, {1, "y"}, {1, "z"}}, "yz", strings.Repeat("x", maxTold) + "yz", true},
-		{"half a character", 1, []words{{1, "\xc3"}, {2, "\xc3"}, {2, "\xbc"}}, "ü", "ü", true},
+		{"the answer is the last of it", 1, []words{{1, 1, "I look.\n\n42"}}, "42", "I look.\n\n42", true},
+		{"an earlier run", 2, []words{{1, 1, "one\n"}, {2, 2, "one\n"}, {2, 2, "two\n"}}, "one\ntwo\n", "one\ntwo\n", true},
+		{"again", 1, []words{{1, 1, "one\n"}, {2, 2, "o"}, {2, 2, "ne\ntwo\n"}}, "one\ntwo\n", "one\ntwo\n", true},
+		{"again, and otherwise", 1, []words{{1, 1, "one\n"}, {2, 2, "two\n"}}, "", "one\n", false},
+		{"again, and less", 1, []words{{1, 1, "one\ntwo\n"}, {2, 2, "one\n"}}, "one\n", "one\ntwo\n", false},
+		{"again, after too much", 1, []words{{1, 1, strings.Repeat("x", maxTold+1)}, {2, 2, "x"}}, "", strings.Repeat("x", maxTold+1), false},
+		{"too much", 1, []words{{1, 1, strings.Repeat("x", maxTold)}, {1, 1, "y"}, {1, 1, "z"}}, "yz", strings.Repeat("x", maxTold) + "yz", true},
+		{"half a character", 1, []words{{1, 1, "\xc3"}, {2, 2, "\xc3"}, {2, 2, "\xbc"}}, "ü", "ü", true},
+		{"continued", 1, []words{{1, 1, "I loo"}, {2, 1, "I look."}, {2, 1, "\n\n42"}}, "42", "I loo\n\nI look.\n\n42", true},
+		{"continued after a line", 1, []words{{1, 1, "one\n"}, {2, 1, "two\n"}}, "two\n", "one\ntwo\n", true},
+		{"continued from the start", 1, []words{{2, 1, "one"}}, "one", "one", true},
+		{"continued twice", 1, []words{{1, 1, "a"}, {2, 1, "b"}, {5, 1, "c"}}, "c", "a\n\nb\n\nc", true},
+		{"continued after too much", 1, []words{{1, 1, strings.Repeat("x", maxTold+1)}, {2, 1, "y"}}, "y", strings.Repeat("x", maxTold+1) + "\n\ny", true},
+		{"continued, then again", 1, []words{{1, 1, "a"}, {2, 1, "b"}, {3, 3, "a\n\nb\n\nc"}}, "c", "a\n\nb\n\nc", true},
+		{"again, and continued", 1, []words{{1, 1, "a\nb\n"}, {2, 2, "a\n"}, {3, 2, "b\nc\n"}}, "c\n", "a\nb\nc\n", true},
 	} {
-		told, got, same := told{run: c.first}, "", true
+		told, got, same := told{root: c.first}, "", true
 		for _, w := range c.words {
 			if same {
 				var text string
-				text, same = told.add(w.run, []byte(w.said))
+				text, same = told.add(w.run, w.root, []byte(w.said))
 				got += text
 			}
 		}
@@ -97,20 +106,69 @@ func TestWhatWasToldIsNotRepeated(t *testing.T) {
 		}
 	}
 	for state, want := range map[belay.State]belay.Token{belay.Running: 7, belay.Succeeded: 7, belay.Failed: 7, belay.Pending: 8, belay.Waiting: 8} {
-		if got := current(&belay.Execution{State: state, Token: 7}); got != want {
+		if got := awaited(&belay.Execution{State: state, Token: 7}); got != want {
 			t.Errorf("of one that is %s run %d counts", state, got)
 		}
 	}
 }
 
-// logs is a Backend of which every execution has ended and has these logs.
+// A conversation is named by the run that began it, however often it was continued.
+func TestTheRootOfAConversation(t *testing.T) {
+	run := func(token belay.Token, continued bool) begun {
+		return begun{Token: token, Phase: agent.Phase{Continued: continued}}
+	}
+	all := []begun{run(1, false), run(3, true), run(4, true), run(6, false), run(9, true)}
+	for of, want := range map[belay.Token]belay.Token{1: 1, 3: 1, 4: 1, 6: 6, 9: 6, 2: 1, 20: 6} {
+		if got := root(all, of); got != want {
+			t.Errorf("run %d belongs to the conversation of %d, want %d", of, got, want)
+		}
+	}
+	if got := root(nil, 5); got != 5 {
+		t.Errorf("of an unknown run: %d", got)
+	}
+}
+
+// A chat that joins a job which was interrupted gets all that was said in its conversation;
+// of one that was begun anew only what is said in the newest.
+func TestAChatJoinsAConversation(t *testing.T) {
+	for continued, want := range map[bool]string{true: "one\n\ntwo", false: "two"} {
+		store := &logs{
+			chunks: map[string][]string{agent.AnswerLog: {"one", "two"}, agent.PhaseLog: {"{}\n", fmt.Sprintf("{\"continued\":%v}\n", continued)}},
+			tokens: []belay.Token{1, 2}, output: `{"text":"two"}`,
+		}
+		w := httptest.NewRecorder()
+		d := &door{Service: New(store, Options{ChatTimeout: time.Minute})}
+		c := &chat{door: d, w: w, r: httptest.NewRequest("POST", "/v1/chat/completions", nil), over: d.o.Now().Add(time.Minute), keyed: true}
+		c.stream(t.Context())
+		var got string
+		for _, line := range strings.Split(w.Body.String(), "\n") {
+			var piece Completion
+			data, is := strings.CutPrefix(line, "data: ")
+			if is && json.Unmarshal([]byte(data), &piece) == nil && len(piece.Choices) == 1 && piece.Choices[0].Delta != nil && piece.Choices[0].Delta.Content != nil {
+				got += *piece.Choices[0].Delta.Content
+			}
+		}
+		if got != want || !strings.HasSuffix(w.Body.String(), "data: [DONE]\n\n") {
+			t.Errorf("continued %v: the chat got %q: %s", continued, got, w.Body)
+		}
+	}
+}
+
+// logs is a Backend of which every execution has ended and has these logs, and of each
+// the chunks of the runs in turn.
 type logs struct {
 	belay.Client
 	chunks map[string][]string
+	tokens []belay.Token // 1 unless set
+	output string
 }
 
 func (l *logs) Execution(_ context.Context, id belay.ExecutionID) (belay.Execution, error) {
-	return belay.Execution{ID: id, Workflow: agent.Prompted, State: belay.Succeeded}, nil
+	x := belay.Execution{ID: id, Workflow: agent.Prompted, State: belay.Succeeded, Token: 1, Output: json.RawMessage(l.output)}
+	if len(l.tokens) > 0 {
+		x.Token = l.tokens[len(l.tokens)-1]
+	}
+	return x, nil
 }
 
 func (l *logs) Await(ctx context.Context, id belay.ExecutionID, _ time.Duration) (belay.Execution, error) {
@@ -120,7 +178,11 @@ func (l *logs) Await(ctx context.Context, id belay.ExecutionID, _ time.Duration)
 func (l *logs) Chunks(_ context.Context, q belay.ChunkQuery) (page []belay.StoredChunk, err error) {
 	for n, data := range l.chunks[q.Name] {
 		if int64(n) >= q.From && len(page) < q.Limit {
-			page = append(page, belay.StoredChunk{N: int64(n), Token: 1, Data: []byte(data)})
+			c := belay.StoredChunk{N: int64(n), Token: 1, Data: []byte(data)}
+			if len(l.tokens) > 0 {
+				c.Token = l.tokens[n]
+			}
+			page = append(page, c)
 		}
 	}
 	return page, nil

@@ -13,39 +13,54 @@ import (
 // run's words with: more than any answer is kept of.
 const maxTold = 512 << 10
 
-// told is what was passed on of an answer as it came. Of an execution that had to
-// run again only the newest run's words count; those that repeat what was passed on
-// are not passed on again.
+// told is what was passed on of an answer as it came. Of an execution that had to begin
+// its conversation anew only the newest conversation's words count; those that repeat
+// what was passed on are not passed on again. The words of a run that continued a
+// conversation come after those of the run before it.
 type told struct {
-	run  belay.Token // whose words count
+	root belay.Token // the run that began the conversation whose words count
+	run  belay.Token // whose words came last
 	rest held
 	text []byte // what was passed on
-	at   int    // where in it the run is
+	at   int    // where in it the conversation is
 	long bool   // more was passed on than is kept
+	open bool   // if so, it does not end with a line
 }
 
-// current is the run of an execution whose words count: none that has ended, unless
-// it is the last.
-func current(x *belay.Execution) belay.Token {
+// awaited is the first run of an execution whose words may count: of those that have
+// ended, only the last.
+func awaited(x *belay.Execution) belay.Token {
 	if x.State == belay.Running || x.State.Terminal() {
 		return x.Token
 	}
 	return x.Token + 1
 }
 
-// add takes what a run said and gives what of it is to be passed on. It is not same
-// if the run says something else than what was passed on.
-func (t *told) add(run belay.Token, data []byte) (text string, same bool) {
-	if run < t.run {
+// add takes what a run said in the conversation that the run root began, and gives what
+// of it is to be passed on. It is not same if the conversation was begun anew and goes
+// otherwise than what was passed on.
+func (t *told) add(run, root belay.Token, data []byte) (text string, same bool) {
+	if root < t.root {
 		return "", true
 	}
-	if run > t.run {
-		t.run, t.at, t.rest = run, 0, held{}
+	gap := ""
+	switch {
+	case root > t.root:
+		t.root, t.run, t.at, t.rest = root, run, 0, held{}
 		if t.long {
 			return "", false
 		}
+	case run > t.run:
+		t.run, t.rest = run, held{}
+		if t.long && t.open || !t.long && t.at > 0 && t.text[t.at-1] != '\n' {
+			gap = "\n\n"
+		}
 	}
 	said := t.rest.take(data)
+	if said == "" {
+		return "", true
+	}
+	said = gap + said
 	repeated := min(len(said), len(t.text)-t.at)
 	if string(t.text[t.at:t.at+repeated]) != said[:repeated] {
 		return "", false
@@ -54,6 +69,7 @@ func (t *told) add(run belay.Token, data []byte) (text string, same bool) {
 	if said = said[repeated:]; said == "" {
 		return "", true
 	}
+	t.open = said[len(said)-1] != '\n'
 	if t.long = t.long || len(t.text)+len(said) > maxTold; !t.long {
 		t.text = append(t.text, said...)
 		t.at = len(t.text)

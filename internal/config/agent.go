@@ -10,12 +10,18 @@ import (
 // agentKeys are the settings of the agent service, which is there as soon as a
 // command or a preset is named. Those about users and limits hold for commands too.
 var agentKeys = []Key{
-	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is where the prompt goes; without it the prompt goes to standard input. Never through a shell; a flag or variable has all of them in one text, with quotes around what has spaces. Setting it, or a preset, starts the agent service.",
+	{Name: "agent.command", Doc: "The agent's command and its arguments. {{prompt}} in an argument is where the prompt goes; without it the prompt goes to standard input. {{session}} is the id of the conversation, a UUID. Never through a shell; a flag or variable has all of them in one text, with quotes around what has spaces. Setting it, or a preset, starts the agent service.",
 		of: func(c *Config) kind {
 			return words{&c.Agent.Command, `arguments, such as ["claude", "-p", "{{prompt}}"]`}
 		}},
+	{Name: "agent.resume_command", Doc: "The command that continues the conversation {{session}} of a job that was interrupted, in its HOME. It gets the prompt where {{prompt}} stands, and nothing on standard input. Unless set, agent.command is run again, and has BELAY_RESUMED=1.",
+		of: func(c *Config) kind {
+			return words{&c.Agent.ResumeCommand, `arguments, such as ["my-agent", "--resume", "{{session}}", "go on"]`}
+		}},
 	{Name: "agent.preset", Doc: "An agent that needs no command: claude, or none.",
 		of: func(c *Config) kind { return choice{&c.Agent.Preset, []string{noPreset, "claude"}} }},
+	{Name: "agent.permissions", Doc: "What the agent of a preset may do without being asked: all, where the walls of its job are all that holds it, edits, which denies it the shell, or auto, which is all for jobs that cannot write outside of their workspace and edits for others.",
+		of: func(c *Config) kind { return choice{&c.Agent.Permissions, []string{"auto", "all", "edits"}} }},
 	{Name: "agent.output", Doc: "How the agent writes: plain, where standard output is the answer, stream-json, or auto, which tells them apart by the first line.",
 		of: func(c *Config) kind { return choice{&c.Agent.Output, []string{"auto", "plain", "stream-json"}} }},
 	{Name: "agent.repo", Doc: "The repository, a path or URL, of which each job gets a clone of its own; an empty directory, unless set.",

@@ -47,8 +47,10 @@ type Limits struct {
 // jobs of all kinds.
 type Agent struct {
 	Command       []string
-	Preset        string // none, or one of internal/agent's
-	Output        string // auto, plain or stream-json
+	ResumeCommand []string // none for Command again
+	Preset        string   // none, or one of internal/agent's
+	Permissions   string   // of a preset: auto, all or edits
+	Output        string   // auto, plain or stream-json
 	Repo          string
 	Repos         []string // others that may be asked for; none allows any
 	Env           []string
@@ -93,7 +95,7 @@ func Default() *Config {
 			HeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 		},
 		Agent: Agent{
-			Preset: noPreset, Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second, ChatTimeout: 15 * time.Minute,
+			Preset: noPreset, Permissions: "auto", Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second, ChatTimeout: 15 * time.Minute,
 			Concurrency: 10, QueueDepth: 100, JobTTL: time.Hour, FetchDebounce: 30 * time.Second, Attempts: 1, OnLost: "requeue",
 			Local: true, Save: time.Minute, Users: "auto", Seal: true, Processes: 1024, Memory: 4 << 30, Disk: 10 << 30,
 		},

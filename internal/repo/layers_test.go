@@ -81,6 +81,8 @@ var layers = map[string]layer{
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
 	"internal/agent/process":   {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},
+	// The proxy that is a job's only way out: the standard library, and nothing of Belay.
+	"internal/agent/egress": {},
 	"internal/agent": {
 		down: []string{".", "workflow", "worker", "internal/agent/process", "internal/agent/workspace"},
 	},
@@ -137,6 +139,7 @@ var layers = map[string]layer{
 	"internal/repo":        {},
 	"test":                 {},
 	"test/chaos":           {},
+	"test/attacker":        {modules: []string{"golang.org/x/sys"}},
 }
 
 // Layers only point down. Tests are not held to the table: an Example of the root package may open an engine.

@@ -12,6 +12,7 @@ var sleepers = map[string]string{
 	"internal/agent/process/freezer_linux.go": "the kernel does not tell when a process has stopped; a millisecond at a time, with an end",
 	"internal/simulation":                     "runs in a bubble as a whole: sleeping moves its virtual clock",
 	"internal/sdktest":                        "runs in a bubble as a whole: sleeping moves its virtual clock",
+	"test/attacker":                           "keeps what it has taken for as long as the limits take to be looked at",
 	"bench":                                   "measures for a set time, and loads at a set rate",
 }
 

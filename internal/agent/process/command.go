@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -66,12 +68,31 @@ type Command struct {
 	User *host.User
 	// Limits bound what the run may use.
 	Limits Limits
-	// Writable, if there is any, lists the directories in which the run may write:
-	// all else on this machine is read-only to it. A User gets to them whatever the
-	// modes of what leads there say. It needs root and a [PIDNamespace]; where that is
-	// not to be had, or the kernel is older than 5.12, it does nothing, and the Result
-	// says so.
+	// Writable, if there is any, lists the directories in which the run may write: all
+	// else on this machine is read-only to it. In a namespace a User gets to them
+	// whatever the modes of what leads there say.
 	Writable []string
+	// Hidden lists files and directories that the run does not see. In a namespace an
+	// empty one takes the place of each. Without, Landlock denies the contents of each,
+	// and the listing of what is above a directory; what is made beside one later is
+	// hidden as well. A path that is not there is passed over.
+	Hidden []string
+	// Readable lists what stays visible below the Hidden, to be read only. Of two paths
+	// here, in Writable and in Hidden the deeper one rules over what is below it.
+	Readable []string
+	// Network is what the run can reach.
+	Network Network
+	// Proxy serves a [ProxiedNetwork] until its listener is closed, which the tree does
+	// at its end. Wait waits for it, within Drain. ProxyToken is the password in the
+	// address of the proxy that the command is given: where Walls.Closed is not a
+	// namespace, others on this machine can reach the listener too, so Proxy demands it
+	// of every request.
+	Proxy      func(net.Listener)
+	ProxyToken string
+	// Insist lists the walls without which the command is not started: Start returns a
+	// [*WallError] then. Whatever is not in it is had as far as the machine allows, and
+	// the Result says how far.
+	Insist []Wall
 	// Files are further descriptors of the command: 3, 4 and so on. A directory among
 	// them is opened anew in the command's own view of the machine, so that a seal holds
 	// for it too. The caller keeps its own.
@@ -80,11 +101,13 @@ type Command struct {
 	// [Helper] that was given to [Main] under the name Args[0].
 	Helper bool
 	// Tmp is the directory that the run sees as /tmp, /var/tmp and /dev/shm, as far
-	// as none of Writable lies there. It goes with Writable.
+	// as none of Writable lies there. It goes with Writable. Without a mount namespace
+	// those are the machine's, which the run may not write: programs have to go by TMPDIR.
 	Tmp string
 
-	freezer string // forces a means of freezing; for tests
-	bounds  string // forces a means of limiting; for tests
+	freezer string   // forces a means of freezing; for tests
+	bounds  string   // forces a means of limiting; for tests
+	without []string // means that are not made use of: landlock, filter; for tests
 }
 
 // Chunk is a piece of output. Data is valid only until Output returns.
@@ -142,19 +165,35 @@ func (c *Command) validate() error {
 			return fmt.Errorf("argument %d of %q contains a NUL byte", i, c.Args[0])
 		}
 	}
-	for _, dir := range append(c.Writable[:len(c.Writable):len(c.Writable)], c.Tmp) {
-		if dir != "" && (!filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/" || strings.ContainsRune(dir, 0)) {
-			return fmt.Errorf("writable directory %q: want a clean, absolute path, and not /", dir)
-		}
-	}
-	if err := c.Limits.validate(); err != nil {
+	if err := errors.Join(c.validatePaths(), c.Limits.validate(), c.validateNetwork()); err != nil {
 		return err
+	}
+	for _, wall := range c.Insist {
+		if !slices.Contains(allWalls, wall) {
+			return fmt.Errorf("unknown wall %q", wall)
+		}
 	}
 	switch c.Isolation {
 	case Auto, PIDNamespace, UserNamespace, Subreaper:
 		return nil
 	}
 	return fmt.Errorf("unknown isolation %q", c.Isolation)
+}
+
+func (c *Command) validatePaths() error {
+	for what, list := range map[string][]string{
+		"writable directory": c.Writable, "directory for temporary files": {c.Tmp}, "hidden path": c.Hidden, "readable path": c.Readable,
+	} {
+		for _, path := range list {
+			if path == "" && what == "directory for temporary files" {
+				continue
+			}
+			if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" || strings.ContainsRune(path, 0) {
+				return fmt.Errorf("%s %q: want a clean, absolute path, and not /", what, path)
+			}
+		}
+	}
+	return nil
 }
 
 func (c *Command) grace() time.Duration {
@@ -181,8 +220,8 @@ func Basics() []string {
 }
 
 // environment builds the command's environment from nothing: the mark, what c
-// inherits out of from, and what c sets.
-func (c *Command) environment(from []string) ([]string, error) {
+// inherits out of from, what c sets, and the way to the proxy.
+func (c *Command) environment(from []string, proxy map[string]string) ([]string, error) {
 	vars := map[string]string{"PATH": defaultPath}
 	for _, name := range c.Inherit {
 		if err := checkName(name); err != nil {
@@ -210,6 +249,7 @@ func (c *Command) environment(from []string) ([]string, error) {
 		}
 		vars[name] = value
 	}
+	maps.Copy(vars, proxy)
 	env := make([]string, 0, len(vars)+1)
 	for name, value := range vars {
 		env = append(env, name+"="+value)

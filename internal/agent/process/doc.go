@@ -17,10 +17,11 @@
 //   - [UserNamespace] (others, where the machine allows it): the same, inside a
 //     user namespace that maps the user to itself and nobody else.
 //   - [Subreaper] (everywhere): orphans become children of the supervisor instead
-//     of leaving. A command of the same user can kill its supervisor; what then
-//     remains is found by its cgroup, if the run has one, and by the mark below; where
-//     there is no cgroup, a process that has removed the mark from its environment
-//     as well escapes. The other two have no such hole.
+//     of leaving. Where Landlock knows signals (Linux 6.12), the command cannot kill its
+//     supervisor. Elsewhere one of the same user can; what then remains is found by its
+//     cgroup, if the run has one, and by the mark below; where there is no cgroup, a
+//     process that has removed the mark from its environment as well escapes. The
+//     other two have no such hole.
 //
 // [Auto] takes the strongest that works, decided by trying; the [Result] says
 // which it was.
@@ -56,19 +57,38 @@
 //
 // A command inherits no environment, no open file, no terminal and no right to new
 // privileges. Beyond that it is kept apart as far as the caller asks and the machine
-// allows; [Tree.Describe] says what came of it.
+// allows. A wall that the caller does not insist on may be missing; [Walls] says what
+// there is and by which means, and a [*WallError] what is missing that must not be.
 //
 //   - [Command.User], from a [Pool], gives each run a user and a group that nobody
-//     else has at the time, and IPC of its own: runs can neither signal nor read each
-//     other.
-//   - [Command.Writable] seals the machine: every mount is read-only but for the
-//     run's own directories. Where the way to these is closed to the run's user, what
-//     closes it is hidden behind an empty directory that holds nothing but the way.
-//   - [Command.Limits] are kept by cgroups, v2 or v1, whose files only root may
+//     else has at the time: runs can neither signal nor read each other.
+//   - [Command.Writable] seals the machine: every mount is read-only but for the run's
+//     own directories. Where the way to these is closed to the run's user, what closes
+//     it is covered by an empty directory that holds nothing but the way.
+//   - [Command.Hidden] is covered by something empty, but for [Command.Readable].
+//   - [Command.Network] is closed, or leads to one proxy alone.
+//   - [Command.Limits] are kept by cgroups, v2 or v1, whose files the command may not
 //     write; the supervisor stays outside of them, so that it can always act. Without
 //     such a controller, resource limits stand in: for processes those of the user,
-//     for memory that of each process. A root command can undo any of this: limits
-//     hold an accident of root's, and the malice of others.
+//     for memory that of each process.
+//
+// The namespaces have IPC and a name of the machine of their own. Landlock, in every
+// isolation, says the same a second time: no write outside of the Writable, no signal
+// and no debugger to processes outside of the run, no abstract socket of others. It is
+// all there is of these walls in a [Subreaper], where it is weaker: rights are those over
+// whole directories, and modes, owners and times of files are not covered. There a
+// filter of system calls closes the network, since Landlock knows only some of the ways
+// to connect. Root in a walled run keeps the capabilities that containers leave it, and
+// none by which it could undo a wall.
+//
+// # The thread behind the walls
+//
+// A command inherits its walls from the thread that starts it. The supervisor has a
+// thread for that alone, in a mount namespace of its own and under Landlock, the filter
+// and without capabilities; its other threads see the machine as it is, and can freeze,
+// signal and count the run. The supervisor, this program where it calls [Undumpable], and
+// its helpers are not dumpable: a process of the same user can read neither their
+// memory, their environment nor their descriptors.
 //
 // # The mark
 //

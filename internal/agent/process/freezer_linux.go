@@ -17,8 +17,6 @@ var errStillRunning = errors.New("some process did not stop")
 type freezer interface {
 	// describe fills in what a report says of the means.
 	describe(r *report)
-	// enter makes what this process starts next part of the tree; leave ends that.
-	enter() (leave func(), err error)
 	// freeze returns when no process of the tree runs any more, or with an error when
 	// it could not reach that within the time.
 	freeze(within time.Duration) error
@@ -48,10 +46,9 @@ type signals struct {
 	stopped map[int]uint64 // start times by pid, of those that we stopped
 }
 
-func (s *signals) describe(r *report)     { r.Freezer = "signals" }
-func (s *signals) enter() (func(), error) { return func() {}, nil }
-func (s *signals) kill()                  {}
-func (s *signals) close()                 {}
+func (s *signals) describe(r *report) { r.Freezer = "signals" }
+func (s *signals) kill()              {}
+func (s *signals) close()             {}
 
 // freeze stops everybody until one look at the whole tree finds nobody running:
 // whoever was starting during one look is met by the next. Processes that were

@@ -34,6 +34,7 @@ func Main(helpers ...Helper) {
 	ready.Store(true)
 	for _, h := range helpers {
 		if os.Args[0] == h.Name {
+			_ = Undumpable() // it holds the rights of others than the command that it works for
 			unix.Exit(h.Run())
 		}
 	}
@@ -67,22 +68,13 @@ func serve() error {
 	if err := parent.dec.Decode(&o); err != nil {
 		return nil // the parent is gone before it said what to run
 	}
-	for i := range o.Files {
+	for i := range len(o.Files) + 1 {
 		unix.CloseOnExec(socketFD + 1 + i)
 	}
-	if err := isolate(o.Isolation); err != nil {
+	if err := isolate(&o); err != nil {
 		return parent.send(report{Event: unable, Text: err.Error()}, time.Second)
-	}
-	// Before the seal, which hides some of the ways and holds for what is open here.
-	for i, at := range o.Files {
-		if err := reopen(socketFD+1+i, at); err != nil {
-			return parent.send(report{Event: unstarted, Code: 126, Text: fmt.Sprintf("hand on descriptor %d: %v", i+3, err)}, time.Second)
-		}
 	}
 	s := &supervisor{order: o, parent: parent, asked: asked}
-	if s.sealed, err = seal(&o); err != nil {
-		return parent.send(report{Event: unable, Text: err.Error()}, time.Second)
-	}
 	s.freezer = newFreezer(o.ID, o.Freezer, s.tree)
 	defer s.freezer.close()
 	s.bounds = newBounds(o)
@@ -123,62 +115,6 @@ func adopt() (*wire, error) {
 		return nil, fmt.Errorf("this program is started by belay, not by hand: %w", err)
 	}
 	return newWire(conn), nil
-}
-
-// start starts the command and reports it.
-func (s *supervisor) start() *report {
-	path, failure := lookUp(s.order)
-	if failure != nil {
-		return failure
-	}
-	attr := &syscall.ProcAttr{
-		Dir:   s.order.Dir,
-		Env:   s.order.Env,
-		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	}
-	for i := range s.order.Files {
-		attr.Files = append(attr.Files, uintptr(socketFD+1+i))
-	}
-	if u := s.order.User; u != nil {
-		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
-	}
-	if u := s.order.User; u != nil && u.UID != 0 {
-		if closed := closedTo(*u, s.order.Dir); closed != "" {
-			return &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("user %d cannot get to %s: %s is closed to it", u.UID, s.order.Dir, closed)}
-		}
-	}
-	leave, err := s.freezer.enter()
-	if err != nil {
-		return &report{Event: unstarted, Code: 126, Text: err.Error()}
-	}
-	release, err := s.bounds.enter()
-	if err != nil {
-		leave()
-		return &report{Event: unstarted, Code: 126, Text: err.Error()}
-	}
-	s.began = time.Now()
-	s.pid, err = syscall.ForkExec(path, s.order.Args, attr)
-	release()
-	leave()
-	if err != nil {
-		return execFailure(path, err)
-	}
-	s.bounds.harden(s.pid)
-	for i := range s.order.Files { // they are the command's alone: it closes them, and others see that
-		_ = unix.Close(socketFD + 1 + i)
-	}
-	// The command reads its input alone: when it closes it, the parent sees that.
-	if null, err := os.Open(os.DevNull); err == nil {
-		_ = unix.Dup3(int(null.Fd()), 0, 0)
-		_ = null.Close()
-	}
-	r := report{Event: started, Enforced: s.bounds.enforced, Sealed: s.sealed}
-	s.freezer.describe(&r)
-	if err := s.parent.send(r, time.Second); err != nil {
-		s.killAll() // nobody is left who could want it; run sees the end of the socket
-	}
-	return nil
 }
 
 // run keeps the tree until nothing of it is left, and says so.

@@ -10,47 +10,65 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay/internal/host"
 )
 
-// isolate makes the calling process the root of what it will start, and gives up
-// what that must not inherit.
-func isolate(kind Isolation) error {
-	if kind == Subreaper {
+// isolate makes the calling process the root of what it will start.
+func isolate(o *order) error {
+	switch o.Isolation {
+	case Subreaper:
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("become a subreaper: %w", err)
 		}
-	} else if err := enclose(); err != nil {
-		return err
-	}
-	// A set-user-id program could leave the reach of our signals.
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("give up new privileges: %w", err)
-	}
-	if kind == UserNamespace {
-		if err := disinherit(); err != nil {
-			return fmt.Errorf("give up capabilities: %w", err)
+	case UserNamespace:
+		if err := mapUser(o.Owner); err != nil {
+			return fmt.Errorf("take over the user namespace: %w", err)
 		}
 	}
 	// A command of the same user must not be able to rewrite its supervisor's memory.
+	if err := Undumpable(); err != nil {
+		return err
+	}
+	if o.Isolation == Subreaper {
+		return nil
+	}
+	if err := enclose(); err != nil {
+		return err
+	}
+	if o.Network == HostNetwork {
+		return nil
+	}
+	socket := -1
+	if o.Network == ProxiedNetwork {
+		socket = socketFD + 1 + len(o.Files)
+	}
+	return connect(socket)
+}
+
+// Undumpable keeps processes of the same user from the memory, the environment and
+// the descriptors of this one, and ends core dumps and debugging of it. What it starts
+// is dumpable again. Of a process that is not root, most files in its directory of
+// /proc then belong to root: it cannot open, say, its own /proc/self/environ.
+func Undumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("close this process to debuggers: %w", err)
 	}
 	return nil
 }
 
-// disinherit keeps the capability that the mounts needed from the command, on this
-// thread, which will start it.
-func disinherit() error {
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return err
+// mapUser gives the user namespace its ids: those of the parent, and no others.
+func mapUser(owner host.User) error {
+	for _, f := range []struct{ name, text string }{
+		{"uid_map", fmt.Sprintf("%[1]d %[1]d 1", owner.UID)},
+		{"setgroups", "deny"},
+		{"gid_map", fmt.Sprintf("%[1]d %[1]d 1", owner.GID)},
+	} {
+		if err := os.WriteFile("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
+			return err
+		}
 	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return err
-	}
-	sets[0].Inheritable, sets[1].Inheritable = 0, 0
-	return unix.Capset(&header, &sets[0])
+	return nil
 }
 
 // enclose completes a new PID namespace: in a mount namespace that passes nothing

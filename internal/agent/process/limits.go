@@ -39,6 +39,9 @@ func (l Limits) validate() error {
 	return nil
 }
 
+// byRlimit is the means of a resource limit.
+const byRlimit = "rlimit"
+
 // Unenforced is the means of a limit that this machine has no means for.
 const Unenforced = "nothing"
 

@@ -90,9 +90,6 @@ func (b *bounds) admit() {
 	}
 }
 
-// byRlimit is the means of a resource limit.
-const byRlimit = "rlimit"
-
 // group makes the run's group under a controller, if it is wanted, and answers with
 // what it is.
 func (b *bounds) group(id, controller string, wanted bool) string {
@@ -172,38 +169,6 @@ func settings(version int, controller string, l Limits) []setting {
 		return []setting{{file: "cpu.max", value: quota + " " + span}}
 	}
 	return []setting{{file: "cpu.cfs_period_us", value: span}, {file: "cpu.cfs_quota_us", value: quota}}
-}
-
-// enter has what this thread starts next be within the bounds; leave ends that. The
-// freezer's group has been entered before, and is that of the newer tree.
-func (b *bounds) enter() (leave func(), err error) {
-	var undo []func()
-	leave = func() {
-		for _, f := range undo {
-			f()
-		}
-	}
-	for _, g := range b.groups {
-		// In the older tree one thread can go alone, and nothing of the supervisor is
-		// counted. In the newer tree it is, for the moment of the start.
-		file := "cgroup.procs"
-		if g.version == 1 {
-			file = "tasks"
-		}
-		if err := write(g.dir, file, "0"); err != nil {
-			leave()
-			return nil, fmt.Errorf("enter the run's %s cgroup: %w", g.controller, err)
-		}
-		undo = append(undo, func() { _ = write(g.home, file, "0") })
-	}
-	for _, r := range b.rlimits {
-		var had unix.Rlimit
-		if err := unix.Getrlimit(r.resource, &had); err == nil && r.value < had.Max {
-			_ = unix.Setrlimit(r.resource, &unix.Rlimit{Cur: r.value, Max: had.Max})
-			undo = append(undo, func() { _ = unix.Setrlimit(r.resource, &had) })
-		}
-	}
-	return leave, nil
 }
 
 // harden makes the resource limits of a process that was just started final. They

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,26 +16,38 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
+// ranges counts those that were given out, so that tests at the same time share none.
+var ranges atomic.Uint32
+
 // tenant is a user that nothing else on the machine has, for tests that run as root.
 func tenant(t *testing.T) *host.User {
+	t.Helper()
+	return tenants(t, 1)[0]
+}
+
+// tenants are several of them.
+func tenants(t *testing.T, n int) (users []*host.User) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run commands as somebody else")
 	}
-	pool, err := OpenPool(filepath.Join(t.TempDir(), "users"), Range{First: 1_900_000_000 + uint32(os.Getpid()%1000)*1000, Count: 8})
+	pool, err := OpenPool(filepath.Join(t.TempDir(), "users"), Range{First: 1_900_000_000 + uint32(os.Getpid()%1000)*1000 + 8*ranges.Add(1), Count: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	seat, err := pool.Take(t.Context(), id(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := seat.Free(context.Background()); err != nil {
-			t.Error(err)
+	for range n {
+		seat, err := pool.Take(t.Context(), id(t))
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	return &seat.User
+		t.Cleanup(func() {
+			if err := seat.Free(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		users = append(users, &seat.User)
+	}
+	return users
 }
 
 // can tells whether this user can make groups under a controller here.
@@ -140,6 +153,27 @@ func TestMemoryIsLimited(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Rule: files in memory count as memory, and so does what several processes have.
+func TestWallMemory(t *testing.T) {
+	if !can(t, memory) {
+		t.Skip("this user has no memory controller here")
+	}
+	each(t, func(t *testing.T, kind Isolation) {
+		c, _ := sealed(t, kind)
+		c.Limits.Memory, c.Insist = 64<<20, []Wall{WallLimits}
+		open(t, c, "hoard 8")
+		c.Args, c.Helper, c.Stdin = []string{"attacker"}, true, []byte("hoard 256\n")
+		if r, err := Run(t.Context(), c); err != nil || r.Code == 0 || !strings.Contains(r.Exceeded, "64 MiB of memory") {
+			t.Errorf("a file in memory: %+v, %v", r, err)
+		}
+		const together = "for i in 1 2 3 4 5 6 7 8; do head -c 32M /dev/zero | tail -c 32M | wc -c & done; wait"
+		c.Args, c.Helper, c.Stdin = []string{"/bin/sh", "-c", together}, false, nil
+		if r, err := Run(t.Context(), c); err != nil || !strings.Contains(r.Exceeded, "64 MiB of memory") {
+			t.Errorf("several processes: %+v, %v", r, err)
+		}
+	})
 }
 
 // Rule: a share of the processors is what it gets.

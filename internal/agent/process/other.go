@@ -31,11 +31,18 @@ func Start(_ context.Context, c Command) (*Tree, error) {
 }
 
 func (t *Tree) Describe() string             { return "" }
+func (t *Tree) Walls() Walls                 { return Walls{} }
 func (t *Tree) Done() <-chan struct{}        { return nil }
 func (t *Tree) Wait() (Result, error)        { return Result{}, host.ErrUnsupported }
 func (t *Tree) Kill(error)                   {}
 func (t *Tree) Freeze(context.Context) error { return host.ErrUnsupported }
 func (t *Tree) Thaw(context.Context) error   { return host.ErrUnsupported }
+
+// Undumpable returns [host.ErrUnsupported].
+func Undumpable() error { return host.ErrUnsupported }
+
+// InJob cannot tell.
+func InJob(int) (bool, error) { return true, host.ErrUnsupported }
 
 // SweepOrphans finds nothing: there are no runs on this system.
 func SweepOrphans(context.Context, func(runID string) bool) ([]Orphan, error) { return nil, nil }

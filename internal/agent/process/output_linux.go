@@ -52,6 +52,7 @@ func (t *Tree) closeFiles() {
 		_ = p.read.Close()
 		_ = p.write.Close()
 	}
+	t.proxy.close(t.command.drain())
 }
 
 // feed writes the command's input; a command that does not read it all is its own

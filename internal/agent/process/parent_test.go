@@ -19,11 +19,17 @@ const (
 	parentIsolation = "PROCESS_TEST_ISOLATION"
 	parentFreezer   = "PROCESS_TEST_FREEZER"
 	parentFreezes   = "PROCESS_TEST_FREEZES"
+	parentCloses    = "PROCESS_TEST_CLOSES"
 )
 
 // parent runs the script in its argument and prints what it writes. It freezes the
 // run after its first line if it is told to.
 func parent() {
+	if os.Getenv(parentCloses) != "" {
+		if err := Undumpable(); err != nil {
+			fmt.Println("error:", err)
+		}
+	}
 	lines := make(chan struct{}, 1)
 	c := Command{
 		ID: os.Getenv(parentRun), Args: []string{"/bin/sh", "-c", os.Args[1]}, Dir: "/",

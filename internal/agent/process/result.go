@@ -36,6 +36,8 @@ type Result struct {
 	Enforced Enforced
 	// Sealed tells that the run could write nowhere but in Command.Writable and Tmp.
 	Sealed bool
+	// Walls is all that kept the run apart.
+	Walls Walls
 	// Exceeded says in words which limits the run came up against, as far as cgroups
 	// keep them; empty for none.
 	Exceeded string
@@ -43,17 +45,11 @@ type Result struct {
 
 // describe says in one line what holds a run of c.
 func (r *Result) describe(c *Command) string {
-	parts := []string{string(r.Isolation), "no new privileges"}
-	if c.User != nil {
-		parts = append(parts, fmt.Sprintf("user %d", c.User.UID))
+	held := r.Walls.describe()
+	if len(c.Writable) > 0 && !r.Sealed {
+		held += "; not sealed"
 	}
-	switch {
-	case r.Sealed:
-		parts = append(parts, "read-only but for its own directories")
-	case len(c.Writable) > 0:
-		parts = append(parts, "not sealed")
-	}
-	return strings.Join(append(parts, r.Enforced.describe(c.Limits), "frozen by "+r.Freezer), "; ")
+	return strings.Join([]string{held, r.Enforced.describe(c.Limits), r.Walls.landlocked(), "frozen by " + r.Freezer}, "; ")
 }
 
 // Usage is what a tree of processes has used.

@@ -7,11 +7,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay/internal/host"
 )
 
 // startMost bounds how long a supervisor may take to start its command.
@@ -30,13 +33,13 @@ func Start(ctx context.Context, c Command) (*Tree, error) {
 	if !ready.Load() {
 		return nil, errors.New("this program cannot supervise commands: its main does not begin with process.Main")
 	}
-	env, err := c.environment(os.Environ())
-	if err != nil {
+	if _, err := c.environment(os.Environ(), nil); err != nil {
 		return nil, err
 	}
+	var err error
 	for _, kind := range c.candidates() {
 		var t *Tree
-		t, err = launch(ctx, c, env, kind)
+		t, err = launch(ctx, c, kind)
 		if err == nil {
 			return t, nil
 		}
@@ -60,29 +63,47 @@ func (c *Command) candidates() []Isolation {
 }
 
 // launch starts a supervisor of one kind and has it start the command.
-func launch(ctx context.Context, c Command, env []string, kind Isolation) (*Tree, error) {
+func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	t := &Tree{command: c, isolation: kind}
+	port, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	env, err := c.environment(os.Environ(), t.proxy.environment(c.ProxyToken))
+	if err != nil {
+		return nil, err // checked before
+	}
 	if err := t.spawn(); err != nil {
 		return nil, err
 	}
 	first, err := t.commission(ctx, order{
 		ID: c.ID, Args: c.Args, Dir: c.Dir, Env: env,
 		Grace: c.grace(), Isolation: kind, Freezer: c.freezer, User: c.User,
-		Limits: c.Limits, Bounds: c.bounds, Writable: c.Writable, Tmp: c.Tmp, Helper: c.Helper, Files: directoriesOf(c.Files),
+		Owner:  host.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
+		Limits: c.Limits, Bounds: c.bounds, Writable: c.Writable, Readable: c.Readable, Hidden: c.Hidden, Tmp: c.Tmp,
+		Helper: c.Helper, Files: directoriesOf(c.Files), Network: c.Network, Port: port, Insist: c.Insist, Without: c.without,
 	})
+	if err == nil && first.Event == started {
+		err = t.proxy.serve(c.Proxy)
+	}
 	if err == nil {
 		switch first.Event {
 		case started:
-			t.result = Result{Code: -1, Isolation: kind, Freezer: first.Freezer, Enforced: first.Enforced, Sealed: first.Sealed}
+			t.result = Result{
+				Code: -1, Isolation: kind, Freezer: first.Freezer, Enforced: first.Walls.Limits, Sealed: first.Walls.Seal != "", Walls: first.Walls,
+			}
+			t.walls = first.Walls
 			t.cgroup = cgroup{hierarchy: hierarchy{version: first.Version}, dir: first.Cgroup}
 			t.described = t.result.describe(&c)
 			t.begin(ctx)
 			return t, nil
 		case unable:
 			err = &unavailable{isolation: kind, reason: first.Text}
+		case unwalled:
+			err = &WallError{Wall: first.Wall, Isolation: kind, Reason: first.Text}
 		case unstarted:
 			err = &StartError{Command: c.Args[0], Code: first.Code, Reason: first.Text}
 		default:
@@ -121,10 +142,10 @@ func (t *Tree) spawn() (err error) {
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",
 		Args:        []string{supervisorName, t.command.ID},
-		Env:         []string{Marker + "=" + t.command.ID, filesVariable + "=" + strconv.Itoa(len(t.command.Files))},
+		Env:         []string{Marker + "=" + t.command.ID, filesVariable + "=" + strconv.Itoa(len(t.command.Files)+len(t.proxy.files()))},
 		Dir:         "/",
-		ExtraFiles:  append([]*os.File{socket}, t.command.Files...),
-		SysProcAttr: attributes(t.isolation, t.command.User != nil),
+		ExtraFiles:  slices.Concat([]*os.File{socket}, t.command.Files, t.proxy.files()),
+		SysProcAttr: attributes(t.isolation, t.command.Network),
 	}
 	stdin, err := t.openPipes()
 	if err != nil {
@@ -148,21 +169,21 @@ func (t *Tree) spawn() (err error) {
 }
 
 // attributes makes the supervisor's namespaces, in a session of its own so that no
-// terminal's signal reaches it.
-func attributes(kind Isolation, user bool) *syscall.SysProcAttr {
+// terminal's signal reaches it. A user namespace has no ids yet: the supervisor
+// writes them itself, since of a parent that is not dumpable it would be refused.
+func attributes(kind Isolation, network Network) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
-	switch kind {
-	case PIDNamespace:
-		attr.Cloneflags = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS
-		if user {
-			attr.Cloneflags |= syscall.CLONE_NEWIPC // what one run leaves there, the user's next would find
-		}
-	case UserNamespace:
-		attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
-		// Mounting /proc needs it; the supervisor drops it before it starts the command.
-		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+	if kind == Subreaper {
+		return attr
+	}
+	attr.Cloneflags = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
+	if network != HostNetwork {
+		attr.Cloneflags |= syscall.CLONE_NEWNET
+	}
+	if kind == UserNamespace {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		// Mounts, the loopback and root's cgroups need these; the command gets none of them.
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_DAC_OVERRIDE}
 	}
 	return attr
 }

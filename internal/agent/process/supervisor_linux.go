@@ -27,7 +27,7 @@ type supervisor struct {
 	asked   chan os.Signal
 	freezer freezer
 	bounds  *bounds
-	sealed  bool
+	walls   Walls
 	alarm   *time.Timer
 
 	pid        int // the command's

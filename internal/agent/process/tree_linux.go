@@ -24,6 +24,8 @@ type Tree struct {
 	isolation Isolation
 	cgroup    cgroup // the run's, if it has one
 	described string
+	walls     Walls
+	proxy     *proxy
 
 	supervisor *exec.Cmd
 	ended      chan struct{} // closed when the supervisor has been waited for
@@ -69,6 +71,9 @@ func (t *Tree) begin(ctx context.Context) {
 // Describe says in one line what holds the tree, for a log: its isolation, user and
 // limits.
 func (t *Tree) Describe() string { return t.described }
+
+// Walls says what keeps the tree apart from the rest of the machine.
+func (t *Tree) Walls() Walls { return t.walls }
 
 // Done is closed when Wait would return.
 func (t *Tree) Done() <-chan struct{} { return t.done }
@@ -164,6 +169,7 @@ func (t *Tree) watch(ctx context.Context) {
 	t.patience.Stop()
 	t.wire.conn.Close()
 	survived := t.bury()
+	t.proxy.close(t.command.drain())
 	t.finish(delivered, stopReceiving)
 	if t.broken == nil {
 		select {

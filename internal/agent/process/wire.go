@@ -18,12 +18,19 @@ type order struct {
 	Grace     time.Duration
 	Isolation Isolation
 	Freezer   string
+	Owner     host.User // whom the parent runs as
 	User      *host.User
 	Limits    Limits
 	Bounds    string
 	Writable  []string
+	Readable  []string
+	Hidden    []string
 	Tmp       string
 	Helper    bool
+	Network   Network
+	Port      int // of the proxy on the host's loopback, if it listens there
+	Insist    []Wall
+	Without   []string
 	// Files says of each further descriptor where its directory is, or nothing.
 	Files []string
 }
@@ -40,19 +47,20 @@ const (
 	thaw                   // answered by thawed
 )
 
-// report is what a supervisor says. The first one is unable, unstarted or started.
+// report is what a supervisor says. The first one is unable, unstarted,
+// unwalled or started.
 type report struct {
 	Event event
-	// Text says why: unable, unstarted, and froze and thawed where they did not work.
+	// Text says why: unable, unstarted, unwalled, and froze and thawed where they did not work.
 	Text string
 	// Code is the exit code a shell would give: unstarted.
 	Code int
-	// Freezer, Cgroup (a directory, or nothing) and its Version, what keeps the
-	// Limits, and whether the machine is Sealed: started.
+	// Freezer, Cgroup (a directory, or nothing) and its Version, and the Walls: started.
 	Freezer, Cgroup string
 	Version         int
-	Enforced        Enforced
-	Sealed          bool
+	Walls           Walls
+	// Wall is the one that is missing: unwalled.
+	Wall Wall
 	// Status is the wait status, Stopped tells whether the supervisor had been asked
 	// to end the command before it ended: exited.
 	Status  uint32
@@ -69,6 +77,7 @@ type event int
 const (
 	unable    event = iota + 1 // the isolation does not work here; nothing was started
 	unstarted                  // the command could not be started
+	unwalled                   // a wall is not to be had on which the command insists
 	started
 	froze
 	thawed

@@ -120,15 +120,3 @@ func (m *Manager) find(id string) (name string, o owner, err error) {
 	}
 	return "", o, fs.ErrNotExist
 }
-
-// Settle keeps what a dead process has left at a place, and removes it: so that who
-// comes after finds the work among what is [Manager.Kept].
-func (m *Manager) Settle(ctx context.Context, place string) error {
-	if err := checkID(place); err != nil {
-		return err
-	}
-	if _, err := os.Lstat(filepath.Join(m.dir, "jobs", place)); err != nil || m.living(place) != nil {
-		return nil //nolint:nilerr // nothing is there, or it is not dead
-	}
-	return m.bury(ctx, place)
-}

@@ -92,7 +92,7 @@ func TestAPlaceOfTheDead(t *testing.T) {
 			t.Errorf("garbage: %+v, %v", all, err)
 		}
 		if settle {
-			if err := other.Settle(t.Context(), "job"); err != nil {
+			if err := other.Settle(t.Context(), func(name string) bool { return name == "job" }); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Lstat(w.Dir); err == nil {
@@ -114,7 +114,7 @@ func TestAPlaceOfTheDead(t *testing.T) {
 		if err != nil || string(raw) != "so far\n" {
 			t.Errorf("restored %q, %v", raw, err)
 		}
-		if err := other.Settle(t.Context(), "job"); err != nil {
+		if err := other.Settle(t.Context(), func(name string) bool { return name == "job" }); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Lstat(next.Dir); err != nil {

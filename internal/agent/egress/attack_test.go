@@ -1,0 +1,385 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Rule: no way of writing a target leads anywhere that is not listed, and nothing is
+// looked up or dialled for it. The answer names the setting.
+func TestTargetsThatAreRefused(t *testing.T) {
+	belay := httptest.NewServer(http.HandlerFunc(hello)) // a server that must not be reached
+	defer belay.Close()
+	port := portOf(belay.Listener.Addr().String())
+	p := begin(t, "example.com", "*.example.com:443", "127.0.0.1:1", "127.0.0.0/8:2", "10.0.0.0/8:3")
+	for _, target := range []string{
+		"127.0.0.1:" + port, "localhost:" + port, "127.1:" + port, "2130706433:" + port, "0x7f.0.0.1:" + port, "0177.0.0.1:" + port, "0:" + port, "0.0.0.0:" + port,
+		"[::1]:" + port, "[::]:" + port, "[::ffff:127.0.0.1]:" + port, "[::ffff:7f00:1]:" + port, "[0:0:0:0:0:ffff:127.0.0.1]:" + port, "[::1%25lo]:" + port, "[64:ff9b::127.0.0.1]:" + port,
+		p.addr,
+		"169.254.169.254:80", "169.254.169.254:443", "metadata.google.internal:80",
+		"example.com:22", "example.com", "example.com:", "example.com:0443", "example.com:443@evil.org", "example.com:443@evil.org:443", "user@example.com:443", "user:pw@example.com:443",
+		"evil.org:443#example.com:443", "evil.org:443/example.com:443", "evil.org:443?example.com:443", "example.com%2eevil.org:443", "example.com%00:443",
+		"example.com:443,evil.org:443", "example.com\\@evil.org:443", "[example.com]:443", "example.com.evil.org:443", "evilexample.com:443", ".example.com:443",
+		strings.Repeat("a", 5000) + ".example.com:443", "ex\u00e4mple.com:443", "-a.example.com:443", "/example.com:443", "http://example.com:443", "*:443", ":443",
+	} {
+		got := p.ask("CONNECT " + target + " HTTP/1.1\r\nHost: example.com\r\n\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.HasPrefix(got, "HTTP/1.1 400 ") || strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.Contains(got, "agent.egress") {
+			t.Errorf("CONNECT %s: %q", target, got)
+		}
+		if strings.HasPrefix(target, "http") || strings.HasPrefix(target, "/") {
+			continue
+		}
+		got = p.ask("GET http://" + target + "/ HTTP/1.1\r\nHost: example.com\r\n\r\n")
+		if allowed := strings.HasPrefix(target, "example.com:443") || strings.HasPrefix(target, "example.com:0443") || target == "example.com" || target == "example.com:"; allowed && !strings.ContainsAny(target, "@,") {
+			continue
+		}
+		if !strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+			t.Errorf("GET http://%s: %q", target, got)
+		}
+	}
+	for _, request := range []string{
+		"GET /x HTTP/1.1\r\nHost: example.com", "GET https://example.com/ HTTP/1.1\r\nHost: example.com", "GET ftp://example.com/ HTTP/1.1\r\nHost: example.com",
+		"GET http:example.com HTTP/1.1\r\nHost: example.com", "GET //example.com/ HTTP/1.1\r\nHost: example.com", "OPTIONS * HTTP/1.1\r\nHost: example.com",
+		"PRI * HTTP/2.0\r\n\r\nSM", "GET http:///x HTTP/1.1\r\nHost: example.com", "GET http://user:pw@example.com/ HTTP/1.1\r\nHost: example.com",
+		"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde", "CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0",
+		"\x16\x03\x01\x02", "GET http://example.com/ HTTP/1.1\r\nHost: a\r\nHost: b", "GET http://example.com/ HTTP/9.9\r\nHost: a",
+	} {
+		if got := p.ask(request + "\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 4") && !strings.HasPrefix(got, "HTTP/1.1 505") {
+			t.Errorf("%q: %q", request, got)
+		}
+	}
+	for _, name := range p.lookups() {
+		if name != "example.com" {
+			t.Errorf("%s was looked up", name)
+		}
+	}
+	if dials := p.dials(); len(dials) > 0 {
+		t.Errorf("dialled: %q", dials)
+	}
+}
+
+// Rule: a name that leads to another kind of address than it may is refused, also when
+// another address beside it would do; the address itself is not told.
+func TestNamesThatLeadInside(t *testing.T) {
+	server := listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "inside") })
+	p := begin(t, "git.example.org:443", "*.example.com:443", "127.0.0.2:443")
+	for addr, want := range map[string]string{
+		"127.0.0.1":       "a loopback address, which only listing",
+		"::1":             "a loopback address",
+		"169.254.169.254": "an address at which a cloud hands out credentials",
+		"0.0.0.0":         "an unspecified address",
+		"224.0.0.1":       "a multicast address",
+		"fe80::1":         "a link-local address",
+		"240.0.0.1":       "a reserved address",
+	} {
+		p.names = map[string][]string{"git.example.org": {addr}, "a.example.com": {addr}}
+		p.at("", addr, "443", server)
+		for name := range p.names {
+			if got := p.ask("CONNECT " + name + ":443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, want) || strings.Contains(got, addr) {
+				t.Errorf("%s at %s: %q", name, addr, got)
+			}
+		}
+	}
+	p.names = map[string][]string{"git.example.org": {"10.1.2.3"}, "a.example.com": {"10.1.2.3"}, "b.example.com": {"10.1.2.3", "93.184.216.34"}}
+	p.at("", "10.1.2.3", "443", server)
+	p.at("", "93.184.216.34", "443", listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "outside") }))
+	for name, want := range map[string]string{"git.example.org": established + "inside", "b.example.com": established + "outside"} {
+		if got := p.ask("CONNECT " + name + ":443 HTTP/1.1\r\nHost: x\r\n\r\n"); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := p.ask("CONNECT a.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got, "a wildcard does not open: list the whole name") {
+		t.Errorf("%q", got)
+	}
+	if diff := cmp.Diff([]string{"10.1.2.3:443", "93.184.216.34:443"}, slices.Sorted(slices.Values(p.dials()))); diff != "" {
+		t.Errorf("dialled:\n%s", diff)
+	}
+}
+
+// Rule: a name is looked up once for a connection, and what was checked is what is
+// dialled: a resolver that says something else the next time gains nothing.
+func TestARebindingResolver(t *testing.T) {
+	p := begin(t, "rebind.example.com:443")
+	turn := 0
+	p.Resolve = func(context.Context, string) ([]netip.Addr, error) {
+		turn++
+		if turn%2 == 1 {
+			return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
+		}
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	p.at("", "93.184.216.34", "443", listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "outside") }))
+	for i, want := range []string{"HTTP/1.1 200", "HTTP/1.1 403", "HTTP/1.1 200"} {
+		if got := p.ask("CONNECT rebind.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, want) {
+			t.Errorf("%d: %q", i, got)
+		}
+	}
+	if dials := p.dials(); len(dials) != 2 || dials[0] != "93.184.216.34:443" || turn != 3 {
+		t.Errorf("after %d look-ups it dialled %q", turn, dials)
+	}
+}
+
+// Rule: Belay's own addresses and the proxy itself are closed whatever the list says.
+func TestBelayItselfIsClosed(t *testing.T) {
+	own := netip.MustParseAddrPort("10.0.0.5:7420")
+	p := beginWith(t, func(s *Server) { s.Closed = func(a netip.AddrPort) bool { return a == own } }, "127.0.0.0/8", "belay.example.org:7420", "10.0.0.5:7420", "127.0.0.1:7420")
+	p.names["belay.example.org"] = []string{"10.0.0.5"}
+	loop := policy(t, p.addr)
+	p.Policy.rules = append(p.Policy.rules, loop.rules...)
+	for _, target := range []string{p.addr, "10.0.0.5:7420", "belay.example.org:7420"} {
+		if got := p.ask("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, "Belay itself") {
+			t.Errorf("%s: %q", target, got)
+		}
+	}
+}
+
+// Rule: what follows a refused request is never read, so that it cannot pass for
+// another.
+func TestNothingIsReadAfterARefusal(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(hello))
+	defer server.Close()
+	p := begin(t, "example.com")
+	p.at("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
+	const good = "GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n"
+	for _, bad := range []string{"CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n", "POST http://evil.org/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"} {
+		got := p.ask(bad + good)
+		if strings.Count(got, "HTTP/1.1 ") != 1 || !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+			t.Errorf("%q: %q", bad, got)
+		}
+	}
+	if dials := p.dials(); len(dials) > 0 {
+		t.Errorf("dialled: %q", dials)
+	}
+	// Two requests on one connection are two requests.
+	l := p.line().send(good + strings.Replace(good, "example.com/", "evil.org/", 1))
+	if got := l.all(); !strings.Contains(got, "GET example.com/ ") || !strings.Contains(got, "403 Forbidden") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Rule: a server gets requests that net/http wrote: with the Host of the target, with
+// one length, and without what was meant for the proxy.
+func TestRequestsAreWrittenAnew(t *testing.T) {
+	heard := make(chan string, 1)
+	server := listen(t, func(c *net.TCPConn) {
+		r := bufio.NewReader(c)
+		var all strings.Builder
+		for {
+			text, err := r.ReadString('\n')
+			all.WriteString(text)
+			if err != nil || text == "\r\n" {
+				break
+			}
+		}
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: X-Secret\r\nX-Secret: 1\r\nProxy-Connection: x\r\nKeep-Alive: 5\r\n\r\nok")
+		heard <- all.String()
+	})
+	p := begin(t, "example.com")
+	p.at("example.com", "93.184.216.34", "80", server)
+	got := p.ask("GET http://EXAMPLE.com/a HTTP/1.1\r\nHost: evil.org\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nX-Stays: 1\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\nTE: gzip\r\nUpgrade: h2c\r\n\r\n")
+	if strings.Contains(got, "X-Secret") || strings.Contains(got, "Proxy-Connection") || strings.Contains(got, "Keep-Alive:") || !strings.HasSuffix(got, "ok") {
+		t.Errorf("the answer: %q", got)
+	}
+	const want = "GET /a HTTP/1.1\r\nHost: example.com\r\nX-Stays: 1\r\n\r\n"
+	if diff := cmp.Diff(want, <-heard); diff != "" {
+		t.Errorf("the request (-want +got):\n%s", diff)
+	}
+	const smuggled = "GET http://evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n"
+	for _, framing := range []string{
+		"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcd", "Content-Length: +4\r\n\r\nabcd", "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+		"Content-Length : 4\r\n\r\nabcd", "X: a\r\n b\x00\r\n\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	} {
+		got := p.ask("POST http://example.com/ HTTP/1.1\r\nHost: x\r\n" + framing + smuggled)
+		if !strings.HasPrefix(got, "HTTP/1.1 400 ") && !strings.HasPrefix(got, "HTTP/1.1 501 ") || strings.Count(got, "HTTP/1.1") != 1 {
+			t.Errorf("%q: %q", framing, got)
+		}
+	}
+	// Both lengths: the chunks count, and only they are sent on.
+	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
+	if got := <-heard; strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
+		t.Errorf("the request: %q", got)
+	}
+}
+
+// Rule: a connection that does not get on with its request is closed, and so is one
+// that carries nothing for long.
+func TestSlowness(t *testing.T) {
+	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	p := beginWith(t, func(s *Server) {
+		s.Limits = Limits{HeaderTimeout: 30 * time.Millisecond, Keep: 30 * time.Millisecond, Idle: 60 * time.Millisecond, Header: 4 << 10}
+	}, "example.com")
+	p.at("example.com", "93.184.216.34", "443", server)
+	p.at("example.com", "93.184.216.34", "80", server)
+	for name, request := range map[string]string{
+		"nothing at all": "", "half a header": "GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX", "a tunnel without a word": "CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"half a refused body": "POST http://evil.org/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+		"no answer":           "GET http://example.com/ HTTP/1.1\r\nHost: x\r\n\r\n", "half a body": "POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+	} {
+		began := time.Now()
+		p.line().send(request).all()
+		if took := time.Since(began); took > patience/2 {
+			t.Errorf("%s: open for %s", name, took)
+		}
+	}
+	got := p.ask("GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 431 ") {
+		t.Errorf("a long header: %q", got)
+	}
+}
+
+// Rule: a tunnel that carries something stays open for longer than the idle time.
+func TestATunnelInUseStaysOpen(t *testing.T) {
+	const idle = 200 * time.Millisecond
+	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	p := beginWith(t, func(s *Server) { s.Limits.Idle = idle }, "example.com")
+	p.at("example.com", "93.184.216.34", "443", server)
+	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+	l.reads(len(established))
+	tick := time.NewTicker(idle / 20)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < 3*idle; <-tick.C {
+		if got := l.send("x").reads(1); got != "x" {
+			t.Fatal(got)
+		}
+	}
+}
+
+// Rule: a job has so many connections at the same time, and the next when one of them
+// has ended.
+func TestConnectionsAreBounded(t *testing.T) {
+	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	p := beginWith(t, func(s *Server) { s.Limits.Connections = 3 }, "example.com")
+	p.at("example.com", "93.184.216.34", "443", server)
+	var lines []line
+	for range 4 {
+		lines = append(lines, p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"))
+	}
+	for _, l := range lines[:3] {
+		l.reads(len(established))
+	}
+	_ = lines[3].SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := lines[3].Read(make([]byte, 1)); err == nil {
+		t.Fatalf("the fourth was answered, %d", n)
+	}
+	lines[0].Close()
+	_ = lines[3].SetReadDeadline(time.Now().Add(patience))
+	if got := lines[3].reads(len(established)); got != established {
+		t.Errorf("%q", got)
+	}
+}
+
+// Rule: the end of the server is the end of every connection, to the job and to its
+// targets, and of whatever worked on them.
+func TestTheEnd(t *testing.T) {
+	ended := make(chan struct{}, 2)
+	server := listen(t, func(c *net.TCPConn) {
+		_, _ = io.Copy(io.Discard, c)
+		ended <- struct{}{}
+	})
+	p := begin(t, "example.com", "slow.example.com")
+	p.at("example.com", "93.184.216.34", "443", server)
+	p.at("example.com", "93.184.216.34", "80", server)
+	resolving := make(chan struct{}, 1)
+	resolve := p.Resolve
+	p.Resolve = func(ctx context.Context, name string) ([]netip.Addr, error) {
+		if name == "slow.example.com" {
+			resolving <- struct{}{}
+			<-ctx.Done()
+		}
+		return resolve(ctx, name)
+	}
+	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+	l.reads(len(established))
+	p.line().send("GET http://example.com/ HTTP/1.1\r\nHost: x\r\n\r\n")
+	p.line().send("CONNECT slow.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+	p.line()
+	<-resolving
+	until(t, "both targets are dialled", func() bool { return len(p.dials()) == 2 })
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := l.all(); got != "" {
+		t.Errorf("%q", got)
+	}
+	<-ended
+	<-ended
+	if _, err := net.Dial("tcp", p.addr); err == nil {
+		t.Error("it listens still")
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if err := p.Serve(onlyCloses{}); err == nil {
+		t.Error("it served again")
+	}
+}
+
+// Rule: the end of the listener is the end of the server too.
+func TestTheListenerEnds(t *testing.T) {
+	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Policy: policy(t, server)}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	p := &proxy{Server: s, t: t, addr: l.Addr().String()}
+	c := p.line().send("CONNECT " + server + " HTTP/1.1\r\nHost: x\r\n\r\n")
+	c.reads(len(established))
+	l.Close()
+	if got := c.all(); got != "" {
+		t.Errorf("%q", got)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// onlyCloses is a listener that only closes.
+type onlyCloses struct{ net.Listener }
+
+func (onlyCloses) Close() error { return nil }
+
+// Rule: each refused target is logged once and counted always, in a form that does
+// nothing to whoever reads it, and their number is bounded.
+func TestRefusalsAreToldOnce(t *testing.T) {
+	p := begin(t, "example.com")
+	for range 3 {
+		p.ask("CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	p.ask("CONNECT \u202eevil\u0085:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+	p.ask("GET http://a%1b%5bm.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n")
+	want := []Refusal{
+		{`"\u202eevil\u0085:443"`, "the target of the request cannot be read: a name outside of ASCII is written in its encoded form, which begins with xn--", 1},
+		{"evil.org:443", "it is not listed there", 3},
+	}
+	if diff := cmp.Diff(want, p.Refused()); diff != "" {
+		t.Error(diff)
+	}
+	if log := p.logged.String(); strings.Count(log, "target=evil.org:443") != 1 || strings.ContainsFunc(log, func(r rune) bool { return r > 126 || r < 32 && r != '\n' }) {
+		t.Errorf("logged: %q", log)
+	}
+	for i := range mostRefusals + 50 {
+		p.refused.count(fmt.Sprint(i), "x")
+	}
+	all := p.Refused()
+	if i := slices.IndexFunc(all, func(r Refusal) bool { return r.Target == others }); len(all) != mostRefusals+1 || i < 0 || all[i].Count != 52 {
+		t.Errorf("%d targets", len(all))
+	}
+}

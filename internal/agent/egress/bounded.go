@@ -1,0 +1,92 @@
+package egress
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// bounded is a listener with so many connections at the same time; others wait in
+// the kernel.
+type bounded struct {
+	net.Listener
+	server *Server
+	slots  chan struct{}
+	once   sync.Once
+	over   chan struct{}
+}
+
+func newBounded(l net.Listener, s *Server) *bounded {
+	return &bounded{Listener: l, server: s, slots: make(chan struct{}, s.Limits.Connections), over: make(chan struct{})}
+}
+
+// Accept waits for a slot, then for a connection.
+func (b *bounded) Accept() (net.Conn, error) {
+	select {
+	case b.slots <- struct{}{}:
+	case <-b.over:
+		return nil, net.ErrClosed
+	}
+	inner, err := b.Listener.Accept()
+	if err != nil {
+		<-b.slots
+		return nil, err
+	}
+	c := &accepted{Conn: inner, listener: b}
+	c.idle = time.AfterFunc(b.server.Limits.Idle, func() { _ = c.Close() })
+	if !b.server.track(c) {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// Close closes the listener, not its connections.
+func (b *bounded) Close() error {
+	b.once.Do(func() { close(b.over) })
+	return b.Listener.Close()
+}
+
+// accepted is a connection of the job, closed when it has carried nothing for the
+// idle time. All that a tunnel carries passes through it, in either direction.
+type accepted struct {
+	net.Conn
+	listener *bounded
+	idle     *time.Timer
+	once     sync.Once
+}
+
+// Read reads, and tells that the connection is in use.
+func (c *accepted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.used(n)
+	return n, err
+}
+
+// Write writes, and tells that the connection is in use.
+func (c *accepted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.used(n)
+	return n, err
+}
+
+func (c *accepted) used(n int) {
+	// A timer that has fired closes the connection anyway.
+	if n > 0 && c.idle.Stop() {
+		c.idle.Reset(c.listener.server.Limits.Idle)
+	}
+}
+
+// Close closes the connection, and gives its slot to the next.
+func (c *accepted) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() {
+		c.idle.Stop()
+		c.listener.server.untrack(c)
+		<-c.listener.slots
+	})
+	return err
+}
+
+// CloseWrite ends what is sent to the job.
+func (c *accepted) CloseWrite() error { return closeWrite(c.Conn) }

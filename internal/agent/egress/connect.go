@@ -1,0 +1,140 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+)
+
+const (
+	// mostAddresses bounds how many addresses of a name are tried.
+	mostAddresses = 8
+	// attempt is how long one of several addresses may take to answer.
+	attempt = 5 * time.Second
+)
+
+// errNowhere means that a name has no address.
+var errNowhere = errors.New("the name has no address")
+
+// connect reaches a target that the policy allows, at one of the addresses that the
+// policy admits for it. A name is resolved once, and what was checked is what is
+// dialled.
+func (s *Server) connect(ctx context.Context, t target) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Limits.Connect)
+	defer cancel()
+	unhook := context.AfterFunc(s.life, cancel)
+	defer unhook()
+	addresses, err := s.addresses(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range addresses[:min(len(addresses), mostAddresses)] {
+		var c net.Conn
+		if c, err = s.dial(ctx, a, i < len(addresses)-1); err == nil {
+			return c, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return nil, err
+}
+
+func (s *Server) dial(ctx context.Context, a netip.AddrPort, others bool) (net.Conn, error) {
+	if others {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, attempt)
+		defer cancel()
+	}
+	dial := s.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	c, err := dial(ctx, "tcp", a.String())
+	if err != nil {
+		return nil, err
+	}
+	d := &dialled{Conn: c, server: s}
+	if !s.track(d) {
+		return nil, errors.Join(errOver, c.Close())
+	}
+	return d, nil
+}
+
+// addresses gives those addresses of a target that may be dialled. If there is
+// none, the error says why the first one may not.
+func (s *Server) addresses(ctx context.Context, t target) (good []netip.AddrPort, err error) {
+	all := []netip.Addr{t.addr}
+	if t.name != "" {
+		if all, err = s.resolve(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	for _, addr := range all {
+		addr = addr.Unmap().WithZone("")
+		at := netip.AddrPortFrom(addr, uint16(t.port))
+		switch {
+		case s.isOwn(at):
+			err = errors.Join(err, errOwn)
+		case s.Policy.admits(t, addr):
+			good = append(good, at)
+		default:
+			err = errors.Join(err, errKind(kindOf(addr)))
+		}
+	}
+	switch {
+	case len(good) > 0:
+		return good, nil
+	case err == nil:
+		return nil, errNowhere
+	}
+	return nil, firstOf(err)
+}
+
+// isOwn reports whether an address is the proxy's own or another of Belay's.
+func (s *Server) isOwn(at netip.AddrPort) bool {
+	listener := at.Port() == s.own.Port() && (at.Addr() == s.own.Addr() || s.own.Addr().IsUnspecified())
+	return listener || s.Closed != nil && s.Closed(at)
+}
+
+// firstOf is the first of several errors: one is enough to say.
+func firstOf(err error) error {
+	for {
+		joined, ok := err.(interface{ Unwrap() []error })
+		if !ok || len(joined.Unwrap()) == 0 {
+			return err
+		}
+		err = joined.Unwrap()[0]
+	}
+}
+
+// resolve looks a name up. A name that only a wildcard allows is looked up as it
+// stands: the search list of this machine would make a name of another domain out
+// of it. What the operator has listed exactly means what it means on this machine.
+func (s *Server) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
+	name := t.name
+	if !s.Policy.exact(t) {
+		name += "."
+	}
+	if s.Resolve != nil {
+		return s.Resolve(ctx, name)
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+}
+
+// dialled is a connection to a target, which the end of the server closes.
+type dialled struct {
+	net.Conn
+	server *Server
+}
+
+// Close closes the connection.
+func (d *dialled) Close() error {
+	d.server.untrack(d)
+	return d.Conn.Close()
+}
+
+// CloseWrite ends what is sent to the target.
+func (d *dialled) CloseWrite() error { return closeWrite(d.Conn) }

@@ -1,0 +1,203 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// maxName is the length of the longest name in DNS.
+const maxName = 253
+
+// target is where a request goes: a name or an address, in the one form in which
+// this package compares them, and a port.
+type target struct {
+	name string     // "" for an address
+	addr netip.Addr // the zero Addr for a name
+	port int
+}
+
+// host is the name or the address, without brackets.
+func (t target) host() string {
+	if t.name != "" {
+		return t.name
+	}
+	return t.addr.String()
+}
+
+// String is HOST:PORT, with brackets around an IPv6 address.
+func (t target) String() string { return net.JoinHostPort(t.host(), strconv.Itoa(t.port)) }
+
+// newTarget reads a host in any form that a request may have it in.
+func newTarget(host string, port int) (target, error) {
+	if port < 1 || port > 65535 {
+		return target{}, fmt.Errorf("port %d is not from 1 to 65535", port)
+	}
+	name, addr, err := canonical(host)
+	return target{name: name, addr: addr, port: port}, err
+}
+
+// parseTarget reads HOST:PORT. A port of 0 for otherwise means that it has to be
+// there.
+func parseTarget(text string, otherwise int) (target, error) {
+	host, port, err := splitPort(text)
+	if err != nil {
+		return target{}, err
+	}
+	n := otherwise
+	if port != "" {
+		if n, err = parsePort(port); err != nil {
+			return target{}, err
+		}
+	}
+	if n == 0 {
+		return target{}, errors.New("it names no port")
+	}
+	return newTarget(host, n)
+}
+
+// splitPort parts HOST, HOST:PORT, [V6] and [V6]:PORT. The port is "" if there is
+// none, and not yet read.
+func splitPort(text string) (host, port string, err error) {
+	rest := ""
+	if inner, after, ok := strings.Cut(text, "]"); ok && strings.HasPrefix(inner, "[") {
+		host, rest = inner[1:], after
+		if !strings.Contains(host, ":") {
+			return "", "", errors.New("only an IPv6 address stands in brackets")
+		}
+	} else if i := strings.IndexByte(text, ':'); i >= 0 {
+		host, rest = text[:i], text[i:]
+	} else {
+		host = text
+	}
+	if rest == "" {
+		return host, "", nil
+	}
+	port, ok := strings.CutPrefix(rest, ":")
+	switch {
+	case !ok, strings.ContainsAny(port, "[]"):
+		return "", "", errors.New("it is not HOST:PORT")
+	case strings.Contains(port, ":"):
+		return "", "", errBare
+	case port == "":
+		return "", "", errors.New("there is a colon and no port after it")
+	}
+	return host, port, nil
+}
+
+// errBare means that nothing tells the last part of an IPv6 address from a port.
+var errBare = errors.New("an IPv6 address stands in brackets")
+
+func parsePort(text string) (int, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || text[0] < '1' || text[0] > '9' {
+		return 0, fmt.Errorf("port %s is not a number from 1 to 65535", safe(text))
+	}
+	return int(n), nil
+}
+
+// canonical gives a host as a name or as an address, in the one form in which it is
+// compared and dialled.
+func canonical(host string) (string, netip.Addr, error) {
+	none := netip.Addr{}
+	if strings.ContainsAny(host, ":%") {
+		addr, err := netip.ParseAddr(host)
+		switch {
+		case err != nil:
+			return "", none, errors.New("it is neither a name nor an address")
+		case addr.Zone() != "":
+			return "", none, errors.New("an address with a zone means another place on each machine")
+		}
+		return "", addr.Unmap(), nil
+	}
+	name := strings.TrimSuffix(host, ".")
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return "", addr, nil
+	}
+	name = lower(name)
+	if err := checkName(name); err != nil {
+		return "", none, err
+	}
+	return name, none, nil
+}
+
+// lower changes ASCII letters only: others are refused, and must not become ASCII on
+// the way, as the Kelvin sign would.
+func lower(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// checkName refuses what DNS does not know as the name of a host, and what some
+// programs read as an address.
+func checkName(name string) error {
+	if name == "" {
+		return errors.New("it names no host")
+	}
+	if len(name) > maxName {
+		return fmt.Errorf("a name has %d characters at most", maxName)
+	}
+	last := ""
+	for label := range strings.SplitSeq(name, ".") {
+		if err := checkLabel(label); err != nil {
+			return err
+		}
+		last = label
+	}
+	if numeric(last) {
+		return errOddAddress
+	}
+	return nil
+}
+
+var (
+	errOddAddress = errors.New("an IPv4 address is written as four decimal numbers without leading zeros")
+	errNotASCII   = errors.New("a name outside of ASCII is written in its encoded form, which begins with xn--")
+)
+
+func checkLabel(label string) error {
+	for _, r := range label {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+		case r >= 0x80:
+			return errNotASCII
+		default:
+			return fmt.Errorf("%s is in no name of a host", safe(string(r)))
+		}
+	}
+	switch {
+	case label == "":
+		return errors.New("two dots follow each other in it, or it begins with one")
+	case len(label) > 63:
+		return errors.New("a part of a name between two dots has 63 characters at most")
+	case label[0] == '-', label[len(label)-1] == '-':
+		return errors.New("no part of a name begins or ends with a hyphen")
+	}
+	return nil
+}
+
+// numeric reports whether the last part of a name makes programs take all of it for
+// an IPv4 address: decimal, octal or hexadecimal. No top level domain is a number.
+func numeric(label string) bool {
+	if hex, ok := strings.CutPrefix(label, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
+
+// safe makes text from outside fit to be shown and logged: ASCII in quotes, of
+// bounded length, without control characters and direction marks.
+func safe(text string) string {
+	const most = 300
+	if len(text) > most {
+		return strconv.QuoteToASCII(text[:most]) + "…"
+	}
+	return strconv.QuoteToASCII(text)
+}

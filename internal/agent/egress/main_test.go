@@ -1,0 +1,249 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait of which the length is not what a test looks at.
+const patience = 20 * time.Second
+
+// proxy is a server under test with a small internet of its own: names that resolve
+// to public addresses, which are dialled at servers on loopback.
+type proxy struct {
+	*Server
+	t    *testing.T
+	addr string
+
+	mu      sync.Mutex
+	names   map[string][]string // what a name resolves to
+	servers map[string]string   // where an address and port is really
+	asked   []string
+	dialled []string
+	logged  bytes.Buffer
+}
+
+// begin serves a policy until the test ends, and then finds no goroutine left of it.
+func begin(t *testing.T, patterns ...string) *proxy { return beginWith(t, nil, patterns...) }
+
+func beginWith(t *testing.T, set func(s *Server), patterns ...string) *proxy {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	p := &proxy{t: t, names: map[string][]string{}, servers: map[string]string{}}
+	p.Server = &Server{
+		Policy: policy(t, patterns...), Log: slog.New(slog.NewTextHandler(&p.logged, nil)),
+		Resolve: p.resolve, Dial: p.dial,
+	}
+	if set != nil {
+		set(p.Server)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.addr = l.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(l) }()
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		settle(t, before)
+	})
+	return p
+}
+
+// settle waits until there are no more goroutines than before.
+func settle(t *testing.T, before int) {
+	t.Helper()
+	if !happens(func() bool { return runtime.NumGoroutine() <= before }) {
+		buf := make([]byte, 1<<20)
+		t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+// until waits for something that must become true.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if !happens(ok) {
+		t.Fatalf("%s: not within %s", what, patience)
+	}
+}
+
+func happens(ok func() bool) bool {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// at puts a server into the small internet, under a name and an address.
+func (p *proxy) at(name, addr, port, really string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if name != "" {
+		p.names[name] = append(p.names[name], addr)
+	}
+	p.servers[net.JoinHostPort(addr, port)] = really
+}
+
+func (p *proxy) resolve(_ context.Context, name string) (all []netip.Addr, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, name)
+	for _, addr := range p.names[strings.TrimSuffix(name, ".")] {
+		all = append(all, netip.MustParseAddr(addr))
+	}
+	if all == nil {
+		err = &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
+	}
+	return all, err
+}
+
+func (p *proxy) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	p.mu.Lock()
+	p.dialled = append(p.dialled, address)
+	really, ok := p.servers[address]
+	p.mu.Unlock()
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		p.t.Errorf("it dials %s, which is not an address", address)
+	}
+	if !ok {
+		return nil, errors.New("nothing is there")
+	}
+	return new(net.Dialer).DialContext(ctx, network, really)
+}
+
+func (p *proxy) dials() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dialled
+}
+
+func (p *proxy) lookups() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// client is an ordinary client that goes through the proxy and trusts a server.
+func (p *proxy) client(trusted *httptest.Server) *http.Client {
+	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: p.addr})}
+	if p.Token != "" {
+		tr.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: p.addr, User: url.UserPassword("job", p.Token)})
+	}
+	if trusted != nil && trusted.TLS != nil {
+		tr.TLSClientConfig = trusted.Client().Transport.(*http.Transport).TLSClientConfig
+	}
+	p.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience}
+}
+
+// line is a connection to the proxy on which a test writes what it likes.
+type line struct {
+	t *testing.T
+	*net.TCPConn
+}
+
+func (p *proxy) line() line {
+	p.t.Helper()
+	c, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return line{p.t, c.(*net.TCPConn)}
+}
+
+func (l line) send(text string) line {
+	l.t.Helper()
+	if _, err := io.WriteString(l, text); err != nil {
+		l.t.Fatal(err)
+	}
+	return l
+}
+
+// all reads until the proxy ends the connection.
+func (l line) all() string {
+	l.t.Helper()
+	b, err := io.ReadAll(l)
+	if err != nil && !strings.Contains(err.Error(), "connection reset") {
+		l.t.Fatalf("%v after %q", err, b)
+	}
+	return string(b)
+}
+
+// reads reads so many bytes.
+func (l line) reads(n int) string {
+	l.t.Helper()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(l, b); err != nil {
+		l.t.Fatal(err)
+	}
+	return string(b)
+}
+
+const established = "HTTP/1.1 200 Connection established\r\n\r\n"
+
+// ask sends a request and gives its status and the text, up to the end of the
+// connection.
+func (p *proxy) ask(request string) string {
+	p.t.Helper()
+	return p.line().send(request).all()
+}
+
+// listen runs a server of plain TCP, one goroutine for each connection, to the end
+// of the test.
+func listen(t *testing.T, serve func(c *net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+	return l.Addr().String()
+}
+
+// portOf is the port of an address.
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}

@@ -1,0 +1,216 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nothing is the list that closes the network.
+const nothing = "none"
+
+// Parse reads the patterns of a policy. The error has a line for each pattern that
+// is none. An empty list is refused, because it could be read as nothing and as
+// everything.
+func Parse(patterns []string) (*Policy, error) {
+	if len(patterns) == 0 {
+		return nil, fmt.Errorf("the list is empty; did you mean %q, which closes the network?", nothing)
+	}
+	if len(patterns) == 1 && patterns[0] == nothing {
+		return &Policy{}, nil
+	}
+	p := &Policy{}
+	var faults []error
+	for _, text := range patterns {
+		r, err := parseRule(text)
+		if err != nil {
+			faults = append(faults, explain(text, err))
+			continue
+		}
+		if !slices.ContainsFunc(p.rules, func(have rule) bool { return have.String() == r.String() }) {
+			p.rules = append(p.rules, r)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return p, nil
+}
+
+var (
+	errAll       = errors.New("it would allow every host; list those that jobs need")
+	errStanding  = fmt.Errorf("%q stands alone in the list", nothing)
+	errWord      = errors.New("it is no host")
+	errWildcard  = errors.New("a star stands only at the beginning, followed by a dot, for the names below a domain")
+	errTopLevel  = errors.New("it would allow everything below a top level domain; name one more part")
+	errLocalhost = errors.New("a loopback address is listed as an address")
+	errURL       = errors.New("it is an address of a page, and only HOST or HOST:PORT is compared")
+	errRange     = errors.New("it is not a range of addresses")
+	errHostBits  = errors.New("the address has bits beyond the length of the range")
+	errMixed     = errors.New("it holds addresses of several kinds, private ones and others; list the ranges one by one")
+)
+
+// closing are words that mean no network to people.
+var closing = []string{"", "none", "no", "off", "nothing", "false", "null"}
+
+func parseRule(text string) (rule, error) {
+	switch {
+	case text == nothing:
+		return rule{}, errStanding
+	case slices.Contains(closing, lower(strings.Trim(text, " \t\n."))):
+		return rule{}, errWord
+	case text == "*" || text == "all" || text == "any" || strings.HasPrefix(text, "*:"):
+		return rule{}, errAll
+	case strings.Contains(text, "://"):
+		return rule{}, errURL
+	}
+	host, port, err := splitPort(text)
+	if err != nil {
+		return rule{}, err
+	}
+	r := rule{ports: defaultPorts}
+	if port != "" {
+		n, err := parsePort(port)
+		if err != nil {
+			return rule{}, err
+		}
+		r.ports = []int{n}
+	}
+	if strings.Contains(host, "/") {
+		r.prefix, err = parseRange(host)
+		return r, err
+	}
+	if domain, ok := strings.CutPrefix(host, "*."); ok {
+		r.below, host = true, domain
+	}
+	if strings.Contains(host, "*") {
+		return rule{}, errWildcard
+	}
+	return r.at(host)
+}
+
+// at completes a rule with its host.
+func (r rule) at(host string) (rule, error) {
+	name, addr, err := canonical(host)
+	switch {
+	case err != nil:
+		return rule{}, err
+	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
+		return rule{}, errLocalhost
+	case r.below && name == "":
+		return rule{}, errWildcard
+	case r.below && !strings.Contains(name, "."):
+		return rule{}, errTopLevel
+	case name == "":
+		r.prefix = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	r.name = name
+	return r, nil
+}
+
+func parseRange(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return p, errRange
+	case p.Masked() != p:
+		return p, errHostBits
+	case kindOf(p.Addr()) != kindOf(last(p)):
+		return p, errMixed
+	}
+	return p, nil
+}
+
+// explain says of a pattern what is wrong with it, and what would be right.
+func explain(text string, err error) error {
+	if better := suggest(text, err); better != "" {
+		if _, bad := parseRule(better); bad == nil || better == nothing {
+			return fmt.Errorf("%s: %w; did you mean %s?", safe(text), err, better)
+		}
+	}
+	return fmt.Errorf("%s: %w", safe(text), err)
+}
+
+// suggest is the pattern that the operator may have meant; "" if none is near.
+func suggest(text string, err error) string {
+	trimmed := strings.TrimSpace(text)
+	switch {
+	case errors.Is(err, errWord):
+		return nothing
+	case trimmed != text:
+		return trimmed
+	case errors.Is(err, errURL):
+		return fromURL(text)
+	case errors.Is(err, errBare):
+		return "[" + text + "]"
+	case errors.Is(err, errHostBits):
+		p, _ := netip.ParsePrefix(strings.Trim(text, "[]"))
+		return p.Masked().String()
+	case errors.Is(err, errRange) && strings.Contains(text, "."): // HOST/PATH
+		host, _, _ := strings.Cut(text, "/")
+		return host
+	case errors.Is(err, errWildcard):
+		return "*." + strings.TrimLeft(text, "*.")
+	case strings.HasPrefix(text, "."):
+		return "*" + text
+	}
+	host, port, ok := strings.Cut(text, ":")
+	if ok {
+		port = ":" + port
+	}
+	switch {
+	case errors.Is(err, errLocalhost):
+		return "127.0.0.1" + port
+	case errors.Is(err, errOddAddress):
+		if addr, ok := oddAddress(lower(host)); ok {
+			return addr.String() + port
+		}
+	case ok:
+		if n := services[lower(port[1:])]; n != "" {
+			return host + ":" + n
+		}
+	}
+	return ""
+}
+
+// services are ports that people know by name.
+var services = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432"}
+
+// fromURL takes the host and the port out of an address of a page.
+func fromURL(text string) string {
+	scheme, rest, _ := strings.Cut(text, "://")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	if _, port, err := splitPort(rest); err == nil && port == "" && services[lower(scheme)] != "" {
+		rest += ":" + services[lower(scheme)]
+	}
+	return rest
+}
+
+// oddAddress reads an IPv4 address as the C library does: one to four numbers,
+// decimal, octal or hexadecimal, of which the last fills what is left. It is only for
+// saying what was meant; no such address is ever used.
+func oddAddress(text string) (netip.Addr, bool) {
+	parts := strings.Split(text, ".")
+	if len(parts) > 4 {
+		return netip.Addr{}, false
+	}
+	var all uint64
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 0, 64)
+		bits := 8
+		if i == len(parts)-1 {
+			bits = 8 * (5 - len(parts))
+		}
+		if err != nil || n >= 1<<bits {
+			return netip.Addr{}, false
+		}
+		all = all<<bits | n
+	}
+	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}), true
+}

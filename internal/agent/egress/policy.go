@@ -1,0 +1,126 @@
+package egress
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Policy says which hosts a job may reach. [Parse] makes one; the zero Policy and a
+// nil one allow nothing. It does not change, and is safe for use by many goroutines.
+type Policy struct {
+	rules []rule
+}
+
+// rule is one pattern of the list.
+type rule struct {
+	name   string       // of a host, or of the domain below which all are meant
+	below  bool         // the names below it, and not the name itself
+	prefix netip.Prefix // of a rule without a name
+	ports  []int
+}
+
+// defaultPorts are those of a pattern that names none.
+var defaultPorts = []int{443, 80}
+
+// None reports whether the policy allows nothing at all, so that a job needs no
+// network.
+func (p *Policy) None() bool { return p == nil || len(p.rules) == 0 }
+
+// Allows reports whether a job may ask for this host, a name or an IP address without
+// brackets, at this port. It looks nothing up: an allowed name may still resolve to
+// an address that is refused; see the package documentation.
+func (p *Policy) Allows(host string, port int) bool {
+	t, err := newTarget(host, port)
+	return err == nil && p.allows(t)
+}
+
+func (p *Policy) allows(t target) bool {
+	if p == nil {
+		return false
+	}
+	if t.name == "" {
+		return p.opens(t.addr, t.port)
+	}
+	return slices.ContainsFunc(p.rules, func(r rule) bool { return r.named(t) })
+}
+
+// exact reports whether the target's whole name is listed.
+func (p *Policy) exact(t target) bool {
+	return slices.ContainsFunc(p.rules, func(r rule) bool { return !r.below && r.named(t) })
+}
+
+// opens reports whether a pattern lists this address.
+func (p *Policy) opens(addr netip.Addr, port int) bool {
+	return slices.ContainsFunc(p.rules, func(r rule) bool {
+		return r.name == "" && slices.Contains(r.ports, port) && r.holds(addr)
+	})
+}
+
+// admits reports whether an allowed target may be reached at an address to which it
+// was resolved.
+func (p *Policy) admits(t target, addr netip.Addr) bool {
+	switch kindOf(addr) {
+	case public:
+		return t.name != "" || p.opens(addr, t.port)
+	case private:
+		return t.name != "" && p.exact(t) || p.opens(addr, t.port)
+	default:
+		return p.opens(addr, t.port)
+	}
+}
+
+func (r rule) named(t target) bool {
+	if r.name == "" || !slices.Contains(r.ports, t.port) {
+		return false
+	}
+	if r.below {
+		return strings.HasSuffix(t.name, "."+r.name)
+	}
+	return t.name == r.name
+}
+
+// holds reports whether a range has an address. A range opens addresses that are
+// not public only where all of it is of their kind, so that a wide one does not open
+// by accident what lies within.
+func (r rule) holds(addr netip.Addr) bool {
+	if !r.prefix.Contains(addr) {
+		return false
+	}
+	k := kindOf(addr)
+	return k == public || kindOf(r.prefix.Addr()) == k && kindOf(last(r.prefix)) == k
+}
+
+// String is the pattern, in the form in which it is compared.
+func (r rule) String() string {
+	host := r.name
+	switch {
+	case r.below:
+		host = "*." + r.name
+	case r.name == "" && r.prefix.IsSingleIP():
+		host = r.prefix.Addr().String()
+	case r.name == "":
+		host = r.prefix.String()
+	}
+	if r.name == "" && r.prefix.Addr().Is6() {
+		host = "[" + host + "]"
+	}
+	if slices.Equal(r.ports, defaultPorts) {
+		return host
+	}
+	return host + ":" + strconv.Itoa(r.ports[0])
+}
+
+// String lists the patterns, with commas in between; Parse would give the same policy
+// for them.
+func (p *Policy) String() string {
+	if p.None() {
+		return nothing
+	}
+	all := make([]string, len(p.rules))
+	for i, r := range p.rules {
+		all[i] = r.String()
+	}
+	return strings.Join(all, ",")
+}

@@ -1,0 +1,163 @@
+package egress
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"time"
+)
+
+// handle answers one request.
+func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		return
+	}
+	defer s.working.Done()
+	if !s.knows(r) {
+		w.Header().Set("Proxy-Authenticate", `Basic realm="belay"`)
+		answer(w, http.StatusProxyAuthRequired, "this proxy belongs to a job of Belay, and the request has not the job's token")
+		return
+	}
+	if r.Method == http.MethodConnect {
+		s.tunnel(w, r)
+		return
+	}
+	if r.URL.Scheme != "http" || r.URL.Opaque != "" {
+		answer(w, http.StatusBadRequest, "this is a proxy: it takes CONNECT, and requests for a whole http:// address")
+		return
+	}
+	t, err := parseTarget(r.URL.Host, 80)
+	if r.URL.User != nil {
+		err = errCredentials
+	}
+	if err != nil {
+		s.refuse(w, safe(r.URL.Host), fmt.Errorf("%w: %w", errTarget, err))
+		return
+	}
+	if !s.Policy.allows(t) {
+		s.refuse(w, t.String(), errNotListed)
+		return
+	}
+	s.forward.ServeHTTP(w, r)
+}
+
+// knows compares the request's token without telling by the time it takes how much
+// of it was right.
+func (s *Server) knows(r *http.Request) bool {
+	if s.Token == "" {
+		return true
+	}
+	offered := (&http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}})
+	_, token, ok := offered.BasicAuth()
+	if !ok {
+		scheme, bearer, _ := strings.Cut(offered.Header.Get("Authorization"), " ")
+		if !strings.EqualFold(scheme, "bearer") {
+			return false
+		}
+		token = bearer
+	}
+	want, got := sha256.Sum256([]byte(s.Token)), sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
+}
+
+// linger is how long a client whose request was refused may still send its body.
+const linger = time.Second
+
+// answer ends a request, and its connection, with a text.
+func answer(w http.ResponseWriter, status int, text string) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(linger))
+	h := w.Header()
+	h.Set("Connection", "close")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, "belay: "+text+"\n")
+}
+
+// The texts of these errors complete "TARGET is refused by agent.egress: …".
+var (
+	errTarget      = errors.New("the target of the request cannot be read")
+	errCredentials = errors.New("it has credentials in it")
+	errNotListed   = errors.New("it is not listed there")
+	errOwn         = errors.New("it is an address of Belay itself, which no list opens")
+)
+
+// errKind means that a listed name leads to an address that the policy does not open.
+type errKind kind
+
+func (e errKind) Error() string {
+	text := "the name is listed, and resolves to " + string(e)
+	if kind(e) == private {
+		return text + ", which a wildcard does not open: list the whole name"
+	}
+	return text + ", which only listing the address opens"
+}
+
+// denied reports whether a connection was refused and not merely impossible.
+func denied(err error) bool {
+	var k errKind
+	return errors.As(err, &k) || errors.Is(err, errOwn)
+}
+
+// refuse answers a request whose target is not allowed.
+func (s *Server) refuse(w http.ResponseWriter, target string, why error) {
+	if s.refused.count(target, why.Error()) && s.Log != nil {
+		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "egress of a job is refused", slog.String("target", target), slog.String("reason", why.Error()))
+	}
+	answer(w, http.StatusForbidden, target+" is refused by agent.egress: "+why.Error())
+}
+
+// fail answers a request whose target could not be reached.
+func (s *Server) fail(w http.ResponseWriter, t target, err error) {
+	var (
+		timeout net.Error
+		lookup  *net.DNSError
+	)
+	switch {
+	case denied(err):
+		s.refuse(w, t.String(), err)
+	case errors.As(err, &lookup) && lookup.IsNotFound, errors.Is(err, errNowhere):
+		answer(w, http.StatusBadGateway, t.String()+" cannot be reached: there is no such host")
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		answer(w, http.StatusGatewayTimeout, t.String()+" cannot be reached: it does not answer in time")
+	default:
+		answer(w, http.StatusBadGateway, t.String()+" cannot be reached")
+	}
+}
+
+// forwarder sends requests on whose target is a whole http address.
+func (s *Server) forwarder() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			t, _ := parseTarget(r.In.URL.Host, 80) // checked by handle
+			r.Out.URL.Host = t.String()
+			r.Out.URL.RawQuery = r.In.URL.RawQuery
+			r.Out.Host = strings.TrimSuffix(t.String(), ":80")
+		},
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+				t, err := parseTarget(address, 0)
+				if err != nil {
+					return nil, err
+				}
+				return s.connect(ctx, t)
+			},
+			DisableCompression: true, MaxIdleConns: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: int64(s.Limits.Header),
+		},
+		FlushInterval: -1, // what a model says comes in pieces
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			t, _ := parseTarget(r.URL.Host, 80)
+			s.fail(w, t, err)
+		},
+	}
+}

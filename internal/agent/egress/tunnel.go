@@ -1,0 +1,83 @@
+package egress
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// tunnel answers CONNECT: bytes in both directions, until both sides have ended.
+func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
+	t, err := parseTarget(r.RequestURI, 0) // not r.URL, whose parser finds a user and a path there
+	switch {
+	case err != nil:
+		s.refuse(w, safe(r.RequestURI), fmt.Errorf("%w: %w", errTarget, err))
+		return
+	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
+		answer(w, http.StatusBadRequest, "a CONNECT has no body")
+		return
+	case !s.Policy.allows(t):
+		s.refuse(w, t.String(), errNotListed)
+		return
+	}
+	up, err := s.connect(r.Context(), t)
+	if err != nil {
+		s.fail(w, t, err)
+		return
+	}
+	defer up.Close()
+	down, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return // the job is gone
+	}
+	defer down.Close()
+	if _, err := io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	join(up, down, buffered.Reader)
+}
+
+// join carries bytes between two connections. The end of one direction is handed
+// on, and the other goes on; a failure of either ends both. It returns when both
+// have ended.
+func join(up, down net.Conn, read *bufio.Reader) {
+	var both sync.WaitGroup
+	carry := func(to net.Conn, from io.Reader) {
+		if _, err := io.Copy(to, from); err != nil || closeWrite(to) != nil {
+			_ = up.Close()
+			_ = down.Close()
+		}
+	}
+	both.Go(func() { carry(up, early{read, down}) })
+	both.Go(func() { carry(down, up) })
+	both.Wait()
+}
+
+// early reads what came with the request before what comes after it.
+type early struct {
+	came *bufio.Reader
+	next net.Conn
+}
+
+// Read reads.
+func (e early) Read(p []byte) (int, error) {
+	if n := e.came.Buffered(); n > 0 {
+		return e.came.Read(p[:min(n, len(p))])
+	}
+	return e.next.Read(p)
+}
+
+// errWhole means that a connection cannot be ended by half.
+var errWhole = errors.New("the connection ends as a whole")
+
+// closeWrite ends one direction of a connection.
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errWhole
+}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/workflow"
+)
+
+const (
+	// prepareMost bounds how long a workspace may take to be prepared, tries together,
+	// unless [Runner.PrepareTimeout] says otherwise.
+	prepareMost = 10 * time.Minute
+	// firstPause is how long after a try that failed the next one begins. It doubles with
+	// each, up to maxPause.
+	firstPause, maxPause = time.Second, 30 * time.Second
+)
+
+// retrier is an Observer that wants to know that a workspace is tried again, and why.
+type retrier interface{ Retrying(attempt int, why error) }
+
+func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
+	b.observe.Preparing(b.job)
+	ref := b.job.Ref
+	if ref == "" {
+		ref = b.at.Branch // the source's HEAD may have moved to another since
+	}
+	spec := workspace.Spec{
+		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit,
+	}
+	var tell func(int, error)
+	if r, ok := b.observe.(retrier); ok {
+		tell = r.Retrying
+	}
+	w, err := persist(ctx, b.runner.PrepareTimeout, tell, func(ctx context.Context) (*workspace.Workspace, error) {
+		return b.runner.Workspaces.Prepare(ctx, spec)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the workspace: %w", err)
+	}
+	b.observe.Prepared(w.Commit, w.DirtySource)
+	return w, nil
+}
+
+// persist tries again, within the time, what failed because a repository could not be
+// reached. Any other error is the answer at once.
+func persist[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error), try func(context.Context) (T, error)) (T, error) {
+	if most <= 0 {
+		most = prepareMost
+	}
+	late := &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("it was not ready within %s", most)}
+	within, over := context.WithTimeoutCause(ctx, most, late)
+	defer over()
+	pause := firstPause
+	for attempt := 2; ; attempt++ {
+		got, err := try(within)
+		switch {
+		case err == nil:
+			return got, nil
+		case within.Err() != nil && ctx.Err() == nil && !errors.Is(err, late):
+			return got, &belay.Error{Code: late.Code, Message: late.Message, Err: err}
+		case within.Err() != nil, !errors.Is(err, workspace.ErrUnreachable):
+			return got, err
+		}
+		if tell != nil {
+			tell(attempt, err)
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, maxPause)
+		case <-within.Done():
+			if ctx.Err() != nil {
+				return got, context.Cause(ctx)
+			}
+			return got, &belay.Error{Code: late.Code, Message: late.Message, Err: err}
+		}
+	}
+}

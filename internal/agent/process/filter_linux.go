@@ -1,0 +1,154 @@
+package process
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// filterFor says which system calls the kernel refuses to a run, as a program of
+// seccomp; nil for none. It closes what namespaces and Landlock leave open:
+//
+//   - In a network namespace sockets of families that have no namespaces, such as
+//     those to the host of a virtual machine.
+//   - Without one every socket that reaches another machine; of a proxied network all
+//     but TCP, whose ports Landlock allows. A connection that is made by sending
+//     passes by Landlock.
+//   - A change to the resource limits of other processes, the supervisor's among them.
+//
+// Requests to io_uring would not be seen, so there is none.
+func filterFor(o *order) []unix.SockFilter {
+	var f filter
+	closed := o.Network != HostNetwork
+	switch {
+	case closed && o.Isolation != Subreaper:
+		f.families(unix.AF_UNIX, unix.AF_NETLINK, unix.AF_INET, unix.AF_INET6)
+	case o.Network == NoNetwork:
+		f.families(unix.AF_UNIX, unix.AF_NETLINK)
+	case o.Network == ProxiedNetwork:
+		f.families(unix.AF_UNIX, unix.AF_NETLINK, onlyTCP|unix.AF_INET, onlyTCP|unix.AF_INET6)
+		f.without(unix.SYS_SENDTO, 3, unix.MSG_FASTOPEN)
+		f.without(unix.SYS_SENDMSG, 2, unix.MSG_FASTOPEN)
+		f.without(unix.SYS_SENDMMSG, 3, unix.MSG_FASTOPEN)
+	}
+	if closed {
+		f.refuse(unix.SYS_IO_URING_SETUP, unix.ENOSYS)
+	}
+	if o.walled() {
+		f.ownLimits()
+	}
+	return f.program()
+}
+
+// architectures are those whose numbers of system calls are known here, and whose
+// arguments have their lower half first.
+var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
+
+// install puts the calling thread, and what it starts, under a filter for good.
+func install(program []unix.SockFilter) error {
+	if len(program) == 0 {
+		return nil
+	}
+	if _, known := architectures[runtime.GOARCH]; !known {
+		return fmt.Errorf("no filter of system calls for %s", runtime.GOARCH)
+	}
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+		return fmt.Errorf("filter system calls: %w", err)
+	}
+	return nil
+}
+
+// filter is a program that is being written: for each system call the number of which
+// is loaded, a block that ends in a return.
+type filter []unix.SockFilter
+
+// Where the facts of a system call are; an argument's lower half.
+const (
+	atNumber       = 0
+	atArchitecture = 4
+	atArguments    = 16
+)
+
+// onlyTCP, added to a family, allows streams of TCP alone.
+const onlyTCP = 1 << 16
+
+func load(at uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
+}
+
+func loadArgument(n uint32) unix.SockFilter { return load(atArguments + 8*n) }
+
+// unless jumps over the next skip instructions if the loaded value is not k.
+func unless(k uint32, skip int) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jf: uint8(skip)}
+}
+
+// given jumps over the next skip instructions if the loaded value is k.
+func given(k uint32, skip int) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: uint8(skip)}
+}
+
+func answer(action uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
+}
+
+func failure(errno unix.Errno) unix.SockFilter {
+	return answer(unix.SECCOMP_RET_ERRNO | uint32(errno))
+}
+
+var allowed = answer(unix.SECCOMP_RET_ALLOW)
+
+// on adds a block for a system call.
+func (f *filter) on(number uint32, block ...unix.SockFilter) {
+	*f = append(append(*f, unless(number, len(block))), block...)
+}
+
+func (f *filter) refuse(number uint32, errno unix.Errno) { f.on(number, failure(errno)) }
+
+// without refuses a system call with a flag in one of its arguments.
+func (f *filter) without(number, argument, flag uint32) {
+	f.on(number,
+		loadArgument(argument),
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: flag, Jt: 1},
+		allowed, failure(unix.EOPNOTSUPP))
+}
+
+// families allows sockets of these families alone.
+func (f *filter) families(families ...uint32) {
+	var block []unix.SockFilter
+	for _, family := range families {
+		then := []unix.SockFilter{allowed}
+		if family&onlyTCP != 0 {
+			then = []unix.SockFilter{
+				loadArgument(1), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}, unless(unix.SOCK_STREAM, 4),
+				loadArgument(2), given(0, 1), unless(unix.IPPROTO_TCP, 1),
+				allowed, failure(unix.EACCES),
+			}
+		}
+		block = append(append(append(block, loadArgument(0)), unless(family&^onlyTCP, len(then))), then...)
+	}
+	f.on(unix.SYS_SOCKET, append(block, failure(unix.EAFNOSUPPORT))...)
+}
+
+// ownLimits lets a process change its own limits only, which it names by 0.
+func (f *filter) ownLimits() {
+	f.on(unix.SYS_PRLIMIT64, loadArgument(0), unless(0, 1), allowed, failure(unix.EPERM))
+}
+
+// program completes the filter. Programs of another architecture, whose numbers mean
+// something else, do not run under it.
+func (f *filter) program() []unix.SockFilter {
+	if len(*f) == 0 {
+		return nil
+	}
+	const otherNumbers = 0x40000000 // of the x32 interface
+	begin := []unix.SockFilter{
+		load(atArchitecture), given(architectures[runtime.GOARCH], 1), failure(unix.ENOSYS),
+		load(atNumber), {Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: otherNumbers, Jf: 1}, failure(unix.ENOSYS),
+	}
+	return slices.Concat(begin, *f, []unix.SockFilter{allowed})
+}

@@ -1,0 +1,218 @@
+//go:build linux
+
+package process
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// house is a run with hidden paths, and with some of what is below them left visible.
+//
+//	house/secret           hidden: a file
+//	house/room/            hidden
+//	house/room/key
+//	house/room/bin/        readable
+//	house/room/bin/tool
+//	house/room/bin/key     hidden: a file
+//	house/room/work/       writable
+//	house/room/work/file
+//	house/room/work/vault/ hidden
+//	house/plain
+//	house/link             to house/room
+func house(t *testing.T, kind Isolation) (c Command, dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "house")
+	at := func(name string) string { return filepath.Join(dir, name) }
+	fill(t, at("secret"), at("room/key"), at("room/bin/tool"), at("room/bin/key"), at("room/work/file"), at("room/work/vault/key"), at("plain"))
+	if err := os.WriteFile(at("room/bin/tool"), []byte("#!/bin/sh\necho tool works\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(at("room"), at("link")); err != nil {
+		t.Fatal(err)
+	}
+	c, _ = shell(t, kind, "")
+	c.Dir, c.Writable = at("room/work"), []string{at("room/work")}
+	c.Hidden = []string{at("room"), at("secret"), at("room/bin/key"), at("absent")}
+	if kind != Subreaper {
+		c.Hidden = append(c.Hidden, at("room/work/vault"))
+	}
+	c.Readable = []string{at("room/bin"), at("room/absent")}
+	c.Insist = []Wall{WallHidden}
+	return c, dir
+}
+
+// besieged attacks what is hidden in a house.
+func besieged(t *testing.T, c Command, dir string) {
+	t.Helper()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	secrets := []string{"secret", "room/key", "link/key", "room/bin/key"}
+	if c.Isolation != Subreaper {
+		secrets = append(secrets, "room/work/vault/key")
+	}
+	lines := []string{"write " + at("room/new"), "write " + at("room/bin/new"), "write " + at("room/bin/tool")}
+	r := repelled(t, c, lines...)
+	for _, name := range secrets {
+		// Through what other processes see, too.
+		for _, from := range []string{"", "/proc/1/root", "/proc/self/root", "/proc/self/cwd/../../.."} {
+			line := "cat " + from + at(name) + " 2>&1; true"
+			c.Helper, c.Args = false, []string{"/bin/sh", "-c", line}
+			out := new(transcript)
+			c.Output = out.take
+			if _, err := Run(t.Context(), c); err != nil || strings.Contains(out.stdout.String(), filepath.Base(name)+"\n") {
+				t.Errorf("%s: %q, %v", line, out, err)
+			}
+		}
+	}
+	open(t, c, "read "+at("room/bin/tool"), "list "+at("room/bin"), "write new", "read file", "read "+at("plain"), "read /etc/passwd")
+	c.Helper, c.Args = false, []string{at("room/bin/tool")}
+	out := new(transcript)
+	c.Output = out.take
+	if r, err := Run(t.Context(), c); err != nil || out.String() != "tool works\n" {
+		t.Errorf("the tool: %q, %+v, %v", out, r, err)
+	}
+	if r.Walls.Hidden == "" {
+		t.Errorf("%+v", r.Walls)
+	}
+	holds(t, at("room/work/new"), "attacked")
+}
+
+// Rule: what is hidden from a run it cannot read, list or change, by any way, and what
+// is visible below it works as it is meant to.
+func TestWallHidden(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, dir := house(t, kind)
+		besieged(t, c, dir)
+	})
+}
+
+// Rule: hidden is hidden also where nothing is sealed.
+func TestWallHiddenWithoutASeal(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, dir := house(t, kind)
+		c.Writable, c.Dir = nil, "/"
+		repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new/x", "write "+dir+"/room/bin/tool")
+		if kind == Subreaper { // elsewhere they are empty
+			repelled(t, c, "read "+dir+"/secret", "write "+dir+"/secret", "read "+dir+"/room/bin/key")
+		}
+		open(t, c, "read "+dir+"/room/bin/tool", "write "+dir+"/plain", "read /etc/passwd")
+	})
+}
+
+// Rule: a directory of root's with mode 0700, as the server's data, is as if it were
+// empty to a run of a user of its own, whose workspace is below it.
+func TestWallHiddenFromAUser(t *testing.T) {
+	user := tenant(t)
+	c, dir := house(t, PIDNamespace)
+	passable(t, dir)
+	for _, at := range []string{"room/work", "room/work/file"} {
+		if err := os.Chown(filepath.Join(dir, at), int(user.UID), int(user.GID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "room"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.User = user
+	besieged(t, c, dir)
+	c.Hidden = nil // then its mode hides it, and the way to the workspace is made all the same
+	c.Insist = []Wall{WallSeal, WallUser}
+	repelled(t, c, "read "+dir+"/room/key", "write "+dir+"/room/new")
+	open(t, c, "write new", "read "+dir+"/room/bin/tool", "read "+dir+"/secret")
+}
+
+// Rule: a program that is visible by a symbolic link runs by its name, and by that of
+// the link.
+func TestWallHiddenBehindALink(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, dir := house(t, kind)
+		if err := os.MkdirAll(dir+"/room/.local/bin", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		link := dir + "/room/.local/bin/tool"
+		if err := os.Symlink("../../bin/tool", link); err != nil {
+			t.Fatal(err)
+		}
+		c.Readable = []string{link}
+		for _, path := range []string{link, dir + "/room/bin/tool"} {
+			out := new(transcript)
+			c.Args, c.Output = []string{path}, out.take
+			if r, err := Run(t.Context(), c); err != nil || out.String() != "tool works\n" {
+				t.Errorf("%s: %q, %+v, %v", path, out, r, err)
+			}
+		}
+		repelled(t, c, "read "+dir+"/room/key", "write "+link)
+	})
+}
+
+// Rule: the covers of what is hidden are no place to write, for the same user either.
+func TestWallHiddenIsEmpty(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		if kind == Subreaper {
+			t.Skip("without a mount namespace nothing covers what is hidden")
+		}
+		c, dir := house(t, kind)
+		c.without = []string{byLandlock}
+		repelled(t, c, "write "+dir+"/room/new", "mkdir "+dir+"/room/new", "unmount "+dir+"/room", "unmount "+dir+"/secret", "remount "+dir+"/room")
+		c.Args, c.Helper = []string{"/bin/sh", "-c", "ls -A " + dir + "/room; wc -c <" + dir + "/secret; unshare -Urm umount " + dir + "/room && echo UNCOVERED"}, false
+		out := new(transcript)
+		c.Output = out.take
+		if _, err := Run(t.Context(), c); err != nil || out.stdout.String() != "bin\nwork\n0\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+}
+
+// Rule: a directory that is handed on can be read though it is hidden, and not written.
+func TestWallHiddenIsHandedOn(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		c, dir := house(t, kind)
+		c.Files = []*os.File{openDir(t, dir+"/room"), openDir(t, c.Dir)}
+		open(t, c, "read /proc/self/fd/3/key", "list /proc/self/fd/3", "write /proc/self/fd/4/new")
+		repelled(t, c, "write /proc/self/fd/3/key", "write /proc/self/fd/3/new")
+	})
+}
+
+// Rule: without mounts nothing is hidden below a directory in which the run may write, and
+// that is said.
+func TestWallHiddenBelowTheWritable(t *testing.T) {
+	c, dir := house(t, Subreaper)
+	c.Hidden = append(c.Hidden, filepath.Join(dir, "room/work/vault"))
+	c.Args = []string{"true"}
+	var missing *WallError
+	if _, err := Run(t.Context(), c); !errors.As(err, &missing) || missing.Wall != WallHidden || !strings.Contains(missing.Reason, "vault") {
+		t.Errorf("%v", err)
+	}
+	c.Insist = nil
+	if r, err := Run(t.Context(), c); err != nil || r.Walls.Hidden != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Rule: the paths beside hidden ones are all there is but the listing above them.
+func TestBeside(t *testing.T) {
+	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
+		t.Errorf("with nothing hidden: %q", got)
+	}
+	_, dir := house(t, Subreaper)
+	visible, listed := beside("/", []string{dir + "/room/key", dir + "/secret"})
+	within := make(map[string]bool)
+	for _, path := range visible {
+		if rest, ok := strings.CutPrefix(path, dir+"/"); ok {
+			within[rest] = true
+		}
+		if strings.HasPrefix(dir, path+"/") {
+			t.Errorf("%s is above what is hidden", path)
+		}
+	}
+	if !slices.Contains(listed, dir) || slices.Contains(listed, dir+"/room/bin") {
+		t.Errorf("listed: %q", listed)
+	}
+	if len(within) != 3 || !within["plain"] || !within["room/bin"] || !within["room/work"] {
+		t.Errorf("visible: %v", within)
+	}
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package process
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay/internal/host"
+)
+
+// sleepers lists the processes that sleep for the given time, as seen from here.
+func sleepers(t *testing.T, seconds string) (pids []int) {
+	t.Helper()
+	table, err := host.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range table {
+		raw, _ := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/cmdline")
+		if strings.HasPrefix(string(raw), "sleep\x00"+seconds+"\x00") {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
+}
+
+// Rule: a process of a run is known for one, also when it has dropped its mark, has
+// left its parents and its session, and is in no cgroup.
+func TestInJob(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		length := unique()
+		c, _ := shell(t, kind, `sleep `+length+` & (setsid env -i PATH="$PATH" sleep `+length+` &) ; wait`)
+		c.freezer = "none"
+		tree := begin(t, t.Context(), c)
+		until(t, "both sleep", func() bool { return len(sleepers(t, length)) == 2 })
+		for _, pid := range append(sleepers(t, length), tree.supervisor.Process.Pid) {
+			if in, err := InJob(pid); !in || err != nil {
+				t.Errorf("process %d of the run: %v, %v", pid, in, err)
+			}
+		}
+	})
+}
+
+// Rule: a process that is in no run is known for that, also where it has given up new
+// privileges by itself.
+func TestNotInJob(t *testing.T) {
+	outside := exec.Command("sleep", unique())
+	if err := outside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = outside.Process.Kill(); _ = outside.Wait() })
+	confined := exec.Command("setpriv", "--no-new-privs", "sleep", unique())
+	if err := confined.Start(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = confined.Process.Kill(); _ = confined.Wait() })
+	for _, pid := range []int{os.Getpid(), 1, outside.Process.Pid, confined.Process.Pid} {
+		if in, err := InJob(pid); in || err != nil {
+			t.Errorf("process %d: %v, %v", pid, in, err)
+		}
+	}
+}
+
+// Rule: what cannot be shown to be no job counts as one.
+func TestInJobIsSureOrSaysYes(t *testing.T) {
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []int{0, -1, gone.Process.Pid} {
+		if in, err := InJob(pid); !in || err == nil {
+			t.Errorf("process %d: %v, %v", pid, in, err)
+		}
+	}
+}
+
+// Rule: a run's cgroup tells its processes from those of units with similar names.
+func TestInJobByCgroup(t *testing.T) {
+	for _, tt := range []struct {
+		own, theirs string
+		in          bool
+	}{
+		{"0::/\n", "0::/belay-run_1\n", true},
+		{"4:memory:/a\n", "4:memory:/a/belay-run_1/deeper\n", true},
+		{"0::/system.slice/belay.service/belay.server\n", "0::/system.slice/belay.service/belay-run_1\n", true},
+		{"0::/system.slice/belay.service\n", "0::/system.slice/belay-worker.service\n", false},
+		{"0::/system.slice\n", "0::/system.slice/belay-worker.service\n", false},
+		{"0::/a/belay-run_1\n", "0::/a/belay-run_1\n", false},
+		{"0::/a\n", "0::/b/belay-run_1\n", false},
+		{"0::/a\n", "garbage", false},
+	} {
+		if in := groupedAs(tt.own, tt.theirs); in != tt.in {
+			t.Errorf("%q in %q: %v", tt.theirs, tt.own, in)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What Landlock can restrict, by the version of its interface that brought it; see
+// landlock(7).
+const (
+	landlockFiles    = 2 // the first that can allow a move from one directory to another
+	landlockTruncate = 3
+	landlockTCP      = 4
+	landlockIoctl    = 5
+	landlockScopes   = 6
+	landlockMost     = 7 // newer ones can do more, which is not made use of
+)
+
+// Rights of Landlock over files. The run can make no device: it could read the disk
+// through it.
+const (
+	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	writeRights = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_REFER |
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SYM |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
+	deviceRights = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+	ioctlRights  = unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	fileRights   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+)
+
+// devices are those that every program may use.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"}
+
+// landlocked is what Landlock is to restrict for a run.
+type landlocked struct {
+	abi     int
+	files   uint64 // the rights that have to be given
+	tcp     bool
+	port    int // to which connections are allowed all the same
+	signals bool
+	sockets bool
+}
+
+// landlockABI asks the kernel for the version of its interface; 0 for none.
+func landlockABI() int {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return min(int(abi), landlockMost)
+}
+
+// landlockFor says what Landlock restricts for a run, whose hidden files mounts have
+// taken care of or not.
+func landlockFor(o *order, hiddenByMounts bool) landlocked {
+	l := landlocked{abi: landlockABI(), port: o.Port}
+	if slices.Contains(o.Without, byLandlock) {
+		l.abi = 0
+	}
+	if hides := len(o.Hidden) > 0 && !hiddenByMounts; l.abi >= landlockFiles && (hides || len(o.Writable) > 0) {
+		l.files = readRights | writeRights | deviceRights | ioctlRights
+		if l.abi < landlockTruncate {
+			l.files &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+		}
+		if l.abi < landlockIoctl {
+			l.files &^= ioctlRights
+		}
+	}
+	l.tcp = l.abi >= landlockTCP && o.Network != HostNetwork && o.Isolation == Subreaper
+	l.signals = l.abi >= landlockScopes
+	l.sockets = l.signals && o.walled()
+	return l
+}
+
+// covers names what is restricted, in the words of [Walls.Covers].
+func (l *landlocked) covers() string {
+	return means(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"}, mean{l.sockets, "sockets"})
+}
+
+// ruleset makes the rules of a run, as the calling thread sees the machine; -1 if
+// there are none.
+func (l *landlocked) ruleset(o *order) (int, error) {
+	if l.covers() == "" {
+		return -1, nil
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: l.files}
+	if l.tcp {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	if l.signals {
+		attr.Scoped |= unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	if l.sockets {
+		attr.Scoped |= unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+	}
+	// An older kernel knows less of the structure, which is zero then.
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return -1, fmt.Errorf("make the rules of Landlock: %w", errno)
+	}
+	r := rules{fd: int(fd), handled: l.files}
+	if err := errors.Join(r.allowFiles(o), r.allowPort(l)); err != nil {
+		unix.Close(r.fd)
+		return -1, fmt.Errorf("make the rules of Landlock: %w", err)
+	}
+	return r.fd, nil
+}
+
+// restrict puts the calling thread, and what it starts, under the rules for good.
+func restrict(ruleset int) error {
+	if ruleset < 0 {
+		return nil
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
+		return fmt.Errorf("enter the rules of Landlock: %w", errno)
+	}
+	return nil
+}
+
+// rules are being made.
+type rules struct {
+	fd      int
+	handled uint64
+}
+
+// allowFiles allows what o leaves of the machine's files.
+func (r *rules) allowFiles(o *order) error {
+	if r.handled == 0 {
+		return nil
+	}
+	base := r.handled
+	if len(o.Writable) > 0 {
+		base = readRights
+	}
+	var hidden []string
+	if o.Isolation == Subreaper {
+		hidden = o.Hidden // else mounts have taken care of it
+	}
+	for _, root := range append([]string{"/"}, o.Readable...) {
+		rights := base
+		if root != "/" {
+			rights = readRights
+		}
+		visible, listed := beside(root, hidden)
+		if err := errors.Join(r.allowThose(visible, rights), r.allowThose(listed, unix.LANDLOCK_ACCESS_FS_READ_DIR)); err != nil {
+			return err
+		}
+	}
+	if o.Helper {
+		if err := r.allow("/proc/self/exe", readRights); err != nil {
+			return err
+		}
+	}
+	for i, at := range o.Files {
+		if at == "" {
+			continue
+		}
+		if err := r.allowFD(socketFD+1+i, readRights); err != nil {
+			return fmt.Errorf("allow descriptor %d: %w", i+3, err)
+		}
+	}
+	return r.allowWriting(o)
+}
+
+func (r *rules) allowWriting(o *order) error {
+	if len(o.Writable) == 0 {
+		return nil
+	}
+	for _, path := range append(o.Writable[:len(o.Writable):len(o.Writable)], o.Tmp) {
+		if path == "" {
+			continue
+		}
+		if err := r.allow(path, readRights|writeRights); err != nil {
+			return err
+		}
+	}
+	if err := r.allowThose(devices, readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE|ioctlRights); err != nil {
+		return err
+	}
+	if o.Isolation != Subreaper && o.uid() != 0 {
+		return r.allow("/proc", readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE) // the run's own: names of threads, ids of namespaces
+	}
+	return nil
+}
+
+// allowThose allows paths as far as they are there.
+func (r *rules) allowThose(paths []string, rights uint64) error {
+	for _, path := range paths {
+		if err := r.allow(path, rights); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rules) allow(path string, rights uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("allow %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	if err := r.allowFD(fd, rights); err != nil {
+		return fmt.Errorf("allow %s: %w", path, err)
+	}
+	return nil
+}
+
+func (r *rules) allowFD(fd int, rights uint64) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= fileRights
+	}
+	beneath := unix.LandlockPathBeneathAttr{Allowed_access: rights & r.handled, Parent_fd: int32(fd)}
+	return r.add(unix.LANDLOCK_RULE_PATH_BENEATH, unsafe.Pointer(&beneath))
+}
+
+// allowPort allows connections to the proxy.
+func (r *rules) allowPort(l *landlocked) error {
+	if !l.tcp || l.port == 0 {
+		return nil
+	}
+	const netPort = 2 // LANDLOCK_RULE_NET_PORT
+	port := struct{ access, port uint64 }{unix.LANDLOCK_ACCESS_NET_CONNECT_TCP, uint64(l.port)}
+	return r.add(netPort, unsafe.Pointer(&port))
+}
+
+func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), kind, uintptr(rule), 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// beside lists the paths that together are all of root but the hidden, and the
+// directories above these that may be listed: a right to list holds for everything
+// below, so that it is given only where no directory is hidden. Symbolic links are left
+// out: where they lead is what counts.
+func beside(root string, hidden []string) (visible, listed []string) {
+	var below []string
+	for _, path := range hidden {
+		if strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") {
+			below = append(below, path)
+		}
+	}
+	if len(below) == 0 {
+		return []string{root}, nil
+	}
+	if !slices.ContainsFunc(below, isDirectory) {
+		listed = []string{root}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, nil // closed to us, and so to the run
+	}
+	for _, e := range entries {
+		path := filepath.Join(root, e.Name())
+		if e.Type()&os.ModeSymlink == 0 && !slices.Contains(hidden, path) {
+			v, l := beside(path, below)
+			visible, listed = append(visible, v...), append(listed, l...)
+		}
+	}
+	return visible, listed
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}

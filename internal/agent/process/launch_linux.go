@@ -1,0 +1,173 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// start starts the command and reports it.
+//
+// The command inherits its walls from the thread that starts it: its view of the
+// machine, Landlock, the filter, the lack of capabilities. So that is a thread of its
+// own, and the supervisor's other threads remain as they were. It stays for as long as
+// the supervisor does, since the command is to die with it.
+func (s *supervisor) start() *report {
+	// The cgroups are entered by that thread too, which by then could not open their
+	// files any more.
+	gates, err := s.gates()
+	if err != nil {
+		return &report{Event: unstarted, Code: 126, Text: err.Error()}
+	}
+	defer gates.close()
+	launched := make(chan *report)
+	go func() {
+		runtime.LockOSThread()
+		launched <- s.launch(gates)
+		select {}
+	}()
+	if failure := <-launched; failure != nil {
+		return failure
+	}
+	s.bounds.harden(s.pid)
+	for i := range s.order.Files { // they are the command's alone: it closes them, and others see that
+		_ = unix.Close(socketFD + 1 + i)
+	}
+	// The command reads its input alone: when it closes it, the parent sees that.
+	if null, err := os.Open(os.DevNull); err == nil {
+		_ = unix.Dup3(int(null.Fd()), 0, 0)
+		_ = null.Close()
+	}
+	r := report{Event: started, Walls: s.walls}
+	s.freezer.describe(&r)
+	if err := s.parent.send(r, time.Second); err != nil {
+		s.killAll() // nobody is left who could want it; run sees the end of the socket
+	}
+	return nil
+}
+
+// launch puts the calling thread behind the walls of the run and starts the command
+// from there.
+func (s *supervisor) launch(gates *gates) *report {
+	o := &s.order
+	unstartable := func(err error) *report { return &report{Event: unstarted, Code: 126, Text: err.Error()} }
+	// A set-user-id program could leave the reach of our signals, and undo the walls.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return &report{Event: unable, Text: "give up new privileges: " + err.Error()}
+	}
+	sealed, failure := s.arrange()
+	if failure != nil {
+		return failure
+	}
+	path, failure := lookUp(*o)
+	if failure != nil {
+		return failure
+	}
+	if u := o.User; u != nil && u.UID != 0 {
+		if closed := closedTo(*u, o.Dir); closed != "" {
+			return unstartable(fmt.Errorf("user %d cannot get to %s: %s is closed to it", u.UID, o.Dir, closed))
+		}
+	}
+	program := filterFor(o)
+	if slices.Contains(o.Without, byFilter) {
+		program = nil
+	}
+	lock := landlockFor(o, s.contained())
+	ruleset, err := lock.ruleset(o)
+	if err != nil {
+		return unstartable(err)
+	}
+	if ruleset >= 0 {
+		defer unix.Close(ruleset)
+	}
+	if err := errors.Join(renounce(o), restrict(ruleset)); err != nil {
+		return unstartable(err)
+	}
+	filtered := install(program)
+	var missing *report
+	if s.walls, missing = survey(o, facts{sealed: sealed, landlock: lock, filtered: len(program) > 0 && filtered == nil, unfiltered: filtered, limits: s.bounds.enforced}); missing != nil {
+		return missing
+	}
+	if err := gates.enter(); err != nil {
+		return unstartable(err)
+	}
+	defer gates.leave()
+	s.began = time.Now()
+	s.pid, err = syscall.ForkExec(path, o.Args, s.attributes())
+	if err != nil {
+		return execFailure(path, err)
+	}
+	return nil
+}
+
+// arrange makes the command's view of the machine, and opens in it the directories
+// that are handed on.
+func (s *supervisor) arrange() (sealed bool, failure *report) {
+	o := &s.order
+	if err := resolve(o.Hidden); err != nil {
+		return false, &report{Event: unstarted, Code: 126, Text: err.Error()}
+	}
+	apart := s.contained() && (len(o.Writable) > 0 || len(o.Hidden) > 0)
+	if apart {
+		// The supervisor keeps its own view, with the cgroups that it needs.
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return false, &report{Event: unable, Text: "make a mount namespace: " + err.Error()}
+		}
+	}
+	for i, at := range o.Files { // also those that are hidden from here on
+		if err := reopen(socketFD+1+i, at); err != nil {
+			return false, &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("hand on descriptor %d: %v", i+3, err)}
+		}
+	}
+	if !apart {
+		return false, nil
+	}
+	sealed, err := view(o)
+	switch {
+	case errors.Is(err, errAbsent):
+		return false, &report{Event: unstarted, Code: 126, Text: err.Error()}
+	case err != nil:
+		return false, &report{Event: unable, Text: err.Error()}
+	}
+	for i, at := range o.Files {
+		_ = reopen(socketFD+1+i, at) // one within the writable is so too
+	}
+	return sealed, nil
+}
+
+// resolve follows the symbolic links of hidden paths that are there.
+func resolve(paths []string) error {
+	for i, path := range paths {
+		real, err := filepath.EvalSymlinks(path)
+		switch {
+		case err == nil:
+			paths[i] = real
+		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (s *supervisor) attributes() *syscall.ProcAttr {
+	attr := &syscall.ProcAttr{
+		Dir:   s.order.Dir,
+		Env:   s.order.Env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	for i := range s.order.Files {
+		attr.Files = append(attr.Files, uintptr(socketFD+1+i))
+	}
+	if u := s.order.User; u != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+	}
+	return attr
+}

@@ -1,0 +1,67 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+)
+
+// Network is what a run can reach beyond itself.
+type Network string
+
+// The networks of a run. The two that are closed need a network namespace, or else a
+// filter of system calls; ProxiedNetwork without a namespace needs Landlock as well.
+// Where these are not to be had, Start fails with a [*WallError].
+const (
+	// HostNetwork is all that the machine reaches.
+	HostNetwork Network = ""
+	// NoNetwork is a loopback of the run's own, or nothing at all without namespaces.
+	NoNetwork Network = "none"
+	// ProxiedNetwork is NoNetwork and one address on the loopback, where
+	// Command.Proxy answers.
+	ProxiedNetwork Network = "proxied"
+)
+
+// proxyPort is where the proxy listens in a network namespace, in which nothing else
+// has had a chance to.
+const proxyPort = 17420
+
+// proxyUser is the user's name in the address of the proxy; the password is the token.
+const proxyUser = "job"
+
+// leastToken is how long a token has to be that cannot be guessed.
+const leastToken = 16
+
+var tokenText = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
+
+func (c *Command) validateNetwork() error {
+	switch c.Network {
+	case HostNetwork, NoNetwork:
+		if c.Proxy != nil {
+			return fmt.Errorf("a proxy for the network %q: only a proxied one has one", c.Network)
+		}
+		return nil
+	case ProxiedNetwork:
+		if c.Proxy == nil {
+			return errors.New("a proxied network without a proxy")
+		}
+		if len(c.ProxyToken) < leastToken || !tokenText.MatchString(c.ProxyToken) {
+			return fmt.Errorf("a proxied network needs a token of at least %d letters and digits", leastToken)
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown network %q", c.Network)
+}
+
+// proxyEnvironment sends programs to the proxy at address: those that read the
+// variables of curl, as git, Go and Python do, and Node, which has to be asked to. The
+// run's own loopback needs no proxy.
+func proxyEnvironment(address, token string) map[string]string {
+	u := (&url.URL{Scheme: "http", User: url.UserPassword(proxyUser, token), Host: address}).String()
+	const direct = "localhost,127.0.0.1"
+	return map[string]string{
+		"http_proxy": u, "https_proxy": u, "HTTP_PROXY": u, "HTTPS_PROXY": u, "ALL_PROXY": u, "all_proxy": u,
+		"no_proxy": direct, "NO_PROXY": direct, "NODE_USE_ENV_PROXY": "1",
+	}
+}

@@ -1,0 +1,160 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// proxy is this side of a run's way to its Proxy; nil where there is none.
+type proxy struct {
+	port     int
+	listener net.Listener
+	// Over this socket the supervisor hands the listener that it makes in the run's
+	// network namespace.
+	ours, theirs *os.File
+	ended        chan struct{} // closed when Proxy has returned; nil before it is called
+}
+
+// open prepares the proxy of a run, and answers with its port if that is on this
+// machine's own loopback.
+func (t *Tree) open() (port int, err error) {
+	switch {
+	case t.command.Network != ProxiedNetwork:
+		return 0, nil
+	case t.isolation != Subreaper:
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return 0, fmt.Errorf("make the proxy's socket: %w", err)
+		}
+		t.proxy = &proxy{port: proxyPort, ours: os.NewFile(uintptr(pair[0]), "proxy"), theirs: os.NewFile(uintptr(pair[1]), "supervisor")}
+		return 0, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("listen for the proxy: %w", err)
+	}
+	address, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.Join(fmt.Errorf("listen for the proxy: at %s", l.Addr()), l.Close())
+	}
+	t.proxy = &proxy{port: address.Port, listener: l}
+	return address.Port, nil
+}
+
+// environment is what sends the command to the proxy.
+func (p *proxy) environment(token string) map[string]string {
+	if p == nil {
+		return nil
+	}
+	return proxyEnvironment("127.0.0.1:"+strconv.Itoa(p.port), token)
+}
+
+// files are the supervisor's.
+func (p *proxy) files() []*os.File {
+	if p == nil || p.theirs == nil {
+		return nil
+	}
+	return []*os.File{p.theirs}
+}
+
+// serve calls the command's Proxy, once the command runs.
+func (p *proxy) serve(proxy func(net.Listener)) error {
+	if p == nil {
+		return nil
+	}
+	if p.listener == nil {
+		l, err := receive(int(p.ours.Fd()))
+		if err != nil {
+			return fmt.Errorf("%w: take over the proxy's listener: %w", ErrLost, err)
+		}
+		p.listener = l
+	}
+	p.ended = make(chan struct{})
+	go func() {
+		defer close(p.ended)
+		proxy(p.listener)
+	}()
+	return nil
+}
+
+// close ends the proxy and waits for it for some time. It may be repeated.
+func (p *proxy) close(within time.Duration) {
+	if p == nil {
+		return
+	}
+	if p.ours != nil {
+		_, _ = p.ours.Close(), p.theirs.Close()
+	}
+	if p.listener != nil {
+		_ = p.listener.Close()
+	}
+	if p.ended == nil {
+		return
+	}
+	patience := time.NewTimer(within)
+	defer patience.Stop()
+	select {
+	case <-p.ended:
+	case <-patience.C:
+	}
+}
+
+// receive takes a listener out of a message that was sent already.
+func receive(socket int) (net.Listener, error) {
+	var text [1]byte
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := unix.Recvmsg(socket, text[:], rights, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(errors.New("a message without a descriptor"), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(errors.New("a message without a descriptor"), err)
+	}
+	f := os.NewFile(uintptr(fds[0]), "listener")
+	defer f.Close() // the listener has its own
+	return net.FileListener(f)
+}
+
+// connect brings up the loopback of this process's network namespace, and listens on
+// it for the parent's proxy, if a socket is given to hand it over.
+func connect(socket int) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("bring up the loopback: %w", err)
+	}
+	if socket < 0 {
+		return nil
+	}
+	defer unix.Close(socket)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: proxyPort}); err != nil {
+		return fmt.Errorf("listen for the proxy: %w", err)
+	}
+	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+		return fmt.Errorf("listen for the proxy: %w", err)
+	}
+	if err := unix.Sendmsg(socket, []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL); err != nil {
+		return fmt.Errorf("hand over the proxy's listener: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// walled reports whether the run is to be kept from something. Else it is a command
+// of the caller's own, which only its processes are kept together of.
+func (o *order) walled() bool {
+	return len(o.Writable) > 0 || len(o.Hidden) > 0 || o.Network != HostNetwork || o.User != nil
+}
+
+// uid is whom the command runs as.
+func (o *order) uid() int {
+	if o.User != nil {
+		return int(o.User.UID)
+	}
+	return os.Geteuid()
+}
+
+// exposed is a hidden path that Landlock cannot hide, since a right over a directory
+// is one over everything in it.
+func (o *order) exposed() string {
+	for _, path := range o.Hidden {
+		for _, dir := range o.Writable {
+			if strings.HasPrefix(path, dir+"/") {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// facts are what has been had for a run.
+type facts struct {
+	sealed     bool // by mounts
+	landlock   landlocked
+	filtered   bool  // there is a filter
+	unfiltered error // why there is none
+	limits     Enforced
+}
+
+// survey says what keeps a run apart, or which wall is missing that it is not to be
+// without.
+func survey(o *order, f facts) (Walls, *report) {
+	lock := f.landlock
+	w := Walls{
+		Isolation: o.Isolation, User: uint32(o.uid()), OwnUser: o.User != nil && o.User.UID != 0 && int(o.User.UID) != os.Geteuid(),
+		Network: o.Network, Landlock: lock.abi, Covers: lock.covers(), Limits: f.limits,
+	}
+	if w.Covers == "" {
+		w.Landlock = 0
+	}
+	contained, closed, hides := o.Isolation != Subreaper, o.Network != HostNetwork, len(o.Hidden) > 0
+	w.Seal = means(mean{f.sealed, byMounts}, mean{lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock})
+	w.Hidden = means(mean{hides && contained, byMounts}, mean{hides && !contained && lock.files != 0 && o.exposed() == "", byLandlock})
+	w.Apart = means(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
+	w.Sockets = means(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
+	// Landlock alone closes little: connections by sending and by Multipath TCP pass it.
+	if closed && (contained || f.filtered && (o.Network == NoNetwork || lock.tcp)) {
+		w.Closed = means(mean{contained, byNamespace}, mean{f.filtered, byFilter}, mean{lock.tcp, byLandlock})
+	}
+	lack := missing(o, &w, f)
+	return w, lack
+}
+
+// mean is a means of a wall, if it is there.
+type mean struct {
+	is   bool
+	name string
+}
+
+// means joins the names of those that are there.
+func means(all ...mean) string {
+	var names []string
+	for _, m := range all {
+		if m.is {
+			names = append(names, m.name)
+		}
+	}
+	return strings.Join(names, "+")
+}
+
+// missing is the report on the first wall that is not there and has to be.
+func missing(o *order, w *Walls, f facts) *report {
+	insist := o.Insist
+	if o.Network != HostNetwork && w.Closed == "" {
+		insist = append(insist[:len(insist):len(insist)], WallNetwork)
+	}
+	for _, wall := range insist {
+		if !w.has(wall, o.Limits) {
+			return &report{Event: unwalled, Wall: wall, Text: lacking(o, w, f, wall)}
+		}
+	}
+	return nil
+}
+
+// lacking says why a wall is not there.
+func lacking(o *order, w *Walls, f facts, wall Wall) string {
+	kernel := "the kernel has no Landlock"
+	if f.landlock.abi > 0 {
+		kernel = fmt.Sprintf("Landlock %d of this kernel is too old", f.landlock.abi)
+	}
+	switch wall {
+	case WallUser:
+		if o.User == nil {
+			return "the command was given no user"
+		}
+		return fmt.Sprintf("user %d is root or this process's own", o.User.UID)
+	case WallSeal:
+		if len(o.Writable) == 0 {
+			return "no directory was named in which alone it may write"
+		}
+		if o.Isolation == Subreaper {
+			return "there is no mount namespace, and " + kernel
+		}
+		return "the kernel is older than 5.12, or the root directory is no mount, and " + kernel
+	case WallHidden:
+		if len(o.Hidden) == 0 {
+			return "nothing was named that is to be hidden"
+		}
+		if path := o.exposed(); path != "" {
+			return fmt.Sprintf("there is no mount namespace, and %s is below a directory in which it may write", path)
+		}
+		return "there is no mount namespace, and " + kernel
+	case WallNetwork:
+		switch {
+		case o.Network == HostNetwork:
+			return "it was given the network of the machine"
+		case w.Closed == "" && f.unfiltered != nil:
+			return "there is no network namespace, and " + f.unfiltered.Error()
+		case w.Closed == "" && !f.filtered:
+			return "there is no network namespace, and no filter of system calls"
+		}
+		return "there is no network namespace, and " + kernel
+	case WallLimits:
+		if o.Limits == (Limits{}) {
+			return "it was given no limits"
+		}
+		return "nothing keeps one of them: " + f.limits.describe(o.Limits)
+	case WallApart:
+		return "there is no PID namespace, it has no user of its own, and " + kernel
+	}
+	return "it is unknown"
+}

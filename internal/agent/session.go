@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/workflow"
+)
+
+// talk is the conversation with the agent that a run has.
+type talk struct {
+	// session is its id.
+	session string
+	// continued tells that an earlier run began it.
+	continued bool
+}
+
+// sessionOf is the id of the conversation that a run begins: a UUID of version 8, made
+// from the run's own, so that no two runs begin the same and nothing needs to be stored.
+func sessionOf(run belay.RunID) string {
+	u := sha256.Sum256([]byte("conversation of " + run.String()))
+	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// sessions are the conversations that the kept work may hold, the newest first: the run
+// that left it began its own or continued the one that was noted.
+func (i *interrupted) sessions(id belay.ExecutionID) []string {
+	own := sessionOf(belay.RunID{Execution: id, Token: i.Run})
+	if i.Session == "" || i.Session == own {
+		return []string{own}
+	}
+	return []string{own, i.Session}
+}
+
+// session is the conversation of the kept work where nothing but its note tells.
+func (i *interrupted) session(id belay.ExecutionID) string {
+	all := i.sessions(id)
+	return all[len(all)-1]
+}
+
+// talk decides whether this run continues the conversation of the work that it took
+// over. It does where the agent can, and where the work has the conversation.
+func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, resumed bool) (talk, error) {
+	fresh := talk{session: sessionOf(workflow.RunID(ctx))}
+	id := workflow.Execution(ctx)
+	switch {
+	case !resumed, len(a.Resume) == 0:
+		return fresh, nil
+	case a.preset == nil:
+		return talk{b.saver.before.session(id), true}, nil
+	}
+	for _, session := range b.saver.before.sessions(id) {
+		found, err := b.converses(ctx, w, a.preset.conversation, session)
+		if err != nil {
+			return fresh, fmt.Errorf("look for the conversation to continue: %w", err)
+		}
+		if found {
+			return talk{session, true}, nil
+		}
+	}
+	return fresh, nil
+}
+
+// lookMost bounds how long a preset's script may look for a conversation. An agent that
+// has put something there that cannot be read has none.
+const lookMost = 10 * time.Second
+
+// converses runs a preset's script as the job's commands run: what it looks through was
+// written by the agent.
+func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
+	var said bytes.Buffer
+	_, err := process.Run(ctx, process.Command{
+		ID: workflow.RunID(ctx).String(), Args: []string{"sh", "-c", script, "sh", session}, Dir: w.Dir,
+		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp}, User: w.User, Limits: b.runner.Limits,
+		Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookMost, Grace: -1,
+		Output: func(_ context.Context, c process.Chunk) error {
+			if c.Stream == process.Stdout && said.Len() < maxBrief {
+				said.Write(c.Data)
+			}
+			return nil
+		},
+	})
+	if errors.Is(err, process.ErrTimedOut) {
+		return false, nil
+	}
+	return bytes.HasPrefix(said.Bytes(), []byte("found")), err
+}

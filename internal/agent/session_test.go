@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/workspace"
+)
+
+// A conversation is named by the run that began it: a UUID of version 8, another for
+// each run, the same whenever it is asked for.
+func TestConversationsHaveNames(t *testing.T) {
+	one := belay.RunID{Execution: belay.ExecutionID{1}, Token: 1}
+	two := belay.RunID{Execution: belay.ExecutionID{1}, Token: 2}
+	got := sessionOf(one)
+	if !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(got) {
+		t.Errorf("%q is no UUID of version 8", got)
+	}
+	if got != sessionOf(one) || got == sessionOf(two) {
+		t.Errorf("%q and %q", got, sessionOf(two))
+	}
+}
+
+// The work of a run has the conversation that is noted with it; without a note the one
+// that the run began.
+func TestTheConversationOfKeptWork(t *testing.T) {
+	id := belay.ExecutionID{1}
+	own := sessionOf(belay.RunID{Execution: id, Token: 5})
+	for _, c := range []struct {
+		kept interrupted
+		all  []string
+		one  string
+	}{
+		{interrupted{Run: 5}, []string{own}, own},
+		{interrupted{Run: 5, Session: own}, []string{own}, own},
+		{interrupted{Run: 5, Session: "earlier"}, []string{own, "earlier"}, "earlier"},
+	} {
+		if diff := cmp.Diff(c.all, c.kept.sessions(id)); diff != "" || c.kept.session(id) != c.one {
+			t.Errorf("%+v: %s %s", c.kept, c.kept.session(id), diff)
+		}
+	}
+}
+
+// Claude Code has a conversation to continue as soon as it has written down what it was
+// asked; a session without that it refuses to resume.
+func TestClaudesConversationIsLookedFor(t *testing.T) {
+	m, err := workspace.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := m.Prepare(t.Context(), workspace.Spec{ID: "run_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Remove(t.Context())
+	b := &bench{runner: &Runner{Workspaces: m}}
+	sessions := filepath.Join(w.Home, ".claude/projects/-work-tree")
+	if err := os.MkdirAll(sessions, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"begun": `{"type":"queue-operation","operation":"enqueue","sessionId":"begun"}` + "\n", "empty": "",
+		"asked": `{"type":"queue-operation"}` + "\n" + `{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":"do it"}}` + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(sessions, name+".jsonl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for session, want := range map[string]bool{"asked": true, "begun": false, "empty": false, "none": false} {
+		if got, err := b.converses(t.Context(), w, presets["claude"].conversation, session); got != want || err != nil {
+			t.Errorf("%s: %v, %v", session, got, err)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package test
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// flaky is a repository behind a network that fails.
+type flaky struct {
+	url string
+	ca  string // the file of the certificate
+	// fails is how many requests still end without an answer, and asked how many there
+	// were.
+	fails, asked atomic.Int64
+}
+
+func (p *place) flaky() *flaky {
+	p.t.Helper()
+	f := new(flaky)
+	bare := p.path("served/bare.git")
+	p.git(p.root, "clone", "-q", "--bare", p.repository(), bare)
+	p.git(bare, "update-server-info")
+	files := http.FileServer(http.Dir(filepath.Dir(bare)))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.asked.Add(1)
+		if f.fails.Add(-1) >= 0 {
+			panic(http.ErrAbortHandler) // the connection breaks
+		}
+		files.ServeHTTP(w, r)
+	}))
+	p.t.Cleanup(s.Close)
+	f.url, f.ca = s.URL+"/bare.git", p.path("ca.pem")
+	if err := os.WriteFile(f.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	return f
+}
+
+// Rule: a network that fails for a moment while a workspace is prepared ends no job: the
+// clone is tried again, and the job says so. It has not started yet, and can be cancelled.
+func TestANetworkThatFailsForAMoment(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	f := p.flaky()
+	a := p.assisted([]string{"SSL_CERT_FILE=" + f.ca}, "--agent-repo", f.url)
+	f.fails.Store(2)
+	asked := time.Now()
+	id := a.ask("cat notes.txt")
+	until(t, "the clone has failed", func() bool { return f.asked.Load() > 0 })
+	if got := a.job(id); got.string("status") == "running" && (got.string("phase") != "preparing" || got.at("started_at") != nil) {
+		t.Errorf("while its workspace is made: %s", got.text)
+	}
+	got := a.wantEnd(id, "completed", 0.0)
+	started, err := time.Parse(time.RFC3339Nano, got.string("started_at"))
+	if err != nil || started.Sub(asked) < time.Second || got.string("result") != "notes\n" {
+		t.Errorf("asked at %s: %s, %v", asked, got.text, err)
+	}
+	if log := a.want(http.StatusOK, "GET", "/jobs/"+id+"/log", "").text; !strings.Contains(log, `"kind":"preparing","name":"fetching, attempt 2"`) {
+		t.Errorf("its progress does not tell that it was tried again: %s", log)
+	}
+	f.fails.Store(1 << 40)
+	before := f.asked.Load()
+	id = a.ask("never", `"ref":"another"`)
+	until(t, "the clone has failed", func() bool { return f.asked.Load() > before })
+	a.want(http.StatusAccepted, "DELETE", "/jobs/"+id, "")
+	if got := a.wantEnd(id, "error", nil); !strings.HasPrefix(got.string("error"), "cancelled") || got.at("started_at") != nil {
+		t.Errorf("%s", got.text)
+	}
+	f.fails.Store(0)
+	if got := a.wantEnd(a.ask("never", `"ref":"none-such"`), "error", nil); !strings.Contains(got.string("error"), "none-such") {
+		t.Errorf("%s", got.text)
+	}
+	a.stop()
+}

@@ -1,0 +1,158 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// mount makes a mount, and makes writable what is read-only. It leaves what it has
+// made writable, for the attacks that come after it.
+func mount(*spec) (string, error) {
+	var open []string
+	if err := os.MkdirAll("mountpoint", 0o700); err != nil {
+		return "", bare(err)
+	}
+	err := unix.Mount("tmpfs", "mountpoint", "tmpfs", 0, "size=64k")
+	if err == nil {
+		open = append(open, "mounted")
+		_ = unix.Unmount("mountpoint", unix.MNT_DETACH)
+	}
+	for _, dir := range []string{"/", "/tmp", "/var/tmp", "/etc"} {
+		if unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND, "") == nil {
+			open = append(open, "remounted "+dir)
+		}
+		if unix.MountSetattr(unix.AT_FDCWD, dir, unix.AT_RECURSIVE, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}) == nil {
+			open = append(open, "changed "+dir)
+		}
+	}
+	if len(open) > 0 {
+		return strings.Join(open, ", "), nil
+	}
+	return "", bare(err)
+}
+
+// userNamespace becomes root in a user namespace, where much of the kernel can be
+// reached that an ordinary user cannot.
+func userNamespace(*spec) (string, error) {
+	cmd := again("mount")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			return "", errno
+		}
+		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// mountInside mounts in a namespace of its own.
+func mountInside([]string) error {
+	dir, err := os.MkdirTemp("", "mount")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(dir) }()
+	how := "made, and mounted in it"
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		how = "made, nothing mounted in it"
+	} else if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(os.Stdout, how)
+	return err
+}
+
+// outside writes where the test looks afterwards: a directory of the job's own may hide
+// what is really there.
+func outside(s *spec) (string, error) {
+	var written []string
+	last := errNothing
+	for _, path := range s.Outside {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			last = bare(err)
+			continue
+		}
+		written = append(written, path)
+		_ = f.Close()
+	}
+	if len(written) == 0 {
+		return "", last
+	}
+	return strings.Join(written, " "), nil
+}
+
+// base opens for writing what other jobs are made from: files of the base clones, by
+// their own paths and by the links that this job's repository has to them.
+func base(s *spec) (string, error) {
+	last := errNothing
+	clones, _ := filepath.Glob(s.Base + "/*/objects")
+	for _, dir := range clones {
+		f, err := os.OpenFile(dir+"/walls", os.O_WRONLY|os.O_CREATE, 0o600)
+		if err == nil {
+			return "a file was added", errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+		last = bare(err)
+	}
+	files := 0
+	err := filepath.WalkDir(".git/objects", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // what cannot be seen is not attacked
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil //nolint:nilerr // the same
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Nlink < 2 {
+			return nil
+		}
+		files++
+		_ = os.Chmod(path, 0o600)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		_ = os.Chmod(path, info.Mode().Perm())
+		if err != nil {
+			last = bare(err)
+			return nil
+		}
+		return errors.Join(errShared, f.Close())
+	})
+	if errors.Is(err, errShared) {
+		return "a shared object can be overwritten", nil
+	}
+	return "", fmt.Errorf("%d shared objects: %w", files, last)
+}
+
+var errShared = errors.New("a shared object was opened")
+
+// setUID runs a program of root's that changes the user.
+func setUID(s *spec) (string, error) {
+	if os.Geteuid() == 0 {
+		return "it is root already", nil
+	}
+	if s.SetUID == "" {
+		return "", errNothing
+	}
+	out, err := exec.Command(s.SetUID, "euid").Output() //nolint:noctx // it ends at once
+	if err != nil {
+		return "", bare(err)
+	}
+	if uid := strings.TrimSpace(string(out)); uid != "0" {
+		return "", errors.New("it runs as the user of the job")
+	}
+	return "it runs as root", nil
+}

@@ -1,0 +1,237 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// containsWord looks for one of the arguments of a process.
+func containsWord(args []byte, word string) bool {
+	for arg := range bytes.SplitSeq(args, []byte{0}) {
+		if string(arg) == word {
+			return true
+		}
+	}
+	return false
+}
+
+// readFile reads a file by its own path, and by the roots of processes.
+func readFile(name string) attack {
+	return func(s *spec) (string, error) {
+		path := s.Files[name]
+		if path == "" {
+			return "", errNothing
+		}
+		paths := []string{path}
+		for _, pid := range s.belays() {
+			paths = append(paths, fmt.Sprintf("/proc/%d/root%s", pid, path))
+		}
+		return readAny(paths)
+	}
+}
+
+func readAny(paths []string) (string, error) {
+	var first error
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err == nil && len(raw) > 0 {
+			return fmt.Sprintf("%d bytes", len(raw)), nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		first = errNothing
+	}
+	return "", bare(first)
+}
+
+// bare is the reason of an error, without paths, which differ from run to run.
+func bare(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// environ looks for a variable of others in all environments that can be read.
+func environ(s *spec) (string, error) {
+	last := errNothing
+	for _, pid := range s.belays() {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && bytes.Contains(raw, []byte(canary+"=")) {
+			return "a secret in it was read", nil
+		}
+		if err != nil {
+			last = bare(err)
+		}
+	}
+	return "", last
+}
+
+// peek reads a word of the memory of Belay.
+func peek(s *spec) (string, error) {
+	last := errNothing
+	for _, pid := range s.belays() {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		if err != nil {
+			last = bare(err)
+			continue
+		}
+		from, _, _ := strings.Cut(string(maps), "-")
+		at, err := strconv.ParseInt(from, 16, 64)
+		if err != nil {
+			last = errors.New("its map shows nothing")
+			continue
+		}
+		if err := read(pid, at); err != nil {
+			last = bare(err)
+			continue
+		}
+		return "a word of it was read", nil
+	}
+	return "", last
+}
+
+func read(pid int, at int64) error {
+	word := make([]byte, 8)
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err == nil {
+		defer f.Close()
+		if _, err = f.ReadAt(word, at); err == nil {
+			return nil
+		}
+	}
+	local := []unix.Iovec{{Base: &word[0]}}
+	local[0].SetLen(len(word))
+	_, verr := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(word)}}, 0)
+	if verr == nil {
+		return nil
+	}
+	return err
+}
+
+// descriptors takes an open file of Belay.
+func descriptors(s *spec) (string, error) {
+	last := errNothing
+	for _, pid := range s.belays() {
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			last = bare(err)
+		}
+		for _, e := range entries {
+			if path, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && strings.HasPrefix(path, "/") && path != os.DevNull {
+				return "they are listed", nil
+			}
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		for n := range 32 {
+			if got, err := unix.PidfdGetfd(fd, n, 0); err == nil {
+				_, _ = unix.Close(got), unix.Close(fd)
+				return "one of them was taken", nil
+			} else if !errors.Is(err, unix.EBADF) {
+				last = bare(err)
+			}
+		}
+		_ = unix.Close(fd)
+	}
+	return "", last
+}
+
+// ptrace becomes the tracer of Belay. Its thread ends with it, and so does the trace.
+func ptrace(s *spec) (string, error) {
+	last := errNothing
+	for _, pid := range s.belays() {
+		result := make(chan error)
+		go func() {
+			runtime.LockOSThread()
+			_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0, 0, 0)
+			if errno == 0 {
+				result <- nil
+				return
+			}
+			result <- errno
+		}()
+		if err := <-result; err == nil {
+			return "it can be traced", nil
+		} else {
+			last = err
+		}
+	}
+	return "", last
+}
+
+// harmless is a signal that does nothing to a program of Go, and little to others. The
+// right to send it is the right to send any.
+const harmless = syscall.SIGURG
+
+func signalBelay(s *spec) (string, error) {
+	last := errNothing
+	for _, pid := range s.Belay {
+		if err := syscall.Kill(pid, 0); err == nil && !isBelay(pid) && seesProc() {
+			continue // another process has its number here
+		}
+		if err := syscall.Kill(pid, harmless); err == nil {
+			return "it can be killed", nil
+		} else {
+			last = err
+		}
+	}
+	return "", last
+}
+
+// seesProc reports whether /proc shows this process, so that what it does not show is
+// not there.
+func seesProc() bool {
+	_, err := os.Stat("/proc/self/cmdline")
+	return err == nil
+}
+
+// victimProcess looks at, and signals, a process of another job.
+func victimProcess(s *spec) (string, error) {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.VictimPID))
+	if err == nil && !containsWord(args, s.Token) {
+		return "", errNothing
+	}
+	if err := syscall.Kill(s.VictimPID, harmless); err == nil {
+		return "it can be killed", nil
+	}
+	if raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", s.VictimPID)); err == nil && len(raw) > 0 {
+		return "its environment was read", nil
+	}
+	if err == nil {
+		return "its arguments were read", nil
+	}
+	return "", bare(err)
+}
+
+func victimFiles(s *spec) (string, error) {
+	if how, err := readAny([]string{s.VictimDir + "/mine.txt", fmt.Sprintf("/proc/%d/cwd/mine.txt", s.VictimPID)}); err == nil {
+		return how, nil
+	}
+	f, err := os.OpenFile(s.VictimDir+"/yours.txt", os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", bare(err)
+	}
+	return "a file was written", errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+func victimTmp(s *spec) (string, error) {
+	return readAny([]string{s.VictimTmp + "/mine.txt", "/tmp/mine.txt", fmt.Sprintf("/proc/%d/root/tmp/mine.txt", s.VictimPID)})
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+// Command attacker is run as a job, and tries to get out. It reads a spec as JSON from its standard input and writes a
+// JSON line for each attack before and after it:
+//
+//	{"attack":"ptrace","outcome":"trying"}
+//	{"attack":"ptrace","outcome":"closed","detail":"operation not permitted"}
+//
+// An attack whose last line is "trying" ended the job. No attack destroys anything: what could be killed is sent a
+// signal that does nothing, what could be overwritten is opened and closed again. The exceptions are the job's own
+// supervisor, and what the job may take of memory, processes and disk.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// spec says what to try, and where everything is.
+type spec struct {
+	Try   []string `json:"try"`
+	Token string   `json:"token"` // in the arguments of what is left behind, and in what is sent
+
+	Belay  []int             `json:"belay"` // processes of the server and of its worker
+	Files  map[string]string `json:"files"` // what only they may read, by the name of the attack
+	Port   string            `json:"port"`
+	Socket string            `json:"socket"`
+	Base   string            `json:"base"`   // where base clones are
+	SetUID string            `json:"setuid"` // a program of root's that tells as whom it runs
+
+	VictimPID    int    `json:"victim_pid"`
+	VictimDir    string `json:"victim_dir"`
+	VictimTmp    string `json:"victim_tmp"`
+	VictimSocket string `json:"victim_socket"`
+
+	Outside []string `json:"outside"` // files that must not come to be
+	TCP     string   `json:"tcp"`
+	UDP     string   `json:"udp"`
+
+	Processes int   `json:"processes"`
+	Memory    int64 `json:"memory"`
+	Disk      int64 `json:"disk"`
+	Inodes    int   `json:"inodes"`
+}
+
+// line is what is written of an attack.
+type line struct {
+	Attack  string `json:"attack"`
+	Outcome string `json:"outcome"` // trying, open or closed
+	Detail  string `json:"detail,omitempty"`
+}
+
+// attack tries one thing. It answers with how it got through, or with why it did not.
+type attack func(s *spec) (string, error)
+
+var attacks = map[string]attack{
+	"database": readFile("database"), "secret": readFile("secret"), "config": readFile("config"), "ssh": readFile("ssh"),
+	"environ": environ, "peek": peek, "descriptors": descriptors, "ptrace": ptrace, "signal": signalBelay,
+	"port": port, "socket": socket,
+	"victim-files": victimFiles, "victim-tmp": victimTmp, "victim-process": victimProcess, "abstract": abstract,
+	"mount": mount, "userns": userNamespace, "outside": outside, "base": base, "setuid": setUID,
+	"tcp": tcp, "udp": udp,
+	"processes": processes, "memory": memory, "disk": disk, "inodes": inodes,
+	"daemon": daemon, "supervisor": supervisor,
+	"victim": victim,
+}
+
+// roles are what this program is when it starts itself again.
+var roles = map[string]func(args []string) error{"nap": nap, "hog": hog, "detach": detach, "mount": mountInside, "euid": euid}
+
+func main() {
+	var err error
+	if len(os.Args) > 1 {
+		role := roles[os.Args[1]]
+		if role == nil {
+			fmt.Fprintln(os.Stderr, "attacker: no role", os.Args[1])
+			os.Exit(2)
+		}
+		err = role(os.Args[2:])
+	} else {
+		err = try()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "attacker:", err)
+		os.Exit(1)
+	}
+}
+
+func try() error {
+	var s spec
+	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
+		return err
+	}
+	say := json.NewEncoder(os.Stdout)
+	for _, name := range s.Try {
+		a := attacks[name]
+		if a == nil {
+			return fmt.Errorf("there is no attack %q", name)
+		}
+		if err := say.Encode(line{Attack: name, Outcome: "trying"}); err != nil {
+			return err
+		}
+		l := line{Attack: name, Outcome: "open"}
+		var err error
+		if l.Detail, err = a(&s); err != nil {
+			l.Outcome, l.Detail = "closed", err.Error()
+		}
+		if err := say.Encode(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNothing means that there was nothing to attack.
+var errNothing = errors.New("there is nothing of the kind to be seen")
+
+// again starts this program once more.
+func again(args ...string) *exec.Cmd {
+	return exec.Command("/proc/self/exe", args...) //nolint:noctx // ended by the job's end, which is what is tested
+}
+
+// most bounds what may be left over of an attack.
+const most = 10 * time.Minute
+
+// nap does nothing, for a while.
+func nap([]string) error {
+	time.Sleep(most)
+	return nil
+}
+
+// euid tells as whom it runs.
+func euid([]string) error {
+	_, err := fmt.Fprintln(os.Stdout, os.Geteuid())
+	return err
+}
+
+// victim is no attack: it is the other job that is attacked, and waits for its end.
+func victim(s *spec) (string, error) {
+	if err := os.WriteFile("mine.txt", []byte("mine\n"), 0o600); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(os.Getenv("TMPDIR")+"/mine.txt", []byte("mine\n"), 0o600); err != nil {
+		return "", err
+	}
+	if _, err := listenAbstract(s.VictimSocket); err != nil {
+		return "", err
+	}
+	child := again("nap", s.Token)
+	child.Env = []string{canary + "=victim"}
+	if err := child.Start(); err != nil {
+		return "", err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	// For the test, which reads it while the job runs.
+	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"dir": dir, "tmp": os.Getenv("TMPDIR")}); err != nil {
+		return "", err
+	}
+	return "", child.Wait()
+}
+
+// canary is a variable of processes that are not the attacker's.
+const canary = "BELAY_WALLS_CANARY"
+
+// isBelay reports whether a number is that of a process of Belay here, and not of
+// another one in a namespace that counts anew.
+func isBelay(pid int) bool {
+	args, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc([]string{"serve", "worker"}, func(word string) bool { return containsWord(args, word) })
+}
+
+// belays are those processes of Belay that can be seen.
+func (s *spec) belays() (seen []int) {
+	for _, pid := range s.Belay {
+		if isBelay(pid) {
+			seen = append(seen, pid)
+		}
+	}
+	return seen
+}

@@ -1,0 +1,189 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hold is how long what was taken is kept, so that a limit that is looked at now and
+// then is looked at.
+const hold = 3 * time.Second
+
+// processes has more of them than there may be.
+func processes(s *spec) (string, error) {
+	var started []*exec.Cmd
+	defer func() {
+		for _, c := range started {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	}()
+	for range s.Processes + 20 {
+		c := exec.Command("sleep", strconv.Itoa(int(most.Seconds()))) //nolint:noctx // killed below
+		c.Env = []string{"PATH=" + os.Getenv("PATH")}
+		if err := c.Start(); err != nil {
+			return "", fmt.Errorf("the next after so many: %w", bare(err))
+		}
+		started = append(started, c)
+	}
+	return fmt.Sprintf("%d processes", len(started)), nil
+}
+
+// memory takes more than there may be, in several processes.
+func memory(s *spec) (string, error) {
+	const parts = 8
+	var started []*exec.Cmd
+	defer func() {
+		for _, c := range started {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	}()
+	for range parts {
+		c := again("hog", strconv.FormatInt(s.Memory/6, 10))
+		out, err := c.StdoutPipe()
+		if err != nil {
+			return "", err
+		}
+		if err := c.Start(); err != nil {
+			return "", bare(err)
+		}
+		started = append(started, c)
+		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+			return "", errors.New("a process was killed, or was given none")
+		}
+	}
+	for _, c := range started {
+		if err := c.Process.Signal(syscall.Signal(0)); err != nil || zombie(c.Process.Pid) {
+			return "", errors.New("a process was killed")
+		}
+	}
+	return "a third more", nil
+}
+
+// zombie reports whether a child has ended.
+func zombie(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
+}
+
+// hog takes memory, says so, and keeps it.
+func hog(args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	if _, err := fmt.Fprintln(os.Stdout, "taken"); err != nil {
+		return err
+	}
+	return nap(nil)
+}
+
+// disk takes more than there may be, in files that have no name any more.
+func disk(s *spec) (string, error) {
+	piece := make([]byte, 1<<20)
+	for i := range piece {
+		piece[i] = byte(i * 7)
+	}
+	var open []*os.File
+	defer func() {
+		for _, f := range open {
+			_ = f.Close()
+		}
+	}()
+	var written int64
+	for written < 3*s.Disk {
+		f, err := os.OpenFile("unlinked", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return "", bare(err)
+		}
+		if err := os.Remove("unlinked"); err != nil {
+			return "", bare(err)
+		}
+		open = append(open, f)
+		for range 16 {
+			n, err := f.Write(piece)
+			written += int64(n)
+			if err != nil {
+				return "", bare(err)
+			}
+		}
+	}
+	time.Sleep(hold)
+	return fmt.Sprintf("%d MiB", written>>20), nil
+}
+
+// inodes makes more files than anybody needs, where nothing is kept of them.
+func inodes(s *spec) (string, error) {
+	many := filepath.Join(os.Getenv("TMPDIR"), "many")
+	defer func() { _ = os.RemoveAll(many) }()
+	for i := range s.Inodes {
+		dir := filepath.Join(many, strconv.Itoa(i/1000))
+		if i%1000 == 0 {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return "", bare(err)
+			}
+		}
+		fd, err := unix.Open(filepath.Join(dir, strconv.Itoa(i)), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return "", bare(err)
+		}
+		_ = unix.Close(fd)
+	}
+	time.Sleep(hold)
+	return fmt.Sprintf("%d files", s.Inodes), nil
+}
+
+// daemon leaves a process that has nothing more to do with this one: another session,
+// another parent, nothing in its environment, nothing open.
+func daemon(s *spec) (string, error) {
+	c := again("detach", s.Token)
+	c.Env = []string{}
+	if err := c.Run(); err != nil {
+		return "", bare(err)
+	}
+	return "it was started", nil // whether it is left is for the test to see
+}
+
+// detach starts a process and leaves it alone.
+func detach(args []string) error {
+	c := again("nap", args[0])
+	c.Env = []string{}
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return c.Start()
+}
+
+// supervisor kills whatever has started this process. Where that works, this is the
+// last thing that this process does.
+func supervisor(*spec) (string, error) {
+	parent := os.Getppid()
+	for range 20 {
+		if err := syscall.Kill(parent, syscall.SIGKILL); err != nil {
+			return "", err
+		}
+		time.Sleep(10 * time.Millisecond)
+		if os.Getppid() != parent {
+			return "it was killed", nil
+		}
+	}
+	return "", errors.New("it lives on")
+}

@@ -1,0 +1,77 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// withoutNamespaces has a command run as a user of this machine where nobody can make a
+// user namespace: inside of one that maps every user to itself and allows none below
+// it. The kernel takes it away with its last process.
+func withoutNamespaces(cmd *exec.Cmd, uid int) {
+	cmd.Args = append([]string{cmd.Args[0], strconv.Itoa(uid), cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/proc/self/exe"
+	cmd.Env = append(cmd.Env, roleEnv+"=bare")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER, GidMappingsEnableSetgroups: os.Geteuid() == 0,
+		UidMappings: identity("uid"), GidMappings: identity("gid"), AmbientCaps: []uintptr{unix.CAP_SYS_RESOURCE},
+	}
+}
+
+// identity maps every user that there is here to itself; who is not root can map only
+// itself.
+func identity(what string) (all []syscall.SysProcIDMap) {
+	if os.Geteuid() != 0 {
+		id := map[string]int{"uid": os.Geteuid(), "gid": os.Getegid()}[what]
+		return []syscall.SysProcIDMap{{ContainerID: id, HostID: id, Size: 1}}
+	}
+	raw, _ := os.ReadFile("/proc/self/" + what + "_map")
+	for line := range strings.Lines(string(raw)) {
+		var first, outside, count int
+		if _, err := fmt.Sscan(line, &first, &outside, &count); err == nil {
+			all = append(all, syscall.SysProcIDMap{ContainerID: first, HostID: first, Size: count})
+		}
+	}
+	return all
+}
+
+// bareProcess closes the namespace that it is in, and becomes the user and the program
+// that its arguments name.
+func bareProcess() error {
+	runtime.LockOSThread()
+	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0o644); err != nil {
+		return err
+	}
+	uid, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		return err
+	}
+	if uid != os.Geteuid() {
+		if err := syscall.Setgroups(nil); err != nil {
+			return err
+		}
+		if err := syscall.Setgid(uid); err != nil {
+			return err
+		}
+		if err := syscall.Setuid(uid); err != nil {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
+	}
+	var env []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, roleEnv+"=") {
+			env = append(env, entry)
+		}
+	}
+	return syscall.Exec(os.Args[2], os.Args[2:], env)
+}

@@ -1,0 +1,224 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// prepareStorm makes what is to be attacked, with further lines of the configuration.
+func prepareStorm(t *testing.T, m mode, more string) *storm {
+	t.Helper()
+	x := &storm{place: newPlace(t), mode: m, uid: os.Geteuid(), token: fmt.Sprintf("walls-%d-%d", os.Getpid(), time.Now().UnixNano())}
+	x.api.t = t
+	if m.user && x.uid == 0 {
+		x.uid = 61000 + int(time.Now().UnixNano()/1000%4000) // of no other test: limits are kept by user
+	}
+	for _, dir := range []string{"bin", "outside", "home/.ssh"} {
+		if err := os.MkdirAll(x.path(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.program("belay", binary(t), 0o755)
+	x.program("attacker", attacker(t), 0o755)
+	x.spec = map[string]any{
+		"belay": []int{}, "base": filepath.Join(x.path("data"), "workspaces", "base"), "victim_socket": x.token,
+		"files":   map[string]string{"secret": x.path("secret"), "config": x.path("belay.yaml"), "ssh": x.path("home/.ssh/id_ed25519"), "database": filepath.Join(x.data, "belay.db")},
+		"socket":  filepath.Join(x.data, "belay.sock"),
+		"outside": []string{x.path("outside/" + x.token), "/tmp/" + x.token, "/var/tmp/" + x.token, "/dev/shm/" + x.token, "/etc/" + x.token},
+		"tcp":     x.listenTCP(), "udp": x.listenUDP(),
+		"processes": mostProcesses, "memory": mostMemory, "disk": mostDisk, "inodes": 2 * mostInodes,
+	}
+	if os.Geteuid() == 0 {
+		x.spec["setuid"] = x.program("euid", attacker(t), 0o755|fs.ModeSetuid)
+	}
+	repo := x.repository()
+	x.write("secret", marker)
+	x.write("home/.ssh/id_ed25519", marker)
+	command, _ := json.Marshal([]string{x.path("bin/attacker")})
+	x.write("belay.yaml", fmt.Sprintf("agent:\n  command: %s\n  output: plain\n  repo: %s\n  timeout: 10m\n  grace: 500ms\n  save_every: 0\n  max_processes: %d\n  max_memory: %d\n  max_disk: %d\n%s%s",
+		command, repo, mostProcesses, mostMemory, mostDisk, m.config, newer(t)+more))
+	x.hand()
+	return x
+}
+
+// newer are settings that this version may not have yet.
+func newer(t *testing.T) (lines string) {
+	if has(t, "agent.max_files") {
+		lines += fmt.Sprintf("  max_files: %d\n", mostInodes)
+	}
+	return lines
+}
+
+// has reports whether this version has a setting.
+func has(t *testing.T, key string) bool {
+	t.Helper()
+	settings.once.Do(func() {
+		out, err := exec.Command(binary(t), "serve", "--check-config").Output()
+		settings.text, settings.err = string(out), err
+	})
+	if settings.err != nil {
+		t.Fatal(settings.err)
+	}
+	return strings.Contains(settings.text, key+" ")
+}
+
+var settings struct {
+	once sync.Once
+	text string
+	err  error
+}
+
+func (x *storm) write(name, text string) {
+	if err := os.WriteFile(x.path(name), []byte(text), 0o600); err != nil {
+		x.api.t.Fatal(err)
+	}
+}
+
+// program copies a program to where every user may run it.
+func (x *storm) program(name, from string, mode fs.FileMode) string {
+	x.api.t.Helper()
+	to := x.path("bin/" + name)
+	raw, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, raw, 0o755)
+	}
+	if err == nil {
+		err = os.Chmod(to, mode)
+	}
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+	return to
+}
+
+// hand gives everything to the server's user, opens the way there, and one directory in
+// which anybody may write.
+func (x *storm) hand() {
+	x.api.t.Helper()
+	err := filepath.WalkDir(x.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || strings.HasPrefix(path, x.path("bin")+"/") {
+			return err
+		}
+		if strings.HasPrefix(path, x.path("repo")) {
+			mode := fs.FileMode(0o644)
+			if d.IsDir() {
+				mode = 0o755
+			}
+			if err := os.Chmod(path, mode); err != nil {
+				return err
+			}
+		}
+		return os.Lchown(path, x.uid, x.uid)
+	})
+	for _, dir := range []string{x.root, filepath.Dir(x.root)} {
+		if err == nil {
+			err = os.Chmod(dir, 0o755)
+		}
+	}
+	if err == nil {
+		err = os.Chmod(x.path("outside"), 0o777)
+	}
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+}
+
+// as makes a command one of the server's user, in the mode.
+func (x *storm) as(args ...string) *exec.Cmd {
+	cmd := x.command(args...)
+	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
+	cmd.Env = x.environment(canaryVariable + "=" + marker)
+	if x.mode.bare {
+		withoutNamespaces(cmd, x.uid)
+	} else if x.uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(x.uid), Gid: uint32(x.uid)}}
+	}
+	return cmd
+}
+
+// canaryVariable is in the environment of the server; test/attacker knows its name.
+const canaryVariable = "BELAY_WALLS_CANARY"
+
+// another is a loopback address that nothing else uses.
+const another = "127.0.0.9"
+
+func (x *storm) listenTCP() string {
+	x.api.t.Helper()
+	l, err := net.Listen("tcp", another+":0")
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+	x.api.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.SetDeadline(time.Now().Add(patience))
+			b := make([]byte, 1000)
+			n, _ := c.Read(b)
+			c.Close()
+			x.heard.Lock()
+			x.heard.tcp.Write(b[:n])
+			x.heard.Unlock()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func (x *storm) listenUDP() string {
+	x.api.t.Helper()
+	c, err := net.ListenPacket("udp", another+":0")
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+	x.api.t.Cleanup(func() { c.Close() })
+	go func() {
+		b := make([]byte, 1000)
+		for {
+			n, _, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			x.heard.Lock()
+			x.heard.udp.Write(b[:n])
+			x.heard.Unlock()
+		}
+	}()
+	return c.LocalAddr().String()
+}
+
+// attacking is the attacker, built once.
+var attacking struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+func attacker(t *testing.T) string {
+	t.Helper()
+	binary(t) // whose directory it shares, and which is removed in the end
+	attacking.once.Do(func() {
+		attacking.path = filepath.Join(built.dir, "attacker")
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", attacking.path, "./attacker")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			attacking.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if attacking.err != nil {
+		t.Fatalf("build the attacker: %v", attacking.err)
+	}
+	return attacking.path
+}

@@ -1,0 +1,176 @@
+package test
+
+import (
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// storm is a server, or a server and its worker, whose jobs try to get out.
+type storm struct {
+	api
+	*place
+	mode  mode
+	uid   int // of the server
+	key   string
+	token string
+	spec  map[string]any
+	jobs  string // where workspaces are
+	procs []*started
+	heard struct {
+		sync.Mutex
+		tcp, udp strings.Builder
+	}
+}
+
+// verdict is the last line of an attacker about an attack.
+type verdict struct{ Attack, Outcome, Detail string }
+
+// Bounds that a job can exceed without harm to the machine.
+const (
+	mostProcesses = 150
+	mostMemory    = 1 << 30 // a program of Go is given no less where address space is counted
+	mostDisk      = 32 << 20
+	mostInodes    = 2000
+)
+
+// attackAll lets jobs try everything. It says by attack whether one got through, and
+// what the log says that holds jobs.
+func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held string) {
+	t.Helper()
+	if os.Geteuid() != 0 && !m.user {
+		t.Skip("only root can be root")
+	}
+	x := prepareStorm(t, m, "")
+	x.begin(kind)
+	victim := x.victim()
+	var ids []string
+	for _, attacks := range [][]string{
+		{
+			"database", "secret", "config", "ssh", "environ", "peek", "descriptors", "ptrace", "signal", "victim-files", "victim-tmp", "victim-process",
+			"abstract", "mount", "outside", "base", "setuid", "userns", "port", "socket", "tcp", "udp",
+		},
+		{"disk"}, {"inodes"}, {"memory"},
+	} {
+		ids = append(ids, x.submit(x.token, attacks...))
+	}
+	last := map[string]verdict{}
+	for _, id := range ids {
+		if why := x.collect(id, last); why != "" {
+			t.Fatal(why)
+		}
+	}
+	// Alone: these get in the way of others of the same user.
+	for token, attacks := range map[string][]string{x.token: {"processes"}, x.token + "-left": {"daemon", "supervisor"}} {
+		if why := x.collect(x.submit(token, attacks...), last); why != "" {
+			t.Fatal(why)
+		}
+	}
+	x.want(http.StatusAccepted, "POST", "/jobs/"+victim+"/cancel", "", x.headers()...)
+	open, held = x.judge(last, func(w wall) bool { return w.config == "" }), x.held()
+	if !slices.ContainsFunc(m.says, func(says string) bool { return strings.Contains(held, says) }) {
+		t.Skipf("this machine does not have the mode; jobs are held by %s", held)
+	}
+	x.stop()
+	for _, w := range walls {
+		if w.config != "" && w.there(t) {
+			open[w.attack+w.config] = x.attackUnder(m, kind, w)
+		}
+	}
+	return open, eachUser.ReplaceAllString(held, "a user of its own")
+}
+
+// attackUnder tries one thing under a setting of its own. A job that is not even
+// started gets through nothing.
+func (x *storm) attackUnder(m mode, kind string, w wall) bool {
+	x.api.t.Helper()
+	y := prepareStorm(x.api.t, m, "  "+w.config+"\n")
+	y.begin(kind)
+	defer y.stop()
+	last := map[string]verdict{}
+	if why := y.collect(y.submit(y.token, w.attack), last); why != "" {
+		y.api.t.Logf("%s under %s: %s", w.attack, w.config, why)
+		return false
+	}
+	return y.judge(last, func(other wall) bool { return other == w })[w.attack+w.config]
+}
+
+// judge says of each attack whether it got through.
+func (x *storm) judge(last map[string]verdict, which func(w wall) bool) map[string]bool {
+	open := map[string]bool{}
+	for _, w := range walls {
+		if !which(w) {
+			continue
+		}
+		v, tried := last[w.attack]
+		if !tried {
+			x.api.t.Errorf("%s was not tried", w.attack)
+			continue
+		}
+		through := v.Outcome == "open"
+		if w.judge != "" {
+			through = judges[w.judge](x, v)
+		}
+		open[w.attack+w.config] = through
+		x.api.t.Logf("%-16s %-5v %s: %s", w.attack+w.config, through, v.Outcome, v.Detail)
+	}
+	return open
+}
+
+var (
+	heldBy   = regexp.MustCompile(`held_by="([^"]*)"`)
+	eachUser = regexp.MustCompile(`user \d{5,}`)
+)
+
+// judges look at what only the test can see.
+var judges = map[string]func(x *storm, last verdict) bool{
+	"ended": ended, "left behind": (*storm).leftBehind, "outside": (*storm).wroteOutside, "tcp": (*storm).reachedTCP, "udp": (*storm).reachedUDP,
+}
+
+// ended reports whether an attack was the last thing that its job did.
+func ended(_ *storm, last verdict) bool { return last.Outcome == "trying" }
+
+// leftBehind reports whether a process of the job outlived it.
+func (x *storm) leftBehind(verdict) bool {
+	token := x.token + "-left"
+	if poll(5*time.Second, func() bool { return len(napping(token)) == 0 }) {
+		return false
+	}
+	for _, pid := range napping(token) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return true
+}
+
+func (x *storm) wroteOutside(verdict) (open bool) {
+	for _, path := range x.spec["outside"].([]string) {
+		if _, err := os.Lstat(path); err == nil {
+			open = true
+			x.api.t.Logf("a job wrote %s", path)
+			_ = os.Remove(path)
+		}
+	}
+	return open
+}
+
+func (x *storm) reachedTCP(verdict) bool {
+	return poll(time.Second, func() bool {
+		x.heard.Lock()
+		defer x.heard.Unlock()
+		return strings.Contains(x.heard.tcp.String(), x.token)
+	})
+}
+
+func (x *storm) reachedUDP(verdict) bool {
+	return poll(time.Second, func() bool {
+		x.heard.Lock()
+		defer x.heard.Unlock()
+		return strings.Contains(x.heard.udp.String(), x.token)
+	})
+}

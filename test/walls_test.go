@@ -1,0 +1,139 @@
+package test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the table of walls in docs/agents.md as it was found")
+
+// mode is a way in which jobs are held, a column of the table.
+type mode struct {
+	name, title string
+	config      string   // below agent: in the configuration
+	user        bool     // as a user of its own that is not root
+	bare        bool     // where no user namespace can be made
+	says        []string // in the log, where the machine has this mode; one of them
+}
+
+var modes = []mode{
+	{name: "users", title: "root, own users", says: []string{"user 18"}},
+	{name: "none", title: "root, `agent.users: none`", config: "  users: none\n", says: []string{"pid namespace"}},
+	{name: "userns", title: "another user", user: true, says: []string{"user and pid namespace"}},
+	{name: "bare", title: "another user, no user namespaces", user: true, bare: true, says: []string{"subreaper"}},
+}
+
+// wall is what is to keep a job from something, a row of the table.
+type wall struct {
+	attack string
+	doc    string
+	judge  string // of what only the test can see; "": the attacker's last line
+	config string // a setting under which it is tried by itself; not a row where there is no such setting
+}
+
+// there reports whether this version has the setting.
+func (w wall) there(t *testing.T) bool {
+	key, _, _ := strings.Cut(w.config, ":")
+	return w.config == "" || has(t, "agent."+key)
+}
+
+// walls are in the order of the table.
+var walls = []wall{
+	{attack: "database", doc: "read the database"},
+	{attack: "secret", doc: "read a file that only the server's user may read, such as a secret"},
+	{attack: "config", doc: "read the configuration (mode 0600)"},
+	{attack: "ssh", doc: "read `~/.ssh` of the server's user"},
+	{attack: "environ", doc: "read the environment of the server"},
+	{attack: "peek", doc: "read the memory of the server"},
+	{attack: "descriptors", doc: "take open files of the server"},
+	{attack: "ptrace", doc: "trace the server"},
+	{attack: "signal", doc: "kill the server"},
+	{attack: "supervisor", doc: "kill its own supervisor", judge: "ended"},
+	{attack: "daemon", doc: "leave a process behind", judge: "left behind"},
+	{attack: "port", doc: "be administrator on the server's port, without a key"},
+	{attack: "socket", doc: "be administrator on `belay.sock`"},
+	{attack: "victim-files", doc: "read or write the workspace of another job"},
+	{attack: "victim-tmp", doc: "read the temporary files of another job"},
+	{attack: "victim-process", doc: "see or signal the processes of another job"},
+	{attack: "abstract", doc: "reach an abstract socket of another job"},
+	{attack: "outside", doc: "write outside of its workspace", judge: "outside"},
+	{attack: "base", doc: "change the objects from which other jobs are made"},
+	{attack: "mount", doc: "mount, or make writable what is read-only"},
+	{attack: "userns", doc: "make a user namespace, and be root in it"},
+	{attack: "setuid", doc: "become root by a set-user-id program"},
+	{attack: "processes", doc: "have more processes than `agent.max_processes`"},
+	{attack: "memory", doc: "take more than `agent.max_memory` in several processes"},
+	{attack: "disk", doc: "take more than `agent.max_disk` in files without a name"},
+	{attack: "inodes", doc: "make any number of files"},
+	{attack: "tcp", doc: "reach a TCP port of this machine", judge: "tcp"},
+	{attack: "udp", doc: "reach a UDP port of this machine", judge: "udp"},
+	{attack: "tcp", doc: "reach a TCP port with `agent.egress: none`", judge: "tcp", config: "egress: none"},
+	{attack: "udp", doc: "reach a UDP port with `agent.egress: none`", judge: "udp", config: "egress: none"},
+	{attack: "port", doc: "reach the server's port with `agent.egress: none`", config: "egress: none"},
+}
+
+// Rule: docs/agents.md says of each wall, in each mode, whether a job gets through it,
+// and a job that tries finds it so. The table is written anew by
+//
+//	go test ./test -run TestWalls -args -update
+//
+// A machine that does not have a mode says nothing about its column. On a machine of
+// another kind than the one on which the table was made, a wall that is said to be
+// closed has to be closed; one that is better than said is no fault.
+func TestWalls(t *testing.T) {
+	found := findings{through: map[string]map[string]map[string]bool{}, held: map[string]string{}}
+	var mu sync.Mutex
+	t.Run("storm", func(t *testing.T) {
+		for _, m := range modes {
+			for _, kind := range []string{"serve", "worker"} {
+				t.Run(m.name+"-"+kind, func(t *testing.T) {
+					t.Parallel()
+					open, held := attackAll(t, m, kind)
+					mu.Lock()
+					defer mu.Unlock()
+					found.held[m.name] = held
+					for attack, through := range open {
+						found.note(m.name, attack, kind, through)
+					}
+				})
+			}
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	path := filepath.Join("..", "docs", "agents.md")
+	page := readAll(t, path)
+	before, rest, ok := strings.Cut(page, tableBegin)
+	old, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no table between %s and %s", path, tableBegin, tableEnd)
+	}
+	table := found.table(t, old)
+	if *update {
+		if err := os.WriteFile(path, []byte(before+tableBegin+"\n"+table+tableEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	faults, others := compare(old, table)
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+	for _, other := range others {
+		t.Log(other)
+	}
+}
+
+func readAll(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}

@@ -1,0 +1,104 @@
+// Command vulncheck runs govulncheck where its database can be reached, and says in one line that nothing was checked
+// where it cannot: a machine without that network can still run every other check.
+//
+//	vulncheck GOVULNCHECK [PATTERN...]
+//
+// GOVULNCHECK is the path of the tool; the patterns name packages, as for go build. The environment variable GOVULNDB
+// names another copy of the database, https:// or file://. The exit status is 1 if a vulnerability was found that the
+// code can reach, or if the tool failed for another reason than its database.
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// standard is the database of the Go project.
+const standard = "https://vuln.go.dev"
+
+// patience is how long the database may take to answer. Without a network it takes no time as a rule; where packets
+// vanish, this is what the check costs.
+const patience = 5 * time.Second
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: vulncheck GOVULNCHECK [PATTERN...]")
+		os.Exit(2)
+	}
+	db := os.Getenv("GOVULNDB")
+	if db == "" {
+		db = standard
+	}
+	if err := check(context.Background(), os.Stdout, patience, db, os.Args[1], os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, "vulncheck:", err)
+		os.Exit(1)
+	}
+}
+
+func check(ctx context.Context, out io.Writer, patience time.Duration, db, tool string, patterns []string) error {
+	db = strings.TrimSuffix(db, "/")
+	if err := reach(ctx, patience, db); err != nil {
+		return unchecked(out, db, err)
+	}
+	cmd := exec.CommandContext(ctx, tool, append([]string{"-db", db}, patterns...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
+	if err == nil {
+		return nil
+	}
+	const found = 3
+	if end := (*exec.ExitError)(nil); errors.As(err, &end) && end.ExitCode() == found {
+		return errors.New("vulnerabilities were found: take the versions that mend them")
+	}
+	if gone := reach(ctx, patience, db); gone != nil {
+		return unchecked(out, db, gone)
+	}
+	return fmt.Errorf("run %s: %w", tool, err)
+}
+
+func unchecked(out io.Writer, db string, why error) error {
+	_, err := fmt.Fprintf(out, "vulnerabilities: NOT CHECKED, since the database %s cannot be reached (%v); GOVULNDB names another copy of it\n", db, why)
+	return err
+}
+
+// reach asks the database when it was last changed: a page that a network puts in its place would not know.
+func reach(ctx context.Context, patience time.Duration, db string) error {
+	if strings.HasPrefix(db, "file:") {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, db+"/index/db.json.gz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return errors.Unwrap(err) // without the address, which is said beside it
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", resp.Status)
+	}
+	var index struct{ Modified time.Time }
+	body, err := gzip.NewReader(resp.Body)
+	if err == nil {
+		err = json.NewDecoder(body).Decode(&index)
+	}
+	if err != nil || index.Modified.IsZero() {
+		return errors.New("what answers there is no database of vulnerabilities")
+	}
+	return nil
+}
