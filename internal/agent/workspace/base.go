@@ -177,7 +177,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 			e.files = append(e.files, line)
 		}
 	case o.Fetch:
-		e.inherit = remoteEnvironment
+		e.network, e.inherit = true, remoteEnvironment
 		if file := os.Getenv("SSL_CERT_FILE"); file != "" { // which the keeper may not be able to read, and git knows by another name
 			o.Authorities, _ = os.ReadFile(file)
 		}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -114,4 +115,70 @@ func BenchmarkSalvage(b *testing.B) {
 			}
 		})
 	}
+}
+
+// grown makes a repository of 1,000 files and 800 commits.
+func grown(b *testing.B) string {
+	b.Helper()
+	var in strings.Builder
+	for i := range 800 {
+		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter T <t@example.com> %d +0000\ndata 6\ncommit\n", 1_700_000_000+i)
+		for f := range 1000 {
+			if i > 0 && f%400 != i%400 {
+				continue
+			}
+			text := fmt.Sprintf("file %d, changed %d\n%s", f, i, strings.Repeat("some text in it\n", 40))
+			fmt.Fprintf(&in, "M 100644 inline dir%d/file%d\ndata %d\n%s\n", f%30, f, len(text), text)
+		}
+	}
+	dir := filepath.Join(b.TempDir(), "grown")
+	cmd := exec.Command("sh", "-ec", `git init -q -b main "$0"; cd "$0"; git fast-import --quiet; git reset -q --hard; git rev-list --count HEAD`, dir)
+	cmd.Env, cmd.Stdin = environ(), strings.NewReader(in.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// BenchmarkPrepare makes workspaces of a repository of 1,000 files and 800 commits that
+// is there already, and saves the work in them.
+func BenchmarkPrepare(b *testing.B) {
+	source := grown(b)
+	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		lent(&testing.T{}, m)
+	}
+	n := 0
+	var saving time.Duration
+	made := func() *Workspace {
+		n++
+		w, err := m.Prepare(context.Background(), Spec{ID: fmt.Sprintf("run-%d", n), Repo: source})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return w
+	}
+	_ = made().Remove(context.Background())
+	for b.Loop() {
+		w := made()
+		b.StopTimer()
+		cmd := exec.Command("sh", "-ec", "echo job >> job.txt; git add -A; git commit -q -m job; echo more >dir1/file1")
+		cmd.Dir, cmd.Env = w.Dir, environ()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		began := time.Now()
+		if s, err := m.Salvage(context.Background(), w); err != nil || s.Commits != 1 {
+			b.Fatalf("%+v, %v", s, err)
+		}
+		saving += time.Since(began)
+		if err := w.Remove(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(saving.Milliseconds())/float64(n-1), "salvage-ms")
 }

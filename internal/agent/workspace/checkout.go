@@ -47,31 +47,38 @@ func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src sou
 			err = errors.Join(err, rerr)
 		}
 	}
-	switch {
-	case err == nil && reads != nil:
+	if err == nil && reads != nil {
 		return reads.dirty(), nil
-	case b.peer != nil:
-		complaint, perr := b.peer.end()
-		err = explain(err, complaint, perr)
 	}
-	if err != nil && !final(err) {
+	var complaint string
+	var why error
+	if b.peer != nil {
+		complaint, why = b.peer.end()
+	}
+	if err = explain(src, err, complaint, why); err != nil && !final(err) {
 		return false, fmt.Errorf("check out %s: %w", src, err)
 	}
 	return false, err
 }
 
-// explain adds to an error what is known from the other end of the lines.
-func explain(err error, complaint string, why error) error {
+// explain adds to the error of a source that cannot be fetched what is known from the
+// other end of the lines, and whether trying again may mend it.
+func explain(src source, err error, complaint string, why error) error {
 	var e *belay.Error
 	switch {
-	case err == nil || belay.CodeOf(err) != belay.CodeUnavailable:
+	case !errors.As(err, &e) || e.Code != belay.CodeUnavailable || e.Err == nil:
 		return err
 	case final(why):
 		return why
-	case complaint != "" && errors.As(err, &e) && e.Err != nil:
-		return &belay.Error{Code: e.Code, Message: e.Message, Err: fmt.Errorf("%s; %w", complaint, e.Err)}
 	}
-	return err
+	cause := e.Err
+	if complaint != "" {
+		cause = fmt.Errorf("%s; %w", complaint, cause)
+	}
+	if !src.local && !refused(cause.Error()) {
+		cause = fmt.Errorf("%w: %w", ErrUnreachable, cause)
+	}
+	return &belay.Error{Code: e.Code, Message: e.Message, Err: cause}
 }
 
 // final tells errors that a new base does not cure.

@@ -25,6 +25,8 @@ type errand struct {
 	files    []*os.File
 	inherit  []string
 	limits   process.Limits
+	// network says that it reaches what the machine reaches.
+	network bool
 	// besides says that it sees what others have in /tmp: a source may lie there, or
 	// lead there.
 	besides bool
@@ -90,6 +92,9 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 	}
 	if !e.besides {
 		c.Tmp = t.scratch
+	}
+	if !e.network {
+		c.Network = process.NoNetwork
 	}
 	return c, nil
 }
