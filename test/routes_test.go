@@ -1,0 +1,95 @@
+package test
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+)
+
+// Rule: what is submitted for an agent is held to the rules of /execute by every route:
+// the bound of the queue, the repositories, the form of prompts. No route tells which
+// paths there are.
+func TestEveryRouteIsHeldToTheRules(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted([]string{"MAX_CONCURRENCY=1", "MAX_QUEUE_DEPTH=3"}, "--agent-repos", `["https://git.example/team/*"]`)
+	free := p.path("free")
+	prompt := `{"prompt":` + said("until "+free) + `}`
+	submit := func(input string) string { return `{"workflow":"agent","input":` + input + `}` }
+	batch := func(input string) string { return `{"ops":[{"submit":` + submit(input) + `}]}` }
+
+	refused := make(map[string]string)
+	for _, repo := range []string{p.repository(), p.root, p.path("none"), "/etc", "/etc/passwd", "git@git.example:team/x", "https://elsewhere.example/x"} {
+		input := `{"prompt":"a","repo":` + said(repo) + `}`
+		for _, got := range []answer{a.call("POST", "/execute", input), a.call("POST", "/v1/executions", submit(input)), a.call("POST", "/v1/batch", batch(input))} {
+			detail := got.string("detail")
+			if got.status == http.StatusOK { // each of a batch has its own answer
+				_, detail, _ = strings.Cut(got.text, `"detail":"`)
+				detail, _, _ = strings.Cut(detail, `"`)
+			} else if got.status != http.StatusForbidden {
+				t.Errorf("%s: %d %s", repo, got.status, got.text)
+			}
+			refused[detail] = repo
+		}
+	}
+	if len(refused) != 1 {
+		t.Errorf("the answers differ by what is there: %q", refused)
+	}
+	for _, input := range []string{`{}`, `{"prompt":""}`, `{"prompt":"a","timeout":"-1s"}`, `{"prompt":"a","repo":"https://git.example/team/%2e%2e/x"}`, `[]`, `{"prompt":"a","ref":"--upload-pack=x"}`} {
+		a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", submit(input))
+	}
+	if all := p.executions(); len(all) != 0 {
+		t.Fatalf("%d executions are stored", len(all))
+	}
+
+	first := a.want(http.StatusAccepted, "POST", "/execute", prompt).string("job_id")
+	second := a.want(http.StatusCreated, "POST", "/v1/executions", submit(prompt), "Idempotency-Key", "k").string("id")
+	if got := a.want(http.StatusOK, "POST", "/v1/batch", batch(prompt)); !strings.Contains(got.text, `"submitted"`) {
+		t.Errorf("the third place: %s", got.text)
+	}
+	for route, body := range map[string]string{"/execute": prompt, "/v1/executions": submit(prompt)} {
+		if got := a.want(http.StatusTooManyRequests, "POST", route, body); got.string("code") != "queue_full" || got.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v %s", route, got.header, got.text)
+		}
+	}
+	if got := a.want(http.StatusOK, "POST", "/v1/batch", batch(prompt)); !strings.Contains(got.text, `"queue_full"`) {
+		t.Errorf("a batch: %s", got.text)
+	}
+	p.belay("submit", "agent", "--input", prompt).want(75).saying("no more than 3 are taken")
+	if again := a.want(http.StatusOK, "POST", "/v1/executions", submit(prompt), "Idempotency-Key", "k").string("id"); again != second {
+		t.Errorf("a repeat found %s, want %s", again, second)
+	}
+	a.want(http.StatusOK, "POST", "/v1/executions/"+second+"/cancel", "{}")
+	fourth := a.want(http.StatusAccepted, "POST", "/execute", prompt).string("job_id")
+	p.belay("retry", second).want(75).saying("no more than 3 are taken")
+	p.belay("retry", second, "--input", `{"prompt":"a","repo":"/etc"}`).want(77)
+	if err := os.WriteFile(free, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{first, fourth} {
+		a.wantEnd(id, "completed", 0.0)
+	}
+	a.wantHealth(false, 0, 0, 1)
+	a.stop()
+}
+
+// Rule: a command is judged by its form, and by agent.repos where the server runs it
+// itself; one of a person's own run is that person's.
+func TestCommandsAreHeldToTheRules(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	repo := p.repository()
+	_, a := p.serve("--concurrency", "1")
+	submit := func(more string) string {
+		return `{"workflow":"command"` + more + `,"input":{"repo":` + said(repo) + `,"steps":[{"name":"a","argv":["true"]}]}}`
+	}
+	a.want(http.StatusForbidden, "POST", "/v1/executions", submit(""))
+	a.want(http.StatusCreated, "POST", "/v1/executions", submit(`,"queue":"elsewhere"`)) // which other workers judge
+	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", `{"workflow":"command","input":{"repo":"https://bot:`+token+`@git.example/x","steps":[{"name":"a","argv":["true"]}]}}`)
+	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", `{"workflow":"command","input":{"steps":[]}}`)
+	p.run("--repo", repo, "--", "true").want(0)
+	p.run("--server", a.url, "--repo", repo, "--", "true").want(0)
+	p.belay("submit", "command", "--wait", "--", "true").want(0)
+	nowhere(t, p.data)
+}
