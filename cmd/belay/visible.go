@@ -1,16 +1,22 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/egress"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 )
@@ -115,15 +121,42 @@ func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
 	if len(c.Agent.Hidden) > 0 {
 		w.Insist = append(w.Insist, process.WallHidden)
 	}
-	switch egress := c.Agent.Egress; {
-	case len(egress) == 0:
-	case slices.Equal(egress, []string{"none"}):
+	if len(c.Agent.Egress) == 0 {
+		return w, nil
+	}
+	policy, err := egress.Parse(c.Agent.Egress)
+	if err != nil {
+		return w, &belay.Error{Code: belay.CodeInvalid, Message: "agent.egress: " + err.Error()}
+	}
+	w.Insist = append(w.Insist, process.WallNetwork)
+	if w.Network = process.ProxiedNetwork; policy.None() {
 		w.Network = process.NoNetwork
-		w.Insist = append(w.Insist, process.WallNetwork)
-	default:
-		return w, &belay.Error{Code: belay.CodeInvalid, Message: "agent.egress: only none can be had here"}
+		return w, nil
+	}
+	w.Proxy = func() (func(net.Listener), string) {
+		s := &egress.Server{Policy: policy, Token: rand.Text(), Log: slog.Default(), Closed: ownAddress(c.Listen)}
+		return func(l net.Listener) { _ = s.Serve(l) }, s.Token // which ends with the job
 	}
 	return w, nil
+}
+
+// ownAddress reports the addresses at which this server listens on this machine: a
+// connection that the proxy made would pass for the server's own.
+func ownAddress(listen string) func(netip.AddrPort) bool {
+	_, text, _ := net.SplitHostPort(listen)
+	port, err := strconv.ParseUint(text, 10, 16)
+	return func(a netip.AddrPort) bool {
+		return err == nil && uint64(a.Port()) == port && (a.Addr().IsLoopback() || a.Addr().IsUnspecified() || local(a.Addr()))
+	}
+}
+
+// local reports whether an address is one of this machine's.
+func local(address netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	return err != nil || slices.ContainsFunc(all, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().Unmap() == address.Unmap()
+	})
 }
 
 // homes are the home directories of this process's user: that of the environment, and

@@ -18,7 +18,7 @@ func TestAnInterruptedConversationIsContinued(t *testing.T) {
 	setup, err := agent.NewSetup("", agent.Setup{
 		Command: agent.Template{"sh", "-c", work, "begin", "{{session}}", "{{prompt}}"},
 		Resume:  agent.Template{"sh", "-c", work, "continue", "{{session}}"},
-		Repo: d.repo, Timeout: time.Minute, Grace: 100 * time.Millisecond,
+		Repo:    d.repo, Timeout: time.Minute, Grace: 100 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -134,7 +134,7 @@ var layers = map[string]layer{
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/peer", "internal/secret", "internal/server",
+			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config", "internal/peer", "internal/secret", "internal/server",
 			"internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
