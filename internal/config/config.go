@@ -41,7 +41,7 @@ type Limits struct {
 	Burst         int   // requests
 	Connections   int
 	Streams       int // of one HTTP/2 connection
-	InFlight      int // requests of one caller; 0 for no limit
+	Waiting       int // requests of one caller; 0 for no limit
 	HeaderTimeout time.Duration
 	ReadTimeout   time.Duration
 	IdleTimeout   time.Duration
@@ -104,7 +104,7 @@ func Default() *Config {
 		Grace:     30 * time.Second,
 		Log:       Log{Level: slog.LevelInfo, Format: "text"},
 		Limits: Limits{
-			Headers: 64 << 10, Rate: 10_000, Burst: 20_000, Connections: 4096, Streams: 1000, InFlight: 2000,
+			Headers: 64 << 10, Rate: 10_000, Burst: 20_000, Connections: 4096, Streams: 1000, Waiting: 2000,
 			HeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 		},
 		Agent: Agent{

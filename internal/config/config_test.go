@@ -81,7 +81,7 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 		"agent.max_cpu": "2", "agent.max_memory": "1GiB", "agent.max_disk": "2GiB", "agent.max_files": "77",
 		"agent.git_credentials": "g", "agent.prepare_timeout": "8m", "agent.hidden": `["/srv/a b","/srv/c"]`, "agent.readable": `["/opt/x"]`,
 		"agent.egress":   "api.example.org,10.20.0.0/16:5432",
-		"limits.streams": "11", "limits.in_flight": "12", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
+		"limits.streams": "11", "limits.waiting": "12", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -27,7 +26,7 @@ type api struct {
 	outage outage
 	room   *room
 	// awaiting is how many executions POST /v1/await waits for.
-	awaiting atomic.Int64
+	awaiting awaiting
 }
 
 // New serves the API, and what belongs beside it at the root, on a Backend.

@@ -31,23 +31,56 @@ func (a *api) await() {
 // each takes ten kilobytes, and a request names a thousand of them.
 const maxAwaiting = 20_000
 
+// awaiting counts them, those of each caller too, who may have half of them.
+type awaiting struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+func (w *awaiting) begin(who string, n int) (end func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.of[who]+n > maxAwaiting/2:
+		return nil, &belay.Error{
+			Code: belay.CodeRateLimited, RetryAfter: time.Second,
+			Message: "one caller waits for too many executions at the same time; ask again, or another server",
+		}
+	case w.all+n > maxAwaiting:
+		return nil, &belay.Error{
+			Code: belay.CodeUnavailable, RetryAfter: time.Second, Err: errBusy,
+			Message: "too many executions are awaited at the same time; ask again, or another server",
+		}
+	}
+	if w.of == nil {
+		w.of = make(map[string]int)
+	}
+	w.all += n
+	w.of[who] += n
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.all -= n
+		if w.of[who] -= n; w.of[who] == 0 {
+			delete(w.of, who)
+		}
+	}, nil
+}
+
 // awaitMany tells of each execution as it ends.
-func (a *api) awaitMany(_ context.Context, in *struct{ Body wire.Await }) (*stream, error) {
+func (a *api) awaitMany(ctx context.Context, in *struct{ Body wire.Await }) (*stream, error) {
 	wait := waitOf(in.Body.WaitMS)
 	ids := make(map[belay.ExecutionID]bool, len(in.Body.Executions))
 	for _, id := range in.Body.Executions {
 		ids[id] = true
 	}
-	n := int64(len(ids))
-	if a.awaiting.Add(n) > maxAwaiting {
-		a.awaiting.Add(-n)
-		return nil, &belay.Error{
-			Code: belay.CodeUnavailable, RetryAfter: time.Second,
-			Message: "too many executions are awaited at the same time; ask again, or another server",
-		}
+	over, err := a.awaiting.begin(nameOf(ctx), len(ids))
+	if err != nil {
+		return nil, err
 	}
 	return &stream{Body: func(c huma.Context) {
-		defer a.awaiting.Add(-n)
+		defer over()
 		r, w := humago.Unwrap(c)
 		ctx, done := a.waiting(r.Context())
 		defer done()

@@ -41,7 +41,7 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 	}
 	rep.routed = true
 	in := new(admitted)
-	defer in.release()
+	defer in.end()
 	buffer, err := a.prepare(rep, r, rt, in)
 	defer buffers.Put(buffer)
 	if err != nil {
@@ -80,8 +80,7 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*byte
 	if err := once(r); err != nil {
 		return nil, err
 	}
-	var err error
-	if in.caller, err = a.gate.admit(r, rt); err != nil {
+	if err := a.gate.admit(r, rt, in); err != nil {
 		return nil, err
 	}
 	if r.Method != rt.method && rt.stream {

@@ -38,7 +38,7 @@ func (a *api) executions() {
 		id: "submit", method: http.MethodPost, path: "/v1/executions", tag: "executions", summary: "Submit an execution",
 		doc:     "The workflow needs to be known to nobody yet. 200 says that the execution was there already under its id or Idempotency-Key.",
 		example: `{"workflow": "build", "input": {"commit": "3f2c1e"}, "labels": {"team": "web"}, "timeout": "15m"}`,
-		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
+		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true, wait: true,
 		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.submit)
 	add(a, route{
@@ -49,7 +49,7 @@ func (a *api) executions() {
 	add(a, route{
 		id: "getExecution", method: http.MethodGet, path: "/v1/executions/{id}", tag: "executions", summary: "Read an execution, or wait for its end",
 		doc:    "With Prefer: wait, input, labels and policy may be left out of the answer.",
-		scopes: []belay.Scope{belay.ScopeRead},
+		scopes: []belay.Scope{belay.ScopeRead}, wait: true,
 	}, a.execution)
 	add(a, route{
 		id: "explain", method: http.MethodGet, path: "/v1/executions/{id}/explain", tag: "executions",

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -35,7 +36,7 @@ type gate struct {
 func newGate(o Options) *gate {
 	g := &gate{
 		keys: o.Keys, demand: o.Demand, stranger: o.Stranger, hire: o.Hire,
-		limits: newLimits(o.Rate, o.Now), origin: http.NewCrossOriginProtection(), log: o.Log,
+		limits: newLimits(o.Rate, o.Waiting, o.Now), origin: http.NewCrossOriginProtection(), log: o.Log,
 	}
 	if o.InsecureNoAuth {
 		g.keys, g.demand, g.stranger, g.hire = nil, "", nil, nil
@@ -63,11 +64,13 @@ func (c caller) actor(said string) string {
 	return c.key.Name
 }
 
-// admitted is a request that was let in: who asks, and what gives back the room
-// that its body takes.
+// admitted is a request that was let in: who asks, under what name it is counted, what
+// gives back the room that its body takes, and what ends its wait.
 type admitted struct {
 	caller caller
+	who    string
 	give   func()
+	leave  func()
 }
 
 type admittedKey struct{}
@@ -78,6 +81,22 @@ func (in *admitted) release() {
 		in.give()
 		in.give = nil
 	}
+}
+
+// end ends the request.
+func (in *admitted) end() {
+	in.release()
+	if in.leave != nil {
+		in.leave()
+	}
+}
+
+// nameOf is the name under which the caller is counted.
+func nameOf(ctx context.Context) string {
+	if in, ok := ctx.Value(admittedKey{}).(*admitted); ok {
+		return in.who
+	}
+	return ""
 }
 
 func callerOf(ctx context.Context) caller {
@@ -117,33 +136,37 @@ func socketed(ctx context.Context) bool {
 
 // admit finds out who asks, counts the request and refuses those who may not.
 // One of the route's scopes is enough; without any, everybody may.
-func (g *gate) admit(r *http.Request, rt *route) (caller, error) {
-	who, scopes := remote(r), rt.scopes
+func (g *gate) admit(r *http.Request, rt *route, in *admitted) (err error) {
+	in.who = remote(r)
+	scopes := rt.scopes
 	if len(scopes) == 0 {
-		return caller{}, g.limits.take(r, who)
+		return g.limits.take(r, in.who)
 	}
-	c, err := g.caller(r)
+	in.caller, err = g.caller(r)
 	if err != nil {
 		// Guessing keys is counted as well.
-		if limited := g.limits.take(r, who); limited != nil {
-			return c, limited
+		if limited := g.limits.take(r, in.who); limited != nil {
+			return limited
 		}
 		var f *refusal
 		if rt.page && errors.As(err, &f) && f.problem.Code == belay.CodeUnauthorized {
 			f.header.Add("WWW-Authenticate", `Basic realm="a key of belay as the password", charset="UTF-8"`)
 		}
-		return c, err
+		return err
 	}
-	if !c.open {
-		who = c.key.ID.String()
+	if !in.caller.open {
+		in.who = in.caller.key.ID.String()
 	}
-	if err := g.limits.take(r, who); err != nil {
-		return c, err
+	if err := g.limits.take(r, in.who); err != nil {
+		return err
 	}
-	if !slices.ContainsFunc(scopes, c.allows) {
-		return c, forbidden(c, scopes)
+	if !slices.ContainsFunc(scopes, in.caller.allows) {
+		return forbidden(in.caller, scopes)
 	}
-	return c, nil
+	if rt.waits() {
+		in.leave, err = g.limits.wait(r, in.who)
+	}
+	return err
 }
 
 func (g *gate) caller(r *http.Request) (caller, error) {
@@ -252,11 +275,16 @@ func (c caller) need(s belay.Scope) error {
 	return nil
 }
 
-// remote is the address that a request came from, without its port.
+// remote is the address that a request came from, without its port. Of IPv6 it is the
+// network, in which one machine may have as many addresses as it likes.
 func remote(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	a, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr
 	}
-	return host
+	ip := a.Addr().Unmap().WithZone("")
+	if p, err := ip.Prefix(64); err == nil && ip.Is6() && !ip.IsLoopback() {
+		return p.String()
+	}
+	return ip.String()
 }

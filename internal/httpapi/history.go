@@ -39,7 +39,7 @@ func (a *api) history() {
 	add(a, route{
 		id: "history", method: http.MethodGet, path: "/v1/executions/{id}/history", tag: "executions", summary: "Read events in order of seq",
 		doc:    "With wait it is a long poll: 204 when the wait is over and nothing came.",
-		scopes: read, also: []int{http.StatusNoContent}, errors: []int{http.StatusGone},
+		scopes: read, also: []int{http.StatusNoContent}, errors: []int{http.StatusGone}, wait: true,
 	}, a.past)
 	add(a, route{
 		id: "events", method: http.MethodGet, path: "/v1/executions/{id}/events", tag: "executions", summary: "Follow events as a stream",

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -20,10 +21,12 @@ const (
 // limits counts the requests of each caller.
 type limits struct {
 	rate Rate
+	most int // that may wait at the same time; 0 for any number
 	now  func() time.Time
 
 	mu      sync.Mutex
 	buckets map[string]*bucket
+	waiting map[string]int
 }
 
 type bucket struct {
@@ -31,11 +34,35 @@ type bucket struct {
 	used time.Time
 }
 
-func newLimits(r Rate, now func() time.Time) *limits {
+func newLimits(r Rate, most int, now func() time.Time) *limits {
 	if r.Burst == 0 {
 		r.Burst = int(2*r.PerSecond) + 1
 	}
-	return &limits{rate: r, now: now, buckets: make(map[string]*bucket)}
+	return &limits{rate: r, most: most, now: now, buckets: make(map[string]*bucket), waiting: make(map[string]int)}
+}
+
+// wait counts a request of who that may take long, until leave is called, and refuses it
+// if there are too many.
+func (l *limits) wait(r *http.Request, who string) (leave func(), err error) {
+	if l.most == 0 || overSocket(r) {
+		return func() {}, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting[who] >= l.most {
+		return nil, &belay.Error{
+			Code: belay.CodeRateLimited, RetryAfter: time.Second,
+			Message: fmt.Sprintf("one caller has %d requests that wait or stream, and may have no more; end some, or use POST /v1/await for many", l.most),
+		}
+	}
+	l.waiting[who]++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.waiting[who]--; l.waiting[who] == 0 {
+			delete(l.waiting, who)
+		}
+	}, nil
 }
 
 // take counts a request of who, and refuses it if there were too many.

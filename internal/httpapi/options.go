@@ -69,6 +69,9 @@ type Options struct {
 	Version string
 	// Rate bounds requests; those over a unix socket are not counted.
 	Rate Rate
+	// Waiting is how many requests of one caller may wait or stream at the same time; 0
+	// for any number. Those over a unix socket are not counted.
+	Waiting int
 	// Bodies is how many bytes of large request bodies are held at the same
 	// time; others wait a moment and are then refused with CodeUnavailable. 0
 	// means 128 MiB. What the server needs for them is about three times that.

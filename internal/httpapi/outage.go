@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -10,6 +11,10 @@ import (
 
 // sayAgain is how often the log is told of an outage while it lasts.
 const sayAgain = time.Minute
+
+// errBusy is below refusals of CodeUnavailable that are the server's own: a bound of its
+// was hit, and the store has nothing to do with it.
+var errBusy = errors.New("a bound of the server was hit")
 
 // outage is when the log was last told that the store is away.
 type outage struct {
@@ -20,7 +25,7 @@ type outage struct {
 // away tells the log that the store is away, and why: whoever runs the server looks
 // there first. Callers that have given up, and a server that stops, are no outage.
 func (a *api) away(ctx context.Context, err error) {
-	if err == nil || belay.CodeOf(err) != belay.CodeUnavailable || ctx.Err() != nil {
+	if err == nil || belay.CodeOf(err) != belay.CodeUnavailable || errors.Is(err, errBusy) || ctx.Err() != nil {
 		return
 	}
 	select {

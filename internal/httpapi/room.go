@@ -75,7 +75,7 @@ func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 	r.queue.Remove(e)
 	r.grantLocked() // those behind it may need less
 	return nil, &belay.Error{
-		Code: belay.CodeUnavailable, Message: "too much is being sent at the same time; nothing was done, send it again", RetryAfter: time.Second,
+		Code: belay.CodeUnavailable, Message: "too much is being sent at the same time; nothing was done, send it again", RetryAfter: time.Second, Err: errBusy,
 	}
 }
 

@@ -29,11 +29,18 @@ type route struct {
 	limit   int64                                   // of the body; 0 means wire.MaxBody
 	lists   []string                                // parameters of the query that may be repeated
 	stream  bool                                    // answers without an end
+	wait    bool                                    // may be asked to wait for news
 	page    bool                                    // is for browsers: they are asked for a password
 	example string                                  // of a body
 	headers []string                                // of a success, where no type says so
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
 	shape   *shape                                  // the body's names, where its decoder is not strict about them
+}
+
+// waits reports whether a request of the route may take long. Claims may too, and are as
+// many as there are workers.
+func (rt *route) waits() bool {
+	return rt.stream || rt.wait
 }
 
 func (rt *route) pattern() string { return rt.method + " " + rt.path }

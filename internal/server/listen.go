@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -40,7 +42,7 @@ func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Lis
 			Code: belay.CodeConflict, Op: op, Message: "the address cannot be had; name another with --listen", Err: err,
 		}
 	}
-	return newBounded(inner, s.cfg.Limits.Connections), open, nil
+	return newBounded(inner, s.cfg.Limits.Connections, s.cfg.TLS()), open, nil
 }
 
 func (s *Server) refusal() string {
@@ -79,16 +81,25 @@ func (s *Server) hosts(addr net.Addr) []string {
 }
 
 // bounded is a listener with so many connections at the same time; others wait
-// in the kernel.
+// in the kernel. One address has three quarters of them at most: what it has beyond
+// that is told so and closed, so that there is room for others.
 type bounded struct {
 	net.Listener
 	room   chan struct{}
 	closed chan struct{}
 	once   sync.Once
+	share  int
+	tls    bool
+
+	mu   sync.Mutex
+	from map[netip.Addr]int
 }
 
-func newBounded(l net.Listener, most int) *bounded {
-	return &bounded{Listener: l, room: make(chan struct{}, most), closed: make(chan struct{})}
+func newBounded(l net.Listener, most int, tls bool) *bounded {
+	return &bounded{
+		Listener: l, room: make(chan struct{}, most), closed: make(chan struct{}),
+		share: most - most/4, tls: tls, from: make(map[netip.Addr]int),
+	}
 }
 
 // Accept waits for room, and then for a connection.
@@ -98,12 +109,64 @@ func (b *bounded) Accept() (net.Conn, error) {
 	case <-b.closed:
 		return nil, net.ErrClosed
 	}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.room
-		return nil, err
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			<-b.room
+			return nil, err
+		}
+		at := origin(c)
+		if b.take(at) {
+			return &counted{Conn: c, leave: sync.OnceFunc(func() {
+				b.give(at)
+				<-b.room
+			})}, nil
+		}
+		b.turnAway(c)
 	}
-	return &counted{Conn: c, leave: sync.OnceFunc(func() { <-b.room })}, nil
+}
+
+// origin is the address of a connection; of IPv6 the network, in which one machine may
+// have as many addresses as it likes.
+func origin(c net.Conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if p, err := ip.Prefix(64); err == nil && ip.Is6() && !ip.IsLoopback() {
+		return p.Addr()
+	}
+	return ip
+}
+
+func (b *bounded) take(at netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.from[at] >= b.share {
+		return false
+	}
+	b.from[at]++
+	return true
+}
+
+func (b *bounded) give(at netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.from[at]--; b.from[at] == 0 {
+		delete(b.from, at)
+	}
+}
+
+const tooMany = `{"type":"urn:belay:error:rate_limited","title":"Too Many Requests","status":429,"detail":"too many connections from one address","code":"rate_limited"}` + "\n"
+
+// turnAway closes a connection, with a word where that can be said at once.
+func (b *bounded) turnAway(c net.Conn) {
+	if !b.tls {
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // it fits into what the kernel keeps
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(tooMany), tooMany)
+	}
+	_ = c.Close()
 }
 
 // Close also ends an Accept that waits for room.

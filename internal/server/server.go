@@ -122,7 +122,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		agents, admit[agentapi.Workflow] = s.agents.Routes(stopping), s.agents.Admit
 	}
 	return httpapi.Options{
-		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Extra: agents, Admit: admit,
+		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Waiting: s.cfg.Limits.Waiting, Extra: agents, Admit: admit,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Ready:       func(ctx context.Context) error { return s.ready(ctx, b) },
 		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
