@@ -91,13 +91,14 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if dir == "" {
 		dir = filepath.Join(data, "workspaces")
 	}
-	spaces, err := workspace.Open(dir)
+	spaces, err := openSpaces(dir)
 	if err != nil {
 		return nil, err
 	}
 	spaces.Debounce, spaces.CryptKey = a.FetchDebounce, a.CryptKey
-	spaces.Quota = workspace.Quota{Bytes: a.Disk}
-	if spaces.Users, err = jobUsers(ctx, a, log, command, most); err != nil {
+	spaces.Quota = workspace.Quota{Bytes: a.Disk, Files: maxFiles}
+	spaces.Limits = process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)}
+	if spaces.Users, spaces.Keeper, err = jobUsers(ctx, a, log, command, most); err != nil {
 		return nil, err
 	}
 	// Those of living processes are left alone, and this one has none yet.
@@ -105,34 +106,39 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 		log.Warn("remove what earlier jobs left", "error", err)
 	}
 	r := &agent.Runner{
-		Workspaces: spaces, Seal: a.Seal, Limits: process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)},
+		Workspaces: spaces, Seal: a.Seal, Limits: spaces.Limits,
 	}
-	try(ctx, r, a.Users == "auto", log)
-	return r, nil
+	return r, try(ctx, r, log)
 }
 
+// maxFiles bounds the files of a job, each of which takes a little of what the file
+// system has for the names of all.
+const maxFiles = 1_000_000
+
 // try finds out what holds jobs here, by holding one. Root in a container may not be
-// able to give jobs users of their own: unless they are insisted on, jobs have none
-// then.
-func try(ctx context.Context, r *agent.Runner, auto bool, log *slog.Logger) {
+// able to give jobs users of their own: then jobs that were to have them are not run.
+func try(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
-	if users := r.Workspaces.Users; err != nil && auto && users != nil && ctx.Err() == nil {
-		r.Workspaces.Users = nil
-		weaker, werr := r.Probe(ctx)
-		if werr != nil {
-			r.Workspaces.Users = users // that was not why
-		} else {
-			log.Warn("jobs run as the user of this process: it is root, and may not give them users of their own", "error", err)
-			held, err = weaker, nil
-		}
-	}
 	switch {
 	case err == nil:
 		r.Walled = held.Walled
 		log.Info("jobs are held", "held_by", held.By)
-	case ctx.Err() == nil:
+	case ctx.Err() != nil:
+	case r.Workspaces.Users != nil && withoutUsers(ctx, r):
+		return fmt.Errorf("jobs cannot have users of their own here (%w): with agent.users: none they run as the user of this process, root", err)
+	default:
 		log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
 	}
+	return nil
+}
+
+// withoutUsers tells whether a job could be run here that has no user of its own.
+func withoutUsers(ctx context.Context, r *agent.Runner) bool {
+	users, keeper := r.Workspaces.Users, r.Workspaces.Keeper
+	defer func() { r.Workspaces.Users, r.Workspaces.Keeper = users, keeper }()
+	r.Workspaces.Users, r.Workspaces.Keeper = nil, nil
+	_, err := r.Probe(ctx)
+	return err == nil
 }
 
 const (
@@ -143,28 +149,30 @@ const (
 	userJournal = "/run/belay/users"
 )
 
-// jobUsers gives each workspace a user of its own, if that is wanted and we may. nil
-// means that all run as we do.
-func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (workspace.Users, error) {
+// jobUsers gives each workspace a user of its own, if that is wanted and we may, and the
+// base clones another. nil means that all run as we do.
+func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (workspace.Users, *host.User, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}
 	switch {
 	case a.Users == "none", a.Users == "auto" && os.Geteuid() != 0:
-		return nil, nil
-	case a.Users == "auto":
-		if path := closed(command); path != "" {
-			log.Warn("agents run as the user of the server: others may not read the command; install it elsewhere, or set agent.users to none", "path", path)
-			return nil, nil
-		}
-	default:
+		return nil, nil, nil
+	case a.Users != "auto":
 		var last uint32
 		if _, err := fmt.Sscanf(a.Users, "%d-%d", &users.First, &last); err != nil {
-			return nil, err // it was checked when it was read
+			return nil, nil, err // it was checked when it was read
 		}
 		users.Count = last - users.First + 1
 	}
+	if err := closed(command); err != nil {
+		return nil, nil, err
+	}
+	keeper, users, err := reserve(users)
+	if err != nil {
+		return nil, nil, err
+	}
 	pool, err := process.OpenPool(userJournal, users)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := pool.Sweep(ctx); err != nil {
 		log.Warn("free the users of earlier jobs", "error", err)
@@ -175,5 +183,5 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 			return host.User{}, nil, err
 		}
 		return seat.User, seat.Free, nil
-	}, nil
+	}, keeper, nil
 }
