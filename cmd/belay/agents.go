@@ -88,9 +88,19 @@ func (s *serving) assist(ctx context.Context, setup agent.Setup) error {
 	return nil
 }
 
-// closed is the first path of a command that another user than its owner may not
+// closed refuses a command that the users of jobs may not read: it could only run as
+// the user of this process.
+func closed(command []string) error {
+	path := unreadable(command)
+	if path == "" {
+		return nil
+	}
+	return fmt.Errorf("the users of jobs may not read %s, of the agent's command: install it where everybody may, or run agents as the user of this process, root, with agent.users: none", path)
+}
+
+// unreadable is the first path of a command that another user than its owner may not
 // read, "" if there is none.
-func closed(command []string) string {
+func unreadable(command []string) string {
 	if len(command) == 0 {
 		return ""
 	}

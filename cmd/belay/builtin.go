@@ -117,57 +117,53 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if dir == "" {
 		dir = filepath.Join(data, "workspaces")
 	}
-	spaces, err := workspace.Open(dir)
+	spaces, err := openSpaces(dir)
 	if err != nil {
 		return nil, err
 	}
 	spaces.Debounce, spaces.CryptKey, spaces.KeepHome = a.FetchDebounce, a.CryptKey, a.KeepHome
 	spaces.Credentials = credentials(cfg)
 	spaces.Quota = workspace.Quota{Bytes: a.Disk, Files: int64(a.Files)}
-	users, err := jobUsers(ctx, a, log, command, most)
+	spaces.Limits = process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)}
+	spaces.PrepareTimeout = a.Prepare
+	users, keeper, err := jobUsers(ctx, a, log, command, most)
 	if err != nil {
 		return nil, err
 	}
-	j := &jobs{Runner: &agent.Runner{
-		Workspaces: spaces, Seal: a.Seal, Limits: process.Limits{Pids: a.Processes, Memory: a.Memory, CPU: float64(a.CPU)},
-		PrepareTimeout: a.Prepare,
-	}}
+	j := &jobs{Runner: &agent.Runner{Workspaces: spaces, Seal: a.Seal, Limits: spaces.Limits, PrepareTimeout: a.Prepare}}
 	if users != nil {
-		spaces.Users, j.users = lent(users), users.Users()
+		spaces.Users, spaces.Keeper, j.users = lent(users), keeper, users.Users()
 	}
 	if j.Walls, err = wallsOf(cfg, sightOf(cfg, data, command, users != nil, secrets...)); err != nil {
 		return nil, err
 	}
-	try(ctx, j.Runner, a.Users == "auto", log)
-	if users != nil && spaces.Users == nil { // they may not have users of their own, so they see less
-		s := sightOf(cfg, data, command, false, secrets...)
-		j.Hidden, j.Readable = s.hidden, s.readable
-	}
-	return j, nil
+	return j, try(ctx, j.Runner, log)
 }
 
 // try finds out what holds jobs here, by holding one. Root in a container may not be
-// able to give jobs users of their own: unless they are insisted on, jobs have none
-// then.
-func try(ctx context.Context, r *agent.Runner, auto bool, log *slog.Logger) {
+// able to give jobs users of their own: then jobs that were to have them are not run.
+func try(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
-	if users := r.Workspaces.Users; err != nil && auto && users != nil && ctx.Err() == nil {
-		r.Workspaces.Users = nil
-		weaker, werr := r.Probe(ctx)
-		if werr != nil {
-			r.Workspaces.Users = users // that was not why
-		} else {
-			log.Warn("jobs run as the user of this process: it is root, and may not give them users of their own", "error", err)
-			held, err = weaker, nil
-		}
-	}
 	switch {
 	case err == nil:
 		r.Walled = held.Walled
 		log.Info("jobs are held", "held_by", held.By)
-	case ctx.Err() == nil:
+	case ctx.Err() != nil:
+	case r.Workspaces.Users != nil && withoutUsers(ctx, r):
+		return fmt.Errorf("jobs cannot have users of their own here (%w): with agent.users: none they run as the user of this process, root", err)
+	default:
 		log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
 	}
+	return nil
+}
+
+// withoutUsers tells whether a job could be run here that has no user of its own.
+func withoutUsers(ctx context.Context, r *agent.Runner) bool {
+	users, keeper := r.Workspaces.Users, r.Workspaces.Keeper
+	defer func() { r.Workspaces.Users, r.Workspaces.Keeper = users, keeper }()
+	r.Workspaces.Users, r.Workspaces.Keeper = nil, nil
+	_, err := r.Probe(ctx)
+	return err == nil
 }
 
 const (
@@ -181,32 +177,34 @@ const (
 )
 
 // jobUsers are the users of which each workspace is given one, if that is wanted and we
-// may. nil means that all run as we do.
-func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool, error) {
+// may, and another that the base clones have. nil means that all run as we do.
+func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool, *host.User, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}
 	switch {
 	case a.Users == "none", a.Users == "auto" && os.Geteuid() != 0:
-		return nil, nil
-	case a.Users == "auto":
-		if path := closed(command); path != "" {
-			log.Warn("agents run as the user of the server: others may not read the command; install it elsewhere, or set agent.users to none", "path", path)
-			return nil, nil
-		}
-	default:
+		return nil, nil, nil
+	case a.Users != "auto":
 		var last uint32
 		if _, err := fmt.Sscanf(a.Users, "%d-%d", &users.First, &last); err != nil {
-			return nil, err // it was checked when it was read
+			return nil, nil, err // it was checked when it was read
 		}
 		users.Count = last - users.First + 1
 	}
+	if err := closed(command); err != nil {
+		return nil, nil, err
+	}
+	keeper, users, err := reserve(users)
+	if err != nil {
+		return nil, nil, err
+	}
 	pool, err := process.OpenPool(userJournal, users)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := pool.Sweep(ctx); err != nil {
 		log.Warn("free the users of earlier jobs", "error", err)
 	}
-	return pool, nil
+	return pool, keeper, nil
 }
 
 // lent gives the users of a pool to workspaces.

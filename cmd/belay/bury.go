@@ -11,7 +11,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
-	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
 // bury kills the processes of a worker that died on this host. Whatever carries
@@ -50,7 +49,7 @@ func sweepBelow(ctx context.Context, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil // nothing was ever run in one
 	}
-	w, err := workspace.Open(dir)
+	w, err := openSpaces(dir)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/process"
-	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/worker"
 )
@@ -82,7 +81,7 @@ func (a *app) demoWorker(ctx context.Context, name, queue string) error {
 	if err != nil {
 		return err
 	}
-	spaces, err := workspace.Open(demoSpaces(dir, name))
+	spaces, err := openSpaces(demoSpaces(dir, name))
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}

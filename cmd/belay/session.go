@@ -16,7 +16,6 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/process"
-	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/worker"
@@ -55,7 +54,7 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated
 // script of theirs would, which neither another user nor a sealed machine allows.
 func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, error) {
 	if !isolated {
-		spaces, err := workspace.Open(filepath.Join(dir, "workspaces"))
+		spaces, err := openSpaces(filepath.Join(dir, "workspaces"))
 		if err != nil {
 			return nil, err
 		}

@@ -60,7 +60,7 @@ func (s *spaces) open() (*workspace.Manager, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return workspace.Open(dir)
+	return openSpaces(dir)
 }
 
 // seenSpace is a workspace, or what was kept of one, as ls shows it.

@@ -104,7 +104,7 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	}
 	m, err := s.open()
 	if err == nil && m == nil { // the work is of another machine
-		m, err = workspace.Open(filepath.Join(s.data, "workspaces"))
+		m, err = openSpaces(filepath.Join(s.data, "workspaces"))
 	}
 	if err != nil {
 		return err

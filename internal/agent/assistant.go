@@ -299,7 +299,8 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 			Steps: []Step{{Name: Prompted, Argv: a.Command}},
 		},
 		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, Walls: a.Walls, PrepareTimeout: a.PrepareTimeout},
-		allow:  a.repositories().Check, observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
+		allow:  a.repositories().Check, foreign: p.Repo != a.Repo,
+		observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
 	defer b.remove(ctx)
 	answer, err := a.answer(ctx, &p, b, t)

@@ -25,6 +25,7 @@ type bench struct {
 	observe Observer
 	log     *workflow.Log
 	allow   func(repo string) error // nil for any
+	foreign bool                    // somebody else than the operator has named the repository
 
 	// What only agents have: what the command reads, and variables whose values
 	// are kept out of everything but its environment.

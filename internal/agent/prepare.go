@@ -31,7 +31,7 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	}
 	spec := workspace.Spec{
 		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit, Allow: b.allow,
-		Unfinished: b.last != nil,
+		Unfinished: b.last != nil, Foreign: b.foreign,
 	}
 	var tell func(int, error)
 	if r, ok := b.observe.(retrier); ok {

@@ -99,7 +99,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	}
 	b := &bench{job: &j, runner: r, observe: r.Observer}
 	if r.Env != nil {
-		b.allow = r.Repos.Check
+		b.allow, b.foreign = r.Repos.Check, j.Repo != r.Repos.Own
 		b.secrets = func() (map[string]string, error) { return secrets(j.Env, os.Getenv) }
 	}
 	if b.observe == nil {

@@ -60,7 +60,7 @@ func (m *Manager) start(ctx context.Context, e errand) (*trip, error) {
 	if err == nil {
 		t.tree, err = process.Start(ctx, c)
 	}
-	if closed := (*process.StartError)(nil); errors.As(err, &closed) && m.openWays() {
+	if closed := (*process.StartError)(nil); errors.As(err, &closed) && e.user != nil && m.openWays() {
 		t.tree, err = process.Start(ctx, c)
 	}
 	if err != nil {
@@ -102,9 +102,6 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 // openWays lets the users of helpers pass to their directories, on a machine that has
 // no better way for them. It reports whether they could not do so before.
 func (m *Manager) openWays() (opened bool) {
-	if m.Users == nil {
-		return false
-	}
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
 		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {
