@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,11 +32,25 @@ func smallAgent(t *testing.T, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	argv, err := json.Marshal(append(append([]string{"python3", path}, flags...), "--", "{{prompt}}"))
+	argv, err := json.Marshal(append(append([]string{python(t), path}, flags...), "--", "{{prompt}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(argv)
+}
+
+// python is a Python that every user may run: the first in PATH may be in root's home.
+func python(t *testing.T) string {
+	t.Helper()
+	const ofTheSystem = "/usr/bin/python3"
+	if _, err := os.Stat(ofTheSystem); err == nil {
+		return ofTheSystem
+	}
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // assisted starts a server whose agent is the small one, with these variables

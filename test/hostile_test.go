@@ -47,7 +47,7 @@ func attack(t *testing.T, env ...string) *attacked {
 		t.Fatal(err)
 	}
 	for dir := filepath.Dir(x.canary); dir != "/" && dir != "/tmp"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o777); err != nil {
+		if err := os.Chmod(dir, os.ModeSticky|0o777); err != nil { // others may write, and not replace what is in it
 			t.Fatal(err)
 		}
 	}
@@ -288,7 +288,7 @@ ln -s ` + x.secret + ` .gitignore; mkdir -p deep; ln -s / deep/root; ln ` + x.se
 		"a .git that is a file": {script: hostileCommit + `rm -rf .git; echo "gitdir: ` + x.repo + `/.git" > .git`, lost: "its .git cannot be used"},
 		"a .git that is a link": {script: hostileCommit + `rm -rf .git; ln -s ` + x.repo + `/.git .git`, lost: "its .git cannot be used"},
 		"objects of others":     {script: hostileCommit + `echo ` + x.repo + `/.git/objects > .git/objects/info/alternates`, lost: "borrows objects"},
-		"refs that lead away":   {script: hostileCommit + `rm -f .git/HEAD; ln -s ` + x.secret + ` .git/HEAD`, lost: "its .git cannot be used"},
+		"refs that lead away":   {script: hostileCommit + `rm -f .git/HEAD; ln -s ` + x.secret + ` .git/HEAD`, lost: "where HEAD stands"},
 		"no way back":           {script: hostileCommit + `mkfifo pipe .git/pipe; mkdir -p a/b/c; : > a/b/c/f; chmod 000 a/b/c a/b a; chmod 000 .git/refs; chmod 500 .`},
 		"a very deep directory": {script: hostileCommit + `python3 -c 'import os
 for i in range(1500): os.mkdir("d"); os.chdir("d")'`},
