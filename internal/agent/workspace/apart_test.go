@@ -380,8 +380,14 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 	}
 }
 
-// asked is a spec as it comes from a caller, and not from whom the server belongs to.
+// asked is a spec as it comes from a caller, who may work on the repository that is
+// named there and on no other.
 func asked(s Spec) Spec {
-	s.Foreign = true
+	s.Allow = func(repo string) error {
+		if repo != s.Repo {
+			return &belay.Error{Code: belay.CodeForbidden, Message: repo + " is another repository"}
+		}
+		return nil
+	}
 	return s
 }

@@ -125,9 +125,23 @@ type Spec struct {
 	// Commit is the whole name of the commit to check out, if it is decided; Ref
 	// then only names the branch it is checked out on.
 	Commit string
-	// Foreign says that somebody else has named Repo than whom this process belongs to:
-	// as a path it leads through no symbolic link.
-	Foreign bool
+	// Allow judges the repository by where it leads, before anything is read of it: a
+	// path without links, or a URL. nil allows any.
+	Allow func(repo string) error
+}
+
+// source is where a workspace comes from, as far as that is allowed, with what opens it.
+func (m *Manager) source(s Spec) (source, error) {
+	src, err := s.check()
+	if err != nil || src.url == "" {
+		return src, err
+	}
+	if s.Allow != nil {
+		if err := s.Allow(src.url); err != nil {
+			return source{}, err
+		}
+	}
+	return src, err
 }
 
 func (s Spec) check() (source, error) {
@@ -148,11 +162,7 @@ func (s Spec) check() (source, error) {
 	if s.Repo == "" {
 		return source{}, nil
 	}
-	src, err := parseSource(s.Repo)
-	if err == nil && s.Foreign && src.local {
-		err = straight(s.Repo, src)
-	}
-	return src, err
+	return parseSource(s.Repo)
 }
 
 // Workspace is a place for one job.
@@ -196,7 +206,7 @@ func (w *Workspace) notes() string { return filepath.Join(w.root, "notes") }
 // workspace or a helper may take); CodeUnavailable means that git or the repository
 // cannot be reached, or not within PrepareTimeout.
 func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
-	src, err := spec.check()
+	src, err := m.source(spec)
 	if err != nil {
 		return nil, err
 	}
