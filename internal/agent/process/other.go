@@ -47,6 +47,9 @@ func InJob(int) (bool, error) { return true, host.ErrUnsupported }
 // SweepOrphans finds nothing: there are no runs on this system.
 func SweepOrphans(context.Context, func(runID string) bool) ([]Orphan, error) { return nil, nil }
 
+// Members finds nothing: there are no runs on this system.
+func Members(string, *host.User) ([]int, error) { return nil, nil }
+
 // Pool is never made on this system.
 type Pool struct{}
 

@@ -380,8 +380,60 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 	}
 }
 
-// asked is a spec as it comes from a caller, and not from whom the server belongs to.
+// asked is a spec as it comes from a caller, who may work on the repository that is
+// named there and on no other.
 func asked(s Spec) Spec {
-	s.Foreign = true
+	s.Allow = func(repo string) error {
+		if repo != s.Repo {
+			return &belay.Error{Code: belay.CodeForbidden, Message: repo + " is another repository"}
+		}
+		return nil
+	}
 	return s
+}
+
+// Rule: what a dead run has left is salvaged as its user, who is taken back for as long;
+// while another run has that user it is left alone, and not lost.
+func TestTheUserOfTheDeadIsTakenBack(t *testing.T) {
+	m := open(t)
+	lent(t, m)
+	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: repo(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(w.Dir, "new.txt"), "new")
+	if err := os.Chown(filepath.Join(w.Dir, "new.txt"), int(w.User.UID), int(w.User.GID)); err != nil {
+		t.Fatal(err)
+	}
+	die(t, w)
+	other := reopen(t, m)
+	var busy error = &belay.Error{Code: belay.CodeConflict, Message: "busy"}
+	var taken, freed int
+	other.Retake = func(_ context.Context, u host.User, id string) (func(context.Context) error, error) {
+		if u.UID != w.User.UID || id != "dies" {
+			t.Errorf("user %d was taken back for %s", u.UID, id)
+		}
+		if busy != nil {
+			return nil, busy
+		}
+		taken++
+		return func(context.Context) error { freed++; return nil }, nil
+	}
+	all := func(string) bool { return true }
+	if err := other.Sweep(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(w.Dir); err != nil {
+		t.Errorf("while another run has its user: %v", err)
+	}
+	busy = nil
+	if err := other.Sweep(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	if work, err := other.Work("dies"); err != nil || work.Files != 1 || taken != 1 || freed != 1 {
+		t.Errorf("%+v, %v; taken %d times, freed %d times", work, err, taken, freed)
+	}
+	if left := jobs(t, other); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
 }

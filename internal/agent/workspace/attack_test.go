@@ -209,3 +209,20 @@ func taken(t *testing.T, dir string) (most *int64, stop func()) {
 	})
 	return most, sync.OnceFunc(func() { close(done); over.Wait() })
 }
+
+// Rule: a repository of a few kilobytes with a hundred million names is held by the
+// limit of memory while it is unpacked, and the error says so.
+func TestBombOfNames(t *testing.T) {
+	asRoot(t)
+	m := open(t)
+	lent(t, m)
+	m.Limits.Memory = 256 << 20
+	src := bomb(t, 7)
+	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})
+	if text := wantCode(t, err, belay.CodePayloadTooLarge); !strings.Contains(text, "256 MiB of memory") {
+		t.Error(text)
+	}
+	if left := jobs(t, m); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

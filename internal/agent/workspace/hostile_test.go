@@ -83,3 +83,13 @@ func swapper(t *testing.T, a, b string) (stop func()) {
 	})
 	return sync.OnceFunc(func() { close(done); over.Wait() })
 }
+
+// mapped makes a file part of this process's memory.
+func mapped(t *testing.T, f *os.File) (undo func()) {
+	t.Helper()
+	data, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = unix.Munmap(data) }
+}

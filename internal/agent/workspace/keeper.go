@@ -155,7 +155,7 @@ func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, 
 		with.line, c.lines = c.lines[0], c.lines[1:]
 		defer with.line.Close()
 		if _, err := with.line.WriteString(hello); err != nil {
-			return nil, fmt.Errorf("speak with what answers for the source: %w", err)
+			return nil, &gitError{command: with.args[0], err: err, text: "there is no answer for the source"}
 		}
 		url = lineURL
 	}

@@ -175,11 +175,7 @@ func (s Spec) check() (source, error) {
 	if s.Repo == "" {
 		return source{}, nil
 	}
-	src, err := parseSource(s.Repo)
-	if err == nil && s.Foreign && src.local {
-		err = straight(s.Repo, src)
-	}
-	return src, err
+	return parseSource(s.Repo)
 }
 
 // Workspace is a place for one job.

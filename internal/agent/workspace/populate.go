@@ -168,8 +168,8 @@ func (c *census) Write(p []byte) (int, error) {
 			c.used.Bytes += n
 			c.used.Files++
 		}
-		if q := c.quota; q.Bytes > 0 && c.used.Bytes > q.Bytes || q.Files > 0 && c.used.Files > q.Files {
-			err := &QuotaError{Usage: c.used, Quota: q}
+		if c.quota.exceeded(c.used) {
+			err := &QuotaError{Usage: c.used, Quota: c.quota}
 			c.full(err)
 			return 0, err
 		}

@@ -8,13 +8,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/host"
 )
 
 // Quota bounds what a workspace may take on disk. 0 means no bound.
 type Quota struct {
-	// Bytes is what all files together may take, HOME and TMPDIR included. Objects
-	// that are shared with the base do not count.
+	// Bytes is what all files together may take, HOME and TMPDIR included, and those that
+	// were removed while a process has them open. Objects that are shared with the base do
+	// not count.
 	Bytes int64
 	// Files is how many files and directories there may be.
 	Files int64
@@ -160,7 +162,7 @@ func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	w.used = used
-	if q.Bytes > 0 && used.Bytes > q.Bytes || q.Files > 0 && used.Files > q.Files {
+	if q.exceeded(used) {
 		return e
 	}
 	if q.Reserve == 0 || e.Free >= q.Reserve || used.Bytes < smallest {
@@ -182,9 +184,28 @@ func (w *Workspace) Usage(ctx context.Context) (Usage, error) {
 	return w.measure(ctx, Quota{})
 }
 
-// measure counts until the quota is exceeded.
+// measure counts until the quota is exceeded, also the files that processes of the run
+// keep open and that have no name any more.
 func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
-	return measure(ctx, w.root, q, w.User)
+	u, err := measure(ctx, w.root, q, w.User)
+	if err != nil || q.exceeded(u) {
+		return u, err
+	}
+	dev, err := deviceOf(w.root)
+	if err != nil {
+		return u, nil //nolint:nilerr // gone
+	}
+	pids, err := process.Members(w.ID, w.User)
+	if err != nil {
+		return u, nil //nolint:nilerr // of no process anything is known
+	}
+	open := unlinked(pids, dev)
+	return Usage{Bytes: u.Bytes + open.Bytes, Files: u.Files + open.Files}, nil
+}
+
+// exceeded tells whether a workspace takes more than it may.
+func (q Quota) exceeded(u Usage) bool {
+	return q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files
 }
 
 // errEnough ends the counting.
@@ -210,7 +231,7 @@ func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, 
 		if user == nil || links == 1 || st.Uid == user.UID {
 			u.Bytes += st.Blocks * 512 / links
 		}
-		if q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files {
+		if q.exceeded(u) {
 			return errEnough
 		}
 		return nil

@@ -138,7 +138,8 @@ func (r *reader) trust() error {
 	return writeFile(r.trusted(), []byte(text.String()))
 }
 
-// status asks for changes that are not committed. No answer is no.
+// status asks for changes that are not committed. No answer is no; there is none where
+// the way to the repository is closed to its reader, since git goes there by its path.
 func (r *reader) status(ctx context.Context) bool {
 	out, err := r.g.run(ctx, command{
 		at: r.dir, dir: ".git", tree: ".", limit: 1 << 16, args: []string{"status", "--porcelain", "-z", "--ignore-submodules=all"},

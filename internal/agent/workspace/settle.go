@@ -33,7 +33,13 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	return nil
 }
 
+// settleMost is how long a workspace is waited for that cannot be salvaged yet: another
+// sweep may take salvageMost, and a run that has its user as long as it likes.
+const settleMost = salvageMost + 30*time.Second
+
 func (m *Manager) settleOne(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, settleMost, fmt.Errorf("it is still in somebody else's hands after %s", settleMost))
+	defer cancel()
 	root := filepath.Join(m.dir, "jobs", id)
 	for m.abandoned(root) {
 		if err := m.bury(ctx, id); err != nil {

@@ -211,21 +211,6 @@ func parsePath(path string) (source, error) {
 	}
 }
 
-// straight makes sure that a path leads to a source as it stands.
-func straight(repo string, src source) error {
-	path := repo
-	if _, rest, ok := strings.Cut(repo, "://"); ok {
-		if u, err := url.Parse("file://" + rest); err == nil {
-			path = u.Path
-		}
-	}
-	abs, err := filepath.Abs(path)
-	if err != nil || abs != src.url {
-		return invalid("repository %s leads through a symbolic link: name the directory itself", abs)
-	}
-	return nil
-}
-
 // isRepository looks for the marks of a repository without asking git.
 func isRepository(dir string) bool {
 	exists := func(name ...string) bool {

@@ -1,0 +1,257 @@
+//go:build linux
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/belaydev/belay"
+)
+
+// hang replaces a file by a pipe, at which whoever opens it waits.
+func hang(t *testing.T, path string) {
+	t.Helper()
+	remove(t, path)
+	if err := syscall.Mkfifo(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rule: a source that makes its reader wait, or read without end, ends with an error
+// within the time, and holds nothing.
+func TestSourcesThatHang(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  func(t *testing.T, src string)
+		code belay.Code
+		want string
+	}{
+		"HEAD":        {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "HEAD")) }, belay.CodeInvalid, "its HEAD is not a regular file"},
+		"config":      {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "config")) }, belay.CodeInvalid, "its config is not a regular file"},
+		"packed-refs": {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "packed-refs")) }, belay.CodeInvalid, "its packed-refs is not a regular file"},
+		"a branch":    {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "refs", "heads", "main")) }, belay.CodeUnavailable, "was not made within 2s"},
+		"refs of 8 GB": {func(t *testing.T, src string) {
+			write(t, filepath.Join(src, ".git", "packed-refs"), "# pack-refs with: peeled fully-peeled sorted \n")
+			if err := os.Truncate(filepath.Join(src, ".git", "packed-refs"), 8<<30); err != nil {
+				t.Fatal(err)
+			}
+		}, belay.CodeUnavailable, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, src := open(t), repo(t)
+			m.PrepareTimeout, m.Limits.Memory = 2*time.Second, 1<<30
+			tt.set(t, src)
+			began := time.Now()
+			_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})
+			if text := wantCode(t, err, tt.code); !strings.Contains(text, tt.want) {
+				t.Error(text)
+			}
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			for _, sub := range []string{"jobs", "scratch"} {
+				if left, _ := os.ReadDir(filepath.Join(m.dir, sub)); len(left) > 0 {
+					t.Errorf("left in %s: %v", sub, left)
+				}
+			}
+		})
+	}
+}
+
+// Rule: a remote repository that does not answer holds a slot no longer than a workspace
+// may take to be made.
+func TestRemoteThatHangs(t *testing.T) {
+	r := serve(t, repo(t))
+	over := make(chan struct{})
+	hanging := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	hanging.TLS = r.TLS.Clone()
+	hanging.StartTLS()
+	defer hanging.Close()
+	defer close(over)
+	m := open(t)
+	m.PrepareTimeout = time.Second
+	began := time.Now()
+	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: hanging.URL + "/x.git"})
+	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, "was not made within 1s") || time.Since(began) > 15*time.Second {
+		t.Errorf("%s, after %s", text, time.Since(began))
+	}
+}
+
+// Rule: a clone that is warm answers nobody who could not fetch it: neither whoever has
+// another credential, nor whoever has put a repository of theirs in the place of another's.
+func TestAWarmCloneIsNoWayIn(t *testing.T) {
+	src := repo(t)
+	r, m := serve(t, src), open(t)
+	w := prepare(t, m, Spec{Repo: r.as(rightUser)})
+	for _, userinfo := range []string{"jo:wr0ng", "other", "jo"} {
+		for _, spec := range []Spec{{}, {Commit: w.Commit}} {
+			spec.ID, spec.Repo = "run_1", r.as(userinfo)
+			_, err := m.Prepare(t.Context(), spec)
+			wantCode(t, err, belay.CodeUnavailable)
+		}
+	}
+	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: r.URL + "/bare.git", Commit: w.Commit})
+	wantCode(t, err, belay.CodeUnavailable)
+
+	asRoot(t)
+	private := prepare(t, m, Spec{Repo: src})
+	remove(t, src)
+	run(t, "/", "init", "-q", "-b", "main", src)
+	commit(t, src, "of another")
+	own(t, src, stranger)
+	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src, Commit: private.Commit})
+	wantCode(t, err, belay.CodeNotFound)
+}
+
+// Rule: what leads out of a repository is followed with the rights of whoever owns what
+// leads there: to nothing that they could not read.
+func TestWaysOutOfASource(t *testing.T) {
+	asRoot(t)
+	private := repo(t) // below a directory that only root may pass
+	write(t, filepath.Join(private, "private.txt"), "of root\n")
+	secret := commit(t, private, "of root")
+	for name, set := range map[string]func(t *testing.T, dir string){
+		"a file for .git": func(t *testing.T, dir string) {
+			remove(t, filepath.Join(dir, ".git"))
+			write(t, filepath.Join(dir, ".git"), "gitdir: "+filepath.Join(private, ".git")+"\n")
+		},
+		"a link for .git": func(t *testing.T, dir string) {
+			remove(t, filepath.Join(dir, ".git"))
+			if err := os.Symlink(filepath.Join(private, ".git"), filepath.Join(dir, ".git")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a common directory": func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, ".git", "commondir"), filepath.Join(private, ".git")+"\n")
+		},
+		"alternates": func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, ".git", "objects", "info", "alternates"), filepath.Join(private, ".git", "objects")+"\n")
+			write(t, filepath.Join(dir, ".git", "refs", "heads", "stolen"), secret+"\n")
+		},
+	} {
+		for _, uid := range []int{stranger, 0} {
+			t.Run(name+map[int]string{0: " of root's"}[uid], func(t *testing.T) {
+				m := open(t)
+				lent(t, m)
+				theirs := filepath.Join(public(t), "repo")
+				if err := os.CopyFS(theirs, os.DirFS(repo(t))); err != nil {
+					t.Fatal(err)
+				}
+				set(t, theirs)
+				own(t, theirs, uid)
+				for _, ref := range []string{"", "stolen", secret} {
+					w, err := m.Prepare(t.Context(), asked(Spec{ID: "run_1", Repo: theirs, Ref: ref}))
+					if err != nil {
+						continue
+					}
+					if _, err := os.Stat(filepath.Join(w.Dir, "private.txt")); err == nil {
+						t.Errorf("with ref %q the job has what is in root's repository", ref)
+					}
+					if err := w.Remove(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Rule: root's repositories are read by the keeper, also below a directory that is closed
+// to everybody; of one that is closed itself the error says what to do.
+func TestRootsRepositories(t *testing.T) {
+	asRoot(t)
+	m, src := open(t), repo(t)
+	lent(t, m)
+	closed := filepath.Dir(src)
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	prepare(t, m, Spec{Repo: src})
+	bare := filepath.Join(closed, "bare.git")
+	run(t, "/", "clone", "-q", "--bare", src, bare)
+	prepare(t, m, Spec{Repo: bare})
+	if err := os.Chmod(filepath.Join(src, ".git"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, src, "more")
+	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})
+	if text := wantCode(t, err, belay.CodeForbidden); !strings.Contains(text, "chmod -R o+rX") || !strings.Contains(text, "user 1700000000") {
+		t.Error(text)
+	}
+}
+
+// Rule: over ssh a repository is fetched by this process's ssh, started as git would
+// start it, and what it complains of is told.
+func TestOverSSH(t *testing.T) {
+	m, src := open(t), repo(t)
+	bin := t.TempDir()
+	log := filepath.Join(bin, "log")
+	write(t, filepath.Join(bin, "ssh"), `#!/bin/sh
+printf '%s\n' "$@" "$GIT_PROTOCOL" >>`+log+`
+for last; do :; done
+case "$last" in *nowhere*) echo "Permission denied (publickey)." >&2; exit 255;; *away*) echo "ssh: connect to host away port 22: Connection refused" >&2; exit 255;; esac
+exec sh -c "$last"
+`)
+	if err := os.Chmod(filepath.Join(bin, "ssh"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	w := prepare(t, m, Spec{Repo: "ssh://jo@example.com:2222" + src})
+	if want := run(t, src, "rev-parse", "main"); w.Commit != want || w.Repo != "ssh://jo@example.com:2222"+src {
+		t.Errorf("%s of %s, want %s", w.Commit, w.Repo, want)
+	}
+	raw, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		"-oBatchMode=yes", "-oConnectTimeout=30", "-oServerAliveInterval=15", "-oSendEnv=GIT_PROTOCOL", "-p", "2222", "jo@example.com",
+		"git-upload-pack '" + src + "'", "version=2", "",
+	}, "\n")
+	if diff := cmp.Diff(want+want, string(raw)); diff != "" { // one to look, one to fetch
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "git@example.com:nowhere"})
+	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, "Permission denied (publickey)") || errors.Is(err, ErrUnreachable) {
+		t.Error(text)
+	}
+	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "git@example.com:away"})
+	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, "Connection refused") || !errors.Is(err, ErrUnreachable) {
+		t.Error(text)
+	}
+}
+
+// Rule: ssh is given what git would give it.
+func TestSSHArguments(t *testing.T) {
+	for _, tt := range []struct{ url, host, command, port string }{
+		{"git@example.com:org/x.git", "git@example.com", "git-upload-pack 'org/x.git'", ""},
+		{"host:x", "host", "git-upload-pack 'x'", ""},
+		{"ssh://git@example.com/org/x.git", "git@example.com", "git-upload-pack '/org/x.git'", ""},
+		{"ssh://example.com/~jo/x", "example.com", "git-upload-pack '~jo/x'", ""},
+		{"ssh://example.com:22/it's%20x!", "example.com", `git-upload-pack '/it'\''s x'\!''`, "22"},
+		{"ssh://jo@[::1]:2222/x", "jo@::1", "git-upload-pack '/x'", "2222"},
+	} {
+		args, err := sshArguments(tt.url)
+		if err != nil {
+			t.Errorf("%s: %v", tt.url, err)
+			continue
+		}
+		want := []string{tt.host, tt.command}
+		if tt.port != "" {
+			want = append([]string{"-p", tt.port}, want...)
+		}
+		if diff := cmp.Diff(want, args[4:]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.url, diff)
+		}
+	}
+}
