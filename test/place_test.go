@@ -35,6 +35,9 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // for the users of jobs to pass
+		t.Fatal(err)
+	}
 	p := &place{t: t, root: root, data: filepath.Join(root, "data"), cwd: filepath.Join(root, "cwd")}
 	for _, dir := range []string{"home", "tmp", "cwd"} {
 		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {

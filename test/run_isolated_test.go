@@ -103,7 +103,7 @@ func TestARunIsIsolatedWithoutRoot(t *testing.T) {
 		cmd.Path, cmd.Args[0] = own, own
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(who), Gid: uint32(who)}}
 	}
-	r := p.start(cmd).wait(patience).want(0).saying("held by: ", "no new privileges; read-only but for its own directories", "; 1024 processes by ", "4 GiB of memory by ")
+	r := p.start(cmd).wait(patience).want(0).saying("held by: ", "no new privileges; ", "read-only but for its own directories; 1024 processes by ", "4 GiB of memory by ")
 	if r.out != fmt.Sprintln(who) {
 		t.Errorf("it was somebody else\n%s", r)
 	}
