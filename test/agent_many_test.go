@@ -65,7 +65,7 @@ func TestManyJobsOnOneRepository(t *testing.T) {
 	if *long && files < 5000 {
 		t.Fatalf("the repository has %d files", files)
 	}
-	a := p.assisted([]string{fmt.Sprintf("MAX_CONCURRENCY=%d", concurrency)}, "--agent-repo", repo)
+	a := p.assisted([]string{fmt.Sprintf("MAX_CONCURRENCY=%d", concurrency)}, append(bare, "--agent-repo", repo)...)
 	began := time.Now()
 	ids := make([]string, jobs)
 	for i := range ids {

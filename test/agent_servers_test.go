@@ -17,8 +17,8 @@ func TestAgentsOfTwoServers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Shared(t).Database(t)
 	env := []string{"BELAY_STORE=" + url, "MAX_QUEUE_DEPTH=4"}
-	one := newPlace(t).assisted(append(env, "MAX_CONCURRENCY=1"))
-	two := newPlace(t).assisted(append(env, "MAX_CONCURRENCY=2"))
+	one := newPlace(t).assisted(append(env, "MAX_CONCURRENCY=1"), bare...)
+	two := newPlace(t).assisted(append(env, "MAX_CONCURRENCY=2"), bare...)
 	free := one.path("free")
 	var ids []string
 	for range 3 {

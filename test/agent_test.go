@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -32,25 +31,37 @@ func smallAgent(t *testing.T, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	argv, err := json.Marshal(append(append([]string{python(t), path}, flags...), "--", "{{prompt}}"))
+	argv, err := json.Marshal(append(append([]string{program(t, "python3"), path}, flags...), "--", "{{prompt}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(argv)
 }
 
-// python is a Python that every user may run: the first in PATH may be in root's home.
-func python(t *testing.T) string {
+// program finds a program in PATH that other users may run too: those of jobs have to.
+func program(t *testing.T, name string) string {
 	t.Helper()
-	const ofTheSystem = "/usr/bin/python3"
-	if _, err := os.Stat(ofTheSystem); err == nil {
-		return ofTheSystem
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+		if err == nil && forEverybody(path) {
+			return filepath.Join(dir, name)
+		}
 	}
-	path, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal(err)
+	t.Fatalf("there is no %s in PATH that everybody may run", name)
+	return ""
+}
+
+func forEverybody(path string) bool {
+	for want := os.FileMode(0o005); ; want = 0o001 {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode()&want != want {
+			return false
+		}
+		if path == filepath.Dir(path) {
+			return true
+		}
+		path = filepath.Dir(path)
 	}
-	return path
 }
 
 // assisted starts a server whose agent is the small one, with these variables
@@ -316,7 +327,7 @@ func TestTheQueueHasADepth(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	env := []string{"MAX_CONCURRENCY=2", "MAX_QUEUE_DEPTH=5"}
-	a := p.assisted(env)
+	a := p.assisted(env, bare...)
 	free := p.path("free")
 	storm := func() map[int]int {
 		var all sync.WaitGroup
@@ -354,7 +365,7 @@ func TestTheQueueHasADepth(t *testing.T) {
 
 	a.server.signal(syscall.SIGKILL)
 	a.server.wait(patience)
-	a = p.assisted(env)
+	a = p.assisted(env, bare...)
 	if got := storm(); got[http.StatusTooManyRequests] != 30 {
 		t.Errorf("after a restart the storm was answered with %v", got)
 	}

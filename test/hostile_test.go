@@ -42,12 +42,12 @@ func attack(t *testing.T, env ...string) *attacked {
 	if err := os.WriteFile(x.secret, []byte(marker+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Anybody could write there, if only the modes of files kept them from it.
+	// Anybody could go and write there, if only the modes of files kept them from it.
 	if err := os.Mkdir(filepath.Dir(x.canary), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	for dir := filepath.Dir(x.canary); dir != "/" && dir != "/tmp"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, os.ModeSticky|0o777); err != nil { // others may write, and not replace what is in it
+	for dir, mode := filepath.Dir(x.canary), os.FileMode(0o777); dir != "/" && dir != "/tmp"; dir, mode = filepath.Dir(dir), 0o755 {
+		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
 	}

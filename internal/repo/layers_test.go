@@ -142,6 +142,7 @@ var layers = map[string]layer{
 
 	// Tests only.
 	"internal/faultproxy":  {},
+	"internal/gitwatch":    {},
 	"internal/exampletest": {down: []string{".", "client", "embedded", "internal/httpapi"}},
 	"internal/simulation":  {},
 	"internal/repo":        {},

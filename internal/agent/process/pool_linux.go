@@ -99,16 +99,18 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 	p.next = (p.next + 1) % p.users.Count
 	p.mu.Unlock()
 	var why error
-	for i := range p.users.Count {
+	for i := range 2 * p.users.Count {
 		uid := p.users.First + (from+i)%p.users.Count
-		file, err := p.claim(ctx, uid, run)
+		// A dead run may have left work that is salvaged as its user: that is the last to
+		// be given to another.
+		file, err := p.claim(ctx, uid, run, i < p.users.Count)
 		if err == nil {
 			p.mu.Lock()
 			p.next = (from + i + 1) % p.users.Count // beyond those whom others hold, too
 			p.mu.Unlock()
 			return &Seat{User: host.User{UID: uid, GID: uid}, pool: p, slot: &slot{file: file}}, nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, errOfTheDead) {
 			why = errors.Join(why, err)
 		}
 		if ctx.Err() != nil {
@@ -125,11 +127,18 @@ type holder struct {
 	Since   time.Time    `json:"since"`
 }
 
-// claim locks a user's file and writes into it whose it is.
-func (p *Pool) claim(ctx context.Context, uid uint32, run string) (*os.File, error) {
+// errOfTheDead means that a user is still noted for a run that is dead.
+var errOfTheDead = errors.New("the user of a dead run")
+
+// claim locks a user's file and writes into it whose it is. One that nobody has had
+// since a run died is spared if spare says so.
+func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*os.File, error) {
 	file, was, err := p.lock(uid)
 	if err != nil {
 		return nil, err
+	}
+	if was.Run != "" && spare {
+		return nil, errors.Join(errOfTheDead, file.Close())
 	}
 	if was.Run != "" {
 		err = killUser(ctx, uid)
@@ -215,9 +224,18 @@ func (p *Pool) List() ([]Taken, error) {
 	return list, err
 }
 
-// Sweep kills what runs of dead processes have left, and gives their users back.
+// Sweep kills what runs of dead processes have left. Their users stay noted for them: the
+// work that they have left is salvaged as these, and until then others are given out
+// first.
 func (p *Pool) Sweep(ctx context.Context) error {
+	busy := make(map[uint32]bool)
+	for _, uid := range usersAtWork() {
+		busy[uid] = true
+	}
 	return p.each(func(uid uint32, _ string) error {
+		if !busy[uid] {
+			return nil
+		}
 		file, was, err := p.lock(uid)
 		if err != nil {
 			return nil // somebody has it
@@ -229,7 +247,7 @@ func (p *Pool) Sweep(ctx context.Context) error {
 		if err := killUser(ctx, uid); err != nil {
 			return fmt.Errorf("sweep user %d: %w", uid, err)
 		}
-		return inscribe(file, nil)
+		return nil
 	})
 }
 
@@ -268,6 +286,20 @@ func killUser(ctx context.Context, uid uint32) error {
 			return fmt.Errorf("%w: process %d of user %d", ErrSurvived, left[0].PID, uid)
 		}
 	}
+}
+
+// usersAtWork lists the users of all processes.
+func usersAtWork() (uids []uint32) {
+	table, err := host.Processes()
+	if err != nil {
+		return nil
+	}
+	for _, s := range table {
+		if uid, ok := userOf(s.PID); ok {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
 }
 
 // processesOf lists the processes that run as a user. The dead that wait for their

@@ -120,6 +120,30 @@ func TestPoolAfterACrash(t *testing.T) {
 	}
 }
 
+// Rule: the users of dead runs, whose work may still have to be salvaged, are the last to
+// be given to others, also after a sweep.
+func TestUsersOfTheDeadComeLast(t *testing.T) {
+	dir, r := t.TempDir(), users(t)
+	p, err := OpenPool(dir, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Count - 1 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First+i))), []byte(`{"run":"gone"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []uint32{r.First + r.Count - 1, r.First, r.First + 1} {
+		s, err := p.Take(t.Context(), "run-"+strconv.Itoa(i))
+		if err != nil || s.User.UID != want {
+			t.Fatalf("user %d, want %d, %v", s.User.UID, want, err)
+		}
+	}
+}
+
 // Rule: a user with processes that the journal does not know belongs to somebody
 // else: it is not given out, and nothing of it is killed.
 func TestPoolLeavesStrangersAlone(t *testing.T) {

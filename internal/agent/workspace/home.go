@@ -7,18 +7,25 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"unicode"
 )
 
 // config is a git configuration for a command's HOME with which committing works: in
-// the name of the user, and without what needs a person or lives on.
-func (m *Manager) config(ctx context.Context) []byte {
+// the name of the user, and without what needs a person or lives on. A source on this
+// machine may belong to another user than the command's, and stays its origin: what the
+// command may read there, its git may.
+func (m *Manager) config(ctx context.Context, src source) []byte {
 	name, email := m.identity(ctx)
+	safe := ""
+	if src.local {
+		safe = fmt.Sprintf("[safe]\n\tdirectory = %s\n\tdirectory = %s\n", quote(src.url), quote(filepath.Join(src.url, ".git")))
+	}
 	return []byte(fmt.Sprintf("[user]\n\tname = %s\n\temail = %s\n", quote(name), quote(email)) +
 		"[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n" +
 		"[advice]\n\tdetachedHead = false\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[core]\n\tfsmonitor = false\n" +
-		"[protocol \"ext\"]\n\tallow = never\n")
+		"[protocol \"ext\"]\n\tallow = never\n" + safe)
 }
 
 // identity is what the user's own git calls him.

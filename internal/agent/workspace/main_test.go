@@ -15,6 +15,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/gitwatch"
 )
 
 // open gives a Manager of its own.
@@ -122,9 +123,7 @@ git checkout -q main; echo two >>a.txt; git commit -q -a -m second; rm -f .git/h
 
 // TestMain lets the test binary be a helper, and another process that has a workspace.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "git" {
-		standIn()
-	}
+	gitwatch.StandIn()
 	process.Main(Helper())
 	if os.Getenv(holder) != "" {
 		hold()

@@ -72,7 +72,7 @@ func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source)
 			return nil, err
 		}
 	}
-	config := m.config(ctx)
+	config := m.config(ctx, src)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := os.Lstat(root); err == nil || m.live[name] != nil {
