@@ -52,6 +52,9 @@ var layers = map[string]layer{
 	// What this machine knows about its processes: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
+	// Text of others, fit for a terminal.
+	"internal/screen": {},
+
 	// Files that hold secrets, and who else can read them.
 	"internal/secret": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
 
@@ -132,7 +135,7 @@ var layers = map[string]layer{
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/peer", "internal/secret", "internal/server",
+			"internal/agent/workspace", "internal/agentapi", "internal/config", "internal/peer", "internal/screen", "internal/secret", "internal/server",
 			"internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
