@@ -187,11 +187,10 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 			return nil, nil
 		}
 	default:
-		var last uint32
-		if _, err := fmt.Sscanf(a.Users, "%d-%d", &users.First, &last); err != nil {
-			return nil, err // it was checked when it was read
+		var err error
+		if users, err = usersOf(a.Users); err != nil {
+			return nil, err
 		}
-		users.Count = last - users.First + 1
 	}
 	pool, err := process.OpenPool(userJournal, users)
 	if err != nil {
@@ -201,6 +200,14 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 		log.Warn("free the users of earlier jobs", "error", err)
 	}
 	return pool, nil
+}
+
+// usersOf reads FIRST-LAST, which the configuration has checked.
+func usersOf(text string) (users process.Range, err error) {
+	var last uint32
+	_, err = fmt.Sscanf(text, "%d-%d", &users.First, &last)
+	users.Count = last - users.First + 1
+	return users, err
 }
 
 // lent gives the users of a pool to workspaces.

@@ -121,8 +121,8 @@ var layers = map[string]layer{
 	// Listening: limits, certificates, the stop in two stages.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/peer", "internal/telemetry",
-			"internal/webui",
+			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/peer", "internal/secret",
+			"internal/telemetry", "internal/webui",
 		},
 	},
 
