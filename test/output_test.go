@@ -81,7 +81,7 @@ func TestBinaryOutput(t *testing.T) {
 	if len(r.out) != 300006 || !strings.HasSuffix(r.out, "\x00\xff\x1b[2J") {
 		t.Errorf("%d bytes passed through", len(r.out))
 	}
-	if log := p.belay("logs", "bin").want(0).out; log != r.out {
+	if log := p.belay("logs", "bin", "--raw").want(0).out; log != r.out {
 		t.Errorf("%d bytes are kept and differ", len(log))
 	}
 	printable(t, r)

@@ -166,7 +166,7 @@ func savedSteps(t *testing.T, events []belay.Event) map[string]belay.Token {
 // artifact is a log or artifact as belay logs gives it back.
 func (p *place) artifact(id belay.ExecutionID, name string) string {
 	p.t.Helper()
-	return p.belay("logs", id.String(), "--name", name).want(0).out
+	return p.belay("logs", id.String(), "--name", name, "--raw").want(0).out
 }
 
 // clean checks that nothing is left: no process of the place, no workspace,

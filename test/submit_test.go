@@ -68,7 +68,7 @@ func TestBadSubmissionsAreRefused(t *testing.T) {
 		{"a command for another workflow", []string{"submit", "w", "--", "true"}, codeUsage, "command"},
 		{"a command and an input", []string{"submit", "command", "--input", "{}", "--", "true"}, codeUsage, "not both"},
 		{"no command", []string{"submit", "command", "--repo", "none", "--"}, codeInvalid, "no command"},
-		{"key file that is none", []string{"submit", "w", "--server", "http://127.0.0.1:1", "--key-file", os.Args[0]}, codeUsage, "key"},
+		{"key file that others can read", []string{"submit", "w", "--server", "http://127.0.0.1:1", "--key-file", os.Args[0]}, 77, "chmod 600"},
 		{"server that is none", []string{"submit", "w", "--server", "127.0.0.1:1"}, codeInvalid, "http://"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {

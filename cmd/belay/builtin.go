@@ -184,11 +184,10 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 	case a.Users == "none", a.Users == "auto" && os.Geteuid() != 0:
 		return nil, nil, nil
 	case a.Users != "auto":
-		var last uint32
-		if _, err := fmt.Sscanf(a.Users, "%d-%d", &users.First, &last); err != nil {
-			return nil, nil, err // it was checked when it was read
+		var err error
+		if users, err = usersOf(a.Users); err != nil {
+			return nil, nil, err
 		}
-		users.Count = last - users.First + 1
 	}
 	if err := closed(command); err != nil {
 		return nil, nil, err
@@ -205,6 +204,14 @@ func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []s
 		log.Warn("free the users of earlier jobs", "error", err)
 	}
 	return pool, keeper, nil
+}
+
+// usersOf reads FIRST-LAST, which the configuration has checked.
+func usersOf(text string) (users process.Range, err error) {
+	var last uint32
+	_, err = fmt.Sscanf(text, "%d-%d", &users.First, &last)
+	users.Count = last - users.First + 1
+	return users, err
 }
 
 // lent gives the users of a pool to workspaces.

@@ -24,7 +24,8 @@ type teller struct {
 }
 
 func newTeller(a *app) *teller {
-	t := &teller{out: a.out, colour: coloured(a.out), began: time.Now()}
+	out := a.plain().out // for colours: what it tells is fit for a screen
+	t := &teller{out: out, colour: coloured(out), began: time.Now()}
 	if a.output == "json" {
 		t.out = io.Discard
 	}
@@ -33,8 +34,13 @@ func newTeller(a *app) *teller {
 
 // coloured reports whether a person looks at w and wants colours.
 func coloured(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && terminal(w)
+}
+
+// terminal reports whether w is one.
+func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok {
 		return false
 	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
@@ -79,7 +85,7 @@ func (t *teller) line(who, text string) {
 func (t *teller) ended(n demoNote) { t.line(n.from.name, stepTitle(n.Step)+"is done: "+n.Text) }
 
 // deed tells what the demo does to a worker.
-func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, text)) }
+func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, printable(text))) }
 
 func (t *teller) write(who, text string) {
 	at := t.paint(dim, fmt.Sprintf("%5.1fs", time.Since(t.began).Seconds()))
@@ -147,7 +153,7 @@ func (t *teller) summary(j *judgement) {
 	fmt.Fprintln(t.out)
 	if j.Killed != "" {
 		say := func(what, format string, args ...any) {
-			fmt.Fprintf(t.out, "%s  %s\n", t.paint(dim, fmt.Sprintf("%-10s", what)), fmt.Sprintf(format, args...))
+			fmt.Fprintf(t.out, "%s  %s\n", t.paint(dim, fmt.Sprintf("%-10s", what)), printable(fmt.Sprintf(format, args...)))
 		}
 		ms := func(n int64) string { return short(time.Duration(n) * time.Millisecond) }
 		say("noticed", "%s after the kill", ms(j.LostMS))

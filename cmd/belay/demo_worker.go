@@ -85,7 +85,7 @@ func (a *app) demoWorker(ctx context.Context, name, queue string) error {
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
-	t := &talking{Backend: b, out: json.NewEncoder(a.out)}
+	t := &talking{Backend: b, out: json.NewEncoder(a.plain().out)}
 	w := worker.New(t, worker.Options{
 		Name: name, Queues: []string{queue}, Concurrency: 1, TTL: demoTTL, Heartbeat: demoBeat, Grace: -1, Version: version,
 	})

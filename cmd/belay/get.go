@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) getCommand() *cobra.Command {
@@ -104,7 +107,7 @@ func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error
 		t.row("error", e.Error.Class.String()+": "+e.Error.Message)
 	}
 	if len(e.Output) > 0 {
-		t.row("output", brief(string(e.Output), 200))
+		t.row("output", brief(string(screen.Escaped(e.Output)), 200))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -156,17 +159,19 @@ func brief(s string, limit int) string {
 }
 
 func cleanLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = printable(strings.ReplaceAll(lines[i], "\t", "    "))
-	}
-	return strings.Join(lines, "\n")
+	return strings.ReplaceAll(screen.Text(s), "\t", "    ")
 }
 
 func (a *app) logsCommand() *cobra.Command {
 	var name string
+	var raw bool
 	c := &cobra.Command{
 		Use: "logs ID", Short: "Print the output an execution wrote, or one of its artifacts", Args: exactly("the id of an execution"),
+		Long: `Print the output that an execution wrote, or a log or artifact that --name names.
+
+Output is printed without what would colour a terminal, move its cursor or turn the
+direction of text: it may be anybody's. With --raw it is printed byte for byte, and so
+is anything else than output, unless standard output is a terminal.`,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -174,10 +179,15 @@ func (a *app) logsCommand() *cobra.Command {
 				return err
 			}
 			return a.reading(c.Context(), func(r reader) error {
-				return copyChunks(c.Context(), a.out, r, id, name)
+				if raw || name != agent.OutputLog && !terminal(a.plain().out) {
+					return copyChunks(c.Context(), a.plain().out, r, id, name)
+				}
+				w := screen.NewWriter(a.plain().out)
+				return errors.Join(copyChunks(c.Context(), w, r, id, name), w.Flush())
 			})
 		},
 	}
+	c.Flags().BoolVar(&raw, "raw", false, "byte for byte, also what a terminal would obey")
 	c.Flags().StringVar(&name, "name", "output", "which log or artifact: `output`, or one that the result names")
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // keyFlag is the flag of a key of the configuration. What it says is checked
@@ -85,7 +86,7 @@ func (a *app) startLog(cfg *config.Config) *slog.Logger {
 	}
 	log := slog.New(slog.NewTextHandler(a.err, o))
 	if cfg.Log.Format == "json" {
-		log = slog.New(slog.NewJSONHandler(a.err, o))
+		log = slog.New(slog.NewJSONHandler(screen.JSON(a.err), o))
 	}
 	slog.SetDefault(log)
 	for _, w := range config.Misspelt(os.Environ()) {

@@ -91,9 +91,9 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 	tree, err := process.Start(within, process.Command{
 		ID: k.held.Lease.Run().String(), Args: argv, Dir: dir, Grace: f.grace, Env: k.environment(os.Environ()), Stdin: k.held.Execution.Input,
 		Output: func(_ context.Context, c process.Chunk) error {
-			w := a.out
+			w := a.plain().out // its user's own command
 			if c.Stream == process.Stderr {
-				w = a.err
+				w = a.plain().err
 			}
 			_, err := w.Write(c.Data)
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/secret"
 )
 
 func (a *app) url() string { return "sqlite:" + a.data }
@@ -109,7 +110,7 @@ func (a *app) key() (string, error) {
 	if a.keyFile == "" {
 		return os.Getenv("BELAY_KEY"), nil
 	}
-	text, err := os.ReadFile(a.keyFile)
+	text, err := secret.Read(a.keyFile, 64<<10)
 	if err != nil {
 		return "", fmt.Errorf("read the key: %w", err)
 	}

@@ -8,12 +8,24 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
+
+	"github.com/belaydev/belay/internal/screen"
 )
+
+// screened passes on text as it is fit for a screen. Each Write is a text of its own.
+type screened struct{ to io.Writer }
+
+// Write passes p on.
+func (s screened) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(s.to, screen.Text(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
 
 // printJSON writes v as people and programs can read it.
 func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(screen.JSON(w))
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -37,16 +49,8 @@ func (t *table) row(cells ...string) {
 	fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t "))
 }
 
-// printable takes from text what would move the cursor or colour the screen:
-// names and messages are somebody's input.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-}
+// printable is a text in one line that is fit for a screen.
+func printable(s string) string { return screen.Line(s) }
 
 func quoted(s string) string {
 	if len(s) > 60 {

@@ -23,7 +23,11 @@ type streams struct {
 
 // app is what all commands share.
 type app struct {
+	// streams are fit for a screen: what commands write is somebody's input as well. Raw
+	// are those that bytes go to as they are; see plain.
 	streams
+	raw streams
+
 	data    string
 	server  string
 	store   string // of belay keys: the database, if it is one
@@ -56,12 +60,12 @@ is no such command or it cannot be run, 125 when its workspace could not be made
 
 // run carries out one command line and answers with the exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: s}
+	a := &app{streams: streams{s.in, screened{s.out}, screened{s.err}}, raw: s}
 	root := a.root()
 	root.SetArgs(args)
-	root.SetIn(s.in)
-	root.SetOut(s.out)
-	root.SetErr(s.err)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -70,12 +74,20 @@ func run(ctx context.Context, args []string, s streams) int {
 	if errors.As(err, &exit) {
 		return int(exit)
 	}
-	fmt.Fprintln(s.err, "belay:", err)
+	fmt.Fprintln(a.err, "belay:", err)
 	code := codeOf(err)
 	if code == belay.CodeUnauthorized && a.server != "" {
-		fmt.Fprintln(s.err, a.keyHint())
+		fmt.Fprintln(a.err, a.keyHint())
 	}
 	return code.Exit()
+}
+
+// plain are the streams that pass everything on.
+func (a *app) plain() streams {
+	if a.raw.out == nil {
+		return a.streams
+	}
+	return a.raw
 }
 
 // codeOf is the code of an error. What the machine has refused without Belay

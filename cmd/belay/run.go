@@ -162,7 +162,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		return err
 	}
 	line := commandLine(job)
-	view := newView(a, job)
+	view := newView(a, job, f.isolated)
 	s, err := a.openSession(ctx, "belay run -- "+line, view, f.isolated)
 	if err != nil {
 		return err

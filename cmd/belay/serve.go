@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -48,14 +49,19 @@ func (a *app) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			warnings, err := a.checkServe(c.Context(), cfg)
 			if check {
-				return a.showConfig(cfg.Values())
+				warn(slog.Default(), warnings)
+				return errors.Join(a.showConfig(cfg.Values()), err)
 			}
-			return a.serve(c.Context(), cfg, file)
+			if err != nil {
+				return err
+			}
+			return a.serve(c.Context(), cfg, file, warnings)
 		},
 	}
 	c.Flags().StringVar(&file, "config", envOr("BELAY_CONFIG", ""), "the configuration `file`, in YAML")
-	c.Flags().BoolVar(&check, "check-config", false, "read the configuration, show what counts and what set it, and start nothing")
+	c.Flags().BoolVar(&check, "check-config", false, "read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
 	flags.add(c, func(config.Key) bool { return true })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	_ = c.MarkFlagFilename("tls-cert")
@@ -75,9 +81,10 @@ func (a *app) showConfig(values []config.Value) error {
 	return t.Flush()
 }
 
-func (a *app) serve(ctx context.Context, cfg *config.Config, file string) error {
+func (a *app) serve(ctx context.Context, cfg *config.Config, file string, warnings []string) error {
 	log := a.startLog(cfg)
 	closeMemory(log)
+	warn(log, warnings)
 	if _, err := os.Stat("belay.yaml"); err == nil && file == "" {
 		log.Info("there is a belay.yaml here; it counts with --config belay.yaml")
 	}

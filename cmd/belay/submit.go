@@ -15,6 +15,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // submitFlags are the flags of belay submit.
@@ -258,7 +259,7 @@ func (a *app) came(e *belay.Execution) error {
 			return err
 		}
 	case len(e.Output) > 0:
-		fmt.Fprintf(a.out, "%s\n", e.Output)
+		fmt.Fprintf(a.out, "%s\n", screen.Escaped(e.Output))
 	}
 	code := 0
 	if e.Workflow == agent.Workflow {

@@ -2,15 +2,15 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // view shows a job as it happens: the command's output goes to standard output
@@ -21,6 +21,9 @@ type view struct {
 	job   *agent.Job
 	quiet bool // json: nothing but the result on standard output
 	tty   bool
+	// out and err are where the command's output goes: as it is where the command is its
+	// user's own, and else as it is fit for a screen.
+	out, err io.Writer
 
 	mu       sync.Mutex
 	status   string    // what the last line says; empty for none
@@ -34,12 +37,13 @@ type view struct {
 
 var _ agent.Observer = (*view)(nil)
 
-func newView(a *app, j *agent.Job) *view {
-	v := &view{app: a, job: j, quiet: a.output == "json", began: time.Now()}
-	if f, ok := a.err.(*os.File); ok {
-		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-		v.tty = err == nil && os.Getenv("TERM") != "dumb"
+func newView(a *app, j *agent.Job, isolated bool) *view {
+	plain := a.plain()
+	v := &view{app: a, job: j, quiet: a.output == "json", began: time.Now(), out: plain.out, err: plain.err}
+	if isolated {
+		v.out, v.err = screen.NewWriter(plain.out), screen.NewWriter(plain.err)
 	}
+	v.tty = terminal(plain.err) && os.Getenv("TERM") != "dumb"
 	return v
 }
 
@@ -70,7 +74,7 @@ func (v *view) say(format string, args ...any) {
 		fmt.Fprintln(v.app.err)
 		v.midline = false
 	}
-	fmt.Fprintln(v.app.err, v.dim("belay: "+printable(fmt.Sprintf(format, args...))))
+	fmt.Fprintln(v.app.plain().err, v.dim("belay: "+printable(fmt.Sprintf(format, args...))))
 	v.drawLocked()
 }
 
@@ -141,17 +145,29 @@ func (v *view) Wrote(stderr bool, b []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.eraseLocked()
-	w := v.app.out
+	w := v.out
 	if stderr {
-		w = v.app.err
+		w = v.err
 	}
 	_, _ = w.Write(b)
 	v.midline = b[len(b)-1] != '\n'
 	v.drawLocked()
 }
 
+// flush passes on what was held back of the output.
+func (v *view) flush() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, w := range []io.Writer{v.out, v.err} {
+		if s, ok := w.(*screen.Writer); ok {
+			_ = s.Flush() // as with what was written before
+		}
+	}
+}
+
 // Ended says how a step ended.
 func (v *view) Ended(s agent.StepResult) {
+	v.flush()
 	v.show("")
 	how := "done"
 	switch {
@@ -250,7 +266,7 @@ func (v *view) tickUntil(answer <-chan error) error {
 
 func (v *view) eraseLocked() {
 	if v.drawn {
-		fmt.Fprint(v.app.err, "\r\x1b[K")
+		fmt.Fprint(v.app.plain().err, "\r\x1b[K")
 		v.drawn = false
 	}
 }
@@ -264,7 +280,7 @@ func (v *view) drawLocked() {
 	d := time.Since(v.since)
 	mark := spinner[int(d/(100*time.Millisecond))%len(spinner)]
 	line := fmt.Sprintf("%c %s · %s", mark, printable(v.status), short(d.Truncate(100*time.Millisecond)))
-	fmt.Fprint(v.app.err, v.dim(brief(line, 78)))
+	fmt.Fprint(v.app.plain().err, v.dim(brief(line, 78)))
 	v.drawn = true
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -53,7 +54,7 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 			ev := &events[i]
 			after = ev.Seq
 			if a.output == "json" {
-				if err := json.NewEncoder(a.out).Encode(ev); err != nil {
+				if err := json.NewEncoder(screen.JSON(a.out)).Encode(ev); err != nil {
 					return err
 				}
 				continue

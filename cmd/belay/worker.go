@@ -52,6 +52,7 @@ type workerOptions struct {
 	labels      map[string]string
 	ttl, grace  time.Duration
 	cfg         *config.Config
+	warnings    []string
 	log         *slog.Logger
 }
 
@@ -82,9 +83,15 @@ func (a *app) workerCommand() *cobra.Command {
 			if err := o.complete(c, a); err != nil {
 				return err
 			}
+			warnings, err := a.checkWorker(o.cfg)
 			if o.check {
-				return a.showConfig(slices.DeleteFunc(o.cfg.Values(), func(v config.Value) bool { return !ofWorkers(v.Key) }))
+				warn(slog.Default(), warnings)
+				return errors.Join(a.showConfig(slices.DeleteFunc(o.cfg.Values(), func(v config.Value) bool { return !ofWorkers(v.Key) })), err)
 			}
+			if err != nil {
+				return err
+			}
+			o.warnings = warnings
 			return a.work(c.Context(), o)
 		},
 	}
@@ -96,7 +103,7 @@ func (a *app) workerCommand() *cobra.Command {
 	f.DurationVar(&o.ttl, "ttl", 0, "give the work to another when nothing was heard from this worker for so long; 15s unless given")
 	f.DurationVar(&o.grace, "grace", worker.DefaultGrace, "how long what runs may take to finish when the worker stops")
 	f.StringVar(&o.file, "config", envOr("BELAY_CONFIG", ""), "the configuration `file`, in YAML: that of a server will do")
-	f.BoolVar(&o.check, "check-config", false, "read the configuration, show what counts and what set it, and start nothing")
+	f.BoolVar(&o.check, "check-config", false, "read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
 	flags.add(c, func(k config.Key) bool { return ofWorkers(k.Name) })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	return c
@@ -129,6 +136,7 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 func (a *app) work(ctx context.Context, o workerOptions) error {
 	o.log = a.startLog(o.cfg)
 	closeMemory(o.log)
+	warn(o.log, o.warnings)
 	if o.name == "" {
 		host, err := os.Hostname()
 		if err != nil {

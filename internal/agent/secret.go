@@ -3,11 +3,11 @@ package agent
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/secret"
 )
 
 // fileSuffix of a variable says that its value is the path of a file with the
@@ -31,14 +31,7 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 		if path == "" {
 			continue
 		}
-		info, err := os.Stat(path)
-		if err == nil && info.Size() > maxSecret {
-			err = fmt.Errorf("%s is larger than %d bytes, which no secret is", path, maxSecret)
-		}
-		var value []byte
-		if err == nil {
-			value, err = os.ReadFile(path)
-		}
+		value, err := secret.Read(path, maxSecret)
 		if err != nil {
 			return nil, &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("the secret %s cannot be read", name), Err: err}
 		}

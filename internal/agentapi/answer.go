@@ -56,14 +56,20 @@ func wrongField(field, message string) error {
 	return &fieldError{field, &belay.Error{Code: belay.CodeInvalid, Message: message}}
 }
 
-// reply answers with JSON.
-func reply(w http.ResponseWriter, status int, v any) {
+// jsonOf is v as JSON, with the end of a line.
+func jsonOf(v any) *bytes.Buffer {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
 		panic(err) // made of texts and numbers of ours, and JSON that the store keeps
 	}
+	return &b
+}
+
+// reply answers with JSON.
+func reply(w http.ResponseWriter, status int, v any) {
+	b := jsonOf(v)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(status)

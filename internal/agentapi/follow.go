@@ -9,59 +9,49 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/httpapi"
 )
 
 const (
-	// maxOutput is how much of its output a job shows.
-	maxOutput = 1 << 20
 	// look is how often the end of a log is looked at while somebody follows it:
 	// what is appended wakes nobody.
 	look = 250 * time.Millisecond
 	// pageOf is how many chunks are read at a time.
-	pageOf = 64
+	pageOf = 4
 )
 
 // chunks reads a log from a chunk on, a page at a time, until each is false or
-// there is no more.
+// there is no more. A page takes room that all readers share.
 func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string, from int64, each func(belay.StoredChunk) bool) error {
 	for {
-		page, err := s.b.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: from, Limit: pageOf})
-		if err != nil {
-			return fmt.Errorf("read the %s of %s: %w", name, id, err)
+		next, more, err := s.page(ctx, id, name, from, each)
+		if err != nil || !more {
+			return err
 		}
-		for _, c := range page {
-			if !each(c) {
-				return nil
-			}
-			from = c.N + 1
-		}
-		if len(page) < pageOf {
-			return nil
-		}
+		from = next
 	}
 }
 
-// output is the end of what a job has written.
-func (s *Service) output(ctx context.Context, id belay.ExecutionID) (string, error) {
-	var b []byte
-	err := s.chunks(ctx, id, agent.OutputLog, 0, func(c belay.StoredChunk) bool {
-		b = append(b, c.Data...)
-		if len(b) > 4*maxOutput {
-			b = append([]byte(nil), b[len(b)-maxOutput:]...)
-		}
-		return true
-	})
-	if len(b) > maxOutput {
-		b = b[len(b)-maxOutput:]
-		for len(b) > 0 && !utf8.RuneStart(b[0]) {
-			b = b[1:]
-		}
+func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, from int64, each func(belay.StoredChunk) bool) (next int64, more bool, err error) {
+	give, err := s.o.Reading.Take(ctx, httpapi.PageRoom)
+	if err != nil {
+		return from, false, err
 	}
-	return agent.Shown(string(b)), err
+	defer give()
+	page, err := s.b.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: from, Limit: pageOf})
+	if err != nil {
+		return from, false, fmt.Errorf("read the %s of %s: %w", name, id, err)
+	}
+	for _, c := range page {
+		if !each(c) {
+			return from, false, nil
+		}
+		from = c.N + 1
+	}
+	return from, len(page) == pageOf, nil
 }
 
 // position is how far a follower has come: the next chunk of output, and a chunk of

@@ -1,6 +1,7 @@
 package agentapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
@@ -194,19 +196,58 @@ func (d *door) job(w http.ResponseWriter, r *http.Request) {
 	if err == nil && wait > 0 && !x.State.Terminal() {
 		x, err = d.await(r.Context(), x.ID, wait)
 	}
-	var output string
 	var runs []begun
-	if err == nil {
-		output, err = d.output(r.Context(), x.ID)
-	}
 	if err == nil {
 		runs, err = d.begun(r.Context(), x.ID)
 	}
+	if err == nil {
+		err = d.show(w, r, &x, runs)
+	}
 	if err != nil {
 		d.refuse(w, r, err)
-		return
 	}
-	reply(w, http.StatusOK, jobOf(&x, output, runs))
+}
+
+// show answers with a job. Its output is written a piece at a time: as JSON it may be
+// six times as long.
+func (d *door) show(w http.ResponseWriter, r *http.Request, x *belay.Execution, runs []begun) error {
+	output, give, err := d.output(r.Context(), x.ID)
+	if err != nil {
+		return err
+	}
+	defer give()
+	const field = `"output":"`
+	before, after, _ := bytes.Cut(jsonOf(jobOf(x, "", runs)).Bytes(), []byte(field)) // the texts before it hold no quotes
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	_, err = w.Write(append(bytes.Clone(before), field...))
+	for len(output) > 0 && err == nil {
+		n := pieceOf(output)
+		piece := bytes.TrimSpace(jsonOf(agent.Shown(string(output[:n]))).Bytes())
+		_, err = w.Write(piece[1 : len(piece)-1])
+		output = output[n:]
+	}
+	if err == nil {
+		_, err = w.Write(after)
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // half an answer must not look whole
+	}
+	return nil
+}
+
+// pieceOf is how many bytes of an output are written at a time: whole characters.
+func pieceOf(output []byte) int {
+	const most = 32 << 10
+	if len(output) <= most {
+		return len(output)
+	}
+	for n := most; n > most-utf8.UTFMax; n-- {
+		if utf8.RuneStart(output[n]) {
+			return n
+		}
+	}
+	return most
 }
 
 // await waits for the end of a job, for a while at most.

@@ -38,6 +38,8 @@ type Options struct {
 	// WriteTimeout how long a client may take to accept what is written. 0
 	// means 15 s and 10 s.
 	Ping, WriteTimeout time.Duration
+	// Reading is the room of readers of logs, which others may share; nil makes one.
+	Reading *httpapi.Reading
 	// Now is the clock by which jobs are forgotten; nil means time.Now.
 	Now func() time.Time
 }
@@ -59,6 +61,9 @@ func New(b belay.Client, o Options) *Service {
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 10 * time.Second
+	}
+	if o.Reading == nil {
+		o.Reading = httpapi.NewReading()
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -1,10 +1,13 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -15,8 +18,8 @@ import (
 )
 
 const (
-	// logChunks is how many chunks are read at a time for people.
-	logChunks = 16
+	// defaultChunks is how many chunks are answered with unless it is said.
+	defaultChunks = 64
 	// logPoll is how often the end of a log is looked at while somebody follows
 	// it: what is appended wakes nobody.
 	logPoll = 250 * time.Millisecond
@@ -48,31 +51,49 @@ func (a *api) logs() {
 }
 
 func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {
-	q := belay.ChunkQuery{Execution: in.ID, Name: in.Name, From: in.From, Limit: in.Limit}
-	kind := plain(in.Accept)
-	if kind != "" {
-		q.Limit = logChunks
+	if _, err := a.b.Execution(ctx, in.ID); err != nil {
+		return nil, err
 	}
-	chunks, err := a.b.Chunks(ctx, q)
+	q := belay.ChunkQuery{Execution: in.ID, Name: in.Name, From: in.From}
+	// The first part is read before anything is answered: what cannot be is refused.
+	first, give, err := a.part(ctx, q, in.Limit)
 	if err != nil {
 		return nil, err
 	}
-	if len(chunks) == 0 { // no execution, or nothing in it yet
-		if _, err := a.b.Execution(ctx, in.ID); err != nil {
-			return nil, err
-		}
-		chunks = []belay.StoredChunk{}
-	}
+	give = sync.OnceFunc(give)
+	unread := context.AfterFunc(ctx, give) // should nobody write the answer
 	return &stream{Body: func(c huma.Context) {
+		defer unread()
+		defer give()
 		r, w := humago.Unwrap(c)
+		p := &pour{api: a, ctx: r.Context(), sender: sender{w, a.o.WriteTimeout}, q: q}
+		kind := plain(in.Accept)
 		if kind == "" {
-			respond(w, http.StatusOK, &wire.Chunks{Chunks: chunks})
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusOK)
+			p.chunks(first, give, cmp.Or(in.Limit, defaultChunks))
 			return
 		}
 		w.Header().Set("Content-Type", kind)
 		w.WriteHeader(http.StatusOK)
-		a.pour(r.Context(), w, q, chunks, in.Wait.Duration)
+		p.content(first, give, in.Wait.Duration)
 	}}, nil
+}
+
+// part reads some chunks of a log, most of them at most, into the room that readers
+// share. give is called when they are not held any more.
+func (a *api) part(ctx context.Context, q belay.ChunkQuery, most int) (chunks []belay.StoredChunk, give func(), err error) {
+	if q.Limit = logChunks; most > 0 {
+		q.Limit = min(most, logChunks)
+	}
+	if give, err = a.o.Reading.Take(ctx, PageRoom); err != nil {
+		return nil, nil, err
+	}
+	if chunks, err = a.b.Chunks(ctx, q); err != nil {
+		give()
+		return nil, nil, err
+	}
+	return chunks, give, nil
 }
 
 // plain is the media type of the content itself, if that is what is wanted.
@@ -86,26 +107,64 @@ func plain(accept string) string {
 	return ""
 }
 
-// pour writes a log as it stands, and follows it for as long as it is asked to.
-func (a *api) pour(ctx context.Context, w http.ResponseWriter, q belay.ChunkQuery, chunks []belay.StoredChunk, follow time.Duration) {
-	s := sender{w, a.o.WriteTimeout}
+// pour writes a log a part at a time, so that no more of it is held.
+type pour struct {
+	*api
+	ctx context.Context // the request's
+	sender
+	q belay.ChunkQuery
+}
+
+// next reads the next part, if the first one has gone.
+func (p *pour) next(most int) ([]belay.StoredChunk, func(), bool) {
+	chunks, give, err := p.part(p.ctx, p.q, most)
+	return chunks, give, err == nil
+}
+
+// chunks writes so many chunks as JSON. What cannot be finished is cut off: half an
+// answer must not look whole.
+func (p *pour) chunks(part []belay.StoredChunk, give func(), left int) {
+	ok := p.send([]byte(`{"chunks":[`))
+	for between := ""; ok; {
+		read := len(part)
+		for _, c := range part {
+			text, err := json.Marshal(&c)
+			ok = ok && err == nil && p.send(append([]byte(between), text...))
+			between, p.q.From = ",", c.N+1
+		}
+		give()
+		if left -= read; !ok || read < logChunks || left <= 0 {
+			break
+		}
+		part, give, ok = p.next(left)
+	}
+	if !ok || !p.send([]byte("]}\n")) {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// content writes a log as it stands, and follows it for as long as it is asked to. What
+// cannot be finished is cut off.
+func (p *pour) content(part []belay.StoredChunk, give func(), follow time.Duration) {
 	over := time.NewTimer(follow)
 	defer over.Stop()
 	for last := follow == 0; ; {
-		for _, c := range chunks {
-			if !s.send(c.Data) {
-				return
-			}
-			q.From = c.N + 1
+		ok := true
+		read := len(part)
+		for _, c := range part {
+			ok = ok && p.send(c.Data)
+			p.q.From = c.N + 1
 		}
-		if len(chunks) < q.Limit {
-			if last {
-				return
-			}
-			last = !a.more(ctx, q.Execution, over.C) // what came before the end is still to be read
+		give()
+		if !ok || read < logChunks && last {
+			return
 		}
-		var err error
-		if chunks, err = a.b.Chunks(ctx, q); err != nil {
+		if read < logChunks {
+			last = !p.more(p.ctx, p.q.Execution, over.C) // what came before the end is still to be read
+		}
+		if part, give, ok = p.next(0); !ok && p.ctx.Err() == nil {
+			panic(http.ErrAbortHandler)
+		} else if !ok {
 			return
 		}
 	}

@@ -76,6 +76,8 @@ type Options struct {
 	// time; others wait a moment and are then refused with CodeUnavailable. 0
 	// means 128 MiB. What the server needs for them is about three times that.
 	Bodies int64
+	// Reading is the room of readers of logs, which others may share; nil makes one.
+	Reading *Reading
 	// Stopping is closed when the server begins to stop: what waits answers
 	// at once.
 	Stopping <-chan struct{}
@@ -109,6 +111,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Bodies == 0 {
 		o.Bodies = 128 << 20
+	}
+	if o.Reading == nil {
+		o.Reading = NewReading()
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -24,6 +24,8 @@ type room struct {
 	mu    sync.Mutex
 	free  int64
 	queue list.List // of *wish
+
+	users int // of a caller's share; under the mu of what shares it
 }
 
 // wish is a body that waits for room.
@@ -48,6 +50,13 @@ func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 	if n <= smallBody {
 		return func() {}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, roomWait)
+	defer cancel()
+	return r.wait(ctx, n)
+}
+
+// wait waits for room for n bytes until ctx ends.
+func (r *room) wait(ctx context.Context, n int64) (give func(), err error) {
 	r.mu.Lock()
 	if r.queue.Len() == 0 && n <= r.free {
 		r.free -= n
@@ -57,12 +66,9 @@ func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 	w := &wish{n, make(chan struct{})}
 	e := r.queue.PushBack(w)
 	r.mu.Unlock()
-	timer := time.NewTimer(roomWait)
-	defer timer.Stop()
 	select {
 	case <-w.granted:
 		return func() { r.give(n) }, nil
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
@@ -75,7 +81,7 @@ func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 	r.queue.Remove(e)
 	r.grantLocked() // those behind it may need less
 	return nil, &belay.Error{
-		Code: belay.CodeUnavailable, Message: "too much is being sent at the same time; nothing was done, send it again", RetryAfter: time.Second, Err: errBusy,
+		Code: belay.CodeUnavailable, Message: "too much is on its way at the same time; nothing was done, ask again", RetryAfter: time.Second, Err: errBusy,
 	}
 }
 

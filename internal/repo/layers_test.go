@@ -52,6 +52,9 @@ var layers = map[string]layer{
 	// What this machine knows about its processes: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
+	// Text of others, fit for a terminal.
+	"internal/screen": {},
+
 	// Files that hold secrets, and who else can read them.
 	"internal/secret": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
 
@@ -120,8 +123,8 @@ var layers = map[string]layer{
 	// Listening: limits, certificates, the stop in two stages.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/peer", "internal/telemetry",
-			"internal/webui",
+			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/peer", "internal/secret",
+			"internal/telemetry", "internal/webui",
 		},
 	},
 
@@ -134,7 +137,8 @@ var layers = map[string]layer{
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config", "internal/peer", "internal/secret", "internal/server",
+			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config", "internal/peer", "internal/screen",
+			"internal/secret", "internal/server",
 			"internal/datadir",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},

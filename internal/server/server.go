@@ -71,7 +71,8 @@ type Server struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	stopping chan struct{} // closed when the server begins to stop
+	reading  *httpapi.Reading // of all listeners
+	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
 
 	// agents is one for all listeners: it counts what they all accept.
@@ -84,7 +85,7 @@ func New(cfg *config.Config, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Server{cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), stopping: make(chan struct{})}
+	return &Server{cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(), stopping: make(chan struct{})}
 }
 
 // Engine are the options that the engine must be opened with.
@@ -118,11 +119,15 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	}
 	var agents []httpapi.Route
 	if s.opt.Agents != nil {
-		s.made.Do(func() { s.agents = agentapi.New(b, *s.opt.Agents) })
+		s.made.Do(func() {
+			o := *s.opt.Agents
+			o.Reading = s.reading
+			s.agents = agentapi.New(b, o)
+		})
 		agents, admit[agentapi.Workflow] = s.agents.Routes(stopping), s.agents.Admit
 	}
 	return httpapi.Options{
-		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Waiting: s.cfg.Limits.Waiting, Extra: agents, Admit: admit,
+		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Ready:       func(ctx context.Context) error { return s.ready(ctx, b) },
 		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agentapi"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/server"
 )
@@ -42,6 +43,7 @@ type setup struct {
 	engine   func(*embedded.Backend) server.Engine
 	jobs     func(context.Context) (server.Jobs, error)
 	hired    func(*belay.WorkerSpec) bool
+	agents   *agentapi.Options
 }
 
 // start starts a server and waits until it answers, or does not start.
@@ -56,7 +58,7 @@ func start(t *testing.T, set setup) *running {
 	ready := make(chan server.Listening, 1)
 	s := server.New(cfg, server.Options{
 		Version: "1.2.3", Log: slog.New(slog.NewTextHandler(r.log, nil)), Services: set.services, Ready: func(l server.Listening) { ready <- l },
-		Jobs: set.jobs, Hired: set.hired,
+		Jobs: set.jobs, Hired: set.hired, Agents: set.agents,
 	})
 	var err error
 	if r.engine, err = embedded.Open(t.Context(), "memory:", s.Engine()...); err != nil {

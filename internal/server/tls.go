@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/secret"
 )
 
 // tls is the configuration of TLS with the certificate as it is in its file.
@@ -64,6 +65,9 @@ func (c *certificate) load() error {
 func (c *certificate) loadLocked() error {
 	stamp, err := c.stamps()
 	if err != nil {
+		return err
+	}
+	if _, err := secret.Check(c.key); err != nil {
 		return err
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)

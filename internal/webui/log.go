@@ -32,20 +32,18 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		return nil, err
 	}
 	var text []byte
-	var begin int64
-	for back := int64(1); ; back = min(back*4, tailChunks) {
-		begin = max(0, last+1-back)
-		chunks, err := from(begin, int(back))
+	begin := last + 1
+	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one at a time: each may be large
+		chunks, err := from(begin-1, 1)
 		if err != nil {
 			return nil, err
 		}
-		text = text[:0]
-		for _, c := range chunks {
-			text = append(text, c.Data...)
-		}
-		if begin == 0 || len(text) >= tailBytes || back == tailChunks {
+		if len(chunks) == 0 || chunks[0].N != begin-1 { // the hole in the middle
 			break
 		}
+		begin--
+		data := chunks[0].Data
+		text = append(append([]byte(nil), data[max(0, len(data)-tailBytes):]...), text...)
 	}
 	t := &logTail{Text: string(text), Cut: begin > 0}
 	if len(t.Text) > tailBytes {

@@ -1,0 +1,88 @@
+package agentapi
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+const (
+	// maxOutput is how much of its output a job shows.
+	maxOutput = 1 << 20
+	// outputRoom is the room that it takes: a page, and the end of the output.
+	outputRoom = httpapi.PageRoom + maxOutput
+)
+
+// output is the end of what a job has written. give is called when it has been sent.
+func (s *Service) output(ctx context.Context, id belay.ExecutionID) (end []byte, give func(), err error) {
+	if give, err = s.o.Reading.Take(ctx, outputRoom); err != nil {
+		return nil, nil, err
+	}
+	if end, err = s.end(ctx, id); err != nil {
+		give()
+		return nil, nil, fmt.Errorf("read the output of %s: %w", id, err)
+	}
+	return end, give, nil
+}
+
+// end reads a log from its end on, as far as it is shown.
+func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error) {
+	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
+		return s.b.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: agent.OutputLog, From: n, Limit: limit})
+	}
+	last, err := lastChunk(from)
+	if err != nil || last < 0 {
+		return nil, err
+	}
+	buffer := make([]byte, maxOutput)
+	free := len(buffer)
+	for begin := last + 1; begin > 0 && free > 0; {
+		first := max(0, begin-pageOf)
+		page, err := from(first, int(begin-first))
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 || page[0].N >= begin {
+			break // the hole in the middle, before which enough is kept
+		}
+		for i := len(page) - 1; i >= 0 && free > 0; i-- {
+			if page[i].N >= begin {
+				continue
+			}
+			data := page[i].Data
+			data = data[max(0, len(data)-free):]
+			free -= copy(buffer[free-len(data):], data)
+		}
+		begin = first
+	}
+	end := buffer[free:]
+	for free == 0 && len(end) > 0 && !utf8.RuneStart(end[0]) {
+		end = end[1:]
+	}
+	return end, nil
+}
+
+// lastChunk is the number of the last chunk of a log, below 0 if there is none. It looks
+// ahead in doubling steps until there is nothing, then closes in.
+func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
+	last, step, growing := int64(-1), int64(1), true
+	for {
+		page, err := from(last+step, 1)
+		switch {
+		case err != nil:
+			return last, err
+		case len(page) > 0:
+			if last = page[0].N; growing {
+				step *= 2
+			}
+		case step == 1:
+			return last, nil
+		default:
+			step, growing = step/2, false
+		}
+	}
+}

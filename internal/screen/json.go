@@ -1,0 +1,46 @@
+package screen
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// JSON passes on JSON in which what reaches no screen is written as \u and its number.
+// It stands in texts alone, so that the JSON says the same. Each Write has whole
+// characters.
+func JSON(to io.Writer) io.Writer { return escaping{to} }
+
+type escaping struct{ to io.Writer }
+
+// Write passes p on.
+func (e escaping) Write(p []byte) (int, error) {
+	if _, err := e.to.Write(Escaped(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Escaped is JSON in which what reaches no screen is escaped.
+func Escaped(p []byte) []byte {
+	if !bytes.ContainsFunc(p, func(r rune) bool { return Hostile(r) && r != '\n' && r != '\t' }) {
+		return p
+	}
+	var out []byte
+	for len(p) > 0 {
+		r, n := utf8.DecodeRune(p)
+		switch {
+		case !Hostile(r) || r == '\n' || r == '\t':
+			out = append(out, p[:n]...)
+		case r > 0xffff:
+			a, b := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, a, b)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		p = p[n:]
+	}
+	return out
+}

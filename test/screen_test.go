@@ -1,0 +1,146 @@
+package test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/belaydev/belay/internal/screen"
+)
+
+// hostileText does to a terminal what it should not: it turns the direction, hides, colours,
+// sets the title and moves the cursor.
+const hostileText = "evil\u202egnp.exe\u202c\u2066x\u2069\u200b\u200f\ufeff\u00ad\u2028\u061c"
+
+// hostileBytes has what names cannot have as well.
+const hostileBytes = hostileText + "\x1b[31mred\x1b]0;title\x07\u009b2J\x9b2J\b\b\x7f\r\x1b[2K\x1b[1A"
+
+// harmless looks for what must reach no screen.
+func harmless(t *testing.T, what, text string) {
+	t.Helper()
+	for i, r := range text {
+		if screen.Hostile(r) && r != '\n' && r != '\t' {
+			t.Errorf("%s passes on %U: …%q…", what, r, text[max(0, i-60):min(len(text), i+60)])
+			return
+		}
+	}
+}
+
+// Rule: whatever stands in names, labels, messages and output, no command passes on to a
+// screen what would do something to it, in its text, its JSON, or its errors; the bytes
+// can be had with --raw.
+func TestNothingHostileReachesAScreen(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, a := p.serve("--log-format", "json")
+	text, bytes := said(hostileText), said(hostileBytes)
+
+	repo := p.path("repo-" + hostileText)
+	if err := os.Rename(p.repository(), repo); err != nil {
+		t.Fatal(err)
+	}
+	submitted := a.want(http.StatusCreated, "POST", "/v1/executions",
+		`{"workflow":`+text+`,"dispatch":"external","queue":`+text+`,"idempotency_key":`+text+`,"labels":{"command":`+text+`,`+text+`:`+text+`},"input":{`+bytes+`:`+bytes+`}}`)
+	id := submitted.string("id")
+	lock := a.want(http.StatusCreated, "POST", "/v1/executions/"+id+"/lock", `{"owner":`+text+`}`)
+	lease := []string{"Lease-Id", lock.header.Get("Lease-Id"), "Lease-Token", lock.header.Get("Lease-Token")}
+	ops, err := json.Marshal(map[string]any{"ops": []any{map[string]any{"append": map[string]any{
+		"lease": map[string]any{"execution": id, "token": lock.at("lease", "token"), "lease_id": lock.header.Get("Lease-Id")}, "name": "output", "n": 0, "data": base64.StdEncoding.EncodeToString([]byte(hostileBytes + "\nline\n")),
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.want(http.StatusOK, "POST", "/v1/batch", string(ops)); strings.Contains(got.text, "error") {
+		t.Fatalf("%s", got.text)
+	}
+	a.want(http.StatusAccepted, "POST", "/v1/executions/"+id+"/signal", `{"name":`+text+`,"payload":`+bytes+`}`)
+	a.want(http.StatusOK, "POST", "/v1/executions/"+id+"/lock/"+strings.TrimPrefix(lock.header.Get("Location"), "/v1/executions/"+id+"/lock/")+"/release",
+		`{"outcome":"fail","output":{`+bytes+`:`+bytes+`},"error":{"message":`+bytes+`,"stack":`+bytes+`,"class":"permanent"}}`, lease...)
+	a.want(http.StatusCreated, "POST", "/v1/workers", `{"name":`+text+`,"version":`+text+`,"queues":[`+text+`],"workflows":[{"workflow":`+text+`}],"capacity":1}`)
+	p.belay("keys", "create", "--name", hostileText, "--scope", "admin").want(0)
+	ran := p.run("--repo", repo, "--key", hostileText+"2", "--", "sh", "-c", "echo changed >> notes.txt; echo "+hostileText)
+
+	var e struct{ Output map[string]string }
+	if r := p.belay("get", id, "-o", "json").want(0); json.Unmarshal([]byte(r.out), &e) != nil || !strings.Contains(e.Output[strings.ToValidUTF8(hostileBytes, "\uFFFD")], "\x1b[31mred") {
+		t.Errorf("JSON does not say what is stored: %s", r.out)
+	}
+	covered := make(map[string]bool)
+	see := func(r result) {
+		t.Helper()
+		harmless(t, r.line+": standard output", r.out)
+		harmless(t, r.line+": standard error", r.err)
+	}
+	ask := func(args ...string) {
+		t.Helper()
+		covered[args[0]] = true
+		see(p.belay(args...))
+		see(p.belay(append(args, "-o", "json")...))
+	}
+	run := idOf(t, ran.err).String()
+	ask("ls")
+	ask("ls", "--label", hostileText+"="+hostileText, "--workflow", hostileText)
+	for _, x := range []string{id, run, hostileText, hostileBytes} {
+		ask("get", x)
+		ask("watch", x)
+		ask("explain", x)
+		ask("logs", x)
+		ask("workspaces", "salvage", x, "--to", p.cwd)
+	}
+	ask("logs", id, "--name", hostileText)
+	ask("workers", "ls")
+	ask("workers", "ls", "--all")
+	ask("workers", "drain", hostileText)
+	ask("keys", "ls", "--all")
+	ask("keys", "revoke", hostileText)
+	ask("workspaces", "ls")
+	ask("workspaces", "gc", "--dry-run")
+	ask("workspaces", "restore", run, p.path("again-"+hostileText))
+	ask("doctor")
+	ask("cancel", id, "--reason", hostileText)
+	ask("pause", hostileText)
+	ask("resume", hostileText)
+	ask("retry", hostileText)
+	ask("signal", id, hostileText, "--payload", bytes)
+	ask("lock", "steal", id, "--reason", hostileText)
+	ask("lock", "exec", id, "--owner", hostileText, "--", "true")
+	ask("submit", hostileText, "--label", "a="+hostileText)
+	ask("submit", hostileBytes)
+	ask("serve", "--listen", hostileText)
+	ask("serve", "--check-config", "--agent-repo", hostileText, "--hosts", hostileText)
+	ask("worker", "--check-config", "--agent-workspace-dir", hostileText)
+	ask("backup", p.path("backup-"+hostileText))
+	ask("restore", "--verify", p.path("backup-"+hostileText))
+	ask("migrate", "--data", p.path("none-"+hostileText))
+	ask("demo", "--repo", hostileText)
+	ask("version")
+	ask("run", "--isolated", "--repo", "none", "--", "printf", strings.ReplaceAll(hostileBytes, "%", "%%"))
+	ask("run", "--repo", hostileText, "--", "true")
+	ask("no-" + hostileText)
+	ask("help", hostileText)
+	ask("completion", "bash")
+	see(p.belay("__complete", "get", ""))
+	see(p.belay("__complete", "workers", "drain", ""))
+	see(p.belay("__complete", "keys", "revoke", ""))
+	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out, -1) {
+		if !covered[line[1]] {
+			t.Errorf("belay %s is not looked at", line[1])
+		}
+	}
+
+	if r := p.belay("logs", id, "--raw").want(0); r.out != hostileBytes+"\nline\n" {
+		t.Errorf("the bytes are not to be had: %q", r.out)
+	}
+	if r := p.belay("logs", id).want(0); !strings.Contains(r.out, "line\n") || !strings.Contains(r.out, "evil") {
+		t.Errorf("too much is left out: %q", r.out)
+	}
+	if r := p.start(p.command("run", "--repo", "none", "--", "printf", `\033[31mred\n`)).wait(patience).want(0); r.out != "\x1b[31mred\n" {
+		t.Errorf("one's own command is not shown as it is: %q", r.out)
+	}
+	server.signal(syscall.SIGTERM)
+	see(server.wait(patience).want(0))
+}
