@@ -15,11 +15,8 @@ import (
 // from the one above it and only if it is one, so that no link that takes its place is
 // followed, and nothing on another file system is touched.
 
-// deepest is how deep directories are followed. Each level costs a descriptor.
-const deepest = 500
-
-// errDeep means that directories are nested deeper than that.
-var errDeep = errors.New("directories are nested too deep")
+// levels is how many directories are open at a time, however deep they are nested.
+const levels = 64
 
 const openAsDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
@@ -36,66 +33,132 @@ func openDirAt(at int, name, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// level is a directory on the way down.
+type level struct {
+	dir  *os.File // nil while too many others are open
+	ino  uint64
+	subs []string // which are still to be looked at
+}
+
 // descent looks at all that is below a directory.
 type descent struct {
-	ctx context.Context
-	dev uint64
-	// visit gets each thing that there is, the directory itself first.
+	ctx   context.Context
+	dev   uint64
+	way   []level
 	visit func(st *unix.Stat_t) error
 }
 
 // descend calls visit for dir and for all that is below it on the same file system.
-// What goes away meanwhile, or is closed to this process, is passed over. The error
-// is that of visit, the cause of ctx, or errDeep.
+// What goes away or is moved meanwhile, or is closed to this process, may be passed over.
+// The error is that of visit, or the cause of ctx.
 func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		return err
 	}
-	d := descent{ctx: ctx, dev: uint64(st.Dev), visit: visit} //nolint:unconvert // of 32 bits elsewhere
 	if err := visit(&st); err != nil {
 		return err
 	}
-	return d.below(dir, 1)
+	d := &descent{ctx: ctx, dev: uint64(st.Dev), visit: visit} //nolint:unconvert // of 32 bits elsewhere
+	defer d.close()
+	if err := d.enter(dir, &st); err != nil {
+		return err
+	}
+	for len(d.way) > 0 {
+		if err := d.step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (d *descent) below(dir *os.File, depth int) error {
+// close closes what is open but the uppermost directory, which is the caller's.
+func (d *descent) close() {
+	for i := range d.way {
+		if i > 0 && d.way[i].dir != nil {
+			_ = d.way[i].dir.Close()
+		}
+	}
+}
+
+// enter looks at what is in a directory, and goes on from there.
+func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
+	l := level{dir: dir, ino: st.Ino}
+	d.way = append(d.way, l)
+	if i := len(d.way) - 1 - levels; i > 0 {
+		_ = d.way[i].dir.Close()
+		d.way[i].dir = nil
+	}
 	for {
 		names, err := dir.Readdirnames(512)
 		for _, name := range names {
-			if err := d.one(dir, name, depth); err != nil {
+			if d.ctx.Err() != nil {
+				return context.Cause(d.ctx)
+			}
+			var st unix.Stat_t
+			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue // gone
+			}
+			if err := d.visit(&st); err != nil {
 				return err
 			}
+			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				l.subs = append(l.subs, name)
+			}
 		}
-		if len(names) == 0 || err != nil {
-			return nil //nolint:nilerr // the end, or no more of it is to be had
+		if len(names) == 0 || err != nil { // the end, or no more of it is to be had
+			d.way[len(d.way)-1].subs = l.subs
+			return nil
 		}
 	}
 }
 
-func (d *descent) one(dir *os.File, name string, depth int) error {
-	if d.ctx.Err() != nil {
-		return context.Cause(d.ctx)
-	}
-	var st unix.Stat_t
-	if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return nil // gone
-	}
-	if err := d.visit(&st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR || uint64(st.Dev) != d.dev { //nolint:unconvert // of 32 bits elsewhere
+// step goes one directory down, or up.
+func (d *descent) step() error {
+	at := &d.way[len(d.way)-1]
+	if len(at.subs) == 0 {
+		d.up()
 		return nil
 	}
-	if depth >= deepest {
-		return errDeep
-	}
-	sub, err := openDirAt(int(dir.Fd()), name, name)
+	name := at.subs[len(at.subs)-1]
+	at.subs = at.subs[:len(at.subs)-1]
+	sub, err := openDirAt(int(at.dir.Fd()), name, name)
 	if err != nil {
 		return nil //nolint:nilerr // gone, or something else now
 	}
-	defer sub.Close()
-	return d.below(sub, depth+1)
+	var st unix.Stat_t
+	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != d.dev { //nolint:unconvert // of 32 bits elsewhere
+		return sub.Close()
+	}
+	return d.enter(sub, &st)
+}
+
+// up goes back to the directory above. Where that is not open any more, it is the one
+// above in the file system, if nobody has moved this one.
+func (d *descent) up() {
+	last := len(d.way) - 1
+	at := d.way[last]
+	d.way = d.way[:last]
+	if last == 0 {
+		return
+	}
+	defer at.dir.Close()
+	above := &d.way[last-1]
+	if above.dir != nil {
+		return
+	}
+	var st unix.Stat_t
+	dir, err := openDirAt(int(at.dir.Fd()), "..", "..")
+	if err == nil && unix.Fstat(int(dir.Fd()), &st) == nil && st.Ino == above.ino && uint64(st.Dev) == d.dev { //nolint:unconvert // of 32 bits elsewhere
+		above.dir = dir
+		return
+	}
+	if err == nil {
+		_ = dir.Close()
+	}
+	for len(d.way) > 0 && d.way[len(d.way)-1].dir == nil { // from there on nothing can be found again
+		d.way = d.way[:len(d.way)-1]
+	}
 }
 
 // errNoTree means that a path is none of which a tree could be removed by mistake only.
@@ -158,9 +221,6 @@ func (r *removal) close() {
 		_ = r.top.Close()
 	}
 }
-
-// levels is how many directories are open at a time while a tree is removed.
-const levels = 64
 
 func (r *removal) one(dir *os.File, name string, depth int) error {
 	if name == "." || name == ".." {

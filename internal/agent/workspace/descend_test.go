@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nested makes so many directories, each in the one before, where no path reaches.
-func nested(t *testing.T, dir string, levels int) {
+// nested makes so many directories, each in the one before, where no path reaches, and
+// moves a file into the last.
+func nested(t *testing.T, dir string, levels int, file string) {
 	t.Helper()
 	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -32,18 +33,33 @@ func nested(t *testing.T, dir string, levels int) {
 		_ = unix.Close(at)
 		at = next
 	}
+	if err := unix.Renameat(unix.AT_FDCWD, file, at, "file"); err != nil {
+		t.Fatal(err)
+	}
 	_ = unix.Close(at)
 }
 
 // Rule: directories that are nested deeper than any path reaches are no way around a
-// quota, and are removed.
+// quota, are not a quota of their own, and are removed.
 func TestDeepDirectories(t *testing.T) {
 	m := open(t)
-	m.Quota = Quota{Bytes: 1 << 30}
 	w := prepare(t, m, Spec{ID: "deep"})
-	nested(t, w.Dir, 2*deepest)
+	before, err := w.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(w.Dir, "a"), strings.Repeat("x", 10<<20))
+	nested(t, w.Dir, 3000, filepath.Join(w.Dir, "a"))
+	for _, name := range []string{"beside", "z/below"} {
+		write(t, filepath.Join(w.Dir, name), strings.Repeat("x", 10<<20))
+	}
+	u, err := w.Usage(t.Context())
+	if got := u.Files - before.Files; err != nil || got != 3000+4 || u.Bytes < 30<<20 {
+		t.Errorf("%d files, %d bytes, %v", got, u.Bytes, err)
+	}
+	m.Quota = Quota{Bytes: 25 << 20}
 	var over *QuotaError
-	if err := w.Watch(t.Context()); !errors.As(err, &over) || !strings.Contains(err.Error(), "nested more than 500 deep") {
+	if err := w.Watch(t.Context()); !errors.As(err, &over) {
 		t.Errorf("told %v", err)
 	}
 	if err := w.Remove(context.Background()); err != nil {

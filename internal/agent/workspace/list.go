@@ -3,7 +3,6 @@ package workspace
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,7 +53,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 			}
 		}
 		i.InUse = m.living(e.Name()) != nil || !m.abandoned(root)
-		if i.Usage, err = measure(ctx, root, Quota{}, user); err != nil && !errors.Is(err, errDeep) {
+		if i.Usage, err = measure(ctx, root, Quota{}, user); err != nil {
 			return all, fmt.Errorf("list workspaces: %w", err)
 		}
 		all = append(all, i)

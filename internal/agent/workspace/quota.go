@@ -36,14 +36,10 @@ type QuotaError struct {
 	Usage
 	Quota
 	Free int64 // of the file system
-	// Deep says that directories are nested too deep to be counted.
-	Deep bool
 }
 
 func (e *QuotaError) Error() string {
 	switch {
-	case e.Deep:
-		return fmt.Sprintf("the workspace has directories nested more than %d deep", deepest)
 	case e.Quota.Bytes > 0 && e.Usage.Bytes > e.Quota.Bytes:
 		return fmt.Sprintf("the workspace takes more than its quota of %s on disk", size(e.Quota.Bytes))
 	case e.Quota.Files > 0 && e.Usage.Files > e.Quota.Files:
@@ -91,11 +87,8 @@ func (w *Workspace) Watch(ctx context.Context) error {
 		free, ok := w.space()
 		if now := time.Now(); !ok || now.After(next) || free.Bavail < enough.Bavail || free.Ffree < enough.Ffree {
 			used, err := w.measure(ctx, q)
-			switch {
-			case err == nil:
+			if err == nil {
 				err = w.judge(used, q, &free)
-			case errors.Is(err, errDeep):
-				return &QuotaError{Usage: used, Quota: q, Deep: true}
 			}
 			if ctx.Err() != nil {
 				return nil
