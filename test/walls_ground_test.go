@@ -38,6 +38,11 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 		"tcp":     x.listenTCP(), "udp": x.listenUDP(),
 		"processes": mostProcesses, "memory": mostMemory, "disk": mostDisk, "inodes": 2 * mostInodes,
 	}
+	t.Cleanup(func() {
+		for _, path := range x.spec["outside"].([]string) {
+			_ = os.Remove(path)
+		}
+	})
 	if os.Geteuid() == 0 {
 		x.spec["setuid"] = x.program("euid", attacker(t), 0o755|fs.ModeSetuid)
 	}

@@ -44,17 +44,18 @@ func machine() string {
 	return fmt.Sprintf("Found by %s on Linux %s with cgroups of version %s.", who, strings.Join(version[:min(2, len(version))], "."), groups)
 }
 
-// cell says where a job got through; "" if nothing was found out.
+// cell says where a job got through; "" if it was not tried both under serve and under
+// worker.
 func (f findings) cell(mode, attack string) string {
-	kinds := f.through[mode][attack]
+	kinds, both := f.through[mode][attack], []string{"serve", "worker"}
 	var open []string
-	for _, kind := range []string{"serve", "worker"} {
+	for _, kind := range both {
 		if kinds[kind] {
 			open = append(open, kind)
 		}
 	}
 	switch {
-	case len(kinds) == 0:
+	case len(kinds) < len(both):
 		return ""
 	case len(open) == 0:
 		return "closed"

@@ -11,7 +11,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -192,8 +194,8 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 	if strings.Contains(got, "X-Secret") || strings.Contains(got, "Proxy-Connection") || strings.Contains(got, "Keep-Alive:") || !strings.HasSuffix(got, "ok") {
 		t.Errorf("the answer: %q", got)
 	}
-	const want = "GET /a HTTP/1.1\r\nHost: example.com\r\nX-Stays: 1\r\n\r\n"
-	if diff := cmp.Diff(want, <-heard); diff != "" {
+	const want = "GET /a HTTP/1.1\r\nHost: example.com\r\nX-Stays: 1\r\nConnection: close\r\n\r\n"
+	if diff := cmp.Diff(want, next(t, heard)); diff != "" {
 		t.Errorf("the request (-want +got):\n%s", diff)
 	}
 	const smuggled = "GET http://evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -208,7 +210,7 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 	}
 	// Both lengths: the chunks count, and only they are sent on.
 	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
-	if got := <-heard; strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
+	if got := next(t, heard); strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
 		t.Errorf("the request: %q", got)
 	}
 }
@@ -218,7 +220,7 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 func TestSlowness(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	p := beginWith(t, func(s *Server) {
-		s.Limits = Limits{HeaderTimeout: 30 * time.Millisecond, Keep: 30 * time.Millisecond, Idle: 60 * time.Millisecond, Header: 4 << 10}
+		s.Limits = Limits{HeaderTimeout: 30 * time.Millisecond, Keep: 30 * time.Millisecond, Idle: 60 * time.Millisecond}
 	}, "example.com")
 	p.at("example.com", "93.184.216.34", "443", server)
 	p.at("example.com", "93.184.216.34", "80", server)
@@ -233,28 +235,85 @@ func TestSlowness(t *testing.T) {
 			t.Errorf("%s: open for %s", name, took)
 		}
 	}
+}
+
+// Rule: a header has a bound.
+func TestALongHeader(t *testing.T) {
+	p := beginWith(t, func(s *Server) { s.Limits.Header = 4 << 10 }, "example.com")
 	got := p.ask("GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 431 ") {
 		t.Errorf("a long header: %q", got)
 	}
 }
 
-// Rule: a tunnel that carries something stays open for longer than the idle time.
+// Rule: a tunnel that carries something in either direction stays open for longer than
+// the idle time, and is closed when it has carried nothing for so long.
 func TestATunnelInUseStaysOpen(t *testing.T) {
-	const idle = 200 * time.Millisecond
-	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	p := beginWith(t, func(s *Server) { s.Limits.Idle = idle }, "example.com")
-	p.at("example.com", "93.184.216.34", "443", server)
-	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
-	l.reads(len(established))
-	tick := time.NewTicker(idle / 20)
-	defer tick.Stop()
-	for began := time.Now(); time.Since(began) < 3*idle; <-tick.C {
-		if got := l.send("x").reads(1); got != "x" {
-			t.Fatal(got)
+	synctest.Test(t, func(t *testing.T) {
+		const idle = time.Minute
+		far, up := net.Pipe()
+		near, down := net.Pipe()
+		l := &one{conn: down, over: make(chan struct{})}
+		s := &Server{
+			Policy: policy(t, "10.0.0.1:443"), Limits: Limits{Idle: idle},
+			Dial: func(context.Context, string, string) (net.Conn, error) { return up, nil },
 		}
-	}
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		fmt.Fprint(near, "CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+		b := make([]byte, len(established))
+		if _, err := io.ReadFull(near, b); err != nil || string(b) != established {
+			t.Fatalf("%q, %v", b, err)
+		}
+		for i := range 20 {
+			time.Sleep(idle * 2 / 3)
+			from, to := near, far
+			if i%2 == 1 {
+				from, to = far, near
+			}
+			fmt.Fprint(from, "x")
+			if _, err := io.ReadFull(to, b[:1]); err != nil {
+				t.Fatalf("after %d: %v", i, err)
+			}
+		}
+		began := time.Now()
+		if n, err := near.Read(b); err == nil {
+			t.Errorf("it was sent %q", b[:n])
+		}
+		if took := time.Since(began); took != idle {
+			t.Errorf("closed after %s", took)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }
+
+// one is a listener with one connection.
+type one struct {
+	conn net.Conn
+	over chan struct{}
+	once sync.Once
+}
+
+func (l *one) Accept() (net.Conn, error) {
+	if c := l.conn; c != nil {
+		l.conn = nil
+		return c, nil
+	}
+	<-l.over
+	return nil, net.ErrClosed
+}
+
+func (l *one) Close() error {
+	l.once.Do(func() { close(l.over) })
+	return nil
+}
+
+func (l *one) Addr() net.Addr { return &net.UnixAddr{Name: "one", Net: "unix"} }
 
 // Rule: a job has so many connections at the same time, and the next when one of them
 // has ended.
@@ -305,7 +364,7 @@ func TestTheEnd(t *testing.T) {
 	p.line().send("GET http://example.com/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	p.line().send("CONNECT slow.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
 	p.line()
-	<-resolving
+	next(t, resolving)
 	until(t, "both targets are dialled", func() bool { return len(p.dials()) == 2 })
 	if err := p.Close(); err != nil {
 		t.Error(err)
@@ -313,8 +372,8 @@ func TestTheEnd(t *testing.T) {
 	if got := l.all(); got != "" {
 		t.Errorf("%q", got)
 	}
-	<-ended
-	<-ended
+	next(t, ended)
+	next(t, ended)
 	if _, err := net.Dial("tcp", p.addr); err == nil {
 		t.Error("it listens still")
 	}

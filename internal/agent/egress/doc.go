@@ -41,8 +41,9 @@
 // [Server] speaks HTTP/1.1: CONNECT, and requests whose target is a whole http
 // address. net/http reads requests and writes them anew, and httputil.ReverseProxy
 // takes out what belongs to one connection only, so that nothing of the client's own
-// framing reaches another server. The Host of a request is that of its target. A
-// refused request ends its connection: nothing that was sent after it is read.
+// framing reaches another server. The Host of a request is that of its target, and each
+// request has a connection of its own there. A refused request ends the job's
+// connection: nothing that was sent after it is read.
 //
 // # Beyond its reach
 //

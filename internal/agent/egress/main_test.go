@@ -78,6 +78,17 @@ func settle(t *testing.T, before int) {
 	}
 }
 
+// next is what comes from a channel.
+func next[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience):
+		t.Fatalf("nothing came within %s", patience)
+	}
+	return v
+}
+
 // until waits for something that must become true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -150,8 +150,9 @@ func (s *Server) forwarder() *httputil.ReverseProxy {
 				}
 				return s.connect(ctx, t)
 			},
-			DisableCompression: true, MaxIdleConns: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
-			MaxResponseHeaderBytes: int64(s.Limits.Header),
+			// A connection that is used again may be closed by its server at that moment, and
+			// a request that must not be repeated would be lost with it.
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: int64(s.Limits.Header),
 		},
 		FlushInterval: -1, // what a model says comes in pieces
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),

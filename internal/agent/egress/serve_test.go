@@ -271,25 +271,29 @@ func TestHalfAConnection(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 	l.send("still here").Close()
-	if got := <-heard; got != "still here" {
+	if got := next(t, heard); got != "still here" {
 		t.Errorf("it heard %q", got)
 	}
 }
 
 // Rule: a server that breaks its connection breaks the job's.
 func TestABrokenConnection(t *testing.T) {
-	server := listen(t, func(c *net.TCPConn) { _ = c.SetLinger(0) })
+	server := listen(t, func(c *net.TCPConn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.SetLinger(0)
+	})
 	p := begin(t, "example.com")
 	p.at("example.com", "93.184.216.34", "443", server)
 	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
-	if got := l.all(); got != established {
+	l.reads(len(established))
+	if got := l.send("x").all(); got != "" {
 		t.Errorf("%q", got)
 	}
 }
 
 // Rule: what cannot be reached is said, without telling more of the network.
 func TestWhatCannotBeReached(t *testing.T) {
-	p := beginWith(t, func(s *Server) { s.Limits.Connect = 50 * time.Millisecond }, "example.com", "gone.example.com", "slow.example.com", "10.0.0.1:80")
+	p := beginWith(t, func(s *Server) { s.Limits.Connect = 500 * time.Millisecond }, "example.com", "gone.example.com", "slow.example.com", "10.0.0.1:80")
 	p.at("example.com", "93.184.216.34", "1", "")
 	p.at("slow.example.com", "93.184.216.35", "443", "")
 	dial := p.Dial

@@ -156,9 +156,6 @@ func (s *Server) end() {
 	for c := range open {
 		_ = c.Close()
 	}
-	if t, ok := s.forward.Transport.(*http.Transport); ok {
-		t.CloseIdleConnections()
-	}
 	s.working.Wait()
 	close(s.finished)
 }
