@@ -49,8 +49,8 @@ type ReadyQuery struct {
 type Rows struct {
 	// Now is the store's clock, read after the locks.
 	Now Time
-	// Epoch is the part of every token that grows when a backup is restored.
-	Epoch int64
+	// Epoch is below every token that is given out now; see [NextEpoch].
+	Epoch belay.Token
 	// Mark is the newest mark of life of any server and Beat how often that
 	// server writes one; 0 if there never was one. They are there whatever
 	// the Need: who writes a mark must first have looked at the last.

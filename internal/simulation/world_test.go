@@ -37,7 +37,7 @@ type world struct {
 	clients []*client
 	watches *watches
 
-	epoch             int64
+	epoch             belay.Token
 	pids              int
 	healed, stoppedAt time.Duration // when the last fault was over, and when the nodes stopped
 

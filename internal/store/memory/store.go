@@ -22,7 +22,7 @@ type Store struct {
 	mu      sync.Mutex
 	closed  bool
 	last    machine.Time // the newest time shown
-	epoch   int64
+	epoch   belay.Token
 	mark    machine.Time
 	beat    time.Duration // written with the mark
 	records map[belay.ExecutionID]*record
@@ -65,8 +65,8 @@ func New(clock func() time.Time) *Store {
 	}
 }
 
-// SetEpoch changes the part of every token that grows when a backup is restored.
-func (s *Store) SetEpoch(epoch int64) {
+// SetEpoch begins an epoch, as a restored backup does; see [machine.NextEpoch].
+func (s *Store) SetEpoch(epoch belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.epoch = epoch
