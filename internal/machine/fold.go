@@ -164,6 +164,9 @@ type Claimed struct {
 	// batch that claims it was not read with its input.
 	Input []byte
 	Known bool
+	// First tells that the execution was never claimed before: nothing can be stored
+	// of it but what was submitted.
+	First bool
 }
 
 // Fold applies the commands to the rows in order.

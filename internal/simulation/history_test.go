@@ -20,6 +20,7 @@ type history struct {
 	calls     []*call
 	steps     []carried
 	sleeps    []slept
+	refusals  []carried // writes to a log that met what another run had written
 	seen      []sighting
 	faults    map[string]int
 	sometimes map[string]int
@@ -140,6 +141,13 @@ func (h *history) step(s carried) {
 	defer h.mu.Unlock()
 	s.real = h.began()
 	h.steps = append(h.steps, s)
+}
+
+func (h *history) refused(c carried) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.real = h.began()
+	h.refusals = append(h.refusals, c)
 }
 
 func (h *history) sleeping(s slept) {
