@@ -105,7 +105,7 @@ func BeginEpoch(ctx context.Context, url string) (epoch belay.Token, ended int, 
 	if epoch, err = sqlite.BeginEpoch(ctx, path, 0, time.Now()); err != nil {
 		return 0, 0, err
 	}
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now})
+	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return epoch, 0, err
 	}

@@ -96,7 +96,7 @@ const setAside = "before-restore-"
 // settle opens the restored database as an engine does, which brings its schema
 // up to date, and ends its sessions.
 func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (int, error) {
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now})
+	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return 0, err
 	}

@@ -205,11 +205,14 @@ func (h *history) settle() {
 	}
 }
 
-// clockShows is when the store's clock first showed a time.
+// clockShows is when the store's clock first showed a time. It is as far ahead as the
+// clock that was set furthest, and goes on from there when that is set back.
 func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
 	want := at.Time().Sub(zero)
+	ahead := time.Duration(0)
 	for i, o := range h.offsets {
-		shown := max(want-o.by, o.real)
+		ahead = max(ahead, o.by)
+		shown := max(want-ahead, o.real)
 		if i+1 == len(h.offsets) || shown < h.offsets[i+1].real {
 			return shown
 		}

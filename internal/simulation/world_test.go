@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
@@ -55,7 +56,7 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 		m.plan(&w.plan)
 	}
 	w.history = newHistory(w.gate.now)
-	w.store = memory.New(w.clock)
+	w.store = memory.New(w.clock, store.Steady())
 	w.mutant = m.in(w)
 	return w
 }
