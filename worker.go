@@ -136,6 +136,9 @@ type Assignment struct {
 	Attempt    int             `json:"attempt"`
 	Parent     ExecutionID     `json:"parent,omitzero"`
 	Policy     Policy          `json:"policy,omitzero"`
+	// First tells that the execution was never claimed before, in any generation: no
+	// run can have stored anything. A claim that is answered again does not say it.
+	First bool `json:"first,omitempty"`
 	// Checkpoints are the newest of each key that count, in order of seq.
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 	// Signals are those not consumed yet, in order of seq.

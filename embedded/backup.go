@@ -27,7 +27,8 @@ type Snapshot struct {
 	Owned    int64 `json:"owned"`
 	Sessions int64 `json:"sessions"`
 	Schema   int64 `json:"schema"`
-	Epoch    int64 `json:"epoch"`
+	// Epoch is below every token that is given out from then on.
+	Epoch belay.Token `json:"epoch"`
 	// Mark is when an engine last wrote, by its clock; zero if none ever did.
 	Mark time.Time `json:"mark,omitzero"`
 }

@@ -107,7 +107,7 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 		return nil, err
 	}
 	hide(dir)
-	s, err := sqlite.Open(ctx, filepath.Join(dir, "belay.db"), sqlite.Options{Clock: time.Now})
+	s, err := sqlite.Open(ctx, filepath.Join(dir, "belay.db"), sqlite.Options{})
 	if err != nil {
 		l.release()
 		return nil, err
@@ -180,7 +180,7 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir + " yet; `belay run` makes it",
 		}
 	}
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now, ReadOnly: true})
+	s, err := sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}

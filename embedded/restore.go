@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
@@ -76,7 +77,7 @@ func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, er
 // answers with the new epoch and how many sessions it ended. Doing it once more
 // than needed does no harm but to the workers, which lose what they have. A data
 // directory must not be in use.
-func BeginEpoch(ctx context.Context, url string) (epoch int64, ended int, err error) {
+func BeginEpoch(ctx context.Context, url string) (epoch belay.Token, ended int, err error) {
 	const why = "the store was restored from a backup"
 	if onPostgres(url) {
 		s, err := postgres.Open(ctx, url, postgres.Options{})
@@ -104,7 +105,7 @@ func BeginEpoch(ctx context.Context, url string) (epoch int64, ended int, err er
 	if epoch, err = sqlite.BeginEpoch(ctx, path, 0, time.Now()); err != nil {
 		return 0, 0, err
 	}
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now})
+	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return epoch, 0, err
 	}

@@ -74,14 +74,14 @@ func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
 
 // known is the highest epoch of all databases that are or were here, as far as
 // they can still be read.
-func (r *restoring) known(ctx context.Context) int64 {
+func (r *restoring) known(ctx context.Context) belay.Token {
 	folders := []string{"."}
 	for _, e := range r.entries {
 		if strings.HasPrefix(e.Name(), setAside) {
 			folders = append(folders, e.Name())
 		}
 	}
-	highest := int64(0)
+	highest := belay.Token(0)
 	for _, f := range folders {
 		if epoch, err := sqlite.Epoch(ctx, filepath.Join(r.dir, f, database)); err == nil {
 			highest = max(highest, epoch)
@@ -96,7 +96,7 @@ const setAside = "before-restore-"
 // settle opens the restored database as an engine does, which brings its schema
 // up to date, and ends its sessions.
 func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (int, error) {
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Clock: time.Now})
+	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return 0, err
 	}

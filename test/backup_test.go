@@ -309,7 +309,7 @@ func TestWhatABackupSays(t *testing.T) {
 	var epoch struct{ Epoch, Ended int64 }
 	first := p.belay("restore", "--epoch", "-o", "json").want(0).out
 	decode(t, first, &epoch)
-	if was := epoch.Epoch; was <= made.Epoch {
+	if was := belay.Token(epoch.Epoch); was <= made.Epoch {
 		t.Errorf("epoch %d after %d", was, made.Epoch)
 	}
 	var steps []embedded.Migration

@@ -113,6 +113,55 @@ func (s *standby) caughtUp() {
 	until(s.t, "the standby has caught up", func() bool { return s.ask("SELECT pg_last_wal_replay_lsn() >= '"+at+"'") == "t" })
 }
 
+// Rule: of two standbys of one primary, the second to be promoted gives out no token
+// that the first gave out, and none below those (G1).
+func TestSiblingStandbysTakeOver(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Start(t, pgtest.Options{})
+	database := primary.Database(t)
+	name := database[strings.Index(database, "///")+3 : strings.IndexByte(database, '?')]
+	first, second := newStandby(t, primary), newStandby(t, primary)
+	first.run()
+	second.run()
+	d := openDatabase(t, fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%s,127.0.0.1:%s/%s?sslmode=disable&target_session_attrs=read-write&connect_timeout=2",
+		primary.Address(), first.port, second.port, name))
+	out, err := d.Submit(t.Context(), belay.Submission{Workflow: "w"})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	id := out[0].ID
+	d.lose(d.own(id).Lease)
+	first.caughtUp()
+	second.caughtUp()
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	highest := belay.Token(0)
+	for _, s := range []*standby{first, second} {
+		if got := s.ask("SELECT pg_promote()"); got != "t" {
+			t.Fatalf("promote: %s", got)
+		}
+		given := make([]belay.Token, 0, 4)
+		for range cap(given) {
+			var won belay.Lock
+			until(t, "the server goes on with the standby", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				won, err = d.Lock(ctx, belay.LockRequest{Execution: id, Owner: "after", Reopen: true})
+				return err == nil
+			})
+			given = append(given, won.Lease.Token)
+			d.lose(won.Lease)
+		}
+		t.Logf("tokens %d", given)
+		if given[0] <= highest {
+			t.Errorf("G1: token %d after %d", given[0], highest)
+		}
+		highest = given[len(given)-1]
+		s.stop()
+	}
+}
+
 // Rule: a standby that has lost the newest commits takes over under a running
 // server. What reached it is there, and no token is given a second time, also
 // none of those that were lost with the primary (G1).

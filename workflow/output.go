@@ -185,7 +185,7 @@ func (k *kept) add(size int64) (dropFrom, dropTo int64) {
 
 // first reports whether the run is the first of its execution, so that nothing
 // can be stored already.
-func first(r *run.Run) bool { return r.ID().Token&(1<<32-1) == 1 && r.Assignment().Generation == 1 }
+func first(r *run.Run) bool { return r.Assignment().First }
 
 // eachChunk reads what is stored under the name.
 func eachChunk(r *run.Run, name string, each func(belay.StoredChunk)) error {

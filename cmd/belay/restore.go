@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 )
 
@@ -76,7 +77,7 @@ func (a *app) verify(c *cobra.Command, file string) error {
 	if a.output == "json" {
 		return printJSON(a.out, s)
 	}
-	fmt.Fprintf(a.out, "sound: %s; schema %d, epoch %d\n", holds(s), s.Schema, s.Epoch)
+	fmt.Fprintf(a.out, "sound: %s; schema %d, tokens from %d on\n", holds(s), s.Schema, s.Epoch+1)
 	return nil
 }
 
@@ -92,8 +93,8 @@ func (a *app) showRestored(r embedded.Restored, url string) error {
 	return nil
 }
 
-func (a *app) showEpoch(epoch int64, ended int) {
-	fmt.Fprintf(a.out, "epoch %d: every token is above all that were given before\n", epoch)
+func (a *app) showEpoch(epoch belay.Token, ended int) {
+	fmt.Fprintf(a.out, "a new epoch began: every token is above %d, and so above all that were given before\n", epoch)
 	if ended > 0 {
 		fmt.Fprintf(a.out, "ended %s; what they owned is taken back when an engine runs\n", plural(ended, "session"))
 	}
@@ -105,7 +106,7 @@ func (a *app) beginEpoch(c *cobra.Command, url string) error {
 		return err
 	}
 	if a.output == "json" {
-		return printJSON(a.out, map[string]int64{"epoch": epoch, "ended": int64(ended)})
+		return printJSON(a.out, map[string]int64{"epoch": int64(epoch), "ended": int64(ended)})
 	}
 	a.showEpoch(epoch, ended)
 	return nil

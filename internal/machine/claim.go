@@ -132,10 +132,13 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 			if e == nil {
 				break
 			}
+			first := e.Token == 0
 			e.Secret, e.ClaimNo = c.Secrets[len(won)], c.Number
 			w.assign(e, x)
 			w.start(e)
-			won = append(won, w.claimed(e))
+			claimed := w.claimed(e)
+			claimed.First = first
+			won = append(won, claimed)
 		}
 		i = j
 	}

@@ -9,28 +9,60 @@ import (
 
 // The tokens of an epoch are above all of those before, and stay below 2^53.
 func TestEpochsGrow(t *testing.T) {
+	const span = belay.Token(1) << 32
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
 	for _, c := range []struct {
 		name  string
-		known int64
+		known belay.Token
 		now   Time
-		want  int64
+		want  belay.Token
 	}{
-		{"the clock counts", 0, may, 69_912},
-		{"a second restore of the same backup, later", 0, may.Add(10 * time.Minute), 69_913},
-		{"a second one at once, beside the first", 69_912, may, 69_913},
-		{"the clock was set back", 69_912, 0, 69_913},
-		{"the clock shows nothing", 0, 0, 1},
-		{"long after the clock stopped counting", 0, latest, epochLatest},
-		{"and after many more", epochLatest + 1000, latest, epochLatest + 1001},
+		{"the clock counts", 0, may, 69_912 * span},
+		{"a second restore of the same backup, a second later", 0, may.Add(time.Second), 69_912*span + span/600},
+		{"a second one at once, beside the first", 69_912 * span, may, 69_913 * span},
+		{"the clock was set back", 69_912 * span, 0, 69_913 * span},
+		{"the clock shows nothing", 0, 0, span},
+		{"long after the clock stopped counting", 0, latest, lastSpan * span},
+		{"and after many more", (lastSpan + 1000) * span, latest, (lastSpan + 1001) * span},
 	} {
-		got := NextEpoch(c.known, c.now)
-		if got != c.want {
-			t.Errorf("%s: epoch %d, want %d", c.name, got, c.want)
+		for _, random := range []uint64{0, 1, 1<<64 - 1} {
+			got := NextEpoch(c.known, c.now, random)
+			if off := got - c.want; off < 0 || off >= epochChances*epochStep {
+				t.Errorf("%s: epoch %d, want %d", c.name, got, c.want)
+			}
+			if first := token(c.known, got); first <= c.known || first >= 1<<53 {
+				t.Errorf("%s: token %d after %d", c.name, first, c.known)
+			}
 		}
-		highest := belay.Token(c.known<<32 + 1<<32 - 1)
-		if first := token(highest, got); first <= highest || first >= 1<<53 {
-			t.Errorf("%s: token %d after %d", c.name, first, highest)
+	}
+}
+
+// Two copies of one database that are promoted one after the other never give out
+// the same token, however soon after the first the second is promoted, and the
+// tokens of the second are above those of the first.
+func TestEpochsOfSiblings(t *testing.T) {
+	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
+	for _, apart := range []time.Duration{200 * time.Millisecond, time.Second, time.Minute, 10 * time.Minute, 24 * time.Hour} {
+		for random := range uint64(epochChances) {
+			first := NextEpoch(1<<32, may, random)
+			second := NextEpoch(1<<32, may.Add(apart), epochChances-1-random)
+			// One execution is claimed a thousand times a second by the first meanwhile.
+			if last := first + belay.Token(apart.Seconds()*1000); second <= last {
+				t.Fatalf("%s apart: epoch %d after token %d", apart, second, last)
+			}
 		}
+	}
+}
+
+// An epoch that begins by a copy's clock at the very moment of a sibling's is most
+// likely another.
+func TestEpochsOfOneMoment(t *testing.T) {
+	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
+	floors := make(map[belay.Token]bool)
+	for random := range uint64(epochChances) {
+		floors[NextEpoch(0, may, random)] = true
+	}
+	if len(floors) != epochChances {
+		t.Errorf("%d floors of %d numbers", len(floors), epochChances)
 	}
 }

@@ -49,13 +49,17 @@ type ReadyQuery struct {
 type Rows struct {
 	// Now is the store's clock, read after the locks.
 	Now Time
-	// Epoch is the part of every token that grows when a backup is restored.
-	Epoch int64
+	// Epoch is below every token that is given out now; see [NextEpoch].
+	Epoch belay.Token
 	// Mark is the newest mark of life of any server and Beat how often that
 	// server writes one; 0 if there never was one. They are there whatever
 	// the Need: who writes a mark must first have looked at the last.
 	Mark Time
 	Beat time.Duration
+	// Leapt is by how much the store's clock leapt forwards, since it was set, and no
+	// batch has made good yet. Ahead is by how much it is ahead of the clock that it
+	// follows; it decides nothing.
+	Leapt, Ahead time.Duration
 
 	Workers     []*Worker
 	Held        map[belay.WorkerID][]*Execution
@@ -110,6 +114,11 @@ type Changes struct {
 	// later by so much, and at least to its own TTL from now. Sessions in
 	// Workers have it already.
 	Grace time.Duration
+	// Leap, if not 0, moves the times by which owned executions are late (when they
+	// began, were assigned, made progress, must have been cancelled) later by so much,
+	// and at most to now: it did not pass. Executions that are changed anyway have it
+	// already.
+	Leap time.Duration
 	// Mark asks for the server's mark of life though there is nothing else to
 	// write; with anything else it is written anyway.
 	Mark bool
@@ -164,6 +173,9 @@ type Claimed struct {
 	// batch that claims it was not read with its input.
 	Input []byte
 	Known bool
+	// First tells that the execution was never claimed before: nothing can be stored
+	// of it but what was submitted.
+	First bool
 }
 
 // Fold applies the commands to the rows in order.

@@ -16,7 +16,7 @@ import (
 // changed in place, so that a shallow clone is a snapshot.
 type keeper struct {
 	now     Time
-	epoch   int64
+	epoch   belay.Token
 	mark    Time
 	beat    time.Duration
 	records map[belay.ExecutionID]record

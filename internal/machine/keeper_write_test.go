@@ -83,6 +83,14 @@ func (k *keeper) writeExecutions(c *Changes) error {
 }
 
 func (k *keeper) writeWorkers(c *Changes) error {
+	if c.Leap != 0 {
+		for id, r := range k.records {
+			if e := r.execution; e != nil && !e.Worker.IsZero() && !slices.ContainsFunc(c.Executions, func(x *Execution) bool { return x.ID == id }) {
+				late := e.Late(c.Leap, k.now)
+				_ = k.change(id, func(r *record) error { r.execution = &late; return nil })
+			}
+		}
+	}
 	if c.Grace != 0 {
 		for id, x := range k.workers {
 			if !x.State.Ended() {

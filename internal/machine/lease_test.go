@@ -116,7 +116,7 @@ func TestTokensGrowForEver(t *testing.T) {
 		t.Fatalf("an assignment has token %d, want 4", last)
 	}
 	s.do(&Accept{w, id, last})
-	s.epoch = 3
+	s.epoch = 3 << 32
 	s.do(s.act(id, belay.ActionSteal))
 	s.do(s.settle(claim(3<<32+1), belay.OutcomeReleased))
 	s.do(s.settle(claim(3<<32+2), belay.OutcomeReleased))

@@ -133,7 +133,7 @@ func (p *player) tick() {
 		p.now = p.now.Add(time.Duration(p.n(40)) * time.Second)
 		return // a stall: nobody has written a mark
 	case 15:
-		p.epoch += int64(p.n(20) / 19)
+		p.epoch += belay.Token(p.n(20)/19) << 32
 	}
 	p.mark = p.now
 }

@@ -277,8 +277,6 @@ type SignalRef struct {
 }
 
 // token is the next token of a row, never below what the epoch demands.
-func token(last belay.Token, epoch int64) belay.Token {
-	return max(last+1, belay.Token(epoch<<32+1))
-}
+func token(last, epoch belay.Token) belay.Token { return max(last, epoch) + 1 }
 
 func appendInt(b []byte, v int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(v)) }

@@ -1,6 +1,10 @@
 package machine
 
-import "github.com/belaydev/belay"
+import (
+	"time"
+
+	"github.com/belaydev/belay"
+)
 
 // world is the rows of one fold, by their keys, and the changes so far.
 type world struct {
@@ -71,24 +75,51 @@ func newWorld(rows *Rows) *world {
 }
 
 // grace gives every session the gap again if the servers' marks have missed
-// three beats: a worker cannot renew with nobody to answer it. It does so
-// whatever the commands are about, since the mark that goes with them would
-// hide the gap from the next batch.
+// three beats: a worker cannot renew with nobody to answer it. Time over which the
+// clock leapt did not pass at all: what is owned is not late by it either. It does so
+// whatever the commands are about, since the mark that goes with them would hide the
+// gap from the next batch.
 func (w *world) grace() {
 	if w.Mark == 0 || w.Beat == 0 {
 		return
 	}
 	gap := w.Now.Sub(w.Mark)
-	if gap <= 3*w.Beat {
+	leap := max(0, min(w.Leapt, gap))
+	if gap <= 3*w.Beat && leap == 0 {
 		return
 	}
-	w.out.Grace = gap
+	w.out.Grace, w.out.Leap = gap, leap
+	for _, e := range w.Rows.Executions {
+		if leap > 0 && !e.Worker.IsZero() {
+			e.late(leap, w.Now)
+			w.changed(e)
+		}
+	}
 	for _, x := range w.Rows.Workers {
 		if !x.State.Ended() {
 			x.ExpiresAt = max(x.ExpiresAt.Add(gap), w.Now.Add(x.ttl()))
 			w.changedWorker(x)
 		}
 	}
+}
+
+// late moves the times from which an owner's delays are counted.
+func (e *Execution) late(by time.Duration, now Time) {
+	for _, t := range []*Time{&e.StartedAt, &e.RunAt, &e.ProgressAt, &e.ScheduledAt} {
+		if *t != 0 {
+			*t = max(*t, min(t.Add(by), now))
+		}
+	}
+	if e.CancelBy != 0 {
+		e.CancelBy = e.CancelBy.Add(by)
+	}
+}
+
+// Late is the row of an owned execution after a leap of the clock; see [Changes].
+func (e *Execution) Late(by time.Duration, now Time) Execution {
+	c := *e
+	c.late(by, now)
+	return c
 }
 
 // copyOf is the row as it stands, for a reply that later commands of the fold

@@ -36,6 +36,7 @@ func g4(f *finding) {
 	for _, x := range f.steps {
 		g4again(f, x)
 	}
+	g4logs(f)
 }
 
 // g4row checks that one commit wrote every seq it raised, and a state that its
@@ -141,5 +142,14 @@ func g4again(f *finding, x carried) {
 		if err == nil && k.Kind == belay.KindStep && k.Key == name && k.Seq < run.StartedSeq && k.Seq > at.BaseSeq {
 			f.violation(s, run.began, "step %q was carried out again with token %d though seq %d has it", name, x.token, k.Seq)
 		}
+	}
+}
+
+// g4logs checks that a run writes on where the last one of its execution has stopped:
+// a lawful owner is never told that its piece of a log is there already.
+func g4logs(f *finding) {
+	for _, x := range f.refusals {
+		s := f.byID[x.execution]
+		f.violation(s, nil, "the log of the run with token %d was refused: %s", x.token, x.key)
 	}
 }

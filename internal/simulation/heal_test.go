@@ -23,11 +23,6 @@ func (w *world) heal() {
 	w.healing.Store(true)
 	w.trace.add(w.healed, "fault", "none", "any more")
 	w.nemesis = nil
-	newest := time.Duration(0)
-	for _, o := range w.history.offsets {
-		newest = max(newest, o.by)
-	}
-	w.setClock(newest)
 	for _, l := range w.links {
 		l.frozen, l.cutThere, l.cutBack = false, false, false
 	}

@@ -20,6 +20,7 @@ type history struct {
 	calls     []*call
 	steps     []carried
 	sleeps    []slept
+	refusals  []carried // writes to a log that met what another run had written
 	seen      []sighting
 	faults    map[string]int
 	sometimes map[string]int
@@ -142,6 +143,13 @@ func (h *history) step(s carried) {
 	h.steps = append(h.steps, s)
 }
 
+func (h *history) refused(c carried) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.real = h.began()
+	h.refusals = append(h.refusals, c)
+}
+
 func (h *history) sleeping(s slept) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -197,11 +205,14 @@ func (h *history) settle() {
 	}
 }
 
-// clockShows is when the store's clock first showed a time.
+// clockShows is when the store's clock first showed a time. It is as far ahead as the
+// clock that was set furthest, and goes on from there when that is set back.
 func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
 	want := at.Time().Sub(zero)
+	ahead := time.Duration(0)
 	for i, o := range h.offsets {
-		shown := max(want-o.by, o.real)
+		ahead = max(ahead, o.by)
+		shown := max(want-ahead, o.real)
 		if i+1 == len(h.offsets) || shown < h.offsets[i+1].real {
 			return shown
 		}

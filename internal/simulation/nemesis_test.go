@@ -127,7 +127,7 @@ func (w *world) stepClock() {
 
 // raiseEpoch does what restoring a backup does to the tokens.
 func (w *world) raiseEpoch() {
-	w.epoch++
+	w.epoch += 1 << 32
 	w.note("epoch raised", "")
 	w.store.SetEpoch(w.epoch)
 }

@@ -83,6 +83,8 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		return p.both(ctx, name, o)
 	case "state":
 		return p.state(ctx, name, o)
+	case "log":
+		return nil, p.write(ctx, name, o)
 	case "hog":
 		return nil, p.work(ctx, o.d())
 	case "stubborn": // does not hear its context end
@@ -159,6 +161,19 @@ func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 	return append(a, b...), errors.Join(err, err2)
 }
 
+// write writes a line to the execution's one log, with every run that comes by.
+func (p player) write(ctx context.Context, name string, o op) error {
+	log := workflow.Output(ctx, logName)
+	_, err := fmt.Fprintf(log, "%s by %d\n", name, workflow.Token(ctx))
+	if err = errors.Join(err, log.Close()); belay.CodeOf(err) == belay.CodeConflict {
+		p.w.history.refused(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx), key: err.Error()})
+	}
+	return errors.Join(err, p.work(ctx, o.d()))
+}
+
+// logName is the log that scripts write to.
+const logName = "out"
+
 // state counts up in a state checkpoint, from where the last run stood.
 func (p player) state(ctx context.Context, name string, o op) ([]string, error) {
 	n, _, err := workflow.State[int](ctx)
@@ -215,8 +230,8 @@ func writeScript(r *rand.Rand, depth int) []op {
 	var script []op
 	for range 1 + r.IntN(4) {
 		o := writeOp(r, depth)
-		if o.Do == "state" && slices.ContainsFunc(script, func(o op) bool { return o.Do == "state" }) {
-			o = op{Do: "step", Ms: o.Ms} // an execution has one state
+		if (o.Do == "state" || o.Do == "log") && slices.ContainsFunc(script, func(other op) bool { return other.Do == o.Do }) {
+			o = op{Do: "step", Ms: o.Ms} // an execution has one state, and opens its log once
 		}
 		script = append(script, o)
 	}
@@ -242,6 +257,8 @@ func writeOp(r *rand.Rand, depth int) op {
 		return op{Do: "both", Sub: writeScript(r, 0), Other: writeScript(r, 0)}
 	case x < 76 && depth > 0:
 		return op{Do: "state", Ms: ms(200), N: 1 + r.IntN(5)}
+	case x < 79 && depth > 0:
+		return op{Do: "log", Ms: ms(500)}
 	case x < 82:
 		return op{Do: "hog", Ms: ms(1500)}
 	case x < 85:

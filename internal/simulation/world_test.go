@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
@@ -37,7 +38,7 @@ type world struct {
 	clients []*client
 	watches *watches
 
-	epoch             int64
+	epoch             belay.Token
 	pids              int
 	healed, stoppedAt time.Duration // when the last fault was over, and when the nodes stopped
 
@@ -55,7 +56,7 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 		m.plan(&w.plan)
 	}
 	w.history = newHistory(w.gate.now)
-	w.store = memory.New(w.clock)
+	w.store = memory.New(w.clock, store.Steady())
 	w.mutant = m.in(w)
 	return w
 }

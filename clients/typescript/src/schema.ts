@@ -818,6 +818,8 @@ export interface components {
             /** Format: int64 */
             attempt: number;
             checkpoints?: components["schemas"]["Checkpoint"][];
+            /** @description The execution was never claimed before, so no run has stored anything. */
+            first?: boolean;
             /** Format: int64 */
             generation: number;
             input?: unknown;

@@ -10,7 +10,7 @@ import (
 // load copies the rows of a need, each once.
 func (s *Store) load(need machine.Need) *machine.Rows {
 	rows := &machine.Rows{
-		Now: s.nowLocked(), Epoch: s.epoch, Mark: s.mark, Beat: s.beat,
+		Now: s.nowLocked(), Epoch: s.epoch, Mark: s.mark, Beat: s.beat, Leapt: s.clock.Leapt(), Ahead: s.clock.Ahead(),
 		Held: make(map[belay.WorkerID][]*machine.Execution, len(need.Held)),
 	}
 	for _, id := range unique(need.Workers) {

@@ -17,12 +17,11 @@ import (
 // Store keeps all rows in maps. Rows in it are never changed in place: a commit
 // puts changed copies in their stead, all at once.
 type Store struct {
-	clock func() time.Time
+	clock *store.Clock
 
 	mu      sync.Mutex
 	closed  bool
-	last    machine.Time // the newest time shown
-	epoch   int64
+	epoch   belay.Token
 	mark    machine.Time
 	beat    time.Duration // written with the mark
 	records map[belay.ExecutionID]*record
@@ -53,10 +52,15 @@ type keyRow struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New gives an empty store that tells the time by clock.
-func New(clock func() time.Time) *Store {
+// New gives an empty store that tells the time by clock, and how fast it passes by
+// steady, if there is one; see [store.NewClock].
+func New(clock func() time.Time, steady ...func() time.Duration) *Store {
+	var pace func() time.Duration
+	if len(steady) > 0 {
+		pace = steady[0]
+	}
 	return &Store{
-		clock:   clock,
+		clock:   store.NewClock(clock, pace),
 		records: make(map[belay.ExecutionID]*record),
 		workers: make(map[belay.WorkerID]*machine.Worker),
 		lanes:   make(map[machine.LaneID]machine.Lane),
@@ -65,8 +69,8 @@ func New(clock func() time.Time) *Store {
 	}
 }
 
-// SetEpoch changes the part of every token that grows when a backup is restored.
-func (s *Store) SetEpoch(epoch int64) {
+// SetEpoch begins an epoch, as a restored backup does; see [machine.NextEpoch].
+func (s *Store) SetEpoch(epoch belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.epoch = epoch
@@ -89,6 +93,7 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		return err
 	}
 	t.publish(changes)
+	s.clock.MadeGood(rows.Leapt)
 	s.markLocked(rows.Now, changes.Beat)
 	return nil
 }
@@ -118,8 +123,7 @@ func (s *Store) markLocked(now machine.Time, beat time.Duration) {
 
 // nowLocked is the clock, which never shows less than it did.
 func (s *Store) nowLocked() machine.Time {
-	s.last = max(s.last, machine.At(s.clock()))
-	return s.last
+	return s.clock.Now()
 }
 
 // usable refuses what comes after Close or too late.

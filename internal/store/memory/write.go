@@ -195,6 +195,15 @@ func (t *tx) publish(c *machine.Changes) {
 	for id, r := range t.records {
 		t.Store.records[id] = r
 	}
+	if c.Leap != 0 {
+		for id, r := range t.Store.records {
+			if e := r.execution; e != nil && !e.Worker.IsZero() && t.records[id] == nil {
+				next, late := *r, e.Late(c.Leap, t.now)
+				next.execution = &late
+				t.Store.records[id] = &next
+			}
+		}
+	}
 	if c.Grace != 0 {
 		for id, x := range t.workers {
 			if !x.State.Ended() {

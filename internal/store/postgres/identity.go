@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -9,20 +11,27 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// identity tells one database from what it was copied to or promoted from: its
-// system, and its timeline, which a promotion and a restore to a point in time
-// begin anew.
-type identity struct{ system, timeline string }
+// identity tells one database from those that it was copied to or promoted from.
+type identity struct {
+	place
+	// lineage is chosen at random when an epoch begins: standbys of one primary that
+	// are promoted have the same place.
+	lineage [16]byte
+}
+
+// place is a database's system, and its timeline, which a promotion and a restore to
+// a point in time begin anew.
+type place struct{ system, timeline string }
 
 const (
 	selectIdentity = `
-SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), m.system, m.timeline
+SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), m.system, m.timeline, m.lineage
 FROM pg_control_system() s, meta m`
 
 	// Every commit reads meta after its locks, so that none is under way here.
 	lockMeta    = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
-	selectEpoch = "SELECT epoch, system, timeline FROM meta"
-	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, system = $2::text, timeline = $3::text"
+	selectEpoch = "SELECT greatest(floor, epoch << 32), system, timeline, lineage FROM meta"
+	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, floor = $2::bigint, system = $3::text, timeline = $4::text, lineage = $5::uuid"
 
 	// What is acknowledged outlives a crash (G3): a database that is set to
 	// answer before it has written must not do so here.
@@ -34,43 +43,48 @@ FROM pg_control_system() s, meta m`
 // lost and their tokens given out again: the epoch is raised before anything is
 // written (G1).
 func (c *conn) identify(ctx context.Context) error {
-	var was identity
+	var was place
 	p := c.pipe()
 	p.add(writeFirst, nil)
 	p.add(selectIdentity, func(r columns) error {
-		c.identity, was = identity{r.text(0), r.text(1)}, identity{r.text(2), r.text(3)}
+		c.identity = identity{place{r.text(0), r.text(1)}, r.id(4)}
+		was = place{r.text(2), r.text(3)}
 		return nil
 	})
-	if err := p.run(ctx); err != nil || c.identity == was {
+	if err := p.run(ctx); err != nil || c.identity.place == was {
 		return err
 	}
-	_, err := c.epoch(ctx, func(epoch int64, was identity) int64 {
-		if was.system == "" || was == c.identity { // a new database, or another connection was first
-			return epoch
-		}
-		return machine.NextEpoch(epoch, machine.At(time.Now()))
+	_, err := c.epoch(ctx, func(was place) bool {
+		return was.system != "" && was != c.identity.place // else it is new, or another connection was first
 	})
 	return err
 }
 
-// epoch writes what follows the epoch of the database that was, as that of this
-// one. Nobody commits meanwhile.
-func (c *conn) epoch(ctx context.Context, next func(epoch int64, was identity) int64) (int64, error) {
-	var epoch int64
-	var was identity
+// epoch begins an epoch, and a lineage with it, if begin says so of the place at which
+// the last one began, and writes down the place of this database. No other connection
+// commits meanwhile.
+func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Token, error) {
+	var epoch belay.Token
+	var was place
 	p := c.pipe()
 	p.add("BEGIN", nil)
 	p.add(lockMeta, nil)
 	p.add(selectEpoch, func(r columns) error {
-		epoch, was = r.int(0), identity{r.text(1), r.text(2)}
+		epoch, was = belay.Token(r.int(0)), place{r.text(1), r.text(2)}
+		c.identity.lineage = r.id(3)
 		return nil
 	})
 	if err := p.run(ctx); err != nil {
 		return 0, err
 	}
-	epoch = next(epoch, was)
+	if begin(was) {
+		var random [8]byte
+		_, _ = rand.Read(random[:]) // never fails
+		epoch = machine.NextEpoch(epoch, machine.At(time.Now()), binary.BigEndian.Uint64(random[:]))
+		_, _ = rand.Read(c.identity.lineage[:])
+	}
 	p = c.pipe()
-	p.add(writeEpoch, nil).int(epoch).string(c.identity.system).string(c.identity.timeline)
+	p.add(writeEpoch, nil).int(int64(epoch >> 32)).int(int64(epoch)).string(c.identity.system).string(c.identity.timeline).id(c.identity.lineage)
 	p.add("COMMIT", nil)
 	return epoch, p.run(ctx)
 }
@@ -78,19 +92,17 @@ func (c *conn) epoch(ctx context.Context, next func(epoch int64, was identity) i
 // RaiseEpoch makes every token that is given out from now on higher than all
 // before, and answers the new epoch: for a database that was restored in a way
 // that it cannot tell by itself.
-func (s *Store) RaiseEpoch(ctx context.Context) (int64, error) {
+func (s *Store) RaiseEpoch(ctx context.Context) (belay.Token, error) {
 	const op = "raise the epoch"
 	c, err := s.writers.take(ctx)
 	if err != nil {
 		return 0, classify(op, err)
 	}
 	defer func() { s.writers <- c }()
-	var epoch int64
+	var epoch belay.Token
 	err = s.transact(ctx, c, func(ctx context.Context) error {
 		var err error
-		epoch, err = c.epoch(ctx, func(epoch int64, _ identity) int64 {
-			return machine.NextEpoch(epoch, machine.At(time.Now()))
-		})
+		epoch, err = c.epoch(ctx, func(place) bool { return true })
 		return err
 	})
 	return epoch, classify(op, err)

@@ -71,7 +71,7 @@ func (s *Store) join(ctx context.Context, c *conn, beside *pgconn.Config, m mode
 	}
 	all := *changes
 	all.Lanes = nil
-	all.Grace = 0 // it is for whoever judges a session
+	all.Grace, all.Leap = 0, 0 // they are for a batch that judges a session
 	p := t.pipe()
 	p.stream(ctx)
 	if err := t.write(p, &all); err != nil {

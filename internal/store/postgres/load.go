@@ -242,7 +242,7 @@ const selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u C
 
 const (
 	selectTime = `
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.mark_at, m.epoch, s.beat, m.oldest
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.mark_at, greatest(m.floor, m.epoch << 32), s.beat, m.oldest
 FROM meta m
 LEFT JOIN LATERAL (
     SELECT mark_at, beat
@@ -260,8 +260,9 @@ WHERE m.id = 1`
 // readClock reads the time, after all locks, and what goes with it.
 func (t *tx) readClock(p *pipe) {
 	p.add(selectBatch, func(r columns) error {
-		t.rows.Mark, t.rows.Epoch, t.rows.Beat, t.oldest, t.xid = r.time(1), r.int(2), duration(r.int(3)), r.int(4), r.text(5)
-		t.rows.Now = t.store.clock.read(r.time(0), t.rows.Mark)
+		t.rows.Mark, t.rows.Epoch, t.rows.Beat, t.oldest, t.xid = r.time(1), belay.Token(r.int(2)), duration(r.int(3)), r.int(4), r.text(5)
+		t.rows.Now = t.store.clock.Read(r.time(0), t.rows.Mark)
+		t.rows.Leapt, t.rows.Ahead = t.store.clock.Leapt(), t.store.clock.Ahead()
 		return nil
 	})
 }
@@ -269,7 +270,7 @@ func (t *tx) readClock(p *pipe) {
 // readTime takes in the database's time outside of a batch.
 func (s *Store) readTime(p *pipe) {
 	p.add(selectTime, func(r columns) error {
-		s.clock.read(r.time(0), r.time(1))
+		s.clock.Read(r.time(0), r.time(1))
 		return nil
 	})
 }

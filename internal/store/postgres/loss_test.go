@@ -185,7 +185,7 @@ func TestServersThatStopInABatchLetGoOfTheirRows(t *testing.T) {
 // another server, or promoted (G1).
 func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	url := database(t)
-	epoch := func(s *postgres.Store) (epoch int64) {
+	epoch := func(s *postgres.Store) (epoch belay.Token) {
 		err := s.Commit(t.Context(), machine.Need{}, func(rows *machine.Rows) *machine.Changes {
 			epoch = rows.Epoch
 			return nil
@@ -202,13 +202,13 @@ func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	if got := epoch(open(t, url, postgres.Options{})); got != 0 {
 		t.Errorf("opened again it has epoch %d", got)
 	}
-	last := int64(0)
+	last := belay.Token(0)
 	for _, sql := range []string{"UPDATE meta SET timeline = '00000007'", "UPDATE meta SET system = '7'"} {
 		if _, err := pgtest.Shared(t).Query(name(url), sql); err != nil {
 			t.Fatal(err)
 		}
 		got := epoch(open(t, url, postgres.Options{}))
-		if least := machine.NextEpoch(last, machine.At(time.Now().Add(-time.Hour))); got < least || got <= last {
+		if least := machine.NextEpoch(0, machine.At(time.Now().Add(-time.Hour)), 0); got < least || got <= last {
 			t.Errorf("after %s: epoch %d after %d, want %d at least", sql, got, last, least)
 		}
 		last = got

@@ -31,8 +31,10 @@ type Options struct {
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
 	ReadOnly bool
-	// Clock tells the time instead of the database, in tests.
-	Clock func() time.Time
+	// Clock tells the time instead of the database, in tests, and Steady how fast it
+	// passes.
+	Clock  func() time.Time
+	Steady func() time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -56,7 +58,7 @@ type Store struct {
 	options Options
 	config  *pgconn.Config
 	known   int64 // newest schema
-	clock   *clock
+	clock   *store.Clock
 	parents parents
 	lanes   lanes
 	floors  floors
@@ -107,7 +109,7 @@ func newStore(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{options: o, known: all[len(all)-1].Version, clock: newClock(o.Clock)}, nil
+	return &Store{options: o, known: all[len(all)-1].Version, clock: newClock(o)}, nil
 }
 
 // prepare brings the schema up to date, or refuses one that is not.

@@ -19,7 +19,7 @@ func (t *tx) write(p *pipe, c *machine.Changes) error {
 		return errGrace
 	}
 	for _, step := range []func(*pipe, *machine.Changes) error{
-		t.writeExecutions, t.writeLanes, t.writeKeys, t.writeSpecs, t.writeRuns, t.writeCheckpoints, t.writeSignals,
+		t.delayOwned, t.writeExecutions, t.writeLanes, t.writeKeys, t.writeSpecs, t.writeRuns, t.writeCheckpoints, t.writeSignals,
 		t.writeDeeds, t.writeLetters, t.writeChunks, t.writeSums, t.writeAPIKeys, t.writeGrace, t.writeWorkers,
 	} {
 		if err := step(p, c); err != nil {
@@ -197,6 +197,24 @@ func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	}
 	return nil
 }
+
+// delayOwned moves the times from which the delays of owned executions are counted, after
+// the clock has leapt. Executions that are changed anyway are written after it.
+func (t *tx) delayOwned(p *pipe, c *machine.Changes) error {
+	if c.Leap != 0 {
+		p.add(delayOwned, nil).int(microseconds(c.Leap)).int(int64(t.rows.Now))
+	}
+	return nil
+}
+
+const delayOwned = `
+UPDATE executions
+SET started_at = greatest(started_at, least(started_at + $1::bigint, $2::bigint)),
+    run_at = greatest(run_at, least(run_at + $1::bigint, $2::bigint)),
+    progress_at = greatest(progress_at, least(progress_at + $1::bigint, $2::bigint)),
+    scheduled_at = greatest(scheduled_at, least(scheduled_at + $1::bigint, $2::bigint)),
+    cancel_by = cancel_by + $1::bigint
+WHERE worker IS NOT NULL`
 
 const (
 	insertWorkers = "INSERT INTO workers (" + workerColumns + `, ttl)

@@ -21,8 +21,11 @@ import (
 
 // Options say how to open a store. The zero Options are those of an engine.
 type Options struct {
-	// Clock tells the time; nil means time.Now.
-	Clock func() time.Time
+	// Clock tells the time; nil means time.Now. Steady measures how fast it passes,
+	// whatever becomes of the clock; nil means as Clock says, or the monotonic clock of
+	// this machine if that is nil too.
+	Clock  func() time.Time
+	Steady func() time.Duration
 	// Server names the row that holds this server's mark of life.
 	Server [16]byte
 	// ReadOnly reads beside an engine in another process: nothing is written
@@ -51,7 +54,7 @@ type Store struct {
 	connector driver.Connector
 
 	mu     sync.Mutex
-	last   machine.Time      // the newest time shown
+	clock  *store.Clock
 	pruned belay.ExecutionID // where the next Prune goes on
 	broken error             // why nothing can be written any more
 	closed bool
@@ -62,7 +65,7 @@ var _ store.Store = (*Store)(nil)
 // Open opens the database at path, creating and migrating it if need be.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if o.Clock == nil {
-		o.Clock = time.Now
+		o.Clock, o.Steady = time.Now, store.Steady()
 	}
 	if o.Readers <= 0 {
 		o.Readers = 4
@@ -84,7 +87,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 	}
 	s := &Store{
-		path: path, options: o, writing: make(chan struct{}, 1), readers: make(chan *conn, o.Readers),
+		path: path, options: o, clock: store.NewClock(o.Clock, o.Steady), writing: make(chan struct{}, 1), readers: make(chan *conn, o.Readers),
 		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)}, log: log{limit: logPages},
 	}
 	for range o.Readers {
@@ -161,7 +164,10 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if err := checkSchema(ctx, c); err != nil {
 			return err
 		}
-		return c.query(ctx, "SELECT max(mark_at) FROM servers", func(r columns) error { s.last = machine.Time(r.int(0)); return nil })
+		return c.query(ctx, "SELECT max(mark_at) FROM servers", func(r columns) error {
+			s.clock.Read(0, machine.Time(r.int(0)))
+			return nil
+		})
 	})
 }
 
@@ -251,9 +257,4 @@ func (s *Store) usable(op string) error {
 
 // Now implements store.Store: the process's clock, which never shows less than
 // it did, nor less than any mark in the database when it was opened.
-func (s *Store) Now() machine.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = max(s.last, machine.At(s.options.Clock()))
-	return s.last
-}
+func (s *Store) Now() machine.Time { return s.clock.Now() }

@@ -3,15 +3,17 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 )
 
 // Restore copies the database in a file that nobody uses to a new file, as
 // Backup does, and begins a new epoch in the copy. The file stays as it is. What
 // it answers with is what the file holds, but for the epoch, which is the new one.
-func Restore(ctx context.Context, file, to string, known int64, now time.Time, progress func(done, total int)) (s Snapshot, err error) {
+func Restore(ctx context.Context, file, to string, known belay.Token, now time.Time, progress func(done, total int)) (s Snapshot, err error) {
 	source, err := resting(file)
 	if err == nil {
 		s, err = duplicate(ctx, source, to, progress)
@@ -24,7 +26,7 @@ func Restore(ctx context.Context, file, to string, known int64, now time.Time, p
 
 // BeginEpoch begins a new epoch in a database that no engine uses, and answers
 // with it. known is the highest epoch that its caller knows of, if it knows any.
-func BeginEpoch(ctx context.Context, path string, known int64, now time.Time) (epoch int64, err error) {
+func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Time) (epoch belay.Token, err error) {
 	op := "begin an epoch in " + path
 	c, err := connectTo(ctx, sourceOf(path, false))
 	if err != nil {
@@ -37,11 +39,12 @@ func BeginEpoch(ctx context.Context, path string, known int64, now time.Time) (e
 	if _, err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return 0, err
 	}
-	if err := c.query(ctx, "SELECT epoch FROM meta", func(r columns) error { epoch = machine.NextEpoch(max(known, r.int(0)), machine.At(now)); return nil }); err != nil {
+	had, fine, err := c.epoch(ctx)
+	if err != nil {
 		return 0, err
 	}
-	c.args.int(epoch)
-	if _, err := c.exec(ctx, "UPDATE meta SET epoch = ?"); err != nil {
+	epoch = machine.NextEpoch(max(known, had), machine.At(now), rand.Uint64()) //nolint:gosec // it must differ and may be guessed
+	if err := c.writeEpoch(ctx, epoch, fine); err != nil {
 		return 0, err
 	}
 	if _, err := c.exec(ctx, "COMMIT"); err != nil {
@@ -52,7 +55,7 @@ func BeginEpoch(ctx context.Context, path string, known int64, now time.Time) (e
 
 // Epoch reads the epoch of a database that nobody uses, without looking whether
 // the rest of it is sound.
-func Epoch(ctx context.Context, path string) (epoch int64, err error) {
+func Epoch(ctx context.Context, path string) (epoch belay.Token, err error) {
 	source, err := resting(path)
 	if err != nil {
 		return 0, err
@@ -61,6 +64,39 @@ func Epoch(ctx context.Context, path string) (epoch int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = c.query(ctx, "SELECT epoch FROM meta", func(r columns) error { epoch = r.int(0); return nil })
+	epoch, _, err = c.epoch(ctx)
 	return epoch, classify("read the epoch of "+path, firstOf(err, c.close()))
+}
+
+// epoch reads the epoch. A schema of old counts epochs in whole numbers; fine tells
+// that this one has a floor.
+func (c *conn) epoch(ctx context.Context) (epoch belay.Token, fine bool, err error) {
+	err = c.query(ctx, "SELECT count(*) FROM pragma_table_info('meta') WHERE name = 'floor'", func(r columns) error {
+		fine = r.int(0) > 0
+		return nil
+	})
+	text := "epoch << 32"
+	if fine {
+		text = selectEpoch
+	}
+	if err == nil {
+		err = c.query(ctx, "SELECT "+text+" FROM meta", func(r columns) error {
+			epoch = belay.Token(r.int(0))
+			return nil
+		})
+	}
+	return epoch, fine, err
+}
+
+// writeEpoch writes an epoch, in a schema of old as the next whole number.
+func (c *conn) writeEpoch(ctx context.Context, epoch belay.Token, fine bool) error {
+	if !fine {
+		c.args.int(int64((epoch + 1<<32 - 1) >> 32))
+		_, err := c.exec(ctx, "UPDATE meta SET epoch = ?")
+		return err
+	}
+	c.args.int(int64(epoch >> 32))
+	c.args.int(int64(epoch))
+	_, err := c.exec(ctx, "UPDATE meta SET epoch = ?, floor = ?")
+	return err
 }

@@ -19,7 +19,7 @@ import (
 type Snapshot struct {
 	Bytes      int64
 	Schema     int64
-	Epoch      int64
+	Epoch      belay.Token
 	Executions int64
 	Events     int64        // of all their histories together
 	Owned      int64        // executions that a worker has
@@ -103,19 +103,22 @@ func inspect(ctx context.Context, path string) (s Snapshot, err error) {
 	if err != nil {
 		return s, foreign(err)
 	}
+	if s.Epoch, _, err = c.epoch(ctx); err != nil {
+		return s, err
+	}
 	err = c.query(ctx, selectSnapshot, func(r columns) error {
-		s.Epoch, s.Executions, s.Events, s.Owned = r.int(0), r.int(1), r.int(2), r.int(3)
-		s.Sessions, s.Mark = r.int(4), machine.Time(r.int(5))
+		s.Executions, s.Events, s.Owned = r.int(0), r.int(1), r.int(2)
+		s.Sessions, s.Mark = r.int(3), machine.Time(r.int(4))
 		return nil
 	})
 	return s, err
 }
 
 const selectSnapshot = `
-SELECT m.epoch, e.n, e.events, e.owned,
+SELECT e.n, e.events, e.owned,
        (SELECT count(*) FROM workers WHERE ended_at IS NULL),
        (SELECT max(mark_at) FROM servers)
-FROM meta m, (SELECT count(*) AS n, sum(seq) AS events, count(worker) AS owned FROM executions) e`
+FROM (SELECT count(*) AS n, sum(seq) AS events, count(worker) AS owned FROM executions) e`
 
 // schema is the version of the database's schema. One that is not Belay's, or
 // newer than what is known here, is refused.

@@ -18,7 +18,7 @@ type tx struct {
 	store *Store
 	ctx   context.Context // without the caller's end: what began is ended
 	now   machine.Time
-	epoch int64
+	epoch belay.Token
 	mark  machine.Time
 	beat  time.Duration
 	// found are the executions loaded, as they stand in the database, and
@@ -111,15 +111,18 @@ func (t *tx) begin() error {
 		return err
 	}
 	err := t.query(t.ctx, selectMark, func(r columns) error {
-		t.epoch, t.mark, t.beat = r.int(0), machine.Time(r.int(1)), time.Duration(r.int(2))*time.Microsecond
+		t.epoch, t.mark, t.beat = belay.Token(r.int(0)), machine.Time(r.int(1)), time.Duration(r.int(2))*time.Microsecond
 		return nil
 	})
 	t.now = t.store.Now()
 	return firstOf(err, t.store.cache.fresh(t))
 }
 
+// selectEpoch is the epoch's floor in a schema that has it.
+const selectEpoch = "max(floor, epoch << 32)"
+
 const selectMark = `
-SELECT epoch,
+SELECT ` + selectEpoch + `,
        (SELECT mark_at FROM servers ORDER BY mark_at DESC LIMIT 1),
        (SELECT beat FROM servers ORDER BY mark_at DESC LIMIT 1)
 FROM meta`

@@ -14,7 +14,7 @@ import (
 // the same ones.
 func (t *tx) apply(c *machine.Changes) error {
 	for _, step := range []func(*machine.Changes) error{
-		t.writeExecutions, t.writeSpecs, t.writeLanes, t.writeKeys, t.writeRuns, t.writeCheckpoints,
+		t.delayOwned, t.writeExecutions, t.writeSpecs, t.writeLanes, t.writeKeys, t.writeRuns, t.writeCheckpoints,
 		t.writeSignals, t.writeDeeds, t.writeLetters, t.writeGrace, t.writeWorkers, t.writeChunks,
 		t.writeSums, t.writeAPIKeys,
 	} {
@@ -195,6 +195,26 @@ func (t *tx) writeGrace(c *machine.Changes) error {
 	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = min(max(expires_at + ?, ? + ttl), ?) WHERE ended_at IS NULL")
 	return err
 }
+
+// delayOwned moves the times from which the delays of owned executions are counted, after
+// the clock has leapt. Executions that are changed anyway are written after it.
+func (t *tx) delayOwned(c *machine.Changes) error {
+	if c.Leap == 0 {
+		return nil
+	}
+	t.store.cache.drop()
+	t.args.int(microseconds(c.Leap))
+	t.args.int(int64(t.now))
+	_, err := t.exec(t.ctx, delayOwned)
+	return err
+}
+
+const delayOwned = `
+UPDATE executions
+SET started_at = max(started_at, min(started_at + ?1, ?2)), run_at = max(run_at, min(run_at + ?1, ?2)),
+    progress_at = max(progress_at, min(progress_at + ?1, ?2)), scheduled_at = max(scheduled_at, min(scheduled_at + ?1, ?2)),
+    cancel_by = cancel_by + ?1
+WHERE worker IS NOT NULL`
 
 func (t *tx) writeWorkers(c *machine.Changes) error {
 	for _, x := range c.Workers {

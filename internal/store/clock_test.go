@@ -1,0 +1,109 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// hands are two clocks that only the test moves: one that can be set, and one that
+// cannot.
+type hands struct {
+	wall   time.Time
+	steady time.Duration
+}
+
+func (h *hands) pass(d time.Duration) {
+	h.wall = h.wall.Add(d)
+	h.steady += d
+}
+
+func (h *hands) clock() *store.Clock {
+	return store.NewClock(func() time.Time { return h.wall }, func() time.Duration { return h.steady })
+}
+
+func newHands() *hands { return &hands{wall: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)} }
+
+// Time goes on at its normal pace while the wall clock is behind, however far it was
+// set back, and after a restart.
+func TestTimeGoesOnWhenTheClockIsSetBack(t *testing.T) {
+	for _, back := range []time.Duration{2 * time.Second, time.Hour, 10_000 * time.Hour} {
+		h := newHands()
+		c := h.clock()
+		began := c.Now()
+		h.wall = h.wall.Add(-back)
+		for n := 1; n <= 100; n++ {
+			h.pass(100 * time.Millisecond)
+			if got, want := c.Now().Sub(began), time.Duration(n)*100*time.Millisecond; got != want {
+				t.Fatalf("%s after it was set back by %s the time is %s later", want, back, got)
+			}
+		}
+		if got := c.Ahead(); got != back {
+			t.Errorf("it is %s ahead after it was set back by %s", got, back)
+		}
+		again := h.clock()
+		if got := again.Read(0, c.Now()); got != c.Now() {
+			t.Errorf("after a restart it shows %s", got.Time())
+		}
+		h.pass(time.Minute)
+		if got := again.Now().Sub(began); got != 70*time.Second {
+			t.Errorf("a minute after the restart the time is %s later", got)
+		}
+	}
+}
+
+// A clock that is set forwards is followed, and the leap is told until it was made good.
+func TestALeapIsToldUntilItWasMadeGood(t *testing.T) {
+	h := newHands()
+	c := h.clock()
+	began := c.Now()
+	h.pass(time.Second)
+	h.wall = h.wall.Add(time.Hour)
+	if got := c.Now().Sub(began); got != time.Hour+time.Second {
+		t.Errorf("the time is %s later", got)
+	}
+	h.pass(time.Second)
+	c.Now()
+	if got := c.Leapt(); got != time.Hour {
+		t.Errorf("it leapt %s", got)
+	}
+	c.MadeGood(time.Hour)
+	if got := c.Leapt(); got != 0 {
+		t.Errorf("it leapt %s after that was made good", got)
+	}
+}
+
+// Another server that has leapt and made it good is followed without a leap.
+func TestALeapOfOthersIsFollowed(t *testing.T) {
+	h := newHands()
+	c := h.clock()
+	began := c.Now()
+	h.pass(time.Second)
+	h.wall = h.wall.Add(time.Hour)
+	if got := c.Read(0, began.Add(time.Hour+time.Second)).Sub(began); got != time.Hour+time.Second || c.Leapt() != 0 {
+		t.Errorf("the time is %s later, leapt %s", got, c.Leapt())
+	}
+}
+
+// Readings that drift or come late never make time go back or stand still, and the
+// drift does not add up.
+func TestDriftDoesNotAddUp(t *testing.T) {
+	h := newHands()
+	c := store.NewClock(nil, func() time.Duration { return h.steady })
+	last := c.Read(machine.At(h.wall), 0)
+	for n := range 100_000 {
+		h.steady += 100 * time.Millisecond
+		h.wall = h.wall.Add(99_990 * time.Microsecond) // a hundred parts in a million slower
+		late := time.Duration(n%7) * time.Millisecond
+		now := c.Read(machine.At(h.wall.Add(-late)), 0)
+		if passed := now.Sub(last); passed < 99*time.Millisecond || passed > 107*time.Millisecond {
+			t.Fatalf("reading %d: %s passed in a tenth of a second", n, passed)
+		}
+		last = now
+	}
+	if off := last.Sub(machine.At(h.wall)); off > 10*time.Millisecond || off < -10*time.Millisecond {
+		t.Errorf("after 10,000 s the time is %s off", off)
+	}
+}
