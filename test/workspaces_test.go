@@ -86,7 +86,7 @@ func TestWorkOfAJobThatDied(t *testing.T) {
 for k in core.fsmonitor core.pager core.sshCommand diff.external filter.x.clean filter.x.smudge; do git config $k "$PWD/.git/trap"; done
 mkdir -p .git/hooks; for h in post-checkout post-index-change pre-commit reference-transaction; do cp .git/trap .git/hooks/$h; done
 echo '* filter=x' > .git/info/attributes; rm -f ` + canary
-	x := p.working(repo, changes+"; "+trap)
+	x := p.working(repo, changes+"; git tag here; echo talk > $HOME/notes; "+trap)
 	s := p.spaces()
 	if len(s.Workspaces) != 1 || s.Workspaces[0].Where != "in use" || s.Workspaces[0].State != "running" || len(s.Garbage) != 0 {
 		t.Fatalf("while it works: %+v", s)
@@ -119,9 +119,22 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 		t.Errorf("kept: %+v", s)
 	}
 	for i, id := range []string{"work", run} {
-		dir := p.path("after" + string(rune('0'+i)))
-		p.belay("workspaces", "restore", id, dir).want(0)
+		dir, home := p.path("after"+string(rune('0'+i))), p.path("home"+string(rune('0'+i)))
+		if r := p.belay("workspaces", "restore", id, dir, "--home", home).want(0); !strings.Contains(r.out, "the hooks post-checkout") {
+			t.Errorf("%s", r)
+		}
 		p.restored(dir)
+		if got := read(t, filepath.Join(home, "notes")); got != "talk\n" {
+			t.Errorf("HOME has %q", got)
+		}
+		if got := p.git(dir, "rev-parse", "here"); got != p.git(dir, "rev-parse", "HEAD") {
+			t.Errorf("the tag is at %q", got)
+		}
+	}
+	p.belay("workspaces", "restore", "work", p.path("x"), "--home", p.path("home0")).want(73).saying("is not empty")
+	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(0)
+	if found, err := filepath.Glob(filepath.Join(p.cwd, "ex_*.home.tar.gz")); err != nil || len(found) != 1 {
+		t.Errorf("written: %v, %v", found, err)
 	}
 	if _, err := os.Lstat(canary); err == nil {
 		t.Errorf("what the job left has run: %s", read(t, canary))

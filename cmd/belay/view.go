@@ -192,6 +192,9 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 	if e.Error != nil && e.State == belay.Failed && code != r.ExitCode {
 		v.say("%s", e.Error.Message)
 	}
+	for _, note := range r.Notes {
+		v.say("note: %s", note)
+	}
 	if c := r.Changes; c != nil {
 		if c.Bundle != "" && c.Commits > 0 {
 			v.say("its commits: belay logs %s --name %s > work.bundle && git pull work.bundle", e.ID, c.Bundle)

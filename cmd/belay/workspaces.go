@@ -119,7 +119,7 @@ func (s *spaces) look(ctx context.Context) (seen, error) {
 	}
 	for _, k := range kept {
 		i := workspace.Info{ID: k.ID, Repo: k.Repo, Commit: k.Commit, Made: k.Made}
-		i.Files = int64(k.Files)
+		i.Files, i.Bytes = int64(k.Files), k.Bytes
 		all.Workspaces = append(all.Workspaces, seenSpace{Info: i, Where: "kept"})
 	}
 	s.ofExecutions(ctx, all.Workspaces)
@@ -170,14 +170,11 @@ func (s *spaces) show(all *seen) error {
 	t := newTable(s.out, "EXECUTION", "STATE", "WORKSPACE", "SIZE", "FILES", "AGE", "REPOSITORY")
 	for i := range all.Workspaces {
 		w := &all.Workspaces[i]
-		name, taken := w.Execution, sizeText(w.Bytes)
+		name := w.Execution
 		if name == "" {
 			name = w.ID
 		}
-		if w.Where == "kept" {
-			taken = "-"
-		}
-		t.row(name, dash(w.State), w.Where, taken, fmt.Sprint(w.Files), since(w.Made), dash(w.Repo))
+		t.row(name, dash(w.State), w.Where, sizeText(w.Bytes), fmt.Sprint(w.Files), since(w.Made), dash(w.Repo))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -102,6 +102,9 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	case w.Commit == "":
 		return &belay.Error{Code: belay.CodeNotFound, Message: "it is not known at which commit the work began, so there is none to restore it on"}
 	}
+	if err := empty(home); err != nil {
+		return err
+	}
 	m, err := s.open()
 	if err == nil && m == nil { // the work is of another machine
 		m, err = openSpaces(filepath.Join(s.data, "workspaces"))
@@ -117,7 +120,11 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 		return err
 	}
 	if home != "" {
-		if err := unpackHome(home, w.salvage.Home); err != nil {
+		err := os.MkdirAll(home, 0o700)
+		if err == nil {
+			err = workspace.UnpackHome(home, w.salvage.Home)
+		}
+		if err != nil {
 			return err
 		}
 		w.HomeDir = home
@@ -125,16 +132,12 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	return s.said(w)
 }
 
-// unpackHome unpacks what was kept of a HOME into a directory of its own.
-func unpackHome(dir string, archive []byte) error {
-	entries, err := os.ReadDir(dir)
-	if err == nil && len(entries) > 0 {
+// empty refuses a directory in which something is.
+func empty(dir string) error {
+	if entries, err := os.ReadDir(dir); dir != "" && err == nil && len(entries) > 0 {
 		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet", dir)}
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return workspace.UnpackHome(dir, archive)
+	return nil
 }
 
 // write writes bundle, patch and HOME.

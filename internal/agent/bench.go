@@ -37,7 +37,8 @@ type bench struct {
 	at       checkout // once it is decided
 	last     *Changes // what the last finished step left
 	place    *workspace.Workspace
-	salvaged bool // the command ran, and what it left was looked at
+	notes    []string // what the job does not have
+	salvaged bool     // the command ran, and what it left was looked at
 }
 
 // checkout makes the workspace for the first time and decides the commit.

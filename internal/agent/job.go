@@ -57,6 +57,8 @@ type Result struct {
 	Steps  []StepResult `json:"steps"`
 	// Changes is what the job changed, nil if nothing.
 	Changes *Changes `json:"changes,omitempty"`
+	// Notes say what the job did not have: submodules, a way to its origin.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // StepResult is what one step came to.

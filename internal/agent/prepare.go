@@ -44,6 +44,7 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 		return nil, fmt.Errorf("prepare the workspace: %w", err)
 	}
 	b.observe.Prepared(w.Commit, w.DirtySource)
+	b.note(ctx, w)
 	return w, nil
 }
 

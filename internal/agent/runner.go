@@ -108,6 +108,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	defer b.remove(ctx)
 	b.log = workflow.Output(ctx, OutputLog)
 	result, err := b.all(ctx)
+	result.Notes = b.notes
 	if cerr := b.log.Close(); err == nil && cerr != nil {
 		err = cerr
 	}

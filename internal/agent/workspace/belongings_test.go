@@ -31,7 +31,7 @@ func namesIn(t *testing.T, archive []byte) (names []string) {
 	in := tar.NewReader(z)
 	for {
 		h, err := in.Next()
-		if err == io.EOF { //nolint:errorlint // as it is documented
+		if err == io.EOF {
 			return names
 		}
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // large makes a repository of at least 5,000 files out of Go's own source tree.
@@ -108,11 +110,13 @@ func BenchmarkSalvage(b *testing.B) {
 			if !known {
 				w.noted = [len(noted)]byte{}
 			}
+			began := used(b)
 			for b.Loop() {
 				if s, err := m.Salvage(context.Background(), w); err != nil || s.Commits != 1 || s.Patch == nil {
 					b.Fatalf("%+v, %v", s, err)
 				}
 			}
+			b.ReportMetric(float64((used(b)-began).Milliseconds())/float64(b.N), "cpu-ms/op")
 		})
 	}
 }
@@ -181,4 +185,17 @@ func BenchmarkPrepare(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(saving.Milliseconds())/float64(n-1), "salvage-ms")
+}
+
+// used is the processor time of this process and of those that it waited for.
+func used(b *testing.B) (sum time.Duration) {
+	b.Helper()
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err != nil {
+			b.Fatal(err)
+		}
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return sum
 }

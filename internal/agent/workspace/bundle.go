@@ -13,26 +13,38 @@ import (
 // and gives where HEAD and the refs stood. Every object is checked, and that none is
 // missing: git itself would take a bundle in on trust.
 func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*record, error) {
-	header, pack, ok := bytes.Cut(bundle, []byte("\n\n"))
-	if !ok || !bytes.HasPrefix(header, []byte("# v")) {
-		return nil, errors.New("it is no git bundle")
-	}
-	var state string
-	for line := range strings.SplitSeq(string(header), "\n") {
-		if object, ref, ok := strings.Cut(line, " "); ok && ref == stateRef && isObject(object) {
-			state = object
-		}
-	}
-	if state == "" {
-		return nil, errors.New("the bundle does not say where HEAD stood")
-	}
-	if _, err := g.run(ctx, command{dir: dir, stdin: bytes.NewReader(pack), args: []string{"index-pack", "--stdin", "--fix-thin", "--fsck-objects"}}); err != nil {
+	state, err := unpack(ctx, g, dir, bundle)
+	if err != nil {
 		return nil, err
 	}
 	r, err := readState(ctx, g, dir, state)
 	if err != nil {
 		return nil, err
 	}
+	err = r.whole(ctx, g, dir, base, state)
+	return r, err
+}
+
+// unpack takes in the objects of a bundle and gives the commit of stateRef.
+func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state string, err error) {
+	header, pack, ok := bytes.Cut(bundle, []byte("\n\n"))
+	if !ok || !bytes.HasPrefix(header, []byte("# v")) {
+		return "", errors.New("it is no git bundle")
+	}
+	for line := range strings.SplitSeq(string(header), "\n") {
+		if object, ref, ok := strings.Cut(line, " "); ok && ref == stateRef && isObject(object) {
+			state = object
+		}
+	}
+	if state == "" {
+		return "", errors.New("the bundle does not say where HEAD stood")
+	}
+	_, err = g.run(ctx, command{dir: dir, stdin: bytes.NewReader(pack), args: []string{"index-pack", "--stdin", "--fix-thin", "--fsck-objects"}})
+	return state, err
+}
+
+// whole makes sure that a git directory has all that a record needs.
+func (r *record) whole(ctx context.Context, g *git, dir, base, state string) error {
 	tips := []string{"^" + base, state}
 	if r.head.commit != "" {
 		tips = append(tips, r.head.commit)
@@ -41,9 +53,9 @@ func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*re
 		tips = append(tips, r.refs[ref])
 	}
 	if _, err := g.run(ctx, command{dir: dir, stdin: lines(tips), args: []string{"rev-list", "--objects", "--quiet", "--stdin"}}); err != nil {
-		return nil, fmt.Errorf("not all is there: %w", err)
+		return fmt.Errorf("not all is there: %w", err)
 	}
-	return r, nil
+	return nil
 }
 
 // bundle packs what a record needs, without what the base commit holds. It counts the
@@ -131,7 +143,11 @@ func (k *packing) try(ctx context.Context, pieces []piece) error {
 	if err != nil {
 		return err
 	}
-	if _, err := unbundle(ctx, k.s.g, proof.dir, k.s.at.Commit, bundle); err != nil {
+	state, err := unpack(ctx, k.s.g, proof.dir, bundle)
+	if err == nil {
+		err = r.whole(ctx, k.s.g, proof.dir, k.s.at.Commit, state)
+	}
+	if err != nil {
 		proof.remove()
 		return fmt.Errorf("the bundle of them is not sound: %w", err)
 	}

@@ -84,7 +84,7 @@ func TestSwappedDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := swapper(t, dir, link)
-	for range 300 {
+	for range 50 {
 		u, err := w.Usage(t.Context())
 		if err != nil || u.Bytes > 1<<20 {
 			t.Fatalf("%+v, %v", u, err)

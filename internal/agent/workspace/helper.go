@@ -45,6 +45,7 @@ type answer struct {
 	Read    *reading `json:"read,omitempty"`
 	Found   *found   `json:"found,omitempty"`
 	Noted   []byte   `json:"noted,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
 	Left    []string `json:"left,omitempty"`
 	Salvage *Salvage `json:"salvage,omitempty"`
 }
@@ -113,6 +114,14 @@ func (f *failure) err() error {
 
 // brief is the beginning of an error from a helper, printable.
 func brief(s string) string { return shorten(s, 4096) }
+
+// briefly is the beginning of a list of texts from a helper, printable.
+func briefly(all []string) (kept []string) {
+	for _, s := range all[:min(len(all), 100)] {
+		kept = append(kept, brief(s))
+	}
+	return kept
+}
 
 // shorten is the beginning of a text from a helper, printable.
 func shorten(s string, most int) string { return printable(s[:min(len(s), most)]) }

@@ -161,27 +161,27 @@ func (l leaf) untouched(st *unix.Stat_t) bool {
 
 // note remembers in dir a checkout as it is handed over. Of the index it gives the
 // checksum, because a command of our own user could write there: Salvage does not read
-// again the files that nobody has touched.
-func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, err error) {
+// again the files that nobody has touched. It says what is not in the checkout.
+func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, notes []string, err error) {
 	raw, err := readRegular(filepath.Join(at.Dir, ".git", "index"), maxIndex)
 	if err == nil {
 		if err := writeFile(filepath.Join(dir, "index"), raw); err != nil {
-			return sum, err
+			return sum, notes, err
 		}
-		sum = sha256.Sum256(raw)
+		sum, notes = sha256.Sum256(raw), at.missing(raw)
 	}
 	var lost losses
 	repo, err := openRepository(ctx, filepath.Join(at.Dir, ".git"))
 	if err != nil {
-		return sum, err
+		return sum, notes, err
 	}
 	defer repo.close()
 	repo.readRefs(ctx, &lost)
 	config, err := repo.read("config", maxConfig)
 	if err != nil {
-		return sum, err
+		return sum, notes, err
 	}
-	return sum, errors.Join(writeFile(filepath.Join(dir, "refs"), repo.text()), writeFile(filepath.Join(dir, "config"), config))
+	return sum, notes, errors.Join(writeFile(filepath.Join(dir, "refs"), repo.text()), writeFile(filepath.Join(dir, "config"), config))
 }
 
 // recall reads what was noted in dir, as far as it is there; of the index only if it is

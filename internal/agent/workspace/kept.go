@@ -23,6 +23,8 @@ type Kept struct {
 	// Made is when the workspace was made, At when it was salvaged.
 	Made time.Time `json:"made"`
 	At   time.Time `json:"at"`
+	// Bytes is how much it takes.
+	Bytes int64 `json:"-"`
 	Salvage
 }
 
@@ -154,9 +156,15 @@ func (m *Manager) Kept() ([]Kept, error) {
 	for _, e := range entries {
 		raw, err := os.ReadFile(filepath.Join(m.dir, "kept", e.Name(), "salvage.json"))
 		var k Kept
-		if err == nil && json.Unmarshal(raw, &k) == nil && k.ID == e.Name() {
-			all = append(all, k)
+		if err != nil || json.Unmarshal(raw, &k) != nil || k.ID != e.Name() {
+			continue
 		}
+		for _, part := range []string{"bundle", "patch", "home"} {
+			if info, err := os.Stat(filepath.Join(m.dir, "kept", e.Name(), part)); err == nil {
+				k.Bytes += info.Size()
+			}
+		}
+		all = append(all, k)
 	}
 	return all, nil
 }

@@ -194,6 +194,10 @@ type Workspace struct {
 	DirtySource bool
 	// User is who is to work in it; nil for the user of this process.
 	User *host.User
+	// Local tells that Repo is a path on this machine.
+	Local bool
+	// Notes say what the repository has that the workspace has not.
+	Notes []string
 
 	m       *Manager
 	root    string   // the directory with all that is its

@@ -84,7 +84,7 @@ func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source)
 	}
 	w := &Workspace{
 		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
-		Repo: src.url, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(), unfinished: spec.Unfinished,
+		Repo: src.url, Local: src.local, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(), unfinished: spec.Unfinished,
 	}
 	if err := m.furnish(fresh, w, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())

@@ -64,8 +64,8 @@ func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	sum, err := at.note(ctx, dir)
-	return &answer{Noted: sum[:]}, err
+	sum, notes, err := at.note(ctx, dir)
+	return &answer{Noted: sum[:], Notes: notes}, err
 }
 
 // populate makes the checkout out of the objects and the refs.

@@ -147,12 +147,19 @@ func (p *private) writeTree(ctx context.Context, index, from, info string) (stri
 	if _, err := p.git(ctx, command{index: index, args: []string{"read-tree", from}}); err != nil {
 		return "", err
 	}
-	if info != "" {
-		if _, err := p.git(ctx, command{index: index, stdin: strings.NewReader(info), args: []string{"update-index", "-z", "--index-info"}}); err != nil {
-			return "", err
-		}
+	if err := p.updateIndex(ctx, index, info); err != nil {
+		return "", err
 	}
 	return p.line(ctx, command{index: index, args: []string{"write-tree"}})
+}
+
+// updateIndex changes an index by lines of modes, objects and names.
+func (p *private) updateIndex(ctx context.Context, index, info string) error {
+	if info == "" {
+		return nil
+	}
+	_, err := p.git(ctx, command{index: index, stdin: strings.NewReader(info), args: []string{"update-index", "-z", "--index-info"}})
+	return err
 }
 
 // store writes an object and gives its name.

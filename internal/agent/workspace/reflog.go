@@ -35,7 +35,7 @@ var logForm = regexp.MustCompile(`^([0-9a-f]{40,64}) ([0-9a-f]{40,64}) ([^\t]*<[
 func parseLog(raw []byte) (entries []logEntry, cut bool) {
 	for line := range bytes.SplitSeq(raw, []byte("\n")) {
 		text := string(shown(line))
-		if m := logForm.FindStringSubmatch(text); m != nil && isObject(m[1]) && isObject(m[2]) {
+		if m := logForm.FindStringSubmatch(text); len(m) > 0 && isObject(m[1]) && isObject(m[2]) {
 			entries = append(entries, logEntry{m[1], m[2], m[3]})
 		}
 	}

@@ -45,6 +45,8 @@ type salvage struct {
 	// What is lost of the .git, of the files and of HOME.
 	lost, unread, homeless losses
 
+	gone  bool                        // the base has not got what was checked out
+	trees map[string]string           // of commits
 	lists map[string]map[string]entry // the files of trees
 }
 
@@ -53,12 +55,12 @@ func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
 	if err := at.directories(); err != nil {
 		return Salvage{}, err
 	}
-	s := &salvage{g: g, at: at, from: at.Commit, lists: make(map[string]map[string]entry)}
+	s := &salvage{g: g, at: at, from: at.Commit, trees: make(map[string]string), lists: make(map[string]map[string]entry)}
+	if err := s.home(ctx); err != nil { // first: it is soon done
+		s.homeless.add("HOME (%v)", err)
+	}
 	if err := s.work(ctx); err != nil {
 		return Salvage{}, err
-	}
-	if err := s.home(ctx); err != nil {
-		s.homeless.add("HOME (%v)", err)
 	}
 	s.out.Lost = joinLosses(&s.lost, &s.unread, &s.homeless)
 	return s.out, nil
@@ -90,14 +92,30 @@ func (s *salvage) work(ctx context.Context) (err error) {
 // known makes a git directory that knows what was checked out, and no more.
 func (s *salvage) known(ctx context.Context) (*private, error) {
 	p, err := newPrivate(s.g, s.at, s.at.Objects)
-	if err != nil || p.has(ctx, s.at.Commit) {
+	if err == nil && s.proof == nil { // the first
+		s.gone = !p.has(ctx, s.at.Commit)
+	}
+	if err != nil || !s.gone {
 		return p, err
 	}
 	// The base was made anew from a source without it.
 	if s.repo == nil {
 		return nil, fmt.Errorf("commit %s is gone from the base and from the workspace", s.at.Commit)
 	}
-	return p, p.borrow(s.at.Objects, s.repo.objects)
+	err = p.borrow(s.at.Objects, s.repo.objects)
+	return p, err
+}
+
+// tree gives the tree of a commit, which is asked for once.
+func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, error) {
+	if known, ok := s.trees[commit]; ok && commit != "" {
+		return known, nil
+	}
+	tree, err := p.tree(ctx, commit)
+	if err == nil {
+		s.trees[commit] = tree
+	}
+	return tree, err
 }
 
 // commits makes the bundle, and proves that it can be restored. It gives the index of
@@ -149,7 +167,7 @@ func (s *salvage) staged(ctx context.Context, reader *private, index []leaf) (*s
 	if at == s.at.Commit {
 		p = s.proof
 	}
-	tree, err := p.tree(ctx, at)
+	tree, err := s.tree(ctx, p, at)
 	if err != nil {
 		return nil, err
 	}

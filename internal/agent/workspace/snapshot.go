@@ -23,7 +23,7 @@ type entry struct{ mode, object string }
 
 // files makes the patch, and counts.
 func (s *salvage) files(ctx context.Context, index []leaf) error {
-	from, err := s.proof.tree(ctx, s.from)
+	from, err := s.tree(ctx, s.proof, s.from)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (stri
 	t := newSurvey(ctx, s, tracked, index)
 	t.ignore = &ignorer{g: s.g, c: command{dir: s.proof.dir, tree: s.at.Dir}}
 	defer t.ignore.close()
-	if err := t.walk("", rules{}); err != nil {
+	if err := t.walk("", true); err != nil {
 		return "", err
 	}
 	if err := t.judgeLarge(ctx, s.proof); err != nil {
@@ -69,20 +69,20 @@ func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (stri
 	for name, e := range t.same {
 		fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
 	}
-	if _, err := s.proof.git(ctx, command{index: file, stdin: strings.NewReader(kept.String()), args: []string{"update-index", "-z", "--index-info"}}); err != nil {
+	if err := s.proof.updateIndex(ctx, file, kept.String()); err != nil {
 		return "", err
 	}
 	unread, err := s.take(ctx, file, t.found)
 	if err != nil {
 		return "", err
 	}
-	var back strings.Builder
+	kept.Reset()
 	for _, name := range unread {
 		if e := t.tracked[name]; e.object != "" {
-			fmt.Fprintf(&back, "%s %s\t%s\x00", e.mode, e.object, name)
+			fmt.Fprintf(&kept, "%s %s\t%s\x00", e.mode, e.object, name)
 		}
 	}
-	if _, err := s.proof.git(ctx, command{index: file, stdin: strings.NewReader(back.String()), args: []string{"update-index", "-z", "--index-info"}}); err != nil {
+	if err := s.proof.updateIndex(ctx, file, kept.String()); err != nil {
 		return "", err
 	}
 	return s.proof.line(ctx, command{index: file, args: []string{"write-tree"}})
@@ -91,12 +91,15 @@ func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (stri
 // take has git read files into an index. Those that it cannot read are named, found by
 // halves, and cost no others.
 func (s *salvage) take(ctx context.Context, index string, names []string) (unread []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	_, err = s.proof.git(ctx, command{
 		tree: s.at.Dir, index: index, stdin: strings.NewReader(strings.Join(names, "\x00") + "\x00"),
 		args: []string{"update-index", "--add", "--replace", "-z", "--stdin"},
 	})
 	switch {
-	case err == nil || len(names) == 0:
+	case err == nil:
 		return nil, nil
 	case ctx.Err() != nil:
 		return nil, err

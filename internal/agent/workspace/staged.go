@@ -45,7 +45,7 @@ func (l leaf) special() special {
 }
 
 func (s special) leaf() leaf {
-	l := leaf{stat: make([]byte, statBytes), name: s.name, flags: uint16(s.stage) << shiftStage} //nolint:gosec // 0 to 3
+	l := leaf{stat: make([]byte, statBytes), name: s.name, flags: uint16(s.stage) << shiftStage}
 	mode, _ := strconv.ParseUint(s.mode, 8, 32)
 	l.set(atMode, uint32(mode))
 	l.object, _ = hex.DecodeString(s.object)
@@ -115,7 +115,7 @@ func copyShared(repo *repository, to string) error {
 	for {
 		entries, err := d.ReadDir(512)
 		if err != nil {
-			return nil //nolint:nilerr // the end; what is missing shows when git reads
+			return nil // the end; what is missing shows when git reads
 		}
 		for _, e := range entries {
 			if hash, ok := strings.CutPrefix(e.Name(), "sharedindex."); !ok || !isObject(hash) || left == 0 {
@@ -271,11 +271,11 @@ func encode(all []leaf, hash int) []byte {
 		version = 3
 	}
 	b := binary.BigEndian.AppendUint32([]byte("DIRC"), version)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(all))) //nolint:gosec // they were read from an index
+	b = binary.BigEndian.AppendUint32(b, uint32(len(all)))
 	for _, l := range all {
 		from := len(b)
 		b = append(append(b, l.stat...), l.object...)
-		flags := l.flags&^(0x0fff|flagExtended) | uint16(min(len(l.name), 0x0fff)) //nolint:gosec // of 12 bits
+		flags := l.flags&^(0x0fff|flagExtended) | uint16(min(len(l.name), 0x0fff))
 		if l.more != 0 {
 			flags |= flagExtended
 		}
@@ -287,39 +287,4 @@ func encode(all []leaf, hash int) []byte {
 		b = append(b, make([]byte, 8-(len(b)-from)%8)...)
 	}
 	return append(b, checksum(b, hash)...)
-}
-
-// storable tells whether git takes a name into an index.
-func storable(name string) bool {
-	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
-		return false
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-		for piece := range strings.SplitSeq(part, `\`) { // which separates elsewhere
-			if dotGit(piece) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// dotGit tells whether some file system would take a name for .git.
-func dotGit(name string) bool {
-	name, _, _ = strings.Cut(name, ":")
-	name = strings.ToLower(strings.TrimRight(name, ". "))
-	if name == ".git" || name == "git~1" {
-		return true
-	}
-	visible := strings.Map(func(r rune) rune {
-		switch { // what HFS+ passes over
-		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
-			return -1
-		}
-		return r
-	}, name)
-	return visible == ".git"
 }

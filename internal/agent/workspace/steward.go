@@ -85,10 +85,12 @@ func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) erro
 		}
 	}
 	a, err := t.wait()
-	if err == nil && len(a.Noted) == len(w.noted) {
-		copy(w.noted[:], a.Noted)
+	if err != nil {
+		return err
 	}
-	return err
+	copy(w.noted[:], a.Noted)
+	w.Notes = briefly(a.Notes)
+	return nil
 }
 
 // Restore brings a workspace that was just made, at the commit that was checked out
@@ -123,10 +125,7 @@ func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range a.Left {
-		left = append(left, brief(l))
-	}
-	return left, nil
+	return briefly(a.Left), nil
 }
 
 // Salvage reads what was changed since Prepare, and HOME. It runs nothing that the

@@ -71,14 +71,9 @@ func (t *survey) track(name string, e entry) {
 	}
 }
 
-// rules are what cannot be told of the files below a directory, because git cannot
-// read its files of rules.
-type rules struct {
-	ignore, attributes bool // unreadable
-}
-
-// walk looks at what is in a directory, named from the root of the work tree.
-func (t *survey) walk(dir string, r rules) error {
+// walk looks at what is in a directory, named from the root of the work tree. Without
+// rules it cannot be told which new files are ignored: none is kept then.
+func (t *survey) walk(dir string, rules bool) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
@@ -96,10 +91,10 @@ func (t *survey) walk(dir string, r rules) error {
 			t.unreadable(dir, fmt.Sprintf("what was changed in %q, because of .gitattributes there (%v)", dir, err))
 			return nil
 		}
-		if !r.ignore {
+		if rules {
 			t.lost.add("new files in %q, because of .gitignore there (%v)", dir, err)
 		}
-		r.ignore = true
+		rules = false
 	}
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
@@ -108,9 +103,9 @@ func (t *survey) walk(dir string, r rules) error {
 		case !storable(e.Name()):
 			t.lost.add("%s, a name that git does not take", name)
 		case e.IsDir():
-			err = t.directory(name, r)
+			err = t.directory(name, rules)
 		case e.Type().IsRegular(), e.Type()&fs.ModeSymlink != 0:
-			err = t.file(name, e, r)
+			err = t.file(name, e, rules)
 		}
 		if err != nil {
 			return err
@@ -136,7 +131,7 @@ func checkRules(e fs.DirEntry) error {
 	return nil
 }
 
-func (t *survey) directory(name string, r rules) error {
+func (t *survey) directory(name string, rules bool) error {
 	if e, ok := t.tracked[name]; ok && e.mode == submodule {
 		if !t.missing(name + "/.git") {
 			t.lost.add("what was changed in %s, which is a submodule", name)
@@ -144,7 +139,7 @@ func (t *survey) directory(name string, r rules) error {
 		return nil
 	}
 	if !t.dirs[name] {
-		if ignored, err := t.ignored(name, r); err != nil || ignored {
+		if ignored, err := t.ignored(name, rules); err != nil || ignored {
 			return err
 		}
 		if !t.missing(name + "/.git") {
@@ -152,12 +147,12 @@ func (t *survey) directory(name string, r rules) error {
 			return nil
 		}
 	}
-	return t.walk(name, r)
+	return t.walk(name, rules)
 }
 
 // ignored tells whether something new is not to be kept.
-func (t *survey) ignored(name string, r rules) (bool, error) {
-	if r.ignore {
+func (t *survey) ignored(name string, rules bool) (bool, error) {
+	if !rules {
 		return true, nil
 	}
 	return t.ignore.match(t.ctx, name)
@@ -185,10 +180,10 @@ func (t *survey) unreadable(dir, what string) {
 }
 
 // file decides about a file or a symbolic link.
-func (t *survey) file(name string, e fs.DirEntry, r rules) error {
+func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	known, tracked := t.tracked[name]
 	if !tracked {
-		if ignored, err := t.ignored(name, r); err != nil || ignored {
+		if ignored, err := t.ignored(name, rules); err != nil || ignored {
 			return err
 		}
 	}

@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/belaydev/belay/internal/host"
@@ -133,16 +131,6 @@ func (w *Workspace) release(ctx context.Context) error {
 	w.free = nil
 	w.m.mu.Unlock()
 	return nil
-}
-
-// foreign tells whether a file belongs to somebody whose files the command could not
-// have written: through a hard link it may have brought them here to be read.
-func (w *Workspace) foreign(info fs.FileInfo) bool {
-	if w.User == nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stat.Uid != w.User.UID
 }
 
 // readOwner reads whose a workspace is.

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/workflow"
+)
+
+// lookAtOrigin is how long a look at the origin of a job may take.
+const lookAtOrigin = 15 * time.Second
+
+// note says what the job does not have.
+func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
+	b.notes = w.Notes
+	if note := b.origin(ctx, w); note != "" {
+		b.notes = append(b.notes, note)
+	}
+	if n, ok := b.observe.(noter); ok && len(b.notes) > 0 {
+		n.Noted(b.notes)
+	}
+}
+
+// origin says that a repository on this machine cannot be reached from the job, as it
+// usually cannot from one with a user of its own; "" if it can. It is tried by the
+// job's own user, behind the same walls.
+func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
+	hidden := b.runner.Seal && slices.ContainsFunc([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, func(dir string) bool { return strings.HasPrefix(w.Repo, dir) })
+	if !w.Local || w.User == nil && !hidden {
+		return ""
+	}
+	var said []byte
+	tree, err := process.Start(ctx, process.Command{
+		ID: workflow.RunID(ctx).String() + "-origin", Args: []string{"git", "ls-remote", "--quiet", "origin", "HEAD"}, Dir: w.Dir,
+		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+		User: w.User, Limits: b.runner.Limits, Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookAtOrigin, Grace: -1,
+		Output: func(_ context.Context, c process.Chunk) error {
+			if c.Stream == process.Stderr && len(said) < 1<<10 {
+				said = append(said, c.Data...)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return "" // the job itself will not start either, and says why
+	}
+	end, err := tree.Wait()
+	if err == nil && end.Code == 0 || ctx.Err() != nil {
+		return ""
+	}
+	return fmt.Sprintf("the job cannot reach its origin %s (%s): git fetch and git push fail there; what it commits is in its changes", w.Repo, fatal(said))
+}
+
+// fatal is what git says that it died of, fit to be shown.
+func fatal(said []byte) string {
+	why := "git does not say why"
+	for line := range strings.Lines(strings.ToValidUTF8(string(said), "?")) {
+		if rest, ok := strings.CutPrefix(line, "fatal: "); ok {
+			why = rest
+			break
+		}
+	}
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, why))
+}

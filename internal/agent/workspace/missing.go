@@ -1,0 +1,41 @@
+package workspace
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// maxAttributes bounds the files of attributes that are looked at, and each of them.
+const (
+	maxAttributes     = 1_000
+	maxAttributesSize = 1 << 20
+)
+
+// missing says, by the index of a fresh checkout, what of the repository is not in it.
+func (at *site) missing(index []byte) (notes []string) {
+	all, err := leaves(index, at.hash())
+	if err != nil {
+		return nil
+	}
+	var modules []string
+	looked, large := 0, false
+	for _, l := range all {
+		switch {
+		case l.entry().mode == submodule:
+			modules = append(modules, printable(l.name))
+		case path.Base(l.name) == ".gitattributes" && looked < maxAttributes && !large:
+			looked++
+			raw, err := readRegular(filepath.Join(at.Dir, l.name), maxAttributesSize)
+			large = err == nil && strings.Contains(string(raw), "filter=lfs")
+		}
+	}
+	if len(modules) > 0 {
+		notes = append(notes, fmt.Sprintf("submodules are not supported and not checked out: %s; git submodule update --init fetches those that the job can reach", listed(modules)))
+	}
+	if large {
+		notes = append(notes, "Git LFS is not supported: of its files the checkout has the pointers; git lfs pull fetches them if the job has git-lfs and can reach them")
+	}
+	return notes
+}
