@@ -93,7 +93,14 @@ func (d *deployed) check(p *place) {
 		if strings.HasPrefix(name, "BELAY_") && !slices.Contains(known, name) && !isKey {
 			t.Errorf("%s: belay %s does not read %s", d.what, d.args[0], name)
 		}
-		cmd.Env = append(cmd.Env, name+"="+d.env[name])
+		value := d.env[name]
+		if name == "BELAY_KEY_FILE" {
+			value = p.path("worker.key") // that of the file is on another machine
+			if err := os.WriteFile(value, []byte("bly_key\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	r := p.start(cmd).wait(patience).want(0)
 	grace := 30 * time.Second

@@ -176,7 +176,7 @@ func TestAJobThatFillsASmallDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=192m"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=192m,mode=755"); err != nil {
 		t.Skipf("mount a small disk: %v", err)
 	}
 	t.Cleanup(func() {

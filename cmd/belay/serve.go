@@ -23,7 +23,8 @@ machines, to owners from outside, and to people at /.
 
 Without any flags it listens on 127.0.0.1:7420, wants no key, and keeps all in
 ./belay-data. Other belay commands on this host reach it through the directory. On
-an address that others can reach it wants keys: belay keys create.
+an address that others can reach it wants keys: belay keys create. Jobs can do nothing
+without a key; where they cannot be told from other processes, every caller needs one.
 
 With --store postgres://USER@HOST/DATABASE any number of servers share a database,
 and any of them may be asked for anything. The password is in PGPASSWORD or
@@ -31,7 +32,8 @@ PGPASSFILE, or in the address where that stands in BELAY_STORE or in the file.
 
 Each flag can also stand in a YAML file that --config names, or in the environment:
 --log-level is log: {level: …} in the file, and BELAY_LOG_LEVEL. Flags outweigh the
-environment, and that outweighs the file. --check-config shows what counts.
+environment, and that outweighs the file. --check-config shows what counts, and
+what would keep the server from starting.
 
 SIGTERM or Ctrl-C stops it in order within the grace; a second one at once.`
 

@@ -25,8 +25,8 @@ const workerLong = `Run executions of the built-in kinds: claim them, run them o
 report.
 
 With --server, or BELAY_SERVER, the work is a server's; its key, with the scope
-worker, is in BELAY_KEY or in --key-file. Otherwise it is that of the data directory.
-Workspaces are made below the data directory in both cases.
+worker, is in BELAY_KEY or in --key-file; it needs one on loopback too. Otherwise the
+work is that of the data directory. Workspaces are made below it in both cases.
 
 The built-in kinds are:
   command   a command, or several, in a workspace of its own: what belay run submits

@@ -30,7 +30,7 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return text{&c.TLSCert, "a file, such as /etc/belay/cert.pem"} }},
 	{Name: "tls_key", Doc: "The file with the certificate's private key.",
 		of: func(c *Config) kind { return text{&c.TLSKey, "a file, such as /etc/belay/key.pem"} }},
-	{Name: "insecure_no_auth", Doc: "Listen beyond loopback without keys: whoever reaches the port may do everything.",
+	{Name: "insecure_no_auth", Doc: "Ask for no keys, beyond loopback either: whoever reaches the port may do everything, jobs included.",
 		of: func(c *Config) kind { return boolean{&c.InsecureNoAuth} }},
 	{Name: "hosts", Doc: "Names under which the server answers, beside its own on a loopback address, where it answers under no other.",
 		of: func(c *Config) kind { return list{&c.Hosts, "names, such as belay.example.org"} }},
