@@ -20,9 +20,9 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// TestMain lets the test binary be a supervisor, and what a job does.
+// TestMain lets the test binary be a supervisor.
 func TestMain(m *testing.M) {
-	process.Main(process.Helper{Name: "call", Run: call})
+	process.Main()
 	os.Exit(m.Run())
 }
 
@@ -101,8 +101,9 @@ func listen(t *testing.T, host string) net.Listener {
 func job(t *testing.T, kind process.Isolation, args ...string) {
 	t.Helper()
 	tree, err := process.Start(t.Context(), process.Command{
-		ID: fmt.Sprintf("peer-%d-%d", os.Getpid(), time.Now().UnixNano()), Args: append([]string{"call"}, args...), Helper: true, Dir: "/",
-		Isolation: kind, Grace: -1,
+		ID:   fmt.Sprintf("peer-%d-%d", os.Getpid(), time.Now().UnixNano()),
+		Args: []string{"/proc/self/exe", "-test.run", "^TestOutsider$"}, Env: map[string]string{"PEER_TEST_CALL": strings.Join(args, " ")},
+		Dir: "/", Isolation: kind, Grace: -1,
 		Output: func(_ context.Context, c process.Chunk) error { t.Logf("the job: %s", c.Data); return nil },
 	})
 	if err != nil {
