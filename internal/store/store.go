@@ -21,8 +21,8 @@ import (
 type Store interface {
 	// Commit runs one transaction: it locks the rows of need in the order of
 	// its fields, each kind by id, loads them, reads the clock, calls decide
-	// and writes its changes together with the server's mark. Nothing is
-	// written if decide wants nothing written. When Commit returns nil, the
+	// and writes its changes, together with the server's mark of life if they
+	// are vital. Nothing is written if decide wants nothing written. When Commit returns nil, the
 	// changes survive power loss. An error of CodeUnavailable may mean that
 	// they were written or not; any other error means they were not. decide
 	// may be called more than once, each time with freshly loaded rows, which
@@ -78,20 +78,6 @@ type Store interface {
 // a write to its disk failed. Nothing was written since and nothing will be;
 // the process must end.
 var ErrBroken = errors.New("the store is broken")
-
-// ErrBusy lies below the errors of a commit that waited too long for rows which
-// somebody else holds. Nothing was written.
-var ErrBusy = errors.New("somebody else holds the rows")
-
-// hurried is the key of a context whose commits wait for nobody for long.
-type hurried struct{}
-
-// Hurried is a context whose commits are ErrBusy soon instead of later: some of
-// what was to be committed together is known to wait for somebody.
-func Hurried(ctx context.Context) context.Context { return context.WithValue(ctx, hurried{}, true) }
-
-// IsHurried reports whether a context is Hurried.
-func IsHurried(ctx context.Context) bool { return ctx.Value(hurried{}) != nil }
 
 // KeyLife is how long an idempotency key outlives its execution.
 const KeyLife = 24 * time.Hour
