@@ -118,6 +118,8 @@ func New(s store.Store, opt Options) *Engine {
 		e.committing.Go(func() { e.committer.beats(store.Waiting(ctx, beatPatience)) })
 	}
 	e.serve(e.committer.aside.run)
+	e.keyring.want = make(chan struct{}, 1)
+	e.serve(func(ctx context.Context) { e.keyring.run(ctx, s) })
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
 	if h, ok := s.(store.Hinter); ok {
