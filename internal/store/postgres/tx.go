@@ -58,7 +58,9 @@ var (
 // a way that nobody else may see half of.
 type errStrict []belay.WorkerID
 
-func (e errStrict) Error() string { return fmt.Sprintf("one of %d sessions must be held alone", len(e)) }
+func (e errStrict) Error() string {
+	return fmt.Sprintf("one of %d sessions must be held alone", len(e))
+}
 
 // errUnlocked asks for an execution that was read without a lock and changed.
 type errUnlocked struct{ id belay.ExecutionID }
