@@ -222,8 +222,8 @@ func (a *aside) divideLocked(calls []*call) (free []*call, some bool) {
 
 // part takes out of calls that could not be committed in time those that wait for
 // somebody, and gives the rest, to be tried again. Where the store cannot tell which
-// these are, the calls are tried apart, each kind by itself, then halves.
-func (a *aside) part(ctx context.Context, calls []*call, need machine.Need) [][]*call {
+// these are, it guesses: the calls are tried apart, each kind by itself, then halves.
+func (a *aside) part(ctx context.Context, calls []*call, need machine.Need, guesses *int) [][]*call {
 	held, _ := a.look(ctx, need)
 	now := time.Now()
 	a.mu.Lock()
@@ -239,8 +239,8 @@ func (a *aside) part(ctx context.Context, calls []*call, need machine.Need) [][]
 	case some:
 		return [][]*call{free}
 	}
-	if parts := pieces(calls); len(parts) > 1 {
-		return parts
+	if *guesses--; len(calls) > 1 && *guesses > 0 {
+		return pieces(calls)
 	}
 	for _, k := range calls {
 		a.addLocked(k, now)
@@ -248,11 +248,15 @@ func (a *aside) part(ctx context.Context, calls []*call, need machine.Need) [][]
 	return nil
 }
 
-// cuts is how often calls of one kind are halved of which nobody can say who waits.
-const cuts = 4
+const (
+	// mostGuesses is how often one batch is divided without knowing who waits in it, and
+	// guessPatience how long each part waits: a lane of the committer stands still
+	// meanwhile.
+	mostGuesses   = 24
+	guessPatience = 50 * time.Millisecond
+)
 
-// pieces divides calls of which nobody can say who waits: by kind, then in halves, a
-// few times.
+// pieces divides calls of which nobody can say who waits: by kind, then in halves.
 func pieces(calls []*call) [][]*call {
 	var kinds []reflect.Type
 	by := make(map[reflect.Type][]*call)
@@ -265,10 +269,6 @@ func pieces(calls []*call) [][]*call {
 	}
 	if len(kinds) == 1 {
 		half := len(calls) / 2
-		if calls[0].cuts++; half == 0 || calls[0].cuts > cuts {
-			return nil
-		}
-		calls[half].cuts = calls[0].cuts
 		return [][]*call{calls[:half], calls[half:]}
 	}
 	parts := make([][]*call, len(kinds))

@@ -16,7 +16,6 @@ type call struct {
 	sent    time.Time // when this server received it
 	queued  time.Time // when it was last put into the queue
 	held    time.Time // when it first had to wait for somebody else's rows
-	cuts    int       // how often those with it were halved to find who waits
 }
 
 func newCall(cmd machine.Command) *call {

@@ -285,14 +285,15 @@ func (c *committer) commit(ctx context.Context, calls []*call, o *observer) {
 		calls = append(calls, c.claims(calls)...)
 	}
 	if len(calls) > 0 {
-		c.try(ctx, calls, began, o)
+		guesses := mostGuesses
+		c.try(ctx, calls, began, o, &guesses)
 	}
 }
 
 // try commits calls together. If the store refuses them for what is in them, or they
 // are too many for one transaction, they are halved, so that a poisoned command never
 // fails its neighbours. What waits for rows that somebody else holds leaves the others.
-func (c *committer) try(ctx context.Context, calls []*call, began began, o *observer) {
+func (c *committer) try(ctx context.Context, calls []*call, began began, o *observer, guesses *int) {
 	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
 	for i, k := range calls {
 		b.commands[i] = k.command
@@ -319,16 +320,16 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *obse
 			o.committed(b, start, took)
 		}
 	case errors.Is(err, store.ErrBusy):
-		for _, part := range c.aside.part(ctx, calls, b.need) {
-			c.try(ctx, part, began, o)
+		for _, part := range c.aside.part(ctx, calls, b.need, guesses) {
+			c.try(store.Waiting(ctx, guessPatience), part, began, o, guesses)
 		}
 	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable && !split || errors.Is(err, store.ErrBroken):
 		for _, k := range calls {
 			c.answer(k, &machine.Reply{Err: err})
 		}
 	default:
-		c.try(ctx, calls[:half], began, o)
-		c.try(ctx, calls[half:], began, o)
+		c.try(ctx, calls[:half], began, o, guesses)
+		c.try(ctx, calls[half:], began, o, guesses)
 	}
 }
 

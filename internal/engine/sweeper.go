@@ -224,12 +224,12 @@ func (s *sweeper) observe(b *batch) {
 	if c.Empty() {
 		return
 	}
+	now := s.engine.store.Now() // a store may hold its clock while it asks for the beat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.Vital() {
 		s.marked, s.promised = max(s.marked, b.rows.Now), c.Beat
 	}
-	now := s.engine.store.Now()
 	sooner := false
 	late := s.next < now // the clock was set, and the timer does not know
 	at := func(t machine.Time) { sooner = sooner || t != 0 && (t < s.next || late) }

@@ -201,5 +201,8 @@ func Fold(rows *Rows, commands []Command) (*Changes, []Reply) {
 	}
 	w.out.Executions = w.dirty
 	w.out.Workers = w.dirtyWorkers
+	if w.out.Vital() {
+		w.out.Grace = max(w.out.Grace, w.gap)
+	}
 	return w.out, replies
 }

@@ -110,26 +110,26 @@ func (h *holding) look(ctx context.Context, c *conn) error {
 // rows finds sessions and executions that are held, and gives the executions that
 // are not there.
 func (h *holding) rows(ctx context.Context, c *conn) (missing []belay.ExecutionID, err error) {
-	workers, executions := unique(h.need.Workers), h.upward()
-	if h.held.Shut&store.TableWorkers != 0 {
-		workers = nil
-	}
-	if h.held.Shut&store.TableExecutions != 0 {
-		executions = nil
-	}
 	type ids map[[16]byte]struct{}
+	var sessions, shared, renewed, there, free ids
 	p := c.pipe()
-	p.add("BEGIN", nil)
-	p.add(tryTime, nil)
 	ask := func(text string, list func(*step)) ids {
 		found := make(ids)
 		list(p.add(text, func(r columns) error { found[r.id(0)] = struct{}{}; return nil }))
 		return found
 	}
-	ofWorkers := func(s *step) { idList(s, workers) }
-	ofExecutions := func(s *step) { idList(s, executions) }
-	sessions, shared, renewed := ask(thereWorkers, ofWorkers), ask(freeToShare, ofWorkers), ask(freeToRenew, ofWorkers)
-	there, free := ask(thereRows, ofExecutions), ask(freeRows, ofExecutions)
+	p.add("BEGIN", nil)
+	p.add(tryTime, nil)
+	if workers := unique(h.need.Workers); len(workers) > 0 && h.held.Shut&store.TableWorkers == 0 {
+		list := func(s *step) { idList(s, workers) }
+		sessions, shared, renewed = ask(thereWorkers, list), ask(freeToShare, list), ask(freeToRenew, list)
+	}
+	executions := h.upward()
+	look := len(executions) > 0 && h.held.Shut&store.TableExecutions == 0
+	if look {
+		list := func(s *step) { idList(s, executions) }
+		there, free = ask(thereRows, list), ask(freeRows, list)
+	}
 	p.add("ROLLBACK", nil)
 	if err := p.run(ctx); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (h *holding) rows(ctx context.Context, c *conn) (missing []belay.ExecutionI
 				h.held.Rows[store.Row{Kind: store.RowExecution, ID: id}] = struct{}{}
 			}
 		}
-		if _, is := there[id]; !is && executions != nil {
+		if _, is := there[id]; !is && look {
 			missing = append(missing, id)
 		}
 	}
