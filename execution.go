@@ -197,6 +197,10 @@ type Page struct {
 	Executions []Execution `json:"executions"`
 	// Next continues; empty at the end.
 	Next string `json:"next,omitempty"`
+	// SearchedUntil is set where a list has fewer executions than were asked for and
+	// is not at its end: it looks at so many at a time, and all that were made since
+	// then were looked at. There may be more to find after Next.
+	SearchedUntil time.Time `json:"searched_until,omitzero" doc:"Set where fewer were found than were asked for and the search is not over: all that were made since then were looked at. Go on with next."`
 }
 
 // EventQuery asks for the events of one execution after a seq.

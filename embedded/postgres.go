@@ -15,7 +15,7 @@ const committers = 2
 // lock to take and no directory to make.
 func openPostgres(ctx context.Context, url string, set settings) (*Backend, error) {
 	set.prove()
-	set.engine.Committers = committers
+	set.engine.Committers, set.engine.Pulse = committers, true
 	s, err := postgres.Open(ctx, url, postgres.Options{})
 	if err != nil {
 		return nil, err

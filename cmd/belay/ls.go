@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -31,7 +33,7 @@ func (a *app) lsCommand() *cobra.Command {
 				f.Parent = id
 			}
 			return a.reading(c.Context(), func(r reader) error {
-				page, err := r.Executions(c.Context(), f)
+				page, err := search(c.Context(), r, f)
 				if err != nil {
 					return err
 				}
@@ -49,6 +51,26 @@ func (a *app) lsCommand() *cobra.Command {
 	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"), cobra.ShellCompDirectiveNoFileComp))
 	return c
+}
+
+// searchFor is how long ls searches on where little fits the filter.
+const searchFor = 3 * time.Second
+
+// search lists as many as are asked for, going on where one answer looked at as many
+// as it may.
+func search(ctx context.Context, r reader, f belay.Filter) (belay.Page, error) {
+	var all belay.Page
+	for end := time.Now().Add(searchFor); ; {
+		page, err := r.Executions(ctx, f)
+		if err != nil {
+			return all, err
+		}
+		all = belay.Page{Executions: append(all.Executions, page.Executions...), Next: page.Next, SearchedUntil: page.SearchedUntil}
+		if page.SearchedUntil.IsZero() || !time.Now().Before(end) {
+			return all, nil
+		}
+		f.Cursor, f.Limit = page.Next, f.Limit-len(page.Executions)
+	}
 }
 
 func parseFilter(f *belay.Filter, states, labels []string) error {
@@ -81,10 +103,16 @@ func stateNames() []string {
 
 func (a *app) list(page belay.Page) error {
 	if a.output == "json" {
+		if !page.SearchedUntil.IsZero() {
+			a.more(a.err, page)
+		}
 		return printJSON(a.out, page.Executions)
 	}
 	if len(page.Executions) == 0 {
-		fmt.Fprintln(a.out, "no executions")
+		if page.Next == "" {
+			fmt.Fprintln(a.out, "no executions")
+		}
+		a.more(a.out, page)
 		return nil
 	}
 	t := newTable(a.out, "ID", "WORKFLOW", "STATE", "ATTEMPT", "AGE", "TOOK", "ABOUT")
@@ -95,10 +123,19 @@ func (a *app) list(page belay.Page) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if page.Next != "" {
-		fmt.Fprintf(a.out, "there are more: belay ls --after %s\n", page.Next)
-	}
+	a.more(a.out, page)
 	return nil
+}
+
+// more says how a list goes on.
+func (a *app) more(w io.Writer, page belay.Page) {
+	switch {
+	case page.Next == "":
+	case page.SearchedUntil.IsZero():
+		fmt.Fprintf(w, "there are more: belay ls --after %s\n", page.Next)
+	default:
+		fmt.Fprintf(w, "searched until %s, and there are older ones: belay ls --after %s\n", page.SearchedUntil.Local().Format(time.DateTime), page.Next)
+	}
 }
 
 // stateWord is the state, or what is happening to it.

@@ -216,14 +216,22 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 
 // unfinished is the newest execution of the same line that has not ended.
 func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
-	page, err := s.backend.Executions(ctx, belay.Filter{
+	f := belay.Filter{
 		Workflow: agent.Workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,
 		States: []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused},
-	})
-	if err != nil || len(page.Executions) == 0 {
-		return nil, err
 	}
-	return &page.Executions[0], nil
+	for {
+		page, err := s.backend.Executions(ctx, f)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(page.Executions) > 0:
+			return &page.Executions[0], nil
+		case page.Next == "":
+			return nil, nil
+		}
+		f.Cursor = page.Next
+	}
 }
 
 // commandLine is the job as a person would type it.

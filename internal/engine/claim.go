@@ -213,7 +213,7 @@ func assignment(c *machine.Claimed, now machine.Time) belay.Assignment {
 // resume reads what an assignment goes on from, and its input if that is not
 // known.
 func (e *Engine) resume(ctx context.Context, a *belay.Assignment, spec bool, now machine.Time) error {
-	rec, err := e.store.Read(ctx, store.Read{Execution: a.Lease.Execution, Resume: true, Spec: spec})
+	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: a.Lease.Execution, Resume: true, Spec: spec})
 	if err != nil {
 		return err
 	}

@@ -7,27 +7,67 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Submit accepts executions; all of a call are usually one commit.
+// window is how many batches one call of Submit has in the queue at a time: some are
+// committed while others are made ready, and what others submit gets its turn.
+const window = 4
+
+// Submit accepts executions; those of a call are usually one commit, if they are no
+// more than a batch takes. While too much waits already they are refused
+// (CodeRateLimited), but for children, which belong to what has begun.
 func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
-	calls := make([]*call, len(s))
-	out := make([]belay.Submitted, len(s))
 	for i := range s {
 		if s[i].ID.IsZero() {
 			s[i].ID = belay.ExecutionID(e.opt.IDs())
 		}
-		c := &machine.Submit{Submission: s[i]}
-		c.Judge()
-		calls[i] = newCall(c)
 	}
-	e.committer.sendAll(calls...)
-	for i, k := range calls {
-		r, err := e.await(ctx, k)
-		out[i] = belay.Submitted{ID: r.ID, Replayed: r.Replayed, Err: err}
-		if err != nil {
-			out[i].ID = s[i].ID
+	crowded := e.committer.admit()
+	calls, sent := make([]*call, len(s)), 0
+	out := make([]belay.Submitted, len(s))
+	for i := range s {
+		if most := window * e.opt.MaxBatch; sent <= i || len(s) > sent && sent-i <= most/2 {
+			until := min(len(s), i+most)
+			e.hand(ctx, calls[sent:until], s[sent:until], crowded)
+			sent = until
 		}
+		out[i] = e.submitted(ctx, calls[i], s[i].ID, crowded)
 	}
 	return out, nil
+}
+
+// hand queues submissions together, without those that are refused. Of a caller who
+// has given up none is queued any more.
+func (e *Engine) hand(ctx context.Context, calls []*call, s []belay.Submission, crowded error) {
+	if ctx.Err() != nil {
+		return
+	}
+	queued := make([]*call, 0, len(s))
+	for i := range s {
+		k := newCall(&machine.Submit{Submission: s[i]})
+		if k.class == asked && crowded != nil {
+			continue
+		}
+		e.committer.judges.judge(k.command)
+		calls[i] = k
+		queued = append(queued, k)
+	}
+	e.committer.sendAll(queued...)
+}
+
+// submitted awaits the answer to a submission, if it was queued.
+func (e *Engine) submitted(ctx context.Context, k *call, id belay.ExecutionID, crowded error) belay.Submitted {
+	switch {
+	case k == nil && crowded != nil:
+		return belay.Submitted{ID: id, Err: crowded}
+	case k == nil:
+		return belay.Submitted{ID: id, Err: &belay.Error{
+			Code: belay.CodeUnavailable, Op: "submit", Message: "given up before it was decided; it did not happen", Err: context.Cause(ctx),
+		}}
+	}
+	r, err := e.await(ctx, k)
+	if err != nil {
+		return belay.Submitted{ID: id, Err: err}
+	}
+	return belay.Submitted{ID: r.ID, Replayed: r.Replayed}
 }
 
 // Control carries out an operator's action.
@@ -49,6 +89,9 @@ func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution,
 
 // Signal delivers a signal.
 func (e *Engine) Signal(ctx context.Context, s belay.SignalRequest) error {
+	if err := e.committer.admit(); err != nil {
+		return err
+	}
 	_, err := e.do(ctx, &machine.Deliver{SignalRequest: s})
 	return err
 }

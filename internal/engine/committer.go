@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,32 +24,29 @@ type committer struct {
 	published func(*batch)
 	begin     func() began
 	beat      func(*batch) time.Duration
-	broken    func(error) // told once the store can keep nothing any more
-	gather    func()      // see Options
+	broken    func(error)       // told once the store can keep nothing any more
+	gather    func(urgent bool) // see Options
 	order     func(a, b machine.Command) int
 	observe   func(*Observation) // nil if nobody observes
 
 	stats Stats // under mu
 
+	// pulse says that what keeps sessions alive has a goroutine of its own, which
+	// commits nothing else and never waits behind other batches.
+	pulse  bool
+	aside  *aside
+	judges judges
+
 	mu      sync.Mutex
-	queue   []*call
-	most    int // batches at a time
+	queue   queue
+	hands   hands
+	most    int // batches at a time, beside the pulse
 	batches int // that are being committed
 	load    int // commands in them
 	stopped bool
 	refused refused // the newest write that the store did not take
 	wake    chan struct{}
-}
-
-// call is a command on its way.
-type call struct {
-	command machine.Command
-	reply   chan *machine.Reply
-	sent    time.Time // if somebody observes
-}
-
-func newCall(cmd machine.Command) *call {
-	return &call{command: cmd, reply: make(chan *machine.Reply, 1)}
+	urgent  chan struct{} // wakes the pulse
 }
 
 // Stats count what a committer has done since it began.
@@ -77,12 +73,18 @@ type batch struct {
 
 // newCommitter makes a committer of at most so many batches at a time.
 func newCommitter(s store.Store, most, maxBatch int, published func(*batch)) *committer {
-	return &committer{store: s, most: most, max: maxBatch, published: published, wake: make(chan struct{}, most)}
+	c := &committer{
+		store: s, most: most, max: maxBatch, published: published, hands: make(hands),
+		wake: make(chan struct{}, most), urgent: make(chan struct{}, 1),
+	}
+	c.aside, c.judges = newAside(c), newJudges()
+	return c
 }
 
 // send queues a command. Its reply comes by the call's channel, which takes it
 // without anybody waiting.
 func (c *committer) send(cmd machine.Command) *call {
+	c.judges.judge(cmd)
 	k := newCall(cmd)
 	c.sendAll(k)
 	return k
@@ -90,11 +92,9 @@ func (c *committer) send(cmd machine.Command) *call {
 
 // sendAll queues calls together, so that no batch begins with the first of them.
 func (c *committer) sendAll(calls ...*call) {
-	if c.observe != nil {
-		now := time.Now()
-		for _, k := range calls {
-			k.sent = now
-		}
+	now := time.Now()
+	for _, k := range calls {
+		k.sent = now
 	}
 	c.mu.Lock()
 	if c.stopped {
@@ -104,11 +104,50 @@ func (c *committer) sendAll(calls ...*call) {
 		}
 		return
 	}
-	c.queue = append(c.queue, calls...)
-	due := c.dueLocked()
+	for _, k := range calls {
+		c.hands.take(k)
+	}
+	c.queue.add(now, calls...)
+	c.rouseLocked()
 	c.mu.Unlock()
-	if due {
-		c.nudge()
+}
+
+// again queues calls that were put aside, before all that came later.
+func (c *committer) again(calls []*call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.back(time.Now(), calls...)
+	c.rouseLocked()
+}
+
+// answer replies to a call, once.
+func (c *committer) answer(k *call, r *machine.Reply) {
+	if !sessionOf(k.command).IsZero() {
+		c.mu.Lock()
+		c.hands.answer(k)
+		c.mu.Unlock()
+	}
+	k.reply <- r
+}
+
+// inHand gives a channel that closes when every sign of life of a session that was
+// received has been answered; nil if there is none.
+func (c *committer) inHand(id belay.WorkerID) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.hands[id]; h != nil {
+		return h.empty
+	}
+	return nil
+}
+
+// rouseLocked wakes those who have a batch to begin.
+func (c *committer) rouseLocked() {
+	if c.dueLocked() {
+		nudge(c.wake)
+	}
+	if c.pulse && c.queue.urgent() > 0 {
+		nudge(c.urgent)
 	}
 }
 
@@ -116,50 +155,70 @@ func (c *committer) sendAll(calls ...*call) {
 // be worth its while: small ones are, since nobody is in their way, but to cut
 // large ones in pieces costs more than it saves.
 func (c *committer) dueLocked() bool {
-	return c.batches < c.most && len(c.queue) > 0 && (2*len(c.queue) >= c.load || c.stopped)
+	n := c.countLocked()
+	return c.batches < c.most && n > 0 && (2*n >= c.load || c.stopped)
 }
 
-func (c *committer) nudge() {
+// countLocked is how many wait for a batch that is not the pulse's.
+func (c *committer) countLocked() int {
+	if c.pulse {
+		return c.queue.len - c.queue.urgent()
+	}
+	return c.queue.len
+}
+
+func nudge(wake chan struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
 
 // stop refuses new commands; run ends when the queue is empty.
 func (c *committer) stop() {
+	c.aside.stop()
 	c.mu.Lock()
 	c.stopped = true
 	c.mu.Unlock()
 	for range c.most {
-		c.nudge()
+		nudge(c.wake)
 	}
+	nudge(c.urgent)
 }
 
 // run commits batches until the committer has stopped and the queue is empty. It
 // is run as often as there may be batches at a time.
-func (c *committer) run(ctx context.Context) {
+func (c *committer) run(ctx context.Context) { c.work(ctx, c.wake, c.waiting, c.take, c.done) }
+
+// beats does so with what keeps sessions alive.
+func (c *committer) beats(ctx context.Context) {
+	c.work(store.Urgent(ctx), c.urgent, c.beating, c.takeBeats, func(int) {})
+}
+
+func (c *committer) work(
+	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, bool), done func(int),
+) {
 	var o *observer
 	if c.observe != nil {
 		o = &observer{tell: c.observe}
 	}
 	for {
 		if c.gather != nil {
-			for !c.waiting() {
-				<-c.wake
+			for !waiting() {
+				<-wake
 			}
-			c.gather()
+			c.gather(store.IsUrgent(ctx))
 		}
-		calls, over := c.take()
+		calls, over := take()
 		if len(calls) > 0 {
 			c.commit(ctx, calls, o)
-			c.done(len(calls))
+			done(len(calls))
 			continue
 		}
 		if over {
 			return
 		}
-		<-c.wake
+		<-wake
 	}
 }
 
@@ -167,32 +226,47 @@ func (c *committer) run(ctx context.Context) {
 func (c *committer) waiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.queue) > 0 || c.stopped
+	return c.countLocked() > 0 || c.stopped
 }
 
-// take gives the next batch, oldest commands first unless there is another
-// order, and reports whether there will be none any more.
+func (c *committer) beating() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue.urgent() > 0 || c.stopped
+}
+
+// take gives the next batch, and reports whether there will be none any more.
 func (c *committer) take() (calls []*call, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.dueLocked() {
-		return nil, c.stopped && len(c.queue) == 0
+		return nil, c.stopped && c.countLocked() == 0
 	}
 	if c.order != nil {
-		slices.SortStableFunc(c.queue, func(a, b *call) int { return c.order(a.command, b.command) })
+		c.queue.order(c.order)
 	}
-	n := min(len(c.queue), c.max)
-	calls = c.queue[:n:n]
-	c.queue = c.queue[n:]
-	if len(c.queue) == 0 {
-		c.queue = nil
+	first := alive
+	if c.pulse {
+		first = owned
 	}
+	calls = c.queue.take(c.max, first, asked)
 	c.batches++
-	c.load += n
+	c.load += len(calls)
 	if c.dueLocked() {
-		c.nudge()
+		nudge(c.wake)
 	}
 	return calls, false
+}
+
+// takeBeats gives the next batch of the pulse.
+func (c *committer) takeBeats() (calls []*call, over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.order != nil {
+		c.queue.order(c.order)
+	}
+	calls = c.queue.take(c.max, alive, alive)
+	return calls, len(calls) == 0 && c.stopped
 }
 
 // done notes the end of a batch of n commands.
@@ -203,25 +277,65 @@ func (c *committer) done(n int) {
 	c.load -= n
 }
 
-// commit carries out one batch. If the store refuses it for what is in it, or
-// something in it waits for rows that others hold, the batch is halved, so that a
-// poisoned command never fails its neighbours.
+// commit carries out one batch, without what is known to wait for somebody else.
 func (c *committer) commit(ctx context.Context, calls []*call, o *observer) {
 	began := c.begin()
-	if c.claims != nil {
+	calls = c.aside.screen(calls)
+	if c.claims != nil && !store.IsUrgent(ctx) {
 		calls = append(calls, c.claims(calls)...)
 	}
-	c.try(ctx, calls, began, o)
+	if len(calls) > 0 {
+		guesses := mostGuesses
+		c.try(ctx, calls, began, o, &guesses)
+	}
 }
 
-func (c *committer) try(ctx context.Context, calls []*call, began began, o *observer) {
+// try commits calls together. If the store refuses them for what is in them, or they
+// are too many for one transaction, they are halved, so that a poisoned command never
+// fails its neighbours. What waits for rows that somebody else holds leaves the others.
+func (c *committer) try(ctx context.Context, calls []*call, began began, o *observer, guesses *int) {
 	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
 	for i, k := range calls {
 		b.commands[i] = k.command
 		k.command.Need(&b.need)
 	}
-	var panicked error
 	start := c.now()
+	err := c.decide(ctx, b, o)
+	if errors.Is(err, store.ErrBroken) {
+		c.broken(err)
+	}
+	split := errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrSlow) && len(calls) > 1
+	if belay.CodeOf(err) == belay.CodeUnavailable && !split {
+		c.trouble(err)
+	}
+	switch half := len(calls) / 2; {
+	case err == nil:
+		took := c.now().Sub(start)
+		c.count(b)
+		c.published(b)
+		for i, k := range calls {
+			c.answer(k, &b.replies[i])
+		}
+		if o != nil {
+			o.committed(b, start, took)
+		}
+	case errors.Is(err, store.ErrBusy):
+		for _, part := range c.aside.part(ctx, calls, b.need, guesses) {
+			c.try(store.Waiting(ctx, guessPatience), part, began, o, guesses)
+		}
+	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable && !split || errors.Is(err, store.ErrBroken):
+		for _, k := range calls {
+			c.answer(k, &machine.Reply{Err: err})
+		}
+	default:
+		c.try(ctx, calls[:half], began, o, guesses)
+		c.try(ctx, calls[half:], began, o, guesses)
+	}
+}
+
+// decide runs the transaction of a batch.
+func (c *committer) decide(ctx context.Context, b *batch, o *observer) error {
+	var panicked error
 	err := c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -235,6 +349,10 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *obse
 		if o != nil {
 			o.began(rows)
 		}
+		now := time.Now()
+		for _, k := range b.calls {
+			k.received(now)
+		}
 		b.changes, b.replies = machine.Fold(rows, b.commands)
 		b.changes.Beat = c.beat(b)
 		return b.changes
@@ -242,36 +360,7 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *obse
 	if err == nil {
 		err = panicked
 	}
-	if errors.Is(err, store.ErrBroken) {
-		c.broken(err)
-	}
-	busy := errors.Is(err, store.ErrBusy)
-	if belay.CodeOf(err) == belay.CodeUnavailable && !busy {
-		c.trouble(err)
-	}
-	switch {
-	case err == nil:
-		took := c.now().Sub(start)
-		c.count(b)
-		c.published(b)
-		for i, k := range calls {
-			k.reply <- &b.replies[i]
-		}
-		if o != nil {
-			o.committed(b, start, took)
-		}
-	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable && !busy || errors.Is(err, store.ErrBroken):
-		for _, k := range calls {
-			k.reply <- &machine.Reply{Err: err}
-		}
-	default:
-		if busy {
-			ctx = store.Hurried(ctx)
-		}
-		half := len(calls) / 2
-		c.try(ctx, calls[:half], began, o)
-		c.try(ctx, calls[half:], began, o)
-	}
+	return err
 }
 
 // now is the time, if anybody wants to know how long things take.

@@ -45,12 +45,15 @@ type Options struct {
 	// Bury ends what a dead worker left behind on this host before its
 	// executions go on elsewhere.
 	Bury func(ctx context.Context, c belay.Client, w belay.Worker) error
+	// Pulse has what keeps sessions alive committed beside all batches. It is for
+	// stores that keep a connection for store.Urgent commits.
+	Pulse bool
 	// Gather, if set, is called before what has queued is taken as a batch,
-	// and may wait for more to queue; Order, if set, compares commands to
-	// take them in its order instead of that of their arrival, which the
-	// scheduler decides. With both a simulation has the same batches every
-	// time.
-	Gather func()
+	// and may wait for more to queue; urgent says that it is the pulse that asks.
+	// Order, if set, compares commands to take those of one class in its order
+	// instead of that of their arrival, which the scheduler decides. With both a
+	// simulation has the same batches every time.
+	Gather func(urgent bool)
 	Order  func(a, b machine.Command) int
 	// Observe, if set, is told what each batch did, after its callers have
 	// their answers; batches that are committed at the same time one after the
@@ -107,9 +110,16 @@ func New(s store.Store, opt Options) *Engine {
 			opt.Observe(o)
 		}
 	}
+	e.committer.pulse = opt.Pulse
 	for range opt.Committers {
-		e.committing.Go(func() { e.committer.run(ctx) })
+		e.committing.Go(func() { e.committer.run(store.Waiting(ctx, rowPatience)) })
 	}
+	if opt.Pulse {
+		e.committing.Go(func() { e.committer.beats(store.Waiting(ctx, beatPatience)) })
+	}
+	e.serve(e.committer.aside.run)
+	e.keyring.want = make(chan struct{}, 1)
+	e.serve(func(ctx context.Context) { e.keyring.run(ctx, s) })
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
 	if h, ok := s.(store.Hinter); ok {
@@ -151,9 +161,17 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// serve runs a service until the engine ends.
+const (
+	// rowPatience is how long a batch waits for rows that another transaction holds
+	// before those that wait leave it: longer than commits of other servers take.
+	rowPatience = 250 * time.Millisecond
+	// beatPatience is how long heartbeats wait so, all together.
+	beatPatience = 100 * time.Millisecond
+)
+
+// serve runs a service until the engine ends. What it reads does not wait for others.
 func (e *Engine) serve(run func(context.Context)) {
-	e.wg.Go(func() { run(e.ctx) })
+	e.wg.Go(func() { run(store.Urgent(e.ctx)) })
 }
 
 // Close stops the engine in two stages and waits for it.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -15,21 +16,32 @@ import (
 const (
 	keyPrefix = "bly_"
 	// keysFor is how long keys that another server made or revoked may go
-	// unnoticed.
-	keysFor = 5 * time.Second
+	// unnoticed; somewhat sooner they are read again, beside the requests.
+	keysFor   = 5 * time.Second
+	keysRenew = 4 * time.Second
+	// keysWait is how long a request waits for keys to be read again before those
+	// count that are known, and keysStale how old these may be: a store that is slow
+	// to answer must not lock its workers out.
+	keysWait  = time.Second
+	keysStale = time.Minute
 )
 
 // keyring remembers the keys, so that not every request reads them. What this
 // engine writes is seen at once.
 type keyring struct {
+	want chan struct{} // asks for a reading
+
 	mu      sync.Mutex
 	version int // grows with every key written here
 	at      time.Time
 	bySum   map[[32]byte]belay.Key // nil if they must be read
 	living  int
+	reading chan struct{} // closed when the reading that was asked for has ended
+	asked   time.Time     // when it was asked for
+	err     error         // of the last reading
 }
 
-// observe forgets the keys if a batch has changed one.
+// observe takes in the keys that a batch has made or revoked.
 func (k *keyring) observe(c *machine.Changes) {
 	if len(c.APIKeys) == 0 {
 		return
@@ -37,48 +49,141 @@ func (k *keyring) observe(c *machine.Changes) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.version++
-	k.bySum = nil
+	if k.bySum == nil {
+		return
+	}
+	k.bySum = maps.Clone(k.bySum) // others look at the old one
+	for _, row := range c.APIKeys {
+		k.bySum[row.Hash] = row.View()
+	}
+	k.living = 0
+	for _, key := range k.bySum {
+		if key.RevokedAt.IsZero() {
+			k.living++
+		}
+	}
 }
 
-// heed forgets the keys if another server has changed one, or may have.
+// heed has the keys read again before they count, if another server has changed one
+// or may have.
 func (k *keyring) heed(h store.Hint) {
 	if !h.Keys && !h.Lost {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	now := time.Now()
 	k.version++
-	k.bySum = nil
+	k.asked = now
+	if old := now.Add(-keysFor); k.at.After(old) {
+		k.at = old
+	}
 }
 
-// known are the keys by the hash of their secret, and how many live.
-func (e *Engine) known(ctx context.Context) (map[[32]byte]belay.Key, int, error) {
+// run reads the keys when asked to, until ctx ends.
+func (k *keyring) run(ctx context.Context, s store.Store) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.want:
+			k.read(ctx, s)
+		}
+	}
+}
+
+func (k *keyring) read(ctx context.Context, s store.Store) {
+	k.mu.Lock()
+	version := k.version
+	k.mu.Unlock()
+	at := time.Now()
+	rows, err := s.APIKeys(ctx)
+	keys, living := make(map[[32]byte]belay.Key, len(rows)), 0
+	for _, row := range rows {
+		keys[row.Hash] = row.View()
+		if row.RevokedAt == 0 {
+			living++
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err = err; err == nil && k.version == version { // else one was written meanwhile
+		k.at, k.bySum, k.living = at, keys, living
+	}
+	close(k.reading)
+	k.reading = nil
+}
+
+// askLocked has the keys read, and gives a channel that closes when they were.
+func (k *keyring) askLocked() <-chan struct{} {
+	if k.reading == nil {
+		k.reading, k.asked = make(chan struct{}), time.Now()
+		k.want <- struct{}{} // has room: one is asked for at a time
+	}
+	return k.reading
+}
+
+// keys are what is known of the keys at one moment.
+type keys struct {
+	bySum  map[[32]byte]belay.Key
+	living int
+	stale  bool // others may have changed them more than keysFor ago
+}
+
+// knownLocked are the keys, if they count: they are fresh, or could not be read again
+// for a while.
+func (k *keyring) knownLocked() (keys, bool) {
+	age := time.Since(k.at)
+	if k.bySum == nil || age >= keysStale {
+		return keys{}, false
+	}
+	if age >= keysRenew {
+		k.askLocked()
+	}
+	stale := age >= keysFor
+	return keys{k.bySum, k.living, stale}, !stale || time.Since(k.asked) >= keysWait || k.err != nil
+}
+
+// known are the keys.
+func (e *Engine) known(ctx context.Context) (keys, error) {
 	k := &e.keyring
 	for {
 		k.mu.Lock()
-		version, keys, living := k.version, k.bySum, k.living
-		fresh := keys != nil && time.Since(k.at) < keysFor
+		have, ok := k.knownLocked()
+		if ok {
+			k.mu.Unlock()
+			return have, nil
+		}
+		read, late := k.askLocked(), time.NewTimer(time.Until(k.asked.Add(keysWait)))
 		k.mu.Unlock()
-		if fresh {
-			return keys, living, nil
-		}
-		at := time.Now()
-		rows, err := e.store.APIKeys(ctx)
-		if err != nil {
-			return nil, 0, err
-		}
-		keys, living = make(map[[32]byte]belay.Key, len(rows)), 0
-		for _, row := range rows {
-			keys[row.Hash] = row.View()
-			if row.RevokedAt == 0 {
-				living++
+		select {
+		case <-read:
+			late.Stop()
+			k.mu.Lock()
+			have, ok := k.knownLocked()
+			err := k.err
+			k.mu.Unlock()
+			if err != nil && !ok {
+				return keys{}, err
 			}
+			if ok {
+				return have, nil
+			}
+			continue // one was written meanwhile
+		case <-late.C:
+			if have.bySum != nil {
+				continue
+			}
+		case <-ctx.Done():
+			late.Stop()
 		}
-		k.mu.Lock()
-		if k.version == version { // else one was written meanwhile
-			k.at, k.bySum, k.living = at, keys, living
+		select {
+		case <-read:
+		case <-ctx.Done():
+			return keys{}, &belay.Error{Code: belay.CodeUnavailable, Op: "read the keys", Message: "gave up waiting", Err: context.Cause(ctx)}
+		case <-e.ctx.Done():
+			return keys{}, errClosed
 		}
-		k.mu.Unlock()
 	}
 }
 
@@ -115,18 +220,22 @@ func (e *Engine) RevokeKey(ctx context.Context, id belay.KeyID) error {
 }
 
 // KeyOf is the living key of a secret; CodeUnauthorized if there is none. A key
-// that another server has made or revoked is noticed within five seconds.
+// that another server has made or revoked is noticed within five seconds, or as soon
+// as the store can be read; what was known counts for a minute until then.
 func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	bad := &belay.Error{Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked"}
 	if !strings.HasPrefix(secret, keyPrefix) {
 		return belay.Key{}, bad
 	}
-	keys, _, err := e.known(ctx)
+	known, err := e.known(ctx)
 	if err != nil {
 		return belay.Key{}, err
 	}
-	k, ok := keys[sha256.Sum256([]byte(secret))]
-	if !ok || !k.RevokedAt.IsZero() {
+	k, ok := known.bySum[sha256.Sum256([]byte(secret))]
+	switch {
+	case !ok && known.stale: // it may have been made meanwhile
+		return belay.Key{}, &belay.Error{Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second}
+	case !ok || !k.RevokedAt.IsZero():
 		return belay.Key{}, bad
 	}
 	return k, nil
@@ -135,6 +244,6 @@ func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 // HasKeys reports whether there is a key that was not revoked. It is as new as
 // KeyOf.
 func (e *Engine) HasKeys(ctx context.Context) (bool, error) {
-	_, living, err := e.known(ctx)
-	return living > 0, err
+	known, err := e.known(ctx)
+	return known.living > 0, err
 }

@@ -1,13 +1,17 @@
 package engine_test
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
@@ -52,5 +56,93 @@ func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 			_, err := here.KeyOf(ctx, secret)
 			refusal(t, err, belay.CodeUnauthorized, "")
 		}
+	})
+}
+
+// slowKeys is a store whose keys can be read only while a test lets them.
+type slowKeys struct {
+	store.Store
+	mu   sync.Mutex
+	hold chan struct{} // if set, readings wait for it
+}
+
+func (s *slowKeys) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
+	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return s.Store.APIKeys(ctx)
+}
+
+func (s *slowKeys) slow(hold chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold = hold
+}
+
+// While the keys cannot be read again, those that were known count, for a minute: a
+// store that is slow to read must not lock workers out. A key that is not known then
+// may be a new one, and is not refused for good; one that was revoked here never
+// counts again.
+func TestKnownKeysCountWhileTheyAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowKeys{Store: memory.New(time.Now)}
+		e := engine.New(s, engine.Options{})
+		defer e.Close()
+		ctx := t.Context()
+		k := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeWorker}}))
+		other := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{Name: "old", Scopes: []belay.Scope{belay.ScopeWorker}}))
+		must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
+		hold := make(chan struct{})
+		s.slow(hold)
+		for _, c := range []struct{ after, most time.Duration }{
+			{4 * time.Second, 0}, {10 * time.Second, 0}, {40 * time.Second, 0},
+		} {
+			time.Sleep(c.after)
+			at := time.Now()
+			must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
+			if took := time.Since(at); took > c.most {
+				t.Errorf("after %s a request waited %s", c.after, took)
+			}
+		}
+		_, err := e.KeyOf(ctx, "bly_"+strings.Repeat("0", 52))
+		refusal(t, err, belay.CodeUnavailable, "")
+		if err := e.RevokeKey(ctx, other.ID); err != nil {
+			t.Fatal(err)
+		}
+		_, err = e.KeyOf(ctx, other.Secret)
+		refusal(t, err, belay.CodeUnauthorized, "")
+		must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
+		s.slow(nil)
+		close(hold)
+		_, err = e.KeyOf(ctx, other.Secret)
+		refusal(t, err, belay.CodeUnauthorized, "")
+	})
+}
+
+// What cannot be read for a minute is not known any more.
+func TestKeysAreNotKnownForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowKeys{Store: memory.New(time.Now)}
+		e := engine.New(s, engine.Options{})
+		defer e.Close()
+		ctx := t.Context()
+		k := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeWorker}}))
+		must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
+		hold := make(chan struct{})
+		s.slow(hold)
+		time.Sleep(61 * time.Second)
+		brief, done := context.WithTimeout(ctx, 10*time.Second)
+		defer done()
+		_, err := e.KeyOf(brief, k.Secret)
+		refusal(t, err, belay.CodeUnavailable, "")
+		close(hold)
+		must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
 	})
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -45,7 +46,7 @@ func (e *Engine) Bury(ctx context.Context, id belay.WorkerID, proof string) erro
 
 // Save writes a checkpoint.
 func (e *Engine) Save(ctx context.Context, s belay.Save) (int64, error) {
-	r, err := e.owned(ctx, s.Repeat, &machine.Save{Save: s}, func() machine.Command {
+	r, err := e.owned(ctx, s.Lease, s.Repeat, &machine.Save{Save: s}, func() machine.Command {
 		s.Repeat = true
 		return &machine.Save{Save: s}
 	})
@@ -55,7 +56,7 @@ func (e *Engine) Save(ctx context.Context, s belay.Save) (int64, error) {
 // Settle ends a run.
 func (e *Engine) Settle(ctx context.Context, s belay.Settlement) error {
 	jitter := e.opt.Jitter()
-	_, err := e.owned(ctx, s.Repeat, &machine.Settle{Settlement: s, Jitter: jitter}, func() machine.Command {
+	_, err := e.owned(ctx, s.Lease, s.Repeat, &machine.Settle{Settlement: s, Jitter: jitter}, func() machine.Command {
 		s.Repeat = true
 		return &machine.Settle{Settlement: s, Jitter: jitter}
 	})
@@ -64,20 +65,48 @@ func (e *Engine) Settle(ctx context.Context, s belay.Settlement) error {
 
 // owned commits an owner's write. If its lease does not hold, the write may be
 // one whose first answer was lost: then it is looked up by its operation id
-// and gets that answer, whoever owns the execution now.
-func (e *Engine) owned(ctx context.Context, repeat bool, c machine.Command, again func() machine.Command) (*machine.Reply, error) {
+// and gets that answer, whoever owns the execution now. Or the session's time seems to
+// be over while a heartbeat that came in time waits here to be written: then the write
+// waits for it.
+func (e *Engine) owned(
+	ctx context.Context, l belay.Lease, repeat bool, c machine.Command, again func() machine.Command,
+) (*machine.Reply, error) {
+	before := e.committer.inHand(l.Worker)
 	r, err := e.do(ctx, c)
-	if err == nil || repeat || belay.CodeOf(err) != belay.CodeLeaseLost {
+	if err == nil || belay.CodeOf(err) != belay.CodeLeaseLost {
+		return r, err
+	}
+	waited := e.renewed(ctx, err, before, e.committer.inHand(l.Worker))
+	if repeat && !waited {
 		return r, err
 	}
 	r, repeated := e.do(ctx, again())
 	switch {
-	case repeated == nil && r.Replayed:
+	case repeated == nil && (r.Replayed || waited):
 		return r, nil
 	case belay.CodeOf(repeated) == belay.CodeUnavailable:
 		return &machine.Reply{}, repeated // nobody knows whether it was written
 	}
 	return &machine.Reply{}, err
+}
+
+// renewed waits for the heartbeats of a session whose time seems to be over, and
+// reports whether there were any.
+func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{}) (waited bool) {
+	if !errors.Is(err, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired}) {
+		return false
+	}
+	for _, answered := range beats {
+		if answered == nil {
+			continue
+		}
+		waited = true
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+	}
+	return waited
 }
 
 // Append writes a chunk of a log or artifact.
@@ -88,7 +117,7 @@ func (e *Engine) Append(ctx context.Context, c belay.Chunk) error {
 
 // Signals reads the signals that no checkpoint has consumed.
 func (e *Engine) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
-	rec, err := e.store.Read(ctx, store.Read{Execution: q.Execution, Resume: true})
+	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: q.Execution, Resume: true})
 	if err != nil {
 		return nil, err
 	}

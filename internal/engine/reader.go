@@ -71,11 +71,15 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 	}
 }
 
+// scan is how many executions one list looks at: what is rare among many that ended
+// long ago is looked for a part at a time.
+const scan = 50_000
+
 // Executions lists executions, newest first.
 func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
 	q := store.List{
 		States: f.States, Workflow: f.Workflow, Queue: f.Queue, Key: f.Key, Parent: f.Parent, Children: f.Children,
-		Labels: f.Labels, Limit: f.Limit,
+		Labels: f.Labels, Limit: f.Limit, Scan: scan,
 	}
 	if q.Limit <= 0 {
 		q.Limit = 100
@@ -88,16 +92,19 @@ func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, er
 		}
 		q.Before = before
 	}
-	records, err := r.store.List(ctx, q)
+	list, err := r.store.List(ctx, q)
 	if err != nil {
 		return belay.Page{}, err
 	}
-	page := belay.Page{Executions: make([]belay.Execution, len(records))}
-	for i, rec := range records {
+	page := belay.Page{Executions: make([]belay.Execution, len(list.Records))}
+	for i, rec := range list.Records {
 		page.Executions[i] = machine.View(rec)
 	}
-	if len(records) == q.Limit {
-		page.Next = records[len(records)-1].Execution.ID.String()
+	switch {
+	case len(list.Records) == q.Limit:
+		page.Next = list.Records[len(list.Records)-1].Execution.ID.String()
+	case !list.Last.IsZero():
+		page.Next, page.SearchedUntil = list.Last.String(), list.At.Time()
 	}
 	return page, nil
 }

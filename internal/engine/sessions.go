@@ -6,6 +6,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 // session is what a claim must know of its worker. Its spec never changes, and
@@ -37,7 +38,7 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	if s := d.remembered(id); s != nil {
 		return s, nil
 	}
-	rows, err := d.engine.store.Workers(ctx, maxWorkers)
+	rows, err := d.engine.store.Workers(store.Urgent(ctx), maxWorkers)
 	if err != nil {
 		return nil, err
 	}

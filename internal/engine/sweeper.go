@@ -136,7 +136,8 @@ func (s *sweeper) sweep(ctx context.Context) machine.Time {
 	s.mu.Lock()
 	s.interval, s.counted = due.MinTTL/marksPerTTL, now
 	s.mu.Unlock()
-	if n, ok := s.send(ctx, s.commands(due)); n > 0 {
+	commands := s.commands(due)
+	if n, ok := s.send(ctx, commands); n > 0 {
 		if ok == n {
 			return s.engine.store.Now() // there may be more, and what was done may have left more
 		}
@@ -157,7 +158,10 @@ func (s *sweeper) sweep(ctx context.Context) machine.Time {
 func (s *sweeper) commands(due store.Due) []machine.Command {
 	var out []machine.Command
 	for _, id := range due.Workers {
-		out = append(out, &machine.Expire{Worker: id})
+		// What was received before its time was over counts, wherever it stands.
+		if s.engine.committer.inHand(id) == nil {
+			out = append(out, &machine.Expire{Worker: id})
+		}
 	}
 	for i := range due.Lost {
 		out = append(out, &due.Lost[i])
@@ -220,10 +224,12 @@ func (s *sweeper) observe(b *batch) {
 	if c.Empty() {
 		return
 	}
+	now := s.engine.store.Now() // a store may hold its clock while it asks for the beat
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marked, s.promised = max(s.marked, b.rows.Now), c.Beat
-	now := s.engine.store.Now()
+	if c.Vital() {
+		s.marked, s.promised = max(s.marked, b.rows.Now), c.Beat
+	}
 	sooner := false
 	late := s.next < now // the clock was set, and the timer does not know
 	at := func(t machine.Time) { sooner = sooner || t != 0 && (t < s.next || late) }

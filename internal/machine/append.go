@@ -47,7 +47,17 @@ const maxChunks = 1 << 40
 
 // Append writes a chunk of a log or artifact by its owner. It is no transition
 // and raises no seq.
-type Append struct{ belay.Chunk }
+type Append struct {
+	belay.Chunk
+	judged *judged // nil before Judge
+}
+
+// Judge finds out the chunk's hash.
+func (c *Append) Judge() {
+	if c.judged == nil {
+		c.judged = &judged{hash: sha256.Sum256(c.Data)}
+	}
+}
 
 // Need names the execution, the session, the chunk, those it drops, and how much
 // there is.
@@ -73,7 +83,8 @@ func (c *Append) apply(w *world) (Reply, error) {
 	if err := c.check(op); err != nil {
 		return Reply{}, err
 	}
-	hash := sha256.Sum256(c.Data)
+	c.Judge()
+	hash := c.judged.hash
 	if have, ok := w.chunk(c.ref()); ok {
 		if have.Hash != hash {
 			return Reply{}, refuse(belay.CodeConflict, op, "chunk %d of %q is there with other content", c.N, c.Name)

@@ -16,7 +16,7 @@ func (s *stage) fill(l belay.Lease, name string, from, to int64, with ...func(*b
 		for _, w := range with {
 			w(&c)
 		}
-		_, r := s.batch(&Append{c})
+		_, r := s.batch(&Append{Chunk: c})
 		if r[0].Err != nil {
 			if n != to-1 {
 				s.t.Fatalf("chunk %d of %s: %v", n, name, r[0].Err)
@@ -81,7 +81,7 @@ func TestADroppedNumberMayBeUsedAgain(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	chunk := func(n int64, data string, to int64) *Append {
-		return &Append{belay.Chunk{Lease: l, Name: "log", N: n, Data: []byte(data), DropTo: to}}
+		return &Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: n, Data: []byte(data), DropTo: to}}
 	}
 	s.do(chunk(0, "zero", 0))
 	_, r := s.batch(chunk(1, "one", 0), chunk(2, "two", 2), chunk(0, "new", 0), chunk(1, "new", 0))

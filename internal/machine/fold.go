@@ -51,9 +51,10 @@ type Rows struct {
 	Now Time
 	// Epoch is below every token that is given out now; see [NextEpoch].
 	Epoch belay.Token
-	// Mark is the newest mark of life of any server and Beat how often that
-	// server writes one; 0 if there never was one. They are there whatever
-	// the Need: who writes a mark must first have looked at the last.
+	// Mark is the newest mark of life of any server and Beat how often the
+	// server that committed last writes one; 0 if there never was one. They are
+	// there whatever the Need: who writes a mark must first have looked at the
+	// last.
 	Mark Time
 	Beat time.Duration
 	// Leapt is by how much the store's clock leapt forwards, since it was set, and no
@@ -119,8 +120,8 @@ type Changes struct {
 	// and at most to now: it did not pass. Executions that are changed anyway have it
 	// already.
 	Leap time.Duration
-	// Mark asks for the server's mark of life though there is nothing else to
-	// write; with anything else it is written anyway.
+	// Mark asks for the server's mark of life though no session is written; with
+	// a session it is written anyway.
 	Mark bool
 	// Beat is how often the server means to write its mark of life, written
 	// with it. The engine sets it; it is no reason to write by itself.
@@ -139,6 +140,12 @@ func (c *Changes) Empty() bool {
 	return len(c.Executions)+len(c.Specs)+len(c.Runs)+len(c.Checkpoints)+len(c.Signals)+len(c.Consumed)+
 		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops)+len(c.Sums)+len(c.APIKeys) == 0 && c.Grace == 0 && !c.Mark
 }
+
+// Vital reports whether writing the changes proves that sessions can be written: they
+// change one, or are a mark of life. Only then has a mark something to say to those who
+// judge sessions by time: while heartbeats cannot be written, nobody else's writes may
+// say that all is well.
+func (c *Changes) Vital() bool { return len(c.Workers) > 0 || c.Mark || c.Grace != 0 }
 
 // Command is one thing to decide. The commands are the types of this package
 // that implement it.
@@ -194,5 +201,8 @@ func Fold(rows *Rows, commands []Command) (*Changes, []Reply) {
 	}
 	w.out.Executions = w.dirty
 	w.out.Workers = w.dirtyWorkers
+	if w.out.Vital() {
+		w.out.Grace = max(w.out.Grace, w.gap)
+	}
 	return w.out, replies
 }

@@ -8,15 +8,17 @@ import (
 )
 
 // Grace is written, not remembered: after three missed marks of life the first
-// batch, whatever it is about, gives every session the gap again, at least its
-// own TTL from now; the next batch finds nothing to do.
+// batch that sees sessions or leaves a mark, whatever it is about, gives every session
+// the gap again, at least its own TTL from now; the next batch finds nothing to do.
 func TestGraceAfterAStall(t *testing.T) {
 	for name, first := range map[string]func(*stage, belay.WorkerID) Command{
 		"expire":    func(_ *stage, w belay.WorkerID) Command { return &Expire{w} },
 		"heartbeat": func(s *stage, w belay.WorkerID) Command { return s.beat(w) },
-		"submit":    func(s *stage, _ belay.WorkerID) Command { return s.submission() },
 		"mark":      func(*stage, belay.WorkerID) Command { return &Mark{} },
-		"refusal":   func(s *stage, _ belay.WorkerID) Command { return &Tick{Execution: belay.ExecutionID(s.id())} },
+		"refusal":   func(_ *stage, w belay.WorkerID) Command { return &Drain{Worker: w} },
+		"opening": func(s *stage, _ belay.WorkerID) Command {
+			return &Open{WorkerSpec: belay.WorkerSpec{ID: belay.WorkerID(s.id()), Name: "new"}}
+		},
 	} {
 		s := newStage(t)
 		short, long := s.worker("short", ttl(6*time.Second)), s.worker("long", ttl(hour))
@@ -47,6 +49,23 @@ func TestGraceAfterAStall(t *testing.T) {
 		s.pass(6 * time.Second)
 		s.do(&Expire{short})
 	}
+}
+
+// A batch that sees no session and leaves no mark gives nothing back, and need not wait
+// for the sessions: the gap is there for the next batch.
+func TestABatchWithoutSessionsLeavesTheGap(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(6*time.Second))
+	s.stall(time.Minute)
+	for range 3 {
+		if changes, r := s.batch(s.submission()); changes.Grace != 0 || r[0].Err != nil {
+			t.Errorf("a submission gives back %s: %v", changes.Grace, r[0].Err)
+		}
+	}
+	if changes, _ := s.batch(s.submission(), &Mark{}); changes.Grace != time.Minute {
+		t.Errorf("a mark beside it gives back %s", changes.Grace)
+	}
+	s.refused(&Expire{w}, belay.CodeConflict)
 }
 
 // No grace while anybody's mark is fresh: up to three beats nothing is missed.

@@ -84,7 +84,9 @@ func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
 	if k.onWrite != nil {
 		k.onWrite(k, changes)
 	}
-	k.mark = k.now
+	if changes.Vital() {
+		k.mark = k.now
+	}
 	return changes, replies, k.write(changes)
 }
 

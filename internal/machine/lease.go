@@ -8,13 +8,16 @@ import (
 
 // owner is the execution of a lease that holds at this moment. Every write of
 // an owner passes here; nothing is believed without it (G1, G2).
-func (w *world) owner(op string, l belay.Lease) (*Execution, error) {
+func (w *world) owner(op string, l belay.Lease) (*Execution, error) { return w.ownerAt(op, l, w.Now) }
+
+// ownerAt does so with a session whose time was not over at a moment.
+func (w *world) ownerAt(op string, l belay.Lease, at Time) (*Execution, error) {
 	e := w.execs[l.Execution]
 	op += " " + l.Execution.String()
 	if e == nil {
 		return nil, refuse(belay.CodeNotFound, op, "there is no execution %s", l.Execution)
 	}
-	if cause, text := w.lost(e, l); cause != "" {
+	if cause, text := w.lost(e, l, at); cause != "" {
 		err := refuse(belay.CodeLeaseLost, op, "%s", text)
 		err.Cause = cause
 		return nil, err
@@ -23,7 +26,7 @@ func (w *world) owner(op string, l belay.Lease) (*Execution, error) {
 }
 
 // lost says why the lease does not hold, if it does not.
-func (w *world) lost(e *Execution, l belay.Lease) (belay.Cause, string) {
+func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string) {
 	current := e.Token == l.Token && e.Worker == l.Worker && e.Secret == l.Secret
 	newer := e.Token > l.Token
 	if l.Token == 0 { // known by its secret alone
@@ -42,17 +45,17 @@ func (w *world) lost(e *Execution, l belay.Lease) (belay.Cause, string) {
 		return belay.CauseExpired, fmt.Sprintf("nobody holds token %d any more; the execution is %s", l.Token, e.State)
 	case e.CancelBy.over(w.Now):
 		return belay.CauseCancelled, "the execution was cancelled and the grace to end it is over"
-	case !w.alive(l.Worker):
+	case !w.alive(l.Worker, at):
 		return belay.CauseExpired, fmt.Sprintf("the session of worker %s is over", l.Worker)
 	}
 	return "", ""
 }
 
 // alive reports whether the session may still write: it has not ended and its
-// time is not over.
-func (w *world) alive(id belay.WorkerID) bool {
+// time was not over at a moment.
+func (w *world) alive(id belay.WorkerID, at Time) bool {
 	x := w.workers[id]
-	return x != nil && !x.State.Ended() && !x.ExpiresAt.over(w.Now)
+	return x != nil && !x.State.Ended() && !x.ExpiresAt.over(at)
 }
 
 // needLease adds what the check of a lease must see.

@@ -11,7 +11,7 @@ import (
 func (s *stage) ownerWrites(l belay.Lease) []Command {
 	all := []Command{
 		s.save(l, belay.KindStep, "k"), s.save(l, belay.KindState, "k"), s.save(l, belay.KindWait, "k"),
-		&Append{belay.Chunk{Lease: l, Name: "log", Data: []byte("x")}},
+		&Append{Chunk: belay.Chunk{Lease: l, Name: "log", Data: []byte("x")}},
 		s.submission(func(b *belay.Submission) {
 			b.ID, b.Parent, b.ParentKey = belay.ChildID(l.Execution, 1, "k"), &l, "k"
 		}),

@@ -170,8 +170,12 @@ func (w *world) expires(x *Worker) Time {
 
 // Renew is the heartbeat of one run: it renews the session that holds the lease
 // and counts as progress. It reconciles nothing. A lease without a token is
-// known by its secret.
-type Renew struct{ belay.Lease }
+// known by its secret. Like a heartbeat it comes when the server receives it.
+type Renew struct {
+	belay.Lease
+	// Waited is how long the server has had it.
+	Waited time.Duration
+}
 
 // Need names the execution and the session.
 func (c *Renew) Need(n *Need) { needLease(n, c.Lease) }
@@ -184,9 +188,10 @@ func (c *Renew) apply(w *world) (Reply, error) {
 	if current && l.Token == 0 {
 		l.Token = e.Token
 	}
-	e, err := w.owner(op, l)
+	received := w.Now.Add(-c.Waited)
+	e, err := w.ownerAt(op, l, received)
 	if err != nil {
-		if x := w.workers[l.Worker]; current && x != nil && !x.State.Ended() && x.ExpiresAt.over(w.Now) {
+		if x := w.workers[l.Worker]; current && x != nil && !x.State.Ended() && x.ExpiresAt.over(received) {
 			w.endSession(x, belay.WorkerLost, lateText(x))
 		}
 		return Reply{}, err

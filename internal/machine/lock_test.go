@@ -117,7 +117,7 @@ func TestALockIsRenewedByItsSecret(t *testing.T) {
 	s.pass(10 * time.Second)
 	byIt := l
 	byIt.Token = 0
-	b := s.do(&Renew{byIt}).Heartbeat
+	b := s.do(&Renew{Lease: byIt}).Heartbeat
 	if b.ExpiresIn != 15*time.Second || len(b.Pause) != 1 || len(b.Preempt) != 1 || len(b.Signals) != 1 || b.Signals[0].SignalSeq != seq+1 || !b.Drain || len(b.Revoked) != 0 {
 		t.Errorf("told %+v", b)
 	}
@@ -126,11 +126,11 @@ func TestALockIsRenewedByItsSecret(t *testing.T) {
 	}
 	wrong := byIt
 	wrong.Secret[1]++
-	s.refused(&Renew{wrong}, belay.CodeLeaseLost, belay.CauseExpired)
+	s.refused(&Renew{Lease: wrong}, belay.CodeLeaseLost, belay.CauseExpired)
 	wrong.Token = l.Token
-	s.refused(&Renew{wrong}, belay.CodeLeaseLost, belay.CauseExpired)
+	s.refused(&Renew{Lease: wrong}, belay.CodeLeaseLost, belay.CauseExpired)
 	s.do(s.act(l.Execution, belay.ActionCancel))
-	if c := s.do(&Renew{l}).Heartbeat.Cancel; len(c) != 1 || c[0].Within != grace || c[0].Token != l.Token {
+	if c := s.do(&Renew{Lease: l}).Heartbeat.Cancel; len(c) != 1 || c[0].Within != grace || c[0].Token != l.Token {
 		t.Errorf("told to cancel %+v", c)
 	}
 }
@@ -142,7 +142,7 @@ func TestRenewingOneRunOfAWorker(t *testing.T) {
 	w := s.worker("w")
 	a, b := s.run(w), s.run(w)
 	s.pass(10 * time.Second)
-	if r := s.do(&Renew{a}); len(r.Follow) != 0 {
+	if r := s.do(&Renew{Lease: a}); len(r.Follow) != 0 {
 		t.Errorf("it reconciles: %+v", r)
 	}
 	s.pass(10 * time.Second)

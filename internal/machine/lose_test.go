@@ -36,7 +36,7 @@ func TestLossesInARow(t *testing.T) {
 	lose(2)
 	lose(1, func(l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) })
 	lose(2, func(l belay.Lease) {
-		s.do(&Append{belay.Chunk{Lease: l, Name: "log", Data: []byte("x")}})
+		s.do(&Append{Chunk: belay.Chunk{Lease: l, Name: "log", Data: []byte("x")}})
 		s.do(&Progress{id, l.Token, s.now})
 	})
 	s.do(s.settle(s.win(s.worker("w")), belay.OutcomeReleased)) // given back is not lost, and no progress either

@@ -107,7 +107,7 @@ func (p *player) renew() {
 	case 1, 2, 3:
 		l.Token = 0
 	}
-	p.send(&Renew{l})
+	p.send(&Renew{Lease: l})
 }
 
 func (p *player) vacate() { p.send(&Vacate{p.lease().Worker, "its run was ended"}) }
@@ -125,7 +125,7 @@ func (p *player) accept() {
 }
 
 func (p *player) save() {
-	p.operate(&Save{belay.Save{
+	p.operate(&Save{Save: belay.Save{
 		Lease: p.lease(), Op: p.op(), Kind: belay.KindStep + belay.CheckpointKind(p.n(3)), Key: string(rune('a' + p.n(2))),
 		Data: json.RawMessage(fmt.Sprint(p.ids)), CostTokens: int64(p.n(3)),
 	}})
@@ -135,7 +135,7 @@ func (p *player) consume() {
 	l := p.lease()
 	for _, s := range p.records[l.Execution].signals {
 		if p.n(2) == 0 {
-			p.operate(&Save{belay.Save{Lease: l, Op: p.op(), Kind: belay.KindWait, Key: "w", Consumes: s.Seq}})
+			p.operate(&Save{Save: belay.Save{Lease: l, Op: p.op(), Kind: belay.KindWait, Key: "w", Consumes: s.Seq}})
 			return
 		}
 	}
@@ -161,7 +161,7 @@ func (p *player) settle() {
 }
 
 func (p *player) signal() {
-	p.operate(&Deliver{belay.SignalRequest{Execution: p.execution(), Name: "s", Op: p.op()}})
+	p.operate(&Deliver{SignalRequest: belay.SignalRequest{Execution: p.execution(), Name: "s", Op: p.op()}})
 }
 
 func (p *player) act() {
@@ -207,7 +207,7 @@ func (p *player) append() {
 	if p.n(4) == 0 {
 		c.DropFrom, c.DropTo = c.N/2, c.N
 	}
-	p.send(&Append{c})
+	p.send(&Append{Chunk: c})
 }
 
 // beat names some of what the worker was ever given.
@@ -222,7 +222,7 @@ func (p *player) beat() {
 			h.Holds = append(h.Holds, belay.Held{Execution: l.Execution, Token: l.Token, Idle: time.Duration(p.n(5)) * time.Second})
 		}
 	}
-	p.send(&Heartbeat{h})
+	p.send(&Heartbeat{Heartbeat: h})
 }
 
 func (p *player) takeBack() {

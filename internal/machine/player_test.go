@@ -250,7 +250,7 @@ func (p *player) heal() error {
 			case e.State == belay.Paused:
 				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionResume, Op: p.op()}})
 			case e.State == belay.Waiting:
-				p.send(&Deliver{belay.SignalRequest{Execution: e.ID, Name: "wake", Op: p.op()}})
+				p.send(&Deliver{SignalRequest: belay.SignalRequest{Execution: e.ID, Name: "wake", Op: p.op()}})
 			case e.State == belay.Running && e.Worker == w:
 				p.send(&Settle{Settlement: belay.Settlement{Lease: leaseOf(e), Op: p.op(), Outcome: belay.OutcomeSucceeded}})
 			}

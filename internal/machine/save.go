@@ -3,7 +3,17 @@ package machine
 import "github.com/belaydev/belay"
 
 // Save writes a checkpoint by its owner.
-type Save struct{ belay.Save }
+type Save struct {
+	belay.Save
+	judged *judged // nil before Judge
+}
+
+// Judge finds out whether the checkpoint's data is sound.
+func (c *Save) Judge() {
+	if c.judged == nil {
+		c.judged = &judged{err: CheckPayload("save", "checkpoint "+c.Key, c.Data, belay.MaxPayload)}
+	}
+}
 
 // Need names the execution, the session and what may be repeated or consumed.
 func (c *Save) Need(n *Need) {
@@ -33,8 +43,8 @@ func (c *Save) apply(w *world) (Reply, error) {
 	if err := checkName(op, "the checkpoint's key", c.Key, true); err != nil {
 		return Reply{}, err
 	}
-	if err := CheckPayload(op, "checkpoint "+c.Key, c.Data, belay.MaxPayload); err != nil {
-		return Reply{}, err
+	if c.Judge(); c.judged.err != nil {
+		return Reply{}, c.judged.err
 	}
 	if c.CostTokens < 0 {
 		return Reply{}, refuse(belay.CodeInvalid, op, "the cost is negative")

@@ -106,13 +106,19 @@ func (w *world) renew(x *Worker) {
 // session is the living session of a command. One whose time is over is
 // refused here and ended by Expire.
 func (w *world) session(op string, id belay.WorkerID) (*Worker, error) {
+	return w.sessionAt(op, id, w.Now)
+}
+
+// sessionAt is the session that has not ended, and whose time was not over at a
+// moment.
+func (w *world) sessionAt(op string, id belay.WorkerID, at Time) (*Worker, error) {
 	x := w.workers[id]
 	if x == nil {
 		err := refuse(belay.CodeLeaseLost, op, "there is no session %s; open one", id)
 		err.Cause = belay.CauseExpired
 		return nil, err
 	}
-	if x.State.Ended() || x.ExpiresAt.over(w.Now) {
+	if x.State.Ended() || x.ExpiresAt.over(at) {
 		return nil, lostSession(op, x)
 	}
 	return x, nil
@@ -130,8 +136,13 @@ func lostSession(op string, x *Worker) error {
 
 // Heartbeat renews a session and compares what its worker holds with what the
 // store says it owns. One that comes too late is refused and ends the session:
-// the one refusal that changes a row.
-type Heartbeat struct{ belay.Heartbeat }
+// the one refusal that changes a row. It comes when the server receives it: for how
+// long that had it before it is decided is not the worker's fault.
+type Heartbeat struct {
+	belay.Heartbeat
+	// Waited is how long the server has had it.
+	Waited time.Duration
+}
 
 // Need names the session and what it owns.
 func (c *Heartbeat) Need(n *Need) {
@@ -143,7 +154,7 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 	if x := w.workers[c.Worker]; x != nil && x.Spec.External {
 		return Reply{}, outside("heartbeat", x)
 	}
-	x, err := w.session("heartbeat", c.Worker)
+	x, err := w.sessionAt("heartbeat", c.Worker, w.Now.Add(-c.Waited))
 	if err != nil {
 		if x := w.workers[c.Worker]; x != nil && !x.State.Ended() {
 			w.endSession(x, belay.WorkerLost, lateText(x))

@@ -13,7 +13,17 @@ type Settle struct {
 	belay.Settlement
 	// Jitter is a random number in [0, 1), for the backoff.
 	Jitter float64
+	judged *judged // nil before Judge
 }
+
+// Judge finds out whether the output is sound.
+func (c *Settle) Judge() {
+	if c.judged == nil {
+		c.judged = &judged{err: CheckPayload(c.op(), "the output", c.Output, belay.MaxPayload)}
+	}
+}
+
+func (c *Settle) op() string { return "settle as " + c.Outcome.String() }
 
 // Need names the execution, the session, and the run where this may be a
 // repetition.
@@ -25,7 +35,7 @@ func (c *Settle) Need(n *Need) {
 }
 
 func (c *Settle) apply(w *world) (Reply, error) {
-	op := "settle as " + c.Outcome.String()
+	op := c.op()
 	if r := w.runs[c.Lease.Run()]; r != nil && r.EndedSeq != 0 && r.Op == c.Op && !c.Op.IsZero() {
 		return Reply{Seq: r.EndedSeq, Replayed: true}, nil
 	}
@@ -81,7 +91,8 @@ func (c *Settle) check(op string, e *Execution) error {
 	if c.RetryAfter < 0 || c.Wait < 0 || c.CostTokens < 0 {
 		return refuse(belay.CodeInvalid, op, "retry_after, wait and cost must not be negative")
 	}
-	return CheckPayload(op, "the output", c.Output, belay.MaxPayload)
+	c.Judge()
+	return c.judged.err
 }
 
 // charge adds a cost, as far as it can be counted.

@@ -3,7 +3,17 @@ package machine
 import "github.com/belaydev/belay"
 
 // Deliver hands a signal to an execution.
-type Deliver struct{ belay.SignalRequest }
+type Deliver struct {
+	belay.SignalRequest
+	judged *judged // nil before Judge
+}
+
+// Judge finds out whether the payload is sound.
+func (c *Deliver) Judge() {
+	if c.judged == nil {
+		c.judged = &judged{err: CheckPayload("signal", "the signal's payload", c.Payload, belay.MaxSignal)}
+	}
+}
 
 // Need names the execution and the operation.
 func (c *Deliver) Need(n *Need) {
@@ -25,8 +35,8 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 	if err := checkName(op, "the signal's name", c.Name, true); err != nil {
 		return Reply{}, err
 	}
-	if err := CheckPayload(op, "the signal's payload", c.Payload, belay.MaxSignal); err != nil {
-		return Reply{}, err
+	if c.Judge(); c.judged.err != nil {
+		return Reply{}, c.judged.err
 	}
 	if e.State.Terminal() {
 		return Reply{}, w.illegal(op, e, "an execution that has ended takes no signal")

@@ -84,7 +84,7 @@ func (x *subject) overdue() {
 	x.pass(8 * time.Second)
 	for id := range x.workers {
 		if id != x.owner {
-			x.do(&Heartbeat{belay.Heartbeat{Worker: id}})
+			x.do(&Heartbeat{Heartbeat: belay.Heartbeat{Worker: id}})
 		}
 	}
 	x.pass(8 * time.Second)

@@ -193,7 +193,7 @@ func (s *stage) run(w belay.WorkerID, with ...func(*belay.Submission)) belay.Lea
 func (s *stage) op() belay.OpID { return belay.OpID(s.id()) }
 
 func (s *stage) save(l belay.Lease, kind belay.CheckpointKind, key string) *Save {
-	return &Save{belay.Save{Lease: l, Op: s.op(), Kind: kind, Key: key, Data: json.RawMessage(`"` + key + `"`)}}
+	return &Save{Save: belay.Save{Lease: l, Op: s.op(), Kind: kind, Key: key, Data: json.RawMessage(`"` + key + `"`)}}
 }
 
 func (s *stage) settle(l belay.Lease, o belay.Outcome, with ...func(*belay.Settlement)) *Settle {
@@ -216,7 +216,7 @@ func (s *stage) act(id belay.ExecutionID, a belay.Action, with ...func(*belay.Co
 }
 
 func (s *stage) signal(id belay.ExecutionID, name string) *Deliver {
-	return &Deliver{belay.SignalRequest{Execution: id, Name: name, Op: s.op(), Payload: json.RawMessage(`1`)}}
+	return &Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: name, Op: s.op(), Payload: json.RawMessage(`1`)}}
 }
 
 func (s *stage) beat(w belay.WorkerID, holds ...belay.Lease) *Heartbeat {
@@ -224,7 +224,7 @@ func (s *stage) beat(w belay.WorkerID, holds ...belay.Lease) *Heartbeat {
 	for _, l := range holds {
 		h.Holds = append(h.Holds, belay.Held{Execution: l.Execution, Token: l.Token})
 	}
-	return &Heartbeat{h}
+	return &Heartbeat{Heartbeat: h}
 }
 
 // follow carries out what a reply says must follow.

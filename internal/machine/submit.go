@@ -16,14 +16,7 @@ type Submit struct {
 	judged *judged // nil before Judge
 }
 
-// judged is what a submission says by itself.
-type judged struct {
-	hash [32]byte
-	err  error // it breaks a rule
-}
-
-// Judge finds out what needs no rows: whether the submission is sound, and its
-// hash. Deciding does so too; done before, it costs the transaction no time.
+// Judge finds out whether the submission is sound, and its hash.
 func (c *Submit) Judge() {
 	if c.judged != nil {
 		return

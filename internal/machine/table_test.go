@@ -39,7 +39,7 @@ func deals() []deal {
 		{"schedule", func(x *subject) Command { return &Schedule{Execution: x.id, Worker: x.other, Secret: belay.Secret{8}} }},
 		{"accept by its last owner", func(x *subject) Command { return &Accept{x.owner, x.id, x.lease.Token} }},
 		{"append", func(x *subject) Command {
-			return &Append{belay.Chunk{Lease: x.lease, Name: "log", Data: []byte("line")}}
+			return &Append{Chunk: belay.Chunk{Lease: x.lease, Name: "log", Data: []byte("line")}}
 		}},
 		{"progress", func(x *subject) Command {
 			x.pass(time.Millisecond)
@@ -52,13 +52,13 @@ func deals() []deal {
 		{"lock under the id of its last owner", func(x *subject) Command { return x.lock(x.owner, x.id) }},
 		{"renew by its last lease", func(x *subject) Command {
 			x.pass(time.Millisecond)
-			return &Renew{x.lease}
+			return &Renew{Lease: x.lease}
 		}},
 		{"renew by the secret alone", func(x *subject) Command {
 			x.pass(time.Millisecond)
 			l := x.lease
 			l.Token = 0
-			return &Renew{l}
+			return &Renew{Lease: l}
 		}},
 		{"signal", func(x *subject) Command { return x.signal(x.id, "go") }},
 		{"lose", func(x *subject) Command { return &Lose{x.id, x.lease.Token, x.owner} }},

@@ -111,7 +111,7 @@ func TestNamesAreChecked(t *testing.T) {
 		"child key":  {true, func(n string) Command { return s.submission(s.childOf(l, n)) }},
 		"checkpoint": {true, func(n string) Command { return s.save(l, belay.KindStep, n) }},
 		"signal":     {true, func(n string) Command { return s.signal(l.Execution, n) }},
-		"chunk":      {true, func(n string) Command { return &Append{belay.Chunk{Lease: l, Name: n, Data: []byte(n)}} }},
+		"chunk":      {true, func(n string) Command { return &Append{Chunk: belay.Chunk{Lease: l, Name: n, Data: []byte(n)}} }},
 		"actor": {false, func(n string) Command {
 			return s.act(l.Execution, belay.ActionPreempt, func(c *belay.Control) { c.Actor = n })
 		}},
@@ -200,7 +200,7 @@ func TestSavesAndChunksAreChecked(t *testing.T) {
 	chunk := func(change func(*belay.Chunk)) *Append {
 		c := belay.Chunk{Lease: l, Name: "log", N: 5, Data: []byte("x")}
 		change(&c)
-		return &Append{c}
+		return &Append{Chunk: c}
 	}
 	s.refused(chunk(func(c *belay.Chunk) { c.Data = make([]byte, belay.MaxChunk+1) }), belay.CodePayloadTooLarge)
 	changes, r := s.batch(chunk(func(c *belay.Chunk) { c.Data = make([]byte, belay.MaxChunk) }))
@@ -229,7 +229,7 @@ func TestChunks(t *testing.T) {
 		if len(drop) > 0 {
 			c.DropFrom, c.DropTo = drop[0], drop[1]
 		}
-		return &Append{c}
+		return &Append{Chunk: c}
 	}
 	_, r := s.batch(write(0, "a"), write(0, "a"), write(0, "b"), write(1, "b"))
 	if !r[1].Replayed || belay.CodeOf(r[2].Err) != belay.CodeConflict || r[3].Err != nil {

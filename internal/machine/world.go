@@ -24,6 +24,7 @@ type world struct {
 	isDirty      map[*Execution]bool
 	dirtyRuns    map[*Run]bool
 	dirtyWorkers []*Worker
+	gap          time.Duration // to give back if the batch leaves a mark of life
 	out          *Changes
 }
 
@@ -77,15 +78,19 @@ func newWorld(rows *Rows) *world {
 // grace gives every session the gap again if the servers' marks have missed
 // three beats: a worker cannot renew with nobody to answer it. Time over which the
 // clock leapt did not pass at all: what is owned is not late by it either. It does so
-// whatever the commands are about, since the mark that goes with them would hide the
-// gap from the next batch.
+// whatever the commands are about, if they see sessions or leave a mark, which would
+// hide the gap from the next batch; others need not wait for the sessions.
 func (w *world) grace() {
 	if w.Mark == 0 || w.Beat == 0 {
 		return
 	}
 	gap := w.Now.Sub(w.Mark)
 	leap := max(0, min(w.Leapt, gap))
-	if gap <= 3*w.Beat && leap == 0 {
+	switch {
+	case gap <= 3*w.Beat && leap == 0:
+		return
+	case leap == 0 && len(w.Rows.Workers)+len(w.Rows.Owners) == 0:
+		w.gap = gap
 		return
 	}
 	w.out.Grace, w.out.Leap = gap, leap

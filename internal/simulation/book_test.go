@@ -116,7 +116,9 @@ func (w *world) newBook() *book {
 		if mark != 0 && beat != 0 && c.at.Sub(mark) > 3*beat {
 			b.stale[c] = c.at.Sub(mark)
 		}
-		mark = c.at
+		if c.changes.Vital() {
+			mark = c.at
+		}
 		if c.beat != 0 {
 			beat = c.beat
 		}

@@ -102,7 +102,7 @@ func (n *node) stop() {
 }
 
 // gather holds the committer until what is to meet in a batch has come.
-func (x *life) gather() {
+func (x *life) gather(bool) {
 	if !x.dead.Load() {
 		x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: x.name, life: x})
 	}

@@ -90,8 +90,8 @@ func (s *gated) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 }
 
 // List implements store.Store.
-func (s *gated) List(ctx context.Context, q store.List) ([]*machine.Record, error) {
-	return through(ctx, s, "list", func() ([]*machine.Record, error) { return s.Store.List(context.Background(), q) })
+func (s *gated) List(ctx context.Context, q store.List) (store.Listed, error) {
+	return through(ctx, s, "list", func() (store.Listed, error) { return s.Store.List(context.Background(), q) })
 }
 
 // Due implements store.Store.

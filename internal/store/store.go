@@ -9,6 +9,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -21,8 +22,8 @@ import (
 type Store interface {
 	// Commit runs one transaction: it locks the rows of need in the order of
 	// its fields, each kind by id, loads them, reads the clock, calls decide
-	// and writes its changes together with the server's mark. Nothing is
-	// written if decide wants nothing written. When Commit returns nil, the
+	// and writes its changes, together with the server's mark of life if they
+	// are vital. Nothing is written if decide wants nothing written. When Commit returns nil, the
 	// changes survive power loss. An error of CodeUnavailable may mean that
 	// they were written or not; any other error means they were not. decide
 	// may be called more than once, each time with freshly loaded rows, which
@@ -33,8 +34,11 @@ type Store interface {
 	// there.
 	Read(ctx context.Context, q Read) (*machine.Record, error)
 
-	// List reads executions, newest first.
-	List(ctx context.Context, q List) ([]*machine.Record, error)
+	// List reads executions, newest first. It looks at q.Scan of them at most: of the
+	// children of one parent; of those that have not ended, or have an owner, if only
+	// such are asked for and there are no more than that; else of all. A key is found
+	// by itself.
+	List(ctx context.Context, q List) (Listed, error)
 
 	// Due finds what time or a crash has left to do, up to limit of each.
 	Due(ctx context.Context, limit int) (Due, error)
@@ -79,20 +83,6 @@ type Store interface {
 // the process must end.
 var ErrBroken = errors.New("the store is broken")
 
-// ErrBusy lies below the errors of a commit that waited too long for rows which
-// somebody else holds. Nothing was written.
-var ErrBusy = errors.New("somebody else holds the rows")
-
-// hurried is the key of a context whose commits wait for nobody for long.
-type hurried struct{}
-
-// Hurried is a context whose commits are ErrBusy soon instead of later: some of
-// what was to be committed together is known to wait for somebody.
-func Hurried(ctx context.Context) context.Context { return context.WithValue(ctx, hurried{}, true) }
-
-// IsHurried reports whether a context is Hurried.
-func IsHurried(ctx context.Context) bool { return ctx.Value(hurried{}) != nil }
-
 // KeyLife is how long an idempotency key outlives its execution.
 const KeyLife = 24 * time.Hour
 
@@ -135,8 +125,29 @@ type List struct {
 	Labels   map[string]string
 	Before   belay.ExecutionID // those older than it; zero for all
 	Limit    int
+	// Scan is how many are looked at, at most.
+	Scan int
 	// Payloads includes inputs and outputs.
 	Payloads bool
+}
+
+// Listed is a part of a list.
+type Listed struct {
+	Records []*machine.Record
+	// Last is the oldest execution that was looked at, and At when it was made, where
+	// older ones were not and fewer were found than were asked for.
+	Last belay.ExecutionID
+	At   machine.Time
+}
+
+// Active reports whether only states are named in which an execution has not ended.
+func Active(states []belay.State) bool {
+	return len(states) > 0 && !slices.ContainsFunc(states, belay.State.Terminal)
+}
+
+// Owned reports whether only states are named in which an execution has an owner.
+func Owned(states []belay.State) bool {
+	return len(states) > 0 && !slices.ContainsFunc(states, func(s belay.State) bool { return s != belay.Running && s != belay.Scheduled })
 }
 
 // Due is what there is to do now, and when there will be more.

@@ -25,9 +25,10 @@ type listing struct {
 	Counts   []count
 	Counted  string // what the counts are of, when that is not all
 	Names    []string
-	Older    string // the address of the next page; empty at the end
-	Newest   string // the address of the first page; empty there
-	Live     string // the address that turns renewal on or off
+	Searched *moment // until when, where the search goes on with the next page
+	Older    string  // the address of the next page; empty at the end
+	Newest   string  // the address of the first page; empty there
+	Live     string  // the address that turns renewal on or off
 	IsLive   bool
 	Period   int
 	Filtered bool
@@ -97,6 +98,7 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	if all.Next != "" {
 		l.Counted = fmt.Sprintf("Counted: the newest %d.", countUpTo)
 	}
+	l.Searched = when(page.SearchedUntil, now)
 	if page.Next != "" {
 		l.Older = f.with(func(f *filter) { f.Cursor = page.Next })
 	}

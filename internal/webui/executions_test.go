@@ -71,6 +71,15 @@ func TestExecutionsAreListed(t *testing.T) {
 	}
 }
 
+// Where little fits among many, the page says how far was searched and goes on there.
+func TestASearchSaysHowFarItCame(t *testing.T) {
+	a := get(t, &fake{list: func(q belay.Filter) (belay.Page, error) {
+		return belay.Page{Next: id(9).String(), SearchedUntil: ago(time.Hour)}, nil
+	}}, "/executions?workflow=rare")
+	a.says("Searched all that were submitted since 1h 00m ago", "Older")
+	a.saysNot("No execution fits")
+}
+
 // Filters reach the Backend, stay chosen in the form and in every link, and can
 // be cleared.
 func TestExecutionsAreFiltered(t *testing.T) {

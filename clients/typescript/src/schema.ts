@@ -1163,6 +1163,11 @@ export interface components {
         Page: {
             executions: components["schemas"]["Execution"][];
             next?: string;
+            /**
+             * Format: date-time
+             * @description Set where fewer were found than were asked for and the search is not over: all that were made since then were looked at. Go on with next.
+             */
+            searched_until?: string;
         };
         Policy: {
             abandon?: boolean;

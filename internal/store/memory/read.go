@@ -73,23 +73,56 @@ func (r *record) resumed() map[int64]bool {
 }
 
 // List implements store.Store.
-func (s *Store) List(ctx context.Context, q store.List) ([]*machine.Record, error) {
+func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "list"); err != nil {
-		return nil, err
+		return store.Listed{}, err
 	}
-	found := s.where(func(e *machine.Execution) bool { return s.matches(e, q) })
-	slices.Reverse(found)
-	var out []*machine.Record
-	for _, e := range bounded(found, q.Limit) {
+	looked, all := s.looksAt(q)
+	var out store.Listed
+	for _, e := range looked {
+		if !s.matches(e, q) {
+			continue
+		}
 		r := &machine.Record{Execution: copyExecution(e), Spec: copySpec(s.newestSpec(e.ID), q.Payloads)}
 		if runs := s.of(e.ID).runs; q.Payloads && len(runs) > 0 {
 			r.Runs = []*machine.Run{copyRun(runs[len(runs)-1], true)}
 		}
-		out = append(out, r)
+		if out.Records = append(out.Records, r); len(out.Records) == q.Limit {
+			return out, nil
+		}
+	}
+	if !all {
+		last := looked[len(looked)-1]
+		out.Last, out.At = last.ID, last.CreatedAt
 	}
 	return out, nil
+}
+
+// looksAt are the executions that a list looks at, newest first, and whether these are
+// all that it could find something among.
+func (s *Store) looksAt(q store.List) (looked []*machine.Execution, all bool) {
+	among := func(holds func(*machine.Execution) bool) []*machine.Execution {
+		found := s.where(func(e *machine.Execution) bool {
+			return (q.Before.IsZero() || e.ID.Compare(q.Before) < 0) && holds(e)
+		})
+		slices.Reverse(found)
+		return found
+	}
+	older := among(func(e *machine.Execution) bool { return q.Parent.IsZero() || e.Parent == q.Parent })
+	if q.Scan <= 0 || q.Key != "" || len(older) < q.Scan {
+		return older, true
+	}
+	if store.Active(q.States) && q.Parent.IsZero() {
+		open := among(func(e *machine.Execution) bool {
+			return !e.State.Terminal() && (!store.Owned(q.States) || !e.Worker.IsZero())
+		})
+		if len(open) <= q.Scan {
+			return open, true
+		}
+	}
+	return older[:q.Scan], false
 }
 
 func (s *Store) matches(e *machine.Execution, q store.List) bool {

@@ -94,7 +94,7 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	}
 	t.publish(changes)
 	s.clock.MadeGood(rows.Leapt)
-	s.markLocked(rows.Now, changes.Beat)
+	s.markLocked(rows.Now, changes)
 	return nil
 }
 
@@ -113,11 +113,14 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// markLocked writes the mark of life; a beat of 0 leaves the last one.
-func (s *Store) markLocked(now machine.Time, beat time.Duration) {
-	s.mark = now
-	if beat != 0 {
-		s.beat = beat
+// markLocked writes the mark of life, if the changes leave one; a beat of 0 leaves the
+// last one.
+func (s *Store) markLocked(now machine.Time, c *machine.Changes) {
+	if c.Vital() {
+		s.mark = now
+	}
+	if c.Beat != 0 {
+		s.beat = c.Beat
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 const (
@@ -30,7 +31,7 @@ func scanAPIKey(r columns) (*machine.APIKey, error) {
 // APIKeys implements store.Store.
 func (s *Store) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
 	var all []*machine.APIKey
-	err := s.query(ctx, func(p *pipe) {
+	err := s.query(store.Urgent(ctx), func(p *pipe) {
 		all = nil
 		p.add(selectAPIKeys, func(r columns) error {
 			k, err := scanAPIKey(r)

@@ -58,7 +58,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	}
 	now := int64(s.Now())
 	var due store.Due
-	err := s.query(ctx, func(p *pipe) {
+	err := s.query(store.Urgent(ctx), func(p *pipe) {
 		due = store.Due{}
 		p.add(selectExpired, func(r columns) error {
 			due.Workers = append(due.Workers, r.id(0))

@@ -12,7 +12,6 @@ const (
 	oidInt2  = 21
 	oidInt4  = 23
 	oidText  = 25
-	oidXID   = 28
 	oidUUID  = 2950
 )
 

@@ -79,6 +79,25 @@ func judge(state string) (belay.Code, string) {
 	return belay.CodeInternal, "the database refused"
 }
 
+// isSlow reports whether a transaction took longer than one may: it ran into the time
+// that a commit has, or the database ended it for waiting too long for its next part.
+func isSlow(err error) bool {
+	var reply *pgconn.PgError
+	if errors.As(err, &reply) {
+		return reply.Code == "25P03" || reply.Code == "57014"
+	}
+	return errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errConnect)
+}
+
+// tooSlow is the error of a transaction that took too long, of which nothing was
+// written.
+func tooSlow(op string, err error) error {
+	return &belay.Error{
+		Code: belay.CodeUnavailable, Op: op, Message: "the database did not take it in time; nothing was written",
+		Err: fmt.Errorf("%w: %w", store.ErrSlow, err),
+	}
+}
+
 // repeatable reports whether the transaction may pass if it is done again: it
 // met another one, and nothing of it was written.
 func repeatable(err error) bool {

@@ -157,13 +157,13 @@ func (s *Store) status(ctx context.Context, c *slot, u *unanswered) (status stri
 		status = r.text(0)
 		return nil
 	}).string(u.xid)
-	p.add(touchMark, nil).id(s.options.Server).int(int64(c.number))
+	p.add(touchMark, nil).id(s.options.Server).int(int64(c.number)).int(int64(c.number) + vitalSlot)
 	p.add("COMMIT", nil)
 	return status, p.run(ctx)
 }
 
 // touchMark is a write that changes nothing.
-const touchMark = "UPDATE servers SET beat = beat WHERE id = $1::uuid AND slot = $2::bigint"
+const touchMark = "UPDATE servers SET beat = beat WHERE id = $1::uuid AND slot IN ($2::bigint, $3::bigint)"
 
 // unknown is the error of a commit of which nobody can say whether it was
 // written.

@@ -21,92 +21,204 @@ const (
 
 // List implements store.Store. It walks the primary key, or the index of what
 // narrows the list most.
-func (s *Store) List(ctx context.Context, q store.List) ([]*machine.Record, error) {
-	var out []*machine.Record
+func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
+	var out store.Listed
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
-		out = nil
+		l := listing{conn: c, List: q}
 		p := c.pipe()
 		p.add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", nil)
-		listing(p, q, func(r columns) error {
-			e, err := c.scan(r)
-			rec := &machine.Record{Execution: e.Execution}
-			if open := e.run(); open != nil && q.Payloads {
-				rec.Runs = []*machine.Run{open}
-			}
-			out = append(out, rec)
-			return err
-		})
+		l.active(p)
 		if err := p.run(ctx); err != nil {
 			return err
 		}
+		if l.open > l.scan() { // so many that the newest of all are found as soon
+			l.open, l.found = 0, nil
+			p = c.pipe()
+			l.walk(p)
+			if err := p.run(ctx); err != nil {
+				return err
+			}
+		}
 		p = c.pipe()
-		fill(p, out, q.Payloads)
+		fill(p, l.found, q.Payloads)
 		p.add("COMMIT", nil)
-		return p.run(ctx)
+		if err := p.run(ctx); err != nil {
+			return err
+		}
+		out = store.Listed{Records: l.found}
+		if q.Limit <= 0 || len(l.found) < q.Limit {
+			out.Last, out.At = l.last, l.at
+		}
+		return nil
 	})
 	return out, classify("list", err)
 }
 
-// listing adds the statement for a list.
-func listing(p *pipe, q store.List, row func(columns) error) {
-	s := p.add("", row)
-	s.once = true // lists come in many shapes
-	var where []string
-	add := func(condition string, bind func()) {
-		bind()
-		where = append(where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", len(s.params))))
-	}
-	switch {
-	case !q.Parent.IsZero():
-		add("e.parent = ?::uuid", func() { s.id(q.Parent) })
-	case !q.Children:
-		where = append(where, "e.parent IS NULL")
-	}
-	if !q.Before.IsZero() {
-		add("e.id < ?::uuid", func() { s.id(q.Before) })
-	}
-	if len(q.States) > 0 {
-		add("e.state = ANY(?::smallint[])", func() { ints(s, int2s, q.States, func(x belay.State) int64 { return int64(x) }) })
-	}
-	if q.Workflow != "" {
-		add("e.workflow = ?::text", func() { s.string(q.Workflow) })
-	}
-	if q.Queue != "" {
-		add("e.queue = ?::text", func() { s.string(q.Queue) })
-	}
-	if q.Key != "" {
-		add("EXISTS (SELECT 1 FROM specs WHERE execution = e.id AND key = ?::text)", func() { s.string(q.Key) })
-	}
-	for _, k := range slices.Sorted(maps.Keys(q.Labels)) {
-		b := labelsText(map[string]string{k: q.Labels[k]})
-		add("EXISTS (SELECT 1 FROM specs WHERE execution = e.id AND labels::jsonb @> ?::text::jsonb)", func() { s.string(b) })
-	}
-	limit := int64(math.MaxInt64)
-	if q.Limit > 0 {
-		limit = int64(q.Limit)
-	}
-	s.int(limit)
-	s.text = "SELECT " + executionColumns + " FROM executions e"
-	if owned(q.States) { // of many that ended long ago none is read
-		s.text = "SELECT " + executionColumns + " FROM (SELECT id FROM executions WHERE worker IS NOT NULL OFFSET 0) o JOIN executions e ON e.id = o.id"
-	}
-	if len(where) > 0 {
-		s.text += " WHERE " + strings.Join(where, " AND ")
-	}
-	s.text += fmt.Sprintf(" ORDER BY e.id DESC LIMIT $%d::bigint", len(s.params))
+// listing is a list on its way.
+type listing struct {
+	*conn
+	store.List
+	found []*machine.Record
+	open  int64 // how many were looked at that have not ended
+	last  belay.ExecutionID
+	at    machine.Time
 }
 
-// owned reports whether only executions with an owner are in these states.
-func owned(states []belay.State) bool {
-	if len(states) == 0 {
-		return false
+func (l *listing) scan() int64 {
+	if l.Scan <= 0 {
+		return math.MaxInt64 - 1
 	}
-	for _, s := range states {
-		if s != belay.Running && s != belay.Scheduled {
-			return false
+	return int64(l.Scan)
+}
+
+func (l *listing) row(r columns) error {
+	e, err := l.conn.scan(r)
+	rec := &machine.Record{Execution: e.Execution}
+	if open := e.run(); open != nil && l.Payloads {
+		rec.Runs = []*machine.Run{open}
+	}
+	l.found = append(l.found, rec)
+	return err
+}
+
+// active adds the statement for a list of what has not ended, which reads nothing of
+// all that has, or walks.
+func (l *listing) active(p *pipe) {
+	if !store.Active(l.States) || !l.Parent.IsZero() || l.Key != "" {
+		l.walk(p)
+		return
+	}
+	open := []string{"SELECT id FROM executions WHERE worker IS NOT NULL"}
+	if !store.Owned(l.States) {
+		open = append(open, "SELECT id FROM executions WHERE ready_at IS NOT NULL",
+			"SELECT id FROM executions WHERE ready_at IS NULL AND worker IS NULL AND state < 6")
+	}
+	among := func(w *where) string {
+		older := ""
+		if !l.Before.IsZero() {
+			older = " AND id < " + w.bind("uuid", func(s *step) { s.id(l.Before) })
 		}
+		return "(" + strings.Join(open, older+" UNION ALL ") + older + " LIMIT " + w.bind("bigint", func(s *step) { s.int(l.scan() + 1) }) + ")"
 	}
-	return true
+	count := where{step: p.add("", func(r columns) error { l.open = r.int(0); return nil })}
+	count.text = "SELECT count(*) FROM " + among(&count) + " o"
+	w := where{step: p.add("", l.row)}
+	from := " FROM " + among(&w) + " o JOIN executions e ON e.id = o.id"
+	l.filter(&w)
+	w.end(from, l.Limit)
+}
+
+// walk adds the statements for a list of so many of the newest, and for the last of
+// these.
+func (l *listing) walk(p *pipe) {
+	w := where{step: p.add("", l.row)}
+	if l.Key != "" {
+		l.filter(&w)
+		w.add("e.id = ANY(ARRAY(" + l.keyed(&w) + "))")
+		w.end(" FROM executions e", l.Limit)
+		return
+	}
+	from := " FROM executions e"
+	if l.Scan > 0 {
+		from = " FROM (SELECT *" + l.newest(&w) + " LIMIT " + w.bind("bigint", func(s *step) { s.int(l.scan()) }) + ") e"
+	}
+	l.filter(&w)
+	w.end(from, l.Limit)
+	if l.Scan > 0 {
+		last := where{step: p.add("", func(r columns) error {
+			l.last, l.at = r.id(0), r.time(1)
+			return nil
+		})}
+		last.text = "SELECT id, created_at" + l.newest(&last) + " OFFSET " + last.bind("bigint", func(s *step) { s.int(l.scan() - 1) }) + " LIMIT 1"
+	}
+}
+
+// newest are all executions, or the children of one, newest first.
+func (l *listing) newest(w *where) string {
+	var conditions []string
+	if !l.Parent.IsZero() {
+		conditions = append(conditions, "parent = "+w.bind("uuid", func(s *step) { s.id(l.Parent) }))
+	}
+	if !l.Before.IsZero() {
+		conditions = append(conditions, "id < "+w.bind("uuid", func(s *step) { s.id(l.Before) }))
+	}
+	if len(conditions) == 0 {
+		return " FROM executions ORDER BY id DESC"
+	}
+	return " FROM executions WHERE " + strings.Join(conditions, " AND ") + " ORDER BY id DESC"
+}
+
+// keyed finds the executions of an idempotency key, in all workflows if none is named.
+func (l *listing) keyed(w *where) string {
+	key := w.bind("text", func(s *step) { s.string(l.Key) })
+	if l.Workflow != "" {
+		return "SELECT execution FROM idempotency WHERE workflow = " + w.bind("text", func(s *step) { s.string(l.Workflow) }) + " AND key = " + key
+	}
+	return `
+WITH RECURSIVE each (workflow) AS (
+    (SELECT workflow FROM idempotency ORDER BY workflow LIMIT 1)
+    UNION ALL
+    SELECT (SELECT workflow FROM idempotency WHERE workflow > each.workflow ORDER BY workflow LIMIT 1) FROM each WHERE each.workflow IS NOT NULL
+)
+SELECT k.execution FROM each JOIN idempotency k ON k.workflow = each.workflow AND k.key = ` + key
+}
+
+// filter adds the conditions of a list.
+func (l *listing) filter(w *where) {
+	switch {
+	case !l.Parent.IsZero():
+		w.add("e.parent = " + w.bind("uuid", func(s *step) { s.id(l.Parent) }))
+	case !l.Children:
+		w.add("e.parent IS NULL")
+	}
+	if !l.Before.IsZero() {
+		w.add("e.id < " + w.bind("uuid", func(s *step) { s.id(l.Before) }))
+	}
+	if len(l.States) > 0 {
+		w.add("e.state = ANY(" + w.bind("smallint[]", func(s *step) {
+			ints(s, int2s, l.States, func(x belay.State) int64 { return int64(x) })
+		}) + ")")
+	}
+	if l.Workflow != "" {
+		w.add("e.workflow = " + w.bind("text", func(s *step) { s.string(l.Workflow) }))
+	}
+	if l.Queue != "" {
+		w.add("e.queue = " + w.bind("text", func(s *step) { s.string(l.Queue) }))
+	}
+	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
+		b := labelsText(map[string]string{k: l.Labels[k]})
+		w.add("EXISTS (SELECT 1 FROM specs WHERE execution = e.id AND labels::jsonb @> " + w.bind("text", func(s *step) { s.string(b) }) + "::jsonb)")
+	}
+}
+
+// where is a statement of a list while it is put together. Lists come in many shapes,
+// so that none is prepared.
+type where struct {
+	*step
+	conditions []string
+}
+
+// bind adds an argument and gives its place.
+func (w *where) bind(kind string, add func(*step)) string {
+	w.once = true
+	add(w.step)
+	return fmt.Sprintf("$%d::%s", len(w.params), kind)
+}
+
+func (w *where) add(condition string) { w.conditions = append(w.conditions, condition) }
+
+// end is the whole statement.
+func (w *where) end(from string, limit int) {
+	most := int64(math.MaxInt64)
+	if limit > 0 {
+		most = int64(limit)
+	}
+	place := w.bind("bigint", func(s *step) { s.int(most) })
+	w.text = "SELECT " + executionColumns + from
+	if len(w.conditions) > 0 {
+		w.text += " WHERE " + strings.Join(w.conditions, " AND ")
+	}
+	w.text += " ORDER BY e.id DESC LIMIT " + place
 }
 
 // fill asks for the specs and newest runs, with payloads if they are asked for.
@@ -146,7 +258,7 @@ const (
 // Lanes implements store.Store.
 func (s *Store) Lanes(ctx context.Context) ([]machine.Lane, error) {
 	var all []machine.Lane
-	err := s.query(ctx, func(p *pipe) {
+	err := s.query(store.Urgent(ctx), func(p *pipe) {
 		all = nil
 		p.add(selectLanes, func(r columns) error {
 			labels, err := parseLabels(r[5])

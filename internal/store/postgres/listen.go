@@ -229,7 +229,7 @@ func (s *Store) heeded(ctx context.Context) bool {
 	if time.Since(asked) < time.Second {
 		return others
 	}
-	err := s.query(ctx, func(p *pipe) {
+	err := s.query(store.Urgent(ctx), func(p *pipe) {
 		p.add(selectListeners, func(r columns) error {
 			others = r.int(0) > 0
 			return nil

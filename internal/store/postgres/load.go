@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/belaydev/belay"
@@ -23,8 +25,8 @@ func (t *tx) first(ctx context.Context, need machine.Need) error {
 	p := t.pipe()
 	if t.slot != nil {
 		p.add("BEGIN", nil)
-		if t.mode.hurried {
-			p.add("SET LOCAL lock_timeout = 100", nil)
+		if t.mode.wait > 0 {
+			p.add(fmt.Sprintf("SET LOCAL lock_timeout = %d", max(1, t.mode.wait.Milliseconds())), nil)
 		}
 	}
 	if t.mode.grace {
@@ -73,30 +75,40 @@ const (
 )
 
 // Sessions are held so that they cannot end; that others renew them or count
-// their claims does no harm, and is noticed where this batch does so too.
+// their claims does no harm, or is noticed where this batch does so too.
 const (
-	shareWorkers = "SELECT " + workerColumns + ", xmin FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
-	lockWorkers  = "SELECT " + workerColumns + ", xmin FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
+	shareWorkers = "SELECT " + workerColumns + " FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
+	lockWorkers  = "SELECT " + workerColumns + " FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
 )
 
+// lockWorkers holds sessions in the order of their ids, those for this transaction
+// alone that the mode names.
 func (t *tx) lockWorkers(p *pipe, ids []belay.WorkerID) {
-	if len(ids) == 0 {
-		return
-	}
-	text := shareWorkers
-	if t.mode.strict {
-		text = lockWorkers
-	}
-	s := p.add(text, func(r columns) error {
-		x, err := t.scanWorker(r)
-		if err != nil {
-			return err
+	ids = unique(ids)
+	slices.SortFunc(ids, func(a, b belay.WorkerID) int { return bytes.Compare(a[:], b[:]) })
+	alone := func(id belay.WorkerID) bool { return t.mode.grace || t.mode.strict[id] }
+	for len(ids) > 0 {
+		text, n := shareWorkers, 1
+		if alone(ids[0]) {
+			text = lockWorkers
 		}
-		t.rows.Workers = append(t.rows.Workers, x)
-		t.workers[x.ID] = session{x.State, r.xid(10)}
-		return nil
-	})
-	idList(s, unique(ids))
+		for n < len(ids) && alone(ids[n]) == alone(ids[0]) {
+			n++
+		}
+		idList(p.add(text, t.session), ids[:n])
+		ids = ids[n:]
+	}
+}
+
+// session takes in the row of a session.
+func (t *tx) session(r columns) error {
+	x, err := t.scanWorker(r)
+	if err != nil {
+		return err
+	}
+	t.rows.Workers = append(t.rows.Workers, x)
+	t.workers[x.ID] = session{x.State, x.ClaimNo}
+	return nil
 }
 
 var (
@@ -242,7 +254,8 @@ const selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u C
 
 const (
 	selectTime = `
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.mark_at, greatest(m.floor, m.epoch << 32), s.beat, m.oldest
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.mark_at, greatest(m.floor, m.epoch << 32), s.beat, m.oldest,
+       coalesce(v.mark_at, s.mark_at)
 FROM meta m
 LEFT JOIN LATERAL (
     SELECT mark_at, beat
@@ -251,6 +264,13 @@ LEFT JOIN LATERAL (
     ORDER BY mark_at DESC
     LIMIT 1
 ) s ON true
+LEFT JOIN LATERAL (
+    SELECT mark_at
+    FROM servers
+    WHERE slot >= 100 AND period = (SELECT period FROM servers WHERE slot >= 100 ORDER BY period DESC LIMIT 1)
+    ORDER BY mark_at DESC
+    LIMIT 1
+) v ON true
 WHERE m.id = 1`
 
 	// With the transaction's number, under which its end can be asked for.
@@ -260,8 +280,8 @@ WHERE m.id = 1`
 // readClock reads the time, after all locks, and what goes with it.
 func (t *tx) readClock(p *pipe) {
 	p.add(selectBatch, func(r columns) error {
-		t.rows.Mark, t.rows.Epoch, t.rows.Beat, t.oldest, t.xid = r.time(1), belay.Token(r.int(2)), duration(r.int(3)), r.int(4), r.text(5)
-		t.rows.Now = t.store.clock.Read(r.time(0), t.rows.Mark)
+		t.rows.Epoch, t.rows.Beat, t.oldest, t.rows.Mark, t.xid = belay.Token(r.int(2)), duration(r.int(3)), r.int(4), r.time(5), r.text(6)
+		t.rows.Now = t.store.clock.Read(r.time(0), r.time(1))
 		t.rows.Leapt, t.rows.Ahead = t.store.clock.Leapt(), t.store.clock.Ahead()
 		return nil
 	})

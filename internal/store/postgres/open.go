@@ -65,7 +65,10 @@ type Store struct {
 	news    news
 
 	writers pool
+	pulse   pool // of one, for commits that keep sessions alive
 	readers pool
+	vital   pool // for what the engine and owners read
+	probe   pool // of one, which looks what others hold
 
 	mu     sync.Mutex
 	pruned belay.ExecutionID // where the next Prune goes on
@@ -96,7 +99,8 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.config = config
-	s.writers, s.readers = newPool(o.Writers, true), newPool(o.Readers, false)
+	s.writers, s.pulse = newPool(0, o.Writers, true), newPool(o.Writers, 1, true)
+	s.readers, s.vital, s.probe = newPool(0, o.Readers, false), newPool(0, vitalReaders, false), newPool(0, 1, false)
 	if err := s.start(ctx); err != nil {
 		return nil, classify("open", errors.Join(err, s.Close()))
 	}
@@ -148,10 +152,17 @@ func (s *Store) Close() error {
 	if closed {
 		return nil
 	}
-	s.readers.close()
-	s.writers.close()
+	for _, p := range s.pools() {
+		p.close()
+	}
 	return nil
 }
+
+// vitalReaders is how many connections are kept for what the engine and the owners
+// of executions read, whatever others do.
+const vitalReaders = 3
+
+func (s *Store) pools() []pool { return []pool{s.readers, s.vital, s.probe, s.writers, s.pulse} }
 
 func (s *Store) usable() error {
 	s.mu.Lock()
@@ -173,10 +184,11 @@ type slot struct {
 	period int64 // of the newest mark
 }
 
-func newPool(n int, writes bool) pool {
+// newPool gives n slots, numbered from first on.
+func newPool(first, n int, writes bool) pool {
 	p := make(pool, n)
 	for i := range n {
-		p <- &slot{number: i, writes: writes}
+		p <- &slot{number: first + i, writes: writes}
 	}
 	return p
 }

@@ -25,11 +25,15 @@ func (s *Store) query(ctx context.Context, ask func(*pipe)) error {
 
 // read reads on a connection of the pool, and once more if it had ended.
 func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) error {
-	c, err := s.readers.take(ctx)
+	readers := s.readers
+	if store.IsUrgent(ctx) {
+		readers = s.vital
+	}
+	c, err := readers.take(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { s.readers <- c }()
+	defer func() { readers <- c }()
 	for n := 0; ; n++ {
 		err := s.readOnce(ctx, c, do)
 		if err == nil {

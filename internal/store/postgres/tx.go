@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -33,26 +34,33 @@ type tx struct {
 // session is what is remembered of a session that was loaded.
 type session struct {
 	state   belay.WorkerState
-	version uint32 // of its row
+	claimNo int64
 }
 
 // mode is what a transaction has learned from those before it that had to be
 // given up.
 type mode struct {
-	deep   bool                // look for ancestors first
-	also   []belay.ExecutionID // executions to lock that were not named
-	strict bool                // keep sessions for this transaction alone
-	grace  bool                // be the only one that extends all sessions
+	deep   bool                    // look for ancestors first
+	also   []belay.ExecutionID     // executions to lock that were not named
+	strict map[belay.WorkerID]bool // sessions to keep for this transaction alone
+	grace  bool                    // be the only one that extends all sessions
 
-	hurried bool // wait for nobody for long
+	wait time.Duration // for rows that others hold; 0 for as long as usual
 }
 
 // Reasons to begin a transaction anew, in another mode.
 var (
-	errDeep   = errors.New("an ancestor was not known")
-	errStrict = errors.New("a session was changed meanwhile")
-	errGrace  = errors.New("all sessions are to be extended")
+	errDeep  = errors.New("an ancestor was not known")
+	errGrace = errors.New("all sessions are to be extended")
 )
+
+// errStrict asks for sessions of which one was changed meanwhile, or is to change in
+// a way that nobody else may see half of.
+type errStrict []belay.WorkerID
+
+func (e errStrict) Error() string {
+	return fmt.Sprintf("one of %d sessions must be held alone", len(e))
+}
 
 // errUnlocked asks for an execution that was read without a lock and changed.
 type errUnlocked struct{ id belay.ExecutionID }
@@ -68,12 +76,16 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	if s.options.ReadOnly {
 		return &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only"}
 	}
-	c, err := s.writers.take(ctx)
+	writers := s.writers
+	if store.IsUrgent(ctx) {
+		writers = s.pulse
+	}
+	c, err := writers.take(ctx)
 	if err != nil {
 		return classify(op, err)
 	}
-	defer func() { s.writers <- c }()
-	m := mode{hurried: store.IsHurried(ctx)}
+	defer func() { writers <- c }()
+	m := mode{wait: store.WaitOf(ctx)}
 	for n := 1; ; n++ {
 		err := s.attempt(ctx, c, m, need, decide)
 		var u *unanswered
@@ -90,6 +102,9 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 			return nil
 		}
 		if n == attempts || ctx.Err() != nil || !m.learn(err) && !again(err, n) {
+			if isSlow(err) && ctx.Err() == nil {
+				return tooSlow(op, err)
+			}
 			return classify(op, err)
 		}
 	}
@@ -99,15 +114,22 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 // one.
 func (m *mode) learn(err error) bool {
 	var unlocked errUnlocked
+	var strict errStrict
 	switch {
 	case errors.Is(err, errDeep):
 		m.deep = true
 	case errors.As(err, &unlocked):
 		m.deep, m.also = true, append(m.also, unlocked.id)
-	case errors.Is(err, errStrict):
-		m.strict = true
+	case errors.As(err, &strict):
+		m.strict = maps.Clone(m.strict)
+		if m.strict == nil {
+			m.strict = make(map[belay.WorkerID]bool, len(strict))
+		}
+		for _, id := range strict {
+			m.strict[id] = true
+		}
 	case errors.Is(err, errGrace):
-		m.strict, m.grace = true, true
+		m.grace = true
 	default:
 		return false
 	}
@@ -122,6 +144,8 @@ func again(err error, n int) bool {
 		return false
 	case repeatable(err):
 		return n < 4
+	case errors.Is(err, context.DeadlineExceeded): // less of it may pass
+		return false
 	case lost(err):
 		return n < 3
 	}
@@ -198,7 +222,7 @@ func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 		p.stop()
 		return err
 	}
-	t.leaveMark(p, changes.Beat)
+	t.leaveMark(p, changes)
 	p.add("COMMIT", nil)
 	err := p.run(ctx)
 	if err == nil {
@@ -230,37 +254,4 @@ func (u *unanswered) Unwrap() error { return u.err }
 func (t *tx) mayBeWritten(err error, last int) bool {
 	var f *failure
 	return errors.As(err, &f) && lost(f) && (f.step >= last || !answered(f))
-}
-
-const (
-	leaveMark = `
-INSERT INTO servers (period, id, slot, mark_at, beat)
-VALUES ($1::bigint, $2::uuid, $3::bigint, $4::bigint, $5::bigint)
-ON CONFLICT (period, id, slot) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`
-
-	// Whoever comes first; nobody waits for it.
-	dropMarks = `
-DELETE FROM servers s
-USING (SELECT period, id, slot FROM servers WHERE period < $1::bigint ORDER BY period LIMIT 1000 FOR UPDATE SKIP LOCKED) old
-WHERE s.period = old.period AND s.id = old.id AND s.slot = old.slot`
-)
-
-// A row of marks is used for a period, and dropped some periods later.
-const (
-	markPeriod  = machine.Time(10 * time.Second / time.Microsecond)
-	markPeriods = 6
-)
-
-// leaveMark writes the server's mark of life. A beat of 0 leaves the last one.
-func (t *tx) leaveMark(p *pipe, beat time.Duration) {
-	if beat == 0 {
-		beat = t.rows.Beat
-	}
-	now := t.rows.Now
-	period := int64(now / markPeriod)
-	p.add(leaveMark, nil).int(period).id(t.store.options.Server).int(int64(t.slot.number)).int(int64(now)).int(beat.Microseconds())
-	if period != t.slot.period {
-		t.slot.period = period
-		p.add(dropMarks, nil).int(period - markPeriods)
-	}
 }

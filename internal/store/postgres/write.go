@@ -221,28 +221,38 @@ const (
 SELECT unnest($1::uuid[]), unnest($2::smallint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::bigint[]),
        unnest($7::text[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]), unnest($11::bigint[])`
 
-	changeWorkers = `
-UPDATE workers w
-SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, ended_at = u.ended_at, end_reason = u.end_reason,
-    claim_no = u.claim_no, claim_floor = u.claim_floor
+	theseWorkers = `
 FROM (
     SELECT unnest($1::uuid[]) AS id, unnest($2::smallint[]) AS state, unnest($3::bigint[]) AS heartbeat_at, unnest($4::bigint[]) AS expires_at,
            unnest($5::bigint[]) AS ended_at, unnest($6::text[]) AS end_reason, unnest($7::bigint[]) AS claim_no,
-           unnest($8::bigint[]) AS claim_floor, unnest($9::xid[]) AS version
+           unnest($8::bigint[]) AS claim_floor, unnest($9::bigint[]) AS was
 ) u
 WHERE w.id = u.id`
+
+	changeWorkers = `
+UPDATE workers w
+SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, ended_at = u.ended_at, end_reason = u.end_reason,
+    claim_no = u.claim_no, claim_floor = u.claim_floor` + theseWorkers
+
+	// What others have written meanwhile stays. Heartbeats and claims do not mind each
+	// other, but for a claim that was given up while it won: of the two numbers, which
+	// only grow, either must see the other.
+	joinWorkers = `
+UPDATE workers w
+SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greatest(w.expires_at, u.expires_at),
+    claim_no = greatest(w.claim_no, u.claim_no), claim_floor = greatest(w.claim_floor, u.claim_floor)` + theseWorkers + `
+  AND (w.claim_no = u.was OR u.claim_no = u.was AND w.claim_no > u.claim_floor)
+  AND (u.claim_no = u.was OR w.claim_floor < u.claim_no)`
 )
 
 var (
 	updateWorkers = counted(changeWorkers, 9)
-
-	// Only while the row is the one that was loaded.
-	updateSameWorkers = counted(changeWorkers+" AND w.xmin = u.version", 9)
+	mergeWorkers  = counted(joinWorkers, 9)
 )
 
 // writeWorkers writes sessions, by id. One whose state changes, and so ends or
-// takes no more claims, must be this transaction's alone; that another one
-// renewed it meanwhile shows when it is written.
+// takes no more claims, must be this transaction's alone; that another one did to it
+// meanwhile what does not go with this shows when it is written.
 func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 	all := slices.Clone(c.Workers)
 	slices.SortFunc(all, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
@@ -252,19 +262,27 @@ func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 			return err
 		}
 	}
-	if len(changed) == 0 {
-		return nil
-	}
-	for _, x := range changed {
-		if was, ok := t.workers[x.ID]; ok && was.state != x.State && !t.mode.strict {
-			return errStrict
+	alone, shared := split(changed, func(x *machine.Worker) bool { return t.mode.grace || t.mode.strict[x.ID] })
+	var strict errStrict
+	for _, x := range shared {
+		if was, ok := t.workers[x.ID]; ok && was.state != x.State {
+			strict = append(strict, x.ID)
 		}
 	}
-	s := change(p, updateWorkers, "sessions", len(changed))
-	if !t.mode.strict {
-		s.text, s.miss = updateSameWorkers, errStrict
+	if len(strict) > 0 {
+		return strict
 	}
-	t.bindWorkers(s, changed)
+	if len(alone) > 0 {
+		t.bindWorkers(change(p, updateWorkers, "sessions", len(alone)), alone)
+	}
+	if len(shared) > 0 {
+		for _, x := range shared {
+			strict = append(strict, x.ID)
+		}
+		s := p.add(mergeWorkers, nil)
+		s.miss = strict
+		t.bindWorkers(s, shared)
+	}
 	return nil
 }
 
@@ -277,7 +295,7 @@ func (t *tx) bindWorkers(s *step, rows []*machine.Worker) {
 	textsOrNull(s, rows, func(x *machine.Worker) string { return x.EndReason })
 	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimNo })
 	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimFloor })
-	ints(s, integer{oidXID, 4, true}, rows, func(x *machine.Worker) int64 { return int64(t.workers[x.ID].version) })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return t.workers[x.ID].claimNo })
 	s.int(int64(len(rows)))
 }
 

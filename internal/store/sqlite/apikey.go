@@ -7,6 +7,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 const (
@@ -27,7 +28,7 @@ func scanAPIKey(r columns) (*machine.APIKey, error) {
 // APIKeys implements store.Store.
 func (s *Store) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
 	var all []*machine.APIKey
-	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+	err := s.read(store.Urgent(ctx), func(ctx context.Context, c *conn) error {
 		return c.query(ctx, selectAPIKeys+" ORDER BY created_at, id", func(r columns) error {
 			k, err := scanAPIKey(r)
 			all = append(all, k)

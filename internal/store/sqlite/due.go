@@ -48,7 +48,7 @@ LIMIT ?`
 // Due implements store.Store.
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
-	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+	err := s.read(store.Urgent(ctx), func(ctx context.Context, c *conn) error {
 		d := dueing{conn: c, ctx: ctx, now: int64(s.Now()), limit: int64(limit)}
 		if limit <= 0 {
 			d.limit = math.MaxInt64

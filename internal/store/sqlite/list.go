@@ -14,84 +14,162 @@ import (
 
 // List implements store.Store. It walks the primary key, or the index of what
 // narrows the list most.
-func (s *Store) List(ctx context.Context, q store.List) ([]*machine.Record, error) {
-	var out []*machine.Record
+func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
+	var out store.Listed
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
-		text := listing(c, q)
-		err := c.query(ctx, text, func(r columns) error {
-			e, err := scanExecution(r, &c.policies)
-			out = append(out, &machine.Record{Execution: e})
-			return err
-		})
-		if err != nil {
+		l := listing{conn: c, ctx: ctx, List: q}
+		if err := l.find(); err != nil {
 			return err
 		}
-		return fill(ctx, c, out, q.Payloads)
+		out = store.Listed{Records: l.found}
+		if q.Limit <= 0 || len(l.found) < q.Limit {
+			out.Last, out.At = l.last, l.at
+		}
+		return fill(ctx, c, out.Records, q.Payloads)
 	})
 	return out, classify("list", err)
 }
 
-// listing is the statement for a list; its arguments are gathered in c.
-func listing(c *conn, q store.List) string {
+// listing is a list on its way.
+type listing struct {
+	*conn
+	ctx context.Context
+	store.List
+	found []*machine.Record
+	last  belay.ExecutionID
+	at    machine.Time
+}
+
+func (l *listing) scan() int64 {
+	if l.Scan <= 0 {
+		return math.MaxInt64 - 1
+	}
+	return int64(l.Scan)
+}
+
+func (l *listing) find() error {
+	if store.Active(l.States) && l.Parent.IsZero() && l.Key == "" {
+		open := int64(0)
+		err := l.query(l.ctx, "SELECT count(*) FROM "+l.active(), func(r columns) error { open = r.int(0); return nil })
+		if err != nil || open <= l.scan() { // else so many that the newest of all are found as soon
+			return firstOf(err, l.list("executions WHERE id IN (SELECT id FROM "+l.active()+")"))
+		}
+	}
+	switch {
+	case l.Key != "":
+		return l.list("executions WHERE id IN (" + l.keyed() + ")")
+	case l.Scan <= 0:
+		return l.list("executions WHERE true")
+	}
+	from := "(SELECT *" + l.newest()
+	l.args.int(l.scan())
+	if err := l.list(from + " LIMIT ?) AS executions WHERE true"); err != nil {
+		return err
+	}
+	text := "SELECT id, created_at" + l.newest() + " LIMIT 1 OFFSET ?"
+	l.args.int(l.scan() - 1)
+	return l.query(l.ctx, text, func(r columns) error {
+		l.last, l.at = r.id(0), machine.Time(r.int(1))
+		return nil
+	})
+}
+
+// active are those that have not ended, of which there are few among all that have.
+func (l *listing) active() string {
+	parts := []string{"worker IS NOT NULL"}
+	if !store.Owned(l.States) {
+		parts = append(parts, "ready_at IS NOT NULL", "ready_at IS NULL AND worker IS NULL AND state < 6")
+	}
+	for i, p := range parts {
+		parts[i] = "SELECT id FROM executions WHERE " + p
+		if !l.Before.IsZero() {
+			parts[i] += " AND id < ?"
+			l.args.blob(l.Before[:])
+		}
+	}
+	l.args.int(l.scan() + 1)
+	return "(" + strings.Join(parts, " UNION ALL ") + " LIMIT ?)"
+}
+
+// newest are all executions, or the children of one, newest first.
+func (l *listing) newest() string {
+	text := " FROM executions"
+	if !l.Parent.IsZero() {
+		text += " WHERE parent = ?"
+		l.args.blob(l.Parent[:])
+	}
+	if !l.Before.IsZero() {
+		text += map[bool]string{true: " WHERE", false: " AND"}[l.Parent.IsZero()] + " id < ?"
+		l.args.blob(l.Before[:])
+	}
+	return text + " ORDER BY id DESC"
+}
+
+// keyed finds the executions of an idempotency key, in all workflows if none is named.
+func (l *listing) keyed() string {
+	if l.Workflow != "" {
+		l.args.text(l.Workflow)
+		l.args.text(l.Key)
+		return "SELECT execution FROM idempotency WHERE workflow = ? AND key = ?"
+	}
+	l.args.text(l.Key)
+	return `
+WITH RECURSIVE each (workflow) AS (
+    SELECT min(workflow) FROM idempotency
+    UNION ALL
+    SELECT (SELECT min(workflow) FROM idempotency WHERE workflow > each.workflow) FROM each WHERE each.workflow IS NOT NULL
+)
+SELECT k.execution FROM each CROSS JOIN idempotency k ON k.workflow = each.workflow AND k.key = ?`
+}
+
+// list reads those of what is looked at that fit.
+func (l *listing) list(from string) error {
 	var where []string
 	add := func(condition string) { where = append(where, condition) }
 	switch {
-	case !q.Parent.IsZero():
+	case !l.Parent.IsZero():
 		add("parent = ?")
-		c.args.blob(q.Parent[:])
-	case !q.Children:
+		l.args.blob(l.Parent[:])
+	case !l.Children:
 		add("parent IS NULL")
 	}
-	if !q.Before.IsZero() {
+	if !l.Before.IsZero() {
 		add("id < ?")
-		c.args.blob(q.Before[:])
+		l.args.blob(l.Before[:])
 	}
-	if len(q.States) > 0 {
-		add("state IN " + marks(1, len(q.States)))
-		for _, state := range q.States {
-			c.args.int(int64(state))
-		}
-		if owned(q.States) {
-			add("worker IS NOT NULL")
+	if len(l.States) > 0 {
+		add("state IN " + marks(1, len(l.States)))
+		for _, state := range l.States {
+			l.args.int(int64(state))
 		}
 	}
-	if q.Workflow != "" {
+	if l.Workflow != "" {
 		add("workflow = ?")
-		c.args.text(q.Workflow)
+		l.args.text(l.Workflow)
 	}
-	if q.Queue != "" {
+	if l.Queue != "" {
 		add("queue = ?")
-		c.args.text(q.Queue)
+		l.args.text(l.Queue)
 	}
-	if q.Key != "" {
-		add("EXISTS (SELECT 1 FROM specs WHERE execution = id AND key = ?)")
-		c.args.text(q.Key)
-	}
-	for _, k := range slices.Sorted(maps.Keys(q.Labels)) {
+	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
 		add("EXISTS (SELECT 1 FROM specs, json_each(labels) AS l WHERE execution = executions.id AND l.key = ? AND l.value = ?)")
-		c.args.text(k)
-		c.args.text(q.Labels[k])
+		l.args.text(k)
+		l.args.text(l.Labels[k])
 	}
 	limit := int64(math.MaxInt64)
-	if q.Limit > 0 {
-		limit = int64(q.Limit)
+	if l.Limit > 0 {
+		limit = int64(l.Limit)
 	}
-	c.args.int(limit)
-	text := selectExecutions
+	l.args.int(limit)
+	text := strings.Replace(selectExecutions, "FROM executions", "FROM "+from, 1)
 	if len(where) > 0 {
-		text += " WHERE " + strings.Join(where, " AND ")
+		text += " AND " + strings.Join(where, " AND ")
 	}
-	return text + " ORDER BY id DESC LIMIT ?"
-}
-
-// owned reports whether only executions with an owner are in these states.
-func owned(states []belay.State) bool {
-	for _, s := range states {
-		if s != belay.Running && s != belay.Scheduled {
-			return false
-		}
-	}
-	return true
+	return l.query(l.ctx, text+" ORDER BY id DESC LIMIT ?", func(r columns) error {
+		e, err := scanExecution(r, &l.policies)
+		l.found = append(l.found, &machine.Record{Execution: e})
+		return err
+	})
 }
 
 // fill adds the specs and newest runs, with payloads if they are asked for.
@@ -131,7 +209,7 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 // Lanes implements store.Store.
 func (s *Store) Lanes(ctx context.Context) ([]machine.Lane, error) {
 	var all []machine.Lane
-	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+	err := s.read(store.Urgent(ctx), func(ctx context.Context, c *conn) error {
 		return c.query(ctx, "SELECT id, queue, workflow, version, priority, labels FROM lanes ORDER BY id", func(r columns) error {
 			labels, err := parseLabels(r.text(5))
 			all = append(all, machine.Lane{

@@ -51,6 +51,7 @@ type Store struct {
 	cache     cache
 	log       log
 	readers   chan *conn // nil for one that is not connected
+	vital     chan *conn // for what the engine and owners read
 	connector driver.Connector
 
 	mu     sync.Mutex
@@ -61,6 +62,10 @@ type Store struct {
 }
 
 var _ store.Store = (*Store)(nil)
+
+// vitalReaders is how many connections are kept for what the engine and the owners
+// of executions read, whatever others do.
+const vitalReaders = 2
 
 // Open opens the database at path, creating and migrating it if need be.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
@@ -88,10 +93,14 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		path: path, options: o, clock: store.NewClock(o.Clock, o.Steady), writing: make(chan struct{}, 1), readers: make(chan *conn, o.Readers),
+		vital: make(chan *conn, vitalReaders),
 		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)}, log: log{limit: logPages},
 	}
 	for range o.Readers {
 		s.readers <- nil
+	}
+	for range vitalReaders {
+		s.vital <- nil
 	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(classify(op, err), s.Close())
@@ -220,9 +229,11 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	var all []error
-	for range cap(s.readers) {
-		if c := <-s.readers; c != nil {
-			all = append(all, c.close())
+	for _, pool := range []chan *conn{s.readers, s.vital} {
+		for range cap(pool) {
+			if c := <-pool; c != nil {
+				all = append(all, c.close())
+			}
 		}
 	}
 	s.writing <- struct{}{}
@@ -238,6 +249,9 @@ func (s *Store) Close() error {
 	<-s.writing // whoever waits for it is refused
 	for range cap(s.readers) {
 		s.readers <- nil
+	}
+	for range cap(s.vital) {
+		s.vital <- nil
 	}
 	return classify("close "+s.path, errors.Join(all...))
 }

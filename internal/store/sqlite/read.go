@@ -16,8 +16,12 @@ import (
 // on which something went wrong is replaced.
 func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) (err error) {
 	var c *conn
+	readers := s.readers
+	if store.IsUrgent(ctx) {
+		readers = s.vital
+	}
 	select {
-	case c = <-s.readers:
+	case c = <-readers:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -26,7 +30,7 @@ func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error)
 			err = errors.Join(err, c.close())
 			c = nil
 		}
-		s.readers <- c
+		readers <- c
 	}()
 	s.mu.Lock()
 	closed := s.closed

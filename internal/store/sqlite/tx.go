@@ -41,7 +41,7 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		if err := t.apply(changes); err != nil {
 			return false, err
 		}
-		return true, t.leaveMark(changes.Beat)
+		return true, t.leaveMark(changes)
 	})
 }
 
@@ -123,22 +123,28 @@ const selectEpoch = "max(floor, epoch << 32)"
 
 const selectMark = `
 SELECT ` + selectEpoch + `,
-       (SELECT mark_at FROM servers ORDER BY mark_at DESC LIMIT 1),
+       (SELECT life_at FROM servers ORDER BY life_at DESC LIMIT 1),
        (SELECT beat FROM servers ORDER BY mark_at DESC LIMIT 1)
 FROM meta`
 
-// leaveMark writes the server's mark of life. A beat of 0 leaves the last one.
-func (t *tx) leaveMark(beat time.Duration) error {
+// leaveMark writes the server's mark, of life if sessions were written. A beat of 0
+// leaves the last one.
+func (t *tx) leaveMark(c *machine.Changes) error {
+	beat, life := c.Beat, machine.Time(0)
 	if beat == 0 {
 		beat = t.beat
+	}
+	if c.Vital() {
+		life = t.now
 	}
 	t.args.blob(t.store.options.Server[:])
 	t.args.int(int64(t.now))
 	t.args.int(beat.Microseconds())
+	t.args.intOrNull(int64(life))
 	_, err := t.exec(t.ctx, `
-INSERT INTO servers (id, mark_at, beat)
-VALUES (?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat`)
+INSERT INTO servers (id, mark_at, beat, life_at)
+VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat, life_at = coalesce(excluded.life_at, life_at)`)
 	return err
 }
 

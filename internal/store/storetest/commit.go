@@ -76,7 +76,7 @@ var commitCases = []testCase{
 			e.Errorf("input %s", got)
 		}
 	}},
-	{"every commit leaves a mark of life, with its beat", func(e *env) {
+	{"a commit that writes sessions leaves a mark of life, with its beat, and no other does", func(e *env) {
 		if rows := e.rows(machine.Need{}); rows.Mark != 0 || rows.Beat != 0 {
 			e.Errorf("a new store has mark %d and beat %s", rows.Mark, rows.Beat)
 		}
@@ -90,6 +90,12 @@ var commitCases = []testCase{
 		e.mustWrite(&machine.Changes{Mark: true, Beat: 4 * time.Second})
 		if rows := e.rows(machine.Need{}); rows.Mark != e.now() || rows.Beat != 4*time.Second {
 			e.Errorf("mark %d and beat %s, want %d and 4s", rows.Mark, rows.Beat, e.now())
+		}
+		marked := e.now()
+		e.clock.Advance(time.Second)
+		e.submit()
+		if rows := e.rows(machine.Need{}); rows.Mark != marked || rows.Beat != time.Second {
+			e.Errorf("after a commit without sessions: mark %d and beat %s, want %d and 1s", rows.Mark, rows.Beat, marked)
 		}
 	}},
 	{"the clock never goes back", func(e *env) {

@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 )
 
@@ -72,16 +74,72 @@ var listCases = []testCase{
 		}
 		e.same("ids", all, paged)
 	}},
+	{"a list looks at so many and says how far it came", func(e *env) {
+		var all []belay.ExecutionID
+		for i := range 6 {
+			e.clock.Advance(time.Second)
+			all = append(all, e.submit(func(s *belay.Submission) {
+				if i == 0 {
+					s.Workflow, s.IdempotencyKey, s.Labels = "rare", "k", map[string]string{"a": "1"}
+				}
+			}))
+			e.control(all[i], belay.ActionCancel)
+		}
+		rare := store.List{Workflow: "rare", Limit: 2, Scan: 4}
+		ids, last := e.search(rare)
+		e.same("the first part", []belay.ExecutionID(nil), ids)
+		e.same("its last", all[2], last)
+		rare.Before = last
+		ids, last = e.search(rare)
+		e.same("the second part", all[:1], ids)
+		e.same("its last", belay.ExecutionID{}, last)
+		labelled := store.List{Labels: map[string]string{"a": "1"}, Limit: 1, Scan: 3}
+		_, last = e.search(labelled)
+		e.same("the last with a label", all[3], last)
+		ids, last = e.search(store.List{Limit: 2, Scan: 4})
+		e.same("enough of all", []belay.ExecutionID{all[5], all[4]}, ids)
+		e.same("their last", belay.ExecutionID{}, last)
+	}},
+	{"a key is found whatever a list looks at, and so is what has not ended", func(e *env) {
+		worker := e.open()
+		waiting := e.run(worker, 1)
+		e.settle(waiting, belay.OutcomeSuspended)
+		running := e.run(worker, 2)
+		keyed := e.submit(func(s *belay.Submission) { s.IdempotencyKey = "k" })
+		other := e.submit(func(s *belay.Submission) { s.Workflow, s.IdempotencyKey = "other", "k" })
+		for range 9 {
+			e.control(e.submit(), belay.ActionCancel)
+		}
+		one := func(q store.List, want ...belay.ExecutionID) {
+			e.Helper()
+			q.Limit, q.Scan = 5, 4
+			ids, last := e.search(q)
+			e.same("found", want, ids)
+			e.same("last", belay.ExecutionID{}, last)
+		}
+		one(store.List{Key: "k"}, other, keyed)
+		one(store.List{Key: "k", Workflow: "other"}, other)
+		one(store.List{Key: "k", States: []belay.State{belay.Failed}})
+		one(store.List{States: []belay.State{belay.Waiting, belay.Paused}}, waiting.Execution)
+		one(store.List{States: []belay.State{belay.Running}}, running.Execution)
+		one(store.List{States: []belay.State{belay.Pending}}, other, keyed)
+		one(store.List{States: []belay.State{belay.Pending}, Before: other}, keyed)
+		e.submit() // one more than are looked at
+		_, last := e.search(store.List{States: []belay.State{belay.Waiting}, Limit: 5, Scan: 4})
+		if last.IsZero() {
+			e.Errorf("of more that have not ended than may be looked at, all were")
+		}
+	}},
 	{"payloads are listed only if asked for", func(e *env) {
 		worker := e.open()
 		l := e.run(worker, 1, func(s *belay.Submission) { s.Labels = map[string]string{"a": "1"} })
 		e.settle(l, belay.OutcomeSucceeded)
 		for _, payloads := range []bool{false, true} {
-			recs, err := e.store.List(e.Context(), store.List{Payloads: payloads})
+			list, err := e.store.List(e.Context(), store.List{Payloads: payloads})
 			if err != nil {
 				e.Fatal(err)
 			}
-			rec := recs[0]
+			rec := list.Records[0]
 			if rec.Spec == nil || rec.Spec.Labels["a"] != "1" || (rec.Spec.Input != nil) != payloads {
 				e.Errorf("payloads %t: spec %+v", payloads, rec.Spec)
 			}
@@ -94,13 +152,31 @@ var listCases = []testCase{
 
 func (e *env) list(q store.List) []belay.ExecutionID {
 	e.Helper()
-	recs, err := e.store.List(e.Context(), q)
+	ids, _ := e.search(q)
+	return ids
+}
+
+// search is a list, and the last execution that was looked at.
+func (e *env) search(q store.List) (ids []belay.ExecutionID, last belay.ExecutionID) {
+	e.Helper()
+	list, err := e.store.List(e.Context(), q)
 	if err != nil {
 		e.Fatalf("list: %v", err)
 	}
-	var ids []belay.ExecutionID
-	for _, rec := range recs {
+	for _, rec := range list.Records {
 		ids = append(ids, rec.Execution.ID)
 	}
-	return ids
+	if at := e.createdAt(list.Last); list.At != at {
+		e.Errorf("looked back until %d, want %d", list.At, at)
+	}
+	return ids, list.Last
+}
+
+// createdAt is when an execution was made, 0 if there is none.
+func (e *env) createdAt(id belay.ExecutionID) machine.Time {
+	e.Helper()
+	if id.IsZero() {
+		return 0
+	}
+	return e.row(id).CreatedAt
 }

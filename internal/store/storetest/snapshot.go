@@ -53,7 +53,8 @@ func everyone(*machine.Execution) bool { return true }
 func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Execution) bool) (*snapshot, error) {
 	snap := &snapshot{Chunks: make(map[string][]machine.Chunk)}
 	var err error
-	if snap.Listed, err = s.List(ctx, store.List{Children: true, Payloads: true}); err != nil {
+	listed, err := s.List(ctx, store.List{Children: true, Payloads: true})
+	if snap.Listed = listed.Records; err != nil {
 		return nil, err
 	}
 	need := machine.Need{Keys: a.keys, Ops: a.ops, Chunks: a.chunks}

@@ -116,6 +116,9 @@ func (w *walker) list(rt *rapid.T) {
 	if w.chance(4) {
 		q.Parent = w.execution(0)
 	}
+	if w.chance(2) {
+		q.Scan = w.number(1, 6)
+	}
 	want, err := w.oracle.List(w.t.Context(), q)
 	if err != nil {
 		rt.Fatal(err)

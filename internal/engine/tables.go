@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// reads are the kinds of rows that a need names.
+func reads(n *machine.Need) store.Tables {
+	var t store.Tables
+	for _, x := range []struct {
+		named  int
+		tables store.Tables
+	}{
+		{len(n.Workers), store.TableWorkers},
+		{len(n.Held) + len(n.Executions), store.TableExecutions},
+		{len(n.Owners), store.TableExecutions | store.TableWorkers},
+		{len(n.Ready), store.TableExecutions | store.TableSpecs},
+		{len(n.Keys), store.TableKeys},
+		{len(n.Specs), store.TableSpecs},
+		{len(n.Runs), store.TableRuns},
+		{len(n.Ops), store.TableCheckpoints | store.TableSignals | store.TableActions},
+		{len(n.Signals), store.TableSignals},
+		{len(n.Chunks) + len(n.Drops) + len(n.Sums), store.TableChunks},
+		{len(n.Checkpoints), store.TableCheckpoints},
+		{len(n.APIKeys), store.TableAPIKeys},
+	} {
+		if x.named > 0 {
+			t |= x.tables
+		}
+	}
+	return t
+}
+
+// writes are the kinds of rows that a command may write.
+func writes(c machine.Command) store.Tables {
+	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
+	switch c := c.(type) {
+	case *machine.Heartbeat, *machine.Open, *machine.Drain, *machine.End, *machine.Expire, *machine.Vacate:
+		return all | store.TableWorkers
+	case *machine.Renew, *machine.Claim, *machine.Lock, *machine.Schedule, *machine.Accept:
+		return all | store.TableWorkers | store.TableExecutions
+	case *machine.Mark: // it reaches for what a heartbeat is written with
+		return all | store.TableWorkers
+	case *machine.Submit:
+		if c.IdempotencyKey != "" {
+			return all | store.TableExecutions | store.TableSpecs | store.TableLanes | store.TableKeys
+		}
+		return all | store.TableExecutions | store.TableSpecs | store.TableLanes
+	case *machine.Save:
+		return all | store.TableExecutions | store.TableCheckpoints | store.TableSignals
+	case *machine.Append:
+		return all | store.TableExecutions | store.TableChunks
+	case *machine.Deliver:
+		return all | store.TableExecutions | store.TableSignals
+	case *machine.Progress:
+		return all | store.TableExecutions
+	case *machine.Settle:
+		return all | ends
+	case *machine.CreateKey, *machine.RevokeKey:
+		return all | store.TableAPIKeys
+	}
+	return all | ends | store.TableActions // what the engine or an operator ends or changes
+}

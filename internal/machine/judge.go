@@ -1,0 +1,16 @@
+package machine
+
+// Judger is a command of which a part is decided without rows: whether its payload
+// is sound, and its hash. Judge does so before there is a transaction, which must
+// not wait while megabytes are looked through. Deciding judges what was not judged
+// before.
+type Judger interface {
+	Command
+	Judge()
+}
+
+// judged is what a command says by itself.
+type judged struct {
+	hash [32]byte
+	err  error // it breaks a rule
+}

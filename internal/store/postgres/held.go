@@ -1,0 +1,238 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var _ store.Holder = (*Store)(nil)
+
+// Who waits for a row does not learn which one it is, and a row that was added and not
+// committed cannot be seen. So rows that are there are locked where nobody else has
+// them, and keys that are not there are added for a moment: both is undone.
+const (
+	thereWorkers  = "SELECT id FROM workers WHERE id = ANY($1::uuid[])"
+	freeToShare   = thereWorkers + " FOR KEY SHARE SKIP LOCKED"
+	freeToRenew   = thereWorkers + " FOR NO KEY UPDATE SKIP LOCKED"
+	thereRows     = "SELECT id FROM executions WHERE id = ANY($1::uuid[])"
+	freeRows      = thereRows + " FOR NO KEY UPDATE SKIP LOCKED"
+	tryKey        = "INSERT INTO idempotency (workflow, key, execution, at, hash) VALUES ($1::text, $2::text, gen_random_uuid(), 0, '')"
+	tryExecution  = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, state, queue, workflow) VALUES ($1::uuid, 0, 0, 0, 0, 0, 6, '', '')"
+	tryTime       = "SET LOCAL lock_timeout = 1" // ms, the least there is
+	selectLockers = `
+SELECT t.n, bool_or(l.mode IN ('ExclusiveLock', 'AccessExclusiveLock'))
+FROM unnest($1::text[]) WITH ORDINALITY t (name, n)
+JOIN pg_locks l ON l.relation = to_regclass(t.name)
+WHERE l.locktype = 'relation' AND l.pid <> pg_backend_pid()
+  AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+GROUP BY t.n`
+)
+
+// lockable are the tables, in the order in which they are asked for.
+var lockable = []struct {
+	name string
+	kind store.Tables
+}{
+	{"workers", store.TableWorkers}, {"executions", store.TableExecutions}, {"specs", store.TableSpecs}, {"runs", store.TableRuns},
+	{"checkpoints", store.TableCheckpoints}, {"signals", store.TableSignals}, {"actions", store.TableActions},
+	{"dead_letters", store.TableLetters}, {"idempotency", store.TableKeys}, {"blobs", store.TableChunks},
+	{"blob_sums", store.TableChunks}, {"api_keys", store.TableAPIKeys}, {"lanes", store.TableLanes},
+	{"meta", store.TableAll}, {"servers", store.TableAll},
+}
+
+// Held implements store.Holder. A table counts as held also while somebody waits to
+// lock it: whoever comes later waits behind.
+func (s *Store) Held(ctx context.Context, need machine.Need) (store.Held, error) {
+	const op = "look what is held"
+	c, err := s.probe.take(ctx)
+	if err != nil {
+		return store.Held{}, classify(op, err)
+	}
+	defer func() { s.probe <- c }()
+	h := holding{store: s, need: need, held: store.Held{Rows: make(map[store.Row]struct{})}}
+	for n := 0; ; n++ {
+		err = s.readOnce(ctx, c, h.look)
+		if err == nil || !lost(err) || n == 1 {
+			break
+		}
+	}
+	if err != nil {
+		c.drop() // whatever it was doing
+	}
+	return h.held, classify(op, err)
+}
+
+// holding is one look at what is held.
+type holding struct {
+	store *Store
+	need  machine.Need
+	held  store.Held
+}
+
+func (h *holding) look(ctx context.Context, c *conn) error {
+	p := c.pipe()
+	texts(p.add(selectLockers, func(r columns) error {
+		kind := lockable[r.int(0)-1].kind
+		h.held.Tables |= kind
+		if r.bool(1) {
+			h.held.Shut |= kind
+		}
+		return nil
+	}), lockable, func(t struct {
+		name string
+		kind store.Tables
+	}) string {
+		return t.name
+	})
+	if err := p.run(ctx); err != nil {
+		return err
+	}
+	missing, err := h.rows(ctx, c)
+	if err != nil {
+		return err
+	}
+	if h.held.Tables&(store.TableKeys|store.TableAll) == 0 {
+		if err := h.keys(ctx, c); err != nil {
+			return err
+		}
+	}
+	if !h.held.None() || h.held.Tables&(store.TableExecutions|store.TableAll) != 0 {
+		return nil
+	}
+	return h.added(ctx, c, missing)
+}
+
+// rows finds sessions and executions that are held, and gives the executions that
+// are not there.
+func (h *holding) rows(ctx context.Context, c *conn) (missing []belay.ExecutionID, err error) {
+	type ids map[[16]byte]struct{}
+	var sessions, shared, renewed, there, free ids
+	p := c.pipe()
+	ask := func(text string, list func(*step)) ids {
+		found := make(ids)
+		list(p.add(text, func(r columns) error { found[r.id(0)] = struct{}{}; return nil }))
+		return found
+	}
+	p.add("BEGIN", nil)
+	p.add(tryTime, nil)
+	if workers := unique(h.need.Workers); len(workers) > 0 && h.held.Shut&store.TableWorkers == 0 {
+		list := func(s *step) { idList(s, workers) }
+		sessions, shared, renewed = ask(thereWorkers, list), ask(freeToShare, list), ask(freeToRenew, list)
+	}
+	executions := h.upward()
+	look := len(executions) > 0 && h.held.Shut&store.TableExecutions == 0
+	if look {
+		list := func(s *step) { idList(s, executions) }
+		there, free = ask(thereRows, list), ask(freeRows, list)
+	}
+	p.add("ROLLBACK", nil)
+	if err := p.run(ctx); err != nil {
+		return nil, err
+	}
+	for id := range sessions {
+		if _, ok := shared[id]; !ok {
+			h.held.Rows[store.Row{Kind: store.RowSession, ID: id}] = struct{}{}
+		}
+		if _, ok := renewed[id]; !ok {
+			h.held.Rows[store.Row{Kind: store.RowRenewal, ID: id}] = struct{}{}
+		}
+	}
+	for _, id := range h.need.Executions {
+		for up, known := id, true; known; up, known = h.store.parents.of(up) {
+			_, is := there[up]
+			if _, ok := free[up]; is && !ok {
+				h.held.Rows[store.Row{Kind: store.RowExecution, ID: id}] = struct{}{}
+			}
+		}
+		if _, is := there[id]; !is && look {
+			missing = append(missing, id)
+		}
+	}
+	return missing, nil
+}
+
+// upward are the executions that the need names and their known ancestors, which are
+// locked with them.
+func (h *holding) upward() []belay.ExecutionID {
+	all := unique(h.need.Executions)
+	for i := 0; i < len(all); i++ {
+		if up, known := h.store.parents.of(all[i]); known {
+			all = append(all, up)
+		}
+	}
+	return unique(all)
+}
+
+// keys finds the idempotency keys that others are about to add.
+func (h *holding) keys(ctx context.Context, c *conn) error {
+	keys := unique(h.need.Keys)
+	return trials(ctx, c, tryKey, keys, func(s *step, k machine.Key) { s.string(k.Workflow).string(k.Key) }, func(k machine.Key) {
+		h.held.Rows[store.Row{Kind: store.RowKey, Key: k}] = struct{}{}
+	})
+}
+
+// added finds the executions that others are about to add.
+func (h *holding) added(ctx context.Context, c *conn, missing []belay.ExecutionID) error {
+	return trials(ctx, c, tryExecution, missing, func(s *step, id belay.ExecutionID) { s.id(id) }, func(id belay.ExecutionID) {
+		h.held.Rows[store.Row{Kind: store.RowExecution, ID: id}] = struct{}{}
+	})
+}
+
+// trials runs a statement for each value, undoes it, and tells for which of them it
+// had to wait. All go to the database together.
+func trials[T any](ctx context.Context, c *conn, text string, all []T, bind func(*step, T), waits func(T)) error {
+	if len(all) == 0 {
+		return nil
+	}
+	c.desk.clear()
+	pl := c.pg.StartPipeline(ctx)
+	query := func(text string, params [][]byte) { pl.SendQueryParams(text, params, nil, wire, wire) }
+	query("BEGIN", nil)
+	query(tryTime, nil)
+	query("SAVEPOINT trial", nil)
+	for _, v := range all {
+		s := &step{desk: &c.desk}
+		bind(s, v)
+		query(text, s.params)
+		if err := pl.Sync(); err != nil {
+			return failedTrial(c, pl, err)
+		}
+		query("ROLLBACK TO SAVEPOINT trial", nil)
+	}
+	query("ROLLBACK", nil)
+	if err := pl.Sync(); err != nil {
+		return failedTrial(c, pl, err)
+	}
+	for i := 0; i <= len(all); { // each is ended by a sync
+		r, err := pl.GetResults()
+		var reply *pgconn.PgError
+		switch r := r.(type) {
+		case *pgconn.PipelineSync:
+			i++
+			continue
+		case *pgconn.ResultReader:
+			_, err = r.Close()
+		}
+		switch {
+		case errors.As(err, &reply) && reply.Code == "55P03" && i < len(all):
+			waits(all[i])
+		case errors.As(err, &reply) && reply.Severity != "FATAL": // it is there by now, or cannot be tried
+		case err != nil:
+			return failedTrial(c, pl, err)
+		}
+	}
+	return pl.Close()
+}
+
+func failedTrial(c *conn, pl *pgconn.Pipeline, err error) error {
+	_ = pl.Close()
+	if c.pg.IsClosed() {
+		return errors.Join(errLost, err)
+	}
+	return err
+}

@@ -1,0 +1,82 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/postgres"
+)
+
+// While what a heartbeat is written with is locked, nobody leaves a mark of life, however
+// much else is written: a mark that is asked for waits as a heartbeat would.
+func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
+	url := database(t)
+	a, b := server{open(t, url, postgres.Options{}), t}, server{open(t, url, postgres.Options{}), t}
+	a.openWorker(1)
+	mark := func() machine.Time {
+		var rows *machine.Rows
+		if _, err := b.during(func(r *machine.Rows) { rows = r }); err != nil {
+			t.Fatal(err)
+		}
+		return rows.Mark
+	}
+	opened := mark()
+	for n, lock := range []string{"LOCK TABLE workers IN SHARE MODE", "LOCK TABLE executions IN ACCESS EXCLUSIVE MODE"} {
+		tx := stranger(t, url, lock)
+		before := mark()
+		ctx := store.Urgent(store.Waiting(context.Background(), 50*time.Millisecond))
+		err := a.Commit(ctx, machine.Need{}, func(*machine.Rows) *machine.Changes { return &machine.Changes{Mark: true, Beat: time.Second} })
+		if belay.CodeOf(err) != belay.CodeUnavailable {
+			t.Errorf("%s: a mark of life got %v", lock, err)
+		}
+		if n == 0 { // sessions can be read, and work goes on
+			b.submit(1)
+		}
+		if now := mark(); now != before {
+			t.Errorf("%s: a mark of life was left at %d after %d", lock, now, before)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.ok(&machine.Mark{})
+	if now := mark(); now <= opened {
+		t.Errorf("when all is free, the mark of life is %d after %d", now, opened)
+	}
+}
+
+// A heartbeat and a claim of one session, on two connections, are each decided once:
+// neither takes back what the other wrote.
+func TestAHeartbeatBesideAClaimOfItsSession(t *testing.T) {
+	a, b, clock := two(t)
+	w := a.openWorker(1)
+	id := a.submit(1)
+	decided := 0
+	clock.Advance(time.Second)
+	replies, err := a.during(func(*machine.Rows) {
+		decided++
+		clock.Advance(time.Second)
+		b.ok(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: w}})
+	}, claim(w, 1, 1))
+	if err != nil || replies[0].Err != nil || len(replies[0].Claims) != 1 || decided != 1 {
+		t.Fatalf("the claim was decided %d times: %+v (%v)", decided, replies, err)
+	}
+	workers, err := a.Workers(t.Context(), 1)
+	if err != nil || workers[0].ClaimNo != 1 || workers[0].HeartbeatAt != machine.At(clock.Now()) || workers[0].ExpiresAt != machine.At(clock.Now().Add(belay.DefaultTTL.D())) {
+		t.Errorf("the session is %+v (%v)", workers[0].Worker, err)
+	}
+	a.submit(2)
+	decided = 0
+	if _, err := a.during(func(*machine.Rows) {
+		decided++
+		if won := b.ok(claim(w, 2, 1)).Claims; len(won) != 1 {
+			t.Errorf("the second claim won %d", len(won))
+		}
+	}, &machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: 1}}}}); err != nil || decided != 1 {
+		t.Errorf("the heartbeat was decided %d times: %v", decided, err)
+	}
+}
