@@ -172,11 +172,16 @@ func (d *dispatcher) heed(h store.Hint) {
 			soon = true
 		}
 	}
+	if h.AnyLane != 0 {
+		for _, l := range d.lanes {
+			soon = d.soonerLocked(l, h.AnyLane) || soon
+		}
+	}
+	d.stale = d.stale || h.Lost || h.AnyLane != 0
 	for _, id := range h.Workers {
 		d.attendLocked(id)
 	}
-	if h.Lost {
-		d.stale = true
+	if h.Lost || h.AnyWorker {
 		for id := range d.sessions {
 			d.attendLocked(id)
 		}
@@ -184,7 +189,7 @@ func (d *dispatcher) heed(h store.Hint) {
 	if soon {
 		d.rouseLocked(d.engine.store.Now())
 	}
-	if soon || h.Lost {
+	if soon || d.stale {
 		d.nudge()
 	}
 }
