@@ -24,7 +24,8 @@ type dispatcher struct {
 	news     uint64 // grows when something becomes ready, or may have
 	stale    bool   // the lanes must be read
 	sessions map[belay.WorkerID]*session
-	parked   []*claim // in order of arrival
+	unread   map[belay.WorkerID]bool // sessions that are asked for and must be read
+	parked   []*claim                // in order of arrival
 	stopped  bool
 	wake     chan struct{}
 }
@@ -40,7 +41,8 @@ type claim struct {
 func newDispatcher(e *Engine) *dispatcher {
 	return &dispatcher{
 		engine: e, lanes: make(map[machine.LaneID]*lane), sessions: make(map[belay.WorkerID]*session),
-		wake: make(chan struct{}, 1), reading: make(chan struct{}, 1),
+		unread: make(map[belay.WorkerID]bool),
+		wake:   make(chan struct{}, 1), reading: make(chan struct{}, 1),
 	}
 }
 

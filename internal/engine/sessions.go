@@ -6,6 +6,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
 )
 
 // session is what a claim must know of its worker. Its spec never changes, and
@@ -22,10 +23,10 @@ type session struct {
 }
 
 // session finds what is known of a worker's session. One that another server or
-// an earlier process opened is read from the store, and all others with it: who
-// comes from another server rarely comes alone.
+// an earlier process opened is read from the store, together with all others that
+// are asked for meanwhile: who comes from another server rarely comes alone.
 func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, error) {
-	if s := d.remembered(id); s != nil {
+	if s := d.sought(id); s != nil {
 		return s, nil
 	}
 	select {
@@ -34,17 +35,15 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	case <-ctx.Done():
 		return nil, &belay.Error{Code: belay.CodeUnavailable, Op: "claim", Message: "gave up waiting", Err: context.Cause(ctx)}
 	}
-	if s := d.remembered(id); s != nil {
+	if s := d.sought(id); s != nil {
 		return s, nil
 	}
-	rows, err := d.engine.store.Workers(ctx, maxWorkers)
+	rows, err := d.engine.store.Workers(ctx, store.WorkerQuery{IDs: d.allSought(), Living: true})
 	if err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		if !row.State.Ended() {
-			d.opened(row.Spec, row.State)
-		}
+		d.opened(row.Spec, row.State)
 	}
 	if s := d.remembered(id); s != nil {
 		return s, nil
@@ -54,8 +53,29 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	}
 }
 
-// maxWorkers bounds the sessions that are looked through.
-const maxWorkers = 10_000
+// sought is what is remembered of a session; if that is nothing, it is among those
+// that are read next.
+func (d *dispatcher) sought(id belay.WorkerID) *session {
+	s := d.remembered(id)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s == nil {
+		d.unread[id] = true
+	}
+	return s
+}
+
+// allSought are the sessions that are to be read. It takes them.
+func (d *dispatcher) allSought() []belay.WorkerID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ids := make([]belay.WorkerID, 0, len(d.unread))
+	for id := range d.unread {
+		ids = append(ids, id)
+	}
+	clear(d.unread)
+	return ids
+}
 
 func (d *dispatcher) remembered(id belay.WorkerID) *session {
 	d.mu.Lock()

@@ -81,7 +81,7 @@ var mutants = []*mutant{
 		}
 	}},
 	{name: "reaper without a guard", meant: "G6", due: func(w *world, m *mutantState, d *store.Due) {
-		workers, err := w.store.Workers(context.Background(), 1)
+		workers, err := w.store.Workers(context.Background(), store.WorkerQuery{Limit: 1})
 		if err == nil && len(workers) > 0 && !workers[0].State.Ended() && m.rng.IntN(20) == 0 {
 			m.worker = workers[0].ID
 			d.Workers = append(d.Workers, m.worker)

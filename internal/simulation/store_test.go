@@ -111,8 +111,8 @@ func (s *gated) Lanes(ctx context.Context) ([]machine.Lane, error) {
 }
 
 // Workers implements store.Store.
-func (s *gated) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
-	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) { return s.Store.Workers(context.Background(), limit) })
+func (s *gated) Workers(ctx context.Context, q store.WorkerQuery) ([]store.WorkerRow, error) {
+	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) { return s.Store.Workers(context.Background(), q) })
 }
 
 // Chunks implements store.Store.

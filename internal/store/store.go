@@ -7,8 +7,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -42,9 +44,10 @@ type Store interface {
 	// Lanes lists all lanes.
 	Lanes(ctx context.Context) ([]machine.Lane, error)
 
-	// Workers lists the sessions, the living first, then newest first, with
-	// the number of executions each owns; up to limit.
-	Workers(ctx context.Context, limit int) ([]WorkerRow, error)
+	// Workers lists sessions, the living first, then newest first. It takes as
+	// long as there are sessions that live or are asked for, however many have
+	// ended.
+	Workers(ctx context.Context, q WorkerQuery) ([]WorkerRow, error)
 
 	// Chunks reads chunks of one log or artifact, in order of number.
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error)
@@ -158,7 +161,41 @@ type Due struct {
 	MinTTL time.Duration
 }
 
-// WorkerRow is a session and what it owns.
+// WorkerQuery selects sessions; the zero WorkerQuery selects all.
+type WorkerQuery struct {
+	// IDs selects these, those that are not there left out.
+	IDs []belay.WorkerID
+	// Living selects those that have not ended.
+	Living bool
+	// Host selects those whose process runs on this host.
+	Host  string
+	Limit int
+	// Owned counts what each owns.
+	Owned bool
+}
+
+// Of are the rows of those that the query selects, in order.
+func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
+	named := make(map[belay.WorkerID]bool, len(q.IDs))
+	for _, id := range q.IDs {
+		named[id] = true
+	}
+	rows = slices.DeleteFunc(rows, func(r WorkerRow) bool {
+		return q.IDs != nil && !named[r.ID] || q.Living && r.State.Ended() || q.Host != "" && r.Spec.Process.Host != q.Host
+	})
+	slices.SortFunc(rows, func(a, b WorkerRow) int {
+		if a.State.Ended() != b.State.Ended() {
+			return cmp.Compare(a.State, b.State) // those of the living come before the others
+		}
+		return slices.Compare(b.ID[:], a.ID[:])
+	})
+	if q.Limit > 0 && len(rows) > q.Limit {
+		rows = rows[:q.Limit]
+	}
+	return rows
+}
+
+// WorkerRow is a session and, if that was asked for, how much it owns.
 type WorkerRow struct {
 	*machine.Worker
 	Running int
@@ -175,11 +212,12 @@ type Counts struct {
 
 // Tally is how much there is to do.
 type Tally struct {
-	Executions  map[belay.State]int64 // those that have not ended
-	DeadLetters map[string]int64      // open ones, by reason
+	Executions  map[belay.State]int64       // those that have not ended
+	DeadLetters map[string]int64            // open ones, by reason
+	Workers     map[belay.WorkerState]int64 // sessions that live
 }
 
 // NewTally is nothing at all.
 func NewTally() Tally {
-	return Tally{Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64)}
+	return Tally{Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64), Workers: make(map[belay.WorkerState]int64)}
 }

@@ -30,18 +30,20 @@ func testStore(t testing.TB, o Options) *Store {
 // scans are the statements that may read a whole table or index, by a part of
 // their text, with the reason.
 var scans = map[string]string{
-	"FROM meta":                          "one row, and a row for each server",
-	"UPDATE meta":                        "one row",
-	"pg_control_system() s, meta":        "one row, for each new connection",
-	"FROM lanes ORDER BY":                "lists all lanes",
-	"count(*) FROM executions GROUP":     "for reports",
-	"SELECT (SELECT count(*) FROM runs)": "for reports",
-	"FROM workers w WHERE w.ended_at":    "sessions that ended, now and then",
-	"FROM workers ORDER BY ended_at":     "lists all sessions",
-	"FROM api_keys ORDER BY":             "lists all keys, which are few",
-	"ended_at IS NULL ORDER BY id FOR":   "grace is for all that live",
-	"UPDATE workers SET expires_at = le": "grace is for all that live",
-	"min(ttl) FROM workers":              "all that live",
+	"FROM meta":                           "one row, and a row for each server",
+	"UPDATE meta":                         "one row",
+	"pg_control_system() s, meta":         "one row, for each new connection",
+	"FROM lanes ORDER BY":                 "lists all lanes",
+	"count(*) FROM executions GROUP":      "for reports",
+	"SELECT (SELECT count(*) FROM runs)":  "for reports",
+	"FROM workers w WHERE w.ended_at":     "sessions that ended, now and then",
+	"ended_at IS NULL AND ($2::text = ''": "all that live",
+	"ended_at IS NULL GROUP BY state":     "all that live",
+	"ended_at IS NOT NULL AND ($2::text":  "the list of those that ended walks the primary key as far as it needs",
+	"FROM api_keys ORDER BY":              "lists all keys, which are few",
+	"ended_at IS NULL ORDER BY id FOR":    "grace is for all that live",
+	"UPDATE workers SET expires_at = le":  "grace is for all that live",
+	"min(ttl) FROM workers":               "all that live",
 }
 
 // No statement reads a whole table or index, however large the store: each finds
@@ -205,10 +207,11 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, bare := s.List(ctx, store.List{Parent: id})
 	_, due := s.Due(ctx, 10)
 	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
-	_, workers := s.Workers(ctx, 10)
+	_, workers := s.Workers(ctx, store.WorkerQuery{Limit: 10, Owned: true})
+	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
 	_, keys := s.APIKeys(ctx)
 	_, tally := s.Tally(ctx)
-	for _, err := range []error{read, heads, list, bare, due, chunks, workers, keys, tally} {
+	for _, err := range []error{read, heads, list, bare, due, chunks, workers, named, keys, tally} {
 		if err != nil {
 			t.Fatal(err)
 		}

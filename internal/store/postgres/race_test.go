@@ -353,7 +353,7 @@ func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	if err != nil || replies[0].Err != nil || belay.CodeOf(beat.Err) != belay.CodeLeaseLost {
 		t.Errorf("reaper %+v (%v), heartbeat %v: want one end", replies, err, beat.Err)
 	}
-	rows, err := a.Workers(t.Context(), 1)
+	rows, err := a.Workers(t.Context(), store.WorkerQuery{Limit: 1})
 	if err != nil || rows[0].State != belay.WorkerLost {
 		t.Errorf("sessions %+v (%v)", rows, err)
 	}
@@ -423,7 +423,7 @@ func TestTwoServersAfterAnOutageGiveGraceOnce(t *testing.T) {
 
 func (s server) session() *machine.Worker {
 	s.t.Helper()
-	rows, err := s.Workers(s.t.Context(), 1)
+	rows, err := s.Workers(s.t.Context(), store.WorkerQuery{Limit: 1})
 	if err != nil || len(rows) != 1 {
 		s.t.Fatalf("%d sessions: %v", len(rows), err)
 	}

@@ -19,7 +19,7 @@ var scans = map[string]string{
 	"DELETE FROM servers":      "a row for each server",
 	"FROM lanes":               "lists all lanes",
 	"FROM workers w WHERE":     "sessions that ended, now and then",
-	"FROM workers ORDER BY":    "lists all sessions",
+	"ended_at IS NULL GROUP":   "all that live",
 	"FROM api_keys ORDER BY":   "lists all keys, which are few",
 	"ORDER BY id DESC LIMIT ?": "lists walk the primary key as far as they need",
 	"FROM sqlite_schema":       "once, when it is opened",
@@ -169,10 +169,11 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, due := s.Due(ctx, 10)
 	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
-	_, workers := s.Workers(ctx, 10)
+	_, workers := s.Workers(ctx, store.WorkerQuery{Limit: 10, Owned: true})
+	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
 	_, keys := s.APIKeys(ctx)
 	_, tally := s.Tally(ctx)
-	if err := firstOf(read, heads, list, due, chunks, workers, keys, tally); err != nil {
+	if err := firstOf(read, heads, list, due, chunks, workers, named, keys, tally); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -108,7 +108,7 @@ func everything(need *machine.Need, rec *machine.Record) {
 
 // rest reads what is not one execution's.
 func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need) (err error) {
-	if snap.Workers, err = s.Workers(ctx, 0); err != nil {
+	if snap.Workers, err = s.Workers(ctx, store.WorkerQuery{Owned: true}); err != nil {
 		return err
 	}
 	for _, x := range snap.Workers {

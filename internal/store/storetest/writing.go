@@ -232,7 +232,7 @@ func setFixed(x, from *machine.Execution) {
 // sessions are all sessions by id.
 func (e *env) sessions() map[belay.WorkerID]*machine.Worker {
 	e.Helper()
-	rows, err := e.store.Workers(e.Context(), 0)
+	rows, err := e.store.Workers(e.Context(), store.WorkerQuery{})
 	if err != nil {
 		e.Fatal(err)
 	}
