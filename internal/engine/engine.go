@@ -25,6 +25,10 @@ type Options struct {
 	// SlowPoll is how long a hint that got lost may delay anything; 0 means
 	// 30 s.
 	SlowPoll time.Duration
+	// HintPoll is how long a hint of another server that got lost may delay the
+	// start of what is due while a worker waits for it here; 0 means 5 s, at most
+	// SlowPoll.
+	HintPoll time.Duration
 	// Retention is how long an ended execution is kept; 0 means 30 days,
 	// below 0 for ever.
 	Retention time.Duration
@@ -110,12 +114,13 @@ func New(s store.Store, opt Options) *Engine {
 	for range opt.Committers {
 		e.committing.Go(func() { e.committer.run(ctx) })
 	}
+	h, shared := s.(store.Hinter)
+	e.sweeper.shared, e.dispatcher.shared = shared, shared
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
-	if h, ok := s.(store.Hinter); ok {
+	if shared {
 		r := &ear{engine: e, hinter: h}
 		r.deaf.Store(true) // until it is connected
-		e.sweeper.shared = true
 		e.serve(r.listen)
 		e.serve(r.poll)
 	}
@@ -133,6 +138,10 @@ func (o Options) withDefaults() Options {
 	if o.SlowPoll == 0 {
 		o.SlowPoll = 30 * time.Second
 	}
+	if o.HintPoll == 0 {
+		o.HintPoll = 5 * time.Second
+	}
+	o.HintPoll = min(o.HintPoll, o.SlowPoll)
 	if o.Retention == 0 {
 		o.Retention = 30 * 24 * time.Hour
 	}

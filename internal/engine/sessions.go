@@ -13,10 +13,9 @@ import (
 // draining never ends; that it has ended is found out by the commit of a claim.
 type session struct {
 	spec      belay.WorkerSpec
-	lanes     []machine.Lane // it may take from, highest priority first
-	version   int            // of the set of lanes when lanes was made
-	attention bool           // its next heartbeat has something to tell
-	draining  bool           // it may claim nothing
+	lanes     []*lane // it may take from, highest priority first
+	attention bool    // its next heartbeat has something to tell
+	draining  bool    // it may claim nothing
 	waiting   *claim
 	won       int          // by its last claim
 	used      machine.Time // when it was last asked for
@@ -87,14 +86,15 @@ func (d *dispatcher) remembered(id belay.WorkerID) *session {
 	return s
 }
 
-// rememberedFor is how long a session is remembered that nobody asks for. Its
-// worker may be at another server by now, or its end may have gone unheard.
+// rememberedFor is how long a session is remembered that nobody asks for, and a lane
+// in which nothing happens. The worker may be at another server by now, or its end may
+// have gone unheard.
 const rememberedFor = 10 * time.Minute
 
 func (d *dispatcher) forgetLocked(now machine.Time) {
-	for id, s := range d.sessions {
+	for _, s := range d.sessions {
 		if s.waiting == nil && now > s.used.Add(rememberedFor) {
-			delete(d.sessions, id)
+			d.leaveLocked(s)
 		}
 	}
 }
@@ -112,6 +112,7 @@ func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
 	if s == nil {
 		s = &session{spec: spec, used: d.engine.store.Now()}
 		d.sessions[spec.ID] = s
+		d.enterLocked(s)
 	}
 	return s
 }
@@ -120,7 +121,9 @@ func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
 func (d *dispatcher) changedLocked(w *machine.Worker) {
 	if w.State.Ended() {
 		d.attendLocked(w.ID)
-		delete(d.sessions, w.ID)
+		if s := d.sessions[w.ID]; s != nil {
+			d.leaveLocked(s)
+		}
 		return
 	}
 	s := d.openedLocked(w.Spec)

@@ -41,8 +41,14 @@ type Store interface {
 	// Due finds what time or a crash has left to do, up to limit of each.
 	Due(ctx context.Context, limit int) (Due, error)
 
-	// Lanes lists all lanes.
-	Lanes(ctx context.Context) ([]machine.Lane, error)
+	// ReadyLanes lists the lanes in which something is ready, now or later, by
+	// id, with the first moment at which it is. It takes as long as there are
+	// such lanes, and may answer with what it found not long ago.
+	ReadyLanes(ctx context.Context) ([]LaneHint, error)
+
+	// Lanes says what lanes are, by id; those in which nothing is ready are
+	// left out.
+	Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error)
 
 	// Workers lists sessions, the living first, then newest first. It takes as
 	// long as there are sessions that live or are asked for, however many have

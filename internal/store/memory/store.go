@@ -27,7 +27,6 @@ type Store struct {
 	beat    time.Duration // written with the mark
 	records map[belay.ExecutionID]*record
 	workers map[belay.WorkerID]*machine.Worker
-	lanes   map[machine.LaneID]machine.Lane
 	keys    map[machine.Key]keyRow
 	apiKeys map[belay.KeyID]*machine.APIKey
 }
@@ -59,7 +58,6 @@ func New(clock func() time.Time) *Store {
 		clock:   clock,
 		records: make(map[belay.ExecutionID]*record),
 		workers: make(map[belay.WorkerID]*machine.Worker),
-		lanes:   make(map[machine.LaneID]machine.Lane),
 		keys:    make(map[machine.Key]keyRow),
 		apiKeys: make(map[belay.KeyID]*machine.APIKey),
 	}

@@ -33,7 +33,7 @@ var scans = map[string]string{
 	"FROM meta":                           "one row, and a row for each server",
 	"UPDATE meta":                         "one row",
 	"pg_control_system() s, meta":         "one row, for each new connection",
-	"FROM lanes ORDER BY":                 "lists all lanes",
+	"WITH RECURSIVE lanes":                "leaps through the index of what is ready",
 	"count(*) FROM executions GROUP":      "for reports",
 	"SELECT (SELECT count(*) FROM runs)":  "for reports",
 	"FROM workers w WHERE w.ended_at":     "sessions that ended, now and then",
@@ -206,12 +206,14 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, bare := s.List(ctx, store.List{Parent: id})
 	_, due := s.Due(ctx, 10)
+	_, ready := s.ReadyLanes(ctx)
+	_, lanes := s.Lanes(ctx, []machine.LaneID{1})
 	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
 	_, workers := s.Workers(ctx, store.WorkerQuery{Limit: 10, Owned: true})
 	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
 	_, keys := s.APIKeys(ctx)
 	_, tally := s.Tally(ctx)
-	for _, err := range []error{read, heads, list, bare, due, chunks, workers, named, keys, tally} {
+	for _, err := range []error{read, heads, list, bare, due, ready, lanes, chunks, workers, named, keys, tally} {
 		if err != nil {
 			t.Fatal(err)
 		}
