@@ -249,24 +249,6 @@ func (e *Engine) published(b *batch) {
 	}
 }
 
-// prune deletes what is older than the retention, a little at a time.
-func (e *Engine) prune(ctx context.Context) {
-	if e.opt.Retention < 0 {
-		return
-	}
-	for sleep(ctx, time.Hour) {
-		for {
-			n, err := e.store.Prune(ctx, e.store.Now().Add(-e.opt.Retention), 500)
-			if err != nil {
-				e.log.Warn("prune", "error", err)
-			}
-			if n == 0 || err != nil || !sleep(ctx, 100*time.Millisecond) {
-				break
-			}
-		}
-	}
-}
-
 // sleep waits for d and reports whether ctx is still alive.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

@@ -70,11 +70,11 @@ type Store interface {
 	// whatever was done before.
 	Tally(ctx context.Context) (Tally, error)
 
-	// Prune deletes executions that ended before a moment, with all their
-	// rows, and sessions that did and own nothing; up to limit of each. One
-	// whose parent or child has not ended stays. Its idempotency key lives
-	// on for KeyLife. It answers how many rows of both it deleted.
-	Prune(ctx context.Context, before machine.Time, limit int) (int, error)
+	// Prune deletes executions whose root and all that descends from it ended
+	// before a moment, tree by tree, with all their rows; sessions that ended
+	// before it and own nothing; and idempotency keys, which live on for KeyLife
+	// after their execution; up to limit of each, and a bounded number of rows.
+	Prune(ctx context.Context, before machine.Time, limit int) (Pruned, error)
 
 	// Now is the store's clock.
 	Now() machine.Time

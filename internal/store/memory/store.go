@@ -21,6 +21,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	closed  bool
+	walk    store.Walk   // of Prune
 	last    machine.Time // the newest time shown
 	epoch   belay.Token
 	mark    machine.Time

@@ -129,3 +129,93 @@ func (l *lanes) note(all []machine.Lane) {
 		l.all[lane.ID] = struct{}{}
 	}
 }
+
+// laneSweep is a pass over the table of lanes for rows that no execution needs. It is
+// made now and then, a few rows at a time: a row that is missed has no meaning.
+type laneSweep struct {
+	mu    sync.Mutex
+	again time.Time // when the next pass begins
+	last  machine.LaneID
+	used  map[machine.LaneID]bool // in which something is owned or rests, when the pass began
+}
+
+const (
+	lanePass  = time.Hour
+	laneStep  = 500
+	readsUsed = `
+SELECT DISTINCT lane FROM executions WHERE worker IS NOT NULL
+UNION
+SELECT DISTINCT lane FROM executions WHERE ready_at IS NULL AND worker IS NULL AND state < 6`
+	selectUnused = `
+SELECT l.id, r.id IS NOT NULL
+FROM lanes l
+LEFT JOIN LATERAL (SELECT id FROM executions WHERE lane = l.id AND ready_at IS NOT NULL LIMIT 1) r ON true
+WHERE l.id > $1::bigint
+ORDER BY l.id
+LIMIT $2::bigint`
+	deleteLanes = "DELETE FROM lanes WHERE id = ANY($1::bigint[])"
+)
+
+// pruneLanes goes on with the pass, or begins one if it is time. Deleting a row takes
+// no other lock, and nobody waits for it but who writes the same row.
+func (s *Store) pruneLanes(ctx context.Context) error {
+	if s.options.ReadOnly {
+		return nil
+	}
+	x := &s.sweep
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.used == nil {
+		if time.Now().Before(x.again) {
+			return nil
+		}
+		x.again = time.Now().Add(lanePass)
+		used := make(map[machine.LaneID]bool)
+		err := s.query(ctx, func(p *pipe) {
+			p.add(readsUsed, func(r columns) error {
+				used[machine.LaneID(r.int(0))] = true
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
+		x.used, x.last = used, -1
+	}
+	var unused []machine.LaneID
+	rows := 0
+	err := s.query(ctx, func(p *pipe) {
+		unused, rows = nil, 0
+		p.add(selectUnused, func(r columns) error {
+			rows++
+			x.last = machine.LaneID(r.int(0))
+			if !r.bool(1) && !x.used[x.last] {
+				unused = append(unused, x.last)
+			}
+			return nil
+		}).int(int64(x.last)).int(laneStep)
+	})
+	if err != nil || rows < laneStep {
+		x.used = nil // the pass is over
+	}
+	if err != nil || len(unused) == 0 {
+		return err
+	}
+	return s.ask(ctx, func(p *pipe) {
+		ints(p.add(deleteLanes, nil), int8s, unused, func(id machine.LaneID) int64 { return int64(id) })
+	})
+}
+
+// ask runs statements on a writer, each committed by itself.
+func (s *Store) ask(ctx context.Context, statements func(*pipe)) error {
+	c, err := s.writers.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { s.writers <- c }()
+	return s.transact(ctx, c, func(ctx context.Context) error {
+		p := c.pipe()
+		statements(p)
+		return p.run(ctx)
+	})
+}

@@ -59,6 +59,8 @@ type Store struct {
 	parents parents
 	lanes   lanes
 	leaps   leaps
+	walk    store.Walk // of Prune
+	sweep   laneSweep
 	floors  floors
 	news    news
 
@@ -66,7 +68,6 @@ type Store struct {
 	readers pool
 
 	mu     sync.Mutex
-	pruned belay.ExecutionID // where the next Prune goes on
 	closed bool
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ var scans = map[string]string{
 	"UPDATE meta":                         "one row",
 	"pg_control_system() s, meta":         "one row, for each new connection",
 	"WITH RECURSIVE lanes":                "leaps through the index of what is ready",
+	"SELECT DISTINCT lane":                "what is owned or rests, once an hour",
 	"count(*) FROM executions GROUP":      "for reports",
 	"SELECT (SELECT count(*) FROM runs)":  "for reports",
 	"FROM workers w WHERE w.ended_at":     "sessions that ended, now and then",
@@ -193,8 +195,22 @@ func exercise(t *testing.T, s *Store) {
 	s.parents.all = nil // then its ancestors are looked for
 	commit(&machine.Changes{Mark: true})
 	reads(t, s, id)
-	if n, err := s.Prune(t.Context(), s.Now(), 10); err != nil || n != 3 {
-		t.Fatalf("pruned %d: %v", n, err)
+	f, large := forest{s, t.Context(), 1}, []store.Member{{ID: id, Seq: store.LightSeq + 1}}
+	_, leaves := f.Leaves(id, 1)
+	_, nodes := f.Nodes(id, 1)
+	_, weight := f.Weigh(large)
+	if err := errors.Join(leaves, nodes, weight, s.pruneLanes(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	slot := <-s.writers
+	err := s.transact(t.Context(), slot, func(ctx context.Context) error {
+		return s.deleteRows(ctx, slot, &prunable{Felled: store.Felled{Trim: belay.ExecutionID{9}}}, nil, &store.Pruned{}, 1)
+	})
+	if s.writers <- slot; err != nil {
+		t.Fatal(err)
+	}
+	if p, err := s.Prune(t.Context(), s.Now(), 10); err != nil || p.Executions != 2 || p.Sessions != 1 {
+		t.Fatalf("pruned %+v: %v", p, err)
 	}
 }
 

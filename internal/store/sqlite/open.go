@@ -47,13 +47,13 @@ type Store struct {
 	texts     texts
 	cache     cache
 	log       log
+	walk      store.Walk // of Prune
 	readers   chan *conn // nil for one that is not connected
 	connector driver.Connector
 
 	mu     sync.Mutex
-	last   machine.Time      // the newest time shown
-	pruned belay.ExecutionID // where the next Prune goes on
-	broken error             // why nothing can be written any more
+	last   machine.Time // the newest time shown
+	broken error        // why nothing can be written any more
 	closed bool
 }
 
