@@ -11,8 +11,6 @@ import (
 // Tally is how much there is to do and who does it, for metrics.
 type Tally struct {
 	store.Tally
-	// Workers are the sessions that live.
-	Workers map[belay.WorkerState]int64
 	// Overdue are executions whose time for something is over, or whose owner
 	// is gone, and that nobody has seen to. While an engine runs there are
 	// none but for moments. At most about overdueLimit are looked at.
@@ -25,19 +23,10 @@ const overdueLimit = 200
 // Tally counts what there is to do. It costs more the more that is, so it is not
 // for every second.
 func (r *Reader) Tally(ctx context.Context) (Tally, error) {
-	t := Tally{Workers: make(map[belay.WorkerState]int64), Overdue: make(map[belay.State]int64)}
+	t := Tally{Overdue: make(map[belay.State]int64)}
 	var err error
 	if t.Tally, err = r.store.Tally(ctx); err != nil {
 		return t, err
-	}
-	rows, err := r.store.Workers(ctx, maxWorkers)
-	if err != nil {
-		return t, err
-	}
-	for _, w := range rows {
-		if !w.State.Ended() {
-			t.Workers[w.State]++
-		}
 	}
 	err = r.overdue(ctx, &t)
 	return t, err

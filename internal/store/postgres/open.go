@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -61,6 +60,9 @@ type Store struct {
 	clock   *store.Clock
 	parents parents
 	lanes   lanes
+	leaps   leaps
+	walk    store.Walk // of Prune
+	sweep   laneSweep
 	floors  floors
 	news    news
 
@@ -71,7 +73,6 @@ type Store struct {
 	probe   pool // of one, which looks what others hold
 
 	mu     sync.Mutex
-	pruned belay.ExecutionID // where the next Prune goes on
 	closed bool
 }
 
@@ -246,32 +247,4 @@ func (s *Store) connected(ctx context.Context, c *slot) error {
 	}
 	c.conn = fresh
 	return nil
-}
-
-// lanes are those known to be written.
-type lanes struct {
-	mu  sync.Mutex
-	all map[machine.LaneID]bool
-}
-
-func (l *lanes) unknown(all []machine.Lane) (left []machine.Lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lane := range all {
-		if !l.all[lane.ID] {
-			left = append(left, lane)
-		}
-	}
-	return left
-}
-
-func (l *lanes) note(all []machine.Lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = make(map[machine.LaneID]bool)
-	}
-	for _, lane := range all {
-		l.all[lane.ID] = true
-	}
 }

@@ -50,14 +50,14 @@ type Store struct {
 	texts     texts
 	cache     cache
 	log       log
+	walk      store.Walk // of Prune
 	readers   chan *conn // nil for one that is not connected
 	vital     chan *conn // for what the engine and owners read
 	connector driver.Connector
 
 	mu     sync.Mutex
 	clock  *store.Clock
-	pruned belay.ExecutionID // where the next Prune goes on
-	broken error             // why nothing can be written any more
+	broken error // why nothing can be written any more
 	closed bool
 }
 
