@@ -163,14 +163,32 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 			out = append(out, &machine.Expire{Worker: id})
 		}
 	}
-	for i := range due.Lost {
-		out = append(out, &due.Lost[i])
-	}
+	out = append(out, losses(due.Lost)...)
 	for _, id := range due.Checks {
 		out = append(out, &machine.Tick{Execution: id, Jitter: s.engine.opt.Jitter()})
 	}
 	for _, id := range due.Children {
 		out = append(out, &machine.CancelChild{Execution: id})
+	}
+	return out
+}
+
+// losses are the commands that take back what sessions have left. Each says how many
+// suspects its session has left beside it.
+func losses(lost []store.Lost) []machine.Command {
+	suspects := make(map[belay.WorkerID]int)
+	for i := range lost {
+		if machine.Suspect(lost[i].Losses) {
+			suspects[lost[i].Worker]++
+		}
+	}
+	var out []machine.Command
+	for i := range lost {
+		l := &lost[i].Lose
+		if l.Beside = suspects[l.Worker]; machine.Suspect(lost[i].Losses) {
+			l.Beside--
+		}
+		out = append(out, l)
 	}
 	return out
 }

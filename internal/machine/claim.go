@@ -13,6 +13,8 @@ type Claim struct {
 	Lanes []Lane
 	// Secrets has one for each slot.
 	Secrets []belay.Secret
+	// Idle says that the worker runs nothing.
+	Idle bool
 }
 
 // Need names the session and asks each lane for as many as there are slots.
@@ -109,7 +111,7 @@ func (w *world) held(id belay.WorkerID) []*Execution {
 }
 
 func (w *world) claimed(e *Execution) Claimed {
-	c := Claimed{Execution: *e}
+	c := Claimed{Execution: *e, Alone: e.Lane.IsAlone()}
 	if s := w.specs[e.ID]; s != nil {
 		c.Input, c.Known = s.Input, true
 	}
@@ -118,7 +120,9 @@ func (w *world) claimed(e *Execution) Claimed {
 
 // pick takes up to Slots due executions: lanes of higher priority first, and
 // among lanes of one priority the longest due. Each starts before the next is
-// looked for, since one that became due again in this fold is listed twice.
+// looked for, since one that became due again in this fold is listed twice. A worker
+// that runs nothing takes one that is to run alone before all others of its priority,
+// and then nothing else.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {
@@ -130,30 +134,49 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {
 			j++
 		}
+		if c.Idle && len(won) == 0 && c.Slots > 0 {
+			if e := w.longestDue(c.Lanes[i:j], aloneNow); e != nil {
+				return append(won, c.take(w, x, e, 0))
+			}
+		}
 		for len(won) < c.Slots {
-			e := w.longestDue(c.Lanes[i:j])
+			e := w.longestDue(c.Lanes[i:j], sharedOrLate)
 			if e == nil {
 				break
 			}
-			first := e.Token == 0
-			e.Secret, e.ClaimNo = c.Secrets[len(won)], c.Number
-			w.assign(e, x)
-			w.start(e)
-			claimed := w.claimed(e)
-			claimed.First = first
-			won = append(won, claimed)
+			won = append(won, c.take(w, x, e, len(won)))
 		}
 		i = j
 	}
 	return won
 }
 
-// longestDue is the head that was due first among the lanes. Once it started it
-// is the head of none.
-func (w *world) longestDue(lanes []Lane) *Execution {
+// take starts the run of an execution, which is the nth that the claim won.
+func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
+	first := e.Token == 0
+	e.Secret, e.ClaimNo = c.Secrets[n], c.Number
+	w.assign(e, x)
+	w.start(e)
+	claimed := w.claimed(e)
+	claimed.First = first
+	return claimed
+}
+
+// aloneNow takes what is to run alone.
+func aloneNow(_ *world, e *Execution) bool { return e.Lane.IsAlone() }
+
+// sharedOrLate takes what may run beside others, and what is to run alone and has waited
+// too long for a worker that runs nothing.
+func sharedOrLate(w *world, e *Execution) bool {
+	return !e.Lane.IsAlone() || e.DueAt.Add(AloneWait) <= w.Now
+}
+
+// longestDue is the head that was due first among the lanes, of those that fit. Once it
+// started it is the head of none.
+func (w *world) longestDue(lanes []Lane, fits func(*world, *Execution) bool) *Execution {
 	var best *Execution
 	for _, l := range lanes {
-		if e := w.head(l.ID); e != nil && (best == nil || before(e, best)) {
+		if e := w.head(l.ID); e != nil && fits(w, e) && (best == nil || before(e, best)) {
 			best = e
 		}
 	}

@@ -181,7 +181,8 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	e.Generation++
 	e.State, e.DueAt = belay.Pending, w.Now
 	e.Reason, e.ReasonText = "reopened", "run again by "+c.actor()
-	e.Attempts, e.Losses = 0, 0
+	e.Attempts = 0
+	e.lostTimes(0)
 	e.StartedAt, e.FinishedAt, e.ProgressAt = 0, 0, 0
 	e.Class, e.Message = 0, ""
 	if len(c.Input) > 0 {

@@ -185,6 +185,8 @@ type Claimed struct {
 	// First tells that the execution was never claimed before: nothing can be stored
 	// of it but what was submitted.
 	First bool
+	// Alone asks the worker to take nothing else while the run is young.
+	Alone bool
 }
 
 // Fold applies the commands to the rows in order.

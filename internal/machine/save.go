@@ -65,7 +65,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 		e.StateSeq = e.Seq
 	}
 	e.Checkpoints++
-	e.Losses = 0
+	e.lostTimes(0)
 	e.ProgressAt = w.Now
 	e.Cost = charge(e.Cost, c.CostTokens)
 	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{

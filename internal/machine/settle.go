@@ -223,7 +223,7 @@ func (w *world) tellParent(e *Execution) {
 func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, jitter float64) {
 	p := e.policy()
 	e.Attempts++
-	e.Losses = 0
+	e.lostTimes(0)
 	if e.CancelBy != 0 || how.failure.Class == belay.ClassPermanent || e.Attempts >= p.MaxAttempts {
 		w.finish(e, belay.Failed, how)
 		return

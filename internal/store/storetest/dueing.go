@@ -55,11 +55,10 @@ var dueCases = []testCase{
 		orphan := *e.row(e.submit())
 		orphan.State, orphan.Worker, orphan.Token, orphan.DueAt = belay.Running, e.id(), 7, 0
 		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&orphan}})
-		e.same("lost while all live", []machine.Lose{{Execution: orphan.ID, Token: 7, Worker: orphan.Worker}}, e.due(10).Lost)
+		e.same("lost while all live", []store.Lost{lost(orphan.ID, 7, orphan.Worker)}, e.due(10).Lost)
 		e.ok(&machine.End{Worker: dead})
-		e.same("lost", []machine.Lose{
-			{Execution: a.Execution, Token: a.Token, Worker: dead}, {Execution: b.Execution, Token: b.Token, Worker: dead},
-			{Execution: orphan.ID, Token: 7, Worker: orphan.Worker},
+		e.same("lost", []store.Lost{
+			lost(a.Execution, a.Token, dead), lost(b.Execution, b.Token, dead), lost(orphan.ID, 7, orphan.Worker),
 		}, e.due(10).Lost)
 		if lost := e.due(2).Lost; len(lost) != 2 {
 			e.Errorf("%d lost with a limit of 2", len(lost))
@@ -196,4 +195,9 @@ func ordered(families ...[]belay.ExecutionID) []belay.ExecutionID {
 		all = append(all, f...)
 	}
 	return all
+}
+
+// lost is what was never lost before.
+func lost(id belay.ExecutionID, token belay.Token, worker belay.WorkerID) store.Lost {
+	return store.Lost{Lose: machine.Lose{Execution: id, Token: token, Worker: worker}}
 }
