@@ -127,7 +127,7 @@ type ClaimReply struct {
 
 // AloneFor is how long a worker that has an assignment with Alone takes nothing else,
 // unless its run saves something or ends before.
-const AloneFor = 10 * time.Second
+const AloneFor = 5 * time.Second
 
 // Assignment is one execution won, with all that is needed to go on with it.
 type Assignment struct {

@@ -173,22 +173,29 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 	return out
 }
 
-// losses are the commands that take back what sessions have left. Each says how many
-// suspects its session has left beside it.
+// losses are the commands that take back what sessions have left. Each says whether its
+// session has left other suspects beside it, and whether one of them began later.
 func losses(lost []store.Lost) []machine.Command {
-	suspects := make(map[belay.WorkerID]int)
+	type suspects struct {
+		n      int
+		newest machine.Time
+	}
+	of := make(map[belay.WorkerID]suspects)
 	for i := range lost {
-		if machine.Suspect(lost[i].Losses) {
-			suspects[lost[i].Worker]++
+		if l := &lost[i]; machine.Suspect(l.Losses) {
+			s := of[l.Worker]
+			of[l.Worker] = suspects{s.n + 1, max(s.newest, l.RunAt)}
 		}
 	}
 	var out []machine.Command
 	for i := range lost {
-		l := &lost[i].Lose
-		if l.Beside = suspects[l.Worker]; machine.Suspect(lost[i].Losses) {
-			l.Beside--
+		l := &lost[i]
+		s := of[l.Worker]
+		if machine.Suspect(l.Losses) {
+			s.n--
 		}
-		out = append(out, l)
+		l.Beside, l.Newest = s.n > 0, l.RunAt >= s.newest
+		out = append(out, &l.Lose)
 	}
 	return out
 }

@@ -120,9 +120,8 @@ func (w *world) claimed(e *Execution) Claimed {
 
 // pick takes up to Slots due executions: lanes of higher priority first, and
 // among lanes of one priority the longest due. Each starts before the next is
-// looked for, since one that became due again in this fold is listed twice. A worker
-// that runs nothing takes one that is to run alone before all others of its priority,
-// and then nothing else.
+// looked for, since one that became due again in this fold is listed twice. One that is
+// to run alone comes before all others of its priority, and nothing is won with it.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {
@@ -134,13 +133,13 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {
 			j++
 		}
-		if c.Idle && len(won) == 0 && c.Slots > 0 {
-			if e := w.longestDue(c.Lanes[i:j], aloneNow); e != nil {
+		if len(won) == 0 && c.Slots > 0 {
+			if e := w.longestDue(c.Lanes[i:j], c.mayRunAlone); e != nil {
 				return append(won, c.take(w, x, e, 0))
 			}
 		}
 		for len(won) < c.Slots {
-			e := w.longestDue(c.Lanes[i:j], sharedOrLate)
+			e := w.longestDue(c.Lanes[i:j], shared)
 			if e == nil {
 				break
 			}
@@ -162,14 +161,14 @@ func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
 	return claimed
 }
 
-// aloneNow takes what is to run alone.
-func aloneNow(_ *world, e *Execution) bool { return e.Lane.IsAlone() }
-
-// sharedOrLate takes what may run beside others, and what is to run alone and has waited
-// too long for a worker that runs nothing.
-func sharedOrLate(w *world, e *Execution) bool {
-	return !e.Lane.IsAlone() || e.DueAt.Add(AloneWait) <= w.Now
+// mayRunAlone takes what is to run alone, on a worker that runs nothing; on any worker if
+// it has waited too long for such a one.
+func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
+	return e.Lane.IsAlone() && (c.Idle || e.DueAt.Add(AloneWait) <= w.Now)
 }
+
+// shared takes what may run beside others.
+func shared(_ *world, e *Execution) bool { return !e.Lane.IsAlone() }
 
 // longestDue is the head that was due first among the lanes, of those that fit. Once it
 // started it is the head of none.

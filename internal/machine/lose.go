@@ -12,9 +12,9 @@ type Lose struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
 	Worker    belay.WorkerID
-	// Beside is how many suspects its session owned beside it. While there are any,
-	// nobody can say which of them killed the worker.
-	Beside int
+	// Beside says that its session owned other suspects, and Newest that none of them
+	// began later.
+	Beside, Newest bool
 }
 
 // Need names the execution and the session.
@@ -36,13 +36,27 @@ func (c *Lose) apply(w *world) (Reply, error) {
 	if x != nil && !x.State.Ended() {
 		return Reply{}, w.illegal(op, e, "the session of its owner has not ended")
 	}
-	w.takeBack(e, x, c.Beside == 0)
+	w.takeBack(e, x, c.blames(e, x))
 	return Reply{Seq: e.Seq}, nil
+}
+
+// blames reports whether the loss is put down to the execution, should it be suspect: no
+// other suspect was there, or it was taken last and had not outlived the time in which a
+// worker takes nothing else. Every fourth run counts whatever else was there: nothing
+// kills workers for ever.
+func (c *Lose) blames(e *Execution, x *Worker) bool {
+	switch {
+	case !c.Beside || e.Token%4 == 0:
+		return true
+	case x == nil:
+		return false
+	}
+	return c.Newest && x.HeartbeatAt < e.RunAt.Add(belay.AloneFor)
 }
 
 // takeBack takes an execution from its owner x, whose session has ended; nil if
 // even its row is gone. A session that ended in order gives back what it held
-// (G11). Blamed says that no other suspect was lost with it.
+// (G11). Blamed says that a loss is put down to the execution.
 func (w *world) takeBack(e *Execution, x *Worker, blamed bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
@@ -53,8 +67,8 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed bool) {
 
 // lose ends a run whose owner is gone. Its cap is its own: so many in a row
 // without a new checkpoint end the execution, since a job that kills its
-// workers must not loop for ever (G8). From the third on only a loss counts for which
-// it can be blamed, since others that ran beside it are innocent. Nobody but who lost
+// workers must not loop for ever (G8). From the third on only those count that are put
+// down to it, since those that run beside such a job are innocent. Nobody but who lost
 // it knows how to go on with what was owned from outside, so unless its policy says
 // otherwise it fails.
 func (w *world) lose(e *Execution, text string, outside, blamed bool) {
@@ -76,14 +90,14 @@ func (w *world) lose(e *Execution, text string, outside, blamed bool) {
 		w.finish(e, belay.Failed, how)
 	default:
 		w.handBack(e, how, "lost", clip(text, 300))
-		e.DueAt = w.Now.Add(max(p.LockDelay.D(), lossDelay(e.Losses)))
+		e.DueAt = w.Now.Add(max(p.LockDelay.D(), LossDelay(e.Losses)))
 	}
 }
 
-// lossDelay is how long an execution waits after so many losses in a row. The first
+// LossDelay is how long an execution waits after so many losses in a row. The first
 // is made good at once: workers die without its doing. From then on each loss may be
 // its own doing, and the others of the worker get the time.
-func lossDelay(losses int) time.Duration {
+func LossDelay(losses int) time.Duration {
 	if losses < suspectAfter {
 		return 0
 	}

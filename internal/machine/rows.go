@@ -81,7 +81,7 @@ const suspectAfter = 2
 
 // AloneWait is how long an execution that is to run alone waits for a worker that runs
 // nothing else. Then any worker may take it.
-const AloneWait = time.Minute
+const AloneWait = 30 * time.Second
 
 // Suspect reports whether the execution was lost so often in a row that it is to run
 // alone.

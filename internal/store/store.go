@@ -178,10 +178,12 @@ type Due struct {
 	MinTTL time.Duration
 }
 
-// Lost is an execution whose owner has gone, and how often in a row it was lost before.
+// Lost is an execution whose owner has gone, how often in a row it was lost before, and
+// when its run began.
 type Lost struct {
 	machine.Lose
 	Losses int
+	RunAt  machine.Time
 }
 
 // WorkerQuery selects sessions; the zero WorkerQuery selects all.

@@ -33,7 +33,7 @@ type Assignment struct {
 	Parent      belay.ExecutionID `json:"parent,omitzero"`
 	Policy      *belay.Policy     `json:"policy,omitempty"`
 	First       bool              `json:"first,omitempty" doc:"The execution was never claimed before, so no run has stored anything."`
-	Alone       bool              `json:"alone,omitempty" doc:"The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for ten seconds."`
+	Alone       bool              `json:"alone,omitempty" doc:"The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for five seconds."`
 	Checkpoints []Checkpoint      `json:"checkpoints,omitempty"`
 	Signals     []belay.Signal    `json:"signals,omitempty"`
 	SignalSeq   int64             `json:"signal_seq,omitempty"`

@@ -47,7 +47,9 @@ type reopened struct {
 
 func reopen(t testing.TB, url string, clock *storetest.Clock) *reopened {
 	t.Helper()
-	return &reopened{open(t, url, postgres.Options{Clock: clock.Now, Server: [16]byte{1}, Writers: 1, Readers: 1}), url, clock}
+	s := open(t, url, postgres.Options{Clock: clock.Now, Server: [16]byte{1}, Writers: 1, Readers: 1})
+	s.LookAlways()
+	return &reopened{s, url, clock}
 }
 
 // Reopen closes the store and opens its database again.
