@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/store"
@@ -18,6 +19,9 @@ type Tally struct {
 	// none but for moments. At most about overdueLimit are looked at.
 	Overdue map[belay.State]int64
 }
+
+// lateJudge is how long after its time a session may still be there.
+const lateJudge = time.Second
 
 // overdueLimit is how many of what is overdue are looked at.
 const overdueLimit = 200
@@ -37,6 +41,9 @@ func (r *Reader) Tally(ctx context.Context) (Tally, error) {
 	for _, w := range rows {
 		if !w.State.Ended() {
 			t.Workers[w.State]++
+			if w.Running > 0 && r.store.Now().Sub(w.ExpiresAt) > lateJudge {
+				t.Overdue[belay.Running] += int64(w.Running) // nobody judges its session
+			}
 		}
 	}
 	err = r.overdue(ctx, &t)

@@ -32,6 +32,7 @@ type Clock struct {
 	at    time.Duration // when, by steady
 	ahead time.Duration // of the other clock, at its last reading
 	leapt time.Duration // that no batch has made good yet
+	leaps time.Duration // all together
 }
 
 const (
@@ -88,6 +89,7 @@ func (c *Clock) Read(at, shown machine.Time) machine.Time {
 func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	if c.steady == nil {
 		c.last = max(c.last, at, shown)
+		c.ahead = c.last.Sub(at)
 		return c.last
 	}
 	now := c.steady()
@@ -109,6 +111,7 @@ func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.
 		return max(at, shown)
 	case off > evenly:
 		c.leapt += off
+		c.leaps += off
 		return at
 	case off >= 0 || off < -evenly:
 		return max(pace, at, shown)
@@ -128,6 +131,17 @@ func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ahead
+}
+
+// offset is by how much time is ahead of the other clock now, where that can be read,
+// or was when it was last read, and by how much it leapt forwards in all.
+func (c *Clock) offset() (ahead, leaps time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wall != nil {
+		c.readLocked(c.wall(), 0)
+	}
+	return c.ahead, c.leaps
 }
 
 // Leapt is by how much time leapt forwards and was not made good.

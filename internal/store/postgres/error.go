@@ -98,6 +98,16 @@ func tooSlow(op string, err error) error {
 	}
 }
 
+// damaged remembers an error which says that what is stored is damaged: in a table or in
+// an index.
+func (s *Store) damaged(err error) error {
+	var reply *pgconn.PgError
+	if errors.As(err, &reply) && (reply.Code == "XX001" || reply.Code == "XX002") {
+		s.seen.Damage(classify("read", err))
+	}
+	return err
+}
+
 // repeatable reports whether the transaction may pass if it is done again: it
 // met another one, and nothing of it was written.
 func repeatable(err error) bool {

@@ -59,6 +59,7 @@ type Store struct {
 	config  *pgconn.Config
 	known   int64 // newest schema
 	clock   *store.Clock
+	seen    store.Seen
 	parents parents
 	lanes   lanes
 	floors  floors
@@ -239,9 +240,13 @@ func (s *Store) connected(ctx context.Context, c *slot) error {
 		return err
 	}
 	if c.writes {
-		if err := fresh.identify(ctx); err != nil {
+		begun, err := fresh.identify(ctx)
+		if err != nil {
 			fresh.close()
 			return err
+		}
+		if begun != 0 {
+			s.seen.Begun(begun)
 		}
 	}
 	c.conn = fresh

@@ -56,6 +56,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	clock  *store.Clock
+	seen   store.Seen
 	pruned belay.ExecutionID // where the next Prune goes on
 	broken error             // why nothing can be written any more
 	closed bool
@@ -173,8 +174,9 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if err := checkSchema(ctx, c); err != nil {
 			return err
 		}
-		return c.query(ctx, "SELECT max(mark_at) FROM servers", func(r columns) error {
+		return c.query(ctx, "SELECT (SELECT max(mark_at) FROM servers), "+selectEpoch+" FROM meta", func(r columns) error {
 			s.clock.Read(0, machine.Time(r.int(0)))
+			s.seen.Epoch(belay.Token(r.int(1)))
 			return nil
 		})
 	})
@@ -272,3 +274,6 @@ func (s *Store) usable(op string) error {
 // Now implements store.Store: the process's clock, which never shows less than
 // it did, nor less than any mark in the database when it was opened.
 func (s *Store) Now() machine.Time { return s.clock.Now() }
+
+// Vitals implements store.Store.
+func (s *Store) Vitals() store.Vitals { return s.seen.Vitals(s.clock) }

@@ -115,6 +115,7 @@ func (t *tx) begin() error {
 		return nil
 	})
 	t.now = t.store.Now()
+	t.store.seen.Epoch(t.epoch)
 	return firstOf(err, t.store.cache.fresh(t))
 }
 
