@@ -50,6 +50,7 @@ type Store struct {
 	texts     texts
 	cache     cache
 	log       log
+	gen       generation
 	readers   chan *conn // nil for one that is not connected
 	vital     chan *conn // for what the engine and owners read
 	connector driver.Connector
@@ -84,10 +85,15 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, classify(op, err)
 	}
-	if err := o.file(path); err != nil {
-		return nil, classify(op, err)
+	if o.ReadOnly {
+		if err := o.file(path); err != nil {
+			return nil, classify(op, err)
+		}
 	}
 	if !o.ReadOnly {
+		if err := firstOf(complete(ctx, path), o.file(path)); err != nil {
+			return nil, classify(op, err)
+		}
 		if err := migrate(ctx, path, o); err != nil {
 			return nil, classify(op, err)
 		}
@@ -97,6 +103,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		vital: make(chan *conn, vitalReaders),
 		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)}, log: log{limit: logPages},
 	}
+	s.gen.path = path + generationFile
+	s.gen.due.Store(true)
 	for range o.Readers {
 		s.readers <- nil
 	}
@@ -148,7 +156,13 @@ func syncFolder(path string) error {
 
 // start connects, and checks what it connected to.
 func (s *Store) start(ctx context.Context) (err error) {
-	if s.connector, err = sqlite.NewConnector(s.options.dsn(s.path, true)); err != nil {
+	source := s.options.dsn(s.path, true)
+	if s.options.ReadOnly {
+		if source, err = readable(ctx, s.path, source); err != nil {
+			return err
+		}
+	}
+	if s.connector, err = sqlite.NewConnector(source); err != nil {
 		return err
 	}
 	if !s.options.ReadOnly {
@@ -167,8 +181,12 @@ func (s *Store) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	n := noted(s.path) // before the database: an engine writes it after
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		if err := checkLibrary(ctx, c); err != nil {
+			return err
+		}
+		if err := c.whole(ctx, s.path, n); err != nil {
 			return err
 		}
 		if err := checkSchema(ctx, c); err != nil {
@@ -247,6 +265,9 @@ func (s *Store) Close() error {
 		if c != nil && intact {
 			all = append(all, c.close())
 		}
+	}
+	if intact {
+		all = append(all, s.gen.close())
 	}
 	<-s.writing // whoever waits for it is refused
 	for range cap(s.readers) {
