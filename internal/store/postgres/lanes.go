@@ -47,11 +47,11 @@ type leaps struct {
 	again time.Time
 }
 
+// The answer to a long look is given again for leapShare times as long as it took, and
+// for longLooked at most.
 const (
-	// longLeap is how long a look for the ready lanes may take without being
-	// remembered, and leapShare how many times longer one waits after such a look.
-	longLeap  = 100 * time.Millisecond
-	leapShare = 20
+	leapShare  = 20
+	longLooked = 30 * time.Second
 )
 
 // ReadyLanes implements store.Store.
@@ -70,8 +70,8 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 			return nil
 		})
 	})
-	if took := time.Since(began); took > longLeap {
-		s.leaps.again = began.Add(leapShare * took)
+	if took := time.Since(began); err == nil && took > s.options.LongLook {
+		s.leaps.again = began.Add(min(leapShare*took, longLooked))
 		s.leaps.lanes = slices.Clone(all)
 	}
 	return all, classify("lanes", err)

@@ -27,6 +27,9 @@ type Options struct {
 	// connection counts as lost; 0 means 10 s. A server that stops in the
 	// middle of a batch holds its rows for a tenth of it.
 	Patience time.Duration
+	// LongLook is how long a look for the ready lanes may take without its answer being
+	// given again for a while; 0 means 100 ms.
+	LongLook time.Duration
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
 	ReadOnly bool
@@ -48,6 +51,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Patience <= 0 {
 		o.Patience = 10 * time.Second
+	}
+	if o.LongLook <= 0 {
+		o.LongLook = 100 * time.Millisecond
 	}
 	return o
 }
