@@ -118,7 +118,7 @@ func TestCredentialsAreNowhere(t *testing.T) {
 	a := agents{api{t, ready.FindString(x.err.String())}, p, x}
 	seen := ""
 	for _, more := range []string{"", `"repo":` + said(v.URL+"/named.git")} {
-		id := ""
+		var id string
 		if more == "" {
 			id = a.ask("p")
 		} else {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
@@ -208,4 +209,58 @@ func TestAStandbyTakesOver(t *testing.T) {
 	}
 	wellFormed(t, events(t, d, id))
 	t.Logf("tokens up to %d before, %d after", highest, won.Lease.Token)
+}
+
+// Rule: a standby that is not promoted yet is unavailable, for servers that were at
+// work as for those that start, and for commands. Clients wait for it, and go on when
+// it is promoted.
+func TestAStandbyThatIsNotPromotedYetIsUnavailable(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Start(t, pgtest.Options{})
+	database := primary.Database(t)
+	name := database[strings.Index(database, "///")+3 : strings.IndexByte(database, '?')]
+	s := newStandby(t, primary)
+	s.run()
+	f := newGroup(t, fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%s/%s?sslmode=disable&connect_timeout=2", primary.Address(), s.port, name), 1)
+	server := f.members[0]
+	first, err := server.client.Submit(t.Context(), belay.Submission{Workflow: "w"})
+	if err != nil || first[0].Err != nil {
+		t.Fatal(err, first)
+	}
+	s.caughtUp()
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	a := api{t, "http://" + server.listen}
+	for range 3 {
+		if got := a.call("POST", "/v1/executions", `{"workflow": "w"}`); got.status != 503 || got.string("code") != string(belay.CodeUnavailable) {
+			t.Errorf("a submission is answered %d: %s", got.status, got.text)
+		}
+	}
+	_, err = embedded.Open(t.Context(), f.url, embedded.Logger(quiet))
+	if belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "standby") {
+		t.Errorf("opened beside it: %v", err)
+	}
+	another := f.command("serve", "--listen", "127.0.0.1:0")
+	another.Env = append(another.Env, "BELAY_STORE="+f.url)
+	f.start(another).wait(patience).want(belay.CodeUnavailable.Exit()).saying("standby")
+
+	waits := make(chan error, 1)
+	go func() {
+		out, err := server.client.Submit(t.Context(), belay.Submission{Workflow: "w"})
+		if err == nil {
+			err = out[0].Err
+		}
+		waits <- err
+	}()
+	if got := s.ask("SELECT pg_promote()"); got != "t" {
+		t.Fatalf("promote: %s", got)
+	}
+	if err := <-waits; err != nil {
+		t.Errorf("a client that waited for the promotion: %v", err)
+	}
+	if x, err := server.client.Execution(t.Context(), first[0].ID); err != nil || x.State != belay.Pending {
+		t.Errorf("what was submitted before is %s: %v", x.State, err)
+	}
+	server.stop()
 }

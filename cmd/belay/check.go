@@ -53,9 +53,8 @@ func checkUsers(a config.Agent) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(journal)
 	_, err = process.OpenPool(journal, users)
-	return err
+	return errors.Join(err, os.RemoveAll(journal))
 }
 
 // checkSecrets refuses files with secrets that others can change or read, and gives what

@@ -29,7 +29,8 @@ type sight struct{ hidden, readable []string }
 // server's user may read is closed to them anyway. The secrets are files that the process
 // reads beside those of the configuration.
 func sightOf(c *config.Config, data string, command []string, own bool, secrets ...string) sight {
-	s := hiddenFrom(c, data, command, own, secrets...).unique()
+	s := hiddenFrom(c, data, command, own, secrets...)
+	s.unique()
 	if !c.Agent.Seal {
 		spaces := c.Agent.WorkspaceDir
 		if spaces == "" {
@@ -105,13 +106,13 @@ func (s *sight) hide(paths ...string) {
 	}
 }
 
-func (s sight) unique() sight {
+// unique takes out what is there twice.
+func (s *sight) unique() {
 	for _, list := range []*[]string{&s.hidden, &s.readable} {
 		sorted := slices.Clone(*list)
 		slices.Sort(sorted)
 		*list = slices.Compact(sorted)
 	}
-	return s
 }
 
 // wallsOf are the walls around jobs that the configuration wants: what it names itself

@@ -16,7 +16,7 @@ import (
 var ErrForeign = errors.New("it is another user's")
 
 // judge tells processes of jobs from others; nil if nobody is to be told apart.
-func (o *Options) judge() *peer.Judge {
+func (o Options) judge() *peer.Judge {
 	if o.InJob == nil {
 		return nil
 	}

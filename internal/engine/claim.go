@@ -113,7 +113,7 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 		d.unparkLocked(c)
 		return giveUp, nil
 	case gone || repeat || d.hopefulLocked(c, d.engine.store.Now()):
-		c.sent = d.engine.committer.send(d.commandLocked(c))
+		c.sent = d.engine.committer.send(d.commandLocked(c, nil))
 		return awaitAnswer, c.sent
 	}
 	return stay, nil
@@ -138,9 +138,13 @@ func (d *dispatcher) answered(c *claim, draining bool) {
 func (d *dispatcher) park(c *claim) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.arrived++
+	c.arrived = d.arrived
 	d.parked = append(d.parked, c)
 	c.session.waiting = c
-	d.nudge() // it may have to wake for the claim
+	if d.shared && len(d.parked) == 1 {
+		d.nudge() // it has to look for the claim now and then
+	}
 }
 
 func (d *dispatcher) unpark(c *claim) {

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,16 +17,21 @@ import (
 // moment at which something in it may be due.
 type dispatcher struct {
 	engine *Engine
+	shared bool // with other servers, whose hints may get lost
 
 	reading chan struct{} // holds who reads the sessions: one at a time
 
 	mu       sync.Mutex
 	lanes    map[machine.LaneID]*lane
-	version  int    // grows with the set of lanes
-	news     uint64 // grows when something becomes ready, or may have
-	stale    bool   // the lanes must be read
+	routes   map[route]*crossing
+	timers   timers
+	unknown  map[machine.LaneID]bool // lanes that must be read
+	stale    bool                    // which lanes there are must be read
+	news     uint64                  // grows when something becomes ready, or may have
 	sessions map[belay.WorkerID]*session
-	parked   []*claim // in order of arrival
+	unread   map[belay.WorkerID]bool // sessions that are asked for and must be read
+	parked   []*claim                // in order of arrival
+	arrived  uint64
 	stopped  bool
 	wake     chan struct{}
 }
@@ -33,33 +40,41 @@ type dispatcher struct {
 type claim struct {
 	request belay.ClaimRequest
 	session *session
-	sent    *call // while a command of it is on its way
+	arrived uint64 // its number
+	sent    *call  // while a command of it is on its way
 	notify  chan struct{}
 }
 
 func newDispatcher(e *Engine) *dispatcher {
 	return &dispatcher{
-		engine: e, lanes: make(map[machine.LaneID]*lane), sessions: make(map[belay.WorkerID]*session),
+		engine: e, lanes: make(map[machine.LaneID]*lane), routes: make(map[route]*crossing), unknown: make(map[machine.LaneID]bool),
+		sessions: make(map[belay.WorkerID]*session), unread: make(map[belay.WorkerID]bool),
 		wake: make(chan struct{}, 1), reading: make(chan struct{}, 1),
 	}
 }
 
-// run wakes parked claims when a time comes that a lane's hint names, and reads
-// the lanes anew now and then for those that another server made.
+// run wakes parked claims when a time comes that a lane's hint names, and looks
+// now and then for what another server has made ready.
 func (d *dispatcher) run(ctx context.Context) {
 	for {
 		roused, ok := d.refresh(ctx)
-		poll := roused.Add(d.engine.opt.SlowPoll)
+		poll, peek := roused.Add(d.engine.opt.SlowPoll), roused.Add(d.engine.opt.HintPoll)
 		if !ok {
 			poll = roused.Add(min(d.engine.opt.SlowPoll, readAgain))
 		}
 		for roused < poll && !(ok && d.isStale()) {
 			// What fell due since the last rousing is looked at at once.
-			wait := min(poll, d.next(roused, poll)).Sub(d.engine.store.Now())
+			wait := d.next(poll, peek).Sub(d.engine.store.Now())
 			if !d.pause(ctx, wait) {
 				return
 			}
+			d.learnUnknown(ctx)
 			roused = d.engine.store.Now()
+			if d.shared && roused >= peek {
+				d.peek(ctx)
+				roused = d.engine.store.Now()
+				peek = roused.Add(d.engine.opt.HintPoll)
+			}
 			d.rouse(roused)
 		}
 	}
@@ -95,34 +110,26 @@ func (d *dispatcher) pause(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-// next is the earliest hint after now, or poll.
-func (d *dispatcher) next(now, poll machine.Time) machine.Time {
+// next is the earliest hint that lies ahead, or when to look for more if that is
+// sooner: at peek while a claim waits for it, and at poll in any case.
+func (d *dispatcher) next(poll, peek machine.Time) machine.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := poll
-	if len(d.parked) == 0 {
-		return at
+	if d.shared && len(d.parked) > 0 {
+		poll = min(poll, peek)
 	}
-	for _, l := range d.lanes {
-		if l.hint > now && l.hint < at {
-			at = l.hint
-		}
+	if at, some := d.timers.next(); some {
+		return min(at, poll)
 	}
-	return at
+	return poll
 }
 
 // rouse wakes the parked claims that may find something now.
 func (d *dispatcher) rouse(now machine.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.rouseLocked(now)
-}
-
-func (d *dispatcher) rouseLocked(now machine.Time) {
-	for _, c := range d.parked {
-		if c.sent == nil && d.hopefulLocked(c, now) {
-			c.poke()
-		}
+	for _, l := range d.timers.over(now) {
+		l.rouse()
 	}
 }
 
@@ -133,17 +140,12 @@ func (c *claim) poke() {
 	}
 }
 
+// wants reports whether a claim would take anything at all.
+func (c *claim) wants() bool { return c.request.Slots > 0 && !c.session.draining }
+
 // hopefulLocked reports whether any lane of the claim may have something due.
 func (d *dispatcher) hopefulLocked(c *claim, now machine.Time) bool {
-	if c.request.Slots == 0 || c.session.draining {
-		return false
-	}
-	for _, l := range d.takesLocked(c.session) {
-		if h := d.lanes[l.ID].hint; h != 0 && h <= now {
-			return true
-		}
-	}
-	return false
+	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool { return l.hint != 0 && l.hint <= now })
 }
 
 // join gives the commands of parked claims that may take what the batch is
@@ -154,31 +156,43 @@ func (d *dispatcher) join(calls []*call) []*call {
 	if len(d.parked) == 0 {
 		return nil
 	}
-	var lanes []machine.Lane
+	lanes, claims := make(map[*lane]bool), make(map[*claim]bool)
 	var last *machine.Submit
 	for _, k := range calls {
 		s, ok := k.command.(*machine.Submit)
 		if !ok || !s.DueAt.IsZero() || s.External || last != nil && sameLane(s, last) {
 			continue
 		}
-		l := machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels)
-		if !slices.ContainsFunc(lanes, func(have machine.Lane) bool { return have.ID == l.ID }) {
-			lanes = append(lanes, l)
-		}
 		last = s
+		x := d.routes[route{cmp.Or(s.Queue, "default"), s.Workflow, s.Version}]
+		if x == nil || !x.waited() {
+			continue
+		}
+		l := d.laneLocked(machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels))
+		lanes[l] = true
+		for s := range l.takers {
+			if c := s.waiting; c != nil && c.sent == nil && c.wants() {
+				claims[c] = true
+			}
+		}
 	}
 	var joined []*call
-	for _, c := range d.parked {
-		if c.sent == nil && c.request.Slots > 0 && !c.session.draining && slices.ContainsFunc(lanes, func(l machine.Lane) bool { return l.Takes(c.session.spec) }) {
-			for _, l := range lanes {
-				d.laneLocked(l)
-			}
-			c.sent = newCall(d.commandLocked(c))
-			joined = append(joined, c.sent)
-			c.poke()
-		}
+	for _, c := range slices.SortedFunc(maps.Keys(claims), func(a, b *claim) int { return cmp.Compare(a.arrived, b.arrived) }) {
+		c.sent = newCall(d.commandLocked(c, lanes))
+		joined = append(joined, c.sent)
+		c.poke()
 	}
 	return joined
+}
+
+// waited reports whether a claim is parked at the crossing.
+func (x *crossing) waited() bool {
+	for s := range x.sessions {
+		if s.waiting != nil && s.waiting.sent == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // sameLane reports whether two submissions go to one lane, without working out
@@ -192,7 +206,13 @@ func sameLane(a, b *machine.Submit) bool {
 // that wins more than half of what it could is followed by one for twice as many.
 const manySlots = 128
 
-func (d *dispatcher) commandLocked(c *claim) machine.Command {
+// manyLanes is how many lanes a claim asks for whatever is known of them. Of more it
+// asks for those in which something may be due.
+const manyLanes = 32
+
+// commandLocked is the command of a claim, for which the batch may make something
+// ready in some lanes.
+func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Command {
 	r := c.request
 	r.Slots = min(r.Slots, max(manySlots, 2*c.session.won))
 	secrets := make([]belay.Secret, r.Slots)
@@ -201,7 +221,14 @@ func (d *dispatcher) commandLocked(c *claim) machine.Command {
 	for i := range secrets {
 		copy(secrets[i][:], raw[16*i:])
 	}
-	return &machine.Claim{ClaimRequest: r, Lanes: slices.Clone(d.takesLocked(c.session)), Secrets: secrets}
+	all, now := c.session.lanes, d.engine.store.Now()
+	lanes := make([]machine.Lane, 0, min(len(all), manyLanes))
+	for _, l := range all {
+		if len(all) <= manyLanes || soon[l] || l.hint != 0 && l.hint <= now {
+			lanes = append(lanes, l.Lane)
+		}
+	}
+	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets}
 }
 
 // stop ends all parked claims, and those that come later.

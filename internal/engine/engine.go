@@ -25,6 +25,10 @@ type Options struct {
 	// SlowPoll is how long a hint that got lost may delay anything; 0 means
 	// 30 s.
 	SlowPoll time.Duration
+	// HintPoll is how long a hint of another server that got lost may delay the
+	// start of what is due while a worker waits for it here; 0 means 5 s, at most
+	// SlowPoll.
+	HintPoll time.Duration
 	// Retention is how long an ended execution is kept; 0 means 30 days,
 	// below 0 for ever.
 	Retention time.Duration
@@ -120,12 +124,13 @@ func New(s store.Store, opt Options) *Engine {
 	e.serve(e.committer.aside.run)
 	e.keyring.want = make(chan struct{}, 1)
 	e.serve(func(ctx context.Context) { e.keyring.run(ctx, s) })
+	h, shared := s.(store.Hinter)
+	e.sweeper.shared, e.dispatcher.shared = shared, shared
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
-	if h, ok := s.(store.Hinter); ok {
+	if shared {
 		r := &ear{engine: e, hinter: h}
 		r.deaf.Store(true) // until it is connected
-		e.sweeper.shared = true
 		e.serve(r.listen)
 		e.serve(r.poll)
 	}
@@ -143,6 +148,10 @@ func (o Options) withDefaults() Options {
 	if o.SlowPoll == 0 {
 		o.SlowPoll = 30 * time.Second
 	}
+	if o.HintPoll == 0 {
+		o.HintPoll = 5 * time.Second
+	}
+	o.HintPoll = min(o.HintPoll, o.SlowPoll)
 	if o.Retention == 0 {
 		o.Retention = 30 * 24 * time.Hour
 	}
@@ -255,24 +264,6 @@ func (e *Engine) published(b *batch) {
 	for i := range b.replies {
 		for _, c := range b.replies[i].Follow {
 			e.committer.send(c)
-		}
-	}
-}
-
-// prune deletes what is older than the retention, a little at a time.
-func (e *Engine) prune(ctx context.Context) {
-	if e.opt.Retention < 0 {
-		return
-	}
-	for sleep(ctx, time.Hour) {
-		for {
-			n, err := e.store.Prune(ctx, e.store.Now().Add(-e.opt.Retention), 500)
-			if err != nil {
-				e.log.Warn("prune", "error", err)
-			}
-			if n == 0 || err != nil || !sleep(ctx, 100*time.Millisecond) {
-				break
-			}
 		}
 	}
 }

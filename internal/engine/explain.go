@@ -17,7 +17,11 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	if err != nil {
 		return belay.Explanation{}, err
 	}
-	workers, err := r.store.Workers(ctx, maxWorkers)
+	q := store.WorkerQuery{Living: true, Owned: true, Limit: maxExplained}
+	if rec.Execution.State == belay.Running {
+		q = store.WorkerQuery{IDs: []belay.WorkerID{rec.Execution.Worker}}
+	}
+	workers, err := r.store.Workers(ctx, q)
 	if err != nil {
 		return belay.Explanation{}, err
 	}
@@ -25,6 +29,10 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	x.explain()
 	return x.out, nil
 }
+
+// maxExplained is how many of the living sessions are looked through for those that
+// could take an execution.
+const maxExplained = 10_000
 
 type explainer struct {
 	now     machine.Time
@@ -156,6 +164,9 @@ func (x *explainer) queued(e *machine.Execution) {
 		if w.State == belay.WorkerOpen && w.Running < w.Spec.Capacity {
 			free++
 		}
+	}
+	if len(x.workers) == maxExplained {
+		x.fact("more workers are connected than are looked through here: the newest %d", maxExplained)
 	}
 	switch {
 	case living == 0:

@@ -43,7 +43,7 @@ func (r *ear) heed(h store.Hint) {
 func (r *ear) poll(ctx context.Context) {
 	for sleep(ctx, deafPoll) {
 		if r.deaf.Load() {
-			r.engine.dispatcher.look()
+			r.engine.dispatcher.lookAgain()
 			r.engine.sweeper.look()
 			r.engine.hub.look()
 		}

@@ -110,7 +110,7 @@ func (m *mourner) list(ctx context.Context) bool {
 	m.stale = false
 	m.mu.Unlock()
 	now := m.engine.store.Now()
-	rows, err := m.engine.store.Workers(ctx, maxWorkers)
+	rows, err := m.engine.store.Workers(ctx, store.WorkerQuery{Living: true, Host: m.engine.opt.Self.Host})
 	if m.failed = err != nil; m.failed {
 		if ctx.Err() == nil && m.engine.troubled.begin() {
 			m.engine.log.Warn("look for workers that died on this host", "error", err)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/store"
@@ -12,16 +11,11 @@ import (
 // Tally is how much there is to do and who does it, for metrics.
 type Tally struct {
 	store.Tally
-	// Workers are the sessions that live.
-	Workers map[belay.WorkerState]int64
 	// Overdue are executions whose time for something is over, or whose owner
 	// is gone, and that nobody has seen to. While an engine runs there are
 	// none but for moments. At most about overdueLimit are looked at.
 	Overdue map[belay.State]int64
 }
-
-// lateJudge is how long after its time a session may still be there.
-const lateJudge = time.Second
 
 // overdueLimit is how many of what is overdue are looked at.
 const overdueLimit = 200
@@ -29,22 +23,10 @@ const overdueLimit = 200
 // Tally counts what there is to do. It costs more the more that is, so it is not
 // for every second.
 func (r *Reader) Tally(ctx context.Context) (Tally, error) {
-	t := Tally{Workers: make(map[belay.WorkerState]int64), Overdue: make(map[belay.State]int64)}
+	t := Tally{Overdue: make(map[belay.State]int64)}
 	var err error
 	if t.Tally, err = r.store.Tally(ctx); err != nil {
 		return t, err
-	}
-	rows, err := r.store.Workers(ctx, maxWorkers)
-	if err != nil {
-		return t, err
-	}
-	for _, w := range rows {
-		if !w.State.Ended() {
-			t.Workers[w.State]++
-			if w.Running > 0 && r.store.Now().Sub(w.ExpiresAt) > lateJudge {
-				t.Overdue[belay.Running] += int64(w.Running) // nobody judges its session
-			}
-		}
 	}
 	err = r.overdue(ctx, &t)
 	return t, err
@@ -55,6 +37,7 @@ func (r *Reader) overdue(ctx context.Context, t *Tally) error {
 	if err != nil {
 		return err
 	}
+	t.Overdue[belay.Running] += int64(len(due.Workers)) // sessions that nobody judges, each with what it owns
 	ids := append([]belay.ExecutionID{}, due.Checks...)
 	for i := range due.Lost {
 		ids = append(ids, due.Lost[i].Execution)

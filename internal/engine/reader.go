@@ -173,7 +173,7 @@ func (r *Reader) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.Stored
 
 // Workers lists the sessions.
 func (r *Reader) Workers(ctx context.Context) ([]belay.Worker, error) {
-	rows, err := r.store.Workers(ctx, 1000)
+	rows, err := r.store.Workers(ctx, store.WorkerQuery{Limit: 1000, Owned: true})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -220,6 +221,28 @@ func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 		}
 		within(t, "the event", at)
 	}
+}
+
+// A submission wakes those whom it concerns, however many lanes it touches: a worker
+// of another server that takes none of them is not told to heartbeat.
+func TestASubmissionToManyLanesWakesOnlyWhomItConcerns(t *testing.T) {
+	a, b := two(t)
+	told := b.parked(t, b.open(t, "w", "mine", time.Minute), 1)
+	all := make([]belay.Submission, 150)
+	for i := range all {
+		all[i] = belay.Submission{Workflow: "x", Queue: fmt.Sprint("q", i)}
+	}
+	for range 3 {
+		if _, err := a.Submit(t.Context(), all...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Now()
+	a.submit(t, "mine")
+	if r := <-told; len(r.Assignments) != 1 {
+		t.Errorf("the worker was told %+v", r)
+	}
+	within(t, "the start", at)
 }
 
 // A delayed execution starts when it is due, at whichever server a worker waits.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/binary"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 )
@@ -364,6 +366,38 @@ func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
 			t.Errorf("shown %+v", x)
 		}
 	})
+}
+
+// A session that this engine has not seen is found in the store however many others
+// live: after a restart nobody is told that a session is over which is not.
+func TestASessionIsFoundHoweverManyLive(t *testing.T) {
+	s := memory.New(time.Now)
+	first := engine.New(s, engine.Options{})
+	w := must[belay.Session](t)(first.OpenWorker(t.Context(), belay.WorkerSpec{Name: "first", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour)}))
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	others := make([]*machine.Worker, 10_001)
+	for i := range others {
+		id := w.ID
+		binary.BigEndian.PutUint32(id[8:], binary.BigEndian.Uint32(id[8:])+uint32(i)+1)
+		others[i] = &machine.Worker{
+			ID: id, Spec: belay.WorkerSpec{ID: id, Name: "other", TTL: belay.Duration(time.Hour)}, State: belay.WorkerOpen,
+			ExpiresAt: machine.At(time.Now().Add(time.Hour)), New: true,
+		}
+	}
+	err := s.Commit(t.Context(), machine.Need{}, func(*machine.Rows) *machine.Changes { return &machine.Changes{Workers: others} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := engine.New(s, engine.Options{})
+	defer next.Close()
+	if _, err := next.Claim(t.Context(), belay.ClaimRequest{Worker: w.ID, Number: 1, Slots: 1}); err != nil {
+		t.Errorf("a claim of a living session after a restart: %v", err)
+	}
+	if _, err := next.Claim(t.Context(), belay.ClaimRequest{Worker: belay.WorkerID{1}, Number: 1, Slots: 1}); belay.CodeOf(err) != belay.CodeLeaseLost {
+		t.Errorf("a claim of no session: %v", err)
+	}
 }
 
 // After the clock was set forwards, what a batch leaves to do is done at once:

@@ -13,20 +13,19 @@ import (
 // draining never ends; that it has ended is found out by the commit of a claim.
 type session struct {
 	spec      belay.WorkerSpec
-	lanes     []machine.Lane // it may take from, highest priority first
-	version   int            // of the set of lanes when lanes was made
-	attention bool           // its next heartbeat has something to tell
-	draining  bool           // it may claim nothing
+	lanes     []*lane // it may take from, highest priority first
+	attention bool    // its next heartbeat has something to tell
+	draining  bool    // it may claim nothing
 	waiting   *claim
 	won       int          // by its last claim
 	used      machine.Time // when it was last asked for
 }
 
 // session finds what is known of a worker's session. One that another server or
-// an earlier process opened is read from the store, and all others with it: who
-// comes from another server rarely comes alone.
+// an earlier process opened is read from the store, together with all others that
+// are asked for meanwhile: who comes from another server rarely comes alone.
 func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, error) {
-	if s := d.remembered(id); s != nil {
+	if s := d.sought(id); s != nil {
 		return s, nil
 	}
 	select {
@@ -35,17 +34,15 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	case <-ctx.Done():
 		return nil, &belay.Error{Code: belay.CodeUnavailable, Op: "claim", Message: "gave up waiting", Err: context.Cause(ctx)}
 	}
-	if s := d.remembered(id); s != nil {
+	if s := d.sought(id); s != nil {
 		return s, nil
 	}
-	rows, err := d.engine.store.Workers(store.Urgent(ctx), maxWorkers)
+	rows, err := d.engine.store.Workers(store.Urgent(ctx), store.WorkerQuery{IDs: d.allSought(), Living: true})
 	if err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		if !row.State.Ended() {
-			d.opened(row.Spec, row.State)
-		}
+		d.opened(row.Spec, row.State)
 	}
 	if s := d.remembered(id); s != nil {
 		return s, nil
@@ -55,8 +52,29 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	}
 }
 
-// maxWorkers bounds the sessions that are looked through.
-const maxWorkers = 10_000
+// sought is what is remembered of a session; if that is nothing, it is among those
+// that are read next.
+func (d *dispatcher) sought(id belay.WorkerID) *session {
+	s := d.remembered(id)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s == nil {
+		d.unread[id] = true
+	}
+	return s
+}
+
+// allSought are the sessions that are to be read. It takes them.
+func (d *dispatcher) allSought() []belay.WorkerID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ids := make([]belay.WorkerID, 0, len(d.unread))
+	for id := range d.unread {
+		ids = append(ids, id)
+	}
+	clear(d.unread)
+	return ids
+}
 
 func (d *dispatcher) remembered(id belay.WorkerID) *session {
 	d.mu.Lock()
@@ -68,14 +86,15 @@ func (d *dispatcher) remembered(id belay.WorkerID) *session {
 	return s
 }
 
-// rememberedFor is how long a session is remembered that nobody asks for. Its
-// worker may be at another server by now, or its end may have gone unheard.
+// rememberedFor is how long a session is remembered that nobody asks for, and a lane
+// in which nothing happens. The worker may be at another server by now, or its end may
+// have gone unheard.
 const rememberedFor = 10 * time.Minute
 
 func (d *dispatcher) forgetLocked(now machine.Time) {
-	for id, s := range d.sessions {
+	for _, s := range d.sessions {
 		if s.waiting == nil && now > s.used.Add(rememberedFor) {
-			delete(d.sessions, id)
+			d.leaveLocked(s)
 		}
 	}
 }
@@ -93,6 +112,7 @@ func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
 	if s == nil {
 		s = &session{spec: spec, used: d.engine.store.Now()}
 		d.sessions[spec.ID] = s
+		d.enterLocked(s)
 	}
 	return s
 }
@@ -101,7 +121,9 @@ func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
 func (d *dispatcher) changedLocked(w *machine.Worker) {
 	if w.State.Ended() {
 		d.attendLocked(w.ID)
-		delete(d.sessions, w.ID)
+		if s := d.sessions[w.ID]; s != nil {
+			d.leaveLocked(s)
+		}
 		return
 	}
 	s := d.openedLocked(w.Spec)

@@ -5,6 +5,7 @@
 package gitwatch
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +55,8 @@ func StandIn() {
 	if s.UID == 0 {
 		s.Shared = shared(directoriesOf(os.Args[1:])...)
 	}
-	conn, derr := net.Dial("unix", filepath.Join(at, "socket"))
+	var dialer net.Dialer
+	conn, derr := dialer.DialContext(context.Background(), "unix", filepath.Join(at, "socket"))
 	if err = errors.Join(err, derr); err == nil {
 		err = errors.Join(json.NewEncoder(conn).Encode(s), conn.Close())
 	}
@@ -63,7 +65,7 @@ func StandIn() {
 		err = syscall.Exec(string(real), append([]string{"git"}, os.Args[1:]...), os.Environ())
 	}
 	fmt.Fprintln(os.Stderr, "the git that stands in:", err)
-	os.Exit(70)
+	os.Exit(70) //nolint:forbidigo // it stands in for a program
 }
 
 // directoriesOf are those that a git is given.
@@ -127,7 +129,8 @@ func Watch(t testing.TB) (dir string, seen func() []Sighting) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	var config net.ListenConfig
+	socket, err := config.Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
 	if err != nil {
 		t.Fatal(err)
 	}

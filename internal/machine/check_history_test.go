@@ -22,6 +22,7 @@ type walker struct {
 	notBefore                    Time // of the next run's begin
 	cancelled                    bool // a cancel was accepted in this generation
 	ended                        *end
+	forgotten                    bool
 	failed                       map[int]end // generations that failed
 }
 
@@ -206,7 +207,15 @@ func (w *walker) lostOutside(run *Run) bool {
 }
 
 func (w *walker) deed(d *Deed) {
+	if w.forgotten {
+		w.f.add("G7", "%s: %s at %d comes after it was forgotten", d.Execution, d.Kind, d.Seq)
+	}
 	switch belay.Action(d.Kind) {
+	case "forget":
+		if w.forgotten = true; w.ended == nil {
+			w.f.add("G7", "%s: forgotten at %d while open", d.Execution, d.Seq)
+		}
+		return
 	case belay.ActionRetry, belay.ActionRequeue:
 		if w.ended == nil {
 			w.f.add("G7", "%s: reopened at %d while open", d.Execution, d.Seq)

@@ -72,7 +72,7 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 		"has an error iff it failed":                (e.Class != 0) == (e.State == belay.Failed),
 		"has a due time only while it has no owner": e.DueAt == 0 || !owned && !terminal,
 		"has an input of a generation there was":    e.InputGen >= 1 && e.InputGen <= e.Generation,
-		"has a reason only while it rests":          e.Reason == "" || !running && !terminal,
+		"has a reason only while it rests":          e.Reason == "" || !running && !terminal || terminal && e.Reason == Forgotten,
 		"is a state":                                e.State >= belay.Pending && e.State <= belay.Cancelled,
 	} {
 		if !ok {

@@ -27,13 +27,16 @@ func (c *Claim) Need(n *Need) {
 }
 
 func (n *Need) addReady(lane LaneID, limit int) {
-	for i := range n.Ready {
-		if n.Ready[i].Lane == lane {
-			n.Ready[i].Limit += limit
-			return
+	i, there := n.ready[lane]
+	if !there {
+		if n.ready == nil {
+			n.ready = make(map[LaneID]int)
 		}
+		i = len(n.Ready)
+		n.ready[lane] = i
+		n.Ready = append(n.Ready, ReadyQuery{Lane: lane})
 	}
-	n.Ready = append(n.Ready, ReadyQuery{lane, limit})
+	n.Ready[i].Limit += limit
 }
 
 func (c *Claim) apply(w *world) (Reply, error) {

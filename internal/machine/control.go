@@ -170,6 +170,9 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	if !e.Parent.IsZero() {
 		return w.illegal(op, e, "it is a child; "+op+" its root")
 	}
+	if e.forgotten() {
+		return w.illegal(op, e, e.ReasonText)
+	}
 	if len(c.Input) > 0 && c.Action == belay.ActionRetry {
 		return refuse(belay.CodeInvalid, op, "a retry keeps its input; requeue takes another")
 	}

@@ -37,6 +37,8 @@ type Need struct {
 	// Checkpoints asks for all checkpoints of an execution, to fork it.
 	Checkpoints []belay.ExecutionID
 	APIKeys     []belay.KeyID
+
+	ready map[LaneID]int // where a lane stands in Ready
 }
 
 // ReadyQuery asks for up to Limit executions of a lane, the longest due first.

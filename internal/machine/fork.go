@@ -16,6 +16,9 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	if !e.Parent.IsZero() {
 		return Reply{}, w.illegal("fork", e, "it is a child; fork its root")
 	}
+	if e.forgotten() {
+		return Reply{}, w.illegal("fork", e, e.ReasonText)
+	}
 	s := w.specs[e.ID]
 	if s == nil {
 		return Reply{}, refuse(belay.CodeInternal, "fork", "the input of %s is gone", e.ID)

@@ -58,7 +58,7 @@ func happenings() []string {
 		"Accept", "Accept repeated", "Accept refused: conflict", "Act repeated", "Act refused: conflict", "Append", "Append repeated",
 		"Append refused: conflict", "CancelChild", "CancelChild repeated", "CancelChild refused: conflict", "Claim", "Claim refused: conflict",
 		"Claim refused: lease_lostexpired", "Deliver", "Deliver repeated", "Deliver refused: conflict", "Drain", "End", "Expire",
-		"Expire refused: conflict", "Heartbeat", "Heartbeat refused: lease_lostexpired", "Lose", "Lose refused: conflict", "Mark", "Open",
+		"Expire refused: conflict", "Forget", "Forget repeated", "Forget refused: conflict", "Heartbeat", "Heartbeat refused: lease_lostexpired", "Lose", "Lose refused: conflict", "Mark", "Open",
 		"Open repeated", "Progress", "Release", "Release refused: conflict", "Schedule", "Schedule refused: conflict", "Submit",
 		"Submit repeated", "Submit refused: idempotency_mismatch", "Tick", "grace",
 		"Lock", "Lock repeated", "Lock refused: lease_held", "Lock refused: conflict", "Lock refused: lease_lostexpired",

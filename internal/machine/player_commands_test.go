@@ -229,8 +229,8 @@ func (p *player) takeBack() {
 	l := p.lease()
 	p.send([]Command{
 		&Lose{l.Execution, l.Token, l.Worker}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution},
-		&Tick{Execution: l.Execution}, &Progress{l.Execution, l.Token, p.now.Add(-time.Second)},
-	}[p.n(5)])
+		&Tick{Execution: l.Execution}, &Progress{l.Execution, l.Token, p.now.Add(-time.Second)}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
+	}[p.n(6)])
 }
 
 func (p *player) session() {

@@ -49,6 +49,9 @@ func (x *subject) waiting(p belay.Policy, wait time.Duration) {
 	x.do(x.settle(x.lease, belay.OutcomeSuspended, func(s *belay.Settlement) { s.Wait = wait }))
 }
 
+// forget comes when its retention is over, if that ever is.
+func (x *subject) forget() Command { return &Forget{x.id, x.now + 1} }
+
 // outside is owned from outside, and from nowhere else.
 func (x *subject) outside(p belay.Policy) {
 	x.submitted(p, external)
@@ -373,6 +376,11 @@ var situations = []situation{
 		x.outside(belay.Policy{})
 		x.lost()
 		x.do(&Lose{x.id, x.lease.Token, x.owner})
+	}},
+	{"failed/forgotten", "its retention is over, and it is being deleted", func(x *subject) {
+		x.running(belay.Policy{MaxAttempts: 1})
+		x.do(x.settle(x.lease, belay.OutcomeFailed))
+		x.do(x.forget())
 	}},
 	{"cancelled", "", func(x *subject) {
 		x.running(belay.Policy{})

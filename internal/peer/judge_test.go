@@ -244,12 +244,12 @@ func TestMappedAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"127.0.0.1", "::ffff:127.0.0.1", "::1"} {
-		fd := -1
 		if strings.HasPrefix(to, "::ffff") { // net would take IPv4
-			if fd, err = syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0); err != nil {
+			fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+			if err != nil {
 				t.Fatal(err)
 			}
-			defer syscall.Close(fd)
+			t.Cleanup(func() { _ = syscall.Close(fd) })
 			addr := syscall.SockaddrInet6{Port: l.Addr().(*net.TCPAddr).Port}
 			copy(addr.Addr[:], net.ParseIP(to).To16())
 			if err := syscall.Connect(fd, &addr); err != nil {
@@ -263,7 +263,7 @@ func TestMappedAddresses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer out.Close()
+			t.Cleanup(func() { _ = out.Close() })
 			_, _ = io.WriteString(out, "hello\n")
 		}
 		c := caught(t, l)

@@ -10,6 +10,7 @@ package screen
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -77,7 +78,7 @@ func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 func (w *Writer) Write(p []byte) (int, error) {
 	b := p
 	if len(w.rest) > 0 {
-		b = append(w.rest, p...)
+		b = slices.Concat(w.rest, p)
 	}
 	w.rest, w.out = nil, w.out[:0]
 	for len(b) > 0 {
@@ -151,6 +152,7 @@ func (w *Writer) take(r rune) {
 // sequence takes a character of a sequence, and reports whether it is one.
 func (w *Writer) sequence(r rune) bool {
 	switch w.at {
+	case ground:
 	case escape, middle:
 		switch {
 		case w.at == escape && r == '[':

@@ -33,7 +33,7 @@ func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Lis
 	}
 	open = s.cfg.InsecureNoAuth || !has && demand == ""
 	if !has && demand != "" {
-		s.log.Warn(demand)
+		s.log.Warn("every caller needs a key", "why", demand)
 	}
 	var config net.ListenConfig
 	inner, err := config.Listen(ctx, "tcp", s.cfg.Listen)

@@ -94,6 +94,10 @@ func g4family(f *finding, s *story, i int, r row) {
 // g4resume compares what a claim handed out with what had been accepted.
 func g4resume(f *finding, a *belay.Assignment) {
 	s := f.byID[a.Lease.Execution]
+	if s == nil {
+		f.violation(nil, nil, "%s was handed out and is nowhere written", short(a.Lease.Execution))
+		return
+	}
 	run := s.byToken[a.Lease.Token]
 	if run == nil || run.began == nil {
 		f.violation(s, nil, "token %d was handed out and never claimed", a.Lease.Token)

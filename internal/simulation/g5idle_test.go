@@ -35,7 +35,10 @@ func g5idle(f *finding) {
 			}
 			from := max(f.real(due), r.c.real)
 			within := soon
-			if len(f.w.nodes) > 1 {
+			switch { // until it is looked for whose hint may have got lost
+			case f.w.plan.hints:
+				within += f.w.plan.hintPoll
+			case len(f.w.nodes) > 1:
 				within += f.w.plan.slowPoll
 			}
 			if until-from <= within {

@@ -5,14 +5,14 @@ import (
 )
 
 // g7: terminal is final, cancel is final. At most one end in each generation and
-// nothing after it but what reopens or copies it. A cancel acknowledged ends in
+// nothing after it but what reopens, copies or forgets it. A cancel acknowledged ends in
 // cancelled unless another end was committed before it, and within its grace.
 func g7(f *finding) {
 	for _, s := range f.stories {
 		ended := false
 		for _, e := range s.events {
 			reopens := e.kind == "retry" || e.kind == "requeue"
-			if ended && !reopens && e.kind != "fork" {
+			if ended && !reopens && e.kind != "fork" && e.kind != "forget" {
 				f.violation(s, e.c, "%s at seq %d came after its end", e.kind, e.seq)
 			}
 			if reopens && !ended {

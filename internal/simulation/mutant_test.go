@@ -24,6 +24,8 @@ type mutant struct {
 	// due and read change what the store answers.
 	due  func(*world, *mutantState, *store.Due)
 	read func(store.Read, *machine.Record)
+	// ready changes in which lanes the store finds something ready.
+	ready func([]store.LaneHint) []store.LaneHint
 	// request changes what a call asks of a node, reply what it is answered.
 	request func(*world, any)
 	reply   func(*mutantState, any)
@@ -61,6 +63,13 @@ func (m *mutant) dueFound(w *world, d *store.Due) {
 	if m != nil && m.due != nil {
 		m.due(w, m.state, d)
 	}
+}
+
+func (m *mutant) readyFound(all []store.LaneHint) []store.LaneHint {
+	if m != nil && m.ready != nil {
+		return m.ready(all)
+	}
+	return all
 }
 
 func (m *mutant) hasRead(q store.Read, r *machine.Record) {

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -24,7 +25,9 @@ var mutants = []*mutant{
 		return false
 	}},
 	{name: "no token check", meant: "G2", plan: func(p *plan) {
-		p.bare, p.workerFreeze = 2, 2*time.Second
+		p.calmDown()
+		p.bare, p.workers, p.workerFreeze = 2, 2, time.Second
+		p.ttl = func(*rand.Rand) time.Duration { return time.Second }
 	}, request: func(w *world, request any) {
 		switch r := request.(type) {
 		case *belay.Save:
@@ -80,8 +83,12 @@ var mutants = []*mutant{
 			}
 		}
 	}},
+	{name: "lost hints found by the slow poll alone", meant: "G5", plan: func(p *plan) {
+		p.calmDown()
+		p.nodes, p.hints, p.slowPoll, p.hintPoll = 2, true, 20*time.Second, 300*time.Millisecond
+	}, ready: func([]store.LaneHint) []store.LaneHint { return nil }},
 	{name: "reaper without a guard", meant: "G6", due: func(w *world, m *mutantState, d *store.Due) {
-		workers, err := w.store.Workers(context.Background(), 1)
+		workers, err := w.store.Workers(context.Background(), store.WorkerQuery{Limit: 1})
 		if err == nil && len(workers) > 0 && !workers[0].State.Ended() && m.rng.IntN(20) == 0 {
 			m.worker = workers[0].ID
 			d.Workers = append(d.Workers, m.worker)

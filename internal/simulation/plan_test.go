@@ -12,7 +12,7 @@ type plan struct {
 	nodes, workers, bare, clients int
 	outside                       int           // owners from outside
 	safety                        time.Duration // faults all the time
-	slowPoll                      time.Duration
+	slowPoll, hintPoll            time.Duration
 	proves                        bool // deaths of processes are proven on their host
 	hints                         bool // nodes hear of each other's commits
 
@@ -69,8 +69,12 @@ func newPlan(r *rand.Rand) plan {
 	if r.IntN(5) == 0 {
 		ttls = append(ttls[2:], 15*time.Second, maxTTL)
 	}
+	p.hintPoll = between(r, 100*time.Millisecond, p.slowPoll)
 	p.outside = r.IntN(3)
 	p.hints = p.nodes > 1 && r.IntN(3) > 0
+	if p.hints && p.calm() { // nothing but looking for lost hints brings what is due in time
+		p.slowPoll = 20 * time.Second
+	}
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
 	return p
 }

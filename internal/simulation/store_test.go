@@ -106,13 +106,21 @@ func (s *gated) Due(ctx context.Context, limit int) (store.Due, error) {
 }
 
 // Lanes implements store.Store.
-func (s *gated) Lanes(ctx context.Context) ([]machine.Lane, error) {
-	return through(ctx, s, "lanes", func() ([]machine.Lane, error) { return s.Store.Lanes(context.Background()) })
+func (s *gated) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error) {
+	return through(ctx, s, "lanes", func() ([]machine.Lane, error) { return s.Store.Lanes(context.Background(), ids) })
+}
+
+// ReadyLanes implements store.Store.
+func (s *gated) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
+	return through(ctx, s, "ready lanes", func() ([]store.LaneHint, error) {
+		all, err := s.Store.ReadyLanes(context.Background())
+		return s.w.mutant.readyFound(all), err
+	})
 }
 
 // Workers implements store.Store.
-func (s *gated) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
-	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) { return s.Store.Workers(context.Background(), limit) })
+func (s *gated) Workers(ctx context.Context, q store.WorkerQuery) ([]store.WorkerRow, error) {
+	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) { return s.Store.Workers(context.Background(), q) })
 }
 
 // Chunks implements store.Store.

@@ -69,7 +69,7 @@ func (c *Clock) Now() machine.Time {
 	}
 	if c.steady != nil && c.began {
 		now := c.steady()
-		c.last, c.at = c.paceLocked(now), now
+		c.last, c.at = c.paceLocked(now), c.wholeLocked(now)
 	}
 	return c.last
 }
@@ -99,7 +99,7 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	} else {
 		c.last = c.followLocked(at, shown, now)
 	}
-	c.at, c.ahead = now, c.last.Sub(at)
+	c.at, c.ahead = c.wholeLocked(now), c.last.Sub(at)
 	return c.last
 }
 
@@ -116,13 +116,20 @@ func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.
 	case off >= 0 || off < -evenly:
 		return max(pace, at, shown)
 	default:
-		wait := min(-off, (now-c.at)/slower)
-		return max(c.last, shown, machine.Time(int64(pace)-wait.Microseconds()))
+		c.at += min(-off, (now-c.at)/slower) // as if that had not passed
+		return max(c.last, shown, c.paceLocked(now))
 	}
 }
 
 func (c *Clock) paceLocked(now time.Duration) machine.Time {
 	return machine.Time(int64(c.last) + (now - c.at).Microseconds())
+}
+
+// wholeLocked is now, without the part of a microsecond that has passed since the last
+// reading and that the time does not show yet: it counts with the next one. Lost at each
+// reading it would have the time of a busy server stand still.
+func (c *Clock) wholeLocked(now time.Duration) time.Duration {
+	return now - (now-c.at)%time.Microsecond
 }
 
 // Ahead is by how much the time that is shown is ahead of the other clock; below zero

@@ -27,11 +27,15 @@ type Hint struct {
 	// Lost says that hints may have been missed: look at everything.
 	Lost bool
 	// Lanes have something ready, now or from a moment on. One that is not
-	// known yet is worth reading the lanes for.
+	// known yet is worth reading.
 	Lanes []LaneHint
+	// AnyLane, if not 0, is a moment from which on any lane may have something
+	// ready: there were too many of them to be told.
+	AnyLane machine.Time
 	// Workers are sessions that have something to tell their worker: it
-	// should heartbeat.
-	Workers []belay.WorkerID
+	// should heartbeat. AnyWorker says that there were too many to be told.
+	Workers   []belay.WorkerID
+	AnyWorker bool
 	// Look is the earliest moment at which something new will be due by its
 	// time, 0 for none.
 	Look machine.Time

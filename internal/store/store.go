@@ -7,6 +7,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -43,12 +44,19 @@ type Store interface {
 	// Due finds what time or a crash has left to do, up to limit of each.
 	Due(ctx context.Context, limit int) (Due, error)
 
-	// Lanes lists all lanes.
-	Lanes(ctx context.Context) ([]machine.Lane, error)
+	// ReadyLanes lists the lanes in which something is ready, now or later, by
+	// id, with the first moment at which it is. It takes as long as there are
+	// such lanes, and may answer with what it found not long ago.
+	ReadyLanes(ctx context.Context) ([]LaneHint, error)
 
-	// Workers lists the sessions, the living first, then newest first, with
-	// the number of executions each owns; up to limit.
-	Workers(ctx context.Context, limit int) ([]WorkerRow, error)
+	// Lanes says what lanes are, by id; those in which nothing is ready are
+	// left out.
+	Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error)
+
+	// Workers lists sessions, the living first, then newest first. It takes as
+	// long as there are sessions that live or are asked for, however many have
+	// ended.
+	Workers(ctx context.Context, q WorkerQuery) ([]WorkerRow, error)
 
 	// Chunks reads chunks of one log or artifact, in order of number.
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error)
@@ -65,11 +73,11 @@ type Store interface {
 	// whatever was done before.
 	Tally(ctx context.Context) (Tally, error)
 
-	// Prune deletes executions that ended before a moment, with all their
-	// rows, and sessions that did and own nothing; up to limit of each. One
-	// whose parent or child has not ended stays. Its idempotency key lives
-	// on for KeyLife. It answers how many rows of both it deleted.
-	Prune(ctx context.Context, before machine.Time, limit int) (int, error)
+	// Prune deletes executions whose root and all that descends from it ended
+	// before a moment, tree by tree, with all their rows; sessions that ended
+	// before it and own nothing; and idempotency keys, which live on for KeyLife
+	// after their execution; up to limit of each, and a bounded number of rows.
+	Prune(ctx context.Context, before machine.Time, limit int) (Pruned, error)
 
 	// Now is the store's clock.
 	Now() machine.Time
@@ -172,7 +180,41 @@ type Due struct {
 	MinTTL time.Duration
 }
 
-// WorkerRow is a session and what it owns.
+// WorkerQuery selects sessions; the zero WorkerQuery selects all.
+type WorkerQuery struct {
+	// IDs selects these, those that are not there left out.
+	IDs []belay.WorkerID
+	// Living selects those that have not ended.
+	Living bool
+	// Host selects those whose process runs on this host.
+	Host  string
+	Limit int
+	// Owned counts what each owns.
+	Owned bool
+}
+
+// Of are the rows of those that the query selects, in order.
+func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
+	named := make(map[belay.WorkerID]bool, len(q.IDs))
+	for _, id := range q.IDs {
+		named[id] = true
+	}
+	rows = slices.DeleteFunc(rows, func(r WorkerRow) bool {
+		return q.IDs != nil && !named[r.ID] || q.Living && r.State.Ended() || q.Host != "" && r.Spec.Process.Host != q.Host
+	})
+	slices.SortFunc(rows, func(a, b WorkerRow) int {
+		if a.State.Ended() != b.State.Ended() {
+			return cmp.Compare(a.State, b.State) // those of the living come before the others
+		}
+		return slices.Compare(b.ID[:], a.ID[:])
+	})
+	if q.Limit > 0 && len(rows) > q.Limit {
+		rows = rows[:q.Limit]
+	}
+	return rows
+}
+
+// WorkerRow is a session and, if that was asked for, how much it owns.
 type WorkerRow struct {
 	*machine.Worker
 	Running int
@@ -189,11 +231,12 @@ type Counts struct {
 
 // Tally is how much there is to do.
 type Tally struct {
-	Executions  map[belay.State]int64 // those that have not ended
-	DeadLetters map[string]int64      // open ones, by reason
+	Executions  map[belay.State]int64       // those that have not ended
+	DeadLetters map[string]int64            // open ones, by reason
+	Workers     map[belay.WorkerState]int64 // sessions that live
 }
 
 // NewTally is nothing at all.
 func NewTally() Tally {
-	return Tally{Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64)}
+	return Tally{Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64), Workers: make(map[belay.WorkerState]int64)}
 }

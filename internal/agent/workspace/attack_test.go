@@ -128,7 +128,7 @@ func TestFilesThatAreSwapped(t *testing.T) {
 			t.Fatal(err)
 		}
 		own(t, file, int(w.User.UID))
-		defer swapper(t, file, link)()
+		t.Cleanup(swapper(t, file, link))
 	}
 	for range tries / 10 {
 		s, err := m.Salvage(t.Context(), w)
@@ -196,7 +196,7 @@ func taken(t *testing.T, dir string) (most *int64, stop func()) {
 				var now int64
 				_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
 					if err != nil {
-						return nil
+						return nil //nolint:nilerr // gone
 					}
 					if info, err := d.Info(); err == nil {
 						now += info.Sys().(*syscall.Stat_t).Blocks * 512

@@ -49,7 +49,7 @@ func CredentialFile(path string) Credentials {
 func lookUp(text []byte, repo string) (found Login, ok bool, err error) {
 	at, err := Locate(repo)
 	if err != nil || at.Scheme != "https" {
-		return Login{}, false, nil //nolint:nilerr // no line is for what has no location
+		return Login{}, false, nil // no line is for what has no location
 	}
 	longest := -1
 	n := 0

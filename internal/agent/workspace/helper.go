@@ -58,8 +58,6 @@ type failure struct {
 	Cause string `json:"cause,omitempty"`
 	// Spoilt says that another base might do.
 	Spoilt bool `json:"spoilt,omitempty"`
-	// Unreachable says that asking the source again may help.
-	Unreachable bool `json:"unreachable,omitempty"`
 }
 
 // spoilt is an error that another base might not have.
@@ -76,7 +74,7 @@ func failed(err error) *failure {
 	if err == nil {
 		return nil
 	}
-	f := &failure{Message: err.Error(), Spoilt: isSpoilt(err), Unreachable: errors.Is(err, ErrUnreachable)}
+	f := &failure{Message: err.Error(), Spoilt: isSpoilt(err)}
 	var e *belay.Error
 	if errors.As(err, &e) {
 		f.Code, f.Message = e.Code, e.Message
@@ -100,9 +98,6 @@ func (f *failure) err() error {
 		e := &belay.Error{Code: f.Code, Message: brief(f.Message)}
 		if f.Cause != "" {
 			e.Err = errors.New(brief(f.Cause))
-		}
-		if f.Unreachable {
-			e.Err = errors.Join(ErrUnreachable, e.Err)
 		}
 		err = e
 	}

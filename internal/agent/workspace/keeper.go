@@ -206,9 +206,6 @@ func (c *clone) unreachable(err error) error {
 	case errors.Is(err, errEmpty):
 		return &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("repository %s has no commit yet", c.src), Err: errEmpty}
 	case errors.As(err, &failed):
-		if !c.src.local && !refused(failed.text) {
-			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
-		}
 		return &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("repository %s cannot be fetched", c.src), Err: err}
 	}
 	return err

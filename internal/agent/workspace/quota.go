@@ -212,7 +212,7 @@ func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, 
 	var u Usage
 	top, err := openDir(dir)
 	if err != nil {
-		return u, nil //nolint:nilerr // gone
+		return u, nil // gone
 	}
 	defer top.Close()
 	err = descend(ctx, top, func(st *unix.Stat_t) error {

@@ -142,12 +142,15 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	e := m.stewardFor(w, order{Salvage: &salvageOrder{m.charge(w)}}, 3*m.MaxSalvage+2*maxHome+1<<20)
 	for _, path := range []string{w.root, w.Dir} {
 		dir, err := openDir(path)
+		for _, f := range e.files {
+			_ = f.Close()
+		}
 		if err != nil {
 			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that was made", w.ID, path)
 		}
-		defer dir.Close()
 		e.files = []*os.File{dir} // the last goes along: if it is exchanged before the steward is there, there is none
 	}
+	defer e.files[0].Close()
 	a, err := m.send(ctx, e)
 	if err == nil && a.Salvage == nil {
 		err = errors.New("the steward has brought nothing")
@@ -159,8 +162,8 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 }
 
 // bounded is a salvage from a steward as far as it could be one.
-func (s *Salvage) bounded(most int64) Salvage {
-	got := *s
+func (s Salvage) bounded(most int64) Salvage {
+	got := s
 	var lost losses
 	if got.Lost != "" {
 		lost.add("%s", shorten(got.Lost, 64<<10))

@@ -67,7 +67,7 @@ func TestRemovedFilesInMemoryCount(t *testing.T) {
 	if _, err := f.Write(make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)
 	}
-	defer mapped(t, f)()
+	t.Cleanup(mapped(t, f))
 	_, _ = os.Remove(f.Name()), f.Close()
 	dev, err := deviceOf(dir)
 	if u := unlinked([]int{os.Getpid()}, dev); err != nil || u.Bytes < 1<<20 {

@@ -89,7 +89,7 @@ func (m *Manager) awaitEnd(ctx context.Context, root string) error {
 	defer look.Stop()
 	for {
 		if _, err := os.Lstat(root); err != nil {
-			return nil //nolint:nilerr // gone
+			return nil // gone
 		}
 		select {
 		case <-ctx.Done():

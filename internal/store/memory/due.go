@@ -93,19 +93,21 @@ func (s *Store) sessions(holds func(*machine.Worker) bool) []*machine.Worker {
 func compareWorkers(a, b belay.WorkerID) int { return slices.Compare(a[:], b[:]) }
 
 // Workers implements store.Store.
-func (s *Store) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
+func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.WorkerRow, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "workers"); err != nil {
 		return nil, err
 	}
-	living := s.sessions(func(x *machine.Worker) bool { return !x.State.Ended() })
-	ended := s.sessions(func(x *machine.Worker) bool { return x.State.Ended() })
-	slices.Reverse(living)
-	slices.Reverse(ended)
 	var out []store.WorkerRow
-	for _, x := range bounded(append(living, ended...), limit) {
-		out = append(out, store.WorkerRow{Worker: copyWorker(x), Running: len(s.owned(x.ID))})
+	for _, x := range s.workers {
+		out = append(out, store.WorkerRow{Worker: copyWorker(x)})
+	}
+	out = q.Of(out)
+	for i := range out {
+		if q.Owned {
+			out[i].Running = len(s.owned(out[i].ID))
+		}
 	}
 	return out, nil
 }
@@ -143,6 +145,11 @@ func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 			if d.Resolution == "" {
 				t.DeadLetters[d.Reason]++
 			}
+		}
+	}
+	for _, x := range s.workers {
+		if !x.State.Ended() {
+			t.Workers[x.State]++
 		}
 	}
 	return t, nil

@@ -2,51 +2,148 @@ package memory
 
 import (
 	"context"
+	"slices"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 )
 
 // Prune implements store.Store.
-func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (int, error) {
+func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "prune"); err != nil {
-		return 0, err
+		return store.Pruned{}, err
 	}
+	stretch := s.walk.Next(before)
+	felled, err := store.Fell(forest{s, before}, stretch, limit)
+	if err != nil {
+		return store.Pruned{}, err
+	}
+	p := store.Pruned{Large: felled.Large, More: s.walk.Went(stretch, &felled)}
 	now := s.nowLocked()
-	executions := bounded(s.where(func(e *machine.Execution) bool { return s.over(e, before) }), limit)
-	for _, e := range executions {
-		s.forget(e, now.Add(store.KeyLife))
+	for _, ids := range felled.Trees {
+		felled.Leaves = append(felled.Leaves, ids...)
 	}
-	sessions := bounded(s.sessions(func(x *machine.Worker) bool {
+	for _, id := range felled.Leaves {
+		s.forget(id, now.Add(store.KeyLife))
+		p.Executions++
+	}
+	if !felled.Trim.IsZero() {
+		s.trim(felled.Trim)
+	}
+	for _, x := range bounded(s.sessions(func(x *machine.Worker) bool {
 		return x.State.Ended() && x.EndedAt < before && len(s.owned(x.ID)) == 0
-	}), limit)
-	for _, x := range sessions {
+	}), limit) {
 		delete(s.workers, x.ID)
+		p.Sessions++
 	}
 	for k, row := range s.keys {
-		if row.expires != 0 && row.expires <= now {
+		if row.expires != 0 && row.expires <= now && (limit <= 0 || p.Keys < limit) {
 			delete(s.keys, k)
+			p.Keys++
 		}
 	}
-	return len(executions) + len(sessions), nil
-}
-
-// over reports whether an execution may be forgotten: it ended before the
-// moment, and neither a child nor a parent that has not ended needs it.
-func (s *Store) over(e *machine.Execution, before machine.Time) bool {
-	p := s.of(e.Parent).execution
-	return e.State.Terminal() && e.FinishedAt < before && e.Open == 0 && (p == nil || p.State.Terminal())
+	p.More = p.More || limit > 0 && (p.Sessions == limit || p.Keys == limit)
+	return p, nil
 }
 
 // forget deletes an execution; its idempotency key lives on for a while.
-func (s *Store) forget(e *machine.Execution, expires machine.Time) {
+func (s *Store) forget(id belay.ExecutionID, expires machine.Time) {
 	for k, row := range s.keys {
-		if row.Execution == e.ID {
+		if row.Execution == id {
 			row.expires = expires
 			s.keys[k] = row
 		}
 	}
-	delete(s.records, e.ID)
+	delete(s.records, id)
 }
+
+// forest is the store as retention looks at it.
+type forest struct {
+	*Store
+	before machine.Time
+}
+
+func (f forest) over(e *machine.Execution) bool { return e.State.Terminal() && e.FinishedAt < f.before }
+
+// Roots implements store.Forest.
+func (f forest) Roots(s store.Stretch, limit int) (roots []store.Root, next belay.ExecutionID, more bool, err error) {
+	all := f.where(func(e *machine.Execution) bool { return e.ID.Compare(s.From) > 0 && e.ID.Compare(s.To) <= 0 })
+	for i, e := range all {
+		if i == s.Rows || limit > 0 && len(roots) == limit {
+			return roots, next, true, nil
+		}
+		if next = e.ID; f.of(e.Parent).execution == nil && f.over(e) {
+			roots = append(roots, store.Root{ID: e.ID, Seq: e.Seq, Forgotten: e.Reason == machine.Forgotten})
+		}
+	}
+	return roots, s.To, false, nil
+}
+
+func (f forest) members(holds func(*machine.Execution) bool, limit int) ([]store.Member, error) {
+	var all []store.Member
+	for _, e := range f.where(holds) {
+		all = append(all, store.Member{ID: e.ID, Parent: e.Parent, Seq: e.Seq, Over: f.over(e)})
+	}
+	return bounded(all, limit), nil
+}
+
+func (f forest) hasChildren(id belay.ExecutionID) bool {
+	return len(f.where(func(e *machine.Execution) bool { return e.Parent == id })) > 0
+}
+
+// Children implements store.Forest.
+func (f forest) Children(of []belay.ExecutionID, limit int) ([]store.Member, error) {
+	return f.members(func(e *machine.Execution) bool { return !e.Parent.IsZero() && slices.Contains(of, e.Parent) }, limit)
+}
+
+// Leaves implements store.Forest.
+func (f forest) Leaves(of belay.ExecutionID, limit int) ([]store.Member, error) {
+	return f.members(func(e *machine.Execution) bool { return e.Parent == of && f.over(e) && !f.hasChildren(e.ID) }, limit)
+}
+
+// Nodes implements store.Forest.
+func (f forest) Nodes(of belay.ExecutionID, limit int) ([]store.Member, error) {
+	return f.members(func(e *machine.Execution) bool { return e.Parent == of && f.over(e) && f.hasChildren(e.ID) }, limit)
+}
+
+// Weigh implements store.Forest.
+func (f forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, error) {
+	all := make(map[belay.ExecutionID]store.Weight, len(of))
+	for _, m := range of {
+		r := f.of(m.ID)
+		w := store.Weight{Rows: int64(len(r.runs) + len(r.checkpoints) + len(r.signals) + len(r.deeds))}
+		for _, k := range r.checkpoints {
+			w.Bytes += int64(len(k.Data))
+		}
+		for _, k := range r.signals {
+			w.Bytes += int64(len(k.Payload))
+		}
+		for _, k := range r.runs {
+			w.Bytes += int64(len(k.Output))
+		}
+		for _, sum := range r.sums {
+			w.Bytes += sum.Bytes
+		}
+		all[m.ID] = w
+	}
+	return all, nil
+}
+
+// trimmed is how many rows of a kind are taken from an execution at a time.
+const trimmed = 100
+
+// trim takes a part of the rows of an execution.
+func (s *Store) trim(id belay.ExecutionID) {
+	r := *s.of(id)
+	r.runs, r.checkpoints = rest(r.runs), rest(r.checkpoints)
+	r.signals, r.deeds, r.chunks = rest(r.signals), rest(r.deeds), rest(r.chunks)
+	if len(r.chunks) == 0 {
+		r.sums = nil
+	}
+	s.records[id] = &r
+}
+
+func rest[R any](rows []R) []R { return rows[min(len(rows), trimmed):] }

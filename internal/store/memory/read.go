@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/belaydev/belay"
@@ -145,24 +147,40 @@ func (s *Store) matches(e *machine.Execution, q store.List) bool {
 	return true
 }
 
-// Lanes implements store.Store.
-func (s *Store) Lanes(ctx context.Context) ([]machine.Lane, error) {
+// ReadyLanes implements store.Store.
+func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "lanes"); err != nil {
 		return nil, err
 	}
-	var all []machine.Lane
-	for _, l := range s.lanes {
-		all = append(all, l)
-	}
-	slices.SortFunc(all, func(a, b machine.Lane) int {
-		if a.ID < b.ID {
-			return -1
+	first := make(map[machine.LaneID]machine.Time)
+	for _, e := range s.where(func(e *machine.Execution) bool { return e.Ready() != 0 }) {
+		if at, there := first[e.Lane]; !there || e.Ready() < at {
+			first[e.Lane] = e.Ready()
 		}
-		return 1
-	})
+	}
+	var all []store.LaneHint
+	for _, id := range slices.Sorted(maps.Keys(first)) {
+		all = append(all, store.LaneHint{Lane: id, At: first[id]})
+	}
 	return all, nil
+}
+
+// Lanes implements store.Store.
+func (s *Store) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "lanes"); err != nil {
+		return nil, err
+	}
+	found := make(map[machine.LaneID]machine.Lane)
+	for _, e := range s.where(func(e *machine.Execution) bool { return e.Ready() != 0 && slices.Contains(ids, e.Lane) }) {
+		if sp := s.newestSpec(e.ID); sp != nil {
+			found[e.Lane] = machine.Lane{ID: e.Lane, Queue: e.Queue, Workflow: e.Workflow, Version: e.Version, Priority: sp.Priority, Labels: sp.WorkerLabels}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b machine.Lane) int { return cmp.Compare(a.ID, b.ID) }), nil
 }
 
 // Chunks implements store.Store.

@@ -22,12 +22,12 @@ type Store struct {
 
 	mu      sync.Mutex
 	closed  bool
+	walk    store.Walk // of Prune
 	epoch   belay.Token
 	mark    machine.Time
 	beat    time.Duration // written with the mark
 	records map[belay.ExecutionID]*record
 	workers map[belay.WorkerID]*machine.Worker
-	lanes   map[machine.LaneID]machine.Lane
 	keys    map[machine.Key]keyRow
 	apiKeys map[belay.KeyID]*machine.APIKey
 }
@@ -64,7 +64,6 @@ func New(clock func() time.Time, steady ...func() time.Duration) *Store {
 		clock:   store.NewClock(clock, pace),
 		records: make(map[belay.ExecutionID]*record),
 		workers: make(map[belay.WorkerID]*machine.Worker),
-		lanes:   make(map[machine.LaneID]machine.Lane),
 		keys:    make(map[machine.Key]keyRow),
 		apiKeys: make(map[belay.KeyID]*machine.APIKey),
 	}

@@ -216,11 +216,6 @@ func (t *tx) publish(c *machine.Changes) {
 	for _, x := range c.Workers {
 		t.workers[x.ID] = copyWorker(x)
 	}
-	for _, l := range c.Lanes {
-		if _, ok := t.lanes[l.ID]; !ok {
-			t.lanes[l.ID] = l
-		}
-	}
 	for _, k := range c.Keys {
 		t.keys[k.Key] = keyRow{KeyRow: k}
 	}

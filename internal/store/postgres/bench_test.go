@@ -205,3 +205,28 @@ func BenchmarkSteps(b *testing.B) {
 		return len(r.won)
 	})
 }
+
+// Retention: executions that have ended are deleted, as many in a commit as an engine
+// deletes.
+func BenchmarkPrune(b *testing.B) {
+	l := newLoads(b, 1)[0]
+	const batch = 200
+	for range b.N {
+		l.fold(l.submits(batch)...)
+		won := l.fold(l.claims(batch))[0].Claims
+		l.fold(l.settles(won)...)
+	}
+	before := spent(b)
+	b.ResetTimer()
+	done := 0
+	for more := true; more; {
+		p, err := l.store.Prune(b.Context(), l.store.Now(), batch)
+		if err != nil {
+			b.Fatal(err)
+		}
+		done, more = done+p.Executions, p.More
+	}
+	b.StopTimer()
+	before.report(b, int64(done))
+	b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "executions/s")
+}

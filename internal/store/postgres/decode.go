@@ -28,9 +28,6 @@ func (c columns) int(i int) int64 {
 	return 0
 }
 
-// xid reads a transaction's number.
-func (c columns) xid(i int) uint32 { return binary.BigEndian.Uint32(c[i]) }
-
 func (c columns) time(i int) machine.Time { return machine.Time(c.int(i)) }
 func (c columns) bool(i int) bool         { return c.int(i) != 0 }
 func (c columns) text(i int) string       { return string(c[i]) }

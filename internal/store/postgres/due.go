@@ -90,34 +90,11 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 }
 
 const (
-	selectSessions = `
-SELECT w.*, (SELECT count(*) FROM executions WHERE worker = w.id)
-FROM (SELECT ` + workerColumns + ` FROM workers ORDER BY ended_at IS NOT NULL, id DESC LIMIT $1::bigint) w
-ORDER BY w.ended_at IS NOT NULL, w.id DESC`
-
 	countExecutions = "SELECT state, count(*) FROM executions GROUP BY state"
 	countOthers     = `
 SELECT (SELECT count(*) FROM runs) + (SELECT count(run_seq) FROM executions WHERE worker IS NOT NULL), (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM dead_letters WHERE resolution IS NULL),
        (SELECT count(*) FROM workers WHERE ended_at IS NULL)`
 )
-
-// Workers implements store.Store.
-func (s *Store) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
-	if limit <= 0 {
-		limit = math.MaxInt32
-	}
-	var out []store.WorkerRow
-	err := s.query(ctx, func(p *pipe) {
-		out = nil
-		p.add(selectSessions, func(r columns) error {
-			c := &conn{} // callers may show the spec to anybody
-			x, err := c.scanWorker(r)
-			out = append(out, store.WorkerRow{Worker: x, Running: int(r.int(10))})
-			return err
-		}).int(int64(limit))
-	})
-	return out, classify("workers", err)
-}
 
 // Counts implements store.Store.
 func (s *Store) Counts(ctx context.Context) (store.Counts, error) {

@@ -16,26 +16,32 @@ var _ store.Hinter = (*Store)(nil)
 // Hint is what servers tell each other.
 type Hint = store.Hint
 
-// Bounds of one telling. What is beyond is told as a loss, or as a change of all
+// Bounds of one telling. What is beyond is told as a change of all lanes, sessions or
 // executions.
 const (
-	mostLanes      = 100
-	mostWorkers    = 100
-	mostExecutions = 600  // in one notification, which holds 8,000 bytes
-	mostPayloads   = 16   // in one telling
-	version1       = 0x01 // of the form of a payload
+	mostLanes      = 3000
+	mostWorkers    = 1500
+	mostExecutions = 10_000
+	mostBytes      = 5900 // in one notification, before it is written as text of less than 8,000
+	laneBytes      = 19   // of a lane and its moment, at most
+	// The forms of a payload. Servers that know only the first take the second for
+	// a loss, which it is to them.
+	version1 = 0x01
+	version2 = 0x02
 )
 
 // telling is what is to be told.
 type telling struct {
-	lost    bool
-	lanes   map[machine.LaneID]machine.Time
-	workers map[belay.WorkerID]struct{}
-	look    machine.Time
-	ended   []uint32
-	changed []uint32
-	many    bool
-	keys    bool
+	lost       bool
+	lanes      map[machine.LaneID]machine.Time
+	anyLane    machine.Time // instead of lanes
+	workers    map[belay.WorkerID]struct{}
+	anyWorker  bool // instead of workers
+	look       machine.Time
+	ended      []uint32
+	changed    []uint32
+	anyChanged bool // instead of both
+	keys       bool
 }
 
 // note adds what a commit did.
@@ -73,14 +79,18 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 		}
 	}
 	t.keys = t.keys || len(c.APIKeys) > 0
-	if len(t.changed)+len(t.ended) > mostExecutions*mostPayloads {
-		t.changed, t.ended, t.many = nil, nil, true
+	if len(t.changed)+len(t.ended) > mostExecutions {
+		t.changed, t.ended, t.anyChanged = nil, nil, true
 	}
 }
 
 func (t *telling) ready(e *machine.Execution) {
 	at := e.Ready()
 	if at == 0 {
+		return
+	}
+	if t.anyLane != 0 {
+		t.anyLane = min(t.anyLane, at)
 		return
 	}
 	if t.lanes == nil {
@@ -90,16 +100,23 @@ func (t *telling) ready(e *machine.Execution) {
 		return
 	}
 	if t.lanes[e.Lane] = at; len(t.lanes) > mostLanes {
-		t.lost = true
+		t.anyLane = at
+		for _, at := range t.lanes {
+			t.anyLane = min(t.anyLane, at)
+		}
+		t.lanes = nil
 	}
 }
 
 func (t *telling) worker(id belay.WorkerID) {
+	if t.anyWorker {
+		return
+	}
 	if t.workers == nil {
 		t.workers = make(map[belay.WorkerID]struct{})
 	}
 	if t.workers[id] = struct{}{}; len(t.workers) > mostWorkers {
-		t.lost = true
+		t.workers, t.anyWorker = nil, true
 	}
 }
 
@@ -110,57 +127,104 @@ func (t *telling) soonest(at machine.Time) {
 }
 
 func (t *telling) empty() bool {
-	return !t.lost && !t.many && !t.keys && t.look == 0 && len(t.lanes)+len(t.workers)+len(t.ended)+len(t.changed) == 0
+	return !t.lost && !t.anyChanged && !t.anyWorker && t.anyLane == 0 && !t.keys && t.look == 0 &&
+		len(t.lanes)+len(t.workers)+len(t.ended)+len(t.changed) == 0
 }
 
 const (
 	flagLost = 1 << iota
-	flagMany
+	flagAnyChanged
 	flagKeys
+	// From here on in the second version only.
+	flagAnyLane
+	flagAnyWorker
 )
 
-// payloads are the notifications for a telling: the first says all but the
-// executions that the others have.
+// payloads are the notifications for a telling: as many as its lists need, of which
+// the first says the rest.
 func (t *telling) payloads(server [16]byte) []string {
-	var flags byte
+	p := payload{look: t.look, anyLane: t.anyLane}
+	for flag, set := range map[byte]bool{
+		flagAnyChanged: t.anyChanged, flagKeys: t.keys, flagAnyLane: t.anyLane != 0, flagAnyWorker: t.anyWorker,
+	} {
+		if set {
+			p.flags |= flag
+		}
+	}
 	if t.lost {
-		flags, t.lanes, t.workers, t.ended, t.changed = flagLost, nil, nil, nil, nil
+		return []string{payload{flags: p.flags | flagLost, look: t.look, anyLane: t.anyLane}.text(server)}
 	}
-	if t.many {
-		flags |= flagMany
+	left := payload{ended: compact(t.ended), changed: compact(t.changed)}
+	for lane, at := range t.lanes {
+		left.lanes = append(left.lanes, store.LaneHint{Lane: lane, At: at})
 	}
-	if t.keys {
-		flags |= flagKeys
+	for id := range t.workers {
+		left.workers = append(left.workers, id)
 	}
-	slices.Sort(t.ended)
-	slices.Sort(t.changed)
-	ended, changed := slices.Compact(t.ended), slices.Compact(t.changed)
 	var all []string
-	for first := true; first || len(ended)+len(changed) > 0; first = false {
-		n := min(len(ended), mostExecutions)
-		m := min(len(changed), mostExecutions-n)
-		all = append(all, t.payload(server, flags, ended[:n], changed[:m]))
-		ended, changed = ended[n:], changed[m:]
-		t.lanes, t.workers, t.look = nil, nil, 0
+	for first := true; first || left.size() > 0; first = false {
+		room := mostBytes - p.size()
+		p.lanes = cut(&left.lanes, laneBytes, &room)
+		p.workers = cut(&left.workers, 16, &room)
+		p.ended = cut(&left.ended, 4, &room)
+		p.changed = cut(&left.changed, 4, &room)
+		all = append(all, p.text(server))
+		p = payload{}
 	}
 	return all
 }
 
-func (t *telling) payload(server [16]byte, flags byte, ended, changed []uint32) string {
-	b := append([]byte{version1}, server[:]...)
-	b = append(b, flags)
-	b = binary.AppendUvarint(b, uint64(t.look))
-	b = binary.AppendUvarint(b, uint64(len(t.lanes)))
-	for id, at := range t.lanes {
-		b = binary.AppendUvarint(b, uint64(id))
-		b = binary.AppendUvarint(b, uint64(at))
+// compact sorts hashes and keeps each once.
+func compact(hashes []uint32) []uint32 {
+	slices.Sort(hashes)
+	return slices.Compact(hashes)
+}
+
+// cut takes as many from the front of a list as there is room for.
+func cut[T any](from *[]T, size int, room *int) []T {
+	n := min(len(*from), *room/size)
+	out := (*from)[:n:n]
+	*from = (*from)[n:]
+	*room -= n * size
+	return out
+}
+
+// payload is what one notification says.
+type payload struct {
+	flags          byte
+	look, anyLane  machine.Time
+	lanes          []store.LaneHint
+	workers        []belay.WorkerID
+	ended, changed []uint32
+}
+
+// size is about how many bytes its lists take.
+func (p payload) size() int {
+	return laneBytes*len(p.lanes) + 16*len(p.workers) + 4*(len(p.ended)+len(p.changed))
+}
+
+func (p payload) text(server [16]byte) string {
+	version := byte(version1)
+	if p.flags >= flagAnyLane {
+		version = version2
 	}
-	b = binary.AppendUvarint(b, uint64(len(t.workers)))
-	for id := range t.workers {
+	b := append([]byte{version}, server[:]...)
+	b = append(b, p.flags)
+	b = binary.AppendUvarint(b, uint64(p.look))
+	if p.flags&flagAnyLane != 0 {
+		b = binary.AppendUvarint(b, uint64(p.anyLane))
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.lanes)))
+	for _, x := range p.lanes {
+		b = binary.AppendUvarint(b, uint64(x.Lane))
+		b = binary.AppendUvarint(b, uint64(x.At))
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.workers)))
+	for _, id := range p.workers {
 		b = append(b, id[:]...)
 	}
-	b = binary.AppendUvarint(b, uint64(len(ended)))
-	for _, h := range append(ended[:len(ended):len(ended)], changed...) {
+	b = binary.AppendUvarint(b, uint64(len(p.ended)))
+	for _, h := range append(p.ended[:len(p.ended):len(p.ended)], p.changed...) {
 		b = binary.BigEndian.AppendUint32(b, h)
 	}
 	return base64.RawStdEncoding.EncodeToString(b)
@@ -171,13 +235,18 @@ var errPayload = errors.New("not a hint")
 // parseHint reads a payload and says whose it is.
 func parseHint(text string) (server [16]byte, h store.Hint, err error) {
 	b, err := base64.RawStdEncoding.DecodeString(text)
-	if err != nil || len(b) < 18 || b[0] != version1 {
+	if err != nil || len(b) < 18 || b[0] != version1 && b[0] != version2 {
 		return server, h, errPayload
 	}
 	copy(server[:], b[1:])
-	h.Lost, h.Changed.All, h.Ended.All, h.Keys = b[17]&flagLost != 0, b[17]&flagMany != 0, b[17]&flagMany != 0, b[17]&flagKeys != 0
+	flags := b[17]
+	h.Lost, h.Keys, h.AnyWorker = flags&flagLost != 0, flags&flagKeys != 0, flags&flagAnyWorker != 0
+	h.Changed.All, h.Ended.All = flags&flagAnyChanged != 0, flags&flagAnyChanged != 0
 	p := parser{b: b[18:]}
 	h.Look = machine.Time(p.uvarint())
+	if flags&flagAnyLane != 0 {
+		h.AnyLane = machine.Time(p.uvarint())
+	}
 	for range p.count() {
 		h.Lanes = append(h.Lanes, store.LaneHint{Lane: machine.LaneID(p.uvarint()), At: machine.Time(p.uvarint())})
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/belaydev/belay"
@@ -13,7 +14,7 @@ import (
 // that PostgreSQL takes.
 func TestHintsSayWhatWasCommitted(t *testing.T) {
 	var told telling
-	ids := make([]belay.ExecutionID, 3*mostExecutions)
+	ids := make([]belay.ExecutionID, mostExecutions/2)
 	c := &machine.Changes{}
 	for i := range ids {
 		ids[i] = belay.ExecutionID{1, 15: byte(i), 14: byte(i >> 8)}
@@ -70,32 +71,70 @@ func TestHintsSayWhatWasCommitted(t *testing.T) {
 	}
 }
 
-// More than can be told is told as a loss, or as a change of everything.
+// heard is all that notifications say, read one after the other.
+func heard(t *testing.T, texts []string) store.Hint {
+	t.Helper()
+	all := store.Hint{Changed: store.Executions{Hashes: make(map[uint32]struct{})}}
+	for _, text := range texts {
+		_, h, err := parseHint(text)
+		if err != nil || len(text) >= 8000 {
+			t.Fatalf("a notification of %d bytes: %v", len(text), err)
+		}
+		all.Lost, all.AnyWorker, all.AnyLane = all.Lost || h.Lost, all.AnyWorker || h.AnyWorker, max(all.AnyLane, h.AnyLane)
+		all.Lanes, all.Workers = append(all.Lanes, h.Lanes...), append(all.Workers, h.Workers...)
+		all.Changed.All = all.Changed.All || h.Changed.All
+		maps.Copy(all.Changed.Hashes, h.Changed.Hashes)
+	}
+	return all
+}
+
+// Up to a bound everything is told by its name, in as many notifications as it
+// takes; beyond it, of that kind alone, that it may be any. Nothing is told as a loss:
+// servers that lost a hint look at everything, and have every worker do so.
 func TestHintsAreBounded(t *testing.T) {
-	var many, lanes telling
-	for i := range mostExecutions*mostPayloads + 1 {
-		e := &machine.Execution{ID: belay.ExecutionID{15: byte(i), 14: byte(i >> 8)}, State: belay.Running}
-		many.note(nil, &machine.Changes{Executions: []*machine.Execution{e}})
-	}
-	for i := range mostLanes + 1 {
-		e := &machine.Execution{State: belay.Pending, DueAt: 1, Lane: machine.LaneID(i)}
-		lanes.note(nil, &machine.Changes{Executions: []*machine.Execution{e}})
-	}
-	if all := many.payloads([16]byte{}); len(all) != 1 {
-		t.Errorf("%d notifications", len(all))
-	} else if _, h, err := parseHint(all[0]); err != nil || h.Lost || !h.Changed.Has(belay.ExecutionID{7}) {
-		t.Errorf("heard %+v, %v", h, err)
-	}
-	if all := lanes.payloads([16]byte{}); len(all) != 1 {
-		t.Errorf("%d notifications", len(all))
-	} else if _, h, err := parseHint(all[0]); err != nil || !h.Lost {
-		t.Errorf("heard %+v, %v", h, err)
+	for _, more := range []int{0, 1} {
+		var executions, lanes, workers telling
+		for i := range mostExecutions + more {
+			e := &machine.Execution{ID: belay.ExecutionID{15: byte(i), 14: byte(i >> 8)}, State: belay.Running}
+			executions.note(nil, &machine.Changes{Executions: []*machine.Execution{e}})
+		}
+		for i := range mostLanes + more {
+			e := &machine.Execution{State: belay.Pending, DueAt: machine.Time(5 + i), Lane: 1<<62 + machine.LaneID(i)}
+			lanes.note(nil, &machine.Changes{Executions: []*machine.Execution{e}})
+		}
+		lanes.note(nil, &machine.Changes{Executions: []*machine.Execution{{State: belay.Pending, DueAt: 4, Lane: 1 << 62}}})
+		for i := range mostWorkers + more {
+			x := &machine.Worker{ID: belay.WorkerID{15: byte(i), 14: byte(i >> 8)}, State: belay.WorkerDraining}
+			workers.note(nil, &machine.Changes{Workers: []*machine.Worker{x}})
+		}
+		for what, texts := range map[string][]string{
+			"executions": executions.payloads([16]byte{}), "lanes": lanes.payloads([16]byte{}), "workers": workers.payloads([16]byte{}),
+		} {
+			h := heard(t, texts)
+			want := store.Hint{AnyWorker: what == "workers" && more > 0}
+			if what == "lanes" && more > 0 {
+				want.AnyLane = 4
+			}
+			if h.Lost || h.AnyWorker != want.AnyWorker || h.AnyLane != want.AnyLane || h.Changed.All != (what == "executions" && more > 0) {
+				t.Errorf("%d more %s than a bound: lost %t, any lane from %d, any worker %t, any execution %t",
+					more, what, h.Lost, h.AnyLane, h.AnyWorker, h.Changed.All)
+			}
+			told := map[string]int{"executions": len(h.Changed.Hashes), "lanes": len(h.Lanes), "workers": len(h.Workers)}
+			all := map[string]int{"executions": mostExecutions, "lanes": mostLanes, "workers": mostWorkers}
+			if more > 0 && told[what] > 0 || more == 0 && told[what] != all[what] {
+				t.Errorf("%d more %s than a bound: told of %d", more, what, told[what])
+			}
+			if more > 0 && len(texts) > 1 {
+				t.Errorf("%s: %d notifications that say nothing", what, len(texts))
+			}
+		}
 	}
 }
 
 // Whatever somebody sends to the channel is read or refused.
 func FuzzParseHint(f *testing.F) {
-	f.Add((&telling{look: 3, changed: []uint32{1, 2}}).payload([16]byte{1}, flagMany, []uint32{1}, []uint32{2}))
+	f.Add(payload{look: 3, flags: flagAnyChanged, ended: []uint32{1}, changed: []uint32{2}}.text([16]byte{1}))
+	f.Add(payload{flags: flagAnyLane | flagAnyWorker, anyLane: 9, lanes: []store.LaneHint{{Lane: 1, At: 2}}}.text([16]byte{1}))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
 		_, h, err := parseHint(text)

@@ -24,6 +24,9 @@ type identity struct {
 type place struct{ system, timeline string }
 
 const (
+	// A standby that is not promoted can say neither its timeline nor take a write.
+	selectStandby = "SELECT pg_is_in_recovery()"
+
 	selectIdentity = `
 SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), m.system, m.timeline, m.lineage
 FROM pg_control_system() s, meta m`
@@ -46,6 +49,12 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	var was place
 	p := c.pipe()
 	p.add(writeFirst, nil)
+	p.add(selectStandby, func(r columns) error {
+		if r.bool(0) {
+			return errStandby
+		}
+		return nil
+	})
 	p.add(selectIdentity, func(r columns) error {
 		c.identity = identity{place{r.text(0), r.text(1)}, r.id(4)}
 		was = place{r.text(2), r.text(3)}
@@ -63,6 +72,11 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 		return 0, err
 	}
 	return epoch, nil
+}
+
+// errStandby refuses writes to a database that may take them once it is promoted.
+var errStandby = &belay.Error{
+	Code: belay.CodeUnavailable, Message: "the database is a standby: it takes no writes until it is promoted", RetryAfter: time.Second,
 }
 
 // epoch begins an epoch, and a lineage with it, if begin says so of the place at which

@@ -251,25 +251,8 @@ func fill(p *pipe, records []*machine.Record, payloads bool) {
 }
 
 const (
-	selectLanes  = "SELECT id, queue, workflow, version, priority, labels FROM lanes ORDER BY id"
 	selectChunks = "SELECT " + chunkColumns + " FROM blobs WHERE execution = $1::uuid AND name = $2::text AND n >= $3::bigint ORDER BY n LIMIT $4::bigint"
 )
-
-// Lanes implements store.Store.
-func (s *Store) Lanes(ctx context.Context) ([]machine.Lane, error) {
-	var all []machine.Lane
-	err := s.query(store.Urgent(ctx), func(p *pipe) {
-		all = nil
-		p.add(selectLanes, func(r columns) error {
-			labels, err := parseLabels(r[5])
-			all = append(all, machine.Lane{
-				ID: machine.LaneID(r.int(0)), Queue: r.text(1), Workflow: r.text(2), Version: r.text(3), Priority: int(r.int(4)), Labels: labels,
-			})
-			return err
-		})
-	})
-	return all, classify("lanes", err)
-}
 
 // Chunks implements store.Store.
 func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error) {

@@ -140,7 +140,7 @@ func (s *Store) listen(ctx context.Context, heed func(store.Hint)) error {
 	if err := c.ask(ctx, s.options.Patience, notify, (&telling{}).payloads(s.options.Server)...); err != nil {
 		return err // others are greeted, so that they tell from now on
 	}
-	heed(store.Hint{Lost: true})
+	s.pass(store.Hint{Lost: true}, heed)
 	for {
 		wait, cancel := context.WithTimeout(ctx, 3*s.options.Patience)
 		err := c.pg.WaitForNotification(wait)
@@ -169,9 +169,16 @@ func (s *Store) heed(text string, heed func(store.Hint)) {
 		return
 	}
 	s.news.heard()
-	if h.Lost || h.Keys || h.Look != 0 || !h.Ended.None() || !h.Changed.None() || len(h.Lanes)+len(h.Workers) > 0 {
-		heed(h)
+	if h.Lost || h.Keys || h.Look != 0 || h.AnyLane != 0 || h.AnyWorker || !h.Ended.None() || !h.Changed.None() || len(h.Lanes)+len(h.Workers) > 0 {
+		s.pass(h, heed)
 	}
+}
+
+// pass passes a hint on, after this store has heeded it: who is woken by it must not
+// look above a floor that it lowers.
+func (s *Store) pass(h store.Hint, heed func(store.Hint)) {
+	s.floors.heed(h)
+	heed(h)
 }
 
 // ask runs one statement; texts, if there are any, are its argument.

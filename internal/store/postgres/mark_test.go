@@ -65,7 +65,7 @@ func TestAHeartbeatBesideAClaimOfItsSession(t *testing.T) {
 	if err != nil || replies[0].Err != nil || len(replies[0].Claims) != 1 || decided != 1 {
 		t.Fatalf("the claim was decided %d times: %+v (%v)", decided, replies, err)
 	}
-	workers, err := a.Workers(t.Context(), 1)
+	workers, err := a.Workers(t.Context(), store.WorkerQuery{Limit: 1})
 	if err != nil || workers[0].ClaimNo != 1 || workers[0].HeartbeatAt != machine.At(clock.Now()) || workers[0].ExpiresAt != machine.At(clock.Now().Add(belay.DefaultTTL.D())) {
 		t.Errorf("the session is %+v (%v)", workers[0].Worker, err)
 	}

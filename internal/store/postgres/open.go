@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -29,6 +28,9 @@ type Options struct {
 	// connection counts as lost; 0 means 10 s. A server that stops in the
 	// middle of a batch holds its rows for a tenth of it.
 	Patience time.Duration
+	// LongLook is how long a look for the ready lanes may take without its answer being
+	// given again for a while; 0 means 100 ms.
+	LongLook time.Duration
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
 	ReadOnly bool
@@ -51,6 +53,9 @@ func (o Options) withDefaults() Options {
 	if o.Patience <= 0 {
 		o.Patience = 10 * time.Second
 	}
+	if o.LongLook <= 0 {
+		o.LongLook = 100 * time.Millisecond
+	}
 	return o
 }
 
@@ -64,6 +69,9 @@ type Store struct {
 	seen    store.Seen
 	parents parents
 	lanes   lanes
+	leaps   leaps
+	walk    store.Walk // of Prune
+	sweep   laneSweep
 	floors  floors
 	news    news
 
@@ -74,7 +82,6 @@ type Store struct {
 	probe   pool // of one, which looks what others hold
 
 	mu     sync.Mutex
-	pruned belay.ExecutionID // where the next Prune goes on
 	closed bool
 }
 
@@ -256,32 +263,4 @@ func (s *Store) connected(ctx context.Context, c *slot) error {
 	}
 	c.conn = fresh
 	return nil
-}
-
-// lanes are those known to be written.
-type lanes struct {
-	mu  sync.Mutex
-	all map[machine.LaneID]bool
-}
-
-func (l *lanes) unknown(all []machine.Lane) (left []machine.Lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lane := range all {
-		if !l.all[lane.ID] {
-			left = append(left, lane)
-		}
-	}
-	return left
-}
-
-func (l *lanes) note(all []machine.Lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = make(map[machine.LaneID]bool)
-	}
-	for _, lane := range all {
-		l.all[lane.ID] = true
-	}
 }

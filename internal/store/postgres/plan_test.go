@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -30,18 +31,21 @@ func testStore(t testing.TB, o Options) *Store {
 // scans are the statements that may read a whole table or index, by a part of
 // their text, with the reason.
 var scans = map[string]string{
-	"FROM meta":                          "one row, and a row for each server",
-	"UPDATE meta":                        "one row",
-	"pg_control_system() s, meta":        "one row, for each new connection",
-	"FROM lanes ORDER BY":                "lists all lanes",
-	"count(*) FROM executions GROUP":     "for reports",
-	"SELECT (SELECT count(*) FROM runs)": "for reports",
-	"FROM workers w WHERE w.ended_at":    "sessions that ended, now and then",
-	"FROM workers ORDER BY ended_at":     "lists all sessions",
-	"FROM api_keys ORDER BY":             "lists all keys, which are few",
-	"ended_at IS NULL ORDER BY id FOR":   "grace is for all that live",
-	"UPDATE workers SET expires_at = le": "grace is for all that live",
-	"min(ttl) FROM workers":              "all that live",
+	"FROM meta":                           "one row, and a row for each server",
+	"UPDATE meta":                         "one row",
+	"pg_control_system() s, meta":         "one row, for each new connection",
+	"WITH RECURSIVE lanes":                "leaps through the index of what is ready",
+	"SELECT DISTINCT lane":                "what is owned or rests, once an hour",
+	"count(*) FROM executions GROUP":      "for reports",
+	"SELECT (SELECT count(*) FROM runs)":  "for reports",
+	"FROM workers w WHERE w.ended_at":     "sessions that ended, now and then",
+	"ended_at IS NULL AND ($2::text = ''": "all that live",
+	"ended_at IS NULL GROUP BY state":     "all that live",
+	"ended_at IS NOT NULL AND ($2::text":  "the list of those that ended walks the primary key as far as it needs",
+	"FROM api_keys ORDER BY":              "lists all keys, which are few",
+	"ended_at IS NULL ORDER BY id FOR":    "grace is for all that live",
+	"UPDATE workers SET expires_at = le":  "grace is for all that live",
+	"min(ttl) FROM workers":               "all that live",
 }
 
 // No statement reads a whole table or index, however large the store: each finds
@@ -195,8 +199,22 @@ func exercise(t *testing.T, s *Store) {
 	s.parents.all = nil // then its ancestors are looked for
 	commit(&machine.Changes{Mark: true})
 	reads(t, s, id)
-	if n, err := s.Prune(t.Context(), s.Now(), 10); err != nil || n != 3 {
-		t.Fatalf("pruned %d: %v", n, err)
+	f, large := forest{s, t.Context(), 1}, []store.Member{{ID: id, Seq: store.LightSeq + 1}}
+	_, leaves := f.Leaves(id, 1)
+	_, nodes := f.Nodes(id, 1)
+	_, weight := f.Weigh(large)
+	if err := errors.Join(leaves, nodes, weight, s.pruneLanes(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	slot := <-s.writers
+	err := s.transact(t.Context(), slot, func(ctx context.Context) error {
+		return s.deleteRows(ctx, slot, &prunable{Felled: store.Felled{Trim: belay.ExecutionID{9}}}, nil, &store.Pruned{}, 1)
+	})
+	if s.writers <- slot; err != nil {
+		t.Fatal(err)
+	}
+	if p, err := s.Prune(t.Context(), s.Now(), 10); err != nil || p.Executions != 2 || p.Sessions != 1 {
+		t.Fatalf("pruned %+v: %v", p, err)
 	}
 }
 
@@ -208,11 +226,14 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, bare := s.List(ctx, store.List{Parent: id})
 	_, due := s.Due(ctx, 10)
+	_, ready := s.ReadyLanes(ctx)
+	_, lanes := s.Lanes(ctx, []machine.LaneID{1})
 	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
-	_, workers := s.Workers(ctx, 10)
+	_, workers := s.Workers(ctx, store.WorkerQuery{Limit: 10, Owned: true})
+	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
 	_, keys := s.APIKeys(ctx)
 	_, tally := s.Tally(ctx)
-	for _, err := range []error{read, heads, list, bare, due, chunks, workers, keys, tally} {
+	for _, err := range []error{read, heads, list, bare, due, ready, lanes, chunks, workers, named, keys, tally} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,124 +1,94 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
-	"math"
+	"errors"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 )
 
-// pruneScan is how many executions one call of Prune looks at.
-const pruneScan = 50_000
-
 const (
-	// over says of an execution e that it may be forgotten: it ended before a
-	// moment, and neither a child nor a parent that has not ended needs it.
-	over = `e.state >= 6 AND e.finished_at < $1::bigint AND coalesce(e.open_children, 0) = 0
-  AND (e.parent IS NULL OR coalesce((SELECT p.state >= 6 FROM executions p WHERE p.id = e.parent), true))`
-
-	selectBound = "SELECT id FROM executions WHERE id > $1::uuid ORDER BY id OFFSET $2::bigint LIMIT 1"
-	selectOver  = "SELECT e.id FROM executions e WHERE " + over + " AND e.id > $2::uuid AND e.id <= $3::uuid ORDER BY e.id LIMIT $4::bigint"
 	selectEnded = `
 SELECT id
 FROM workers w
 WHERE w.ended_at < $1::bigint AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.worker = w.id)
-ORDER BY id
+ORDER BY w.ended_at, w.id
 LIMIT $2::bigint`
 	selectStale = "SELECT EXISTS (SELECT 1 FROM idempotency WHERE expires_at <= $1::bigint)"
 )
 
 // prunable is what one call of Prune will delete.
 type prunable struct {
-	executions []belay.ExecutionID
-	sessions   []belay.WorkerID
-	stale      bool // there are expired keys
+	store.Felled
+	sessions []belay.WorkerID
+	keys     bool // some have expired
 }
 
-// Prune implements store.Store. What may go is looked for beside the writers, a
-// stretch of the primary key at a time; only deleting it is a transaction, and
-// that looks again when it has its locks.
-func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (int, error) {
+// Prune implements store.Store. What may go is looked for beside the writers; only
+// deleting it is a transaction, and that looks again when it has its locks. Of several
+// servers one deletes at a time.
+func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	const op = "prune"
-	if limit <= 0 {
-		limit = math.MaxInt32
+	stretch := s.walk.Next(before)
+	p, err := s.prunable(ctx, stretch, before, limit)
+	if err != nil {
+		return store.Pruned{}, classify(op, err)
 	}
-	p, err := s.prunable(ctx, before, int64(limit))
-	if err != nil || len(p.executions)+len(p.sessions) == 0 && !p.stale {
-		return 0, classify(op, err)
+	done := store.Pruned{Large: p.Large, More: s.walk.Went(stretch, &p.Felled)}
+	if p.Nothing() && len(p.sessions) == 0 && !p.keys {
+		return done, classify(op, s.pruneLanes(ctx))
 	}
 	if s.options.ReadOnly {
-		return 0, &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only"}
+		return store.Pruned{}, &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only"}
 	}
 	c, err := s.writers.take(ctx)
 	if err != nil {
-		return 0, classify(op, err)
+		return store.Pruned{}, classify(op, err)
 	}
 	defer func() { s.writers <- c }()
 	for try := 1; ; try++ {
-		n, err := s.delete(ctx, c, p, before)
+		err := s.delete(ctx, c, &p, &done, before, limit)
 		if err == nil || try == attempts || ctx.Err() != nil || !again(err, try) {
-			return n, classify(op, err)
+			if errors.Is(err, errBusy) {
+				return store.Pruned{}, nil // another server is at it
+			}
+			done.More = done.More || limit > 0 && (done.Sessions >= limit || done.Keys >= limit)
+			return done, classify(op, err)
 		}
 	}
 }
 
-func (s *Store) prunable(ctx context.Context, before machine.Time, limit int64) (prunable, error) {
-	s.mu.Lock()
-	from := s.pruned
-	s.mu.Unlock()
-	var p prunable
-	last, to := true, belay.ExecutionID(bytes.Repeat([]byte{0xff}, 16))
-	err := s.query(ctx, func(q *pipe) {
-		q.add(selectBound, func(r columns) error {
-			last, to = false, r.id(0)
-			return nil
-		}).id(from).int(pruneScan - 1)
-	})
-	if err != nil {
+func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before machine.Time, limit int) (p prunable, err error) {
+	if p.Felled, err = store.Fell(forest{s, ctx, int64(before)}, stretch, limit); err != nil {
 		return p, err
 	}
 	err = s.query(ctx, func(q *pipe) {
-		p = prunable{}
-		q.add(selectOver, func(r columns) error {
-			p.executions = append(p.executions, r.id(0))
-			return nil
-		}).int(int64(before)).id(from).id(to).int(limit)
+		p.sessions = nil
 		q.add(selectEnded, func(r columns) error {
 			p.sessions = append(p.sessions, r.id(0))
 			return nil
-		}).int(int64(before)).int(limit)
+		}).int(int64(before)).int(boundOf(limit))
 		q.add(selectStale, func(r columns) error {
-			p.stale = r.bool(0)
+			p.keys = r.bool(0)
 			return nil
 		}).int(int64(s.Now()))
 	})
-	if err != nil {
-		return p, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case int64(len(p.executions)) == limit: // the next call goes on in this stretch
-	case last:
-		s.pruned = belay.ExecutionID{}
-	default:
-		s.pruned = to
-	}
-	return p, nil
+	return p, err
 }
 
 const (
-	// The executions and their parents, so that neither is reopened meanwhile.
+	tryPrune = "SELECT pg_try_advisory_xact_lock(hashtextextended('belay prune', 0))"
+
+	// Whole trees are locked, in the order of their ids, so that no root is reopened
+	// meanwhile.
 	lockOver = `
-SELECT id
+SELECT id, state >= 6 AND finished_at < $1::bigint
 FROM executions
-WHERE id = ANY($1::uuid[] || ARRAY(SELECT parent FROM executions WHERE id = ANY($1::uuid[]) AND parent IS NOT NULL))
+WHERE id = ANY($2::uuid[])
 ORDER BY id
 FOR UPDATE`
-	stillOver = "SELECT e.id FROM executions e WHERE " + over + " AND e.id = ANY($2::uuid[])"
 
 	// The key of an execution lives on for a while.
 	expireKeys = `
@@ -137,10 +107,20 @@ WITH gone AS (
     RETURNING 1
 )
 SELECT count(*) FROM gone`
-	deleteKeys = "DELETE FROM idempotency WHERE expires_at <= $1::bigint"
+	deleteKeys = `
+WITH old AS (
+    SELECT workflow, key FROM idempotency WHERE expires_at <= $1::bigint ORDER BY expires_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM idempotency k USING old WHERE k.workflow = old.workflow AND k.key = old.key
+    RETURNING 1
+)
+SELECT count(*) FROM gone`
 )
 
-// deletions are of the rows beside an execution, and then of itself.
+// errBusy says that another server prunes at the moment.
+var errBusy = errors.New("another server prunes")
+
+// deletions are of the rows beside executions, and then of themselves.
 var deletions = [...]string{
 	"DELETE FROM specs WHERE execution = ANY($1::uuid[])",
 	"DELETE FROM runs WHERE execution = ANY($1::uuid[])",
@@ -153,42 +133,76 @@ var deletions = [...]string{
 	"DELETE FROM executions WHERE id = ANY($1::uuid[])",
 }
 
+// trims are of the rows beside an execution that there may be many of, or large ones.
+var trims = [...]string{
+	"DELETE FROM runs WHERE execution = $1::uuid AND token = ANY(ARRAY(SELECT token FROM runs WHERE execution = $1::uuid LIMIT $2::bigint))",
+	"DELETE FROM checkpoints WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM checkpoints WHERE execution = $1::uuid LIMIT $2::bigint))",
+	"DELETE FROM signals WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM signals WHERE execution = $1::uuid LIMIT $2::bigint))",
+	"DELETE FROM actions WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM actions WHERE execution = $1::uuid LIMIT $2::bigint))",
+	`WITH few AS (SELECT name, n FROM blobs WHERE execution = $1::uuid LIMIT $2::bigint)
+DELETE FROM blobs b USING few WHERE b.execution = $1::uuid AND b.name = few.name AND b.n = few.n`,
+	"DELETE FROM blob_sums WHERE execution = $1::uuid AND NOT EXISTS (SELECT 1 FROM blobs WHERE execution = $1::uuid LIMIT $2::bigint)",
+}
+
+// trimmed is how many rows of a kind one commit takes from an execution with too much
+// to go at once: each may have a megabyte.
+const trimmed = 100
+
 // delete is the transaction of Prune.
-func (s *Store) delete(ctx context.Context, c *slot, p prunable, before machine.Time) (n int, err error) {
-	err = s.transact(ctx, c, func(ctx context.Context) error {
-		n = 0
-		var left []belay.ExecutionID
+func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pruned, before machine.Time, limit int) error {
+	return s.transact(ctx, c, func(ctx context.Context) error {
+		var named []belay.ExecutionID
+		for _, members := range p.Trees {
+			named = append(named, members...)
+		}
+		mine, ended := false, make(map[belay.ExecutionID]bool, len(named))
 		q := c.pipe()
 		q.add("BEGIN", nil)
-		idList(q.add(lockEnded, nil), p.sessions)
-		idList(q.add(lockOver, nil), p.executions)
-		idList(q.add(stillOver, func(r columns) error {
-			left = append(left, r.id(0))
+		q.add(tryPrune, func(r columns) error {
+			mine = r.bool(0)
 			return nil
-		}).int(int64(before)), p.executions)
+		})
+		idList(q.add(lockEnded, nil), p.sessions)
+		idList(q.add(lockOver, func(r columns) error {
+			ended[r.id(0)] = r.bool(1)
+			return nil
+		}).int(int64(before)), append(named, p.Leaves...))
 		s.readTime(q)
 		if err := q.run(ctx); err != nil {
 			return err
 		}
-		n = len(left)
-		now := s.Now()
-		q = c.pipe()
-		k := q.add(expireKeys, nil)
-		idList(k, left)
-		k.int(int64(now.Add(store.KeyLife)))
-		for _, text := range deletions {
-			idList(q.add(text, nil), left)
+		if !mine {
+			return errBusy
 		}
-		idList(q.add(deleteSessions, func(r columns) error {
-			n += int(r.int(0))
-			return nil
-		}), p.sessions)
-		q.add(deleteKeys, nil).int(int64(now))
-		q.add("COMMIT", nil)
-		return q.run(ctx)
+		going := append(stillOver(p.Trees, ended), p.Leaves...)
+		return s.deleteRows(ctx, c, p, going, done, limit)
 	})
-	if err != nil {
-		n = 0
+}
+
+// deleteRows deletes what is locked, and commits.
+func (s *Store) deleteRows(ctx context.Context, c *slot, p *prunable, going []belay.ExecutionID, done *store.Pruned, limit int) error {
+	now := s.Now()
+	done.Executions, done.Sessions, done.Keys = len(going), 0, 0
+	q := c.pipe()
+	k := q.add(expireKeys, nil)
+	idList(k, going)
+	k.int(int64(now.Add(store.KeyLife)))
+	for _, text := range deletions {
+		idList(q.add(text, nil), going)
 	}
-	return n, err
+	if !p.Trim.IsZero() {
+		for _, text := range trims {
+			q.add(text, nil).id(p.Trim).int(trimmed)
+		}
+	}
+	idList(q.add(deleteSessions, func(r columns) error {
+		done.Sessions = int(r.int(0))
+		return nil
+	}), p.sessions)
+	q.add(deleteKeys, func(r columns) error {
+		done.Keys = int(r.int(0))
+		return nil
+	}).int(int64(now)).int(boundOf(limit))
+	q.add("COMMIT", nil)
+	return q.run(ctx)
 }

@@ -353,7 +353,7 @@ func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	if err != nil || replies[0].Err != nil || belay.CodeOf(beat.Err) != belay.CodeLeaseLost {
 		t.Errorf("reaper %+v (%v), heartbeat %v: want one end", replies, err, beat.Err)
 	}
-	rows, err := a.Workers(t.Context(), 1)
+	rows, err := a.Workers(t.Context(), store.WorkerQuery{Limit: 1})
 	if err != nil || rows[0].State != belay.WorkerLost {
 		t.Errorf("sessions %+v (%v)", rows, err)
 	}
@@ -423,9 +423,65 @@ func TestTwoServersAfterAnOutageGiveGraceOnce(t *testing.T) {
 
 func (s server) session() *machine.Worker {
 	s.t.Helper()
-	rows, err := s.Workers(s.t.Context(), 1)
+	rows, err := s.Workers(s.t.Context(), store.WorkerQuery{Limit: 1})
 	if err != nil || len(rows) != 1 {
 		s.t.Fatalf("%d sessions: %v", len(rows), err)
 	}
 	return rows[0].Worker
+}
+
+// What becomes ready at one server as of long ago is claimed at another as soon as
+// that hears of it, also where it lies below what the other looks at.
+func TestAHintReachesBelowTheFloor(t *testing.T) {
+	a, b, clock := two(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := make(chan store.Hint)
+	listened := make(chan error)
+	go func() {
+		listened <- b.Listen(ctx, func(h store.Hint) {
+			select {
+			case heard <- h:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	go func() { listened <- a.Listen(ctx, func(store.Hint) {}) }()
+	defer func() {
+		cancel()
+		<-listened
+		<-listened
+	}()
+	await := func(what func(store.Hint) bool) {
+		t.Helper()
+		for over := time.After(20 * time.Second); ; {
+			select {
+			case h := <-heard:
+				if what(h) {
+					return
+				}
+			case <-over:
+				t.Fatal("the other server is not heard")
+			}
+		}
+	}
+	await(func(h store.Hint) bool { return h.Lost })
+	act := func(id belay.ExecutionID, what belay.Action) {
+		a.ok(&machine.Act{Control: belay.Control{Execution: id, Action: what}})
+	}
+	lanes := func(h store.Hint) bool { return len(h.Lanes) > 0 }
+	old := a.submit(1)
+	await(lanes)
+	act(old, belay.ActionPause)
+	worker := b.openWorker(1)
+	for n := range int64(3) {
+		clock.Advance(time.Minute)
+		if won := b.ok(claim(worker, n+1, 1)).Claims; len(won) > 0 {
+			t.Fatalf("claim %d won what is paused", n+1)
+		}
+	}
+	act(old, belay.ActionResume)
+	await(lanes)
+	if won := b.ok(claim(worker, 4, 1)).Claims; len(won) != 1 || won[0].Execution.ID != old {
+		t.Errorf("the claim that follows the hint won %d executions", len(won))
+	}
 }

@@ -45,8 +45,9 @@ const most = 64
 // look is a search of a lane in a transaction.
 type look struct {
 	machine.ReadyQuery
-	n    int          // of the query
-	from machine.Time // 0 to look below the floor
+	n       int          // of the query
+	from    machine.Time // 0 to look below the floor
+	lowered uint64       // how often the floor was before
 }
 
 // lockReady looks for what is due.
@@ -54,7 +55,8 @@ func (t *tx) lockReady(p *pipe, queries []machine.ReadyQuery) {
 	t.rows.Ready = make([]machine.ReadyLane, len(queries))
 	for i, q := range queries {
 		if q.Limit > 0 {
-			t.looks = append(t.looks, look{q, i, t.store.floors.from(q.Lane)})
+			from, lowered := t.store.floors.from(q.Lane)
+			t.looks = append(t.looks, look{q, i, from, lowered})
 		}
 	}
 	if len(t.looks) == 0 {

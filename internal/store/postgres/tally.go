@@ -49,6 +49,10 @@ func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 			t.DeadLetters[r.text(0)] = r.int(1)
 			return nil
 		})
+		p.add(tallySessions, func(r columns) error {
+			t.Workers[belay.WorkerState(r.int(0))] = r.int(1)
+			return nil
+		})
 	})
 	return t, classify("tally", err)
 }

@@ -193,3 +193,25 @@ func BenchmarkSteps(b *testing.B) {
 		})
 	}
 }
+
+// Retention: executions that have ended are deleted, as many in a commit as an engine
+// deletes.
+func BenchmarkPrune(b *testing.B) {
+	l := newLoad(b)
+	const batch = 200
+	for range b.N {
+		l.fold(l.submits(batch)...)
+		won := l.fold(l.claims(batch))[0].Claims
+		l.fold(l.settles(won)...)
+	}
+	b.ResetTimer()
+	done := 0
+	for more := true; more; {
+		p, err := l.store.Prune(b.Context(), l.store.Now(), batch)
+		if err != nil {
+			b.Fatal(err)
+		}
+		done, more = done+p.Executions, p.More
+	}
+	b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "executions/s")
+}

@@ -40,6 +40,13 @@ func (c *cache) put(e *machine.Execution) {
 	c.young[e.ID] = e
 }
 
+func (c *cache) forget(ids []belay.ExecutionID) {
+	for _, id := range ids {
+		delete(c.young, id)
+		delete(c.old, id)
+	}
+}
+
 func (c *cache) drop() { c.young, c.old = nil, nil }
 
 // fresh empties the cache if another connection has written since. The

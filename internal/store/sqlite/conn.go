@@ -152,6 +152,28 @@ func some[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID, row
 	return nil
 }
 
+// each runs a statement that ends in IN for ids, in lists as some does.
+func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) error {
+	for len(ids) > 0 {
+		size := lists[len(lists)-1]
+		for _, l := range lists {
+			if l >= len(ids) {
+				size = l
+				break
+			}
+		}
+		n := min(size, len(ids))
+		for i := range size {
+			c.args.blob(ids[min(i, n-1)][:])
+		}
+		if _, err := c.exec(ctx, text+marks(1, size)); err != nil {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
 // clip is the beginning of a statement, for errors.
 func clip(text string) string {
 	line := strings.Join(strings.Fields(text), " ")

@@ -116,31 +116,6 @@ func (d *dueing) owned(due *store.Due) error {
 	})
 }
 
-// Workers implements store.Store.
-func (s *Store) Workers(ctx context.Context, limit int) ([]store.WorkerRow, error) {
-	if limit <= 0 {
-		limit = math.MaxInt32
-	}
-	var out []store.WorkerRow
-	err := s.read(ctx, func(ctx context.Context, c *conn) error {
-		c.args.int(int64(limit))
-		err := c.query(ctx, selectWorkers+" ORDER BY ended_at IS NOT NULL, id DESC LIMIT ?", func(r columns) error {
-			x, err := scanWorker(r, new(parsed[belay.WorkerSpec])) // callers may show it to anybody
-			out = append(out, store.WorkerRow{Worker: x})
-			return err
-		})
-		for i := 0; i < len(out) && err == nil; i++ {
-			c.args.blob(out[i].ID[:])
-			err = c.query(ctx, "SELECT count(*) FROM executions WHERE worker = ?", func(r columns) error {
-				out[i].Running = int(r.int(0))
-				return nil
-			})
-		}
-		return err
-	})
-	return out, classify("workers", err)
-}
-
 // Counts implements store.Store.
 func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
 	counts := store.Counts{Executions: make(map[belay.State]int64)}

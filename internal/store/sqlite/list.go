@@ -206,21 +206,6 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 	return nil
 }
 
-// Lanes implements store.Store.
-func (s *Store) Lanes(ctx context.Context) ([]machine.Lane, error) {
-	var all []machine.Lane
-	err := s.read(store.Urgent(ctx), func(ctx context.Context, c *conn) error {
-		return c.query(ctx, "SELECT id, queue, workflow, version, priority, labels FROM lanes ORDER BY id", func(r columns) error {
-			labels, err := parseLabels(r.text(5))
-			all = append(all, machine.Lane{
-				ID: machine.LaneID(r.int(0)), Queue: r.text(1), Workflow: r.text(2), Version: r.text(3), Priority: int(r.int(4)), Labels: labels,
-			})
-			return err
-		})
-	})
-	return all, classify("lanes", err)
-}
-
 // Chunks implements store.Store.
 func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error) {
 	var all []machine.Chunk

@@ -51,6 +51,7 @@ type Store struct {
 	cache     cache
 	log       log
 	gen       generation
+	walk      store.Walk // of Prune
 	readers   chan *conn // nil for one that is not connected
 	vital     chan *conn // for what the engine and owners read
 	connector driver.Connector
@@ -58,8 +59,7 @@ type Store struct {
 	mu     sync.Mutex
 	clock  *store.Clock
 	seen   store.Seen
-	pruned belay.ExecutionID // where the next Prune goes on
-	broken error             // why nothing can be written any more
+	broken error // why nothing can be written any more
 	closed bool
 }
 

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"math"
 
@@ -10,194 +9,330 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// pruneScan is how many executions one call of Prune looks at.
-const pruneScan = 50_000
-
-// over says of an execution e that it may be forgotten: it ended before a
-// moment, and neither a child nor a parent that has not ended needs it.
-const over = `e.state >= 6 AND e.finished_at < ? AND e.open_children = 0
-  AND (e.parent IS NULL OR coalesce((SELECT p.state >= 6 FROM executions p WHERE p.id = e.parent), 1))`
-
 const (
-	selectBound    = "SELECT id FROM executions WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?"
-	selectOver     = "SELECT e.id FROM executions e WHERE e.id > ? AND e.id <= ? AND " + over + " ORDER BY e.id LIMIT ?"
-	selectSessions = `
+	selectEnded = `
 SELECT id
 FROM workers w
 WHERE w.ended_at < ? AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.worker = w.id)
-ORDER BY id
+ORDER BY w.ended_at
 LIMIT ?`
 	selectStale = `
-SELECT EXISTS (SELECT 1 FROM idempotency WHERE expires_at <= ?)
-    OR EXISTS (SELECT 1 FROM servers WHERE mark_at < ? AND id <> ?)`
+SELECT (SELECT count(*) FROM (SELECT 1 FROM idempotency WHERE expires_at <= ? LIMIT ?)),
+       EXISTS (SELECT 1 FROM servers WHERE mark_at < ? AND id <> ?)`
 )
 
 // prunable is what one call of Prune will delete.
 type prunable struct {
-	executions []belay.ExecutionID
-	sessions   []belay.WorkerID
-	stale      bool // expired keys, or servers long gone
+	store.Felled
+	sessions []belay.WorkerID
+	keys     int64 // expired ones
+	servers  bool  // some are long gone
 }
 
-// Prune implements store.Store. What may go is looked for beside the writer, a
-// stretch of the primary key at a time; only deleting it is a transaction, and
-// that looks again.
-func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (int, error) {
+// Prune implements store.Store. What may go is looked for beside the writer; only
+// deleting it is a transaction, and that looks again.
+func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	const op = "prune"
-	if limit <= 0 {
-		limit = math.MaxInt32
-	}
-	var p prunable
+	stretch := s.walk.Next(before)
+	var found prunable
 	err := s.read(ctx, func(ctx context.Context, c *conn) (err error) {
-		p, err = s.prunable(ctx, c, before, int64(limit))
+		found, err = s.prunable(ctx, c, stretch, before, limit)
 		return err
 	})
 	if err != nil {
-		return 0, classify(op, err)
+		return store.Pruned{}, classify(op, err)
 	}
-	if len(p.executions)+len(p.sessions) == 0 && !p.stale {
-		return 0, nil
+	done := store.Pruned{Large: found.Large, More: s.walk.Went(stretch, &found.Felled)}
+	if found.Nothing() && len(found.sessions) == 0 && found.keys == 0 && !found.servers {
+		return done, nil
 	}
-	n := 0
 	err = s.write(ctx, op, func(t *tx) (bool, error) {
 		var err error
-		n, err = t.prune(p, before)
+		done.Executions, done.Sessions, done.Keys, err = t.prune(&found, before, limit)
 		return err == nil, err
 	})
 	if err != nil {
-		n = 0
+		return store.Pruned{}, err
 	}
-	return n, err
+	done.More = done.More || limit > 0 && (done.Sessions >= limit || done.Keys >= limit)
+	return done, nil
 }
 
-func (s *Store) prunable(ctx context.Context, c *conn, before machine.Time, limit int64) (prunable, error) {
-	var p prunable
-	s.mu.Lock()
-	from := s.pruned
-	s.mu.Unlock()
-	last, to := true, belay.ExecutionID(bytes.Repeat([]byte{0xff}, 16))
-	c.args.blob(from[:])
-	c.args.int(pruneScan - 1)
-	err := c.query(ctx, selectBound, func(r columns) error {
-		last, to = false, r.id(0)
-		return nil
-	})
-	if err != nil {
+func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, before machine.Time, limit int) (p prunable, err error) {
+	if p.Felled, err = store.Fell(&forest{c, ctx, int64(before)}, stretch, limit); err != nil {
 		return p, err
 	}
-	c.args.blob(from[:])
-	c.args.blob(to[:])
 	c.args.int(int64(before))
-	c.args.int(limit)
-	err = c.query(ctx, selectOver, func(r columns) error {
-		p.executions = append(p.executions, r.id(0))
-		return nil
-	})
-	if err != nil {
-		return p, err
-	}
-	s.mu.Lock()
-	switch {
-	case int64(len(p.executions)) == limit: // the next call goes on in this stretch
-	case last:
-		s.pruned = belay.ExecutionID{}
-	default:
-		s.pruned = to
-	}
-	s.mu.Unlock()
-	err = p.others(ctx, c, s, before, limit)
-	return p, err
-}
-
-// others looks for what is not an execution.
-func (p *prunable) others(ctx context.Context, c *conn, s *Store, before machine.Time, limit int64) error {
-	c.args.int(int64(before))
-	c.args.int(limit)
-	err := c.query(ctx, selectSessions, func(r columns) error {
+	c.args.int(most(limit))
+	err = c.query(ctx, selectEnded, func(r columns) error {
 		p.sessions = append(p.sessions, r.id(0))
 		return nil
 	})
 	if err != nil {
-		return err
+		return p, err
 	}
 	c.args.int(int64(s.Now()))
+	c.args.int(most(limit))
 	c.args.int(int64(before))
 	c.args.blob(s.options.Server[:])
-	return c.query(ctx, selectStale, func(r columns) error {
-		p.stale = r.int(0) != 0
+	err = c.query(ctx, selectStale, func(r columns) error {
+		p.keys, p.servers = r.int(0), r.int(1) != 0
 		return nil
 	})
+	return p, err
 }
 
-// deletions are the rows beside an execution.
+// most is a limit for a statement; 0 is none.
+func most(limit int) int64 {
+	if limit <= 0 {
+		return math.MaxInt64
+	}
+	return int64(limit)
+}
+
+// deletions are the rows beside executions, and then they themselves.
 var deletions = [...]string{
-	"DELETE FROM specs WHERE execution = ?",
-	"DELETE FROM runs WHERE execution = ?",
-	"DELETE FROM checkpoints WHERE execution = ?",
-	"DELETE FROM signals WHERE execution = ?",
-	"DELETE FROM actions WHERE execution = ?",
-	"DELETE FROM dead_letters WHERE execution = ?",
-	"DELETE FROM blobs WHERE execution = ?",
-	"DELETE FROM blob_sums WHERE execution = ?",
+	"DELETE FROM specs WHERE execution IN ",
+	"DELETE FROM runs WHERE execution IN ",
+	"DELETE FROM checkpoints WHERE execution IN ",
+	"DELETE FROM signals WHERE execution IN ",
+	"DELETE FROM actions WHERE execution IN ",
+	"DELETE FROM dead_letters WHERE execution IN ",
+	"DELETE FROM blobs WHERE execution IN ",
+	"DELETE FROM blob_sums WHERE execution IN ",
+	"DELETE FROM executions WHERE id IN ",
 }
 
-func (t *tx) prune(p prunable, before machine.Time) (int, error) {
-	t.store.cache.drop()
-	n := 0
-	for i := range p.executions {
-		gone, err := t.forget(&p.executions[i], before)
+// trims are the rows beside an execution that there may be many of, or large ones.
+var trims = [...]string{
+	"DELETE FROM runs WHERE execution = ?1 AND token IN (SELECT token FROM runs WHERE execution = ?1 LIMIT ?2)",
+	"DELETE FROM checkpoints WHERE rowid IN (SELECT rowid FROM checkpoints WHERE execution = ?1 LIMIT ?2)",
+	"DELETE FROM signals WHERE rowid IN (SELECT rowid FROM signals WHERE execution = ?1 LIMIT ?2)",
+	"DELETE FROM actions WHERE execution = ?1 AND seq IN (SELECT seq FROM actions WHERE execution = ?1 LIMIT ?2)",
+	"DELETE FROM blobs WHERE rowid IN (SELECT rowid FROM blobs WHERE execution = ?1 LIMIT ?2)",
+	"DELETE FROM blob_sums WHERE execution = ?1 AND NOT EXISTS (SELECT 1 FROM blobs WHERE execution = ?1 LIMIT ?2)",
+}
+
+// trimmed is how many rows of a kind one commit takes from an execution with too much
+// to go at once: each may have a megabyte.
+const trimmed = 100
+
+const (
+	// The keys of executions live on for a while.
+	expireKeys = `
+UPDATE idempotency
+SET expires_at = ?
+WHERE (workflow, key) IN (
+    SELECT e.workflow, s.key
+    FROM executions e
+    JOIN specs s ON s.execution = e.id AND s.generation = 1
+    WHERE s.key IS NOT NULL AND e.id = ?
+) AND execution = ?`
+	deleteKeys = `
+DELETE FROM idempotency
+WHERE (workflow, key) IN (SELECT workflow, key FROM idempotency WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)`
+)
+
+func (t *tx) prune(p *prunable, before machine.Time, limit int) (executions, sessions, keys int, err error) {
+	going := p.Leaves
+	for _, ids := range p.Trees {
+		over, err := t.over(ids, before)
 		if err != nil {
-			return 0, err
+			return 0, 0, 0, err
 		}
-		n += gone
+		if over {
+			going = append(going, ids...)
+		}
+	}
+	if err := t.delete(going, p.Trim); err != nil {
+		return 0, 0, 0, err
 	}
 	for i := range p.sessions {
 		t.args.blob(p.sessions[i][:])
-		gone, err := t.exec(t.ctx, "DELETE FROM workers WHERE id = ? AND ended_at IS NOT NULL")
+		n, err := t.exec(t.ctx, "DELETE FROM workers WHERE id = ? AND ended_at IS NOT NULL")
 		if err != nil {
-			return 0, err
+			return 0, 0, 0, err
 		}
-		n += int(gone)
+		sessions += int(n)
 	}
 	t.args.int(int64(t.now))
-	if _, err := t.exec(t.ctx, "DELETE FROM idempotency WHERE expires_at <= ?"); err != nil {
-		return 0, err
+	t.args.int(most(limit))
+	n, err := t.exec(t.ctx, deleteKeys)
+	if err != nil {
+		return 0, 0, 0, err
 	}
 	t.args.int(int64(before))
 	t.args.blob(t.store.options.Server[:])
-	_, err := t.exec(t.ctx, "DELETE FROM servers WHERE mark_at < ? AND id <> ?")
-	return n, err
+	_, err = t.exec(t.ctx, "DELETE FROM servers WHERE mark_at < ? AND id <> ?")
+	return len(going), sessions, int(n), err
 }
 
-// forget deletes an execution; its idempotency key lives on for a while.
-func (t *tx) forget(id *belay.ExecutionID, before machine.Time) (int, error) {
-	var workflow, key string
-	t.args.blob(id[:])
-	t.args.int(int64(before))
-	err := t.query(t.ctx, "SELECT e.workflow, s.key FROM executions e LEFT JOIN specs s ON s.execution = e.id AND s.generation = 1 WHERE e.id = ? AND "+over,
-		func(r columns) error {
-			workflow, key = r.text(0), r.text(1)
-			return nil
-		})
-	if err != nil || workflow == "" {
-		return 0, err
-	}
-	if key != "" {
+// over reports whether all of a tree has still ended before the moment.
+func (t *tx) over(ids []belay.ExecutionID, before machine.Time) (bool, error) {
+	found, over := 0, 0
+	err := some(t.ctx, t.conn, "SELECT state, finished_at FROM executions WHERE id IN ", ids, func(r columns) error {
+		found++
+		if at := machine.Time(r.int(1)); belay.State(r.int(0)).Terminal() && at < before {
+			over++
+		}
+		return nil
+	})
+	return found == len(ids) && over == found, err
+}
+
+// delete deletes executions, and a part of one.
+func (t *tx) delete(ids []belay.ExecutionID, trim belay.ExecutionID) error {
+	t.store.cache.forget(ids)
+	for i := range ids {
 		t.args.int(int64(t.now.Add(store.KeyLife)))
-		t.args.text(workflow)
-		t.args.text(key)
-		t.args.blob(id[:])
-		if _, err := t.exec(t.ctx, "UPDATE idempotency SET expires_at = ? WHERE workflow = ? AND key = ? AND execution = ?"); err != nil {
-			return 0, err
+		t.args.blob(ids[i][:])
+		t.args.blob(ids[i][:])
+		if _, err := t.exec(t.ctx, expireKeys); err != nil {
+			return err
 		}
 	}
 	for _, text := range deletions {
-		t.args.blob(id[:])
-		if _, err := t.exec(t.ctx, text); err != nil {
-			return 0, err
+		if err := each(t.ctx, t.conn, text, ids); err != nil {
+			return err
 		}
 	}
-	t.args.blob(id[:])
-	_, err = t.exec(t.ctx, "DELETE FROM executions WHERE id = ?")
-	return 1, err
+	if trim.IsZero() {
+		return nil
+	}
+	for _, text := range trims {
+		t.args.blob(trim[:])
+		t.args.int(trimmed)
+		if _, err := t.exec(t.ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forest is the database as retention looks at it.
+type forest struct {
+	*conn
+	ctx    context.Context
+	before int64
+}
+
+const (
+	selectBound = "SELECT id FROM executions WHERE id > ? AND id <= ? ORDER BY id LIMIT 1 OFFSET ?"
+	selectRoots = `
+SELECT e.id, e.seq, e.reason IS 'forgotten'
+FROM executions e
+WHERE e.id > ? AND e.id <= ? AND e.state >= 6 AND e.finished_at < ?
+  AND (e.parent IS NULL OR NOT EXISTS (SELECT 1 FROM executions p WHERE p.id = e.parent))
+ORDER BY e.id
+LIMIT ?`
+
+	memberColumns = "SELECT c.id, c.parent, c.seq, c.state, c.finished_at FROM executions c"
+	isOver        = "c.state >= 6 AND c.finished_at < ?"
+	hasChildren   = "EXISTS (SELECT 1 FROM executions g WHERE g.parent = c.id)"
+	selectLeaves  = memberColumns + " WHERE c.parent = ? AND " + isOver + " AND NOT " + hasChildren + " ORDER BY c.id LIMIT ?"
+	selectNodes   = memberColumns + " WHERE c.parent = ? AND " + isOver + " AND " + hasChildren + " ORDER BY c.id LIMIT ?"
+	selectMembers = memberColumns + " WHERE c.parent = ? LIMIT ?"
+
+	selectKept = "SELECT coalesce(sum(bytes), 0) FROM blob_sums WHERE execution = ?"
+	selectHeft = `
+SELECT count(*), coalesce(sum(size), 0)
+FROM (
+    SELECT size FROM (SELECT length(data) AS size FROM checkpoints WHERE execution = ?1 LIMIT ?2)
+    UNION ALL
+    SELECT size FROM (SELECT length(payload) AS size FROM signals WHERE execution = ?1 LIMIT ?2)
+    UNION ALL
+    SELECT size FROM (SELECT length(output) AS size FROM runs WHERE execution = ?1 LIMIT ?2)
+    UNION ALL
+    SELECT size FROM (SELECT 0 AS size FROM actions WHERE execution = ?1 LIMIT ?2)
+)`
+)
+
+// Roots implements store.Forest.
+func (f *forest) Roots(s store.Stretch, limit int) (roots []store.Root, next belay.ExecutionID, more bool, err error) {
+	next = s.To
+	f.args.blob(s.From[:])
+	f.args.blob(s.To[:])
+	f.args.int(int64(s.Rows) - 1)
+	err = f.query(f.ctx, selectBound, func(r columns) error {
+		next, more = r.id(0), true
+		return nil
+	})
+	if err != nil {
+		return nil, next, false, err
+	}
+	f.args.blob(s.From[:])
+	f.args.blob(next[:])
+	f.args.int(f.before)
+	f.args.int(most(limit))
+	err = f.query(f.ctx, selectRoots, func(r columns) error {
+		roots = append(roots, store.Root{ID: r.id(0), Seq: r.int(1), Forgotten: r.int(2) != 0})
+		return nil
+	})
+	if limit > 0 && len(roots) == limit {
+		next, more = roots[limit-1].ID, true
+	}
+	return roots, next, more, err
+}
+
+func (f *forest) member(all *[]store.Member) func(columns) error {
+	return func(r columns) error {
+		over := belay.State(r.int(3)).Terminal() && r.int(4) < f.before
+		*all = append(*all, store.Member{ID: r.id(0), Parent: r.id(1), Seq: r.int(2), Over: over})
+		return nil
+	}
+}
+
+// Children implements store.Forest.
+func (f *forest) Children(of []belay.ExecutionID, limit int) (all []store.Member, err error) {
+	for i := 0; i < len(of) && err == nil && (limit <= 0 || len(all) < limit); i++ {
+		f.args.blob(of[i][:])
+		f.args.int(most(limit) - int64(len(all)))
+		err = f.query(f.ctx, selectMembers, f.member(&all))
+	}
+	return all, err
+}
+
+// Leaves implements store.Forest.
+func (f *forest) Leaves(of belay.ExecutionID, limit int) ([]store.Member, error) {
+	return f.below(selectLeaves, of, limit)
+}
+
+// Nodes implements store.Forest.
+func (f *forest) Nodes(of belay.ExecutionID, limit int) ([]store.Member, error) {
+	return f.below(selectNodes, of, limit)
+}
+
+func (f *forest) below(text string, of belay.ExecutionID, limit int) (all []store.Member, err error) {
+	f.args.blob(of[:])
+	f.args.int(f.before)
+	f.args.int(most(limit))
+	err = f.query(f.ctx, text, f.member(&all))
+	return all, err
+}
+
+// Weigh implements store.Forest.
+func (f *forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, error) {
+	kept := make(map[belay.ExecutionID]store.Weight, len(of))
+	for i := range of {
+		m := &of[i]
+		w := store.Weight{Rows: m.Seq}
+		f.args.blob(m.ID[:])
+		err := f.query(f.ctx, selectKept, func(r columns) error {
+			w.Bytes = r.int(0)
+			return nil
+		})
+		if err == nil && m.Seq > store.LightSeq {
+			f.args.blob(m.ID[:])
+			f.args.int(store.FellRows + 1)
+			err = f.query(f.ctx, selectHeft, func(r columns) error {
+				w.Rows, w.Bytes = r.int(0), w.Bytes+r.int(1)
+				return nil
+			})
+		}
+		if err != nil {
+			return nil, err
+		}
+		kept[m.ID] = w
+	}
+	return kept, nil
 }

@@ -42,8 +42,15 @@ func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 		if err != nil {
 			return err
 		}
-		return c.query(ctx, tallyLetters, func(r columns) error {
+		err = c.query(ctx, tallyLetters, func(r columns) error {
 			t.DeadLetters[r.text(0)] = r.int(1)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return c.query(ctx, tallySessions, func(r columns) error {
+			t.Workers[belay.WorkerState(r.int(0))] = r.int(1)
 			return nil
 		})
 	})

@@ -14,7 +14,7 @@ import (
 // the same ones.
 func (t *tx) apply(c *machine.Changes) error {
 	for _, step := range []func(*machine.Changes) error{
-		t.delayOwned, t.writeExecutions, t.writeSpecs, t.writeLanes, t.writeKeys, t.writeRuns, t.writeCheckpoints,
+		t.delayOwned, t.writeExecutions, t.writeSpecs, t.writeKeys, t.writeRuns, t.writeCheckpoints,
 		t.writeSignals, t.writeDeeds, t.writeLetters, t.writeGrace, t.writeWorkers, t.writeChunks,
 		t.writeSums, t.writeAPIKeys,
 	} {
@@ -144,29 +144,6 @@ func (t *tx) writeSpecs(c *machine.Changes) error {
 		a.blobOrNull(s.Input)
 		return nil
 	})
-}
-
-func (t *tx) writeLanes(c *machine.Changes) error {
-	for _, l := range c.Lanes {
-		labels, err := labelsText(l.Labels)
-		if err != nil {
-			return err
-		}
-		t.args.int(int64(l.ID))
-		t.args.text(l.Queue)
-		t.args.text(l.Workflow)
-		t.args.text(l.Version)
-		t.args.int(int64(l.Priority))
-		t.args.textOrNull(labels)
-		_, err = t.exec(t.ctx, `
-INSERT INTO lanes (id, queue, workflow, version, priority, labels)
-VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO NOTHING`)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 var keyTable = newTable("idempotency", "workflow, key, execution, hash, at")

@@ -90,31 +90,43 @@ var dueCases = []testCase{
 		e.same("when all are cancelled", []belay.ExecutionID(nil), e.due(10).Children)
 	}},
 	{"sessions are listed the living first, the newest first, with what they own", func(e *env) {
-		old, ended, young := e.open(), e.open(), e.open()
+		on := func(host string) func(*belay.WorkerSpec) {
+			return func(s *belay.WorkerSpec) { s.Process.Host = host }
+		}
+		old, ended, young, gone := e.open(on("a")), e.open(on("a")), e.open(on("b")), e.open(on("b"))
 		e.run(old, 1)
 		e.run(old, 2)
 		e.run(ended, 1)
+		e.ok(&machine.End{Worker: gone})
 		e.ok(&machine.End{Worker: ended})
 		type line struct {
-			id      belay.WorkerID
-			running int
+			ID      belay.WorkerID
+			Running int
 		}
-		list := func(limit int) (lines []line) {
-			rows, err := e.store.Workers(e.Context(), limit)
+		for _, c := range []struct {
+			what string
+			q    store.WorkerQuery
+			want []line
+		}{
+			{"all", store.WorkerQuery{Owned: true}, []line{{young, 0}, {old, 2}, {gone, 0}, {ended, 1}}},
+			{"the first", store.WorkerQuery{Limit: 1}, []line{{young, 0}}},
+			{"the first three", store.WorkerQuery{Limit: 3, Owned: true}, []line{{young, 0}, {old, 2}, {gone, 0}}},
+			{"the living", store.WorkerQuery{Living: true}, []line{{young, 0}, {old, 0}}},
+			{"those on a host", store.WorkerQuery{Host: "a", Owned: true}, []line{{old, 2}, {ended, 1}}},
+			{"the living on a host", store.WorkerQuery{Host: "b", Living: true}, []line{{young, 0}}},
+			{"the named", store.WorkerQuery{IDs: []belay.WorkerID{e.id(), ended, old, ended}, Owned: true}, []line{{old, 2}, {ended, 1}}},
+			{"the living of the named", store.WorkerQuery{IDs: []belay.WorkerID{ended, old}, Living: true}, []line{{old, 0}}},
+			{"none of none", store.WorkerQuery{IDs: []belay.WorkerID{}}, nil},
+		} {
+			rows, err := e.store.Workers(e.Context(), c.q)
 			if err != nil {
 				e.Fatal(err)
 			}
+			var got []line
 			for _, r := range rows {
-				lines = append(lines, line{r.ID, r.Running})
+				got = append(got, line{r.ID, r.Running})
 			}
-			return lines
-		}
-		want := []line{{young, 0}, {old, 2}, {ended, 1}}
-		if got := list(0); len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
-			e.Errorf("sessions %v, want %v", got, want)
-		}
-		if got := list(1); len(got) != 1 || got[0] != want[0] {
-			e.Errorf("first session %v, want %v", got, want[0])
+			e.same(c.what, c.want, got)
 		}
 	}},
 	{"counts are of what is there", func(e *env) {
@@ -151,11 +163,13 @@ var dueCases = []testCase{
 		e.submit(func(s *belay.Submission) { s.External = true })
 		e.submit(func(s *belay.Submission) { s.DueAt = e.now().Time().Add(time.Hour) })
 		e.submit()
+		e.ok(&machine.End{Worker: e.open()})
 		got, err := e.store.Tally(e.Context())
 		if err != nil {
 			e.Fatal(err)
 		}
 		e.same("tally", store.Tally{
+			Workers:     map[belay.WorkerState]int64{belay.WorkerOpen: 1},
 			Executions:  map[belay.State]int64{belay.Pending: 3, belay.Running: 1, belay.Waiting: 2, belay.Paused: 2},
 			DeadLetters: map[string]int64{"permanent_error": 2, "timeout": 1},
 		}, got)

@@ -76,7 +76,7 @@ func (j *judge) history(rt *rapid.T, rec *machine.Record) {
 		switch ev.Kind {
 		case "retry", "requeue":
 			ended = false
-		case "fork": // may be made of what has ended
+		case "fork", "forget": // of what has ended
 		default:
 			if ended {
 				rt.Fatalf("G7: %s goes on after its end with %+v: %+v", rec.Execution.ID, ev, events)

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -72,6 +74,168 @@ var pruneCases = []testCase{
 			e.Errorf("%d deleted, want the parent that waited and its child", n)
 		}
 	}},
+	{"what a retry may need stays as long as its root, and goes with it", func(e *env) {
+		worker := e.open()
+		root := e.run(worker, 1)
+		child := e.take(worker, 2, e.child(root, "child"))
+		grandchild := e.child(child, "grandchild")
+		e.control(grandchild, belay.ActionCancel)
+		e.settle(child, belay.OutcomeSucceeded)
+		e.clock.Advance(time.Minute)
+		between := e.now()
+		e.clock.Advance(time.Minute)
+		e.settle(root, belay.OutcomeFailed)
+		e.clock.Advance(time.Minute)
+		if n := e.prune(between, 0); n != 0 {
+			e.Errorf("%d deleted, want none: the root may be run again", n)
+		}
+		e.control(root.Execution, belay.ActionRetry)
+		if n := e.prune(e.now(), 0); n != 0 {
+			e.Errorf("%d deleted, want none: the root runs again", n)
+		}
+		e.control(root.Execution, belay.ActionCancel)
+		e.clock.Advance(time.Second)
+		if n := e.prune(e.now(), 3); n != 3 {
+			e.Errorf("%d deleted, want the root and all below it", n)
+		}
+		e.same("left", []belay.ExecutionID(nil), e.list(store.List{Children: true}))
+	}},
+	{"a descendant that lives on keeps its whole tree", func(e *env) {
+		worker := e.open()
+		root := e.run(worker, 1)
+		child := e.take(worker, 2, e.child(root, "child"))
+		lives := e.child(child, "lives on", policy(belay.Policy{Abandon: true}))
+		e.settle(child, belay.OutcomeSucceeded)
+		e.settle(root, belay.OutcomeSucceeded)
+		e.clock.Advance(time.Second)
+		if n := e.prune(e.now(), 0); n != 0 {
+			e.Errorf("%d deleted, want none", n)
+		}
+		e.control(lives, belay.ActionCancel)
+		moment := e.now()
+		if n := e.prune(moment, 0); n != 0 {
+			e.Errorf("%d deleted, want none: one ended at the moment", n)
+		}
+		if n := e.prune(moment+1, 0); n != 3 {
+			e.Errorf("%d deleted, want all three", n)
+		}
+	}},
+	{"a tree too large for one commit goes from its leaves, once it is forgotten", func(e *env) {
+		worker := e.open()
+		root := e.run(worker, 1)
+		child := e.take(worker, 2, e.child(root, "child"))
+		var leaves []belay.ExecutionID
+		for _, key := range []string{"a", "b", "c"} {
+			leaves = append(leaves, e.child(child, key))
+			e.control(leaves[len(leaves)-1], belay.ActionCancel)
+		}
+		e.settle(child, belay.OutcomeSucceeded)
+		e.settle(root, belay.OutcomeFailed)
+		e.clock.Advance(time.Second)
+		p := e.pruned(2)
+		e.same("large", []belay.ExecutionID{root.Execution}, p.Large)
+		if p.Executions != 0 {
+			e.Errorf("%d deleted of a tree that may be run again", p.Executions)
+		}
+		e.ok(&machine.Forget{Execution: root.Execution, Before: e.now()})
+		retry := &machine.Act{Control: belay.Control{Execution: root.Execution, Action: belay.ActionRetry}}
+		if err := e.fold(retry)[0].Err; belay.CodeOf(err) != belay.CodeConflict {
+			e.Errorf("run again after it was forgotten: %v", err)
+		}
+		left := []belay.ExecutionID{root.Execution, child.Execution, leaves[0], leaves[1], leaves[2]}
+		for _, want := range []int{2, 1, 2} {
+			if p = e.pruned(2); p.Executions != want {
+				e.Errorf("%+v, want %d deleted", p, want)
+			}
+			rows := e.list(store.List{Children: true})
+			for _, id := range rows {
+				if parent := e.row(id).Parent; !parent.IsZero() && !slices.Contains(rows, parent) {
+					e.Errorf("%s is left without its parent", id)
+				}
+			}
+			if left = left[:len(left)-want]; len(rows) != len(left) {
+				e.Errorf("%d left, want %d", len(rows), len(left))
+			}
+		}
+		if p = e.pruned(2); p.Executions != 0 || p.More {
+			e.Errorf("%+v in the end, want nothing", p)
+		}
+	}},
+	{"an execution with too much to go in one commit goes piece by piece, once it is forgotten", func(e *env) {
+		l := e.run(e.open(), 1)
+		rows := &machine.Changes{}
+		for i := range store.FellRows + 250 {
+			rows.Checkpoints = append(rows.Checkpoints, &machine.Checkpoint{Execution: l.Execution, Seq: int64(1000 + i), Kind: belay.KindStep, Key: "k", Token: 1, At: 1})
+		}
+		x := *e.row(l.Execution)
+		x.Seq = int64(1000 + len(rows.Checkpoints))
+		rows.Executions = []*machine.Execution{&x}
+		e.mustWrite(rows)
+		e.append(l, "log", 0, "text")
+		e.settle(l, belay.OutcomeSucceeded)
+		e.clock.Advance(time.Second)
+		e.same("large", []belay.ExecutionID{l.Execution}, e.pruned(10).Large)
+		e.ok(&machine.Forget{Execution: l.Execution, Before: e.now()})
+		for calls := range 10 {
+			p := e.pruned(10)
+			if p.Executions == 1 {
+				break
+			}
+			if !p.More || calls == 9 {
+				e.Fatalf("after %d calls: %+v", calls+1, p)
+			}
+			e.row(l.Execution) // is there until all the rest is gone
+		}
+		got, err := e.store.Counts(e.Context())
+		if err != nil {
+			e.Fatal(err)
+		}
+		if len(got.Executions) > 0 || got.Runs+got.Checkpoints > 0 {
+			e.Errorf("rows are left behind: %+v", got)
+		}
+	}},
+	{"trees that stay do not hold up those behind them", func(e *env) {
+		worker := e.open()
+		for n := range int64(5) {
+			l := e.run(worker, n+1)
+			e.child(l, "lives on", policy(belay.Policy{Abandon: true}), priority(1), dueIn(e, time.Hour))
+			e.settle(l, belay.OutcomeSucceeded)
+		}
+		e.clock.Advance(time.Second)
+		for range 3 {
+			e.control(e.submit(), belay.ActionCancel)
+		}
+		e.clock.Advance(time.Second)
+		gone, calls := 0, 0
+		for more := true; more && calls < 20; calls++ {
+			p := e.pruned(2)
+			gone, more = gone+p.Executions, p.More
+		}
+		if gone != 3 || calls == 20 {
+			e.Errorf("%d deleted in %d calls, want 3", gone, calls)
+		}
+	}},
+	{"keys and sessions go a limited number at a time", func(e *env) {
+		for i := range 3 {
+			id := e.submit(func(s *belay.Submission) { s.IdempotencyKey = fmt.Sprint("k", i) })
+			e.control(id, belay.ActionCancel)
+			e.ok(&machine.End{Worker: e.open()})
+		}
+		e.clock.Advance(time.Second)
+		if p := e.pruned(2); p.Sessions != 2 || p.Keys != 0 || !p.More {
+			e.Errorf("first %+v", p)
+		}
+		if p := e.pruned(2); p.Sessions != 1 || p.Executions != 1 {
+			e.Errorf("then %+v", p)
+		}
+		e.clock.Advance(store.KeyLife)
+		if p := e.pruned(2); p.Keys != 2 || !p.More {
+			e.Errorf("a day later %+v", p)
+		}
+		if p := e.pruned(2); p.Keys != 1 || p.More {
+			e.Errorf("and then %+v", p)
+		}
+	}},
 	{"a session is deleted when it ended and owns nothing", func(e *env) {
 		worker := e.open()
 		l := e.run(worker, 1)
@@ -139,13 +303,35 @@ var durableCases = []testCase{
 	}},
 }
 
+// prune deletes what ended before a moment, and answers how many executions and
+// sessions that were.
 func (e *env) prune(before machine.Time, limit int) int {
 	e.Helper()
-	n, err := e.store.Prune(e.Context(), before, limit)
+	p, err := e.store.Prune(e.Context(), before, limit)
 	if err != nil {
 		e.Fatalf("prune: %v", err)
 	}
-	return n
+	return p.Executions + p.Sessions
+}
+
+// pruned deletes what has ended.
+func (e *env) pruned(limit int) store.Pruned {
+	e.Helper()
+	p, err := e.store.Prune(e.Context(), e.now(), limit)
+	if err != nil {
+		e.Fatalf("prune: %v", err)
+	}
+	return p
+}
+
+// take claims an execution that is ready in the lane of all.
+func (e *env) take(worker belay.WorkerID, number int64, id belay.ExecutionID) belay.Lease {
+	e.Helper()
+	leases := e.claim(worker, number, 1)
+	if len(leases) != 1 || leases[0].Execution != id {
+		e.Fatalf("claim %d won %v, not %s", number, leases, id)
+	}
+	return leases[0]
 }
 
 // reopen closes the store and opens it again.

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -9,6 +11,52 @@ import (
 )
 
 var readCases = []testCase{
+	{"a lane is there, with all that it is, while something is ready in it, now or later", func(e *env) {
+		labels := map[string]string{"gpu": "a100", "zone": "ü"}
+		in := func(queue string, more ...func(*belay.Submission)) belay.ExecutionID {
+			return e.submit(append(more, func(s *belay.Submission) { s.Queue = queue })...)
+		}
+		full := func(s *belay.Submission) { s.Priority, s.Version, s.WorkerLabels = -3, "v2", labels }
+		moment := e.now()
+		in("now", full)
+		e.clock.Advance(time.Second)
+		in("now", full)
+		in("later", func(s *belay.Submission) { s.DueAt = e.now().Time().Add(time.Hour) })
+		e.control(in("paused"), belay.ActionPause)
+		e.control(in("ended"), belay.ActionCancel)
+		in("outside", func(s *belay.Submission) { s.External = true })
+		in("owned")
+		owned := machine.NewLane("owned", "w", "", 0, nil)
+		l := leaseOf(&e.ok(&machine.Claim{
+			ClaimRequest: belay.ClaimRequest{Worker: e.open(), Number: 1, Slots: 1}, Lanes: []machine.Lane{owned}, Secrets: []belay.Secret{{1}},
+		}).Claims[0].Execution)
+		check := func(what string, want ...machine.Lane) {
+			e.Helper()
+			slices.SortFunc(want, func(a, b machine.Lane) int { return cmp.Compare(a.ID, b.ID) })
+			asked := []machine.LaneID{owned.ID, machine.NewLane("ended", "w", "", 0, nil).ID, 12345}
+			var hints []store.LaneHint
+			for _, l := range want {
+				hints = append(hints, store.LaneHint{Lane: l.ID, At: map[string]machine.Time{
+					"now": moment, "later": e.now().Add(time.Hour), "owned": e.now(),
+				}[l.Queue]})
+				asked = append(asked, l.ID, l.ID)
+			}
+			ready, err := e.store.ReadyLanes(e.Context())
+			if err != nil {
+				e.Fatal(err)
+			}
+			e.same(what+": lanes that are ready", hints, ready)
+			got, err := e.store.Lanes(e.Context(), asked)
+			if err != nil {
+				e.Fatal(err)
+			}
+			e.same(what+": what they are", want, got)
+		}
+		now, later := machine.NewLane("now", "w", "v2", -3, labels), machine.NewLane("later", "w", "", 0, nil)
+		check("before", now, later)
+		e.settle(l, belay.OutcomeReleased)
+		check("after a release", now, later, owned)
+	}},
 	{"what is not there is not found", func(e *env) {
 		e.submit()
 		if _, err := e.store.Read(e.Context(), store.Read{Execution: e.id(), Spec: true}); belay.CodeOf(err) != belay.CodeNotFound {

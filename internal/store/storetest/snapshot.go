@@ -19,6 +19,7 @@ type snapshot struct {
 	Listed  []*machine.Record
 	Chunks  map[string][]machine.Chunk
 	Workers []store.WorkerRow
+	Ready   []store.LaneHint
 	Lanes   []machine.Lane
 	APIKeys []*machine.APIKey
 	Due     store.Due
@@ -109,14 +110,21 @@ func everything(need *machine.Need, rec *machine.Record) {
 
 // rest reads what is not one execution's.
 func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need) (err error) {
-	if snap.Workers, err = s.Workers(ctx, 0); err != nil {
+	if snap.Workers, err = s.Workers(ctx, store.WorkerQuery{Owned: true}); err != nil {
 		return err
 	}
 	for _, x := range snap.Workers {
 		need.Workers = append(need.Workers, x.ID)
 		need.Held = append(need.Held, x.ID)
 	}
-	if snap.Lanes, err = s.Lanes(ctx); err != nil {
+	if snap.Ready, err = s.ReadyLanes(ctx); err != nil {
+		return err
+	}
+	lanes := make([]machine.LaneID, len(snap.Ready))
+	for i, l := range snap.Ready {
+		lanes[i] = l.Lane
+	}
+	if snap.Lanes, err = s.Lanes(ctx, lanes); err != nil {
 		return err
 	}
 	if snap.APIKeys, err = s.APIKeys(ctx); err != nil {

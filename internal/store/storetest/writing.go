@@ -25,11 +25,6 @@ var writeCases = []testCase{
 			e.Fatal(err)
 		}
 		e.same("chunks", []machine.Chunk{*rows.Chunks[0]}, chunks)
-		lanes, err := e.store.Lanes(e.Context())
-		if err != nil {
-			e.Fatal(err)
-		}
-		e.same("lanes", rows.Lanes, lanes)
 		loaded := e.rows(machine.Need{Workers: []belay.WorkerID{rows.Workers[0].ID}, Keys: []machine.Key{rows.Keys[0].Key}})
 		worker := *rows.Workers[0]
 		worker.New = false
@@ -98,15 +93,6 @@ var writeCases = []testCase{
 		next.EndedAt, next.EndReason, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.EndReason, other.ClaimNo, other.ClaimFloor
 		e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
 		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: []belay.WorkerID{next.ID}}).Workers)
-	}},
-	{"a lane is written once", func(e *env) {
-		e.submit()
-		e.submit()
-		lanes, err := e.store.Lanes(e.Context())
-		if err != nil {
-			e.Fatal(err)
-		}
-		e.same("lanes", []machine.Lane{lane}, lanes)
 	}},
 	{"a checkpoint can lose its data and a signal be taken in the batch that wrote them", func(e *env) {
 		l := e.run(e.open(), 1)
@@ -232,7 +218,7 @@ func setFixed(x, from *machine.Execution) {
 // sessions are all sessions by id.
 func (e *env) sessions() map[belay.WorkerID]*machine.Worker {
 	e.Helper()
-	rows, err := e.store.Workers(e.Context(), 0)
+	rows, err := e.store.Workers(e.Context(), store.WorkerQuery{})
 	if err != nil {
 		e.Fatal(err)
 	}

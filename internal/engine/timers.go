@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"container/heap"
+
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// timers wake the dispatcher for hints that lie ahead: each is set no later than its
+// lane's hint.
+type timers []timer
+
+type timer struct {
+	at   machine.Time
+	lane *lane
+}
+
+func (t *timers) Len() int           { return len(*t) }
+func (t *timers) Less(i, j int) bool { return (*t)[i].at < (*t)[j].at }
+func (t *timers) Swap(i, j int)      { (*t)[i], (*t)[j] = (*t)[j], (*t)[i] }
+
+// Push is for package heap.
+func (t *timers) Push(x any) { *t = append(*t, x.(timer)) } //nolint:errcheck,forcetypeassert // only set pushes
+
+// Pop is for package heap.
+func (t *timers) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
+}
+
+// set sees to it that a timer of the lane is over at a moment, or before it, and
+// reports whether it is the first of all now.
+func (t *timers) set(l *lane, at machine.Time) bool {
+	if l.timer != 0 && l.timer <= at {
+		return false
+	}
+	l.timer = at
+	heap.Push(t, timer{at, l})
+	return (*t)[0].at == at
+}
+
+// next is when the first timer is over; false if there is none.
+func (t *timers) next() (machine.Time, bool) {
+	for len(*t) > 0 && (*t)[0].at != (*t)[0].lane.timer {
+		heap.Pop(t) // another was set in its place
+	}
+	if len(*t) == 0 {
+		return 0, false
+	}
+	return (*t)[0].at, true
+}
+
+// over gives the lanes whose hint has come, and sets another timer for those whose
+// hint is later by now.
+func (t *timers) over(now machine.Time) (all []*lane) {
+	for at, some := t.next(); some && at <= now; at, some = t.next() {
+		l := (*t)[0].lane
+		heap.Pop(t)
+		l.timer = 0
+		switch {
+		case l.hint > now:
+			t.set(l, l.hint)
+		case l.hint != 0:
+			all = append(all, l)
+		}
+	}
+	return all
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// grove is executions in the order of their ids, each by itself.
+type grove struct {
+	ids  []belay.ExecutionID
+	over map[belay.ExecutionID]bool
+	seq  map[belay.ExecutionID]int64
+	read int // the most rows that a call read
+}
+
+func (g *grove) Roots(s Stretch, limit int) (roots []Root, next belay.ExecutionID, more bool, err error) {
+	from, _ := slices.BinarySearchFunc(g.ids, s.From, belay.ExecutionID.Compare)
+	for i, id := range g.ids[from:] {
+		switch {
+		case id == s.From:
+			continue
+		case id.Compare(s.To) > 0:
+			return roots, s.To, false, nil
+		case i >= s.Rows || len(roots) == limit:
+			return roots, next, true, nil
+		}
+		if next, g.read = id, max(g.read, i); g.over[id] {
+			roots = append(roots, Root{ID: id, Seq: max(1, g.seq[id])})
+		}
+	}
+	return roots, s.To, false, nil
+}
+
+func (g *grove) Children([]belay.ExecutionID, int) ([]Member, error) { return nil, nil }
+func (g *grove) Leaves(belay.ExecutionID, int) ([]Member, error)     { return nil, nil }
+func (g *grove) Nodes(belay.ExecutionID, int) ([]Member, error)      { return nil, nil }
+func (g *grove) Weigh([]Member) (map[belay.ExecutionID]Weight, error) {
+	return nil, nil
+}
+
+// fell makes a pass, and answers how many were deleted in how many calls.
+func (g *grove) fell(t *testing.T, w *Walk, before machine.Time, limit int) (gone, calls int) {
+	t.Helper()
+	for more := true; more; calls++ {
+		s := w.Next(before)
+		f, err := Fell(g, s, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := int64(0)
+		for id := range f.Trees {
+			rows += max(1, g.seq[id])
+			delete(g.over, id)
+		}
+		g.ids = slices.DeleteFunc(g.ids, func(id belay.ExecutionID) bool { _, felled := f.Trees[id]; return felled })
+		if n := len(f.Trees); n > limit || rows > FellRows && n > 1 {
+			t.Errorf("one call deletes %d executions with %d rows", n, rows)
+		}
+		gone += len(f.Trees)
+		more = w.Went(s, &f)
+	}
+	return gone, calls
+}
+
+func (g *grove) add(n int, at machine.Time, over bool) {
+	for range n {
+		id := begunAt(at)
+		binary.BigEndian.PutUint64(id[8:], uint64(len(g.ids)+1))
+		g.ids = append(g.ids, id)
+		if over {
+			g.over[id] = true
+		}
+	}
+	slices.SortFunc(g.ids, belay.ExecutionID.Compare)
+}
+
+// What has ended is found in one pass, however much has not lies before it, and no call
+// reads or deletes more than a bounded number of rows. In a large store a pass leaves
+// out what began after the moment, but for a part, whatever its ids say.
+func TestAWalkFindsAllThatIsOver(t *testing.T) {
+	const second = machine.Time(1_000_000)
+	before := 1000 * second
+	g := &grove{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
+	g.add(120_000, 10*second, false)
+	g.add(1000, 20*second, true)
+	for id := range g.over {
+		g.seq[id] = 30 // some histories are longer, and fewer of them go at once
+	}
+	var w Walk
+	if gone, calls := g.fell(t, &w, before, 200); gone != 1000 || calls > 20 {
+		t.Errorf("%d deleted in %d calls, want 1000", gone, calls)
+	}
+	if !w.large {
+		t.Error("the store is not taken for a large one")
+	}
+	g.add(300_000, 2000*second, false) // began after the moment
+	g.add(500, 999*second, true)
+	g.add(10, 3000*second, true) // say that they began later than they ended
+	if gone, calls := g.fell(t, &w, before, 200); gone != 500 || calls > 12 {
+		t.Errorf("%d deleted in %d calls, want 500", gone, calls)
+	}
+	gone, passes := 0, 0
+	for ; gone < 10 && passes < 400; passes++ {
+		n, _ := g.fell(t, &w, before, 200)
+		gone += n
+	}
+	if gone != 10 || passes < 100 {
+		t.Errorf("%d whose ids lie deleted in %d passes, want 10 in some of them", gone, passes)
+	}
+	if g.read > stride {
+		t.Errorf("one call read %d rows", g.read)
+	}
+}
+
+// What is too large for one commit by its rows alone waits until it is forgotten, and
+// holds nothing up.
+func TestAHeavyExecutionHoldsNothingUp(t *testing.T) {
+	g := &grove{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
+	g.add(3, 1000, true)
+	g.seq[g.ids[1]] = FellRows + 1
+	f, err := Fell(g, new(Walk).Next(2000), 10)
+	if err != nil || len(f.Trees) != 2 || len(f.Large) != 1 || f.Large[0] != g.ids[1] || f.More {
+		t.Errorf("%+v, %v", f, err)
+	}
+}

@@ -1,0 +1,71 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// A lane is there while something is ready in it. Nothing else tells of it, so that
+// there is nothing to delete when it is used no more.
+const (
+	// They are found by leaps through the index.
+	selectReadyLanes = `
+WITH RECURSIVE lanes (id) AS (
+    SELECT min(lane) FROM executions WHERE ready_at IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(lane) FROM executions WHERE ready_at IS NOT NULL AND lane > lanes.id) FROM lanes WHERE lanes.id IS NOT NULL
+)
+SELECT id, (SELECT min(ready_at) FROM executions WHERE lane = lanes.id AND ready_at IS NOT NULL)
+FROM lanes
+WHERE id IS NOT NULL`
+
+	// What it is stands in whatever is ready in it.
+	selectLane = `
+SELECT e.queue, e.workflow, e.version, s.priority, s.worker_labels
+FROM executions e
+JOIN specs s ON s.execution = e.id
+WHERE e.lane = ? AND e.ready_at IS NOT NULL
+ORDER BY e.ready_at
+LIMIT 1`
+)
+
+// ReadyLanes implements store.Store.
+func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
+	var all []store.LaneHint
+	err := s.read(store.Urgent(ctx), func(ctx context.Context, c *conn) error {
+		all = nil
+		return c.query(ctx, selectReadyLanes, func(r columns) error {
+			all = append(all, store.LaneHint{Lane: machine.LaneID(r.int(0)), At: machine.Time(r.int(1))})
+			return nil
+		})
+	})
+	return all, classify("lanes", err)
+}
+
+// Lanes implements store.Store.
+func (s *Store) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error) {
+	var all []machine.Lane
+	err := s.read(store.Urgent(ctx), func(ctx context.Context, c *conn) error {
+		all = nil
+		for _, id := range unique(ids) {
+			c.args.int(int64(id))
+			err := c.query(ctx, selectLane, func(r columns) error {
+				labels, err := parseLabels(r.text(4))
+				all = append(all, machine.Lane{
+					ID: id, Queue: r.text(0), Workflow: r.text(1), Version: r.text(2), Priority: int(r.int(3)), Labels: labels,
+				})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b machine.Lane) int { return cmp.Compare(a.ID, b.ID) })
+	return all, classify("lanes", err)
+}

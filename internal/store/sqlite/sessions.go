@@ -1,0 +1,74 @@
+package sqlite
+
+import (
+	"context"
+	"math"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// The sessions that live are found by the index that holds nothing else, and sorted
+// by their ids alone; those that ended by walking the primary key as far as the list
+// goes. So neither reads or sorts what ended long ago.
+const (
+	isOnHost = "(? = '' OR spec ->> '$.process.host' = ?)"
+
+	selectLivingSessions = selectWorkers + `
+WHERE id IN (
+    SELECT id
+    FROM workers INDEXED BY workers_living
+    WHERE ended_at IS NULL AND ` + isOnHost + `
+    ORDER BY id DESC
+    LIMIT ?
+)
+ORDER BY id DESC`
+
+	selectEndedSessions = selectWorkers + " WHERE ended_at IS NOT NULL AND " + isOnHost + " ORDER BY id DESC LIMIT ?"
+
+	tallySessions = "SELECT state, count(*) FROM workers INDEXED BY workers_living WHERE ended_at IS NULL GROUP BY state"
+)
+
+// Workers implements store.Store.
+func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.WorkerRow, error) {
+	limit := q.Limit
+	if limit <= 0 || q.IDs != nil {
+		limit = math.MaxInt32
+	}
+	var out []store.WorkerRow
+	err := s.read(ctx, func(ctx context.Context, c *conn) error {
+		out = nil
+		row := func(r columns) error {
+			x, err := scanWorker(r, new(parsed[belay.WorkerSpec])) // callers may show it to anybody
+			if err == nil && len(out) < limit {
+				out = append(out, store.WorkerRow{Worker: x})
+			}
+			return err
+		}
+		list := func(text string) error {
+			c.args.text(q.Host)
+			c.args.text(q.Host)
+			c.args.int(int64(limit))
+			return c.query(ctx, text, row)
+		}
+		var err error
+		switch {
+		case q.IDs != nil:
+			err = some(ctx, c, selectWorkers+" WHERE id IN ", unique(q.IDs), row)
+			out = q.Of(out)
+		case q.Living:
+			err = list(selectLivingSessions)
+		default:
+			err = firstOf(list(selectLivingSessions), list(selectEndedSessions))
+		}
+		for i := 0; i < len(out) && err == nil && q.Owned; i++ {
+			c.args.blob(out[i].ID[:])
+			err = c.query(ctx, "SELECT count(*) FROM executions WHERE worker = ?", func(r columns) error {
+				out[i].Running = int(r.int(0))
+				return nil
+			})
+		}
+		return err
+	})
+	return out, classify("workers", err)
+}
