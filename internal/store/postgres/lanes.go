@@ -64,7 +64,7 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 	}
 	var all []store.LaneHint
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
-		all = nil
+		all, began = nil, time.Now() // once connected
 		p.add(selectReadyLanes, func(r columns) error {
 			all = append(all, store.LaneHint{Lane: machine.LaneID(r.int(0)), At: r.time(1)})
 			return nil

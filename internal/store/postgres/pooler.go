@@ -28,8 +28,8 @@ var errShared = &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "a po
 	"Belay prepares statements, listens and sets time limits, each for a session; set pool_mode = session there, or give the address of the database itself"}
 
 const (
-	setSession   = "SELECT set_config(unnest($1::text[]), unnest($2::text[]), false)"
-	checkSession = "SELECT pg_backend_pid()::bigint, count(*) FROM unnest($1::text[], $2::text[]) w (name, value) JOIN pg_settings s ON s.name = w.name AND s.setting <> w.value"
+	setSession   = "SELECT set_config(w.name, w.value, false) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY w (name, value, n) ORDER BY w.n"
+	checkSession = "SELECT pg_backend_pid()::bigint, count(*) FILTER (WHERE current_setting(w.name) <> w.value) FROM unnest($1::text[], $2::text[]) w (name, value)"
 	leaveTrace   = "SELECT set_config('belay.trace', $1::text, false)"
 	lookTrace    = "SELECT pg_backend_pid()::bigint, coalesce(current_setting('belay.trace', true), '')"
 )
@@ -50,17 +50,26 @@ func connectAs(ctx context.Context, config *pgconn.Config, want map[string]strin
 // set makes settings and looks whether they last.
 func (c *conn) set(ctx context.Context, want map[string]string) error {
 	names := slices.Sorted(maps.Keys(want))
+	values := make([]string, len(names))
+	for i, n := range names {
+		values[i] = want[n]
+	}
+	same := func(text string) string { return text }
 	bind := func(s *step) {
 		s.once = true
-		texts(s, names, func(n string) string { return n })
-		texts(s, names, func(n string) string { return want[n] })
+		texts(s, names, same)
+		texts(s, values, same)
 	}
-	p := c.pipe()
-	bind(p.add(setSession, nil))
+	p, made := c.pipe(), []string(nil)
+	bind(p.add(setSession, func(r columns) error {
+		made = append(made, r.text(0)) // as the database writes it: 1s for 1000
+		return nil
+	}))
 	if err := p.run(ctx); err != nil {
 		return fmt.Errorf("make the settings of the session: %w", err)
 	}
 	lost := int64(0)
+	values = made
 	p = c.pipe()
 	bind(p.add(checkSession, func(r columns) error {
 		c.backend, lost = uint32(r.int(0)), r.int(1) //nolint:gosec // a process id

@@ -79,14 +79,17 @@ func pooler(t *testing.T, srv *pgtest.Server, database string, settings ...strin
 		_ = in.Close()
 		_ = shell.Wait()
 	})
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		c, err := net.Dial("tcp", "127.0.0.1:"+port)
-		if err == nil {
-			_ = c.Close()
-			break
-		}
-		if time.Since(began) > 20*time.Second {
+	ready, late := time.NewTicker(10*time.Millisecond), time.After(20*time.Second)
+	defer ready.Stop()
+	for err := error(errors.New("not yet")); err != nil; {
+		select {
+		case <-ready.C:
+		case <-late:
 			t.Fatalf("the pooler does not answer: %v", err)
+		}
+		var c net.Conn
+		if c, err = net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+			_ = c.Close()
 		}
 	}
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%s/%s?sslmode=disable", port, database)
