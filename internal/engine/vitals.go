@@ -111,12 +111,15 @@ func (r *Reader) Vitals() store.Vitals { return r.store.Vitals() }
 // Explain says why an execution is where it is, and what of the engine keeps it there.
 func (e *Engine) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	x, err := e.Reader.Explain(ctx, id)
+	v := e.Vitals()
+	var trouble *belay.Error
+	if errors.As(v.Trouble(), &trouble) && belay.CodeOf(err) == belay.CodeUnavailable && err != nil {
+		return x, &belay.Error{Code: trouble.Code, Op: "explain " + id.String(), Message: trouble.Message, Err: err}
+	}
 	if err != nil || x.State.Terminal() {
 		return x, err
 	}
-	v := e.Vitals()
-	var trouble *belay.Error
-	if errors.As(v.Trouble(), &trouble) {
+	if trouble != nil {
 		x.Facts = append(x.Facts, trouble.Message)
 	}
 	x.Facts = append(x.Facts, v.Notes(time.Now())...)
