@@ -228,7 +228,7 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 			lanes = append(lanes, l.Lane)
 		}
 	}
-	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets}
+	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, After: c.session.turn}
 }
 
 // stop ends all parked claims, and those that come later.
