@@ -36,7 +36,6 @@ func (s *supervisor) start() *report {
 	if failure := <-launched; failure != nil {
 		return failure
 	}
-	s.bounds.harden(s.pid)
 	for i := range s.order.Files { // they are the command's alone: it closes them, and others see that
 		_ = unix.Close(socketFD + 1 + i)
 	}
@@ -80,6 +79,7 @@ func (s *supervisor) launch(gates *gates) *report {
 		program = nil
 	}
 	lock := landlockFor(o, s.contained())
+	lock.itself = o.Helper || len(s.bounds.rlimits) > 0
 	ruleset, err := lock.ruleset(o)
 	if err != nil {
 		return unstartable(err)
@@ -99,11 +99,10 @@ func (s *supervisor) launch(gates *gates) *report {
 		return unstartable(err)
 	}
 	defer gates.leave()
-	s.began = time.Now()
-	s.pid, err = syscall.ForkExec(path, o.Args, s.attributes())
-	if err != nil {
+	if s.pid, err = s.forkWithin(path); err != nil {
 		return execFailure(path, err)
 	}
+	s.began = time.Now()
 	return nil
 }
 

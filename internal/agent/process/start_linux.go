@@ -140,7 +140,7 @@ func (t *Tree) spawn() (err error) {
 	t.wire = newWire(conn)
 
 	cmd := &exec.Cmd{
-		Path:        "/proc/self/exe",
+		Path:        ownPath,
 		Args:        []string{supervisorName, t.command.ID},
 		Env:         []string{Marker + "=" + t.command.ID, filesVariable + "=" + strconv.Itoa(len(t.command.Files)+len(t.proxy.files()))},
 		Dir:         "/",
