@@ -134,9 +134,12 @@ func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
 		w.Network = process.NoNetwork
 		return w, nil
 	}
-	w.Proxy = func() (func(net.Listener), string) {
+	w.Proxy = func() agent.Proxy {
 		s := &egress.Server{Policy: policy, Token: rand.Text(), Log: slog.Default(), Closed: ownAddress(c.Listen)}
-		return func(l net.Listener) { _ = s.Serve(l) }, s.Token // which ends with the job
+		return agent.Proxy{
+			Serve: func(l net.Listener) { _ = s.Serve(l) }, // which ends with the job
+			Token: s.Token, Direct: policy.Direct(), Refused: s.Told,
+		}
 	}
 	return w, nil
 }

@@ -37,7 +37,7 @@ type bench struct {
 	at       checkout // once it is decided
 	last     *Changes // what the last finished step left
 	place    *workspace.Workspace
-	notes    []string // what the job does not have
+	notes    []string // what the job does not have, and what it was refused
 	salvaged bool     // the command ran, and what it left was looked at
 }
 
@@ -131,7 +131,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	}
 	within, over := b.saver.command(ctx)
 	defer over()
-	tree, err := process.Start(within, b.runner.around(process.Command{
+	command, refused := b.runner.around(process.Command{
 		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
 		Inherit: append(process.Basics(), b.job.Env...), Env: env, User: w.User, Limits: b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp,
@@ -141,7 +141,8 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 			b.write(c.Stream, show[c.Stream].pass(c.Data))
 			return nil
 		},
-	}))
+	})
+	tree, err := process.Start(within, command)
 	if err != nil {
 		return process.Result{}, err
 	}
@@ -160,6 +161,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	saved := b.saver.begin(ctx, b, w, hold)
 	end, err := tree.Wait()
 	saved()
+	b.notes = slices.Concat(b.notes, refused())
 	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, outgrown()}, func(s string) bool { return s == "" }), "; ")
 	return end, err
 }

@@ -32,10 +32,11 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 		return held, fmt.Errorf("try what holds a job: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
-	tree, err := process.Start(ctx, r.around(process.Command{
+	c, _ := r.around(process.Command{
 		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Limits: r.Limits,
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,
-	}))
+	})
+	tree, err := process.Start(ctx, c)
 	if err != nil {
 		return held, fmt.Errorf("try what holds a job: %w", err)
 	}

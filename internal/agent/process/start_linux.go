@@ -72,7 +72,7 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := c.environment(os.Environ(), t.proxy.environment(c.ProxyToken))
+	env, err := c.environment(os.Environ(), t.proxy.environment(c.ProxyToken, c.Direct))
 	if err != nil {
 		return nil, err // checked before
 	}
