@@ -35,7 +35,8 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 		"files":   map[string]string{"secret": x.path("secret"), "config": x.path("belay.yaml"), "ssh": x.path("home/.ssh/id_ed25519"), "database": filepath.Join(x.data, "belay.db")},
 		"socket":  filepath.Join(x.data, "belay.sock"),
 		"outside": []string{x.path("outside/" + x.token), "/tmp/" + x.token, "/var/tmp/" + x.token, "/dev/shm/" + x.token, "/etc/" + x.token},
-		"tcp":     x.listenTCP(), "udp": x.listenUDP(),
+		"tcp":     x.listenStream("tcp", another+":0", &x.heard.tcp), "udp": x.listenUDP(),
+		"engine":    x.listenStream("unix", x.path("engine.sock"), &x.heard.engine),
 		"processes": mostProcesses, "memory": mostMemory, "disk": mostDisk, "inodes": 2 * mostInodes,
 	}
 	t.Cleanup(func() {
@@ -142,7 +143,7 @@ func (x *storm) hand() {
 func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
-	cmd.Env = x.environment(canaryVariable + "=" + marker)
+	cmd.Env = x.environment(canaryVariable+"="+marker, "DOCKER_HOST=unix://"+x.path("engine.sock"))
 	if x.mode.bare {
 		withoutNamespaces(cmd, x.uid)
 	} else if x.uid != os.Geteuid() {
@@ -157,9 +158,13 @@ const canaryVariable = "BELAY_WALLS_CANARY"
 // another is a loopback address that nothing else uses.
 const another = "127.0.0.9"
 
-func (x *storm) listenTCP() string {
+// listenStream keeps what it hears on a socket that every user may reach.
+func (x *storm) listenStream(network, address string, heard *strings.Builder) string {
 	x.api.t.Helper()
-	l, err := net.Listen("tcp", another+":0")
+	l, err := net.Listen(network, address)
+	if err == nil && network == "unix" {
+		err = os.Chmod(address, 0o666)
+	}
 	if err != nil {
 		x.api.t.Fatal(err)
 	}
@@ -175,7 +180,7 @@ func (x *storm) listenTCP() string {
 			n, _ := c.Read(b)
 			c.Close()
 			x.heard.Lock()
-			x.heard.tcp.Write(b[:n])
+			heard.Write(b[:n])
 			x.heard.Unlock()
 		}
 	}()

@@ -47,6 +47,7 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	s.hide(a.Hidden...)
 	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, a.CryptKey, a.GitCredentials, os.Getenv("PGPASSFILE"))
 	s.hide(secrets...)
+	s.hidden = append(s.hidden, engines()...)
 	for _, name := range a.Env {
 		s.hide(os.Getenv(name + "_FILE"))
 	}
@@ -62,6 +63,27 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 		s.readable = append(s.readable, programs(home, command)...)
 	}
 	return s
+}
+
+// engineSockets are where container engines listen, or the directories of that: to speak
+// with one is to be root. They are hidden also where an engine begins later.
+var engineSockets = []string{
+	"/run/docker.sock", "/run/docker", "/run/containerd", "/run/podman", "/run/crio", "/run/cri-dockerd.sock", "/run/buildkit",
+	"/run/k3s/containerd", "/run/balena-engine.sock", "/run/incus", "/var/lib/lxd/unix.socket", "/var/lib/incus/unix.socket",
+	"/var/snap/lxd/common/lxd/unix.socket",
+}
+
+// engines are the sockets of container engines that this machine or this process's
+// environment may have.
+func engines() (all []string) {
+	all = append(all, engineSockets...)
+	for _, name := range []string{"DOCKER_HOST", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "BUILDKIT_HOST"} {
+		path := strings.TrimPrefix(os.Getenv(name), "unix://")
+		if filepath.IsAbs(path) && filepath.Clean(path) != "/" {
+			all = append(all, filepath.Clean(path))
+		}
+	}
+	return all
 }
 
 // beside hides, instead of directories above one, all that is in them beside the way

@@ -108,6 +108,24 @@ func TestWhatJobsSeeWithoutASeal(t *testing.T) {
 	}
 }
 
+// Rule: no job sees the socket of a container engine, with a user of its own or without,
+// wherever the engine's own programs would look for it.
+func TestEnginesAreHidden(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///srv/engine/docker.sock")
+	t.Setenv("CONTAINER_HOST", "ssh://root@elsewhere/run/podman.sock")
+	for _, own := range []bool{true, false} {
+		got := hiddenFrom(config.Default(), t.TempDir(), nil, own).unique().hidden
+		for _, want := range []string{"/run/docker.sock", "/run/containerd", "/run/podman", "/run/crio", "/srv/engine/docker.sock"} {
+			if !slices.Contains(got, want) {
+				t.Errorf("own users %v: %s is not hidden: %q", own, want, got)
+			}
+		}
+		if slices.ContainsFunc(got, func(p string) bool { return !filepath.IsAbs(p) }) {
+			t.Errorf("hidden: %q", got)
+		}
+	}
+}
+
 // Rule: what the configuration names itself is insisted on, and what cannot be had is
 // refused.
 func TestWallsThatAreInsistedOn(t *testing.T) {
