@@ -15,9 +15,6 @@ import (
 	"github.com/belaydev/belay/internal/gitwatch"
 )
 
-// foreign is a user who is neither root, nor a job's, nor the keeper of clones.
-const foreign = 61_999
-
 // sourceOf is a repository of that user's, unlocked by a key of git-crypt if this machine
 // has that.
 func (p *place) sourceOf(uid int) (dir, key string) {
@@ -57,7 +54,7 @@ func TestNoGitOfRoots(t *testing.T) {
 	}
 	t.Parallel()
 	p := newPlace(t)
-	src, key := p.sourceOf(foreign)
+	src, key := p.sourceOf(foreignUser)
 	dir, seen := gitwatch.Watch(t)
 	path := "PATH=" + dir + ":" + os.Getenv("PATH")
 	env := []string{path, "BELAY_AGENT_SAVE_EVERY=200ms", "BELAY_AGENT_REPO=" + src}
@@ -96,7 +93,7 @@ func TestNoGitOfRoots(t *testing.T) {
 	all := seen()
 	gitwatch.RootAlone(t, all)
 	did := gitwatch.By(all)
-	if by := did["upload-pack"]; !slices.Contains(by, foreign) {
+	if by := did["upload-pack"]; !slices.Contains(by, foreignUser) {
 		t.Errorf("no git of its owner's was seen to read the source: %v", did)
 	}
 	job := func(uid int) bool { return uid >= 1_800_000_000 }

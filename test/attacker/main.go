@@ -69,7 +69,7 @@ var attacks = map[string]attack{
 	"tcp": tcp, "udp": udp,
 	"processes": processes, "memory": memory, "disk": disk, "inodes": inodes,
 	"daemon": daemon, "supervisor": supervisor,
-	"victim": victim,
+	"victim": victim, "work": work,
 }
 
 // roles are what this program is when it starts itself again.
@@ -167,6 +167,19 @@ func victim(s *spec) (string, error) {
 		return "", err
 	}
 	return "", child.Wait()
+}
+
+// work is no attack: it does what jobs do in a repository, as git there is told.
+func work(*spec) (string, error) {
+	for _, args := range [][]string{
+		{"status"}, {"log", "-1"}, {"config", "user.email", "job@example.org"}, {"config", "user.name", "job"},
+		{"commit", "--allow-empty", "-qm", "work"}, {"stash"}, {"tag", "here"}, {"gc", "-q"},
+	} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil { //nolint:noctx // as in again
+			return "", fmt.Errorf("git %s: %w: %s", args[0], err, out)
+		}
+	}
+	return "it worked", os.WriteFile("new.txt", []byte("new\n"), 0o600)
 }
 
 // canary is a variable of processes that are not the attacker's.
