@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -75,4 +77,28 @@ echo "$no_proxy"`, "sh", "{{prompt}}"})
 		}
 	}
 	a.stop()
+}
+
+// Rule: the proxy of a worker does not lead to the worker's server on the same machine,
+// even where the list says so: it would speak there as the worker does.
+func TestAJobOfAWorkerDoesNotReachItsServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, a := p.serve()
+	key := strings.TrimSpace(p.belay("keys", "create", "--name", "worker", "--scope", "admin").want(0).out)
+	file := p.path("worker.key")
+	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := strings.TrimPrefix(a.url, "http://")
+	w := p.start(p.command("worker", "--server", a.url, "--key-file", file, "--data", p.path("elsewhere"), "--agent-egress", at))
+	w.says("takes work")
+	r := p.belay("submit", "command", "--server", a.url, "--key-file", file, "--wait", "--", "sh", "-c", "curl -s -m 5 http://"+at+"/v1/executions")
+	if !strings.Contains(r.out, "agent.egress refused "+at+": it is an address of Belay itself") {
+		t.Errorf("the job reached its worker's server: %s", r)
+	}
+	w.signal(syscall.SIGTERM)
+	w.wait(patience).want(0)
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
 }

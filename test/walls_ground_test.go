@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // prepareStorm makes what is to be attacked, with further lines of the configuration.
@@ -37,6 +39,7 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 		"outside": []string{x.path("outside/" + x.token), "/tmp/" + x.token, "/var/tmp/" + x.token, "/dev/shm/" + x.token, "/etc/" + x.token},
 		"tcp":     x.listenStream("tcp", another+":0", &x.heard.tcp), "udp": x.listenUDP(),
 		"engine":    x.listenStream("unix", x.path("engine.sock"), &x.heard.engine),
+		"bus":       x.listenStream("unix", x.busDir()+"/bus", &x.heard.bus),
 		"processes": mostProcesses, "memory": mostMemory, "disk": mostDisk, "inodes": 2 * mostInodes,
 	}
 	t.Cleanup(func() {
@@ -143,7 +146,7 @@ func (x *storm) hand() {
 func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
-	cmd.Env = x.environment(canaryVariable+"="+marker, "DOCKER_HOST=unix://"+x.path("engine.sock"))
+	cmd.Env = x.environment(canaryVariable+"="+marker, "DOCKER_HOST=unix://"+x.path("engine.sock"), "XDG_RUNTIME_DIR="+x.path("runtime"))
 	if x.mode.bare {
 		withoutNamespaces(cmd, x.uid)
 	} else if x.uid != os.Geteuid() {
@@ -157,6 +160,40 @@ const canaryVariable = "BELAY_WALLS_CANARY"
 
 // another is a loopback address that nothing else uses.
 const another = "127.0.0.9"
+
+// busDir is a directory of services: in /run, where those of machines are, or where the
+// environment of the server says so.
+func (x *storm) busDir() string {
+	x.api.t.Helper()
+	dir, err := x.path("runtime"), os.Mkdir(x.path("runtime"), 0o755)
+	if os.Geteuid() == 0 && err == nil {
+		dir, err = os.MkdirTemp("/run", "belay-walls-")
+		x.api.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		if err == nil {
+			err = os.Chmod(dir, 0o755)
+		}
+	}
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+	return dir
+}
+
+// ofUser reports whether the other end of a socket is a process of the server's user, as
+// far as that can be asked.
+func (x *storm) ofUser(c net.Conn) bool {
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return true
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cerr == nil && err == nil && int(peer.Uid) == x.uid
+}
 
 // listenStream keeps what it hears on a socket that every user may reach.
 func (x *storm) listenStream(network, address string, heard *strings.Builder) string {
@@ -176,9 +213,13 @@ func (x *storm) listenStream(network, address string, heard *strings.Builder) st
 				return
 			}
 			_ = c.SetDeadline(time.Now().Add(patience))
+			known := heard != &x.heard.bus || x.ofUser(c)
 			b := make([]byte, 1000)
 			n, _ := c.Read(b)
 			c.Close()
+			if !known {
+				continue
+			}
 			x.heard.Lock()
 			heard.Write(b[:n])
 			x.heard.Unlock()

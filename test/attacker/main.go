@@ -33,6 +33,7 @@ type spec struct {
 	Socket string            `json:"socket"`
 	Base   string            `json:"base"`   // where base clones are
 	Engine string            `json:"engine"` // a socket as container engines have it
+	Bus    string            `json:"bus"`    // a socket of a service that asks who its callers are
 	SetUID string            `json:"setuid"` // a program of root's that tells as whom it runs
 
 	VictimPID    int    `json:"victim_pid"`
@@ -63,7 +64,7 @@ type attack func(s *spec) (string, error)
 var attacks = map[string]attack{
 	"database": readFile("database"), "secret": readFile("secret"), "config": readFile("config"), "ssh": readFile("ssh"),
 	"environ": environ, "peek": peek, "descriptors": descriptors, "ptrace": ptrace, "signal": signalBelay,
-	"port": port, "socket": socket, "engine": engine,
+	"port": port, "socket": socket, "engine": engine, "bus": bus,
 	"victim-files": victimFiles, "victim-tmp": victimTmp, "victim-process": victimProcess, "abstract": abstract,
 	"mount": mount, "userns": userNamespace, "outside": outside, "base": base, "setuid": setUID,
 	"tcp": tcp, "udp": udp,
