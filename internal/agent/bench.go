@@ -116,6 +116,9 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	return result, b.log.Flush()
 }
 
+// mostNotes bounds what a job of many steps has noted.
+const mostNotes = 200
+
 // exitTimeout is the exit code of a step that ran out of time, as timeout(1) has it.
 const exitTimeout = 124
 
@@ -162,6 +165,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	end, err := tree.Wait()
 	saved()
 	b.notes = slices.Concat(b.notes, refused())
+	b.notes = b.notes[:min(len(b.notes), mostNotes)]
 	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, outgrown()}, func(s string) bool { return s == "" }), "; ")
 	return end, err
 }
