@@ -20,6 +20,8 @@ type Held struct {
 	By string
 	// Walled tells that the job can write nowhere but in its workspace.
 	Walled bool
+	// Walls are all that hold it.
+	Walls process.Walls
 }
 
 // Probe runs next to nothing, in a workspace as jobs have one, and says what held it: so
@@ -47,5 +49,5 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	if err == nil {
 		r.Isolation = end.Isolation
 	}
-	return Held{tree.Describe(), end.Sealed}, err
+	return Held{tree.Describe(), end.Sealed, tree.Walls()}, err
 }
