@@ -99,7 +99,7 @@ repository: $(REPORT)
 
 .PHONY: unit
 unit: $(REPORT) ## unit and conformance tests with the race detector
-	@scripts/need.sh git git-crypt curl initdb:postgresql
+	@scripts/need.sh git git-crypt curl initdb:postgresql pgbouncer
 	@packages=$$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/); \
 	  BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout 15m $$packages | $(REPORT)
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // Client is a belay.Backend over HTTP. Make one with Dial.
@@ -68,6 +69,14 @@ func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 func (c *Client) greet(ctx context.Context) error {
 	r := request{op: "dial " + c.target.name(), method: http.MethodGet, path: "/healthz", bare: true}
 	return c.once(ctx, &r)
+}
+
+// Ready asks whether the server takes work: CodeUnavailable, with the reason, if not.
+// Notes are worth knowing besides, such as that its clock was set.
+func (c *Client) Ready(ctx context.Context) (notes []string, err error) {
+	var h wire.Health
+	err = c.once(ctx, &request{op: "ask " + c.target.name(), method: http.MethodGet, path: "/readyz", reply: &h, read: true})
+	return h.Notes, err
 }
 
 // Close refuses new calls, ends those that only wait, waits for the others, which

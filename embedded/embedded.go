@@ -219,6 +219,10 @@ func (r *Reader) Overdue(ctx context.Context) (int, error) {
 	return len(due.Workers) + len(due.Checks) + len(due.Lost) + len(due.Children), err
 }
 
+// Notes say what of the store is worth knowing though it can be used: that the clock was
+// set, that an epoch began.
+func (r *Reader) Notes(now time.Time) []string { return engine.Notes(r.store.Vitals(), now) }
+
 // Holder says which process has a data directory, in words; "" if none has.
 func Holder(dir string) string {
 	l, err := acquireExisting(dir)

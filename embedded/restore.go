@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -115,7 +116,7 @@ func BeginEpoch(ctx context.Context, url string) (epoch belay.Token, ended int, 
 
 // endSessions ends all sessions that are open now as lost, for one reason.
 func endSessions(ctx context.Context, s store.Store, why string) (n int, err error) {
-	e := engine.New(s, engine.Options{Retention: -1})
+	e := engine.New(s, engine.Options{Retention: -1, Log: slog.New(slog.DiscardHandler)}) // what it could say is answered
 	defer func() { err = errors.Join(err, e.Close()) }()
 	for began, more := s.Now().Time(), true; more; {
 		workers, err := e.Workers(ctx) // the living ones first

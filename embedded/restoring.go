@@ -24,9 +24,12 @@ type restoring struct {
 	replaces  bool // there is a database already
 }
 
+// generation is added to the name of a database whose log may hold what it does not.
+const generation = "-generation"
+
 // trace reports whether a name in a data directory says nothing of what it holds.
 func trace(name string) bool {
-	return slices.Contains([]string{"belay.lock", "belay.sock", ".gitignore", database + ".migrate", "restoring"}, name)
+	return slices.Contains([]string{"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring"}, name)
 }
 
 // look refuses a directory that is not empty.
@@ -65,6 +68,9 @@ func (r *restoring) run(ctx context.Context, o CopyOptions) (Restored, error) {
 		if done.Aside, err = r.moveAside(); err != nil {
 			return Restored{}, err
 		}
+	}
+	if err := os.Remove(filepath.Join(r.dir, database+generation)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Restored{}, fmt.Errorf("forget what was there: %w", err)
 	}
 	if err := errors.Join(os.Rename(made, filepath.Join(r.dir, database)), syncDir(r.dir)); err != nil {
 		return Restored{}, fmt.Errorf("put the restored database in its place: %w", err)

@@ -265,6 +265,17 @@ func (r result) want(code int) result {
 	return r
 }
 
+// showing checks that it shows texts on its standard output.
+func (r result) showing(texts ...string) result {
+	r.t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.out, text) {
+			r.t.Errorf("it does not show %q\n%s", text, r)
+		}
+	}
+	return r
+}
+
 // saying checks that standard error has all of these texts.
 func (r result) saying(texts ...string) result {
 	r.t.Helper()

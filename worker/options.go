@@ -30,7 +30,8 @@ type Options struct {
 	// DefaultConcurrency. The ends of as many others may be on their way to
 	// the store.
 	Concurrency int
-	// Queues are those to take from; none means "default".
+	// Queues are those to take from; none means "default". Of several those that have
+	// work of one priority take turns, however much waits in each.
 	Queues []string
 	// Labels are what executions may ask for with belay.WorkerLabel.
 	Labels map[string]string

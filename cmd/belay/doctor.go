@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -106,11 +107,7 @@ func (d *doctor) directory(ctx context.Context) {
 		}
 		d.add("disk", how, "%.1f GiB free", float64(free)/(1<<30))
 	}
-	if holder := embedded.Holder(dir); holder != "" {
-		d.add("engine", "ok", "%s", strings.TrimSuffix(holder, "; wait for it, or use another with --data"))
-	} else {
-		d.add("engine", "ok", "none runs on it")
-	}
+	d.engine(ctx, dir)
 	r, err := d.app.openReader(ctx)
 	if err == nil {
 		defer r.Close()
@@ -125,6 +122,35 @@ func (d *doctor) directory(ctx context.Context) {
 	}
 }
 
+// engine asks the engine of the directory, if one runs, whether it does its work.
+func (d *doctor) engine(ctx context.Context, dir string) {
+	holder := embedded.Holder(dir)
+	if holder == "" {
+		d.add("engine", "ok", "none runs on it")
+		return
+	}
+	holder = strings.TrimSuffix(holder, "; wait for it, or use another with --data")
+	d.add("engine", "ok", "%s", holder)
+	notes, err := datadir.Ready(ctx, dir, datadir.Options{InJob: process.InJob, Patience: time.Second})
+	d.ready("it takes work", notes, err)
+}
+
+// ready tells what an engine says of itself.
+func (d *doctor) ready(fine string, notes []string, err error) {
+	var e *belay.Error
+	switch {
+	case err == nil:
+		d.add("ready", "ok", "%s", fine)
+	case errors.As(err, &e):
+		d.add("ready", "bad", "%s", printable(e.Message))
+	default:
+		d.add("ready", "bad", "%s", printable(err.Error()))
+	}
+	for _, n := range notes {
+		d.add("note", "warn", "%s", printable(n))
+	}
+}
+
 // server checks whether the server answers, and lets this key read.
 func (d *doctor) server(ctx context.Context) {
 	b, err := d.app.dial(ctx)
@@ -134,6 +160,8 @@ func (d *doctor) server(ctx context.Context) {
 	}
 	defer b.Close()
 	d.add("server", "ok", "%s answers", printable(d.app.server))
+	notes, err := b.Ready(ctx)
+	d.ready("the server takes work", notes, err)
 	workers, err := b.Workers(ctx)
 	if err != nil {
 		d.add("workers", "bad", "%v", err)
@@ -172,6 +200,11 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 		parts = []string{"none"}
 	}
 	d.add("executions", "ok", "%s; %d runs, %d checkpoints, %d open dead letters", strings.Join(parts, ", "), c.Runs, c.Checkpoints, c.DeadLetters)
+	if embedded.Holder(d.app.data) == "" { // else the engine has said so
+		for _, n := range r.Notes(time.Now()) {
+			d.add("note", "warn", "%s", n)
+		}
+	}
 	overdue, err := r.Overdue(ctx)
 	if err != nil {
 		return err
@@ -182,9 +215,31 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	case embedded.Holder(d.app.data) == "":
 		d.add("overdue", "warn", "%d things wait for an engine to take care of them; `belay run --resume` starts one", overdue)
 	default:
-		d.add("overdue", "warn", "%d things are overdue although an engine runs; look again in a second", overdue)
+		d.lagging(ctx, r)
 	}
 	return nil
+}
+
+// lagging looks for a while whether an engine that runs sees to what is overdue.
+func (d *doctor) lagging(ctx context.Context, r *embedded.Reader) {
+	const tries = 20
+	overdue := 0
+	for range tries {
+		var err error
+		if overdue, err = r.Overdue(ctx); err != nil || overdue == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Second / tries):
+		}
+	}
+	if overdue > 0 {
+		d.add("overdue", "bad", "%s overdue although an engine runs: it stands still", plural(overdue, "thing"))
+		return
+	}
+	d.add("overdue", "ok", "nothing")
 }
 
 func (d *doctor) report() error {

@@ -1,9 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/datadir"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -20,6 +29,9 @@ func (a *app) explainCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if a.server == "" && !x.State.Terminal() {
+					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
+				}
 				if a.output == "json" {
 					return printJSON(a.out, x)
 				}
@@ -31,4 +43,21 @@ func (a *app) explainCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// engineFacts are what of the engine of the data directory keeps an execution where it is.
+func (a *app) engineFacts(ctx context.Context) []string {
+	if embedded.Holder(a.data) == "" {
+		return []string{"no engine runs on this data directory: nothing moves until one does; `belay run --resume` or `belay serve` starts one"}
+	}
+	notes, err := datadir.Ready(ctx, a.data, datadir.Options{InJob: process.InJob, Patience: time.Second})
+	if err == nil {
+		return notes
+	}
+	why := err.Error()
+	var e *belay.Error
+	if errors.As(err, &e) {
+		why = e.Message
+	}
+	return slices.Insert(notes, 0, why)
 }

@@ -180,6 +180,32 @@ func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	return dialClient(ctx, dir, o, o.Patience)
 }
 
+// Ready asks the process that has the engine of a data directory whether it takes
+// work, as [client.Client.Ready] does. CodeUnavailable if none answers.
+func Ready(ctx context.Context, dir string, o Options) (notes []string, err error) {
+	o = o.withDefaults()
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("open the data directory: %w", err)
+	}
+	p, err := greet(ctx, dir, o)
+	switch {
+	case errors.Is(err, errSilent):
+		err = &belay.Error{Code: belay.CodeUnavailable, Err: err, Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), let it go on with fg or kill -CONT"}
+	case errors.Is(err, errNobody):
+		err = unreached(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	c, err := dialClient(ctx, dir, o, o.Patience)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Ready(ctx)
+}
+
 // dialClient makes a client of whoever serves the socket.
 func dialClient(ctx context.Context, dir string, o Options, patience time.Duration) (*client.Client, error) {
 	return client.Dial(ctx, "unix:"+filepath.Join(dir, socketName), client.Lazy(), client.Patience(patience), client.Logger(o.Log),

@@ -105,7 +105,11 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 	handler := o.Handler
 	if handler == nil {
 		handler = func(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
-			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping})
+			ready := func(context.Context) ([]string, error) {
+				v := b.Vitals()
+				return v.Notes(time.Now()), v.Trouble()
+			}
+			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping, Ready: ready})
 		}
 	}
 	h.serve(l, handler(b, h.going), o.judge())

@@ -145,6 +145,7 @@ func needOf(calls []*call, rows map[store.Row]time.Time) machine.Need {
 // learnLocked takes in what a look has found: what it does not name is free.
 func (a *aside) learnLocked(held store.Held, now time.Time) {
 	a.tables, a.shut = held.Tables, held.Shut
+	a.c.life.shut(a.tables | a.shut)
 	for r, last := range a.rows {
 		if _, still := held.Rows[r]; !still || now.Sub(last) > remembered {
 			delete(a.rows, r)
@@ -232,6 +233,7 @@ func (a *aside) part(ctx context.Context, calls []*call, need machine.Need, gues
 		a.rows[r] = now
 	}
 	a.tables, a.shut = a.tables|held.Tables, a.shut|held.Shut
+	a.c.life.shut(a.tables | a.shut)
 	free, some := a.divideLocked(calls)
 	switch {
 	case len(free) == 0:

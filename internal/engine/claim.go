@@ -60,7 +60,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 		case awaitAnswer:
 			r, err := d.engine.await(ctx, sent)
 			if err != nil || len(r.Claims) > 0 {
-				d.won(c, len(r.Claims))
+				d.won(c, r.Claims)
 				return r, err
 			}
 			if d.answered(c, r.Heartbeat.Drain); r.Heartbeat.Drain {
@@ -119,11 +119,14 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	return stay, nil
 }
 
-// won notes how many a claim won.
-func (d *dispatcher) won(c *claim, n int) {
+// won notes how many a claim won, and which queue had the last turn.
+func (d *dispatcher) won(c *claim, won []machine.Claimed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c.session.won = n
+	c.session.won = len(won)
+	if len(won) > 0 {
+		c.session.turn = won[len(won)-1].Execution.Queue
+	}
 }
 
 // answered lets a claim that won nothing wait again, and remembers if its worker

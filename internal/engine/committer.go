@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,8 @@ type committer struct {
 	// commits nothing else and never waits behind other batches.
 	pulse  bool
 	aside  *aside
+	life   *life
+	sweep  func() // has the sweeper look
 	judges judges
 
 	mu      sync.Mutex
@@ -74,6 +77,7 @@ type batch struct {
 // newCommitter makes a committer of at most so many batches at a time.
 func newCommitter(s store.Store, most, maxBatch int, published func(*batch)) *committer {
 	c := &committer{
+		life: newLife(), sweep: func() {},
 		store: s, most: most, max: maxBatch, published: published, hands: make(hands),
 		wake: make(chan struct{}, most), urgent: make(chan struct{}, 1),
 	}
@@ -335,6 +339,8 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *obse
 
 // decide runs the transaction of a batch.
 func (c *committer) decide(ctx context.Context, b *batch, o *observer) error {
+	landed := c.life.flight()
+	defer landed()
 	var panicked error
 	err := c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
 		defer func() {
@@ -377,6 +383,9 @@ func (c *committer) count(b *batch) {
 	c.stats.Commands += int64(len(b.commands))
 	if !b.changes.Empty() {
 		c.stats.Commits++
-		c.refused = refused{}
+		c.life.wrote(b.changes.Vital())
+		if slices.ContainsFunc(b.calls, func(k *call) bool { return k.class != alive }) {
+			c.refused = refused{} // a sign of life may fit on a disk that has no room for more
+		}
 	}
 }

@@ -241,7 +241,7 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 			lanes = append(lanes, l.Lane)
 		}
 	}
-	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, Idle: idle}
+	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, Idle: idle, After: c.session.turn}
 }
 
 // stop ends all parked claims, and those that come later.

@@ -103,7 +103,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.sweeper, e.mourner = newSweeper(e), newMourner(e)
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
-	e.committer.beat = e.sweeper.beat
+	e.committer.beat, e.committer.sweep = e.sweeper.beat, e.sweeper.nudge
 	e.committer.broken = e.fail
 	e.committer.gather, e.committer.order = opt.Gather, opt.Order
 	if opt.Observe != nil {
@@ -255,6 +255,7 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 // published tells everybody what a batch has changed. It runs between two
 // batches and must be quick.
 func (e *Engine) published(b *batch) {
+	e.committer.life.tell(e.log, b.rows, e.store.Vitals())
 	e.dispatcher.observe(b)
 	e.mourner.observe(b.changes)
 	e.sweeper.observe(b)

@@ -135,5 +135,5 @@ func (m *mourner) buryOne(ctx context.Context, w store.WorkerRow, proof string) 
 		}
 	}
 	e.log.Info("a worker died", "worker", w.Spec.Name, "id", w.ID, "proof", proof)
-	_, _ = e.sweeper.send(ctx, []machine.Command{&machine.End{Worker: w.ID, Dead: proof}})
+	_, _, _ = e.sweeper.send(ctx, []machine.Command{&machine.End{Worker: w.ID, Dead: proof}})
 }

@@ -37,6 +37,7 @@ func (r *Reader) overdue(ctx context.Context, t *Tally) error {
 	if err != nil {
 		return err
 	}
+	t.Overdue[belay.Running] += int64(len(due.Workers)) // sessions that nobody judges, each with what it owns
 	ids := append([]belay.ExecutionID{}, due.Checks...)
 	for i := range due.Lost {
 		ids = append(ids, due.Lost[i].Execution)

@@ -18,6 +18,7 @@ type session struct {
 	draining  bool    // it may claim nothing
 	waiting   *claim
 	won       int          // by its last claim
+	turn      string       // the queue that had the last one
 	used      machine.Time // when it was last asked for
 }
 

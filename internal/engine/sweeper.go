@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -91,7 +92,11 @@ func (s *sweeper) run(ctx context.Context) {
 		s.next = math.MaxInt64 // whatever a batch names from here on is sooner
 		s.mu.Unlock()
 		s.engine.mourner.bury(ctx)
-		at := s.sweep(ctx)
+		s.engine.committer.life.sweeping()
+		at, done := s.sweep(ctx)
+		if done {
+			s.engine.committer.life.swept(at.Sub(s.engine.store.Now()))
+		}
 		s.mu.Lock()
 		s.next = at
 		s.mu.Unlock()
@@ -121,8 +126,8 @@ func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
 	return true
 }
 
-// sweep does what is due and answers when to look again.
-func (s *sweeper) sweep(ctx context.Context) machine.Time {
+// sweep does what is due and answers when to look again, and whether all could be done.
+func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	now := s.engine.store.Now()
 	retry := now.Add(200 * time.Millisecond)
 	due, err := s.engine.store.Due(ctx, sweepLimit)
@@ -130,18 +135,19 @@ func (s *sweeper) sweep(ctx context.Context) machine.Time {
 		if ctx.Err() == nil && s.engine.troubled.begin() {
 			s.engine.log.Warn("look for what is due", "error", err)
 		}
-		return retry
+		return retry, false
 	}
 	s.engine.troubled.end()
 	s.mu.Lock()
 	s.interval, s.counted = due.MinTTL/marksPerTTL, now
 	s.mu.Unlock()
+	s.engine.committer.life.beats(due.MinTTL / marksPerTTL)
 	commands := s.commands(due)
-	if n, ok := s.send(ctx, commands); n > 0 {
+	if n, ok, away := s.send(ctx, commands); n > 0 {
 		if ok == n {
-			return s.engine.store.Now() // there may be more, and what was done may have left more
+			return s.engine.store.Now(), true // there may be more, and what was done may have left more
 		}
-		return retry
+		return retry, !away
 	}
 	at := s.engine.store.Now().Add(s.engine.opt.SlowPoll)
 	for _, t := range []machine.Time{due.NextWorker, due.NextCheck} {
@@ -152,7 +158,10 @@ func (s *sweeper) sweep(ctx context.Context) machine.Time {
 	if due.MinTTL > 0 {
 		at = min(at, s.mark(ctx))
 	}
-	return min(at, s.engine.mourner.next())
+	if s.engine.committer.life.isFailing() {
+		at = min(at, s.try(ctx))
+	}
+	return min(at, s.engine.mourner.next()), true
 }
 
 func (s *sweeper) commands(due store.Due) []machine.Command {
@@ -201,20 +210,22 @@ func losses(lost []store.Lost) []machine.Command {
 }
 
 // send commits the commands together and answers how many there were and how
-// many passed. A refusal means that the moment has passed: a heartbeat came in
+// many passed, and whether the store was away. A refusal means that the moment has passed: a heartbeat came in
 // time, or somebody else was quicker.
-func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, passed int) {
+func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, passed int, away bool) {
 	calls := make([]*call, len(commands))
 	for i, c := range commands {
 		calls[i] = newCall(c)
 	}
 	s.engine.committer.sendAll(calls...)
 	for _, k := range calls {
-		if _, err := s.engine.await(ctx, k); err == nil {
+		_, err := s.engine.await(ctx, k)
+		if err == nil {
 			passed++
 		}
+		away = away || belay.CodeOf(err) == belay.CodeUnavailable && !errors.Is(err, store.ErrBusy)
 	}
-	return len(calls), passed
+	return len(calls), passed, away
 }
 
 // mark writes the mark of life if no batch did for a beat, and answers when the
@@ -241,6 +252,16 @@ func (s *sweeper) mark(ctx context.Context) machine.Time {
 	s.marks++
 	s.mu.Unlock()
 	return now.Add(interval)
+}
+
+// tryAgain is how soon a store that did not take a write is asked again.
+const tryAgain = 2 * time.Second
+
+// try writes a mark where the store did not take the newest write, so that somebody
+// finds out when it takes writes again, whether anybody else asks for one or not.
+func (s *sweeper) try(ctx context.Context) machine.Time {
+	_, _ = s.engine.do(ctx, &machine.Mark{}) // the committer sees what becomes of it
+	return s.engine.store.Now().Add(tryAgain)
 }
 
 // observe notes what a batch says about the next moment to look.

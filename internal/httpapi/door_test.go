@@ -233,11 +233,24 @@ func TestStoppingEndsWaits(t *testing.T) {
 	}
 }
 
-// A server that is not ready says so, and not why.
+// A server that is not ready says so, and why as far as an error of Belay's own does.
 func TestReadiness(t *testing.T) {
-	s := serve(t, httpapi.Options{Ready: func(context.Context) error { return errors.New("secret reason") }})
+	s := serve(t, httpapi.Options{Ready: func(context.Context) ([]string, error) { return nil, errors.New("secret reason") }})
 	if p := s.refused(http.StatusServiceUnavailable, belay.CodeUnavailable, http.MethodGet, "/readyz", ""); strings.Contains(p.Detail, "secret") {
 		t.Errorf("it tells: %s", p.Detail)
 	}
 	s.want(http.StatusOK, nil, http.MethodGet, "/healthz", "")
+	s = serve(t, httpapi.Options{Ready: func(context.Context) ([]string, error) {
+		return nil, &belay.Error{Code: belay.CodeInternal, Message: "it is damaged", Err: errors.New("secret reason")}
+	}})
+	p := s.refused(http.StatusServiceUnavailable, belay.CodeUnavailable, http.MethodGet, "/readyz", "")
+	if strings.Contains(p.Detail, "secret") || !strings.Contains(p.Detail, "it is damaged") {
+		t.Errorf("it tells: %s", p.Detail)
+	}
+	s = serve(t, httpapi.Options{Ready: func(context.Context) ([]string, error) { return []string{"a note"}, nil }})
+	var h struct{ Notes []string }
+	s.want(http.StatusOK, &h, http.MethodGet, "/readyz", "")
+	if len(h.Notes) != 1 || h.Notes[0] != "a note" {
+		t.Errorf("it notes %v", h.Notes)
+	}
 }

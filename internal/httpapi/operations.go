@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"sync"
 
@@ -22,14 +23,15 @@ func (a *api) operations() {
 	add(a, route{
 		id: "readyz", method: http.MethodGet, path: "/readyz", tag: "operations", summary: "Whether the server takes work",
 	}, func(ctx context.Context, _ *struct{}) (*healthReply, error) {
+		h := a.health()
 		if a.o.Ready != nil {
-			if err := a.o.Ready(ctx); err != nil {
-				f := refuse(&belay.Error{Code: belay.CodeUnavailable, Message: "the server does not take work now"})
-				f.cause = err
-				return nil, f
+			notes, err := a.o.Ready(ctx)
+			if err != nil {
+				return nil, notReady(err)
 			}
+			h.Body.Notes = notes
 		}
-		return a.health(), nil
+		return h, nil
 	})
 	a.metrics()
 	if a.o.Pages != nil {
@@ -42,6 +44,19 @@ func (a *api) operations() {
 
 func (a *api) health() *healthReply {
 	return &healthReply{wire.Health{Status: "ok", Version: a.o.Version}}
+}
+
+// notReady says why the server takes no work, as far as that is everybody's to know.
+func notReady(err error) *refusal {
+	const message = "the server does not take work now"
+	e := &belay.Error{Code: belay.CodeUnavailable, Message: message}
+	var known *belay.Error
+	if errors.As(err, &known) {
+		e.Message += ": " + known.Message
+	}
+	f := refuse(e)
+	f.cause = err
+	return f
 }
 
 // metrics serves the metrics, if there are any.

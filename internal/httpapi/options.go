@@ -57,8 +57,10 @@ type Options struct {
 	Hosts []string
 	// Log gets what went wrong inside; nil means slog.Default().
 	Log *slog.Logger
-	// Ready is asked by /readyz; nil means always ready.
-	Ready func(context.Context) error
+	// Ready is asked by /readyz; nil means always ready. Notes are worth knowing though
+	// the server takes work. Of an error the message of a *belay.Error is shown, and
+	// nothing else.
+	Ready func(context.Context) (notes []string, err error)
 	// Metrics is served at /metrics, and Pages at /, /executions and /assets/,
 	// to those with the scope read. nil serves neither.
 	Metrics http.Handler

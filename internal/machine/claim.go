@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/belaydev/belay"
@@ -15,6 +16,9 @@ type Claim struct {
 	Secrets []belay.Secret
 	// Idle says that the worker runs nothing.
 	Idle bool
+	// After is the queue that had the last turn, if that is known: the next one has the
+	// first of this claim. It decides nothing but whose turn it is.
+	After string
 }
 
 // Need names the session and asks each lane for as many as there are slots.
@@ -118,10 +122,12 @@ func (w *world) claimed(e *Execution) Claimed {
 	return c
 }
 
-// pick takes up to Slots due executions: lanes of higher priority first, and
-// among lanes of one priority the longest due. Each starts before the next is
-// looked for, since one that became due again in this fold is listed twice. One that is
-// to run alone comes before all others of its priority, and nothing is won with it.
+// pick takes up to Slots due executions: lanes of higher priority first. Among lanes of
+// one priority the queues take turns, so that the backlog of one does not keep the
+// others waiting; among those of one queue it is the longest due. Each starts before the
+// next is looked for, since one that became due again in this fold is listed twice. One
+// that is to run alone comes before all others of its priority, and nothing is won with
+// it.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {
@@ -138,8 +144,9 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 				return append(won, c.take(w, x, e, 0))
 			}
 		}
+		turns := c.turns(w, c.Lanes[i:j])
 		for len(won) < c.Slots {
-			e := w.longestDue(c.Lanes[i:j], shared)
+			e := turns.next(w)
 			if e == nil {
 				break
 			}
@@ -169,6 +176,54 @@ func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
 
 // shared takes what may run beside others.
 func shared(_ *world, e *Execution) bool { return !e.Lane.IsAlone() }
+
+// turns are queues that take turns, each with its lanes.
+type turns struct {
+	queues [][]Lane
+	at     int // whose turn it is
+}
+
+// turns divides lanes of one priority by their queues, in the order of their names. The
+// first turn has the one after the last, or if none is known to have had it the one with
+// the longest due.
+func (c *Claim) turns(w *world, lanes []Lane) *turns {
+	t := &turns{}
+	if !slices.ContainsFunc(lanes, func(l Lane) bool { return l.Queue != lanes[0].Queue }) {
+		t.queues = [][]Lane{lanes}
+		return t
+	}
+	by := slices.Clone(lanes)
+	slices.SortStableFunc(by, func(a, b Lane) int { return cmp.Compare(a.Queue, b.Queue) })
+	for i := 0; i < len(by); {
+		j := i
+		for j < len(by) && by[j].Queue == by[i].Queue {
+			j++
+		}
+		t.queues = append(t.queues, by[i:j:j])
+		i = j
+	}
+	if c.After == "" {
+		if first := w.longestDue(by, shared); first != nil {
+			t.at = slices.IndexFunc(t.queues, func(q []Lane) bool { return q[0].Queue == first.Queue })
+		}
+		return t
+	}
+	t.at = max(0, slices.IndexFunc(t.queues, func(q []Lane) bool { return q[0].Queue > c.After }))
+	return t
+}
+
+// next is the longest due of the queue whose turn it is, or of the next one that has
+// any; nil if none has.
+func (t *turns) next(w *world) *Execution {
+	for range t.queues {
+		lanes := t.queues[t.at]
+		t.at = (t.at + 1) % len(t.queues)
+		if e := w.longestDue(lanes, shared); e != nil {
+			return e
+		}
+	}
+	return nil
+}
 
 // longestDue is the head that was due first among the lanes, of those that fit. Once it
 // started it is the head of none.

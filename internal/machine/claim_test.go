@@ -49,6 +49,46 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
+// Queues with work of one priority take turns, within a claim and from one claim to the
+// next; one that has nothing is passed over. Within a queue, and before all turns by
+// priority, the order stays.
+func TestQueuesTakeTurns(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", func(w *belay.WorkerSpec) { w.Queues = []string{"a", "b", "c"} })
+	in := func(queue string) func(*belay.Submission) { return func(b *belay.Submission) { b.Queue = queue } }
+	var a, b []belay.ExecutionID
+	for range 20 { // a backlog
+		a = append(a, s.submit(in("a")))
+	}
+	s.pass(time.Second)
+	for range 3 {
+		b = append(b, s.submit(in("b")))
+	}
+	low := s.submit(in("c"), priority(-1))
+	first := s.submit(in("a"), priority(1))
+	claim := func(slots int, after string) []belay.ExecutionID {
+		c := s.claims(w, slots)
+		c.After = after
+		return won(s.do(c))
+	}
+	for i, c := range []struct {
+		slots int
+		after string
+		want  []belay.ExecutionID
+	}{
+		{1, "", []belay.ExecutionID{first}},
+		{2, "", []belay.ExecutionID{a[0], b[0]}}, // the longest due has the first turn
+		{1, "a", []belay.ExecutionID{b[1]}},
+		{3, "b", []belay.ExecutionID{a[1], b[2], a[2]}},
+		{2, "gone", []belay.ExecutionID{a[3], a[4]}},
+		{16, "a", append(append([]belay.ExecutionID{}, a[5:]...), low)},
+	} {
+		if diff := cmp.Diff(c.want, claim(c.slots, c.after)); diff != "" {
+			t.Errorf("claim %d of %d after %q (-want +won):\n%s", i+1, c.slots, c.after, diff)
+		}
+	}
+}
+
 // The same order when claims share a fold: no execution is won twice, none is
 // passed over.
 func TestClaimsShareAFold(t *testing.T) {

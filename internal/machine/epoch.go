@@ -53,3 +53,13 @@ func floorAt(now Time) belay.Token {
 	}
 	return belay.Token(span<<32 + within<<32/epochSpan)
 }
+
+// EpochBegan is about when an epoch began, by its floor; false for the first one, which
+// every store begins with.
+func EpochBegan(floor belay.Token) (Time, bool) {
+	if floor < epochChances*epochStep {
+		return 0, false
+	}
+	span, within := Time(floor>>32), Time(floor&(1<<32-1))
+	return epochStart + span*epochSpan + within*epochSpan>>32, true
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,7 @@ type Engine interface {
 	// says why.
 	Failed() <-chan struct{}
 	Failure() error
-	// Writable says why the store takes no writes.
-	Writable() error
+	telemetry.Living
 }
 
 // Options of a server.
@@ -129,26 +129,27 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	return httpapi.Options{
 		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
-		Ready:       func(ctx context.Context) error { return s.ready(ctx, b) },
+		Ready:       func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
 		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}
 }
 
-// ready reports whether the server takes work: it does not stop, and its store
-// can be read and takes writes.
-func (s *Server) ready(ctx context.Context, b Engine) error {
+// ready reports whether the server takes work: it does not stop, its store can be read
+// and takes writes, and its engine does its work. Notes are worth knowing besides.
+func (s *Server) ready(ctx context.Context, b Engine) (notes []string, err error) {
 	select {
 	case <-s.stopping:
-		return errors.New("the server is stopping")
+		return nil, errors.New("the server is stopping")
 	default:
 	}
-	if err := b.Failure(); err != nil {
-		return err
+	v := b.Vitals()
+	if err := cmp.Or(b.Failure(), v.Trouble()); err != nil {
+		return nil, err
 	}
 	if _, err := b.HasKeys(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return b.Writable()
+	return v.Notes(time.Now()), nil
 }
 
 // Run serves until ctx ends, and then stops in order, or at once when atOnce
@@ -167,6 +168,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	defer l.Close() // if nobody came to serve it
 	defer s.stop.Do(func() { close(s.stopping) })
 	s.metrics.Watch(b)
+	s.metrics.Live(b)
 	o := s.api(b, s.stopping)
 	o.InsecureNoAuth = s.cfg.InsecureNoAuth
 	o.Hosts = s.hosts(l.Addr())

@@ -32,6 +32,7 @@ type Clock struct {
 	at    time.Duration // when, by steady
 	ahead time.Duration // of the other clock, at its last reading
 	leapt time.Duration // that no batch has made good yet
+	leaps time.Duration // all together
 }
 
 const (
@@ -68,7 +69,7 @@ func (c *Clock) Now() machine.Time {
 	}
 	if c.steady != nil && c.began {
 		now := c.steady()
-		c.last, c.at = c.paceLocked(now), now
+		c.last, c.at = c.paceLocked(now), c.wholeLocked(now)
 	}
 	return c.last
 }
@@ -88,6 +89,7 @@ func (c *Clock) Read(at, shown machine.Time) machine.Time {
 func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	if c.steady == nil {
 		c.last = max(c.last, at, shown)
+		c.ahead = c.last.Sub(at)
 		return c.last
 	}
 	now := c.steady()
@@ -97,7 +99,7 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	} else {
 		c.last = c.followLocked(at, shown, now)
 	}
-	c.at, c.ahead = now, c.last.Sub(at)
+	c.at, c.ahead = c.wholeLocked(now), c.last.Sub(at)
 	return c.last
 }
 
@@ -109,17 +111,25 @@ func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.
 		return max(at, shown)
 	case off > evenly:
 		c.leapt += off
+		c.leaps += off
 		return at
 	case off >= 0 || off < -evenly:
 		return max(pace, at, shown)
 	default:
-		wait := min(-off, (now-c.at)/slower)
-		return max(c.last, shown, machine.Time(int64(pace)-wait.Microseconds()))
+		c.at += min(-off, (now-c.at)/slower) // as if that had not passed
+		return max(c.last, shown, c.paceLocked(now))
 	}
 }
 
 func (c *Clock) paceLocked(now time.Duration) machine.Time {
 	return machine.Time(int64(c.last) + (now - c.at).Microseconds())
+}
+
+// wholeLocked is now, without the part of a microsecond that has passed since the last
+// reading and that the time does not show yet: it counts with the next one. Lost at each
+// reading it would have the time of a busy server stand still.
+func (c *Clock) wholeLocked(now time.Duration) time.Duration {
+	return now - (now-c.at)%time.Microsecond
 }
 
 // Ahead is by how much the time that is shown is ahead of the other clock; below zero
@@ -128,6 +138,17 @@ func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ahead
+}
+
+// offset is by how much time is ahead of the other clock now, where that can be read,
+// or was when it was last read, and by how much it leapt forwards in all.
+func (c *Clock) offset() (ahead, leaps time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wall != nil {
+		c.readLocked(c.wall(), 0)
+	}
+	return c.ahead, c.leaps
 }
 
 // Leapt is by how much time leapt forwards and was not made good.

@@ -107,3 +107,34 @@ func TestDriftDoesNotAddUp(t *testing.T) {
 		t.Errorf("after 10,000 s the time is %s off", off)
 	}
 }
+
+// Time goes on at its normal pace however often it is read: a reading between two
+// microseconds loses nothing of what has passed.
+func TestTimeGoesOnHoweverOftenItIsRead(t *testing.T) {
+	h := newHands()
+	c := h.clock()
+	began := c.Now()
+	h.wall = h.wall.Add(-time.Hour)
+	for range 100_000 {
+		h.pass(300 * time.Nanosecond)
+		c.Now()
+	}
+	if got := c.Now().Sub(began); got != 30*time.Millisecond {
+		t.Errorf("after 30ms, read every 300ns, the time is %s later", got)
+	}
+}
+
+// A clock that drifts is waited for however often the time is read.
+func TestADriftingClockIsWaitedForHoweverOftenTheTimeIsRead(t *testing.T) {
+	h := newHands()
+	c := h.clock()
+	c.Now()
+	h.wall = h.wall.Add(-100 * time.Microsecond)
+	for range 100_000 {
+		h.pass(2 * time.Microsecond)
+		c.Now()
+	}
+	if got := c.Ahead(); got > time.Microsecond || got < 0 {
+		t.Errorf("after 200ms, read every 2µs, the time is %s ahead of its clock", got)
+	}
+}

@@ -99,3 +99,19 @@ func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx,
 
 // IsUrgent reports whether a context is Urgent.
 func IsUrgent(ctx context.Context) bool { return ctx.Value(urgent{}) != nil }
+
+// names are the tables of each kind of rows, as an operator knows them.
+var names = []string{
+	"workers", "executions", "specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "idempotency", "blobs", "api_keys", "lanes", "meta or servers",
+}
+
+// Names are the tables, for people.
+func (t Tables) Names() []string {
+	var out []string
+	for i, name := range names {
+		if t&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}

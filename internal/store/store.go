@@ -82,6 +82,9 @@ type Store interface {
 	// Now is the store's clock.
 	Now() machine.Time
 
+	// Vitals are what the store knows of itself. They are quick to tell.
+	Vitals() Vitals
+
 	// Close ends the store's use.
 	Close() error
 }

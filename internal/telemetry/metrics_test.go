@@ -29,6 +29,7 @@ func observed(t *testing.T) (*engine.Engine, *telemetry.Metrics) {
 	m := telemetry.New("1.2.3", "abc")
 	e := engine.New(memory.New(time.Now), engine.Options{Observe: m.Observe})
 	m.Watch(e)
+	m.Live(e)
 	return e, m
 }
 

@@ -16,6 +16,11 @@ type Source interface {
 	Tally(ctx context.Context) (engine.Tally, error)
 }
 
+// Living tells whether an engine does its work.
+type Living interface {
+	Vitals() engine.Vitals
+}
+
 const (
 	// fresh is how old a count may be, at least.
 	fresh = 5 * time.Second
@@ -27,6 +32,51 @@ const (
 	// patience is how long a count may take.
 	patience = 10 * time.Second
 )
+
+// Live adds to the metrics whether the engine does its work.
+func (m *Metrics) Live(e Living) { m.registry.MustRegister(&vitals{e}) }
+
+// vitals are the metrics that an engine tells without asking its store.
+type vitals struct{ engine Living }
+
+var (
+	still    = desc("belay_engine_still_seconds", "For how long the engine has not done what it should have, by what.", "what")
+	writable = desc("belay_store_writable", "1 if the store took the newest write, 0 if not.")
+	locked   = desc("belay_store_locked_seconds", "For how long somebody else has locked a table that writes wait for.")
+	damaged  = desc("belay_store_damaged", "1 if what was read of the store was damaged.")
+	ahead    = desc("belay_store_clock_ahead_seconds", "By how much the store's time is ahead of the clock that it follows.")
+	leapt    = prometheus.NewDesc("belay_store_clock_leapt_seconds_total", "By how much that clock was set forwards.", nil, nil)
+	epoch    = desc("belay_store_epoch_timestamp_seconds", "About when the epoch began; 0 for the first one. Writes from before may be gone.")
+)
+
+// Describe implements prometheus.Collector.
+func (v *vitals) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{still, writable, locked, damaged, ahead, leapt, epoch} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (v *vitals) Collect(ch chan<- prometheus.Metric) {
+	now := v.engine.Vitals()
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, n float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, n, labels...)
+	}
+	truth := map[bool]float64{true: 1}
+	send(still, prometheus.GaugeValue, now.Sweep.Seconds(), "sweep")
+	send(still, prometheus.GaugeValue, now.Mark.Seconds(), "mark")
+	send(still, prometheus.GaugeValue, now.Commit.Seconds(), "commit")
+	send(writable, prometheus.GaugeValue, truth[now.Refused == nil])
+	send(locked, prometheus.GaugeValue, now.LockedFor.Seconds())
+	send(damaged, prometheus.GaugeValue, truth[now.Damage != nil])
+	send(ahead, prometheus.GaugeValue, now.Ahead.Seconds())
+	send(leapt, prometheus.CounterValue, now.Leapt.Seconds())
+	began := 0.0
+	if at := now.EpochBegan(); !at.IsZero() {
+		began = float64(at.Unix())
+	}
+	send(epoch, prometheus.GaugeValue, began)
+}
 
 // Watch adds what the source holds to the metrics. It is asked when somebody
 // asks for the metrics, and not too often.

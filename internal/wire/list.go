@@ -42,6 +42,8 @@ func TokenOf(x *belay.Execution) Token { return Token{x.Token, x.State, x.Worker
 type Health struct {
 	Status  string `json:"status" enum:"ok"`
 	Version string `json:"version,omitempty"`
+	// Notes are worth knowing though the server takes work.
+	Notes []string `json:"notes,omitempty" doc:"What is worth knowing though the server takes work: that its clock was set, that an epoch began."`
 }
 
 // End is the last of a stream of events.

@@ -1032,6 +1032,8 @@ export interface components {
             stack?: string;
         };
         Health: {
+            /** @description What is worth knowing though the server takes work: that its clock was set, that an epoch began. */
+            notes?: string[];
             /** @enum {string} */
             status: "ok";
             version?: string;

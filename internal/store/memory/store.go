@@ -18,6 +18,7 @@ import (
 // puts changed copies in their stead, all at once.
 type Store struct {
 	clock *store.Clock
+	seen  store.Seen
 
 	mu      sync.Mutex
 	closed  bool
@@ -73,6 +74,7 @@ func (s *Store) SetEpoch(epoch belay.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.epoch = epoch
+	s.seen.Begun(epoch)
 }
 
 // Commit implements store.Store.
@@ -103,6 +105,9 @@ func (s *Store) Now() machine.Time {
 	defer s.mu.Unlock()
 	return s.nowLocked()
 }
+
+// Vitals implements store.Store.
+func (s *Store) Vitals() store.Vitals { return s.seen.Vitals(s.clock) }
 
 // Close implements store.Store.
 func (s *Store) Close() error {

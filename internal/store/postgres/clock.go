@@ -21,6 +21,9 @@ func newClock(o Options) *store.Clock {
 // Now implements store.Store.
 func (s *Store) Now() machine.Time { return s.clock.Now() }
 
+// Vitals implements store.Store.
+func (s *Store) Vitals() store.Vitals { return s.seen.Vitals(s.clock) }
+
 func duration(microseconds int64) time.Duration {
 	return time.Duration(microseconds) * time.Microsecond
 }

@@ -21,6 +21,7 @@ type conn struct {
 	pg       *pgconn.PgConn
 	prepared map[string]*pgconn.StatementDescription
 	names    int
+	backend  uint32   // the process that answers
 	identity identity // of what a writer is connected to
 	guest    bool     // on somebody else's connection, which keeps no statements of ours
 	policies parsed[belay.Policy]
@@ -29,11 +30,10 @@ type conn struct {
 	desk     desk
 }
 
-// settings of every connection. Plans are made once and must not hang on what
+// settings of every session, beside its name. Plans are made once and must not hang on what
 // the statistics say at that moment: the tables are reached by their indexes in
 // nested loops, however few rows they had when the plan was made.
 var settings = map[string]string{
-	"application_name":              "belay",
 	"plan_cache_mode":               "force_generic_plan",
 	"enable_seqscan":                "off",
 	"enable_hashjoin":               "off",

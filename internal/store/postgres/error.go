@@ -37,7 +37,9 @@ func classify(op string, err error) error {
 	var reply *pgconn.PgError
 	switch {
 	case errors.As(err, &reply):
-		if e.Code, e.Message = judge(reply.Code); reply.Code == "55P03" {
+		if e.Code, e.Message = judge(reply.Code); reply.Code == "08P01" && errors.Is(err, errConnect) {
+			e.Code, e.Message = pooler(reply)
+		} else if reply.Code == "55P03" {
 			e.Err = fmt.Errorf("%w: %w", store.ErrBusy, err)
 		}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -61,6 +63,8 @@ func judge(state string) (belay.Code, string) {
 		return belay.CodeInternal, "there is no such database; create it first"
 	case "42501":
 		return belay.CodeInternal, "the user may not do that in this database"
+	case "26000", "42P05":
+		return errShared.Code, errShared.Message
 	case "25P03", "25P04", "57P05":
 		return belay.CodeUnavailable, "the database ended a transaction that took too long"
 	}
@@ -96,6 +100,16 @@ func tooSlow(op string, err error) error {
 		Code: belay.CodeUnavailable, Op: op, Message: "the database did not take it in time; nothing was written",
 		Err: fmt.Errorf("%w: %w", store.ErrSlow, err),
 	}
+}
+
+// damaged remembers an error which says that what is stored is damaged: in a table or in
+// an index.
+func (s *Store) damaged(err error) error {
+	var reply *pgconn.PgError
+	if errors.As(err, &reply) && (reply.Code == "XX001" || reply.Code == "XX002") {
+		s.seen.Damage(classify("read", err))
+	}
+	return err
 }
 
 // repeatable reports whether the transaction may pass if it is done again: it

@@ -44,8 +44,8 @@ FROM pg_control_system() s, meta m`
 // identify looks which database a new connection of a writer leads to. If it is
 // another one than that in which the epoch was given out, some commits may be
 // lost and their tokens given out again: the epoch is raised before anything is
-// written (G1).
-func (c *conn) identify(ctx context.Context) error {
+// written (G1). begun is the new epoch, 0 if none began.
+func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	var was place
 	p := c.pipe()
 	p.add(writeFirst, nil)
@@ -61,12 +61,17 @@ func (c *conn) identify(ctx context.Context) error {
 		return nil
 	})
 	if err := p.run(ctx); err != nil || c.identity.place == was {
-		return err
+		return 0, err
 	}
-	_, err := c.epoch(ctx, func(was place) bool {
-		return was.system != "" && was != c.identity.place // else it is new, or another connection was first
+	raised := false
+	epoch, err := c.epoch(ctx, func(was place) bool {
+		raised = was.system != "" && was != c.identity.place // else it is new, or another connection was first
+		return raised
 	})
-	return err
+	if err != nil || !raised {
+		return 0, err
+	}
+	return epoch, nil
 }
 
 // errStandby refuses writes to a database that may take them once it is promoted.
@@ -119,6 +124,9 @@ func (s *Store) RaiseEpoch(ctx context.Context) (belay.Token, error) {
 		epoch, err = c.epoch(ctx, func(place) bool { return true })
 		return err
 	})
+	if err == nil {
+		s.seen.Begun(epoch)
+	}
 	return epoch, classify(op, err)
 }
 

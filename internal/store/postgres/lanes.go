@@ -42,17 +42,16 @@ CROSS JOIN LATERAL (SELECT priority, worker_labels FROM specs WHERE execution = 
 // leaps remembers the ready lanes while looking for them takes long: somebody holds
 // on to an old snapshot, and what was claimed since still lies in the index.
 type leaps struct {
-	mu     sync.Mutex
-	lanes  []store.LaneHint
-	again  time.Time
-	always bool // for tests: nothing is remembered
+	mu    sync.Mutex
+	lanes []store.LaneHint
+	again time.Time
 }
 
+// The answer to a long look is given again for leapShare times as long as it took, and
+// for longLooked at most.
 const (
-	// longLeap is how long a look for the ready lanes may take without being
-	// remembered, and leapShare how many times longer one waits after such a look.
-	longLeap  = 100 * time.Millisecond
-	leapShare = 20
+	leapShare  = 20
+	longLooked = 30 * time.Second
 )
 
 // ReadyLanes implements store.Store.
@@ -65,14 +64,14 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 	}
 	var all []store.LaneHint
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
-		all = nil
+		all, began = nil, time.Now() // once connected
 		p.add(selectReadyLanes, func(r columns) error {
 			all = append(all, store.LaneHint{Lane: machine.LaneID(r.int(0)), At: r.time(1)})
 			return nil
 		})
 	})
-	if took := time.Since(began); took > longLeap && !s.leaps.always {
-		s.leaps.again = began.Add(leapShare * took)
+	if took := time.Since(began); err == nil && took > s.options.LongLook {
+		s.leaps.again = began.Add(min(leapShare*took, longLooked))
 		s.leaps.lanes = slices.Clone(all)
 	}
 	return all, classify("lanes", err)

@@ -126,13 +126,13 @@ func (s *Store) listen(ctx context.Context, heed func(store.Hint)) error {
 	config.RuntimeParams["application_name"] = listening
 	var heard []string
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard = append(heard, n.Payload) }
-	c, err := connect(ctx, config)
+	c, err := connectAs(ctx, config, s.want)
 	if err != nil {
 		return err
 	}
 	defer c.close()
 	s.news.mu.Lock()
-	s.news.pid = c.pg.PID()
+	s.news.pid = c.backend
 	s.news.mu.Unlock()
 	if err := c.ask(ctx, s.options.Patience, "LISTEN belay"); err != nil {
 		return err

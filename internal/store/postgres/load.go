@@ -282,6 +282,7 @@ func (t *tx) readClock(p *pipe) {
 	p.add(selectBatch, func(r columns) error {
 		t.rows.Epoch, t.rows.Beat, t.oldest, t.rows.Mark, t.xid = belay.Token(r.int(2)), duration(r.int(3)), r.int(4), r.time(5), r.text(6)
 		t.rows.Now = t.store.clock.Read(r.time(0), r.time(1))
+		t.store.seen.Epoch(t.rows.Epoch)
 		t.rows.Leapt, t.rows.Ahead = t.store.clock.Leapt(), t.store.clock.Ahead()
 		return nil
 	})
@@ -291,6 +292,7 @@ func (t *tx) readClock(p *pipe) {
 func (s *Store) readTime(p *pipe) {
 	p.add(selectTime, func(r columns) error {
 		s.clock.Read(r.time(0), r.time(1))
+		s.seen.Epoch(belay.Token(r.int(2)))
 		return nil
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
 
@@ -54,8 +53,7 @@ func withDatabase(url string, do func(*sql.DB) error) (err error) {
 	if err != nil {
 		return errURL
 	}
-	config.RuntimeParams["lock_timeout"] = "60000" // a migration says so if somebody holds a table for longer
-	db := stdlib.OpenDB(*config)
+	db := open(config, "60000") // a migration says so if somebody holds a table for longer
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return do(db)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +28,9 @@ type Options struct {
 	// connection counts as lost; 0 means 10 s. A server that stops in the
 	// middle of a batch holds its rows for a tenth of it.
 	Patience time.Duration
+	// LongLook is how long a look for the ready lanes may take without its answer being
+	// given again for a while; 0 means 100 ms.
+	LongLook time.Duration
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
 	ReadOnly bool
@@ -49,6 +53,9 @@ func (o Options) withDefaults() Options {
 	if o.Patience <= 0 {
 		o.Patience = 10 * time.Second
 	}
+	if o.LongLook <= 0 {
+		o.LongLook = 100 * time.Millisecond
+	}
 	return o
 }
 
@@ -56,8 +63,10 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	options Options
 	config  *pgconn.Config
-	known   int64 // newest schema
+	want    map[string]string // settings of every session
+	known   int64             // newest schema
 	clock   *store.Clock
+	seen    store.Seen
 	parents parents
 	lanes   lanes
 	leaps   leaps
@@ -85,13 +94,16 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, errURL
 	}
-	for k, v := range settings {
-		if _, set := config.RuntimeParams[k]; !set {
-			config.RuntimeParams[k] = v
-		}
+	if _, named := config.RuntimeParams["application_name"]; !named {
+		config.RuntimeParams["application_name"] = "belay"
 	}
+	want := maps.Clone(settings)
+	maps.DeleteFunc(want, func(name, _ string) bool { _, set := config.RuntimeParams[name]; return set })
 	// A server that was stopped in the middle of a batch must not hold its rows for ever.
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/10), 10)
+	want["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/10), 10)
+	if err := unshared(ctx, config, want, o.Patience); err != nil {
+		return nil, classify("open", err)
+	}
 	if err := withDatabase(url, func(db *sql.DB) error { return prepare(ctx, db, o) }); err != nil {
 		return nil, classify("open", err)
 	}
@@ -99,7 +111,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.config = config
+	s.config, s.want = config, want
 	s.writers, s.pulse = newPool(0, o.Writers, true), newPool(o.Writers, 1, true)
 	s.readers, s.vital, s.probe = newPool(0, o.Readers, false), newPool(0, vitalReaders, false), newPool(0, 1, false)
 	if err := s.start(ctx); err != nil {
@@ -235,14 +247,18 @@ func (s *Store) connected(ctx context.Context, c *slot) error {
 	c.drop()
 	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
 	defer cancel()
-	fresh, err := connect(ctx, s.config)
+	fresh, err := connectAs(ctx, s.config, s.want)
 	if err != nil {
 		return err
 	}
 	if c.writes {
-		if err := fresh.identify(ctx); err != nil {
+		begun, err := fresh.identify(ctx)
+		if err != nil {
 			fresh.close()
 			return err
+		}
+		if begun != 0 {
+			s.seen.Begun(begun)
 		}
 	}
 	c.conn = fresh

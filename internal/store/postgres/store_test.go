@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/belaydev/belay/internal/pgtest"
 	"github.com/belaydev/belay/internal/store"
@@ -47,9 +48,7 @@ type reopened struct {
 
 func reopen(t testing.TB, url string, clock *storetest.Clock) *reopened {
 	t.Helper()
-	s := open(t, url, postgres.Options{Clock: clock.Now, Server: [16]byte{1}, Writers: 1, Readers: 1})
-	s.LookAlways()
-	return &reopened{s, url, clock}
+	return &reopened{open(t, url, postgres.Options{Clock: clock.Now, Server: [16]byte{1}, Writers: 1, Readers: 1, LongLook: time.Hour}), url, clock}
 }
 
 // Reopen closes the store and opens its database again.

@@ -17,19 +17,23 @@ import (
 // there is none. progress, if set, is told how much of the copy is made, in
 // pages.
 func Backup(ctx context.Context, path, to string, progress func(done, total int)) (Snapshot, error) {
-	s, err := duplicate(ctx, sourceOf(path, true), to, progress)
+	source, err := readable(ctx, path, sourceOf(path, true))
+	if err != nil {
+		return Snapshot{}, classify("back up "+path, err)
+	}
+	s, err := duplicate(ctx, path, source, to, progress)
 	return s, classify("back up "+path, err)
 }
 
-// duplicate copies what one name of a data source holds to a new file.
-func duplicate(ctx context.Context, source, to string, progress func(done, total int)) (s Snapshot, err error) {
+// duplicate copies the database at a path, named as a data source, to a new file.
+func duplicate(ctx context.Context, path, source, to string, progress func(done, total int)) (s Snapshot, err error) {
 	f, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return s, err
 	}
 	err = f.Close() // nobody has it open elsewhere
 	if err == nil {
-		err = copyPages(ctx, source, to, progress)
+		err = copyPages(ctx, path, source, to, progress)
 	}
 	if err == nil {
 		err = syncFile(to)
@@ -45,16 +49,20 @@ func duplicate(ctx context.Context, source, to string, progress func(done, total
 
 // copyPages holds one snapshot to the end: without it, every commit would make
 // the copy begin anew.
-func copyPages(ctx context.Context, source, to string, progress func(done, total int)) (err error) {
+func copyPages(ctx context.Context, path, source, to string, progress func(done, total int)) (err error) {
 	c, err := connectTo(ctx, source)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, c.close()) }()
+	n := noted(path)
 	if _, err := c.exec(ctx, "BEGIN"); err != nil {
 		return err
 	}
 	if _, err := c.schema(ctx); err != nil { // reads, and so the snapshot begins
+		return err
+	}
+	if err := c.whole(ctx, path, n); err != nil {
 		return err
 	}
 	from, ok := c.Conn.(interface {

@@ -32,6 +32,12 @@
 // with store.ErrBroken until the process ends. The next one to open the database
 // writes what the log holds into it anew before it does anything else.
 //
+// # When the log is gone
+//
+// A crash leaves the newest commits in the log alone, and SQLite takes a database
+// without its log for a whole one. A number in the database and in a file beside it
+// tells that commits are missing; see generation.
+//
 // # Time
 //
 // The clock is the process's, made monotone over restarts: every commit writes

@@ -76,6 +76,19 @@ func breaks(err error) bool {
 	return false
 }
 
+// damaged remembers an error which says that the file is damaged.
+func (s *Store) damaged(err error) error {
+	var driver *sqlite.Error
+	if !errors.As(err, &driver) {
+		return err
+	}
+	switch driver.Code() & 0xff {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		s.seen.Damage(classify("read", err))
+	}
+	return err
+}
+
 // broken is what a store answers with for ever after it broke.
 func broken(op string, cause error) error {
 	return &belay.Error{

@@ -40,6 +40,7 @@ func (s *Store) trim(t *tx) {
 	case pages >= logMost*s.log.limit:
 		s.log.moving.Wait()
 		_, _, err = t.checkpoint(t.ctx, "PASSIVE")
+		s.gen.due.Store(true)
 	case s.log.busy.CompareAndSwap(false, true):
 		s.log.moving.Go(func() { s.move(t.ctx) })
 	}
@@ -51,6 +52,8 @@ func (s *Store) trim(t *tx) {
 // move moves the log, and what was written meanwhile, as long as that is little.
 func (s *Store) move(ctx context.Context) {
 	defer s.log.busy.Store(false)
+	s.gen.due.Store(true) // what is committed beside the move may stay in the log
+	defer s.gen.due.Store(true)
 	for range 3 {
 		pages, moved, err := s.log.mover.checkpoint(ctx, "PASSIVE")
 		if err != nil {

@@ -50,6 +50,7 @@ type Store struct {
 	texts     texts
 	cache     cache
 	log       log
+	gen       generation
 	walk      store.Walk // of Prune
 	readers   chan *conn // nil for one that is not connected
 	vital     chan *conn // for what the engine and owners read
@@ -57,6 +58,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	clock  *store.Clock
+	seen   store.Seen
 	broken error // why nothing can be written any more
 	closed bool
 }
@@ -83,10 +85,15 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, classify(op, err)
 	}
-	if err := o.file(path); err != nil {
-		return nil, classify(op, err)
+	if o.ReadOnly {
+		if err := o.file(path); err != nil {
+			return nil, classify(op, err)
+		}
 	}
 	if !o.ReadOnly {
+		if err := firstOf(complete(ctx, path), o.file(path)); err != nil {
+			return nil, classify(op, err)
+		}
 		if err := migrate(ctx, path, o); err != nil {
 			return nil, classify(op, err)
 		}
@@ -96,6 +103,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		vital: make(chan *conn, vitalReaders),
 		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)}, log: log{limit: logPages},
 	}
+	s.gen.path = path + generationFile
+	s.gen.due.Store(true)
 	for range o.Readers {
 		s.readers <- nil
 	}
@@ -147,7 +156,13 @@ func syncFolder(path string) error {
 
 // start connects, and checks what it connected to.
 func (s *Store) start(ctx context.Context) (err error) {
-	if s.connector, err = sqlite.NewConnector(s.options.dsn(s.path, true)); err != nil {
+	source := s.options.dsn(s.path, true)
+	if s.options.ReadOnly {
+		if source, err = readable(ctx, s.path, source); err != nil {
+			return err
+		}
+	}
+	if s.connector, err = sqlite.NewConnector(source); err != nil {
 		return err
 	}
 	if !s.options.ReadOnly {
@@ -166,15 +181,20 @@ func (s *Store) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	n := noted(s.path) // before the database: an engine writes it after
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		if err := checkLibrary(ctx, c); err != nil {
+			return err
+		}
+		if err := c.whole(ctx, s.path, n); err != nil {
 			return err
 		}
 		if err := checkSchema(ctx, c); err != nil {
 			return err
 		}
-		return c.query(ctx, "SELECT max(mark_at) FROM servers", func(r columns) error {
+		return c.query(ctx, "SELECT (SELECT max(mark_at) FROM servers), "+selectEpoch+" FROM meta", func(r columns) error {
 			s.clock.Read(0, machine.Time(r.int(0)))
+			s.seen.Epoch(belay.Token(r.int(1)))
 			return nil
 		})
 	})
@@ -246,6 +266,9 @@ func (s *Store) Close() error {
 			all = append(all, c.close())
 		}
 	}
+	if intact {
+		all = append(all, s.gen.close())
+	}
 	<-s.writing // whoever waits for it is refused
 	for range cap(s.readers) {
 		s.readers <- nil
@@ -272,3 +295,6 @@ func (s *Store) usable(op string) error {
 // Now implements store.Store: the process's clock, which never shows less than
 // it did, nor less than any mark in the database when it was opened.
 func (s *Store) Now() machine.Time { return s.clock.Now() }
+
+// Vitals implements store.Store.
+func (s *Store) Vitals() store.Vitals { return s.seen.Vitals(s.clock) }

@@ -44,9 +44,9 @@ func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error)
 		}
 	}
 	if _, err := c.exec(ctx, "BEGIN"); err != nil {
-		return err
+		return s.damaged(err)
 	}
-	err = do(ctx, c)
+	err = s.damaged(do(ctx, c))
 	_, end := c.exec(context.WithoutCancel(ctx), "COMMIT")
 	return firstOf(err, end)
 }

@@ -16,7 +16,7 @@ import (
 func Restore(ctx context.Context, file, to string, known belay.Token, now time.Time, progress func(done, total int)) (s Snapshot, err error) {
 	source, err := resting(file)
 	if err == nil {
-		s, err = duplicate(ctx, source, to, progress)
+		s, err = duplicate(ctx, file, source, to, progress)
 	}
 	if err == nil {
 		s.Epoch, err = BeginEpoch(ctx, to, known, now)
@@ -50,7 +50,7 @@ func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Ti
 	if _, err := c.exec(ctx, "COMMIT"); err != nil {
 		return 0, fmt.Errorf("%w: %w", errCommit, err)
 	}
-	return epoch, nil
+	return epoch, forget(path) // what is missing is accepted
 }
 
 // Epoch reads the epoch of a database that nobody uses, without looking whether

@@ -97,10 +97,18 @@ func (t *tx) run(do func(*tx) (bool, error)) (err error) {
 		open = false
 		return t.rollback()
 	}
+	n, err := t.store.gen.raise(t)
+	if err != nil {
+		return err
+	}
 	if _, err := t.exec(t.ctx, "COMMIT"); err != nil {
+		if n != 0 {
+			t.store.gen.due.Store(true)
+		}
 		return fmt.Errorf("%w: %w", errCommit, err)
 	}
 	open = false
+	t.store.gen.note(n)
 	t.store.cache.keep(t.written)
 	return nil
 }
@@ -115,6 +123,7 @@ func (t *tx) begin() error {
 		return nil
 	})
 	t.now = t.store.Now()
+	t.store.seen.Epoch(t.epoch)
 	return firstOf(err, t.store.cache.fresh(t))
 }
 
@@ -161,6 +170,7 @@ func (t *tx) rollback() error {
 // failed gives the error of a transaction, and remembers it if the store is
 // broken by it.
 func (s *Store) failed(op string, err error) error {
+	_ = s.damaged(err)
 	if !breaks(err) {
 		return classify(op, err)
 	}

@@ -1,0 +1,255 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/memory"
+	"github.com/belaydev/belay/internal/store/sqlite"
+)
+
+// stuck is a store whose reads of what is due, or whose commits, do not return.
+type stuck struct {
+	store.Store
+	mu      sync.Mutex
+	due     bool
+	commits bool
+	freed   chan struct{}
+}
+
+func (s *stuck) wait(when func() bool) {
+	s.mu.Lock()
+	stands, freed := when(), s.freed
+	s.mu.Unlock()
+	if stands {
+		<-freed
+	}
+}
+
+func (s *stuck) Due(ctx context.Context, limit int) (store.Due, error) {
+	s.wait(func() bool { return s.due })
+	return s.Store.Due(ctx, limit)
+}
+
+func (s *stuck) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	s.wait(func() bool { return s.commits })
+	return s.Store.Commit(ctx, need, decide)
+}
+
+// set makes the store stand still, or go on.
+func (s *stuck) set(due, commits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due, s.commits = due, commits
+	if due || commits {
+		s.freed = make(chan struct{})
+	} else {
+		close(s.freed)
+	}
+}
+
+// An engine that looks for nothing, leaves no marks, or commits nothing says so within
+// seconds, and by name; once it goes on it says nothing. While it has nothing to do it
+// does not stand still.
+func TestAnEngineThatStandsStillSaysSo(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		due, commits bool
+		live         bool // a session lives
+		what         string
+	}{
+		{name: "sweeps", due: true, what: "looked for what is due"},
+		{name: "commits", commits: true, live: true, what: "committed anything"},
+		{name: "marks", due: true, live: true, what: "left a mark of life"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &stuck{Store: memory.New(time.Now)}
+				e := engine.New(f, engine.Options{Log: slog.New(slog.DiscardHandler)})
+				defer e.Close()
+				time.Sleep(24 * time.Hour)
+				if v := e.Vitals(); v.Trouble() != nil || v.Sweep+v.Mark+v.Commit > 0 {
+					t.Fatalf("idle for a day: %+v", v)
+				}
+				if c.live {
+					spec := belay.WorkerSpec{Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 1, TTL: belay.Duration(time.Hour)}
+					must[belay.Session](t)(e.OpenWorker(t.Context(), spec))
+					time.Sleep(time.Hour / 2)
+					if v := e.Vitals(); v.Trouble() != nil {
+						t.Fatalf("with a session that lives: %+v", v)
+					}
+				}
+				f.set(c.due, c.commits)
+				time.Sleep(20 * time.Minute)
+				v := e.Vitals()
+				if what, since := v.Still(); what == "" || since < engine.StillAfter {
+					t.Errorf("it has not %q for %s", what, since)
+				}
+				if err := v.Trouble(); err == nil || !strings.Contains(err.Error(), "stands still") {
+					t.Errorf("it says %v", err)
+				}
+				switch {
+				case c.what == "left a mark of life" && v.Mark < engine.StillAfter,
+					c.what == "committed anything" && v.Commit < engine.StillAfter,
+					c.what == "looked for what is due" && v.Sweep < engine.StillAfter:
+					t.Errorf("it should say that it has not %s: %+v", c.what, v)
+				}
+				f.set(false, false)
+				time.Sleep(time.Minute)
+				if v := e.Vitals(); v.Trouble() != nil {
+					t.Errorf("it goes on, and says %v", v.Trouble())
+				}
+			})
+		})
+	}
+}
+
+// walls are a wall clock that is set and one that nobody can set.
+type walls struct {
+	mu    sync.Mutex
+	began time.Time
+	set   time.Duration
+}
+
+func (w *walls) options() sqlite.Options {
+	w.began = time.Now()
+	return sqlite.Options{Clock: w.now, Steady: func() time.Duration { return time.Since(w.began) }}
+}
+
+func (w *walls) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.set)
+}
+
+func (w *walls) step(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set += d
+}
+
+// logged is what an engine logs.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// A clock that is set, either way, is told once in the log, and by how much in the
+// vitals. Set forwards by far more than every time limit of what runs, it ends none of
+// that, and no session; what waits for a time is due.
+func TestAClockThatIsSetIsTold(t *testing.T) {
+	w, log := &walls{}, &logged{}
+	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), w.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e := engine.New(s, engine.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	defer e.Close()
+	spec := belay.WorkerSpec{Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9, TTL: belay.Duration(time.Minute)}
+	worker := must[belay.Session](t)(e.OpenWorker(t.Context(), spec)).ID
+	limits := belay.Policy{
+		Timeout: belay.Duration(10 * time.Minute), RunTimeout: belay.Duration(5 * time.Minute), IdleTimeout: belay.Duration(4 * time.Minute),
+		MaxAttempts: 1,
+	}
+	id := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w", Policy: limits}))[0].ID
+	later := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w", DueAt: time.Now().Add(30 * time.Minute)}))[0].ID
+	lease := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: worker, Number: 1, Slots: 1})).Assignments[0].Lease
+	beat := func() {
+		t.Helper()
+		r, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: worker, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: lease.Token}}})
+		if err != nil || len(r.Revoked) > 0 {
+			t.Fatalf("heartbeat: %+v, %v", r, err)
+		}
+	}
+	beat()
+	w.step(time.Hour)
+	for n := byte(1); n <= 5; n++ { // each commits, and may judge
+		must[int64](t)(e.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k"}))
+		beat()
+	}
+	if x := must[belay.Execution](t)(e.Execution(t.Context(), id)); x.State != belay.Running || x.Attempt != 1 {
+		t.Errorf("after the clock was set forwards by an hour what ran is %s, attempt %d", x.State, x.Attempt)
+	}
+	if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: worker, Number: 2, Slots: 1})); len(r.Assignments) != 1 || r.Assignments[0].Lease.Execution != later {
+		t.Errorf("what was due in half an hour was not claimed after an hour: %+v", r)
+	}
+	if v := e.Vitals(); v.Leapt.Round(time.Minute) != time.Hour || log.count("set forwards") != 1 {
+		t.Errorf("it leapt by %s; told %d times", v.Leapt, log.count("set forwards"))
+	}
+	w.step(-2 * time.Hour)
+	for n := byte(11); n <= 15; n++ {
+		must[int64](t)(e.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k"}))
+	}
+	v := e.Vitals()
+	if v.Ahead.Round(time.Minute) != 2*time.Hour || log.count("set back") != 1 {
+		t.Errorf("it is ahead by %s; told %d times", v.Ahead, log.count("set back"))
+	}
+	if notes := v.Notes(time.Now()); v.Trouble() != nil || len(notes) != 1 || !strings.Contains(notes[0], "2h0m0s ahead") {
+		t.Errorf("it takes work (%v) and notes %q", v.Trouble(), notes)
+	}
+	x := must[belay.Explanation](t)(e.Explain(t.Context(), id))
+	if !strings.Contains(strings.Join(x.Facts, "\n"), "2h0m0s ahead") {
+		t.Errorf("explained by %q", x.Facts)
+	}
+	w.step(2 * time.Hour)
+	beat()
+	if v := e.Vitals(); v.Ahead.Abs() > time.Second || log.count("shows the store's time again") != 1 {
+		t.Errorf("put right, it is ahead by %s; told %d times", v.Ahead, log.count("shows the store's time again"))
+	}
+}
+
+// An epoch that began while the engine runs, as after a failover, is told in the log,
+// once, and noted for a week.
+func TestAnEpochThatBeganIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)))
+		s, log := memory.New(time.Now), &logged{}
+		e := engine.New(s, engine.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		defer e.Close()
+		submit := func() {
+			must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}))
+		}
+		submit()
+		if v := e.Vitals(); !v.EpochBegan().IsZero() || len(v.Notes(time.Now())) > 0 || log.count("epoch") > 0 {
+			t.Errorf("the first epoch is told: %+v", v)
+		}
+		s.SetEpoch(machine.NextEpoch(0, machine.At(time.Now()), 0))
+		began := time.Now()
+		submit()
+		submit()
+		v := e.Vitals()
+		if off := v.EpochBegan().Sub(began).Abs(); off > time.Second || log.count("an epoch has begun") != 1 {
+			t.Errorf("it began %s off; told %d times", off, log.count("an epoch has begun"))
+		}
+		if notes := v.Notes(time.Now()); len(notes) != 1 || !strings.Contains(notes[0], "may be gone") {
+			t.Errorf("noted: %q", notes)
+		}
+		if notes := v.Notes(time.Now().Add(8 * 24 * time.Hour)); len(notes) != 0 {
+			t.Errorf("noted after a week: %q", notes)
+		}
+	})
+}

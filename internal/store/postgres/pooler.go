@@ -1,0 +1,169 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// Between a server and its database may stand a pooler, such as pgbouncer. It must give
+// each connection a session of its own: statements are prepared, notifications listened
+// for, and time limits set for a session. Settings are therefore made once connected,
+// since a pooler refuses or drops most of those that come with the connection, and read
+// again in another transaction, which a pooler in transaction mode may carry out
+// elsewhere.
+
+var errShared = &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "a pooler that shares sessions stands before the database, such as pgbouncer in transaction mode: " +
+	"Belay prepares statements, listens and sets time limits, each for a session; set pool_mode = session there, or give the address of the database itself"}
+
+const (
+	setSession   = "SELECT set_config(w.name, w.value, false) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY w (name, value, n) ORDER BY w.n"
+	checkSession = "SELECT pg_backend_pid()::bigint, count(*) FILTER (WHERE current_setting(w.name) <> w.value) FROM unnest($1::text[], $2::text[]) w (name, value)"
+	leaveTrace   = "SELECT set_config('belay.trace', $1::text, false)"
+	lookTrace    = "SELECT pg_backend_pid()::bigint, coalesce(current_setting('belay.trace', true), '')"
+)
+
+// connectAs connects and makes settings for the session, those of the address left out.
+func connectAs(ctx context.Context, config *pgconn.Config, want map[string]string) (*conn, error) {
+	c, err := connect(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.set(ctx, want); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// set makes settings and looks whether they last.
+func (c *conn) set(ctx context.Context, want map[string]string) error {
+	names := slices.Sorted(maps.Keys(want))
+	values := make([]string, len(names))
+	for i, n := range names {
+		values[i] = want[n]
+	}
+	same := func(text string) string { return text }
+	bind := func(s *step) {
+		s.once = true
+		texts(s, names, same)
+		texts(s, values, same)
+	}
+	p, made := c.pipe(), []string(nil)
+	bind(p.add(setSession, func(r columns) error {
+		made = append(made, r.text(0)) // as the database writes it: 1s for 1000
+		return nil
+	}))
+	if err := p.run(ctx); err != nil {
+		return fmt.Errorf("make the settings of the session: %w", err)
+	}
+	lost := int64(0)
+	values = made
+	p = c.pipe()
+	bind(p.add(checkSession, func(r columns) error {
+		c.backend, lost = uint32(r.int(0)), r.int(1) //nolint:gosec // a process id
+		return nil
+	}))
+	if err := p.run(ctx); err != nil {
+		return fmt.Errorf("look for the settings of the session: %w", err)
+	}
+	if lost > 0 {
+		return errShared
+	}
+	return nil
+}
+
+// pooled reports whether somebody stands between, who has to make up the number of the
+// process that answers.
+func (c *conn) pooled() bool { return c.backend != c.pg.PID() }
+
+// traced is what a session knows of traces.
+type traced struct {
+	backend uint32
+	trace   string
+}
+
+// look begins a transaction and looks for a trace.
+func (c *conn) look(ctx context.Context) (t traced, err error) {
+	p := c.pipe()
+	p.add("BEGIN", nil).once = true
+	p.add(lookTrace, func(r columns) error {
+		t = traced{uint32(r.int(0)), r.text(1)} //nolint:gosec // a process id
+		return nil
+	}).once = true
+	err = p.run(ctx)
+	var reply *pgconn.PgError
+	if errors.As(err, &reply) && reply.Code == "08P01" { // no transaction at all, but single statements
+		err = errShared
+	}
+	return t, err
+}
+
+// unshared refuses a pooler that shares sessions: one leaves a trace and waits, while
+// another begins a transaction. If that gets the session with the trace, or the first
+// one does not find it again, they are shared.
+func unshared(ctx context.Context, config *pgconn.Config, want map[string]string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	first, err := connectAs(ctx, config, want)
+	if err != nil {
+		return err
+	}
+	defer first.close()
+	if !first.pooled() {
+		return nil
+	}
+	second, err := connectAs(ctx, config, want)
+	if err != nil {
+		return err
+	}
+	defer second.close()
+	trace := rand.Text()
+	p := first.pipe()
+	s := p.add(leaveTrace, nil)
+	s.once = true
+	s.string(trace)
+	if err := p.run(ctx); err != nil {
+		return err
+	}
+	other, err := second.look(ctx)
+	if err != nil {
+		return err
+	}
+	mine, err := first.look(ctx)
+	if err != nil {
+		return err
+	}
+	if other.trace == trace || other.backend == mine.backend || mine.trace != trace {
+		return errShared
+	}
+	return nil
+}
+
+// open opens a database for migrations. What they wait for locks is set once
+// connected.
+func open(config *pgx.ConnConfig, lockTimeout string) *sql.DB {
+	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false)", lockTimeout)
+		return err
+	}))
+}
+
+// pooler says what a pooler refuses a connection for, in its own words.
+func pooler(reply *pgconn.PgError) (belay.Code, string) {
+	if strings.Contains(reply.Message, "startup parameter") {
+		return belay.CodeInvalid, "a pooler before the database, such as pgbouncer, does not take a setting of the address; leave it out there, or name it in the pooler's ignore_startup_parameters"
+	}
+	return belay.CodeUnavailable, "a pooler before the database, such as pgbouncer, refuses the connection"
+}

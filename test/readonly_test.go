@@ -1,0 +1,78 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// freeze makes a file system that mount has made read-only.
+func freeze(t *testing.T, dir string) {
+	t.Helper()
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatalf("remount read-only: %v", err)
+	}
+}
+
+// Rule: a data directory that can only be read is read: listed, shown, looked through
+// and backed up. What would write is refused in one line, with a code that does not call
+// it a bug.
+func TestADataDirectoryThatCanOnlyBeRead(t *testing.T) {
+	t.Parallel()
+	needsMount(t)
+	p := newPlace(t)
+	disk := p.mount("disk", "size=16m")
+	p.data = filepath.Join(disk, "data")
+	p.run("--repo", "none", "--key", "k", "--", "echo", "hello").want(0)
+	freeze(t, disk)
+	p.belay("ls").want(0).showing("succeeded")
+	p.belay("get", "k").want(0).showing("succeeded")
+	p.belay("explain", "k").want(0).showing("succeeded")
+	p.belay("logs", "k").want(0).showing("hello")
+	p.sound()
+	copied := p.path("copy.db")
+	p.belay("backup", copied).want(0)
+	p.belay("restore", "--verify", copied).want(0)
+	for _, args := range [][]string{{"run", "--repo", "none", "--", "true"}, {"retry", "k"}, {"restore", "--epoch"}} {
+		r := p.belay(args...)
+		if !slices.Contains([]int{codeCannot, 77, 69}, r.code) {
+			t.Errorf("exit code %d, want 73, 77 or 69\n%s", r.code, r)
+		}
+		one(t, r, "read")
+	}
+}
+
+// Rule: a data directory that a crash left and that can only be read is read if that can
+// be; if not, one line says what to do.
+func TestACrashedDataDirectoryThatCanOnlyBeRead(t *testing.T) {
+	t.Parallel()
+	needsMount(t)
+	for _, files := range []string{"all", "no shared memory"} {
+		p := newPlace(t)
+		disk := p.mount("disk", "size=16m")
+		p.data = filepath.Join(disk, "data")
+		server, a := p.serve()
+		a.want(201, "POST", "/v1/executions", `{"workflow": "w"}`)
+		server.signal(syscall.SIGKILL)
+		server.wait(patience)
+		if files != "all" {
+			if err := os.Remove(filepath.Join(p.data, "belay.db-shm")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		freeze(t, disk)
+		for _, args := range [][]string{{"ls"}, {"backup", p.path("copy.db")}} {
+			r := p.belay(args...)
+			switch {
+			case r.code == 0 && args[0] == "ls" && !strings.Contains(r.out, "pending"):
+				t.Errorf("%s: what was acknowledged is not listed\n%s", files, r)
+			case r.code != 0:
+				r.want(69)
+				one(t, r, "copy the whole folder")
+			}
+		}
+	}
+}
