@@ -2170,6 +2170,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -2839,6 +2840,7 @@ export interface operations {
             /** @description Accepted */
             202: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -3111,6 +3113,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3344,7 +3347,10 @@ export interface operations {
     openWorker: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Names the session, if the body gives no id: repeated, the session is found. */
+                "Idempotency-Key"?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -3367,9 +3373,21 @@ export interface operations {
             };
         };
         responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
             /** @description Created */
             201: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     Location?: string;
                     [name: string]: unknown;
                 };
