@@ -89,12 +89,6 @@ type ReadyLane struct {
 	Next Time
 }
 
-// Op is an operation that was carried out before.
-type Op struct {
-	OpRef
-	Seq int64
-}
-
 // Changes are what a fold wants written, all or nothing.
 type Changes struct {
 	Executions  []*Execution

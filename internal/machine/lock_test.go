@@ -78,15 +78,15 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	s.do(s.lock(belay.WorkerID(s.id()), l.Execution))
 }
 
-// Rule: a lock's id is the operation's. It finds its lock while that holds, on the
-// terms it was given on, and nothing else ever.
+// Rule: a lock's id is the operation's. It finds its lock while that holds, and nothing
+// else ever.
 func TestALocksIDFindsItAndNothingElse(t *testing.T) {
 	s := newStage(t)
 	first := s.lock(belay.WorkerID(s.id()), s.submit(external))
 	won := s.do(first)
 	s.pass(10 * time.Second)
 	again := *first
-	again.Secret, again.TTL = belay.Secret{99}, within(time.Hour)
+	again.Secret = belay.Secret{99}
 	r := s.do(&again)
 	if !r.Replayed || leaseOf(&r.Claims[0].Execution) != leaseOf(&won.Claims[0].Execution) || r.Session.TTL != first.TTL {
 		t.Errorf("asked again: %+v, was %+v", r, won)
@@ -95,6 +95,9 @@ func TestALocksIDFindsItAndNothingElse(t *testing.T) {
 	other := *first
 	other.Execution = s.submit(external)
 	s.refused(&other, belay.CodeIdempotencyMismatch)
+	longer := *first
+	longer.TTL = within(time.Hour)
+	s.refused(&longer, belay.CodeIdempotencyMismatch)
 	stranger := *first
 	stranger.Owner = "bob"
 	s.refused(&stranger, belay.CodeIdempotencyMismatch)

@@ -94,9 +94,11 @@ func (p *player) lock() {
 	if l := p.lease(); p.n(3) == 0 {
 		id = l.Worker // most likely an id that is taken
 	}
-	p.send(&Lock{belay.LockRequest{
-		ID: id, Execution: p.execution(), Owner: "out", TTL: within(time.Duration(p.n(40)) * time.Second), Reopen: p.n(2) == 0,
-	}, belay.Secret(p.id())})
+	ttl := within(time.Duration(p.n(40)) * time.Second)
+	if x := p.keeper.workers[id]; x != nil { // the same body
+		ttl = x.Spec.TTL
+	}
+	p.send(&Lock{belay.LockRequest{ID: id, Execution: p.execution(), Owner: "out", TTL: ttl, Reopen: p.n(2) == 0}, belay.Secret(p.id())})
 }
 
 func (p *player) renew() {

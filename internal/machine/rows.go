@@ -215,6 +215,7 @@ type Run struct {
 	Outcome      belay.Outcome
 	Final        bool       // the execution ended with it
 	Op           belay.OpID // of the settlement
+	OpSum        OpSum
 	Output       []byte
 	Class        belay.Class
 	Message      string
@@ -233,6 +234,7 @@ type Checkpoint struct {
 	Key       string
 	Token     belay.Token
 	Op        belay.OpID
+	OpSum     OpSum
 	At        Time
 	Data      []byte
 	Cost      int64
@@ -246,6 +248,7 @@ type Signal struct {
 	Name       string
 	Child      belay.ExecutionID
 	Op         belay.OpID
+	OpSum      OpSum
 	Payload    []byte
 	At         Time
 	ConsumedBy int64 // seq of the checkpoint that took it
@@ -259,6 +262,7 @@ type Deed struct {
 	Actor     string
 	Reason    string
 	Op        belay.OpID
+	OpSum     OpSum
 	At        Time
 	Token     belay.Token // of the run it ended, if any
 	Final     bool
@@ -307,12 +311,6 @@ type KeyRow struct {
 	Execution belay.ExecutionID
 	Hash      [32]byte
 	At        Time
-}
-
-// OpRef names an operation on an execution.
-type OpRef struct {
-	Execution belay.ExecutionID
-	Op        belay.OpID
 }
 
 // SignalRef names a signal.

@@ -2172,6 +2172,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -2841,6 +2842,7 @@ export interface operations {
             /** @description Accepted */
             202: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -3113,6 +3115,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3346,7 +3349,10 @@ export interface operations {
     openWorker: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Names the session, if the body gives no id: repeated, the session is found. */
+                "Idempotency-Key"?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -3369,9 +3375,21 @@ export interface operations {
             };
         };
         responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
             /** @description Created */
             201: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     Location?: string;
                     [name: string]: unknown;
                 };
