@@ -66,7 +66,7 @@ func TestASuspectIsTakenAlone(t *testing.T) {
 
 // Rule: a checkpoint and a failure clear an execution of suspicion.
 func TestProgressClearsASuspect(t *testing.T) {
-	for name, clear := range map[string]func(*stage, belay.Lease){
+	for name, progress := range map[string]func(*stage, belay.Lease){
 		"checkpoint": func(s *stage, l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) },
 		"failure":    func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomeFailed)) },
 		"retry": func(s *stage, l belay.Lease) {
@@ -77,7 +77,7 @@ func TestProgressClearsASuspect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			id := s.suspects(1)[0]
-			clear(s, s.win(s.worker("w", ttl(hour))))
+			progress(s, s.win(s.worker("w", ttl(hour))))
 			if e := s.row(id); e.Losses != 0 || e.Lane.IsAlone() {
 				t.Errorf("%d losses, lane %d", e.Losses, e.Lane)
 			}

@@ -172,12 +172,12 @@ func (x *felling) trunks(roots []Root) (bool, error) {
 			return false, nil
 		}
 		left -= len(children)
-		below := make([]belay.ExecutionID, len(children))
-		for i, c := range children {
+		below := make([]belay.ExecutionID, 0, len(children))
+		for _, c := range children {
 			t := of[c.Parent]
 			of[c.ID] = t
 			t.members = append(t.members, c)
-			below[i] = c.ID
+			below = append(below, c.ID)
 		}
 		level = below
 	}

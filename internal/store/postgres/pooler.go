@@ -72,7 +72,7 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 	values = made
 	p = c.pipe()
 	bind(p.add(checkSession, func(r columns) error {
-		c.backend, lost = uint32(r.int(0)), r.int(1) //nolint:gosec // a process id
+		c.backend, lost = uint32(r.int(0)), r.int(1) // a process id
 		return nil
 	}))
 	if err := p.run(ctx); err != nil {
@@ -99,7 +99,7 @@ func (c *conn) look(ctx context.Context) (t traced, err error) {
 	p := c.pipe()
 	p.add("BEGIN", nil).once = true
 	p.add(lookTrace, func(r columns) error {
-		t = traced{uint32(r.int(0)), r.text(1)} //nolint:gosec // a process id
+		t = traced{uint32(r.int(0)), r.text(1)} // a process id
 		return nil
 	}).once = true
 	err = p.run(ctx)
