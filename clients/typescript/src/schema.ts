@@ -815,6 +815,8 @@ export interface components {
             name: string;
         };
         Assignment: {
+            /** @description The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for five seconds. */
+            alone?: boolean;
             /** Format: int64 */
             attempt: number;
             checkpoints?: components["schemas"]["Checkpoint"][];
