@@ -55,6 +55,10 @@ func TestCheckConfigRefusesWhatIsRefused(t *testing.T) {
 		"a certificate that is none":    {[]string{"--tls-cert", broken, "--tls-key", broken}, "certificate", true},
 		"an address for all":            {[]string{"--listen", "0.0.0.0:0"}, "belay keys create", true},
 		"an address that is none":       {[]string{"--listen", "no-such-host.invalid:7420"}, "there is no such address", true},
+		"an egress that is a page":      {append(agent, "--agent-egress", "good.example,https://git.example/app"), `agent.egress: "https://git.example/app": `, false},
+		"an egress that is all":         {append(agent, "--agent-egress", "good.example,*"), `agent.egress: "*": it would allow every host`, false},
+		"an egress of an odd address":   {append(agent, "--agent-egress", "127.1:80"), "did you mean 127.0.0.1:80?", false},
+		"an egress that is nothing":     {[]string{"--config", file("empty.yaml", "agent:\n  command: [cat]\n  egress: []\n", 0o600)}, "empty.yaml:3: agent.egress: an empty list", false},
 	} {
 		for _, command := range []string{"serve", "worker"} {
 			if c.server && command == "worker" {

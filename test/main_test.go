@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/belaydev/belay/internal/gitwatch"
 )
 
 var (
@@ -34,6 +36,7 @@ var roles = map[string]func() error{
 }
 
 func TestMain(m *testing.M) {
+	gitwatch.StandIn()
 	if name := os.Getenv(roleEnv); name != "" {
 		os.Exit(play(name))
 	}

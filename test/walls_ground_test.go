@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // prepareStorm makes what is to be attacked, with further lines of the configuration.
@@ -35,7 +37,9 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 		"files":   map[string]string{"secret": x.path("secret"), "config": x.path("belay.yaml"), "ssh": x.path("home/.ssh/id_ed25519"), "database": filepath.Join(x.data, "belay.db")},
 		"socket":  filepath.Join(x.data, "belay.sock"),
 		"outside": []string{x.path("outside/" + x.token), "/tmp/" + x.token, "/var/tmp/" + x.token, "/dev/shm/" + x.token, "/etc/" + x.token},
-		"tcp":     x.listenTCP(), "udp": x.listenUDP(),
+		"tcp":     x.listenStream("tcp", another+":0", &x.heard.tcp), "udp": x.listenUDP(),
+		"engine":    x.listenStream("unix", x.path("engine.sock"), &x.heard.engine),
+		"bus":       x.listenStream("unix", x.busDir()+"/bus", &x.heard.bus),
 		"processes": mostProcesses, "memory": mostMemory, "disk": mostDisk, "inodes": 2 * mostInodes,
 	}
 	t.Cleanup(func() {
@@ -142,7 +146,7 @@ func (x *storm) hand() {
 func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
-	cmd.Env = x.environment(canaryVariable + "=" + marker)
+	cmd.Env = x.environment(canaryVariable+"="+marker, "DOCKER_HOST=unix://"+x.path("engine.sock"), "XDG_RUNTIME_DIR="+x.path("runtime"))
 	if x.mode.bare {
 		withoutNamespaces(cmd, x.uid)
 	} else if x.uid != os.Geteuid() {
@@ -157,9 +161,47 @@ const canaryVariable = "BELAY_WALLS_CANARY"
 // another is a loopback address that nothing else uses.
 const another = "127.0.0.9"
 
-func (x *storm) listenTCP() string {
+// busDir is a directory of services: in /run, where those of machines are, or where the
+// environment of the server says so.
+func (x *storm) busDir() string {
 	x.api.t.Helper()
-	l, err := net.Listen("tcp", another+":0")
+	dir, err := x.path("runtime"), os.Mkdir(x.path("runtime"), 0o755)
+	if os.Geteuid() == 0 && err == nil {
+		dir, err = os.MkdirTemp("/run", "belay-walls-")
+		x.api.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		if err == nil {
+			err = os.Chmod(dir, 0o755)
+		}
+	}
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+	return dir
+}
+
+// ofUser reports whether the other end of a socket is a process of the server's user, as
+// far as that can be asked.
+func (x *storm) ofUser(c net.Conn) bool {
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return true
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cerr == nil && err == nil && int(peer.Uid) == x.uid
+}
+
+// listenStream keeps what it hears on a socket that every user may reach.
+func (x *storm) listenStream(network, address string, heard *strings.Builder) string {
+	x.api.t.Helper()
+	l, err := net.Listen(network, address)
+	if err == nil && network == "unix" {
+		err = os.Chmod(address, 0o666)
+	}
 	if err != nil {
 		x.api.t.Fatal(err)
 	}
@@ -171,11 +213,15 @@ func (x *storm) listenTCP() string {
 				return
 			}
 			_ = c.SetDeadline(time.Now().Add(patience))
+			known := heard != &x.heard.bus || x.ofUser(c)
 			b := make([]byte, 1000)
 			n, _ := c.Read(b)
 			c.Close()
+			if !known {
+				continue
+			}
 			x.heard.Lock()
-			x.heard.tcp.Write(b[:n])
+			heard.Write(b[:n])
 			x.heard.Unlock()
 		}
 	}()

@@ -25,7 +25,7 @@ type storm struct {
 	procs []*started
 	heard struct {
 		sync.Mutex
-		tcp, udp strings.Builder
+		tcp, udp, engine, bus strings.Builder
 	}
 }
 
@@ -54,7 +54,8 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 	for _, attacks := range [][]string{
 		{
 			"database", "secret", "config", "ssh", "environ", "peek", "descriptors", "ptrace", "signal", "victim-files", "victim-tmp", "victim-process",
-			"abstract", "mount", "outside", "base", "setuid", "userns", "port", "socket", "tcp", "udp",
+			"abstract", "mount", "outside", "base", "setuid", "userns", "port", "socket", "engine",
+			"bus", "tcp", "udp",
 		},
 		{"disk"}, {"inodes"},
 	} {
@@ -144,6 +145,7 @@ var (
 // judges look at what only the test can see.
 var judges = map[string]func(x *storm, last verdict) bool{
 	"ended": ended, "left behind": (*storm).leftBehind, "outside": (*storm).wroteOutside, "tcp": (*storm).reachedTCP, "udp": (*storm).reachedUDP,
+	"engine": (*storm).reachedEngine, "bus": (*storm).reachedBus,
 }
 
 // ended reports whether an attack was the last thing that its job did.
@@ -177,6 +179,22 @@ func (x *storm) reachedTCP(verdict) bool {
 		x.heard.Lock()
 		defer x.heard.Unlock()
 		return strings.Contains(x.heard.tcp.String(), x.token)
+	})
+}
+
+func (x *storm) reachedEngine(verdict) bool {
+	return poll(time.Second, func() bool {
+		x.heard.Lock()
+		defer x.heard.Unlock()
+		return strings.Contains(x.heard.engine.String(), x.token)
+	})
+}
+
+func (x *storm) reachedBus(verdict) bool {
+	return poll(time.Second, func() bool {
+		x.heard.Lock()
+		defer x.heard.Unlock()
+		return strings.Contains(x.heard.bus.String(), x.token)
 	})
 }
 

@@ -56,6 +56,8 @@ var walls = []wall{
 	{attack: "daemon", doc: "leave a process behind", judge: "left behind"},
 	{attack: "port", doc: "be administrator on the server's port, without a key"},
 	{attack: "socket", doc: "be administrator on `belay.sock`"},
+	{attack: "engine", doc: "reach the socket of a container engine that the server's user may use", judge: "engine"},
+	{attack: "bus", doc: "pass for the server's user at a service in `/run`, such as D-Bus or PostgreSQL", judge: "bus"},
 	{attack: "victim-files", doc: "read or write the workspace of another job"},
 	{attack: "victim-tmp", doc: "read the temporary files of another job"},
 	{attack: "victim-process", doc: "see or signal the processes of another job"},

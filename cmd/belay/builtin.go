@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -142,19 +143,43 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 
 // try finds out what holds jobs here, by holding one. Root in a container may not be
 // able to give jobs users of their own: then jobs that were to have them are not run.
+// Nor are any where a wall is not to be had that the configuration names.
 func try(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 	held, err := r.Probe(ctx)
+	var missing *process.WallError
 	switch {
 	case err == nil:
 		r.Walled = held.Walled
 		log.Info("jobs are held", "held_by", held.By)
+		for _, why := range lacking(r, held.Walls) {
+			log.Warn("jobs are held less than they could be", "why", why)
+		}
 	case ctx.Err() != nil:
+	case errors.As(err, &missing):
+		return fmt.Errorf("jobs cannot be held as %s says; without that setting they run all the same: %w", settingOf[missing.Wall], err)
 	case r.Workspaces.Users != nil && withoutUsers(ctx, r):
 		return fmt.Errorf("jobs cannot have users of their own here (%w): with agent.users: none they run as the user of this process, root", err)
 	default:
 		log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
 	}
 	return nil //nolint:nilerr // a job that cannot be held says so itself
+}
+
+// settingOf is what asks for a wall.
+var settingOf = map[process.Wall]string{process.WallNetwork: "agent.egress", process.WallHidden: "agent.hidden"}
+
+// lacking says what jobs do not have of the walls that they have elsewhere.
+func lacking(r *agent.Runner, w process.Walls) (why []string) {
+	if os.Geteuid() == 0 && r.Workspaces.Users == nil {
+		why = append(why, "they run as root: agent.users is none")
+	}
+	if r.Seal && w.Seal == "" {
+		why = append(why, "they can write wherever their user may: this machine has no user namespaces and no Landlock")
+	}
+	if w.Landlock == 0 {
+		why = append(why, "this machine has no Landlock: signals and abstract sockets of the same user are not closed to them everywhere")
+	}
+	return why
 }
 
 // withoutUsers tells whether a job could be run here that has no user of its own.

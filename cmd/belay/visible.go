@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
@@ -47,13 +49,18 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	s.hide(a.Hidden...)
 	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, a.CryptKey, a.GitCredentials, os.Getenv("PGPASSFILE"))
 	s.hide(secrets...)
+	s.hidden = append(s.hidden, engines()...)
 	for _, name := range a.Env {
 		s.hide(os.Getenv(name + "_FILE"))
 	}
 	if own {
 		return s
 	}
-	s.hide(fmt.Sprintf("/run/user/%d", os.Geteuid()), os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
+	// Who listens there may take a job for the server: the service manager and its bus,
+	// databases that know users by their processes. Secrets of containers are there too.
+	s.hide("/run", "/var/run", os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("SSH_AUTH_SOCK"))
+	s.hide(storeSockets(c.Store)...)
+	s.readable = slices.Concat(s.readable, runReadable, programs("/run", command))
 	for _, home := range homes() {
 		s.hide(home)
 		for _, name := range kept {
@@ -62,6 +69,56 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 		s.readable = append(s.readable, programs(home, command)...)
 	}
 	return s
+}
+
+// engineSockets are where container engines listen, or the directories of that: to speak
+// with one is to be root. They are hidden also where an engine begins later.
+var engineSockets = []string{
+	"/run/docker.sock", "/run/docker", "/run/containerd", "/run/podman", "/run/crio", "/run/cri-dockerd.sock", "/run/buildkit",
+	"/run/k3s/containerd", "/run/balena-engine.sock", "/run/incus", "/var/lib/lxd/unix.socket", "/var/lib/incus/unix.socket",
+	"/var/snap/lxd/common/lxd/unix.socket",
+}
+
+// runReadable are what programs need of /run: the name servers, the cache of names, and
+// the programs of NixOS.
+var runReadable = []string{
+	"/run/systemd/resolve/resolv.conf", "/run/systemd/resolve/stub-resolv.conf", "/run/resolvconf", "/run/NetworkManager/resolv.conf",
+	"/run/NetworkManager/no-stub-resolv.conf", "/run/nscd", "/run/current-system", "/run/booted-system", "/run/opengl-driver",
+}
+
+// storeSockets are where a database on this machine listens that knows its users by
+// their processes: a job that the server's user runs would be the server to it. A
+// directory that others need is left, but for the socket.
+func storeSockets(store string) []string {
+	u, err := url.Parse(store)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return nil
+	}
+	port := cmp.Or(u.Query().Get("port"), u.Port(), os.Getenv("PGPORT"), "5432")
+	var all []string
+	for _, dir := range append([]string{u.Query().Get("host"), u.Hostname(), os.Getenv("PGHOST")}, "/tmp") {
+		switch {
+		case !filepath.IsAbs(dir):
+		case slices.Contains([]string{"/tmp", "/var/tmp", "/dev/shm"}, filepath.Clean(dir)):
+			all = append(all, filepath.Join(dir, ".s.PGSQL."+port))
+		default:
+			all = append(all, dir)
+		}
+	}
+	return all
+}
+
+// engines are the sockets of container engines that this machine or this process's
+// environment may have.
+func engines() (all []string) {
+	all = append(all, engineSockets...)
+	for _, name := range []string{"DOCKER_HOST", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "BUILDKIT_HOST"} {
+		path := strings.TrimPrefix(os.Getenv(name), "unix://")
+		if filepath.IsAbs(path) && filepath.Clean(path) != "/" {
+			all = append(all, filepath.Clean(path))
+		}
+	}
+	return all
 }
 
 // beside hides, instead of directories above one, all that is in them beside the way
@@ -134,9 +191,12 @@ func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
 		w.Network = process.NoNetwork
 		return w, nil
 	}
-	w.Proxy = func() (func(net.Listener), string) {
+	w.Proxy = func() agent.Proxy {
 		s := &egress.Server{Policy: policy, Token: rand.Text(), Log: slog.Default(), Closed: ownAddress(c.Listen)}
-		return func(l net.Listener) { _ = s.Serve(l) }, s.Token // which ends with the job
+		return agent.Proxy{
+			Serve: func(l net.Listener) { _ = s.Serve(l) }, // which ends with the job
+			Token: s.Token, Direct: policy.Direct(), Refused: s.Told,
+		}
 	}
 	return w, nil
 }

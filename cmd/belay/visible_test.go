@@ -13,6 +13,11 @@ import (
 	"github.com/belaydev/belay/internal/config"
 )
 
+func ordered(s sight) sight {
+	s.unique()
+	return s
+}
+
 // Rule: jobs of the server's user see nothing of the data directory, of what holds
 // secrets and of the home directory, but the programs in it that they need; jobs with
 // users of their own are kept from the files alone.
@@ -52,7 +57,7 @@ func TestWhatJobsSee(t *testing.T) {
 
 	files := []string{at("data"), at("etc/belay.yaml"), at("etc/credentials"), at("etc/tls.key"), at("etc/token"), at("etc/worker.key"), at("srv/secret")}
 	own := sightOf(cfg, at("data"), command, true, at("etc/worker.key"))
-	if diff := cmp.Diff(sight{files, []string{at("opt/tool")}}, own, cmp.AllowUnexported(sight{})); diff != "" {
+	if diff := cmp.Diff(ordered(sight{append(slices.Clone(engineSockets), files...), []string{at("opt/tool")}}), own, cmp.AllowUnexported(sight{})); diff != "" {
 		t.Errorf("with users of their own: %s", diff)
 	}
 	s := sightOf(cfg, at("data"), command, false, at("etc/worker.key"))
@@ -102,9 +107,49 @@ func TestWhatJobsSeeWithoutASeal(t *testing.T) {
 	cfg := config.Default()
 	cfg.Agent.Seal, cfg.Agent.Hidden = false, []string{filepath.Join(root, "other")}
 	got := sightOf(cfg, filepath.Join(root, "data"), nil, true)
-	want := sight{hidden: []string{root + "/data/belay.db", root + "/data/belay.sock", root + "/data/workspaces/base", root + "/other"}}
+	want := ordered(sight{hidden: append(slices.Clone(engineSockets), root+"/data/belay.db", root+"/data/belay.sock", root+"/data/workspaces/base", root+"/other")})
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(sight{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Rule: no job sees the socket of a container engine, with a user of its own or without,
+// wherever the engine's own programs would look for it.
+func TestEnginesAreHidden(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///srv/engine/docker.sock")
+	t.Setenv("CONTAINER_HOST", "ssh://root@elsewhere/run/podman.sock")
+	for _, own := range []bool{true, false} {
+		got := ordered(hiddenFrom(config.Default(), t.TempDir(), nil, own)).hidden
+		for _, want := range []string{"/run/docker.sock", "/run/containerd", "/run/podman", "/run/crio", "/srv/engine/docker.sock"} {
+			if !slices.Contains(got, want) {
+				t.Errorf("own users %v: %s is not hidden: %q", own, want, got)
+			}
+		}
+		if slices.ContainsFunc(got, func(p string) bool { return !filepath.IsAbs(p) }) {
+			t.Errorf("hidden: %q", got)
+		}
+	}
+}
+
+// Rule: a job of the server's user sees no service that would take it for the server: the
+// service manager, its bus, the database that the server uses.
+func TestServicesAreHidden(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PGHOST", "localhost")
+	for store, want := range map[string][]string{
+		"sqlite:x": {"/run"}, "postgres:///belay?host=" + dir: {"/run", dir}, "postgres://db.example.org/belay": {"/run"},
+	} {
+		cfg := config.Default()
+		cfg.Store = store
+		got := ordered(hiddenFrom(cfg, t.TempDir(), nil, false))
+		for _, path := range want {
+			if !slices.Contains(got.hidden, path) {
+				t.Errorf("%s: %s is not hidden: %q", store, path, got.hidden)
+			}
+		}
+		if own := hiddenFrom(cfg, t.TempDir(), nil, true); slices.Contains(own.hidden, "/run") {
+			t.Errorf("%s: /run is hidden from users that nobody takes for another", store)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,6 +124,9 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 		o.grace = -1 // 0 is the default of package worker
 	}
 	a.data = o.cfg.DataDir()
+	if u, err := url.Parse(a.server); err == nil && u.Host != "" { // to which no proxy of a job leads
+		o.cfg.Listen = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+	}
 	switch {
 	case o.concurrency < 0 || o.concurrency > 10_000:
 		return usage("--concurrency is %d; it can be 0 to 10000", o.concurrency)

@@ -81,7 +81,8 @@ type Answer struct {
 	Continued bool     `json:"continued,omitempty"`
 	Commit    string   `json:"commit,omitempty"`
 	Changes   *Changes `json:"changes,omitempty"`
-	// Notes say what an agent could not find in its workspace, and why.
+	// Notes say what an agent could not find in its workspace, what of the network it was
+	// refused, and why.
 	Notes      []string `json:"notes,omitempty"`
 	DurationMS int64    `json:"duration_ms"`
 	Bytes      int64    `json:"bytes"`
@@ -341,7 +342,7 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 	saved, err := workflow.Step(ctx, "agent", func(ctx context.Context) (Answer, error) {
 		result, err := a.converse(ctx, p, b, t, resumed)
 		answer = t.answer(result)
-		answer.Commit, answer.Resumed = b.at.Commit, resumed
+		answer.Commit, answer.Resumed, answer.Notes = b.at.Commit, resumed, b.notes
 		if answer.Usage != nil {
 			workflow.AddCost(ctx, answer.Usage.Total())
 		}

@@ -37,7 +37,7 @@ type bench struct {
 	at       checkout // once it is decided
 	last     *Changes // what the last finished step left
 	place    *workspace.Workspace
-	notes    []string // what the job does not have
+	notes    []string // what the job does not have, and what it was refused
 	salvaged bool     // the command ran, and what it left was looked at
 }
 
@@ -116,6 +116,9 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	return result, b.log.Flush()
 }
 
+// mostNotes bounds what a job of many steps has noted.
+const mostNotes = 200
+
 // exitTimeout is the exit code of a step that ran out of time, as timeout(1) has it.
 const exitTimeout = 124
 
@@ -131,7 +134,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	}
 	within, over := b.saver.command(ctx)
 	defer over()
-	tree, err := process.Start(within, b.runner.around(process.Command{
+	command, refused := b.runner.around(process.Command{
 		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
 		Inherit: append(process.Basics(), b.job.Env...), Env: env, User: w.User, Limits: b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp,
@@ -141,7 +144,8 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 			b.write(c.Stream, show[c.Stream].pass(c.Data))
 			return nil
 		},
-	}))
+	})
+	tree, err := process.Start(within, command)
 	if err != nil {
 		return process.Result{}, err
 	}
@@ -160,6 +164,8 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	saved := b.saver.begin(ctx, b, w, hold)
 	end, err := tree.Wait()
 	saved()
+	b.notes = slices.Concat(b.notes, refused())
+	b.notes = b.notes[:min(len(b.notes), mostNotes)]
 	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, outgrown()}, func(s string) bool { return s == "" }), "; ")
 	return end, err
 }

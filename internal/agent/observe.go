@@ -22,10 +22,6 @@ type Observer interface {
 // line.
 type holder interface{ Held(by string) }
 
-// noter is an Observer that wants to know what the job does not have, before its
-// command starts.
-type noter interface{ Noted(notes []string) }
-
 // silent sees nothing.
 type silent struct{}
 

@@ -22,9 +22,6 @@ func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	if note := b.origin(ctx, w); note != "" {
 		b.notes = append(b.notes, note)
 	}
-	if n, ok := b.observe.(noter); ok && len(b.notes) > 0 {
-		n.Noted(b.notes)
-	}
 }
 
 // origin says that a repository on this machine cannot be reached from the job, as it

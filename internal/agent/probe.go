@@ -20,6 +20,8 @@ type Held struct {
 	By string
 	// Walled tells that the job can write nowhere but in its workspace.
 	Walled bool
+	// Walls are all that hold it.
+	Walls process.Walls
 }
 
 // Probe runs next to nothing, in a workspace as jobs have one, and says what held it: so
@@ -32,10 +34,11 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 		return held, fmt.Errorf("try what holds a job: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
-	tree, err := process.Start(ctx, r.around(process.Command{
+	c, _ := r.around(process.Command{
 		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Limits: r.Limits,
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,
-	}))
+	})
+	tree, err := process.Start(ctx, c)
 	if err != nil {
 		return held, fmt.Errorf("try what holds a job: %w", err)
 	}
@@ -46,5 +49,5 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	if err == nil {
 		r.Isolation = end.Isolation
 	}
-	return Held{tree.Describe(), end.Sealed}, err
+	return Held{tree.Describe(), end.Sealed, tree.Walls()}, err
 }

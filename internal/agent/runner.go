@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"time"
@@ -39,26 +38,6 @@ type Runner struct {
 	// caller's own, and asks for what it likes.
 	Env   []string
 	Repos Repositories
-}
-
-// Walls are what a command does not see of this machine and what it sees below that all
-// the same, what it can reach, and the walls without which it is not started.
-type Walls struct {
-	Hidden, Readable []string
-	Network          process.Network
-	Insist           []process.Wall
-	// Proxy makes what serves one command a proxied network, and the token that it
-	// demands.
-	Proxy func() (serve func(net.Listener), token string)
-}
-
-// around puts the walls around a command.
-func (w *Walls) around(c process.Command) process.Command {
-	c.Hidden, c.Readable, c.Network, c.Insist = w.Hidden, w.Readable, w.Network, w.Insist
-	if w.Proxy != nil {
-		c.Proxy, c.ProxyToken = w.Proxy()
-	}
-	return c
 }
 
 // check refuses a job that could not run here, or may not.

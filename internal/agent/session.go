@@ -87,7 +87,7 @@ const lookMost = 10 * time.Second
 // written by the agent.
 func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
 	var said bytes.Buffer
-	_, err := process.Run(ctx, b.runner.around(process.Command{
+	look, _ := b.runner.around(process.Command{
 		ID: workflow.RunID(ctx).String(), Args: []string{"sh", "-c", script, "sh", session}, Dir: w.Dir,
 		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp}, User: w.User, Limits: b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookMost, Grace: -1,
@@ -97,7 +97,8 @@ func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, s
 			}
 			return nil
 		},
-	}))
+	})
+	_, err := process.Run(ctx, look)
 	if errors.Is(err, process.ErrTimedOut) {
 		return false, nil
 	}

@@ -85,7 +85,7 @@ type Job struct {
 	Denied     []string        `json:"denied,omitempty" doc:"The tools that the agent wanted to use and was not permitted to."`
 	Session    string          `json:"session,omitempty" doc:"The id of the conversation with the agent."`
 	Resumed    bool            `json:"resumed,omitempty" doc:"The job was interrupted and went on with what it had done."`
-	Notes      []string        `json:"notes,omitempty" doc:"What the agent could not find in its workspace, and why."`
+	Notes      []string        `json:"notes,omitempty" doc:"What the agent could not find in its workspace, what of the network it was refused, and why."`
 	Walls      string          `json:"walls,omitempty" doc:"What held the agent."`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }

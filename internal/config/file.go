@@ -156,6 +156,10 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 		items = append(items, item.Value)
 	}
 	if len(items) == 0 {
+		switch kind.(type) {
+		case places, repositories: // without the key they are open
+			f.add(n.Line, key, "an empty list could mean nothing or everything; write %s, or leave the key out", kind.want())
+		}
 		return "", false // as if it were not there
 	}
 	if free {

@@ -71,8 +71,10 @@ func StandIn() {
 // directoriesOf are those that a git is given.
 func directoriesOf(args []string) []string {
 	cwd, _ := os.Getwd()
-	dirs := []string{cwd, os.Getenv("GIT_DIR"), os.Getenv("GIT_WORK_TREE"), os.Getenv("GIT_OBJECT_DIRECTORY")}
+	dirs := []string{cwd, os.Getenv("GIT_DIR"), os.Getenv("GIT_WORK_TREE"), os.Getenv("GIT_COMMON_DIR"), os.Getenv("GIT_OBJECT_DIRECTORY")}
+	dirs = append(dirs, filepath.SplitList(os.Getenv("GIT_ALTERNATE_OBJECT_DIRECTORIES"))...)
 	for i, arg := range args {
+		arg = strings.TrimPrefix(arg, "file://")
 		for _, option := range []string{"--git-dir=", "--work-tree="} {
 			if dir, ok := strings.CutPrefix(arg, option); ok {
 				dirs = append(dirs, dir)
@@ -82,7 +84,16 @@ func directoriesOf(args []string) []string {
 			dirs = append(dirs, arg)
 		}
 	}
-	return slices.DeleteFunc(dirs, func(dir string) bool { return dir == "" })
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return dir == "" })
+	for i, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			dirs[i] = filepath.Join(cwd, dir)
+		}
+		if real, err := filepath.EvalSymlinks(dirs[i]); err == nil && real != dirs[i] { // a descriptor, say
+			dirs = append(dirs, real)
+		}
+	}
+	return dirs
 }
 
 // shared lists what in directories, or above them, belongs to another user than root or
@@ -173,11 +184,14 @@ func Watch(t testing.TB) (dir string, seen func() []Sighting) {
 // have for itself.
 func RootAlone(t testing.TB, all []Sighting) {
 	t.Helper()
-	for _, s := range all {
-		if s.UID == 0 && len(s.Shared) > 0 {
-			t.Errorf("root runs git %s on what is not root's alone: %q\nits arguments: %q", s.Verb(), s.Shared, s.Args)
-		}
+	for _, s := range Faults(all) {
+		t.Errorf("root runs git %s on what is not root's alone: %q\nits arguments: %q", s.Verb(), s.Shared, s.Args)
 	}
+}
+
+// Faults are the gits of root's that were at work on what root does not have for itself.
+func Faults(all []Sighting) []Sighting {
+	return slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return s.UID != 0 || len(s.Shared) == 0 })
 }
 
 // By lists, for each subcommand, the users who ran it.

@@ -32,6 +32,8 @@ type spec struct {
 	Port   string            `json:"port"`
 	Socket string            `json:"socket"`
 	Base   string            `json:"base"`   // where base clones are
+	Engine string            `json:"engine"` // a socket as container engines have it
+	Bus    string            `json:"bus"`    // a socket of a service that asks who its callers are
 	SetUID string            `json:"setuid"` // a program of root's that tells as whom it runs
 
 	VictimPID    int    `json:"victim_pid"`
@@ -62,13 +64,13 @@ type attack func(s *spec) (string, error)
 var attacks = map[string]attack{
 	"database": readFile("database"), "secret": readFile("secret"), "config": readFile("config"), "ssh": readFile("ssh"),
 	"environ": environ, "peek": peek, "descriptors": descriptors, "ptrace": ptrace, "signal": signalBelay,
-	"port": port, "socket": socket,
+	"port": port, "socket": socket, "engine": engine, "bus": bus,
 	"victim-files": victimFiles, "victim-tmp": victimTmp, "victim-process": victimProcess, "abstract": abstract,
 	"mount": mount, "userns": userNamespace, "outside": outside, "base": base, "setuid": setUID,
 	"tcp": tcp, "udp": udp,
 	"processes": processes, "memory": memory, "disk": disk, "inodes": inodes,
 	"daemon": daemon, "supervisor": supervisor,
-	"victim": victim,
+	"victim": victim, "work": work,
 }
 
 // roles are what this program is when it starts itself again.
@@ -166,6 +168,19 @@ func victim(s *spec) (string, error) {
 		return "", err
 	}
 	return "", child.Wait()
+}
+
+// work is no attack: it does what jobs do in a repository, as git there is told.
+func work(*spec) (string, error) {
+	for _, args := range [][]string{
+		{"status"}, {"log", "-1"}, {"config", "user.email", "job@example.org"}, {"config", "user.name", "job"},
+		{"commit", "--allow-empty", "-qm", "work"}, {"stash"}, {"tag", "here"}, {"gc", "-q"},
+	} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil { //nolint:noctx // as in again
+			return "", fmt.Errorf("git %s: %w: %s", args[0], err, out)
+		}
+	}
+	return "it worked", os.WriteFile("new.txt", []byte("new\n"), 0o600)
 }
 
 // canary is a variable of processes that are not the attacker's.

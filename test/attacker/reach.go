@@ -56,6 +56,8 @@ func listenAbstract(name string) (net.Listener, error) {
 }
 
 func abstract(s *spec) (string, error) { return send("unix", "@"+s.VictimSocket, s.Token) }
+func engine(s *spec) (string, error)   { return send("unix", s.Engine, s.Token) }
+func bus(s *spec) (string, error)      { return send("unix", s.Bus, s.Token) }
 func tcp(s *spec) (string, error)      { return send("tcp", s.TCP, s.Token) }
 func udp(s *spec) (string, error)      { return send("udp", s.UDP, s.Token) }
 

@@ -441,4 +441,13 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 	if i := slices.IndexFunc(all, func(r Refusal) bool { return r.Target == others }); len(all) != mostRefusals+1 || i < 0 || all[i].Count != 52 {
 		t.Errorf("%d targets", len(all))
 	}
+	told := p.Told()
+	if len(told) != mostTold+1 || told[0] != "agent.egress refused others, 52 times: more targets than are told apart were refused" {
+		t.Errorf("told: %q", told)
+	}
+	for _, line := range told {
+		if len(line) > longest+3 || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("told: %q", line)
+		}
+	}
 }

@@ -71,6 +71,19 @@ func (p *Policy) admits(t target, addr netip.Addr) bool {
 	}
 }
 
+// own are the names of a machine for itself, as programs know them.
+var own = []string{"localhost", "127.0.0.1", "::1", "[::1]"}
+
+// Direct lists those names of a job's own machine that programs are to connect to by
+// themselves, without the proxy: all but the addresses of which a port is listed, which
+// is one of the machine outside.
+func (p *Policy) Direct() []string {
+	return slices.DeleteFunc(slices.Clone(own), func(name string) bool {
+		addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
+		return err == nil && p != nil && slices.ContainsFunc(p.rules, func(r rule) bool { return r.name == "" && r.holds(addr) })
+	})
+}
+
 func (r rule) named(t target) bool {
 	if r.name == "" || !slices.Contains(r.ports, t.port) {
 		return false

@@ -277,3 +277,23 @@ func FuzzPolicy(f *testing.F) {
 		}
 	})
 }
+
+// Rule: names of the job's own machine need no proxy, but for the addresses that stand
+// for a port of the machine outside.
+func TestDirect(t *testing.T) {
+	for patterns, want := range map[string]string{
+		"none": "localhost 127.0.0.1 ::1 [::1]", "example.org": "localhost 127.0.0.1 ::1 [::1]", "10.0.0.0/8": "localhost 127.0.0.1 ::1 [::1]",
+		"127.0.0.1:11434": "localhost ::1 [::1]", "[::1]:1,127.0.0.2:2": "localhost 127.0.0.1", "127.0.0.0/8:5432": "localhost ::1 [::1]",
+	} {
+		p, err := Parse(strings.Split(patterns, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(p.Direct(), " "); got != want {
+			t.Errorf("%s: %q, want %q", patterns, got, want)
+		}
+	}
+	if got := strings.Join((*Policy)(nil).Direct(), " "); got != "localhost 127.0.0.1 ::1 [::1]" {
+		t.Errorf("of nothing: %q", got)
+	}
+}

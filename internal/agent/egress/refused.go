@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -56,4 +58,41 @@ func (s *Server) Refused() []Refusal {
 	}
 	slices.SortFunc(list, func(a, b Refusal) int { return strings.Compare(a.Target, b.Target) })
 	return list
+}
+
+// The bounds of what is told of refusals.
+const (
+	mostTold = 10
+	longest  = 300
+)
+
+// String says what was refused, in one line of ASCII.
+func (r Refusal) String() string {
+	times := ""
+	if r.Count > 1 {
+		times = fmt.Sprintf(", %d times", r.Count)
+	}
+	line := fmt.Sprintf("agent.egress refused %s%s: %s", r.Target, times, r.Reason)
+	if len(line) > longest {
+		line = line[:longest] + "..."
+	}
+	return line
+}
+
+// Told says in a few lines what was refused, the most frequent first.
+func (s *Server) Told() (lines []string) {
+	all := s.Refused()
+	slices.SortStableFunc(all, func(a, b Refusal) int { return cmp.Compare(b.Count, a.Count) })
+	rest := 0
+	for i, r := range all {
+		if i < mostTold {
+			lines = append(lines, r.String())
+			continue
+		}
+		rest += r.Count
+	}
+	if rest > 0 {
+		lines = append(lines, fmt.Sprintf("agent.egress refused other targets, %d times", rest))
+	}
+	return lines
 }

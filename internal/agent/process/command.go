@@ -89,6 +89,9 @@ type Command struct {
 	// of every request.
 	Proxy      func(net.Listener)
 	ProxyToken string
+	// Direct are the hosts that programs are to reach without the proxy, in no_proxy:
+	// names of the run's own loopback.
+	Direct []string
 	// Insist lists the walls without which the command is not started: Start returns a
 	// [*WallError] then. Whatever is not in it is had as far as the machine allows, and
 	// the Result says how far.

@@ -70,7 +70,8 @@
 //   - [Command.Limits] are kept by cgroups, v2 or v1, whose files the command may not
 //     write; the supervisor stays outside of them, so that it can always act. Without
 //     such a controller, resource limits stand in: for processes those of the user,
-//     for memory that of each process.
+//     for memory that of each process. This program sets them on itself, under the name
+//     "belay-limits", and then becomes the command; the supervisor never has them.
 //
 // The namespaces have IPC and a name of the machine of their own. Landlock, in every
 // isolation, says the same a second time: no write outside of the Writable, no signal

@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
-// gates lead into the cgroups and limits of a run and out again. Their files are open,
-// so that a thread that can open none can still pass: what it starts in between is in.
+// gates lead into the cgroups of a run and out again. Their files are open, so that a
+// thread that can open none can still pass: what it starts in between is in.
 type gates struct {
-	doors   []door
-	rlimits []rlimit
-	undo    []func()
+	doors []door
+	undo  []func()
 }
 
 // door is the way into one cgroup and back.
@@ -25,7 +22,7 @@ type door struct {
 
 // gates opens the gates of a run.
 func (s *supervisor) gates() (*gates, error) {
-	g := &gates{rlimits: s.bounds.rlimits}
+	g := new(gates)
 	add := func(dir, home, file, of string) error {
 		in, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 		if err != nil {
@@ -67,13 +64,6 @@ func (g *gates) enter() error {
 			return fmt.Errorf("enter the run's %s cgroup: %w", d.of, err)
 		}
 		g.undo = append(g.undo, func() { _, _ = d.out.WriteString("0") })
-	}
-	for _, r := range g.rlimits {
-		var had unix.Rlimit
-		if err := unix.Getrlimit(r.resource, &had); err == nil && r.value < had.Max {
-			_ = unix.Setrlimit(r.resource, &unix.Rlimit{Cur: r.value, Max: had.Max})
-			g.undo = append(g.undo, func() { _ = unix.Setrlimit(r.resource, &had) })
-		}
 	}
 	return nil
 }

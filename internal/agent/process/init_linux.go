@@ -19,6 +19,9 @@ import (
 // the run id follows it, for people and for the sweep.
 const supervisorName = "belay-init"
 
+// ownPath is this program, whatever its name and wherever it is.
+const ownPath = "/proc/self/exe"
+
 // socketFD is where a supervisor finds its end of the socket.
 const socketFD = 3
 
@@ -32,6 +35,9 @@ var ready atomic.Bool
 // once, and commands can be started from then on.
 func Main(helpers ...Helper) {
 	ready.Store(true)
+	if os.Args[0] == limiterName {
+		keepWithin(helpers)
+	}
 	for _, h := range helpers {
 		if os.Args[0] == h.Name {
 			_ = Undumpable() // it holds the rights of others than the command that it works for

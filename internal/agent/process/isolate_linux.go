@@ -99,7 +99,7 @@ func lookUp(o order) (string, *report) {
 	}
 	name := o.Args[0]
 	if o.Helper {
-		return "/proc/self/exe", nil
+		return ownPath, nil
 	}
 	if strings.Contains(name, "/") {
 		path := name

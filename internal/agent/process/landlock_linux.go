@@ -48,6 +48,7 @@ type landlocked struct {
 	port    int // to which connections are allowed all the same
 	signals bool
 	sockets bool
+	itself  bool // this program is what the run starts with
 }
 
 // landlockABI asks the kernel for the version of its interface; 0 for none.
@@ -107,7 +108,7 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	if errno != 0 {
 		return -1, fmt.Errorf("make the rules of Landlock: %w", errno)
 	}
-	r := rules{fd: int(fd), handled: l.files}
+	r := rules{fd: int(fd), handled: l.files, itself: l.itself}
 	if err := errors.Join(r.allowFiles(o), r.allowPort(l)); err != nil {
 		unix.Close(r.fd)
 		return -1, fmt.Errorf("make the rules of Landlock: %w", err)
@@ -130,6 +131,7 @@ func restrict(ruleset int) error {
 type rules struct {
 	fd      int
 	handled uint64
+	itself  bool
 }
 
 // allowFiles allows what o leaves of the machine's files.
@@ -155,8 +157,8 @@ func (r *rules) allowFiles(o *order) error {
 			return err
 		}
 	}
-	if o.Helper {
-		if err := r.allow("/proc/self/exe", readRights); err != nil {
+	if r.itself {
+		if err := r.allow(ownPath, readRights); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,6 @@ func (s *supervisor) start() *report {
 	if failure := <-launched; failure != nil {
 		return failure
 	}
-	s.bounds.harden(s.pid)
 	for i := range s.order.Files { // they are the command's alone: it closes them, and others see that
 		_ = unix.Close(socketFD + 1 + i)
 	}
@@ -80,6 +79,7 @@ func (s *supervisor) launch(gates *gates) *report {
 		program = nil
 	}
 	lock := landlockFor(o, s.contained())
+	lock.itself = o.Helper || len(s.bounds.rlimits) > 0
 	ruleset, err := lock.ruleset(o)
 	if err != nil {
 		return unstartable(err)
@@ -99,11 +99,10 @@ func (s *supervisor) launch(gates *gates) *report {
 		return unstartable(err)
 	}
 	defer gates.leave()
-	s.began = time.Now()
-	s.pid, err = syscall.ForkExec(path, o.Args, s.attributes())
-	if err != nil {
+	if s.pid, err = s.forkWithin(path); err != nil {
 		return execFailure(path, err)
 	}
+	s.began = time.Now()
 	return nil
 }
 
@@ -111,7 +110,8 @@ func (s *supervisor) launch(gates *gates) *report {
 // that are handed on.
 func (s *supervisor) arrange() (sealed bool, failure *report) {
 	o := &s.order
-	if err := resolve(o.Hidden); err != nil {
+	var err error
+	if o.Hidden, err = resolve(o.Hidden); err != nil {
 		return false, &report{Event: unstarted, Code: 126, Text: err.Error()}
 	}
 	apart := s.contained() && (len(o.Writable) > 0 || len(o.Hidden) > 0)
@@ -129,7 +129,7 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	if !apart {
 		return false, nil
 	}
-	sealed, err := view(o)
+	sealed, err = view(o)
 	switch {
 	case errors.Is(err, errAbsent):
 		return false, &report{Event: unstarted, Code: 126, Text: err.Error()}
@@ -142,18 +142,20 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	return sealed, nil
 }
 
-// resolve follows the symbolic links of hidden paths that are there.
-func resolve(paths []string) error {
-	for i, path := range paths {
+// resolve gives hidden paths that are there, without symbolic links.
+func resolve(paths []string) (there []string, err error) {
+	for _, path := range paths {
 		real, err := filepath.EvalSymlinks(path)
 		switch {
 		case err == nil:
-			paths[i] = real
-		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
-			return fmt.Errorf("hide %s: %w", path, err)
+			there = append(there, real)
+		case errors.Is(err, os.ErrPermission):
+			there = append(there, path)
+		case !errors.Is(err, os.ErrNotExist):
+			return nil, fmt.Errorf("hide %s: %w", path, err)
 		}
 	}
-	return nil
+	return there, nil
 }
 
 func (s *supervisor) attributes() *syscall.ProcAttr {

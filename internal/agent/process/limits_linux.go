@@ -171,14 +171,6 @@ func settings(version int, controller string, l Limits) []setting {
 	return []setting{{file: "cpu.cfs_period_us", value: span}, {file: "cpu.cfs_quota_us", value: quota}}
 }
 
-// harden makes the resource limits of a process that was just started final. They
-// cannot be so before, since this process keeps its own.
-func (b *bounds) harden(pid int) {
-	for _, r := range b.rlimits {
-		_ = unix.Prlimit(pid, r.resource, &unix.Rlimit{Cur: r.value, Max: r.value}, nil)
-	}
-}
-
 // exceeded says which limits the run has come up against, in words.
 func (b *bounds) exceeded() string {
 	var said []string

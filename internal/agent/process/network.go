@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"strings"
 )
 
 // Network is what a run can reach beyond itself.
@@ -49,17 +50,22 @@ func (c *Command) validateNetwork() error {
 		if len(c.ProxyToken) < leastToken || !tokenText.MatchString(c.ProxyToken) {
 			return fmt.Errorf("a proxied network needs a token of at least %d letters and digits", leastToken)
 		}
+		for _, host := range c.Direct {
+			if host == "" || host == "*" || strings.ContainsAny(host, ", \x00") {
+				return fmt.Errorf("direct host %q: want one name or address", host)
+			}
+		}
 		return nil
 	}
 	return fmt.Errorf("unknown network %q", c.Network)
 }
 
 // proxyEnvironment sends programs to the proxy at address: those that read the
-// variables of curl, as git, Go and Python do, and Node, which has to be asked to. The
-// run's own loopback needs no proxy.
-func proxyEnvironment(address, token string) map[string]string {
+// variables of curl, as git, Go and Python do, and Node, which has to be asked to. All
+// but the direct hosts go there.
+func proxyEnvironment(address, token string, hosts []string) map[string]string {
 	u := (&url.URL{Scheme: "http", User: url.UserPassword(proxyUser, token), Host: address}).String()
-	const direct = "localhost,127.0.0.1"
+	direct := strings.Join(hosts, ",")
 	return map[string]string{
 		"http_proxy": u, "https_proxy": u, "HTTP_PROXY": u, "HTTPS_PROXY": u, "ALL_PROXY": u, "all_proxy": u,
 		"no_proxy": direct, "NO_PROXY": direct, "NODE_USE_ENV_PROXY": "1",

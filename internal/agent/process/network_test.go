@@ -195,6 +195,9 @@ func TestWallNetworkIsChecked(t *testing.T) {
 		"a proxied network needs": func(c *Command) {
 			c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "has spaces in it, as none should"
 		},
+		"direct host": func(c *Command) {
+			c.Network, c.Proxy, c.ProxyToken, c.Direct = ProxiedNetwork, serve, "a-token-of-this-run-alone", []string{"*"}
+		},
 		`unknown wall "moat"`:      func(c *Command) { c.Insist = []Wall{"moat"} },
 		`hidden path "tmp/.."`:     func(c *Command) { c.Hidden = []string{"tmp/.."} },
 		`hidden path "/"`:          func(c *Command) { c.Hidden = []string{"/"} },

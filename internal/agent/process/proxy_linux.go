@@ -49,11 +49,11 @@ func (t *Tree) open() (port int, err error) {
 }
 
 // environment is what sends the command to the proxy.
-func (p *proxy) environment(token string) map[string]string {
+func (p *proxy) environment(token string, direct []string) map[string]string {
 	if p == nil {
 		return nil
 	}
-	return proxyEnvironment("127.0.0.1:"+strconv.Itoa(p.port), token)
+	return proxyEnvironment("127.0.0.1:"+strconv.Itoa(p.port), token, direct)
 }
 
 // files are the supervisor's.

@@ -72,7 +72,7 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := c.environment(os.Environ(), t.proxy.environment(c.ProxyToken))
+	env, err := c.environment(os.Environ(), t.proxy.environment(c.ProxyToken, c.Direct))
 	if err != nil {
 		return nil, err // checked before
 	}
@@ -140,7 +140,7 @@ func (t *Tree) spawn() (err error) {
 	t.wire = newWire(conn)
 
 	cmd := &exec.Cmd{
-		Path:        "/proc/self/exe",
+		Path:        ownPath,
 		Args:        []string{supervisorName, t.command.ID},
 		Env:         []string{Marker + "=" + t.command.ID, filesVariable + "=" + strconv.Itoa(len(t.command.Files)+len(t.proxy.files()))},
 		Dir:         "/",

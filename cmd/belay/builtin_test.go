@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
+)
+
+func TestMain(m *testing.M) {
+	process.Main(workspace.Helper())
+	os.Exit(m.Run())
+}
+
+// Rule: where a wall is not to be had that the configuration names, no jobs are run, and
+// the error names the setting; of the walls that it does not name the log says which
+// jobs lack.
+func TestAWallThatIsNotToBeHad(t *testing.T) {
+	m, err := workspace.Open(filepath.Join(t.TempDir(), "spaces"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	r := &agent.Runner{Workspaces: m, Seal: true}
+	if err := try(t.Context(), r, log); err != nil {
+		t.Fatal(err)
+	}
+	if warned := strings.Contains(said.String(), "agent.users is none"); warned != (os.Geteuid() == 0) {
+		t.Errorf("the log: %s", &said)
+	}
+	r.Insist = []process.Wall{process.WallNetwork} // of a network that is the machine's
+	if err := try(t.Context(), r, log); err == nil || !strings.Contains(err.Error(), "agent.egress") {
+		t.Errorf("%v", err)
+	}
+	want := process.Walls{}
+	if got := strings.Join(lacking(r, want), "; "); !strings.Contains(got, "no Landlock") || !strings.Contains(got, "they can write wherever") {
+		t.Errorf("without anything: %q", got)
+	}
+}

@@ -1,0 +1,131 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// traps are programs that git runs where its configuration, or a directory of hooks,
+// says so.
+const traps = `for k in core.fsmonitor core.sshCommand core.pager core.editor core.alternateRefsCommand diff.external diff.x.textconv diff.x.command merge.x.driver \
+	filter.x.clean filter.x.smudge filter.x.process gpg.program credential.helper uploadpack.packObjectsHook remote.origin.uploadpack; do git config $k "$1"; done
+git config core.hooksPath "$PWD/.git/hooks"; git config protocol.ext.allow always; git config uploadpack.allowAnySHA1InWant true
+mkdir -p .git/hooks; for h in post-checkout pre-commit post-index-change reference-transaction pre-push update post-update; do cp "$1" .git/hooks/$h; done`
+
+// unpacks is a repository of a few kilobytes that unpacks to a gibibyte.
+const unpacks = `blob=$(dd if=/dev/zero bs=1M count=1 2>/dev/null | git hash-object -w --stdin)
+tree=$(for i in $(seq 10); do printf '100644 blob %s\tf%s\n' $blob $i; done | git mktree)
+for n in 1 2; do tree=$(for i in $(seq 10); do printf '040000 tree %s\td%s\n' $tree $i; done | git mktree); done
+git update-ref refs/heads/main $(git -c user.name=A -c user.email=a@example.org commit-tree -m bomb $tree)`
+
+// source makes a repository by a script, and gives it to somebody who is neither the
+// server's user nor root, if this test can.
+func (x *storm) source(name, script string) string {
+	x.api.t.Helper()
+	dir, witness := x.path(name), x.path("bin/witness")
+	x.git(x.root, "init", "-q", "-b", "main", dir)
+	cmd := exec.Command("sh", "-ec", script, "sh", witness)
+	cmd.Dir, cmd.Env = dir, x.environment()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		x.api.t.Fatalf("%v: %s", err, out)
+	}
+	if os.Geteuid() == 0 {
+		err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err == nil {
+				err = os.Lchown(path, foreignUser, foreignUser)
+			}
+			if err == nil && d.Type()&os.ModeSymlink == 0 {
+				err = os.Chmod(path, 0o755)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+	return dir
+}
+
+// foreignUser is neither root, nor a job's, nor the keeper of clones.
+const foreignUser = 61_999
+
+// Rule: a repository is as hostile as whoever prepared it. Programs that its
+// configuration names do not run, one that unpacks to a gibibyte is held by the limits
+// of a job, and one that hangs ends; on serve and worker, in each mode of the walls.
+func TestSourcesThatAttack(t *testing.T) {
+	for _, m := range modes {
+		for _, kind := range []string{"serve", "worker"} {
+			t.Run(m.name+"-"+kind, func(t *testing.T) {
+				t.Parallel()
+				if os.Geteuid() != 0 && !m.user {
+					t.Skip("only root can be root")
+				}
+				x := prepareStorm(t, m, "")
+				ran := x.path("outside/ran")
+				if err := os.WriteFile(x.path("bin/witness"), []byte("#!/bin/sh\nid -u >> "+ran+"\ncat\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				trap := x.source("trap", `echo '* filter=x diff=x merge=x' > .gitattributes; echo one > file; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm one
+`+traps+`; rm -f `+ran+`; echo two > file`)
+				bomb, hangs := x.source("bomb", unpacks), x.source("hangs", "git -c user.name=A -c user.email=a@example.org commit -q --allow-empty -m one; rm .git/HEAD; mkfifo .git/HEAD")
+				_ = os.Remove(ran)
+				x.allow(trap, bomb, hangs)
+				x.begin(kind)
+				began := time.Now()
+				ids := []string{x.work(trap), x.work(bomb), x.work(hangs)}
+				for i, want := range []string{"it worked", "quota of 32.0 MiB", "not a regular file"} {
+					if end := x.ended(ids[i]); !strings.Contains(end.text, want) {
+						t.Errorf("%s: it ended without %q: %s", []string{"trap", "bomb", "hangs"}[i], want, end.text)
+					}
+				}
+				if took := time.Since(began); took > 3*time.Minute {
+					t.Errorf("it took %s", took)
+				}
+				if by := read(t, ran); by != "" {
+					t.Errorf("programs of the source ran, as users %q", strings.Fields(by))
+				}
+				x.stop()
+			})
+		}
+	}
+}
+
+// allow has callers name repositories.
+func (x *storm) allow(repos ...string) {
+	x.api.t.Helper()
+	f, err := os.OpenFile(x.path("belay.yaml"), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "  repos: [%s]\n", strings.Join(repos, ", "))
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+}
+
+// work hands the agent a prompt to work on a repository, as git does.
+func (x *storm) work(repo string) string {
+	x.api.t.Helper()
+	body := fmt.Sprintf(`{"prompt":%s,"repo":%s}`, said(`{"try":["work"]}`), said(repo))
+	return x.want(http.StatusAccepted, "POST", "/execute", body, x.headers()...).string("job_id")
+}
+
+func (x *storm) ended(id string) (end answer) {
+	x.api.t.Helper()
+	for range 10 {
+		if end = x.want(http.StatusOK, "GET", "/jobs/"+id+"?wait=30", "", x.headers()...); end.at("finished_at") != nil {
+			return end
+		}
+	}
+	x.api.t.Fatalf("the job does not end: %s\n%s", end.text, x.holder().dump())
+	return end
+}
