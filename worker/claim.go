@@ -18,26 +18,35 @@ const (
 	// attentionPause keeps a store that always wants attention from making a
 	// busy loop of it.
 	attentionPause = 10 * time.Millisecond
+	// claimRefusals is how often the answer to a claim is refused before its number is
+	// given up: what it won would be running with nobody running it.
+	claimRefusals = 3
+	// manySlots is more than any worker has.
+	manySlots = 1 << 20
 )
 
 // claims claims until ctx ends. A number is used again until it has won
-// something or was given up, and marked as a repeat while its reply is missing.
+// something or was given up, and marked as a repeat while its reply is missing. After
+// one that was given up it claims one execution, then twice as many each time: so what
+// cannot be answered leaves the others alone.
 func (s *session) claims(ctx context.Context) {
 	number, slots, repeat := int64(1), 0, false
+	refused, most := 0, manySlots
 	b := backoff{w: s.w}
 	for ctx.Err() == nil {
 		if !repeat {
-			slots = s.slots(ctx)
+			slots = min(s.slots(ctx), most)
 		}
 		reply, err := s.claim(ctx, belay.ClaimRequest{Worker: s.id, Number: number, Slots: slots, Wait: claimWait, Repeat: repeat})
 		switch {
 		case err == nil && ctx.Err() != nil:
 			repeat = len(reply.Assignments) > 0 // came too late: given up below
 		case err == nil:
-			b.n, repeat = 0, false
+			b.n, repeat, refused = 0, false, 0
 			if len(reply.Assignments) > 0 {
 				s.won(number, reply.Assignments)
 				number++
+				most = min(2*most, manySlots)
 			}
 			if reply.Attention {
 				s.heartbeatNow(ctx)
@@ -55,13 +64,31 @@ func (s *session) claims(ctx context.Context) {
 			s.gaveUp(number)
 			number, repeat = number+1, false
 			b.wait(ctx)
+		case !passes(err) && refused >= claimRefusals-1:
+			s.w.o.Log.Error("the answer to a claim was refused each time; its number is given up, and what it won", "worker", s.id, "number", number, "error", err)
+			s.gaveUp(number)
+			number, repeat, refused, most = number+1, false, 0, 1
+			b.wait(ctx)
 		default:
-			repeat = true
+			if repeat = true; !passes(err) {
+				refused++
+			}
 			b.wait(ctx)
 		}
 	}
 	if repeat {
 		s.gaveUp(number)
+	}
+}
+
+// passes reports whether an error says nothing about what a claim won: asked again the
+// claim may be answered.
+func passes(err error) bool {
+	switch belay.CodeOf(err) {
+	case belay.CodeUnavailable, belay.CodeRateLimited, belay.CodeUnauthorized, belay.CodeForbidden:
+		return true
+	default:
+		return false
 	}
 }
 

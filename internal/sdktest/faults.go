@@ -65,6 +65,39 @@ var faults = []testCase{
 		e.wantKinds(id, "submitted", "started", "succeeded")
 	}},
 
+	{"a claim whose answer is refused each time is given up, and what it won besides runs", func(e *env) {
+		var runs atomic.Int32
+		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
+		var large atomic.Pointer[belay.ExecutionID] // of which no answer gets through
+		c.wire.set(func(ctx context.Context, c call) error {
+			id := large.Load()
+			if c.op != "claim" || !c.done || c.err != nil || id == nil {
+				return nil
+			}
+			if x, err := e.b.Execution(ctx, *id); err == nil && x.State == belay.Running {
+				return &belay.Error{Code: belay.CodePayloadTooLarge, Op: "claim", Message: "the answer has more than a client reads"}
+			}
+			return nil
+		})
+		all := make([]belay.Submission, 6)
+		for i := range all {
+			all[i] = belay.Submission{ID: belay.ExecutionID(e.op()), Workflow: "w"}
+		}
+		large.Store(&all[0].ID)
+		if _, err := e.b.Submit(e.ctx, all...); err != nil {
+			e.Fatal(err)
+		}
+		for _, s := range all[1:] {
+			if x, err := e.b.Await(e.ctx, s.ID, time.Minute); err != nil || x.State != belay.Succeeded {
+				e.Errorf("%s is %s (%v)", s.ID, x.State, err)
+			}
+		}
+		large.Store(nil)
+		if x, err := e.b.Await(e.ctx, all[0].ID, time.Minute); err != nil || x.State != belay.Succeeded || x.Attempt > 1 {
+			e.Errorf("the large one is %s after %d attempts (%v)", x.State, x.Attempt, err)
+		}
+	}},
+
 	{"what a claim won that was given up is released at once", func(e *env) {
 		// The worker stops while the reply to its claim is on the way: another one
 		// goes on without waiting for a TTL.

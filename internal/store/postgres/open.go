@@ -29,7 +29,7 @@ type Options struct {
 	// middle of a batch holds its rows for a tenth of it.
 	Patience time.Duration
 	// LongLook is how long a look for the ready lanes may take without its answer being
-	// given again for a while; 0 means 100 ms.
+	// given again for a while; 0 means 500 ms.
 	LongLook time.Duration
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
@@ -54,7 +54,7 @@ func (o Options) withDefaults() Options {
 		o.Patience = 10 * time.Second
 	}
 	if o.LongLook <= 0 {
-		o.LongLook = 100 * time.Millisecond
+		o.LongLook = 500 * time.Millisecond
 	}
 	return o
 }
