@@ -215,7 +215,7 @@ func (s telling) locked() {
 func (s telling) full() {
 	needsMount(s.t)
 	disk := s.mount("disk", "size=8m")
-	s.data = filepath.Join(disk, "data")
+	s.place.data = filepath.Join(disk, "data")
 	_, a := s.serve()
 	id := s.waiting(a)
 	full := fill(s.t, disk)
@@ -286,7 +286,7 @@ func (s telling) damaged() {
 func (s telling) frozen() {
 	needsMount(s.t)
 	disk := s.mount("disk", "size=8m")
-	s.data = filepath.Join(disk, "data")
+	s.place.data = filepath.Join(disk, "data")
 	server, a := s.serve()
 	id := s.waiting(a)
 	server.signal(syscall.SIGTERM)

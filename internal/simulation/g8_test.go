@@ -73,7 +73,7 @@ func g8outside(f *finding, s *story, a *attempt) {
 // g8sleeps holds the ends of sleeps against their first checkpoint, where the
 // store's clock goes like all others.
 func g8sleeps(f *finding) {
-	if len(f.offsets) > 2 { // it was set
+	if len(f.offsets) > 1 { // it was set
 		return
 	}
 	for _, x := range f.sleeps {

@@ -81,7 +81,7 @@ func pooler(t *testing.T, srv *pgtest.Server, database string, settings ...strin
 	})
 	ready, late := time.NewTicker(10*time.Millisecond), time.After(20*time.Second)
 	defer ready.Stop()
-	for err := error(errors.New("not yet")); err != nil; {
+	for err := errors.New("not yet"); err != nil; {
 		select {
 		case <-ready.C:
 		case <-late:

@@ -69,7 +69,7 @@ func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
+		t.Cleanup(func() { _ = s.Close() })
 		if err := batch(t, s, belay.ExecutionID{1}); err != nil {
 			t.Fatal(err)
 		}
