@@ -60,6 +60,7 @@ const (
 	DefaultTTL         = Duration(15 * time.Second)
 	DefaultHeartbeat   = Duration(5 * time.Second)
 	MinTTL             = Duration(time.Second)
+	MaxTTL             = Duration(365 * 24 * time.Hour)
 	MinHeartbeat       = Duration(300 * time.Millisecond)
 )
 

@@ -125,6 +125,10 @@ type ClaimReply struct {
 	Attention bool `json:"attention,omitempty"`
 }
 
+// AloneFor is how long a worker that has an assignment with Alone takes nothing else,
+// unless its run saves something or ends before.
+const AloneFor = 5 * time.Second
+
 // Assignment is one execution won, with all that is needed to go on with it.
 type Assignment struct {
 	Lease      Lease           `json:"lease"`
@@ -139,6 +143,10 @@ type Assignment struct {
 	// First tells that the execution was never claimed before, in any generation: no
 	// run can have stored anything. A claim that is answered again does not say it.
 	First bool `json:"first,omitempty"`
+	// Alone tells that the execution was lost several times in a row: it may be what kills
+	// its workers. The worker takes nothing else until the run has saved something, has
+	// ended or has lasted for [AloneFor], so that no other dies with it.
+	Alone bool `json:"alone,omitempty"`
 	// Checkpoints are the newest of each key that count, in order of seq.
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 	// Signals are those not consumed yet, in order of seq.

@@ -127,7 +127,11 @@ func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
 		return nil
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return refusal(r.op, resp, body)
-	case r.reply == nil || resp.StatusCode == http.StatusNoContent:
+	}
+	if resp.Header.Get("Idempotency-Replayed") == "true" {
+		belay.NoteReplay(ctx)
+	}
+	if r.reply == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
 	if err := json.Unmarshal(body, r.reply); err != nil {

@@ -49,7 +49,7 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 	base = context.WithoutCancel(base)
 	s.ctx, s.end = context.WithCancelCause(base)
 	s.shared = run.Session{
-		Backend: w.b, Base: base, Linger: w.o.Linger, Full: w.full, IDs: w.o.IDs,
+		Backend: w.b, Base: base, Linger: w.o.Linger, Full: w.full, Saved: w.joined, IDs: w.o.IDs,
 		Fence: run.NewFence(w.o.Clock.Boottime, sent, s.ttl, w.o.MaxFreeze, s.frozenTooLong),
 	}
 	return s
@@ -93,7 +93,7 @@ func (s *session) won(number int64, assignments []belay.Assignment) {
 		}
 	}
 	s.mu.Unlock()
-	s.w.took(len(runs))
+	s.w.took(runs)
 	for _, r := range runs {
 		if lost {
 			r.Lose(errLost)
@@ -139,6 +139,7 @@ func (s *session) settle(r *run.Run) {
 	if err := r.Settle(); err != nil && belay.CodeOf(err) != belay.CodeLeaseLost {
 		s.w.o.Log.Error("a run could not be settled; the store takes it back", "execution", r.ID().Execution, "run", r.ID(), "error", err)
 	}
+	s.w.joined(r.ID())
 	s.forget(r)
 	s.w.settled()
 }

@@ -22,16 +22,17 @@ type Worker struct {
 	handlers map[belay.Registration]run.Func
 	order    []belay.Registration
 	started  bool
-	running  int           // functions that have not returned, of whatever session
-	held     int           // runs that are not settled
-	freed    chan struct{} // has a token when one of either is fewer
+	running  int                         // functions that have not returned, of whatever session
+	held     int                         // runs that are not settled
+	freed    chan struct{}               // has a token when one of either is fewer
+	alone    map[belay.RunID]*time.Timer // runs beside which nothing else is taken yet
 }
 
 // New makes a worker; Run starts it. The Backend stays the caller's to close.
 func New(b belay.Backend, o Options) *Worker {
 	return &Worker{
 		b: b, o: o.withDefaults(),
-		handlers: make(map[belay.Registration]run.Func), freed: make(chan struct{}, 1),
+		handlers: make(map[belay.Registration]run.Func), freed: make(chan struct{}, 1), alone: make(map[belay.RunID]*time.Timer),
 	}
 }
 
@@ -179,12 +180,32 @@ func (w *Worker) handler(a *belay.Assignment) run.Func {
 	}
 }
 
-// took counts n runs more.
-func (w *Worker) took(n int) {
+// took counts more runs. Nothing is taken beside those that are to be alone, as long as
+// they are young.
+func (w *Worker) took(runs []*run.Run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running += n
-	w.held += n
+	w.running += len(runs)
+	w.held += len(runs)
+	for _, r := range runs {
+		if id := r.ID(); r.Assignment().Alone {
+			w.alone[id] = time.AfterFunc(belay.AloneFor, func() { w.joined(id) })
+		}
+	}
+}
+
+// joined lets others be taken beside a run that was to be alone.
+func (w *Worker) joined(id belay.RunID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.alone[id]
+	if t == nil {
+		return
+	}
+	t.Stop()
+	if delete(w.alone, id); len(w.alone) == 0 {
+		w.more()
+	}
 }
 
 // returned counts a function less, settled a run.
@@ -195,6 +216,11 @@ func (w *Worker) less(count *int) {
 	w.mu.Lock()
 	*count--
 	w.mu.Unlock()
+	w.more()
+}
+
+// more tells that there may be room for another run.
+func (w *Worker) more() {
 	select {
 	case w.freed <- struct{}{}:
 	default:
@@ -207,6 +233,9 @@ func (w *Worker) less(count *int) {
 func (w *Worker) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.alone) > 0 {
+		return 0
+	}
 	return max(0, min(w.o.Concurrency-w.running, 2*w.o.Concurrency-w.held))
 }
 

@@ -206,7 +206,7 @@ func assignment(c *machine.Claimed, now machine.Time) belay.Assignment {
 	a := belay.Assignment{
 		Lease:    belay.Lease{Execution: x.ID, Worker: x.Worker, Token: x.Token, Secret: x.Secret},
 		Workflow: x.Workflow, Version: x.Version, Queue: x.Queue, Input: c.Input, Generation: x.Generation,
-		Attempt: x.Attempts + 1, Parent: x.Parent, First: c.First, SignalSeq: x.SignalSeq,
+		Attempt: x.Attempts + 1, Parent: x.Parent, First: c.First, Alone: c.Alone, SignalSeq: x.SignalSeq,
 	}
 	if x.Policy != nil {
 		a.Policy = *x.Policy

@@ -129,7 +129,7 @@ func (d *dispatcher) rouse(now machine.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.timers.over(now) {
-		l.rouse()
+		d.rouseLocked(l, now)
 	}
 }
 
@@ -145,7 +145,20 @@ func (c *claim) wants() bool { return c.request.Slots > 0 && !c.session.draining
 
 // hopefulLocked reports whether any lane of the claim may have something due.
 func (d *dispatcher) hopefulLocked(c *claim, now machine.Time) bool {
-	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool { return l.hint != 0 && l.hint <= now })
+	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool { return c.mayWin(l, now) })
+}
+
+// mayWin reports whether something may be due in the lane that the claim can win.
+func (c *claim) mayWin(l *lane, now machine.Time) bool {
+	if l.ID.IsAlone() && !c.idle() {
+		return l.hint != 0 && l.hint.Add(machine.AloneWait) <= now
+	}
+	return l.hint != 0 && l.hint <= now
+}
+
+// idle reports whether the worker runs nothing.
+func (c *claim) idle() bool {
+	return c.session.spec.Capacity > 0 && c.request.Slots >= c.session.spec.Capacity
 }
 
 // join gives the commands of parked claims that may take what the batch is
@@ -213,7 +226,7 @@ const manyLanes = 32
 // commandLocked is the command of a claim, for which the batch may make something
 // ready in some lanes.
 func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Command {
-	r := c.request
+	r, idle := c.request, c.idle()
 	r.Slots = min(r.Slots, max(manySlots, 2*c.session.won))
 	secrets := make([]belay.Secret, r.Slots)
 	raw := make([]byte, 16*len(secrets))
@@ -224,11 +237,11 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 	all, now := c.session.lanes, d.engine.store.Now()
 	lanes := make([]machine.Lane, 0, min(len(all), manyLanes))
 	for _, l := range all {
-		if len(all) <= manyLanes || soon[l] || l.hint != 0 && l.hint <= now {
+		if soon[l] || c.mayWin(l, now) || len(all) <= manyLanes && !l.ID.IsAlone() {
 			lanes = append(lanes, l.Lane)
 		}
 	}
-	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, After: c.session.turn}
+	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, Idle: idle, After: c.session.turn}
 }
 
 // stop ends all parked claims, and those that come later.

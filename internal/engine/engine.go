@@ -244,6 +244,9 @@ func (e *Engine) do(ctx context.Context, c machine.Command) (*machine.Reply, err
 func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) {
 	select {
 	case r := <-call.reply:
+		if r.Replayed {
+			belay.NoteReplay(ctx)
+		}
 		return r, r.Err
 	case <-ctx.Done():
 		return &machine.Reply{}, &belay.Error{

@@ -72,6 +72,10 @@ func (x *explainer) explain() {
 	}
 	if e.Losses > 0 {
 		x.fact("owners lost in a row without a new checkpoint: %d", e.Losses)
+		if e.Suspect() && !e.State.Terminal() {
+			x.fact("it may be what kills its workers: it is claimed by a worker that runs nothing, or by any after %s, and "+
+				"nothing is claimed beside it for %s", machine.AloneWait, belay.AloneFor)
+		}
 	}
 	if e.Open > 0 {
 		x.fact("children that have not ended: %d", e.Open)

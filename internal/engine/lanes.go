@@ -38,10 +38,19 @@ func (d *dispatcher) hintLocked(l *lane, at, now machine.Time) {
 	switch {
 	case at == 0:
 	case at <= now:
-		l.rouse()
+		d.rouseLocked(l, now)
 	case d.timers.set(l, at):
 		d.nudge()
 	}
+}
+
+// rouseLocked wakes the parked claims that may take from the lane, in which something is
+// due. Those of workers that run something may take what is to run alone later.
+func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
+	if late := l.hint.Add(machine.AloneWait); l.ID.IsAlone() && late > now && d.timers.set(l, late) {
+		d.nudge()
+	}
+	l.rouse()
 }
 
 // rouse wakes the parked claims that may take from the lane.
@@ -71,9 +80,13 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.engine.store.Now()
+	alone := make(map[*lane]machine.Time)
 	for _, h := range ready {
 		if l := d.lanes[h.Lane]; l != nil {
 			l.used = now
+			if l.ID.IsAlone() {
+				alone[l] = h.At
+			}
 		}
 	}
 	for _, l := range d.lanes {
@@ -83,6 +96,10 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 		}
 		d.news++
 		l.told = d.news
+		if at, known := alone[l]; known {
+			d.hintLocked(l, at, now) // how long it has been due counts
+			continue
+		}
 		d.hintLocked(l, now, now)
 	}
 	d.forgetLocked(now)
@@ -220,6 +237,8 @@ func (d *dispatcher) foundLocked(b *batch) {
 		}
 		next := b.rows.Ready[i].Next
 		switch {
+		case len(b.rows.Ready[i].Due) >= q.Limit && q.Lane.IsAlone():
+			d.hintLocked(l, now, now) // and since when stands in the rows below
 		case len(b.rows.Ready[i].Due) >= q.Limit:
 			d.readyLocked(l, now, now)
 		case l.told > b.began.lanes: // since it looked

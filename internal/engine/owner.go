@@ -84,8 +84,8 @@ func (e *Engine) owned(
 	switch {
 	case repeated == nil && (r.Replayed || waited):
 		return r, nil
-	case belay.CodeOf(repeated) == belay.CodeUnavailable:
-		return &machine.Reply{}, repeated // nobody knows whether it was written
+	case belay.CodeOf(repeated) == belay.CodeUnavailable, belay.CodeOf(repeated) == belay.CodeIdempotencyMismatch:
+		return &machine.Reply{}, repeated // nobody knows whether it was written; or something else was
 	}
 	return &machine.Reply{}, err
 }

@@ -172,14 +172,39 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 			out = append(out, &machine.Expire{Worker: id})
 		}
 	}
-	for i := range due.Lost {
-		out = append(out, &due.Lost[i])
-	}
+	out = append(out, losses(due.Lost)...)
 	for _, id := range due.Checks {
 		out = append(out, &machine.Tick{Execution: id, Jitter: s.engine.opt.Jitter()})
 	}
 	for _, id := range due.Children {
 		out = append(out, &machine.CancelChild{Execution: id})
+	}
+	return out
+}
+
+// losses are the commands that take back what sessions have left. Each says whether its
+// session has left other suspects beside it, and whether one of them began later.
+func losses(lost []store.Lost) []machine.Command {
+	type suspects struct {
+		n      int
+		newest machine.Time
+	}
+	of := make(map[belay.WorkerID]suspects)
+	for i := range lost {
+		if l := &lost[i]; machine.Suspect(l.Losses) {
+			s := of[l.Worker]
+			of[l.Worker] = suspects{s.n + 1, max(s.newest, l.RunAt)}
+		}
+	}
+	var out []machine.Command
+	for i := range lost {
+		l := &lost[i]
+		s := of[l.Worker]
+		if machine.Suspect(l.Losses) {
+			s.n--
+		}
+		l.Beside, l.Newest = s.n > 0, l.RunAt >= s.newest
+		out = append(out, &l.Lose)
 	}
 	return out
 }

@@ -56,8 +56,9 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 	if action == belay.ActionRetry && len(body.Input) > 0 {
 		c.Action = belay.ActionRequeue
 	}
+	ctx, replayed := belay.WithReplay(ctx)
 	x, err := a.b.Control(ctx, c)
-	out := &executionReply{Status: http.StatusOK, Body: x}
+	out := &executionReply{Status: http.StatusOK, Replayed: yes(replayed), Body: x}
 	if action == belay.ActionFork {
 		out.Status, out.Location = http.StatusCreated, executionPath(x.ID)
 	}
@@ -71,8 +72,9 @@ type stealRequest struct {
 }
 
 func (a *api) steal(ctx context.Context, in *stealRequest) (*executionReply, error) {
+	ctx, replayed := belay.WithReplay(ctx)
 	x, err := a.b.Control(ctx, belay.Control{
 		Execution: in.ID, Action: belay.ActionSteal, Actor: callerOf(ctx).actor(in.Body.Actor), Reason: in.Body.Reason, Op: wire.OpOf(in.Key),
 	})
-	return &executionReply{Status: http.StatusOK, Body: x}, err
+	return &executionReply{Status: http.StatusOK, Replayed: yes(replayed), Body: x}, err
 }

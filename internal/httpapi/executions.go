@@ -200,9 +200,14 @@ type signalRequest struct {
 	Body wire.Deliver
 }
 
-func (a *api) signal(ctx context.Context, in *signalRequest) (*struct{}, error) {
+type signalledReply struct {
+	Replayed string `header:"Idempotency-Replayed" doc:"true, if it was delivered before."`
+}
+
+func (a *api) signal(ctx context.Context, in *signalRequest) (*signalledReply, error) {
+	ctx, replayed := belay.WithReplay(ctx)
 	err := a.b.Signal(ctx, belay.SignalRequest{Execution: in.ID, Name: in.Body.Name, Payload: in.Body.Payload, Op: wire.OpOf(in.Key)})
-	return nil, err
+	return &signalledReply{yes(replayed)}, err
 }
 
 type signalsRequest struct {

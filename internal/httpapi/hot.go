@@ -19,7 +19,9 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 	if rt.status == 0 {
 		rt.status = http.StatusOK
 	}
-	rt.shape = shapeOf(reflect.TypeFor[B]())
+	if rt.shape = shapeOf(reflect.TypeFor[B]()); rt.path == "/v1/batch" {
+		rt.shape.lenient() // its operations stand or fall alone
+	}
 	a.routes[rt.pattern()] = &rt
 	op := a.operation(&rt)
 	schemas := a.huma.OpenAPI().Components.Schemas

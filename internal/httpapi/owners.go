@@ -48,7 +48,10 @@ type checkpointRequest struct {
 	Body  wire.Progress
 }
 
-type savedReply struct{ Body wire.Saved }
+type savedReply struct {
+	Replayed string `header:"Idempotency-Replayed" doc:"true, if it was written before."`
+	Body     wire.Saved
+}
 
 type tokenRequest struct {
 	ID   belay.ExecutionID `path:"id"`
@@ -134,11 +137,27 @@ func (a *api) release(ctx context.Context, in *releaseRequest) (*executionReply,
 	if s.Outcome == belay.OutcomeFailed && s.Failure == nil {
 		return nil, invalid("body.error", "say what went wrong")
 	}
+	return a.settle(ctx, s, in.Key)
+}
+
+// settle ends a run, and answers with the execution as it is then. Under an operation
+// id it may have ended before.
+func (a *api) settle(ctx context.Context, s belay.Settlement, key string) (*executionReply, error) {
+	s.Repeat = key != ""
+	ctx, replayed := belay.WithReplay(ctx)
 	if err := a.b.Settle(ctx, s); err != nil {
 		return nil, err
 	}
-	x, err := a.b.Execution(ctx, in.ID)
-	return &executionReply{Status: http.StatusOK, Body: x}, err
+	x, err := a.b.Execution(ctx, s.Lease.Execution)
+	return &executionReply{Status: http.StatusOK, Replayed: yes(replayed), Body: x}, err
+}
+
+// yes is what a header says of a write that was a repetition.
+func yes(replayed func() bool) string {
+	if replayed() {
+		return "true"
+	}
+	return ""
 }
 
 func (a *api) checkpoint(ctx context.Context, in *checkpointRequest) (*savedReply, error) {
@@ -154,8 +173,9 @@ func (a *api) checkpoint(ctx context.Context, in *checkpointRequest) (*savedRepl
 func (a *api) save(ctx context.Context, l belay.Lease, key string, body *wire.Progress) (*savedReply, error) {
 	s := body.Save(l, saveOp(key))
 	s.Repeat = key != ""
+	ctx, replayed := belay.WithReplay(ctx)
 	seq, err := a.b.Save(ctx, s)
-	return &savedReply{wire.Saved{Seq: seq}}, err
+	return &savedReply{Replayed: yes(replayed), Body: wire.Saved{Seq: seq}}, err
 }
 
 func (a *api) token(ctx context.Context, in *tokenRequest) (*tokenReply, error) {

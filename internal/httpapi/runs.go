@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/belaydev/belay"
@@ -82,7 +83,9 @@ func (a *api) runRoute(what, summary string, body bool) route {
 // ofRun is the lease on a run: the path names the execution and the token.
 func ofRun(id belay.RunID, secret wire.LeaseID, said belay.Token) (belay.Lease, error) {
 	if said != 0 && said != id.Token {
-		return belay.Lease{}, malformed("the header Lease-Token is not the token of this run")
+		return belay.Lease{}, &belay.Error{
+			Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Message: fmt.Sprintf("token %d of the header Lease-Token is not that of this run", said),
+		}
 	}
 	return lease{secret, id.Token}.of(id.Execution)
 }
@@ -128,10 +131,6 @@ func settling[B any](a *api, settlement func(*B) belay.Settlement) func(context.
 		body := orEmpty(in.Body)
 		s := settlement(body)
 		s.Lease, s.Op = l, settleOp(in.Key, l, body)
-		if err := a.b.Settle(ctx, s); err != nil {
-			return nil, err
-		}
-		x, err := a.b.Execution(ctx, l.Execution)
-		return &executionReply{Status: http.StatusOK, Body: x}, err
+		return a.settle(ctx, s, in.Key)
 	}
 }

@@ -126,9 +126,13 @@ func (s *scanner) object(depth int, sh *shape) error {
 	first := len(s.keys)
 	var many map[string]struct{}
 	defer func() { s.keys = s.keys[:first] }()
+	left := 0 // of the fields that there must be
+	if sh != nil {
+		left = sh.needed
+	}
 	if s.space(); s.peek() == '}' {
 		s.i++
-		return nil
+		return s.whole(left, sh, first)
 	}
 	for {
 		if s.space(); s.peek() != '"' {
@@ -144,7 +148,7 @@ func (s *scanner) object(depth int, sh *shape) error {
 		if many, err = s.once(key, first, many); err != nil {
 			return err
 		}
-		of, known := sh.of(key)
+		f, known := sh.of(key)
 		if !known {
 			return invalid("body."+string(bytes.Trim(key, `"`)), "there is no such field")
 		}
@@ -152,8 +156,11 @@ func (s *scanner) object(depth int, sh *shape) error {
 			return s.fail("expected :")
 		}
 		s.i++
+		if f.needed {
+			left--
+		}
 		s.space()
-		if err := s.value(depth+1, of); err != nil {
+		if err := s.value(depth+1, f.shape); err != nil {
 			return err
 		}
 		s.space()
@@ -162,11 +169,20 @@ func (s *scanner) object(depth int, sh *shape) error {
 			s.i++
 		case '}':
 			s.i++
-			return nil
+			return s.whole(left, sh, first)
 		default:
 			return s.fail("expected , or }")
 		}
 	}
+}
+
+// whole refuses an object whose keys begin at first if fields are left out that there
+// must be.
+func (s *scanner) whole(left int, sh *shape, first int) error {
+	if left == 0 {
+		return nil
+	}
+	return invalid("body."+sh.missing(s.keys[first:]), "is missing")
 }
 
 // plain is a key without escapes, still in quotes.
@@ -243,10 +259,41 @@ func (s *scanner) escape() error {
 			return s.fail("bad escape")
 		}
 	}
-	if string(s.b[s.i+1:s.i+5]) == "0000" {
-		return s.fail("NUL in a string")
-	}
+	digits := s.b[s.i+1 : s.i+5]
 	s.i += 4
+	switch {
+	case string(digits) == "0000":
+		return s.fail("NUL in a string")
+	case half(digits, '8', 'b'):
+		return s.second()
+	case half(digits, 'c', 'f'):
+		return s.fail("half a surrogate pair")
+	}
+	return nil
+}
+
+// half reports whether the digits of an escape are a surrogate whose second digit lies
+// within two.
+func half(digits []byte, low, high byte) bool {
+	c := digits[1]
+	if c > '9' {
+		c |= 0x20
+	}
+	return digits[0]|0x20 == 'd' && low <= c && c <= high
+}
+
+// second reads the second half of a surrogate pair.
+func (s *scanner) second() error {
+	rest := s.b[s.i+1:]
+	if len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' || !half(rest[2:6], 'c', 'f') {
+		return s.fail("half a surrogate pair")
+	}
+	for _, c := range rest[4:6] {
+		if !('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f') {
+			return s.fail("bad escape")
+		}
+	}
+	s.i += 6
 	return nil
 }
 

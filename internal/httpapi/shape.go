@@ -3,17 +3,27 @@ package httpapi
 import (
 	"encoding"
 	"encoding/json"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
 // shape is which names the objects of a body may have, letter by letter. The
 // decoder of routes that are asked for all the time would take a name in other
 // letters for the same, and whoever stands between may not. A nil shape is
-// anything: a payload, or what has a form of its own.
+// anything: a payload, or what has a form of its own. It also says which names there
+// must be.
 type shape struct {
-	fields map[string]*shape // by the name in quotes; nil if it is no object
-	each   *shape            // of an array's values
+	fields map[string]field // by the name in quotes; nil if it is no object
+	needed int              // of the fields
+	each   *shape           // of an array's values
+}
+
+// field is what is said of a field.
+type field struct {
+	*shape
+	needed bool // there must be one
 }
 
 // shapeOf is the shape of a type whose values do not hold values of their own
@@ -32,7 +42,7 @@ func shapeOf(t reflect.Type) *shape {
 		}
 		return nil
 	case reflect.Struct:
-		s := &shape{fields: make(map[string]*shape)}
+		s := &shape{fields: make(map[string]field)}
 		s.add(t)
 		return s
 	default:
@@ -43,20 +53,48 @@ func shapeOf(t reflect.Type) *shape {
 // add adds the fields of a struct, and of those that stand in it.
 func (s *shape) add(t reflect.Type) {
 	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
 			s.add(f.Type)
 		case f.IsExported() && name != "-" && name != "":
-			s.fields[`"`+name+`"`] = shapeOf(f.Type)
+			needed := !strings.Contains(options, "omit")
+			if s.fields[`"`+name+`"`] = (field{shapeOf(f.Type), needed}); needed {
+				s.needed++
+			}
 		}
 	}
 }
 
-// of is the shape of a field's value, and whether there is such a field.
-func (s *shape) of(key []byte) (*shape, bool) {
+// lenient lets every field be left out.
+func (s *shape) lenient() *shape {
+	if s == nil {
+		return nil
+	}
+	s.needed = 0
+	s.each.lenient()
+	for name, f := range s.fields {
+		f.lenient()
+		s.fields[name] = field{shape: f.shape}
+	}
+	return s
+}
+
+// missing is the first field that must be there and is not among those that are. Only
+// who misses one asks.
+func (s *shape) missing(keys [][]byte) string {
+	for _, name := range slices.Sorted(maps.Keys(s.fields)) {
+		if s.fields[name].needed && !slices.ContainsFunc(keys, func(k []byte) bool { return string(k) == name }) {
+			return strings.Trim(name, `"`)
+		}
+	}
+	return ""
+}
+
+// of is what is said of a field, and whether there is such a field.
+func (s *shape) of(key []byte) (field, bool) {
 	if s == nil || s.fields == nil {
-		return nil, true
+		return field{}, true
 	}
 	v, ok := s.fields[string(key)]
 	return v, ok

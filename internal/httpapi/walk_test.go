@@ -118,7 +118,9 @@ func (w *walker) executions() {
 func (w *walker) worker() {
 	w.t.Helper()
 	path, id := w.submitted(`{"workflow": "job", "timeout": "1h"}`)
-	session := w.step(201, "POST", "/v1/workers", `{"name": "a", "workflows": [{"workflow": "job"}], "capacity": 2, "labels": {"gpu": "no"}}`)["location"].(string)
+	const spec = `{"name": "a", "workflows": [{"workflow": "job"}], "capacity": 2, "labels": {"gpu": "no"}}`
+	session := w.step(201, "POST", "/v1/workers", spec, "Idempotency-Key", "open")["location"].(string)
+	w.step(200, "POST", "/v1/workers", spec, "Idempotency-Key", "open")
 	won := w.step(200, "POST", session+"/claim", `{"number": 1, "slots": 1, "wait_ms": 10000}`)
 	run, lease := won["location"].(string), []string{"Lease-Id", won["lease-id"].(string), "Lease-Token", won["lease-token"].(string)}
 	w.step(204, "POST", session+"/claim", `{"number": 2, "slots": 1, "wait_ms": 1}`)
@@ -128,7 +130,7 @@ func (w *walker) worker() {
 	w.step(200, "GET", run, "")
 	w.step(200, "POST", run+"/heartbeat", "", lease...)
 	w.step(428, "POST", run+"/heartbeat", "")
-	w.step(400, "POST", run+"/heartbeat", "", "Lease-Id", lease[1], "Lease-Token", "99")
+	w.step(412, "POST", run+"/heartbeat", "", "Lease-Id", lease[1], "Lease-Token", "99")
 	w.step(200, "POST", run+"/checkpoint", `{"key": "one", "data": {"n": 1}, "cost_tokens": 3}`, lease...)
 	w.step(200, "POST", path+"/preempt", `{"reason": "now"}`)
 	w.step(202, "POST", path+"/signal", `{"name": "go"}`)

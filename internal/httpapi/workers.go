@@ -12,8 +12,15 @@ type workerAt struct {
 	ID belay.WorkerID `path:"id"`
 }
 
+type openRequest struct {
+	Key  string `header:"Idempotency-Key" maxLength:"200" doc:"Names the session, if the body gives no id: repeated, the session is found."`
+	Body belay.WorkerSpec
+}
+
 type sessionReply struct {
+	Status   int
 	Location string `header:"Location"`
+	Replayed string `header:"Idempotency-Replayed" doc:"true, if the session was there before."`
 	Body     belay.Session
 }
 
@@ -23,7 +30,8 @@ func (a *api) workers() {
 		id: "openWorker", method: http.MethodPost, path: "/v1/workers", tag: "workers", summary: "Open a worker's session",
 		doc:     "Opened again under its id, the session is found. It lives as long as its heartbeats come.",
 		example: `{"name": "builder-1", "workflows": [{"workflow": "build"}], "capacity": 10, "ttl": "15s", "heartbeat": "5s"}`,
-		scopes:  worker, status: http.StatusCreated, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+		scopes:  worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
+		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.openWorker)
 	add(a, route{
 		id: "listWorkers", method: http.MethodGet, path: "/v1/workers", tag: "workers",
@@ -59,14 +67,22 @@ func (a *api) workers() {
 	}, a.heartbeat)
 }
 
-func (a *api) openWorker(ctx context.Context, in *struct{ Body belay.WorkerSpec }) (*sessionReply, error) {
+func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, error) {
+	if in.Body.ID.IsZero() && in.Key != "" {
+		in.Body.ID = belay.WorkerID(wire.OpOf("open " + in.Key))
+	}
 	if hire := a.gate.hire; hire != nil && callerOf(ctx).open && !socketed(ctx) {
 		if err := hire(&in.Body); err != nil {
 			return nil, err
 		}
 	}
+	ctx, replayed := belay.WithReplay(ctx)
 	s, err := a.b.OpenWorker(ctx, in.Body)
-	return &sessionReply{Location: "/v1/workers/" + s.ID.String(), Body: s}, err
+	out := &sessionReply{Status: http.StatusCreated, Location: "/v1/workers/" + s.ID.String(), Replayed: yes(replayed), Body: s}
+	if replayed() {
+		out.Status = http.StatusOK
+	}
+	return out, err
 }
 
 // maxWon is the most that one claim wins: each comes with its input, which may be of

@@ -44,7 +44,7 @@ func checkHistory(f *faults, k *keeper, r record) {
 		"token":      e.Token == w.token,
 		"generation": e.Generation == w.generation,
 		"attempts":   e.Attempts == w.attempts,
-		"losses":     e.Losses == w.losses,
+		"losses":     counted(e.Losses, w.losses),
 		"owner":      (w.run != nil) == (e.State == belay.Running || e.State == belay.Scheduled),
 		"begin":      (w.run != nil && w.started) == (e.State == belay.Running),
 		"end":        (w.ended != nil) == e.State.Terminal(),
@@ -161,6 +161,12 @@ func (w *walker) checkpoint(c *Checkpoint) {
 	w.losses = 0
 }
 
+// counted reports whether so many losses may be counted of those in the history. From
+// the third on some are not put down to the execution.
+func counted(losses, all int) bool {
+	return losses == all || losses >= suspectAfter && losses < all
+}
+
 func (w *walker) end(run *Run) {
 	if w.run != run {
 		w.f.add("G1", "%s: run %d ends and is not open", run.Execution, run.Token)
@@ -175,8 +181,8 @@ func (w *walker) end(run *Run) {
 		mustEnd = mustEnd || w.attempts >= w.p.MaxAttempts || run.Class == belay.ClassPermanent
 	case belay.OutcomeLost:
 		w.losses++
-		w.notBefore = run.EndedAt.Add(w.p.LockDelay.D())
-		mustEnd = mustEnd || w.losses >= w.p.MaxLosses || w.p.OnLost == belay.Fail || w.lostOutside(run)
+		w.notBefore = run.EndedAt.Add(max(w.p.LockDelay.D(), LossDelay(min(w.losses, suspectAfter))))
+		mustEnd = mustEnd || w.p.MaxLosses <= suspectAfter && w.losses >= w.p.MaxLosses || w.p.OnLost == belay.Fail || w.lostOutside(run)
 	}
 	if mustEnd && !run.Final {
 		w.f.add("G8", "%s: run %d (%s) should have been the last: %d attempts, %d losses, cancelled %v",

@@ -14,6 +14,8 @@ type Claim struct {
 	Lanes []Lane
 	// Secrets has one for each slot.
 	Secrets []belay.Secret
+	// Idle says that the worker runs nothing.
+	Idle bool
 	// After is the queue that had the last turn, if that is known: the next one has the
 	// first of this claim. It decides nothing but whose turn it is.
 	After string
@@ -113,7 +115,7 @@ func (w *world) held(id belay.WorkerID) []*Execution {
 }
 
 func (w *world) claimed(e *Execution) Claimed {
-	c := Claimed{Execution: *e}
+	c := Claimed{Execution: *e, Alone: e.Lane.IsAlone()}
 	if s := w.specs[e.ID]; s != nil {
 		c.Input, c.Known = s.Input, true
 	}
@@ -123,7 +125,9 @@ func (w *world) claimed(e *Execution) Claimed {
 // pick takes up to Slots due executions: lanes of higher priority first. Among lanes of
 // one priority the queues take turns, so that the backlog of one does not keep the
 // others waiting; among those of one queue it is the longest due. Each starts before the
-// next is looked for, since one that became due again in this fold is listed twice.
+// next is looked for, since one that became due again in this fold is listed twice. One
+// that is to run alone comes before all others of its priority, and nothing is won with
+// it.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {
@@ -135,24 +139,43 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {
 			j++
 		}
+		if len(won) == 0 && c.Slots > 0 {
+			if e := w.longestDue(c.Lanes[i:j], c.mayRunAlone); e != nil {
+				return append(won, c.take(w, x, e, 0))
+			}
+		}
 		turns := c.turns(w, c.Lanes[i:j])
 		for len(won) < c.Slots {
 			e := turns.next(w)
 			if e == nil {
 				break
 			}
-			first := e.Token == 0
-			e.Secret, e.ClaimNo = c.Secrets[len(won)], c.Number
-			w.assign(e, x)
-			w.start(e)
-			claimed := w.claimed(e)
-			claimed.First = first
-			won = append(won, claimed)
+			won = append(won, c.take(w, x, e, len(won)))
 		}
 		i = j
 	}
 	return won
 }
+
+// take starts the run of an execution, which is the nth that the claim won.
+func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
+	first := e.Token == 0
+	e.Secret, e.ClaimNo = c.Secrets[n], c.Number
+	w.assign(e, x)
+	w.start(e)
+	claimed := w.claimed(e)
+	claimed.First = first
+	return claimed
+}
+
+// mayRunAlone takes what is to run alone, on a worker that runs nothing; on any worker if
+// it has waited too long for such a one.
+func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
+	return e.Lane.IsAlone() && (c.Idle || e.DueAt.Add(AloneWait) <= w.Now)
+}
+
+// shared takes what may run beside others.
+func shared(_ *world, e *Execution) bool { return !e.Lane.IsAlone() }
 
 // turns are queues that take turns, each with its lanes.
 type turns struct {
@@ -180,7 +203,7 @@ func (c *Claim) turns(w *world, lanes []Lane) *turns {
 		i = j
 	}
 	if c.After == "" {
-		if first := w.longestDue(by); first != nil {
+		if first := w.longestDue(by, shared); first != nil {
 			t.at = slices.IndexFunc(t.queues, func(q []Lane) bool { return q[0].Queue == first.Queue })
 		}
 		return t
@@ -195,19 +218,19 @@ func (t *turns) next(w *world) *Execution {
 	for range t.queues {
 		lanes := t.queues[t.at]
 		t.at = (t.at + 1) % len(t.queues)
-		if e := w.longestDue(lanes); e != nil {
+		if e := w.longestDue(lanes, shared); e != nil {
 			return e
 		}
 	}
 	return nil
 }
 
-// longestDue is the head that was due first among the lanes. Once it started it
-// is the head of none.
-func (w *world) longestDue(lanes []Lane) *Execution {
+// longestDue is the head that was due first among the lanes, of those that fit. Once it
+// started it is the head of none.
+func (w *world) longestDue(lanes []Lane, fits func(*world, *Execution) bool) *Execution {
 	var best *Execution
 	for _, l := range lanes {
-		if e := w.head(l.ID); e != nil && (best == nil || before(e, best)) {
+		if e := w.head(l.ID); e != nil && fits(w, e) && (best == nil || before(e, best)) {
 			best = e
 		}
 	}

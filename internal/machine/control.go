@@ -30,7 +30,9 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	if seq, ok := w.did(e.ID, c.Op); ok {
+	if seq, ok, err := w.did(op, e.ID, c.Op, c.sum()); err != nil {
+		return Reply{}, err
+	} else if ok {
 		return c.again(w, e, seq)
 	}
 	if err := c.check(op); err != nil {
@@ -59,6 +61,15 @@ func (c *Act) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	return Reply{Seq: e.Seq, Execution: w.copyOf(e), Follow: w.vacate(was, e, "taken by "+c.actor())}, nil
+}
+
+// sum is of what the action says, but for its actor: who asks again for the same may
+// do so with another key. Zero if it has no operation id.
+func (c *Act) sum() OpSum {
+	if c.Op.IsZero() {
+		return OpSum{}
+	}
+	return say(string(c.Action)).text(c.Reason).duration(c.Grace.D()).int(c.UpTo).bytes(c.Fork[:]).json(c.Input).sum()
 }
 
 // again answers an action that was carried out before.
@@ -91,12 +102,12 @@ func (c *Act) check(op string) error {
 // record raises the seq and writes the action under it.
 func (c *Act) record(w *world, e *Execution) {
 	w.advance(e)
-	w.deed(e, string(c.Action), c.Actor, c.Reason, c.Op)
+	w.deed(e, string(c.Action), c.Actor, c.Reason, c.Op, c.sum())
 }
 
 // ending is the end that this action is.
 func (c *Act) ending(outcome belay.Outcome) ended {
-	return ended{outcome: outcome, deed: string(c.Action), actor: c.Actor, reason: c.Reason, op: c.Op}
+	return ended{outcome: outcome, deed: string(c.Action), actor: c.Actor, reason: c.Reason, op: c.Op, sum: c.sum()}
 }
 
 // cancel ends what is not running at once and gives a running one its grace.
@@ -181,7 +192,8 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	e.Generation++
 	e.State, e.DueAt = belay.Pending, w.Now
 	e.Reason, e.ReasonText = "reopened", "run again by "+c.actor()
-	e.Attempts, e.Losses = 0, 0
+	e.Attempts = 0
+	e.lostTimes(0)
 	e.StartedAt, e.FinishedAt, e.ProgressAt = 0, 0, 0
 	e.Class, e.Message = 0, ""
 	if len(c.Input) > 0 {

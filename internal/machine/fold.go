@@ -89,12 +89,6 @@ type ReadyLane struct {
 	Next Time
 }
 
-// Op is an operation that was carried out before.
-type Op struct {
-	OpRef
-	Seq int64
-}
-
 // Changes are what a fold wants written, all or nothing.
 type Changes struct {
 	Executions  []*Execution
@@ -185,6 +179,8 @@ type Claimed struct {
 	// First tells that the execution was never claimed before: nothing can be stored
 	// of it but what was submitted.
 	First bool
+	// Alone asks the worker to take nothing else while the run is young.
+	Alone bool
 }
 
 // Fold applies the commands to the rows in order.

@@ -32,7 +32,7 @@ func (c *Forget) apply(w *world) (Reply, error) {
 		return Reply{}, w.illegal(op, e, "its retention is not over")
 	}
 	w.advance(e)
-	w.deed(e, "forget", System, "its retention is over", belay.OpID{})
+	w.deed(e, "forget", System, "its retention is over", belay.OpID{}, OpSum{})
 	e.Reason, e.ReasonText = Forgotten, "its retention is over: it is being deleted"
 	return Reply{Seq: e.Seq}, nil
 }

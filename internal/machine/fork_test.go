@@ -124,7 +124,7 @@ func TestForkOnce(t *testing.T) {
 	}
 	another := *c
 	another.Fork = belay.ExecutionID(s.id())
-	s.refused(&another, belay.CodeConflict) // the operation made another one
+	s.refused(&another, belay.CodeIdempotencyMismatch) // the operation made another one
 	s.refused(s.act(id, belay.ActionFork, func(x *belay.Control) { x.Fork = unrelated }), belay.CodeConflict)
 }
 

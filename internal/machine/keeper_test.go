@@ -139,8 +139,8 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 		}
 	}
 	for _, ref := range unique(n.Ops) {
-		if seq := k.records[ref.Execution].op(ref.Op); seq != 0 {
-			rows.Ops = append(rows.Ops, Op{ref, seq})
+		if o := k.records[ref.Execution].op(ref); o.Seq != 0 {
+			rows.Ops = append(rows.Ops, o)
 		}
 	}
 	for _, ref := range unique(n.Signals) {
@@ -192,23 +192,28 @@ func (k *keeper) sum(ref SumRef) *Sum {
 }
 
 // op is the seq of the row that an operation wrote, 0 if none did.
-func (r record) op(op belay.OpID) int64 {
+func (r record) op(ref OpRef) Op {
 	for _, c := range r.checkpoints {
-		if c.Op == op {
-			return c.Seq
+		if c.Op == ref.Op {
+			return Op{ref, c.Seq, c.OpSum}
 		}
 	}
 	for _, s := range r.signals {
-		if s.Op == op {
-			return s.Seq
+		if s.Op == ref.Op {
+			return Op{ref, s.Seq, s.OpSum}
 		}
 	}
 	for _, d := range r.deeds {
-		if d.Op == op {
-			return d.Seq
+		if d.Op == ref.Op {
+			return Op{ref, d.Seq, d.OpSum}
 		}
 	}
-	return 0
+	for _, x := range r.runs {
+		if x.Op == ref.Op && x.EndedSeq != 0 {
+			return Op{ref, x.EndedSeq, x.OpSum}
+		}
+	}
+	return Op{}
 }
 
 func (k *keeper) withAncestors(ids []belay.ExecutionID) []belay.ExecutionID {

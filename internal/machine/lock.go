@@ -61,10 +61,7 @@ func (c *Lock) check(op string) error {
 	if err := checkName(op, "the owner", c.Owner, true); err != nil {
 		return err
 	}
-	if c.TTL != 0 && c.TTL < belay.MinTTL {
-		return refuse(belay.CodeInvalid, op, "a TTL of %s is too short; the least is %s", c.TTL.D(), belay.MinTTL.D())
-	}
-	return nil
+	return checkTTL(op, c.TTL)
 }
 
 // spec is what the session of an outside owner says of itself.
@@ -78,8 +75,9 @@ func (c *Lock) spec() belay.WorkerSpec {
 // again answers a lock that was given before, with the terms it was given on.
 // Asking is a sign of life: it renews the lock.
 func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error) {
-	if !x.Spec.External || x.Spec.Name != c.Owner {
-		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op, "id %s names the session of %q; lock with a new one", c.ID, x.Spec.Name)
+	if said := c.spec(); !x.Spec.External || x.Spec.Name != said.Name || x.Spec.TTL != said.TTL {
+		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op,
+			"id %s names the session of %q with a TTL of %s; lock with a new one", c.ID, x.Spec.Name, x.ttl())
 	}
 	if x.State.Ended() || x.ExpiresAt.over(w.Now) {
 		return Reply{}, lostSession(op, x)

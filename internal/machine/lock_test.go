@@ -70,7 +70,7 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	l := s.owned("ann", policy(belay.Policy{OnLost: belay.Requeue, LockDelay: within(4 * time.Second)}))
 	s.pass(15 * time.Second)
 	s.do(&Expire{l.Worker})
-	s.do(&Lose{l.Execution, l.Token, l.Worker})
+	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
 	if err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeConflict); err.RetryAfter != 4*time.Second {
 		t.Errorf("%v, again in %s", err, err.RetryAfter)
 	}
@@ -78,15 +78,15 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	s.do(s.lock(belay.WorkerID(s.id()), l.Execution))
 }
 
-// Rule: a lock's id is the operation's. It finds its lock while that holds, on the
-// terms it was given on, and nothing else ever.
+// Rule: a lock's id is the operation's. It finds its lock while that holds, and nothing
+// else ever.
 func TestALocksIDFindsItAndNothingElse(t *testing.T) {
 	s := newStage(t)
 	first := s.lock(belay.WorkerID(s.id()), s.submit(external))
 	won := s.do(first)
 	s.pass(10 * time.Second)
 	again := *first
-	again.Secret, again.TTL = belay.Secret{99}, within(time.Hour)
+	again.Secret = belay.Secret{99}
 	r := s.do(&again)
 	if !r.Replayed || leaseOf(&r.Claims[0].Execution) != leaseOf(&won.Claims[0].Execution) || r.Session.TTL != first.TTL {
 		t.Errorf("asked again: %+v, was %+v", r, won)
@@ -95,6 +95,9 @@ func TestALocksIDFindsItAndNothingElse(t *testing.T) {
 	other := *first
 	other.Execution = s.submit(external)
 	s.refused(&other, belay.CodeIdempotencyMismatch)
+	longer := *first
+	longer.TTL = within(time.Hour)
+	s.refused(&longer, belay.CodeIdempotencyMismatch)
 	stranger := *first
 	stranger.Owner = "bob"
 	s.refused(&stranger, belay.CodeIdempotencyMismatch)
@@ -198,7 +201,7 @@ func TestAnExternalExecutionKeepsItsGate(t *testing.T) {
 	s.do(s.beat(w))
 	s.pass(7 * time.Second)
 	s.do(&Expire{l.Worker})
-	s.do(&Lose{l.Execution, l.Token, l.Worker})
+	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
 	s.do(s.beat(w))
 	none("a loss")
 	s.is(l.Execution, "pending(lost gated)")

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -11,6 +12,9 @@ type Lose struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
 	Worker    belay.WorkerID
+	// Beside says that its session owned other suspects, and Newest that none of them
+	// began later.
+	Beside, Newest bool
 }
 
 // Need names the execution and the session.
@@ -32,32 +36,50 @@ func (c *Lose) apply(w *world) (Reply, error) {
 	if x != nil && !x.State.Ended() {
 		return Reply{}, w.illegal(op, e, "the session of its owner has not ended")
 	}
-	w.takeBack(e, x)
+	w.takeBack(e, x, c.blames(e, x))
 	return Reply{Seq: e.Seq}, nil
+}
+
+// blames reports whether the loss is put down to the execution, should it be suspect: no
+// other suspect was there, or it was taken last and had not outlived the time in which a
+// worker takes nothing else. Every fourth run counts whatever else was there: nothing
+// kills workers for ever.
+func (c *Lose) blames(e *Execution, x *Worker) bool {
+	switch {
+	case !c.Beside || e.Token%4 == 0:
+		return true
+	case x == nil:
+		return false
+	}
+	return c.Newest && x.HeartbeatAt < e.RunAt.Add(belay.AloneFor)
 }
 
 // takeBack takes an execution from its owner x, whose session has ended; nil if
 // even its row is gone. A session that ended in order gives back what it held
-// (G11).
-func (w *world) takeBack(e *Execution, x *Worker) {
+// (G11). Blamed says that a loss is put down to the execution.
+func (w *world) takeBack(e *Execution, x *Worker, blamed bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
 		return
 	}
-	w.lose(e, lostOwner(x, e.Worker), x != nil && x.Spec.External)
+	w.lose(e, lostOwner(x, e.Worker), x != nil && x.Spec.External, blamed)
 }
 
 // lose ends a run whose owner is gone. Its cap is its own: so many in a row
 // without a new checkpoint end the execution, since a job that kills its
-// workers must not loop for ever (G8). Nobody but who lost it knows how to go on
-// with what was owned from outside, so unless its policy says otherwise it fails.
-func (w *world) lose(e *Execution, text string, outside bool) {
+// workers must not loop for ever (G8). From the third on only those count that are put
+// down to it, since those that run beside such a job are innocent. Nobody but who lost
+// it knows how to go on with what was owned from outside, so unless its policy says
+// otherwise it fails.
+func (w *world) lose(e *Execution, text string, outside, blamed bool) {
 	p := e.policy()
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
 		p.OnLost = belay.Fail
 	}
 	how := ended{outcome: belay.OutcomeLost, failure: belay.Failure{Class: belay.ClassLost, Message: clip(text, maxMessage)}}
-	e.Losses++
+	if blamed || !e.Suspect() {
+		e.lostTimes(e.Losses + 1)
+	}
 	switch {
 	case e.CancelBy != 0:
 		w.finish(e, belay.Cancelled, how)
@@ -68,9 +90,21 @@ func (w *world) lose(e *Execution, text string, outside bool) {
 		w.finish(e, belay.Failed, how)
 	default:
 		w.handBack(e, how, "lost", clip(text, 300))
-		e.DueAt = w.Now.Add(p.LockDelay.D())
+		e.DueAt = w.Now.Add(max(p.LockDelay.D(), LossDelay(e.Losses)))
 	}
 }
+
+// LossDelay is how long an execution waits after so many losses in a row. The first
+// is made good at once: workers die without its doing. From then on each loss may be
+// its own doing, and the others of the worker get the time.
+func LossDelay(losses int) time.Duration {
+	if losses < suspectAfter {
+		return 0
+	}
+	return min(time.Second<<min(losses-suspectAfter, 10), maxLossDelay)
+}
+
+const maxLossDelay = 30 * time.Second
 
 // Release gives back a run that its worker does not hold, since the reply to
 // the claim that won it was lost on the way, or what is scheduled to a worker

@@ -219,7 +219,7 @@ func TestCheckersCatchPlantedBugs(t *testing.T) {
 	for _, m := range mutants {
 		var err error
 		tries := 0
-		for ; err == nil && tries < 300; tries++ {
+		for ; err == nil && tries < 1000; tries++ {
 			k := newKeeper()
 			k.onRead, k.onWrite = m.read, m.write
 			p := newPlayer(k, noise(uint64(tries), 600))

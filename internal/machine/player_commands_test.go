@@ -94,9 +94,11 @@ func (p *player) lock() {
 	if l := p.lease(); p.n(3) == 0 {
 		id = l.Worker // most likely an id that is taken
 	}
-	p.send(&Lock{belay.LockRequest{
-		ID: id, Execution: p.execution(), Owner: "out", TTL: within(time.Duration(p.n(40)) * time.Second), Reopen: p.n(2) == 0,
-	}, belay.Secret(p.id())})
+	ttl := within(time.Duration(p.n(40)) * time.Second)
+	if x := p.keeper.workers[id]; x != nil { // the same body
+		ttl = x.Spec.TTL
+	}
+	p.send(&Lock{belay.LockRequest{ID: id, Execution: p.execution(), Owner: "out", TTL: ttl, Reopen: p.n(2) == 0}, belay.Secret(p.id())})
 }
 
 func (p *player) renew() {
@@ -228,7 +230,7 @@ func (p *player) beat() {
 func (p *player) takeBack() {
 	l := p.lease()
 	p.send([]Command{
-		&Lose{l.Execution, l.Token, l.Worker}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution},
+		&Lose{l.Execution, l.Token, l.Worker, false, true}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution},
 		&Tick{Execution: l.Execution}, &Progress{l.Execution, l.Token, p.now.Add(-time.Second)}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
 	}[p.n(6)])
 }
@@ -263,7 +265,7 @@ func (p *player) sweep() {
 	}
 	for _, e := range p.where(func(*Execution) bool { return true }) {
 		if x := p.keeper.workers[e.Worker]; !e.Worker.IsZero() && (x == nil || x.State.Ended()) {
-			p.send(&Lose{e.ID, e.Token, e.Worker})
+			p.send(&Lose{e.ID, e.Token, e.Worker, false, true})
 		}
 		if e.CheckAt != 0 && e.CheckAt <= p.now {
 			p.send(&Tick{Execution: e.ID, Jitter: 0.3})

@@ -75,6 +75,30 @@ type Execution struct {
 	Attention bool
 }
 
+// suspectAfter is how many losses in a row make an execution suspect: it may be what
+// kills its workers.
+const suspectAfter = 2
+
+// AloneWait is how long an execution that is to run alone waits for a worker that runs
+// nothing else. Then any worker may take it.
+const AloneWait = 30 * time.Second
+
+// Suspect reports whether the execution was lost so often in a row that it is to run
+// alone.
+func (e *Execution) Suspect() bool { return Suspect(e.Losses) }
+
+// Suspect reports whether so many losses in a row make an execution suspect.
+func Suspect(losses int) bool { return losses >= suspectAfter }
+
+// lostTimes says how often in a row the execution was lost, which decides its lane.
+func (e *Execution) lostTimes(n int) {
+	if e.Losses = n; e.Suspect() {
+		e.Lane = e.Lane.Alone()
+	} else {
+		e.Lane = e.Lane.Shared()
+	}
+}
+
 // Ready is when the execution may be claimed; 0 while it may not be at all. It
 // is what the ready index holds.
 func (e *Execution) Ready() Time {
@@ -142,6 +166,27 @@ type Spec struct {
 // LaneID is derived from the lane's content, so that it is the same everywhere.
 type LaneID int64
 
+// Alone is the lane beside this one of executions that were lost [suspectAfter] times in
+// a row: one of them may be what kills its workers, so each runs alone on its worker.
+// A lane's own id is not negative.
+func (id LaneID) Alone() LaneID {
+	if id < 0 {
+		return id
+	}
+	return ^id
+}
+
+// Shared is the lane itself, where id is the one beside it.
+func (id LaneID) Shared() LaneID {
+	if id < 0 {
+		return ^id
+	}
+	return id
+}
+
+// IsAlone reports whether executions of the lane run alone on their workers.
+func (id LaneID) IsAlone() bool { return id < 0 }
+
 // Lane is the routing key of executions. Its priority is part of it, so that
 // first in, first out within a lane is an index in order of time.
 type Lane struct {
@@ -170,6 +215,7 @@ type Run struct {
 	Outcome      belay.Outcome
 	Final        bool       // the execution ended with it
 	Op           belay.OpID // of the settlement
+	OpSum        OpSum
 	Output       []byte
 	Class        belay.Class
 	Message      string
@@ -188,6 +234,7 @@ type Checkpoint struct {
 	Key       string
 	Token     belay.Token
 	Op        belay.OpID
+	OpSum     OpSum
 	At        Time
 	Data      []byte
 	Cost      int64
@@ -201,6 +248,7 @@ type Signal struct {
 	Name       string
 	Child      belay.ExecutionID
 	Op         belay.OpID
+	OpSum      OpSum
 	Payload    []byte
 	At         Time
 	ConsumedBy int64 // seq of the checkpoint that took it
@@ -214,6 +262,7 @@ type Deed struct {
 	Actor     string
 	Reason    string
 	Op        belay.OpID
+	OpSum     OpSum
 	At        Time
 	Token     belay.Token // of the run it ended, if any
 	Final     bool
@@ -262,12 +311,6 @@ type KeyRow struct {
 	Execution belay.ExecutionID
 	Hash      [32]byte
 	At        Time
-}
-
-// OpRef names an operation on an execution.
-type OpRef struct {
-	Execution belay.ExecutionID
-	Op        belay.OpID
 }
 
 // SignalRef names a signal.

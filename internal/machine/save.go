@@ -8,10 +8,14 @@ type Save struct {
 	judged *judged // nil before Judge
 }
 
-// Judge finds out whether the checkpoint's data is sound.
+// Judge finds out whether the checkpoint's data is sound, and the operation's sum.
 func (c *Save) Judge() {
-	if c.judged == nil {
-		c.judged = &judged{err: CheckPayload("save", "checkpoint "+c.Key, c.Data, belay.MaxPayload)}
+	if c.judged != nil {
+		return
+	}
+	c.judged = &judged{err: CheckPayload("save", "checkpoint "+c.Key, c.Data, belay.MaxPayload)}
+	if c.judged.err == nil && !c.Op.IsZero() {
+		c.judged.sum = say("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).int(c.CostTokens).json(c.Data).sum()
 	}
 }
 
@@ -28,9 +32,10 @@ func (c *Save) Need(n *Need) {
 
 func (c *Save) apply(w *world) (Reply, error) {
 	const op = "save"
+	c.Judge()
 	if c.Repeat {
-		if seq, ok := w.did(c.Lease.Execution, c.Op); ok {
-			return Reply{Seq: seq, Replayed: true}, nil
+		if seq, ok, err := w.did(op, c.Lease.Execution, c.Op, c.judged.sum); ok {
+			return Reply{Seq: seq, Replayed: err == nil}, err
 		}
 	}
 	e, err := w.owner(op, c.Lease)
@@ -43,7 +48,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 	if err := checkName(op, "the checkpoint's key", c.Key, true); err != nil {
 		return Reply{}, err
 	}
-	if c.Judge(); c.judged.err != nil {
+	if c.judged.err != nil {
 		return Reply{}, c.judged.err
 	}
 	if c.CostTokens < 0 {
@@ -65,11 +70,12 @@ func (c *Save) apply(w *world) (Reply, error) {
 		e.StateSeq = e.Seq
 	}
 	e.Checkpoints++
-	e.Losses = 0
+	e.lostTimes(0)
 	e.ProgressAt = w.Now
 	e.Cost = charge(e.Cost, c.CostTokens)
 	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{
-		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, At: w.Now, Data: c.Data, Cost: c.CostTokens,
+		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, OpSum: c.judged.sum, At: w.Now,
+		Data: c.Data, Cost: c.CostTokens,
 	})
 	return Reply{Seq: e.Seq}, nil
 }

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -22,6 +24,9 @@ func (c *Open) apply(w *world) (Reply, error) {
 		if x.Spec.External {
 			return Reply{}, outside(op, x)
 		}
+		if !sameSpec(&x.Spec, withSessionDefaults(c.WorkerSpec)) {
+			return Reply{}, refuse(belay.CodeIdempotencyMismatch, op, "session %s was opened with another body; open one with a new id", c.ID)
+		}
 		if x.State.Ended() || x.ExpiresAt.over(w.Now) {
 			return Reply{}, lostSession(op, x)
 		}
@@ -32,6 +37,16 @@ func (c *Open) apply(w *world) (Reply, error) {
 	w.workers[x.ID] = x
 	w.renew(x)
 	return Reply{Session: x.session()}, nil
+}
+
+// sameSpec reports whether a session's spec says the same as another, as it is stored.
+func sameSpec(have *belay.WorkerSpec, said belay.WorkerSpec) bool {
+	a, err := json.Marshal(have)
+	if err != nil {
+		return false
+	}
+	b, err := json.Marshal(said)
+	return err == nil && bytes.Equal(a, b)
 }
 
 // session is what the worker is told: the terms on which the session was first
@@ -74,8 +89,11 @@ func (c *Open) check(op string) error {
 	if c.Capacity < 0 {
 		return refuse(belay.CodeInvalid, op, "the capacity is negative")
 	}
-	if c.TTL != 0 && c.TTL < belay.MinTTL {
-		return refuse(belay.CodeInvalid, op, "a TTL of %s is too short; the least is %s", c.TTL.D(), belay.MinTTL.D())
+	if err := checkTTL(op, c.TTL); err != nil {
+		return err
+	}
+	if c.Heartbeat > belay.MaxTTL {
+		return refuse(belay.CodeInvalid, op, "a heartbeat every %s is too rare; the longest TTL is %s", c.Heartbeat.D(), belay.MaxTTL.D())
 	}
 	if c.Heartbeat != 0 && c.Heartbeat < belay.MinHeartbeat {
 		return refuse(belay.CodeInvalid, op, "a heartbeat every %s is too often; the least is %s", c.Heartbeat.D(), belay.MinHeartbeat.D())
@@ -86,9 +104,20 @@ func (c *Open) check(op string) error {
 	return checkLabels(op, "labels", c.Labels)
 }
 
+// checkTTL refuses a time for which no session lives. 0 is the default.
+func checkTTL(op string, ttl belay.Duration) error {
+	switch {
+	case ttl != 0 && ttl < belay.MinTTL:
+		return refuse(belay.CodeInvalid, op, "a TTL of %s is too short; the least is %s", ttl.D(), belay.MinTTL.D())
+	case ttl > belay.MaxTTL:
+		return refuse(belay.CodeInvalid, op, "a TTL of %s is too long; the longest is %s", ttl.D(), belay.MaxTTL.D())
+	}
+	return nil
+}
+
 func withSessionDefaults(s belay.WorkerSpec) belay.WorkerSpec {
 	if s.TTL == 0 && s.Heartbeat != 0 {
-		s.TTL = max(3*s.Heartbeat, belay.MinTTL)
+		s.TTL = min(max(3*s.Heartbeat, belay.MinTTL), belay.MaxTTL)
 	}
 	or(&s.TTL, belay.DefaultTTL)
 	or(&s.Heartbeat, s.TTL/3)

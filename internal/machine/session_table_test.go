@@ -53,7 +53,10 @@ type sessionDeal struct {
 }
 
 var sessionDeals = []sessionDeal{
-	{"open", func(_ *stage, id belay.WorkerID) Command {
+	{"open", func(s *stage, id belay.WorkerID) Command {
+		if x := s.workers[id]; x != nil && !x.Spec.External {
+			return &Open{x.Spec}
+		}
 		return &Open{belay.WorkerSpec{ID: id, Name: "w", Workflows: []belay.Registration{{Workflow: "job"}}}}
 	}},
 	{"heartbeat", func(s *stage, id belay.WorkerID) Command { return s.beat(id) }},

@@ -33,7 +33,7 @@ func TestLateHeartbeat(t *testing.T) {
 		t.Errorf("the refusal %q does not say how the session ended", err.Message)
 	}
 	s.refused(&Expire{late}, belay.CodeConflict)
-	s.do(&Lose{l.Execution, l.Token, late})
+	s.do(&Lose{l.Execution, l.Token, late, false, true})
 	s.is(l.Execution, "pending(lost)")
 }
 
@@ -61,7 +61,7 @@ func TestDrain(t *testing.T) {
 	if x := s.workers[w]; x.State != belay.WorkerDrained {
 		t.Errorf("ended as %s", x.State)
 	}
-	s.do(&Lose{l.Execution, l.Token, w})
+	s.do(&Lose{l.Execution, l.Token, w, false, true})
 	s.is(l.Execution, "pending(released)")
 	if e := s.row(l.Execution); e.Attempts+e.Losses != 0 || e.DueAt != s.now {
 		t.Errorf("charged: %+v", *e)
@@ -100,7 +100,7 @@ func TestHowASessionEndsDecides(t *testing.T) {
 		if x := s.workers[l.Worker]; x.State != c.state || x.EndReason == "" {
 			t.Errorf("%+v", *x)
 		}
-		s.do(&Lose{l.Execution, l.Token, l.Worker})
+		s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
 		s.is(l.Execution, c.want)
 		if e := s.row(l.Execution); c.state == belay.WorkerLost && !strings.Contains(e.ReasonText, s.workers[l.Worker].EndReason) {
 			t.Errorf("the reason %q does not say how", e.ReasonText)
@@ -108,12 +108,18 @@ func TestHowASessionEndsDecides(t *testing.T) {
 	}
 }
 
-// Opening a session again finds it, on the terms it has.
+// Opening a session again finds it, on the terms it has. With another body it is no
+// repetition.
 func TestOpenAgain(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(9*time.Second))
 	s.pass(time.Second)
-	r := s.do(&Open{belay.WorkerSpec{ID: w, Name: "w", TTL: belay.Duration(hour)}})
+	other := s.workers[w].Spec
+	other.TTL = belay.Duration(hour)
+	s.refused(&Open{other}, belay.CodeIdempotencyMismatch)
+	again := s.workers[w].Spec
+	again.Queues, again.Heartbeat = nil, 0 // as by default
+	r := s.do(&Open{again})
 	if !r.Replayed || r.Session.TTL.D() != 9*time.Second || r.Session.Heartbeat.D() != 3*time.Second {
 		t.Errorf("answered %+v", r)
 	}
@@ -155,6 +161,7 @@ func TestOpenIsRefused(t *testing.T) {
 		"a forged own version":   func(x *belay.WorkerSpec) { x.Version = "1\n2" },
 		"negative capacity":      func(x *belay.WorkerSpec) { x.Capacity = -1 },
 		"a TTL too short":        func(x *belay.WorkerSpec) { x.TTL = belay.MinTTL - 1 },
+		"a TTL too long":         func(x *belay.WorkerSpec) { x.TTL = 1<<63 - 1 },
 		"a negative TTL":         func(x *belay.WorkerSpec) { x.TTL = -1 },
 		"a heartbeat too often":  func(x *belay.WorkerSpec) { x.Heartbeat = belay.MinHeartbeat - 1 },
 		"a heartbeat as the TTL": func(x *belay.WorkerSpec) { x.TTL, x.Heartbeat = belay.MinTTL, belay.MinTTL },

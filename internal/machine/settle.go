@@ -16,11 +16,25 @@ type Settle struct {
 	judged *judged // nil before Judge
 }
 
-// Judge finds out whether the output is sound.
+// Judge finds out whether the output is sound, and the operation's sum.
 func (c *Settle) Judge() {
-	if c.judged == nil {
-		c.judged = &judged{err: CheckPayload(c.op(), "the output", c.Output, belay.MaxPayload)}
+	if c.judged != nil {
+		return
 	}
+	c.judged = &judged{err: CheckPayload(c.op(), "the output", c.Output, belay.MaxPayload)}
+	if c.judged.err == nil && !c.Op.IsZero() {
+		c.judged.sum = c.sum()
+	}
+}
+
+// sum is of all that the settlement says, and of which run it ends: its secret names
+// that also where the token is not said.
+func (c *Settle) sum() OpSum {
+	s := say("settle").bytes(c.Lease.Secret[:]).text(c.Outcome.String()).duration(c.RetryAfter).duration(c.Wait).text(c.WaitText).int(c.SignalSeen).int(c.CostTokens)
+	if f := c.Failure; f != nil {
+		s = s.text(f.Class.String()).text(f.Message).text(f.Stack)
+	}
+	return s.json(c.Output).sum()
 }
 
 func (c *Settle) op() string { return "settle as " + c.Outcome.String() }
@@ -31,13 +45,17 @@ func (c *Settle) Need(n *Need) {
 	needLease(n, c.Lease)
 	if c.Repeat {
 		n.Runs = append(n.Runs, c.Lease.Run())
+		if !c.Op.IsZero() {
+			n.Ops = append(n.Ops, OpRef{c.Lease.Execution, c.Op})
+		}
 	}
 }
 
 func (c *Settle) apply(w *world) (Reply, error) {
 	op := c.op()
-	if r := w.runs[c.Lease.Run()]; r != nil && r.EndedSeq != 0 && r.Op == c.Op && !c.Op.IsZero() {
-		return Reply{Seq: r.EndedSeq, Replayed: true}, nil
+	c.Judge()
+	if seq, ok, err := c.did(w, op); ok {
+		return Reply{Seq: seq, Replayed: err == nil}, err
 	}
 	e, err := w.owner(op, c.Lease)
 	if err != nil {
@@ -48,7 +66,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	}
 	e.Cost = charge(e.Cost, c.CostTokens)
 	r := w.run(e)
-	r.Op, r.Output, r.Cost = c.Op, c.Output, c.CostTokens
+	r.Op, r.OpSum, r.Output, r.Cost = c.Op, c.judged.sum, c.Output, c.CostTokens
 	f := c.failure()
 	x := w.workers[c.Lease.Worker]
 	outside := x.Spec.External
@@ -77,6 +95,15 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
+// did finds the settlement if it was carried out before. Where it is not said to be a
+// repetition, it may be one of the run's own end all the same.
+func (c *Settle) did(w *world, op string) (int64, bool, error) {
+	if r := w.runs[c.Lease.Run()]; c.Repeat || r != nil && r.EndedSeq != 0 && r.Op == c.Op {
+		return w.did(op, c.Lease.Execution, c.Op, c.judged.sum)
+	}
+	return 0, false, nil
+}
+
 func (c *Settle) check(op string, e *Execution) error {
 	switch c.Outcome {
 	case belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeSuspended,
@@ -91,7 +118,6 @@ func (c *Settle) check(op string, e *Execution) error {
 	if c.RetryAfter < 0 || c.Wait < 0 || c.CostTokens < 0 {
 		return refuse(belay.CodeInvalid, op, "retry_after, wait and cost must not be negative")
 	}
-	c.Judge()
 	return c.judged.err
 }
 
@@ -120,6 +146,7 @@ type ended struct {
 	// deed, if set, is the action that ends the run; it names the event.
 	deed, actor, reason string
 	op                  belay.OpID
+	sum                 OpSum
 }
 
 // end closes the current run, if there is one, and takes the execution from
@@ -133,7 +160,7 @@ func (w *world) end(e *Execution, how ended) {
 		r.Class, r.Message, r.Stack = how.failure.Class, how.failure.Message, how.failure.Stack
 	}
 	if how.deed != "" {
-		d := w.deed(e, how.deed, how.actor, how.reason, how.op)
+		d := w.deed(e, how.deed, how.actor, how.reason, how.op, how.sum)
 		if owned {
 			d.Token = e.Token
 		}
@@ -223,7 +250,7 @@ func (w *world) tellParent(e *Execution) {
 func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, jitter float64) {
 	p := e.policy()
 	e.Attempts++
-	e.Losses = 0
+	e.lostTimes(0)
 	if e.CancelBy != 0 || how.failure.Class == belay.ClassPermanent || e.Attempts >= p.MaxAttempts {
 		w.finish(e, belay.Failed, how)
 		return

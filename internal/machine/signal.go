@@ -8,10 +8,14 @@ type Deliver struct {
 	judged *judged // nil before Judge
 }
 
-// Judge finds out whether the payload is sound.
+// Judge finds out whether the payload is sound, and the operation's sum.
 func (c *Deliver) Judge() {
-	if c.judged == nil {
-		c.judged = &judged{err: CheckPayload("signal", "the signal's payload", c.Payload, belay.MaxSignal)}
+	if c.judged != nil {
+		return
+	}
+	c.judged = &judged{err: CheckPayload("signal", "the signal's payload", c.Payload, belay.MaxSignal)}
+	if c.judged.err == nil && !c.Op.IsZero() {
+		c.judged.sum = say("signal").text(c.Name).json(c.Payload).sum()
 	}
 }
 
@@ -29,20 +33,21 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	if seq, ok := w.did(e.ID, c.Op); ok {
-		return Reply{Seq: seq, Replayed: true}, nil
+	c.Judge()
+	if seq, ok, err := w.did(op, e.ID, c.Op, c.judged.sum); ok {
+		return Reply{Seq: seq, Replayed: err == nil}, err
 	}
 	if err := checkName(op, "the signal's name", c.Name, true); err != nil {
 		return Reply{}, err
 	}
-	if c.Judge(); c.judged.err != nil {
+	if c.judged.err != nil {
 		return Reply{}, c.judged.err
 	}
 	if e.State.Terminal() {
 		return Reply{}, w.illegal(op, e, "an execution that has ended takes no signal")
 	}
 	w.advance(e)
-	w.deliver(e, &Signal{Execution: e.ID, Seq: e.Seq, Name: c.Name, Op: c.Op, Payload: c.Payload, At: w.Now})
+	w.deliver(e, &Signal{Execution: e.ID, Seq: e.Seq, Name: c.Name, Op: c.Op, OpSum: c.judged.sum, Payload: c.Payload, At: w.Now})
 	return Reply{Seq: e.Seq}, nil
 }
 

@@ -141,13 +141,23 @@ func (s *stage) claims(w belay.WorkerID, slots int) *Claim {
 	return c
 }
 
-// aim gives a claim the lanes that its worker takes, and secrets. The lane of
-// "job" is known before anything was submitted to it.
+// aim gives a claim the lanes that its worker takes, and secrets, and says whether the
+// worker runs nothing. The lane of "job" is known before anything was submitted to it.
 func (k *keeper) aim(c *Claim) {
 	x := k.workers[c.Worker]
 	lanes := maps.Clone(k.lanes)
 	job := NewLane("default", "job", "", 0, nil)
 	lanes[job.ID] = job
+	c.Idle = true
+	for _, r := range k.records {
+		e := r.execution
+		c.Idle = c.Idle && e.Worker != c.Worker
+		if e.Lane.IsAlone() {
+			beside := lanes[e.Lane.Shared()]
+			beside.ID = e.Lane
+			lanes[e.Lane] = beside
+		}
+	}
 	for _, l := range slices.SortedFunc(maps.Values(lanes), func(a, b Lane) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
 	}) {
@@ -172,6 +182,11 @@ func (s *stage) lock(id belay.WorkerID, execution belay.ExecutionID, with ...fun
 // win claims one execution, which must be there.
 func (s *stage) win(w belay.WorkerID) belay.Lease {
 	s.t.Helper()
+	for _, r := range s.records {
+		if e := r.execution; e.Suspect() && e.Ready() > s.now {
+			s.to(e.Ready())
+		}
+	}
 	r := s.do(s.claims(w, 1))
 	if len(r.Claims) != 1 {
 		s.t.Fatalf("the claim won %d executions", len(r.Claims))

@@ -80,7 +80,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	owner := w.holder(e)
 	switch {
 	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
-		w.takeBack(e, owner) // nobody runs it, so it is not late; the next tick looks at the times it has without an owner
+		w.takeBack(e, owner, false) // nobody runs it, so it is not late; the next tick looks at the times it has without an owner
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over")})
 	case t.total.over(w.Now):
@@ -111,7 +111,7 @@ func (w *world) totalTimeout(e *Execution, f belay.Failure) {
 	if e.State == belay.Running {
 		how.outcome = belay.OutcomeTimedOut
 		e.Attempts++
-		e.Losses = 0
+		e.lostTimes(0)
 	}
 	w.finish(e, belay.Failed, how)
 }

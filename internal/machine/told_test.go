@@ -98,7 +98,7 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 		if c.Consumes != 0 && !slices.ContainsFunc(after.records[c.Lease.Execution].signals, func(s *Signal) bool { return s.ConsumedBy == r.Seq }) {
 			f.add("signals", "checkpoint %d of %s took a signal that does not know of it", r.Seq, c.Lease.Execution)
 		}
-		t.operation(f, after.records[c.Lease.Execution].op(c.Op), c.Op, r)
+		t.operation(f, after.records[c.Lease.Execution].op(OpRef{c.Lease.Execution, c.Op}).Seq, c.Op, r)
 		if !r.Replayed {
 			effect(f, before, latest, c.Lease, c)
 		}
@@ -127,10 +127,10 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 	case *Drain:
 		t.drained[c.Worker] = true
 	case *Deliver:
-		t.operation(f, after.records[c.Execution].op(c.Op), c.Op, r)
+		t.operation(f, after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq, c.Op, r)
 	case *Act:
 		// One that found nothing to do wrote nothing.
-		if seq := after.records[c.Execution].op(c.Op); seq != 0 || t.ops[c.Op] != 0 {
+		if seq := after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq; seq != 0 || t.ops[c.Op] != 0 {
 			t.operation(f, seq, c.Op, r)
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/belaydev/belay"
@@ -40,8 +42,8 @@ func CheckPayload(op, what string, p []byte, limit int) error {
 	if !utf8.Valid(p) {
 		return refuse(belay.CodeInvalid, op, "%s is not valid UTF-8", what)
 	}
-	if bytes.IndexByte(p, 0) >= 0 || escapedNUL(p) {
-		return refuse(belay.CodeInvalid, op, "%s holds a NUL character", what)
+	if bad := badCharacter(p); bad != "" {
+		return refuse(belay.CodeInvalid, op, "%s holds %s", what, bad)
 	}
 	if !json.Valid(p) {
 		return refuse(belay.CodeInvalid, op, "%s is not JSON", what)
@@ -49,22 +51,43 @@ func CheckPayload(op, what string, p []byte, limit int) error {
 	return nil
 }
 
-// escapedNUL reports whether JSON text p holds the escape \u0000.
-func escapedNUL(p []byte) bool {
-	for {
-		i := bytes.Index(p, []byte(`\u0000`))
-		if i < 0 {
-			return false
-		}
-		slashes := 1
-		for j := i - 1; j >= 0 && p[j] == '\\'; j-- {
-			slashes++
-		}
-		if slashes%2 == 1 {
-			return true
-		}
-		p = p[i+1:]
+// badCharacter names what JSON text p holds, written as itself or escaped, and what not
+// every reader of it could take: a NUL character, or half a surrogate pair.
+func badCharacter(p []byte) string {
+	const nul, surrogate = "a NUL character", "half a surrogate pair"
+	if bytes.IndexByte(p, 0) >= 0 {
+		return nul
 	}
+	for {
+		i := bytes.IndexByte(p, '\\')
+		if i < 0 || i+1 >= len(p) {
+			return ""
+		}
+		p = p[i:]
+		unit, ok := escaped(p)
+		switch {
+		case !ok:
+			p = p[2:]
+			continue
+		case unit == 0:
+			return nul
+		case utf16.IsSurrogate(unit):
+			if low, ok := escaped(p[6:]); !ok || utf16.DecodeRune(unit, low) == utf8.RuneError {
+				return surrogate
+			}
+			p = p[6:]
+		}
+		p = p[6:]
+	}
+}
+
+// escaped is the code unit of an escape that text begins with: \u and four digits.
+func escaped(p []byte) (rune, bool) {
+	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(string(p[2:6]), 16, 16)
+	return rune(v), err == nil
 }
 
 func checkLabels(op, what string, labels map[string]string) error {

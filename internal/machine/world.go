@@ -187,37 +187,8 @@ func (w *world) changedRun(r *Run) {
 }
 
 // deed records an action under the execution's current seq.
-func (w *world) deed(e *Execution, kind, actor, reason string, op belay.OpID) *Deed {
-	d := &Deed{Execution: e.ID, Seq: e.Seq, Kind: kind, Actor: actor, Reason: reason, Op: op, At: w.Now}
+func (w *world) deed(e *Execution, kind, actor, reason string, op belay.OpID, sum OpSum) *Deed {
+	d := &Deed{Execution: e.ID, Seq: e.Seq, Kind: kind, Actor: actor, Reason: reason, Op: op, OpSum: sum, At: w.Now}
 	w.out.Deeds = append(w.out.Deeds, d)
 	return d
-}
-
-// did finds an operation that was carried out before, in the store or earlier
-// in this fold.
-func (w *world) did(id belay.ExecutionID, op belay.OpID) (int64, bool) {
-	if op.IsZero() {
-		return 0, false
-	}
-	for _, o := range w.Ops {
-		if o.Execution == id && o.Op == op {
-			return o.Seq, true
-		}
-	}
-	for _, c := range w.out.Checkpoints {
-		if c.Execution == id && c.Op == op {
-			return c.Seq, true
-		}
-	}
-	for _, s := range w.out.Signals {
-		if s.Execution == id && s.Op == op {
-			return s.Seq, true
-		}
-	}
-	for _, d := range w.out.Deeds {
-		if d.Execution == id && d.Op == op {
-			return d.Seq, true
-		}
-	}
-	return 0, false
 }

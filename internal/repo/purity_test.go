@@ -11,7 +11,8 @@ import (
 // a clock, draw a random number or reach the world.
 var pureImports = []string{
 	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt",
-	"iter", "maps", "math", "math/bits", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf8",
+	"iter", "maps", "math", "math/bits", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf16",
+	"unicode/utf8",
 }
 
 // pureTime is what they may call in package time: the types and their arithmetic, not the clock.

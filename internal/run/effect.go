@@ -107,6 +107,9 @@ func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, 
 		_, err := r.s.Backend.Save(r.life, s)
 		if err == nil {
 			r.Progress()
+			if r.s.Saved != nil {
+				r.s.Saved(r.ID())
+			}
 			return nil
 		}
 		if !r.again(r.life, &t, err) {

@@ -23,6 +23,8 @@ type Session struct {
 	// Full reports whether the worker has no free slot, so that nothing
 	// should linger.
 	Full func() bool
+	// Saved hears of each checkpoint that a run has saved; nil hears nothing.
+	Saved func(belay.RunID)
 	// IDs gives 16 bytes that do not repeat.
 	IDs func() [16]byte
 }

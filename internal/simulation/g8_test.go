@@ -46,19 +46,29 @@ func g8(f *finding) {
 				if f.outside(a) {
 					g8outside(f, s, a)
 				}
-				g8wait(f, s, i, p.LockDelay.D(), p.LockDelay.D(), 0)
+				g8wait(f, s, i, max(p.LockDelay.D(), machine.LossDelay(min(losses, 2))), max(p.LockDelay.D(), machine.LossDelay(losses)), 0)
 			}
 			if failed > p.MaxAttempts {
 				f.violation(s, a.ended, "%d attempts failed; %d are allowed", failed, p.MaxAttempts)
 			}
-			if losses > p.MaxLosses {
-				f.violation(s, a.ended, "%d losses in a row; %d are allowed", losses, p.MaxLosses)
+			if allowed := lossesAllowed(p.MaxLosses); losses > allowed {
+				f.violation(s, a.ended, "%d losses in a row; %d are allowed", losses, allowed)
 			}
 			if failed == p.MaxAttempts && a.ended != nil && a.Outcome == belay.OutcomeFailed && !a.Final {
 				f.violation(s, a.ended, "attempt %d of %d failed and it goes on", failed, p.MaxAttempts)
 			}
 		}
 	}
+}
+
+// lossesAllowed is how many losses in a row an execution may have whose policy allows so
+// many: from the third on only those count that are put down to it, and of any four runs
+// one is.
+func lossesAllowed(most int) int {
+	if most <= 2 {
+		return most
+	}
+	return 2 + 4*(most-2)
 }
 
 // g8outside checks that what an owner from outside lost has failed, unless its

@@ -172,13 +172,14 @@ func (x *felling) trunks(roots []Root) (bool, error) {
 			return false, nil
 		}
 		left -= len(children)
-		level = make([]belay.ExecutionID, 0, len(children))
+		below := make([]belay.ExecutionID, 0, len(children))
 		for _, c := range children {
 			t := of[c.Parent]
 			of[c.ID] = t
 			t.members = append(t.members, c)
-			level = append(level, c.ID)
+			below = append(below, c.ID)
 		}
+		level = below
 	}
 	return true, nil
 }

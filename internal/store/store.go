@@ -168,7 +168,8 @@ type Due struct {
 	// Checks are executions whose CheckAt has come.
 	Checks []belay.ExecutionID
 	// Lost are executions owned by a session that has ended or is not there.
-	Lost []machine.Lose
+	// They are in order of their sessions.
+	Lost []Lost
 	// Children are open children of parents that have ended, are being
 	// cancelled or were reopened since, themselves neither cancelled yet nor
 	// meant to live on.
@@ -178,6 +179,14 @@ type Due struct {
 	NextCheck  machine.Time
 	// MinTTL is the shortest TTL of the living sessions, 0 if none lives.
 	MinTTL time.Duration
+}
+
+// Lost is an execution whose owner has gone, how often in a row it was lost before, and
+// when its run began.
+type Lost struct {
+	machine.Lose
+	Losses int
+	RunAt  machine.Time
 }
 
 // WorkerQuery selects sessions; the zero WorkerQuery selects all.

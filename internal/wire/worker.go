@@ -33,6 +33,7 @@ type Assignment struct {
 	Parent      belay.ExecutionID `json:"parent,omitzero"`
 	Policy      *belay.Policy     `json:"policy,omitempty"`
 	First       bool              `json:"first,omitempty" doc:"The execution was never claimed before, so no run has stored anything."`
+	Alone       bool              `json:"alone,omitempty" doc:"The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for five seconds."`
 	Checkpoints []Checkpoint      `json:"checkpoints,omitempty"`
 	Signals     []belay.Signal    `json:"signals,omitempty"`
 	SignalSeq   int64             `json:"signal_seq,omitempty"`
@@ -81,7 +82,7 @@ func ClaimReplyOf(r belay.ClaimReply) ClaimReply {
 		a := &r.Assignments[i]
 		w.Assignments[i] = Assignment{
 			Lease: LeaseOf(a.Lease), Run: a.Lease.Run(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
-			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
+			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First, Alone: a.Alone,
 			Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, SignalSeq: a.SignalSeq, RemainingMS: Millis(a.Remaining),
 		}
 		if a.Policy != (belay.Policy{}) {
@@ -101,7 +102,7 @@ func (w *ClaimReply) Reply() belay.ClaimReply {
 		a := &w.Assignments[i]
 		r.Assignments[i] = belay.Assignment{
 			Lease: a.Lease.Lease(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
-			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
+			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First, Alone: a.Alone,
 			Checkpoints: checkpoints(a.Checkpoints), Signals: a.Signals, SignalSeq: a.SignalSeq, Remaining: Duration(a.RemainingMS),
 		}
 		if a.Policy != nil {

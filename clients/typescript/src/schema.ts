@@ -815,6 +815,8 @@ export interface components {
             name: string;
         };
         Assignment: {
+            /** @description The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for five seconds. */
+            alone?: boolean;
             /** Format: int64 */
             attempt: number;
             checkpoints?: components["schemas"]["Checkpoint"][];
@@ -2172,6 +2174,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -2841,6 +2844,7 @@ export interface operations {
             /** @description Accepted */
             202: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -3113,6 +3117,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3346,7 +3351,10 @@ export interface operations {
     openWorker: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Names the session, if the body gives no id: repeated, the session is found. */
+                "Idempotency-Key"?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -3369,9 +3377,21 @@ export interface operations {
             };
         };
         responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
             /** @description Created */
             201: {
                 headers: {
+                    "Idempotency-Replayed"?: string;
                     Location?: string;
                     [name: string]: unknown;
                 };

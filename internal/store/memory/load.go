@@ -68,8 +68,8 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 		}
 	}
 	for _, ref := range unique(need.Ops) {
-		if seq, ok := s.of(ref.Execution).op(ref.Op); ok {
-			rows.Ops = append(rows.Ops, machine.Op{OpRef: ref, Seq: seq})
+		if o, ok := s.of(ref.Execution).op(ref); ok {
+			rows.Ops = append(rows.Ops, o)
 		}
 	}
 	for _, ref := range unique(need.Signals) {
@@ -115,23 +115,28 @@ func (s *Store) of(id belay.ExecutionID) *record {
 }
 
 // op finds the row that an operation wrote.
-func (r *record) op(op belay.OpID) (int64, bool) {
+func (r *record) op(ref machine.OpRef) (machine.Op, bool) {
 	for _, k := range r.checkpoints {
-		if k.Op == op {
-			return k.Seq, true
+		if k.Op == ref.Op {
+			return machine.Op{OpRef: ref, Seq: k.Seq, Sum: k.OpSum}, true
 		}
 	}
 	for _, x := range r.signals {
-		if x.Op == op {
-			return x.Seq, true
+		if x.Op == ref.Op {
+			return machine.Op{OpRef: ref, Seq: x.Seq, Sum: x.OpSum}, true
 		}
 	}
 	for _, d := range r.deeds {
-		if d.Op == op {
-			return d.Seq, true
+		if d.Op == ref.Op {
+			return machine.Op{OpRef: ref, Seq: d.Seq, Sum: d.OpSum}, true
 		}
 	}
-	return 0, false
+	for _, x := range r.runs {
+		if x.Op == ref.Op && x.EndedSeq != 0 {
+			return machine.Op{OpRef: ref, Seq: x.EndedSeq, Sum: x.OpSum}, true
+		}
+	}
+	return machine.Op{}, false
 }
 
 // withAncestors are those of the ids that exist, with their ancestors that do.

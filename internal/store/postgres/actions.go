@@ -3,9 +3,9 @@ package postgres
 import "github.com/belaydev/belay/internal/machine"
 
 const insertDeeds = `
-INSERT INTO actions (execution, seq, kind, actor, reason, op, at, token, final)
+INSERT INTO actions (execution, seq, kind, actor, reason, op, at, token, final, op_sum)
 SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]), unnest($6::uuid[]),
-       unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::boolean[])`
+       unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::boolean[]), unnest($10::uuid[])`
 
 func (t *tx) writeDeeds(p *pipe, c *machine.Changes) error {
 	rows := c.Deeds
@@ -22,6 +22,7 @@ func (t *tx) writeDeeds(p *pipe, c *machine.Changes) error {
 	ints(s, int8s, rows, func(d *machine.Deed) int64 { return int64(d.At) })
 	ints(s, int8OrNull, rows, func(d *machine.Deed) int64 { return int64(d.Token) })
 	ints(s, boolOrNull, rows, func(d *machine.Deed) int64 { return number(d.Final) })
+	uuids(s, rows, func(d *machine.Deed) [16]byte { return d.OpSum })
 	return nil
 }
 

@@ -137,16 +137,17 @@ func (s stored) run() *machine.Run {
 
 // scan reads the row of an execution from the column at which it begins.
 func (c *conn) scan(r columns) (stored, error) {
-	policy, err := c.policies.parse("a policy", r[8])
+	policy, err := c.policies.parse("a policy", r[7])
 	if err != nil {
 		return stored{}, err
 	}
 	e := &machine.Execution{
 		ID: r.id(0), Parent: r.id(1), Child: r.text(2), ParentGen: int(r.int(3)), Workflow: c.words.text(r[4]), Version: c.words.text(r[5]),
-		Queue: c.words.text(r[6]), Lane: machine.LaneID(r.int(7)), Policy: policy, CreatedAt: r.time(9),
+		Queue: c.words.text(r[6]), Policy: policy, CreatedAt: r.time(8),
 	}
 	h := r[fixedCount:]
 	e.State, e.PausedFrom, e.Gate = belay.State(h.int(hotState)), belay.State(h.int(hotPausedFrom)), belay.Gate(h.int(hotGate))
+	e.Lane = machine.LaneID(h.int(hotLane))
 	e.DueAt, e.CheckAt = h.time(hotDueAt), h.time(hotCheckAt)
 	e.Seq, e.Token, e.Generation = h.int(hotSeq), belay.Token(h.int(hotToken)), int(h.int(hotGeneration))
 	e.BaseSeq, e.InputGen, e.ClaimNo = h.int(hotBaseSeq), int(h.int(hotInputGen)), h.int(hotClaimNo)

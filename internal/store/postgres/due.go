@@ -23,10 +23,10 @@ WITH RECURSIVE owners (id) AS (
     UNION ALL
     SELECT (SELECT worker FROM executions WHERE worker > owners.id ORDER BY worker LIMIT 1) FROM owners WHERE owners.id IS NOT NULL
 )
-SELECT e.id, e.token, e.worker
+SELECT e.id, e.token, e.worker, e.losses, e.run_at
 FROM owners
 LEFT JOIN workers w ON w.id = owners.id
-CROSS JOIN LATERAL (SELECT id, token, worker FROM executions WHERE worker = owners.id ORDER BY id LIMIT $1::bigint) e
+CROSS JOIN LATERAL (SELECT id, token, worker, losses, run_at FROM executions WHERE worker = owners.id ORDER BY id LIMIT $1::bigint) e
 WHERE w.id IS NULL OR w.ended_at IS NOT NULL
 ORDER BY e.worker, e.id
 LIMIT $1::bigint`
@@ -77,7 +77,10 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 			return nil
 		}).int(now)
 		p.add(selectLost, func(r columns) error {
-			due.Lost = append(due.Lost, machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)})
+			due.Lost = append(due.Lost, store.Lost{
+				Lose:   machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)},
+				Losses: int(r.int(3)), RunAt: r.time(4),
+			})
 			return nil
 		}).int(most)
 		p.add(selectChildren, func(r columns) error {

@@ -11,8 +11,8 @@ import (
 // The columns of an execution that never change, then those that do, in the
 // order of hot.
 const (
-	fixedColumns = "id, parent, child, parent_gen, workflow, version, queue, lane, policy, created_at"
-	fixedCount   = 10
+	fixedColumns = "id, parent, child, parent_gen, workflow, version, queue, policy, created_at"
+	fixedCount   = 9
 )
 
 const (
@@ -20,6 +20,7 @@ const (
 	hotPausedFrom
 	hotGate
 	hotReadyAt
+	hotLane
 	hotDueAt
 	hotCheckAt
 	hotSeq
@@ -68,7 +69,7 @@ type column struct {
 
 var hotColumns = [hotCount]column{
 	hotState: {"state", int2s, "smallint[]"}, hotPausedFrom: {"paused_from", int2OrNull, "smallint[]"}, hotGate: {"gate", int2OrNull, "smallint[]"},
-	hotReadyAt: {"ready_at", int8OrNull, "bigint[]"}, hotDueAt: {"due_at", int8OrNull, "bigint[]"}, hotCheckAt: {"check_at", int8OrNull, "bigint[]"},
+	hotReadyAt: {"ready_at", int8OrNull, "bigint[]"}, hotLane: {"lane", int8s, "bigint[]"}, hotDueAt: {"due_at", int8OrNull, "bigint[]"}, hotCheckAt: {"check_at", int8OrNull, "bigint[]"},
 	hotSeq: {"seq", int8s, "bigint[]"}, hotToken: {"token", int8OrNull, "bigint[]"}, hotGeneration: {"generation", int4s, "integer[]"},
 	hotBaseSeq: {"base_seq", int8OrNull, "bigint[]"}, hotInputGen: {"input_gen", int4s, "integer[]"}, hotClaimNo: {"claim_no", int8OrNull, "bigint[]"},
 	hotAttempts: {"attempts", int4OrNull, "integer[]"}, hotLosses: {"losses", int4OrNull, "integer[]"},
@@ -141,15 +142,15 @@ func updateText(m mask) string {
 
 // inserts are the shapes of new rows: what a submission sets, and everything.
 var inserts = []shape{
-	inserting(maskOf(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotGeneration, hotInputGen)),
-	inserting(maskOf(hotState, hotReadyAt, hotDueAt, hotCheckAt, hotSeq, hotGeneration, hotInputGen,
+	inserting(maskOf(hotState, hotReadyAt, hotLane, hotDueAt, hotCheckAt, hotSeq, hotGeneration, hotInputGen)),
+	inserting(maskOf(hotState, hotReadyAt, hotLane, hotDueAt, hotCheckAt, hotSeq, hotGeneration, hotInputGen,
 		hotToken, hotClaimNo, hotRunSeq, hotStartedAt, hotRunAt, hotProgressAt, hotReason, hotReasonText, hotWorker, hotSecret)),
 	inserting(everything),
 }
 
 func inserting(m mask) shape {
 	names, list := strings.Split(fixedColumns, ", "), []string{}
-	for i, cast := range []string{"uuid[]", "uuid[]", "text[]", "integer[]", "text[]", "text[]", "text[]", "bigint[]", "text[]", "bigint[]"} {
+	for i, cast := range []string{"uuid[]", "uuid[]", "text[]", "integer[]", "text[]", "text[]", "text[]", "text[]", "bigint[]"} {
 		list = append(list, fmt.Sprintf("unnest($%d::%s)", i+1, cast))
 	}
 	m.each(func(i int) {
@@ -193,7 +194,7 @@ type hot struct {
 func (h *hot) of(e *machine.Execution, runSeq int64) {
 	h.Execution, h.ints = e, [hotInts]int64{
 		hotState: int64(e.State), hotPausedFrom: int64(e.PausedFrom), hotGate: int64(e.Gate), hotReadyAt: int64(e.Ready()),
-		hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
+		hotLane: int64(e.Lane), hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
 		hotGeneration: int64(e.Generation), hotBaseSeq: e.BaseSeq, hotInputGen: int64(e.InputGen), hotClaimNo: e.ClaimNo,
 		hotAttempts: int64(e.Attempts), hotLosses: int64(e.Losses), hotCheckpoints: int64(e.Checkpoints), hotStateSeq: e.StateSeq,
 		hotSignalSeq: e.SignalSeq, hotSignalSeen: e.SignalSeen, hotOpen: int64(e.Open), hotCost: e.Cost,

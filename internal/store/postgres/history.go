@@ -36,41 +36,41 @@ FROM (
     SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token, unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]),
            unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]),
            unnest($12::smallint[]), unnest($13::boolean[]), unnest($14::uuid[]), unnest($15::bigint[]), unnest($16::smallint[]),
-           unnest($17::text[]), unnest($18::text[]), unnest($19::bytea[]), unnest($20::bytea[]), unnest($21::bytea[])
+           unnest($17::text[]), unnest($18::text[]), unnest($19::bytea[]), unnest($20::bytea[]), unnest($21::uuid[]), unnest($22::bytea[])
 ) u
 WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.id AND e.token = u.token AND e.run_seq IS NOT NULL)`
 
 	// The row of a run that was in its execution until it ended.
 	insertEnded = `
 INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at,
-    ended_seq, ended_at, outcome, final, op, cost, output, class, message, stack)
+    ended_seq, ended_at, outcome, final, op, op_sum, cost, output, class, message, stack)
 SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]), unnest($6::bigint[]),
        unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::smallint[]), unnest($11::boolean[]), unnest($12::uuid[]),
-       unnest($13::bigint[]), unnest($14::bytea[]), unnest($15::smallint[]), unnest($16::text[]), unnest($17::text[])`
+       unnest($13::uuid[]), unnest($14::bigint[]), unnest($15::bytea[]), unnest($16::smallint[]), unnest($17::text[]), unnest($18::text[])`
 
 	// The same for runs that have nothing to say but their output.
 	insertQuiet = `
-INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at, ended_seq, ended_at, outcome, final, op, cost, output)
+INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at, ended_seq, ended_at, outcome, final, op, op_sum, cost, output)
 SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::integer[]), unnest($5::integer[]), unnest($6::bigint[]),
        unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::smallint[]), unnest($11::boolean[]), unnest($12::uuid[]),
-       unnest($13::bigint[]), unnest($14::bytea[])`
+       unnest($13::uuid[]), unnest($14::bigint[]), unnest($15::bytea[])`
 
 	// The end of a run that has a row.
 	runEnds = `
 UPDATE runs r
-SET ended_seq = u.ended_seq, ended_at = u.ended_at, outcome = u.outcome, final = u.final, op = u.op, cost = u.cost, output = u.output,
+SET ended_seq = u.ended_seq, ended_at = u.ended_at, outcome = u.outcome, final = u.final, op = u.op, op_sum = u.op_sum, cost = u.cost, output = u.output,
     class = u.class, message = u.message, stack = u.stack,
     started_seq = coalesce(u.started_seq, r.started_seq), started_at = CASE WHEN u.started_seq IS NULL THEN r.started_at ELSE u.started_at END
 FROM (
     SELECT unnest($1::uuid[]) AS execution, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS ended_seq, unnest($4::bigint[]) AS ended_at,
-           unnest($5::smallint[]) AS outcome, unnest($6::boolean[]) AS final, unnest($7::uuid[]) AS op, unnest($8::bigint[]) AS cost,
-           unnest($9::bytea[]) AS output, unnest($10::smallint[]) AS class, unnest($11::text[]) AS message, unnest($12::text[]) AS stack,
-           unnest($13::bigint[]) AS started_seq, unnest($14::bigint[]) AS started_at
+           unnest($5::smallint[]) AS outcome, unnest($6::boolean[]) AS final, unnest($7::uuid[]) AS op, unnest($8::uuid[]) AS op_sum,
+           unnest($9::bigint[]) AS cost, unnest($10::bytea[]) AS output, unnest($11::smallint[]) AS class, unnest($12::text[]) AS message,
+           unnest($13::text[]) AS stack, unnest($14::bigint[]) AS started_seq, unnest($15::bigint[]) AS started_at
 ) u
 WHERE r.execution = u.execution AND r.token = u.token`
 )
 
-var insertRuns, endRuns = counted(newRuns, 21), counted(runEnds, 14)
+var insertRuns, endRuns = counted(newRuns, 22), counted(runEnds, 15)
 
 // plain reports whether of a run nothing is known but its begin.
 func plain(r *machine.Run) bool {
@@ -207,6 +207,7 @@ func insertOthers(p *pipe, rows []*machine.Run) {
 	bindFailures(s, rows)
 	byteas(s, rows, func(r *machine.Run) []byte { return r.InputHash })
 	byteas(s, rows, func(r *machine.Run) []byte { return r.ConfigHash })
+	uuids(s, rows, func(r *machine.Run) [16]byte { return r.OpSum })
 	byteas(s, rows, func(r *machine.Run) []byte { return r.Output })
 	s.int(int64(len(rows)))
 }
@@ -217,6 +218,7 @@ func bindEnds(s *step, rows []*machine.Run) {
 	ints(s, int2OrNull, rows, func(r *machine.Run) int64 { return int64(r.Outcome) })
 	ints(s, boolOrNull, rows, func(r *machine.Run) int64 { return number(r.Final) })
 	uuids(s, rows, func(r *machine.Run) [16]byte { return r.Op })
+	uuids(s, rows, func(r *machine.Run) [16]byte { return r.OpSum })
 	ints(s, int8OrNull, rows, func(r *machine.Run) int64 { return r.Cost })
 	byteas(s, rows, func(r *machine.Run) []byte { return r.Output })
 }
@@ -230,7 +232,7 @@ func bindFailures(s *step, rows []*machine.Run) {
 const (
 	insertCheckpoints = "INSERT INTO checkpoints (" + checkpointColumns + `, data)
 SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::smallint[]), unnest($4::text[]), unnest($5::bigint[]), unnest($6::uuid[]),
-       unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::boolean[]), unnest($10::bytea[])`
+       unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::boolean[]), unnest($10::uuid[]), unnest($11::bytea[])`
 	pruneCheckpoints = `
 UPDATE checkpoints c
 SET data = NULL, pruned = true
@@ -250,6 +252,7 @@ func (t *tx) writeCheckpoints(p *pipe, c *machine.Changes) error {
 		ints(s, int8s, rows, func(k *machine.Checkpoint) int64 { return int64(k.At) })
 		ints(s, int8OrNull, rows, func(k *machine.Checkpoint) int64 { return k.Cost })
 		ints(s, boolOrNull, rows, func(k *machine.Checkpoint) int64 { return number(k.Pruned) })
+		uuids(s, rows, func(k *machine.Checkpoint) [16]byte { return k.OpSum })
 		byteas(s, rows, func(k *machine.Checkpoint) []byte { return k.Data })
 	}
 	if len(c.Pruned) > 0 {
@@ -263,7 +266,7 @@ func (t *tx) writeCheckpoints(p *pipe, c *machine.Changes) error {
 const (
 	insertSignals = "INSERT INTO signals (" + signalColumns + `, payload)
 SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::uuid[]), unnest($5::uuid[]), unnest($6::bigint[]),
-       unnest($7::bigint[]), unnest($8::bytea[])`
+       unnest($7::bigint[]), unnest($8::uuid[]), unnest($9::bytea[])`
 	consumeSignals = `
 UPDATE signals s
 SET consumed_by = u.consumed_by
@@ -281,6 +284,7 @@ func (t *tx) writeSignals(p *pipe, c *machine.Changes) error {
 		uuids(s, rows, func(x *machine.Signal) [16]byte { return x.Op })
 		ints(s, int8s, rows, func(x *machine.Signal) int64 { return int64(x.At) })
 		ints(s, int8OrNull, rows, func(x *machine.Signal) int64 { return x.ConsumedBy })
+		uuids(s, rows, func(x *machine.Signal) [16]byte { return x.OpSum })
 		byteas(s, rows, func(x *machine.Signal) []byte { return x.Payload })
 	}
 	if len(c.Consumed) > 0 {

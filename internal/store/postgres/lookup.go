@@ -45,7 +45,7 @@ const (
 
 	// Runs that have no row.
 	selectOpenRuns = "SELECT id, token, worker, coalesce(attempts, 0) + 1, generation, NULL, NULL, run_seq, run_at, " +
-		"NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM executions"
+		"NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM executions"
 )
 
 func (t *tx) loadRuns(p *pipe, all []belay.RunID) {
@@ -61,14 +61,16 @@ func (t *tx) loadRuns(p *pipe, all []belay.RunID) {
 }
 
 const selectOps = `
-SELECT u.id, u.op, o.seq
+SELECT u.id, u.op, o.seq, o.op_sum
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::uuid[]) AS op) u
 CROSS JOIN LATERAL (
-    SELECT seq FROM checkpoints WHERE execution = u.id AND op = u.op
+    SELECT seq, op_sum FROM checkpoints WHERE execution = u.id AND op = u.op
     UNION ALL
-    SELECT seq FROM signals WHERE execution = u.id AND op = u.op
+    SELECT seq, op_sum FROM signals WHERE execution = u.id AND op = u.op
     UNION ALL
-    SELECT seq FROM actions WHERE execution = u.id AND op = u.op
+    SELECT seq, op_sum FROM actions WHERE execution = u.id AND op = u.op
+    UNION ALL
+    SELECT ended_seq, op_sum FROM runs WHERE execution = u.id AND op = u.op
     LIMIT 1
 ) o`
 
@@ -77,7 +79,7 @@ func (t *tx) loadOps(p *pipe, refs []machine.OpRef) {
 		return
 	}
 	s := p.add(selectOps, func(r columns) error {
-		t.rows.Ops = append(t.rows.Ops, machine.Op{OpRef: machine.OpRef{Execution: r.id(0), Op: r.id(1)}, Seq: r.int(2)})
+		t.rows.Ops = append(t.rows.Ops, machine.Op{OpRef: machine.OpRef{Execution: r.id(0), Op: r.id(1)}, Seq: r.int(2), Sum: r.id(3)})
 		return nil
 	})
 	uuids(s, refs, func(ref machine.OpRef) [16]byte { return ref.Execution })

@@ -101,7 +101,6 @@ func insertExecutions(p *pipe, shape shape, rows []*hot) {
 	texts(s, rows, func(h *hot) string { return h.Workflow })
 	textsOrNull(s, rows, func(h *hot) string { return h.Version })
 	texts(s, rows, func(h *hot) string { return h.Queue })
-	ints(s, int8s, rows, func(h *hot) int64 { return int64(h.Lane) })
 	textsOrNull(s, rows, policyText)
 	ints(s, int8s, rows, func(h *hot) int64 { return int64(h.CreatedAt) })
 	shape.mask.bind(s, rows)

@@ -25,7 +25,7 @@ WITH RECURSIVE owners (id) AS (
     UNION ALL
     SELECT (SELECT min(worker) FROM executions WHERE worker > owners.id) FROM owners WHERE owners.id IS NOT NULL
 )
-SELECT e.id, e.token, e.worker
+SELECT e.id, e.token, e.worker, e.losses, e.run_at
 FROM owners
 LEFT JOIN workers w ON w.id = owners.id
 CROSS JOIN executions e ON e.worker = owners.id
@@ -103,7 +103,10 @@ func (d *dueing) checks(due *store.Due) error {
 func (d *dueing) owned(due *store.Due) error {
 	d.args.int(d.limit)
 	err := d.query(d.ctx, selectLost, func(r columns) error {
-		due.Lost = append(due.Lost, machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)})
+		due.Lost = append(due.Lost, store.Lost{
+			Lose:   machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)},
+			Losses: int(r.int(3)), RunAt: machine.Time(r.int(4)),
+		})
 		return nil
 	})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // order of hot. A write names only the columns that changed, so that an index
 // is touched only when what it holds has changed.
 const (
-	fixedColumns = "id, parent, child, parent_gen, workflow, version, queue, lane, policy, created_at"
-	fixedCount   = 10
+	fixedColumns = "id, parent, child, parent_gen, workflow, version, queue, policy, created_at"
+	fixedCount   = 9
 )
 
 const (
@@ -21,6 +21,7 @@ const (
 	hotPausedFrom
 	hotGate
 	hotReadyAt
+	hotLane
 	hotDueAt
 	hotCheckAt
 	hotSeq
@@ -60,7 +61,7 @@ const (
 )
 
 var hotColumns = [hotCount]string{
-	"state", "paused_from", "gate", "ready_at", "due_at", "check_at", "seq", "token", "generation", "base_seq", "input_gen",
+	"state", "paused_from", "gate", "ready_at", "lane", "due_at", "check_at", "seq", "token", "generation", "base_seq", "input_gen",
 	"claim_no", "attempts", "losses", "checkpoints", "state_seq", "signal_seq", "signal_seen", "open_children", "cost",
 	"scheduled_at", "started_at", "run_at", "progress_at", "finished_at", "cancel_by", "pause_requested", "preempting", "class",
 	"reason", "reason_text", "worker", "secret", "message", "plan",
@@ -72,7 +73,7 @@ const nullable mask = 1<<hotReadyAt | 1<<hotDueAt | 1<<hotCheckAt | 1<<hotSchedu
 
 // needed are the columns that an insert always names: they have no default, or
 // another than 0.
-const needed mask = 1<<hotState | 1<<hotSeq | 1<<hotGeneration | 1<<hotInputGen
+const needed mask = 1<<hotState | 1<<hotLane | 1<<hotSeq | 1<<hotGeneration | 1<<hotInputGen
 
 // mask is a set of hot columns.
 type mask uint64
@@ -92,7 +93,7 @@ type hot struct {
 func (h *hot) of(e *machine.Execution) {
 	h.ints = [hotInts]int64{
 		hotState: int64(e.State), hotPausedFrom: int64(e.PausedFrom), hotGate: int64(e.Gate), hotReadyAt: int64(e.Ready()),
-		hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
+		hotLane: int64(e.Lane), hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
 		hotGeneration: int64(e.Generation), hotBaseSeq: e.BaseSeq, hotInputGen: int64(e.InputGen), hotClaimNo: e.ClaimNo,
 		hotAttempts: int64(e.Attempts), hotLosses: int64(e.Losses), hotCheckpoints: int64(e.Checkpoints), hotStateSeq: e.StateSeq,
 		hotSignalSeq: e.SignalSeq, hotSignalSeen: e.SignalSeen, hotOpen: int64(e.Open), hotCost: e.Cost,
@@ -166,16 +167,17 @@ func (m mask) names() []string {
 
 // scanExecution reads a row of selectExecutions.
 func scanExecution(r columns, policies *parsed[belay.Policy]) (*machine.Execution, error) {
-	policy, err := policies.parse("a policy", r.text(8))
+	policy, err := policies.parse("a policy", r.text(7))
 	if err != nil {
 		return nil, err
 	}
 	e := &machine.Execution{
 		ID: r.id(0), Parent: r.id(1), Child: r.text(2), ParentGen: int(r.int(3)), Workflow: r.text(4), Version: r.text(5),
-		Queue: r.text(6), Lane: machine.LaneID(r.int(7)), Policy: policy, CreatedAt: machine.Time(r.int(9)),
+		Queue: r.text(6), Policy: policy, CreatedAt: machine.Time(r.int(8)),
 	}
 	h := r[fixedCount:]
 	e.State, e.PausedFrom, e.Gate = belay.State(h.int(hotState)), belay.State(h.int(hotPausedFrom)), belay.Gate(h.int(hotGate))
+	e.Lane = machine.LaneID(h.int(hotLane))
 	e.DueAt, e.CheckAt = machine.Time(h.int(hotDueAt)), machine.Time(h.int(hotCheckAt))
 	e.Seq, e.Token, e.Generation = h.int(hotSeq), belay.Token(h.int(hotToken)), int(h.int(hotGeneration))
 	e.BaseSeq, e.InputGen, e.ClaimNo = h.int(hotBaseSeq), int(h.int(hotInputGen)), h.int(hotClaimNo)

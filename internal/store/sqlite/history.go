@@ -54,6 +54,7 @@ func (t *tx) writeRuns(c *machine.Changes) error {
 		a.textOrNull(r.Stack)
 		a.blobOrNull(r.InputHash)
 		a.blobOrNull(r.ConfigHash)
+		a.idOrNull((*[16]byte)(&r.OpSum))
 		a.blobOrNull(r.Output)
 		return nil
 	})
@@ -69,12 +70,13 @@ func bindRun(a *args, r *machine.Run) {
 
 // endRun writes the end of a run, in fewer columns if it succeeded quietly.
 func (t *tx) endRun(r *machine.Run) error {
-	set := "ended_seq = ?, ended_at = ?, outcome = ?, final = ?, op = ?, cost = ?, output = ?"
+	set := "ended_seq = ?, ended_at = ?, outcome = ?, final = ?, op = ?, op_sum = ?, cost = ?, output = ?"
 	t.args.intOrNull(r.EndedSeq)
 	t.args.intOrNull(int64(r.EndedAt))
 	t.args.int(int64(r.Outcome))
 	t.args.bool(r.Final)
 	t.args.idOrNull((*[16]byte)(&r.Op))
+	t.args.idOrNull((*[16]byte)(&r.OpSum))
 	t.args.int(r.Cost)
 	t.args.blobOrNull(r.Output)
 	if r.Class != 0 || r.Message != "" || r.Stack != "" {
@@ -107,6 +109,7 @@ func (t *tx) writeCheckpoints(c *machine.Changes) error {
 		a.int(int64(k.At))
 		a.int(k.Cost)
 		a.bool(k.Pruned)
+		a.idOrNull((*[16]byte)(&k.OpSum))
 		a.blobOrNull(k.Data)
 		return nil
 	})
@@ -135,6 +138,7 @@ func (t *tx) writeSignals(c *machine.Changes) error {
 		a.idOrNull((*[16]byte)(&s.Op))
 		a.int(int64(s.At))
 		a.intOrNull(s.ConsumedBy)
+		a.idOrNull((*[16]byte)(&s.OpSum))
 		a.blobOrNull(s.Payload)
 		return nil
 	})
@@ -152,7 +156,7 @@ func (t *tx) writeSignals(c *machine.Changes) error {
 	return nil
 }
 
-var deedTable = newTable("actions", "execution, seq, kind, actor, reason, op, at, token, final")
+var deedTable = newTable("actions", "execution, seq, kind, actor, reason, op, at, token, final, op_sum")
 
 func (t *tx) writeDeeds(c *machine.Changes) error {
 	return t.insert(t.ctx, deedTable, len(c.Deeds), func(i int, a *args) error {
@@ -166,6 +170,7 @@ func (t *tx) writeDeeds(c *machine.Changes) error {
 		a.int(int64(d.At))
 		a.int(int64(d.Token))
 		a.bool(d.Final)
+		a.idOrNull((*[16]byte)(&d.OpSum))
 		return nil
 	})
 }

@@ -42,12 +42,12 @@ func (t *tx) loadRuns(rows *machine.Rows, ids []belay.RunID) error {
 
 func (t *tx) loadOps(rows *machine.Rows, refs []machine.OpRef) error {
 	for _, ref := range unique(refs) {
-		for range 3 {
+		for range 4 {
 			t.args.blob(ref.Execution[:])
 			t.args.blob(ref.Op[:])
 		}
 		err := t.query(t.ctx, selectOp, func(r columns) error {
-			rows.Ops = append(rows.Ops, machine.Op{OpRef: ref, Seq: r.int(0)})
+			rows.Ops = append(rows.Ops, machine.Op{OpRef: ref, Seq: r.int(0), Sum: r.id(1)})
 			return nil
 		})
 		if err != nil {
@@ -58,11 +58,13 @@ func (t *tx) loadOps(rows *machine.Rows, refs []machine.OpRef) error {
 }
 
 const selectOp = `
-SELECT seq FROM checkpoints WHERE execution = ? AND op = ?
+SELECT seq, op_sum FROM checkpoints WHERE execution = ? AND op = ?
 UNION ALL
-SELECT seq FROM signals WHERE execution = ? AND op = ?
+SELECT seq, op_sum FROM signals WHERE execution = ? AND op = ?
 UNION ALL
-SELECT seq FROM actions WHERE execution = ? AND op = ?
+SELECT seq, op_sum FROM actions WHERE execution = ? AND op = ?
+UNION ALL
+SELECT ended_seq, op_sum FROM runs WHERE execution = ? AND op = ?
 LIMIT 1`
 
 func (t *tx) loadSignals(rows *machine.Rows, refs []machine.SignalRef) error {

@@ -51,7 +51,7 @@ func scanSpec(r columns) (*machine.Spec, error) {
 
 const (
 	runColumns = "execution, token, worker, attempt, generation, scheduled_seq, scheduled_at, started_seq, started_at, " +
-		"ended_seq, ended_at, outcome, final, op, cost, class, message, stack, input_hash, config_hash"
+		"ended_seq, ended_at, outcome, final, op, cost, class, message, stack, input_hash, config_hash, op_sum"
 	selectRuns     = "SELECT " + runColumns + ", output FROM runs"
 	selectRunHeads = "SELECT " + runColumns + ", NULL FROM runs"
 )
@@ -62,12 +62,12 @@ func scanRun(r columns) *machine.Run {
 		ScheduledSeq: r.int(5), ScheduledAt: machine.Time(r.int(6)), StartedSeq: r.int(7), StartedAt: machine.Time(r.int(8)),
 		EndedSeq: r.int(9), EndedAt: machine.Time(r.int(10)), Outcome: belay.Outcome(r.int(11)), Final: r.int(12) != 0,
 		Op: r.id(13), Cost: r.int(14), Class: belay.Class(r.int(15)), Message: r.text(16), Stack: r.text(17),
-		InputHash: r.blob(18), ConfigHash: r.blob(19), Output: r.blob(20),
+		InputHash: r.blob(18), ConfigHash: r.blob(19), OpSum: r.id(20), Output: r.blob(21),
 	}
 }
 
 const (
-	checkpointColumns     = "execution, seq, kind, key, token, op, at, cost, pruned"
+	checkpointColumns     = "execution, seq, kind, key, token, op, at, cost, pruned, op_sum"
 	selectCheckpoints     = "SELECT " + checkpointColumns + ", data FROM checkpoints"
 	selectCheckpointHeads = "SELECT " + checkpointColumns + ", NULL FROM checkpoints"
 )
@@ -75,12 +75,12 @@ const (
 func scanCheckpoint(r columns) *machine.Checkpoint {
 	return &machine.Checkpoint{
 		Execution: r.id(0), Seq: r.int(1), Kind: belay.CheckpointKind(r.int(2)), Key: r.text(3), Token: belay.Token(r.int(4)),
-		Op: r.id(5), At: machine.Time(r.int(6)), Cost: r.int(7), Pruned: r.int(8) != 0, Data: r.blob(9),
+		Op: r.id(5), At: machine.Time(r.int(6)), Cost: r.int(7), Pruned: r.int(8) != 0, OpSum: r.id(9), Data: r.blob(10),
 	}
 }
 
 const (
-	signalColumns     = "execution, seq, name, child, op, at, consumed_by"
+	signalColumns     = "execution, seq, name, child, op, at, consumed_by, op_sum"
 	selectSignals     = "SELECT " + signalColumns + ", payload FROM signals"
 	selectSignalHeads = "SELECT " + signalColumns + ", NULL FROM signals"
 )
@@ -88,16 +88,16 @@ const (
 func scanSignal(r columns) *machine.Signal {
 	return &machine.Signal{
 		Execution: r.id(0), Seq: r.int(1), Name: r.text(2), Child: r.id(3), Op: r.id(4), At: machine.Time(r.int(5)),
-		ConsumedBy: r.int(6), Payload: r.blob(7),
+		ConsumedBy: r.int(6), OpSum: r.id(7), Payload: r.blob(8),
 	}
 }
 
-const selectDeeds = "SELECT execution, seq, kind, actor, reason, op, at, token, final FROM actions"
+const selectDeeds = "SELECT execution, seq, kind, actor, reason, op, at, token, final, op_sum FROM actions"
 
 func scanDeed(r columns) *machine.Deed {
 	return &machine.Deed{
 		Execution: r.id(0), Seq: r.int(1), Kind: r.text(2), Actor: r.text(3), Reason: r.text(4), Op: r.id(5),
-		At: machine.Time(r.int(6)), Token: belay.Token(r.int(7)), Final: r.int(8) != 0,
+		At: machine.Time(r.int(6)), Token: belay.Token(r.int(7)), Final: r.int(8) != 0, OpSum: r.id(9),
 	}
 }
 

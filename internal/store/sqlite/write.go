@@ -86,7 +86,6 @@ func bindFixed(a *args, e *machine.Execution) {
 	a.text(e.Workflow)
 	a.textOrNull(e.Version)
 	a.text(e.Queue)
-	a.int(int64(e.Lane))
 	if e.Policy == nil {
 		a.add(nil)
 	} else {

@@ -36,11 +36,18 @@ func (e *env) open(with ...func(*belay.WorkerSpec)) belay.WorkerID {
 // lane is where submit puts executions by default.
 var lane = machine.NewLane("default", "w", "", 0, nil)
 
+// lanes are it and the one beside it.
+var lanes = func() []machine.Lane {
+	alone := lane
+	alone.ID = lane.ID.Alone()
+	return []machine.Lane{lane, alone}
+}()
+
 // claim wins up to n executions; number must grow.
 func (e *env) claim(worker belay.WorkerID, number int64, n int) []belay.Lease {
 	e.Helper()
 	c := &machine.Claim{
-		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: number, Slots: n}, Lanes: []machine.Lane{lane},
+		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: number, Slots: n}, Lanes: lanes, Idle: true,
 	}
 	for range n {
 		c.Secrets = append(c.Secrets, e.id())

@@ -54,12 +54,12 @@ var dueCases = []testCase{
 		e.run(living, 1)
 		orphan := *e.row(e.submit())
 		orphan.State, orphan.Worker, orphan.Token, orphan.DueAt = belay.Running, e.id(), 7, 0
+		orphan.Losses, orphan.RunAt, orphan.Lane = 3, orphan.CreatedAt.Add(time.Second), orphan.Lane.Alone()
 		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&orphan}})
-		e.same("lost while all live", []machine.Lose{{Execution: orphan.ID, Token: 7, Worker: orphan.Worker}}, e.due(10).Lost)
+		e.same("lost while all live", []store.Lost{e.lost(orphan.ID)}, e.due(10).Lost)
 		e.ok(&machine.End{Worker: dead})
-		e.same("lost", []machine.Lose{
-			{Execution: a.Execution, Token: a.Token, Worker: dead}, {Execution: b.Execution, Token: b.Token, Worker: dead},
-			{Execution: orphan.ID, Token: 7, Worker: orphan.Worker},
+		e.same("lost", []store.Lost{
+			e.lost(a.Execution), e.lost(b.Execution), e.lost(orphan.ID),
 		}, e.due(10).Lost)
 		if lost := e.due(2).Lost; len(lost) != 2 {
 			e.Errorf("%d lost with a limit of 2", len(lost))
@@ -196,4 +196,11 @@ func ordered(families ...[]belay.ExecutionID) []belay.ExecutionID {
 		all = append(all, f...)
 	}
 	return all
+}
+
+// lost is how an execution is listed whose owner has gone.
+func (e *env) lost(id belay.ExecutionID) store.Lost {
+	e.Helper()
+	x := e.row(id)
+	return store.Lost{Lose: machine.Lose{Execution: id, Token: x.Token, Worker: x.Worker}, Losses: x.Losses, RunAt: x.RunAt}
 }

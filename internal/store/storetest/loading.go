@@ -80,18 +80,120 @@ var loadCases = []testCase{
 	}},
 	{"an operation is found by the row it wrote", func(e *env) {
 		l := e.run(e.open(), 1)
-		save, signal, act := belay.OpID(e.id()), belay.OpID(e.id()), belay.OpID(e.id())
+		save, signal, act, end := belay.OpID(e.id()), belay.OpID(e.id()), belay.OpID(e.id()), belay.OpID(e.id())
 		saved := e.ok(&machine.Save{Save: belay.Save{Lease: l, Op: save, Kind: belay.KindStep, Key: "a"}}).Seq
 		signalled := e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: signal}}).Seq
 		acted := e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: act}}).Seq
+		ended := e.ok(&machine.Settle{Settlement: belay.Settlement{Lease: l, Op: end, Outcome: belay.OutcomeSucceeded}}).Seq
 		other := e.submit()
 		ref := func(id belay.ExecutionID, op belay.OpID) machine.OpRef { return machine.OpRef{Execution: id, Op: op} }
 		rows := e.rows(machine.Need{Ops: []machine.OpRef{
-			ref(l.Execution, save), ref(l.Execution, signal), ref(l.Execution, act), ref(l.Execution, e.id()), ref(other, save), ref(l.Execution, save),
+			ref(l.Execution, save), ref(l.Execution, signal), ref(l.Execution, act), ref(l.Execution, end), ref(l.Execution, e.id()), ref(other, save), ref(l.Execution, save),
 		}})
+		sums := make(map[machine.OpSum]bool)
+		for i := range rows.Ops {
+			sums[rows.Ops[i].Sum] = true
+			rows.Ops[i].Sum = machine.OpSum{}
+		}
 		e.same("operations", []machine.Op{
-			{OpRef: ref(l.Execution, save), Seq: saved}, {OpRef: ref(l.Execution, signal), Seq: signalled}, {OpRef: ref(l.Execution, act), Seq: acted},
+			{OpRef: ref(l.Execution, save), Seq: saved}, {OpRef: ref(l.Execution, signal), Seq: signalled},
+			{OpRef: ref(l.Execution, act), Seq: acted}, {OpRef: ref(l.Execution, end), Seq: ended},
 		}, rows.Ops)
+		if len(sums) != 4 || sums[machine.OpSum{}] {
+			e.Errorf("%d sums of four operations", len(sums))
+		}
+	}},
+	{"an operation id stands for one operation with one body", func(e *env) {
+		op := belay.OpID(e.id())
+		writes := []struct {
+			what string
+			of   func(l belay.Lease) machine.Command
+		}{
+			{"a checkpoint", func(l belay.Lease) machine.Command {
+				return &machine.Save{Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: "a", Data: []byte(`1`), Repeat: true}}
+			}},
+			{"one with other data", func(l belay.Lease) machine.Command {
+				return &machine.Save{Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: "a", Data: []byte(`2`), Repeat: true}}
+			}},
+			{"a signal", func(l belay.Lease) machine.Command {
+				return &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: op, Payload: []byte(`1`)}}
+			}},
+			{"one with another payload", func(l belay.Lease) machine.Command {
+				return &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: op}}
+			}},
+			{"a pause", func(l belay.Lease) machine.Command {
+				return &machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPause, Op: op}}
+			}},
+			{"a preemption", func(l belay.Lease) machine.Command {
+				return &machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: op}}
+			}},
+			{"a preemption with a reason", func(l belay.Lease) machine.Command {
+				return &machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: op, Reason: "r"}}
+			}},
+			{"a steal, which ends the run", func(l belay.Lease) machine.Command {
+				return &machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionSteal, Op: op}}
+			}},
+			{"a success", func(l belay.Lease) machine.Command {
+				return &machine.Settle{Settlement: belay.Settlement{Lease: l, Op: op, Outcome: belay.OutcomeSucceeded, Output: []byte(`1`), Repeat: true}}
+			}},
+			{"one with another output", func(l belay.Lease) machine.Command {
+				return &machine.Settle{Settlement: belay.Settlement{Lease: l, Op: op, Outcome: belay.OutcomeSucceeded, Output: []byte(`2`), Repeat: true}}
+			}},
+		}
+		worker := e.open()
+		number := int64(0)
+		for i, first := range writes {
+			number++
+			l := e.run(worker, number)
+			seq := e.ok(first.of(l)).Seq
+			for _, together := range []bool{false, true} {
+				for k, then := range writes {
+					if together { // in one commit
+						number++
+						l = e.run(worker, number)
+					}
+					before := e.row(l.Execution).Seq
+					r := machine.Reply{}
+					if together {
+						all := e.fold(first.of(l), then.of(l))
+						if all[0].Err != nil {
+							e.Fatalf("%s: %v", first.what, all[0].Err)
+						}
+						seq, r, before = all[0].Seq, all[1], e.row(l.Execution).Seq
+						if before != seq {
+							e.Errorf("%s and then %s at once: seq %d, want %d", first.what, then.what, before, seq)
+						}
+					} else {
+						r = e.fold(then.of(l))[0]
+					}
+					switch {
+					case i == k && (r.Err != nil || !r.Replayed || r.Seq != seq):
+						e.Errorf("%s again (together %t): %+v, want what it was answered first", then.what, together, r)
+					case i != k && belay.CodeOf(r.Err) != belay.CodeIdempotencyMismatch:
+						e.Errorf("%s under the id of %s (together %t): %+v, want a mismatch", then.what, first.what, together, r)
+					}
+					if now := e.row(l.Execution).Seq; now != before {
+						e.Errorf("%s under the id of %s wrote something", then.what, first.what)
+					}
+					if together || k == len(writes)-1 { // what was handed back must not be claimed in place of the next
+						e.fold(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionCancel}})
+					}
+				}
+			}
+		}
+	}},
+	{"an operation of which no sum is kept is taken for any", func(e *env) {
+		l := e.run(e.open(), 1)
+		x, op := *e.row(l.Execution), belay.OpID(e.id())
+		x.Seq++
+		e.mustWrite(&machine.Changes{
+			Executions: []*machine.Execution{&x},
+			Deeds:      []*machine.Deed{{Execution: x.ID, Seq: x.Seq, Kind: "pause", Op: op, At: e.now()}},
+		})
+		r := e.ok(&machine.Act{Control: belay.Control{Execution: x.ID, Action: belay.ActionPause, Reason: "any", Op: op}})
+		if !r.Replayed || r.Seq != x.Seq {
+			e.Errorf("the pause again: %+v", r)
+		}
 	}},
 	{"runs, signals, chunks and keys are found by name, and nothing else is", func(e *env) {
 		worker := e.open()

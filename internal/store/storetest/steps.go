@@ -50,7 +50,7 @@ func (w *walker) sweep(rt *rapid.T) {
 		commands = append(commands, &machine.Tick{Execution: id, Jitter: 0.5})
 	}
 	for _, l := range due.Lost {
-		commands = append(commands, &l)
+		commands = append(commands, &l.Lose)
 	}
 	for _, id := range due.Children {
 		commands = append(commands, &machine.CancelChild{Execution: id})

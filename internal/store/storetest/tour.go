@@ -59,7 +59,7 @@ func (g *guide) won(worker belay.WorkerID, p belay.Policy) belay.Lease {
 func (g *guide) next(worker belay.WorkerID) belay.Lease {
 	g.claims++
 	c := &machine.Claim{
-		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: g.claims, Slots: 1}, Lanes: []machine.Lane{lane}, Secrets: []belay.Secret{g.fresh()},
+		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: g.claims, Slots: 1}, Lanes: lanes, Idle: true, Secrets: []belay.Secret{g.fresh()},
 	}
 	won := g.must(c).Claims
 	if len(won) != 1 {

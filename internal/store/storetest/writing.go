@@ -73,7 +73,7 @@ var writeCases = []testCase{
 		e.mustWrite(&machine.Changes{Runs: []*machine.Run{&end}})
 		want := begun
 		want.New = false
-		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op = end.EndedSeq, end.EndedAt, end.Outcome, end.Final, end.Op
+		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op, want.OpSum = end.EndedSeq, end.EndedAt, end.Outcome, end.Final, end.Op, end.OpSum
 		want.Output, want.Class, want.Message, want.Stack, want.Cost = end.Output, end.Class, end.Message, end.Stack, end.Cost
 		got := e.read(store.Read{Execution: begun.Execution, Run: true}).Runs
 		e.same("ended", []*machine.Run{&want}, got)
@@ -89,7 +89,7 @@ var writeCases = []testCase{
 		next := *rows.Workers[0]
 		var other machine.Worker
 		fill(&other, &n)
-		next.New, next.State, next.HeartbeatAt, next.ExpiresAt = false, other.State, other.HeartbeatAt, other.ExpiresAt
+		next.New, next.State, next.HeartbeatAt, next.ExpiresAt = false, belay.WorkerLost, other.HeartbeatAt, other.ExpiresAt
 		next.EndedAt, next.EndReason, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.EndReason, other.ClaimNo, other.ClaimFloor
 		e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
 		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: []belay.WorkerID{next.ID}}).Workers)

@@ -1,0 +1,121 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// suspects has so many executions be lost with a worker that ran them together, until
+// they are suspect.
+func (s *stage) suspects(n int) []belay.ExecutionID {
+	s.t.Helper()
+	ids := make([]belay.ExecutionID, n)
+	for i := range ids {
+		ids[i] = s.submit(policy(belay.Policy{MaxLosses: 5}))
+	}
+	for range suspectAfter {
+		w := s.worker("w")
+		c := s.claims(w, n)
+		r := s.do(c)
+		if len(r.Claims) != n {
+			s.t.Fatalf("the claim won %d of %d", len(r.Claims), n)
+		}
+		s.to(s.workers[w].ExpiresAt)
+		s.do(&Expire{w})
+		for i := range r.Claims {
+			l := leaseOf(&r.Claims[i].Execution)
+			s.do(&Lose{Execution: l.Execution, Token: l.Token, Worker: w})
+		}
+	}
+	for _, id := range ids {
+		if e := s.row(id); !e.Suspect() || !e.Lane.IsAlone() {
+			s.t.Fatalf("%d losses, lane %d", e.Losses, e.Lane)
+		}
+	}
+	return ids
+}
+
+// Rule: a worker that runs nothing takes a suspect, and nothing with it; one that runs
+// something takes it once it has waited for [AloneWait].
+func TestASuspectIsTakenAlone(t *testing.T) {
+	s := newStage(t)
+	suspect := s.suspects(2)
+	s.pass(LossDelay(suspectAfter))
+	other := s.submit()
+	idle := s.worker("idle", ttl(hour))
+	r := s.do(s.claims(idle, 10))
+	if len(r.Claims) != 1 || r.Claims[0].Execution.ID != suspect[0] || !r.Claims[0].Alone {
+		t.Fatalf("an idle worker won %+v", r.Claims)
+	}
+	r = s.do(s.claims(idle, 10))
+	if len(r.Claims) != 1 || r.Claims[0].Execution.ID != other || r.Claims[0].Alone {
+		t.Fatalf("a busy worker won %+v", r.Claims)
+	}
+	s.to(s.row(suspect[1]).DueAt.Add(AloneWait - time.Microsecond))
+	if r = s.do(s.claims(idle, 10)); len(r.Claims) != 0 {
+		t.Fatalf("a busy worker won %+v", r.Claims)
+	}
+	s.pass(time.Microsecond)
+	s.submit()
+	if r = s.do(s.claims(idle, 10)); len(r.Claims) != 1 || r.Claims[0].Execution.ID != suspect[1] || !r.Claims[0].Alone {
+		t.Fatalf("after the wait a busy worker won %+v", r.Claims)
+	}
+}
+
+// Rule: a checkpoint and a failure clear an execution of suspicion.
+func TestProgressClearsASuspect(t *testing.T) {
+	for name, progress := range map[string]func(*stage, belay.Lease){
+		"checkpoint": func(s *stage, l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) },
+		"failure":    func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomeFailed)) },
+		"retry": func(s *stage, l belay.Lease) {
+			s.do(s.settle(l, belay.OutcomeFailed, func(x *belay.Settlement) { x.Failure = &belay.Failure{Class: belay.ClassPermanent} }))
+			s.do(s.act(l.Execution, belay.ActionRetry))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			id := s.suspects(1)[0]
+			progress(s, s.win(s.worker("w", ttl(hour))))
+			if e := s.row(id); e.Losses != 0 || e.Lane.IsAlone() {
+				t.Errorf("%d losses, lane %d", e.Losses, e.Lane)
+			}
+		})
+	}
+}
+
+// Rule: among suspects that are lost together the loss is put down to the one that began
+// last, and to it only while it was young; every fourth run counts whatever was there.
+func TestWhoIsBlamed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		beside, newest bool
+		lasted         time.Duration // from the run's begin to the last heartbeat
+		runs           int           // that it had before
+		want           int
+	}{
+		"the only suspect":                {false, true, time.Minute, 0, 3},
+		"the newest, young":               {true, true, belay.AloneFor - time.Microsecond, 0, 3},
+		"the newest, but no longer young": {true, true, belay.AloneFor, 0, 2},
+		"an older one":                    {true, false, 0, 0, 2},
+		"an older one's fourth run":       {true, false, 0, 1, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			id := s.suspects(1)[0]
+			for range tt.runs {
+				s.do(s.settle(s.win(s.worker("w", ttl(hour))), belay.OutcomeReleased))
+			}
+			w := s.worker("last", ttl(hour))
+			l := s.win(w)
+			s.pass(tt.lasted)
+			s.do(s.beat(w))
+			s.to(s.workers[w].ExpiresAt)
+			s.do(&Expire{w})
+			s.do(&Lose{Execution: id, Token: l.Token, Worker: w, Beside: tt.beside, Newest: tt.newest})
+			if got := s.row(id).Losses; got != tt.want {
+				t.Errorf("%d losses, want %d", got, tt.want)
+			}
+		})
+	}
+}
