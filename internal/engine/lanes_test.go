@@ -48,6 +48,13 @@ func (s *counted) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.La
 	return s.Store.Lanes(ctx, ids)
 }
 
+// forget has the count begin anew.
+func (s *counted) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks, s.asked = 0, nil
+}
+
 // What becomes ready in a lane that this engine does not know has that lane read, and
 // no other, whether another server tells of it or this one has forgotten it. A lane in
 // which nothing happens is forgotten.
@@ -78,6 +85,8 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 			if len(r.Assignments) != 1 {
 				t.Fatalf("%s: the worker was told %+v", what, r)
 			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			if diff := cmp.Diff(want, s.asked); diff != "" || s.looks != 0 {
 				t.Errorf("%s: all lanes were looked at %d times; lanes read (-want +got):\n%s", what, s.looks, diff)
 			}
@@ -85,7 +94,7 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 			return r.Assignments[0]
 		}
 		synctest.Wait()
-		s.looks, s.asked = 0, nil
+		s.forget()
 
 		told := claim(1)
 		must[[]belay.Submitted](t)(there.Submit(t.Context(), belay.Submission{Workflow: "w", Queue: "mine"}))
@@ -97,7 +106,7 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 		b := check("told again", <-told)
 
 		time.Sleep(3*time.Hour + 30*time.Minute) // and looked at all lanes meanwhile
-		s.looks, s.asked = 0, nil
+		s.forget()
 		told = claim(3)
 		for _, x := range []belay.Assignment{a, b} {
 			if err := here.Settle(t.Context(), belay.Settlement{Lease: x.Lease, Op: belay.OpID(x.Lease.Secret), Outcome: belay.OutcomeReleased}); err != nil {
