@@ -190,7 +190,8 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 	p, err := greet(ctx, dir, o)
 	switch {
 	case errors.Is(err, errSilent):
-		err = &belay.Error{Code: belay.CodeUnavailable, Err: err, Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), let it go on with fg or kill -CONT"}
+		err = &belay.Error{Code: belay.CodeUnavailable, Err: err,
+			Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), let it go on with fg or kill -CONT"}
 	case errors.Is(err, errNobody):
 		err = unreached(err)
 	}

@@ -157,16 +157,19 @@ func (l *life) tell(log *slog.Logger, r *machine.Rows, v store.Vitals) {
 	}
 	l.mu.Unlock()
 	if epoch {
-		log.Warn("an epoch has begun, as after a failover or a restore: writes that were acknowledged before it may be gone", "epoch", r.Epoch)
+		log.Warn("an epoch has begun, as after a failover or a restore: writes that were acknowledged before it may be gone",
+			"epoch", r.Epoch)
 	}
 	if leapt > 0 {
-		log.Warn("the clock was set forwards; time follows it, and what runs is not charged for it", "by", leapt.Round(time.Millisecond))
+		log.Warn("the clock was set forwards; time follows it, and what runs is not charged for it",
+			"by", leapt.Round(time.Millisecond))
 	}
 	switch {
 	case !ahead:
 	case r.Ahead.Abs() < noticed:
 		log.Info("the clock shows the store's time again")
 	default:
-		log.Warn("the clock was set back, or had run ahead; the store's time goes on at its normal pace", "ahead", r.Ahead.Round(time.Millisecond))
+		log.Warn("the clock was set back, or had run ahead; the store's time goes on at its normal pace",
+			"ahead", r.Ahead.Round(time.Millisecond))
 	}
 }

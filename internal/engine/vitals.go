@@ -71,7 +71,8 @@ func (v *Vitals) Trouble() error {
 	case v.Damage != nil:
 		return refuse(v.Damage, "what is stored is damaged: stop the server and restore a backup")
 	case v.LockedFor > lockedAfter:
-		return refuse(nil, "somebody else has locked what every write needs: %s, for %s", strings.Join(v.Locked.Names(), ", "), v.LockedFor.Round(time.Second))
+		return refuse(nil, "somebody else has locked what writes need: %s, for %s",
+			strings.Join(v.Locked.Names(), ", "), v.LockedFor.Round(time.Second))
 	case errors.As(v.Refused, &known):
 		return refuse(v.Refused, "the store takes no writes: %s", known.Message)
 	case v.Refused != nil:
@@ -96,11 +97,13 @@ func Notes(v store.Vitals, now time.Time) []string {
 	var notes []string
 	if v.Ahead.Abs() >= noticed {
 		notes = append(notes, fmt.Sprintf(
-			"the clock was set back, or had run ahead: the store's time is %s ahead of it and goes on at its normal pace", v.Ahead.Round(time.Second)))
+			"the clock was set back, or had run ahead: the store's time is %s ahead of it and goes on at its normal pace",
+			v.Ahead.Round(time.Second)))
 	}
 	if began, ok := machine.EpochBegan(v.Epoch); ok && now.Sub(began.Time()) < recent {
 		notes = append(notes, fmt.Sprintf(
-			"an epoch began about %s, as after a failover or a restore: writes that were acknowledged before it may be gone", began.Time().Format(time.DateTime+" UTC")))
+			"an epoch began about %s, as after a failover or a restore: writes that were acknowledged before it may be gone",
+			began.Time().Format(time.DateTime+" UTC")))
 	}
 	return notes
 }

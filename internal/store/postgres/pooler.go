@@ -24,14 +24,23 @@ import (
 // again in another transaction, which a pooler in transaction mode may carry out
 // elsewhere.
 
-var errShared = &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "a pooler that shares sessions stands before the database, such as pgbouncer in transaction mode: " +
-	"Belay prepares statements, listens and sets time limits, each for a session; set pool_mode = session there, or give the address of the database itself"}
+var errShared = &belay.Error{
+	Code: belay.CodeInvalid, Op: "open",
+	Message: "a pooler that shares sessions stands before the database, such as pgbouncer in transaction mode: " +
+		"Belay prepares statements, listens and sets time limits, each for a session; " +
+		"set pool_mode = session there, or give the address of the database itself",
+}
 
 const (
-	setSession   = "SELECT set_config(w.name, w.value, false) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY w (name, value, n) ORDER BY w.n"
-	checkSession = "SELECT pg_backend_pid()::bigint, count(*) FILTER (WHERE current_setting(w.name) <> w.value) FROM unnest($1::text[], $2::text[]) w (name, value)"
-	leaveTrace   = "SELECT set_config('belay.trace', $1::text, false)"
-	lookTrace    = "SELECT pg_backend_pid()::bigint, coalesce(current_setting('belay.trace', true), '')"
+	setSession = `
+SELECT set_config(w.name, w.value, false)
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY w (name, value, n)
+ORDER BY w.n`
+	checkSession = `
+SELECT pg_backend_pid()::bigint, count(*) FILTER (WHERE current_setting(w.name) <> w.value)
+FROM unnest($1::text[], $2::text[]) w (name, value)`
+	leaveTrace = "SELECT set_config('belay.trace', $1::text, false)"
+	lookTrace  = "SELECT pg_backend_pid()::bigint, coalesce(current_setting('belay.trace', true), '')"
 )
 
 // connectAs connects and makes settings for the session, those of the address left out.
@@ -72,7 +81,7 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 	values = made
 	p = c.pipe()
 	bind(p.add(checkSession, func(r columns) error {
-		c.backend, lost = uint32(r.int(0)), r.int(1) // a process id
+		c.backend, lost = uint32(r.int(0)), r.int(1)
 		return nil
 	}))
 	if err := p.run(ctx); err != nil {
@@ -99,7 +108,7 @@ func (c *conn) look(ctx context.Context) (t traced, err error) {
 	p := c.pipe()
 	p.add("BEGIN", nil).once = true
 	p.add(lookTrace, func(r columns) error {
-		t = traced{uint32(r.int(0)), r.text(1)} // a process id
+		t = traced{uint32(r.int(0)), r.text(1)}
 		return nil
 	}).once = true
 	err = p.run(ctx)
@@ -163,7 +172,8 @@ func open(config *pgx.ConnConfig, lockTimeout string) *sql.DB {
 // pooler says what a pooler refuses a connection for, in its own words.
 func pooler(reply *pgconn.PgError) (belay.Code, string) {
 	if strings.Contains(reply.Message, "startup parameter") {
-		return belay.CodeInvalid, "a pooler before the database, such as pgbouncer, does not take a setting of the address; leave it out there, or name it in the pooler's ignore_startup_parameters"
+		return belay.CodeInvalid, "a pooler before the database, such as pgbouncer, does not take a setting of the address; " +
+			"leave it out there, or name it in the pooler's ignore_startup_parameters"
 	}
 	return belay.CodeUnavailable, "a pooler before the database, such as pgbouncer, refuses the connection"
 }

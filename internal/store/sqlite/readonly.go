@@ -22,7 +22,8 @@ func cannotShare(err error) bool {
 		return false
 	}
 	switch driver.Code() {
-	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_CANTINIT, sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_READONLY_RECOVERY:
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_CANTINIT, sqlite3.SQLITE_READONLY_DIRECTORY,
+		sqlite3.SQLITE_READONLY_RECOVERY:
 		return true
 	}
 	return false
@@ -48,8 +49,9 @@ func readable(ctx context.Context, path, source string) (string, error) {
 	case alone(path):
 		return source + unshared, nil
 	}
-	return "", &belay.Error{Code: belay.CodeUnavailable, Op: "open", Err: err, Message: "a crash left a log beside the database, and its folder can only be read here: " +
-		"the next engine moves the log; or copy the whole folder to where you can write, and read it there"}
+	return "", &belay.Error{Code: belay.CodeUnavailable, Op: "open", Err: err,
+		Message: "a crash left a log beside the database, and its folder can only be read here: " +
+			"the next engine moves the log; or copy the whole folder to where you can write, and read it there"}
 }
 
 func tryRead(ctx context.Context, source string) error {
