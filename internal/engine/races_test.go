@@ -74,6 +74,18 @@ func (x server) session(t testing.TB, id belay.WorkerID) belay.Worker {
 	return all[i]
 }
 
+// ended reads a session once it has ended. One whose time is over may claim nothing, and
+// is there until it is judged.
+func (x server) ended(t testing.TB, id belay.WorkerID) belay.Worker {
+	t.Helper()
+	for {
+		if s := x.session(t, id); s.State.Ended() || t.Failed() || t.Context().Err() != nil {
+			return s
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // history checks that the tokens of an execution rise with each run (G1), and
 // gives the runs, oldest first.
 func (x server) history(t testing.TB, id belay.ExecutionID) []belay.RunRecord {
@@ -120,7 +132,7 @@ func TestRaceOfAClaimAndTheReaper(t *testing.T) {
 		other := b.open(t, "other", name, time.Minute)
 		won := a.won(t, other, 1)
 		a.settle(t, won)
-		s := a.session(t, w)
+		s := a.ended(t, w)
 		if s.State != belay.WorkerLost {
 			t.Errorf("the session is %s", s.State)
 		}
