@@ -66,6 +66,11 @@ func g2alive(f *finding, s *story, e event) {
 	if e.c.changes.Grace != 0 {
 		expires = max(expires.Add(e.c.changes.Grace), e.c.at.Add(v.Spec.TTL.D()))
 	}
+	for _, now := range e.c.changes.Workers {
+		if now.ID == v.ID && now.HeartbeatAt == e.c.at {
+			expires = e.c.at.Add(v.Spec.TTL.D()) // by a heartbeat before it in the batch, that the server had received in time
+		}
+	}
 	switch {
 	case v.State.Ended():
 		f.violation(s, e.c, "%s at seq %d was accepted though the session of %s had ended at %d", e.kind, e.seq, v.Spec.Name, v.EndedAt)
