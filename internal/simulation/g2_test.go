@@ -67,8 +67,8 @@ func g2alive(f *finding, s *story, e event) {
 		expires = max(expires.Add(e.c.changes.Grace), e.c.at.Add(v.Spec.TTL.D()))
 	}
 	for _, now := range e.c.changes.Workers {
-		if now.ID == v.ID && !now.State.Ended() && now.HeartbeatAt == e.c.at {
-			expires = now.ExpiresAt // by a heartbeat before it in the batch, that the server had received in time
+		if now.ID == v.ID && now.HeartbeatAt == e.c.at {
+			expires = e.c.at.Add(v.Spec.TTL.D()) // by a heartbeat before it in the batch, that the server had received in time
 		}
 	}
 	switch {
