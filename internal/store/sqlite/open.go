@@ -85,12 +85,21 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, classify(op, err)
 	}
+	if strings.ContainsRune(path, 0) {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "the path of the database holds a NUL character"}
+	}
 	if o.ReadOnly {
 		if err := o.file(path); err != nil {
 			return nil, classify(op, err)
 		}
 	}
 	if !o.ReadOnly {
+		// SQLite lets nobody wait who finds another at the switch of a new database to its log, or at the log's first move.
+		unlock, err := lock(ctx, path+".migrate")
+		if err != nil {
+			return nil, classify(op, fmt.Errorf("wait for others that open it: %w", err))
+		}
+		defer unlock()
 		if err := firstOf(complete(ctx, path), o.file(path)); err != nil {
 			return nil, classify(op, err)
 		}
@@ -121,9 +130,6 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 // A file that is there is not opened: closing it would drop the locks that
 // SQLite holds on it elsewhere in this process.
 func (o Options) file(path string) error {
-	if strings.ContainsRune(path, 0) {
-		return &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "the path of the database holds a NUL character"}
-	}
 	if o.ReadOnly {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return &belay.Error{Code: belay.CodeNotFound, Op: "open", Message: "there is no database at " + path + "; run something first"}
