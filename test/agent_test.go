@@ -544,3 +544,31 @@ func TestAJobIsHeld(t *testing.T) {
 	}
 	a.stop()
 }
+
+// Rule: the program of an agent is the first of its name in PATH that the job's user may
+// run: what only root may run is passed over.
+func TestWhatOnlyRootMayRunIsPassedOver(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's jobs have users of their own")
+	}
+	t.Parallel()
+	p := newPlace(t)
+	closed := filepath.Join(p.root, "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(closed, "python3"), []byte("#!/bin/sh\necho closed\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Abs("../examples/agent-service/agent.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv, err := json.Marshal([]string{"python3", path, "--", "{{prompt}}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + string(argv), "PATH=" + closed + ":" + filepath.Dir(program(t, "python3")) + ":/usr/bin:/bin"})
+	a.wantEnd(a.ask("hello"), "completed", 0.0)
+	a.stop()
+}

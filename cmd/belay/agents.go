@@ -99,7 +99,8 @@ func closed(command []string) error {
 }
 
 // unreadable is the first path of a command that another user than its owner may not
-// read, "" if there is none.
+// read, "" if there is none. The program is looked up as that user would find it: what
+// may not be read is passed over for the next of its name in the PATH.
 func unreadable(command []string) string {
 	if len(command) == 0 {
 		return ""
@@ -107,26 +108,40 @@ func unreadable(command []string) string {
 	paths := append([]string(nil), command...)
 	if found, err := exec.LookPath(command[0]); err == nil {
 		paths[0] = found
-	}
-	for _, path := range paths {
-		path, err := filepath.EvalSymlinks(path)
-		if err != nil || !strings.ContainsRune(path, filepath.Separator) {
-			continue // an argument that is no path
-		}
-		if path, err = filepath.Abs(path); err != nil {
-			continue
-		}
-		want := os.FileMode(0o004)
-		for at := path; ; at = filepath.Dir(at) {
-			info, err := os.Stat(at)
-			if err != nil || info.Mode()&want == 0 {
-				return path
-			}
-			if at == filepath.Dir(at) {
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+			next, err := exec.LookPath(filepath.Join(dir, command[0]))
+			if err == nil && filepath.Base(command[0]) == command[0] && open(next) {
+				paths[0] = next
 				break
 			}
-			want = 0o001
+		}
+	}
+	for _, path := range paths {
+		if path, err := filepath.EvalSymlinks(path); err == nil && strings.ContainsRune(path, filepath.Separator) && !open(path) {
+			return path
 		}
 	}
 	return ""
+}
+
+// open reports whether every user may read a file and get to it.
+func open(path string) bool {
+	path, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return false
+	}
+	want := os.FileMode(0o004)
+	for at := path; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil || info.Mode()&want == 0 {
+			return false
+		}
+		if at == filepath.Dir(at) {
+			return true
+		}
+		want = 0o001
+	}
 }

@@ -126,7 +126,7 @@ func lookUp(o order) (string, *report) {
 			if err != nil || info.IsDir() {
 				continue
 			}
-			if info.Mode()&0o111 != 0 {
+			if info.Mode()&0o111 != 0 && mayRun(o.User, path) {
 				return path, nil
 			}
 			refused = path
@@ -136,6 +136,16 @@ func lookUp(o order) (string, *report) {
 		return "", &report{Event: unstarted, Code: 126, Text: refused + " is not executable"}
 	}
 	return "", &report{Event: unstarted, Code: 127, Text: "command not found"}
+}
+
+// mayRun reports whether the command's user may run the program at path. What he may not
+// run is passed over, as his shell would.
+func mayRun(user *host.User, path string) bool {
+	if user == nil || user.UID == 0 {
+		return true
+	}
+	path, err := filepath.EvalSymlinks(path)
+	return err == nil && closedTo(*user, path) == ""
 }
 
 // execFailure says why path could not be run.
