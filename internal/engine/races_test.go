@@ -82,7 +82,7 @@ func (x server) ended(t testing.TB, id belay.WorkerID) belay.Worker {
 		if s := x.session(t, id); s.State.Ended() || t.Failed() || t.Context().Err() != nil {
 			return s
 		}
-		time.Sleep(10 * time.Millisecond)
+		at(time.Now().Add(10 * time.Millisecond))
 	}
 }
 

@@ -15,7 +15,9 @@ const soon = 300 * time.Millisecond
 type busy struct {
 	*shift
 	runs []span
-	died time.Duration // its process; 0 if it did not
+	// alone says which of the runs were to be alone.
+	alone []bool
+	died  time.Duration // its process; 0 if it did not
 }
 
 // g5idle is the part of G5 that needs a world in which nothing goes wrong but
@@ -46,7 +48,7 @@ func g5idle(f *finding) {
 				continue
 			}
 			for _, x := range workers {
-				if x.takes(r) && x.idle(from, from+within) {
+				if x.takes(r) && x.idle(from, from+within) && x.mixes(r, from, from+within) {
 					f.violation(s, r.c, "it was due at %s and not claimed until %s, though %s was idle", from, until, x.last().Spec.Name)
 				}
 			}
@@ -70,12 +72,23 @@ func (f *finding) busy() []*busy {
 						run.to = a.ended.real
 					}
 					b.runs = append(b.runs, run)
+					b.alone = append(b.alone, s.suspectAt(a))
 				}
 			}
 		}
 		out = append(out, b)
 	}
 	return out
+}
+
+// suspectAt reports whether the execution was to run alone when a run of it began.
+func (s *story) suspectAt(a *attempt) bool {
+	for _, r := range s.rows {
+		if r.c == a.began {
+			return r.Suspect()
+		}
+	}
+	return false
 }
 
 func (b *busy) takes(r row) bool {
@@ -85,6 +98,18 @@ func (b *busy) takes(r row) bool {
 		}
 	}
 	return false
+}
+
+// mixes reports whether the worker takes an execution beside what it ran at some time
+// between two moments: one that is to run alone it takes beside nothing, and beside such a
+// one it takes nothing.
+func (b *busy) mixes(r row, from, to time.Duration) bool {
+	for i, run := range b.runs {
+		if run.from < to && run.to > from-soon && (r.Suspect() || b.alone[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // idle reports whether the worker had a free slot during all of a time.

@@ -82,7 +82,19 @@ func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	// The signal at our death follows the thread that started the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := cmd.Run()
+	var err error
+	begun, hangUp := func() {}, func() {}
+	if c.line != nil {
+		if begun, hangUp, err = bridge(cmd, c.line); err != nil {
+			return fmt.Errorf("git %s: %w", c.args[0], err)
+		}
+	}
+	err = cmd.Start()
+	begun()
+	if err == nil {
+		err = cmd.Wait()
+	}
+	hangUp()
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("git %s: %w", c.args[0], cause)
 	}
@@ -112,9 +124,6 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	cmd.Dir = g.home
 	if dir := cmp.Or(c.at, c.tree); dir != "" {
 		cmd.Dir = dir
-	}
-	if c.line != nil {
-		cmd.ExtraFiles = []*os.File{c.line}
 	}
 	cmd.SysProcAttr = ownGroup()
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }

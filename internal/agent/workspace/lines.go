@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +31,8 @@ type peer interface {
 
 // newLine makes the two ends of a line.
 func newLine() (near, far *os.File, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock() // a process that starts between the two calls would hold the line for as long as it lives
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a line: %w", err)
@@ -36,6 +41,35 @@ func newLine() (near, far *os.File, err error) {
 		unix.CloseOnExec(fd)
 	}
 	return os.NewFile(uintptr(pair[0]), "line"), os.NewFile(uintptr(pair[1]), "line"), nil
+}
+
+// bridge lets a git that is about to start talk over its line, by a line of its own. Git's
+// program for a connection waits for ever where the other end leaves with something
+// unread, which a socket reports as an error: git's own line just ends. Call begun when
+// the git has started, or could not, and hangUp when it has ended.
+func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
+	gits, ours, err := newLine()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd.ExtraFiles = []*os.File{gits}
+	var copies sync.WaitGroup
+	copies.Go(func() {
+		_, _ = io.Copy(ours, line) // an end in the middle of something is git's to find
+		_ = unix.Shutdown(int(ours.Fd()), unix.SHUT_WR)
+	})
+	copies.Go(func() {
+		if _, err := io.Copy(line, ours); err != nil {
+			_, _ = io.Copy(io.Discard, ours)
+		}
+		_ = unix.Shutdown(int(line.Fd()), unix.SHUT_WR)
+	})
+	begun = func() { _ = gits.Close() }
+	return begun, func() {
+		_ = errors.Join(unix.Shutdown(int(line.Fd()), unix.SHUT_RDWR), unix.Shutdown(int(ours.Fd()), unix.SHUT_RDWR))
+		copies.Wait()
+		_ = ours.Close()
+	}, nil
 }
 
 const (
