@@ -61,7 +61,7 @@ func stepped(rounds int) string {
 		"tags: " + list(3, "step-N=step N") + "\nstaged: " + list(4, "staged-N") + "\nleft: " + list(5, "left-N") + "\ntexts: " + texts + "\n"
 }
 
-// Rule: of forty jobs, twenty at a time, on a repository of 800 commits none
+// Rule: of sixty jobs, twenty at a time, on a repository of 800 commits none
 // is lost when the server is killed, three times: all end with their commits, stashes,
 // tags, index and files; no conversation is begun twice, and nothing is done twice.
 func TestKilledServersRepeatNothing(t *testing.T) {
@@ -70,7 +70,7 @@ func TestKilledServersRepeatNothing(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	repeatNothing(t, newPlace(t), 40, 20, 1, 3)
+	repeatNothing(t, newPlace(t), 60, 20, 1, 3)
 }
 
 func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int) {
