@@ -216,7 +216,7 @@ func TestAServerWhoseDiskFails(t *testing.T) {
 	cmd := p.command("serve", "--listen", "127.0.0.1:0")
 	// The counter is one per thread: from some commit on, one of them fails.
 	cmd.Args = append([]string{
-		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO:when=10+",
+		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO:when=25+",
 		"-P", filepath.Join(p.data, "belay.db-wal"), cmd.Path,
 	}, cmd.Args[1:]...)
 	cmd.Path = strace

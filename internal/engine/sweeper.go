@@ -182,28 +182,30 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 	return out
 }
 
-// losses are the commands that take back what sessions have left. Each says whether its
-// session has left other suspects beside it, and whether one of them began later.
+// losses are the commands that take back what sessions have left. Each says what else its
+// session has left.
 func losses(lost []store.Lost) []machine.Command {
-	type suspects struct {
-		n      int
-		newest machine.Time
+	type left struct {
+		all, suspects int
+		newest        machine.Time // begin of a suspect's run
 	}
-	of := make(map[belay.WorkerID]suspects)
+	of := make(map[belay.WorkerID]left)
 	for i := range lost {
-		if l := &lost[i]; machine.Suspect(l.Losses) {
-			s := of[l.Worker]
-			of[l.Worker] = suspects{s.n + 1, max(s.newest, l.RunAt)}
+		l := &lost[i]
+		s := of[l.Worker]
+		if s.all++; machine.Suspect(l.Losses) {
+			s.suspects, s.newest = s.suspects+1, max(s.newest, l.RunAt)
 		}
+		of[l.Worker] = s
 	}
 	var out []machine.Command
 	for i := range lost {
 		l := &lost[i]
 		s := of[l.Worker]
 		if machine.Suspect(l.Losses) {
-			s.n--
+			s.suspects--
 		}
-		l.Beside, l.Newest = s.n > 0, l.RunAt >= s.newest
+		l.Beside, l.Newest, l.Together = s.suspects > 0, l.RunAt >= s.newest, s.all > 1
 		out = append(out, &l.Lose)
 	}
 	return out

@@ -33,7 +33,7 @@ func TestEveryEndOfACancelledRunIsCancelled(t *testing.T) {
 		"loss": func(s *stage, l belay.Lease) { s.lose(l) },
 		"order": func(s *stage, l belay.Lease) {
 			s.do(&End{Worker: l.Worker})
-			s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
+			s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 		},
 		"steal":   func(s *stage, l belay.Lease) { s.do(s.act(l.Execution, belay.ActionSteal)) },
 		"grace":   func(s *stage, l belay.Lease) { s.tickAt(l.Execution, hour) },

@@ -181,7 +181,7 @@ func (w *walker) end(run *Run) {
 		mustEnd = mustEnd || w.attempts >= w.p.MaxAttempts || run.Class == belay.ClassPermanent
 	case belay.OutcomeLost:
 		w.losses++
-		w.notBefore = run.EndedAt.Add(max(w.p.LockDelay.D(), LossDelay(min(w.losses, suspectAfter))))
+		w.notBefore = run.EndedAt.Add(w.p.LockDelay.D())
 		mustEnd = mustEnd || w.p.MaxLosses <= suspectAfter && w.losses >= w.p.MaxLosses || w.p.OnLost == belay.Fail || w.lostOutside(run)
 	}
 	if mustEnd && !run.Final {

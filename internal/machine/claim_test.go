@@ -194,7 +194,7 @@ func TestClaimNotBeforeTheBackoffInOneFold(t *testing.T) {
 	l := s.run(w)
 	lost := s.run(s.worker("x"), policy(belay.Policy{LockDelay: belay.Duration(time.Second)}))
 	s.do(&End{Worker: lost.Worker, Dead: "gone"})
-	_, r := s.batch(s.settle(l, belay.OutcomeFailed), &Lose{lost.Execution, lost.Token, lost.Worker, false, true}, s.claims(w, 9))
+	_, r := s.batch(s.settle(l, belay.OutcomeFailed), &Lose{lost.Execution, lost.Token, lost.Worker, false, true, false}, s.claims(w, 9))
 	if len(r[2].Claims) != 0 {
 		t.Errorf("won %v", won(r[2]))
 	}

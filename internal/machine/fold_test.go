@@ -105,7 +105,7 @@ func TestNothingPassesAfterTheSessionsEndInOneFold(t *testing.T) {
 	l := s.run(w)
 	s.submit()
 	_, r := s.batch(s.save(l, belay.KindStep, "a"), &End{Worker: w}, s.save(l, belay.KindStep, "b"), s.beat(w, l), s.claims(w, 1),
-		&Lose{l.Execution, l.Token, w, false, true})
+		&Lose{l.Execution, l.Token, w, false, true, false})
 	for i, code := range []belay.Code{"", "", belay.CodeLeaseLost, belay.CodeLeaseLost, belay.CodeLeaseLost, ""} {
 		if (code == "") != (r[i].Err == nil) || code != "" && belay.CodeOf(r[i].Err) != code {
 			t.Errorf("command %d: %v, want %q", i, r[i].Err, code)

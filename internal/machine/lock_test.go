@@ -70,7 +70,7 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	l := s.owned("ann", policy(belay.Policy{OnLost: belay.Requeue, LockDelay: within(4 * time.Second)}))
 	s.pass(15 * time.Second)
 	s.do(&Expire{l.Worker})
-	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
+	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 	if err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeConflict); err.RetryAfter != 4*time.Second {
 		t.Errorf("%v, again in %s", err, err.RetryAfter)
 	}
@@ -201,7 +201,7 @@ func TestAnExternalExecutionKeepsItsGate(t *testing.T) {
 	s.do(s.beat(w))
 	s.pass(7 * time.Second)
 	s.do(&Expire{l.Worker})
-	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
+	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 	s.do(s.beat(w))
 	none("a loss")
 	s.is(l.Execution, "pending(lost gated)")

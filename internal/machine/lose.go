@@ -15,6 +15,8 @@ type Lose struct {
 	// Beside says that its session owned other suspects, and Newest that none of them
 	// began later.
 	Beside, Newest bool
+	// Together says that its session owned others, suspects or not.
+	Together bool
 }
 
 // Need names the execution and the session.
@@ -36,7 +38,7 @@ func (c *Lose) apply(w *world) (Reply, error) {
 	if x != nil && !x.State.Ended() {
 		return Reply{}, w.illegal(op, e, "the session of its owner has not ended")
 	}
-	w.takeBack(e, x, c.blames(e, x))
+	w.takeBack(e, x, c.blames(e, x), c.Together)
 	return Reply{Seq: e.Seq}, nil
 }
 
@@ -56,13 +58,14 @@ func (c *Lose) blames(e *Execution, x *Worker) bool {
 
 // takeBack takes an execution from its owner x, whose session has ended; nil if
 // even its row is gone. A session that ended in order gives back what it held
-// (G11). Blamed says that a loss is put down to the execution.
-func (w *world) takeBack(e *Execution, x *Worker, blamed bool) {
+// (G11). Blamed says that a loss is put down to the execution, and
+// together that others were lost with it.
+func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
 		return
 	}
-	w.lose(e, lostOwner(x, e.Worker), x != nil && x.Spec.External, blamed)
+	w.lose(e, x, blamed, together)
 }
 
 // lose ends a run whose owner is gone. Its cap is its own: so many in a row
@@ -71,8 +74,8 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed bool) {
 // down to it, since those that run beside such a job are innocent. Nobody but who lost
 // it knows how to go on with what was owned from outside, so unless its policy says
 // otherwise it fails.
-func (w *world) lose(e *Execution, text string, outside, blamed bool) {
-	p := e.policy()
+func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
+	p, text, outside := e.policy(), lostOwner(x, e.Worker), x != nil && x.Spec.External
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
 		p.OnLost = belay.Fail
 	}
@@ -90,13 +93,16 @@ func (w *world) lose(e *Execution, text string, outside, blamed bool) {
 		w.finish(e, belay.Failed, how)
 	default:
 		w.handBack(e, how, "lost", clip(text, 300))
-		e.DueAt = w.Now.Add(max(p.LockDelay.D(), LossDelay(e.Losses)))
+		e.DueAt = w.Now.Add(p.LockDelay.D())
+		if together {
+			e.DueAt = w.Now.Add(max(p.LockDelay.D(), LossDelay(e.Losses)))
+		}
 	}
 }
 
-// LossDelay is how long an execution waits after so many losses in a row. The first
-// is made good at once: workers die without its doing. From then on each loss may be
-// its own doing, and the others of the worker get the time.
+// LossDelay is how long an execution waits after so many losses in a row, if others were
+// lost with it. The first is made good at once: workers die without its doing. From then
+// on each loss may be its own doing, and the others get the time.
 func LossDelay(losses int) time.Duration {
 	if losses < suspectAfter {
 		return 0

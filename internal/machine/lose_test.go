@@ -13,7 +13,7 @@ func (s *stage) lose(l belay.Lease) {
 	s.t.Helper()
 	s.to(s.workers[l.Worker].ExpiresAt)
 	s.do(&Expire{l.Worker})
-	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
+	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 }
 
 // G8: losses are counted in a row; a checkpoint, and nothing less, begins the
@@ -86,12 +86,12 @@ func TestLoseOnlyWhatIsLost(t *testing.T) {
 	w := s.worker("w")
 	l := s.run(w)
 	s.to(s.workers[w].ExpiresAt.Add(time.Hour))
-	s.refused(&Lose{l.Execution, l.Token, w, false, true}, belay.CodeConflict) // overdue, and yet to be judged
+	s.refused(&Lose{l.Execution, l.Token, w, false, true, false}, belay.CodeConflict) // overdue, and yet to be judged
 	s.do(&Expire{w})
-	s.refused(&Lose{l.Execution, l.Token - 1, w, false, true}, belay.CodeConflict)
-	s.refused(&Lose{l.Execution, l.Token, s.worker("other"), false, true}, belay.CodeConflict)
-	s.do(&Lose{l.Execution, l.Token, w, false, true})
-	s.refused(&Lose{l.Execution, l.Token, w, false, true}, belay.CodeConflict)
+	s.refused(&Lose{l.Execution, l.Token - 1, w, false, true, false}, belay.CodeConflict)
+	s.refused(&Lose{l.Execution, l.Token, s.worker("other"), false, true, false}, belay.CodeConflict)
+	s.do(&Lose{l.Execution, l.Token, w, false, true, false})
+	s.refused(&Lose{l.Execution, l.Token, w, false, true, false}, belay.CodeConflict)
 	s.is(l.Execution, "pending(lost)")
 }
 
@@ -103,7 +103,7 @@ func TestLoseWhatAMissingSessionOwned(t *testing.T) {
 	if _, r, _ := s.fold(&Release{l.Execution, l.Token, l.Worker}); belay.CodeOf(r[0].Err) != belay.CodeConflict {
 		t.Errorf("released for nobody: %v", r[0].Err)
 	}
-	if _, r, err := s.fold(&Lose{l.Execution, l.Token, l.Worker, false, true}); err != nil || r[0].Err != nil {
+	if _, r, err := s.fold(&Lose{l.Execution, l.Token, l.Worker, false, true, false}); err != nil || r[0].Err != nil {
 		t.Fatal(err, r[0].Err)
 	}
 	s.is(l.Execution, "pending(lost)")

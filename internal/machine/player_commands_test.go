@@ -230,7 +230,7 @@ func (p *player) beat() {
 func (p *player) takeBack() {
 	l := p.lease()
 	p.send([]Command{
-		&Lose{l.Execution, l.Token, l.Worker, false, true}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution},
+		&Lose{l.Execution, l.Token, l.Worker, false, true, false}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution},
 		&Tick{Execution: l.Execution}, &Progress{l.Execution, l.Token, p.now.Add(-time.Second)}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
 	}[p.n(6)])
 }
@@ -265,7 +265,7 @@ func (p *player) sweep() {
 	}
 	for _, e := range p.where(func(*Execution) bool { return true }) {
 		if x := p.keeper.workers[e.Worker]; !e.Worker.IsZero() && (x == nil || x.State.Ended()) {
-			p.send(&Lose{e.ID, e.Token, e.Worker, false, true})
+			p.send(&Lose{e.ID, e.Token, e.Worker, false, true, false})
 		}
 		if e.CheckAt != 0 && e.CheckAt <= p.now {
 			p.send(&Tick{Execution: e.ID, Jitter: 0.3})

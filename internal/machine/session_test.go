@@ -33,7 +33,7 @@ func TestLateHeartbeat(t *testing.T) {
 		t.Errorf("the refusal %q does not say how the session ended", err.Message)
 	}
 	s.refused(&Expire{late}, belay.CodeConflict)
-	s.do(&Lose{l.Execution, l.Token, late, false, true})
+	s.do(&Lose{l.Execution, l.Token, late, false, true, false})
 	s.is(l.Execution, "pending(lost)")
 }
 
@@ -61,7 +61,7 @@ func TestDrain(t *testing.T) {
 	if x := s.workers[w]; x.State != belay.WorkerDrained {
 		t.Errorf("ended as %s", x.State)
 	}
-	s.do(&Lose{l.Execution, l.Token, w, false, true})
+	s.do(&Lose{l.Execution, l.Token, w, false, true, false})
 	s.is(l.Execution, "pending(released)")
 	if e := s.row(l.Execution); e.Attempts+e.Losses != 0 || e.DueAt != s.now {
 		t.Errorf("charged: %+v", *e)
@@ -100,7 +100,7 @@ func TestHowASessionEndsDecides(t *testing.T) {
 		if x := s.workers[l.Worker]; x.State != c.state || x.EndReason == "" {
 			t.Errorf("%+v", *x)
 		}
-		s.do(&Lose{l.Execution, l.Token, l.Worker, false, true})
+		s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 		s.is(l.Execution, c.want)
 		if e := s.row(l.Execution); c.state == belay.WorkerLost && !strings.Contains(e.ReasonText, s.workers[l.Worker].EndReason) {
 			t.Errorf("the reason %q does not say how", e.ReasonText)

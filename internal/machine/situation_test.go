@@ -375,7 +375,7 @@ var situations = []situation{
 	{"failed/outside", "lost by its owner from outside", func(x *subject) {
 		x.outside(belay.Policy{})
 		x.lost()
-		x.do(&Lose{x.id, x.lease.Token, x.owner, false, true})
+		x.do(&Lose{x.id, x.lease.Token, x.owner, false, true, false})
 	}},
 	{"failed/forgotten", "its retention is over, and it is being deleted", func(x *subject) {
 		x.running(belay.Policy{MaxAttempts: 1})

@@ -61,7 +61,7 @@ func deals() []deal {
 			return &Renew{Lease: l}
 		}},
 		{"signal", func(x *subject) Command { return x.signal(x.id, "go") }},
-		{"lose", func(x *subject) Command { return &Lose{x.id, x.lease.Token, x.owner, false, true} }},
+		{"lose", func(x *subject) Command { return &Lose{x.id, x.lease.Token, x.owner, false, true, false} }},
 		{"release", func(x *subject) Command { return &Release{x.id, x.lease.Token, x.owner} }},
 		{"tick", func(x *subject) Command { return &Tick{Execution: x.id, Jitter: 0.5} }},
 		{"forget", func(x *subject) Command { return x.forget() }},

@@ -80,7 +80,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	owner := w.holder(e)
 	switch {
 	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
-		w.takeBack(e, owner, false) // nobody runs it, so it is not late; the next tick looks at the times it has without an owner
+		w.takeBack(e, owner, false, false) // nobody runs it, so it is not late; the next tick looks at the times it has without an owner
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over")})
 	case t.total.over(w.Now):

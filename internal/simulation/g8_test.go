@@ -46,7 +46,7 @@ func g8(f *finding) {
 				if f.outside(a) {
 					g8outside(f, s, a)
 				}
-				g8wait(f, s, i, max(p.LockDelay.D(), machine.LossDelay(min(losses, 2))), max(p.LockDelay.D(), machine.LossDelay(losses)), 0)
+				g8wait(f, s, i, p.LockDelay.D(), max(p.LockDelay.D(), machine.LossDelay(losses)), 0)
 			}
 			if failed > p.MaxAttempts {
 				f.violation(s, a.ended, "%d attempts failed; %d are allowed", failed, p.MaxAttempts)
