@@ -126,8 +126,9 @@ func (w *world) claimed(e *Execution) Claimed {
 // one priority the queues take turns, so that the backlog of one does not keep the
 // others waiting; among those of one queue it is the longest due. Each starts before the
 // next is looked for, since one that became due again in this fold is listed twice. One
-// that is to run alone comes before all others of its priority, and nothing is won with
-// it.
+// that is to run alone is won with nothing else: by a worker that runs nothing before all
+// others of its priority, by another in turns with them, so that many such executions do
+// not keep the others waiting.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {
@@ -139,10 +140,9 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {
 			j++
 		}
-		if len(won) == 0 && c.Slots > 0 {
-			if e := w.longestDue(c.Lanes[i:j], c.mayRunAlone); e != nil {
-				return append(won, c.take(w, x, e, 0))
-			}
+		lonely := w.longestDue(c.Lanes[i:j], c.mayRunAlone)
+		if lonely != nil && len(won) == 0 && (c.Idle || c.Number%2 == 0) {
+			return append(won, c.take(w, x, lonely, 0))
 		}
 		turns := c.turns(w, c.Lanes[i:j])
 		for len(won) < c.Slots {
@@ -151,6 +151,9 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 				break
 			}
 			won = append(won, c.take(w, x, e, len(won)))
+		}
+		if lonely != nil && len(won) == 0 {
+			return append(won, c.take(w, x, lonely, 0))
 		}
 		i = j
 	}

@@ -119,3 +119,30 @@ func TestWhoIsBlamed(t *testing.T) {
 		})
 	}
 }
+
+// Rule: suspects that have waited too long and what else is due take turns on a worker
+// that runs something.
+func TestManySuspectsDoNotKeepOthersWaiting(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("busy", ttl(hour))
+	s.submit()
+	s.win(w)
+	s.suspects(3)
+	s.pass(LossDelay(suspectAfter) + AloneWait)
+	for range 3 {
+		s.submit()
+	}
+	alone := 0
+	for range 4 {
+		r := s.do(s.claims(w, 1))
+		if len(r.Claims) != 1 {
+			t.Fatalf("a claim won %d", len(r.Claims))
+		}
+		if r.Claims[0].Alone {
+			alone++
+		}
+	}
+	if alone != 2 {
+		t.Errorf("%d of 4 claims won a suspect, want 2", alone)
+	}
+}
