@@ -59,6 +59,12 @@ func (h *helper) read(ctx context.Context, o *readOrder) (*answer, error) {
 	case !o.Bare:
 		r.name = ".git" // a file, or a link, that leads to it
 	}
+	for i, line := range lines {
+		var err error
+		if lines[i], err = idle(line); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.look(); err != nil {
 		return nil, err
 	}
@@ -105,12 +111,26 @@ func (r *reader) look() error {
 	return nil
 }
 
+// idle is a line that is waited at without a thread for each: where threads are those of
+// C, a dozen of them take more address space than a helper has.
+func idle(line *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(line.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(line.Close(), unix.SetNonblock(fd, true)); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "line"), nil
+}
+
 // answer lets a keeper that begins to speak on a line talk with upload-pack.
 func (r *reader) answer(ctx context.Context, line *os.File) {
 	defer line.Close()
 	if _, err := io.ReadFull(line, make([]byte, len(hello))); err != nil {
 		return // it has nothing to ask
 	}
+	_ = unix.SetNonblock(int(line.Fd()), false) // as git expects it
 	cmd := exec.CommandContext(ctx, r.g.bin, "upload-pack", "--strict", r.name)
 	cmd.Dir = r.git
 	cmd.Env = append(r.g.environment(command{}), "GIT_PROTOCOL=version=2", "GIT_CONFIG_GLOBAL="+r.trusted())
