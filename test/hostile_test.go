@@ -108,13 +108,23 @@ func (x *attacked) untouched(id string) {
 		t.Errorf("the secret got out: %s", clip(e.text))
 	}
 	for _, name := range []string{"step-1.bundle", "step-1.patch"} {
-		if got := x.call("GET", "/v1/executions/"+id+"/artifacts/"+name, ""); strings.Contains(got.text, marker) {
+		if got := x.artifactText(id, name); strings.Contains(got.text, marker) {
 			t.Errorf("the secret got out in %s", name)
 		}
 	}
 	if r := x.belay("get", id).want(0); strings.ContainsAny(r.out, "\x00\x1b\x07") {
 		t.Errorf("belay get passes on what moves the cursor: %q", r.out)
 	}
+}
+
+// artifactText is what an execution has under a name; 404 for nothing.
+func (a api) artifactText(id, name string, headers ...string) answer {
+	a.t.Helper()
+	got := a.call("GET", "/v1/executions/"+id+"/logs/"+name, "", append([]string{"Accept", "application/octet-stream"}, headers...)...)
+	if got.status != http.StatusOK && got.string("code") != "not_found" {
+		a.t.Errorf("%s of %s: %s", name, id, got.text)
+	}
+	return got
 }
 
 // ofJobs lists the processes that belong to jobs of this place: their working

@@ -1,7 +1,10 @@
 package test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -68,21 +71,23 @@ func TestSourcesThatAttack(t *testing.T) {
 					t.Skip("only root can be root")
 				}
 				x := prepareStorm(t, m, "")
-				ran := x.path("outside/ran")
-				if err := os.WriteFile(x.path("bin/witness"), []byte("#!/bin/sh\nid -u >> "+ran+"\ncat\n"), 0o755); err != nil {
+				ran := x.witness()
+				armed := `echo '* filter=x diff=x merge=x' > .gitattributes; echo one > file; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm one
+` + traps + `; rm -f ` + ran + `; echo two > file`
+				trap, shared := x.source("trap", armed), x.source("shared", armed)
+				// As in the system's temporary directory: only what is in it is another's.
+				if err := errors.Join(os.Lchown(shared, x.uid, x.uid), os.Chmod(shared, 0o777|os.ModeSticky)); err != nil {
 					t.Fatal(err)
 				}
-				trap := x.source("trap", `echo '* filter=x diff=x merge=x' > .gitattributes; echo one > file; git add -A; git -c user.name=A -c user.email=a@example.org commit -qm one
-`+traps+`; rm -f `+ran+`; echo two > file`)
 				bomb, hangs := x.source("bomb", unpacks), x.source("hangs", "git -c user.name=A -c user.email=a@example.org commit -q --allow-empty -m one; rm .git/HEAD; mkfifo .git/HEAD")
 				_ = os.Remove(ran)
-				x.allow(trap, bomb, hangs)
+				x.allow(trap, shared, bomb, hangs)
 				x.begin(kind)
 				began := time.Now()
-				ids := []string{x.work(trap), x.work(bomb), x.work(hangs)}
-				for i, want := range []string{"it worked", "quota of 32.0 MiB", "not a regular file"} {
+				ids := []string{x.work(trap), x.work(shared), x.work(bomb), x.work(hangs)}
+				for i, want := range []string{"it worked", "it worked", "quota of 32.0 MiB", "not a regular file"} {
 					if end := x.ended(ids[i]); !strings.Contains(end.text, want) {
-						t.Errorf("%s: it ended without %q: %s", []string{"trap", "bomb", "hangs"}[i], want, end.text)
+						t.Errorf("%s: it ended without %q: %s", []string{"trap", "shared", "bomb", "hangs"}[i], want, end.text)
 					}
 				}
 				if took := time.Since(began); took > 3*time.Minute {
@@ -97,12 +102,22 @@ func TestSourcesThatAttack(t *testing.T) {
 	}
 }
 
+// witness is where bin/witness tells that it ran.
+func (x *storm) witness() (ran string) {
+	x.api.t.Helper()
+	ran = x.path("outside/ran")
+	if err := os.WriteFile(x.path("bin/witness"), []byte("#!/bin/sh\nid -u >> "+ran+"\ncat\n"), 0o755); err != nil {
+		x.api.t.Fatal(err)
+	}
+	return ran
+}
+
 // allow has callers name repositories.
 func (x *storm) allow(repos ...string) {
 	x.api.t.Helper()
 	f, err := os.OpenFile(x.path("belay.yaml"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
-		_, err = fmt.Fprintf(f, "  repos: [%s]\n", strings.Join(repos, ", "))
+		_, err = fmt.Fprintf(f, "  repos: ['%s']\n", strings.Join(repos, "', '"))
 	}
 	if err == nil {
 		err = f.Close()
@@ -115,8 +130,25 @@ func (x *storm) allow(repos ...string) {
 // work hands the agent a prompt to work on a repository, as git does.
 func (x *storm) work(repo string) string {
 	x.api.t.Helper()
-	body := fmt.Sprintf(`{"prompt":%s,"repo":%s}`, said(`{"try":["work"]}`), said(repo))
-	return x.want(http.StatusAccepted, "POST", "/execute", body, x.headers()...).string("job_id")
+	return x.try(repo, "work")
+}
+
+// try has the attacker try something in a workspace of a repository.
+func (x *storm) try(repo string, attacks ...string) string {
+	x.api.t.Helper()
+	return x.want(http.StatusAccepted, "POST", "/execute", x.prompt(repo, attacks...), x.headers()...).string("job_id")
+}
+
+// prompt is the body of such a request.
+func (x *storm) prompt(repo string, attacks ...string) string {
+	x.api.t.Helper()
+	spec := maps.Clone(x.spec)
+	spec["try"], spec["token"] = attacks, x.token
+	raw, err := json.Marshal(spec)
+	if err != nil {
+		x.api.t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"prompt":%s,"repo":%s}`, said(string(raw)), said(repo))
 }
 
 func (x *storm) ended(id string) (end answer) {

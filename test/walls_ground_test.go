@@ -147,6 +147,7 @@ func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
 	cmd.Env = x.environment(canaryVariable+"="+marker, "DOCKER_HOST=unix://"+x.path("engine.sock"), "XDG_RUNTIME_DIR="+x.path("runtime"))
+	cmd.Env = append(cmd.Env, x.env...)
 	if x.mode.bare {
 		withoutNamespaces(cmd, x.uid)
 	} else if x.uid != os.Geteuid() {

@@ -21,7 +21,8 @@ type storm struct {
 	key   string
 	token string
 	spec  map[string]any
-	jobs  string // where workspaces are
+	env   []string // more of the server's and the worker's environment
+	jobs  string   // where workspaces are
 	procs []*started
 	heard struct {
 		sync.Mutex

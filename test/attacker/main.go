@@ -45,6 +45,11 @@ type spec struct {
 	TCP     string   `json:"tcp"`
 	UDP     string   `json:"udp"`
 
+	Private string   `json:"private"` // a repository that only the server's user may read
+	Witness string   `json:"witness"` // a program that tells that it ran
+	Halves  []string `json:"halves"`  // of a credential
+	Length  int      `json:"length"`  // of the secret
+
 	Processes int   `json:"processes"`
 	Memory    int64 `json:"memory"`
 	Disk      int64 `json:"disk"`
@@ -71,6 +76,7 @@ var attacks = map[string]attack{
 	"processes": processes, "memory": memory, "disk": disk, "inodes": inodes,
 	"daemon": daemon, "supervisor": supervisor,
 	"victim": victim, "work": work,
+	"swap-repo": swapRepo, "loot": loot, "lend": lend, "borrow": borrow, "credential": credential, "sparse": sparse,
 }
 
 // roles are what this program is when it starts itself again.
