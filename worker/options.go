@@ -52,7 +52,8 @@ type Options struct {
 	Grace time.Duration
 	// Unwind is how long functions may take to return once their context has
 	// ended, after the grace; 0 means DefaultUnwind. What has not returned by
-	// then is given up and its lease left to the store.
+	// then is given up: Run returns an error, and the leases of the worker are left
+	// to run out, so that nobody begins an execution beside a function that goes on.
 	Unwind time.Duration
 	// MaxFreeze is how long work may stay frozen while the store cannot be
 	// reached, before it is ended; 0 means DefaultMaxFreeze, below 0 means not

@@ -32,17 +32,33 @@ func (s *session) stop(ctx context.Context) error {
 		}
 		err = s.w.awaitAll(s.w.o.Unwind)
 	}
+	left := s.leave()
+	<-drained
+	s.end(errStopped)
+	s.abandon()
+	if left == 0 {
+		s.tell(ctx, s.w.b.CloseWorker)
+	}
+	return err
+}
+
+// leave gives up what has not ended, and answers how many functions still run. As long as
+// one does the session must not be closed, which would release its execution at once: another
+// worker would begin it beside that function. Its lease is left to run out, or to end with
+// this process where that can be proven.
+func (s *session) leave() (left int) {
 	for _, r := range s.runs() {
+		if !r.Over() {
+			left++
+			s.w.o.Log.Error("a function has not returned; its execution is not released, its lease runs out",
+				"worker", s.id, "execution", r.ID().Execution, "run", r.ID(), "workflow", r.Assignment().Workflow, "ttl", s.ttl)
+		}
 		r.Lose(&belay.Error{
 			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "stop worker " + s.w.o.Name,
 			Message: "the run did not end when its context did",
 		})
 	}
-	<-drained
-	s.end(errStopped)
-	s.abandon()
-	s.tell(ctx, s.w.b.CloseWorker)
-	return err
+	return left
 }
 
 var errStopped = errors.New("the worker has stopped")

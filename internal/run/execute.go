@@ -62,6 +62,7 @@ func (r *Run) close() {
 // once, after Execute. An error says that the outcome was not accepted: then
 // the store takes the execution back by itself.
 func (r *Run) Settle() error {
+	r.over.Store(true)
 	defer r.discard()
 	s := r.settlement()
 	var t tries

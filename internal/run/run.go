@@ -63,8 +63,10 @@ type Run struct {
 	askedCh chan struct{}
 	// cancelled and stopped say why ctx ended, where that decides the outcome.
 	cancelled, stopped bool
-	// returned says that the function has.
+	// returned says that the function has, over that nothing of the run goes on but
+	// its settlement.
 	returned bool
+	over     atomic.Bool
 
 	waits   waits
 	signals signals
@@ -170,6 +172,10 @@ func (r *Run) Lost() bool {
 	defer r.mu.Unlock()
 	return r.lost != nil
 }
+
+// Over reports whether the function has returned, with all its branches, or was never
+// called.
+func (r *Run) Over() bool { return r.over.Load() }
 
 // Cancel ends the function's context because the execution was cancelled; it
 // may still save until the cancel's grace is over.

@@ -64,13 +64,10 @@ var stops = []testCase{
 		}
 	}},
 
-	{"a function that does not end is left behind, its execution is not", func(e *env) {
+	{"a function that does not end is left behind, and its execution goes on once its lease is over", func(e *env) {
 		let := make(chan struct{})
 		var late error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
-			if workflow.Token(ctx)&0xffff > 1 {
-				return "second", nil
-			}
 			<-let // hears nothing
 			late = workflow.Checkpoint(ctx, 1)
 			return "first", nil
@@ -83,9 +80,14 @@ var stops = []testCase{
 			e.Error("Run kept quiet about a function that does not end")
 		}
 		c.err = nil
-		e.within("stop", time.Since(e.began), 0, 10*time.Second)
+		stopped := time.Since(e.began)
+		e.within("stop", stopped, 0, 10*time.Second)
 		e.hire(register("w", func(context.Context, any) (string, error) { return "second", nil }))
 		want(e, id, "second")
+		e.within("the second run", time.Since(e.began), belay.DefaultTTL.D(), stopped+belay.DefaultTTL.D()+time.Second)
+		if e.count(id, "lost") != 1 || e.count(id, "released") != 0 {
+			e.Error("released while its function ran\n" + e.history(id))
+		}
 		close(let)
 		e.settle()
 		if !errors.Is(late, belay.ErrLeaseLost) {
