@@ -179,6 +179,9 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 	for _, id := range due.Children {
 		out = append(out, &machine.CancelChild{Execution: id})
 	}
+	for i := range due.Parted {
+		out = append(out, &due.Parted[i])
+	}
 	return out
 }
 
@@ -291,7 +294,7 @@ func (s *sweeper) observe(b *batch) {
 	}
 	for _, e := range c.Executions {
 		at(e.CheckAt)
-		if e.Open > 0 && (e.State.Terminal() || e.CancelBy != 0 || e.Generation > 1) {
+		if e.Parting() != 0 {
 			at(now)
 		}
 	}

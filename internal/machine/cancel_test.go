@@ -125,6 +125,46 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	}
 }
 
+// A parent parts from its children once for each reason it has: it is cancelled, it ends, it
+// is run again. A child that it starts while it is cancelled is a reason too.
+func TestAParentPartsFromItsChildrenOnce(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(hour))
+	root := s.run(w, policy(belay.Policy{MaxAttempts: 1}))
+	children := []belay.ExecutionID{s.submit(s.childOf(root, "a"), policy(belay.Policy{Abandon: true}))}
+	has := func(want bool, when string) {
+		t.Helper()
+		parting := s.row(root.Execution).Parting()
+		if parting != 0 != want {
+			t.Errorf("%s: parting %d", when, parting)
+		}
+		s.refused(&Part{root.Execution, parting + 4}, belay.CodeConflict)
+		if parting == 0 {
+			s.refused(&Part{Execution: root.Execution}, belay.CodeConflict)
+			return
+		}
+		seq := s.row(root.Execution).Seq
+		s.do(&Part{root.Execution, parting})
+		s.refused(&Part{root.Execution, parting}, belay.CodeConflict)
+		if e := s.row(root.Execution); e.Seq != seq || e.Parting() != 0 {
+			t.Errorf("%s: parted at seq %d, was %d: %d is left", when, e.Seq, seq, e.Parting())
+		}
+	}
+	has(false, "while it goes on")
+	s.do(s.act(root.Execution, belay.ActionCancel))
+	has(true, "once it is cancelled")
+	children = append(children, s.submit(s.childOf(root, "b"), policy(belay.Policy{Abandon: true})))
+	has(true, "with another child")
+	s.do(s.settle(root, belay.OutcomeCancelled))
+	has(true, "at its end")
+	s.do(s.act(root.Execution, belay.ActionRetry))
+	has(true, "run again")
+	for _, id := range children {
+		s.do(s.act(id, belay.ActionCancel))
+	}
+	has(false, "when all have ended")
+}
+
 // A root has no parent to be cancelled with.
 func TestCancelChildNeedsAParent(t *testing.T) {
 	s := newStage(t)

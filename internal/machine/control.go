@@ -249,6 +249,46 @@ func (c *Act) preempt(w *world, e *Execution) error {
 	return nil
 }
 
+// Parting names what an execution has to part from its open children for: its end, its
+// cancel, its generation. It is 0 if it need not, and once it did: nothing is left to do
+// then, however many of its children live on.
+func (e *Execution) Parting() int64 {
+	cause := int64(e.Generation) << 2
+	if e.CancelBy != 0 {
+		cause |= 2
+	}
+	if e.State.Terminal() {
+		cause |= 1
+	}
+	if e.Open == 0 || cause == 1<<2 || cause == e.Parted {
+		return 0
+	}
+	return cause
+}
+
+// Part notes that no child of an execution is left to be cancelled for a parting.
+type Part struct {
+	Execution belay.ExecutionID
+	Parting   int64
+}
+
+// Need names the execution.
+func (c *Part) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
+
+func (c *Part) apply(w *world) (Reply, error) {
+	const op = "part"
+	e, err := w.execution(op, c.Execution)
+	if err != nil {
+		return Reply{}, err
+	}
+	if c.Parting == 0 || e.Parting() != c.Parting {
+		return Reply{}, w.illegal(op, e, "it has nothing to part from its children for, or something else")
+	}
+	e.Parted = c.Parting
+	w.changed(e)
+	return Reply{Seq: e.Seq}, nil
+}
+
 // CancelChild cancels a child whose parent has ended, is being cancelled, or was
 // reopened since it started the child. It follows the parent's end; the cause
 // stands in the two rows.

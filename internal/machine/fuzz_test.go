@@ -59,7 +59,7 @@ func happenings() []string {
 		"Append refused: conflict", "CancelChild", "CancelChild repeated", "CancelChild refused: conflict", "Claim", "Claim refused: conflict",
 		"Claim refused: lease_lostexpired", "Deliver", "Deliver repeated", "Deliver refused: conflict", "Drain", "End", "Expire",
 		"Expire refused: conflict", "Forget", "Forget repeated", "Forget refused: conflict", "Heartbeat", "Heartbeat refused: lease_lostexpired", "Lose", "Lose refused: conflict", "Mark", "Open",
-		"Open repeated", "Progress", "Release", "Release refused: conflict", "Schedule", "Schedule refused: conflict", "Submit",
+		"Open repeated", "Part", "Part refused: conflict", "Progress", "Release", "Release refused: conflict", "Schedule", "Schedule refused: conflict", "Submit",
 		"Submit repeated", "Submit refused: idempotency_mismatch", "Tick", "grace",
 		"Lock", "Lock repeated", "Lock refused: lease_held", "Lock refused: conflict", "Lock refused: lease_lostexpired",
 		"Lock refused: idempotency_mismatch", "Renew", "Vacate", "Vacate repeated", "Vacate refused: conflict", "reopened by a lock", "lost outside",

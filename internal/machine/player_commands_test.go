@@ -230,9 +230,10 @@ func (p *player) beat() {
 func (p *player) takeBack() {
 	l := p.lease()
 	p.send([]Command{
-		&Lose{l.Execution, l.Token, l.Worker, false, true, false}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution},
+		&Lose{l.Execution, l.Token, l.Worker, false, true, false}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution}, &Part{l.Execution, 5},
 		&Tick{Execution: l.Execution}, &Progress{l.Execution, l.Token, p.now.Add(-time.Second)}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
-	}[p.n(6)])
+		&Forget{l.Execution, p.now.Add(-5 * time.Second)},
+	}[p.n(8)])
 }
 
 func (p *player) session() {
@@ -274,6 +275,9 @@ func (p *player) sweep() {
 			(parent.State.Terminal() || parent.CancelBy != 0 || e.ParentGen != parent.Generation) {
 			p.send(&CancelChild{e.ID})
 		}
+	}
+	for _, e := range p.where(func(e *Execution) bool { return e.Parting() != 0 }) {
+		p.send(&Part{e.ID, e.Parting()})
 	}
 }
 

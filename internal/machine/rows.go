@@ -50,6 +50,7 @@ type Execution struct {
 	SignalSeq   int64 // newest signal delivered
 	SignalSeen  int64 // newest signal the last suspended run knew
 	Open        int   // children that have not ended
+	Parted      int64 // the newest parting that was carried out; see Parting
 	Cost        int64
 
 	CreatedAt   Time

@@ -85,6 +85,9 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	}
 	if parent != nil {
 		parent.Open++
+		if parent.CancelBy != 0 {
+			parent.Parted = 0 // from those that it had before
+		}
 		w.changed(parent)
 	}
 	w.awake(e)

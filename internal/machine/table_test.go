@@ -65,6 +65,7 @@ func deals() []deal {
 		{"release", func(x *subject) Command { return &Release{x.id, x.lease.Token, x.owner} }},
 		{"tick", func(x *subject) Command { return &Tick{Execution: x.id, Jitter: 0.5} }},
 		{"forget", func(x *subject) Command { return x.forget() }},
+		{"part", func(x *subject) Command { return &Part{x.id, 5} }},
 		{"cancel child", func(x *subject) Command { return &CancelChild{x.id} }},
 		{"settle as failed for good", func(x *subject) Command {
 			return x.settle(x.lease, belay.OutcomeFailed, func(s *belay.Settlement) { s.Failure = &belay.Failure{Class: belay.ClassPermanent} })

@@ -174,6 +174,10 @@ type Due struct {
 	// cancelled or were reopened since, themselves neither cancelled yet nor
 	// meant to live on.
 	Children []belay.ExecutionID
+	// Parted are such parents of whom no such child is left, which nobody has noted yet.
+	// Parents are looked at in order of their ids, up to the limit, and no more once
+	// they are noted.
+	Parted []machine.Part
 	// NextWorker and NextCheck are the earliest times after now, 0 for none.
 	NextWorker machine.Time
 	NextCheck  machine.Time

@@ -28,17 +28,28 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		due.Lost = append(due.Lost, store.Lost{Lose: machine.Lose{Execution: e.ID, Token: e.Token, Worker: e.Worker}, Losses: e.Losses, RunAt: e.RunAt})
 	}
 
-	orphans := s.where(func(e *machine.Execution) bool {
-		p := s.of(e.Parent).execution
-		abandoned := e.Policy != nil && e.Policy.Abandon
-		left := p != nil && (p.State.Terminal() || p.CancelBy != 0 || p.Generation > e.ParentGen)
-		return left && !e.State.Terminal() && e.CancelBy == 0 && !abandoned
-	})
-	slices.SortStableFunc(orphans, func(a, b *machine.Execution) int { return a.Parent.Compare(b.Parent) })
-	for _, e := range bounded(orphans, limit) {
-		due.Children = append(due.Children, e.ID)
-	}
+	s.dueChildren(&due, limit)
 	return due, nil
+}
+
+func (s *Store) dueChildren(due *store.Due, limit int) {
+	parting := s.where(func(e *machine.Execution) bool { return e.Parting() != 0 })
+	left := func() bool { return limit <= 0 || len(due.Children)+len(due.Parted) < limit }
+	for _, p := range bounded(parting, limit) {
+		orphans := s.where(func(e *machine.Execution) bool {
+			abandoned := e.Policy != nil && e.Policy.Abandon
+			parted := p.State.Terminal() || p.CancelBy != 0 || p.Generation > e.ParentGen
+			return e.Parent == p.ID && parted && !e.State.Terminal() && e.CancelBy == 0 && !abandoned
+		})
+		for _, e := range orphans {
+			if left() {
+				due.Children = append(due.Children, e.ID)
+			}
+		}
+		if len(orphans) == 0 && left() {
+			due.Parted = append(due.Parted, machine.Part{Execution: p.ID, Parting: p.Parting()})
+		}
+	}
 }
 
 func (s *Store) dueWorkers(due *store.Due, now machine.Time, limit int) {

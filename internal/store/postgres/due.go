@@ -31,22 +31,28 @@ WHERE w.id IS NULL OR w.ended_at IS NOT NULL
 ORDER BY e.worker, e.id
 LIMIT $1::bigint`
 
+	parting = "generation::bigint * 4 + CASE WHEN cancel_by IS NULL THEN 0 ELSE 2 END + CASE WHEN state >= 6 THEN 1 ELSE 0 END"
+
+	// A parent without such a child is there by itself.
 	selectChildren = `
-SELECT c.id
+SELECT p.id, p.parting, c.id
 FROM (
-    SELECT id, state, cancel_by, generation
+    SELECT id, state, cancel_by, generation, ` + parting + ` AS parting
     FROM executions
-    WHERE open_children > 0 AND (state >= 6 OR cancel_by IS NOT NULL OR generation > 1)
+    WHERE open_children > 0 AND (state >= 6 OR cancel_by IS NOT NULL OR generation > 1) AND parted IS DISTINCT FROM ` + parting + `
     ORDER BY id
+    LIMIT $1::bigint
 ) p
-CROSS JOIN LATERAL (
-    SELECT id, policy
+LEFT JOIN LATERAL (
+    SELECT id
     FROM executions
     WHERE parent = p.id AND state < 6 AND cancel_by IS NULL
       AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > coalesce(parent_gen, 0))
+      AND (policy IS NULL OR policy::jsonb ->> 'abandon' IS DISTINCT FROM 'true')
     ORDER BY id
-) c
-WHERE c.policy IS NULL OR c.policy::jsonb ->> 'abandon' IS DISTINCT FROM 'true'
+    LIMIT $1::bigint
+) c ON true
+ORDER BY p.id, c.id
 LIMIT $1::bigint`
 )
 
@@ -84,7 +90,11 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 			return nil
 		}).int(most)
 		p.add(selectChildren, func(r columns) error {
-			due.Children = append(due.Children, r.id(0))
+			if child := r.id(2); child != (belay.ExecutionID{}) {
+				due.Children = append(due.Children, child)
+			} else {
+				due.Parted = append(due.Parted, machine.Part{Execution: r.id(0), Parting: r.int(1)})
+			}
 			return nil
 		}).int(most)
 		s.readTime(p) // an idle server has no other reading

@@ -47,6 +47,7 @@ const (
 	hotPreempting
 	hotClass
 	hotRunSeq
+	hotParted
 	hotInts // from here on what is no integer
 )
 
@@ -81,7 +82,7 @@ var hotColumns = [hotCount]column{
 	hotFinishedAt: {"finished_at", int8OrNull, "bigint[]"}, hotCancelBy: {"cancel_by", int8OrNull, "bigint[]"},
 	hotPauseRequested: {"pause_requested", boolOrNull, "boolean[]"}, hotPreempting: {"preempting", boolOrNull, "boolean[]"},
 	hotClass:  {"class", int2OrNull, "smallint[]"},
-	hotRunSeq: {"run_seq", int8OrNull, "bigint[]"},
+	hotRunSeq: {"run_seq", int8OrNull, "bigint[]"}, hotParted: {"parted", int8OrNull, "bigint[]"},
 	hotReason: {name: "reason", cast: "text[]"}, hotReasonText: {name: "reason_text", cast: "text[]"},
 	hotWorker: {name: "worker", cast: "uuid[]"}, hotSecret: {name: "secret", cast: "uuid[]"},
 	hotMessage: {name: "message", cast: "text[]"}, hotPlan: {name: "plan", cast: "bytea[]"},
@@ -201,7 +202,7 @@ func (h *hot) of(e *machine.Execution, runSeq int64) {
 		hotScheduledAt: int64(e.ScheduledAt), hotStartedAt: int64(e.StartedAt), hotRunAt: int64(e.RunAt),
 		hotProgressAt: int64(e.ProgressAt), hotFinishedAt: int64(e.FinishedAt), hotCancelBy: int64(e.CancelBy),
 		hotPauseRequested: number(e.PauseRequested), hotPreempting: number(e.Preempting), hotClass: int64(e.Class),
-		hotRunSeq: runSeq,
+		hotRunSeq: runSeq, hotParted: e.Parted,
 	}
 }
 

@@ -86,7 +86,7 @@ func faults(plan []string, text string) (bad []string) {
 			bad = append(bad, line)
 		case strings.Contains(line, "Index Scan") || strings.Contains(line, "Index Only Scan"):
 			bounded := i+1 < len(plan) && strings.Contains(plan[i+1], "Index Cond")
-			small := strings.Contains(line, "executions_leaving") || strings.Contains(text, "WITH RECURSIVE owners") || tallied(line, text) // hold only what is asked for
+			small := strings.Contains(line, "executions_parting") || strings.Contains(text, "WITH RECURSIVE owners") || tallied(line, text) // hold only what is asked for
 			if !bounded && !small {
 				bad = append(bad, line)
 			}

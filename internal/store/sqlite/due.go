@@ -33,14 +33,23 @@ WHERE w.id IS NULL OR w.ended_at IS NOT NULL
 ORDER BY e.worker, e.id
 LIMIT ?`
 
+	parting = "p.generation * 4 + (p.cancel_by IS NOT NULL) * 2 + (p.state >= 6)"
+
+	// A parent without such a child is there by itself.
 	selectChildren = `
-SELECT c.id
-FROM executions p INDEXED BY executions_leaving
-CROSS JOIN executions c ON c.parent = p.id
-WHERE p.open_children > 0 AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > 1)
-  AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > c.parent_gen)
-  AND c.state < 6 AND c.cancel_by IS NULL
-  AND (c.policy IS NULL OR c.policy ->> '$.abandon' IS NOT 1)
+SELECT p.id, ` + parting + `, c.id
+FROM (
+    SELECT id
+    FROM executions p INDEXED BY executions_parting
+    WHERE p.open_children > 0 AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > 1) AND p.parted <> ` + parting + `
+    ORDER BY p.id
+    LIMIT ?
+) q
+CROSS JOIN executions p ON p.id = q.id
+LEFT JOIN executions c ON c.parent = p.id
+    AND (p.state >= 6 OR p.cancel_by IS NOT NULL OR p.generation > c.parent_gen)
+    AND c.state < 6 AND c.cancel_by IS NULL
+    AND (c.policy IS NULL OR c.policy ->> '$.abandon' IS NOT 1)
 ORDER BY p.id, c.id
 LIMIT ?`
 )
@@ -113,8 +122,13 @@ func (d *dueing) owned(due *store.Due) error {
 		return err
 	}
 	d.args.int(d.limit)
+	d.args.int(d.limit)
 	return d.query(d.ctx, selectChildren, func(r columns) error {
-		due.Children = append(due.Children, r.id(0))
+		if child := r.id(2); child != (belay.ExecutionID{}) {
+			due.Children = append(due.Children, child)
+		} else {
+			due.Parted = append(due.Parted, machine.Part{Execution: r.id(0), Parting: r.int(1)})
+		}
 		return nil
 	})
 }

@@ -47,6 +47,7 @@ const (
 	hotPauseRequested
 	hotPreempting
 	hotClass
+	hotParted
 	hotInts // from here on what is no integer
 )
 
@@ -63,7 +64,7 @@ const (
 var hotColumns = [hotCount]string{
 	"state", "paused_from", "gate", "ready_at", "lane", "due_at", "check_at", "seq", "token", "generation", "base_seq", "input_gen",
 	"claim_no", "attempts", "losses", "checkpoints", "state_seq", "signal_seq", "signal_seen", "open_children", "cost",
-	"scheduled_at", "started_at", "run_at", "progress_at", "finished_at", "cancel_by", "pause_requested", "preempting", "class",
+	"scheduled_at", "started_at", "run_at", "progress_at", "finished_at", "cancel_by", "pause_requested", "preempting", "class", "parted",
 	"reason", "reason_text", "worker", "secret", "message", "plan",
 }
 
@@ -100,6 +101,7 @@ func (h *hot) of(e *machine.Execution) {
 		hotScheduledAt: int64(e.ScheduledAt), hotStartedAt: int64(e.StartedAt), hotRunAt: int64(e.RunAt),
 		hotProgressAt: int64(e.ProgressAt), hotFinishedAt: int64(e.FinishedAt), hotCancelBy: int64(e.CancelBy),
 		hotPauseRequested: number(e.PauseRequested), hotPreempting: number(e.Preempting), hotClass: int64(e.Class),
+		hotParted: e.Parted,
 	}
 	h.reason, h.reasonText, h.message = e.Reason, e.ReasonText, e.Message
 	h.worker, h.secret = e.Worker, e.Secret
@@ -183,7 +185,7 @@ func scanExecution(r columns, policies *parsed[belay.Policy]) (*machine.Executio
 	e.BaseSeq, e.InputGen, e.ClaimNo = h.int(hotBaseSeq), int(h.int(hotInputGen)), h.int(hotClaimNo)
 	e.Attempts, e.Losses, e.Checkpoints = int(h.int(hotAttempts)), int(h.int(hotLosses)), int(h.int(hotCheckpoints))
 	e.StateSeq, e.SignalSeq, e.SignalSeen = h.int(hotStateSeq), h.int(hotSignalSeq), h.int(hotSignalSeen)
-	e.Open, e.Cost = int(h.int(hotOpen)), h.int(hotCost)
+	e.Open, e.Cost, e.Parted = int(h.int(hotOpen)), h.int(hotCost), h.int(hotParted)
 	e.ScheduledAt, e.StartedAt, e.RunAt = machine.Time(h.int(hotScheduledAt)), machine.Time(h.int(hotStartedAt)), machine.Time(h.int(hotRunAt))
 	e.ProgressAt, e.FinishedAt = machine.Time(h.int(hotProgressAt)), machine.Time(h.int(hotFinishedAt))
 	e.CancelBy = machine.Time(h.int(hotCancelBy))

@@ -88,6 +88,20 @@ var dueCases = []testCase{
 			e.ok(&machine.CancelChild{Execution: id})
 		}
 		e.same("when all are cancelled", []belay.ExecutionID(nil), e.due(10).Children)
+		e.child(cancelled, "lives on too", policy(belay.Policy{Abandon: true}))
+		parted := e.due(10).Parted // those with children that live on
+		e.same("of whom none is left", []belay.ExecutionID{ended.Execution, cancelled.Execution}, parents(parted))
+		e.same("the first of them", parted[:1], e.due(1).Parted)
+		for i := range parted {
+			e.ok(&parted[i])
+		}
+		if d := e.due(10); len(d.Children)+len(d.Parted) != 0 {
+			e.Errorf("looked at again though nothing is left to do: %+v", d)
+		}
+		e.settle(goesOn, belay.OutcomeSucceeded)
+		if d := e.due(10); len(d.Children) != 1 || len(d.Parted) != 0 {
+			e.Errorf("after the end of another: %+v", d)
+		}
 	}},
 	{"sessions are listed the living first, the newest first, with what they own", func(e *env) {
 		on := func(host string) func(*belay.WorkerSpec) {
@@ -183,6 +197,13 @@ func (e *env) due(limit int) store.Due {
 		e.Fatalf("due: %v", err)
 	}
 	return d
+}
+
+func parents(all []machine.Part) (ids []belay.ExecutionID) {
+	for _, p := range all {
+		ids = append(ids, p.Execution)
+	}
+	return ids
 }
 
 // ordered joins families of children: each in order of id, the families in

@@ -70,6 +70,8 @@ func label(c machine.Command) string {
 		return "signal"
 	case *machine.CancelChild:
 		return "cancel child"
+	case *machine.Part:
+		return "part"
 	case *machine.Tick:
 		return "tick"
 	case *machine.Lock:
