@@ -131,12 +131,32 @@ func (w *worker) round(n int) {
 	w.fold(settles...)
 }
 
+// owns has the worker win so many executions, and gives their rows.
+func (w *worker) owns(n int) (rows []*machine.Execution) {
+	w.t.Helper()
+	var submits []machine.Command
+	for range n {
+		w.made++
+		var id belay.ExecutionID
+		binary.BigEndian.PutUint64(id[:], w.made)
+		submits = append(submits, &machine.Submit{Submission: belay.Submission{ID: id, Workflow: "noop"}})
+	}
+	w.fold(submits...)
+	w.claim++
+	for _, c := range w.fold(&machine.Claim{
+		ClaimRequest: belay.ClaimRequest{Worker: w.id, Number: w.claim, Slots: n}, Lanes: []machine.Lane{w.lane}, Secrets: make([]belay.Secret, n),
+	})[0].Claims {
+		rows = append(rows, &c.Execution)
+	}
+	return rows
+}
+
 // touched is how many rows and index entries of each table and index were read
 // since the server began.
 func touched(t *testing.T, s *Store) map[string]int64 {
 	t.Helper()
 	all := make(map[string]int64)
-	for _, p := range []pool{s.writers, s.readers} {
+	for _, p := range []pool{s.writers, s.readers, s.vital} {
 		var held []*slot
 		for range cap(p) {
 			c := <-p

@@ -11,10 +11,18 @@ import (
 
 // The questions of Due. Each reads an index that holds little but what it asks for.
 const (
-	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at <= $1::bigint ORDER BY expires_at, id LIMIT $2::bigint"
-	selectLiving  = "SELECT min(expires_at) FILTER (WHERE expires_at > $1::bigint), min(ttl) FROM workers WHERE ended_at IS NULL"
-	selectChecks  = "SELECT id FROM executions WHERE check_at <= $1::bigint ORDER BY check_at, id LIMIT $2::bigint"
-	selectCheck   = "SELECT check_at FROM executions WHERE check_at > $1::bigint ORDER BY check_at LIMIT 1"
+	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at >= $3::bigint AND expires_at <= $1::bigint ORDER BY expires_at, id LIMIT $2::bigint"
+	selectLiving  = "SELECT min(expires_at) FILTER (WHERE expires_at > $1::bigint), min(ttl), min(expires_at) FROM workers WHERE ended_at IS NULL AND expires_at >= $2::bigint"
+	selectChecks  = "SELECT id, check_at FROM executions WHERE check_at >= $3::bigint AND check_at <= $1::bigint ORDER BY check_at, id LIMIT $2::bigint"
+	selectCheck   = "SELECT check_at FROM executions WHERE check_at > $1::bigint AND check_at >= $2::bigint ORDER BY check_at LIMIT 1"
+
+	// What sessions have left that ended not long ago.
+	selectLeft = `
+SELECT e.id, e.token, e.worker, e.losses, e.run_at, w.ended_at
+FROM (SELECT id, ended_at FROM workers WHERE ended_at IS NOT NULL AND ended_at >= $2::bigint ORDER BY ended_at, id) w
+CROSS JOIN LATERAL (SELECT id, token, worker, losses, run_at FROM executions WHERE worker = w.id ORDER BY id LIMIT $1::bigint) e
+ORDER BY e.worker, e.id
+LIMIT $1::bigint`
 
 	// The owners are found by leaps through the index, so that what living workers own is not read.
 	selectLost = `
@@ -23,7 +31,7 @@ WITH RECURSIVE owners (id) AS (
     UNION ALL
     SELECT (SELECT worker FROM executions WHERE worker > owners.id ORDER BY worker LIMIT 1) FROM owners WHERE owners.id IS NOT NULL
 )
-SELECT e.id, e.token, e.worker, e.losses, e.run_at
+SELECT e.id, e.token, e.worker, e.losses, e.run_at, w.ended_at
 FROM owners
 LEFT JOIN workers w ON w.id = owners.id
 CROSS JOIN LATERAL (SELECT id, token, worker, losses, run_at FROM executions WHERE worker = owners.id ORDER BY id LIMIT $1::bigint) e
@@ -62,44 +70,76 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	if limit <= 0 {
 		most = math.MaxInt64
 	}
-	now := int64(s.Now())
 	var due store.Due
+	var look *dueLook
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
-		due = store.Due{}
-		p.add(selectExpired, func(r columns) error {
-			due.Workers = append(due.Workers, r.id(0))
-			return nil
-		}).int(now).int(most)
-		p.add(selectLiving, func(r columns) error {
-			due.NextWorker, due.MinTTL = r.time(0), duration(r.int(1))
-			return nil
-		}).int(now)
-		p.add(selectChecks, func(r columns) error {
-			due.Checks = append(due.Checks, r.id(0))
-			return nil
-		}).int(now).int(most)
-		p.add(selectCheck, func(r columns) error {
-			due.NextCheck = r.time(0)
-			return nil
-		}).int(now)
-		p.add(selectLost, func(r columns) error {
-			due.Lost = append(due.Lost, store.Lost{
-				Lose:   machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)},
-				Losses: int(r.int(3)), RunAt: r.time(4),
-			})
-			return nil
-		}).int(most)
-		p.add(selectChildren, func(r columns) error {
-			if child := r.id(2); child != (belay.ExecutionID{}) {
-				due.Children = append(due.Children, child)
-			} else {
-				due.Parted = append(due.Parted, machine.Part{Execution: r.id(0), Parting: r.int(1)})
-			}
-			return nil
-		}).int(most)
+		due, look = store.Due{}, s.front.begin(s.Now())
+		look.sessions(p, &due, most)
+		look.checked(p, &due, most)
+		look.owned(p, &due, most)
 		s.readTime(p) // an idle server has no other reading
 	})
+	if err == nil {
+		s.front.seen(look, &due, limit, s.options.LongLook/10)
+	}
 	return due, classify("due", err)
+}
+
+func (k *dueLook) sessions(p *pipe, due *store.Due, most int64) {
+	now, from := int64(k.now), int64(k.expires)
+	p.add(selectExpired, func(r columns) error {
+		due.Workers = append(due.Workers, r.id(0))
+		return nil
+	}).int(now).int(most).int(from)
+	p.add(selectLiving, func(r columns) error {
+		due.NextWorker, due.MinTTL, k.firstEnd = r.time(0), duration(r.int(1)), r.time(2)
+		return nil
+	}).int(now).int(from)
+}
+
+func (k *dueLook) checked(p *pipe, due *store.Due, most int64) {
+	now, from := int64(k.now), int64(k.checks)
+	p.add(selectChecks, func(r columns) error {
+		due.Checks = append(due.Checks, r.id(0))
+		if k.firstCheck == 0 {
+			k.firstCheck = r.time(1)
+		}
+		return nil
+	}).int(now).int(most).int(from)
+	p.add(selectCheck, func(r columns) error {
+		if due.NextCheck = r.time(0); k.firstCheck == 0 {
+			k.firstCheck = due.NextCheck
+		}
+		return nil
+	}).int(now).int(from)
+}
+
+// owned finds what sessions that ended left behind, and children of parents that did.
+func (k *dueLook) owned(p *pipe, due *store.Due, most int64) {
+	lost := func(r columns) error {
+		due.Lost = append(due.Lost, store.Lost{
+			Lose:   machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)},
+			Losses: int(r.int(3)), RunAt: r.time(4),
+		})
+		k.firstLeft = min(k.firstLeft, r.time(5)) // 0 for a session that is not there
+		return nil
+	}
+	if k.whole {
+		p.add(selectLost, lost).int(most)
+	} else {
+		p.add(selectLeft, lost).int(most).int(int64(k.ended))
+	}
+	if !k.children {
+		return
+	}
+	p.add(selectChildren, func(r columns) error {
+		if child := r.id(2); child != (belay.ExecutionID{}) {
+			due.Children = append(due.Children, child)
+		} else {
+			due.Parted = append(due.Parted, machine.Part{Execution: r.id(0), Parting: r.int(1)})
+		}
+		return nil
+	}).int(most)
 }
 
 const (

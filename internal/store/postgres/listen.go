@@ -178,6 +178,7 @@ func (s *Store) heed(text string, heed func(store.Hint)) {
 // look above a floor that it lowers.
 func (s *Store) pass(h store.Hint, heed func(store.Hint)) {
 	s.floors.heed(h)
+	s.front.heed(h)
 	heed(h)
 }
 

@@ -29,7 +29,8 @@ type Options struct {
 	// middle of a batch holds its rows for a tenth of it.
 	Patience time.Duration
 	// LongLook is how long a look for the ready lanes may take without its answer being
-	// given again for a while; 0 means 500 ms.
+	// given again for a while; 0 means 500 ms. A tenth of it is how long a look for what is
+	// due may take without others being made in its place that do not look at everything.
 	LongLook time.Duration
 	// ReadOnly opens it to read beside others: nothing is written and no
 	// migration runs.
@@ -73,6 +74,7 @@ type Store struct {
 	walk    store.Walk // of Prune
 	sweep   laneSweep
 	floors  floors
+	front   front
 	news    news
 
 	writers pool

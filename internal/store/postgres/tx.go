@@ -228,6 +228,7 @@ func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 	if err == nil {
 		t.store.lanes.note(changes.Lanes)
 		t.store.floors.lower(changes.Executions)
+		t.store.front.note(changes)
 		t.store.news.tell(t.rows, changes)
 		return nil
 	}
