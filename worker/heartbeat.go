@@ -9,10 +9,13 @@ import (
 )
 
 // heartbeats sends one every beat, sooner when asked or when the last did not
-// get through, until the session is over.
+// get through, until the session is over. While the machine sleeps the timer stands still:
+// when it wakes the alarm is over, and what is left of the lease is not waited away.
 func (s *session) heartbeats() {
-	timer := time.NewTimer(s.beat)
+	timer, alarm := time.NewTimer(s.beat), s.w.alarm(s.heartbeatSoon)
 	defer timer.Stop()
+	defer alarm.Stop()
+	alarm.Reset(s.beat + awake)
 	b := backoff{w: s.w}
 	for {
 		var asked chan struct{}
@@ -25,6 +28,7 @@ func (s *session) heartbeats() {
 		if s.ctx.Err() != nil {
 			return
 		}
+		alarm.Reset(s.ttl) // not during this one
 		next := s.beat
 		if err := s.heartbeat(); err != nil {
 			next = min(s.beat, b.next())
@@ -36,8 +40,12 @@ func (s *session) heartbeats() {
 			close(asked)
 		}
 		timer.Reset(next)
+		alarm.Reset(next + awake)
 	}
 }
+
+// awake is by how much the alarm comes after the timer, if the machine did not sleep.
+const awake = 100 * time.Millisecond
 
 // heartbeat sends one and carries out what its reply says. Revocations come
 // before the fence opens, so that what is not ours any more does not thaw.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/run"
 )
 
 // Defaults of Options.
@@ -80,6 +81,9 @@ type Options struct {
 type boottime struct{}
 
 func (boottime) Boottime() time.Duration { return host.Boottime() }
+
+// alarm makes an alarm by the clock of the fence.
+func (w *Worker) alarm(fire func()) run.Alarm { return host.NewAlarm(w.o.Clock.Boottime, fire) }
 
 func random() (id [16]byte) {
 	_, _ = rand.Read(id[:]) // never fails

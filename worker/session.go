@@ -50,7 +50,7 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 	s.ctx, s.end = context.WithCancelCause(base)
 	s.shared = run.Session{
 		Backend: w.b, Base: base, Linger: w.o.Linger, Full: w.full, Saved: w.joined, IDs: w.o.IDs,
-		Fence: run.NewFence(w.o.Clock.Boottime, sent, s.ttl, w.o.MaxFreeze, s.frozenTooLong),
+		Fence: run.NewFence(w.o.Clock.Boottime, w.alarm, sent, s.ttl, w.o.MaxFreeze, s.frozenTooLong),
 	}
 	return s
 }

@@ -49,23 +49,26 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 	look := time.NewTicker(min(k.held.ExpiresIn/20, 100*time.Millisecond))
 	defer look.Stop()
 	answer := make(chan reply, 1)
-	asking := false
+	asking, asked := false, host.Boottime()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
+		due := false
 		select {
 		case <-tree.Done():
 			return
 		case <-beat.C:
-			if !asking {
-				asking = true
-				go func() { answer <- k.renew(ctx) }()
-			}
+			due = true
 		case r := <-answer:
 			asking = false
 			beat.Reset(k.heard(tree, end, r))
 		case <-look.C:
 			k.fence(tree)
+			due = host.Boottime()-asked > k.held.Heartbeat+time.Second // the machine slept, and the timer did too
+		}
+		if due && !asking {
+			asking, asked = true, host.Boottime()
+			go func() { answer <- k.renew(ctx) }()
 		}
 	}
 }
@@ -96,7 +99,7 @@ func (k *keeper) heard(tree *process.Tree, end context.CancelCauseFunc, r reply)
 		return min(k.held.Heartbeat, 500*time.Millisecond)
 	}
 	k.sent = r.sent
-	if k.frozen != 0 && tree.Thaw(context.Background()) == nil {
+	if k.frozen != 0 && !k.closed(host.Boottime()) && tree.Thaw(context.Background()) == nil {
 		k.frozen = 0
 		k.say("the server is back, and the lock holds: the command goes on")
 	}
@@ -118,7 +121,7 @@ func (k *keeper) heard(tree *process.Tree, end context.CancelCauseFunc, r reply)
 func (k *keeper) fence(tree *process.Tree) {
 	now := host.Boottime()
 	switch {
-	case k.frozen == 0 && now-k.sent > k.held.ExpiresIn*2/3:
+	case k.frozen == 0 && k.closed(now):
 		k.frozen = now
 		k.say("no heartbeat gets through: the command is frozen")
 		if err := tree.Freeze(context.Background()); err != nil {
@@ -128,6 +131,10 @@ func (k *keeper) fence(tree *process.Tree) {
 		k.give(tree, errors.New("frozen for too long"))
 	}
 }
+
+// closed reports whether the fence is: the machine may have slept since the heartbeat was sent
+// that was acknowledged last.
+func (k *keeper) closed(now time.Duration) bool { return now-k.sent > k.held.ExpiresIn*2/3 }
 
 // give gives the lock up without knowing whether it holds.
 func (k *keeper) give(tree *process.Tree, why error) {

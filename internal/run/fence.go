@@ -22,21 +22,29 @@ type Fence struct {
 	frozenAt time.Duration
 	killed   bool
 	freezers []*freezer
-	timer    *time.Timer
+	alarm    Alarm
 	closed   bool
+}
+
+// Alarm calls a function once a time is over by the clock of a fence.
+type Alarm interface {
+	Reset(d time.Duration)
+	Stop()
 }
 
 type freezer struct{ freeze, thaw func() }
 
 // NewFence opens a fence for a session whose heartbeat, or opening, was sent at
 // the reading sent and lives for ttl from then on. Once it has been frozen for
-// maxFreeze it calls kill, once per freeze, on a goroutine of its own.
-func NewFence(now func() time.Duration, sent, ttl, maxFreeze time.Duration, kill func()) *Fence {
+// maxFreeze it calls kill, once per freeze, on a goroutine of its own. The alarm freezes
+// what makes no effect that looks at the clock.
+func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl, maxFreeze time.Duration, kill func()) *Fence {
 	f := &Fence{now: now, maxFreeze: maxFreeze, kill: kill}
 	f.deadline.Store(int64(closing(sent, ttl)))
-	f.mu.Lock() // the timer may fire before its field is set
+	f.mu.Lock() // the alarm may go off before its field is set
 	defer f.mu.Unlock()
-	f.timer = time.AfterFunc(closing(sent, ttl)-now(), f.tick)
+	f.alarm = alarm(f.tick)
+	f.armLocked(closing(sent, ttl) - now())
 	return f
 }
 
@@ -108,12 +116,12 @@ func (f *Fence) OnFreeze(freeze, thaw func()) (remove func()) {
 	}
 }
 
-// Close stops the fence's timer. What is frozen stays so.
+// Close stops the fence's alarm. What is frozen stays so.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	f.timer.Stop()
+	f.alarm.Stop()
 }
 
 // freeze closes the fence, if its time is over, and returns the channel that
@@ -161,6 +169,6 @@ func (f *Fence) tick() {
 
 func (f *Fence) armLocked(d time.Duration) {
 	if !f.closed {
-		f.timer.Reset(max(d, time.Millisecond))
+		f.alarm.Reset(max(d, time.Millisecond))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/belaydev/belay/internal/host"
 	"github.com/belaydev/belay/internal/run"
 )
 
@@ -18,6 +19,18 @@ type fixture struct {
 	jump   atomic.Int64
 	killed atomic.Int32
 }
+
+func (f *fixture) alarm(fire func()) run.Alarm { return host.NewAlarm(f.now, fire) }
+
+// sleep has the machine sleep, and wake for a moment: its timers stand still meanwhile.
+func (f *fixture) sleep(d time.Duration) {
+	f.jump.Add(int64(d))
+	time.Sleep(moment)
+	synctest.Wait()
+}
+
+// moment is how long a machine is awake before its alarms are looked at.
+const moment = 500 * time.Millisecond
 
 const (
 	opened    = 100 * time.Second
@@ -33,7 +46,7 @@ func fence(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{began: time.Now()}
-		f.Fence = run.NewFence(f.now, opened, ttl, maxFreeze, func() { f.killed.Add(1) })
+		f.Fence = run.NewFence(f.now, f.alarm, opened, ttl, maxFreeze, func() { f.killed.Add(1) })
 		defer f.Close()
 		test(t, f)
 	})
@@ -89,6 +102,27 @@ func TestAJumpOfTheClockClosesTheFence(t *testing.T) {
 		defer close(done)
 		if entered(f.enter(done)) || froze != 1 {
 			t.Errorf("passed, or froze %d times", froze)
+		}
+	})
+}
+
+// Rule: what makes no effect of its own, as a process tree, is frozen soon when the
+// machine wakes after the fence, and killed if the machine slept through the bound too.
+func TestAMachineThatSleptFreezesWhenItWakes(t *testing.T) {
+	fence(t, func(t *testing.T, f *fixture) {
+		froze := 0
+		f.OnFreeze(func() { froze++ }, func() {})
+		f.sleep(9 * time.Second)
+		if froze != 0 {
+			t.Error("frozen before the fence")
+		}
+		f.sleep(time.Second)
+		if froze != 1 || f.killed.Load() != 0 {
+			t.Errorf("frozen %d times, killed %d", froze, f.killed.Load())
+		}
+		f.sleep(maxFreeze)
+		if f.killed.Load() != 1 {
+			t.Errorf("killed %d times after a freeze longer than its bound", f.killed.Load())
 		}
 	})
 }

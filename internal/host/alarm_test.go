@@ -1,0 +1,40 @@
+package host
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An alarm goes off at its time, as often as it is set; at once when the machine wakes after
+// it; and not once it is stopped.
+func TestAnAlarmCountsTheTimeTheMachineSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept time.Duration // nothing looks while it changes: the bubble stands still
+		var fired atomic.Int32
+		began := time.Now()
+		a := NewAlarm(func() time.Duration { return time.Since(began) + slept }, func() { fired.Add(1) })
+		after := func(d time.Duration, want int32) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := fired.Load(); got != want {
+				t.Errorf("it went off %d times, want %d", got, want)
+			}
+		}
+		a.Reset(time.Minute)
+		after(time.Minute-1, 0)
+		after(1, 1)
+		after(time.Hour, 1)
+		a.Reset(time.Hour)
+		after(time.Minute, 1)
+		slept = 59 * time.Minute
+		after(glance, 2)
+		a.Reset(-time.Second)
+		after(0, 3)
+		a.Reset(time.Minute)
+		a.Stop()
+		after(time.Hour, 3)
+	})
+}
