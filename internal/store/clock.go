@@ -18,7 +18,9 @@ import (
 //   - A clock that is set forwards is followed at once, and [Clock.Leapt] tells by how
 //     much it leapt, so that what runs is not charged for time that has not passed.
 //   - Less than a second, by which clocks differ that drift or are read over a network,
-//     is made up for by a pace that is a thousandth slower.
+//     is made up for by a pace that is a thousandth slower, or a tenth faster. So what
+//     leaps untold is never more than a tenth of the time that passes, and workers count
+//     two thirds of what they were given.
 //
 // How fast time passes is measured by a clock that nobody can set and that stands still
 // while the machine is suspended.
@@ -41,6 +43,8 @@ const (
 	// slower is the part of its pace by which time slows down to wait for a clock that
 	// drifts.
 	slower = 1000
+	// faster is the part by which it is faster to catch up with it.
+	faster = 10
 )
 
 // NewClock makes a clock that follows wall. With a nil wall it is told its readings by
@@ -113,8 +117,11 @@ func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.
 		c.leapt += off
 		c.leaps += off
 		return at
-	case off >= 0 || off < -evenly:
-		return max(pace, at, shown)
+	case off < -evenly:
+		return max(pace, shown)
+	case off >= 0:
+		c.at -= min(off, (now-c.at)/faster) // as if that had passed too
+		return max(shown, c.paceLocked(now))
 	default:
 		c.at += min(-off, (now-c.at)/slower) // as if that had not passed
 		return max(c.last, shown, c.paceLocked(now))

@@ -138,3 +138,46 @@ func TestADriftingClockIsWaitedForHoweverOftenTheTimeIsRead(t *testing.T) {
 		t.Errorf("after 200ms, read every 2µs, the time is %s ahead of its clock", got)
 	}
 }
+
+// However often a clock is set forwards by less than a second, time is at most a tenth
+// faster than it passes, beside what is told as a leap: a session does not end before the
+// worker has stopped that counts two thirds of it.
+func TestTimeIsNeverMuchFasterThanItPasses(t *testing.T) {
+	for _, step := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 999 * time.Millisecond} {
+		h := newHands()
+		c := h.clock()
+		last := c.Now()
+		for n := range 200 {
+			if n%20 == 0 && n < 100 {
+				h.wall = h.wall.Add(step)
+			}
+			h.pass(50 * time.Millisecond)
+			now, told := c.Now(), c.Leapt()
+			c.MadeGood(told)
+			if passed := now.Sub(last) - told; passed > 55*time.Millisecond || passed < 0 {
+				t.Fatalf("steps of %s: %s passed in 50ms, and %s was told", step, passed, told)
+			}
+			last = now
+		}
+		for range 2000 {
+			h.pass(50 * time.Millisecond)
+			last = c.Now()
+		}
+		if behind := machine.At(h.wall).Sub(last); behind != 0 {
+			t.Errorf("steps of %s: the time is still %s behind", step, behind)
+		}
+	}
+}
+
+// A server that begins shows the time of its clock, however little of it has passed since
+// the newest mark: what another has stamped meanwhile is due for it too.
+func TestTimeBeginsAtTheClock(t *testing.T) {
+	h := newHands()
+	shown := h.clock().Now()
+	h.pass(800 * time.Millisecond)
+	c := h.clock()
+	c.Read(0, shown)
+	if behind := machine.At(h.wall).Sub(c.Now()); behind != 0 {
+		t.Errorf("the time is %s behind", behind)
+	}
+}
