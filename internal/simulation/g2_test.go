@@ -19,6 +19,7 @@ func g2(f *finding) {
 			}
 		}
 	}
+	g2fenced(f)
 	seqs := make(map[belay.OpID]int64)
 	for _, c := range f.calls {
 		if c.err != nil && belay.CodeOf(c.err) == belay.CodeLeaseLost && c.end == refused {

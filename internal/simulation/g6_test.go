@@ -25,6 +25,7 @@ func g6(f *finding) {
 		}
 		g6silent(f, x)
 	}
+	g6accepted(f)
 	if f.w.plan.calm() {
 		g6watchers(f)
 	}

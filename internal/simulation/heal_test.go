@@ -48,9 +48,6 @@ func (w *world) heal() {
 		w.helpAll(ctx, healer)
 	}()
 	deadline := w.gate.now() + healBound
-	if w.mutant != nil {
-		deadline = w.gate.now() + healBound/4 // what it broke stays broken
-	}
 	for w.gate.now() < deadline && !w.settled() {
 		w.run(min(deadline, w.gate.now()+400*time.Millisecond))
 		w.restaffNow()

@@ -74,6 +74,7 @@ type carried struct {
 	token     belay.Token
 	key       string
 	real      time.Duration
+	stopped   bool // while its process was: it cannot look at its clock, nor do anything that is seen
 }
 
 // slept is a sleep that ended in a workflow.

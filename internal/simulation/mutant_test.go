@@ -13,6 +13,10 @@ import (
 type mutant struct {
 	name  string
 	meant string // the promise it breaks
+	says  string // what the checker must say of it; "" for anything
+	// still says that time stands still while the store's clock is behind what it showed,
+	// blind that workers' own clocks always show the same.
+	still, blind bool
 	// plan, if set, makes the simulation one in which it shows.
 	plan func(*plan)
 	// state is the mutant's own, made anew for each simulation.

@@ -101,6 +101,39 @@ var mutants = []*mutant{
 			}
 		}
 	}},
+	{name: "heartbeat that renews less than it says", meant: "G6", says: "had been told", after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
+		for _, x := range c.Workers {
+			if x.HeartbeatAt == rows.Now && !x.State.Ended() { // the rows agree with each other
+				x.HeartbeatAt, x.ExpiresAt = x.HeartbeatAt.Add(-x.Spec.TTL.D()*3/4), x.ExpiresAt.Add(-x.Spec.TTL.D()*3/4)
+			}
+		}
+		return false
+	}},
+	{name: "heartbeat that renews more than it says", meant: "G6", says: "its last heartbeat was over", plan: (*plan).calmDown, after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
+		for _, x := range c.Workers {
+			if x.HeartbeatAt == rows.Now && !x.State.Ended() {
+				x.ExpiresAt = x.ExpiresAt.Add(5 * time.Second)
+			}
+		}
+		return false
+	}},
+	{name: "time that stands still when the clock is set back", meant: "G5", plan: func(p *plan) {
+		p.calmDown()
+		p.clockStep, p.clockJump = 2*time.Second, 2*time.Hour
+	}, still: true},
+	{name: "worker that does not look at the clock", meant: "G2", says: "its worker's fence", plan: func(p *plan) {
+		p.workerFreeze, p.cut = 2*time.Second, 2*time.Second
+		p.ttl = func(*rand.Rand) time.Duration { return time.Second }
+	}, blind: true},
+	{name: "every claim is told that it is the first", meant: "G4", says: "the log of the run", plan: func(p *plan) {
+		p.epoch = 2 * time.Second
+	}, reply: func(_ *mutantState, reply any) {
+		if r, is := reply.(*belay.ClaimReply); is {
+			for i := range r.Assignments {
+				r.Assignments[i].First = true
+			}
+		}
+	}},
 	{name: "grace not written", meant: "G6", before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
 		rows.Mark = rows.Now
 	}},

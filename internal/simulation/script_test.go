@@ -38,6 +38,7 @@ var errScripted = errors.New("the script says so")
 // player carries out scripts.
 type player struct {
 	w *world
+	p *process
 	// branch is what the names of the branch begin with.
 	branch string
 }
@@ -65,7 +66,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	switch o.Do {
 	case "step":
 		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
-			p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx), key: workflow.IdempotencyKey(ctx)})
+			p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx), key: workflow.IdempotencyKey(ctx), stopped: p.p.stuckAt.Load() >= 0})
 			return "did " + name, p.work(ctx, o.d())
 		})
 		return []string{v}, err
@@ -151,7 +152,7 @@ func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 			if err := p.work(ctx, after); err != nil {
 				return nil, err
 			}
-			return player{p.w, branch + "/"}.ops(ctx, "", o)
+			return player{p.w, p.p, branch + "/"}.ops(ctx, "", o)
 		}
 	}
 	f := workflow.Go(ctx, name+"a", begin(name+"a", 1, o.Sub))

@@ -71,6 +71,9 @@ func (s *workerSlot) start() {
 // Boottime is the process's own clock. It goes on while the process is stopped,
 // which then does not look at it.
 func (p *process) Boottime() time.Duration {
+	if p.w.mutant != nil && p.w.mutant.blind {
+		return 0
+	}
 	if at := p.stuckAt.Load(); at >= 0 {
 		return time.Duration(at)
 	}
@@ -132,7 +135,7 @@ func startSDK(p *process) {
 		MaxFreeze: between(p.rng, time.Second, 8*time.Second), Linger: between(p.rng, time.Millisecond, time.Second),
 		Log: slog.New(slog.DiscardHandler), Process: belay.Process{Host: "host", PID: p.pid}, Clock: p, IDs: p.id,
 	})
-	worker.Register(w, "play", player{w: p.w}.play)
+	worker.Register(w, "play", player{w: p.w, p: p}.play)
 	if err := w.Run(p.ctx); err != nil && !errors.Is(err, context.Canceled) && p.w.longHealed() {
 		p.w.history.noteError(p.name, err)
 	}

@@ -56,7 +56,11 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 		m.plan(&w.plan)
 	}
 	w.history = newHistory(w.gate.now)
-	w.store = memory.New(w.clock, store.Steady())
+	steady := store.Steady()
+	if m != nil && m.still {
+		steady = nil
+	}
+	w.store = memory.New(w.clock, steady)
 	w.mutant = m.in(w)
 	return w
 }
