@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/postgres"
 )
 
 // hinting is a gated store whose nodes hear each other: what one commits the
@@ -31,11 +33,14 @@ func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 
 // tell tells the other nodes of a commit. Which of them hear it hangs on the seed
 // and the moment alone.
-func (w *world) tell(from *life, at machine.Time, c *machine.Changes) {
+func (w *world) tell(from *life, rows *machine.Rows, c *machine.Changes) {
 	if !w.plan.hints {
 		return
 	}
-	h := hintOf(at, c)
+	h, some := hintOf(rows, c)
+	if !some {
+		return
+	}
 	for _, n := range w.nodes {
 		x := n.life
 		if x == nil || x == from || x.heed == nil {
@@ -60,44 +65,40 @@ func (w *world) tell(from *life, at machine.Time, c *machine.Changes) {
 
 // merged is two hints in one.
 func merged(a, b store.Hint) store.Hint {
-	b.Keys = b.Keys || a.Keys
-	b.Look = max(b.Look, a.Look)
+	b.Keys, b.Lost, b.AnyWorker = b.Keys || a.Keys, b.Lost || a.Lost, b.AnyWorker || a.AnyWorker
+	b.Look, b.AnyLane = sooner(a.Look, b.Look), sooner(a.AnyLane, b.AnyLane)
 	b.Lanes = slices.Concat(a.Lanes, b.Lanes)
 	b.Workers = slices.Concat(a.Workers, b.Workers)
-	maps.Copy(b.Changed.Hashes, a.Changed.Hashes)
-	maps.Copy(b.Ended.Hashes, a.Ended.Hashes)
+	b.Changed, b.Ended = both(a.Changed, b.Changed), both(a.Ended, b.Ended)
 	return b
 }
 
-// hintOf is what a node tells of a commit. Of the executions it says a bit too
-// much, as hashes do.
-func hintOf(now machine.Time, c *machine.Changes) store.Hint {
-	h := store.Hint{Keys: len(c.APIKeys) > 0}
-	h.Changed.Hashes, h.Ended.Hashes = make(map[uint32]struct{}), make(map[uint32]struct{})
-	for _, e := range c.Executions {
-		h.Changed.Hashes[store.Hash(e.ID)] = struct{}{}
-		if e.State.Terminal() {
-			h.Ended.Hashes[store.Hash(e.ID)] = struct{}{}
-		}
-		if at := e.Ready(); at != 0 {
-			h.Lanes = append(h.Lanes, store.LaneHint{Lane: e.Lane, At: at})
-		}
-		if e.Attention {
-			h.Workers = append(h.Workers, e.Worker)
-		}
+// sooner is the sooner of two moments; 0 is none.
+func sooner(a, b machine.Time) machine.Time {
+	if a == 0 || b != 0 && b < a {
+		return b
 	}
-	for _, r := range c.Runs {
-		if r.EndedSeq != 0 && r.Op.IsZero() {
-			h.Workers = append(h.Workers, r.Worker)
-		}
+	return a
+}
+
+func both(a, b store.Executions) store.Executions {
+	hashes := make(map[uint32]struct{})
+	maps.Copy(hashes, a.Hashes)
+	maps.Copy(hashes, b.Hashes)
+	return store.Executions{All: a.All || b.All, Hashes: hashes}
+}
+
+// hintOf is what a node tells of a commit: what servers on PostgreSQL tell each other, there
+// and back through their encoding. Its lists are in an order that the seed gives.
+func hintOf(rows *machine.Rows, c *machine.Changes) (h store.Hint, some bool) {
+	hints, err := postgres.Told(rows, c)
+	if err != nil {
+		panic(err)
 	}
-	for _, x := range c.Workers {
-		if x.State != belay.WorkerOpen {
-			h.Workers = append(h.Workers, x.ID)
-		}
-		if x.New {
-			h.Look = now
-		}
+	for _, x := range hints {
+		h = merged(h, x)
 	}
-	return h
+	slices.SortFunc(h.Lanes, func(a, b store.LaneHint) int { return cmp.Compare(a.Lane, b.Lane) })
+	slices.SortFunc(h.Workers, func(a, b belay.WorkerID) int { return slices.Compare(a[:], b[:]) })
+	return h, len(hints) > 0
 }

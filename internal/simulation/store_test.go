@@ -51,6 +51,7 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		return err
 	}
 	var c *commit
+	var found *machine.Rows
 	err = s.Store.Commit(context.Background(), need, func(rows *machine.Rows) *machine.Changes {
 		s.w.mutant.beforeFold(s.w, &need, rows)
 		out := decide(rows)
@@ -58,13 +59,14 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 			c = nil
 			return nil // answered and not written
 		}
+		found = rows
 		c = &commit{at: rows.Now, node: s.life.name, changes: out, beat: out.Beat}
 		return out
 	})
 	if err == nil && c != nil && !c.changes.Empty() {
 		s.w.history.committed(c)
 		s.w.traceCommit(c)
-		s.w.tell(s.life, c.at, c.changes)
+		s.w.tell(s.life, found, c.changes)
 	}
 	return told(err)
 }

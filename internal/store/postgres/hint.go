@@ -174,6 +174,23 @@ func (t *telling) payloads(server [16]byte) []string {
 	return all
 }
 
+// Told is what other servers hear of a commit that found rows and wrote changes, if they hear
+// all of it: the simulation has its servers tell each other the same.
+func Told(rows *machine.Rows, c *machine.Changes) (hints []store.Hint, err error) {
+	var t telling
+	if t.note(rows, c); t.empty() {
+		return nil, nil
+	}
+	for _, text := range t.payloads([16]byte{1}) {
+		_, h, err := parseHint(text)
+		if err != nil {
+			return nil, err
+		}
+		hints = append(hints, h)
+	}
+	return hints, nil
+}
+
 // compact sorts hashes and keeps each once.
 func compact(hashes []uint32) []uint32 {
 	slices.Sort(hashes)
