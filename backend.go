@@ -75,8 +75,12 @@ type Owner interface {
 	Save(ctx context.Context, s Save) (int64, error)
 	// Settle ends a run. CodeLeaseLost as with Save.
 	Settle(ctx context.Context, s Settlement) error
-	// Signals reads signals not consumed yet.
+	// Signals reads signals not consumed yet: the first of them, up to some
+	// megabytes. There are no more once a query after the last finds none.
 	Signals(ctx context.Context, q SignalQuery) ([]Signal, error)
+	// Resume reads what the owner of a lease goes on from: what its claim or its lock
+	// had no room for. CodeLeaseLost as with Save.
+	Resume(ctx context.Context, q ResumeQuery) (Resumed, error)
 	// Append writes a chunk of a log or artifact under a lease.
 	Append(ctx context.Context, c Chunk) error
 	// Lock makes the caller the owner of one execution from outside: token,

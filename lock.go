@@ -1,6 +1,7 @@
 package belay
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 )
@@ -42,8 +43,25 @@ type Lock struct {
 	Checkpoints []Checkpoint
 	// Signals are those not consumed yet, in order of seq.
 	Signals []Signal
+	// More tells that the reply had no room for all of them. Owner.Resume reads the
+	// rest.
+	More bool
 	// Replayed says that the lock was held under this id already.
 	Replayed bool
+}
+
+// Complete reads the checkpoints and signals that the reply had no room for.
+func (l *Lock) Complete(ctx context.Context, from Owner) error {
+	have := Resumed{Checkpoints: l.Checkpoints, Signals: l.Signals}
+	for after := have.Last(); l.More; {
+		part, err := from.Resume(ctx, ResumeQuery{Lease: l.Lease, After: after})
+		if err != nil {
+			return err
+		}
+		l.Checkpoints, l.Signals = append(l.Checkpoints, part.Checkpoints...), append(l.Signals, part.Signals...)
+		after, l.More = max(after, part.Last()), part.More
+	}
+	return nil
 }
 
 // Holder says who owns an execution, to whoever cannot have it.

@@ -32,6 +32,11 @@ const (
 	MaxPayload = 1 << 20
 	// MaxSignal is the most bytes of a signal's payload.
 	MaxSignal = 64 << 10
+	// MaxSignals is the most signals that an execution keeps which no checkpoint has
+	// consumed, and MaxSignalBytes the most bytes of their payloads. One more is refused
+	// with CodeQueueFull.
+	MaxSignals     = 10_000
+	MaxSignalBytes = 320 << 20
 	// MaxLog is the most bytes kept of one log: its first MiB and its tail. A
 	// name of which a piece of the middle was dropped is a log.
 	MaxLog = 16 << 20

@@ -151,11 +151,45 @@ type Assignment struct {
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 	// Signals are those not consumed yet, in order of seq.
 	Signals []Signal `json:"signals,omitempty"`
+	// More tells that the reply had no room for everything: Checkpoints and Signals are
+	// the first of them, and if there are none Input may be missing too. Owner.Resume
+	// reads the rest.
+	More bool `json:"more,omitempty"`
 	// SignalSeq is the newest signal there is, seen or not.
 	SignalSeq int64 `json:"signal_seq,omitempty"`
 	// Remaining is what is left of the execution's own timeout; 0 means no
 	// limit.
 	Remaining time.Duration `json:"-"`
+}
+
+// ResumeQuery asks for what the owner of a lease goes on from, after a seq: 0 for all of it.
+type ResumeQuery struct {
+	Lease Lease
+	After int64
+}
+
+// Resumed is a part, of some megabytes at most, of what an owner goes on from.
+type Resumed struct {
+	// Input is the execution's input, where the query was for all.
+	Input json.RawMessage `json:"input,omitempty"`
+	// Checkpoints are the newest of each key that count, in order of seq.
+	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
+	// Signals are those not consumed yet, in order of seq.
+	Signals []Signal `json:"signals,omitempty"`
+	// More tells that there are others, after [Resumed.Last].
+	More bool `json:"more,omitempty"`
+}
+
+// Last is the seq of the last checkpoint or signal, 0 if there is none.
+func (r *Resumed) Last() int64 {
+	var last int64
+	if n := len(r.Checkpoints); n > 0 {
+		last = r.Checkpoints[n-1].Seq
+	}
+	if n := len(r.Signals); n > 0 {
+		last = max(last, r.Signals[n-1].Seq)
+	}
+	return last
 }
 
 // CheckpointKind tells a step's result from a free-form state and from a wait.

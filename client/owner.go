@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/wire"
@@ -82,6 +83,22 @@ func (c *Client) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Sign
 	number(query, "after", q.After)
 	reply, err := get[wire.Signals](ctx, c, "signals of "+q.Execution.String(), executionPath(q.Execution)+"/signals", query)
 	return reply.Signals, err
+}
+
+// Resume reads a part of what the owner of a lease goes on from.
+func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
+	var reply wire.Resumed
+	r := request{
+		op: "resume " + q.Lease.Execution.String(), method: http.MethodGet, path: executionPath(q.Lease.Execution) + "/checkpoints",
+		query: url.Values{}, header: http.Header{}, reply: &reply, read: true,
+	}
+	number(r.query, "after", q.After)
+	r.header.Set("Lease-Id", wire.LeaseID{Worker: q.Lease.Worker, Secret: q.Lease.Secret}.String())
+	r.header.Set("Lease-Token", strconv.FormatInt(int64(q.Lease.Token), 10))
+	if err := c.once(ctx, &r); err != nil {
+		return belay.Resumed{}, err
+	}
+	return reply.Resumed(), nil
 }
 
 // Lock makes the caller the owner of an execution. It is repeated under its ID,

@@ -32,6 +32,9 @@ func (k *keeper) lock(ctx context.Context, r belay.LockRequest) error {
 	r.ID = belay.WorkerID(embedded.NewID())
 	sent := host.Boottime()
 	held, err := k.b.Lock(ctx, r)
+	if err == nil {
+		err = held.Complete(ctx, k.b)
+	}
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,11 @@ func (b *Backend) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Sig
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Signal, error) { return to.Signals(ctx, q) })
 }
 
+// Resume reads what the owner of a lease goes on from.
+func (b *Backend) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Resumed, error) { return to.Resume(ctx, q) })
+}
+
 // Keys lists the keys.
 func (b *Backend) Keys(ctx context.Context) ([]belay.Key, error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Key, error) { return to.Keys(ctx) })

@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/store"
 )
 
 // maxSlots bounds what one claim may ask for.
@@ -163,70 +160,4 @@ func (d *dispatcher) unparkLocked(c *claim) {
 	if c.session.waiting == c {
 		c.session.waiting = nil
 	}
-}
-
-// readers is how many of a claim's executions are read at a time.
-const readers = 4
-
-// assignments adds to what was won all that its new owner goes on from. Only
-// the owner writes checkpoints, so they may be read after the commit.
-func (e *Engine) assignments(ctx context.Context, won []machine.Claimed) (belay.ClaimReply, error) {
-	reply := belay.ClaimReply{Assignments: make([]belay.Assignment, len(won))}
-	now := e.store.Now()
-	var left []int // that have more to them than was won
-	for i := range won {
-		x := &won[i].Execution
-		reply.Assignments[i] = assignment(&won[i], now)
-		if x.Checkpoints > 0 || x.SignalSeq > 0 || !won[i].Known {
-			left = append(left, i)
-		}
-	}
-	var next atomic.Int64
-	var failed atomic.Pointer[error]
-	var all sync.WaitGroup
-	for range min(len(left), readers) {
-		all.Go(func() {
-			for n := next.Add(1) - 1; int(n) < len(left) && failed.Load() == nil; n = next.Add(1) - 1 {
-				i := left[n]
-				if err := e.resume(ctx, &reply.Assignments[i], !won[i].Known, now); err != nil {
-					failed.Store(&err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if err := failed.Load(); err != nil {
-		return belay.ClaimReply{}, *err // the claim is asked again by its number
-	}
-	return reply, nil
-}
-
-func assignment(c *machine.Claimed, now machine.Time) belay.Assignment {
-	x := &c.Execution
-	a := belay.Assignment{
-		Lease:    belay.Lease{Execution: x.ID, Worker: x.Worker, Token: x.Token, Secret: x.Secret},
-		Workflow: x.Workflow, Version: x.Version, Queue: x.Queue, Input: c.Input, Generation: x.Generation,
-		Attempt: x.Attempts + 1, Parent: x.Parent, First: c.First, Alone: c.Alone, SignalSeq: x.SignalSeq,
-	}
-	if x.Policy != nil {
-		a.Policy = *x.Policy
-		if t := a.Policy.Timeout.D(); t > 0 {
-			a.Remaining = max(time.Millisecond, x.StartedAt.Add(t).Sub(now))
-		}
-	}
-	return a
-}
-
-// resume reads what an assignment goes on from, and its input if that is not
-// known.
-func (e *Engine) resume(ctx context.Context, a *belay.Assignment, spec bool, now machine.Time) error {
-	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: a.Lease.Execution, Resume: true, Spec: spec})
-	if err != nil {
-		return err
-	}
-	if rec.Spec != nil {
-		a.Input = rec.Spec.Input
-	}
-	a.Checkpoints, a.Signals = machine.Resume(rec, now)
-	return nil
 }

@@ -26,7 +26,7 @@ func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, err
 		Lease:     belay.Lease{Execution: won.ID, Worker: won.Worker, Token: won.Token, Secret: won.Secret},
 		ExpiresIn: reply.Session.TTL.D(), Heartbeat: reply.Session.Heartbeat.D(), Replayed: reply.Replayed,
 	}
-	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: won.ID, Spec: true, Resume: true})
+	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: won.ID, Spec: true, Resume: true, Bytes: pageBytes})
 	if err != nil {
 		return belay.Lock{}, err // the lock is found again by its id
 	}
@@ -36,7 +36,8 @@ func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, err
 		}
 	}
 	l.Execution = machine.View(rec)
-	l.Checkpoints, l.Signals = machine.Resume(rec, e.store.Now())
+	from := machine.Resume(rec, e.store.Now())
+	l.Checkpoints, l.Signals, l.More = from.Checkpoints, from.Signals, from.More
 	return l, nil
 }
 

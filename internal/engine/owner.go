@@ -6,7 +6,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/store"
 )
 
 // OpenWorker opens a session.
@@ -113,13 +112,4 @@ func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{
 func (e *Engine) Append(ctx context.Context, c belay.Chunk) error {
 	_, err := e.do(ctx, &machine.Append{Chunk: c})
 	return err
-}
-
-// Signals reads the signals that no checkpoint has consumed.
-func (e *Engine) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
-	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: q.Execution, Resume: true})
-	if err != nil {
-		return nil, err
-	}
-	return machine.Unconsumed(rec, q.After), nil
 }

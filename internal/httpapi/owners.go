@@ -90,9 +90,32 @@ func (a *api) owners() {
 		errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
 	}, a.checkpoint)
 	add(a, route{
+		id: "readCheckpoints", method: http.MethodGet, path: "/v1/executions/{id}/checkpoints", tag: "owners",
+		summary: "Read what an owner goes on from",
+		doc: "Input, checkpoints and signals, some megabytes of them at most. The answer to a claim or a lock that had no room for all of them says more; " +
+			"this reads the rest, after the highest seq that the owner has.",
+		scopes: worker, errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
+	}, a.resume)
+	add(a, route{
 		id: "getToken", method: http.MethodGet, path: "/v1/executions/{id}/token", tag: "owners",
 		summary: "Read the newest token, to refuse a stale owner", scopes: []belay.Scope{belay.ScopeRead}, also: []int{http.StatusNotModified},
 	}, a.token)
+}
+
+type resumeRequest struct {
+	ID    belay.ExecutionID `path:"id"`
+	Lease wire.LeaseID      `header:"Lease-Id" doc:"lock_id of the lock or lease_id of the claim. Without it: 428."`
+	Token belay.Token       `header:"Lease-Token" doc:"The lock's or the run's token. Without it: 428."`
+	After int64             `query:"after" minimum:"0" doc:"The highest seq that the owner has; 0 for all, with the input."`
+}
+
+func (a *api) resume(ctx context.Context, in *resumeRequest) (*struct{ Body wire.Resumed }, error) {
+	l, err := lease{in.Lease, in.Token}.of(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.b.Resume(ctx, belay.ResumeQuery{Lease: l, After: in.After})
+	return &struct{ Body wire.Resumed }{wire.ResumedOf(r)}, err
 }
 
 func (a *api) lock(ctx context.Context, in *lockRequest) (*lockReply, error) {

@@ -116,7 +116,7 @@ func (w *world) held(id belay.WorkerID) []*Execution {
 
 func (w *world) claimed(e *Execution) Claimed {
 	c := Claimed{Execution: *e, Alone: e.Lane.IsAlone()}
-	if s := w.specs[e.ID]; s != nil {
+	if s := w.specs[e.ID]; s != nil && !s.Large {
 		c.Input, c.Known = s.Input, true
 	}
 	return c

@@ -210,11 +210,11 @@ func (c *Act) reopen(w *world, e *Execution) error {
 
 func (c *Act) newInput(w *world, e *Execution) {
 	e.BaseSeq, e.InputGen, e.StateSeq, e.Checkpoints = e.Seq, e.Generation, 0, 0
-	e.SignalSeq, e.SignalSeen = 0, 0
+	e.SignalSeq, e.SignalSeen, e.Signals, e.SignalBytes = 0, 0, 0, 0
 	next := Spec{Execution: e.ID, Generation: e.Generation, Input: c.Input}
 	if s := w.specs[e.ID]; s != nil {
 		next = *s
-		next.Generation, next.Input = e.Generation, c.Input
+		next.Generation, next.Input, next.Large = e.Generation, c.Input, false
 	}
 	w.specs[e.ID] = &next
 	w.out.Specs = append(w.out.Specs, &next)

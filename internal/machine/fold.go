@@ -173,7 +173,7 @@ type Reply struct {
 type Claimed struct {
 	Execution Execution
 	// Input is that of the execution if Known: what became due in the very
-	// batch that claims it was not read with its input.
+	// batch that claims it was not read with its input, nor was a large one.
 	Input []byte
 	Known bool
 	// First tells that the execution was never claimed before: nothing can be stored

@@ -75,7 +75,7 @@ func TestAnExecutionHasOneState(t *testing.T) {
 	for _, k := range []string{"x", "y"} {
 		s.do(s.save(l, belay.KindState, k))
 	}
-	checkpoints, _ := Resume(s.records[l.Execution].history(), s.now)
+	checkpoints := Resume(s.records[l.Execution].history(), s.now).Checkpoints
 	if len(checkpoints) != 1 || checkpoints[0].Key != "y" || checkpoints[0].Data == nil {
 		t.Errorf("resumes from %+v", checkpoints)
 	}

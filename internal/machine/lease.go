@@ -51,6 +51,20 @@ func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string)
 	return "", ""
 }
 
+// Owns refuses who does not own an execution under the lease. It looks at the row alone,
+// which is enough for a read: a session that is over and was not lost yet may read what
+// nobody else has written since.
+func Owns(e *Execution, l belay.Lease) error {
+	w := world{Rows: &Rows{}, workers: map[belay.WorkerID]*Worker{l.Worker: {ID: l.Worker, State: belay.WorkerOpen, ExpiresAt: 1}}}
+	cause, text := w.lost(e, l, 0)
+	if cause == "" {
+		return nil
+	}
+	err := refuse(belay.CodeLeaseLost, "resume "+l.Execution.String(), "%s", text)
+	err.Cause = cause
+	return err
+}
+
 // alive reports whether the session may still write: it has not ended and its
 // time was not over at a moment.
 func (w *world) alive(id belay.WorkerID, at Time) bool {

@@ -41,9 +41,9 @@ func TestReopenKeepsFinishedSteps(t *testing.T) {
 		if d := s.records[id].letters[0]; d.Resolution != "requeued" || d.ResolvedBy != "ann" || d.ResolvedAt != s.now {
 			t.Errorf("%s: dead letter %+v", action, *d)
 		}
-		checkpoints, signals := Resume(s.records[id].history(), s.now)
-		if len(checkpoints) != 3 || len(signals) != 1 || signals[0].Name != "left" {
-			t.Errorf("%s: resumes from %+v and %+v", action, checkpoints, signals)
+		from := Resume(s.records[id].history(), s.now)
+		if len(from.Checkpoints) != 3 || len(from.Signals) != 1 || from.Signals[0].Name != "left" {
+			t.Errorf("%s: resumes from %+v", action, from)
 		}
 		l := s.win(w)
 		if l.Token != 2 || string(s.input(id)) != `{"n":1}` {
@@ -72,8 +72,8 @@ func TestReopenWithAnotherInput(t *testing.T) {
 	if e.Generation != 2 || e.InputGen != 2 || e.BaseSeq != e.Seq || e.Checkpoints != 0 || e.StateSeq != 0 || e.SignalSeq != 0 {
 		t.Errorf("%+v", *e)
 	}
-	if checkpoints, signals := Resume(s.records[id].history(), s.now); len(checkpoints)+len(signals) != 0 {
-		t.Errorf("resumes from %+v and %+v", checkpoints, signals)
+	if from := Resume(s.records[id].history(), s.now); len(from.Checkpoints)+len(from.Signals) != 0 {
+		t.Errorf("resumes from %+v", from)
 	}
 	r := s.do(s.claims(w, 1))
 	if string(r.Claims[0].Input) != `{"n":2}` {

@@ -49,6 +49,8 @@ type Execution struct {
 	StateSeq    int64
 	SignalSeq   int64 // newest signal delivered
 	SignalSeen  int64 // newest signal the last suspended run knew
+	Signals     int   // kept that no checkpoint has consumed, ends of children left out
+	SignalBytes int64 // of their payloads
 	Open        int   // children that have not ended
 	Parted      int64 // the newest parting that was carried out; see Parting
 	Cost        int64
@@ -156,6 +158,7 @@ type Spec struct {
 	Execution    belay.ExecutionID
 	Generation   int
 	Input        []byte
+	Large        bool // Input was left out; see [MaxCarried]
 	Labels       map[string]string
 	WorkerLabels map[string]string
 	Priority     int
@@ -163,6 +166,11 @@ type Spec struct {
 	Trigger      belay.Trigger
 	Hash         [32]byte // of the whole submission
 }
+
+// MaxCarried is the most bytes of an input that a store loads with what is ready in a
+// lane. A larger one is read once its execution was won: a claim looks at more than it
+// wins.
+const MaxCarried = 8 << 10
 
 // LaneID is derived from the lane's content, so that it is the same everywhere.
 type LaneID int64

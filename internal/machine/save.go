@@ -61,6 +61,9 @@ func (c *Save) apply(w *world) (Reply, error) {
 	w.advance(e)
 	if taken != nil {
 		taken.ConsumedBy = e.Seq
+		if taken.Child.IsZero() { // signals that older servers kept were not counted
+			e.Signals, e.SignalBytes = max(0, e.Signals-1), max(0, e.SignalBytes-int64(len(taken.Payload)))
+		}
 		w.out.Consumed = append(w.out.Consumed, taken)
 	}
 	if c.Kind == belay.KindState {

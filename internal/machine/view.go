@@ -16,6 +16,8 @@ type Record struct {
 	Checkpoints []*Checkpoint
 	Signals     []*Signal
 	Deeds       []*Deed
+	// More tells that there are checkpoints or signals to resume from beyond those read.
+	More bool
 }
 
 // View is the execution as belay shows it.
@@ -154,13 +156,16 @@ func runEvents(run *Run, put func(belay.Event)) {
 	put(ev)
 }
 
-// Resume are the checkpoints and signals that a new owner goes on from.
-func Resume(r *Record, now Time) ([]belay.Checkpoint, []belay.Signal) {
-	var checkpoints []belay.Checkpoint
-	for _, k := range newest(r.Checkpoints, r.Execution, 0) {
-		checkpoints = append(checkpoints, belay.Checkpoint{Seq: k.Seq, Kind: k.Kind, Key: k.Key, Data: k.Data, Age: max(0, now.Sub(k.At))})
+// Resume is what was read of what an owner goes on from.
+func Resume(r *Record, now Time) belay.Resumed {
+	out := belay.Resumed{Signals: Unconsumed(r, 0), More: r.More}
+	if r.Spec != nil {
+		out.Input = r.Spec.Input
 	}
-	return checkpoints, Unconsumed(r, 0)
+	for _, k := range newest(r.Checkpoints, r.Execution, 0) {
+		out.Checkpoints = append(out.Checkpoints, belay.Checkpoint{Seq: k.Seq, Kind: k.Kind, Key: k.Key, Data: k.Data, Age: max(0, now.Sub(k.At))})
+	}
+	return out
 }
 
 // Unconsumed are the signals after a seq that no checkpoint has taken.

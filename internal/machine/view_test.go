@@ -165,11 +165,11 @@ func TestResumeTellsAges(t *testing.T) {
 	s.do(s.save(l, belay.KindWait, "nap"))
 	s.pass(90 * time.Second)
 	s.do(s.save(l, belay.KindStep, "a"))
-	checkpoints, _ := Resume(s.records[l.Execution].history(), s.now)
+	checkpoints := Resume(s.records[l.Execution].history(), s.now).Checkpoints
 	if len(checkpoints) != 2 || checkpoints[0].Age != 90*time.Second || checkpoints[1].Age != 0 || checkpoints[0].Key != "nap" {
 		t.Errorf("%+v", checkpoints)
 	}
-	checkpoints, _ = Resume(s.records[l.Execution].history(), s.now.Add(-hour))
+	checkpoints = Resume(s.records[l.Execution].history(), s.now.Add(-hour)).Checkpoints
 	if checkpoints[0].Age != 0 {
 		t.Errorf("a clock that went back makes an age of %s", checkpoints[0].Age)
 	}

@@ -25,6 +25,10 @@ type result struct {
 func (r *Run) Execute(fn Func) {
 	r.result.err = errGoexit
 	defer r.close()
+	if err := r.resume(); err != nil {
+		r.result.err = err
+		return
+	}
 	err := r.root.call(r.ctx, func(ctx context.Context) error {
 		out, err := fn(ctx, r.a.Input)
 		r.result.output = out

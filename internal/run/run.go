@@ -36,6 +36,8 @@ type Run struct {
 	// began is when the claim's reply arrived: durations of the store count
 	// from there.
 	began time.Time
+	// resumed is the newest seq of what has arrived of what the run goes on from.
+	resumed int64
 
 	// ctx is the function's; life is that of its effects, which may still be
 	// written while a cancelled function cleans up.
@@ -98,24 +100,49 @@ func New(s *Session, a belay.Assignment) *Run {
 	r.ctx = &scope{Context: r.ctx, r: r, b: &r.root}
 	r.waits.branches = 1
 	r.signals.start(a)
-	r.restore()
+	r.resumed = (&belay.Resumed{Checkpoints: a.Checkpoints, Signals: a.Signals}).Last()
+	r.restore(a.Checkpoints)
 	return r
 }
 
 // restore takes over what earlier runs saved.
-func (r *Run) restore() {
-	if len(r.a.Checkpoints) == 0 {
+func (r *Run) restore(saved []belay.Checkpoint) {
+	if len(saved) == 0 {
 		return
 	}
-	r.names = make(map[string]entry, len(r.a.Checkpoints))
-	for _, c := range r.a.Checkpoints {
+	if r.names == nil {
+		r.names = make(map[string]entry, len(saved))
+	}
+	late := time.Since(r.began) // ages count from then
+	for _, c := range saved {
 		if c.Kind == belay.KindState {
 			r.state = c.Data
 			continue
 		}
-		r.names[c.Key] = entry{kind: c.Kind, data: c.Data, age: c.Age}
+		r.names[c.Key] = entry{kind: c.Kind, data: c.Data, age: c.Age - late}
 	}
 	r.a.Checkpoints = nil
+}
+
+// resume reads what the claim's reply had no room for. It is called before the function.
+func (r *Run) resume() error {
+	for more := r.a.More; more; {
+		part, err := read(r.life, r, func(ctx context.Context) (belay.Resumed, error) {
+			return r.s.Backend.Resume(ctx, belay.ResumeQuery{Lease: r.a.Lease, After: r.resumed})
+		})
+		if err != nil {
+			return r.answer("read what the run goes on from", err)
+		}
+		if r.resumed == 0 {
+			r.a.Input = part.Input
+		}
+		r.restore(part.Checkpoints)
+		r.mu.Lock()
+		r.signals.add(part.Signals)
+		r.mu.Unlock()
+		r.resumed, more = max(r.resumed, part.Last()), part.More
+	}
+	return nil
 }
 
 // Context is what the function is called with.

@@ -24,6 +24,14 @@ func (s *signals) start(a belay.Assignment) {
 	}
 }
 
+// add takes in signals that are newer than those in the list.
+func (s *signals) add(more []belay.Signal) {
+	if len(more) > 0 {
+		s.list = append(slices.Clip(s.list), more...)
+		s.seen = max(s.seen, more[len(more)-1].Seq)
+	}
+}
+
 // Told notes that there are signals up to seq. Whoever waits for one reads them.
 func (r *Run) Told(seq int64) {
 	r.mu.Lock()
@@ -36,6 +44,10 @@ func (r *Run) Told(seq int64) {
 func (s *signals) takeLocked(want func(*belay.Signal) bool) (belay.Signal, bool) {
 	for i := range s.list {
 		if x := s.list[i]; want(&x) {
+			if i == 0 {
+				s.list = s.list[1:]
+				return x, true
+			}
 			s.list = slices.Delete(slices.Clone(s.list), i, i+1)
 			return x, true
 		}
@@ -71,9 +83,9 @@ func (r *Run) untake(x belay.Signal) {
 	s.list = slices.Insert(slices.Clone(s.list), i, x)
 }
 
-// readLocked reads the signals that are newer than those known, and wakes who
-// wants them.
-func (r *Run) readLocked() error {
+// readLocked reads the first signals that are newer than those known, and wakes who
+// wants them. It reports whether it found any: then there may be others.
+func (r *Run) readLocked() (some bool, err error) {
 	s := &r.signals
 	after, told := s.seen, s.told
 	s.reading = true
@@ -83,25 +95,20 @@ func (r *Run) readLocked() error {
 	s.reading = false
 	if err != nil {
 		r.pokeLocked() // another one may have more luck
-		return err
+		return false, err
 	}
-	for _, x := range fresh {
-		if x.Seq <= s.seen {
-			continue // another branch has read it
-		}
-		s.list = append(slices.Clip(s.list), x)
-		s.seen = x.Seq
-		for _, w := range slices.Clone(r.waits.list) {
-			if w.wants != nil && w.wants(&x) {
-				r.wakeLocked(w)
-			}
+	fresh = slices.DeleteFunc(fresh, func(x belay.Signal) bool { return x.Seq <= s.seen }) // another branch has read it
+	s.add(fresh)
+	for _, w := range slices.Clone(r.waits.list) {
+		if w.wants != nil && slices.ContainsFunc(fresh, func(x belay.Signal) bool { return w.wants(&x) }) {
+			r.wakeLocked(w)
 		}
 	}
-	if s.told == told {
+	if s.told == told && len(fresh) == 0 {
 		s.told = s.seen // what was told and not read was consumed by us
 	}
 	r.pokeLocked()
-	return nil
+	return len(fresh) > 0, nil
 }
 
 // pokeLocked has one of those who wait for signals read what came meanwhile, if
@@ -145,10 +152,11 @@ func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err 
 		case over || w.wants != nil && s.told > s.seen && !s.reading:
 			// Also at the end of the time: a signal accepted before it counts,
 			// though no heartbeat has told of it.
-			looked = over
-			if err := r.readLocked(); err != nil {
+			some, err := r.readLocked()
+			if err != nil {
 				return x, false, err
 			}
+			looked = over && !some
 		default:
 			r.blockLocked(ctx, w)
 		}

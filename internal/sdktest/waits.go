@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -244,6 +245,50 @@ var waits = []testCase{
 		e.signal(id, "other", "x")
 		e.signal(id, "letter", "d")
 		want(e, id, "abcd")
+	}},
+
+	{"a run goes on from more than one reply can carry", func(e *env) {
+		const steps, letters = 12, 160
+		begun := make(map[string]int)
+		e.hire(register("w", func(ctx context.Context, in string) (string, error) {
+			sum := len(in)
+			for i := range steps {
+				s, err := workflow.Step(ctx, "large", func(context.Context) (string, error) {
+					begun[fmt.Sprint("step ", i)]++
+					return strings.Repeat("x", 900_000), nil
+				}, workflow.Key(i))
+				if err != nil {
+					return "", err
+				}
+				sum += len(s)
+			}
+			if begun["run"]++; begun["run"] == 1 {
+				return "", errors.New("again")
+			}
+			for i := range letters {
+				s, err := workflow.WaitSignal[string](ctx, "letter", workflow.Key(i))
+				if err != nil {
+					return "", err
+				}
+				if n := strings.Index(s, " "); s[:n] != fmt.Sprint(i) {
+					return "", belay.Permanent(fmt.Errorf("signal %d is the one that was sent as %s", i, s[:n]))
+				}
+				sum += len(s)
+			}
+			return fmt.Sprint(sum), nil
+		}))
+		in := strings.Repeat("i", 1_000_000)
+		id := e.start(in)
+		sum := len(in) + steps*900_000
+		for i := range letters {
+			s := fmt.Sprint(i, " ", strings.Repeat("y", 60_000))
+			sum += len(s)
+			e.signal(id, "letter", s)
+		}
+		want(e, id, fmt.Sprint(sum))
+		if begun["run"] != 2 || begun["step 0"] != 1 || len(begun) != steps+1 {
+			e.Errorf("begun: %v", begun)
+		}
 	}},
 
 	{"a signal taken while the reply was lost is not taken twice", func(e *env) {

@@ -126,6 +126,10 @@ func (w *wire) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal
 	return through(ctx, w, "signals", q, w.Backend.Signals)
 }
 
+func (w *wire) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
+	return through(ctx, w, "resume", q, w.Backend.Resume)
+}
+
 func (w *wire) Append(ctx context.Context, c belay.Chunk) error {
 	_, err := through(ctx, w, "append", c, none(w.Backend.Append))
 	return err

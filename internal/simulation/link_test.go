@@ -259,6 +259,13 @@ func (l *link) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal
 	})
 }
 
+// Resume implements belay.Owner.
+func (l *link) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
+	return send(ctx, l, "resume", l.w.short(q.Lease.Execution), q, func(ctx context.Context, b belay.Backend) (belay.Resumed, error) {
+		return b.Resume(ctx, q)
+	})
+}
+
 // Append implements belay.Owner.
 func (l *link) Append(ctx context.Context, c belay.Chunk) error {
 	_, err := one[struct{}](ctx, l, "append", l.w.short(c.Lease.Execution)+" "+c.Name, &c, func(ctx context.Context, b belay.Backend) error {

@@ -120,9 +120,14 @@ type Read struct {
 	After   int64
 	Limit   int
 	Data    bool
-	// Resume reads the checkpoints that count, with data, and the signals
-	// not consumed.
-	Resume bool
+	// Resume reads the checkpoints that count, with data, and the signals not
+	// consumed, those with a seq after ResumeAfter; Signals the signals alone. Of more
+	// than Bytes, if that is not 0, about the first so many are read, one row at least;
+	// see [Page].
+	Resume      bool
+	Signals     bool
+	ResumeAfter int64
+	Bytes       int
 }
 
 // List selects executions.

@@ -14,9 +14,10 @@ type Lock struct {
 type LockReply struct {
 	Lease       LockLease       `json:"lease"`
 	Execution   belay.Execution `json:"execution"`
-	Checkpoint  *Checkpoint     `json:"checkpoint" doc:"The newest checkpoint; null if there is none."`
+	Checkpoint  *Checkpoint     `json:"checkpoint" doc:"The newest checkpoint; null if there is none, or if there is more."`
 	Checkpoints []Checkpoint    `json:"checkpoints,omitempty" doc:"The newest of each key."`
 	Signals     []belay.Signal  `json:"signals,omitempty"`
+	More        bool            `json:"more,omitempty" doc:"The answer had no room for all checkpoints and signals: read the rest with readCheckpoints."`
 }
 
 // LockLease is the lease of a lock.
@@ -34,9 +35,9 @@ func LockReplyOf(l belay.Lock) LockReply {
 			LockID: LeaseID{l.Lease.Worker, l.Lease.Secret}, Token: l.Lease.Token,
 			ExpiresInMS: l.ExpiresIn.Milliseconds(), HeartbeatIntervalMS: l.Heartbeat.Milliseconds(),
 		},
-		Execution: l.Execution, Checkpoints: CheckpointsOf(l.Checkpoints), Signals: l.Signals,
+		Execution: l.Execution, Checkpoints: CheckpointsOf(l.Checkpoints), Signals: l.Signals, More: l.More,
 	}
-	if n := len(w.Checkpoints); n > 0 {
+	if n := len(w.Checkpoints); n > 0 && !l.More {
 		w.Checkpoint = &w.Checkpoints[n-1]
 	}
 	return w
@@ -47,6 +48,6 @@ func (w *LockReply) Lock() belay.Lock {
 	return belay.Lock{
 		Lease:     belay.Lease{Execution: w.Execution.ID, Worker: w.Lease.LockID.Worker, Token: w.Lease.Token, Secret: w.Lease.LockID.Secret},
 		ExpiresIn: Duration(w.Lease.ExpiresInMS), Heartbeat: Duration(w.Lease.HeartbeatIntervalMS),
-		Execution: w.Execution, Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals,
+		Execution: w.Execution, Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals, More: w.More,
 	}
 }

@@ -36,6 +36,7 @@ type Assignment struct {
 	Alone       bool              `json:"alone,omitempty" doc:"The execution was lost several times in a row and may kill its worker: take nothing else until it has saved something, has ended or has run for five seconds."`
 	Checkpoints []Checkpoint      `json:"checkpoints,omitempty"`
 	Signals     []belay.Signal    `json:"signals,omitempty"`
+	More        bool              `json:"more,omitempty" doc:"The answer had no room for all checkpoints and signals, nor maybe for the input: read the rest with readCheckpoints before you begin."`
 	SignalSeq   int64             `json:"signal_seq,omitempty"`
 	RemainingMS int64             `json:"remaining_ms,omitempty" doc:"What is left of the execution's own timeout; 0 means no limit."`
 }
@@ -47,6 +48,24 @@ type Checkpoint struct {
 	Key   string               `json:"key"`
 	Data  json.RawMessage      `json:"data,omitempty"`
 	AgeMS int64                `json:"age_ms,omitempty" doc:"How long ago it was saved."`
+}
+
+// Resumed is a part of what an owner goes on from.
+type Resumed struct {
+	Input       json.RawMessage `json:"input,omitempty" doc:"The execution's input, where after is 0."`
+	Checkpoints []Checkpoint    `json:"checkpoints,omitempty" doc:"The newest of each key that count, in order of seq."`
+	Signals     []belay.Signal  `json:"signals,omitempty" doc:"Those that no checkpoint has consumed, in order of seq."`
+	More        bool            `json:"more,omitempty" doc:"There are others: ask again after the highest seq of these."`
+}
+
+// ResumedOf is a part for the wire.
+func ResumedOf(r belay.Resumed) Resumed {
+	return Resumed{Input: r.Input, Checkpoints: CheckpointsOf(r.Checkpoints), Signals: r.Signals, More: r.More}
+}
+
+// Resumed is the part as its noun.
+func (w *Resumed) Resumed() belay.Resumed {
+	return belay.Resumed{Input: w.Input, Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals, More: w.More}
 }
 
 // CheckpointsOf are checkpoints for the wire.
@@ -83,7 +102,7 @@ func ClaimReplyOf(r belay.ClaimReply) ClaimReply {
 		w.Assignments[i] = Assignment{
 			Lease: LeaseOf(a.Lease), Run: a.Lease.Run(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
 			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First, Alone: a.Alone,
-			Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, SignalSeq: a.SignalSeq, RemainingMS: Millis(a.Remaining),
+			Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq, RemainingMS: Millis(a.Remaining),
 		}
 		if a.Policy != (belay.Policy{}) {
 			w.Assignments[i].Policy = &a.Policy
@@ -103,7 +122,7 @@ func (w *ClaimReply) Reply() belay.ClaimReply {
 		r.Assignments[i] = belay.Assignment{
 			Lease: a.Lease.Lease(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
 			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First, Alone: a.Alone,
-			Checkpoints: checkpoints(a.Checkpoints), Signals: a.Signals, SignalSeq: a.SignalSeq, Remaining: Duration(a.RemainingMS),
+			Checkpoints: checkpoints(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq, Remaining: Duration(a.RemainingMS),
 		}
 		if a.Policy != nil {
 			r.Assignments[i].Policy = *a.Policy

@@ -139,7 +139,24 @@ export class Belay {
   async lock(id: string, o: LockOptions): Promise<Lock> {
     const asked = Moment.now();
     const reply = await answer(this.api.POST("/v1/executions/{id}/lock", { params: { path: { id }, header: once() }, body: o }));
-    return new Lock(this.#owner, reply, asked);
+    return new Lock(this.#owner, await this.#rest(reply), asked);
+  }
+
+  /** rest reads the checkpoints and signals that a lock's answer had no room for. */
+  async #rest(reply: components["schemas"]["LockReply"]): Promise<components["schemas"]["LockReply"]> {
+    if (reply.more !== true) return reply;
+    const checkpoints = [...(reply.checkpoints ?? [])];
+    const signals = [...(reply.signals ?? [])];
+    const path = { id: reply.execution.id };
+    const header = { "Lease-Id": reply.lease.lock_id, "Lease-Token": reply.lease.token };
+    for (let more: boolean | undefined = true; more === true; ) {
+      const after = Math.max(0, checkpoints.at(-1)?.seq ?? 0, signals.at(-1)?.seq ?? 0);
+      const part = await answer(this.api.GET("/v1/executions/{id}/checkpoints", { params: { path, header, query: { after } } }));
+      checkpoints.push(...(part.checkpoints ?? []));
+      signals.push(...(part.signals ?? []));
+      more = part.more;
+    }
+    return { ...reply, checkpoint: checkpoints.at(-1) ?? null, checkpoints, signals };
   }
 
   readonly #owner: Owner = {

@@ -23,18 +23,22 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 	}
 	executions := s.withAncestors(need.Executions)
 	specs := slices.Clone(need.Specs)
+	var due []belay.ExecutionID
 	for _, q := range need.Ready {
 		lane := s.ready(q, rows.Now)
 		rows.Ready = append(rows.Ready, lane)
 		executions = append(executions, s.withAncestors(lane.Due)...)
-		specs = append(specs, lane.Due...)
+		due = append(due, lane.Due...)
 	}
 	for _, id := range unique(executions) {
 		rows.Executions = append(rows.Executions, copyExecution(s.records[id].execution))
 	}
-	for _, id := range unique(specs) {
+	for i, id := range unique(append(slices.Clip(specs), due...)) {
 		if sp := s.newestSpec(id); sp != nil {
-			rows.Specs = append(rows.Specs, copySpec(sp, true))
+			large := i >= len(unique(specs)) && len(sp.Input) > machine.MaxCarried
+			sp = copySpec(sp, !large)
+			sp.Large = large
+			rows.Specs = append(rows.Specs, sp)
 		}
 	}
 	for _, id := range unique(need.Owners) {

@@ -34,14 +34,29 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 		}
 	}
 	resumed := r.resumed()
+	budget := q.Budget()
+	var lastCheckpoint, lastSignal int64
 	for _, k := range r.checkpoints {
-		counts := q.Resume && resumed[k.Seq]
+		counts := q.Resume && resumed[k.Seq] && k.Seq > q.ResumeAfter
+		if counts {
+			lastCheckpoint = k.Seq
+			if counts = budget > 0; counts {
+				budget -= int64(len(k.Data)) + store.RowBytes
+			}
+		}
 		if counts || q.History && k.Seq > q.After {
 			out.Checkpoints = append(out.Checkpoints, copyCheckpoint(k, counts || q.Data))
 		}
 	}
+	budget = q.Budget()
 	for _, x := range r.signals {
-		waits := q.Resume && x.ConsumedBy == 0 && x.Seq > r.execution.BaseSeq
+		waits := (q.Resume || q.Signals) && x.ConsumedBy == 0 && x.Seq > max(r.execution.BaseSeq, q.ResumeAfter)
+		if waits {
+			lastSignal = x.Seq
+			if waits = budget > 0; waits {
+				budget -= int64(len(x.Payload)) + store.RowBytes
+			}
+		}
 		if waits || q.History && x.Seq > q.After {
 			out.Signals = append(out.Signals, copySignal(x, waits || q.Data))
 		}
@@ -50,6 +65,9 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 		if q.History && d.Seq > q.After {
 			out.Deeds = append(out.Deeds, copyOf(d))
 		}
+	}
+	if q.Bytes > 0 {
+		store.Page(out, lastCheckpoint, lastSignal)
 	}
 	return out, nil
 }

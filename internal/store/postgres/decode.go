@@ -153,6 +153,7 @@ func (c *conn) scan(r columns) (stored, error) {
 	e.BaseSeq, e.InputGen, e.ClaimNo = h.int(hotBaseSeq), int(h.int(hotInputGen)), h.int(hotClaimNo)
 	e.Attempts, e.Losses, e.Checkpoints = int(h.int(hotAttempts)), int(h.int(hotLosses)), int(h.int(hotCheckpoints))
 	e.StateSeq, e.SignalSeq, e.SignalSeen = h.int(hotStateSeq), h.int(hotSignalSeq), h.int(hotSignalSeen)
+	e.Signals, e.SignalBytes = int(h.int(hotSignals)), h.int(hotSignalBytes)
 	e.Open, e.Cost, e.Parted = int(h.int(hotOpen)), h.int(hotCost), h.int(hotParted)
 	e.ScheduledAt, e.StartedAt, e.RunAt = h.time(hotScheduledAt), h.time(hotStartedAt), h.time(hotRunAt)
 	e.ProgressAt, e.FinishedAt, e.CancelBy = h.time(hotProgressAt), h.time(hotFinishedAt), h.time(hotCancelBy)

@@ -35,6 +35,8 @@ const (
 	hotStateSeq
 	hotSignalSeq
 	hotSignalSeen
+	hotSignals
+	hotSignalBytes
 	hotOpen
 	hotCost
 	hotScheduledAt
@@ -76,6 +78,7 @@ var hotColumns = [hotCount]column{
 	hotAttempts: {"attempts", int4OrNull, "integer[]"}, hotLosses: {"losses", int4OrNull, "integer[]"},
 	hotCheckpoints: {"checkpoints", int4OrNull, "integer[]"}, hotStateSeq: {"state_seq", int8OrNull, "bigint[]"},
 	hotSignalSeq: {"signal_seq", int8OrNull, "bigint[]"}, hotSignalSeen: {"signal_seen", int8OrNull, "bigint[]"},
+	hotSignals: {"signals", int4OrNull, "integer[]"}, hotSignalBytes: {"signal_bytes", int8OrNull, "bigint[]"},
 	hotOpen: {"open_children", int4OrNull, "integer[]"}, hotCost: {"cost", int8OrNull, "bigint[]"},
 	hotScheduledAt: {"scheduled_at", int8OrNull, "bigint[]"}, hotStartedAt: {"started_at", int8OrNull, "bigint[]"},
 	hotRunAt: {"run_at", int8OrNull, "bigint[]"}, hotProgressAt: {"progress_at", int8OrNull, "bigint[]"},
@@ -198,7 +201,8 @@ func (h *hot) of(e *machine.Execution, runSeq int64) {
 		hotLane: int64(e.Lane), hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
 		hotGeneration: int64(e.Generation), hotBaseSeq: e.BaseSeq, hotInputGen: int64(e.InputGen), hotClaimNo: e.ClaimNo,
 		hotAttempts: int64(e.Attempts), hotLosses: int64(e.Losses), hotCheckpoints: int64(e.Checkpoints), hotStateSeq: e.StateSeq,
-		hotSignalSeq: e.SignalSeq, hotSignalSeen: e.SignalSeen, hotOpen: int64(e.Open), hotCost: e.Cost,
+		hotSignalSeq: e.SignalSeq, hotSignalSeen: e.SignalSeen, hotSignals: int64(e.Signals), hotSignalBytes: e.SignalBytes,
+		hotOpen: int64(e.Open), hotCost: e.Cost,
 		hotScheduledAt: int64(e.ScheduledAt), hotStartedAt: int64(e.StartedAt), hotRunAt: int64(e.RunAt),
 		hotProgressAt: int64(e.ProgressAt), hotFinishedAt: int64(e.FinishedAt), hotCancelBy: int64(e.CancelBy),
 		hotPauseRequested: number(e.PauseRequested), hotPreempting: number(e.Preempting), hotClass: int64(e.Class),

@@ -235,9 +235,11 @@ func (t *tx) loadOwners(p *pipe, ids []belay.ExecutionID) {
 // for, and which did not come with what is ready.
 func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
 	have := make(map[belay.ExecutionID]bool, len(t.rows.Specs))
-	for _, s := range t.rows.Specs {
-		have[s.Execution] = true
-	}
+	t.rows.Specs = slices.DeleteFunc(t.rows.Specs, func(s *machine.Spec) bool {
+		named := s.Large && slices.Contains(need.Specs, s.Execution)
+		have[s.Execution] = !named
+		return named
+	})
 	var left []belay.ExecutionID
 	for _, id := range need.Specs {
 		_, asked := t.asked[id]

@@ -64,9 +64,10 @@ func (s *Store) readOnce(ctx context.Context, c *slot, do func(context.Context, 
 func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error) {
 	op := "read " + q.Execution.String()
 	var rec *machine.Record
+	var last [2]int64
 	err := s.query(ctx, func(p *pipe) {
-		rec = &machine.Record{}
-		reading{p, q, rec}.ask()
+		rec, last = &machine.Record{}, [2]int64{}
+		reading{p, q, rec, &last}.ask()
 	})
 	switch {
 	case err != nil:
@@ -74,15 +75,18 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	case rec.Execution == nil:
 		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
 	}
-	tidy(rec)
+	if tidy(rec); q.Bytes > 0 {
+		store.Page(rec, last[0], last[1])
+	}
 	return rec, nil
 }
 
 // reading asks for the rows of one execution.
 type reading struct {
 	*pipe
-	q   store.Read
-	rec *machine.Record
+	q    store.Read
+	rec  *machine.Record
+	last *[2]int64 // the newest checkpoint and signal to resume from
 }
 
 var selectExecution = "SELECT " + executionColumns + " FROM executions e WHERE e.id = $1::uuid"
@@ -94,16 +98,30 @@ const (
 	runsAfter = " WHERE execution = $1::uuid AND (ended_seq IS NULL OR ended_seq > $2::bigint) ORDER BY token LIMIT $3::bigint"
 	after     = " WHERE execution = $1::uuid AND seq > $2::bigint ORDER BY seq LIMIT $3::bigint"
 
-	// A checkpoint counts if it has its data and no newer one has its kind and key.
-	selectResumed = `SELECT k.* FROM (
-    SELECT DISTINCT ON (kind, key) ` + checkpointColumns + `, data
+	// A checkpoint counts if it has its data and no newer one has its kind and key. The
+	// last column is the newest seq of those that count.
+	selectResumed = `WITH counting AS (
+    SELECT DISTINCT ON (kind, key) seq, coalesce(octet_length(data), 0) + 200 AS size
     FROM checkpoints
     WHERE execution = $1::uuid AND pruned IS NULL
-      AND seq > (SELECT coalesce(base_seq, 0) FROM executions WHERE id = $1::uuid)
+      AND seq > greatest($2::bigint, (SELECT coalesce(base_seq, 0) FROM executions WHERE id = $1::uuid))
     ORDER BY kind, key, seq DESC
-) k ORDER BY k.seq`
-	selectUnconsumed = selectSignals + ` WHERE execution = $1::uuid AND consumed_by IS NULL
-  AND seq > (SELECT coalesce(base_seq, 0) FROM executions WHERE id = $1::uuid)
+), page AS (
+    SELECT seq, sum(size) OVER (ORDER BY seq) - size AS before FROM counting
+)
+SELECT ` + checkpointColumns + `, data, (SELECT max(seq) FROM page)
+FROM checkpoints
+WHERE execution = $1::uuid AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
+ORDER BY seq`
+	selectUnconsumed = `WITH page AS (
+    SELECT seq, sum(coalesce(octet_length(payload), 0) + 200) OVER (ORDER BY seq) - coalesce(octet_length(payload), 0) - 200 AS before
+    FROM signals
+    WHERE execution = $1::uuid AND consumed_by IS NULL
+      AND seq > greatest($2::bigint, (SELECT coalesce(base_seq, 0) FROM executions WHERE id = $1::uuid))
+)
+SELECT ` + signalColumns + `, payload, (SELECT max(seq) FROM page)
+FROM signals
+WHERE execution = $1::uuid AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
 ORDER BY seq`
 )
 
@@ -136,8 +154,16 @@ func (r reading) ask() {
 		r.history()
 	}
 	if r.q.Resume {
-		r.add(selectResumed, r.checkpoint).id(r.q.Execution)
-		r.add(selectUnconsumed, r.signal).id(r.q.Execution)
+		r.add(selectResumed, func(row columns) error {
+			r.last[0] = row.int(len(row) - 1)
+			return r.checkpoint(row)
+		}).id(r.q.Execution).int(r.q.ResumeAfter).int(r.q.Budget())
+	}
+	if r.q.Resume || r.q.Signals {
+		r.add(selectUnconsumed, func(row columns) error {
+			r.last[1] = row.int(len(row) - 1)
+			return r.signal(row)
+		}).id(r.q.Execution).int(r.q.ResumeAfter).int(r.q.Budget())
 	}
 }
 

@@ -22,7 +22,7 @@ CROSS JOIN LATERAL (
     FOR NO KEY UPDATE SKIP LOCKED
 ) e
 LEFT JOIN LATERAL (
-    SELECT ` + specColumns + ` FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1
+    SELECT ` + carriedSpec + ` FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1
 ) s ON true`
 
 // selectNext is the first moment after, and how much is due, as far as it

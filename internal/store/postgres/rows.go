@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"fmt"
+
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 )
@@ -28,14 +30,18 @@ func (c *conn) scanWorker(r columns) (*machine.Worker, error) {
 }
 
 const (
-	specColumns = "execution, generation, hash, priority, trigger, key, labels, worker_labels, input"
-	specHeads   = "execution, generation, hash, priority, trigger, key, labels, worker_labels, NULL::bytea"
+	specFields  = "execution, generation, hash, priority, trigger, key, labels, worker_labels, "
+	specColumns = specFields + "input, false"
+	specHeads   = specFields + "NULL::bytea, false"
 )
+
+// carriedSpec leaves large inputs out.
+var carriedSpec = fmt.Sprintf(specFields+"CASE WHEN octet_length(input) <= %[1]d THEN input END, octet_length(input) > %[1]d", machine.MaxCarried)
 
 func (c *conn) scanSpec(r columns) (*machine.Spec, error) {
 	s := &machine.Spec{
 		Execution: r.id(0), Generation: int(r.int(1)), Hash: r.hash(2), Priority: int(r.int(3)),
-		Trigger: belay.Trigger(c.words.text(r[4])), Key: r.text(5), Input: r.blob(8),
+		Trigger: belay.Trigger(c.words.text(r[4])), Key: r.text(5), Input: r.blob(8), Large: r.bool(9),
 	}
 	var err error
 	if s.Labels, err = parseLabels(r[6]); err != nil {

@@ -113,7 +113,7 @@ func policyText(h *hot) string {
 	return string(h.Policy.Text())
 }
 
-const insertSpecs = "INSERT INTO specs (" + specColumns + `)
+const insertSpecs = "INSERT INTO specs (" + specFields + `input)
 SELECT unnest($1::uuid[]), unnest($2::integer[]), unnest($3::bytea[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
        unnest($7::text[]), unnest($8::text[]), unnest($9::bytea[])`
 

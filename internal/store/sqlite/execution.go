@@ -36,6 +36,8 @@ const (
 	hotStateSeq
 	hotSignalSeq
 	hotSignalSeen
+	hotSignals
+	hotSignalBytes
 	hotOpen
 	hotCost
 	hotScheduledAt
@@ -63,7 +65,7 @@ const (
 
 var hotColumns = [hotCount]string{
 	"state", "paused_from", "gate", "ready_at", "lane", "due_at", "check_at", "seq", "token", "generation", "base_seq", "input_gen",
-	"claim_no", "attempts", "losses", "checkpoints", "state_seq", "signal_seq", "signal_seen", "open_children", "cost",
+	"claim_no", "attempts", "losses", "checkpoints", "state_seq", "signal_seq", "signal_seen", "signals", "signal_bytes", "open_children", "cost",
 	"scheduled_at", "started_at", "run_at", "progress_at", "finished_at", "cancel_by", "pause_requested", "preempting", "class", "parted",
 	"reason", "reason_text", "worker", "secret", "message", "plan",
 }
@@ -97,7 +99,8 @@ func (h *hot) of(e *machine.Execution) {
 		hotLane: int64(e.Lane), hotDueAt: int64(e.DueAt), hotCheckAt: int64(e.CheckAt), hotSeq: e.Seq, hotToken: int64(e.Token),
 		hotGeneration: int64(e.Generation), hotBaseSeq: e.BaseSeq, hotInputGen: int64(e.InputGen), hotClaimNo: e.ClaimNo,
 		hotAttempts: int64(e.Attempts), hotLosses: int64(e.Losses), hotCheckpoints: int64(e.Checkpoints), hotStateSeq: e.StateSeq,
-		hotSignalSeq: e.SignalSeq, hotSignalSeen: e.SignalSeen, hotOpen: int64(e.Open), hotCost: e.Cost,
+		hotSignalSeq: e.SignalSeq, hotSignalSeen: e.SignalSeen, hotSignals: int64(e.Signals), hotSignalBytes: e.SignalBytes,
+		hotOpen: int64(e.Open), hotCost: e.Cost,
 		hotScheduledAt: int64(e.ScheduledAt), hotStartedAt: int64(e.StartedAt), hotRunAt: int64(e.RunAt),
 		hotProgressAt: int64(e.ProgressAt), hotFinishedAt: int64(e.FinishedAt), hotCancelBy: int64(e.CancelBy),
 		hotPauseRequested: number(e.PauseRequested), hotPreempting: number(e.Preempting), hotClass: int64(e.Class),
@@ -185,6 +188,7 @@ func scanExecution(r columns, policies *parsed[belay.Policy]) (*machine.Executio
 	e.BaseSeq, e.InputGen, e.ClaimNo = h.int(hotBaseSeq), int(h.int(hotInputGen)), h.int(hotClaimNo)
 	e.Attempts, e.Losses, e.Checkpoints = int(h.int(hotAttempts)), int(h.int(hotLosses)), int(h.int(hotCheckpoints))
 	e.StateSeq, e.SignalSeq, e.SignalSeen = h.int(hotStateSeq), h.int(hotSignalSeq), h.int(hotSignalSeen)
+	e.Signals, e.SignalBytes = int(h.int(hotSignals)), h.int(hotSignalBytes)
 	e.Open, e.Cost, e.Parted = int(h.int(hotOpen)), h.int(hotCost), h.int(hotParted)
 	e.ScheduledAt, e.StartedAt, e.RunAt = machine.Time(h.int(hotScheduledAt)), machine.Time(h.int(hotStartedAt)), machine.Time(h.int(hotRunAt))
 	e.ProgressAt, e.FinishedAt = machine.Time(h.int(hotProgressAt)), machine.Time(h.int(hotFinishedAt))

@@ -180,7 +180,7 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 		ids[i] = r.Execution.ID
 		by[r.Execution.ID] = r
 	}
-	specs := "SELECT " + specColumns + ", NULL FROM specs"
+	specs := "SELECT " + specColumns + ", NULL, 0 FROM specs"
 	if payloads {
 		specs = selectSpecs
 	}

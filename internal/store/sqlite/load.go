@@ -12,7 +12,7 @@ import (
 func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 	rows := &machine.Rows{Now: t.now, Epoch: t.epoch, Mark: t.mark, Beat: t.beat, Leapt: t.store.clock.Leapt(), Ahead: t.store.clock.Ahead()}
 	ids := append([]belay.ExecutionID(nil), need.Executions...)
-	specs := append([]belay.ExecutionID(nil), need.Specs...)
+	var due []belay.ExecutionID
 	for _, q := range need.Ready {
 		lane, err := t.ready(q)
 		if err != nil {
@@ -20,14 +20,15 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 		}
 		rows.Ready = append(rows.Ready, lane)
 		ids = append(ids, lane.Due...)
-		specs = append(specs, lane.Due...)
+		due = append(due, lane.Due...)
 	}
 	for _, load := range []func() error{
 		func() error { return t.loadWorkers(rows, need.Workers) },
 		func() error { return t.loadHeld(rows, need.Held) },
 		func() error { return t.loadExecutions(rows, ids) },
 		func() error { return t.loadOwners(rows, need.Owners) },
-		func() error { return t.loadSpecs(rows, specs, need.Executions) },
+		func() error { return t.loadSpecs(rows, selectSpecs, need.Specs, need.Executions) },
+		func() error { return t.loadSpecs(rows, selectCarried, without(due, need.Specs), nil) },
 		func() error { return t.loadKeys(rows, need.Keys) },
 		func() error { return t.loadRuns(rows, need.Runs) },
 		func() error { return t.loadOps(rows, need.Ops) },
@@ -158,14 +159,14 @@ func (t *tx) loadOwners(rows *machine.Rows, ids []belay.ExecutionID) error {
 
 // loadSpecs loads the newest spec of each execution. What was asked for itself
 // and is not there has none.
-func (t *tx) loadSpecs(rows *machine.Rows, ids []belay.ExecutionID, asked []belay.ExecutionID) error {
+func (t *tx) loadSpecs(rows *machine.Rows, text string, ids, asked []belay.ExecutionID) error {
 	absent := make(map[belay.ExecutionID]bool)
 	for _, id := range asked {
 		absent[id] = t.found[id] == nil
 	}
 	ids = slices.DeleteFunc(unique(ids), func(id belay.ExecutionID) bool { return absent[id] })
 	newest := make(map[belay.ExecutionID]int, len(ids))
-	return some(t.ctx, t.conn, selectSpecs+" WHERE execution IN ", ids, func(r columns) error {
+	return some(t.ctx, t.conn, text+" WHERE execution IN ", ids, func(r columns) error {
 		s, err := scanSpec(r)
 		if err != nil {
 			return err
@@ -180,6 +181,14 @@ func (t *tx) loadSpecs(rows *machine.Rows, ids []belay.ExecutionID, asked []bela
 		rows.Specs = append(rows.Specs, s)
 		return nil
 	})
+}
+
+// without leaves some out.
+func without(all, some []belay.ExecutionID) []belay.ExecutionID {
+	if len(some) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(id belay.ExecutionID) bool { return slices.Contains(some, id) })
 }
 
 // unique keeps the first of each.

@@ -91,8 +91,8 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 	if err == nil && q.History {
 		err = r.history(rec, q)
 	}
-	if err == nil && q.Resume {
-		err = r.resume(rec)
+	if err == nil && (q.Resume || q.Signals) {
+		err = r.resume(rec, q)
 	}
 	if err != nil {
 		return nil, err
@@ -172,23 +172,57 @@ func (r *reading) history(rec *machine.Record, q store.Read) error {
 }
 
 // resume reads the checkpoints that count and the signals not consumed.
-func (r *reading) resume(rec *machine.Record) error {
-	base := []int64{rec.Execution.BaseSeq}
-	if rec.Execution.Checkpoints > 0 {
-		r.args.blob(r.id[:])
-		if err := r.query(selectResumed, base, r.addCheckpoint(rec)); err != nil {
+func (r *reading) resume(rec *machine.Record, q store.Read) error {
+	var last [2]int64
+	for i, k := range []struct {
+		sizes, rows string
+		row         func(columns) error
+		none        bool
+	}{
+		{checkpointSizes, selectResumed, r.addCheckpoint(rec), !q.Resume || rec.Execution.Checkpoints == 0},
+		{signalSizes, selectUnconsumed, r.addSignal(rec), rec.Execution.SignalSeq == 0},
+	} {
+		if k.none {
+			continue
+		}
+		after, upTo := max(rec.Execution.BaseSeq, q.ResumeAfter), int64(math.MaxInt64)
+		if q.Bytes > 0 {
+			budget := q.Budget()
+			err := r.query(k.sizes, []int64{after}, func(row columns) error {
+				if last[i] = row.int(0); budget > 0 {
+					upTo = last[i]
+					budget -= row.int(1) + store.RowBytes
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if err := r.query(k.rows, []int64{after, upTo}, k.row); err != nil {
 			return err
 		}
 	}
-	return r.query(selectSignals+" WHERE execution = ? AND seq > ? AND consumed_by IS NULL ORDER BY seq", base, r.addSignal(rec))
+	if q.Bytes > 0 {
+		store.Page(rec, last[0], last[1])
+	}
+	return nil
 }
 
-// A checkpoint counts if it has its data and no newer one has its kind and key.
-const selectResumed = selectCheckpoints + `
-WHERE execution = ? AND seq IN (
-    SELECT max(seq) FROM checkpoints WHERE execution = ? AND seq > ? AND pruned = 0 GROUP BY kind, key
+const (
+	// A checkpoint counts if it has its data and no newer one has its kind and key. Only those
+	// of one input have a seq above its base, so none counts that is replaced below it.
+	resumed = `
+WHERE execution = ?1 AND seq IN (
+    SELECT max(seq) FROM checkpoints WHERE execution = ?1 AND seq > ?2 AND pruned = 0 GROUP BY kind, key
+)`
+	selectResumed   = selectCheckpoints + resumed + " AND seq <= ?3 ORDER BY seq"
+	checkpointSizes = "SELECT seq, coalesce(length(data), 0) FROM checkpoints" + resumed + " ORDER BY seq"
+
+	unconsumed       = " WHERE execution = ?1 AND seq > ?2 AND consumed_by IS NULL"
+	selectUnconsumed = selectSignals + unconsumed + " AND seq <= ?3 ORDER BY seq"
+	signalSizes      = "SELECT seq, coalesce(length(payload), 0) FROM signals" + unconsumed + " ORDER BY seq"
 )
-ORDER BY seq`
 
 // tidy brings rows that were read in two ways into one order, each once, with
 // its payload if either had it.

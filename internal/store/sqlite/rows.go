@@ -31,15 +31,20 @@ func scanWorker(r columns, specs *parsed[belay.WorkerSpec]) (*machine.Worker, er
 	return x, nil
 }
 
-const (
-	specColumns = "execution, generation, hash, priority, trigger, key, labels, worker_labels"
-	selectSpecs = "SELECT " + specColumns + ", input FROM specs"
+const specColumns = "execution, generation, hash, priority, trigger, key, labels, worker_labels"
+
+var (
+	selectSpecs = "SELECT " + specColumns + ", input, 0 FROM specs"
+
+	// Large inputs are left out.
+	selectCarried = fmt.Sprintf("SELECT "+specColumns+", CASE WHEN length(input) <= %[1]d THEN input END, coalesce(length(input) > %[1]d, 0) FROM specs", machine.MaxCarried)
 )
 
 func scanSpec(r columns) (*machine.Spec, error) {
 	s := &machine.Spec{
 		Execution: r.id(0), Generation: int(r.int(1)), Hash: r.hash(2), Priority: int(r.int(3)),
 		Trigger: belay.Trigger(r.text(4)), Key: r.text(5), Input: r.blob(8),
+		Large: r.int(9) != 0,
 	}
 	var err error
 	if s.Labels, err = parseLabels(r.text(6)); err != nil {

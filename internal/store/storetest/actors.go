@@ -46,17 +46,22 @@ var lanes = func() []machine.Lane {
 // claim wins up to n executions; number must grow.
 func (e *env) claim(worker belay.WorkerID, number int64, n int) []belay.Lease {
 	e.Helper()
+	var leases []belay.Lease
+	for _, won := range e.ok(e.claims(worker, number, n)).Claims {
+		leases = append(leases, leaseOf(&won.Execution))
+	}
+	return leases
+}
+
+// claims is the command that does so.
+func (e *env) claims(worker belay.WorkerID, number int64, n int) *machine.Claim {
 	c := &machine.Claim{
 		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: number, Slots: n}, Lanes: lanes, Idle: true,
 	}
 	for range n {
 		c.Secrets = append(c.Secrets, e.id())
 	}
-	var leases []belay.Lease
-	for _, won := range e.ok(c).Claims {
-		leases = append(leases, leaseOf(&won.Execution))
-	}
-	return leases
+	return c
 }
 
 func leaseOf(x *machine.Execution) belay.Lease {

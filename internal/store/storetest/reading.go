@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -137,6 +138,92 @@ var readCases = []testCase{
 		}
 		if len(rec.Signals) != 1 {
 			e.Errorf("%d signals, want the one not taken", len(rec.Signals))
+		}
+	}},
+	{"a resume in pages of any size is the resume", func(e *env) {
+		l := e.run(e.open(), 1)
+		for i := range 12 {
+			e.save(l, belay.KindStep, named("step", i%7), `"`+strings.Repeat("x", 300*i)+`"`)
+			e.signal(l.Execution, named("signal", i))
+			e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "large", Op: e.id(), Payload: []byte(`"` + strings.Repeat("y", 500*(12-i)) + `"`)}})
+		}
+		whole := e.read(store.Read{Execution: l.Execution, Resume: true})
+		if whole.More || len(whole.Checkpoints) != 7 || len(whole.Signals) != 24 {
+			e.Fatalf("%d checkpoints and %d signals, more: %v", len(whole.Checkpoints), len(whole.Signals), whole.More)
+		}
+		for _, size := range []int{1, 600, 5000, 20_000, 1 << 20} {
+			var paged machine.Record
+			for after, pages := int64(0), 0; ; pages++ {
+				page := e.read(store.Read{Execution: l.Execution, Resume: true, ResumeAfter: after, Bytes: size})
+				most := 2 * size
+				for _, k := range page.Checkpoints {
+					after = max(after, k.Seq)
+					most -= len(k.Data) + store.RowBytes
+				}
+				for _, s := range page.Signals {
+					after = max(after, s.Seq)
+					most -= len(s.Payload) + store.RowBytes
+				}
+				if most < -2*(6000+store.RowBytes) || pages > 31 {
+					e.Fatalf("page %d of %d bytes has %d more", pages, size, -most)
+				}
+				paged.Checkpoints, paged.Signals = append(paged.Checkpoints, page.Checkpoints...), append(paged.Signals, page.Signals...)
+				if !page.More {
+					break
+				}
+			}
+			e.same(named("checkpoints in pages of", size), whole.Checkpoints, paged.Checkpoints)
+			e.same(named("signals in pages of", size), whole.Signals, paged.Signals)
+		}
+		signals := e.read(store.Read{Execution: l.Execution, Signals: true, ResumeAfter: whole.Signals[3].Seq})
+		if len(signals.Checkpoints) != 0 {
+			e.Errorf("signals alone come with checkpoints")
+		}
+		e.same("signals after the fourth", whole.Signals[4:], signals.Signals)
+	}},
+	{"an execution counts the signals that it keeps", func(e *env) {
+		worker := e.open()
+		l := e.run(worker, 1)
+		first := e.signal(l.Execution, "s")
+		e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "t", Payload: []byte(`"1234"`)}})
+		e.settle(e.take(worker, 2, e.child(l, "c")), belay.OutcomeSucceeded)
+		counts := func(signals int, bytes int64) {
+			e.Helper()
+			if x := e.row(l.Execution); x.Signals != signals || x.SignalBytes != bytes {
+				e.Errorf("%d signals of %d bytes, want %d of %d", x.Signals, x.SignalBytes, signals, bytes)
+			}
+		}
+		size := int64(len(e.read(store.Read{Execution: l.Execution, Signals: true}).Signals[0].Payload))
+		counts(2, 6+size)
+		e.ok(&machine.Save{Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindWait, Key: "w", Consumes: first}})
+		counts(1, 6)
+		e.settle(l, belay.OutcomeFailed)
+		e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`2`)}})
+		counts(0, 0)
+	}},
+	{"a large input is read once it was won", func(e *env) {
+		small, large := `"`+strings.Repeat("x", machine.MaxCarried-2)+`"`, `"`+strings.Repeat("x", machine.MaxCarried-1)+`"`
+		inputs := map[belay.ExecutionID]string{}
+		for _, in := range []string{small, large} {
+			inputs[e.submit(func(s *belay.Submission) { s.Input = []byte(in) })] = in
+		}
+		worker := e.open()
+		c := e.claims(worker, 1, 2)
+		var need machine.Need
+		c.Need(&need)
+		for _, s := range e.rows(need).Specs {
+			if want := len(inputs[s.Execution]) > machine.MaxCarried; s.Large != want || want == (s.Input != nil) {
+				e.Errorf("an input of %d bytes: large %v, with %d bytes", len(inputs[s.Execution]), s.Large, len(s.Input))
+			}
+		}
+		for _, won := range e.ok(c).Claims {
+			want := inputs[won.Execution.ID]
+			if won.Known != (want == small) || won.Known && string(won.Input) != want {
+				e.Errorf("won one of %d bytes, known: %v", len(want), won.Known)
+			}
+			if rec := e.read(store.Read{Execution: won.Execution.ID, Spec: true}); string(rec.Spec.Input) != want || rec.Spec.Large {
+				e.Errorf("read %d bytes of %d", len(rec.Spec.Input), len(want))
+			}
 		}
 	}},
 	{"after a new input nothing older counts", func(e *env) {

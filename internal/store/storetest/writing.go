@@ -84,6 +84,7 @@ var writeCases = []testCase{
 	}},
 	{"of a session that is there all but its spec and its opening is written", func(e *env) {
 		rows := filled(100)
+		rows.Workers[0].State = belay.WorkerOpen
 		e.mustWrite(rows)
 		n := 5000
 		next := *rows.Workers[0]
@@ -192,7 +193,7 @@ func filled(n int) *machine.Changes {
 	c.Deeds[0].Execution, c.DeadLetters[0].Execution, c.Keys[0].Execution, c.Chunks[0].Execution = id, id, id, id
 	c.Sums[0].Execution = id
 	c.Executions[0].New, c.Runs[0].New, c.DeadLetters[0].New, c.Workers[0].New = true, true, true, true
-	c.APIKeys[0].New, c.Sums[0].New = true, true
+	c.APIKeys[0].New, c.Sums[0].New, c.Specs[0].Large = true, true, false
 	return c
 }
 
