@@ -138,11 +138,14 @@ func (x *attacked) ofJobs() (left []string) {
 	return left
 }
 
-// resident is the memory of the server, in bytes.
-func (x *attacked) resident() int {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", x.server.cmd.Process.Pid))
+// resident is the most memory that the server has used, in bytes.
+func (x *attacked) resident() int { return x.server.resident() }
+
+// resident is the most memory that the process has used, in bytes.
+func (x *started) resident() int {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", x.cmd.Process.Pid))
 	if err != nil {
-		x.api.t.Fatal(err)
+		x.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(raw)) {
 		var kib int

@@ -44,6 +44,7 @@ var scopes = map[string][]belay.Scope{
 	"PUT /v1/executions/{id}/lock/{lock_id}":          {belay.ScopeWorker},
 	"POST /v1/executions/{id}/lock/{lock_id}/release": {belay.ScopeWorker},
 	"PUT /v1/executions/{id}/checkpoint":              {belay.ScopeWorker},
+	"GET /v1/executions/{id}/checkpoints":             {belay.ScopeWorker},
 
 	"GET /v1/runs":                  {belay.ScopeRead},
 	"GET /v1/runs/{id}":             {belay.ScopeRead},

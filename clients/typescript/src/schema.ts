@@ -196,6 +196,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/executions/{id}/checkpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what an owner goes on from
+         * @description Input, checkpoints and signals, some megabytes of them at most. The answer to a claim or a lock that had no room for all of them says more; this reads the rest, after the highest seq that the owner has.
+         */
+        get: operations["readCheckpoints"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/executions/{id}/events": {
         parameters: {
             query?: never;
@@ -826,6 +846,8 @@ export interface components {
             generation: number;
             input?: unknown;
             lease: components["schemas"]["Lease"];
+            /** @description The answer had no room for all checkpoints and signals, nor maybe for the input: read the rest with readCheckpoints before you begin. */
+            more?: boolean;
             parent?: string;
             policy?: components["schemas"]["Policy"];
             queue: string;
@@ -1139,12 +1161,14 @@ export interface components {
             token: number;
         };
         LockReply: {
-            /** @description The newest checkpoint; null if there is none. */
+            /** @description The newest checkpoint; null if there is none, or if there is more. */
             checkpoint: components["schemas"]["Checkpoint"] | null;
             /** @description The newest of each key. */
             checkpoints?: components["schemas"]["Checkpoint"][];
             execution: components["schemas"]["Execution"];
             lease: components["schemas"]["LockLease"];
+            /** @description The answer had no room for all checkpoints and signals: read the rest with readCheckpoints. */
+            more?: boolean;
             signals?: components["schemas"]["Signal"][];
         };
         NewKey: {
@@ -1320,6 +1344,16 @@ export interface components {
             /** Format: int64 */
             seq?: number;
             submitted?: components["schemas"]["Submitted"];
+        };
+        Resumed: {
+            /** @description The newest of each key that count, in order of seq. */
+            checkpoints?: components["schemas"]["Checkpoint"][];
+            /** @description The execution's input, where after is 0. */
+            input?: unknown;
+            /** @description There are others: ask again after the highest seq of these. */
+            more?: boolean;
+            /** @description Those that no checkpoint has consumed, in order of seq. */
+            signals?: components["schemas"]["Signal"][];
         };
         Run: {
             /** Format: int64 */
@@ -2190,6 +2224,45 @@ export interface operations {
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["UnprocessableEntity"];
+            428: components["responses"]["PreconditionRequired"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    readCheckpoints: {
+        parameters: {
+            query?: {
+                /** @description The highest seq that the owner has; 0 for all, with the input. */
+                after?: number;
+            };
+            header?: {
+                /** @description lock_id of the lock or lease_id of the claim. Without it: 428. */
+                "Lease-Id"?: string;
+                /** @description The lock's or the run's token. Without it: 428. */
+                "Lease-Token"?: number;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Resumed"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             428: components["responses"]["PreconditionRequired"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
