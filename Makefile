@@ -34,7 +34,7 @@ VULN         := bin/govulncheck-$(VULN_VERSION)
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
 
 TIERS      := check unit simulation blackbox chaos-short
-LONG_TIERS := check unit fuzz simulation-long blackbox-long chaos-long
+LONG_TIERS := check unit-long fuzz simulation-long blackbox-long chaos-long
 
 .PHONY: help
 help: ## list the targets
@@ -97,11 +97,18 @@ repository: $(REPORT)
 	@$(TEST) -count=1 ./internal/repo | $(REPORT)
 	@go -C tools test -buildvcs=false -json -count=1 ./testreport ./vulncheck | $(REPORT)
 
-.PHONY: unit
+.PHONY: unit unit-long
 unit: $(REPORT) ## unit and conformance tests with the race detector
+	@$(MAKE) packages LIMIT=15m
+
+unit-long: $(REPORT)
+	@BELAY_TEST_LONG=1 $(MAKE) packages LIMIT=1h
+
+.PHONY: packages
+packages:
 	@scripts/need.sh git git-crypt curl initdb:postgresql pgbouncer
 	@packages=$$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/); \
-	  BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout 15m $$packages | $(REPORT)
+	  BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout $(LIMIT) $$packages | $(REPORT)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on

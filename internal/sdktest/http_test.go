@@ -73,5 +73,5 @@ func TestHTTPSQLite(t *testing.T) {
 			t.Fatal(err)
 		}
 		return serve(t, b)
-	})
+	}, sdktest.Part...)
 }

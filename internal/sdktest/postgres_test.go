@@ -46,5 +46,5 @@ func (b *onDatabase) Close() error {
 // The suite holds on the engine with the store in PostgreSQL.
 func TestPostgres(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{NoSync: true})
-	sdktest.Run(t, func(t *testing.T) belay.Backend { return onPostgres(t, srv) })
+	sdktest.Run(t, func(t *testing.T) belay.Backend { return onPostgres(t, srv) }, sdktest.Part...)
 }

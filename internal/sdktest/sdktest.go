@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,8 +22,17 @@ import (
 // Open opens a fresh Backend for one case.
 type Open func(t *testing.T) belay.Backend
 
-// Run runs every case of the suite against the Backend.
-func Run(t *testing.T, open Open) {
+// Part are the groups in which a store or a transport shows most of itself: what
+// concurrent and cut calls do, and what is read back. The others ask more of the worker
+// than of what lies below it.
+var Part = []string{"Children", "Faults", "Races", "Owners", "Keys"}
+
+// Run runs the suite against the Backend: the named groups, all if none is named or the
+// environment has BELAY_TEST_LONG.
+func Run(t *testing.T, open Open, groups ...string) {
+	if os.Getenv("BELAY_TEST_LONG") != "" {
+		groups = nil
+	}
 	for _, group := range []struct {
 		name  string
 		cases []testCase
@@ -31,6 +41,9 @@ func Run(t *testing.T, open Open) {
 		{"Output", output}, {"Faults", faults}, {"Fence", fences}, {"Stop", stops}, {"Races", races},
 		{"Owners", owners}, {"Keys", keys},
 	} {
+		if len(groups) > 0 && !slices.Contains(groups, group.name) {
+			continue
+		}
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.cases {
 				t.Run(c.name, func(t *testing.T) {

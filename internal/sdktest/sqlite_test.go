@@ -17,5 +17,5 @@ func TestSQLite(t *testing.T) {
 			t.Fatal(err)
 		}
 		return b
-	})
+	}, sdktest.Part...)
 }
