@@ -66,7 +66,8 @@ func (a *api) executions() {
 	}, a.signal)
 	add(a, route{
 		id: "listSignals", method: http.MethodGet, path: "/v1/executions/{id}/signals", tag: "runs",
-		summary: "Read the signals that no checkpoint has consumed", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeRead},
+		summary: "Read the signals that no checkpoint has consumed",
+		doc:     "The first of them, up to some megabytes. There are no more once a request after the last answers none.", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeRead},
 	}, a.signals)
 }
 

@@ -514,7 +514,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the signals that no checkpoint has consumed */
+        /**
+         * Read the signals that no checkpoint has consumed
+         * @description The first of them, up to some megabytes. There are no more once a request after the last answers none.
+         */
         get: operations["listSignals"];
         put?: never;
         post?: never;
