@@ -1,5 +1,6 @@
 // Command testreport reads the output of `go test -json` and prints what a reader of a CI log wants to see: the line of
-// every package as `go test` prints it, the whole output of what failed, and the reason of everything that was skipped.
+// every package as `go test` prints it, the whole output of what failed, the reason of everything that was skipped, and the
+// slowest tests.
 //
 //	go test -json ./... | testreport
 //
@@ -24,6 +25,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "testreport: read events:", err)
 		os.Exit(1)
 	}
+	fmt.Print(report.slowest())
 	if path := os.Getenv("BELAY_TALLY"); path != "" {
 		if err := appendLine(path, report.counts()); err != nil {
 			fmt.Fprintln(os.Stderr, "testreport: write counts:", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
+	Elapsed float64 // seconds, of what ended
 }
 
 // key names a test, or with an empty test a package.
@@ -28,6 +30,13 @@ type report struct {
 
 	packages, passed, failed, skipped int
 	brokenPackages                    []string
+	times                             []timed
+}
+
+// timed is how long a test took.
+type timed struct {
+	key
+	seconds float64
 }
 
 func newReport(out io.Writer, verbose bool) *report {
@@ -67,6 +76,9 @@ func (r *report) take(e event) {
 		if e.Test == "" {
 			r.endPackage(e)
 		} else {
+			if !strings.Contains(e.Test, "/") {
+				r.times = append(r.times, timed{k, e.Elapsed})
+			}
 			r.endTest(k, e.Action)
 		}
 	}
@@ -147,6 +159,28 @@ func (r *report) counts() string {
 		s += fmt.Sprintf(", %d skipped", r.skipped)
 	}
 	return s
+}
+
+// The slowest tests are named, ten at most, none that took less than two seconds.
+const (
+	mostSlow = 10
+	slow     = 2.0
+)
+
+// slowest lists the tests that took longest, the longest first.
+func (r *report) slowest() string {
+	slices.SortStableFunc(r.times, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	var b strings.Builder
+	for i, t := range r.times {
+		if i == mostSlow || t.seconds < slow {
+			break
+		}
+		if i == 0 {
+			b.WriteString("slowest:\n")
+		}
+		fmt.Fprintf(&b, "%7.1f s  %s %s\n", t.seconds, t.pkg[strings.LastIndexByte(t.pkg, '/')+1:], t.test)
+	}
+	return b.String()
 }
 
 // failure says why the run is no success; it is empty if it is one.

@@ -88,3 +88,25 @@ func TestReport(t *testing.T) {
 		})
 	}
 }
+
+// The slowest tests are named, subtests and quick ones are not.
+func TestSlowest(t *testing.T) {
+	r := newReport(&strings.Builder{}, false)
+	in := `{"Action":"pass","Package":"x/p","Test":"TestQuick","Elapsed":1.9}
+{"Action":"pass","Package":"x/p","Test":"TestB","Elapsed":2}
+{"Action":"pass","Package":"x/p","Test":"TestA/sub","Elapsed":90}
+{"Action":"fail","Package":"x/q","Test":"TestA","Elapsed":91.25}
+`
+	if err := r.read(strings.NewReader(in)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "slowest:\n   91.2 s  q TestA\n    2.0 s  p TestB\n"; r.slowest() != want {
+		t.Errorf("%q, want %q", r.slowest(), want)
+	}
+	for range 20 {
+		r.times = append(r.times, timed{key{"x/p", "TestMany"}, 3})
+	}
+	if n := strings.Count(r.slowest(), "\n"); n != 11 {
+		t.Errorf("%d lines", n)
+	}
+}
