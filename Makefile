@@ -140,9 +140,9 @@ blackbox-long: build $(REPORT)
 	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
 
 .PHONY: chaos
-chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their database: SEED=n for those of a verdict, FOR=1m for less
+chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their stores: SEED=n for those of a verdict, FOR=1m for less, STORE=sqlite for one store
 	@scripts/need.sh git bash initdb:postgresql
-	@$(CHAOS) -timeout 0 ./test/chaos -args -for $(or $(FOR),3m) $(if $(SEED),-seed $(SEED)) | $(REPORT) -v
+	@$(CHAOS) -timeout 0 ./test/chaos -args -for $(or $(FOR),3m) $(if $(SEED),-seed $(SEED)) $(if $(STORE),-store $(STORE)) | $(REPORT) -v
 
 .PHONY: chaos-short chaos-long
 chaos-short: $(REPORT)

@@ -169,9 +169,9 @@ func (b *book) allDown() []span {
 	slices.SortFunc(edges, func(x, y edge) int { return x.at.Compare(y.at) })
 	out, down := []span{}, 0
 	for _, e := range edges {
-		if down += e.by; down == servers {
+		if down += e.by; down == b.Servers {
 			out = append(out, span{What: "all servers", From: e.at})
-		} else if e.by < 0 && down == servers-1 {
+		} else if e.by < 0 && down == b.Servers-1 {
 			out[len(out)-1].To = e.at
 		}
 	}

@@ -39,11 +39,11 @@ func (c *crowd) dice() *mrand.Rand {
 // patient and hasty are some server's clients, which write down what they are
 // told.
 func (w *world) patient(r *mrand.Rand, who string) *recorder {
-	return &recorder{w.servers[r.IntN(servers)].client, who, w.history}
+	return &recorder{w.servers[r.IntN(len(w.servers))].client, who, w.history}
 }
 
 func (w *world) hasty(r *mrand.Rand, who string) *recorder {
-	return &recorder{w.servers[r.IntN(servers)].hasty, who, w.history}
+	return &recorder{w.servers[r.IntN(len(w.servers))].hasty, who, w.history}
 }
 
 func newExecutionID() belay.ExecutionID { return belay.ExecutionID(uuid.Must(uuid.NewV7())) }

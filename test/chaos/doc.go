@@ -1,11 +1,13 @@
-// Package chaos lets real processes work on one real PostgreSQL while a seed
-// decides what is killed, cut off and restarted, and then holds what everybody
-// was told against what the store has kept. It holds tests only.
+// Package chaos lets real processes work on one real store while a seed decides
+// what is killed, cut off and restarted, and then holds what everybody was told
+// against what the store has kept. It holds tests only.
 //
 // # The world
 //
-// Three belay serve on one database, the third behind a proxy that fails. Six
-// workers, which are this test binary in another role and speak to one server
+// There are two worlds, one after the other. In one, three belay serve work on one
+// PostgreSQL, the third behind a proxy that fails. In the other, one belay serve has
+// a data directory with SQLite, and its clients stand behind that proxy. The rest is
+// the same in both. Six workers, which are this test binary in another role and speak to one server
 // each: the even ones near (their death is proven on their host), the odd ones
 // far (they say that they are on another machine, stand behind a proxy that
 // fails, and only time gives them up). One belay worker with commands that run
@@ -36,6 +38,9 @@
 // was cut off in the middle of a batch held its rows, or the machine itself
 // stood still.
 //
+// Each fault has a quota, about as many as are planned for so long a run. A run in
+// which a fault happened less often is inconclusive.
+//
 // # Planted bugs
 //
 // Afterwards bugs are planted into a copy of the history: a row dropped, an
@@ -44,8 +49,9 @@
 //
 // # Running it
 //
-//	make chaos                  three minutes
+//	make chaos                  three minutes, the first of them on SQLite
 //	make chaos FOR=1m SEED=17   a minute of what seed 17 decides
+//	make chaos STORE=sqlite     three minutes on SQLite alone
 //
 // A history that broke a promise is kept in a file; with -args -judge FILE it is
 // judged again.

@@ -60,7 +60,7 @@ func (j *jobs) begin(ctx context.Context, name string) error {
 	s := belay.Submission{
 		ID: newExecutionID(), Workflow: agent.Workflow, Queue: jobQueue, Input: input, Policy: belay.Policy{CancelGrace: belay.Duration(2 * time.Second)},
 	}
-	b := &recorder{j.servers[1].client, "submitter of commands", j.history}
+	b := &recorder{j.servers[1%len(j.servers)].client, "submitter of commands", j.history}
 	for {
 		got, err := b.Submit(ctx, s)
 		if err == nil && got[0].Err == nil {
@@ -86,7 +86,7 @@ func (j *jobs) cancel(ctx context.Context) {
 	x := j.tales[len(j.tales)-1]
 	op := newOp()
 	q := belay.Control{Execution: x.Execution, Action: belay.ActionCancel, Actor: "canceller of commands", Op: op, Reason: "cancel of a command: " + op.String()}
-	b := &recorder{j.servers[2].client, q.Actor, j.history}
+	b := &recorder{j.servers[2%len(j.servers)].client, q.Actor, j.history}
 	for ctx.Err() == nil {
 		if _, err := b.Control(ctx, q); err == nil {
 			x.Cancelled = true

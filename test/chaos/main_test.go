@@ -11,7 +11,8 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "decide as this seed did; 0 takes a new one")
-	forFlag   = flag.Duration("for", time.Minute, "for how long things go wrong")
+	forFlag   = flag.Duration("for", time.Minute, "for how long things go wrong, on all stores together")
+	storeFlag = flag.String("store", "", "on this store alone: sqlite or postgres")
 	judgeFlag = flag.String("judge", "", "judge the history in this file again")
 )
 

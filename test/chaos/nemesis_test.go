@@ -39,9 +39,13 @@ func (w *world) harm(ctx context.Context, p plan) {
 			follow(fmt.Sprint("way", i), func(ctx context.Context, f fault) { w.befallLine(ctx, f, s.proxy, "worker's line ") })
 		}
 	}
+	whose := "database's line "
+	if w.store == onSQLite {
+		whose = "clients' line "
+	}
+	follow("line", func(ctx context.Context, f fault) { w.befallLine(ctx, f, w.line, whose) })
 	follow("database", w.befallDatabase)
 	follow("backends", func(context.Context, fault) { w.terminate() })
-	follow("line", func(ctx context.Context, f fault) { w.befallLine(ctx, f, w.line, "database's line ") })
 	all.Wait()
 }
 
@@ -151,7 +155,7 @@ func (w *world) befallLine(ctx context.Context, f fault, p *faultproxy.Proxy, wh
 	}
 	_ = pause(ctx, f.For)
 	p.Heal()
-	if p == w.line {
+	if p == w.line && w.store == onPostgres {
 		w.troubled("line", from)
 	}
 }

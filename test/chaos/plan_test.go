@@ -28,36 +28,87 @@ const longOutage = 8500 * time.Millisecond
 
 // newPlan draws what goes wrong in a time from a seed. The rates are those of 30
 // kills of servers and 60 of workers in three minutes, and a few more.
-func newPlan(seed uint64, length time.Duration) plan {
-	r := dice(seed, "plan")
-	var p plan
-	p = append(p,
-		fault{length * 3 / 10, "database", "restart", 0},
-		fault{length * 13 / 20, "database", "kill", longOutage})
-	each := func(rate time.Duration, who func() string, kind func() string, least, most time.Duration) {
-		n := max(1, int((length+rate-1)/rate))
-		for i := range n {
-			at := length/time.Duration(n)*time.Duration(i) + between(r, 0, length/time.Duration(n))
-			p = append(p, fault{at, who(), kind(), between(r, least, most)})
-		}
+func newPlan(store string, seed uint64, length time.Duration) plan {
+	d := &draft{r: dice(seed, "plan"), length: length}
+	if store == onSQLite {
+		d.onSQLite()
+	} else {
+		d.onPostgres()
 	}
-	turn := func(name string, of []int) func() string {
-		n := r.IntN(len(of))
-		return func() string { n++; return fmt.Sprint(name, of[n%len(of)]) }
-	}
-	one := func(of ...string) func() string { return func() string { return of[r.IntN(len(of))] } }
-	all, far := []int{0, 1, 2, 3, 4, 5}, []int{1, 3, 5}
-	each(5500*time.Millisecond, turn("server", all[:servers]), one("kill"), 100*time.Millisecond, 2*time.Second)
-	each(2700*time.Millisecond, turn("worker", all), one("kill"), 50*time.Millisecond, 1500*time.Millisecond)
-	each(20*time.Second, turn("server", all[:servers]), one("stop"), 500*time.Millisecond, 6*time.Second)
-	each(15*time.Second, turn("worker", far), one("stop"), farTTL-time.Second, 2*farTTL)
-	each(18*time.Second, turn("worker", all), one("end"), 50*time.Millisecond, time.Second)
-	each(5*time.Second, turn("way", far), one("cut", "half open", "hold", "hold requests", "hold replies", "slow", "lossy", "refuse"), 300*time.Millisecond, 5*time.Second)
-	each(12*time.Second, one("line"), one("cut", "hold", "slow"), 200*time.Millisecond, 4*time.Second)
-	each(12*time.Second, one("backends"), one("terminate"), 0, 0)
-	slices.SortStableFunc(p, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
-	return p
+	slices.SortStableFunc(d.plan, func(a, b fault) int { return cmp.Compare(a.At, b.At) })
+	return d.plan
 }
+
+// draft is a plan that is being drawn.
+type draft struct {
+	plan
+	r      *rand.Rand
+	length time.Duration
+}
+
+// each draws faults at a rate, at least one.
+func (d *draft) each(rate time.Duration, who, kind func() string, least, most time.Duration) {
+	n := max(1, int((d.length+rate-1)/rate))
+	for i := range n {
+		at := d.length/time.Duration(n)*time.Duration(i) + between(d.r, 0, d.length/time.Duration(n))
+		d.plan = append(d.plan, fault{at, who(), kind(), between(d.r, least, most)})
+	}
+}
+
+// turn names one after the other, one any of them, and deal each once before any
+// comes again.
+func (d *draft) turn(name string, of []int) func() string {
+	n := d.r.IntN(len(of))
+	return func() string { n++; return fmt.Sprint(name, of[n%len(of)]) }
+}
+
+func (d *draft) one(of ...string) func() string {
+	return func() string { return of[d.r.IntN(len(of))] }
+}
+
+func (d *draft) deal(of ...string) func() string {
+	n := 0
+	return func() string {
+		if n%len(of) == 0 {
+			d.r.Shuffle(len(of), func(i, k int) { of[i], of[k] = of[k], of[i] })
+		}
+		n++
+		return of[(n-1)%len(of)]
+	}
+}
+
+func (d *draft) onPostgres() {
+	d.plan = append(d.plan,
+		fault{d.length * 3 / 10, "database", "restart", 0},
+		fault{d.length * 13 / 20, "database", "kill", longOutage})
+	d.each(5500*time.Millisecond, d.turn("server", all[:servers]), d.one("kill"), 100*time.Millisecond, 2*time.Second)
+	d.each(20*time.Second, d.turn("server", all[:servers]), d.one("stop"), 500*time.Millisecond, 6*time.Second)
+	d.ofWorkers()
+	d.each(12*time.Second, d.one("line"), d.one("cut", "hold", "slow"), 200*time.Millisecond, 4*time.Second)
+	d.each(12*time.Second, d.one("backends"), d.one("terminate"), 0, 0)
+}
+
+// onSQLite has one server, and its clients' line in place of the database's.
+func (d *draft) onSQLite() {
+	d.plan = append(d.plan, fault{d.length * 13 / 20, "server0", "kill", longOutage})
+	d.each(6*time.Second, d.one("server0"), d.one("kill"), 100*time.Millisecond, 2*time.Second)
+	d.each(20*time.Second, d.one("server0"), d.one("stop"), 500*time.Millisecond, 6*time.Second)
+	d.ofWorkers()
+	d.each(4*time.Second, d.one("line"), d.deal("cut", "half open", "hold", "hold replies", "slow", "lossy"), 200*time.Millisecond, 2*time.Second)
+}
+
+// ofWorkers is what goes wrong with workers, and on the way of far ones to their
+// server.
+func (d *draft) ofWorkers() {
+	d.each(2700*time.Millisecond, d.turn("worker", all), d.one("kill"), 50*time.Millisecond, 1500*time.Millisecond)
+	d.each(15*time.Second, d.turn("worker", far), d.one("stop"), farTTL-time.Second, 2*farTTL)
+	d.each(18*time.Second, d.turn("worker", all), d.one("end"), 50*time.Millisecond, time.Second)
+	d.each(5*time.Second, d.turn("way", far), d.one("cut", "half open", "hold", "hold requests", "hold replies", "slow", "lossy", "refuse"),
+		300*time.Millisecond, 5*time.Second)
+}
+
+// The workers by their numbers, and those that are far.
+var all, far = []int{0, 1, 2, 3, 4, 5}, []int{1, 3, 5}
 
 // of is the part of the plan that befalls one victim.
 func (p plan) of(who string) plan {
@@ -78,8 +129,8 @@ func (p plan) count(who, kind string) (n int) {
 // the promise is to be tried with.
 func TestThePlanKeepsItsRates(t *testing.T) {
 	for seed := range uint64(100) {
-		p := newPlan(seed, 3*time.Minute)
-		if !slices.Equal(p, newPlan(seed, 3*time.Minute)) {
+		p := newPlan(onPostgres, seed, 3*time.Minute)
+		if !slices.Equal(p, newPlan(onPostgres, seed, 3*time.Minute)) {
 			t.Fatalf("seed %d gave two plans", seed)
 		}
 		for _, least := range []struct {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -63,7 +62,7 @@ func (w *world) readTales(ctx context.Context, r *record) error {
 	for i := range readers {
 		all.Go(func() {
 			for k := i; k < len(r.Tales) && errs[i] == nil; k += readers {
-				errs[i] = w.servers[k%servers].tell(ctx, r.Tales[k])
+				errs[i] = w.servers[k%len(w.servers)].tell(ctx, r.Tales[k])
 			}
 		})
 	}
@@ -93,8 +92,11 @@ func (s *server) tell(ctx context.Context, t *tale) error {
 // readLetters reads what the API does not show: the dead letters, and how many
 // executions there are in each state.
 func (w *world) readLetters(r *record) error {
-	path, _, _ := strings.Cut(w.url, "?")
-	text, err := w.database.Query(filepath.Base(path), "SELECT encode(uuid_send(execution), 'hex'), generation, seq, at, coalesce(resolution, '') FROM dead_letters")
+	id := "encode(uuid_send(execution), 'hex')"
+	if w.store == onSQLite {
+		id = "hex(execution)"
+	}
+	text, err := w.query("SELECT " + id + ", generation, seq, at, coalesce(resolution, '') FROM dead_letters")
 	if err != nil {
 		return err
 	}
@@ -111,7 +113,7 @@ func (w *world) readLetters(r *record) error {
 		l.At = time.UnixMicro(at)
 		r.Letters = append(r.Letters, l)
 	}
-	text, err = w.database.Query(filepath.Base(path), "SELECT state, count(*) FROM executions GROUP BY state")
+	text, err = w.query("SELECT state, count(*) FROM executions GROUP BY state")
 	r.States = make(map[string]int)
 	for line := range strings.Lines(text) {
 		var state belay.State

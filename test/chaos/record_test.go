@@ -14,9 +14,11 @@ import (
 // record is all that the checkers see. It can be written to a file and judged
 // again.
 type record struct {
-	Seed uint64        `json:"seed"`
-	For  time.Duration `json:"for"`
-	Load load          `json:"load"`
+	Store   string        `json:"store"`
+	Servers int           `json:"servers"`
+	Seed    uint64        `json:"seed"`
+	For     time.Duration `json:"for"`
+	Load    load          `json:"load"`
 
 	// What clients and workers were told.
 	Told []entry    `json:"told"`

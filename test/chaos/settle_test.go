@@ -19,7 +19,7 @@ const settling = 2 * time.Minute
 func (w *world) watchOver(ctx context.Context) {
 	r := dice(w.seed, "overseer")
 	for pause(ctx, 2*time.Second) == nil {
-		s := w.servers[r.IntN(servers)]
+		s := w.servers[r.IntN(len(w.servers))]
 		l := look{At: time.Now()}
 		var err error
 		if l.Open, err = w.open(ctx, s); err != nil {

@@ -24,7 +24,7 @@ type slot struct {
 
 func (w *world) newSlot(i int) *slot {
 	w.t.Helper()
-	at := w.servers[i%servers]
+	at := w.servers[i%len(w.servers)]
 	s := &slot{w: w, name: fmt.Sprintf("worker%d", i), far: i%2 == 1, url: at.url()}
 	if s.far {
 		s.proxy = w.proxy(at.addr, s.name)

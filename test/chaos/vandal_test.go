@@ -60,7 +60,7 @@ func (w *world) vandalize(ctx context.Context, about func() belay.ExecutionID) {
 func (w *world) vandal(ctx context.Context, r *rand.Rand, b bad) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	s := w.servers[r.IntN(servers)]
+	s := w.servers[r.IntN(len(w.servers))]
 	q, err := http.NewRequestWithContext(ctx, b.method, s.url()+b.path, strings.NewReader(b.body))
 	if err != nil {
 		w.t.Error(err)

@@ -49,6 +49,7 @@ func judge(r *record) *verdict {
 // missing is what must have happened and did not.
 func (v *verdict) missing() []string {
 	never := slices.DeleteFunc(slices.Clone(sometimes), func(s string) bool { return v.sometimes[s] > 0 })
+	never = append(never, v.unmet()...)
 	for _, name := range v.planted.without {
 		never = append(never, "anything that the planted bug "+name+" could befall")
 	}
@@ -71,8 +72,8 @@ func (v *verdict) String() string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(&b, "VERDICT   %s  seed %d, %s\n", v.word(), v.Seed, v.For)
-	line("replay", "make chaos SEED=%d FOR=%s", v.Seed, v.For)
+	fmt.Fprintf(&b, "VERDICT   %s  %s, seed %d, %s\n", v.word(), v.Store, v.Seed, v.For)
+	line("replay", "make chaos STORE=%s SEED=%d FOR=%s", v.Store, v.Seed, v.For)
 	line("load", "%s", v.loadText())
 	line("faults", "%d of %d kinds: %s", sum(v.Faults), len(v.Faults), list(v.Faults))
 	line("healed", "all settled %s after the last fault", v.Settled.Sub(v.Healed).Round(10*time.Millisecond))

@@ -54,7 +54,7 @@ func (f *follower) one(ctx context.Context, id belay.ExecutionID) {
 		f.saw(at)
 	}
 	for !final && ctx.Err() == nil {
-		s := f.servers[f.r.IntN(servers)]
+		s := f.servers[f.r.IntN(len(f.servers))]
 		at.Began = time.Now()
 		var err error
 		if f.poll {

@@ -21,13 +21,14 @@ import (
 
 // The size of the world.
 const (
-	servers = 3
+	servers = 3 // on PostgreSQL; a data directory has one
 	workers = 6
 )
 
 // world is everything that runs.
 type world struct {
 	t       *testing.T
+	store   string
 	seed    uint64
 	dir     string // logs, ledgers, and what commands write
 	starter *starter
@@ -36,19 +37,19 @@ type world struct {
 	binary   string
 	database *pgtest.Server
 	url      string            // of the database
-	line     *faultproxy.Proxy // of the last server to the database
+	line     *faultproxy.Proxy // of the last server to the database, or of the clients to the only server
 	servers  []*server
 	workers  []*slot
 	jobs     *jobs
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+func newWorld(t *testing.T, store string, seed uint64) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "belay-chaos-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, seed: seed, dir: dir, history: newHistory(), starter: newStarter(t)}
+	w := &world{t: t, store: store, seed: seed, dir: dir, history: newHistory(), starter: newStarter(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("logs, ledgers and the history are kept in %s", dir)
@@ -57,11 +58,15 @@ func newWorld(t *testing.T, seed uint64) *world {
 		_ = os.RemoveAll(dir)
 	})
 	w.binary = w.build()
-	w.database = pgtest.Start(t, pgtest.Options{})
-	w.url = w.database.Database(t)
-	w.line = w.proxy(w.database.Address(), "line")
-	for i := range servers {
-		w.servers = append(w.servers, w.newServer(i))
+	if store == onPostgres {
+		w.database = pgtest.Start(t, pgtest.Options{})
+		w.url = w.database.Database(t)
+		w.line = w.proxy(w.database.Address(), "line")
+		for i := range servers {
+			w.servers = append(w.servers, w.newServer(i))
+		}
+	} else {
+		w.servers = append(w.servers, w.newServer(0))
 	}
 	for _, s := range w.servers {
 		if err := s.start(t.Context()); err != nil {
@@ -125,7 +130,7 @@ type server struct {
 	w      *world
 	name   string
 	addr   string
-	store  string
+	store  string // empty for its data directory
 	proc   *process
 	client *client.Client // with patience
 	hasty  *client.Client // without: what is not answered at once is unknown
@@ -135,12 +140,16 @@ type server struct {
 func (w *world) newServer(i int) *server {
 	w.t.Helper()
 	s := &server{w: w, name: fmt.Sprintf("server%d", i), addr: freeAddress(w.t), store: w.url}
-	if i == servers-1 { // behind the proxy
-		path, _, _ := strings.Cut(w.url, "?")
-		s.store = strings.Replace(w.database.TCP(filepath.Base(path)), w.database.Address(), w.line.Addr(), 1)
+	at := s.url() // where clients call it
+	switch {
+	case w.store == onSQLite:
+		w.line = w.proxy(s.addr, "line")
+		at = "http://" + w.line.Addr()
+	case i == servers-1: // behind the proxy
+		s.store = strings.Replace(w.database.TCP(w.name()), w.database.Address(), w.line.Addr(), 1)
 	}
 	dial := func(o ...client.Option) *client.Client {
-		c, err := client.Dial(w.t.Context(), s.url(), append(o, client.Lazy(), client.Logger(quiet))...)
+		c, err := client.Dial(w.t.Context(), at, append(o, client.Lazy(), client.Logger(quiet))...)
 		if err != nil {
 			w.t.Fatal(err)
 		}
