@@ -107,7 +107,7 @@ func (w *world) run(ctx context.Context, r *record) {
 	r.Began = time.Now()
 	var loading sync.WaitGroup
 	loading.Go(func() { c.load(harmed, healed, r.Load.Asked) })
-	w.harm(ctx, p)
+	w.harm(ctx, p, c)
 	_ = pause(ctx, time.Until(r.Began.Add(r.For)))
 	calm()
 	loading.Wait()

@@ -24,6 +24,12 @@ func g3(f *finding) {
 		f.told("signal", end, func(e *entry) { g3signal(f, e) })
 		f.told("control", end, func(e *entry) { g3control(f, e) })
 	}
+	f.told("rolled back", ok, func(e *entry) {
+		f.count("submission rolled back in a transaction")
+		if s := f.byID[e.Execution]; s != nil {
+			f.violation(s, "it was submitted in a transaction that was rolled back, and is there")
+		}
+	})
 	for _, s := range f.stories {
 		if !asked[s.id] && s.isRoot() {
 			f.violation(s, "it is there and nobody has submitted it")
@@ -61,6 +67,9 @@ func g3submit(f *finding, e *entry) {
 	f.fate(e, s != nil)
 	if e.End == ok && s == nil {
 		f.violation(nil, "%s submitted %s and was told %s at %s, which is not there", e.Who, e.Execution, id, e.To.Format(clock))
+	}
+	if e.Who == "transaction" && e.End == ok {
+		f.count("submission committed in a transaction")
 	}
 	if s == nil || e.End == refused {
 		return

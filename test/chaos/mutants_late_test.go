@@ -13,47 +13,47 @@ import (
 var lateMutants = []mutant{
 	{"owner given up before its time", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) { w.EndedAt = w.ExpiresAt.Add(-time.Millisecond) })
-	}},
+	}, ""},
 	{"owner given up late", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) { w.EndedAt = w.ExpiresAt.Add(time.Hour) })
-	}},
+	}, ""},
 	{"less time than was promised", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) { w.ExpiresAt = w.HeartbeatAt.Add(w.TTL.D() - time.Millisecond) })
-	}},
+	}, ""},
 	{"more time than anybody gave", "G6", func(p *planting) bool {
 		return p.session(expired, func(w *belay.Worker) { w.ExpiresAt, w.EndedAt = w.ExpiresAt.Add(time.Hour), w.EndedAt.Add(time.Hour) })
-	}},
+	}, ""},
 	{"acknowledged heartbeat that does not count", "G6", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool { return len(p.beats[w.ID]) > 0 }, func(w *belay.Worker) { w.HeartbeatAt = w.HeartbeatAt.Add(-time.Minute) })
-	}},
+	}, ""},
 	{"death of one who lives", "G6", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool { return strings.Contains(w.EndReason, "is gone") }, func(w *belay.Worker) {
 			p.record.Deaths = slices.DeleteFunc(p.record.Deaths, func(d death) bool { return d.PID == w.Process.PID })
 		})
-	}},
+	}, ""},
 	{"success after a cancel", "G7", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.Execution.State == belay.Cancelled }, func(s *story) { s.Execution.State = belay.Succeeded })
-	}},
+	}, ""},
 	{"two ends", "G7", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "suspended" && len(s.runs) > 1 }, func(ev *belay.Event) { ev.Final = true })
-	}},
+	}, ""},
 	{"claim before the backoff", "G8", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return retried(s) != nil }, func(s *story) {
 			a := retried(s)
 			next := s.at(a.end.Seq + 1)
 			next.At = a.end.At.Add(time.Millisecond)
 		})
-	}},
+	}, ""},
 	{"attempt not charged", "G8", func(p *planting) bool {
 		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Attempt > 1 }, func(ev *belay.Event) { ev.Attempt-- })
-	}},
+	}, ""},
 	{"sleep that ends early", "G8", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "slept" && e.Least > 10*skew }, func(e *entry) { e.At = e.At.Add(-time.Minute) })
-	}},
+	}, ""},
 	{"key with two executions", "G9", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.End == ok && e.Key != "" && e.Execution != e.Named },
 			func(e *entry) { e.Named = p.stories[0].id })
-	}},
+	}, ""},
 	{"another body under a known key", "G9", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.Code == belay.CodeIdempotencyMismatch }, func(e *entry) {
 			i := slices.IndexFunc(p.record.Told, func(x entry) bool { return x.Key == e.Key && x.End == ok })
@@ -61,42 +61,42 @@ var lateMutants = []mutant{
 				e.End, e.Code, e.Named = ok, "", p.record.Told[i].Named
 			}
 		})
-	}},
+	}, ""},
 	{"dead letter dropped", "G10", func(p *planting) bool {
 		if len(p.record.Letters) == 0 {
 			return false
 		}
 		p.record.Letters = p.record.Letters[1:]
 		return true
-	}},
+	}, ""},
 	{"dead letter in another commit", "G10", func(p *planting) bool {
 		if len(p.record.Letters) == 0 {
 			return false
 		}
 		p.record.Letters[0].At = p.record.Letters[0].At.Add(time.Microsecond)
 		return true
-	}},
+	}, ""},
 	{"execution that is not counted", "G10", func(p *planting) bool {
 		p.record.States[belay.Succeeded.String()]--
 		return true
-	}},
+	}, ""},
 	{"claim of a worker that has ended", "G11", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool {
 			return w.State.Ended() && w.State != belay.WorkerLost && slices.ContainsFunc(p.stories, func(s *story) bool {
 				return slices.ContainsFunc(s.runs, func(a *attempt) bool { return a.Worker == w.ID })
 			})
 		}, func(w *belay.Worker) { w.EndedAt = w.OpenedAt })
-	}},
+	}, ""},
 	{"row dropped", "G15", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return len(s.Events) > 2 }, func(s *story) { s.Events = slices.Delete(s.Events, 1, 2) })
-	}},
+	}, ""},
 	{"event not shown to a watcher", "G15", func(p *planting) bool {
 		if len(p.record.Seen) == 0 {
 			return false
 		}
 		p.record.Seen = p.record.Seen[1:]
 		return true
-	}},
+	}, ""},
 	{"watch that ends before the end", "G15", func(p *planting) bool {
 		n := len(p.record.Seen)
 		for n > 0 && p.byID[p.record.Seen[n-1].Execution] == nil {
@@ -107,20 +107,20 @@ var lateMutants = []mutant{
 		}
 		p.record.Seen = slices.Delete(p.record.Seen, n-1, n)
 		return true
-	}},
+	}, ""},
 	{"command killed and begun again", "agents", func(p *planting) bool {
 		return p.tree(func(_ *agentTale, t *ticks) { t.PIDs = append(t.PIDs, 1) })
-	}},
+	}, ""},
 	{"command that skipped something", "agents", func(p *planting) bool {
 		return p.tree(func(_ *agentTale, t *ticks) { t.Torn = "3 follows 1" })
-	}},
+	}, ""},
 	{"process left behind", "agents", func(p *planting) bool {
 		return p.tree(func(a *agentTale, _ *ticks) { a.Alive = append(a.Alive, 1) })
-	}},
+	}, ""},
 	{"bad input accepted", "inputs", func(p *planting) bool {
 		p.record.Passed = append(p.record.Passed, "no workflow: 201")
 		return true
-	}},
+	}, ""},
 }
 
 func expired(w *belay.Worker) bool {

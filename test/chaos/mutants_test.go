@@ -13,6 +13,12 @@ type mutant struct {
 	name  string
 	meant string               // the checker that must find it
 	plant func(*planting) bool // false if there was nothing that it could befall
+	on    string               // the only store on which it can happen
+}
+
+// mutantsOn are the planted bugs for a store.
+func mutantsOn(store string) []mutant {
+	return slices.DeleteFunc(slices.Concat(mutants, lateMutants), func(m mutant) bool { return m.on != "" && m.on != store })
 }
 
 // planting is a copy of a history that a bug is planted into.
@@ -26,16 +32,16 @@ var mutants = []mutant{
 	{"token that goes back", "G1", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Token > s.runs[0].Token },
 			func(ev *belay.Event) { ev.Token = 1 })
-	}},
+	}, ""},
 	{"checkpoint of a stale owner applied", "G1", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool { return isSave(ev) && ev.Token > s.runs[0].Token },
 			func(ev *belay.Event) { ev.Token-- })
-	}},
+	}, ""},
 	{"stale settlement replayed and applied", "G1", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool {
 			return ev.Kind == "succeeded" && ev.Token > s.runs[0].Token
 		}, func(ev *belay.Event) { ev.Token-- })
-	}},
+	}, ""},
 	{"refused checkpoint that is there", "G2", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
 			return e.Kind == "save" && e.End == refused && e.Why != "" && p.byID[e.Execution] != nil
@@ -43,47 +49,47 @@ var mutants = []mutant{
 			s := p.byID[e.Execution]
 			s.Events = append(s.Events, belay.Event{Seq: int64(len(s.Events) + 1), Kind: e.Check.String(), Name: e.Name, Token: e.Token, Data: e.Data})
 		})
-	}},
+	}, ""},
 	{"refusal that gives no cause", "G2", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.End == refused && e.Why != "" }, func(e *entry) { e.Why = "" })
-	}},
+	}, ""},
 	{"owner refused", "G2", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
 			return e.Kind == "save" && e.End == ok && !e.Replayed && p.byID[e.Execution].script != nil
 		},
 			func(e *entry) { e.End, e.Code, e.Why = refused, belay.CodeLeaseLost, belay.CauseExpired })
-	}},
+	}, ""},
 	{"effect behind a newer claim", "G2", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "effect" && e.Token < p.byID[e.Execution].Execution.Token },
 			func(e *entry) { e.At = e.At.Add(time.Hour) })
-	}},
+	}, ""},
 	{"repeated operation with another answer", "G2", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "save" && e.End == ok && e.Replayed && e.Name[0] == 'g' },
 			func(e *entry) { e.Seq++ })
-	}},
+	}, ""},
 	{"acknowledged submission deleted", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.End == ok && p.byID[e.Named] != nil }, func(e *entry) {
 			p.record.Tales = slices.DeleteFunc(p.record.Tales, func(t *tale) bool { return t.Execution.ID == e.Named })
 		})
-	}},
+	}, ""},
 	{"input that changed", "G3", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.script != nil }, func(s *story) { s.Execution.Input = json.RawMessage(`[]`) })
-	}},
+	}, ""},
 	{"acknowledged checkpoint with other data", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
 			return e.Kind == "save" && e.End == ok && e.Check == belay.KindStep && !p.byID[e.Execution].at(e.Seq).Pruned
 		},
 			func(e *entry) { p.byID[e.Execution].at(e.Seq).Data = json.RawMessage(`"something else"`) })
-	}},
+	}, ""},
 	{"acknowledged end that is another", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "settle" && e.End == ok && e.Outcome == belay.OutcomeSuspended },
 			func(e *entry) { p.byID[e.Execution].byToken[e.Token].end.Kind = belay.OutcomeReleased.String() })
-	}},
+	}, ""},
 	{"acknowledged signal lost", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "signal" && e.End == ok }, func(e *entry) {
 			p.byID[e.Execution].find("signal", func(ev *belay.Event) bool { return same(ev.Data, e.Data) }).Data = json.RawMessage(`1`)
 		})
-	}},
+	}, ""},
 	{"acknowledged cancel lost", "G3", func(p *planting) bool {
 		lost := func(e *entry) func(*belay.Event) bool { return func(ev *belay.Event) bool { return ev.Text == e.Key } }
 		return p.entry(func(e *entry) bool {
@@ -91,25 +97,32 @@ var mutants = []mutant{
 		}, func(e *entry) {
 			p.byID[e.Execution].find(string(belay.ActionCancel), lost(e)).Kind = string(belay.ActionPause)
 		})
-	}},
+	}, ""},
 	{"execution that nobody submitted", "G3", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.isRoot() }, func(s *story) {
 			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool { return e.Kind == "submit" && (e.Execution == s.id || e.Named == s.id) })
 		})
-	}},
+	}, ""},
+	{"submission that was rolled back and is there", "G3", func(p *planting) bool {
+		i := slices.IndexFunc(p.record.Told, func(e entry) bool { return e.Kind == "rolled back" })
+		if i >= 0 {
+			p.record.Told[i].Execution = p.stories[0].id
+		}
+		return i >= 0
+	}, onPostgres},
 	{"output of another script", "G3", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.script != nil && succeeded(&s.Execution) && len(s.Execution.Output) > 2 },
 			func(s *story) { s.Execution.Output = json.RawMessage(`["did nothing"]`) })
-	}},
+	}, ""},
 	{"claim without the last checkpoint", "G4", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "claim" && len(e.Had) > 0 }, func(e *entry) { e.Had = e.Had[1:] })
-	}},
+	}, ""},
 	{"parent told in another commit", "G4", func(p *planting) bool {
 		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "child" }, func(ev *belay.Event) { ev.At = ev.At.Add(time.Microsecond) })
-	}},
+	}, ""},
 	{"parent never told", "G4", func(p *planting) bool {
 		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "child" }, func(ev *belay.Event) { ev.Text = "" })
-	}},
+	}, ""},
 	{"saved step carried out again", "G4", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
 			s := p.byID[e.Execution]
@@ -120,13 +133,13 @@ var mutants = []mutant{
 			last := s.runs[len(s.runs)-1]
 			e.Name, e.Token, e.At = s.id.String()+"/"+saved.Name, last.Token, last.At
 		})
-	}},
+	}, ""},
 	{"execution that never ends", "G5", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.Execution.State.Terminal() }, func(s *story) { s.Execution.State = belay.Waiting })
-	}},
+	}, ""},
 	{"run under a session that is over", "G5", func(p *planting) bool {
 		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "lost" }, func(ev *belay.Event) { ev.At = ev.At.Add(time.Hour) })
-	}},
+	}, ""},
 	{"waiting without a reason", "G5", func(p *planting) bool {
 		for i := range p.record.Looks {
 			for k := range p.record.Looks[i].Open {
@@ -137,5 +150,5 @@ var mutants = []mutant{
 			}
 		}
 		return false
-	}},
+	}, ""},
 }

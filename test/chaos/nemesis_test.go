@@ -12,7 +12,7 @@ import (
 
 // harm carries out the plan: one goroutine for each victim. It returns when all
 // is over and everything runs again.
-func (w *world) harm(ctx context.Context, p plan) {
+func (w *world) harm(ctx context.Context, p plan, c *crowd) {
 	began := time.Now()
 	var all sync.WaitGroup
 	follow := func(who string, happen func(context.Context, fault)) {
@@ -44,6 +44,11 @@ func (w *world) harm(ctx context.Context, p plan) {
 		whose = "clients' line "
 	}
 	follow("line", func(ctx context.Context, f fault) { w.befallLine(ctx, f, w.line, whose) })
+	follow("servers", w.befallServers)
+	follow("tables", w.lockTable)
+	follow("writes", w.refuseWrites)
+	follow("snapshot", w.holdSnapshot)
+	follow("keys", func(ctx context.Context, f fault) { w.holdKeys(ctx, f, c) })
 	follow("database", w.befallDatabase)
 	follow("backends", func(context.Context, fault) { w.terminate() })
 	all.Wait()
@@ -52,6 +57,8 @@ func (w *world) harm(ctx context.Context, p plan) {
 // befall kills the server and starts it again, or stops it where it is, with all
 // that it holds.
 func (s *server) befall(ctx context.Context, f fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	from := time.Now()
 	if f.Kind == "stop" {
 		s.w.fault("server stopped and continued")

@@ -26,7 +26,7 @@ func plant(r *record) planted {
 	}
 	before := found(part, nil)
 	var p planted
-	for _, m := range slices.Concat(mutants, lateMutants) {
+	for _, m := range mutantsOn(r.Store) {
 		done := false
 		after := found(part, func(p *planting) { done = m.plant(p) })
 		switch {
@@ -146,7 +146,7 @@ func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	}
 	p.Told = slices.DeleteFunc(slices.Clone(r.Told), func(e entry) bool {
 		mismatch := e.Code == belay.CodeIdempotencyMismatch && keys[e.Key]
-		return !e.Execution.IsZero() && !is(e.Execution) && !is(e.Named) && !mismatch
+		return e.Kind != "rolled back" && !e.Execution.IsZero() && !is(e.Execution) && !is(e.Named) && !mismatch
 	})
 	p.Looks = nil
 	for _, l := range r.Looks {

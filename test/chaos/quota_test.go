@@ -34,6 +34,11 @@ var quotas = map[string][]quota{
 		{"database killed", time.Hour},
 		{"database restarted", time.Hour},
 		{"backends terminated", 30 * time.Second},
+		{"several servers killed at once", 30 * time.Second},
+		{"table locked", 30 * time.Second},
+		{"database read-only", 45 * time.Second},
+		{"old snapshot held", 60 * time.Second},
+		{"keys held by an open transaction", 30 * time.Second},
 	}),
 }
 

@@ -26,6 +26,13 @@ var sometimes = []string{
 	"watch broken off and resumed", "worker ended in order",
 }
 
+// sometimesOn is the same for one store.
+var sometimesOn = map[string][]string{
+	onPostgres: {"submission committed in a transaction", "submission rolled back in a transaction"},
+}
+
+func (r *record) sometimesHere() []string { return slices.Concat(sometimes, sometimesOn[r.Store]) }
+
 // verdict is what came of it.
 type verdict struct {
 	*book
@@ -48,7 +55,7 @@ func judge(r *record) *verdict {
 
 // missing is what must have happened and did not.
 func (v *verdict) missing() []string {
-	never := slices.DeleteFunc(slices.Clone(sometimes), func(s string) bool { return v.sometimes[s] > 0 })
+	never := slices.DeleteFunc(v.sometimesHere(), func(s string) bool { return v.sometimes[s] > 0 })
 	never = append(never, v.unmet()...)
 	for _, name := range v.planted.without {
 		never = append(never, "anything that the planted bug "+name+" could befall")
@@ -89,14 +96,14 @@ func (v *verdict) String() string {
 	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)", quantiles(v.proven), quantiles(v.noticed), promptly)
 	line("frozen", "commands, for at most: %s", strings.Join(v.longestFreeze(), ", "))
 	seen := make(map[string]int)
-	for _, s := range sometimes {
+	for _, s := range v.sometimesHere() {
 		seen[s] = v.sometimes[s]
 	}
 	line("sometimes", "%s", list(seen))
 	if missing := v.missing(); len(missing) > 0 {
 		line("never", "%s", strings.Join(missing, ", "))
 	}
-	line("mutants", "%d of %d planted bugs caught", v.planted.caught, len(mutants)+len(lateMutants))
+	line("mutants", "%d of %d planted bugs caught", v.planted.caught, len(mutantsOn(v.Store)))
 	return b.String()
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,7 +131,8 @@ type server struct {
 	w      *world
 	name   string
 	addr   string
-	store  string // empty for its data directory
+	store  string     // empty for its data directory
+	mu     sync.Mutex // one fault after the other
 	proc   *process
 	client *client.Client // with patience
 	hasty  *client.Client // without: what is not answered at once is unknown

@@ -1,0 +1,162 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+// befallServers kills several servers at once, and starts them together.
+func (w *world) befallServers(ctx context.Context, f fault) {
+	killed := w.servers
+	if f.Kind == "kill two" {
+		killed = killed[len(killed)-2:]
+	}
+	for _, s := range killed {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	from := time.Now()
+	for _, s := range killed {
+		s.proc.signal(syscall.SIGKILL)
+	}
+	for _, s := range killed {
+		<-s.proc.done
+	}
+	w.fault("several servers killed at once")
+	_ = pause(ctx, f.For)
+	var all sync.WaitGroup
+	for _, s := range killed {
+		all.Go(func() {
+			if err := s.start(ctx); err != nil {
+				w.t.Errorf("start %s: %v", s.name, err)
+			}
+			w.troubled(s.name, from)
+		})
+	}
+	all.Wait()
+	if len(killed) == len(w.servers) {
+		_ = pause(ctx, jobTTL/3) // as for the first server alone
+	}
+}
+
+// lockTable keeps everybody else from a table for a while.
+func (w *world) lockTable(ctx context.Context, f fault) {
+	text := fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT", f.Kind, f.For.Seconds())
+	w.undisturbed(ctx, func() error {
+		defer w.troubled("table "+f.Kind, time.Now())
+		_, err := w.query(text)
+		return err
+	})
+	w.fault("table locked")
+}
+
+// undisturbed does something until the database is not taken away meanwhile.
+func (w *world) undisturbed(ctx context.Context, do func() error) {
+	for do() != nil {
+		if pause(ctx, 300*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// refuseWrites makes the database read-only for a while, for those that are
+// connected too.
+func (w *world) refuseWrites(ctx context.Context, f fault) {
+	from := time.Now()
+	defer w.troubled("read-only", from)
+	set := func(text string) {
+		w.undisturbed(ctx, func() error {
+			if _, err := w.query("ALTER SYSTEM " + text); err != nil {
+				return err
+			}
+			_, err := w.query("SELECT pg_reload_conf()")
+			return err
+		})
+	}
+	set("SET default_transaction_read_only = on")
+	w.fault("database read-only")
+	_ = pause(ctx, f.For)
+	set("RESET default_transaction_read_only")
+}
+
+// holdSnapshot holds a snapshot that grows old: no row that is dead since then is
+// cleared away.
+func (w *world) holdSnapshot(ctx context.Context, f fault) {
+	text := fmt.Sprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM executions; SELECT pg_sleep(%f); COMMIT", f.For.Seconds())
+	w.undisturbed(ctx, func() error {
+		from := time.Now()
+		_, err := w.query(text)
+		if time.Since(from) > f.For/2 { // it was old when the database was taken away
+			return nil
+		}
+		return err
+	})
+	w.fault("old snapshot held")
+}
+
+// heldKeys is how many keys one transaction holds.
+const heldKeys = 20
+
+// holdKeys submits in a transaction of its own that stays open for a while. Servers
+// are asked for the same keys meanwhile, and find out in the end.
+func (w *world) holdKeys(ctx context.Context, f fault, c *crowd) {
+	w.undisturbed(ctx, func() error { return w.holdKeysOnce(ctx, f, c) })
+	w.fault("keys held by an open transaction")
+}
+
+func (w *world) holdKeysOnce(ctx context.Context, f fault, c *crowd) error {
+	db, err := pgx.Connect(ctx, w.url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	all := make([]belay.Submission, heldKeys)
+	for i := range all {
+		all[i] = belay.Submission{
+			ID: newExecutionID(), Workflow: "play", Input: []byte(`[{"do":"step","ms":3}]`), Policy: terms,
+			IdempotencyKey: fmt.Sprint("held ", c.n.Add(1)),
+		}
+	}
+	r := &recorder{who: "transaction", book: w.history}
+	e := r.begin("submit")
+	got, err := embedded.SubmitTx(ctx, tx, all...)
+	if err != nil {
+		return err
+	}
+	for _, s := range all[:heldKeys/2] {
+		s.ID = newExecutionID()
+		c.lives.Go(func() { c.submit(ctx, c.dice(), s) })
+	}
+	_ = pause(ctx, f.For)
+	if f.Kind == "roll back" {
+		err = tx.Rollback(ctx)
+	} else {
+		err = tx.Commit(ctx)
+	}
+	for i, s := range all {
+		e := e
+		e.Execution, e.Named, e.Name, e.Key, e.Data = s.ID, got[i].ID, s.Workflow, s.IdempotencyKey, s.Input
+		switch {
+		case f.Kind == "roll back": // whatever became of the connection
+			e.Kind = "rolled back"
+			told(w.history, e, nil)
+		case err != nil:
+			told(w.history, e, &belay.Error{Code: belay.CodeUnavailable, Op: "submit", Err: err})
+		default:
+			told(w.history, e, got[i].Err)
+		}
+	}
+	return err
+}
