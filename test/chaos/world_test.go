@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +47,14 @@ type world struct {
 
 func newWorld(t *testing.T, store string, seed uint64) *world {
 	t.Helper()
+	w := emptyWorld(t, store, seed)
+	w.inhabit()
+	return w
+}
+
+// emptyWorld has a place and the real belay.
+func emptyWorld(t *testing.T, store string, seed uint64) *world {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "belay-chaos-")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +68,14 @@ func newWorld(t *testing.T, store string, seed uint64) *world {
 		_ = os.RemoveAll(dir)
 	})
 	w.binary = w.build()
-	if store == onPostgres {
+	return w
+}
+
+// inhabit starts everything.
+func (w *world) inhabit() {
+	t := w.t
+	t.Helper()
+	if w.store == onPostgres {
 		w.database = pgtest.Start(t, pgtest.Options{})
 		w.url = w.database.Database(t)
 		w.line = w.proxy(w.database.Address(), "line")
@@ -78,7 +94,6 @@ func newWorld(t *testing.T, store string, seed uint64) *world {
 		w.workers = append(w.workers, w.newSlot(i))
 	}
 	w.jobs = w.newJobs()
-	return w
 }
 
 // build builds the real belay.
@@ -131,7 +146,10 @@ type server struct {
 	w      *world
 	name   string
 	addr   string
-	store  string     // empty for its data directory
+	store  string // empty for its data directory
+	data   string
+	before []string   // a command that runs it
+	args   []string   // more of its own
 	mu     sync.Mutex // one fault after the other
 	proc   *process
 	client *client.Client // with patience
@@ -141,7 +159,7 @@ type server struct {
 
 func (w *world) newServer(i int) *server {
 	w.t.Helper()
-	s := &server{w: w, name: fmt.Sprintf("server%d", i), addr: freeAddress(w.t), store: w.url}
+	s := &server{w: w, name: fmt.Sprintf("server%d", i), addr: freeAddress(w.t), store: w.url, data: w.path("data")}
 	at := s.url() // where clients call it
 	switch {
 	case w.store == onSQLite:
@@ -184,7 +202,8 @@ func freeAddress(t *testing.T) string {
 // database it does not start.
 func (s *server) start(ctx context.Context) error {
 	for {
-		cmd := exec.Command(s.w.binary, "serve", "--insecure-no-auth", "--listen", s.addr, "--data", s.w.path("data"))
+		line := slices.Concat(s.before, []string{s.w.binary, "serve", "--insecure-no-auth", "--listen", s.addr, "--data", s.data}, s.args)
+		cmd := exec.Command(line[0], line[1:]...)
 		cmd.Dir, cmd.Env = s.w.dir, s.w.environment("BELAY_STORE="+s.store)
 		p, err := s.w.starter.start(cmd, s.w.path(s.name+".log"))
 		if err != nil {
