@@ -108,6 +108,21 @@ func TestHeartbeatReleasesWhatNobodyHolds(t *testing.T) {
 	}
 }
 
+// Rule: a heartbeat that arrives behind a newer one releases nothing that its worker has
+// won since it was sent: two would do it at once.
+func TestAnOvertakenHeartbeatReleasesNothing(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	before := s.run(w)
+	overtaken := s.beat(w, before)
+	won := s.run(w)
+	s.do(s.beat(w, before, won))
+	if r := s.do(overtaken); len(r.Follow) != 0 {
+		t.Errorf("released: %+v", r.Follow)
+	}
+	s.is(won.Execution, "running")
+}
+
 // A heartbeat goes by what its own fold has done to the runs, not by what was
 // read for it.
 func TestHeartbeatSeesWhatItsFoldDid(t *testing.T) {

@@ -198,7 +198,9 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 }
 
 // reconcile goes through both sides' lists. What the worker won and does not
-// name is released; what it names and does not own is revoked.
+// name is released; what it names and does not own is revoked. A heartbeat that was
+// overtaken by a newer one knows nothing of the claims that its worker has seen since:
+// what those won stays.
 func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	named := make(map[belay.RunID]belay.Held, len(c.Holds)) // two runs of one execution while it does not know that it lost one
 	for _, h := range c.Holds {
@@ -212,6 +214,7 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 		case ok && e.State == belay.Running:
 			owned[id] = true
 			c.tell(w, e, h, r)
+		case e.State == belay.Running && e.ClaimNo > c.ClaimSeen:
 		case unclaimed(e, x) != "":
 			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID})
 		}
