@@ -20,11 +20,14 @@ type book struct {
 	// beats are the heartbeats that workers were told are accepted, by session,
 	// in order.
 	beats     map[belay.WorkerID][]*entry
+	deaths    map[int][]time.Time // by pid, whoever killed it
 	sometimes map[string]int
 	away      []span          // see impossible
+	places    []*place        // see nearPlaces
 	expired   []time.Duration // after its time, where nothing was in the way
 	hindered  []time.Duration // the same where something was
 	proven    []time.Duration // after the kill
+	picked    []time.Duration // from due to claimed, where a worker was idle
 	noticed   []time.Duration // after the loss, by watchers
 }
 
@@ -50,7 +53,7 @@ func (a *attempt) endedBy(t time.Time) bool { return a.end != nil && !a.end.At.A
 func newBook(r *record) *book {
 	b := &book{
 		record: r, byID: make(map[belay.ExecutionID]*story), sessions: make(map[belay.WorkerID]*belay.Worker),
-		beats: make(map[belay.WorkerID][]*entry), sometimes: make(map[string]int),
+		beats: make(map[belay.WorkerID][]*entry), sometimes: make(map[string]int), deaths: make(map[int][]time.Time),
 	}
 	for _, t := range r.Tales {
 		s := newStory(t)
@@ -60,10 +63,16 @@ func newBook(r *record) *book {
 	for i := range r.Sessions {
 		b.sessions[r.Sessions[i].ID] = &r.Sessions[i]
 	}
+	for _, d := range r.Deaths {
+		b.deaths[d.PID] = append(b.deaths[d.PID], d.At)
+	}
 	slices.SortStableFunc(r.Told, func(x, y entry) int { return x.At.Compare(y.At) })
 	for i := range r.Told {
-		if e := &r.Told[i]; e.Kind == "heartbeat" && e.End == ok {
+		switch e := &r.Told[i]; {
+		case e.Kind == "heartbeat" && e.End == ok:
 			b.beats[e.Worker] = append(b.beats[e.Worker], e)
+		case e.Kind == "poison":
+			b.deaths[int(e.Number)] = append(b.deaths[int(e.Number)], e.At)
 		}
 	}
 	slices.SortFunc(r.Trouble, func(x, y span) int { return x.From.Compare(y.From) })

@@ -144,6 +144,7 @@ func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Dur
 	all.Go(func() { w.vandalize(harmed, newest) })
 	all.Go(func() { w.watchOver(harmed) })
 	all.Go(func() { c.retryFailed(harmed) })
+	all.Go(func() { c.burden(harmed, healed) })
 	for i := range 2 {
 		g := &ghost{world: w, name: fmt.Sprint("ghost", i), r: dice(w.seed, fmt.Sprint("ghost", i))}
 		all.Go(func() {
@@ -179,7 +180,12 @@ func (w *world) heal() {
 func (w *world) stop(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range w.workers {
-		all.Go(func() { s.stop(30 * time.Second) })
+		all.Go(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.ended = true
+			s.stop(30 * time.Second)
+		})
 	}
 	all.Go(w.jobs.stop)
 	all.Wait()

@@ -27,6 +27,8 @@ var checks = []check{
 	{"G10", "roots, dead letters in balance", g10},
 	{"G11", "orderly ends of workers", g11},
 	{"G15", "events, seen without a gap", g15},
+	{"poison", "losses, none held against a neighbour", poison},
+	{"pickup", "first claims, prompt where a worker was idle", pickup},
 	{"agents", "processes of commands, undisturbed", agents},
 	{"inputs", "bad inputs, refused", inputs},
 }

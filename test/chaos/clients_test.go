@@ -122,12 +122,17 @@ func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (
 		switch {
 		case err == nil && got[0].Err == nil:
 			return got[0].ID
-		case err == nil && belay.CodeOf(got[0].Err) != belay.CodeUnavailable, leave:
+		case err == nil && !later(got[0].Err), leave:
 			return id
 		}
 		_ = pause(ctx, after())
 	}
 	return id
+}
+
+// later reports whether an error says to try again later.
+func later(err error) bool {
+	return belay.CodeOf(err) == belay.CodeUnavailable || belay.CodeOf(err) == belay.CodeRateLimited
 }
 
 // patience is how long to wait before the next try, each time longer.
@@ -141,7 +146,7 @@ func (c *crowd) signal(ctx context.Context, after time.Duration, q belay.SignalR
 	r, longer := c.dice(), patience()
 	for pause(ctx, after) == nil {
 		err := c.hasty(r, "signaller").Signal(ctx, q)
-		if err == nil || belay.CodeOf(err) != belay.CodeUnavailable {
+		if err == nil || !later(err) {
 			return
 		}
 		after = longer()
@@ -155,7 +160,7 @@ func (c *crowd) act(ctx context.Context, after time.Duration, who string, id bel
 	q := belay.Control{Execution: id, Action: a, Actor: who, Op: op, Reason: fmt.Sprintf("%s by %s: %s", a, who, op)}
 	for pause(ctx, after) == nil {
 		_, err := c.patient(r, who).Control(ctx, q)
-		if err == nil || belay.CodeOf(err) != belay.CodeUnavailable {
+		if err == nil || !later(err) {
 			return
 		}
 		after = longer()

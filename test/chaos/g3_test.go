@@ -93,6 +93,9 @@ func g3save(f *finding, e *entry) {
 		f.violation(s, "checkpoint %s was acknowledged to %s at seq %d with %.60s under token %d; there is %s", e.Name, e.Who, e.Seq, e.Data, e.Token, brief(ev))
 		return
 	}
+	if len(e.Data) >= leastLarge {
+		f.count("large checkpoint kept")
+	}
 	f.ok()
 }
 

@@ -66,9 +66,9 @@ func g6grace(f *finding, w *belay.Worker, grace time.Duration) {
 func g6proven(f *finding, w *belay.Worker) {
 	f.count("death proven")
 	f.ok()
-	for _, d := range f.Deaths {
-		if d.PID == w.Process.PID && !d.At.After(w.EndedAt) {
-			if took := w.EndedAt.Sub(d.At); !f.disturbed(d.At, w.EndedAt) {
+	for _, at := range f.deaths[w.Process.PID] {
+		if !at.After(w.EndedAt) {
+			if took := w.EndedAt.Sub(at); !f.disturbed(at, w.EndedAt) {
 				f.proven = append(f.proven, took)
 			}
 			return

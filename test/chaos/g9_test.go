@@ -30,6 +30,9 @@ func g9(f *finding) {
 		if e.Code == belay.CodeLeaseLost && !e.Parent.IsZero() {
 			return // its parent's owner is none any more
 		}
+		if e.Code == belay.CodeRateLimited {
+			return // the server had too much to do
+		}
 		if e.Code != belay.CodeIdempotencyMismatch {
 			f.violation(nil, "%s was refused a submission: %s", e.Who, e.Text)
 			return

@@ -16,6 +16,7 @@ type history struct {
 	faults  map[string]int
 	times   map[string]int // of what else is worth counting
 	trouble []span
+	harm    []span
 	deaths  []death
 	bad     map[string]int
 	passed  []string
@@ -80,11 +81,19 @@ func (h *history) troubled(what string, from time.Time) {
 	h.trouble = append(h.trouble, span{what, from, time.Now()})
 }
 
+// harmed notes a time in which a worker was harmed.
+func (h *history) harmed(worker string, from time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.harm = append(h.harm, span{worker, from, time.Now()})
+}
+
 // into gives all of it to a record.
 func (h *history) into(r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.Told, r.Seen, r.Looks = append(r.Told, h.told...), h.seen, h.looks
+	r.Harm = h.harm
 	r.Faults, r.Trouble, r.Deaths, r.Bad, r.Passed, r.Times = h.faults, h.trouble, h.deaths, h.bad, h.passed, h.times
 }
 

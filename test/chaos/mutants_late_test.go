@@ -29,6 +29,7 @@ var lateMutants = []mutant{
 	{"death of one who lives", "G6", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool { return strings.Contains(w.EndReason, "is gone") }, func(w *belay.Worker) {
 			p.record.Deaths = slices.DeleteFunc(p.record.Deaths, func(d death) bool { return d.PID == w.Process.PID })
+			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool { return e.Kind == "poison" && int(e.Number) == w.Process.PID })
 		})
 	}, ""},
 	{"success after a cancel", "G7", func(p *planting) bool {
@@ -107,6 +108,24 @@ var lateMutants = []mutant{
 		}
 		p.record.Seen = slices.Delete(p.record.Seen, n-1, n)
 		return true
+	}, ""},
+	{"neighbour of poison given up", "poison", func(p *planting) bool {
+		return p.event(func(s *story, ev *belay.Event) bool {
+			return ev.Kind == "lost" && !ev.Final && !s.isPoison() && !s.cancelledBy(ev.Seq)
+		}, func(ev *belay.Event) { ev.Final = true })
+	}, ""},
+	{"poison that succeeds", "poison", func(p *planting) bool {
+		return p.tale((*story).isPoison, func(s *story) { s.Execution.State = belay.Succeeded })
+	}, ""},
+	{"due execution that waits for a poll", "pickup", func(p *planting) bool {
+		return p.tale(func(s *story) bool {
+			due, claimed, first := s.pickedUp()
+			return first && p.idle(due.Add(-pickedUpBy-settled), claimed)
+		}, func(s *story) { s.Events[0].At = s.Events[0].At.Add(-pickedUpBy - time.Millisecond) })
+	}, ""},
+	{"lost more often than allowed", "G8", func(p *planting) bool {
+		return p.tale(func(s *story) bool { return s.isPoison() && s.Execution.Policy != nil && len(s.runs) > 2 },
+			func(s *story) { s.Execution.Policy.MaxLosses = 1 })
 	}, ""},
 	{"command killed and begun again", "agents", func(p *planting) bool {
 		return p.tree(func(_ *agentTale, t *ticks) { t.PIDs = append(t.PIDs, 1) })

@@ -3,6 +3,7 @@ package chaos
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -32,6 +33,13 @@ var mutants = []mutant{
 	{"token that goes back", "G1", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Token > s.runs[0].Token },
 			func(ev *belay.Event) { ev.Token = 1 })
+	}, ""},
+	{"token given twice", "G1", func(p *planting) bool {
+		return p.entry(func(e *entry) bool { return e.Kind == "claim" && e.End == ok }, func(e *entry) {
+			again := *e
+			again.Number++
+			p.record.Told = append(p.record.Told, again)
+		})
 	}, ""},
 	{"checkpoint of a stale owner applied", "G1", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool { return isSave(ev) && ev.Token > s.runs[0].Token },
@@ -64,7 +72,9 @@ var mutants = []mutant{
 			func(e *entry) { e.At = e.At.Add(time.Hour) })
 	}, ""},
 	{"repeated operation with another answer", "G2", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "save" && e.End == ok && e.Replayed && e.Name[0] == 'g' },
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "save" && e.End == ok && e.Replayed && strings.HasPrefix(e.Name, "ghost")
+		},
 			func(e *entry) { e.Seq++ })
 	}, ""},
 	{"acknowledged submission deleted", "G3", func(p *planting) bool {

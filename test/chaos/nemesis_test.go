@@ -80,6 +80,9 @@ func (s *server) befall(ctx context.Context, f fault) {
 
 // befall kills, stops or ends the worker; there is one again afterwards.
 func (s *slot) befall(ctx context.Context, f fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.w.harmed(s.name, time.Now())
 	switch f.Kind {
 	case "stop":
 		s.w.fault("worker stopped and continued")

@@ -99,7 +99,7 @@ func (d *draft) onSQLite() {
 	d.each(6*time.Second, d.one("server0"), d.one("kill"), 100*time.Millisecond, 2*time.Second)
 	d.each(20*time.Second, d.one("server0"), d.one("stop"), 500*time.Millisecond, 6*time.Second)
 	d.ofWorkers()
-	d.each(4*time.Second, d.one("line"), d.deal("cut", "half open", "hold", "hold replies", "slow", "lossy"), 200*time.Millisecond, 2*time.Second)
+	d.each(3*time.Second, d.one("line"), d.deal("cut", "half open", "hold", "hold replies", "slow", "lossy"), 200*time.Millisecond, 2*time.Second)
 }
 
 // ofWorkers is what goes wrong with workers, and on the way of far ones to their

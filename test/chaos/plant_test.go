@@ -111,6 +111,12 @@ func (b *book) kindsOf(s *story) []string {
 	if len(s.runs) > 1 {
 		kinds = append(kinds, "several runs")
 	}
+	if s.isPoison() {
+		kinds = append(kinds, "poison")
+	}
+	if due, claimed, first := s.pickedUp(); first && b.idle(due.Add(-pickedUpBy-settled), claimed) {
+		kinds = append(kinds, "picked up long after the last fault")
+	}
 	if retried(s) != nil {
 		kinds = append(kinds, "claimed after its failure")
 	}

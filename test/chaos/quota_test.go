@@ -46,6 +46,7 @@ var ofWorkers = []quota{
 	{"worker killed", 3 * time.Second},
 	{"worker stopped and continued", 20 * time.Second},
 	{"worker ended in order", 20 * time.Second},
+	{"worker killed by poison", 20 * time.Second},
 }
 
 // unmet are the faults that did not happen often enough.

@@ -34,6 +34,7 @@ type record struct {
 	// What went wrong on purpose.
 	Faults  map[string]int `json:"faults"`
 	Trouble []span         `json:"trouble"`
+	Harm    []span         `json:"harm"` // times in which a worker was killed or stopped, by its name
 	Deaths  []death        `json:"deaths"`
 	Began   time.Time      `json:"began"`
 	Healed  time.Time      `json:"healed"`

@@ -13,6 +13,8 @@ type op struct {
 	Do string `json:"do"`
 	Ms int    `json:"ms,omitempty"`
 	N  int    `json:"n,omitempty"`
+	// Pad makes the script larger.
+	Pad string `json:"pad,omitempty"`
 	// Sub is the script of a child or of the first branch, Other that of the
 	// second.
 	Sub   []op `json:"sub,omitempty"`
@@ -105,6 +107,9 @@ func expectedOf(o op, name string, out []string) ([]string, error) {
 	switch o.Do {
 	case "step":
 		err := is("did " + name)
+		return out, err
+	case "large":
+		err := is(fmt.Sprint("large ", o.N))
 		return out, err
 	case "count":
 		err := is(fmt.Sprint(name, " counted to ", o.N))

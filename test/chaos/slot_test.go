@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +18,8 @@ type slot struct {
 	far   bool
 	url   string            // of its server, or of the proxy before it
 	proxy *faultproxy.Proxy // of a far one
+	mu    sync.Mutex        // one fault after the other
+	ended bool              // for good
 	life  int
 	proc  *process
 	books []string // the ledgers of all its lives
@@ -46,9 +49,31 @@ func (s *slot) start() error {
 	if s.far {
 		cmd.Env = append(cmd.Env, farEnv+"=1")
 	}
-	var err error
-	s.proc, err = s.w.starter.start(cmd, s.w.path(s.name+".log"))
-	return err
+	proc, err := s.w.starter.start(cmd, s.w.path(s.name+".log"))
+	if err != nil {
+		return err
+	}
+	s.proc = proc
+	go s.supervise(proc)
+	return nil
+}
+
+// supervise starts the worker again if it ends by itself, as a supervisor would.
+func (s *slot) supervise(proc *process) {
+	<-proc.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != proc || s.ended {
+		return // somebody else sees to it
+	}
+	if how, is := proc.cmd.ProcessState.Sys().(syscall.WaitStatus); !is || how.Signal() != syscall.SIGKILL {
+		s.w.t.Errorf("%s ended by itself: %s", s.name, proc.cmd.ProcessState)
+	}
+	s.w.fault("worker killed by poison")
+	defer s.w.harmed(s.name, time.Now())
+	if err := s.start(); err != nil {
+		s.w.t.Errorf("start %s: %v", s.name, err)
+	}
 }
 
 // kill kills the worker as a crash would.

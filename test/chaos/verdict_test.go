@@ -21,8 +21,8 @@ const (
 // never put to the test has not been kept.
 var sometimes = []string{
 	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed", "dead letter", "death proven", "grace written",
-	"key with another body refused", "loss seen by a watcher", "released", "repeated write answered", "resumed from checkpoints", "retried", "run again", "run lost",
-	"session expired", "stale write refused", "submission replayed", "unknown, and it had happened", "unknown, and it had not",
+	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "released", "repeated write answered", "resumed from checkpoints", "poison given up", "retried", "run again", "run lost",
+	"session expired", "stale write refused", "submission over more than 100 lanes", "submission replayed", "unknown, and it had happened", "unknown, and it had not",
 	"watch broken off and resumed", "worker ended in order",
 }
 
@@ -94,6 +94,7 @@ func (v *verdict) String() string {
 	}
 	line("detect", "TTL + %s (bound TTL + %s); where the store could not: TTL + %s", quantiles(v.expired), promptly, quantiles(v.hindered))
 	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)", quantiles(v.proven), quantiles(v.noticed), promptly)
+	line("pick-up", "undisturbed, with an idle worker: after %s (bound %s)", quantiles(v.picked), pickedUpBy)
 	line("frozen", "commands, for at most: %s", strings.Join(v.longestFreeze(), ", "))
 	seen := make(map[string]int)
 	for _, s := range v.sometimesHere() {

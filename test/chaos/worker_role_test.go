@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -92,6 +93,17 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 			return "did " + name, work(ctx, o.d())
 		})
 		return []string{v}, err
+	case "large":
+		v, err := workflow.Step(ctx, name, func(context.Context) (string, error) { return strings.Repeat("z", o.N), nil })
+		return []string{fmt.Sprint("large ", len(v))}, err
+	case "poison":
+		if err := work(ctx, o.d()); err != nil {
+			return nil, err
+		}
+		p.book.note(entry{
+			Kind: "poison", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Number: int64(os.Getpid()),
+		})
+		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "sleep":
 		err := workflow.Sleep(ctx, name, o.d())
 		if err == nil {

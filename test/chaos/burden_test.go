@@ -1,0 +1,134 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Sizes of what is large, and of what counts as such.
+const (
+	leastLarge = 128 << 10
+	mostLarge  = 512 << 10
+	largeSig   = 32 << 10
+)
+
+// lanes is over how many lanes one submission goes that is wide: one for each
+// priority.
+const lanes = 150
+
+// burden is the work that is not like the rest: large payloads, submissions over many
+// lanes, and poison.
+func (c *crowd) burden(ctx, lives context.Context) {
+	r := c.dice()
+	for n := 0; ; n++ {
+		switch n % 4 {
+		case 0:
+			c.poison(lives, r)
+		case 2:
+			c.wide(ctx, r)
+		default:
+			c.heavy(ctx, r)
+		}
+		if pause(ctx, between(r, 3*time.Second, 5*time.Second)) != nil {
+			return
+		}
+	}
+}
+
+// heavy submits an execution with a large input, a large checkpoint and a large signal.
+func (c *crowd) heavy(ctx context.Context, r *rand.Rand) {
+	size := func() int { return leastLarge + r.IntN(mostLarge-leastLarge) }
+	s := c.root([]op{{Do: "step", Ms: 5, Pad: strings.Repeat("x", size())}, {Do: "large", N: size()}, {Do: "step", Ms: 50}, {Do: "signal"}})
+	if c.submitAll(ctx, r, s) != nil {
+		return
+	}
+	payload := fmt.Appendf(nil, `"sig of %s %s"`, s.ID, strings.Repeat("y", largeSig))
+	c.lives.Go(func() {
+		c.signal(ctx, time.Second, belay.SignalRequest{Execution: s.ID, Name: signalName, Payload: payload, Op: newOp()})
+	})
+}
+
+// wide submits executions in many lanes at once.
+func (c *crowd) wide(ctx context.Context, r *rand.Rand) {
+	all := make([]belay.Submission, lanes)
+	for i := range all {
+		all[i] = c.root([]op{{Do: "step", Ms: 1}})
+		all[i].Priority = i - lanes/2
+	}
+	if c.submitAll(ctx, r, all...) == nil {
+		c.happened("submission over more than 100 lanes")
+	}
+}
+
+// poisonLosses is how often poison may kill its worker.
+const poisonLosses = 4
+
+// poison submits an execution that kills every worker that runs it. It is among
+// innocent ones, which are lost with it.
+func (c *crowd) poison(ctx context.Context, r *rand.Rand) {
+	s := c.root([]op{{Do: "step", Ms: 5}, {Do: "poison", Ms: 20}})
+	s.Policy.MaxLosses = poisonLosses
+	_ = c.submitAll(ctx, r, s)
+}
+
+func (c *crowd) root(script []op) belay.Submission {
+	input, err := json.Marshal(script)
+	if err != nil {
+		panic(err) // a struct of scalars always marshals
+	}
+	return belay.Submission{ID: newExecutionID(), Workflow: "play", Input: input, Policy: terms}
+}
+
+// submitAll submits executions until it is known that they are there.
+func (c *crowd) submitAll(ctx context.Context, r *rand.Rand, all ...belay.Submission) error {
+	for longer := patience(); ; {
+		got, err := c.patient(r, "submitter of burdens").Submit(ctx, all...)
+		if err == nil && !slices.ContainsFunc(got, func(s belay.Submitted) bool { return s.Err != nil }) {
+			return nil
+		}
+		if err := pause(ctx, longer()); err != nil {
+			return err
+		}
+	}
+}
+
+// isPoison reports whether a story's script kills its worker.
+func (s *story) isPoison() bool {
+	return slices.ContainsFunc(s.script, func(o op) bool { return o.Do == "poison" })
+}
+
+// cancelledBy reports whether the execution was cancelled before an event.
+func (s *story) cancelledBy(seq int64) bool {
+	return s.find(string(belay.ActionCancel), func(ev *belay.Event) bool { return ev.Seq < seq }) != nil
+}
+
+// poison: what kills its workers is given up and harms no neighbour. No execution but
+// poison ends since its worker was lost too often; poison ends so.
+func poison(f *finding) {
+	for _, s := range f.stories {
+		for _, a := range s.runs {
+			if a.end == nil || a.end.Kind != belay.OutcomeLost.String() {
+				continue
+			}
+			f.ok()
+			switch {
+			case !s.isPoison() && a.end.Final && !s.cancelledBy(a.end.Seq):
+				f.violation(s, "it was given up with token %d as if it had killed its workers", a.Token)
+			case s.isPoison() && a.end.Final:
+				f.count("poison given up")
+			case s.isPoison():
+				f.count("poison run again")
+			}
+		}
+		if s.isPoison() && succeeded(&s.Execution) {
+			f.violation(s, "it killed its workers and succeeded")
+		}
+	}
+}

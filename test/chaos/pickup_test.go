@@ -1,0 +1,129 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// pickedUpBy is how soon a due execution must run where a worker is idle that can run
+// it: far less than a slow poll, which is what a lost hint would cost.
+const pickedUpBy = time.Second
+
+// pickup: a due execution with an idle worker that can take it is claimed promptly.
+// Only a worker counts that nothing was done to, at a server that nothing was done to.
+func pickup(f *finding) {
+	for _, s := range f.stories {
+		due, claimed, first := s.pickedUp()
+		if !first || !f.idle(due, claimed) {
+			continue
+		}
+		f.ok()
+		took := claimed.Sub(due)
+		f.picked = append(f.picked, took)
+		if took > pickedUpBy {
+			f.violation(s, "it was due at %s and claimed %s later, though a worker was idle", due.Format(clock), took)
+		}
+	}
+}
+
+// pickedUp is when an execution was due first, and when it was claimed, unless
+// something came in between.
+func (s *story) pickedUp() (due, claimed time.Time, first bool) {
+	if s.script == nil || len(s.Events) < 2 || s.Events[0].Kind != "submitted" || s.Events[1].Kind != "started" {
+		return due, claimed, false
+	}
+	return s.Events[0].At, s.Events[1].At, true
+}
+
+// place is one session of a near worker, and what it ran.
+type place struct {
+	session *belay.Worker
+	server  string
+	runs    []span
+	rest    []span // in which it took nothing: something was done to it or to its server
+}
+
+// settled is how long after something was done to it a worker is left alone.
+const settled = 2 * time.Second
+
+// idle reports whether one worker had slots free all the time between two moments.
+func (b *book) idle(from, to time.Time) bool {
+	if from.Before(b.Began) || to.After(b.Healed) || b.disturbed(from.Add(-settled), to) {
+		return false
+	}
+	return slices.ContainsFunc(b.nearPlaces(), func(p *place) bool { return p.idle(from, to) })
+}
+
+func (p *place) idle(from, to time.Time) bool {
+	w := p.session
+	if from.Before(w.OpenedAt.Add(settled)) || !w.EndedAt.IsZero() && to.After(w.EndedAt) || during(p.rest, from.Add(-settled), to) {
+		return false
+	}
+	n := 0
+	for _, r := range p.runs {
+		if r.From.Before(to) && r.To.After(from.Add(-settled)) {
+			n++
+		}
+	}
+	return n < concurrency
+}
+
+func during(all []span, from, to time.Time) bool {
+	return slices.ContainsFunc(all, func(s span) bool { return s.From.Before(to) && s.To.After(from) })
+}
+
+// nearPlaces are those of all near workers. Their names are those of their slots, and
+// the number of their life.
+func (b *book) nearPlaces() []*place {
+	if b.places != nil {
+		return b.places
+	}
+	by := make(map[belay.WorkerID]*place)
+	for id, w := range b.sessions {
+		slot, _, _ := strings.Cut(w.Name, ".")
+		number, is := strings.CutPrefix(slot, "worker")
+		n, err := strconv.Atoi(number)
+		if !is || err != nil || slices.Contains(far, n) {
+			continue
+		}
+		p := &place{session: w, server: fmt.Sprint("server", n%b.Servers)}
+		for _, h := range b.Harm {
+			if h.What == slot {
+				p.rest = append(p.rest, h)
+			}
+		}
+		for _, t := range b.Trouble {
+			if strings.HasSuffix(t.What, p.server) || t.What == "line" {
+				p.rest = append(p.rest, t)
+			}
+		}
+		by[id] = p
+		b.places = append(b.places, p)
+	}
+	slices.SortFunc(b.places, func(p, q *place) int { return cmp.Compare(p.session.Name, q.session.Name) })
+	for _, s := range b.stories {
+		losses := 0
+		for _, a := range s.runs {
+			p, run := by[a.Worker], span{s.id.String(), a.At, b.Settled}
+			if a.end != nil {
+				run.To = a.end.At
+			}
+			if p != nil {
+				p.runs = append(p.runs, run)
+				if losses >= 2 { // it may run alone
+					p.rest = append(p.rest, run)
+				}
+			}
+			if losses++; a.end == nil || a.end.Kind != belay.OutcomeLost.String() {
+				losses = 0
+			}
+		}
+	}
+	return b.places
+}
