@@ -141,16 +141,16 @@ blackbox-long: build $(REPORT)
 
 .PHONY: chaos
 chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their stores: SEED=n for those of a verdict, FOR=1m for less, STORE=sqlite for one store
-	@scripts/need.sh git bash initdb:postgresql strace mkfs.ext4:e2fsprogs setpriv:util-linux
+	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux
 	@$(CHAOS) -timeout 0 ./test/chaos -args -for $(or $(FOR),3m) $(if $(SEED),-seed $(SEED)) $(if $(STORE),-store $(STORE)) | $(REPORT) -v
 
 .PHONY: chaos-short chaos-long
 chaos-short: $(REPORT)
-	@scripts/need.sh git bash initdb:postgresql strace mkfs.ext4:e2fsprogs setpriv:util-linux
+	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux
 	@$(CHAOS) -timeout 10m ./test/chaos -args -for 1m | $(REPORT) -v
 
 chaos-long: $(REPORT)
-	@scripts/need.sh git bash initdb:postgresql strace mkfs.ext4:e2fsprogs setpriv:util-linux
+	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux
 	@$(CHAOS) -timeout 2h ./test/chaos -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: bench

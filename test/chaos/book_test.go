@@ -23,7 +23,7 @@ type book struct {
 	deaths    map[int][]time.Time // by pid, whoever killed it
 	sometimes map[string]int
 	away      []span          // see impossible
-	places    []*place        // see nearPlaces
+	places    []*place        // see allPlaces
 	expired   []time.Duration // after its time, where nothing was in the way
 	hindered  []time.Duration // the same where something was
 	proven    []time.Duration // after the kill

@@ -28,10 +28,10 @@ const lanes = 150
 func (c *crowd) burden(ctx, lives context.Context) {
 	r := c.dice()
 	for n := 0; ; n++ {
-		switch n % 4 {
+		switch n % 6 {
 		case 0:
 			c.poison(lives, r)
-		case 2:
+		case 2, 5:
 			c.wide(ctx, r)
 		default:
 			c.heavy(ctx, r)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,6 +41,12 @@ func TestChaos(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			w := newWorld(t, store, *seedFlag)
 			r := &record{Store: store, Servers: len(w.servers), Seed: *seedFlag, For: length}
+			if store == onPostgres && w.disk == nil {
+				r.Cannot = append(r.Cannot, "database's disk full")
+			}
+			if store == onPostgres && w.pooler == nil {
+				r.Cannot = append(r.Cannot, "pooler killed")
+			}
 			w.run(t.Context(), r)
 			pronounce(t, r, filepath.Join(w.dir, "history.json.gz"))
 		})
@@ -116,6 +121,7 @@ func (w *world) run(ctx context.Context, r *record) {
 	w.jobs.end()
 	r.Open = w.settle(ctx)
 	r.Settled = time.Now()
+	w.probe(ctx, r)
 	time.AfterFunc(settling/4, over) // nobody needs so long to see what has ended
 	c.lives.Wait()
 	beside.Wait()
@@ -125,10 +131,10 @@ func (w *world) run(ctx context.Context, r *record) {
 	if err := w.read(ctx, r); err != nil {
 		w.t.Errorf("read what is there: %v", err)
 	}
-	for _, s := range w.servers {
-		s.proc.signal(syscall.SIGTERM)
-		s.proc.end(40 * time.Second)
+	if err := w.retire(ctx, r); err != nil {
+		w.t.Errorf("delete what has ended: %v", err)
 	}
+	w.end()
 }
 
 // beside starts all that goes on beside the load.
@@ -167,7 +173,9 @@ func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Dur
 
 // heal ends what goes wrong.
 func (w *world) heal() {
-	w.line.Heal()
+	if w.line != nil {
+		w.line.Heal()
+	}
 	for _, s := range w.workers {
 		if s.proxy != nil {
 			s.proxy.Heal()
@@ -201,7 +209,7 @@ func (w *world) stop(ctx context.Context) {
 func (w *world) watchClock(ctx context.Context) {
 	const tick = 50 * time.Millisecond
 	for last := time.Now(); pause(ctx, tick) == nil; last = time.Now() {
-		if late := time.Since(last) - tick; late > 200*time.Millisecond {
+		if late := time.Since(last) - tick; late > 100*time.Millisecond {
 			w.troubled("machine", last)
 		}
 	}

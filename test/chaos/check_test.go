@@ -29,6 +29,7 @@ var checks = []check{
 	{"G15", "events, seen without a gap", g15},
 	{"poison", "losses, none held against a neighbour", poison},
 	{"pickup", "first claims, prompt where a worker was idle", pickup},
+	{"retention", "executions, deleted whole", retention},
 	{"agents", "processes of commands, undisturbed", agents},
 	{"inputs", "bad inputs, refused", inputs},
 }

@@ -5,7 +5,8 @@
 // # The world
 //
 // There are two worlds, one after the other. In one, three belay serve work on one
-// PostgreSQL, the third behind a proxy that fails. In the other, one belay serve has
+// PostgreSQL, the second through a pgbouncer in session mode and the third behind a
+// proxy that fails. In the other, one belay serve has
 // a data directory with SQLite, and its clients stand behind that proxy. The rest is
 // the same in both. Six workers, which are this test binary in another role and speak to one server
 // each: the even ones near (their death is proven on their host), the odd ones
@@ -20,9 +21,13 @@
 // A plan is drawn from the seed before anything starts: when which process is
 // killed with SIGKILL, stopped and continued or ended in order, when the database
 // is restarted, killed or ends its backends, when which line is cut, held up,
-// slow or half open. Each victim carries out its own part, one thing after the
-// other. What the processes make of it is theirs: the same seed gives the same
-// faults at the same moments, not the same history.
+// slow or half open. On PostgreSQL several servers are killed at once, the pooler is
+// killed, a table is locked, the database refuses writes or finds no room on its
+// disk, a snapshot grows old, and a transaction holds keys that servers are asked
+// for. Each victim carries out its own part, one thing after the other. In the end,
+// when all has been read, a short retention is turned on and the servers are killed
+// while they delete. What the processes make of it is theirs: the same seed gives
+// the same faults at the same moments, not the same history.
 //
 // # Two histories
 //
@@ -37,6 +42,15 @@
 // could have been done: the database was away, or all servers, or a server that
 // was cut off in the middle of a batch held its rows, or the machine itself
 // stood still.
+//
+// Beside the load there are large payloads, submissions over many lanes, and poison:
+// executions that kill every worker that runs them.
+//
+// Two things have tests of their own here: power cuts, by copies of a file system in a
+// loop device, and the promotion of two standbys of one primary, one after the other.
+// The clock of a machine cannot be set for one process from outside: steps of the
+// clock are tested in internal/store (TestTimeGoesOnHoweverOftenItIsRead) and in
+// internal/engine (TestAClockThatIsSetIsTold).
 //
 // Each fault has a quota, about as many as are planned for so long a run. A run in
 // which a fault happened less often is inconclusive.

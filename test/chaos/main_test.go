@@ -34,5 +34,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// needsLong skips in short runs what takes too long for them.
+func needsLong(t *testing.T) {
+	t.Helper()
+	if *forFlag <= time.Minute {
+		t.Skip("only in runs of more than a minute")
+	}
+}
+
 // quiet is a log that nobody reads.
 var quiet = slog.New(slog.DiscardHandler)

@@ -120,7 +120,7 @@ var lateMutants = []mutant{
 	{"due execution that waits for a poll", "pickup", func(p *planting) bool {
 		return p.tale(func(s *story) bool {
 			due, claimed, first := s.pickedUp()
-			return first && p.idle(due.Add(-pickedUpBy-settled), claimed)
+			return first && p.idle(s, due.Add(-pickedUpBy-time.Millisecond), claimed)
 		}, func(s *story) { s.Events[0].At = s.Events[0].At.Add(-pickedUpBy - time.Millisecond) })
 	}, ""},
 	{"lost more often than allowed", "G8", func(p *planting) bool {

@@ -19,7 +19,7 @@ type mutant struct {
 
 // mutantsOn are the planted bugs for a store.
 func mutantsOn(store string) []mutant {
-	return slices.DeleteFunc(slices.Concat(mutants, lateMutants), func(m mutant) bool { return m.on != "" && m.on != store })
+	return slices.DeleteFunc(slices.Concat(mutants, lateMutants, retentionMutants), func(m mutant) bool { return m.on != "" && m.on != store })
 }
 
 // planting is a copy of a history that a bug is planted into.

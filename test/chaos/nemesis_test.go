@@ -49,6 +49,8 @@ func (w *world) harm(ctx context.Context, p plan, c *crowd) {
 	follow("writes", w.refuseWrites)
 	follow("snapshot", w.holdSnapshot)
 	follow("keys", func(ctx context.Context, f fault) { w.holdKeys(ctx, f, c) })
+	follow("pooler", w.befallPooler)
+	follow("disk", w.fillDisk)
 	follow("database", w.befallDatabase)
 	follow("backends", func(context.Context, fault) { w.terminate() })
 	all.Wait()

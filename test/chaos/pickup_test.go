@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,15 +16,42 @@ import (
 // it: far less than a slow poll, which is what a lost hint would cost.
 const pickedUpBy = time.Second
 
+// slotLabel is the label by which an execution asks for one worker.
+const slotLabel = "slot"
+
+// probe asks every server for executions that one worker alone can run, once all has
+// settled: that worker is idle, and mostly at another server.
+func (w *world) probe(ctx context.Context, r *record) {
+	c := &crowd{world: w}
+	for _, at := range w.servers {
+		for _, s := range w.workers {
+			one := c.root([]op{{Do: "step", Ms: 1}})
+			one.WorkerLabels = map[string]string{slotLabel: s.name}
+			b := &recorder{at.client, "prober", w.history}
+			if _, err := b.Submit(ctx, one); err != nil {
+				w.t.Errorf("submit a probe at %s: %v", at.name, err)
+			}
+			if x, err := b.Await(ctx, one.ID, settling/4); err != nil || !x.State.Terminal() {
+				r.Open = append(r.Open, fmt.Sprintf("%s, which only %s can run, is %s: %v", one.ID, s.name, x.State, err))
+			}
+			_ = pause(ctx, 2*pickedUpBy/time.Duration(len(w.servers)*len(w.workers)))
+		}
+	}
+}
+
 // pickup: a due execution with an idle worker that can take it is claimed promptly.
 // Only a worker counts that nothing was done to, at a server that nothing was done to.
 func pickup(f *finding) {
 	for _, s := range f.stories {
 		due, claimed, first := s.pickedUp()
-		if !first || !f.idle(due, claimed) {
+		if !first || !f.idle(s, due, claimed) {
 			continue
 		}
 		f.ok()
+		f.count("picked up by an idle worker")
+		if due.After(f.Settled) {
+			f.count("picked up by the only worker that can")
+		}
 		took := claimed.Sub(due)
 		f.picked = append(f.picked, took)
 		if took > pickedUpBy {
@@ -41,9 +69,11 @@ func (s *story) pickedUp() (due, claimed time.Time, first bool) {
 	return s.Events[0].At, s.Events[1].At, true
 }
 
-// place is one session of a near worker, and what it ran.
+// place is one session of a worker, and what it ran.
 type place struct {
 	session *belay.Worker
+	slot    string
+	far     bool // something may be done to its line
 	server  string
 	runs    []span
 	rest    []span // in which it took nothing: something was done to it or to its server
@@ -52,12 +82,17 @@ type place struct {
 // settled is how long after something was done to it a worker is left alone.
 const settled = 2 * time.Second
 
-// idle reports whether one worker had slots free all the time between two moments.
-func (b *book) idle(from, to time.Time) bool {
-	if from.Before(b.Began) || to.After(b.Healed) || b.disturbed(from.Add(-settled), to) {
+// idle reports whether one worker that can run an execution had slots free all the time
+// between two moments.
+func (b *book) idle(s *story, from, to time.Time) bool {
+	calm := from.After(b.Settled)
+	if from.Before(b.Began) || to.After(b.Healed) && !calm || b.disturbed(from.Add(-settled), to) {
 		return false
 	}
-	return slices.ContainsFunc(b.nearPlaces(), func(p *place) bool { return p.idle(from, to) })
+	slot, one := s.Execution.WorkerLabels[slotLabel]
+	return slices.ContainsFunc(b.allPlaces(), func(p *place) bool {
+		return (!one || p.slot == slot) && (calm || !p.far) && p.idle(from, to)
+	})
 }
 
 func (p *place) idle(from, to time.Time) bool {
@@ -78,9 +113,9 @@ func during(all []span, from, to time.Time) bool {
 	return slices.ContainsFunc(all, func(s span) bool { return s.From.Before(to) && s.To.After(from) })
 }
 
-// nearPlaces are those of all near workers. Their names are those of their slots, and
-// the number of their life.
-func (b *book) nearPlaces() []*place {
+// allPlaces are those of all workers. Their names are those of their slots, and the
+// number of their life.
+func (b *book) allPlaces() []*place {
 	if b.places != nil {
 		return b.places
 	}
@@ -89,10 +124,10 @@ func (b *book) nearPlaces() []*place {
 		slot, _, _ := strings.Cut(w.Name, ".")
 		number, is := strings.CutPrefix(slot, "worker")
 		n, err := strconv.Atoi(number)
-		if !is || err != nil || slices.Contains(far, n) {
+		if !is || err != nil {
 			continue
 		}
-		p := &place{session: w, server: fmt.Sprint("server", n%b.Servers)}
+		p := &place{session: w, slot: slot, far: slices.Contains(far, n), server: fmt.Sprint("server", n%b.Servers)}
 		for _, h := range b.Harm {
 			if h.What == slot {
 				p.rest = append(p.rest, h)

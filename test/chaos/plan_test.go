@@ -90,6 +90,8 @@ func (d *draft) onPostgres() {
 	d.each(12*time.Second, d.one("tables"), d.deal("workers", "executions", "runs", "checkpoints", "idempotency", "lanes"), 500*time.Millisecond, 4*time.Second)
 	d.each(30*time.Second, d.one("writes"), d.one("refuse"), 500*time.Millisecond, 4*time.Second)
 	d.each(45*time.Second, d.one("snapshot"), d.one("hold"), 5*time.Second, 15*time.Second)
+	d.each(20*time.Second, d.one("pooler"), d.one("kill"), 0, time.Second)
+	d.each(30*time.Second, d.one("disk"), d.one("fill"), time.Second, 4*time.Second)
 	d.each(12*time.Second, d.one("keys"), d.deal("commit", "roll back"), 500*time.Millisecond, 3*time.Second)
 }
 

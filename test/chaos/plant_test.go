@@ -114,7 +114,7 @@ func (b *book) kindsOf(s *story) []string {
 	if s.isPoison() {
 		kinds = append(kinds, "poison")
 	}
-	if due, claimed, first := s.pickedUp(); first && b.idle(due.Add(-pickedUpBy-settled), claimed) {
+	if due, claimed, first := s.pickedUp(); first && b.idle(s, due.Add(-pickedUpBy-pickedUpBy/1000), claimed) {
 		kinds = append(kinds, "picked up long after the last fault")
 	}
 	if retried(s) != nil {

@@ -42,7 +42,10 @@ func (s *starter) start(cmd *exec.Cmd, log string) (*process, error) {
 	}
 	p := &process{cmd: cmd, log: f, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 	started := make(chan error)
 	s.asked <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {

@@ -36,6 +36,8 @@ var quotas = map[string][]quota{
 		{"backends terminated", 30 * time.Second},
 		{"several servers killed at once", 30 * time.Second},
 		{"table locked", 30 * time.Second},
+		{"pooler killed", 30 * time.Second},
+		{"database's disk full", 60 * time.Second},
 		{"database read-only", 45 * time.Second},
 		{"old snapshot held", 60 * time.Second},
 		{"keys held by an open transaction", 30 * time.Second},
@@ -46,12 +48,16 @@ var ofWorkers = []quota{
 	{"worker killed", 3 * time.Second},
 	{"worker stopped and continued", 20 * time.Second},
 	{"worker ended in order", 20 * time.Second},
-	{"worker killed by poison", 20 * time.Second},
+	{"worker killed by poison", 30 * time.Second},
+	{"servers killed while they deleted", time.Hour},
 }
 
 // unmet are the faults that did not happen often enough.
 func (r *record) unmet() (out []string) {
 	for _, q := range quotas[r.Store] {
+		if slices.Contains(r.Cannot, q.fault) {
+			continue
+		}
 		if n, least := r.Faults[q.fault], q.in(r.For); n < least {
 			out = append(out, fmt.Sprintf("%s (%d times of %d)", q.fault, n, least))
 		}

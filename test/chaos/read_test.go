@@ -32,6 +32,15 @@ func (w *world) read(ctx context.Context, r *record) error {
 	if err := w.readLetters(r); err != nil {
 		return err
 	}
+	if err := w.readTold(r); err != nil {
+		return err
+	}
+	r.Agents = w.jobs.tell()
+	return nil
+}
+
+// readTold reads what everybody was told.
+func (w *world) readTold(r *record) error {
 	for _, s := range w.workers {
 		for _, file := range s.books {
 			if err := readLedger(file, r); err != nil {
@@ -40,7 +49,6 @@ func (w *world) read(ctx context.Context, r *record) error {
 		}
 	}
 	w.into(r)
-	r.Agents = w.jobs.tell()
 	return nil
 }
 

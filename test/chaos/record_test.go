@@ -34,7 +34,8 @@ type record struct {
 	// What went wrong on purpose.
 	Faults  map[string]int `json:"faults"`
 	Trouble []span         `json:"trouble"`
-	Harm    []span         `json:"harm"` // times in which a worker was killed or stopped, by its name
+	Cannot  []string       `json:"cannot"` // faults that this machine cannot have
+	Harm    []span         `json:"harm"`   // times in which a worker was killed or stopped, by its name
 	Deaths  []death        `json:"deaths"`
 	Began   time.Time      `json:"began"`
 	Healed  time.Time      `json:"healed"`
@@ -44,8 +45,10 @@ type record struct {
 
 	Times  map[string]int `json:"times"` // how often something else happened
 	Agents []*agentTale   `json:"agents"`
-	Bad    map[string]int `json:"bad"`    // bad inputs, by what they were answered
-	Passed []string       `json:"passed"` // those that were not refused
+	// What became of all of it in the end.
+	Retired *retired       `json:"retired"`
+	Bad     map[string]int `json:"bad"`    // bad inputs, by what they were answered
+	Passed  []string       `json:"passed"` // those that were not refused
 }
 
 // load is how much work there was, in roots a second.

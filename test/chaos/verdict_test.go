@@ -21,7 +21,7 @@ const (
 // never put to the test has not been kept.
 var sometimes = []string{
 	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed", "dead letter", "death proven", "grace written",
-	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "released", "repeated write answered", "resumed from checkpoints", "poison given up", "retried", "run again", "run lost",
+	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "picked up by an idle worker", "picked up by the only worker that can", "released", "repeated write answered", "resumed from checkpoints", "poison given up", "retried", "run again", "run lost",
 	"session expired", "stale write refused", "submission over more than 100 lanes", "submission replayed", "unknown, and it had happened", "unknown, and it had not",
 	"watch broken off and resumed", "worker ended in order",
 }
@@ -83,6 +83,9 @@ func (v *verdict) String() string {
 	line("replay", "make chaos STORE=%s SEED=%d FOR=%s", v.Store, v.Seed, v.For)
 	line("load", "%s", v.loadText())
 	line("faults", "%d of %d kinds: %s", sum(v.Faults), len(v.Faults), list(v.Faults))
+	if len(v.Cannot) > 0 {
+		line("", "not here: %s", strings.Join(v.Cannot, ", "))
+	}
 	line("healed", "all settled %s after the last fault", v.Settled.Sub(v.Healed).Round(10*time.Millisecond))
 	line("bad", "%d inputs, answered with: %s", sum(v.Bad), list(v.Bad))
 	for i, f := range v.findings {
@@ -95,6 +98,9 @@ func (v *verdict) String() string {
 	line("detect", "TTL + %s (bound TTL + %s); where the store could not: TTL + %s", quantiles(v.expired), promptly, quantiles(v.hindered))
 	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)", quantiles(v.proven), quantiles(v.noticed), promptly)
 	line("pick-up", "undisturbed, with an idle worker: after %s (bound %s)", quantiles(v.picked), pickedUpBy)
+	if x := v.Retired; x != nil {
+		line("retired", "%d executions deleted in %s under kills", x.Ended-x.Left+len(x.Waiting), x.Took.Round(10*time.Millisecond))
+	}
 	line("frozen", "commands, for at most: %s", strings.Join(v.longestFreeze(), ", "))
 	seen := make(map[string]int)
 	for _, s := range v.sometimesHere() {

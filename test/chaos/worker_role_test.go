@@ -47,8 +47,10 @@ func workerProcess() error {
 	if err != nil {
 		return err
 	}
+	slot, _, _ := strings.Cut(os.Getenv(nameEnv), ".")
 	o := worker.Options{
-		Name: os.Getenv(nameEnv), Concurrency: concurrency, TTL: nearTTL, Grace: 300 * time.Millisecond, Log: quiet,
+		Labels: map[string]string{slotLabel: slot},
+		Name:   os.Getenv(nameEnv), Concurrency: concurrency, TTL: nearTTL, Grace: 300 * time.Millisecond, Log: quiet,
 		Linger: 300 * time.Millisecond,
 	}
 	if os.Getenv(farEnv) != "" {

@@ -40,6 +40,8 @@ type world struct {
 	database *pgtest.Server
 	url      string            // of the database
 	line     *faultproxy.Proxy // of the last server to the database, or of the clients to the only server
+	pooler   *pooler           // of the last server but one to the database; nil where there is none
+	disk     *disk             // of the database; nil where there can be none
 	servers  []*server
 	workers  []*slot
 	jobs     *jobs
@@ -78,6 +80,8 @@ func (w *world) inhabit() {
 	if w.store == onPostgres {
 		w.database = pgtest.Start(t, pgtest.Options{})
 		w.url = w.database.Database(t)
+		w.disk = w.newTablespace()
+		w.pooler = w.newPooler()
 		w.line = w.proxy(w.database.Address(), "line")
 		for i := range servers {
 			w.servers = append(w.servers, w.newServer(i))
@@ -165,7 +169,9 @@ func (w *world) newServer(i int) *server {
 	case w.store == onSQLite:
 		w.line = w.proxy(s.addr, "line")
 		at = "http://" + w.line.Addr()
-	case i == servers-1: // behind the proxy
+	case i == servers-2 && w.pooler != nil:
+		s.store = strings.Replace(w.database.TCP(w.name()), w.database.Address(), w.pooler.addr, 1)
+	case i == servers-1 && w.line != nil: // behind the proxy
 		s.store = strings.Replace(w.database.TCP(w.name()), w.database.Address(), w.line.Addr(), 1)
 	}
 	dial := func(o ...client.Option) *client.Client {

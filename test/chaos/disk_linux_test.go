@@ -1,0 +1,88 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// newTablespace moves the database to a disk of its own that can be filled; the
+// log of the server itself stays where it is. It needs root and loop devices.
+func (w *world) newTablespace() *disk {
+	w.t.Helper()
+	if !canLoop() {
+		return nil
+	}
+	d := newDisk(w.t, w.openPlace("disk-"), "tablespace", 2<<30)
+	dir, who := filepath.Join(d.dir, "database"), w.unprivileged()
+	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(dir, 0o700), os.Chown(dir, int(who.Uid), int(who.Gid))); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, text := range []string{"CREATE TABLESPACE small LOCATION '" + dir + "'", "ALTER DATABASE " + w.name() + " SET TABLESPACE small"} {
+		if _, err := w.database.Query("postgres", text); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.t.Cleanup(func() { // it holds files there
+		if err := w.database.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return d
+}
+
+// noRoom is what PostgreSQL writes to its log for every write that finds no room.
+const noRoom = "No space left on device"
+
+// fillDisk leaves no room for the database for a while. It counts where a write found
+// none.
+func (w *world) fillDisk(ctx context.Context, f fault) {
+	if w.disk == nil {
+		return
+	}
+	defer w.troubled("full disk", time.Now())
+	before := strings.Count(w.database.Log(), noRoom)
+	ballast := filepath.Join(w.disk.dir, "ballast")
+	if err := fill(ballast); err != nil {
+		w.t.Errorf("fill the disk: %v", err)
+	}
+	for until := time.Now().Add(f.For); time.Now().Before(until); _ = pause(ctx, 50*time.Millisecond) {
+		if err := fill(ballast); err != nil { // what was freed meanwhile
+			w.t.Errorf("fill the disk: %v", err)
+		}
+	}
+	if strings.Count(w.database.Log(), noRoom) > before {
+		w.fault("database's disk full")
+	}
+	if err := os.Remove(ballast); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// fill makes a file as large as there is room.
+func fill(name string) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	at := info.Size()
+	for size := int64(64 << 20); size >= 4096; {
+		if err := syscall.Fallocate(int(f.Fd()), 0, at, size); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			return err
+		} else {
+			at += size
+		}
+	}
+	return nil
+}
