@@ -154,13 +154,25 @@ func (b *book) impossible() []span {
 	if b.away == nil {
 		b.away = b.allDown()
 		for _, t := range b.Trouble {
-			if !strings.HasPrefix(t.What, "server") {
-				b.away = append(b.away, t)
+			if strings.HasPrefix(t.What, "server") {
+				continue
 			}
+			if isRefusal(t.What) {
+				t.To = t.To.Add(learning)
+			}
+			b.away = append(b.away, t)
 		}
 		slices.SortFunc(b.away, func(x, y span) int { return x.From.Compare(y.From) })
 	}
 	return b.away
+}
+
+// learning is how long servers take to find that a database which refused them, or let
+// them wait, does so no more: nothing tells them but their next try.
+const learning = 2 * time.Second
+
+func isRefusal(what string) bool {
+	return strings.HasPrefix(what, "table ") || what == "read-only" || what == "full disk" || what == "pooler"
 }
 
 // allDown are the times at which no server ran.

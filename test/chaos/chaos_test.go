@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// measuring is for how long the throughput is measured before anything goes
-// wrong, once it has settled.
+// measuring is for how long the throughput is measured at most before anything goes
+// wrong, once it has settled: a short run measures for shorter.
 const (
 	warming   = 3 * time.Second
 	measuring = 4 * time.Second
@@ -99,7 +99,7 @@ func (w *world) run(ctx context.Context, r *record) {
 			w.t.Fatal(err)
 		}
 	}
-	r.Load.Measured = c.measure(ctx)
+	r.Load.Measured = c.measure(ctx, min(warming, r.For/15), min(measuring, r.For/10))
 	r.Load.Asked = min(r.Load.Measured/2, mostAsked)
 	p := newPlan(w.store, w.seed, r.For)
 	w.t.Logf("%s, seed %d: %d faults in %s, %.0f executions a second of %.0f", w.store, w.seed, len(p), r.For, r.Load.Asked, r.Load.Measured)
@@ -217,7 +217,7 @@ func (w *world) watchClock(ctx context.Context) {
 
 // measure is how many roots end in a second when as many as possible are asked
 // for and nothing goes wrong.
-func (c *crowd) measure(ctx context.Context) float64 {
+func (c *crowd) measure(ctx context.Context, warming, measuring time.Duration) float64 {
 	ctx, stop := context.WithCancel(ctx)
 	var n atomic.Int64
 	var all sync.WaitGroup

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,8 +22,12 @@ func (w *world) befallServers(ctx context.Context, f fault) {
 	}
 	for _, s := range killed {
 		s.mu.Lock()
-		defer s.mu.Unlock()
 	}
+	defer func() {
+		for _, s := range killed {
+			s.mu.Unlock()
+		}
+	}()
 	from := time.Now()
 	for _, s := range killed {
 		s.proc.signal(syscall.SIGKILL)
@@ -47,12 +52,17 @@ func (w *world) befallServers(ctx context.Context, f fault) {
 	}
 }
 
-// lockTable keeps everybody else from a table for a while.
+// lockTable keeps everybody else from a table for a while, and notes whether somebody
+// waited for it.
 func (w *world) lockTable(ctx context.Context, f fault) {
-	text := fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT", f.Kind, f.For.Seconds())
+	text := fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); "+
+		"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '%[1]s'::regclass; COMMIT", f.Kind, f.For.Seconds())
 	w.undisturbed(ctx, func() error {
 		defer w.troubled("table "+f.Kind, time.Now())
-		_, err := w.query(text)
+		said, err := w.query(text)
+		if err == nil && !strings.HasSuffix("\n"+said, "\n0") {
+			w.happened("waited for a locked table")
+		}
 		return err
 	})
 	w.fault("table locked")
@@ -67,8 +77,11 @@ func (w *world) undisturbed(ctx context.Context, do func() error) {
 	}
 }
 
+// readOnly is what PostgreSQL writes to its log for every write that it refuses.
+const readOnly = "in a read-only transaction"
+
 // refuseWrites makes the database read-only for a while, for those that are
-// connected too.
+// connected too. It counts where a write was refused.
 func (w *world) refuseWrites(ctx context.Context, f fault) {
 	from := time.Now()
 	defer w.troubled("read-only", from)
@@ -81,9 +94,12 @@ func (w *world) refuseWrites(ctx context.Context, f fault) {
 			return err
 		})
 	}
+	before := strings.Count(w.database.Log(), readOnly)
 	set("SET default_transaction_read_only = on")
-	w.fault("database read-only")
 	_ = pause(ctx, f.For)
+	if strings.Count(w.database.Log(), readOnly) > before {
+		w.fault("database read-only")
+	}
 	set("RESET default_transaction_read_only")
 }
 

@@ -28,7 +28,7 @@ var sometimes = []string{
 
 // sometimesOn is the same for one store.
 var sometimesOn = map[string][]string{
-	onPostgres: {"submission committed in a transaction", "submission rolled back in a transaction"},
+	onPostgres: {"submission committed in a transaction", "submission rolled back in a transaction", "waited for a locked table"},
 }
 
 func (r *record) sometimesHere() []string { return slices.Concat(sometimes, sometimesOn[r.Store]) }
