@@ -24,11 +24,12 @@ type retired struct {
 }
 
 // The retention, how many executions wait and must stay, and how long it may take for
-// everything else to go.
+// everything else to go: in all, and for each.
 const (
 	shortRetention = time.Second
 	staying        = 20
-	retiring       = 90 * time.Second
+	retiring       = time.Minute
+	retiringEach   = 5 * time.Millisecond
 )
 
 // rows are the tables with rows of executions.
@@ -51,7 +52,7 @@ func (w *world) retire(ctx context.Context, r *record) error {
 	}
 	began := time.Now()
 	rng := dice(w.seed, "retention")
-	for n := 0; time.Since(began) < retiring; n++ {
+	for n := 0; time.Since(began) < retiring+time.Duration(x.Ended)*retiringEach; n++ {
 		if n < 3 {
 			for _, s := range w.servers {
 				s.proc.signal(syscall.SIGKILL)
