@@ -109,10 +109,14 @@ func (s *story) cancelledBy(seq int64) bool {
 	return s.find(string(belay.ActionCancel), func(ev *belay.Event) bool { return ev.Seq < seq }) != nil
 }
 
-// poison: what kills its workers is given up and harms no neighbour. No execution but
-// poison ends since its worker was lost too often; poison ends so.
+// poison: what kills its workers is given up and harms no neighbour. No script but
+// poison ends since its worker was lost too often; poison ends so. What ghosts take is
+// lost by their own doing.
 func poison(f *finding) {
 	for _, s := range f.stories {
+		if s.script == nil {
+			continue
+		}
 		for _, a := range s.runs {
 			if a.end == nil || a.end.Kind != belay.OutcomeLost.String() {
 				continue

@@ -111,7 +111,7 @@ var lateMutants = []mutant{
 	}, ""},
 	{"neighbour of poison given up", "poison", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool {
-			return ev.Kind == "lost" && !ev.Final && !s.isPoison() && !s.cancelledBy(ev.Seq)
+			return ev.Kind == "lost" && !ev.Final && s.script != nil && !s.isPoison() && !s.cancelledBy(ev.Seq)
 		}, func(ev *belay.Event) { ev.Final = true })
 	}, ""},
 	{"poison that succeeds", "poison", func(p *planting) bool {
