@@ -20,13 +20,13 @@ const (
 // has begun, and its callers wait outside.
 func (c *committer) admit() error {
 	c.mu.Lock()
-	age := c.queue.age(asked, time.Now())
+	wait := max(c.queue.age(asked, time.Now()), c.pace.wait(len(c.queue.calls[asked])))
 	c.mu.Unlock()
-	if age <= crowdedAfter {
+	if wait <= crowdedAfter {
 		return nil
 	}
 	return &belay.Error{
-		Code: belay.CodeRateLimited, RetryAfter: min(age, comeBack),
+		Code: belay.CodeRateLimited, RetryAfter: min(wait, comeBack),
 		Message: "more is asked of this server than it can write; wait as Retry-After says",
 	}
 }

@@ -12,6 +12,7 @@ import (
 type call struct {
 	command machine.Command
 	class   class
+	ends    bool // a run
 	reply   chan *machine.Reply
 	sent    time.Time // when this server received it
 	queued  time.Time // when it was last put into the queue
@@ -19,7 +20,8 @@ type call struct {
 }
 
 func newCall(cmd machine.Command) *call {
-	return &call{command: cmd, class: classOf(cmd), reply: make(chan *machine.Reply, 1)}
+	_, ends := cmd.(*machine.Settle)
+	return &call{command: cmd, class: classOf(cmd), ends: ends, reply: make(chan *machine.Reply, 1)}
 }
 
 // judges lets a few at a time look through large payloads: while many did, heartbeats

@@ -57,7 +57,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 		case awaitAnswer:
 			r, err := d.engine.await(ctx, sent)
 			if err != nil || len(r.Claims) > 0 {
-				d.won(c, r.Claims)
+				d.won(c, sent, r.Claims)
 				return r, err
 			}
 			if d.answered(c, r.Heartbeat.Drain); r.Heartbeat.Drain {
@@ -117,7 +117,10 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 }
 
 // won notes how many a claim won, and which queue had the last turn.
-func (d *dispatcher) won(c *claim, won []machine.Claimed) {
+func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
+	if r, ok := sent.command.(*machine.Claim); ok && len(won) >= r.Slots {
+		d.engine.committer.hungry(len(won))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c.session.won = len(won)

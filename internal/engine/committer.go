@@ -46,6 +46,8 @@ type committer struct {
 	most    int // batches at a time, beside the pulse
 	batches int // that are being committed
 	load    int // commands in them
+	ration  ration
+	pace    pace
 	stopped bool
 	refused refused // the newest write that the store did not take
 	wake    chan struct{}
@@ -163,12 +165,14 @@ func (c *committer) dueLocked() bool {
 	return c.batches < c.most && n > 0 && (2*n >= c.load || c.stopped)
 }
 
-// countLocked is how many wait for a batch that is not the pulse's.
+// countLocked is how many the next batch may take that is not the pulse's.
 func (c *committer) countLocked() int {
+	n := c.queue.len - len(c.queue.calls[asked])
 	if c.pulse {
-		return c.queue.len - c.queue.urgent()
+		n -= c.queue.urgent()
 	}
-	return c.queue.len
+	room, _ := c.roomLocked()
+	return n + min(len(c.queue.calls[asked]), room)
 }
 
 func nudge(wake chan struct{}) {
@@ -196,11 +200,11 @@ func (c *committer) run(ctx context.Context) { c.work(ctx, c.wake, c.waiting, c.
 
 // beats does so with what keeps sessions alive.
 func (c *committer) beats(ctx context.Context) {
-	c.work(store.Urgent(ctx), c.urgent, c.beating, c.takeBeats, func(int) {})
+	c.work(store.Urgent(ctx), c.urgent, c.beating, c.takeBeats, func(freight) {})
 }
 
 func (c *committer) work(
-	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, bool), done func(int),
+	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, freight, bool), done func(freight),
 ) {
 	var o *observer
 	if c.observe != nil {
@@ -213,10 +217,10 @@ func (c *committer) work(
 			}
 			c.gather(store.IsUrgent(ctx))
 		}
-		calls, over := take()
+		calls, f, over := take()
 		if len(calls) > 0 {
 			c.commit(ctx, calls, o)
-			done(len(calls))
+			done(f)
 			continue
 		}
 		if over {
@@ -240,11 +244,11 @@ func (c *committer) beating() bool {
 }
 
 // take gives the next batch, and reports whether there will be none any more.
-func (c *committer) take() (calls []*call, over bool) {
+func (c *committer) take() (calls []*call, f freight, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.dueLocked() {
-		return nil, c.stopped && c.countLocked() == 0
+		return nil, f, c.stopped && c.countLocked() == 0
 	}
 	if c.order != nil {
 		c.queue.order(c.order)
@@ -253,32 +257,37 @@ func (c *committer) take() (calls []*call, over bool) {
 	if c.pulse {
 		first = owned
 	}
-	calls = c.queue.take(c.max, first, asked)
+	room, extra := c.roomLocked()
+	calls = c.queue.take(c.max, room, first, asked)
+	f = freightOf(calls)
+	c.spendLocked(&f, extra)
 	c.batches++
-	c.load += len(calls)
+	c.load += f.all
+	c.pace.took(time.Now(), f.asked, len(c.queue.calls[asked]))
 	if c.dueLocked() {
 		nudge(c.wake)
 	}
-	return calls, false
+	return calls, f, false
 }
 
 // takeBeats gives the next batch of the pulse.
-func (c *committer) takeBeats() (calls []*call, over bool) {
+func (c *committer) takeBeats() (calls []*call, f freight, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.order != nil {
 		c.queue.order(c.order)
 	}
-	calls = c.queue.take(c.max, alive, alive)
-	return calls, len(calls) == 0 && c.stopped
+	calls = c.queue.take(c.max, 0, alive, alive)
+	return calls, f, len(calls) == 0 && c.stopped
 }
 
-// done notes the end of a batch of n commands.
-func (c *committer) done(n int) {
+// done notes the end of a batch.
+func (c *committer) done(f freight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.batches--
-	c.load -= n
+	c.load -= f.all
+	c.restLocked(f)
 }
 
 // commit carries out one batch, without what is known to wait for somebody else.

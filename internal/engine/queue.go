@@ -20,12 +20,16 @@ const (
 type queue struct {
 	calls [classes][]*call
 	len   int
+	ends  int // of runs
 }
 
 func (q *queue) add(now time.Time, calls ...*call) {
 	for _, k := range calls {
 		k.queued = now
 		q.calls[k.class] = append(q.calls[k.class], k)
+		if k.ends {
+			q.ends++
+		}
 	}
 	q.len += len(calls)
 }
@@ -40,6 +44,7 @@ func (q *queue) back(now time.Time, calls ...*call) {
 		}
 	}
 	q.len += len(calls)
+	q.ends += first.ends
 }
 
 // urgent is how many keep sessions alive.
@@ -62,17 +67,23 @@ func (q *queue) order(less func(a, b machine.Command) int) {
 
 // take gives a batch of at most so many of the classes from first to last, the most
 // urgent first, and all of a class in its order. Of each class there is something in
-// it, if anything waits.
-func (q *queue) take(most int, first, last class) []*call {
+// it, if anything waits; of what is asked for no more than fits beside owners.
+func (q *queue) take(most, beside int, first, last class) []*call {
 	var batch []*call
 	bytes := 0
 	for c := first; c <= last; c++ {
+		if c == asked && beside == 0 {
+			break
+		}
 		room, space := most-len(batch), maxBytes-bytes
 		for after := c + 1; after <= last; after++ {
 			if n := len(q.calls[after]); n > 0 {
 				room -= min(n, max(1, most/share))
 				space -= maxBytes / share
 			}
+		}
+		if c == asked {
+			room = min(room, beside)
 		}
 		n, size := q.fit(c, max(room, 1), space)
 		batch = append(batch, q.calls[c][:n]...)
@@ -101,6 +112,7 @@ func (q *queue) fit(c class, room, space int) (n, bytes int) {
 
 // drop takes the first n of a class out.
 func (q *queue) drop(c class, n int) {
+	q.ends -= freightOf(q.calls[c][:n]).ends
 	clear(q.calls[c][:n:n]) // the batch has them now
 	if q.calls[c] = q.calls[c][n:]; len(q.calls[c]) == 0 {
 		q.calls[c] = nil

@@ -1,0 +1,114 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+)
+
+// hands opens a session with many slots, wins that many of twice as many executions, and
+// gives what it won: a worker with free hands, for whom more waits.
+func hands(t *testing.T, e *engine.Engine, n int) []belay.Assignment {
+	t.Helper()
+	subs := make([]belay.Submission, 2*n)
+	for i := range subs {
+		subs[i].Workflow = "w"
+	}
+	if _, err := e.Submit(t.Context(), subs...); err != nil {
+		t.Fatal(err)
+	}
+	s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+		Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 2 * n, TTL: belay.Duration(time.Hour),
+	}))
+	r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: n}))
+	if len(r.Assignments) != n {
+		t.Fatalf("%d were won, want %d", len(r.Assignments), n)
+	}
+	return r.Assignments
+}
+
+// wants lets one commit go, and says what it should have written.
+func (g *gates) wants(t *testing.T, want string) {
+	t.Helper()
+	g.set(true, true)
+	g.one()
+	if got := fmt.Sprint(g.wrote); got != want {
+		t.Errorf("a batch wrote %s, want %s", got, want)
+	}
+}
+
+// While a worker with free hands wins all it can take, five are accepted for four that
+// end, and beyond that as many as get by in an eighth of the time; a second later, if no
+// such worker is seen, as many as there is room for. A server that accepted all it could
+// write ended a quarter of what it can end.
+func TestNoMoreIsAcceptedThanEndsWhileWorkersHaveFreeHands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGates()
+		e := engine.New(g, engine.Options{MaxBatch: 100})
+		defer e.Close()
+		won := hands(t, e, 100)
+		g.set(true, true)
+		flood(t, e, 1) // is under way, beyond what ends allow
+		flood(t, e, 500)
+		for _, a := range won[:8] {
+			go func() {
+				if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Outcome: belay.OutcomeSucceeded}); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		time.Sleep(100 * time.Millisecond)
+		g.wants(t, "[executions 1 workers 0 checkpoints 0 bytes 0]")
+		g.wants(t, "[executions 18 workers 0 checkpoints 0 bytes 0]") // 8 ends and 10 submissions
+		time.Sleep(500 * time.Millisecond)
+		select {
+		case g.next <- struct{}{}:
+			t.Error("more was accepted before what was beyond the ends had paid for it")
+		default:
+		}
+		time.Sleep(300 * time.Millisecond)
+		g.wants(t, "[executions 12 workers 0 checkpoints 0 bytes 0]")
+		time.Sleep(time.Second)
+		g.wants(t, "[executions 100 workers 0 checkpoints 0 bytes 0]")
+		g.all()
+	})
+}
+
+// More is refused as soon as it is plain that it would wait too long, not only when
+// something has: until then ten times as much as can be done in that time had come in.
+func TestWhatWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGates()
+		e := engine.New(g, engine.Options{MaxBatch: 10})
+		defer e.Close()
+		g.set(true, true)
+		flood(t, e, 1)
+		flood(t, e, 200)
+		for range 5 {
+			time.Sleep(100 * time.Millisecond)
+			g.one()
+		}
+		answer := make(chan error, 1)
+		go func() {
+			out, err := e.Submit(t.Context(), belay.Submission{Workflow: "w"})
+			answer <- errors.Join(err, out[0].Err)
+		}()
+		synctest.Wait()
+		select {
+		case err := <-answer:
+			if belay.CodeOf(err) != belay.CodeRateLimited {
+				t.Errorf("a submission got %v", err)
+			}
+		default:
+			t.Error("a submission waits behind what takes a second and a half")
+		}
+		g.all()
+		submit(t, e)
+	})
+}
