@@ -20,7 +20,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // open opens the directory as one of several processes would.
 func open(t *testing.T, dir, purpose string) *Backend {
 	t.Helper()
-	b, err := Open(t.Context(), dir, Options{Purpose: purpose, Log: quiet})
+	b, err := Open(t.Context(), dir, Options{Purpose: purpose, Patience: time.Minute, Log: quiet})
 	if err != nil {
 		t.Fatalf("%s: %v", purpose, err)
 	}

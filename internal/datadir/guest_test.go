@@ -142,12 +142,12 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 		}
 		return dir
 	}
-	tried := func(dir string) error {
-		b, err := Open(t.Context(), dir, Options{Log: quiet, Patience: time.Second})
+	tried := func(dir string, patience time.Duration) error {
+		b, err := Open(t.Context(), dir, Options{Log: quiet, Patience: patience})
 		if err == nil {
 			err = b.Close()
 		}
-		h, err2 := OpenHost(t.Context(), dir, Options{Log: quiet, Patience: time.Second})
+		h, err2 := OpenHost(t.Context(), dir, Options{Log: quiet, Patience: patience})
 		if err2 == nil {
 			err2 = h.Close()
 		}
@@ -158,7 +158,7 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 	}
 	for mode, good := range map[os.FileMode]bool{0o700: true, 0o755: true, 0o750: true, 0o777: false, 0o770: false, 0o702: false} {
 		dir := fresh(mode)
-		err := tried(dir)
+		err := tried(dir, time.Minute)
 		if (err == nil) != good || err != nil && (belay.CodeOf(err) != belay.CodeForbidden || !strings.Contains(err.Error(), "chmod 700 "+dir)) {
 			t.Errorf("mode %#o: %v", mode, err)
 		}
@@ -174,7 +174,7 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 	if err := os.Chown(theirs, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	if err := tried(theirs); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "chown") {
+	if err := tried(theirs, time.Second); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "chown") {
 		t.Errorf("of another user: %v", err)
 	}
 	if left, _ := os.ReadDir(theirs); len(left) > 0 {

@@ -13,7 +13,7 @@ import (
 // the marks of all servers that nobody could have renewed anything, and gives
 // every session its time again (architecture §6).
 func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
-	const ttl, outage = time.Second, 4 * time.Second
+	const ttl, outage = 4 * time.Second, 6 * time.Second
 	srv := pgtest.Start(t, pgtest.Options{})
 	url := srv.Database(t)
 	a, b := start(t, url, hearing), start(t, url, hearing)
@@ -33,7 +33,7 @@ func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
 			t.Fatal(err)
 		}
 		at(time.Now().Add(ttl / 2)) // the reapers have long looked
-		eventually(t, "the heartbeat is heard", func() bool {
+		eventually(t, soon, "the heartbeat is heard", func() bool {
 			r, err := b.Heartbeat(t.Context(), beat)
 			if err != nil && belay.CodeOf(err) != belay.CodeUnavailable || len(r.Revoked) > 0 {
 				t.Fatalf("after the outage a heartbeat got %+v, %v", r, err)
@@ -51,7 +51,7 @@ func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
 }
 
 // The end of one server is no outage: another, which has never seen the session,
-// gives it up at its time (G6).
+// gives it up at its time (G6), not when it looks at everything.
 func TestAnotherServerGivesASessionUp(t *testing.T) {
 	const ttl = 2 * time.Second
 	a, b := two(t)
@@ -62,11 +62,11 @@ func TestAnotherServerGivesASessionUp(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	events, err := b.Events(t.Context(), belay.EventQuery{Execution: id, After: 2, Wait: 10 * time.Second})
+	events, err := b.Events(t.Context(), belay.EventQuery{Execution: id, After: 2, Wait: 25 * time.Second})
 	if err != nil || len(events) != 1 || events[0].Kind != "lost" {
 		t.Fatalf("events %+v, %v", events, err)
 	}
-	if took := events[0].At.Sub(opened); took < ttl || took > ttl+time.Second {
+	if took := events[0].At.Sub(opened); took < ttl || took > ttl+soon {
 		t.Errorf("it was given up after %s", took)
 	}
 }
