@@ -71,6 +71,7 @@ type pipe struct {
 	pl   *pgconn.Pipeline // nil until the first statement is sent
 	sent int              // steps that were
 	size int              // bytes that are queued and not written yet
+	gone bool             // the connection, which is being closed beside this
 }
 
 // step is a statement in a pipe.
@@ -122,8 +123,13 @@ const (
 	frame = 256
 )
 
-// push sends the statements that were added until now.
+// push sends the statements that were added until now. On a connection that could not be
+// written to nothing more is: it is closed by another goroutine, which writes to it too.
 func (p *pipe) push() {
+	if p.gone {
+		p.desk.clear()
+		return
+	}
 	for ; p.sent < len(p.steps); p.sent++ {
 		s := p.steps[p.sent]
 		size := 0
@@ -138,7 +144,7 @@ func (p *pipe) push() {
 	p.desk.clear()
 	if p.size > burst {
 		p.size = 0
-		_ = p.pl.Flush() // what goes wrong shows in the end
+		p.gone = p.pl.Flush() != nil // what goes wrong shows in the end
 	}
 }
 

@@ -44,3 +44,23 @@ func TestWhatIsAcknowledgedIsWritten(t *testing.T) {
 		t.Errorf("a writer commits with synchronous_commit %q, %v", said, err)
 	}
 }
+
+// On a connection that could not be written to nothing more is sent: it is closed beside
+// that, and what both write there at the same time is a race.
+func TestNothingIsSentOnAConnectionThatIsBeingClosed(t *testing.T) {
+	c := dial(t, pgtest.Shared(t).Database(t))
+	p := c.pipe()
+	p.stream(t.Context())
+	if err := c.pg.Conn().Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		p.add("SELECT $1::text", nil).params = [][]byte{make([]byte, 2*burst)}
+	}
+	if err := p.run(t.Context()); err == nil || !c.pg.IsClosed() {
+		t.Errorf("a statement on a closed connection got %v", err)
+	}
+	if p.sent > 1 {
+		t.Errorf("%d statements were sent after the connection had gone", p.sent-1)
+	}
+}
