@@ -64,8 +64,11 @@ func serveOn(t testing.TB, b belay.Backend, o httpapi.Options) *server {
 	if o.Log == nil {
 		o.Log = log.Logger
 	}
+	if o.WriteTimeout == 0 { // clients of a busy machine are slow
+		o.WriteTimeout = 10 * time.Minute
+	}
 	h := httptest.NewUnstartedServer(httpapi.New(b, o))
-	h.Config.ReadHeaderTimeout, h.Config.IdleTimeout = time.Second, 10*time.Second
+	h.Config.ReadHeaderTimeout, h.Config.IdleTimeout = time.Minute, 10*time.Second
 	h.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	h.Start()
 	t.Cleanup(h.Close)

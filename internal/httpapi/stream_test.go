@@ -321,7 +321,7 @@ func TestThousandWatchers(t *testing.T) {
 	}
 	defer b.Close()
 	c := &counting{Backend: b}
-	s := serveNarrow(t, c, httpapi.Options{WriteTimeout: time.Minute, Rate: httpapi.Rate{PerSecond: -1}})
+	s := serveNarrow(t, c, httpapi.Options{WriteTimeout: 10 * time.Minute, Rate: httpapi.Rate{PerSecond: -1}})
 	o := own(t, b)
 	client := narrowClient()
 	defer client.CloseIdleConnections()
