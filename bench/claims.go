@@ -84,7 +84,28 @@ func claims() []claim {
 		claim{Name: "idle server, transactions a second", Mine: "idle" + http, What: "transactions_per_s", Bound: true, Aim: 1, Floor: 1, Unit: "/s"},
 		claim{Name: "idle server, percent of a core", Mine: "idle" + http, What: "server_cpu_percent", Bound: true, Aim: 1, Floor: 1, Unit: "%"},
 		claim{Name: "server ready", Mine: "idle" + http, What: "ready_ms", Bound: true, Aim: 300, Floor: 600, Unit: "ms"},
-	), together()...)
+	), append(crowds(), together()...)...)
+}
+
+// crowds are the aims under ten times the load. River, which refuses nothing and has no
+// sessions, is compared.
+func crowds() (all []claim) {
+	for _, variant := range []string{"default", "http"} {
+		where, mine := "", "overload/postgres/belay/"+variant
+		if variant == "http" {
+			where = "through HTTP, "
+		}
+		river := variants("overload", "postgres", "river")
+		all = append(all,
+			claim{Name: "ten times the load, " + where + "of the best rate", Mine: mine, What: "kept", Aim: .8, Floor: .8},
+			claim{Name: "ten times the load, " + where + "sessions lost", Mine: mine, What: "sessions_lost", Bound: true, Floor: .5, Unit: "sessions"},
+			claim{Name: "ten times the load, " + where + "leases lost", Mine: mine, What: "leases_lost", Bound: true, Floor: .5, Unit: "leases"},
+			claim{Name: "ten times the load, " + where + "begun and not ended", Mine: mine, What: "begun_not_ended", Bound: true, Floor: .5, Unit: "runs"},
+			claim{Name: "ten times the load, " + where + "of the best rate, to River", Mine: mine, Others: river, What: "kept", Open: true},
+			claim{Name: "ten times the load, " + where + "executions ended, to River", Mine: mine, Others: river, What: "rate", Open: true},
+		)
+	}
+	return all
 }
 
 // together are the aims of jobs on one repository. Ten at a time gain what they

@@ -18,6 +18,18 @@
 // source in its package below runner. Nothing is measured that was not done: the
 // rows of each store are counted after each trial, and jobs' work is read.
 //
+// # Ten times the load
+//
+// The trial overload first finds the rate at which executions end while 2,000 or 10,000
+// are on their way, and then offers ten times as many for five times as long, whatever
+// becomes of them (trial.Crowd). All the while ten workers with a TTL of three seconds
+// own a hundred executions. Through HTTP, the producers have 64 connections, and workers a
+// process of their own. What is accepted, what ended and what was lost is counted in
+// the store. River refuses nothing, and has no sessions: what comes nearest are jobs
+// that began twice or did not end, and a change of its leader.
+//
+//	go run . -only overload
+//
 // # Jobs of agents
 //
 // Fifty jobs of coding agents on one large repository have no contender but git, and

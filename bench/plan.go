@@ -65,7 +65,7 @@ var (
 	}
 	// has is what each of them has something for.
 	has = map[string][]trial.Measure{
-		"river":    {trial.Drain, trial.Submit, trial.Bulk, trial.Latency},
+		"river":    {trial.Drain, trial.Submit, trial.Bulk, trial.Latency, trial.Overload},
 		"dbos":     {trial.Flow, trial.Steps, trial.Submit, trial.Latency},
 		"temporal": {trial.Flow, trial.Steps, trial.Latency, trial.Takeover},
 	}
@@ -84,6 +84,7 @@ func plan(o options) []planned {
 		{Measure: trial.Latency, For: z.wait, Rate: 20},
 		{Measure: trial.Latency, For: z.wait, Rate: 500},
 		{Measure: trial.Takeover, N: z.kills, TTL: time.Second},
+		{Measure: trial.Overload, For: z.load},
 	}
 	var all []planned
 	for _, m := range load {

@@ -34,6 +34,7 @@ var titles = []struct {
 	{trial.Bulk, "rows submitted a second, a thousand at a time"},
 	{trial.Latency, "from submit to start, by rate"},
 	{trial.Takeover, "from kill -9 of a worker until its work runs on another"},
+	{trial.Overload, "ten times the load: executions ended a second, of the best rate, and from arrival to start of what was accepted"},
 	{trial.Loaded, "worked off a second among 1,000,000 ended and 100,000 waiting"},
 	{trial.Lease, "a lone lease, one after the other"},
 	{trial.Hold, "10,000 idle executions owned by 10 workers"},

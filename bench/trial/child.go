@@ -103,9 +103,15 @@ func (c *Child) Kill() error {
 	return err
 }
 
+// Finish ends the process's input.
+func (c *Child) Finish() error { return c.in.Close() }
+
 // Stop ends the process in order: its input ends, and it is told to.
 func (c *Child) Stop(patience time.Duration) error {
 	err := c.in.Close()
+	if errors.Is(err, os.ErrClosed) {
+		err = nil // it has finished
+	}
 	if serr := c.cmd.Process.Signal(syscall.SIGTERM); err == nil && !errors.Is(serr, os.ErrProcessDone) {
 		err = serr
 	}

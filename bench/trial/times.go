@@ -80,3 +80,19 @@ func (s *Starts) Times(patience time.Duration) (*Times, error) {
 	}
 	return TimesOf(s.took), nil
 }
+
+// Forget takes executions out that will not start.
+func (s *Starts) Forget(first, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := first; i < first+n; i++ {
+		delete(s.began, i)
+	}
+}
+
+// SoFar are the times of those that have started, nil if none has.
+func (s *Starts) SoFar() *Times {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return TimesOf(s.took)
+}

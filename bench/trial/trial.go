@@ -30,6 +30,7 @@ const (
 	Hold     Measure = "hold"     // what idle executions cost that are owned
 	Idle     Measure = "idle"     // what a server costs that nobody uses
 	Lease    Measure = "lease"    // a lone lease beside a lone commit
+	Overload Measure = "overload" // ten times as much as can be worked off
 	Jobs     Measure = "jobs"     // coding agents at once on one repository
 )
 
@@ -66,7 +67,7 @@ type Request struct {
 	Tools string `json:"tools,omitempty"`
 	Belay string `json:"belay,omitempty"`
 	// N is how many executions, where that is set, and For how long to load,
-	// where that is.
+	// where that is; Overload takes seven times that.
 	N   int           `json:"n,omitempty"`
 	For time.Duration `json:"for,omitempty"`
 	// Rate is how many executions arrive a second, for Latency.

@@ -35,10 +35,10 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 var measures = map[trial.Measure]trial.Func{
 	trial.Drain: drain, trial.Flow: flow, trial.Steps: flow, trial.Submit: submit, trial.Bulk: bulk, trial.Latency: latency,
 	trial.Loaded: loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
-	trial.Jobs: many,
+	trial.Overload: overload, trial.Jobs: many,
 }
 
-var roles = map[string]func(context.Context, trial.Request) error{"work": work}
+var roles = map[string]func(context.Context, trial.Request) error{"work": work, "crew": workApart}
 
 // bed is a Belay on an empty store, as those see it who submit and as those do
 // who work.

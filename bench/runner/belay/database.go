@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	_ "modernc.org/sqlite" // the driver of the lone commits
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/bench/trial"
 )
 
@@ -79,4 +80,21 @@ func (o *odometer) read(ctx context.Context) (m mileage, err error) {
 		return m, fmt.Errorf("read the statistics of %s: %w", o.name, err)
 	}
 	return m, nil
+}
+
+// losses counts the sessions that were judged lost in a store on PostgreSQL, and the runs
+// that ended because their lease was.
+func losses(ctx context.Context, store string) (sessions, leases float64, err error) {
+	c, err := pgx.Connect(ctx, store)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	err = c.QueryRow(ctx, `
+		SELECT (SELECT count(*) FROM workers WHERE state = $1), (SELECT count(*) FROM runs WHERE outcome = $2)`,
+		int16(belay.WorkerLost), int16(belay.OutcomeLost)).Scan(&sessions, &leases)
+	if err != nil {
+		return 0, 0, fmt.Errorf("count what was lost: %w", err)
+	}
+	return sessions, leases, nil
 }

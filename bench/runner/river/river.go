@@ -67,6 +67,7 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	defer b.close()
 	measure := map[trial.Measure]func(context.Context, trial.Request) (trial.Sample, error){
 		trial.Drain: b.drain, trial.Submit: b.submit, trial.Bulk: b.bulk, trial.Latency: b.latency,
+		trial.Overload: b.overload,
 	}[r.Measure]
 	if measure == nil {
 		return trial.Sample{}, trial.ErrNone

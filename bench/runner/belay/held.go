@@ -1,0 +1,95 @@
+package belay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/bench/trial"
+	"github.com/belaydev/belay/worker"
+)
+
+// Of overload: workers with a short TTL that own executions which run until it is over,
+// and how many each.
+const (
+	holders  = 10
+	heldEach = 10
+	heldTTL  = 3 * time.Second
+)
+
+// holding is what these workers do.
+type holding struct {
+	crews   []*crew
+	ends    []func() error
+	running atomic.Int64
+	all     chan struct{} // closed when all executions run
+	release chan struct{} // closed to end them
+
+	mu    sync.Mutex
+	beats []time.Duration
+}
+
+// beating is a Backend that times heartbeats.
+type beating struct {
+	belay.Backend
+	of *holding
+}
+
+func (b *beating) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
+	begin := time.Now()
+	r, err := b.Backend.Heartbeat(ctx, h)
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	b.of.beats = append(b.of.beats, time.Since(begin))
+	return r, err
+}
+
+// holdAll starts the workers and waits until they own all there is for them.
+func holdAll(ctx context.Context, connect func(context.Context) (belay.Backend, func() error, error)) (*holding, error) {
+	h := &holding{all: make(chan struct{}), release: make(chan struct{})}
+	for range holders {
+		b, end, err := connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		h.ends = append(h.ends, end)
+		w := worker.New(&beating{b, h}, worker.Options{Concurrency: heldEach, TTL: heldTTL, Log: quiet()})
+		worker.Register(w, "held", h.hold)
+		h.crews = append(h.crews, run(ctx, w))
+	}
+	select {
+	case <-h.all:
+		return h, nil
+	case <-time.After(patience):
+		return nil, fmt.Errorf("%d of %d held executions run", h.running.Load(), holders*heldEach)
+	}
+}
+
+func (h *holding) hold(ctx context.Context, _ struct{}) (string, error) {
+	if h.running.Add(1) == holders*heldEach {
+		close(h.all)
+	}
+	select {
+	case <-h.release:
+		return "", nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// end has all executions end, and gives how long heartbeats took.
+func (h *holding) end() (*trial.Times, error) {
+	close(h.release)
+	var err error
+	for _, c := range h.crews {
+		err = errors.Join(err, c.dismiss())
+	}
+	for _, end := range h.ends {
+		err = errors.Join(err, end())
+	}
+	return trial.TimesOf(h.beats), err
+}

@@ -1,0 +1,164 @@
+package belay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/bench/trial"
+	"github.com/belaydev/belay/client"
+)
+
+// ending is a Backend that tells which runs have ended well.
+type ending struct {
+	belay.Backend
+	ended func()
+}
+
+func (e *ending) Settle(ctx context.Context, s belay.Settlement) error {
+	err := e.Backend.Settle(ctx, s)
+	if err == nil && s.Outcome == belay.OutcomeSucceeded {
+		e.ended()
+	}
+	return err
+}
+
+// crowded is a Belay under overload.
+type crowded struct {
+	*bed
+	callers []belay.Backend // of the producers
+	ends    []func() error
+	crowd   *trial.Crowd
+	unknown atomic.Int64 // submissions without an answer
+}
+
+// overload offers ten times as much as is worked off at best, while ten workers own
+// executions that run all the time.
+func overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
+	b, err := open(ctx, r)
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	o := &crowded{bed: b}
+	o.crowd = trial.NewCrowd(o.hand)
+	if err := o.connectAll(ctx); err != nil {
+		return trial.Sample{}, err
+	}
+	release, err := o.work(ctx, r)
+	if err != nil {
+		return trial.Sample{}, err
+	}
+	s, err := o.crowd.Run(ctx, r)
+	if err != nil {
+		return s, err
+	}
+	beats, err := release()
+	for _, end := range o.ends {
+		err = errors.Join(err, end())
+	}
+	if err != nil {
+		return s, err
+	}
+	s.Values["heartbeat_p50_ms"], s.Values["heartbeat_p99_ms"], s.Values["heartbeat_max_ms"] = beats.P50, beats.P99, beats.Max
+	return o.settled(ctx, s)
+}
+
+// settled closes the Belay and counts: all that was accepted is there, all that ended
+// did so with one run, and nothing runs any more.
+func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, error) {
+	if err := o.close(); err != nil {
+		return s, err
+	}
+	b, err := openLocal(ctx, o.url)
+	if err != nil {
+		return s, err
+	}
+	c, err := b.Counts(ctx)
+	if err := errors.Join(err, b.Close()); err != nil {
+		return s, err
+	}
+	if s.Values["sessions_lost"], s.Values["leases_lost"], err = losses(ctx, o.url); err != nil {
+		return s, err
+	}
+	ended := c.Executions[belay.Succeeded]
+	all := ended + c.Executions[belay.Pending] + c.Executions[belay.Running]
+	s.Values["without_answer"] = float64(o.unknown.Load())
+	s.Values["begun_not_ended"] = float64(c.Executions[belay.Running])
+	s.Counts = []trial.Count{
+		{What: "executions", Want: o.crowd.Accepted() + holders*heldEach, Got: all, More: o.unknown.Load() > 0},
+		{What: "runs", Want: ended, Got: c.Runs, More: true}, // a worker that stopped gave some back that it had not begun
+	}
+	return s, nil
+}
+
+// connectAll gives each producer a connection of its own to the server, if there is one.
+func (o *crowded) connectAll(ctx context.Context) error {
+	for range trial.Submitters {
+		b := o.calls
+		if o.server != nil {
+			c, err := client.Dial(ctx, o.server.url, client.Logger(quiet()), client.Patience(0))
+			if err != nil {
+				return err
+			}
+			b, o.ends = c, append(o.ends, c.Close)
+		}
+		o.callers = append(o.callers, b)
+	}
+	return nil
+}
+
+// work has somebody work, and hold executions all the time. What it gives ends that.
+func (o *crowded) work(ctx context.Context, r trial.Request) (end func() (*trial.Times, error), _ error) {
+	held := make([]belay.Submission, holders*heldEach)
+	for i := range held {
+		held[i] = belay.Submission{Workflow: "held", Input: json.RawMessage("{}")}
+	}
+	if _, err := o.calls.Submit(ctx, held...); err != nil {
+		return nil, err
+	}
+	if o.server != nil {
+		return o.apart(ctx, r)
+	}
+	return o.beside(ctx)
+}
+
+// hand submits executions for a producer, who heeds Retry-After.
+func (o *crowded) hand(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error) {
+	list := make([]belay.Submission, rows)
+	for i := range list {
+		list[i] = belay.Submission{Workflow: "noop", Input: plain(first + i)}
+	}
+	answers, err := o.callers[producer].Submit(ctx, list...)
+	for len(answers) < rows {
+		answers = append(answers, belay.Submitted{Err: err})
+	}
+	for _, a := range answers {
+		var e *belay.Error
+		switch {
+		case a.Err == nil:
+			accepted++
+		case belay.CodeOf(a.Err) == belay.CodeRateLimited && errors.As(a.Err, &e):
+			wait = max(wait, e.RetryAfter)
+		case belay.CodeOf(a.Err) == belay.CodeUnavailable: // it may have happened or not
+			o.unknown.Add(1)
+			wait = max(wait, time.Second)
+		default:
+			return accepted, 0, a.Err
+		}
+	}
+	return accepted, wait, nil
+}
+
+// plain is the input of the i-th execution, made with little effort: what producers cost
+// is missing elsewhere.
+func plain(i int) json.RawMessage {
+	b := append(make([]byte, 0, 320), `{"i":`...)
+	b = strconv.AppendInt(b, int64(i), 10)
+	b = append(b, `,"text":"`...)
+	b = append(b, trial.Input(i).Text...)
+	return append(b, `"}`...)
+}

@@ -1,0 +1,219 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The numbers of Overload.
+const (
+	Tenfold   = 10 // the load that is offered, in best rates
+	Flood     = 5  // for how long, in times of Request.For
+	tick      = 10 * time.Millisecond
+	unheard   = 300 // calls of a producer without an answer, three seconds of them
+	Sampled   = 16  // of so many executions one is timed
+	firstRows = 100 // rows of a call while the best rate is looked for
+)
+
+// depths are how many executions are kept in a system that have not ended while its best
+// rate is looked for: that with the better of them counts.
+var depths = []int64{2 * InFlight, 10 * InFlight}
+
+// Crowd is the load of Overload: Submitters producers who hand in executions. First as
+// many as end, which gives the best rate that can be kept up; then ten times as many,
+// whatever becomes of them. A producer hands in every 10 ms what has arrived with it
+// since, in one call, whether its earlier calls were answered or not. What it is asked
+// to wait for, it waits; what arrives meanwhile is turned away, and so is what arrives
+// while 300 of its calls have no answer.
+type Crowd struct {
+	// Submit hands in the executions from first on and gives how many were accepted
+	// and, if not all were, how long the producer is to wait.
+	Submit func(ctx context.Context, producer, first, rows int) (accepted int, wait time.Duration, err error)
+	// Ended counts executions whose ends were acknowledged.
+	Ended Meter
+
+	starts             *Starts
+	next               atomic.Int64
+	begun              atomic.Int64 // accepted, or on their way, while the best rate is looked for
+	accepted, finished atomic.Int64
+	offered, handed    atomic.Int64
+	calls              sync.WaitGroup
+	mu                 sync.Mutex
+	answers            []time.Duration
+}
+
+// NewCrowd is a crowd that hands in by submit.
+func NewCrowd(submit func(ctx context.Context, producer, first, rows int) (int, time.Duration, error)) *Crowd {
+	return &Crowd{Submit: submit, starts: NewStarts(0)}
+}
+
+// End counts executions that have ended.
+func (c *Crowd) End(n int) {
+	c.Ended.Add(n)
+	c.finished.Add(int64(n))
+}
+
+// Begin notes that the i-th execution runs.
+func (c *Crowd) Begin(i int) {
+	if i%Sampled == 0 {
+		c.starts.Start(i)
+	}
+}
+
+// Accepted is how many were accepted in all.
+func (c *Crowd) Accepted() int64 { return c.accepted.Load() }
+
+// Run finds the best rate, offers ten times as much, and gives what came of it. When it
+// returns, all calls have been answered.
+func (c *Crowd) Run(ctx context.Context, r Request) (Sample, error) {
+	best, err := c.best(ctx, r)
+	if err != nil {
+		return Sample{}, err
+	}
+	rate := Tenfold * best.Rate
+	before, ended, begin := c.accepted.Load(), c.finished.Load(), Now(r)
+	if err := c.flood(ctx, rate, Flood*r.For); err != nil {
+		return Sample{}, err
+	}
+	s := begin.Done(int(c.finished.Load() - ended)).Sample()
+	c.calls.Wait()
+	offered := float64(c.offered.Load())
+	s.Times = c.starts.SoFar()
+	s.Values = map[string]float64{
+		"best_per_s": best.Rate, "kept": s.Rate / best.Rate, "offered_per_s": offered / (Flood * r.For).Seconds(),
+		"accepted_per_s": float64(c.accepted.Load()-before) / (Flood * r.For).Seconds(), "kept_by_processor": (best.CPU + best.Database) / (s.CPU + s.Database),
+		"refused": 1 - float64(c.accepted.Load()-before)/offered, "turned_away": 1 - float64(c.handed.Load())/offered,
+	}
+	if t := TimesOf(c.answers); t != nil {
+		s.Values["answer_p50_ms"], s.Values["answer_p99_ms"] = t.P50, t.P99
+	}
+	return s, context.Cause(ctx)
+}
+
+// best keeps as many executions in the system as it ends, and gives the rate.
+func (c *Crowd) best(ctx context.Context, r Request) (best Sample, _ error) {
+	for _, depth := range depths {
+		done, err := Loop(ctx, r, Submitters, &c.Ended, func(ctx context.Context, i int) error {
+			return c.fill(ctx, i%Submitters, depth)
+		})
+		if err != nil {
+			return best, err
+		}
+		if s := done.Sample(); s.Rate > best.Rate {
+			best = s
+		}
+	}
+	return best, nil
+}
+
+// fill hands in some, if there is room for them.
+func (c *Crowd) fill(ctx context.Context, producer int, depth int64) error {
+	if c.begun.Add(firstRows)-c.finished.Load() > depth {
+		c.begun.Add(-firstRows)
+		pause(ctx, time.Millisecond)
+		return nil
+	}
+	first := int(c.next.Add(firstRows)) - firstRows
+	n, wait, err := c.Submit(ctx, producer, first, firstRows)
+	c.accepted.Add(int64(n))
+	c.begun.Add(int64(n - firstRows))
+	pause(ctx, wait)
+	return err
+}
+
+// flood has all producers hand in for so long.
+func (c *Crowd) flood(ctx context.Context, rate float64, long time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	for i := range Submitters {
+		p := &producer{crowd: c, number: i, rate: rate / Submitters, failed: cancel}
+		all.Go(func() { p.run(ctx, long) })
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// producer is one of a crowd.
+type producer struct {
+	crowd  *Crowd
+	number int
+	rate   float64
+	failed func(error)
+
+	open  atomic.Int64 // calls without an answer
+	quiet atomic.Int64 // until when it was asked to wait, in nanoseconds since 1970
+}
+
+func (p *producer) run(ctx context.Context, long time.Duration) {
+	pause(ctx, tick*time.Duration(p.number)/Submitters)
+	begin, arrived := time.Now(), 0
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
+	for now := begin; now.Sub(begin) < long && ctx.Err() == nil; {
+		select {
+		case now = <-ticks.C:
+		case <-ctx.Done():
+			return
+		}
+		due := int(p.rate*min(now.Sub(begin), long).Seconds()) - arrived
+		arrived += due
+		p.crowd.offered.Add(int64(due))
+		for rows := 0; due > 0; due -= rows {
+			rows = min(due, BulkRows)
+			if now.UnixNano() < p.quiet.Load() || p.open.Load() >= unheard {
+				continue
+			}
+			p.open.Add(1)
+			p.crowd.calls.Go(func() { p.hand(ctx, rows) })
+		}
+	}
+}
+
+// hand is one call. It is not given up when the flood is over.
+func (p *producer) hand(ctx context.Context, rows int) {
+	defer p.open.Add(-1)
+	c := p.crowd
+	c.handed.Add(int64(rows))
+	first := int(c.next.Add(int64(rows))) - rows
+	for i := first; i < first+rows; i++ {
+		if i%Sampled == 0 {
+			c.starts.Submit(i)
+		}
+	}
+	begin := time.Now()
+	n, wait, err := c.Submit(context.WithoutCancel(ctx), p.number, first, rows)
+	c.accepted.Add(int64(n))
+	switch {
+	case err != nil:
+		p.failed(fmt.Errorf("producer %d: %w", p.number, err))
+	case n == rows:
+		c.answered(time.Since(begin))
+	default:
+		c.starts.Forget(first, rows)
+		wait += rand.N(wait/4 + 1) //nolint:gosec // as clients do, so as not to come back together
+		p.quiet.Store(time.Now().Add(wait).UnixNano())
+	}
+}
+
+func (c *Crowd) answered(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers = append(c.answers, took)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
