@@ -78,9 +78,30 @@ func (o *owner) beats(done <-chan struct{}) {
 	}
 }
 
+// renews beats while runs end: what has ended is revoked.
+func (o *owner) renews(done <-chan struct{}) {
+	for {
+		next := time.NewTimer(patient / 5)
+		if _, err := o.b.Heartbeat(o.t.Context(), belay.Heartbeat{Worker: o.id, Holds: o.held, ClaimSeen: o.claim}); err != nil && belay.CodeOf(err) != belay.CodeUnavailable {
+			o.t.Errorf("a heartbeat while runs end: %v", err)
+			return
+		}
+		select {
+		case <-done:
+			return
+		case <-next.C:
+		}
+	}
+}
+
 // ends settles all, which shows that nothing was lost.
 func (o *owner) ends() {
 	o.t.Helper()
+	done := make(chan struct{})
+	var beats sync.WaitGroup
+	defer beats.Wait()
+	defer close(done)
+	beats.Go(func() { o.renews(done) }) // which may take longer than the session lives
 	for _, l := range o.leases {
 		if err := o.b.Settle(o.t.Context(), belay.Settlement{Lease: l, Op: belay.OpID(l.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
 			o.t.Errorf("the end of a run: %v", err)
