@@ -248,7 +248,7 @@ var waits = []testCase{
 	}},
 
 	{"a run goes on from more than one reply can carry", func(e *env) {
-		const steps, letters = 12, 160
+		const steps, letters = 10, 30
 		begun := make(map[string]int)
 		e.hire(register("w", func(ctx context.Context, in string) (string, error) {
 			sum := len(in)
