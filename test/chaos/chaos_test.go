@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,12 +73,17 @@ func pronounce(t *testing.T, r *record, file string) {
 	if v.word() == passed {
 		return
 	}
-	for i, s := range v.violated {
-		if i == 20 {
-			t.Logf("… and %d more", len(v.violated)-i)
-			break
+	shown := make(map[string]int) // of each promise
+	for _, s := range v.violated {
+		promise, _, _ := strings.Cut(s, ":")
+		if shown[promise]++; shown[promise] <= 10 {
+			t.Error(s)
 		}
-		t.Error(s)
+	}
+	for promise, n := range shown {
+		if n > 10 {
+			t.Logf("%s: … and %d more", promise, n-10)
+		}
 	}
 	for _, s := range v.missing() {
 		t.Errorf("never happened, or too seldom: %s", s)

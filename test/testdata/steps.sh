@@ -13,10 +13,11 @@ how=$1 session=$2 name=$3
 journal=$HOME/conversation-$session
 
 touch "$TMPDIR/life-$LIFE"
-if [ "$how" = begin ]; then
-	if [ -e "$HOME/began" ]; then echo "TWICE: begun in a HOME that has a conversation"; fi
+if [ "$how" = begin ] || [ ! -e "$HOME/began" ] && [ ! -e "$journal" ]; then # killed before it wrote a word
+	if [ -e "$HOME/began" ] || [ -e "$journal" ]; then echo "TWICE: begun in a HOME that has a conversation"; fi
+	echo "begun $name" >"$HOME/.journal"
+	mv "$HOME/.journal" "$journal" # at once: half a word is no conversation
 	echo "$session" >"$HOME/began"
-	echo "begun $name" >>"$journal"
 	echo "begun"
 elif [ -e "$journal" ]; then
 	echo "continued after $(tail -n 1 "$journal")"
