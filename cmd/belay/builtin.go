@@ -138,6 +138,7 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if j.Walls, err = wallsOf(cfg, sightOf(cfg, data, command, users != nil, secrets...)); err != nil {
 		return nil, err
 	}
+	spaces.Hidden, spaces.Readable = j.Walls.Hidden, j.Walls.Readable
 	return j, try(ctx, j.Runner, log)
 }
 

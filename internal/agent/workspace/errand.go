@@ -22,9 +22,11 @@ type errand struct {
 	user *host.User // nil for the user of this process
 	// writable are the directories in which it may write, beside its scratch directory.
 	writable []string
-	files    []*os.File
-	inherit  []string
-	limits   process.Limits
+	// hidden and readable are as those of process.Command.
+	hidden, readable []string
+	files            []*os.File
+	inherit          []string
+	limits           process.Limits
 	// network says that it reaches what the machine reaches.
 	network bool
 	// besides says that it sees what others have in /tmp: a source may lie there, or
@@ -88,7 +90,7 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 		ID: fmt.Sprintf("%s-%d", filepath.Base(t.scratch), os.Getpid()), Args: []string{helperName, e.who}, Helper: true, Dir: t.scratch,
 		Inherit: append([]string{"PATH", "TZ"}, e.inherit...), Env: map[string]string{"HOME": t.scratch, "TMPDIR": t.scratch, "LC_ALL": "C"},
 		Stdin: in.Bytes(), Output: t.take, Grace: -1, User: e.user, Limits: e.limits,
-		Writable: append([]string{t.scratch}, e.writable...), Files: e.files,
+		Writable: append([]string{t.scratch}, e.writable...), Hidden: e.hidden, Readable: e.readable, Files: e.files,
 	}
 	if !e.besides {
 		c.Tmp = t.scratch

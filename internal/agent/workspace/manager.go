@@ -47,6 +47,10 @@ type Manager struct {
 	Retake func(ctx context.Context, user host.User, id string) (free func(context.Context) error, err error)
 	// Limits bound what a helper may use, as they bound the command.
 	Limits process.Limits
+	// Hidden and Readable are what a helper that reads what jobs can write does not see
+	// of this machine, and what it sees all the same, as the command: where both are one
+	// user, a file that is exchanged for a link leads it to no more than the job itself.
+	Hidden, Readable []string
 	// Quota bounds each workspace, while it is made as well; see [Workspace.Watch].
 	Quota Quota
 	// Credentials finds what proves to a server who asks for a repository whose URL

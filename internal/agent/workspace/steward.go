@@ -58,8 +58,11 @@ func (m *Manager) charge(w *Workspace) charge {
 // stewardFor is the errand of a steward, who works as the user of the workspace and
 // within its limits.
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
-	e := errand{who: "steward", user: w.User, limits: m.Limits, limit: limit, order: o}
+	e := errand{who: "steward", user: w.User, hidden: m.Hidden, readable: m.Readable, limits: m.Limits, limit: limit, order: o}
 	e.limits.FileSize = m.Quota.Bytes
+	if len(e.hidden) > 0 {
+		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
+	}
 	dirs := []string{w.Dir, w.Home}
 	if w.User != nil { // to whom the ways there may be closed, and who may write in none of them
 		dirs = append(dirs, w.objects, w.notes())
