@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -134,6 +135,45 @@ func TestFilesThatAreSwapped(t *testing.T) {
 		s, err := m.Salvage(t.Context(), w)
 		if err == nil && strings.Contains(string(s.Patch), text) {
 			t.Fatal("what only root may read is in the patch")
+		}
+	}
+}
+
+// Rule: where a workspace belongs to the server's own user, the steward that saves it
+// reads nothing that is hidden from its job, whatever a file there is by the time git
+// opens it. The git of this test takes the place of a job that wins that race each time.
+func TestAStewardSeesWhatItsJobSees(t *testing.T) {
+	asRoot(t)
+	const text = "only the server may read this"
+	place, err := os.MkdirTemp("/run", "belay-attack-") // where no seal hides it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(place) })
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(place, "hidden", "secret")
+	write(t, secret, text)
+	write(t, filepath.Join(place, "bin", "git"), "#!/bin/sh\n[ ! -f a.txt ] || cat '"+secret+"' >>a.txt 2>/dev/null\nexec '"+git+"' \"$@\"\n")
+	if err := os.Chmod(filepath.Join(place, "bin", "git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for hidden, want := range map[string]bool{"": true, filepath.Dir(secret): false} {
+		m := open(t)
+		w := prepare(t, m, Spec{Repo: repo(t)})
+		write(t, filepath.Join(w.Dir, "a.txt"), "of the job\n")
+		m.git.bin = filepath.Join(place, "bin", "git")
+		if hidden != "" {
+			m.Hidden = []string{hidden}
+		}
+		s := salvageOf(t, m, w)
+		if !strings.Contains(string(s.Patch), "of the job") {
+			t.Errorf("hidden %q: the job's own change is not in the patch: %s, lost %q", hidden, s.Patch, s.Lost)
+		}
+		if got := strings.Contains(string(s.Patch), text); got != want {
+			t.Errorf("hidden %q: the secret is in the patch: %t, want %t", hidden, got, want)
 		}
 	}
 }
