@@ -139,13 +139,20 @@ func (x *attacked) ofJobs() (left []string) {
 }
 
 // resident is the most memory that the server has used, in bytes.
-func (x *attacked) resident() int { return x.server.resident() }
+func (x *attacked) resident() int {
+	x.server.t.Helper()
+	used := x.server.resident()
+	if used == 0 {
+		x.server.t.Fatal("the server has ended")
+	}
+	return used
+}
 
-// resident is the most memory that the process has used, in bytes.
+// resident is the most memory that the process has used, in bytes; 0 if it has ended.
 func (x *started) resident() int {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", x.cmd.Process.Pid))
 	if err != nil {
-		x.t.Fatal(err)
+		return 0
 	}
 	for line := range strings.Lines(string(raw)) {
 		var kib int
