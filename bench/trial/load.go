@@ -89,7 +89,8 @@ func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx con
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer time.AfterFunc(Warmup, func() { m.read(&m.from, r) }).Stop()
-	defer time.AfterFunc(Warmup+r.For, func() { m.read(&m.until, r) }).Stop()
+	over := make(chan struct{})
+	defer time.AfterFunc(Warmup+r.For, func() { m.read(&m.until, r); close(over) }).Stop()
 	end := time.Now().Add(Warmup + r.For)
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -106,10 +107,11 @@ func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx con
 	if err := context.Cause(ctx); err != nil {
 		return Done{N: next.Load()}, err
 	}
+	<-over // callers may end a moment before the meter is read
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.until.n - m.from.n
-	if m.until.at.IsZero() || n <= 0 {
+	if n <= 0 {
 		return Done{N: next.Load()}, fmt.Errorf("nothing was done within %s", r.For)
 	}
 	d := m.from.until(m.until.Mark, n)
