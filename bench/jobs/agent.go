@@ -3,8 +3,6 @@ package jobs
 import (
 	_ "embed"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,7 +10,7 @@ import (
 )
 
 //go:embed job.sh
-var script []byte
+var script string
 
 // pauses is how often a job waits.
 const pauses = 4
@@ -20,17 +18,11 @@ const pauses = 4
 // None is the prompt of a job that does nothing.
 const None = "none"
 
-// Agent makes the command of all agents in dir, which every user may pass. What the
-// job is, its number or None, takes the place of the prompt; in all it waits for think.
-func Agent(dir string, think time.Duration) ([]string, error) {
-	path := filepath.Join(dir, "agent.sh")
-	if err := os.WriteFile(path, script, 0o600); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // for the users of jobs to read
-		return nil, err
-	}
-	return []string{"sh", "-e", path, fmt.Sprintf("%.3f", (think / pauses).Seconds()), "{{prompt}}"}, nil
+// Agent is the command of all agents. The job's number or None takes the place of the
+// prompt; a job waits for think in all. The script is in the command, since jobs do not
+// see the files of others in /tmp.
+func Agent(think time.Duration) []string {
+	return []string{"sh", "-ec", script, "agent", fmt.Sprintf("%.3f", (think / pauses).Seconds()), "{{prompt}}"}
 }
 
 // Settings says what a job is.

@@ -48,6 +48,10 @@ func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error
 	return u, err
 }
 
+// settled is when a server has done what it does once at its start, a first look at what is
+// to be deleted included, and when the database's statistics show it.
+const settled = 25 * time.Second
+
 // idle starts a server that nobody uses.
 func idle(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	server, err := start(ctx, r)
@@ -55,7 +59,7 @@ func idle(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, err
 	}
 	b := &bed{url: r.URL, server: server}
-	pause(ctx, 3*time.Second) // until it has settled
+	pause(ctx, settled)
 	u, err := b.usage(ctx, r.For)
 	if err != nil {
 		return trial.Sample{}, err

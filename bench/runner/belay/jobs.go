@@ -37,11 +37,7 @@ func many(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		r.AtOnce = 1
 	}
 	a := &agents{Request: r, jobs: make([]belay.ExecutionID, r.N)}
-	args, err := jobs.Agent(r.Dir, r.Think)
-	if err != nil {
-		return trial.Sample{}, err
-	}
-	command, err := json.Marshal(args)
+	command, err := json.Marshal(jobs.Agent(r.Think))
 	if err != nil {
 		return trial.Sample{}, err
 	}

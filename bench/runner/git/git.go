@@ -59,10 +59,7 @@ func open(ctx context.Context, r trial.Request) (*clone, error) {
 	if err := os.WriteFile(filepath.Join(c.home, ".gitconfig"), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	var err error
-	if c.work, err = jobs.Agent(r.Dir, r.Think); err != nil {
-		return nil, err
-	}
+	c.work = jobs.Agent(r.Think)
 	out, err := c.command(ctx, r.Dir, "git", "clone", "--quiet", r.Repo, c.dir).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("git clone: %w: %s", err, out)
