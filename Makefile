@@ -30,6 +30,12 @@ LINT         := bin/golangci-lint-$(LINT_VERSION)
 VULN_VERSION := $(shell sed -n 's|.*golang.org/x/vuln v\([0-9.]*\).*|\1|p' tools/go.mod)
 VULN         := bin/govulncheck-$(VULN_VERSION)
 
+# The packages whose tests are unit tests.
+PACKAGES = $$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/)
+
+# Tests that the race detector would only slow down: they carry much, or measure memory.
+UNRACED = ^Test(HTTP)?Memory$$/^Output$$|^TestReadersOfLogsShareTheirRoom$$
+
 # Modules beside the main one; the patterns of the main module do not reach into them.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
 
@@ -63,6 +69,18 @@ endef
 survey: build ## do real work durably: a survey of this repository. Kill it, type it again: it goes on where it was
 	@export GOCACHE="$$(go env GOCACHE)" GOMODCACHE="$$(go env GOMODCACHE)" GOPROXY="$$(go env GOPROXY)" GOFLAGS="$$(go env GOFLAGS)"; \
 	  ./bin/belay run --resume --repo . --timeout 15m --env GOCACHE,GOMODCACHE,GOPROXY,GOFLAGS $(RUN_ARGS) $(strip $(subst $(newline), ,$(SURVEY)))
+
+.PHONY: quick
+quick: $(LINT) $(REPORT) ## the loop of writing: format, vet, lint of what changed, all unit tests without the race detector, 200 simulated histories
+	@$(MAKE) -k gofmt vet lint-changed unit-quick simulate
+
+# What changed is what differs from the last commit. Tests whose packages did not change are not run again.
+.PHONY: lint-changed unit-quick
+lint-changed: $(LINT)
+	@GOGC=200 $(LINT) run --new-from-rev=HEAD --whole-files ./...
+
+unit-quick: $(REPORT)
+	@$(TEST) -timeout 10m $(PACKAGES) | $(REPORT)
 
 .PHONY: test
 test: ## everything CI runs: check, unit, simulation, blackbox, chaos, and a summary at the end
@@ -107,8 +125,8 @@ unit-long: $(REPORT)
 .PHONY: packages
 packages:
 	@scripts/need.sh git git-crypt curl initdb:postgresql pgbouncer
-	@packages=$$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/); \
-	  BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout $(LIMIT) $$packages | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout $(LIMIT) $(PACKAGES) | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout $(LIMIT) -run '$(UNRACED)' ./internal/sdktest ./internal/httpapi | $(REPORT)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on

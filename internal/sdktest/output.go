@@ -35,6 +35,17 @@ func (e *env) stored(id belay.ExecutionID, name string) []byte {
 // line is the n-th line of a long log, always of the same length.
 func line(n int) string { return fmt.Sprintf("%063d\n", n) }
 
+// large is a case that carries tens of megabytes. With the race detector it takes a minute
+// and shows no more than a small one, so that it is run without: make unit does.
+func large(test func(*env)) func(*env) {
+	return func(e *env) {
+		if raced {
+			e.Skip("it is large, and runs without the race detector")
+		}
+		test(e)
+	}
+}
+
 var output = []testCase{
 	{"output is stored soon after it was written", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
@@ -76,7 +87,7 @@ var output = []testCase{
 		}
 	}},
 
-	{"of a long log the head and the tail are kept, over several runs", func(e *env) {
+	{"of a long log the head and the tail are kept, over several runs", large(func(e *env) {
 		const lines, runs = 250_000, 2
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			log := workflow.Output(ctx, "log")
@@ -110,7 +121,7 @@ var output = []testCase{
 		if !bytes.HasSuffix(got, []byte(tail.String())) {
 			e.Error("the last MiB is not kept")
 		}
-	}},
+	})},
 
 	{"a chunk whose reply was lost is stored once", func(e *env) {
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
@@ -144,7 +155,7 @@ var output = []testCase{
 		}
 	}},
 
-	{"an artifact is replaced by the run that stored it, as often as it likes", func(e *env) {
+	{"an artifact is replaced by the run that stored it, as often as it likes", large(func(e *env) {
 		content := func(n int) string { return strings.Repeat(fmt.Sprint(n), belay.MaxArtifact*3/4) }
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			for n := range 3 { // two of them would not fit
@@ -160,9 +171,9 @@ var output = []testCase{
 		if got := e.stored(id, "work"); string(got) != content(2) {
 			e.Errorf("%d bytes stored", len(got))
 		}
-	}},
+	})},
 
-	{"an artifact beyond the limit is refused with the limit", func(e *env) {
+	{"an artifact beyond the limit is refused with the limit", large(func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int64, error) {
 			return workflow.Artifact(ctx, "huge", io.LimitReader(zeros{}, belay.MaxArtifact+1))
 		}))
@@ -170,7 +181,7 @@ var output = []testCase{
 		if ended.Failure.Class != belay.ClassPermanent {
 			e.Errorf("class %s", ended.Failure.Class)
 		}
-	}},
+	})},
 
 	{"output is progress", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
