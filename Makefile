@@ -21,6 +21,7 @@ FUZZ       ?= 1m
 COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
 BUILD   := CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-X main.commit=$(COMMIT)'
 TEST    := go test -buildvcs=false -json
+RACE    := GORACE=atexit_sleep_ms=0 $(TEST) -race
 CHAOS   := BELAY_TEST_REQUIRE=1 $(TEST) -count=1
 REPORT  := bin/testreport
 
@@ -125,7 +126,7 @@ unit-long: $(REPORT)
 .PHONY: packages
 packages:
 	@scripts/need.sh git git-crypt curl initdb:postgresql pgbouncer
-	@BELAY_TEST_REQUIRE=1 $(TEST) -race -count=1 -timeout $(LIMIT) $(PACKAGES) | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 $(RACE) -p 4 -count=1 -timeout $(LIMIT) $(PACKAGES) | $(REPORT)
 	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout $(LIMIT) -run '$(UNRACED)' ./internal/sdktest ./internal/httpapi | $(REPORT)
 
 .PHONY: fuzz
@@ -150,7 +151,7 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the one that a
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
 	@scripts/need.sh git strace curl jq python3 node:nodejs npm initdb:postgresql
-	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 15m ./test | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 $(TEST) -parallel 4 -count=1 -timeout 15m ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)

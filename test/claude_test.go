@@ -145,6 +145,7 @@ func workspaceOf(d dialogue) string { return d.dir }
 // walls that hold it, and asks nothing but its model for anything. Where there are no
 // walls it may edit alone, the server says so, and the job fails for it.
 func TestClaudeWorksInsideItsWalls(t *testing.T) {
+	t.Parallel()
 	users(t, func(t *testing.T, p *place) {
 		m := newModel(t, func(d dialogue) move {
 			switch len(d.calls) {
@@ -209,6 +210,7 @@ func TestClaudeIsDeniedATool(t *testing.T) {
 // is shown all that was said and done, the prompt is not repeated, and nothing is done
 // twice.
 func TestClaudeContinuesItsConversation(t *testing.T) {
+	t.Parallel()
 	users(t, func(t *testing.T, p *place) {
 		m := newModel(t, func(d dialogue) move {
 			switch len(d.calls) {

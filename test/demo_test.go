@@ -36,6 +36,7 @@ type shown struct {
 // goes on behind steps 1 and 2, under a newer token, and the old one is refused.
 // It leaves nothing behind.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	x := p.belay("demo", "-o", "json", "--repo", p.repository()).want(0)
 	var got shown
@@ -80,6 +81,7 @@ func TestDemo(t *testing.T) {
 // else does; without a repository the demo makes one. What a person sees is
 // plain where nobody looks.
 func TestDemoKeepsItsHistory(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	x := p.belay("demo", "--data", p.path("kept")).want(0)
 	for _, want := range []string{"kill -9", "is dead, in the middle of step 3", "step 1, survey, is done already", "is refused (reassigned)", "Held:", "belay get ex_"} {

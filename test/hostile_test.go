@@ -290,6 +290,7 @@ echo more >> notes.txt
 // Rule: nothing that a job has put into its workspace runs as the server, then or
 // later, is followed out of it, or keeps the workspace from going.
 func TestAJobThatSetsTraps(t *testing.T) {
+	t.Parallel()
 	x := attack(t)
 	x.proveTheTrap()
 	for name, c := range map[string]struct{ script, lost string }{
@@ -340,6 +341,7 @@ for i in range(1500): os.mkdir("d"); os.chdir("d")'`},
 // Rule: a job sees nothing of the server and of other jobs, and can do nothing to
 // them: not their processes, not their files, not their environment.
 func TestAJobThatLooksAround(t *testing.T) {
+	t.Parallel()
 	x := attack(t, "BELAY_TEST_SECRET="+marker)
 	hold := x.ask(`echo `+marker+` > mine.txt; echo $PWD; sleep 20`, `"timeout_seconds":30`)
 	until(t, "the other job works", func() bool {

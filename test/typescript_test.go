@@ -19,6 +19,7 @@ const (
 // compiles, and it submits, watches through a crash of the server, owns from
 // outside and is refused when stale, against the real belay.
 func TestTypeScriptClient(t *testing.T) {
+	t.Parallel()
 	dir, run := npmProject(t, typescript, "package.json", "package-lock.json", "tsconfig.json", "src", "test")
 	tool := func(name string) string { return filepath.Join(dir, "node_modules", ".bin", name) }
 	generated := filepath.Join(dir, "generated.ts")

@@ -92,6 +92,7 @@ const schema = "SELECT max(version_id) FROM goose_db_version"
 // workers at the other, and everything that was acknowledged ends once, with its
 // result, under one owner at a time (G1, G2, G3, G15).
 func TestServersAreReplacedOneAtATime(t *testing.T) {
+	t.Parallel()
 	before, after := versions(t)
 	srv := pgtest.Start(t, pgtest.Options{})
 	r := &rollout{place: newPlace(t), url: srv.Database(t)}

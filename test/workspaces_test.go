@@ -54,6 +54,7 @@ func (p *place) restored(dir string) {
 
 // Rule: the work of a job that has ended can be written to files and checked out.
 func TestWorkOfAJobThatEnded(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	repo := p.repository()
 	p.run("--repo", repo, "--key", "work", "--", "sh", "-c", changes+"; exit 3").want(3)
@@ -79,6 +80,7 @@ func TestWorkOfAJobThatEnded(t *testing.T) {
 // is shown with why it will go, its work can be got at before and after, and what the
 // job has put into it never runs.
 func TestWorkOfAJobThatDied(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	repo := p.repository()
 	canary := p.path("canary")
@@ -146,6 +148,7 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 
 // Rule: what cannot be is refused with what to do.
 func TestWorkspacesRefusals(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	if r := p.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "no workspaces here") {
 		t.Errorf("%s", r)
