@@ -185,10 +185,9 @@ func (r *Reader) Workers(ctx context.Context) ([]belay.Worker, error) {
 }
 
 func workerView(w store.WorkerRow) belay.Worker {
-	return belay.Worker{
-		WorkerSpec: w.Spec, State: w.State, OpenedAt: w.OpenedAt.Time(), HeartbeatAt: w.HeartbeatAt.Time(),
-		ExpiresAt: w.ExpiresAt.Time(), EndedAt: w.EndedAt.Time(), EndReason: w.EndReason, Running: w.Running,
-	}
+	v := machine.WorkerView(w.Worker)
+	v.Running = w.Running
+	return v
 }
 
 // Counts counts rows, for reports and checks.

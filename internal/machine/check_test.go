@@ -10,8 +10,9 @@ import (
 
 // The checkers: what must hold of the rows after every fold, whatever was
 // folded. They are written against the promises, not against the code: where
-// both need a formula, the checker has its own. Each is shown to fail on a
-// planted bug by TestCheckersCatchPlantedBugs.
+// both need a formula, the checker has its own. The checkers of the history that
+// everybody can see stand in internal/promise. Each is shown to fail on a planted
+// bug by TestCheckersCatchPlantedBugs.
 
 // faults are the promises found broken.
 type faults []error
@@ -29,9 +30,6 @@ func (k *keeper) check() error {
 			continue
 		}
 		checkRow(&f, k, r.execution)
-		checkHistory(&f, k, r)
-		checkLetters(&f, k, r)
-		checkFamily(&f, k, r)
 		checkConsumed(&f, r)
 		checkSums(&f, r)
 		saved := 0
@@ -44,6 +42,7 @@ func (k *keeper) check() error {
 			f.add("G4", "%s counts %d checkpoints and has %d", id, r.execution.Checkpoints, saved)
 		}
 	}
+	checkHistories(&f, k)
 	for id, x := range k.workers {
 		if x.State.Ended() != (x.EndedAt != 0) || x.State == 0 || x.ExpiresAt < x.HeartbeatAt || x.ID != id {
 			f.add("session", "%s is inconsistent: %+v", id, *x)
@@ -170,36 +169,6 @@ func wantCheckAt(e *Execution) Time {
 		return 0
 	}
 	return slices.Min(at)
-}
-
-// checkFamily: Open counts the children that have not ended, and each end of a
-// child was told to its parent once.
-func checkFamily(f *faults, k *keeper, r record) {
-	open := 0
-	for _, c := range k.where(func(c *Execution) bool { return c.Parent == r.execution.ID }) {
-		if !c.State.Terminal() {
-			open++
-		}
-	}
-	if open != r.execution.Open {
-		f.add("G4", "%s counts %d open children and has %d", r.execution.ID, r.execution.Open, open)
-	}
-	e := r.execution
-	p := k.records[e.Parent]
-	if p.execution == nil {
-		return
-	}
-	told := 0
-	for _, s := range p.signals {
-		if s.Child == e.ID {
-			told++
-		}
-	}
-	// A parent that ended, or was reopened meanwhile, need not be told.
-	must := e.State.Terminal() && !p.execution.State.Terminal() && p.execution.Generation == e.ParentGen
-	if told > 1 || told == 1 && !e.State.Terminal() || told == 0 && must {
-		f.add("G4", "the end of child %s (%s) was told to its parent %d times", e.ID, e.State, told)
-	}
 }
 
 // checkSums: what is counted of a log or artifact is what is there of it, and no

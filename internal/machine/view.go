@@ -191,3 +191,11 @@ func RunView(r *Run) belay.RunRecord {
 	}
 	return v
 }
+
+// WorkerView is a session as belay shows it, but for how much it runs.
+func WorkerView(w *Worker) belay.Worker {
+	return belay.Worker{
+		WorkerSpec: w.Spec, State: w.State, OpenedAt: w.OpenedAt.Time(), HeartbeatAt: w.HeartbeatAt.Time(),
+		ExpiresAt: w.ExpiresAt.Time(), EndedAt: w.EndedAt.Time(), EndReason: w.EndReason,
+	}
+}

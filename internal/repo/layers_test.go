@@ -29,6 +29,9 @@ var layers = map[string]layer{
 	// The rules. Pure: see purity_test.go.
 	"internal/machine": {down: []string{"."}},
 
+	// The checkers of the promises, for tests: what everybody can see, and not the rules.
+	"internal/promise": {down: []string{"."}},
+
 	// Where state lives: the interface, its implementations and the suite that holds them equal.
 	"internal/store": {down: []string{".", "internal/machine"}},
 	"internal/store/memory": {
@@ -45,7 +48,7 @@ var layers = map[string]layer{
 	// A private PostgreSQL for tests, from the binaries of this machine.
 	"internal/pgtest": {modules: []string{"golang.org/x/sys"}},
 	"internal/store/storetest": {
-		down:    []string{".", "internal/machine", "internal/store", "internal/store/memory"},
+		down:    []string{".", "internal/machine", "internal/promise", "internal/store", "internal/store/memory"},
 		modules: []string{"github.com/google/go-cmp", "pgregory.net/rapid"},
 	},
 

@@ -1,0 +1,100 @@
+package promise
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// History is all that the checkers see.
+type History struct {
+	Stories  []*Story
+	Sessions map[belay.WorkerID]*belay.Worker
+	Told     []Entry
+	Seen     []Sighting
+
+	// Skew is how far the clock of the store and that of its callers may be apart.
+	Skew time.Duration
+	// Pruned says that executions that have ended may have been deleted.
+	Pruned bool
+	// NoLetters says that the dead letters were not read.
+	NoLetters bool
+	// Name is how violations call an execution; nil for its id.
+	Name func(belay.ExecutionID) string
+	// Sometimes counts what is worth seeing at least sometimes.
+	Sometimes map[string]int
+
+	byID map[belay.ExecutionID]*Story
+}
+
+// Story is the story of an execution, nil if there is none.
+func (h *History) Story(id belay.ExecutionID) *Story {
+	if h.byID == nil {
+		h.byID = make(map[belay.ExecutionID]*Story, len(h.Stories))
+		for _, s := range h.Stories {
+			h.byID[s.ID] = s
+		}
+	}
+	return h.byID[id]
+}
+
+// count counts something worth seeing at least sometimes.
+func (h *History) count(what string) {
+	if h.Sometimes == nil {
+		h.Sometimes = make(map[string]int)
+	}
+	h.Sometimes[what]++
+}
+
+// Letter is a dead letter.
+type Letter struct {
+	Execution  belay.ExecutionID `json:"execution"`
+	Generation int               `json:"generation"`
+	Seq        int64             `json:"seq"`
+	Token      belay.Token       `json:"token,omitempty"` // of the run that failed, 0 if none had begun
+	At         time.Time         `json:"at"`              // when it was written
+	Resolution string            `json:"resolution,omitempty"`
+}
+
+// Sighting is an event that a watcher saw.
+type Sighting struct {
+	Watcher   string            `json:"watcher"`
+	Execution belay.ExecutionID `json:"execution"`
+	Seq       int64             `json:"seq"`
+	Kind      string            `json:"kind"`
+	Began     time.Time         `json:"began"` // the stream it came in
+	At        time.Time         `json:"at"`
+}
+
+// Check is the checker of one promise.
+type Check struct {
+	Promise string
+	Find    func(*Finding)
+}
+
+// Checks are all there are, in the order of the promises.
+var Checks = []Check{
+	{"G1", G1}, {"G2", G2}, {"G3", G3}, {"G4", G4}, {"G7", G7}, {"G8", G8}, {"G9", G9}, {"G10", G10}, {"G11", G11}, {"G15", G15},
+}
+
+// Judge has every checker look, and answers what they found.
+func (h *History) Judge() []string {
+	var violated []string
+	for _, c := range Checks {
+		f := &Finding{History: h, Promise: c.Promise}
+		c.Find(f)
+		violated = append(violated, f.Violated...)
+	}
+	return violated
+}
+
+// clock is how violations show a moment.
+const clock = "15:04:05.000000"
+
+// Same reports whether two JSON texts are the same, byte for byte; nothing and null are.
+func Same(a, b json.RawMessage) bool {
+	null := []byte("null")
+	return bytes.Equal(a, b) || len(a) == 0 && bytes.Equal(b, null) || len(b) == 0 && bytes.Equal(a, null)
+}

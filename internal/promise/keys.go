@@ -1,0 +1,45 @@
+package promise
+
+import "github.com/belaydev/belay"
+
+// G9: one execution per idempotency key. All ok answers for a workflow and key name the same execution, which was submitted
+// with that very body; another body is refused.
+func G9(f *Finding) {
+	type key struct{ workflow, key string }
+	first := make(map[key]*Entry)
+	same := func(a, b *Entry) bool { return Same(a.Data, b.Data) && a.Terms == b.Terms }
+	f.told("submit", OK, func(e *Entry) {
+		if e.Replayed {
+			f.Count("submission replayed")
+		}
+		if e.Key == "" {
+			return
+		}
+		f.OK()
+		k := key{e.Name, e.Key}
+		switch old := first[k]; {
+		case old == nil:
+			first[k] = e
+		case old.Named != e.Named:
+			f.Violation(f.History.Story(e.Named), "key %q of %s was answered with it and with %s", e.Key, e.Name, f.name(old.Named))
+		case !same(old, e):
+			f.Violation(f.History.Story(e.Named), "key %q of %s was accepted with two bodies", e.Key, e.Name)
+		}
+	})
+	f.told("submit", Refused, func(e *Entry) {
+		if e.Code == belay.CodeLeaseLost && !e.Parent.IsZero() {
+			return // its parent's owner is none any more
+		}
+		if e.Code == belay.CodeRateLimited {
+			return // the server had too much to do
+		}
+		if e.Code != belay.CodeIdempotencyMismatch {
+			f.Violation(nil, "%s was refused a submission: %s", e.Who, e.Text)
+			return
+		}
+		f.Count("key with another body refused")
+		if old := first[key{e.Name, e.Key}]; old != nil && same(old, e) {
+			f.Violation(f.History.Story(old.Named), "key %q was refused with the body that it was accepted with", e.Key)
+		}
+	})
+}

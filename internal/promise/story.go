@@ -1,0 +1,234 @@
+package promise
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Tale is what a store tells of one execution.
+type Tale struct {
+	Execution belay.Execution `json:"execution"`
+	Events    []belay.Event   `json:"events"`
+}
+
+// Story is a tale put in order for the checkers.
+type Story struct {
+	*Tale
+	ID      belay.ExecutionID
+	Runs    []*Run
+	Letters []Letter
+	Script  []Op // nil if it is not of a player
+
+	// Submitted is the input it was submitted with, where another one counts by now.
+	Submitted json.RawMessage
+	// Ops are the seqs written under each operation id. Without them operations are found by what they say.
+	Ops map[belay.OpID][]int64
+	// When is when an event was written, by the clock of those who were told; nil for its own time.
+	When func(*belay.Event) time.Time
+
+	byToken map[belay.Token]*Run
+	lives   []life // by generation
+	// Failed is how many runs of this generation have.
+	Failed int
+	lost   Losses
+}
+
+// Losses are those in a row without a checkpoint or a failure between them.
+type Losses struct {
+	All int
+	// Sure are those that are put down to the execution in any case: the first two, and of the others every fourth run.
+	Sure int
+}
+
+// Run is one attempt.
+type Run struct {
+	*belay.Event              // that began it
+	Started      *belay.Event // nil if it was scheduled only
+	End          *belay.Event // nil while it runs
+	Generation   int
+	// Base is up to which seq checkpoints do not count, since they belong to an input that does not count any more.
+	Base int64
+	// Asked is the least delay that its settlement asked for.
+	Asked time.Duration
+
+	// Failed is how many runs of its generation had failed before it.
+	Failed int
+	// Losses are those in a row after it.
+	Losses
+}
+
+// EndedBy reports whether the run has ended by a moment.
+func (r *Run) EndedBy(t time.Time) bool { return r.End != nil && !r.End.At.After(t) }
+
+// life is one generation.
+type life struct {
+	cancelled *belay.Event // the first cancel
+	end       *belay.Event // nil if it has not ended
+	state     belay.State  // how it ended
+	reopened  bool
+}
+
+// NewStory puts a tale in order.
+func NewStory(t *Tale) *Story {
+	s := &Story{Tale: t, ID: t.Execution.ID, byToken: make(map[belay.Token]*Run), lives: make([]life, 1)}
+	if t.Execution.Workflow == player {
+		if json.Unmarshal(t.Execution.Input, &s.Script) != nil || s.Script == nil {
+			s.Script = []Op{{Do: "unreadable"}}
+		}
+	}
+	for i := range t.Events {
+		s.take(&t.Events[i])
+	}
+	return s
+}
+
+// take adds the next event.
+func (s *Story) take(ev *belay.Event) {
+	now := &s.lives[len(s.lives)-1]
+	switch {
+	case begins(ev):
+		if r := s.byToken[ev.Token]; r != nil && r.Started == nil && ev.Kind == "started" {
+			r.Started = ev
+			return
+		}
+		r := &Run{Event: ev, Generation: len(s.lives), Failed: s.Failed}
+		if ev.Kind == "started" {
+			r.Started = ev
+		}
+		s.Runs = append(s.Runs, r)
+		s.byToken[ev.Token] = r
+	case reopens(ev):
+		now.reopened = true
+		s.lives = append(s.lives, life{})
+		s.Failed, s.lost = 0, Losses{}
+	case IsSave(ev):
+		s.lost = Losses{}
+	case ev.Token != 0:
+		if r := s.byToken[ev.Token]; r != nil && r.End == nil {
+			s.ended(r, ev)
+		}
+	}
+	if ev.Kind == string(belay.ActionCancel) && now.cancelled == nil {
+		now.cancelled = ev
+	}
+	if ev.Final && now.end == nil {
+		now.end, now.state = ev, belay.Failed
+		switch {
+		case now.cancelled != nil || ev.Kind == belay.OutcomeCancelled.String():
+			now.state = belay.Cancelled
+		case ev.Kind == belay.OutcomeSucceeded.String():
+			now.state = belay.Succeeded
+		}
+	}
+}
+
+func (s *Story) ended(r *Run, ev *belay.Event) {
+	r.End = ev
+	switch ev.Kind {
+	case belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String():
+		s.Failed, s.lost = s.Failed+1, Losses{}
+	case "timeout": // of the whole execution; it is charged if the run had begun
+		if r.Started != nil {
+			s.Failed, s.lost = s.Failed+1, Losses{}
+		}
+	case belay.OutcomeLost.String():
+		if s.lost.All++; s.lost.All <= 2 || r.Token%4 == 0 {
+			s.lost.Sure++
+		}
+	}
+	r.Losses = s.lost
+}
+
+// life is the generation that counts.
+func (s *Story) life() *life { return &s.lives[len(s.lives)-1] }
+
+// Ended is the state in which a generation ended, 0 if it has not.
+func (s *Story) Ended(generation int) belay.State {
+	if generation < 1 || generation > len(s.lives) {
+		return 0
+	}
+	return s.lives[generation-1].state
+}
+
+// open is the run that has not ended, nil if there is none.
+func (s *Story) open() *Run {
+	if n := len(s.Runs); n > 0 && s.Runs[n-1].End == nil {
+		return s.Runs[n-1]
+	}
+	return nil
+}
+
+// Run is the run with a token, nil if there is none.
+func (s *Story) Run(token belay.Token) *Run { return s.byToken[token] }
+
+// At is the event with a seq, nil if there is none.
+func (s *Story) At(seq int64) *belay.Event {
+	i, is := slices.BinarySearchFunc(s.Events, seq, func(ev belay.Event, seq int64) int { return cmp.Compare(ev.Seq, seq) })
+	if !is {
+		return nil
+	}
+	return &s.Events[i]
+}
+
+// Find is the first event of a kind that says what it should.
+func (s *Story) Find(kind string, is func(*belay.Event) bool) *belay.Event {
+	for i := range s.Events {
+		if ev := &s.Events[i]; ev.Kind == kind && is(ev) {
+			return ev
+		}
+	}
+	return nil
+}
+
+// IsRoot reports whether no other execution started it.
+func (s *Story) IsRoot() bool { return s.Execution.Parent.IsZero() }
+
+// policy is that of the execution, with what was left out filled in.
+func (s *Story) policy() belay.Policy {
+	var p belay.Policy
+	if s.Execution.Policy != nil {
+		p = *s.Execution.Policy
+	}
+	p.MaxAttempts = cmp.Or(p.MaxAttempts, belay.DefaultMaxAttempts)
+	p.MaxLosses = cmp.Or(p.MaxLosses, belay.DefaultMaxLosses)
+	p.BackoffBase = cmp.Or(p.BackoffBase, belay.DefaultBackoffBase)
+	p.BackoffCap = cmp.Or(p.BackoffCap, belay.DefaultBackoffCap)
+	return p
+}
+
+// wantsLetters reports whether each of its failures leaves a dead letter.
+func (s *Story) wantsLetters() bool {
+	return s.IsRoot() && (s.Execution.Policy == nil || !s.Execution.Policy.NoDeadLetters)
+}
+
+// when is when an event was written, by the clock of those who were told.
+func (s *Story) when(ev *belay.Event) time.Time {
+	if s.When != nil {
+		return s.When(ev)
+	}
+	return ev.At
+}
+
+// IsSave reports whether the event is a checkpoint.
+func IsSave(ev *belay.Event) bool {
+	return ev.Kind == "step" || ev.Kind == "state" || ev.Kind == "wait"
+}
+
+func begins(ev *belay.Event) bool { return ev.Kind == "scheduled" || ev.Kind == "started" }
+
+func reopens(ev *belay.Event) bool {
+	return ev.Kind == string(belay.ActionRetry) || ev.Kind == string(belay.ActionRequeue)
+}
+
+// brief is an event in a few words.
+func brief(ev *belay.Event) string {
+	if ev == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s %s at seq %d under token %d with %.60s", ev.Kind, ev.Name, ev.Seq, ev.Token, ev.Data)
+}

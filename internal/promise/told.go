@@ -1,0 +1,175 @@
+package promise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// Ending is how a call ended for its caller.
+type Ending string
+
+// The endings of calls. An effect or a sleep has none.
+const (
+	OK      Ending = "ok"
+	Refused Ending = "refused"
+	Unknown Ending = "unknown" // it may have happened
+)
+
+// EndOf is how a call ended that was answered with an error or without one.
+func EndOf(err error) Ending {
+	switch {
+	case err == nil:
+		return OK
+	case belay.CodeOf(err) == belay.CodeUnavailable || belay.CodeOf(err) == belay.CodeInternal:
+		return Unknown
+	}
+	return Refused
+}
+
+// Entry is one call as its caller was told of it, or something that a workflow did: an effect (the begin of a step), a sleep
+// that it has slept. The fields that it does not need are empty.
+type Entry struct {
+	Kind string      `json:"kind"`
+	Who  string      `json:"who,omitempty"`
+	At   time.Time   `json:"at"`            // when it was sent, or happened
+	To   time.Time   `json:"to,omitzero"`   // when it was answered
+	End  Ending      `json:"end,omitempty"` // empty for what is no call
+	Code belay.Code  `json:"code,omitempty"`
+	Why  belay.Cause `json:"why,omitempty"`
+	Text string      `json:"text,omitempty"`
+
+	Execution belay.ExecutionID    `json:"execution,omitzero"`
+	Parent    belay.ExecutionID    `json:"parent,omitzero"`
+	Worker    belay.WorkerID       `json:"worker,omitzero"`
+	Token     belay.Token          `json:"token,omitempty"`
+	Op        belay.OpID           `json:"op,omitzero"`
+	Name      string               `json:"name,omitempty"`  // workflow, key of a checkpoint, signal, action
+	Key       string               `json:"key,omitempty"`   // idempotency key, reason of an action
+	Terms     string               `json:"terms,omitempty"` // of a submission, beside its input
+	Check     belay.CheckpointKind `json:"check,omitzero"`
+	Outcome   belay.Outcome        `json:"outcome,omitzero"`
+	Seq       int64                `json:"seq,omitempty"`
+	Number    int64                `json:"number,omitempty"`
+	Data      json.RawMessage      `json:"data,omitempty"`
+	Had       []belay.Checkpoint   `json:"had,omitempty"` // checkpoints that a claim came with
+	Least     time.Duration        `json:"least,omitempty"`
+	Named     belay.ExecutionID    `json:"named,omitzero"` // the execution that a submission was answered with, or that a fork makes
+	Replayed  bool                 `json:"replayed,omitempty"`
+	Revoked   int                  `json:"revoked,omitempty"`
+	Delay     time.Duration        `json:"delay,omitempty"` // that a settlement asked for
+}
+
+// won reports whether the entry tells of an execution that a worker or an owner from outside was given.
+func (e *Entry) won() bool { return e.Kind == "claim" || e.Kind == "lock" }
+
+// op names what the entry is about, however often it was asked: a submission is its execution.
+func (e *Entry) op() belay.OpID {
+	if e.Kind == "submit" {
+		return belay.OpID(e.Execution)
+	}
+	return e.Op
+}
+
+// Answer notes how the call ended.
+func (e *Entry) Answer(to time.Time, err error) {
+	e.To, e.End = to, EndOf(err)
+	if err == nil {
+		return
+	}
+	e.Code, e.Text = belay.CodeOf(err), err.Error()
+	var refusal *belay.Error
+	if errors.As(err, &refusal) {
+		e.Why = refusal.Cause
+	}
+}
+
+// Entries are what a caller was told by one call, of which the kind, the caller and the times are known. Each execution that
+// was submitted or won has an entry of its own. Requests are pointers, except for ids.
+func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
+	e.Answer(to, err)
+	switch r := request.(type) {
+	case []belay.Submission:
+		return submissions(e, r, reply, err)
+	case *belay.ClaimRequest:
+		return claims(e, r, reply)
+	case *belay.LockRequest:
+		e.Execution, e.Worker = r.Execution, r.ID
+		if l, is := reply.(belay.Lock); is && err == nil {
+			e.lease(l.Lease)
+			e.Had, e.Replayed = l.Checkpoints, l.Replayed
+		}
+	case *belay.WorkerSpec:
+		e.Worker = r.ID
+		if s, is := reply.(belay.Session); is && err == nil {
+			e.Worker = s.ID
+		}
+	case *belay.Heartbeat:
+		e.Worker = r.Worker
+		if b, is := reply.(belay.HeartbeatReply); is {
+			e.Revoked = len(b.Revoked)
+		}
+	case *belay.Lease:
+		e.lease(*r)
+	case *belay.Save:
+		e.lease(r.Lease)
+		e.Op, e.Check, e.Name, e.Data, e.Replayed = r.Op, r.Kind, r.Key, r.Data, r.Repeat
+		e.Seq, _ = reply.(int64)
+	case *belay.Settlement:
+		e.lease(r.Lease)
+		e.Op, e.Outcome, e.Data, e.Delay, e.Replayed = r.Op, r.Outcome, r.Output, r.RetryAfter, r.Repeat
+	case *belay.Control:
+		e.Execution, e.Name, e.Op, e.Key, e.Named = r.Execution, string(r.Action), r.Op, r.Reason, r.Fork
+		if x, is := reply.(belay.Execution); is {
+			e.Seq = x.Seq
+		}
+	case *belay.SignalRequest:
+		e.Execution, e.Name, e.Op, e.Data = r.Execution, r.Name, r.Op, r.Payload
+	case belay.WorkerID:
+		e.Worker = r
+	case belay.ExecutionID:
+		e.Execution = r
+	}
+	return []Entry{e}
+}
+
+func (e *Entry) lease(l belay.Lease) { e.Execution, e.Worker, e.Token = l.Execution, l.Worker, l.Token }
+
+func submissions(began Entry, all []belay.Submission, reply any, err error) []Entry {
+	got, _ := reply.([]belay.Submitted)
+	out := make([]Entry, len(all))
+	for i := range all {
+		e, s := began, &all[i]
+		e.Execution, e.Name, e.Key, e.Data = s.ID, s.Workflow, s.IdempotencyKey, s.Input
+		e.Terms = fmt.Sprintf("%d %v %v", s.Priority, s.Policy, s.DueAt.UTC())
+		if s.Parent != nil {
+			e.Parent, e.Token = s.Parent.Execution, s.Parent.Token
+		}
+		if i < len(got) {
+			e.Named, e.Replayed = got[i].ID, got[i].Replayed
+			e.Answer(e.To, errors.Join(err, got[i].Err))
+		}
+		out[i] = e
+	}
+	return out
+}
+
+// claims are one entry for each execution that was won, or one for a claim that was not answered.
+func claims(e Entry, r *belay.ClaimRequest, reply any) []Entry {
+	e.Worker, e.Number = r.Worker, r.Number
+	if e.End != OK {
+		return []Entry{e}
+	}
+	got, _ := reply.(belay.ClaimReply)
+	var out []Entry
+	for i := range got.Assignments {
+		a := &got.Assignments[i]
+		e.lease(a.Lease)
+		e.Had = a.Checkpoints
+		out = append(out, e)
+	}
+	return out
+}
