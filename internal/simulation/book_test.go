@@ -8,6 +8,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/promise"
 	"github.com/belaydev/belay/internal/store"
 )
 
@@ -29,19 +30,21 @@ type book struct {
 	detected      []time.Duration // how long after its time a session was given up
 }
 
-// story is all that was written of one execution.
+// story is all that was written of one execution: what it tells everybody, and the
+// rows, commit by commit.
 type story struct {
-	id      belay.ExecutionID
-	rows    []row
-	runs    []*attempt
-	byToken map[belay.Token]*attempt
-	saved   []*savedRow
-	signals []*signalRow
-	deeds   []*deedRow
-	letters []*letterRow
-	specs   []*machine.Spec
-	events  []event // by seq
-	record  *machine.Record
+	*promise.Story
+	id       belay.ExecutionID
+	rows     []row
+	runs     []*attempt
+	byToken  map[belay.Token]*attempt
+	letters  []promise.Letter
+	resolved map[int]int // how often the dead letter of a generation was
+	specs    []*machine.Spec
+	ops      map[belay.OpID][]int64
+	wrote    map[int64]*commit // by seq
+	written  *machine.Record
+	record   *machine.Record // as the store has it in the end
 }
 
 // row is the execution as a commit left it.
@@ -53,42 +56,6 @@ type row struct {
 type attempt struct {
 	machine.Run
 	began, ended *commit
-}
-
-type savedRow struct {
-	*machine.Checkpoint
-	c *commit
-}
-
-type signalRow struct {
-	*machine.Signal
-	c        *commit
-	consumed *commit
-	by       int64
-}
-
-type deedRow struct {
-	*machine.Deed
-	c *commit
-}
-
-type letterRow struct {
-	*machine.DeadLetter
-	c        *commit
-	resolved []*commit
-}
-
-// event is what was written under one seq.
-type event struct {
-	seq   int64
-	c     *commit
-	kind  string
-	token belay.Token // of the owner who wrote it; 0 if none did
-	start *attempt
-	end   *attempt
-	saved *savedRow
-	deed  *deedRow
-	final bool
 }
 
 // shift is all that was written of one session.
@@ -125,7 +92,7 @@ func (w *world) newBook() *book {
 		b.enter(c)
 	}
 	for _, s := range b.stories {
-		s.tell()
+		b.tell(s)
 		if r, err := w.store.Read(context.Background(), store.Read{Execution: s.id, Spec: true, History: true, Data: true}); err == nil {
 			s.record = r
 		}
@@ -138,7 +105,10 @@ func (w *world) newBook() *book {
 func (b *book) story(id belay.ExecutionID) *story {
 	s := b.byID[id]
 	if s == nil {
-		s = &story{id: id, byToken: make(map[belay.Token]*attempt)}
+		s = &story{
+			id: id, byToken: make(map[belay.Token]*attempt), resolved: make(map[int]int), ops: make(map[belay.OpID][]int64),
+			wrote: make(map[int64]*commit), written: &machine.Record{},
+		}
 		b.byID[id] = s
 		b.stories = append(b.stories, s)
 	}
@@ -160,22 +130,18 @@ func (b *book) enter(c *commit) {
 	}
 	for _, k := range x.Checkpoints {
 		s := b.story(k.Execution)
-		s.saved = append(s.saved, &savedRow{k, c})
+		s.written.Checkpoints = append(s.written.Checkpoints, k)
+		s.put(c, k.Op, k.Seq)
 	}
 	for _, k := range x.Signals {
 		s := b.story(k.Execution)
-		s.signals = append(s.signals, &signalRow{Signal: k, c: c})
-	}
-	for _, k := range x.Consumed {
-		for _, y := range b.story(k.Execution).signals {
-			if y.Seq == k.Seq {
-				y.consumed, y.by = c, k.ConsumedBy
-			}
-		}
+		s.written.Signals = append(s.written.Signals, k)
+		s.put(c, k.Op, k.Seq)
 	}
 	for _, d := range x.Deeds {
 		s := b.story(d.Execution)
-		s.deeds = append(s.deeds, &deedRow{d, c})
+		s.written.Deeds = append(s.written.Deeds, d)
+		s.put(c, d.Op, d.Seq)
 	}
 	for _, d := range x.DeadLetters {
 		b.story(d.Execution).enterLetter(d, c)
@@ -183,11 +149,25 @@ func (b *book) enter(c *commit) {
 	b.enterWorkers(c)
 }
 
+// put notes the commit in which an operation wrote a seq.
+func (s *story) put(c *commit, op belay.OpID, seq int64) {
+	if seq == 0 {
+		return
+	}
+	if s.wrote[seq] == nil {
+		s.wrote[seq] = c
+	}
+	if !op.IsZero() {
+		s.ops[op] = append(s.ops[op], seq)
+	}
+}
+
 func (s *story) enterRun(r *machine.Run, c *commit) {
 	a := s.byToken[r.Token]
 	if r.New || a == nil {
 		a = &attempt{Run: *r}
 		s.runs = append(s.runs, a)
+		s.written.Runs = append(s.written.Runs, &a.Run)
 		s.byToken[r.Token] = a
 	} else {
 		began := a.Run
@@ -198,22 +178,27 @@ func (s *story) enterRun(r *machine.Run, c *commit) {
 		}
 		a.ScheduledSeq, a.ScheduledAt = began.ScheduledSeq, began.ScheduledAt
 	}
+	s.put(c, belay.OpID{}, a.ScheduledSeq)
+	s.put(c, belay.OpID{}, a.StartedSeq)
 	if a.StartedSeq != 0 && a.began == nil {
 		a.began = c
 	}
 	if a.EndedSeq != 0 && a.ended == nil {
 		a.ended = c
+		s.put(c, a.Op, a.EndedSeq)
 	}
 }
 
+// enterLetter takes a dead letter as of the commit in which it was written.
 func (s *story) enterLetter(d *machine.DeadLetter, c *commit) {
 	if d.New {
-		s.letters = append(s.letters, &letterRow{DeadLetter: d, c: c})
+		s.letters = append(s.letters, promise.Letter{Execution: s.id, Generation: d.Generation, Seq: d.Seq, Token: d.Token, At: c.at.Time()})
 		return
 	}
-	for _, l := range s.letters {
-		if l.Generation == d.Generation {
-			l.resolved = append(l.resolved, c)
+	s.resolved[d.Generation]++
+	for i := range s.letters {
+		if s.letters[i].Generation == d.Generation {
+			s.letters[i].Resolution = d.Resolution
 		}
 	}
 }
@@ -273,47 +258,58 @@ func (s *story) at(c *commit) (row, bool) {
 
 func (s *story) last() row { return s.rows[len(s.rows)-1] }
 
-// tell puts the events in order.
-func (s *story) tell() {
-	put := func(e event) { s.events = append(s.events, e) }
-	put(event{seq: 1, c: s.rows[0].c, kind: "submitted"})
-	for _, a := range s.runs {
-		if a.ScheduledSeq != 0 {
-			put(event{seq: a.ScheduledSeq, c: a.began, kind: "scheduled"})
-		}
-		if a.StartedSeq != 0 {
-			put(event{seq: a.StartedSeq, c: a.began, kind: "started", start: a})
-		}
+// tell makes the story of what was written.
+func (b *book) tell(s *story) {
+	s.wrote[1] = s.rows[0].c
+	s.written.Execution = s.last().Execution
+	if n := len(s.specs); n > 0 {
+		s.written.Spec = s.specs[n-1]
 	}
-	named := make(map[int64]bool) // ends that an action names
-	for _, d := range s.deeds {
-		e := event{seq: d.Seq, c: d.c, kind: d.Kind, deed: d, final: d.Final}
-		if d.Token != 0 {
-			named[d.Seq] = true
-			e.end = s.byToken[d.Token]
-		}
-		put(e)
+	s.Story = promise.NewStory(&promise.Tale{Execution: machine.View(s.written), Events: machine.Events(s.written, 0, 1<<30)})
+	s.Letters, s.Ops = s.letters, s.ops
+	s.When = func(ev *belay.Event) time.Time { return b.w.zero.Add(s.wrote[ev.Seq].real) }
+	if len(s.specs) > 0 {
+		s.Submitted = s.specs[0].Input
 	}
-	for _, a := range s.runs {
-		if a.EndedSeq != 0 && !named[a.EndedSeq] {
-			e := event{seq: a.EndedSeq, c: a.ended, kind: a.Outcome.String(), end: a, final: a.Final}
-			if !a.Op.IsZero() {
-				e.token = a.Token
+	for _, r := range s.Runs {
+		at, _ := s.at(s.wrote[r.Seq])
+		r.Base = at.BaseSeq
+	}
+}
+
+// public is the history as everybody sees it.
+func (b *book) public() *promise.History {
+	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker), Told: b.entries(), Seen: b.seen, Name: short, Sometimes: b.sometimes}
+	for _, s := range b.stories {
+		h.Stories = append(h.Stories, s.Story)
+	}
+	for _, x := range b.shifts {
+		v := machine.WorkerView(x.last().Worker)
+		h.Sessions[x.id] = &v
+	}
+	return h
+}
+
+// entries are the calls as those who made them were told of them, and what workflows did.
+// Sleeps count where the store's clock went like all others.
+func (b *book) entries() []promise.Entry {
+	var out []promise.Entry
+	for _, c := range b.calls {
+		begin := promise.Entry{Kind: c.kind, Who: c.actor, At: b.w.zero.Add(c.from)}
+		for _, e := range promise.Entries(begin, c.request, c.reply, b.w.zero.Add(c.to), c.err) {
+			if c.end == open {
+				e.End = promise.Unknown
 			}
-			put(e)
+			out = append(out, e)
 		}
 	}
-	for _, k := range s.saved {
-		put(event{seq: k.Seq, c: k.c, kind: k.Kind.String(), saved: k, token: k.Token})
+	for _, x := range b.steps {
+		out = append(out, promise.Entry{Kind: "effect", At: b.w.zero.Add(x.real), Execution: x.execution, Token: x.token, Name: x.key})
 	}
-	for _, k := range s.signals {
-		kind := "signal"
-		if !k.Child.IsZero() {
-			kind = "child"
-		}
-		put(event{seq: k.Seq, c: k.c, kind: kind})
+	if len(b.offsets) == 1 {
+		out = append(out, b.slept...)
 	}
-	slices.SortStableFunc(s.events, func(a, b event) int { return cmp.Compare(a.seq, b.seq) })
+	return out
 }
 
 // deadline is by when what became due at a moment must have been done. The node

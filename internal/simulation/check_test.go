@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"fmt"
+
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // check is the checker of one promise.
@@ -9,56 +11,57 @@ type check struct {
 	promise string
 	// what is counted, for the verdict.
 	what string
-	find func(*finding)
+	// shared looks at what everybody can see, own at commits and rows; nil if there is none.
+	shared func(*promise.Finding)
+	own    func(*finding)
 }
 
 // checks are all there are, in the order of the promises.
 var checks = []check{
-	{"G1", "claims, one writer each", g1},
-	{"G2", "effects by owners, none stale", g2},
-	{"G3", "acknowledged writes, none lost", g3},
-	{"G4", "transitions, each whole", g4},
-	{"G5", "moments, none in limbo", g5},
-	{"G6", "sessions given up in time", g6},
-	{"G7", "ends, each final", g7},
-	{"G8", "retries on their terms", g8},
-	{"G9", "answers by idempotency key", g9},
-	{"G10", "roots, dead letters in balance", g10},
-	{"G11", "orderly ends of workers", g11},
-	{"G12", "claims in order", g12},
-	{"G15", "events, seen without a gap", g15},
+	{"G1", "claims, one writer each", promise.G1, nil},
+	{"G2", "effects by owners, none stale", promise.G2, g2},
+	{"G3", "acknowledged writes, none lost", promise.G3, g3},
+	{"G4", "transitions, each whole", promise.G4, g4},
+	{"G5", "moments, none in limbo", nil, g5},
+	{"G6", "sessions given up in time", nil, g6},
+	{"G7", "ends, each final", promise.G7, g7},
+	{"G8", "retries on their terms", promise.G8, g8},
+	{"G9", "answers by idempotency key", promise.G9, nil},
+	{"G10", "roots, dead letters in balance", promise.G10, g10},
+	{"G11", "orderly ends of workers", promise.G11, g11},
+	{"G12", "claims in order", nil, g12},
+	{"G15", "events, seen without a gap", promise.G15, nil},
 }
 
 // finding is what one checker found in one book.
 type finding struct {
 	*book
-	promise  string
-	looked   int
-	violated []string
+	*promise.Finding
 }
 
-// ok counts what was looked at and found in order.
-func (f *finding) ok() { f.looked++ }
-
-// violation notes a broken promise.
+// violation notes a broken promise, and the commit in which it was broken.
 func (f *finding) violation(s *story, c *commit, format string, args ...any) {
-	text := f.promise + ": "
-	if s != nil {
-		text += short(s.id) + ": "
-	}
-	text += fmt.Sprintf(format, args...)
+	text, told := fmt.Sprintf(format, args...), (*promise.Story)(nil)
 	if c != nil {
 		text += fmt.Sprintf(" (commit %d at %s by %s)", c.n, c.real, c.node)
 	}
-	f.violated = append(f.violated, text)
+	if s != nil {
+		told = s.Story
+	}
+	f.Violation(told, "%s", text)
 }
 
 // inspect runs every checker on a book.
 func (b *book) inspect() []*finding {
-	out := make([]*finding, len(checks))
+	out, public := make([]*finding, len(checks)), b.public()
 	for i, c := range checks {
-		out[i] = &finding{book: b, promise: c.promise}
-		c.find(out[i])
+		out[i] = &finding{b, &promise.Finding{History: public, Promise: c.promise}}
+		if c.shared != nil {
+			c.shared(out[i].Finding)
+		}
+		if c.own != nil {
+			c.own(out[i])
+		}
 	}
 	return out
 }

@@ -41,9 +41,10 @@
 // # The checkers
 //
 // A checker reads the history and nothing else: what callers were told, every
-// commit, what the store holds at the end. There is one for each promise, g1 to
-// g15, in a file of its own. Mutants plant bugs at the seams, and each must be
-// found by the checker that it is meant for.
+// commit, what the store holds at the end. There is one for each promise: what
+// everybody can see is judged by internal/promise, commits and rows are judged
+// here, g2 to g12, each in a file of its own. Mutants plant bugs at the seams, and
+// each must be found by the checker that it is meant for.
 //
 // # The races
 //

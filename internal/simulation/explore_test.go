@@ -119,7 +119,7 @@ func (g *rig) run(r race) {
 	g.stop()
 	b := g.newBook()
 	for _, f := range b.inspect() {
-		for _, v := range f.violated {
+		for _, v := range f.Violated {
 			g.fail("%s", v)
 		}
 	}

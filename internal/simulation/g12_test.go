@@ -23,7 +23,7 @@ func g12(f *finding) {
 			if !there || before.Ready() == 0 {
 				continue
 			}
-			f.ok()
+			f.OK()
 			due := min(before.Ready(), c.at) // at the latest: a signal in the same commit wakes it at once
 			for other, e := range ready[before.Lane] {
 				if other != id && !claimed[other] && e.Ready() < due && f.byID[other].rowIn(c) == nil {

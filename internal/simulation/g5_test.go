@@ -16,7 +16,7 @@ const promptly = time.Second
 func g5(f *finding) {
 	for _, s := range f.stories {
 		for i, r := range s.rows {
-			f.ok()
+			f.OK()
 			until := f.ended
 			if i+1 < len(s.rows) {
 				until = s.rows[i+1].c.real

@@ -44,7 +44,7 @@ func g5idle(f *finding) {
 				within += f.w.plan.slowPoll
 			}
 			if until-from <= within {
-				f.ok()
+				f.OK()
 				continue
 			}
 			for _, x := range workers {

@@ -20,7 +20,7 @@ func g6(f *finding) {
 				g6end(f, v, before)
 			}
 			if v.c.changes.Grace != 0 {
-				f.count("grace written")
+				f.Count("grace written")
 			}
 		}
 		g6silent(f, x)
@@ -32,15 +32,15 @@ func g6(f *finding) {
 }
 
 func g6end(f *finding, v, before version) {
-	f.ok()
+	f.OK()
 	if strings.Contains(v.EndReason, "is gone") {
-		f.count("death proven")
+		f.Count("death proven")
 		if at, dead := f.crashed[v.Spec.Process.PID]; !dead || at > v.c.real {
 			f.violation(nil, v.c, "%s was declared dead and lives", v.Spec.Name)
 		}
 		return
 	}
-	f.count("session expired")
+	f.Count("session expired")
 	if gap := f.stale[v.c]; gap > 0 && v.c.changes.Grace == 0 {
 		f.violation(nil, v.c, "%s was given up in a batch that found no mark of life for %s and gave nothing back", v.Spec.Name, gap)
 	}
@@ -85,13 +85,13 @@ func g6watchers(f *finding) {
 		}
 	}
 	for _, x := range f.seen {
-		at, is := lost[x.execution][x.event.Seq]
-		if !is || x.began > at {
+		at, is := lost[x.Execution][x.Seq]
+		if !is || x.Began.Sub(f.w.zero) > at {
 			continue
 		}
-		f.count("loss seen by a watcher")
-		if x.real > at+promptly {
-			f.violation(f.byID[x.execution], nil, "%s saw the loss at %s, which was at %s", x.watcher, x.real, at)
+		f.Count("loss seen by a watcher")
+		if seen := x.At.Sub(f.w.zero); seen > at+promptly {
+			f.violation(f.byID[x.Execution], nil, "%s saw the loss at %s, which was at %s", x.Watcher, seen, at)
 		}
 	}
 }

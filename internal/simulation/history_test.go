@@ -8,6 +8,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // history is what happened: what the store wrote, what callers were told, what
@@ -19,9 +20,9 @@ type history struct {
 	commits   []*commit
 	calls     []*call
 	steps     []carried
-	sleeps    []slept
+	slept     []promise.Entry
 	refusals  []carried // writes to a log that met what another run had written
-	seen      []sighting
+	seen      []promise.Sighting
 	faults    map[string]int
 	sometimes map[string]int
 	trouble   map[string][]span     // of a node: when the store did not serve it, or it was down
@@ -54,19 +55,12 @@ type call struct {
 	actor, kind, about string
 	request, reply     any
 	from, to           time.Duration
-	end                ending
+	end                promise.Ending
 	err                error
 }
 
-// ending is what a caller knows of its call.
-type ending uint8
-
-const (
-	open ending = iota // never told
-	ok
-	refused
-	unknown
-)
+// open is the end of a call that its caller was never told.
+const open promise.Ending = ""
 
 // carried is a step that a workflow carried out.
 type carried struct {
@@ -75,23 +69,6 @@ type carried struct {
 	key       string
 	real      time.Duration
 	stopped   bool // while its process was: it cannot look at its clock, nor do anything that is seen
-}
-
-// slept is a sleep that ended in a workflow.
-type slept struct {
-	execution belay.ExecutionID
-	key       string
-	least     time.Duration // that it was to last
-	real      time.Duration
-}
-
-// sighting is an event that a watcher saw.
-type sighting struct {
-	watcher   string
-	execution belay.ExecutionID
-	event     belay.Event
-	began     time.Duration // of the watch
-	real      time.Duration
 }
 
 // span is a time between two moments since the simulation began.
@@ -127,14 +104,7 @@ func (h *history) call(actor, kind, about string, request any) *call {
 func (h *history) told(c *call, reply any, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c.reply, c.err, c.to, c.end = reply, err, h.began(), ok
-	switch {
-	case err == nil:
-	case belay.CodeOf(err) == belay.CodeUnavailable || belay.CodeOf(err) == belay.CodeInternal:
-		c.end = unknown
-	default:
-		c.end = refused
-	}
+	c.reply, c.err, c.to, c.end = reply, err, h.began(), promise.EndOf(err)
 }
 
 func (h *history) step(s carried) {
@@ -151,17 +121,15 @@ func (h *history) refused(c carried) {
 	h.refusals = append(h.refusals, c)
 }
 
-func (h *history) sleeping(s slept) {
+func (h *history) sleeping(e promise.Entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.real = h.began()
-	h.sleeps = append(h.sleeps, s)
+	h.slept = append(h.slept, e)
 }
 
-func (h *history) saw(s sighting) {
+func (h *history) saw(s promise.Sighting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.real = h.began()
 	h.seen = append(h.seen, s)
 }
 

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // sign is a call of a worker that says that it lives, as the worker knows of it.
 type sign struct {
 	from, to time.Duration
-	end      ending
+	end      promise.Ending
 	ttl      time.Duration // that it was promised; 0 if it was told nothing
 }
 
@@ -50,11 +51,11 @@ func g2fenced(f *finding) {
 		}
 		fence := time.Duration(0)
 		for _, y := range signs[s.byToken[x.token].Worker] {
-			if y.end == ok && y.to <= x.real {
+			if y.end == promise.OK && y.to <= x.real {
 				fence = max(fence, y.from+y.ttl-y.ttl/3)
 			}
 		}
-		f.ok()
+		f.OK()
 		if x.real > fence {
 			f.violation(s, nil, "a step began at %s under token %d, and its worker's fence was at %s", x.real, x.token, fence)
 		}
@@ -76,20 +77,20 @@ func g6accepted(f *finding) {
 		for _, y := range signs[x.id] {
 			switch {
 			case y.from > v.c.real:
-			case y.end == ok && y.to <= v.c.real && len(f.offsets) == 1:
+			case y.end == promise.OK && y.to <= v.c.real && len(f.offsets) == 1:
 				least = max(least, y.from+y.ttl)
-			case y.end == ok && y.to <= v.c.real:
+			case y.end == promise.OK && y.to <= v.c.real:
 				least = max(least, y.from+y.ttl-y.ttl/3)
 			}
-			if y.from <= v.c.real && y.end != refused {
-				if to := min(max(y.to, y.from), v.c.real); y.end != ok {
+			if y.from <= v.c.real && y.end != promise.Refused {
+				if to := min(max(y.to, y.from), v.c.real); y.end != promise.OK {
 					most = max(most, to+y.ttl, to+v.Spec.TTL.D())
 				} else {
 					most = max(most, to+y.ttl)
 				}
 			}
 		}
-		f.ok()
+		f.OK()
 		if v.c.real < least {
 			f.violation(nil, v.c, "%s was given up at %s, and had been told that it has until %s", v.Spec.Name, v.c.real, least)
 		}

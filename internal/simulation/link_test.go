@@ -141,8 +141,7 @@ func one[T any](ctx context.Context, l *link, kind, about string, request any, d
 
 // Submit implements belay.Client.
 func (l *link) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
-	request := &s[0]
-	return send(ctx, l, "submit", l.w.short(s[0].ID), request, func(ctx context.Context, b belay.Backend) ([]belay.Submitted, error) {
+	return send(ctx, l, "submit", l.w.short(s[0].ID), s, func(ctx context.Context, b belay.Backend) ([]belay.Submitted, error) {
 		return b.Submit(ctx, s...)
 	})
 }

@@ -148,9 +148,3 @@ func assignmentOf(l belay.Lock) belay.Assignment {
 	a.Input, _ = json.Marshal(in)
 	return a
 }
-
-// outside reports whether a run was owned from outside.
-func (b *book) outside(a *attempt) bool {
-	x := b.workers[a.Worker]
-	return x != nil && x.last().Spec.External
-}

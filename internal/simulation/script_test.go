@@ -9,29 +9,11 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 	"github.com/belaydev/belay/workflow"
 )
 
-// op is one thing that a workflow does. A script of them is an execution's
-// input, so that one function is every workflow, and what it returns can be
-// told from its input.
-type op struct {
-	Do  string `json:"do"`
-	Ms  int    `json:"ms,omitempty"`
-	N   int    `json:"n,omitempty"`
-	Sub []op   `json:"sub,omitempty"`
-	// Other is the second branch of "both".
-	Other []op `json:"other,omitempty"`
-}
-
-func (o op) d() time.Duration { return time.Duration(o.Ms) * time.Millisecond }
-
-// Answers of ops whose answer is not their own.
-const (
-	timedOut   = "timeout"
-	childEnded = "child did not succeed"
-	childDone  = "child succeeded"
-)
+type op = promise.Op
 
 var errScripted = errors.New("the script says so")
 
@@ -67,13 +49,15 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	case "step":
 		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
 			p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx), key: workflow.IdempotencyKey(ctx), stopped: p.p.stuckAt.Load() >= 0})
-			return "did " + name, p.work(ctx, o.d())
+			return "did " + name, p.work(ctx, o.D())
 		})
 		return []string{v}, err
 	case "sleep":
-		err := workflow.Sleep(ctx, name, p.w.unlike(name, o.d()))
+		err := workflow.Sleep(ctx, name, p.w.unlike(name, o.D()))
 		if err == nil {
-			p.w.history.sleeping(slept{execution: workflow.Execution(ctx), key: p.branch + name, least: o.d()})
+			p.w.history.sleeping(promise.Entry{
+				Kind: "slept", At: p.w.zero.Add(p.w.gate.now()), Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Name: p.branch + name, Least: o.D(),
+			})
 		}
 		return nil, err
 	case "signal":
@@ -87,12 +71,12 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	case "log":
 		return nil, p.write(ctx, name, o)
 	case "hog":
-		return nil, p.work(ctx, o.d())
+		return nil, p.work(ctx, o.D())
 	case "stubborn": // does not hear its context end
-		return nil, p.work(context.WithoutCancel(ctx), o.d())
+		return nil, p.work(context.WithoutCancel(ctx), o.D())
 	case "fail":
 		if workflow.Attempt(ctx) <= o.N {
-			return nil, belay.RetryAfter(errScripted, o.d())
+			return nil, belay.RetryAfter(errScripted, o.D())
 		}
 	case "panic":
 		if workflow.Attempt(ctx) <= o.N {
@@ -119,11 +103,11 @@ func (p player) work(ctx context.Context, d time.Duration) error {
 func (p player) signal(ctx context.Context, name string, o op) ([]string, error) {
 	var opts []workflow.WaitOption
 	if o.Ms > 0 {
-		opts = append(opts, workflow.Timeout(p.w.unlike(name, o.d())))
+		opts = append(opts, workflow.Timeout(p.w.unlike(name, o.D())))
 	}
 	v, err := workflow.WaitSignal[string](ctx, signalName, append(opts, workflow.Key(name))...)
 	if errors.Is(err, workflow.ErrTimeout) {
-		return []string{timedOut}, nil
+		return []string{promise.TimedOut}, nil
 	}
 	return []string{v}, err
 }
@@ -139,9 +123,9 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 	v, err := workflow.Child[[]string](ctx, name, "play", o.Sub, opts...)
 	var ended *workflow.EndedError
 	if errors.As(err, &ended) {
-		return []string{childEnded}, nil
+		return []string{promise.ChildEnded}, nil
 	}
-	return append([]string{childDone}, v...), err
+	return append([]string{promise.ChildDone}, v...), err
 }
 
 func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
@@ -169,7 +153,7 @@ func (p player) write(ctx context.Context, name string, o op) error {
 	if err = errors.Join(err, log.Close()); belay.CodeOf(err) == belay.CodeConflict {
 		p.w.history.refused(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx), key: err.Error()})
 	}
-	return errors.Join(err, p.work(ctx, o.d()))
+	return errors.Join(err, p.work(ctx, o.D()))
 }
 
 // logName is the log that scripts write to.
@@ -179,51 +163,11 @@ const logName = "out"
 func (p player) state(ctx context.Context, name string, o op) ([]string, error) {
 	n, _, err := workflow.State[int](ctx)
 	for ; err == nil && n < o.N; n++ {
-		if err = p.work(ctx, o.d()); err == nil {
+		if err = p.work(ctx, o.D()); err == nil {
 			err = workflow.Checkpoint(ctx, n+1)
 		}
 	}
 	return []string{fmt.Sprint(name, " counted to ", n)}, err
-}
-
-// expected checks what a script has returned against the script.
-func expected(script []op, prefix string, out []string) ([]string, error) {
-	for i, o := range script {
-		name := fmt.Sprintf("%s%d", prefix, i)
-		var err error
-		take := func(ok func(string) bool, what string) {
-			if len(out) == 0 || !ok(out[0]) {
-				err = fmt.Errorf("op %s (%s) returned %.60q, not %s", name, o.Do, out, what)
-				return
-			}
-			out = out[1:]
-		}
-		is := func(want string) { take(func(s string) bool { return s == want }, want) }
-		switch o.Do {
-		case "step":
-			is("did " + name)
-		case "state":
-			is(fmt.Sprint(name, " counted to ", o.N))
-		case "signal":
-			take(func(s string) bool { return s == timedOut && o.Ms > 0 || len(s) > 3 && s[:3] == "sig" }, "a signal's payload")
-		case "child":
-			if len(out) > 0 && out[0] == childEnded {
-				out = out[1:]
-				continue
-			}
-			if is(childDone); err == nil {
-				out, err = expected(o.Sub, "", out)
-			}
-		case "both":
-			if out, err = expected(o.Sub, "", out); err == nil {
-				out, err = expected(o.Other, "", out)
-			}
-		}
-		if err != nil {
-			return out, err
-		}
-	}
-	return out, nil
 }
 
 // writeScript makes a script up.

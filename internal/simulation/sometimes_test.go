@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // sometimes is what must have happened at least once in a run of the size that
@@ -24,14 +25,13 @@ var sometimes = []string{
 func (b *book) tally() {
 	for _, s := range b.stories {
 		b.tallyRows(s)
-		for _, d := range s.deeds {
+		for _, d := range s.written.Deeds {
 			switch d.Kind {
 			case "steal":
 				b.count("stolen")
 			case "fork":
 				b.count("forked")
 			case "retry", "requeue":
-				b.count("run again")
 				if strings.HasSuffix(d.Reason, "from outside") {
 					b.count("lock reopened")
 				}
@@ -67,7 +67,7 @@ func (b *book) tallyRows(s *story) {
 		}
 		if r.State == belay.Waiting && r.SignalSeq > r.SignalSeen {
 			b.count("signal overtook a suspend")
-			for _, k := range s.signals {
+			for _, k := range s.written.Signals {
 				if k.Seq == r.SignalSeq && !k.Child.IsZero() {
 					b.count("child's end overtook a suspend")
 				}
@@ -90,10 +90,10 @@ func (b *book) tallyCalls() {
 		case *belay.Control:
 			op = r.Op
 		}
-		if l, is := c.reply.(belay.Lock); is && c.end == ok && l.Replayed {
+		if l, is := c.reply.(belay.Lock); is && c.end == promise.OK && l.Replayed {
 			b.count("lock asked again")
 		}
-		if c.kind == "lock" && c.end == refused && belay.CodeOf(c.err) == belay.CodeLeaseHeld {
+		if c.kind == "lock" && c.end == promise.Refused && belay.CodeOf(c.err) == belay.CodeLeaseHeld {
 			b.count("lock refused: held")
 		}
 		if reply, is := c.reply.(belay.HeartbeatReply); is && len(reply.Revoked) > 0 {
@@ -102,10 +102,10 @@ func (b *book) tallyCalls() {
 		if op.IsZero() {
 			continue
 		}
-		if _, before := told[op]; before && c.end == ok {
+		if _, before := told[op]; before && c.end == promise.OK {
 			b.count("repeated write answered")
 		}
-		if c.end == unknown {
+		if c.end == promise.Unknown {
 			told[op] = c.from
 		}
 	}

@@ -2,10 +2,10 @@ package simulation
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // result is what came of one seed.
@@ -48,8 +48,8 @@ func (w *world) judgeAll(open []string) *result {
 		twins: w.gate.twins, lines: w.trace.lines,
 	}
 	for _, f := range b.inspect() {
-		r.looked[f.promise] = f.looked
-		r.violated = append(r.violated, f.violated...)
+		r.looked[f.Promise] = f.Looked
+		r.violated = append(r.violated, f.Violated...)
 	}
 	for _, o := range open {
 		r.violated = append(r.violated, "G5: "+o)
@@ -118,15 +118,7 @@ func (v *verdict) add(r *result) {
 }
 
 // missing is what must have happened and did not.
-func (v *verdict) missing() []string {
-	var out []string
-	for _, s := range sometimes {
-		if v.sometimes[s] == 0 {
-			out = append(out, s)
-		}
-	}
-	return out
-}
+func (v *verdict) missing() []string { return promise.Missing(sometimes, v.sometimes) }
 
 // word is the verdict in one word.
 func (v *verdict) word() string {
@@ -147,8 +139,8 @@ func (v *verdict) String() string {
 	}
 	fmt.Fprintf(&b, "VERDICT   %s  seeds %d to %d\n", v.word(), v.first, v.last)
 	line("load", "%d simulations of %s in %s: %d decisions, %d commits, %d calls; executions: %s",
-		v.seeds, (v.virtual / time.Duration(max(v.seeds, 1))).Round(time.Second), v.took.Round(100*time.Millisecond), v.decided, v.commits, v.calls, list(v.ended))
-	line("faults", "%d of %d kinds: %s", sum(v.faults), len(v.faults), list(v.faults))
+		v.seeds, (v.virtual / time.Duration(max(v.seeds, 1))).Round(time.Second), v.took.Round(100*time.Millisecond), v.decided, v.commits, v.calls, promise.List(v.ended))
+	line("faults", "%d of %d kinds: %s", promise.Sum(v.faults), len(v.faults), promise.List(v.faults))
 	for _, c := range checks {
 		n, bad := v.looked[c.promise], 0
 		for _, r := range v.failed {
@@ -164,16 +156,8 @@ func (v *verdict) String() string {
 			line(c.promise, "ok %d %s", n, c.what)
 		}
 	}
-	if n := len(v.detected); n > 0 {
-		slices.Sort(v.detected)
-		line("detect", "TTL + p50 %s, p99 %s, max %s  (bound TTL + %s; %d undisturbed)",
-			round(v.detected[n/2]), round(v.detected[n*99/100]), round(v.detected[n-1]), promptly, n)
-	}
-	seen := make(map[string]int)
-	for _, s := range sometimes {
-		seen[s] = v.sometimes[s]
-	}
-	line("sometimes", "%d of %d: %s", len(sometimes)-len(v.missing()), len(sometimes), list(seen))
+	line("detect", "undisturbed: TTL + %s  (bound TTL + %s)", promise.Quantiles(v.detected), promptly)
+	line("sometimes", "%d of %d: %s", len(sometimes)-len(v.missing()), len(sometimes), promise.List(v.sometimes, sometimes...))
 	if missing := v.missing(); len(missing) > 0 && !v.sample {
 		line("never", "%s", strings.Join(missing, ", "))
 	}
@@ -186,22 +170,4 @@ func (v *verdict) replay() uint64 {
 		return v.failed[0].seed
 	}
 	return v.first
-}
-
-func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
-
-func sum(m map[string]int) int {
-	n := 0
-	for _, v := range m {
-		n += v
-	}
-	return n
-}
-
-func list(m map[string]int) string {
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
-	}
-	return strings.Join(out, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // watches are those who follow the events of one execution each.
@@ -64,7 +65,9 @@ func (x *watches) follow(v *watch, l *link) {
 			continue
 		}
 		for _, e := range events {
-			x.w.history.saw(sighting{watcher: v.name, execution: v.execution, event: e, began: v.began})
+			x.w.history.saw(promise.Sighting{
+				Watcher: v.name, Execution: e.Execution, Seq: e.Seq, Kind: e.Kind, Began: x.w.zero.Add(v.began), At: x.w.zero.Add(x.w.gate.now()),
+			})
 			x.mu.Lock()
 			v.last = e.Seq
 			x.mu.Unlock()
