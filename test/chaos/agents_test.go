@@ -14,27 +14,27 @@ func agents(f *finding) {
 	for _, a := range f.Agents {
 		s := f.byID[a.Execution]
 		if s == nil {
-			f.violation(nil, "%s is not there", a.Name)
+			f.Violation(nil, "%s is not there", a.Name)
 			continue
 		}
 		want := belay.Succeeded
 		if a.Cancelled {
 			want = belay.Cancelled
 		}
-		if len(s.runs) != 1 || s.Execution.State != want {
-			f.violation(s, "%s took %d runs and is %s", a.Name, len(s.runs), s.Execution.State)
+		if len(s.Runs) != 1 || s.Execution.State != want {
+			f.Violation(s, "%s took %d runs and is %s", a.Name, len(s.Runs), s.Execution.State)
 		}
 		if len(a.Alive) > 0 {
-			f.violation(s, "%s has ended and left processes %v", a.Name, a.Alive)
+			f.Violation(s, "%s has ended and left processes %v", a.Name, a.Alive)
 		}
 		for _, t := range a.Trees {
 			if len(t.PIDs) != 1 || t.Torn != "" {
-				f.violation(s, "%s was carried out by processes %v: %s", a.Name, t.PIDs, t.Torn)
+				f.Violation(s, "%s was carried out by processes %v: %s", a.Name, t.PIDs, t.Torn)
 			}
 			if len(t.Gaps) > 0 {
-				f.count("command frozen and thawed")
+				f.Count("command frozen and thawed")
 			}
-			f.ok()
+			f.OK()
 		}
 	}
 }
@@ -54,12 +54,12 @@ func (b *book) longestFreeze() (all []string) {
 // inputs: what nobody should send is refused, as what it is.
 func inputs(f *finding) {
 	for status, n := range f.Bad {
-		f.looked += n
+		f.Looked += n
 		if status == "500" {
-			f.violation(nil, "%d bad inputs were answered with 500", n)
+			f.Violation(nil, "%d bad inputs were answered with 500", n)
 		}
 	}
 	for _, s := range f.Passed {
-		f.violation(nil, "%s", s)
+		f.Violation(nil, "%s", s)
 	}
 }

@@ -1,14 +1,12 @@
 package chaos
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // book is a record put in order for the checkers.
@@ -31,24 +29,16 @@ type book struct {
 	noticed   []time.Duration // after the loss, by watchers
 }
 
-// story is what the store tells of one execution, in order.
-type story struct {
-	*tale
-	id      belay.ExecutionID
-	runs    []*attempt
-	byToken map[belay.Token]*attempt
-	script  []op // nil if it is not of a player
-}
+// The history that every tier has; see its package.
+type (
+	tale    = promise.Tale
+	story   = promise.Story
+	attempt = promise.Run
+)
 
-// attempt is one run.
-type attempt struct {
-	belay.Event              // that began it
-	end         *belay.Event // nil while it runs
-	generation  int
-}
-
-// endedBy reports whether the run has ended by a moment.
-func (a *attempt) endedBy(t time.Time) bool { return a.end != nil && !a.end.At.After(t) }
+// skew is how far two clocks of one machine may be apart after a few seconds:
+// one of them is slewed, the other counts.
+const skew = 5 * time.Millisecond
 
 func newBook(r *record) *book {
 	b := &book{
@@ -56,9 +46,14 @@ func newBook(r *record) *book {
 		beats: make(map[belay.WorkerID][]*entry), sometimes: make(map[string]int), deaths: make(map[int][]time.Time),
 	}
 	for _, t := range r.Tales {
-		s := newStory(t)
+		s := promise.NewStory(t)
 		b.stories = append(b.stories, s)
-		b.byID[s.id] = s
+		b.byID[s.ID] = s
+	}
+	for _, l := range r.Letters {
+		if s := b.byID[l.Execution]; s != nil {
+			s.Letters = append(s.Letters, l)
+		}
 	}
 	for i := range r.Sessions {
 		b.sessions[r.Sessions[i].ID] = &r.Sessions[i]
@@ -79,57 +74,10 @@ func newBook(r *record) *book {
 	return b
 }
 
-func newStory(t *tale) *story {
-	s := &story{tale: t, id: t.Execution.ID, byToken: make(map[belay.Token]*attempt)}
-	if t.Execution.Workflow == "play" {
-		if json.Unmarshal(t.Execution.Input, &s.script) != nil || s.script == nil {
-			s.script = []op{{Do: "unreadable"}}
-		}
-	}
-	generation := 1
-	for i := range t.Events {
-		ev := &t.Events[i]
-		switch {
-		case ev.Kind == "started":
-			a := &attempt{Event: *ev, generation: generation}
-			s.runs = append(s.runs, a)
-			s.byToken[ev.Token] = a
-		case ev.Kind == "retry" || ev.Kind == "requeue":
-			generation++
-		case ev.Token != 0 && !isSave(ev):
-			if a := s.byToken[ev.Token]; a != nil && a.end == nil {
-				a.end = ev
-			}
-		}
-	}
-	return s
+// public is the history that every tier has.
+func (b *book) public() *promise.History {
+	return &promise.History{Stories: b.stories, Sessions: b.sessions, Told: b.Told, Seen: b.Seen, Skew: skew, Sometimes: b.sometimes}
 }
-
-func isSave(ev *belay.Event) bool {
-	return ev.Kind == "step" || ev.Kind == "state" || ev.Kind == "wait"
-}
-
-// at is the event with a seq, nil if there is none.
-func (s *story) at(seq int64) *belay.Event {
-	i, is := slices.BinarySearchFunc(s.Events, seq, func(ev belay.Event, seq int64) int { return cmp.Compare(ev.Seq, seq) })
-	if !is {
-		return nil
-	}
-	return &s.Events[i]
-}
-
-// find is the first event of a kind that says what it should.
-func (s *story) find(kind string, is func(*belay.Event) bool) *belay.Event {
-	for i := range s.Events {
-		if ev := &s.Events[i]; ev.Kind == kind && is(ev) {
-			return ev
-		}
-	}
-	return nil
-}
-
-// isRoot reports whether nobody started it but a client.
-func (s *story) isRoot() bool { return s.Execution.Parent.IsZero() }
 
 // promptly is how soon after its time the store acts by itself.
 const promptly = time.Second
@@ -197,11 +145,4 @@ func (b *book) allDown() []span {
 		}
 	}
 	return out
-}
-
-// same reports whether two JSON texts are the same, byte for byte; nothing and
-// null are.
-func same(a, b json.RawMessage) bool {
-	null := []byte("null")
-	return bytes.Equal(a, b) || len(a) == 0 && bytes.Equal(b, null) || len(b) == 0 && bytes.Equal(a, null)
 }

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // Sizes of what is large, and of what counts as such.
 const (
-	leastLarge = 128 << 10
+	leastLarge = promise.LeastLarge
 	mostLarge  = 512 << 10
 	largeSig   = 32 << 10
 )
@@ -100,13 +101,13 @@ func (c *crowd) submitAll(ctx context.Context, r *rand.Rand, all ...belay.Submis
 }
 
 // isPoison reports whether a story's script kills its worker.
-func (s *story) isPoison() bool {
-	return slices.ContainsFunc(s.script, func(o op) bool { return o.Do == "poison" })
+func isPoison(s *story) bool {
+	return slices.ContainsFunc(s.Script, func(o op) bool { return o.Do == "poison" })
 }
 
 // cancelledBy reports whether the execution was cancelled before an event.
-func (s *story) cancelledBy(seq int64) bool {
-	return s.find(string(belay.ActionCancel), func(ev *belay.Event) bool { return ev.Seq < seq }) != nil
+func cancelledBy(s *story, seq int64) bool {
+	return s.Find(string(belay.ActionCancel), func(ev *belay.Event) bool { return ev.Seq < seq }) != nil
 }
 
 // poison: what kills its workers is given up and harms no neighbour. No script but
@@ -114,25 +115,25 @@ func (s *story) cancelledBy(seq int64) bool {
 // lost by their own doing.
 func poison(f *finding) {
 	for _, s := range f.stories {
-		if s.script == nil {
+		if s.Script == nil {
 			continue
 		}
-		for _, a := range s.runs {
-			if a.end == nil || a.end.Kind != belay.OutcomeLost.String() {
+		for _, a := range s.Runs {
+			if a.End == nil || a.End.Kind != belay.OutcomeLost.String() {
 				continue
 			}
-			f.ok()
+			f.OK()
 			switch {
-			case !s.isPoison() && a.end.Final && !s.cancelledBy(a.end.Seq):
-				f.violation(s, "it was given up with token %d as if it had killed its workers", a.Token)
-			case s.isPoison() && a.end.Final:
-				f.count("poison given up")
-			case s.isPoison():
-				f.count("poison run again")
+			case !isPoison(s) && a.End.Final && !cancelledBy(s, a.End.Seq):
+				f.Violation(s, "it was given up with token %d as if it had killed its workers", a.Token)
+			case isPoison(s) && a.End.Final:
+				f.Count("poison given up")
+			case isPoison(s):
+				f.Count("poison run again")
 			}
 		}
-		if s.isPoison() && succeeded(&s.Execution) {
-			f.violation(s, "it killed its workers and succeeded")
+		if isPoison(s) && succeeded(&s.Execution) {
+			f.Violation(s, "it killed its workers and succeeded")
 		}
 	}
 }

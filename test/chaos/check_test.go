@@ -1,90 +1,68 @@
 package chaos
 
 import (
-	"fmt"
-
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // check is the checker of one promise.
 type check struct {
 	promise string
 	what    string // is counted, for the verdict
-	find    func(*finding)
+	// shared looks at what every tier sees, own at faults, bounds of time and what else there is; nil if there is none.
+	shared func(*promise.Finding)
+	own    func(*finding)
 }
 
 // checks are all there are, in the order of the promises.
 var checks = []check{
-	{"G1", "claims, one writer each", g1},
-	{"G2", "effects by owners, none stale", g2},
-	{"G3", "acknowledged writes, none lost", g3},
-	{"G4", "transitions, each whole", g4},
-	{"G5", "executions looked at, none in limbo", g5},
-	{"G6", "sessions given up in time", g6},
-	{"G7", "ends, each final", g7},
-	{"G8", "retries and sleeps on their terms", g8},
-	{"G9", "answers by idempotency key", g9},
-	{"G10", "roots, dead letters in balance", g10},
-	{"G11", "orderly ends of workers", g11},
-	{"G15", "events, seen without a gap", g15},
-	{"poison", "losses, none held against a neighbour", poison},
-	{"pickup", "first claims, prompt where a worker was idle", pickup},
-	{"retention", "executions, deleted whole", retention},
-	{"agents", "processes of commands, undisturbed", agents},
-	{"inputs", "bad inputs, refused", inputs},
+	{"G1", "claims, one writer each", promise.G1, nil},
+	{"G2", "effects by owners, none stale", promise.G2, g2},
+	{"G3", "acknowledged writes, none lost", promise.G3, g3},
+	{"G4", "transitions, each whole", promise.G4, nil},
+	{"G5", "executions looked at, none in limbo", nil, g5},
+	{"G6", "sessions given up in time", nil, g6},
+	{"G7", "ends, each final", promise.G7, nil},
+	{"G8", "retries and sleeps on their terms", promise.G8, nil},
+	{"G9", "answers by idempotency key", promise.G9, nil},
+	{"G10", "roots, dead letters in balance", promise.G10, g10},
+	{"G11", "orderly ends of workers", promise.G11, nil},
+	{"G15", "events, seen without a gap", promise.G15, nil},
+	{"poison", "losses, none held against a neighbour", nil, poison},
+	{"pickup", "first claims, prompt where a worker was idle", nil, pickup},
+	{"retention", "executions, deleted whole", nil, retention},
+	{"agents", "processes of commands, undisturbed", nil, agents},
+	{"inputs", "bad inputs, refused", nil, inputs},
 }
 
 // finding is what one checker found in one book.
 type finding struct {
 	*book
-	promise  string
-	looked   int
-	violated []string
-	answered map[belay.OpID]bool // what somebody was told the end of, see g3
-}
-
-// ok counts what was looked at and found in order.
-func (f *finding) ok() { f.looked++ }
-
-// count counts something that must happen at least sometimes.
-func (f *finding) count(what string) { f.sometimes[what]++ }
-
-// violation notes a broken promise.
-func (f *finding) violation(s *story, format string, args ...any) {
-	text := f.promise + ": "
-	if s != nil {
-		text += s.id.String() + ": "
-	}
-	f.violated = append(f.violated, text+fmt.Sprintf(format, args...))
+	*promise.Finding
 }
 
 // inspect runs every checker on a book.
 func (b *book) inspect() []*finding {
-	out := make([]*finding, len(checks))
+	out, public := make([]*finding, len(checks)), b.public()
 	for i, c := range checks {
-		out[i] = &finding{book: b, promise: c.promise}
-		c.find(out[i])
+		out[i] = &finding{b, &promise.Finding{History: public, Promise: c.promise}}
+		if c.shared != nil {
+			c.shared(out[i].Finding)
+		}
+		if c.own != nil {
+			c.own(out[i])
+		}
 	}
 	return out
 }
 
 // told are the calls of a kind that ended in a way.
-func (f *finding) told(kind string, end ending, each func(*entry)) {
-	for i := range f.Told {
-		if e := &f.Told[i]; e.Kind == kind && e.End == end {
+func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
+	for i := range b.Told {
+		if e := &b.Told[i]; e.Kind == kind && e.End == end {
 			each(e)
 		}
 	}
-}
-
-// storyOf is the story that an entry is about; one that is not there is a broken
-// promise if the entry was acknowledged.
-func (f *finding) storyOf(e *entry) *story {
-	s := f.byID[e.Execution]
-	if s == nil && e.End == ok {
-		f.violation(nil, "%s was told %s of %s at %s, which is not there", e.Who, e.Kind, e.Execution, e.To.Format(clock))
-	}
-	return s
 }
 
 // clock is how moments are shown.

@@ -35,7 +35,8 @@
 // know from. Workers write that to ledgers, which outlive them. After the last
 // fault everything must settle; then the store is read through the API. The
 // checkers see these two histories and nothing else. There is one for each
-// promise, in a file of its own.
+// promise, in internal/promise; faults, bounds of time, and whatever else only
+// chaos has are judged here.
 //
 // The moments in both come from the clock of one machine, so that they can be
 // compared. Where a bound is checked, the times are left out at which nothing

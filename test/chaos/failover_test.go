@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // standby is a PostgreSQL that follows the primary, asynchronously.
@@ -181,15 +182,15 @@ func TestFailoverToSiblings(t *testing.T) {
 	}
 	w.end()
 	b, forgotten := newBook(r), 0
-	(&finding{book: b}).told("claim", ok, func(e *entry) {
-		if s := b.byID[e.Execution]; s == nil || s.byToken[e.Token] == nil {
+	b.told("claim", ok, func(e *entry) {
+		if s := b.byID[e.Execution]; s == nil || s.Run(e.Token) == nil {
 			forgotten++
 		}
 	})
-	for _, check := range []check{{"G1", "", g1}, {"G7", "", g7}, {"G15", "", g15}} {
-		f := &finding{book: b, promise: check.promise}
-		check.find(f)
-		for _, v := range f.violated[:min(len(f.violated), 10)] {
+	for _, check := range []promise.Check{{Promise: "G1", Find: promise.G1}, {Promise: "G7", Find: promise.G7}, {Promise: "G15", Find: promise.G15}} {
+		f := &promise.Finding{History: b.public(), Promise: check.Promise}
+		check.Find(f)
+		for _, v := range f.Violated[:min(len(f.Violated), 10)] {
 			t.Error(v)
 		}
 	}
@@ -206,8 +207,8 @@ func TestFailoverToSiblings(t *testing.T) {
 			break
 		}
 	}
-	f := &finding{book: newBook(r), promise: "G1"}
-	if g1(f); len(f.violated) == 0 {
+	f := &promise.Finding{History: newBook(r).public(), Promise: "G1"}
+	if promise.G1(f); len(f.Violated) == 0 {
 		t.Error("G1: the planted token that is given twice was not found")
 	}
 	if forgotten == 0 {

@@ -17,17 +17,17 @@ func g5(f *finding) {
 		}
 		for i := range l.Open {
 			g5look(f, &l, &l.Open[i], at)
-			f.ok()
+			f.OK()
 		}
 	}
 	for _, s := range f.stories {
 		g5lost(f, s)
 		if !s.Execution.State.Terminal() {
-			f.violation(s, "it is %s after all has healed", s.Execution.State)
+			f.Violation(s, "it is %s after all has healed", s.Execution.State)
 		}
 	}
 	for _, o := range f.Open {
-		f.violation(nil, "%s", o)
+		f.Violation(nil, "%s", o)
 	}
 }
 
@@ -38,44 +38,44 @@ func g5look(f *finding, l *look, x *belay.Execution, sessions map[belay.WorkerID
 	case x.State == belay.Running:
 		w := sessions[x.Worker]
 		if w == nil {
-			f.violation(s, "at %s it ran under %s, which is no session", l.At.Format(clock), x.Worker)
+			f.Violation(s, "at %s it ran under %s, which is no session", l.At.Format(clock), x.Worker)
 		} else if w.State.Ended() && l.At.After(f.deadline(w.EndedAt)) {
-			f.violation(s, "at %s it ran under %s, which was %s since %s", l.At.Format(clock), w.Name, w.State, w.EndedAt.Format(clock))
+			f.Violation(s, "at %s it ran under %s, which was %s since %s", l.At.Format(clock), w.Name, w.State, w.EndedAt.Format(clock))
 		}
 	case x.Reason == nil || x.Reason.Code == "":
-		f.violation(s, "at %s it was %s without a reason", l.At.Format(clock), x.State)
+		f.Violation(s, "at %s it was %s without a reason", l.At.Format(clock), x.State)
 	case x.State == belay.Waiting && x.Reason.Until.IsZero() && x.Reason.Code == "timer":
-		f.violation(s, "at %s it waited for a timer that has no end", l.At.Format(clock))
+		f.Violation(s, "at %s it waited for a timer that has no end", l.At.Format(clock))
 	case x.State == belay.Pending && x.Gate == belay.GateNone && x.DueAt.IsZero():
-		f.violation(s, "at %s it was pending and never due", l.At.Format(clock))
+		f.Violation(s, "at %s it was pending and never due", l.At.Format(clock))
 	}
 }
 
 // g5lost checks that what a session held was taken back promptly after it.
 func g5lost(f *finding, s *story) {
-	for _, a := range s.runs {
+	for _, a := range s.Runs {
 		w := f.sessions[a.Worker]
 		if w == nil {
-			f.violation(s, "token %d was claimed by %s, which is no session", a.Token, a.Worker)
+			f.Violation(s, "token %d was claimed by %s, which is no session", a.Token, a.Worker)
 			continue
 		}
 		if w.EndedAt.IsZero() {
 			continue
 		}
 		until := f.Settled
-		if a.end != nil {
-			until = a.end.At
+		if a.End != nil {
+			until = a.End.At
 		}
 		if by := f.deadline(w.EndedAt); until.After(by) {
-			f.violation(s, "the run of token %d ended at %s; the session of %s had ended at %s", a.Token, until.Format(clock), w.Name, w.EndedAt.Format(clock))
+			f.Violation(s, "the run of token %d ended at %s; the session of %s had ended at %s", a.Token, until.Format(clock), w.Name, w.EndedAt.Format(clock))
 		}
-		if a.end != nil && a.end.Kind == belay.OutcomeLost.String() {
-			f.count("run lost")
+		if a.End != nil && a.End.Kind == belay.OutcomeLost.String() {
+			f.Count("run lost")
 			if w.State != belay.WorkerLost {
-				f.violation(s, "the run of token %d was lost and the session of %s is %s", a.Token, w.Name, w.State)
+				f.Violation(s, "the run of token %d was lost and the session of %s is %s", a.Token, w.Name, w.State)
 			}
-			if early := w.EndedAt.Sub(a.end.At); early > 0 {
-				f.violation(s, "the run of token %d was lost %s before its session ended", a.Token, early.Round(time.Microsecond))
+			if early := w.EndedAt.Sub(a.End.At); early > 0 {
+				f.Violation(s, "the run of token %d was lost %s before its session ended", a.Token, early.Round(time.Microsecond))
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func g6(f *finding) {
 			g6expired(f, w)
 		case !w.State.Ended():
 			if by := f.deadline(w.ExpiresAt); f.Read.After(by) {
-				f.violation(nil, "%s was not given up by %s", w.Name, by.Format(clock))
+				f.Violation(nil, "%s was not given up by %s", w.Name, by.Format(clock))
 			}
 		}
 	}
@@ -33,14 +33,14 @@ func g6(f *finding) {
 // only after a recovery.
 func g6beats(f *finding, w *belay.Worker) {
 	if grace := w.ExpiresAt.Sub(w.HeartbeatAt) - w.TTL.D(); grace < 0 {
-		f.violation(nil, "%s has until %s, less than its TTL after its heartbeat at %s", w.Name, w.ExpiresAt.Format(clock), w.HeartbeatAt.Format(clock))
+		f.Violation(nil, "%s has until %s, less than its TTL after its heartbeat at %s", w.Name, w.ExpiresAt.Format(clock), w.HeartbeatAt.Format(clock))
 	} else if grace > 0 {
-		f.count("grace written")
+		f.Count("grace written")
 		g6grace(f, w, grace)
 	}
 	for _, e := range f.beats[w.ID] {
 		if w.HeartbeatAt.Before(e.At) {
-			f.violation(nil, "%s was told that its heartbeat of %s is accepted, and the last in the store is of %s", e.Who, e.At.Format(clock), w.HeartbeatAt.Format(clock))
+			f.Violation(nil, "%s was told that its heartbeat of %s is accepted, and the last in the store is of %s", e.Who, e.At.Format(clock), w.HeartbeatAt.Format(clock))
 		}
 	}
 }
@@ -59,13 +59,13 @@ func g6grace(f *finding, w *belay.Worker, grace time.Duration) {
 		}
 	}
 	if grace > shortGrace {
-		f.violation(nil, "the time of %s counts from %s, %s after its last heartbeat, and nothing had recovered then", w.Name, from.Format(clock), grace)
+		f.Violation(nil, "the time of %s counts from %s, %s after its last heartbeat, and nothing had recovered then", w.Name, from.Format(clock), grace)
 	}
 }
 
 func g6proven(f *finding, w *belay.Worker) {
-	f.count("death proven")
-	f.ok()
+	f.Count("death proven")
+	f.OK()
 	for _, at := range f.deaths[w.Process.PID] {
 		if !at.After(w.EndedAt) {
 			if took := w.EndedAt.Sub(at); !f.disturbed(at, w.EndedAt) {
@@ -74,19 +74,19 @@ func g6proven(f *finding, w *belay.Worker) {
 			return
 		}
 	}
-	f.violation(nil, "%s was declared dead at %s and lived: %s", w.Name, w.EndedAt.Format(clock), w.EndReason)
+	f.Violation(nil, "%s was declared dead at %s and lived: %s", w.Name, w.EndedAt.Format(clock), w.EndReason)
 }
 
 func g6expired(f *finding, w *belay.Worker) {
-	f.count("session expired")
-	f.ok()
+	f.Count("session expired")
+	f.OK()
 	late := w.EndedAt.Sub(w.ExpiresAt)
 	if late < 0 {
-		f.violation(nil, "%s was given up %s before its time", w.Name, -late)
+		f.Violation(nil, "%s was given up %s before its time", w.Name, -late)
 	}
 	by := f.deadline(w.ExpiresAt)
 	if w.EndedAt.After(by) {
-		f.violation(nil, "%s was given up at %s, %s after its time; by %s it should have been", w.Name, w.EndedAt.Format(clock), late, by.Format(clock))
+		f.Violation(nil, "%s was given up at %s, %s after its time; by %s it should have been", w.Name, w.EndedAt.Format(clock), late, by.Format(clock))
 	}
 	if by.Equal(w.ExpiresAt.Add(promptly)) {
 		f.expired = append(f.expired, late)
@@ -108,18 +108,18 @@ func g6watchers(f *finding) {
 		if x.Kind != belay.OutcomeLost.String() || f.byID[x.Execution] == nil {
 			continue
 		}
-		ev := f.byID[x.Execution].at(x.Seq)
+		ev := f.byID[x.Execution].At(x.Seq)
 		if ev == nil || x.Began.After(ev.At) {
 			continue
 		}
-		f.count("loss seen by a watcher")
+		f.Count("loss seen by a watcher")
 		took := x.At.Sub(ev.At)
 		if f.disturbed(ev.At.Add(-catchingUp), ev.At.Add(promptly)) {
 			continue
 		}
 		f.noticed = append(f.noticed, took)
 		if took > promptly {
-			f.violation(f.byID[x.Execution], "%s saw the loss at %s, which was at %s", x.Watcher, x.At.Format(clock), ev.At.Format(clock))
+			f.Violation(f.byID[x.Execution], "%s saw the loss at %s, which was at %s", x.Watcher, x.At.Format(clock), ev.At.Format(clock))
 		}
 	}
 }

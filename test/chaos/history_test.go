@@ -4,14 +4,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // history gathers what is told in this process while it happens.
 type history struct {
 	mu      sync.Mutex
 	told    []entry
-	seen    []sighting
+	seen    []promise.Sighting
 	looks   []look
 	faults  map[string]int
 	times   map[string]int // of what else is worth counting
@@ -33,7 +33,7 @@ func (h *history) note(e entry) {
 	h.told = append(h.told, e)
 }
 
-func (h *history) saw(s sighting) {
+func (h *history) saw(s promise.Sighting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen = append(h.seen, s)
@@ -99,16 +99,3 @@ func (h *history) into(r *record) {
 
 // notebook is where a caller writes down what it was told.
 type notebook interface{ note(entry) }
-
-// told writes down the end of a call.
-func told(n notebook, e entry, err error) {
-	e.To, e.End = time.Now(), ok
-	if err != nil {
-		e.End, e.Code, e.Text = refused, belay.CodeOf(err), err.Error()
-		e.Why = causeOf(err)
-		if e.Code == belay.CodeUnavailable || e.Code == belay.CodeInternal {
-			e.End = unknown
-		}
-	}
-	n.note(e)
-}

@@ -36,13 +36,13 @@ var lateMutants = []mutant{
 		return p.tale(func(s *story) bool { return s.Execution.State == belay.Cancelled }, func(s *story) { s.Execution.State = belay.Succeeded })
 	}, ""},
 	{"two ends", "G7", func(p *planting) bool {
-		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "suspended" && len(s.runs) > 1 }, func(ev *belay.Event) { ev.Final = true })
+		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "suspended" && len(s.Runs) > 1 }, func(ev *belay.Event) { ev.Final = true })
 	}, ""},
 	{"claim before the backoff", "G8", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return retried(s) != nil }, func(s *story) {
 			a := retried(s)
-			next := s.at(a.end.Seq + 1)
-			next.At = a.end.At.Add(time.Millisecond)
+			next := s.At(a.End.Seq + 1)
+			next.At = a.End.At.Add(time.Millisecond)
 		})
 	}, ""},
 	{"attempt not charged", "G8", func(p *planting) bool {
@@ -53,7 +53,7 @@ var lateMutants = []mutant{
 	}, ""},
 	{"key with two executions", "G9", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.End == ok && e.Key != "" && e.Execution != e.Named },
-			func(e *entry) { e.Named = p.stories[0].id })
+			func(e *entry) { e.Named = p.stories[0].ID })
 	}, ""},
 	{"another body under a known key", "G9", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.Code == belay.CodeIdempotencyMismatch }, func(e *entry) {
@@ -78,13 +78,13 @@ var lateMutants = []mutant{
 		return true
 	}, ""},
 	{"execution that is not counted", "G10", func(p *planting) bool {
-		p.record.States[belay.Succeeded.String()]--
+		p.record.States[belay.Succeeded]--
 		return true
 	}, ""},
 	{"claim of a worker that has ended", "G11", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool {
 			return w.State.Ended() && w.State != belay.WorkerLost && slices.ContainsFunc(p.stories, func(s *story) bool {
-				return slices.ContainsFunc(s.runs, func(a *attempt) bool { return a.Worker == w.ID })
+				return slices.ContainsFunc(s.Runs, func(a *attempt) bool { return a.Worker == w.ID })
 			})
 		}, func(w *belay.Worker) { w.EndedAt = w.OpenedAt })
 	}, ""},
@@ -111,20 +111,20 @@ var lateMutants = []mutant{
 	}, ""},
 	{"neighbour of poison given up", "poison", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool {
-			return ev.Kind == "lost" && !ev.Final && s.script != nil && !s.isPoison() && !s.cancelledBy(ev.Seq)
+			return ev.Kind == "lost" && !ev.Final && s.Script != nil && !isPoison(s) && !cancelledBy(s, ev.Seq)
 		}, func(ev *belay.Event) { ev.Final = true })
 	}, ""},
 	{"poison that succeeds", "poison", func(p *planting) bool {
-		return p.tale((*story).isPoison, func(s *story) { s.Execution.State = belay.Succeeded })
+		return p.tale(isPoison, func(s *story) { s.Execution.State = belay.Succeeded })
 	}, ""},
 	{"due execution that waits for a poll", "pickup", func(p *planting) bool {
 		return p.tale(func(s *story) bool {
-			due, claimed, first := s.pickedUp()
+			due, claimed, first := pickedUp(s)
 			return first && p.idle(s, due.Add(-pickedUpBy-time.Millisecond), claimed)
 		}, func(s *story) { s.Events[0].At = s.Events[0].At.Add(-pickedUpBy - time.Millisecond) })
 	}, ""},
 	{"lost more often than allowed", "G8", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.isPoison() && s.Execution.Policy != nil && len(s.runs) > 2 },
+		return p.tale(func(s *story) bool { return isPoison(s) && s.Execution.Policy != nil && len(s.Runs) > 2 },
 			func(s *story) { s.Execution.Policy.MaxLosses = 1 })
 	}, ""},
 	{"command killed and begun again", "agents", func(p *planting) bool {
@@ -148,8 +148,8 @@ func expired(w *belay.Worker) bool {
 
 // retried is a run that failed and was followed by a claim at once.
 func retried(s *story) *attempt {
-	for i, a := range s.runs {
-		if a.end != nil && a.end.Kind == "failed" && i+1 < len(s.runs) && s.runs[i+1].Seq == a.end.Seq+1 {
+	for i, a := range s.Runs {
+		if a.End != nil && a.End.Kind == "failed" && i+1 < len(s.Runs) && s.Runs[i+1].Seq == a.End.Seq+1 {
 			return a
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // mutant is a bug planted into a copy of a history.
@@ -31,7 +32,7 @@ type planting struct {
 // mutants are the planted bugs, at least one for each checker.
 var mutants = []mutant{
 	{"token that goes back", "G1", func(p *planting) bool {
-		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Token > s.runs[0].Token },
+		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Token > s.Runs[0].Token },
 			func(ev *belay.Event) { ev.Token = 1 })
 	}, ""},
 	{"token given twice", "G1", func(p *planting) bool {
@@ -42,12 +43,12 @@ var mutants = []mutant{
 		})
 	}, ""},
 	{"checkpoint of a stale owner applied", "G1", func(p *planting) bool {
-		return p.event(func(s *story, ev *belay.Event) bool { return isSave(ev) && ev.Token > s.runs[0].Token },
+		return p.event(func(s *story, ev *belay.Event) bool { return promise.IsSave(ev) && ev.Token > s.Runs[0].Token },
 			func(ev *belay.Event) { ev.Token-- })
 	}, ""},
 	{"stale settlement replayed and applied", "G1", func(p *planting) bool {
 		return p.event(func(s *story, ev *belay.Event) bool {
-			return ev.Kind == "succeeded" && ev.Token > s.runs[0].Token
+			return ev.Kind == "succeeded" && ev.Token > s.Runs[0].Token
 		}, func(ev *belay.Event) { ev.Token-- })
 	}, ""},
 	{"refused checkpoint that is there", "G2", func(p *planting) bool {
@@ -63,7 +64,7 @@ var mutants = []mutant{
 	}, ""},
 	{"owner refused", "G2", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
-			return e.Kind == "save" && e.End == ok && !e.Replayed && p.byID[e.Execution].script != nil
+			return e.Kind == "save" && e.End == ok && !e.Replayed && p.byID[e.Execution].Script != nil
 		},
 			func(e *entry) { e.End, e.Code, e.Why = refused, belay.CodeLeaseLost, belay.CauseExpired })
 	}, ""},
@@ -83,45 +84,45 @@ var mutants = []mutant{
 		})
 	}, ""},
 	{"input that changed", "G3", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.script != nil }, func(s *story) { s.Execution.Input = json.RawMessage(`[]`) })
+		return p.tale(func(s *story) bool { return s.Script != nil }, func(s *story) { s.Execution.Input = json.RawMessage(`[]`) })
 	}, ""},
 	{"acknowledged checkpoint with other data", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
-			return e.Kind == "save" && e.End == ok && e.Check == belay.KindStep && !p.byID[e.Execution].at(e.Seq).Pruned
+			return e.Kind == "save" && e.End == ok && e.Check == belay.KindStep && !p.byID[e.Execution].At(e.Seq).Pruned
 		},
-			func(e *entry) { p.byID[e.Execution].at(e.Seq).Data = json.RawMessage(`"something else"`) })
+			func(e *entry) { p.byID[e.Execution].At(e.Seq).Data = json.RawMessage(`"something else"`) })
 	}, ""},
 	{"acknowledged end that is another", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "settle" && e.End == ok && e.Outcome == belay.OutcomeSuspended },
-			func(e *entry) { p.byID[e.Execution].byToken[e.Token].end.Kind = belay.OutcomeReleased.String() })
+			func(e *entry) { p.byID[e.Execution].Run(e.Token).End.Kind = belay.OutcomeReleased.String() })
 	}, ""},
 	{"acknowledged signal lost", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "signal" && e.End == ok }, func(e *entry) {
-			p.byID[e.Execution].find("signal", func(ev *belay.Event) bool { return same(ev.Data, e.Data) }).Data = json.RawMessage(`1`)
+			p.byID[e.Execution].Find("signal", func(ev *belay.Event) bool { return promise.Same(ev.Data, e.Data) }).Data = json.RawMessage(`1`)
 		})
 	}, ""},
 	{"acknowledged cancel lost", "G3", func(p *planting) bool {
 		lost := func(e *entry) func(*belay.Event) bool { return func(ev *belay.Event) bool { return ev.Text == e.Key } }
 		return p.entry(func(e *entry) bool {
-			return e.Kind == "control" && e.End == ok && p.byID[e.Execution].find(string(belay.ActionCancel), lost(e)) != nil
+			return e.Kind == "control" && e.End == ok && p.byID[e.Execution].Find(string(belay.ActionCancel), lost(e)) != nil
 		}, func(e *entry) {
-			p.byID[e.Execution].find(string(belay.ActionCancel), lost(e)).Kind = string(belay.ActionPause)
+			p.byID[e.Execution].Find(string(belay.ActionCancel), lost(e)).Kind = string(belay.ActionPause)
 		})
 	}, ""},
 	{"execution that nobody submitted", "G3", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.isRoot() }, func(s *story) {
-			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool { return e.Kind == "submit" && (e.Execution == s.id || e.Named == s.id) })
+		return p.tale(func(s *story) bool { return s.IsRoot() }, func(s *story) {
+			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool { return e.Kind == "submit" && (e.Execution == s.ID || e.Named == s.ID) })
 		})
 	}, ""},
 	{"submission that was rolled back and is there", "G3", func(p *planting) bool {
 		i := slices.IndexFunc(p.record.Told, func(e entry) bool { return e.Kind == "rolled back" })
 		if i >= 0 {
-			p.record.Told[i].Execution = p.stories[0].id
+			p.record.Told[i].Execution = p.stories[0].ID
 		}
 		return i >= 0
 	}, onPostgres},
 	{"output of another script", "G3", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.script != nil && succeeded(&s.Execution) && len(s.Execution.Output) > 2 },
+		return p.tale(func(s *story) bool { return s.Script != nil && succeeded(&s.Execution) && len(s.Execution.Output) > 2 },
 			func(s *story) { s.Execution.Output = json.RawMessage(`["did nothing"]`) })
 	}, ""},
 	{"claim without the last checkpoint", "G4", func(p *planting) bool {
@@ -136,12 +137,12 @@ var mutants = []mutant{
 	{"saved step carried out again", "G4", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
 			s := p.byID[e.Execution]
-			return e.Kind == "effect" && e.Token < s.Execution.Token && s.find("step", func(ev *belay.Event) bool { return ev.Token == e.Token }) != nil && s.runs[len(s.runs)-1].generation == 1
+			return e.Kind == "effect" && e.Token < s.Execution.Token && s.Find("step", func(ev *belay.Event) bool { return ev.Token == e.Token }) != nil && s.Runs[len(s.Runs)-1].Generation == 1
 		}, func(e *entry) {
 			s := p.byID[e.Execution]
-			saved := s.find("step", func(ev *belay.Event) bool { return ev.Token == e.Token })
-			last := s.runs[len(s.runs)-1]
-			e.Name, e.Token, e.At = s.id.String()+"/"+saved.Name, last.Token, last.At
+			saved := s.Find("step", func(ev *belay.Event) bool { return ev.Token == e.Token })
+			last := s.Runs[len(s.Runs)-1]
+			e.Name, e.Token, e.At = s.ID.String()+"/"+saved.Name, last.Token, last.At
 		})
 	}, ""},
 	{"execution that never ends", "G5", func(p *planting) bool {

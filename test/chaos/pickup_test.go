@@ -43,27 +43,27 @@ func (w *world) probe(ctx context.Context, r *record) {
 // Only a worker counts that nothing was done to, at a server that nothing was done to.
 func pickup(f *finding) {
 	for _, s := range f.stories {
-		due, claimed, first := s.pickedUp()
+		due, claimed, first := pickedUp(s)
 		if !first || !f.idle(s, due, claimed) {
 			continue
 		}
-		f.ok()
-		f.count("picked up by an idle worker")
+		f.OK()
+		f.Count("picked up by an idle worker")
 		if due.After(f.Settled) {
-			f.count("picked up by the only worker that can")
+			f.Count("picked up by the only worker that can")
 		}
 		took := claimed.Sub(due)
 		f.picked = append(f.picked, took)
 		if took > pickedUpBy {
-			f.violation(s, "it was due at %s and claimed %s later, though a worker was idle", due.Format(clock), took)
+			f.Violation(s, "it was due at %s and claimed %s later, though a worker was idle", due.Format(clock), took)
 		}
 	}
 }
 
 // pickedUp is when an execution was due first, and when it was claimed, unless
 // something came in between.
-func (s *story) pickedUp() (due, claimed time.Time, first bool) {
-	if s.script == nil || len(s.Events) < 2 || s.Events[0].Kind != "submitted" || s.Events[1].Kind != "started" {
+func pickedUp(s *story) (due, claimed time.Time, first bool) {
+	if s.Script == nil || len(s.Events) < 2 || s.Events[0].Kind != "submitted" || s.Events[1].Kind != "started" {
 		return due, claimed, false
 	}
 	return s.Events[0].At, s.Events[1].At, true
@@ -144,10 +144,10 @@ func (b *book) allPlaces() []*place {
 	slices.SortFunc(b.places, func(p, q *place) int { return cmp.Compare(p.session.Name, q.session.Name) })
 	for _, s := range b.stories {
 		losses := 0
-		for _, a := range s.runs {
-			p, run := by[a.Worker], span{s.id.String(), a.At, b.Settled}
-			if a.end != nil {
-				run.To = a.end.At
+		for _, a := range s.Runs {
+			p, run := by[a.Worker], span{s.ID.String(), a.At, b.Settled}
+			if a.End != nil {
+				run.To = a.End.At
 			}
 			if p != nil {
 				p.runs = append(p.runs, run)
@@ -155,7 +155,7 @@ func (b *book) allPlaces() []*place {
 					p.rest = append(p.rest, run)
 				}
 			}
-			if losses++; a.end == nil || a.end.Kind != belay.OutcomeLost.String() {
+			if losses++; a.End == nil || a.End.Kind != belay.OutcomeLost.String() {
 				losses = 0
 			}
 		}

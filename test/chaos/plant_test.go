@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // planted is what became of the planted bugs.
@@ -52,7 +53,7 @@ func found(text []byte, change func(*planting)) map[string][]string {
 	}
 	out := make(map[string][]string)
 	for _, f := range newBook(r).inspect() {
-		out[f.promise] = f.violated
+		out[f.Promise] = f.Violated
 	}
 	return out
 }
@@ -72,12 +73,12 @@ func excerpt(r *record) *record {
 			kinds[k]++
 		}
 		if take {
-			in[b.rootOf(s).id] = true
+			in[b.rootOf(s).ID] = true
 		}
 	}
 	also := func(kind string, id belay.ExecutionID) {
-		if s := b.byID[id]; s != nil && kinds[kind] < each && !in[b.rootOf(s).id] {
-			in[b.rootOf(s).id] = true
+		if s := b.byID[id]; s != nil && kinds[kind] < each && !in[b.rootOf(s).ID] {
+			in[b.rootOf(s).ID] = true
 			kinds[kind]++
 		}
 	}
@@ -102,25 +103,25 @@ func excerpt(r *record) *record {
 			}
 		}
 	}
-	return r.only(func(id belay.ExecutionID) bool { return b.byID[id] != nil && in[b.rootOf(b.byID[id]).id] })
+	return r.only(func(id belay.ExecutionID) bool { return b.byID[id] != nil && in[b.rootOf(b.byID[id]).ID] })
 }
 
 // kindsOf is what is special about an execution.
 func (b *book) kindsOf(s *story) []string {
 	kinds := []string{s.Execution.Workflow, s.Execution.State.String()}
-	if len(s.runs) > 1 {
+	if len(s.Runs) > 1 {
 		kinds = append(kinds, "several runs")
 	}
-	if s.isPoison() {
+	if isPoison(s) {
 		kinds = append(kinds, "poison")
 	}
-	if due, claimed, first := s.pickedUp(); first && b.idle(s, due.Add(-pickedUpBy-pickedUpBy/1000), claimed) {
+	if due, claimed, first := pickedUp(s); first && b.idle(s, due.Add(-pickedUpBy-pickedUpBy/1000), claimed) {
 		kinds = append(kinds, "picked up long after the last fault")
 	}
 	if retried(s) != nil {
 		kinds = append(kinds, "claimed after its failure")
 	}
-	for _, a := range s.runs {
+	for _, a := range s.Runs {
 		if w := b.sessions[a.Worker]; w != nil {
 			kinds = append(kinds, "worker "+w.State.String())
 		}
@@ -142,8 +143,8 @@ func (b *book) rootOf(s *story) *story {
 func (r *record) only(is func(belay.ExecutionID) bool) *record {
 	p := *r
 	p.Tales = slices.DeleteFunc(slices.Clone(r.Tales), func(t *tale) bool { return !is(t.Execution.ID) })
-	p.Letters = slices.DeleteFunc(slices.Clone(r.Letters), func(l letter) bool { return !is(l.Execution) })
-	p.Seen = slices.DeleteFunc(slices.Clone(r.Seen), func(s sighting) bool { return !is(s.Execution) })
+	p.Letters = slices.DeleteFunc(slices.Clone(r.Letters), func(l promise.Letter) bool { return !is(l.Execution) })
+	p.Seen = slices.DeleteFunc(slices.Clone(r.Seen), func(s promise.Sighting) bool { return !is(s.Execution) })
 	keys := make(map[string]bool)
 	for i := range r.Told {
 		if e := &r.Told[i]; is(e.Named) {
@@ -159,9 +160,9 @@ func (r *record) only(is func(belay.ExecutionID) bool) *record {
 		l.Open = slices.DeleteFunc(slices.Clone(l.Open), func(x belay.Execution) bool { return !is(x.ID) })
 		p.Looks = append(p.Looks, l)
 	}
-	p.States = make(map[string]int)
+	p.States = make(map[belay.State]int64)
 	for _, t := range p.Tales {
-		p.States[t.Execution.State.String()]++
+		p.States[t.Execution.State]++
 	}
 	p.Times = maps.Clone(r.Times)
 	return &p
@@ -171,7 +172,7 @@ func (r *record) only(is func(belay.ExecutionID) bool) *record {
 func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*belay.Event)) bool {
 	for _, s := range p.stories {
 		for i := range s.Events {
-			if ev := &s.Events[i]; len(s.runs) > 0 && fits(s, ev) {
+			if ev := &s.Events[i]; len(s.Runs) > 0 && fits(s, ev) {
 				change(ev)
 				return true
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // befallServers kills several servers at once, and starts them together.
@@ -145,8 +146,7 @@ func (w *world) holdKeysOnce(ctx context.Context, f fault, c *crowd) error {
 			IdempotencyKey: fmt.Sprint("held ", c.n.Add(1)),
 		}
 	}
-	r := &recorder{who: "transaction", book: w.history}
-	e := r.begin("submit")
+	began := entry{Kind: "submit", Who: "transaction", At: time.Now()}
 	got, err := embedded.SubmitTx(ctx, tx, all...)
 	if err != nil {
 		return err
@@ -161,18 +161,15 @@ func (w *world) holdKeysOnce(ctx context.Context, f fault, c *crowd) error {
 	} else {
 		err = tx.Commit(ctx)
 	}
-	for i, s := range all {
-		e := e
-		e.Execution, e.Named, e.Name, e.Key, e.Data = s.ID, got[i].ID, s.Workflow, s.IdempotencyKey, s.Input
-		switch {
-		case f.Kind == "roll back": // whatever became of the connection
-			e.Kind = "rolled back"
-			told(w.history, e, nil)
-		case err != nil:
-			told(w.history, e, &belay.Error{Code: belay.CodeUnavailable, Op: "submit", Err: err})
-		default:
-			told(w.history, e, got[i].Err)
-		}
+	told := err
+	switch {
+	case f.Kind == "roll back": // whatever became of the connection
+		began.Kind, told = "rolled back", nil
+	case err != nil:
+		told = &belay.Error{Code: belay.CodeUnavailable, Op: "submit", Err: err}
+	}
+	for _, e := range promise.Entries(began, all, got, time.Now(), told) {
+		w.note(e)
 	}
 	return err
 }

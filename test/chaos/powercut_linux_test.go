@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // disk is an ext4 of its own in an image that a loop device shows.
@@ -137,7 +138,7 @@ func lost(ctx context.Context, s *server, all []entry) (out []string) {
 		switch x, err := s.client.Execution(ctx, e.Execution); {
 		case err != nil:
 			out = append(out, fmt.Sprintf("%s of %s: %v", e.Kind, e.Execution, err))
-		case e.Kind == "submit" && !same(x.Input, e.Data):
+		case e.Kind == "submit" && !promise.Same(x.Input, e.Data):
 			out = append(out, fmt.Sprintf("the input of %s is %.60q", e.Execution, x.Input))
 		case e.Kind == "signal":
 			there, err := s.client.Signals(ctx, belay.SignalQuery{Execution: e.Execution})

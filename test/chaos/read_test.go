@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // readers is how many read the store at a time.
@@ -104,17 +105,17 @@ func (w *world) readLetters(r *record) error {
 	if w.store == onSQLite {
 		id = "hex(execution)"
 	}
-	text, err := w.query("SELECT " + id + ", generation, seq, at, coalesce(resolution, '') FROM dead_letters")
+	text, err := w.query("SELECT " + id + ", generation, seq, coalesce(token, 0), at, coalesce(resolution, '') FROM dead_letters")
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(text) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		l := letter{Resolution: f[4]}
+		l := promise.Letter{Resolution: f[5]}
 		var at int64
 		id, err := hex.DecodeString(f[0])
 		copy(l.Execution[:], id)
-		_, err2 := fmt.Sscan(strings.Join(f[1:4], " "), &l.Generation, &l.Seq, &at)
+		_, err2 := fmt.Sscan(strings.Join(f[1:5], " "), &l.Generation, &l.Seq, &l.Token, &at)
 		if err := errors.Join(err, err2); err != nil {
 			return fmt.Errorf("dead letter %q: %w", line, err)
 		}
@@ -122,14 +123,14 @@ func (w *world) readLetters(r *record) error {
 		r.Letters = append(r.Letters, l)
 	}
 	text, err = w.query("SELECT state, count(*) FROM executions GROUP BY state")
-	r.States = make(map[string]int)
+	r.States = make(map[belay.State]int64)
 	for line := range strings.Lines(text) {
 		var state belay.State
-		var n int
+		var n int64
 		if _, err := fmt.Sscanf(strings.TrimSpace(line), "%d|%d", (*uint8)(&state), &n); err != nil {
 			return fmt.Errorf("states %q: %w", line, err)
 		}
-		r.States[state.String()] = n
+		r.States[state] = n
 	}
 	return err
 }

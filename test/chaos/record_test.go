@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // record is all that the checkers see. It can be written to a file and judged
@@ -21,13 +22,13 @@ type record struct {
 	Load    load          `json:"load"`
 
 	// What clients and workers were told.
-	Told []entry    `json:"told"`
-	Seen []sighting `json:"seen"`
+	Told []entry            `json:"told"`
+	Seen []promise.Sighting `json:"seen"`
 	// What the store holds.
-	Tales    []*tale        `json:"tales"`
-	Sessions []belay.Worker `json:"sessions"`
-	Letters  []letter       `json:"letters"`
-	States   map[string]int `json:"states"` // executions by state, counted in the store
+	Tales    []*tale               `json:"tales"`
+	Sessions []belay.Worker        `json:"sessions"`
+	Letters  []promise.Letter      `json:"letters"`
+	States   map[belay.State]int64 `json:"states"` // executions by state, counted in the store
 	// What was looked at on the way.
 	Looks []look `json:"looks"`
 
@@ -57,71 +58,13 @@ type load struct {
 	Asked    float64 `json:"asked"`    // under them
 }
 
-// ending is what a caller knows of its call.
-type ending string
+// entry is one call as its caller was told of it, or something that a workflow did.
+type entry = promise.Entry
 
 const (
-	ok      ending = "ok"
-	refused ending = "refused"
-	unknown ending = "unknown"
+	ok      = promise.OK
+	refused = promise.Refused
 )
-
-// entry is one call as its caller was told of it, or something that a workflow
-// did. What it does not need is empty.
-type entry struct {
-	Kind string      `json:"kind"`
-	Who  string      `json:"who,omitempty"`
-	At   time.Time   `json:"at"`            // when it was sent, or happened
-	To   time.Time   `json:"to,omitzero"`   // when it was answered
-	End  ending      `json:"end,omitempty"` // empty for what is no call
-	Code belay.Code  `json:"code,omitempty"`
-	Why  belay.Cause `json:"why,omitempty"`
-	Text string      `json:"text,omitempty"`
-
-	Execution belay.ExecutionID    `json:"execution,omitzero"`
-	Parent    belay.ExecutionID    `json:"parent,omitzero"`
-	Worker    belay.WorkerID       `json:"worker,omitzero"`
-	Token     belay.Token          `json:"token,omitempty"`
-	Op        belay.OpID           `json:"op,omitzero"`
-	Name      string               `json:"name,omitempty"` // workflow, key of a checkpoint, signal, action
-	Key       string               `json:"key,omitempty"`  // idempotency key, reason of an action
-	Check     belay.CheckpointKind `json:"check,omitzero"`
-	Outcome   belay.Outcome        `json:"outcome,omitzero"`
-	Seq       int64                `json:"seq,omitempty"`
-	Number    int64                `json:"number,omitempty"`
-	Data      json.RawMessage      `json:"data,omitempty"`
-	Had       []belay.Checkpoint   `json:"had,omitempty"` // checkpoints that a claim came with
-	Least     time.Duration        `json:"least,omitempty"`
-	Named     belay.ExecutionID    `json:"named,omitzero"` // what a submission was answered with
-	Replayed  bool                 `json:"replayed,omitempty"`
-	Revoked   int                  `json:"revoked,omitempty"`
-	Delay     time.Duration        `json:"delay,omitempty"` // that a settlement asked for
-}
-
-// tale is what the store tells of one execution.
-type tale struct {
-	Execution belay.Execution `json:"execution"`
-	Events    []belay.Event   `json:"events"`
-}
-
-// letter is a dead letter.
-type letter struct {
-	Execution  belay.ExecutionID `json:"execution"`
-	Generation int               `json:"generation"`
-	Seq        int64             `json:"seq"`
-	At         time.Time         `json:"at"`
-	Resolution string            `json:"resolution,omitempty"`
-}
-
-// sighting is an event that a watcher saw.
-type sighting struct {
-	Watcher   string            `json:"watcher"`
-	Execution belay.ExecutionID `json:"execution"`
-	Seq       int64             `json:"seq"`
-	Kind      string            `json:"kind"`
-	Began     time.Time         `json:"began"` // the stream it came in
-	At        time.Time         `json:"at"`
-}
 
 // look is what was found at one moment of what had not ended.
 type look struct {

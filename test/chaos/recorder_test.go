@@ -3,12 +3,12 @@ package chaos
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // recorder is a Backend whose user writes down what it was told.
@@ -18,107 +18,56 @@ type recorder struct {
 	book notebook
 }
 
-func (r *recorder) begin(kind string) entry { return entry{Kind: kind, Who: r.who, At: time.Now()} }
+// heard makes a call and writes down what its caller was told.
+func heard[T any](r *recorder, kind string, request any, call func() (T, error)) (T, error) {
+	began := entry{Kind: kind, Who: r.who, At: time.Now()}
+	got, err := call()
+	for _, e := range promise.Entries(began, request, got, time.Now(), err) {
+		r.book.note(e)
+	}
+	return got, err
+}
 
 // OpenWorker opens a session.
 func (r *recorder) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
-	e := r.begin("open")
-	got, err := r.Backend.OpenWorker(ctx, s)
-	e.Worker = got.ID
-	told(r.book, e, err)
-	return got, err
+	return heard(r, "open", &s, func() (belay.Session, error) { return r.Backend.OpenWorker(ctx, s) })
 }
 
 // Claim wins executions. Only what it won is written down, each by itself.
 func (r *recorder) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimReply, error) {
-	e := r.begin("claim")
-	got, err := r.Backend.Claim(ctx, q)
-	e.Worker, e.Number = q.Worker, q.Number
-	if err != nil {
-		told(r.book, e, err)
-	}
-	for i := range got.Assignments {
-		a := &got.Assignments[i]
-		e.Execution, e.Token, e.Had = a.Lease.Execution, a.Lease.Token, a.Checkpoints
-		told(r.book, e, nil)
-	}
-	return got, err
+	return heard(r, "claim", &q, func() (belay.ClaimReply, error) { return r.Backend.Claim(ctx, q) })
 }
 
 // Heartbeat renews a session.
 func (r *recorder) Heartbeat(ctx context.Context, q belay.Heartbeat) (belay.HeartbeatReply, error) {
-	e := r.begin("heartbeat")
-	got, err := r.Backend.Heartbeat(ctx, q)
-	e.Worker, e.Revoked = q.Worker, len(got.Revoked)
-	told(r.book, e, err)
-	return got, err
+	return heard(r, "heartbeat", &q, func() (belay.HeartbeatReply, error) { return r.Backend.Heartbeat(ctx, q) })
 }
 
 // Save writes a checkpoint.
 func (r *recorder) Save(ctx context.Context, s belay.Save) (int64, error) {
-	e := r.begin("save")
-	seq, err := r.Backend.Save(ctx, s)
-	e.lease(s.Lease)
-	e.Op, e.Check, e.Name, e.Data, e.Seq, e.Replayed = s.Op, s.Kind, s.Key, s.Data, seq, s.Repeat
-	told(r.book, e, err)
-	return seq, err
+	return heard(r, "save", &s, func() (int64, error) { return r.Backend.Save(ctx, s) })
 }
 
 // Settle ends a run.
 func (r *recorder) Settle(ctx context.Context, s belay.Settlement) error {
-	e := r.begin("settle")
-	err := r.Backend.Settle(ctx, s)
-	e.lease(s.Lease)
-	e.Op, e.Outcome, e.Data, e.Delay, e.Replayed = s.Op, s.Outcome, s.Output, s.RetryAfter, s.Repeat
-	told(r.book, e, err)
+	_, err := heard(r, "settle", &s, func() (struct{}, error) { return struct{}{}, r.Backend.Settle(ctx, s) })
 	return err
 }
 
 // Submit submits executions, each written down by itself.
 func (r *recorder) Submit(ctx context.Context, all ...belay.Submission) ([]belay.Submitted, error) {
-	began := r.begin("submit")
-	got, err := r.Backend.Submit(ctx, all...)
-	for i := range all {
-		e, s, one := began, &all[i], err
-		e.Execution, e.Name, e.Key, e.Data = s.ID, s.Workflow, s.IdempotencyKey, s.Input
-		if s.Parent != nil {
-			e.Parent, e.Token = s.Parent.Execution, s.Parent.Token
-		}
-		if i < len(got) {
-			e.Named, e.Replayed = got[i].ID, got[i].Replayed
-			one = errors.Join(err, got[i].Err)
-		}
-		told(r.book, e, one)
-	}
-	return got, err
+	return heard(r, "submit", all, func() ([]belay.Submitted, error) { return r.Backend.Submit(ctx, all...) })
 }
 
 // Control carries out an action.
 func (r *recorder) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
-	e := r.begin("control")
-	x, err := r.Backend.Control(ctx, c)
-	e.Execution, e.Name, e.Op, e.Key, e.Seq = c.Execution, string(c.Action), c.Op, c.Reason, x.Seq
-	told(r.book, e, err)
-	return x, err
+	return heard(r, "control", &c, func() (belay.Execution, error) { return r.Backend.Control(ctx, c) })
 }
 
 // Signal delivers a signal.
 func (r *recorder) Signal(ctx context.Context, s belay.SignalRequest) error {
-	e := r.begin("signal")
-	err := r.Backend.Signal(ctx, s)
-	e.Execution, e.Name, e.Op, e.Data = s.Execution, s.Name, s.Op, s.Payload
-	told(r.book, e, err)
+	_, err := heard(r, "signal", &s, func() (struct{}, error) { return struct{}{}, r.Backend.Signal(ctx, s) })
 	return err
-}
-
-func (e *entry) lease(l belay.Lease) { e.Execution, e.Worker, e.Token = l.Execution, l.Worker, l.Token }
-
-func causeOf(err error) belay.Cause {
-	var refusal *belay.Error
-	if errors.As(err, &refusal) {
-		return refusal.Cause
-	}
-	return ""
 }
 
 // ledger is a notebook in a file, which outlives its process: each entry is one

@@ -107,15 +107,15 @@ func retention(f *finding) {
 	if x == nil {
 		return
 	}
-	f.looked += x.Ended
+	f.Looked += x.Ended
 	if x.Left != len(x.Waiting) {
-		f.violation(nil, "%d executions are left after %s, and %d have not ended", x.Left, x.Took.Round(time.Second), len(x.Waiting))
+		f.Violation(nil, "%d executions are left after %s, and %d have not ended", x.Left, x.Took.Round(time.Second), len(x.Waiting))
 	}
 	for _, id := range x.Missing {
-		f.violation(nil, "%s had not ended and is not there as it was", id)
+		f.Violation(nil, "%s had not ended and is not there as it was", id)
 	}
 	for _, table := range slices.Sorted(maps.Keys(x.Orphans)) {
-		f.violation(nil, "%d rows of %s belong to no execution", x.Orphans[table], table)
+		f.Violation(nil, "%d rows of %s belong to no execution", x.Orphans[table], table)
 	}
 }
 

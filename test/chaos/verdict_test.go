@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // The verdict in one word.
@@ -47,7 +47,7 @@ func judge(r *record) *verdict {
 	maps.Copy(v.sometimes, r.Times)
 	v.findings = v.inspect()
 	for _, f := range v.findings {
-		v.violated = append(v.violated, f.violated...)
+		v.violated = append(v.violated, f.Violated...)
 	}
 	v.violated = append(v.violated, v.planted.escaped...)
 	return v
@@ -55,7 +55,7 @@ func judge(r *record) *verdict {
 
 // missing is what must have happened and did not.
 func (v *verdict) missing() []string {
-	never := slices.DeleteFunc(v.sometimesHere(), func(s string) bool { return v.sometimes[s] > 0 })
+	never := promise.Missing(v.sometimesHere(), v.sometimes)
 	never = append(never, v.unmet()...)
 	for _, name := range v.planted.without {
 		never = append(never, "anything that the planted bug "+name+" could befall")
@@ -82,31 +82,27 @@ func (v *verdict) String() string {
 	fmt.Fprintf(&b, "VERDICT   %s  %s, seed %d, %s\n", v.word(), v.Store, v.Seed, v.For)
 	line("replay", "make chaos STORE=%s SEED=%d FOR=%s", v.Store, v.Seed, v.For)
 	line("load", "%s", v.loadText())
-	line("faults", "%d of %d kinds: %s", sum(v.Faults), len(v.Faults), list(v.Faults))
+	line("faults", "%d of %d kinds: %s", promise.Sum(v.Faults), len(v.Faults), promise.List(v.Faults))
 	if len(v.Cannot) > 0 {
 		line("", "not here: %s", strings.Join(v.Cannot, ", "))
 	}
 	line("healed", "all settled %s after the last fault", v.Settled.Sub(v.Healed).Round(10*time.Millisecond))
-	line("bad", "%d inputs, answered with: %s", sum(v.Bad), list(v.Bad))
+	line("bad", "%d inputs, answered with: %s", promise.Sum(v.Bad), promise.List(v.Bad))
 	for i, f := range v.findings {
-		if n := len(f.violated); n > 0 {
-			line(f.promise, "BROKEN %d times; %d %s", n, f.looked, checks[i].what)
+		if n := len(f.Violated); n > 0 {
+			line(f.Promise, "BROKEN %d times; %d %s", n, f.Looked, checks[i].what)
 		} else {
-			line(f.promise, "ok %d %s", f.looked, checks[i].what)
+			line(f.Promise, "ok %d %s", f.Looked, checks[i].what)
 		}
 	}
-	line("detect", "TTL + %s (bound TTL + %s); where the store could not: TTL + %s", quantiles(v.expired), promptly, quantiles(v.hindered))
-	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)", quantiles(v.proven), quantiles(v.noticed), promptly)
-	line("pick-up", "undisturbed, with an idle worker: after %s (bound %s)", quantiles(v.picked), pickedUpBy)
+	line("detect", "TTL + %s (bound TTL + %s); where the store could not: TTL + %s", promise.Quantiles(v.expired), promptly, promise.Quantiles(v.hindered))
+	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)", promise.Quantiles(v.proven), promise.Quantiles(v.noticed), promptly)
+	line("pick-up", "undisturbed, with an idle worker: after %s (bound %s)", promise.Quantiles(v.picked), pickedUpBy)
 	if x := v.Retired; x != nil {
 		line("retired", "%d executions deleted in %s under kills", x.Ended-x.Left+len(x.Waiting), x.Took.Round(10*time.Millisecond))
 	}
 	line("frozen", "commands, for at most: %s", strings.Join(v.longestFreeze(), ", "))
-	seen := make(map[string]int)
-	for _, s := range v.sometimesHere() {
-		seen[s] = v.sometimes[s]
-	}
-	line("sometimes", "%s", list(seen))
+	line("sometimes", "%s", promise.List(v.sometimes, v.sometimesHere()...))
 	if missing := v.missing(); len(missing) > 0 {
 		line("never", "%s", strings.Join(missing, ", "))
 	}
@@ -121,7 +117,7 @@ func (v *verdict) loadText() string {
 	for _, s := range v.stories {
 		events += len(s.Events)
 		ended[s.Execution.State.String()]++
-		if x := &s.Execution; s.isRoot() && x.Workflow == "play" && x.CreatedAt.After(v.Began) {
+		if x := &s.Execution; s.IsRoot() && x.Workflow == "play" && x.CreatedAt.After(v.Began) {
 			roots++
 			if x.State.Terminal() && x.FinishedAt.Before(v.Healed) {
 				under++
@@ -130,38 +126,5 @@ func (v *verdict) loadText() string {
 	}
 	took := v.Healed.Sub(v.Began).Seconds()
 	return fmt.Sprintf("%.0f executions/s measured, %.0f/s asked, %.0f/s submitted and %.0f/s ended under faults; in all %d executions (%s), %d events, %d calls",
-		v.Load.Measured, v.Load.Asked, float64(roots)/took, float64(under)/took, len(v.stories), list(ended), events, len(v.Told))
-}
-
-func quantiles(all []time.Duration) string {
-	if len(all) == 0 {
-		return "(never)"
-	}
-	slices.Sort(all)
-	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
-	return fmt.Sprintf("p50 %s, max %s of %d", round(all[len(all)/2]), round(all[len(all)-1]), len(all))
-}
-
-func sum(m map[string]int) int {
-	n := 0
-	for _, v := range m {
-		n += v
-	}
-	return n
-}
-
-func list(m map[string]int) string {
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
-	}
-	return strings.Join(out, ", ")
-}
-
-// brief is an event in a few words.
-func brief(ev *belay.Event) string {
-	if ev == nil {
-		return "nothing"
-	}
-	return fmt.Sprintf("%s %s at seq %d under token %d with %.60s", ev.Kind, ev.Name, ev.Seq, ev.Token, ev.Data)
+		v.Load.Measured, v.Load.Asked, float64(roots)/took, float64(under)/took, len(v.stories), promise.List(ended), events, len(v.Told))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/promise"
 )
 
 // How many follow an execution each, at a time.
@@ -46,7 +47,7 @@ func (f *follower) follow(ctx, healed context.Context, next <-chan belay.Executi
 }
 
 func (f *follower) one(ctx context.Context, id belay.ExecutionID) {
-	at := sighting{Watcher: fmt.Sprintf("%s.%d", f.name, f.n), Execution: id}
+	at := promise.Sighting{Watcher: fmt.Sprintf("%s.%d", f.name, f.n), Execution: id}
 	final := false
 	see := func(ev belay.Event) {
 		at.Seq, at.Kind, at.At = ev.Seq, ev.Kind, time.Now()

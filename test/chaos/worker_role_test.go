@@ -12,6 +12,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/internal/promise"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )
@@ -92,14 +93,14 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 			p.book.note(entry{
 				Kind: "effect", Who: p.who, At: at, Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Name: workflow.IdempotencyKey(ctx),
 			})
-			return "did " + name, work(ctx, o.d())
+			return "did " + name, work(ctx, o.D())
 		})
 		return []string{v}, err
 	case "large":
 		v, err := workflow.Step(ctx, name, func(context.Context) (string, error) { return strings.Repeat("z", o.N), nil })
 		return []string{fmt.Sprint("large ", len(v))}, err
 	case "poison":
-		if err := work(ctx, o.d()); err != nil {
+		if err := work(ctx, o.D()); err != nil {
 			return nil, err
 		}
 		p.book.note(entry{
@@ -107,9 +108,9 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		})
 		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "sleep":
-		err := workflow.Sleep(ctx, name, o.d())
+		err := workflow.Sleep(ctx, name, o.D())
 		if err == nil {
-			p.book.note(entry{Kind: "slept", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx), Name: p.branch + name, Least: o.d()})
+			p.book.note(entry{Kind: "slept", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Name: p.branch + name, Least: o.D()})
 		}
 		return nil, err
 	case "signal":
@@ -119,7 +120,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		return p.child(ctx, name, o)
 	case "both":
 		return p.both(ctx, name, o)
-	case "count":
+	case "state":
 		return p.count(ctx, name, o)
 	case "fail":
 		if workflow.Attempt(ctx) <= o.N {
@@ -142,9 +143,9 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 	v, err := workflow.Child[[]string](ctx, name, "play", o.Sub, workflow.With(belay.WithPolicy(terms)))
 	var ended *workflow.EndedError
 	if errors.As(err, &ended) {
-		return []string{childEnded}, nil
+		return []string{promise.ChildEnded}, nil
 	}
-	return append([]string{childDone}, v...), err
+	return append([]string{promise.ChildDone}, v...), err
 }
 
 // terms are those of every script: retries come soon enough to be seen.
@@ -166,7 +167,7 @@ func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 func (p player) count(ctx context.Context, name string, o op) ([]string, error) {
 	n, _, err := workflow.State[int](ctx)
 	for ; err == nil && n < o.N; n++ {
-		if err = work(ctx, o.d()); err == nil {
+		if err = work(ctx, o.D()); err == nil {
 			err = workflow.Checkpoint(ctx, n+1)
 		}
 	}
