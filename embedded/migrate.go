@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
@@ -31,7 +32,7 @@ func Migrate(ctx context.Context, url string, dryRun bool) ([]Migration, error) 
 			run = postgres.Pending
 		}
 		steps, err := run(ctx, url)
-		return listed(steps, func(m postgres.Migration) Migration { return Migration(m) }), err
+		return listed(steps), err
 	}
 	dir, err := directory("migrate", url)
 	if err != nil {
@@ -50,17 +51,17 @@ func Migrate(ctx context.Context, url string, dryRun bool) ([]Migration, error) 
 		run = sqlite.Migrate
 	}
 	steps, err := run(ctx, filepath.Join(dir, database))
-	return listed(steps, func(m sqlite.Migration) Migration { return Migration(m) }), err
+	return listed(steps), err
 }
 
 func onPostgres(url string) bool {
 	return strings.HasPrefix(url, "postgres:") || strings.HasPrefix(url, "postgresql:")
 }
 
-func listed[M any](steps []M, one func(M) Migration) []Migration {
+func listed(steps []store.Migration) []Migration {
 	all := make([]Migration, len(steps))
-	for i, s := range steps {
-		all[i] = one(s)
+	for i, m := range steps {
+		all[i] = Migration(m)
 	}
 	return all
 }

@@ -37,12 +37,14 @@ var layers = map[string]layer{
 	"internal/store/memory": {
 		down: []string{".", "internal/machine", "internal/store"},
 	},
+	// What the tables of the two SQL stores hold.
+	"internal/store/table": {down: []string{".", "internal/machine", "internal/store"}},
 	"internal/store/sqlite": {
-		down:    []string{".", "internal/machine", "internal/store"},
+		down:    []string{".", "internal/machine", "internal/store", "internal/store/table"},
 		modules: []string{"modernc.org/sqlite", "github.com/pressly/goose/v3", "golang.org/x/sys"},
 	},
 	"internal/store/postgres": {
-		down:    []string{".", "internal/machine", "internal/store"},
+		down:    []string{".", "internal/machine", "internal/store", "internal/store/table"},
 		modules: []string{"github.com/jackc/pgx/v5", "github.com/pressly/goose/v3"},
 	},
 	// A private PostgreSQL for tests, from the binaries of this machine.

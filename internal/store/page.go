@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/belaydev/belay/internal/machine"
 )
@@ -37,4 +39,19 @@ func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 	for n := len(r.Signals); n > 0 && r.Signals[n-1].Seq > upTo; n-- {
 		r.Signals = r.Signals[:n-1]
 	}
+}
+
+// Tidy brings rows that were read in two ways into one order, each once, with its payload if
+// either had it.
+func Tidy(r *machine.Record) {
+	r.Runs = merged(r.Runs, func(r *machine.Run) int64 { return int64(r.Token) }, func(r *machine.Run) int { return len(r.Output) })
+	r.Checkpoints = merged(r.Checkpoints, func(k *machine.Checkpoint) int64 { return k.Seq }, func(k *machine.Checkpoint) int { return len(k.Data) })
+	r.Signals = merged(r.Signals, func(s *machine.Signal) int64 { return s.Seq }, func(s *machine.Signal) int { return len(s.Payload) })
+}
+
+func merged[R any](rows []R, key func(R) int64, payload func(R) int) []R {
+	slices.SortStableFunc(rows, func(a, b R) int {
+		return cmp.Or(cmp.Compare(key(a), key(b)), cmp.Compare(payload(b), payload(a)))
+	})
+	return slices.CompactFunc(rows, func(a, b R) bool { return key(a) == key(b) })
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store/table"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -24,8 +24,8 @@ type conn struct {
 	backend  uint32   // the process that answers
 	identity identity // of what a writer is connected to
 	guest    bool     // on somebody else's connection, which keeps no statements of ours
-	policies parsed[belay.Policy]
-	specs    parsed[belay.WorkerSpec]
+	policies table.Parsed[belay.Policy]
+	specs    table.Parsed[belay.WorkerSpec]
 	words    words
 	desk     desk
 }
@@ -160,7 +160,7 @@ func (p *pipe) run(ctx context.Context) error {
 	}
 	for i, s := range p.steps {
 		if err := p.receive(p.pl, s); err != nil {
-			return p.failed(p.pl, i, fmt.Errorf("%s: %w", clip(s.text), err))
+			return p.failed(p.pl, i, fmt.Errorf("%s: %w", table.Clip(s.text), err))
 		}
 	}
 	if err := p.pl.Close(); err != nil {
@@ -246,13 +246,4 @@ func (s *step) refused(err error) error {
 		return s.miss
 	}
 	return err
-}
-
-// clip is the beginning of a statement, for errors.
-func clip(text string) string {
-	line := strings.Join(strings.Fields(text), " ")
-	if len(line) > 60 {
-		line = line[:60] + "…"
-	}
-	return line
 }

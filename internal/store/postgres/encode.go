@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"encoding/binary"
+
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // The types of elements, as PostgreSQL numbers them.
@@ -79,12 +81,63 @@ type integer struct {
 var (
 	int8s      = integer{oidInt8, 8, true}
 	int4s      = integer{oidInt4, 4, true}
-	int2s      = integer{oidInt2, 2, true}
 	int8OrNull = integer{oidInt8, 8, false}
-	int4OrNull = integer{oidInt4, 4, false}
-	int2OrNull = integer{oidInt2, 2, false}
-	boolOrNull = integer{oidBool, 1, false}
 )
+
+// integerOf is the kind of a table's column.
+func integerOf(kind table.Kind, zero table.Zero) integer {
+	k := integer{zero: zero == table.Kept}
+	switch kind {
+	case table.Boolean:
+		k.oid, k.width = oidBool, 1
+	case table.Int2:
+		k.oid, k.width = oidInt2, 2
+	case table.Int4:
+		k.oid, k.width = oidInt4, 4
+	default:
+		k.oid, k.width = oidInt8, 8
+	}
+	return k
+}
+
+// bind gives a statement the columns of rows of a table.
+func bind[R any](s *step, t *table.Table[R], rows []*R) *step {
+	for i := range t.Columns {
+		bindColumn(s, &t.Columns[i], rows, func(r *R) *R { return r })
+	}
+	return s
+}
+
+// bindColumn gives a statement a column of the rows of a table that others hold.
+func bindColumn[R, H any](s *step, c *table.Column[R], rows []H, of func(H) *R) {
+	kept := c.Zero == table.Kept
+	switch c.Kind {
+	case table.String:
+		a, some := s.array(oidText, len(rows), 16), kept
+		for _, r := range rows {
+			if v := c.Text(of(r)); v == "" && !kept {
+				a = a.null()
+			} else {
+				a, some = a.text(v), true
+			}
+		}
+		s.column(a, oidText, some)
+	case table.UUID:
+		a, some := s.array(oidUUID, len(rows), 16), kept
+		for _, r := range rows {
+			if v := c.Bytes(of(r)); !kept && [16]byte(v) == ([16]byte{}) {
+				a = a.null()
+			} else {
+				a, some = a.bytes(v), true
+			}
+		}
+		s.column(a, oidUUID, some)
+	case table.Bytes:
+		byteas(s, rows, kept, func(h H) []byte { return c.Bytes(of(h)) })
+	default:
+		ints(s, integerOf(c.Kind, c.Zero), rows, func(h H) int64 { return c.Int(of(h)) })
+	}
+}
 
 // ints gives a statement a column of integers.
 func ints[R any](s *step, k integer, rows []R, of func(R) int64) {
@@ -143,15 +196,15 @@ func textsOrNull[R any](s *step, rows []R, of func(R) string) {
 	s.column(a, oidText, some)
 }
 
-// byteas gives a statement a column of bytes; empty ones are NULL.
-func byteas[R any](s *step, rows []R, of func(R) []byte) {
+// byteas gives a statement a column of bytes; empty ones are NULL unless they are kept.
+func byteas[R any](s *step, rows []R, kept bool, of func(R) []byte) {
 	size := 0
 	for _, r := range rows {
 		size += len(of(r))
 	}
-	a, some := s.array(oidBytea, len(rows), size/max(1, len(rows))), size > 0
+	a, some := s.array(oidBytea, len(rows), size/max(1, len(rows))), kept || size > 0
 	for _, r := range rows {
-		if v := of(r); len(v) == 0 {
+		if v := of(r); len(v) == 0 && !kept {
 			a = a.null()
 		} else {
 			a = a.bytes(v)

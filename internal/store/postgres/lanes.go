@@ -9,6 +9,7 @@ import (
 
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // A lane is there while something is ready in it, and what it is stands in whatever
@@ -84,7 +85,7 @@ func (s *Store) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
 		all = nil
 		ints(p.add(selectLanes, func(r columns) error {
-			labels, err := parseLabels(r[5])
+			labels, err := table.ParseLabels(r.text(5))
 			all = append(all, machine.Lane{
 				ID: machine.LaneID(r.int(0)), Queue: r.text(1), Workflow: r.text(2), Version: r.text(3), Priority: int(r.int(4)), Labels: labels,
 			})

@@ -3,19 +3,17 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
-const (
-	selectSpecsOf     = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + specColumns + " FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
-	selectSpecHeadsOf = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + specHeads + " FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
+var (
+	selectSpecHeadsOf = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + noInput + " FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
 	selectLastRunsOf  = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectRuns + " WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"
 )
 
@@ -88,17 +86,13 @@ func (l *listing) active(p *pipe) {
 		l.walk(p)
 		return
 	}
-	open := []string{"SELECT id FROM executions WHERE worker IS NOT NULL"}
-	if !store.Owned(l.States) {
-		open = append(open, "SELECT id FROM executions WHERE ready_at IS NOT NULL",
-			"SELECT id FROM executions WHERE ready_at IS NULL AND worker IS NULL AND state < 6")
-	}
+	open := table.Unended(store.Owned(l.States))
 	among := func(w *where) string {
 		older := ""
 		if !l.Before.IsZero() {
-			older = " AND id < " + w.bind("uuid", func(s *step) { s.id(l.Before) })
+			older = " AND id < " + w.place(l.Before)
 		}
-		return "(" + strings.Join(open, older+" UNION ALL ") + older + " LIMIT " + w.bind("bigint", func(s *step) { s.int(l.scan() + 1) }) + ")"
+		return "(" + strings.Join(open, older+" UNION ALL ") + older + " LIMIT " + w.place(l.scan()+1) + ")"
 	}
 	count := where{step: p.add("", func(r columns) error { l.open = r.int(0); return nil })}
 	count.text = "SELECT count(*) FROM " + among(&count) + " o"
@@ -120,7 +114,7 @@ func (l *listing) walk(p *pipe) {
 	}
 	from := " FROM executions e"
 	if l.Scan > 0 {
-		from = " FROM (SELECT *" + l.newest(&w) + " LIMIT " + w.bind("bigint", func(s *step) { s.int(l.scan()) }) + ") e"
+		from = " FROM (SELECT *" + table.Newest(&l.List, w.place) + " LIMIT " + w.place(l.scan()) + ") e"
 	}
 	l.filter(&w)
 	w.end(from, l.Limit)
@@ -129,30 +123,15 @@ func (l *listing) walk(p *pipe) {
 			l.last, l.at = r.id(0), r.time(1)
 			return nil
 		})}
-		last.text = "SELECT id, created_at" + l.newest(&last) + " OFFSET " + last.bind("bigint", func(s *step) { s.int(l.scan() - 1) }) + " LIMIT 1"
+		last.text = "SELECT id, created_at" + table.Newest(&l.List, last.place) + " OFFSET " + last.place(l.scan()-1) + " LIMIT 1"
 	}
-}
-
-// newest are all executions, or the children of one, newest first.
-func (l *listing) newest(w *where) string {
-	var conditions []string
-	if !l.Parent.IsZero() {
-		conditions = append(conditions, "parent = "+w.bind("uuid", func(s *step) { s.id(l.Parent) }))
-	}
-	if !l.Before.IsZero() {
-		conditions = append(conditions, "id < "+w.bind("uuid", func(s *step) { s.id(l.Before) }))
-	}
-	if len(conditions) == 0 {
-		return " FROM executions ORDER BY id DESC"
-	}
-	return " FROM executions WHERE " + strings.Join(conditions, " AND ") + " ORDER BY id DESC"
 }
 
 // keyed finds the executions of an idempotency key, in all workflows if none is named.
 func (l *listing) keyed(w *where) string {
-	key := w.bind("text", func(s *step) { s.string(l.Key) })
+	key := w.place(l.Key)
 	if l.Workflow != "" {
-		return "SELECT execution FROM idempotency WHERE workflow = " + w.bind("text", func(s *step) { s.string(l.Workflow) }) + " AND key = " + key
+		return "SELECT execution FROM idempotency WHERE workflow = " + w.place(l.Workflow) + " AND key = " + key
 	}
 	return `
 WITH RECURSIVE each (workflow) AS (
@@ -165,30 +144,10 @@ SELECT k.execution FROM each JOIN idempotency k ON k.workflow = each.workflow AN
 
 // filter adds the conditions of a list.
 func (l *listing) filter(w *where) {
-	switch {
-	case !l.Parent.IsZero():
-		w.add("e.parent = " + w.bind("uuid", func(s *step) { s.id(l.Parent) }))
-	case !l.Children:
-		w.add("e.parent IS NULL")
-	}
-	if !l.Before.IsZero() {
-		w.add("e.id < " + w.bind("uuid", func(s *step) { s.id(l.Before) }))
-	}
-	if len(l.States) > 0 {
-		w.add("e.state = ANY(" + w.bind("smallint[]", func(s *step) {
-			ints(s, int2s, l.States, func(x belay.State) int64 { return int64(x) })
-		}) + ")")
-	}
-	if l.Workflow != "" {
-		w.add("e.workflow = " + w.bind("text", func(s *step) { s.string(l.Workflow) }))
-	}
-	if l.Queue != "" {
-		w.add("e.queue = " + w.bind("text", func(s *step) { s.string(l.Queue) }))
-	}
-	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
-		b := labelsText(map[string]string{k: l.Labels[k]})
-		w.add("EXISTS (SELECT 1 FROM specs WHERE execution = e.id AND labels::jsonb @> " + w.bind("text", func(s *step) { s.string(b) }) + "::jsonb)")
-	}
+	w.add(table.Conditions(&l.List, w.place, func(key, value string) string {
+		return "EXISTS (SELECT 1 FROM specs WHERE execution = e.id AND labels::jsonb @> " +
+			w.place(table.LabelsText(map[string]string{key: value})) + "::jsonb)"
+	}))
 }
 
 // where is a statement of a list while it is put together. Lists come in many shapes,
@@ -198,10 +157,20 @@ type where struct {
 	conditions []string
 }
 
-// bind adds an argument and gives its place.
-func (w *where) bind(kind string, add func(*step)) string {
+// place adds an argument and gives its place.
+func (w *where) place(v any) string {
 	w.once = true
-	add(w.step)
+	kind := "text"
+	switch v := v.(type) {
+	case belay.ExecutionID:
+		kind = "uuid"
+		w.id(v)
+	case int64:
+		kind = "bigint"
+		w.int(v)
+	case string:
+		w.string(v)
+	}
 	return fmt.Sprintf("$%d::%s", len(w.params), kind)
 }
 
@@ -209,16 +178,7 @@ func (w *where) add(condition string) { w.conditions = append(w.conditions, cond
 
 // end is the whole statement.
 func (w *where) end(from string, limit int) {
-	most := int64(math.MaxInt64)
-	if limit > 0 {
-		most = int64(limit)
-	}
-	place := w.bind("bigint", func(s *step) { s.int(most) })
-	w.text = "SELECT " + executionColumns + from
-	if len(w.conditions) > 0 {
-		w.text += " WHERE " + strings.Join(w.conditions, " AND ")
-	}
-	w.text += " ORDER BY e.id DESC LIMIT " + place
+	w.text = "SELECT " + executionColumns + from + " WHERE " + strings.Join(w.conditions, " AND ") + " ORDER BY e.id DESC LIMIT " + w.place(boundOf(limit))
 }
 
 // fill asks for the specs and newest runs, with payloads if they are asked for.
@@ -231,10 +191,10 @@ func fill(p *pipe, records []*machine.Record, payloads bool) {
 	}
 	text := selectSpecHeadsOf
 	if payloads {
-		text = selectSpecsOf
+		text = selectNewestSpecs
 	}
 	idList(p.add(text, func(r columns) error {
-		s, err := p.scanSpec(r)
+		s, err := scanSpec(r)
 		if err == nil {
 			by[s.Execution].Spec = s
 		}
@@ -243,26 +203,21 @@ func fill(p *pipe, records []*machine.Record, payloads bool) {
 	if payloads {
 		idList(p.add(selectLastRunsOf, func(r columns) error {
 			if rec := by[belay.ExecutionID(r.id(0))]; rec.Runs == nil {
-				rec.Runs = []*machine.Run{scanRun(r)}
+				return into(table.Runs, &rec.Runs)(r)
 			}
 			return nil
 		}), all)
 	}
 }
 
-const (
-	selectChunks = "SELECT " + chunkColumns + " FROM blobs WHERE execution = $1::uuid AND name = $2::text AND n >= $3::bigint ORDER BY n LIMIT $4::bigint"
-)
+var selectChunks = selecting(table.Chunks) + " WHERE execution = $1::uuid AND name = $2::text AND n >= $3::bigint ORDER BY n LIMIT $4::bigint"
 
 // Chunks implements store.Store.
 func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error) {
 	var all []machine.Chunk
 	err := s.query(ctx, func(p *pipe) {
 		all = nil
-		p.add(selectChunks, func(r columns) error {
-			all = append(all, scanChunk(r))
-			return nil
-		}).id(q.Execution).string(q.Name).int(q.From).int(int64(store.ChunkLimit(q.Limit)))
+		p.add(selectChunks, values(table.Chunks, &all)).id(q.Execution).string(q.Name).int(q.From).int(int64(store.ChunkLimit(q.Limit)))
 	})
 	return all, classify("chunks of "+q.Execution.String(), err)
 }

@@ -56,7 +56,7 @@ func (t *tx) second(ctx context.Context, need machine.Need) error {
 	}
 	if specs := t.specsToLoad(need); len(specs) > 0 {
 		s := p.add(selectNewestSpecs, func(r columns) error {
-			spec, err := t.scanSpec(r)
+			spec, err := scanSpec(r)
 			t.rows.Specs = append(t.rows.Specs, spec)
 			return err
 		})
@@ -76,9 +76,9 @@ const (
 
 // Sessions are held so that they cannot end; that others renew them or count
 // their claims does no harm, or is noticed where this batch does so too.
-const (
-	shareWorkers = "SELECT " + workerColumns + " FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
-	lockWorkers  = "SELECT " + workerColumns + " FROM workers WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
+var (
+	shareWorkers = selectWorkers + " WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
+	lockWorkers  = selectWorkers + " WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
 )
 
 // lockWorkers holds sessions in the order of their ids, those for this transaction
@@ -217,7 +217,7 @@ func (t *tx) loadHeld(p *pipe, ids []belay.WorkerID) {
 	idList(s, unique(ids))
 }
 
-const selectOwners = selectWorkers + " WHERE id = ANY(ARRAY(SELECT worker FROM executions WHERE id = ANY($1::uuid[])))"
+var selectOwners = selectWorkers + " WHERE id = ANY(ARRAY(SELECT worker FROM executions WHERE id = ANY($1::uuid[])))"
 
 func (t *tx) loadOwners(p *pipe, ids []belay.ExecutionID) {
 	if len(ids) == 0 {
@@ -251,7 +251,7 @@ func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
 	return left
 }
 
-const selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + specColumns +
+var selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + specColumns +
 	" FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
 
 const (

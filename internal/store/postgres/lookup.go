@@ -3,6 +3,7 @@ package postgres
 import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // The rows that commands name one by one: what may be a repetition, and what
@@ -29,17 +30,12 @@ func (t *tx) loadKeys(p *pipe, keys []machine.Key) {
 	if len(keys) == 0 {
 		return
 	}
-	s := p.add(selectKeys, func(r columns) error {
-		t.rows.Keys = append(t.rows.Keys, machine.KeyRow{
-			Key: machine.Key{Workflow: t.words.text(r[0]), Key: r.text(1)}, Execution: r.id(2), Hash: r.hash(3), At: r.time(4),
-		})
-		return nil
-	})
+	s := p.add(selectKeys, values(table.Keys, &t.rows.Keys))
 	texts(s, keys, func(k machine.Key) string { return k.Workflow })
 	texts(s, keys, func(k machine.Key) string { return k.Key })
 }
 
-const (
+var (
 	selectNamedRuns = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token) u CROSS JOIN LATERAL (" +
 		selectRuns + " WHERE execution = u.id AND token = u.token UNION ALL " + selectOpenRuns + " WHERE id = u.id AND token = u.token AND run_seq IS NOT NULL) r"
 
@@ -52,10 +48,7 @@ func (t *tx) loadRuns(p *pipe, all []belay.RunID) {
 	if len(all) == 0 {
 		return
 	}
-	s := p.add(selectNamedRuns, func(r columns) error {
-		t.rows.Runs = append(t.rows.Runs, scanRun(r))
-		return nil
-	})
+	s := p.add(selectNamedRuns, into(table.Runs, &t.rows.Runs))
 	uuids(s, all, func(id belay.RunID) [16]byte { return id.Execution })
 	ints(s, int8s, all, func(id belay.RunID) int64 { return int64(id.Token) })
 }
@@ -86,46 +79,38 @@ func (t *tx) loadOps(p *pipe, refs []machine.OpRef) {
 	uuids(s, refs, func(ref machine.OpRef) [16]byte { return ref.Op })
 }
 
-const selectNamedSignals = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS seq) u CROSS JOIN LATERAL (" +
+var selectNamedSignals = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS seq) u CROSS JOIN LATERAL (" +
 	selectSignals + " WHERE execution = u.id AND seq = u.seq) s"
 
 func (t *tx) loadSignals(p *pipe, refs []machine.SignalRef) {
 	if len(refs) == 0 {
 		return
 	}
-	s := p.add(selectNamedSignals, func(r columns) error {
-		t.rows.Signals = append(t.rows.Signals, scanSignal(r))
-		return nil
-	})
+	s := p.add(selectNamedSignals, into(table.Signals, &t.rows.Signals))
 	uuids(s, refs, func(ref machine.SignalRef) [16]byte { return ref.Execution })
 	ints(s, int8s, refs, func(ref machine.SignalRef) int64 { return ref.Seq })
 }
 
-const selectNamedChunks = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS n) u" +
-	" CROSS JOIN LATERAL (SELECT " + chunkHeads + " FROM blobs WHERE execution = u.id AND name = u.name AND n = u.n) c"
+var selectNamedChunks = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS n) u" +
+	" CROSS JOIN LATERAL (" + selectChunkHeads + " WHERE execution = u.id AND name = u.name AND n = u.n) c"
 
 func (t *tx) loadChunks(p *pipe, refs []machine.ChunkRef) {
 	if len(refs) == 0 {
 		return
 	}
-	s := p.add(selectNamedChunks, t.chunk)
+	s := p.add(selectNamedChunks, values(table.Chunks, &t.rows.Chunks))
 	uuids(s, refs, func(ref machine.ChunkRef) [16]byte { return ref.Execution })
 	texts(s, refs, func(ref machine.ChunkRef) string { return ref.Name })
 	ints(s, int8s, refs, func(ref machine.ChunkRef) int64 { return ref.N })
 }
 
-func (t *tx) chunk(r columns) error {
-	t.rows.Chunks = append(t.rows.Chunks, scanChunk(r))
-	return nil
-}
-
-const selectDrops = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS high) u" +
-	" CROSS JOIN LATERAL (SELECT " + chunkHeads + " FROM blobs WHERE execution = u.id AND name = u.name AND n >= u.low AND n < u.high ORDER BY n) c"
+var selectDrops = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS high) u" +
+	" CROSS JOIN LATERAL (" + selectChunkHeads + " WHERE execution = u.id AND name = u.name AND n >= u.low AND n < u.high ORDER BY n) c"
 
 // loadDrops loads the heads of the chunks that are about to go.
 func (t *tx) loadDrops(p *pipe, drops []machine.ChunkDrop) {
 	if len(drops) > 0 {
-		bindDrops(p.add(selectDrops, t.chunk), drops)
+		bindDrops(p.add(selectDrops, values(table.Chunks, &t.rows.Chunks)), drops)
 	}
 }
 
@@ -136,31 +121,24 @@ func bindDrops(s *step, drops []machine.ChunkDrop) {
 	ints(s, int8s, drops, func(d machine.ChunkDrop) int64 { return d.To })
 }
 
-const selectSums = "SELECT b.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name) u CROSS JOIN LATERAL (SELECT " +
-	sumColumns + " FROM blob_sums WHERE execution = u.id AND name = u.name) b"
+var selectSums = "SELECT b.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name) u CROSS JOIN LATERAL (" +
+	selecting(table.Sums) + " WHERE execution = u.id AND name = u.name) b"
 
 func (t *tx) loadSums(p *pipe, refs []machine.SumRef) {
 	if len(refs) == 0 {
 		return
 	}
-	s := p.add(selectSums, func(r columns) error {
-		t.rows.Sums = append(t.rows.Sums, scanSum(r))
-		return nil
-	})
+	s := p.add(selectSums, into(table.Sums, &t.rows.Sums))
 	uuids(s, refs, func(ref machine.SumRef) [16]byte { return ref.Execution })
 	texts(s, refs, func(ref machine.SumRef) string { return ref.Name })
 }
 
-const selectAllCheckpoints = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectCheckpoints +
+var selectAllCheckpoints = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectCheckpoints +
 	" WHERE execution = u.id ORDER BY seq) c"
 
 func (t *tx) loadCheckpoints(p *pipe, all []belay.ExecutionID) {
 	if len(all) == 0 {
 		return
 	}
-	s := p.add(selectAllCheckpoints, func(r columns) error {
-		t.rows.Checkpoints = append(t.rows.Checkpoints, scanCheckpoint(r))
-		return nil
-	})
-	idList(s, all)
+	idList(p.add(selectAllCheckpoints, into(table.Checkpoints, &t.rows.Checkpoints)), all)
 }

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
@@ -20,11 +20,7 @@ import (
 var migrations embed.FS
 
 // Migration is one step of the schema.
-type Migration struct {
-	Version int64
-	Name    string
-	SQL     string
-}
+type Migration = store.Migration
 
 // Migrate brings a database to the newest schema and answers what it ran. Those
 // who migrate one database at the same time take turns. Servers that are at work
@@ -159,35 +155,11 @@ func pending(ctx context.Context, db *sql.DB) ([]Migration, error) {
 	if want := all[len(all)-1].Version; have > want {
 		return nil, goOn(ctx, db, have, want)
 	}
-	var left []Migration
-	for _, m := range all {
-		if m.Version > have {
-			left = append(left, m)
-		}
-	}
-	return left, nil
+	return store.After(have, all), nil
 }
 
 // known are all migrations, oldest first.
-func known() ([]Migration, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Migration, len(names))
-	for i, name := range names {
-		text, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		v, err := goose.NumericComponent(name)
-		if err != nil {
-			return nil, err
-		}
-		all[i] = Migration{Version: v, Name: strings.TrimPrefix(name, "migrations/"), SQL: string(text)}
-	}
-	return all, nil
-}
+func known() ([]Migration, error) { return store.Migrations(migrations) }
 
 // version is the schema that the database has, 0 if it is empty.
 func version(ctx context.Context, db *sql.DB) (have int64, err error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 const (
@@ -120,19 +121,6 @@ SELECT count(*) FROM gone`
 // errBusy says that another server prunes at the moment.
 var errBusy = errors.New("another server prunes")
 
-// deletions are of the rows beside executions, and then of themselves.
-var deletions = [...]string{
-	"DELETE FROM specs WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM runs WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM checkpoints WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM signals WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM actions WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM dead_letters WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM blobs WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM blob_sums WHERE execution = ANY($1::uuid[])",
-	"DELETE FROM executions WHERE id = ANY($1::uuid[])",
-}
-
 // trims are of the rows beside an execution that there may be many of, or large ones.
 var trims = [...]string{
 	"DELETE FROM runs WHERE execution = $1::uuid AND token = ANY(ARRAY(SELECT token FROM runs WHERE execution = $1::uuid LIMIT $2::bigint))",
@@ -187,9 +175,10 @@ func (s *Store) deleteRows(ctx context.Context, c *slot, p *prunable, going []be
 	k := q.add(expireKeys, nil)
 	idList(k, going)
 	k.int(int64(now.Add(store.KeyLife)))
-	for _, text := range deletions {
-		idList(q.add(text, nil), going)
+	for _, name := range table.Beside {
+		idList(q.add("DELETE FROM "+name+" WHERE execution = ANY($1::uuid[])", nil), going)
 	}
+	idList(q.add("DELETE FROM executions WHERE id = ANY($1::uuid[])", nil), going)
 	if !p.Trim.IsZero() {
 		for _, text := range trims {
 			q.add(text, nil).id(p.Trim).int(trimmed)

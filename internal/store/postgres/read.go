@@ -1,14 +1,13 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"math"
-	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // query runs statements in one snapshot and one trip. ask may be called more
@@ -75,7 +74,7 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	case rec.Execution == nil:
 		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
 	}
-	if tidy(rec); q.Bytes > 0 {
+	if store.Tidy(rec); q.Bytes > 0 {
 		store.Page(rec, last[0], last[1])
 	}
 	return rec, nil
@@ -91,7 +90,7 @@ type reading struct {
 
 var selectExecution = "SELECT " + executionColumns + " FROM executions e WHERE e.id = $1::uuid"
 
-const (
+var (
 	selectSpec     = "SELECT " + specColumns + " FROM specs WHERE execution = $1::uuid ORDER BY generation DESC LIMIT 1"
 	selectLastRuns = selectRuns + " WHERE execution = $1::uuid ORDER BY token DESC LIMIT $2::bigint"
 
@@ -109,7 +108,7 @@ const (
 ), page AS (
     SELECT seq, sum(size) OVER (ORDER BY seq) - size AS before FROM counting
 )
-SELECT ` + checkpointColumns + `, data, (SELECT max(seq) FROM page)
+SELECT ` + table.Checkpoints.Names() + `, (SELECT max(seq) FROM page)
 FROM checkpoints
 WHERE execution = $1::uuid AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
 ORDER BY seq`
@@ -119,14 +118,15 @@ ORDER BY seq`
     WHERE execution = $1::uuid AND consumed_by IS NULL
       AND seq > greatest($2::bigint, (SELECT coalesce(base_seq, 0) FROM executions WHERE id = $1::uuid))
 )
-SELECT ` + signalColumns + `, payload, (SELECT max(seq) FROM page)
+SELECT ` + table.Signals.Names() + `, (SELECT max(seq) FROM page)
 FROM signals
 WHERE execution = $1::uuid AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
 ORDER BY seq`
 )
 
 func (r reading) ask() {
-	n := max(int64(r.q.Runs), number(r.q.Run))
+	run, checkpoint, signal := into(table.Runs, &r.rec.Runs), into(table.Checkpoints, &r.rec.Checkpoints), into(table.Signals, &r.rec.Signals)
+	n := max(int64(r.q.Runs), table.Number(r.q.Run))
 	r.add(selectExecution, func(row columns) error {
 		e, err := r.scan(row)
 		r.rec.Execution = e.Execution
@@ -138,7 +138,7 @@ func (r reading) ask() {
 	}).id(r.q.Execution)
 	if r.q.Spec {
 		r.add(selectSpec, func(row columns) (err error) {
-			r.rec.Spec, err = r.scanSpec(row)
+			r.rec.Spec, err = scanSpec(row)
 			return err
 		}).id(r.q.Execution)
 	}
@@ -147,7 +147,7 @@ func (r reading) ask() {
 			if n--; n < 0 {
 				return nil
 			}
-			return r.run(row)
+			return run(row)
 		}).id(r.q.Execution).int(n)
 	}
 	if r.q.History {
@@ -156,30 +156,15 @@ func (r reading) ask() {
 	if r.q.Resume {
 		r.add(selectResumed, func(row columns) error {
 			r.last[0] = row.int(len(row) - 1)
-			return r.checkpoint(row)
+			return checkpoint(row)
 		}).id(r.q.Execution).int(r.q.ResumeAfter).int(r.q.Budget())
 	}
 	if r.q.Resume || r.q.Signals {
 		r.add(selectUnconsumed, func(row columns) error {
 			r.last[1] = row.int(len(row) - 1)
-			return r.signal(row)
+			return signal(row)
 		}).id(r.q.Execution).int(r.q.ResumeAfter).int(r.q.Budget())
 	}
-}
-
-func (r reading) run(row columns) error {
-	r.rec.Runs = append(r.rec.Runs, scanRun(row))
-	return nil
-}
-
-func (r reading) checkpoint(row columns) error {
-	r.rec.Checkpoints = append(r.rec.Checkpoints, scanCheckpoint(row))
-	return nil
-}
-
-func (r reading) signal(row columns) error {
-	r.rec.Signals = append(r.rec.Signals, scanSignal(row))
-	return nil
 }
 
 // history reads enough of each table: the first so many rows after a seq of
@@ -194,26 +179,8 @@ func (r reading) history() {
 	if r.q.Data {
 		runs, checkpoints, signals = selectRuns, selectCheckpoints, selectSignals
 	}
-	r.add(runs+runsAfter, r.run).id(r.q.Execution).int(r.q.After).int(limit)
-	r.add(checkpoints+after, r.checkpoint).id(r.q.Execution).int(r.q.After).int(limit)
-	r.add(signals+after, r.signal).id(r.q.Execution).int(r.q.After).int(limit)
-	r.add(selectDeeds+after, func(row columns) error {
-		r.rec.Deeds = append(r.rec.Deeds, scanDeed(row))
-		return nil
-	}).id(r.q.Execution).int(r.q.After).int(limit)
-}
-
-// tidy brings rows that were read in two ways into one order, each once, with
-// its payload if either had it.
-func tidy(rec *machine.Record) {
-	rec.Runs = merged(rec.Runs, func(r *machine.Run) int64 { return int64(r.Token) }, func(r *machine.Run) int { return len(r.Output) })
-	rec.Checkpoints = merged(rec.Checkpoints, func(k *machine.Checkpoint) int64 { return k.Seq }, func(k *machine.Checkpoint) int { return len(k.Data) })
-	rec.Signals = merged(rec.Signals, func(s *machine.Signal) int64 { return s.Seq }, func(s *machine.Signal) int { return len(s.Payload) })
-}
-
-func merged[R any](rows []R, key func(R) int64, payload func(R) int) []R {
-	slices.SortStableFunc(rows, func(a, b R) int {
-		return cmp.Or(cmp.Compare(key(a), key(b)), cmp.Compare(payload(b), payload(a)))
-	})
-	return slices.CompactFunc(rows, func(a, b R) bool { return key(a) == key(b) })
+	r.add(runs+runsAfter, into(table.Runs, &r.rec.Runs)).id(r.q.Execution).int(r.q.After).int(limit)
+	r.add(checkpoints+after, into(table.Checkpoints, &r.rec.Checkpoints)).id(r.q.Execution).int(r.q.After).int(limit)
+	r.add(signals+after, into(table.Signals, &r.rec.Signals)).id(r.q.Execution).int(r.q.After).int(limit)
+	r.add(selectDeeds+after, into(table.Deeds, &r.rec.Deeds)).id(r.q.Execution).int(r.q.After).int(limit)
 }

@@ -86,7 +86,7 @@ func (t *tx) due(r columns) error {
 	if s[0] == nil || t.specs[id] {
 		return nil
 	}
-	spec, err := t.scanSpec(s)
+	spec, err := scanSpec(s)
 	t.specs[id] = true
 	t.rows.Specs = append(t.rows.Specs, spec)
 	return err

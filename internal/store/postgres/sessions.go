@@ -6,15 +6,16 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // The sessions that live are found by the index that holds nothing else, and sorted
 // by their ids alone; those that ended by walking the primary key as far as the list
 // goes. So neither reads or sorts what ended long ago.
-const (
+var (
 	isOnHost = "($2::text = '' OR spec::json #>> '{process,host}' = $2::text)"
 
-	selectLivingSessions = "SELECT " + workerColumns + `
+	selectLivingSessions = "SELECT " + table.WorkerColumns + `
 FROM (
     SELECT l.id AS wanted
     FROM (SELECT id FROM workers WHERE ended_at IS NULL AND ` + isOnHost + ` OFFSET 0) l
@@ -24,13 +25,12 @@ FROM (
 JOIN workers w ON w.id = l.wanted
 ORDER BY l.wanted DESC`
 
-	selectEndedSessions = "SELECT " + workerColumns + `
-FROM workers
+	selectEndedSessions = selectWorkers + `
 WHERE ended_at IS NOT NULL AND ` + isOnHost + `
 ORDER BY id DESC
 LIMIT $1::bigint`
 
-	selectNamedSessions = "SELECT " + workerColumns + " FROM workers WHERE id = ANY($1::uuid[])"
+	selectNamedSessions = selectWorkers + " WHERE id = ANY($1::uuid[])"
 
 	countOwned = `
 SELECT u.id, (SELECT count(*) FROM executions WHERE worker = u.id)

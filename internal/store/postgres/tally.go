@@ -5,27 +5,10 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 const (
-	// What has not ended is due at some time, owned, or neither: each has an
-	// index that holds nothing else.
-	tallyExecutions = `
-SELECT state, count(*)
-FROM executions
-WHERE ready_at IS NOT NULL
-GROUP BY state
-UNION ALL
-SELECT state, count(*)
-FROM executions
-WHERE worker IS NOT NULL AND ready_at IS NULL
-GROUP BY state
-UNION ALL
-SELECT state, count(*)
-FROM executions
-WHERE ready_at IS NULL AND worker IS NULL AND state < 6
-GROUP BY state`
-
 	// Both conditions are one, and both are those of the index.
 	tallyLetters = `
 SELECT reason, count(*)
@@ -39,7 +22,7 @@ func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 	var t store.Tally
 	err := s.query(ctx, func(p *pipe) {
 		t = store.NewTally()
-		p.add(tallyExecutions, func(r columns) error {
+		p.add(table.TallyExecutions, func(r columns) error {
 			if state := belay.State(r.int(0)); !state.Terminal() {
 				t.Executions[state] += r.int(1)
 			}

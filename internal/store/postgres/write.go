@@ -2,13 +2,13 @@ package postgres
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // write adds the statements for changes. New rows come before the changes to
@@ -49,14 +49,14 @@ func split[R any](rows []R, holds func(R) bool) (yes, no []R) {
 }
 
 func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
-	fresh, changed := make([][]*hot, len(inserts)), make([][]*hot, len(updates))
-	rows, was, none := make([]hot, len(c.Executions)), hot{}, hot{Execution: &machine.Execution{}}
+	fresh, changed := make([][]*table.HotRow, len(inserts)), make([][]*table.HotRow, len(updates))
+	rows, was, none := make([]table.HotRow, len(c.Executions)), table.HotRow{}, table.HotRow{Execution: &machine.Execution{}}
 	begun := t.begun(c)
 	for i, e := range c.Executions {
 		now := &rows[i]
 		if e.New {
-			now.of(e, begun[e.ID])
-			i := fitting(inserts, now.since(&none))
+			now.Of(e, begun[e.ID])
+			i := fitting(inserts, now.Since(&none))
 			fresh[i] = append(fresh[i], now)
 			continue
 		}
@@ -64,9 +64,9 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 		if old == nil {
 			return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() + " to change was not loaded"}
 		}
-		now.of(e, cmp.Or(begun[e.ID], old.runs(e)))
-		was.of(old.Execution, old.runSeq)
-		m := now.since(&was)
+		now.Of(e, cmp.Or(begun[e.ID], old.runs(e)))
+		was.Of(old.Execution, old.runSeq)
+		m := now.Since(&was)
 		if m == 0 {
 			continue
 		}
@@ -76,59 +76,32 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 		i := fitting(updates, m)
 		changed[i] = append(changed[i], now)
 	}
+	row := func(h *table.HotRow) *machine.Execution { return h.Execution }
 	for i, rows := range fresh {
 		if len(rows) > 0 {
-			slices.SortFunc(rows, func(a, b *hot) int { return a.ID.Compare(b.ID) })
-			insertExecutions(p, inserts[i], rows)
+			slices.SortFunc(rows, func(a, b *table.HotRow) int { return a.ID.Compare(b.ID) })
+			s := p.add(inserts[i].text, nil)
+			for k := range table.Executions.Columns {
+				bindColumn(s, &table.Executions.Columns[k], rows, row)
+			}
+			bindHot(s, inserts[i].mask, rows)
 		}
 	}
 	for i, rows := range changed {
 		if len(rows) > 0 {
 			s := p.add(updates[i].text, nil) // their locks keep them there
-			uuids(s, rows, func(h *hot) [16]byte { return h.ID })
-			updates[i].mask.bind(s, rows)
+			bindHot(s, updates[i].mask, rows)
+			bindColumn(s, &table.Executions.Columns[0], rows, row)
 		}
 	}
 	return nil
 }
 
-func insertExecutions(p *pipe, shape shape, rows []*hot) {
-	s := p.add(shape.text, nil)
-	uuids(s, rows, func(h *hot) [16]byte { return h.ID })
-	uuids(s, rows, func(h *hot) [16]byte { return h.Parent })
-	textsOrNull(s, rows, func(h *hot) string { return h.Child })
-	ints(s, int4OrNull, rows, func(h *hot) int64 { return int64(h.ParentGen) })
-	texts(s, rows, func(h *hot) string { return h.Workflow })
-	textsOrNull(s, rows, func(h *hot) string { return h.Version })
-	texts(s, rows, func(h *hot) string { return h.Queue })
-	textsOrNull(s, rows, policyText)
-	ints(s, int8s, rows, func(h *hot) int64 { return int64(h.CreatedAt) })
-	shape.mask.bind(s, rows)
-}
-
-func policyText(h *hot) string {
-	if h.Policy == nil {
-		return ""
-	}
-	return string(h.Policy.Text())
-}
-
-const insertSpecs = "INSERT INTO specs (" + specFields + `input)
-SELECT unnest($1::uuid[]), unnest($2::integer[]), unnest($3::bytea[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
-       unnest($7::text[]), unnest($8::text[]), unnest($9::bytea[])`
+var insertSpecs = insert(table.Specs)
 
 func (t *tx) writeSpecs(p *pipe, c *machine.Changes) error {
 	for rows := range pieces(c.Specs, func(s *machine.Spec) int { return len(s.Input) }) {
-		s := p.add(insertSpecs, nil)
-		uuids(s, rows, func(x *machine.Spec) [16]byte { return x.Execution })
-		ints(s, int4s, rows, func(x *machine.Spec) int64 { return int64(x.Generation) })
-		hashes(s, rows, func(x *machine.Spec) *[32]byte { return &x.Hash })
-		ints(s, int4s, rows, func(x *machine.Spec) int64 { return int64(x.Priority) })
-		texts(s, rows, func(x *machine.Spec) string { return string(x.Trigger) })
-		textsOrNull(s, rows, func(x *machine.Spec) string { return x.Key })
-		textsOrNull(s, rows, func(x *machine.Spec) string { return labelsText(x.Labels) })
-		textsOrNull(s, rows, func(x *machine.Spec) string { return labelsText(x.WorkerLabels) })
-		byteas(s, rows, func(x *machine.Spec) []byte { return x.Input })
+		bind(p.add(insertSpecs, nil), table.Specs, rows)
 	}
 	return nil
 }
@@ -155,12 +128,10 @@ func insertNewLanes(p *pipe, rows []machine.Lane) {
 	texts(s, rows, func(l machine.Lane) string { return l.Workflow })
 	texts(s, rows, func(l machine.Lane) string { return l.Version })
 	ints(s, int4s, rows, func(l machine.Lane) int64 { return int64(l.Priority) })
-	textsOrNull(s, rows, func(l machine.Lane) string { return labelsText(l.Labels) })
+	textsOrNull(s, rows, func(l machine.Lane) string { return table.LabelsText(l.Labels) })
 }
 
-const insertKeys = `
-INSERT INTO idempotency (workflow, key, execution, hash, at)
-SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::uuid[]), unnest($4::bytea[]), unnest($5::bigint[])`
+var insertKeys = insert(table.Keys)
 
 func (t *tx) writeKeys(p *pipe, c *machine.Changes) error {
 	if len(c.Keys) == 0 {
@@ -173,12 +144,7 @@ func (t *tx) writeKeys(p *pipe, c *machine.Changes) error {
 	slices.SortFunc(rows, func(a, b *machine.KeyRow) int {
 		return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Key.Key, b.Key.Key))
 	})
-	s := p.add(insertKeys, nil)
-	texts(s, rows, func(k *machine.KeyRow) string { return k.Workflow })
-	texts(s, rows, func(k *machine.KeyRow) string { return k.Key.Key })
-	uuids(s, rows, func(k *machine.KeyRow) [16]byte { return k.Execution })
-	hashes(s, rows, func(k *machine.KeyRow) *[32]byte { return &k.Hash })
-	ints(s, int8s, rows, func(k *machine.KeyRow) int64 { return int64(k.At) })
+	bind(p.add(insertKeys, nil), table.Keys, rows)
 	return nil
 }
 
@@ -192,7 +158,7 @@ WHERE ended_at IS NULL`
 func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	if c.Grace != 0 {
 		latest := machine.Time(math.MaxInt64).Add(0) // times stop somewhere
-		p.add(extendWorkers, nil).int(microseconds(c.Grace)).int(int64(t.rows.Now)).int(int64(latest))
+		p.add(extendWorkers, nil).int(table.Microseconds(c.Grace)).int(int64(t.rows.Now)).int(int64(latest))
 	}
 	return nil
 }
@@ -201,7 +167,7 @@ func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 // the clock has leapt. Executions that are changed anyway are written after it.
 func (t *tx) delayOwned(p *pipe, c *machine.Changes) error {
 	if c.Leap != 0 {
-		p.add(delayOwned, nil).int(microseconds(c.Leap)).int(int64(t.rows.Now))
+		p.add(delayOwned, nil).int(table.Microseconds(c.Leap)).int(int64(t.rows.Now))
 	}
 	return nil
 }
@@ -215,18 +181,10 @@ SET started_at = greatest(started_at, least(started_at + $1::bigint, $2::bigint)
     cancel_by = cancel_by + $1::bigint
 WHERE worker IS NOT NULL`
 
-const (
-	insertWorkers = "INSERT INTO workers (" + workerColumns + `, ttl)
-SELECT unnest($1::uuid[]), unnest($2::smallint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::bigint[]),
-       unnest($7::text[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]), unnest($11::bigint[])`
-
-	theseWorkers = `
-FROM (
-    SELECT unnest($1::uuid[]) AS id, unnest($2::smallint[]) AS state, unnest($3::bigint[]) AS heartbeat_at, unnest($4::bigint[]) AS expires_at,
-           unnest($5::bigint[]) AS ended_at, unnest($6::text[]) AS end_reason, unnest($7::bigint[]) AS claim_no,
-           unnest($8::bigint[]) AS claim_floor, unnest($9::bigint[]) AS was
-) u
-WHERE w.id = u.id`
+var (
+	insertWorkers = insert(table.Workers)
+	workerChanges = table.Workers.Only("id, state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, claim_floor")
+	theseWorkers  = " FROM (SELECT " + given(workerChanges) + ", unnest($9::bigint[]) AS was) u WHERE w.id = u.id"
 
 	changeWorkers = `
 UPDATE workers w
@@ -242,9 +200,7 @@ SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greate
     claim_no = greatest(w.claim_no, u.claim_no), claim_floor = greatest(w.claim_floor, u.claim_floor)` + theseWorkers + `
   AND (w.claim_no = u.was OR u.claim_no = u.was AND w.claim_no > u.claim_floor)
   AND (u.claim_no = u.was OR w.claim_floor < u.claim_no)`
-)
 
-var (
 	updateWorkers = counted(changeWorkers, 9)
 	mergeWorkers  = counted(joinWorkers, 9)
 )
@@ -257,9 +213,7 @@ func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 	slices.SortFunc(all, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	fresh, changed := split(all, func(x *machine.Worker) bool { return x.New })
 	if len(fresh) > 0 {
-		if err := insertSessions(p, fresh); err != nil {
-			return err
-		}
+		bind(p.add(insertWorkers, nil), table.Workers, fresh)
 	}
 	alone, shared := split(changed, func(x *machine.Worker) bool { return t.mode.grace || t.mode.strict[x.ID] })
 	var strict errStrict
@@ -286,38 +240,7 @@ func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 }
 
 func (t *tx) bindWorkers(s *step, rows []*machine.Worker) {
-	uuids(s, rows, func(x *machine.Worker) [16]byte { return x.ID })
-	ints(s, int2s, rows, func(x *machine.Worker) int64 { return int64(x.State) })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.HeartbeatAt) })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.ExpiresAt) })
-	ints(s, int8OrNull, rows, func(x *machine.Worker) int64 { return int64(x.EndedAt) })
-	textsOrNull(s, rows, func(x *machine.Worker) string { return x.EndReason })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimNo })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimFloor })
+	bind(s, workerChanges, rows)
 	ints(s, int8s, rows, func(x *machine.Worker) int64 { return t.workers[x.ID].claimNo })
 	s.int(int64(len(rows)))
-}
-
-func insertSessions(p *pipe, rows []*machine.Worker) error {
-	specs := make([]string, len(rows))
-	for i, x := range rows {
-		b, err := json.Marshal(x.Spec)
-		if err != nil {
-			return err
-		}
-		specs[i] = string(b)
-	}
-	s := p.add(insertWorkers, nil)
-	uuids(s, rows, func(x *machine.Worker) [16]byte { return x.ID })
-	ints(s, int2s, rows, func(x *machine.Worker) int64 { return int64(x.State) })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.OpenedAt) })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.HeartbeatAt) })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return int64(x.ExpiresAt) })
-	ints(s, int8OrNull, rows, func(x *machine.Worker) int64 { return int64(x.EndedAt) })
-	textsOrNull(s, rows, func(x *machine.Worker) string { return x.EndReason })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimNo })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return x.ClaimFloor })
-	texts(s, specs, func(s string) string { return s })
-	ints(s, int8s, rows, func(x *machine.Worker) int64 { return microseconds(x.Spec.TTL.D()) })
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // conn is one connection with its prepared statements. It is used by one
@@ -17,8 +18,8 @@ import (
 type conn struct {
 	driver.Conn
 	statements map[string]driver.Stmt
-	policies   parsed[belay.Policy]
-	specs      parsed[belay.WorkerSpec]
+	policies   table.Parsed[belay.Policy]
+	specs      table.Parsed[belay.WorkerSpec]
 	args       args
 	dest       []driver.Value
 }
@@ -65,7 +66,7 @@ func (c *conn) prepare(ctx context.Context, text string) (driver.Stmt, error) {
 	}
 	s, err := p.PrepareContext(ctx, text)
 	if err != nil {
-		return nil, fmt.Errorf("prepare %q: %w", clip(text), err)
+		return nil, fmt.Errorf("prepare %q: %w", table.Clip(text), err)
 	}
 	c.statements[text] = s
 	return s, nil
@@ -84,7 +85,7 @@ func (c *conn) exec(ctx context.Context, text string) (int64, error) {
 	}
 	r, err := x.ExecContext(ctx, c.args)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", clip(text), err)
+		return 0, fmt.Errorf("%s: %w", table.Clip(text), err)
 	}
 	return r.RowsAffected()
 }
@@ -104,7 +105,7 @@ func (c *conn) query(ctx context.Context, text string, row func(columns) error) 
 	}
 	rows, err := q.QueryContext(ctx, c.args)
 	if err != nil {
-		return fmt.Errorf("%s: %w", clip(text), err)
+		return fmt.Errorf("%s: %w", table.Clip(text), err)
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	n := len(rows.Columns())
@@ -117,7 +118,7 @@ func (c *conn) query(ctx context.Context, text string, row func(columns) error) 
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("%s: %w", clip(text), err)
+			return fmt.Errorf("%s: %w", table.Clip(text), err)
 		}
 		if err := row(c.dest[:n]); err != nil {
 			return err
@@ -129,31 +130,22 @@ func (c *conn) query(ctx context.Context, text string, row func(columns) error) 
 // are few statements.
 var lists = [...]int{1, 4, 16, 64, 256}
 
-// some runs a query that ends in IN for ids. Each list is filled up with its
-// last id, which changes nothing.
+// some runs a query that ends in IN for ids.
 func some[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID, row func(columns) error) error {
-	for len(ids) > 0 {
-		size := lists[len(lists)-1]
-		for _, l := range lists {
-			if l >= len(ids) {
-				size = l
-				break
-			}
-		}
-		n := min(size, len(ids))
-		for i := range size {
-			c.args.blob(ids[min(i, n-1)][:])
-		}
-		if err := c.query(ctx, text+marks(1, size), row); err != nil {
-			return err
-		}
-		ids = ids[n:]
-	}
-	return nil
+	return inLists(c, ids, func(list string) error { return c.query(ctx, text+list, row) })
 }
 
-// each runs a statement that ends in IN for ids, in lists as some does.
+// each runs a statement that ends in IN for ids.
 func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) error {
+	return inLists(c, ids, func(list string) error {
+		_, err := c.exec(ctx, text+list)
+		return err
+	})
+}
+
+// inLists calls do with the placeholders of each list, whose ids are the arguments. Each is
+// filled up with its last id, which changes nothing.
+func inLists[ID ~[16]byte](c *conn, ids []ID, do func(list string) error) error {
 	for len(ids) > 0 {
 		size := lists[len(lists)-1]
 		for _, l := range lists {
@@ -166,21 +158,12 @@ func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) err
 		for i := range size {
 			c.args.blob(ids[min(i, n-1)][:])
 		}
-		if _, err := c.exec(ctx, text+marks(1, size)); err != nil {
+		if err := do(marks(1, size)); err != nil {
 			return err
 		}
 		ids = ids[n:]
 	}
 	return nil
-}
-
-// clip is the beginning of a statement, for errors.
-func clip(text string) string {
-	line := strings.Join(strings.Fields(text), " ")
-	if len(line) > 60 {
-		line = line[:60] + "…"
-	}
-	return line
 }
 
 // args gathers the arguments of a statement. What is zero is NULL where it says so.
@@ -194,14 +177,6 @@ func (a *args) add(v driver.Value) {
 
 func (a *args) int(v int64) { a.add(v) }
 
-func (a *args) bool(v bool) {
-	if v {
-		a.add(int64(1))
-	} else {
-		a.add(int64(0))
-	}
-}
-
 func (a *args) text(v string) { a.add(v) }
 
 // blob adds bytes that the caller leaves alone until the statement ran.
@@ -212,31 +187,6 @@ func (a *args) intOrNull(v int64) {
 		a.add(nil)
 	} else {
 		a.add(v)
-	}
-}
-
-func (a *args) textOrNull(v string) {
-	if v == "" {
-		a.add(nil)
-	} else {
-		a.add(v)
-	}
-}
-
-func (a *args) blobOrNull(v []byte) {
-	if len(v) == 0 {
-		a.add(nil)
-	} else {
-		a.add(v)
-	}
-}
-
-// idOrNull adds 16 bytes, NULL if all of them are zero.
-func (a *args) idOrNull(v *[16]byte) {
-	if *v == ([16]byte{}) {
-		a.add(nil)
-	} else {
-		a.add(v[:])
 	}
 }
 
@@ -269,6 +219,13 @@ func (c columns) hash(i int) (h [32]byte) {
 	copy(h[:], c.blob(i))
 	return h
 }
+
+// Int and the methods after it make columns a table.Row.
+func (c columns) Int(i int) int64   { return c.int(i) }
+func (c columns) Text(i int) string { return c.text(i) }
+func (c columns) Word(i int) string { return c.text(i) }
+func (c columns) Raw(i int) []byte  { return c.blob(i) }
+func (c columns) Blob(i int) []byte { return c.blob(i) }
 
 // marks is a list of n rows of placeholders of a width: (?,?),(?,?).
 func marks(n, width int) string {

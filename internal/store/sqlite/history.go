@@ -3,12 +3,27 @@ package sqlite
 import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
-var runTable = newTable("runs", runColumns+", output")
+// What a run's end writes: less if it succeeded quietly.
+const (
+	quiet   = "ended_seq, ended_at, outcome, final, op, op_sum, cost, output"
+	failing = ", class, message, stack"
+	begin   = ", started_seq, started_at"
+	theRun  = "execution, token"
+)
 
-// begunTable takes the runs of a claim, of which nothing else is known yet.
-var begunTable = newTable("runs", "execution, token, worker, attempt, generation, started_seq, started_at")
+var (
+	insertRuns  = insertInto(table.Runs)
+	insertBegun = insertInto(table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at")) // of which nothing else is known yet
+
+	// By whether the run failed, and whether it has a begin to write.
+	endRuns = map[[2]bool]changing[machine.Run]{
+		{false, false}: change(table.Runs, quiet, theRun), {false, true}: change(table.Runs, quiet+begin, theRun),
+		{true, false}: change(table.Runs, quiet+failing, theRun), {true, true}: change(table.Runs, quiet+failing+begin, theRun),
+	}
+)
 
 // writeRuns adds runs. Of a run that is there it writes the end, and the begin
 // if it has one.
@@ -17,7 +32,8 @@ func (t *tx) writeRuns(c *machine.Changes) error {
 	for _, r := range c.Runs {
 		switch {
 		case !r.New:
-			if err := t.endRun(r); err != nil {
+			failed := r.Class != 0 || r.Message != "" || r.Stack != ""
+			if err := endRuns[[2]bool{failed, r.StartedSeq != 0}].must(t, belay.RunID{Execution: r.Execution, Token: r.Token}, r); err != nil {
 				return err
 			}
 		case r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil && r.ConfigHash == nil:
@@ -26,94 +42,13 @@ func (t *tx) writeRuns(c *machine.Changes) error {
 			other = append(other, r)
 		}
 	}
-	err := t.insert(t.ctx, begunTable, len(begun), func(i int, a *args) error {
-		r := begun[i]
-		bindRun(a, r)
-		a.intOrNull(r.StartedSeq)
-		a.intOrNull(int64(r.StartedAt))
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return t.insert(t.ctx, runTable, len(other), func(i int, a *args) error {
-		r := other[i]
-		bindRun(a, r)
-		a.intOrNull(r.ScheduledSeq)
-		a.intOrNull(int64(r.ScheduledAt))
-		a.intOrNull(r.StartedSeq)
-		a.intOrNull(int64(r.StartedAt))
-		a.intOrNull(r.EndedSeq)
-		a.intOrNull(int64(r.EndedAt))
-		a.int(int64(r.Outcome))
-		a.bool(r.Final)
-		a.idOrNull((*[16]byte)(&r.Op))
-		a.int(r.Cost)
-		a.int(int64(r.Class))
-		a.textOrNull(r.Message)
-		a.textOrNull(r.Stack)
-		a.blobOrNull(r.InputHash)
-		a.blobOrNull(r.ConfigHash)
-		a.idOrNull((*[16]byte)(&r.OpSum))
-		a.blobOrNull(r.Output)
-		return nil
-	})
+	return firstOf(insertBegun.add(t, begun...), insertRuns.add(t, other...))
 }
 
-func bindRun(a *args, r *machine.Run) {
-	a.blob(r.Execution[:])
-	a.int(int64(r.Token))
-	a.blob(r.Worker[:])
-	a.int(int64(r.Attempt))
-	a.int(int64(r.Generation))
-}
-
-// endRun writes the end of a run, in fewer columns if it succeeded quietly.
-func (t *tx) endRun(r *machine.Run) error {
-	set := "ended_seq = ?, ended_at = ?, outcome = ?, final = ?, op = ?, op_sum = ?, cost = ?, output = ?"
-	t.args.intOrNull(r.EndedSeq)
-	t.args.intOrNull(int64(r.EndedAt))
-	t.args.int(int64(r.Outcome))
-	t.args.bool(r.Final)
-	t.args.idOrNull((*[16]byte)(&r.Op))
-	t.args.idOrNull((*[16]byte)(&r.OpSum))
-	t.args.int(r.Cost)
-	t.args.blobOrNull(r.Output)
-	if r.Class != 0 || r.Message != "" || r.Stack != "" {
-		set += ", class = ?, message = ?, stack = ?"
-		t.args.int(int64(r.Class))
-		t.args.textOrNull(r.Message)
-		t.args.textOrNull(r.Stack)
-	}
-	if r.StartedSeq != 0 {
-		set += ", started_seq = ?, started_at = ?"
-		t.args.int(r.StartedSeq)
-		t.args.int(int64(r.StartedAt))
-	}
-	t.args.blob(r.Execution[:])
-	t.args.int(int64(r.Token))
-	return t.changed("run", belay.RunID{Execution: r.Execution, Token: r.Token}, "UPDATE runs SET "+set+" WHERE execution = ? AND token = ?")
-}
-
-var checkpointTable = newTable("checkpoints", checkpointColumns+", data")
+var insertCheckpoints = insertInto(table.Checkpoints)
 
 func (t *tx) writeCheckpoints(c *machine.Changes) error {
-	err := t.insert(t.ctx, checkpointTable, len(c.Checkpoints), func(i int, a *args) error {
-		k := c.Checkpoints[i]
-		a.blob(k.Execution[:])
-		a.int(k.Seq)
-		a.int(int64(k.Kind))
-		a.text(k.Key)
-		a.int(int64(k.Token))
-		a.idOrNull((*[16]byte)(&k.Op))
-		a.int(int64(k.At))
-		a.int(k.Cost)
-		a.bool(k.Pruned)
-		a.idOrNull((*[16]byte)(&k.OpSum))
-		a.blobOrNull(k.Data)
-		return nil
-	})
-	if err != nil {
+	if err := insertCheckpoints.add(t, c.Checkpoints...); err != nil {
 		return err
 	}
 	for i := range c.Pruned {
@@ -126,79 +61,47 @@ func (t *tx) writeCheckpoints(c *machine.Changes) error {
 	return nil
 }
 
-var signalTable = newTable("signals", signalColumns+", payload")
+var (
+	insertSignals  = insertInto(table.Signals)
+	consumeSignals = change(table.Signals, "consumed_by", "execution, seq")
+)
 
 func (t *tx) writeSignals(c *machine.Changes) error {
-	err := t.insert(t.ctx, signalTable, len(c.Signals), func(i int, a *args) error {
-		s := c.Signals[i]
-		a.blob(s.Execution[:])
-		a.int(s.Seq)
-		a.text(s.Name)
-		a.idOrNull((*[16]byte)(&s.Child))
-		a.idOrNull((*[16]byte)(&s.Op))
-		a.int(int64(s.At))
-		a.intOrNull(s.ConsumedBy)
-		a.idOrNull((*[16]byte)(&s.OpSum))
-		a.blobOrNull(s.Payload)
-		return nil
-	})
-	if err != nil {
-		return err
+	err := insertSignals.add(t, c.Signals...)
+	for i := 0; i < len(c.Consumed) && err == nil; i++ {
+		_, err = consumeSignals.in(t, c.Consumed[i])
 	}
-	for _, s := range c.Consumed {
-		t.args.int(s.ConsumedBy)
-		t.args.blob(s.Execution[:])
-		t.args.int(s.Seq)
-		if _, err := t.exec(t.ctx, "UPDATE signals SET consumed_by = ? WHERE execution = ? AND seq = ?"); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
-var deedTable = newTable("actions", "execution, seq, kind, actor, reason, op, at, token, final, op_sum")
+var (
+	insertSpecs   = insertInto(table.Specs)
+	insertDeeds   = insertInto(table.Deeds)
+	insertKeys    = insertInto(table.Keys)
+	insertLetters = insertInto(table.DeadLetters)
+	resolveLetter = change(table.DeadLetters, "resolution, resolved_by, resolved_at", "execution, generation").and("resolution IS NULL")
+)
 
-func (t *tx) writeDeeds(c *machine.Changes) error {
-	return t.insert(t.ctx, deedTable, len(c.Deeds), func(i int, a *args) error {
-		d := c.Deeds[i]
-		a.blob(d.Execution[:])
-		a.int(d.Seq)
-		a.text(d.Kind)
-		a.textOrNull(d.Actor)
-		a.textOrNull(d.Reason)
-		a.idOrNull((*[16]byte)(&d.Op))
-		a.int(int64(d.At))
-		a.int(int64(d.Token))
-		a.bool(d.Final)
-		a.idOrNull((*[16]byte)(&d.OpSum))
-		return nil
-	})
+func (t *tx) writeSpecs(c *machine.Changes) error { return insertSpecs.add(t, c.Specs...) }
+func (t *tx) writeDeeds(c *machine.Changes) error { return insertDeeds.add(t, c.Deeds...) }
+
+func (t *tx) writeKeys(c *machine.Changes) error {
+	rows := make([]*machine.KeyRow, len(c.Keys))
+	for i := range c.Keys {
+		rows[i] = &c.Keys[i]
+	}
+	return insertKeys.add(t, rows...)
 }
-
-var letterTable = newTable("dead_letters", "execution, generation, seq, token, reason, class, message, at, resolution, resolved_by, resolved_at")
 
 // writeLetters adds dead letters and resolves those that are open.
 func (t *tx) writeLetters(c *machine.Changes) error {
 	for _, d := range c.DeadLetters {
+		var err error
 		if d.New {
-			err := t.insert(t.ctx, letterTable, 1, func(_ int, a *args) error {
-				bindLetter(a, d)
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			continue
+			err = insertLetters.add(t, d)
+		} else {
+			_, err = resolveLetter.in(t, d)
 		}
-		t.args.text(d.Resolution)
-		t.args.textOrNull(d.ResolvedBy)
-		t.args.intOrNull(int64(d.ResolvedAt))
-		t.args.blob(d.Execution[:])
-		t.args.int(int64(d.Generation))
-		_, err := t.exec(t.ctx, `
-UPDATE dead_letters
-SET resolution = ?, resolved_by = ?, resolved_at = ?
-WHERE execution = ? AND generation = ? AND resolution IS NULL`)
 		if err != nil {
 			return err
 		}
@@ -206,21 +109,7 @@ WHERE execution = ? AND generation = ? AND resolution IS NULL`)
 	return nil
 }
 
-func bindLetter(a *args, d *machine.DeadLetter) {
-	a.blob(d.Execution[:])
-	a.int(int64(d.Generation))
-	a.int(d.Seq)
-	a.int(int64(d.Token))
-	a.text(d.Reason)
-	a.int(int64(d.Class))
-	a.textOrNull(d.Message)
-	a.int(int64(d.At))
-	a.textOrNull(d.Resolution)
-	a.textOrNull(d.ResolvedBy)
-	a.intOrNull(int64(d.ResolvedAt))
-}
-
-var chunkTable = newTable("blobs", chunkColumns+", data")
+var insertChunks = insertInto(table.Chunks)
 
 // writeChunks drops chunks, then adds others: a number may be used again.
 func (t *tx) writeChunks(c *machine.Changes) error {
@@ -235,55 +124,30 @@ func (t *tx) writeChunks(c *machine.Changes) error {
 		}
 	}
 	for _, k := range c.Chunks { // one by one: they are large
-		err := t.insert(t.ctx, chunkTable, 1, func(_ int, a *args) error {
-			a.blob(k.Execution[:])
-			a.text(k.Name)
-			a.int(k.N)
-			a.int(int64(k.Token))
-			a.blob(k.Hash[:])
-			a.int(k.Size)
-			a.int(int64(k.At))
-			a.blobOrNull(k.Data)
-			return nil
-		})
-		if err != nil {
+		if err := insertChunks.add(t, k); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-var sumTable = newTable("blob_sums", sumColumns)
+var (
+	insertSums = insertInto(table.Sums)
+	changeSums = change(table.Sums, "bytes, token, own, log", "execution, name")
+)
 
 // writeSums writes how much is kept under the names.
 func (t *tx) writeSums(c *machine.Changes) error {
 	for _, s := range c.Sums {
+		var err error
 		if s.New {
-			err := t.insert(t.ctx, sumTable, 1, func(_ int, a *args) error {
-				a.blob(s.Execution[:])
-				a.text(s.Name)
-				bindSum(a, s)
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			continue
+			err = insertSums.add(t, s)
+		} else {
+			err = changeSums.must(t, s.SumRef, s)
 		}
-		bindSum(&t.args, s)
-		t.args.blob(s.Execution[:])
-		t.args.text(s.Name)
-		err := t.changed("sum", s.SumRef, "UPDATE blob_sums SET bytes = ?, token = ?, own = ?, log = ? WHERE execution = ? AND name = ?")
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func bindSum(a *args, s *machine.Sum) {
-	a.int(s.Bytes)
-	a.int(int64(s.Token))
-	a.int(s.Own)
-	a.bool(s.Log)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // A lane is there while something is ready in it. Nothing else tells of it, so that
@@ -54,7 +55,7 @@ func (s *Store) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane
 		for _, id := range unique(ids) {
 			c.args.int(int64(id))
 			err := c.query(ctx, selectLane, func(r columns) error {
-				labels, err := parseLabels(r.text(4))
+				labels, err := table.ParseLabels(r.text(4))
 				all = append(all, machine.Lane{
 					ID: id, Queue: r.text(0), Workflow: r.text(1), Version: r.text(2), Priority: int(r.int(3)), Labels: labels,
 				})

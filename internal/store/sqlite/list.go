@@ -2,14 +2,13 @@ package sqlite
 
 import (
 	"context"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // List implements store.Store. It walks the primary key, or the index of what
@@ -47,26 +46,35 @@ func (l *listing) scan() int64 {
 	return int64(l.Scan)
 }
 
+// place adds an argument of the next statement.
+func (l *listing) place(v any) string {
+	if id, is := v.(belay.ExecutionID); is {
+		v = id[:]
+	}
+	l.args.add(v)
+	return "?"
+}
+
 func (l *listing) find() error {
 	if store.Active(l.States) && l.Parent.IsZero() && l.Key == "" {
 		open := int64(0)
 		err := l.query(l.ctx, "SELECT count(*) FROM "+l.active(), func(r columns) error { open = r.int(0); return nil })
 		if err != nil || open <= l.scan() { // else so many that the newest of all are found as soon
-			return firstOf(err, l.list("executions WHERE id IN (SELECT id FROM "+l.active()+")"))
+			return firstOf(err, l.list("executions e WHERE e.id IN (SELECT id FROM "+l.active()+")"))
 		}
 	}
 	switch {
 	case l.Key != "":
-		return l.list("executions WHERE id IN (" + l.keyed() + ")")
+		return l.list("executions e WHERE e.id IN (" + l.keyed() + ")")
 	case l.Scan <= 0:
-		return l.list("executions WHERE true")
+		return l.list("executions e WHERE true")
 	}
-	from := "(SELECT *" + l.newest()
+	from := "(SELECT *" + table.Newest(&l.List, l.place)
 	l.args.int(l.scan())
-	if err := l.list(from + " LIMIT ?) AS executions WHERE true"); err != nil {
+	if err := l.list(from + " LIMIT ?) AS e WHERE true"); err != nil {
 		return err
 	}
-	text := "SELECT id, created_at" + l.newest() + " LIMIT 1 OFFSET ?"
+	text := "SELECT id, created_at" + table.Newest(&l.List, l.place) + " LIMIT 1 OFFSET ?"
 	l.args.int(l.scan() - 1)
 	return l.query(l.ctx, text, func(r columns) error {
 		l.last, l.at = r.id(0), machine.Time(r.int(1))
@@ -74,35 +82,16 @@ func (l *listing) find() error {
 	})
 }
 
-// active are those that have not ended, of which there are few among all that have.
+// active are those that have not ended.
 func (l *listing) active() string {
-	parts := []string{"worker IS NOT NULL"}
-	if !store.Owned(l.States) {
-		parts = append(parts, "ready_at IS NOT NULL", "ready_at IS NULL AND worker IS NULL AND state < 6")
-	}
-	for i, p := range parts {
-		parts[i] = "SELECT id FROM executions WHERE " + p
+	parts := table.Unended(store.Owned(l.States))
+	for i := range parts {
 		if !l.Before.IsZero() {
-			parts[i] += " AND id < ?"
-			l.args.blob(l.Before[:])
+			parts[i] += " AND id < " + l.place(l.Before)
 		}
 	}
 	l.args.int(l.scan() + 1)
 	return "(" + strings.Join(parts, " UNION ALL ") + " LIMIT ?)"
-}
-
-// newest are all executions, or the children of one, newest first.
-func (l *listing) newest() string {
-	text := " FROM executions"
-	if !l.Parent.IsZero() {
-		text += " WHERE parent = ?"
-		l.args.blob(l.Parent[:])
-	}
-	if !l.Before.IsZero() {
-		text += map[bool]string{true: " WHERE", false: " AND"}[l.Parent.IsZero()] + " id < ?"
-		l.args.blob(l.Before[:])
-	}
-	return text + " ORDER BY id DESC"
 }
 
 // keyed finds the executions of an idempotency key, in all workflows if none is named.
@@ -124,47 +113,13 @@ SELECT k.execution FROM each CROSS JOIN idempotency k ON k.workflow = each.workf
 
 // list reads those of what is looked at that fit.
 func (l *listing) list(from string) error {
-	var where []string
-	add := func(condition string) { where = append(where, condition) }
-	switch {
-	case !l.Parent.IsZero():
-		add("parent = ?")
-		l.args.blob(l.Parent[:])
-	case !l.Children:
-		add("parent IS NULL")
-	}
-	if !l.Before.IsZero() {
-		add("id < ?")
-		l.args.blob(l.Before[:])
-	}
-	if len(l.States) > 0 {
-		add("state IN " + marks(1, len(l.States)))
-		for _, state := range l.States {
-			l.args.int(int64(state))
-		}
-	}
-	if l.Workflow != "" {
-		add("workflow = ?")
-		l.args.text(l.Workflow)
-	}
-	if l.Queue != "" {
-		add("queue = ?")
-		l.args.text(l.Queue)
-	}
-	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
-		add("EXISTS (SELECT 1 FROM specs, json_each(labels) AS l WHERE execution = executions.id AND l.key = ? AND l.value = ?)")
-		l.args.text(k)
-		l.args.text(l.Labels[k])
-	}
-	limit := int64(math.MaxInt64)
-	if l.Limit > 0 {
-		limit = int64(l.Limit)
-	}
-	l.args.int(limit)
-	text := strings.Replace(selectExecutions, "FROM executions", "FROM "+from, 1)
-	if len(where) > 0 {
-		text += " AND " + strings.Join(where, " AND ")
-	}
+	where := table.Conditions(&l.List, l.place, func(key, value string) string {
+		l.args.text(key)
+		l.args.text(value)
+		return "EXISTS (SELECT 1 FROM specs, json_each(labels) AS l WHERE execution = e.id AND l.key = ? AND l.value = ?)"
+	})
+	l.args.int(most(l.Limit))
+	text := strings.Replace(selectExecutions, "FROM executions", "FROM "+from, 1) + " AND " + where
 	return l.query(l.ctx, text+" ORDER BY id DESC LIMIT ?", func(r columns) error {
 		e, err := scanExecution(r, &l.policies)
 		l.found = append(l.found, &machine.Record{Execution: e})
@@ -180,7 +135,7 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 		ids[i] = r.Execution.ID
 		by[r.Execution.ID] = r
 	}
-	specs := "SELECT " + specColumns + ", NULL, 0 FROM specs"
+	specs := selectSpecHeads
 	if payloads {
 		specs = selectSpecs
 	}
@@ -199,7 +154,7 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 	}
 	for _, rec := range records {
 		r := reading{conn: c, ctx: ctx, id: rec.Execution.ID}
-		if err := r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, r.addRun(rec)); err != nil {
+		if err := r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, into(table.Runs, &rec.Runs)); err != nil {
 			return err
 		}
 	}
@@ -214,10 +169,7 @@ func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk
 		c.args.text(q.Name)
 		c.args.int(q.From)
 		c.args.int(int64(store.ChunkLimit(q.Limit)))
-		return c.query(ctx, selectChunks+" WHERE execution = ? AND name = ? AND n >= ? ORDER BY n LIMIT ?", func(r columns) error {
-			all = append(all, scanChunk(r))
-			return nil
-		})
+		return c.query(ctx, selectChunks+" WHERE execution = ? AND name = ? AND n >= ? ORDER BY n LIMIT ?", values(table.Chunks, &all))
 	})
 	return all, classify("chunks of "+q.Execution.String(), err)
 }

@@ -69,11 +69,11 @@ const (
 
 // newest is the newest schema that is known here.
 func newest() (int64, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
+	all, err := known()
 	if err != nil {
 		return 0, err
 	}
-	return goose.NumericComponent(names[len(names)-1])
+	return all[len(all)-1].Version, nil
 }
 
 // checkSchema refuses a database whose schema is another than what is known here.

@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 	"modernc.org/sqlite"
 )
 
@@ -110,7 +111,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	s := &Store{
 		path: path, options: o, clock: store.NewClock(o.Clock, o.Steady), writing: make(chan struct{}, 1), readers: make(chan *conn, o.Readers),
 		vital: make(chan *conn, vitalReaders),
-		texts: texts{updates: make(map[mask]string), inserts: make(map[mask]*table)}, log: log{limit: logPages},
+		texts: texts{updates: make(map[table.Mask]string), inserts: make(map[table.Mask]*insertion)}, log: log{limit: logPages},
 	}
 	s.gen.path = path + generationFile
 	s.gen.due.Store(true)

@@ -5,17 +5,12 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 
-	"github.com/pressly/goose/v3"
+	"github.com/belaydev/belay/internal/store"
 )
 
 // Migration is one step of the schema.
-type Migration struct {
-	Version int64
-	Name    string
-	SQL     string
-}
+type Migration = store.Migration
 
 // Pending gives the migrations that Migrate would run, oldest first, and changes
 // nothing. It may be asked beside an engine.
@@ -49,32 +44,11 @@ func pending(ctx context.Context, path string) ([]Migration, error) {
 	if want := all[len(all)-1].Version; have > want {
 		return nil, tooNew(have, want)
 	}
-	for len(all) > 0 && all[0].Version <= have {
-		all = all[1:]
-	}
-	return all, nil
+	return store.After(have, all), nil
 }
 
 // known are all migrations, oldest first.
-func known() ([]Migration, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Migration, len(names))
-	for i, name := range names {
-		text, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		v, err := goose.NumericComponent(name)
-		if err != nil {
-			return nil, err
-		}
-		all[i] = Migration{Version: v, Name: filepath.Base(name), SQL: string(text)}
-	}
-	return all, nil
-}
+func known() ([]Migration, error) { return store.Migrations(migrations) }
 
 // schemaAt is the schema that a database has, 0 if it is empty or not there.
 func schemaAt(ctx context.Context, path string) (have int64, err error) {

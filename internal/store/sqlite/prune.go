@@ -7,6 +7,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 const (
@@ -88,19 +89,6 @@ func most(limit int) int64 {
 		return math.MaxInt64
 	}
 	return int64(limit)
-}
-
-// deletions are the rows beside executions, and then they themselves.
-var deletions = [...]string{
-	"DELETE FROM specs WHERE execution IN ",
-	"DELETE FROM runs WHERE execution IN ",
-	"DELETE FROM checkpoints WHERE execution IN ",
-	"DELETE FROM signals WHERE execution IN ",
-	"DELETE FROM actions WHERE execution IN ",
-	"DELETE FROM dead_letters WHERE execution IN ",
-	"DELETE FROM blobs WHERE execution IN ",
-	"DELETE FROM blob_sums WHERE execution IN ",
-	"DELETE FROM executions WHERE id IN ",
 }
 
 // trims are the rows beside an execution that there may be many of, or large ones.
@@ -191,10 +179,13 @@ func (t *tx) delete(ids []belay.ExecutionID, trim belay.ExecutionID) error {
 			return err
 		}
 	}
-	for _, text := range deletions {
-		if err := each(t.ctx, t.conn, text, ids); err != nil {
+	for _, name := range table.Beside {
+		if err := each(t.ctx, t.conn, "DELETE FROM "+name+" WHERE execution IN ", ids); err != nil {
 			return err
 		}
+	}
+	if err := each(t.ctx, t.conn, "DELETE FROM executions WHERE id IN ", ids); err != nil {
+		return err
 	}
 	if trim.IsZero() {
 		return nil

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // read runs queries in one snapshot on a connection of the pool. A connection
@@ -83,10 +83,10 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 		rec.Spec, err = r.spec()
 	}
 	if err == nil && q.Run {
-		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, r.addRun(rec))
+		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, into(table.Runs, &rec.Runs))
 	}
 	if err == nil && q.Runs > 0 {
-		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT ?", []int64{int64(q.Runs)}, r.addRun(rec))
+		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT ?", []int64{int64(q.Runs)}, into(table.Runs, &rec.Runs))
 	}
 	if err == nil && q.History {
 		err = r.history(rec, q)
@@ -97,7 +97,7 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 	if err != nil {
 		return nil, err
 	}
-	tidy(rec)
+	store.Tidy(rec)
 	return rec, nil
 }
 
@@ -125,27 +125,6 @@ func (r *reading) spec() (s *machine.Spec, err error) {
 	return s, err
 }
 
-func (r *reading) addRun(rec *machine.Record) func(columns) error {
-	return func(row columns) error {
-		rec.Runs = append(rec.Runs, scanRun(row))
-		return nil
-	}
-}
-
-func (r *reading) addCheckpoint(rec *machine.Record) func(columns) error {
-	return func(row columns) error {
-		rec.Checkpoints = append(rec.Checkpoints, scanCheckpoint(row))
-		return nil
-	}
-}
-
-func (r *reading) addSignal(rec *machine.Record) func(columns) error {
-	return func(row columns) error {
-		rec.Signals = append(rec.Signals, scanSignal(row))
-		return nil
-	}
-}
-
 // history reads enough of each table: the first so many rows after a seq of
 // every kind hold the first so many events. Of a run the seqs lie together, and
 // only the newest can be open.
@@ -161,13 +140,10 @@ func (r *reading) history(rec *machine.Record, q store.Read) error {
 	}
 	const after = " WHERE execution = ? AND seq > ? ORDER BY seq LIMIT ?"
 	return firstOf(
-		r.query(runs+" WHERE execution = ? AND (ended_seq IS NULL OR ended_seq > ?) ORDER BY token LIMIT ?", window, r.addRun(rec)),
-		r.query(checkpoints+after, window, r.addCheckpoint(rec)),
-		r.query(signals+after, window, r.addSignal(rec)),
-		r.query(selectDeeds+after, window, func(row columns) error {
-			rec.Deeds = append(rec.Deeds, scanDeed(row))
-			return nil
-		}),
+		r.query(runs+" WHERE execution = ? AND (ended_seq IS NULL OR ended_seq > ?) ORDER BY token LIMIT ?", window, into(table.Runs, &rec.Runs)),
+		r.query(checkpoints+after, window, into(table.Checkpoints, &rec.Checkpoints)),
+		r.query(signals+after, window, into(table.Signals, &rec.Signals)),
+		r.query(selectDeeds+after, window, into(table.Deeds, &rec.Deeds)),
 	)
 }
 
@@ -179,8 +155,8 @@ func (r *reading) resume(rec *machine.Record, q store.Read) error {
 		row         func(columns) error
 		none        bool
 	}{
-		{checkpointSizes, selectResumed, r.addCheckpoint(rec), !q.Resume || rec.Execution.Checkpoints == 0},
-		{signalSizes, selectUnconsumed, r.addSignal(rec), rec.Execution.SignalSeq == 0},
+		{checkpointSizes, selectResumed, into(table.Checkpoints, &rec.Checkpoints), !q.Resume || rec.Execution.Checkpoints == 0},
+		{signalSizes, selectUnconsumed, into(table.Signals, &rec.Signals), rec.Execution.SignalSeq == 0},
 	} {
 		if k.none {
 			continue
@@ -209,7 +185,7 @@ func (r *reading) resume(rec *machine.Record, q store.Read) error {
 	return nil
 }
 
-const (
+var (
 	// A checkpoint counts if it has its data and no newer one has its kind and key. Only those
 	// of one input have a seq above its base, so none counts that is replaced below it.
 	resumed = `
@@ -223,18 +199,3 @@ WHERE execution = ?1 AND seq IN (
 	selectUnconsumed = selectSignals + unconsumed + " AND seq <= ?3 ORDER BY seq"
 	signalSizes      = "SELECT seq, coalesce(length(payload), 0) FROM signals" + unconsumed + " ORDER BY seq"
 )
-
-// tidy brings rows that were read in two ways into one order, each once, with
-// its payload if either had it.
-func tidy(rec *machine.Record) {
-	rec.Runs = merged(rec.Runs, func(r *machine.Run) int64 { return int64(r.Token) }, func(r *machine.Run) int { return len(r.Output) })
-	rec.Checkpoints = merged(rec.Checkpoints, func(k *machine.Checkpoint) int64 { return k.Seq }, func(k *machine.Checkpoint) int { return len(k.Data) })
-	rec.Signals = merged(rec.Signals, func(s *machine.Signal) int64 { return s.Seq }, func(s *machine.Signal) int { return len(s.Payload) })
-}
-
-func merged[R any](rows []R, key func(R) int64, payload func(R) int) []R {
-	slices.SortStableFunc(rows, func(a, b R) int {
-		return cmp.Or(cmp.Compare(key(a), key(b)), cmp.Compare(payload(b), payload(a)))
-	})
-	return slices.CompactFunc(rows, func(a, b R) bool { return key(a) == key(b) })
-}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 // The sessions that live are found by the index that holds nothing else, and sorted
 // by their ids alone; those that ended by walking the primary key as far as the list
 // goes. So neither reads or sorts what ended long ago.
-const (
+var (
 	isOnHost = "(? = '' OR spec ->> '$.process.host' = ?)"
 
 	selectLivingSessions = selectWorkers + `
@@ -39,7 +40,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		out = nil
 		row := func(r columns) error {
-			x, err := scanWorker(r, new(parsed[belay.WorkerSpec])) // callers may show it to anybody
+			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // callers may show it to anybody
 			if err == nil && len(out) < limit {
 				out = append(out, store.WorkerRow{Worker: x})
 			}

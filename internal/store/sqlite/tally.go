@@ -5,27 +5,10 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
 )
 
 const (
-	// What has not ended is due at some time, owned, or neither: each has an
-	// index that holds nothing else.
-	tallyExecutions = `
-SELECT state, count(*)
-FROM executions
-WHERE ready_at IS NOT NULL
-GROUP BY state
-UNION ALL
-SELECT state, count(*)
-FROM executions
-WHERE worker IS NOT NULL AND ready_at IS NULL
-GROUP BY state
-UNION ALL
-SELECT state, count(*)
-FROM executions
-WHERE ready_at IS NULL AND worker IS NULL AND state < 6
-GROUP BY state`
-
 	tallyLetters = "SELECT reason, count(*) FROM dead_letters WHERE resolution IS NULL GROUP BY reason"
 )
 
@@ -33,7 +16,7 @@ GROUP BY state`
 func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 	t := store.NewTally()
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
-		err := c.query(ctx, tallyExecutions, func(r columns) error {
+		err := c.query(ctx, table.TallyExecutions, func(r columns) error {
 			if state := belay.State(r.int(0)); !state.Terminal() {
 				t.Executions[state] += r.int(1)
 			}

@@ -1,0 +1,100 @@
+package table
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Beside are the tables whose rows go with their execution.
+var Beside = [...]string{"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums"}
+
+// TallyExecutions counts what has not ended: it is due at some time, owned, or neither, and each has an index that holds
+// nothing else.
+const TallyExecutions = `
+SELECT state, count(*)
+FROM executions
+WHERE ready_at IS NOT NULL
+GROUP BY state
+UNION ALL
+SELECT state, count(*)
+FROM executions
+WHERE worker IS NOT NULL AND ready_at IS NULL
+GROUP BY state
+UNION ALL
+SELECT state, count(*)
+FROM executions
+WHERE ready_at IS NULL AND worker IS NULL AND state < 6
+GROUP BY state`
+
+// Unended select the executions that have not ended, or of those the owned ones alone: there are few among all that have.
+func Unended(owned bool) []string {
+	all := []string{
+		"SELECT id FROM executions WHERE worker IS NOT NULL", "SELECT id FROM executions WHERE ready_at IS NOT NULL",
+		"SELECT id FROM executions WHERE ready_at IS NULL AND worker IS NULL AND state < 6",
+	}
+	if owned {
+		return all[:1]
+	}
+	return all
+}
+
+// Conditions are those of a list on an execution that is called e. place adds an argument, an id or a text, and gives its
+// place in the statement; label gives the condition that an execution has a label.
+func Conditions(q *store.List, place func(any) string, label func(key, value string) string) string {
+	var all []string
+	add := func(condition string) { all = append(all, condition) }
+	switch {
+	case !q.Parent.IsZero():
+		add("e.parent = " + place(q.Parent))
+	case !q.Children:
+		add("e.parent IS NULL")
+	}
+	if !q.Before.IsZero() {
+		add("e.id < " + place(q.Before))
+	}
+	if len(q.States) > 0 {
+		numbers := make([]string, len(q.States))
+		for i, s := range q.States {
+			numbers[i] = fmt.Sprint(uint8(s))
+		}
+		add("e.state IN (" + strings.Join(numbers, ", ") + ")")
+	}
+	if q.Workflow != "" {
+		add("e.workflow = " + place(q.Workflow))
+	}
+	if q.Queue != "" {
+		add("e.queue = " + place(q.Queue))
+	}
+	for _, k := range slices.Sorted(maps.Keys(q.Labels)) {
+		add(label(k, q.Labels[k]))
+	}
+	if len(all) == 0 {
+		return "true"
+	}
+	return strings.Join(all, " AND ")
+}
+
+// Newest are the executions, or the children of one, newest first.
+func Newest(q *store.List, place func(any) string) string {
+	condition := "true"
+	if !q.Parent.IsZero() {
+		condition = "parent = " + place(q.Parent)
+	}
+	if !q.Before.IsZero() {
+		condition += " AND id < " + place(q.Before)
+	}
+	return " FROM executions WHERE " + condition + " ORDER BY id DESC"
+}
+
+// Clip is the beginning of a statement, for errors.
+func Clip(text string) string {
+	line := strings.Join(strings.Fields(text), " ")
+	if len(line) > 60 {
+		line = line[:60] + "…"
+	}
+	return line
+}

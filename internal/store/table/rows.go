@@ -1,0 +1,172 @@
+package table
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// The tables beside that of the executions. The last column of those with a payload is the payload.
+var (
+	Specs = &Table[machine.Spec]{"specs", []Column[machine.Spec]{
+		id("execution", Kept, func(s *machine.Spec) []byte { return s.Execution[:] }),
+		integer("generation", Int4, Kept, func(s *machine.Spec) *int { return &s.Generation }),
+		hash("hash", func(s *machine.Spec) []byte { return s.Hash[:] }),
+		integer("priority", Int4, Kept, func(s *machine.Spec) *int { return &s.Priority }),
+		text("trigger", Kept, func(s *machine.Spec) *belay.Trigger { return &s.Trigger }),
+		text("key", Null, func(s *machine.Spec) *string { return &s.Key }),
+		labels("labels", func(s *machine.Spec) *map[string]string { return &s.Labels }),
+		labels("worker_labels", func(s *machine.Spec) *map[string]string { return &s.WorkerLabels }),
+		blob("input", func(s *machine.Spec) *[]byte { return &s.Input }),
+	}}
+
+	Runs = &Table[machine.Run]{"runs", []Column[machine.Run]{
+		id("execution", Kept, func(r *machine.Run) []byte { return r.Execution[:] }),
+		integer("token", Int8, Kept, func(r *machine.Run) *belay.Token { return &r.Token }),
+		id("worker", Kept, func(r *machine.Run) []byte { return r.Worker[:] }),
+		integer("attempt", Int4, Kept, func(r *machine.Run) *int { return &r.Attempt }),
+		integer("generation", Int4, Kept, func(r *machine.Run) *int { return &r.Generation }),
+		integer("scheduled_seq", Int8, Null, func(r *machine.Run) *int64 { return &r.ScheduledSeq }),
+		integer("scheduled_at", Int8, Null, func(r *machine.Run) *machine.Time { return &r.ScheduledAt }),
+		integer("started_seq", Int8, Null, func(r *machine.Run) *int64 { return &r.StartedSeq }),
+		integer("started_at", Int8, Null, func(r *machine.Run) *machine.Time { return &r.StartedAt }),
+		integer("ended_seq", Int8, Null, func(r *machine.Run) *int64 { return &r.EndedSeq }),
+		integer("ended_at", Int8, Null, func(r *machine.Run) *machine.Time { return &r.EndedAt }),
+		integer("outcome", Int2, Lean, func(r *machine.Run) *belay.Outcome { return &r.Outcome }),
+		boolean("final", func(r *machine.Run) *bool { return &r.Final }),
+		id("op", Null, func(r *machine.Run) []byte { return r.Op[:] }),
+		integer("cost", Int8, Lean, func(r *machine.Run) *int64 { return &r.Cost }),
+		integer("class", Int2, Lean, func(r *machine.Run) *belay.Class { return &r.Class }),
+		text("message", Null, func(r *machine.Run) *string { return &r.Message }),
+		text("stack", Null, func(r *machine.Run) *string { return &r.Stack }),
+		blob("input_hash", func(r *machine.Run) *[]byte { return &r.InputHash }),
+		blob("config_hash", func(r *machine.Run) *[]byte { return &r.ConfigHash }),
+		id("op_sum", Null, func(r *machine.Run) []byte { return r.OpSum[:] }),
+		blob("output", func(r *machine.Run) *[]byte { return &r.Output }),
+	}}
+
+	Checkpoints = &Table[machine.Checkpoint]{"checkpoints", []Column[machine.Checkpoint]{
+		id("execution", Kept, func(k *machine.Checkpoint) []byte { return k.Execution[:] }),
+		integer("seq", Int8, Kept, func(k *machine.Checkpoint) *int64 { return &k.Seq }),
+		integer("kind", Int2, Kept, func(k *machine.Checkpoint) *belay.CheckpointKind { return &k.Kind }),
+		text("key", Kept, func(k *machine.Checkpoint) *string { return &k.Key }),
+		integer("token", Int8, Kept, func(k *machine.Checkpoint) *belay.Token { return &k.Token }),
+		id("op", Null, func(k *machine.Checkpoint) []byte { return k.Op[:] }),
+		integer("at", Int8, Kept, func(k *machine.Checkpoint) *machine.Time { return &k.At }),
+		integer("cost", Int8, Lean, func(k *machine.Checkpoint) *int64 { return &k.Cost }),
+		boolean("pruned", func(k *machine.Checkpoint) *bool { return &k.Pruned }),
+		id("op_sum", Null, func(k *machine.Checkpoint) []byte { return k.OpSum[:] }),
+		blob("data", func(k *machine.Checkpoint) *[]byte { return &k.Data }),
+	}}
+
+	Signals = &Table[machine.Signal]{"signals", []Column[machine.Signal]{
+		id("execution", Kept, func(s *machine.Signal) []byte { return s.Execution[:] }),
+		integer("seq", Int8, Kept, func(s *machine.Signal) *int64 { return &s.Seq }),
+		text("name", Kept, func(s *machine.Signal) *string { return &s.Name }),
+		id("child", Null, func(s *machine.Signal) []byte { return s.Child[:] }),
+		id("op", Null, func(s *machine.Signal) []byte { return s.Op[:] }),
+		integer("at", Int8, Kept, func(s *machine.Signal) *machine.Time { return &s.At }),
+		integer("consumed_by", Int8, Null, func(s *machine.Signal) *int64 { return &s.ConsumedBy }),
+		id("op_sum", Null, func(s *machine.Signal) []byte { return s.OpSum[:] }),
+		blob("payload", func(s *machine.Signal) *[]byte { return &s.Payload }),
+	}}
+
+	Deeds = &Table[machine.Deed]{"actions", []Column[machine.Deed]{
+		id("execution", Kept, func(d *machine.Deed) []byte { return d.Execution[:] }),
+		integer("seq", Int8, Kept, func(d *machine.Deed) *int64 { return &d.Seq }),
+		text("kind", Kept, func(d *machine.Deed) *string { return &d.Kind }),
+		text("actor", Null, func(d *machine.Deed) *string { return &d.Actor }),
+		text("reason", Null, func(d *machine.Deed) *string { return &d.Reason }),
+		id("op", Null, func(d *machine.Deed) []byte { return d.Op[:] }),
+		integer("at", Int8, Kept, func(d *machine.Deed) *machine.Time { return &d.At }),
+		integer("token", Int8, Lean, func(d *machine.Deed) *belay.Token { return &d.Token }),
+		boolean("final", func(d *machine.Deed) *bool { return &d.Final }),
+		id("op_sum", Null, func(d *machine.Deed) []byte { return d.OpSum[:] }),
+	}}
+
+	DeadLetters = &Table[machine.DeadLetter]{"dead_letters", []Column[machine.DeadLetter]{
+		id("execution", Kept, func(d *machine.DeadLetter) []byte { return d.Execution[:] }),
+		integer("generation", Int4, Kept, func(d *machine.DeadLetter) *int { return &d.Generation }),
+		integer("seq", Int8, Kept, func(d *machine.DeadLetter) *int64 { return &d.Seq }),
+		integer("token", Int8, Lean, func(d *machine.DeadLetter) *belay.Token { return &d.Token }),
+		text("reason", Kept, func(d *machine.DeadLetter) *string { return &d.Reason }),
+		integer("class", Int2, Kept, func(d *machine.DeadLetter) *belay.Class { return &d.Class }),
+		text("message", Null, func(d *machine.DeadLetter) *string { return &d.Message }),
+		integer("at", Int8, Kept, func(d *machine.DeadLetter) *machine.Time { return &d.At }),
+		text("resolution", Null, func(d *machine.DeadLetter) *string { return &d.Resolution }),
+		text("resolved_by", Null, func(d *machine.DeadLetter) *string { return &d.ResolvedBy }),
+		integer("resolved_at", Int8, Null, func(d *machine.DeadLetter) *machine.Time { return &d.ResolvedAt }),
+	}}
+
+	Keys = &Table[machine.KeyRow]{"idempotency", []Column[machine.KeyRow]{
+		text("workflow", Kept, func(k *machine.KeyRow) *string { return &k.Workflow }),
+		text("key", Kept, func(k *machine.KeyRow) *string { return &k.Key.Key }),
+		id("execution", Kept, func(k *machine.KeyRow) []byte { return k.Execution[:] }),
+		hash("hash", func(k *machine.KeyRow) []byte { return k.Hash[:] }),
+		integer("at", Int8, Kept, func(k *machine.KeyRow) *machine.Time { return &k.At }),
+	}}
+
+	Chunks = &Table[machine.Chunk]{"blobs", []Column[machine.Chunk]{
+		id("execution", Kept, func(k *machine.Chunk) []byte { return k.Execution[:] }),
+		text("name", Kept, func(k *machine.Chunk) *string { return &k.Name }),
+		integer("n", Int8, Kept, func(k *machine.Chunk) *int64 { return &k.N }),
+		integer("token", Int8, Kept, func(k *machine.Chunk) *belay.Token { return &k.Token }),
+		hash("hash", func(k *machine.Chunk) []byte { return k.Hash[:] }),
+		integer("size", Int8, Kept, func(k *machine.Chunk) *int64 { return &k.Size }),
+		integer("at", Int8, Kept, func(k *machine.Chunk) *machine.Time { return &k.At }),
+		blob("data", func(k *machine.Chunk) *[]byte { return &k.Data }),
+	}}
+
+	Sums = &Table[machine.Sum]{"blob_sums", []Column[machine.Sum]{
+		id("execution", Kept, func(s *machine.Sum) []byte { return s.Execution[:] }),
+		text("name", Kept, func(s *machine.Sum) *string { return &s.Name }),
+		integer("bytes", Int8, Kept, func(s *machine.Sum) *int64 { return &s.Bytes }),
+		integer("token", Int8, Kept, func(s *machine.Sum) *belay.Token { return &s.Token }),
+		integer("own", Int8, Kept, func(s *machine.Sum) *int64 { return &s.Own }),
+		boolean("log", func(s *machine.Sum) *bool { return &s.Log }),
+	}}
+
+	// Workers has two columns that are written and not read with the others: the spec, which is shared once it was read,
+	// and the TTL in it.
+	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
+		id("id", Kept, func(x *machine.Worker) []byte { return x.ID[:] }),
+		integer("state", Int2, Kept, func(x *machine.Worker) *belay.WorkerState { return &x.State }),
+		integer("opened_at", Int8, Kept, func(x *machine.Worker) *machine.Time { return &x.OpenedAt }),
+		integer("heartbeat_at", Int8, Kept, func(x *machine.Worker) *machine.Time { return &x.HeartbeatAt }),
+		integer("expires_at", Int8, Kept, func(x *machine.Worker) *machine.Time { return &x.ExpiresAt }),
+		integer("ended_at", Int8, Null, func(x *machine.Worker) *machine.Time { return &x.EndedAt }),
+		text("end_reason", Null, func(x *machine.Worker) *string { return &x.EndReason }),
+		integer("claim_no", Int8, Kept, func(x *machine.Worker) *int64 { return &x.ClaimNo }),
+		integer("claim_floor", Int8, Kept, func(x *machine.Worker) *int64 { return &x.ClaimFloor }),
+		{Name: "spec", Kind: String, Text: specText},
+		{Name: "ttl", Kind: Int8, Int: func(x *machine.Worker) int64 { return Microseconds(x.Spec.TTL.D()) }},
+	}}
+)
+
+func specText(x *machine.Worker) string {
+	b, err := json.Marshal(x.Spec)
+	if err != nil {
+		panic(err) // strings and numbers always pass
+	}
+	return string(b)
+}
+
+// WorkerSpec is the place of a session's spec in its row.
+const WorkerSpec = 9
+
+// WorkerColumns are the columns that ScanWorker reads.
+var WorkerColumns = Workers.First(WorkerSpec + 1).Names()
+
+// ScanWorker reads a session whose spec was parsed.
+func ScanWorker[C Row](row C, spec *belay.WorkerSpec) (*machine.Worker, error) {
+	x, err := Scan(Workers, row)
+	if err == nil && spec != nil {
+		x.Spec = *spec
+	}
+	return x, err
+}
+
+// Microseconds rounds up, as times do.
+func Microseconds(d time.Duration) int64 { return int64(machine.Time(0).Add(d)) }

@@ -1,0 +1,223 @@
+// Package table says what the tables of the SQL stores hold: the columns, how a row is read into its struct, and what is
+// written of it. Each store adds the statements in its own dialect.
+package table
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Kind is the type of a column.
+type Kind uint8
+
+// The types of columns. SQLite has one type for the first four, and one for the last two.
+const (
+	Boolean Kind = iota
+	Int2
+	Int4
+	Int8
+	String
+	UUID
+	Bytes
+)
+
+// Zero says how a column keeps the zero value.
+type Zero uint8
+
+// The ways to keep the zero value. Lean is NULL in PostgreSQL alone, where that takes no room.
+const (
+	Kept Zero = iota
+	Lean
+	Null
+)
+
+// Column is a column and its field in a row. Of the three fields that read, the one that goes with the type is set.
+type Column[R any] struct {
+	Name string
+	Kind Kind
+	Zero Zero
+
+	Int   func(*R) int64
+	Text  func(*R) string
+	Bytes func(*R) []byte
+
+	setInt   func(*R, int64)
+	setText  func(*R, string) error
+	setBytes func(*R, []byte) // nil for one of a fixed size, whose Bytes can be written to
+}
+
+// Table is a table, or some of its columns.
+type Table[R any] struct {
+	Name    string
+	Columns []Column[R]
+}
+
+// Names are the columns, for a statement.
+func (t *Table[R]) Names() string {
+	names := make([]string, len(t.Columns))
+	for i := range t.Columns {
+		names[i] = t.Columns[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// First are the first n columns; below zero, all but the last so many.
+func (t *Table[R]) First(n int) *Table[R] {
+	if n < 0 {
+		n += len(t.Columns)
+	}
+	return &Table[R]{t.Name, t.Columns[:n]}
+}
+
+// Only are some of the columns, in the order of names.
+func (t *Table[R]) Only(names string) *Table[R] {
+	some := &Table[R]{Name: t.Name}
+	for name := range strings.SplitSeq(names, ", ") {
+		found := false
+		for _, c := range t.Columns {
+			if c.Name == name {
+				some.Columns, found = append(some.Columns, c), true
+			}
+		}
+		if !found {
+			panic(fmt.Sprintf("table %s has no column %s", t.Name, name))
+		}
+	}
+	return some
+}
+
+// Row is a row of a result. NULL reads as zero. Raw may share memory with the result, Blob may not; Word is for texts
+// that stand in many rows.
+type Row interface {
+	Int(i int) int64
+	Text(i int) string
+	Word(i int) string
+	Raw(i int) []byte
+	Blob(i int) []byte
+}
+
+// Scan reads a row that begins with the columns of a table.
+func Scan[R any, C Row](t *Table[R], row C) (*R, error) {
+	r := new(R)
+	for i := range t.Columns {
+		switch c := &t.Columns[i]; {
+		case c.setInt != nil:
+			c.setInt(r, row.Int(i))
+		case c.setText != nil:
+			if err := c.setText(r, row.Text(i)); err != nil {
+				return nil, fmt.Errorf("read column %s of %s: %w", c.Name, t.Name, err)
+			}
+		case c.setBytes != nil:
+			c.setBytes(r, row.Blob(i))
+		case c.Bytes != nil:
+			copy(c.Bytes(r), row.Raw(i))
+		}
+	}
+	return r, nil
+}
+
+// integer is a column of integers.
+func integer[R any, V ~int | ~int64 | ~uint8](name string, kind Kind, zero Zero, of func(*R) *V) Column[R] {
+	return Column[R]{
+		Name: name, Kind: kind, Zero: zero,
+		Int: func(r *R) int64 { return int64(*of(r)) }, setInt: func(r *R, v int64) { *of(r) = V(v) },
+	}
+}
+
+func boolean[R any](name string, of func(*R) *bool) Column[R] {
+	return Column[R]{
+		Name: name, Kind: Boolean, Zero: Lean,
+		Int: func(r *R) int64 { return Number(*of(r)) }, setInt: func(r *R, v int64) { *of(r) = v != 0 },
+	}
+}
+
+func text[R any, V ~string](name string, zero Zero, of func(*R) *V) Column[R] {
+	return Column[R]{
+		Name: name, Kind: String, Zero: zero,
+		Text: func(r *R) string { return string(*of(r)) }, setText: func(r *R, v string) error { *of(r) = V(v); return nil },
+	}
+}
+
+// labels are kept as JSON.
+func labels[R any](name string, of func(*R) *map[string]string) Column[R] {
+	return Column[R]{
+		Name: name, Kind: String, Zero: Null,
+		Text: func(r *R) string { return LabelsText(*of(r)) },
+		setText: func(r *R, v string) (err error) {
+			*of(r), err = ParseLabels(v)
+			return err
+		},
+	}
+}
+
+// id is a column of ids: of gives the bytes of the field.
+func id[R any](name string, zero Zero, of func(*R) []byte) Column[R] {
+	return Column[R]{Name: name, Kind: UUID, Zero: zero, Bytes: of}
+}
+
+func hash[R any](name string, of func(*R) []byte) Column[R] {
+	return Column[R]{Name: name, Kind: Bytes, Bytes: of}
+}
+
+func blob[R any](name string, of func(*R) *[]byte) Column[R] {
+	return Column[R]{
+		Name: name, Kind: Bytes, Zero: Null,
+		Bytes: func(r *R) []byte { return *of(r) }, setBytes: func(r *R, v []byte) { *of(r) = v },
+	}
+}
+
+// ParseLabels reads labels as they are stored.
+func ParseLabels(text string) (map[string]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var labels map[string]string
+	if err := json.Unmarshal([]byte(text), &labels); err != nil {
+		return nil, fmt.Errorf("read labels: %w", err)
+	}
+	return labels, nil
+}
+
+// LabelsText is labels as they are stored; empty for none.
+func LabelsText(labels map[string]string) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	b, err := json.Marshal(labels)
+	if err != nil {
+		panic(err) // maps of strings always pass
+	}
+	return string(b)
+}
+
+// Parsed remembers the meaning of JSON texts that stand in many rows or are read often. The values are shared and never
+// changed in place.
+type Parsed[T any] map[string]*T
+
+// Parse reads a text; an empty one is nil.
+func Parse[T any, S string | []byte](p *Parsed[T], what string, text S) (*T, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	if known := (*p)[string(text)]; known != nil {
+		return known, nil
+	}
+	v := new(T)
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	if *p == nil || len(*p) >= 1000 {
+		*p = make(Parsed[T])
+	}
+	(*p)[string(text)] = v
+	return v, nil
+}
+
+// Number is a boolean as a number.
+func Number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
