@@ -39,6 +39,16 @@ func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Ba
 	return err
 }
 
+// pass is call for what is asked again as it was.
+func pass[Q, A any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) (A, error), q Q) (A, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (A, error) { return f(to, ctx, q) })
+}
+
+// tell is pass for what answers with an error alone.
+func tell[Q any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) error, q Q) error {
+	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return f(to, ctx, q) })
+}
+
 // role waits for a way to the engine.
 func (b *Backend) role(ctx context.Context) (*role, error) {
 	if r, _, _ := b.current(); r != nil {

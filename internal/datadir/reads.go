@@ -9,9 +9,7 @@ import (
 
 // Execution reads one execution.
 func (b *Backend) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Execution, error) {
-		return to.Execution(ctx, id)
-	})
+	return pass(ctx, b, belay.Backend.Execution, id)
 }
 
 // Await waits for the end of an execution, whoever hosts meanwhile.
@@ -24,7 +22,7 @@ func (b *Backend) Await(ctx context.Context, id belay.ExecutionID, wait time.Dur
 
 // Executions lists executions.
 func (b *Backend) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Page, error) { return to.Executions(ctx, f) })
+	return pass(ctx, b, belay.Backend.Executions, f)
 }
 
 // Events reads history, or waits for it, whoever hosts meanwhile.
@@ -38,23 +36,17 @@ func (b *Backend) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event
 
 // Runs reads the attempts at an execution.
 func (b *Backend) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.RunRecord, error) {
-		return to.Runs(ctx, id)
-	})
+	return pass(ctx, b, belay.Backend.Runs, id)
 }
 
 // Explain says why an execution is where it is.
 func (b *Backend) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Explanation, error) {
-		return to.Explain(ctx, id)
-	})
+	return pass(ctx, b, belay.Backend.Explain, id)
 }
 
 // Chunks reads a log or artifact.
 func (b *Backend) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.StoredChunk, error) {
-		return to.Chunks(ctx, q)
-	})
+	return pass(ctx, b, belay.Backend.Chunks, q)
 }
 
 // Workers lists the sessions.
@@ -64,12 +56,12 @@ func (b *Backend) Workers(ctx context.Context) ([]belay.Worker, error) {
 
 // Signals reads the signals that were not consumed.
 func (b *Backend) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Signal, error) { return to.Signals(ctx, q) })
+	return pass(ctx, b, belay.Backend.Signals, q)
 }
 
 // Resume reads what the owner of a lease goes on from.
 func (b *Backend) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Resumed, error) { return to.Resume(ctx, q) })
+	return pass(ctx, b, belay.Backend.Resume, q)
 }
 
 // Keys lists the keys.

@@ -55,9 +55,7 @@ func (b *Backend) Control(ctx context.Context, c belay.Control) (belay.Execution
 	if c.Op.IsZero() {
 		c.Op = belay.OpID(embedded.NewID())
 	}
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Execution, error) {
-		return to.Control(ctx, c)
-	})
+	return pass(ctx, b, belay.Backend.Control, c)
 }
 
 // Signal delivers a signal.
@@ -65,7 +63,7 @@ func (b *Backend) Signal(ctx context.Context, s belay.SignalRequest) error {
 	if s.Op.IsZero() {
 		s.Op = belay.OpID(embedded.NewID())
 	}
-	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.Signal(ctx, s) })
+	return tell(ctx, b, belay.Backend.Signal, s)
 }
 
 // OpenWorker opens a session. It belongs to the store, not to the host.
@@ -73,9 +71,7 @@ func (b *Backend) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Ses
 	if s.ID.IsZero() {
 		s.ID = belay.WorkerID(embedded.NewID())
 	}
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Session, error) {
-		return to.OpenWorker(ctx, s)
-	})
+	return pass(ctx, b, belay.Backend.OpenWorker, s)
 }
 
 // Claim wins executions.
@@ -89,19 +85,17 @@ func (b *Backend) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimR
 
 // Heartbeat renews a session.
 func (b *Backend) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.HeartbeatReply, error) {
-		return to.Heartbeat(ctx, h)
-	})
+	return pass(ctx, b, belay.Backend.Heartbeat, h)
 }
 
 // Drain stops new claims of a worker.
 func (b *Backend) Drain(ctx context.Context, id belay.WorkerID) error {
-	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.Drain(ctx, id) })
+	return tell(ctx, b, belay.Backend.Drain, id)
 }
 
 // CloseWorker ends a session in order.
 func (b *Backend) CloseWorker(ctx context.Context, id belay.WorkerID) error {
-	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.CloseWorker(ctx, id) })
+	return tell(ctx, b, belay.Backend.CloseWorker, id)
 }
 
 // Save writes a checkpoint.
@@ -122,7 +116,7 @@ func (b *Backend) Settle(ctx context.Context, s belay.Settlement) error {
 
 // Append writes a chunk of a log or artifact.
 func (b *Backend) Append(ctx context.Context, c belay.Chunk) error {
-	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.Append(ctx, c) })
+	return tell(ctx, b, belay.Backend.Append, c)
 }
 
 // Lock makes the caller the owner of an execution from outside.
@@ -130,19 +124,17 @@ func (b *Backend) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, er
 	if r.ID.IsZero() {
 		r.ID = belay.WorkerID(embedded.NewID())
 	}
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Lock, error) { return to.Lock(ctx, r) })
+	return pass(ctx, b, belay.Backend.Lock, r)
 }
 
 // Renew is the heartbeat of one run.
 func (b *Backend) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.HeartbeatReply, error) {
-		return to.Renew(ctx, l)
-	})
+	return pass(ctx, b, belay.Backend.Renew, l)
 }
 
 // RevokeKey ends a key.
 func (b *Backend) RevokeKey(ctx context.Context, id belay.KeyID) error {
-	return do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error { return to.RevokeKey(ctx, id) })
+	return tell(ctx, b, belay.Backend.RevokeKey, id)
 }
 
 // CreateKey makes a key. It has no operation id, and its secret is shown once:
