@@ -42,6 +42,8 @@ type request struct {
 	longer time.Duration
 	// read says that the call changes nothing.
 	read bool
+	// alive says that the call keeps a session, and travels with what is small however long it is.
+	alive bool
 	// bare takes any answer of a working server for a success.
 	bare bool
 
@@ -64,7 +66,7 @@ func (c *Client) once(ctx context.Context, r *request) error {
 func (c *Client) try(ctx context.Context, r *request) error {
 	sub, cancel := context.WithTimeoutCause(ctx, attempt+r.wait+r.longer, errSlow)
 	defer cancel()
-	small := len(r.body) <= smallBody
+	small := r.alive || len(r.body) <= smallBody
 	link := c.large
 	if small {
 		link = c.small

@@ -39,7 +39,11 @@ func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimRe
 // Heartbeat renews a session.
 func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	var reply wire.HeartbeatReply
-	err := c.post(ctx, "heartbeat", workerPath(h.Worker)+"/heartbeat", wire.HeartbeatOf(h), &reply)
+	r := request{op: "heartbeat", method: http.MethodPost, path: workerPath(h.Worker) + "/heartbeat", reply: &reply, alive: true}
+	var err error
+	if r.body, err = body(r.op, wire.HeartbeatOf(h)); err == nil {
+		err = c.once(ctx, &r)
+	}
 	if err != nil {
 		return belay.HeartbeatReply{}, err
 	}

@@ -151,7 +151,11 @@ func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.B
 	if size < 0 { // it does not say
 		size = most
 	}
-	give, err := a.room.take(r.Context(), size)
+	take := a.room.take
+	if rt.alive {
+		take = a.room.first
+	}
+	give, err := take(r.Context(), size)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 const (
 	// smallBody is up to how many bytes a body waits for no room: heartbeats,
 	// claims and all that is asked, which must get through whatever else does.
+	// A longer heartbeat goes before all others that wait.
 	smallBody = 64 << 10
 	// roomWait is how long a large body waits for room.
 	roomWait = 2 * time.Second
@@ -47,24 +48,40 @@ func newRoom(n int64) *room { return &room{free: n} }
 // take waits for room for n bytes, and refuses when that takes too long. give must
 // be called when they are not held any more.
 func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
+	return r.enter(ctx, n, false)
+}
+
+// first is take for a body that goes before all others that wait.
+func (r *room) first(ctx context.Context, n int64) (give func(), err error) {
+	return r.enter(ctx, n, true)
+}
+
+func (r *room) enter(ctx context.Context, n int64, first bool) (give func(), err error) {
 	if n <= smallBody {
 		return func() {}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, roomWait)
 	defer cancel()
-	return r.wait(ctx, n)
+	return r.queued(ctx, n, first)
 }
 
 // wait waits for room for n bytes until ctx ends.
 func (r *room) wait(ctx context.Context, n int64) (give func(), err error) {
+	return r.queued(ctx, n, false)
+}
+
+func (r *room) queued(ctx context.Context, n int64, first bool) (give func(), err error) {
 	r.mu.Lock()
-	if r.queue.Len() == 0 && n <= r.free {
+	if (first || r.queue.Len() == 0) && n <= r.free {
 		r.free -= n
 		r.mu.Unlock()
 		return func() { r.give(n) }, nil
 	}
 	w := &wish{n, make(chan struct{})}
 	e := r.queue.PushBack(w)
+	if first {
+		r.queue.MoveToFront(e)
+	}
 	r.mu.Unlock()
 	select {
 	case <-w.granted:

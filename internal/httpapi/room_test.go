@@ -64,6 +64,35 @@ func TestRoomIsBounded(t *testing.T) {
 	})
 }
 
+// Rule: a heartbeat that is too long to need no room is the first to get some.
+func TestHeartbeatsGetRoomFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		r := newRoom(2 * mib)
+		give, err := r.take(t.Context(), 2*mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		wait := func(who string, take func(context.Context, int64) (func(), error), n int64) {
+			go func() {
+				if give, err := take(t.Context(), n); err == nil {
+					order <- who
+					give()
+				}
+			}()
+			synctest.Wait()
+		}
+		wait("a body", r.take, 2*mib)
+		wait("a heartbeat", r.first, mib)
+		give()
+		synctest.Wait()
+		if first, second := <-order, <-order; first != "a heartbeat" || second != "a body" || r.free != 2*mib {
+			t.Errorf("first came %s, then %s, with %d bytes free", first, second, r.free)
+		}
+	})
+}
+
 // A body that needs more than there will ever be is refused like any other.
 func TestRoomIsTooSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,6 +30,7 @@ type route struct {
 	lists   []string                                // parameters of the query that may be repeated
 	stream  bool                                    // answers without an end
 	wait    bool                                    // may be asked to wait for news
+	alive   bool                                    // keeps a session, and waits for room before all others
 	page    bool                                    // is for browsers: they are asked for a password
 	example string                                  // of a body
 	headers []string                                // of a success, where no type says so

@@ -63,7 +63,7 @@ func (a *api) workers() {
 		id: "heartbeat", method: http.MethodPost, path: "/v1/workers/{id}/heartbeat", tag: "workers",
 		summary: "Renew a session and all leases under it", doc: "The reply is all that a worker needs to be told.",
 		example: `{"holds": [{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "token": 1}], "claim_seen": 1}`,
-		scopes:  worker, body: true, errors: []int{http.StatusPreconditionFailed},
+		scopes:  worker, body: true, alive: true, errors: []int{http.StatusPreconditionFailed},
 	}, a.heartbeat)
 }
 
