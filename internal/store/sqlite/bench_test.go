@@ -126,6 +126,23 @@ func BenchmarkSingleCommit(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commits/s")
 }
 
+// A heartbeat of a worker with a thousand runs.
+func BenchmarkHeartbeat(b *testing.B) {
+	const runs = 1000
+	l := newLoad(b)
+	l.fold(l.submits(runs)...)
+	beat := &machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: l.worker, ClaimSeen: 1}}
+	for _, won := range l.fold(l.claims(runs))[0].Claims {
+		beat.Holds = append(beat.Holds, belay.Held{Execution: won.Execution.ID, Token: won.Execution.Token})
+	}
+	for b.Loop() {
+		if r := l.fold(beat); len(r[0].Heartbeat.Revoked) > 0 {
+			b.Fatalf("%d runs are revoked", len(r[0].Heartbeat.Revoked))
+		}
+	}
+	b.ReportMetric(runs*float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+}
+
 // Executions that do nothing, from submission to settlement: each commit takes
 // so many submissions, the claims of as many and the settlements of the last.
 func BenchmarkNoopExecutions(b *testing.B) {

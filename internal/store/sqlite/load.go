@@ -74,32 +74,16 @@ LIMIT ?`
 func (t *tx) loadExecutions(rows *machine.Rows, ids []belay.ExecutionID) error {
 	asked := make(map[belay.ExecutionID]bool, len(ids))
 	for len(ids) > 0 {
-		want := make([]belay.ExecutionID, 0, len(ids))
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id belay.ExecutionID) bool {
+			known := asked[id] || id.IsZero()
+			asked[id] = true
+			return known
+		})
 		var parents []belay.ExecutionID
-		found := func(e *machine.Execution) {
+		err := t.fetch(ids, func(e *machine.Execution) {
 			t.found[e.ID] = e
 			rows.Executions = append(rows.Executions, working(e))
 			parents = append(parents, e.Parent)
-		}
-		for _, id := range ids {
-			if asked[id] || id.IsZero() {
-				continue
-			}
-			asked[id] = true
-			if e := t.store.cache.get(id); e != nil {
-				found(e)
-			} else {
-				want = append(want, id)
-			}
-		}
-		err := some(t.ctx, t.conn, selectExecutions+" WHERE id IN ", want, func(r columns) error {
-			e, err := scanExecution(r, &t.policies)
-			if err != nil {
-				return err
-			}
-			t.store.cache.put(e)
-			found(e)
-			return nil
 		})
 		if err != nil {
 			return err
@@ -109,6 +93,26 @@ func (t *tx) loadExecutions(rows *machine.Rows, ids []belay.ExecutionID) error {
 	return nil
 }
 
+// fetch gives executions as they stand in the database, in any order. They are not to be changed.
+func (t *tx) fetch(ids []belay.ExecutionID, found func(*machine.Execution)) error {
+	unread := make([]belay.ExecutionID, 0, len(ids))
+	for _, id := range ids {
+		if e := t.store.cache.get(id); e != nil {
+			found(e)
+		} else {
+			unread = append(unread, id)
+		}
+	}
+	return some(t.ctx, t.conn, selectExecutions+" WHERE id IN ", unread, func(r columns) error {
+		e, err := scanExecution(r, &t.policies)
+		if err == nil {
+			t.store.cache.put(e)
+			found(e)
+		}
+		return err
+	})
+}
+
 // working is the copy of a row that a fold may change.
 func working(e *machine.Execution) *machine.Execution {
 	c := *e
@@ -116,19 +120,23 @@ func working(e *machine.Execution) *machine.Execution {
 	return &c
 }
 
-// loadHeld loads what workers own.
+// loadHeld loads what workers own: the ids by the index alone, the rows from memory as far as they are there.
 func (t *tx) loadHeld(rows *machine.Rows, ids []belay.WorkerID) error {
 	rows.Held = make(map[belay.WorkerID][]*machine.Execution, len(ids))
 	for _, id := range unique(ids) {
+		var owned []belay.ExecutionID
 		t.args.blob(id[:])
-		err := t.query(t.ctx, selectExecutions+" WHERE worker = ? ORDER BY id", func(r columns) error {
-			e, err := scanExecution(r, &t.policies)
-			rows.Held[id] = append(rows.Held[id], e)
-			return err
+		err := t.query(t.ctx, "SELECT id FROM executions WHERE worker = ? ORDER BY id", func(r columns) error {
+			owned = append(owned, r.id(0))
+			return nil
 		})
+		if err == nil {
+			err = t.fetch(owned, func(e *machine.Execution) { rows.Held[id] = append(rows.Held[id], working(e)) })
+		}
 		if err != nil {
 			return err
 		}
+		slices.SortFunc(rows.Held[id], func(a, b *machine.Execution) int { return a.ID.Compare(b.ID) })
 	}
 	return nil
 }
