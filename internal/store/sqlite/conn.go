@@ -171,23 +171,23 @@ type args []driver.NamedValue
 
 func (a *args) reset() { *a = (*a)[:0] }
 
-func (a *args) add(v driver.Value) {
+func (a *args) add(v driver.Value) *args {
 	*a = append(*a, driver.NamedValue{Ordinal: len(*a) + 1, Value: v})
+	return a
 }
 
-func (a *args) int(v int64) { a.add(v) }
+func (a *args) int(v int64) *args { return a.add(v) }
 
-func (a *args) text(v string) { a.add(v) }
+func (a *args) text(v string) *args { return a.add(v) }
 
 // blob adds bytes that the caller leaves alone until the statement ran.
-func (a *args) blob(v []byte) { a.add(v) }
+func (a *args) blob(v []byte) *args { return a.add(v) }
 
-func (a *args) intOrNull(v int64) {
+func (a *args) intOrNull(v int64) *args {
 	if v == 0 {
-		a.add(nil)
-	} else {
-		a.add(v)
+		return a.add(nil)
 	}
+	return a.add(v)
 }
 
 // columns are the values of one row. The tables are STRICT, so a value is of its
@@ -235,3 +235,19 @@ func marks(n, width int) string {
 
 // ignore is for statements whose rows say nothing.
 func ignore(columns) error { return nil }
+
+// number is for those that answer with one.
+func number(n *int64) func(columns) error {
+	return func(r columns) error {
+		*n = r.int(0)
+		return nil
+	}
+}
+
+// idsInto is for those that answer with ids.
+func idsInto[ID ~[16]byte](all *[]ID) func(columns) error {
+	return func(r columns) error {
+		*all = append(*all, r.id(0))
+		return nil
+	}
+}

@@ -75,12 +75,8 @@ type dueing struct {
 }
 
 func (d *dueing) workers(due *store.Due) error {
-	d.args.int(d.now)
-	d.args.int(d.limit)
-	err := d.query(d.ctx, selectExpired, func(r columns) error {
-		due.Workers = append(due.Workers, r.id(0))
-		return nil
-	})
+	d.args.int(d.now).int(d.limit)
+	err := d.query(d.ctx, selectExpired, idsInto(&due.Workers))
 	if err != nil {
 		return err
 	}
@@ -92,12 +88,8 @@ func (d *dueing) workers(due *store.Due) error {
 }
 
 func (d *dueing) checks(due *store.Due) error {
-	d.args.int(d.now)
-	d.args.int(d.limit)
-	err := d.query(d.ctx, selectChecks, func(r columns) error {
-		due.Checks = append(due.Checks, r.id(0))
-		return nil
-	})
+	d.args.int(d.now).int(d.limit)
+	err := d.query(d.ctx, selectChecks, idsInto(&due.Checks))
 	if err != nil {
 		return err
 	}
@@ -121,8 +113,7 @@ func (d *dueing) owned(due *store.Due) error {
 	if err != nil {
 		return err
 	}
-	d.args.int(d.limit)
-	d.args.int(d.limit)
+	d.args.int(d.limit).int(d.limit)
 	return d.query(d.ctx, selectChildren, func(r columns) error {
 		if child := r.id(2); child != (belay.ExecutionID{}) {
 			due.Children = append(due.Children, child)
@@ -151,10 +142,7 @@ func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
 			if err != nil {
 				return fmt.Errorf("count %s: %w", q.from, err)
 			}
-			err = c.query(ctx, "SELECT count(*) FROM "+q.from, func(r columns) error {
-				*q.n = r.int(0)
-				return nil
-			})
+			err = c.query(ctx, "SELECT count(*) FROM "+q.from, number(q.n))
 		}
 		return err
 	})

@@ -49,7 +49,7 @@ func (g *generation) raise(t *tx) (n int64, err error) {
 
 // generation reads the number of a database.
 func (c *conn) generation(ctx context.Context) (n int64, err error) {
-	err = c.query(ctx, "PRAGMA user_version", func(r columns) error { n = r.int(0); return nil })
+	err = c.query(ctx, "PRAGMA user_version", number(&n))
 	return n, err
 }
 

@@ -52,8 +52,7 @@ func (t *tx) writeCheckpoints(c *machine.Changes) error {
 		return err
 	}
 	for i := range c.Pruned {
-		t.args.blob(c.Pruned[i].Execution[:])
-		t.args.int(c.Pruned[i].Seq)
+		t.args.blob(c.Pruned[i].Execution[:]).int(c.Pruned[i].Seq)
 		if _, err := t.exec(t.ctx, "UPDATE checkpoints SET data = NULL, pruned = 1 WHERE execution = ? AND seq = ?"); err != nil {
 			return err
 		}
@@ -115,10 +114,7 @@ var insertChunks = insertInto(table.Chunks)
 func (t *tx) writeChunks(c *machine.Changes) error {
 	for i := range c.Drops {
 		d := &c.Drops[i]
-		t.args.blob(d.Execution[:])
-		t.args.text(d.Name)
-		t.args.int(d.From)
-		t.args.int(d.To)
+		t.args.blob(d.Execution[:]).text(d.Name).int(d.From).int(d.To)
 		if _, err := t.exec(t.ctx, "DELETE FROM blobs WHERE execution = ? AND name = ? AND n >= ? AND n < ?"); err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func (l *listing) place(v any) string {
 func (l *listing) find() error {
 	if store.Active(l.States) && l.Parent.IsZero() && l.Key == "" {
 		open := int64(0)
-		err := l.query(l.ctx, "SELECT count(*) FROM "+l.active(), func(r columns) error { open = r.int(0); return nil })
+		err := l.query(l.ctx, "SELECT count(*) FROM "+l.active(), number(&open))
 		if err != nil || open <= l.scan() { // else so many that the newest of all are found as soon
 			return firstOf(err, l.list("executions e WHERE e.id IN (SELECT id FROM "+l.active()+")"))
 		}
@@ -97,8 +97,7 @@ func (l *listing) active() string {
 // keyed finds the executions of an idempotency key, in all workflows if none is named.
 func (l *listing) keyed() string {
 	if l.Workflow != "" {
-		l.args.text(l.Workflow)
-		l.args.text(l.Key)
+		l.args.text(l.Workflow).text(l.Key)
 		return "SELECT execution FROM idempotency WHERE workflow = ? AND key = ?"
 	}
 	l.args.text(l.Key)
@@ -114,8 +113,7 @@ SELECT k.execution FROM each CROSS JOIN idempotency k ON k.workflow = each.workf
 // list reads those of what is looked at that fit.
 func (l *listing) list(from string) error {
 	where := table.Conditions(&l.List, l.place, func(key, value string) string {
-		l.args.text(key)
-		l.args.text(value)
+		l.args.text(key).text(value)
 		return "EXISTS (SELECT 1 FROM specs, json_each(labels) AS l WHERE execution = e.id AND l.key = ? AND l.value = ?)"
 	})
 	l.args.int(most(l.Limit))
@@ -165,10 +163,7 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error) {
 	var all []machine.Chunk
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
-		c.args.blob(q.Execution[:])
-		c.args.text(q.Name)
-		c.args.int(q.From)
-		c.args.int(int64(store.ChunkLimit(q.Limit)))
+		c.args.blob(q.Execution[:]).text(q.Name).int(q.From).int(int64(store.ChunkLimit(q.Limit)))
 		return c.query(ctx, selectChunks+" WHERE execution = ? AND name = ? AND n >= ? ORDER BY n LIMIT ?", values(table.Chunks, &all))
 	})
 	return all, classify("chunks of "+q.Execution.String(), err)

@@ -49,8 +49,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 // ready answers one query for the due executions of a lane, from the index alone.
 func (t *tx) ready(q machine.ReadyQuery) (machine.ReadyLane, error) {
 	var lane machine.ReadyLane
-	t.args.int(int64(q.Lane))
-	t.args.int(int64(q.Limit))
+	t.args.int(int64(q.Lane)).int(int64(q.Limit))
 	err := t.query(t.ctx, selectReady, func(r columns) error {
 		switch at := machine.Time(r.int(0)); {
 		case at <= t.now:
@@ -126,10 +125,7 @@ func (t *tx) loadHeld(rows *machine.Rows, ids []belay.WorkerID) error {
 	for _, id := range unique(ids) {
 		var owned []belay.ExecutionID
 		t.args.blob(id[:])
-		err := t.query(t.ctx, "SELECT id FROM executions WHERE worker = ? ORDER BY id", func(r columns) error {
-			owned = append(owned, r.id(0))
-			return nil
-		})
+		err := t.query(t.ctx, "SELECT id FROM executions WHERE worker = ? ORDER BY id", idsInto(&owned))
 		if err == nil {
 			err = t.fetch(owned, func(e *machine.Execution) { rows.Held[id] = append(rows.Held[id], working(e)) })
 		}

@@ -22,8 +22,7 @@ func one[K comparable](t *tx, names []K, text string, arguments func(*args, K), 
 
 func (t *tx) loadKeys(rows *machine.Rows, keys []machine.Key) error {
 	return one(t, keys, selectKey, func(a *args, k machine.Key) {
-		a.text(k.Workflow)
-		a.text(k.Key)
+		a.text(k.Workflow).text(k.Key)
 	}, values(table.Keys, &rows.Keys))
 }
 
@@ -31,8 +30,7 @@ var selectKey = selecting(table.Keys) + " WHERE workflow = ? AND key = ?"
 
 func (t *tx) loadRuns(rows *machine.Rows, ids []belay.RunID) error {
 	return one(t, ids, selectRuns+" WHERE execution = ? AND token = ?", func(a *args, id belay.RunID) {
-		a.blob(id.Execution[:])
-		a.int(int64(id.Token))
+		a.blob(id.Execution[:]).int(int64(id.Token))
 	}, into(table.Runs, &rows.Runs))
 }
 
@@ -41,8 +39,7 @@ func (t *tx) loadOps(rows *machine.Rows, refs []machine.OpRef) error {
 	return one(t, refs, selectOp, func(a *args, ref machine.OpRef) {
 		asked = ref
 		for range 4 {
-			a.blob(ref.Execution[:])
-			a.blob(ref.Op[:])
+			a.blob(ref.Execution[:]).blob(ref.Op[:])
 		}
 	}, func(r columns) error {
 		rows.Ops = append(rows.Ops, machine.Op{OpRef: asked, Seq: r.int(0), Sum: r.id(1)})
@@ -62,33 +59,26 @@ LIMIT 1`
 
 func (t *tx) loadSignals(rows *machine.Rows, refs []machine.SignalRef) error {
 	return one(t, refs, selectSignals+" WHERE execution = ? AND seq = ?", func(a *args, ref machine.SignalRef) {
-		a.blob(ref.Execution[:])
-		a.int(ref.Seq)
+		a.blob(ref.Execution[:]).int(ref.Seq)
 	}, into(table.Signals, &rows.Signals))
 }
 
 func (t *tx) loadChunks(rows *machine.Rows, refs []machine.ChunkRef) error {
 	return one(t, refs, selectChunkHeads+" WHERE execution = ? AND name = ? AND n = ?", func(a *args, ref machine.ChunkRef) {
-		a.blob(ref.Execution[:])
-		a.text(ref.Name)
-		a.int(ref.N)
+		a.blob(ref.Execution[:]).text(ref.Name).int(ref.N)
 	}, values(table.Chunks, &rows.Chunks))
 }
 
 // loadDrops loads the heads of the chunks that are about to go.
 func (t *tx) loadDrops(rows *machine.Rows, drops []machine.ChunkDrop) error {
 	return one(t, drops, selectChunkHeads+" WHERE execution = ? AND name = ? AND n >= ? AND n < ? ORDER BY n", func(a *args, d machine.ChunkDrop) {
-		a.blob(d.Execution[:])
-		a.text(d.Name)
-		a.int(d.From)
-		a.int(d.To)
+		a.blob(d.Execution[:]).text(d.Name).int(d.From).int(d.To)
 	}, values(table.Chunks, &rows.Chunks))
 }
 
 func (t *tx) loadSums(rows *machine.Rows, refs []machine.SumRef) error {
 	return one(t, refs, selectSums+" WHERE execution = ? AND name = ?", func(a *args, ref machine.SumRef) {
-		a.blob(ref.Execution[:])
-		a.text(ref.Name)
+		a.blob(ref.Execution[:]).text(ref.Name)
 	}, into(table.Sums, &rows.Sums))
 }
 

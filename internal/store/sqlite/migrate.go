@@ -82,16 +82,10 @@ func checkSchema(ctx context.Context, c *conn) error {
 	if err != nil {
 		return err
 	}
-	var there, have int64
-	if err := c.query(ctx, hasVersions, func(r columns) error { there = r.int(0); return nil }); err != nil {
-		return err
-	}
-	if there != 0 {
-		if err := c.query(ctx, version, func(r columns) error { have = r.int(0); return nil }); err != nil {
-			return err
-		}
-	}
+	have, err := c.version(ctx)
 	switch {
+	case err != nil:
+		return err
 	case have > want:
 		return tooNew(have, want)
 	case have < want:
@@ -99,6 +93,16 @@ func checkSchema(ctx context.Context, c *conn) error {
 			"the database has schema %d, older than the %d of this Belay; an engine of this version brings it up to date when it starts", have, want)}
 	}
 	return nil
+}
+
+// version is the schema of a database, 0 if it has none.
+func (c *conn) version(ctx context.Context) (have int64, err error) {
+	there := int64(0)
+	err = c.query(ctx, hasVersions, number(&there))
+	if err == nil && there > 0 {
+		err = c.query(ctx, version, number(&have))
+	}
+	return have, err
 }
 
 func tooNew(have, want int64) error {

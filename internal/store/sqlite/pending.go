@@ -62,10 +62,5 @@ func schemaAt(ctx context.Context, path string) (have int64, err error) {
 		return 0, err
 	}
 	defer func() { err = firstOf(err, c.close()) }()
-	there := int64(0)
-	err = c.query(ctx, hasVersions, func(r columns) error { there = r.int(0); return nil })
-	if err == nil && there > 0 {
-		err = c.query(ctx, version, func(r columns) error { have = r.int(0); return nil })
-	}
-	return have, err
+	return c.version(ctx)
 }

@@ -63,19 +63,12 @@ func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, be
 	if p.Felled, err = store.Fell(&forest{c, ctx, int64(before)}, stretch, limit); err != nil {
 		return p, err
 	}
-	c.args.int(int64(before))
-	c.args.int(most(limit))
-	err = c.query(ctx, selectEnded, func(r columns) error {
-		p.sessions = append(p.sessions, r.id(0))
-		return nil
-	})
+	c.args.int(int64(before)).int(most(limit))
+	err = c.query(ctx, selectEnded, idsInto(&p.sessions))
 	if err != nil {
 		return p, err
 	}
-	c.args.int(int64(s.Now()))
-	c.args.int(most(limit))
-	c.args.int(int64(before))
-	c.args.blob(s.options.Server[:])
+	c.args.int(int64(s.Now())).int(most(limit)).int(int64(before)).blob(s.options.Server[:])
 	err = c.query(ctx, selectStale, func(r columns) error {
 		p.keys, p.servers = r.int(0), r.int(1) != 0
 		return nil
@@ -143,14 +136,12 @@ func (t *tx) prune(p *prunable, before machine.Time, limit int) (executions, ses
 		}
 		sessions += int(n)
 	}
-	t.args.int(int64(t.now))
-	t.args.int(most(limit))
+	t.args.int(int64(t.now)).int(most(limit))
 	n, err := t.exec(t.ctx, deleteKeys)
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	t.args.int(int64(before))
-	t.args.blob(t.store.options.Server[:])
+	t.args.int(int64(before)).blob(t.store.options.Server[:])
 	_, err = t.exec(t.ctx, "DELETE FROM servers WHERE mark_at < ? AND id <> ?")
 	return len(going), sessions, int(n), err
 }
@@ -172,9 +163,7 @@ func (t *tx) over(ids []belay.ExecutionID, before machine.Time) (bool, error) {
 func (t *tx) delete(ids []belay.ExecutionID, trim belay.ExecutionID) error {
 	t.store.cache.forget(ids)
 	for i := range ids {
-		t.args.int(int64(t.now.Add(store.KeyLife)))
-		t.args.blob(ids[i][:])
-		t.args.blob(ids[i][:])
+		t.args.int(int64(t.now.Add(store.KeyLife))).blob(ids[i][:]).blob(ids[i][:])
 		if _, err := t.exec(t.ctx, expireKeys); err != nil {
 			return err
 		}
@@ -191,8 +180,7 @@ func (t *tx) delete(ids []belay.ExecutionID, trim belay.ExecutionID) error {
 		return nil
 	}
 	for _, text := range trims {
-		t.args.blob(trim[:])
-		t.args.int(trimmed)
+		t.args.blob(trim[:]).int(trimmed)
 		if _, err := t.exec(t.ctx, text); err != nil {
 			return err
 		}
@@ -241,9 +229,7 @@ FROM (
 // Roots implements store.Forest.
 func (f *forest) Roots(s store.Stretch, limit int) (roots []store.Root, next belay.ExecutionID, more bool, err error) {
 	next = s.To
-	f.args.blob(s.From[:])
-	f.args.blob(s.To[:])
-	f.args.int(int64(s.Rows) - 1)
+	f.args.blob(s.From[:]).blob(s.To[:]).int(int64(s.Rows) - 1)
 	err = f.query(f.ctx, selectBound, func(r columns) error {
 		next, more = r.id(0), true
 		return nil
@@ -251,10 +237,7 @@ func (f *forest) Roots(s store.Stretch, limit int) (roots []store.Root, next bel
 	if err != nil {
 		return nil, next, false, err
 	}
-	f.args.blob(s.From[:])
-	f.args.blob(next[:])
-	f.args.int(f.before)
-	f.args.int(most(limit))
+	f.args.blob(s.From[:]).blob(next[:]).int(f.before).int(most(limit))
 	err = f.query(f.ctx, selectRoots, func(r columns) error {
 		roots = append(roots, store.Root{ID: r.id(0), Seq: r.int(1), Forgotten: r.int(2) != 0})
 		return nil
@@ -276,8 +259,7 @@ func (f *forest) member(all *[]store.Member) func(columns) error {
 // Children implements store.Forest.
 func (f *forest) Children(of []belay.ExecutionID, limit int) (all []store.Member, err error) {
 	for i := 0; i < len(of) && err == nil && (limit <= 0 || len(all) < limit); i++ {
-		f.args.blob(of[i][:])
-		f.args.int(most(limit) - int64(len(all)))
+		f.args.blob(of[i][:]).int(most(limit) - int64(len(all)))
 		err = f.query(f.ctx, selectMembers, f.member(&all))
 	}
 	return all, err
@@ -294,9 +276,7 @@ func (f *forest) Nodes(of belay.ExecutionID, limit int) ([]store.Member, error) 
 }
 
 func (f *forest) below(text string, of belay.ExecutionID, limit int) (all []store.Member, err error) {
-	f.args.blob(of[:])
-	f.args.int(f.before)
-	f.args.int(most(limit))
+	f.args.blob(of[:]).int(f.before).int(most(limit))
 	err = f.query(f.ctx, text, f.member(&all))
 	return all, err
 }
@@ -308,13 +288,9 @@ func (f *forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, e
 		m := &of[i]
 		w := store.Weight{Rows: m.Seq}
 		f.args.blob(m.ID[:])
-		err := f.query(f.ctx, selectKept, func(r columns) error {
-			w.Bytes = r.int(0)
-			return nil
-		})
+		err := f.query(f.ctx, selectKept, number(&w.Bytes))
 		if err == nil && m.Seq > store.LightSeq {
-			f.args.blob(m.ID[:])
-			f.args.int(store.FellRows + 1)
+			f.args.blob(m.ID[:]).int(store.FellRows + 1)
 			err = f.query(f.ctx, selectHeft, func(r columns) error {
 				w.Rows, w.Bytes = r.int(0), w.Bytes+r.int(1)
 				return nil

@@ -95,8 +95,7 @@ func (c *conn) writeEpoch(ctx context.Context, epoch belay.Token, fine bool) err
 		_, err := c.exec(ctx, "UPDATE meta SET epoch = ?")
 		return err
 	}
-	c.args.int(int64(epoch >> 32))
-	c.args.int(int64(epoch))
+	c.args.int(int64(epoch >> 32)).int(int64(epoch))
 	_, err := c.exec(ctx, "UPDATE meta SET epoch = ?, floor = ?")
 	return err
 }

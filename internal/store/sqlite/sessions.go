@@ -47,9 +47,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 			return err
 		}
 		list := func(text string) error {
-			c.args.text(q.Host)
-			c.args.text(q.Host)
-			c.args.int(int64(limit))
+			c.args.text(q.Host).text(q.Host).int(int64(limit))
 			return c.query(ctx, text, row)
 		}
 		var err error

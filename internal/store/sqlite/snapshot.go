@@ -129,9 +129,9 @@ func (c *conn) schema(ctx context.Context) (have int64, err error) {
 	}
 	tables := int64(0)
 	err = c.query(ctx, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('goose_db_version', 'meta', 'executions', 'runs', 'workers')",
-		func(r columns) error { tables = r.int(0); return nil })
+		number(&tables))
 	if err == nil && tables == 5 {
-		err = c.query(ctx, version, func(r columns) error { have = r.int(0); return nil })
+		err = c.query(ctx, version, number(&have))
 	}
 	switch {
 	case err != nil:

@@ -146,10 +146,7 @@ func (t *tx) leaveMark(c *machine.Changes) error {
 	if c.Vital() {
 		life = t.now
 	}
-	t.args.blob(t.store.options.Server[:])
-	t.args.int(int64(t.now))
-	t.args.int(beat.Microseconds())
-	t.args.intOrNull(int64(life))
+	t.args.blob(t.store.options.Server[:]).int(int64(t.now)).int(beat.Microseconds()).intOrNull(int64(life))
 	_, err := t.exec(t.ctx, `
 INSERT INTO servers (id, mark_at, beat, life_at)
 VALUES (?, ?, ?, ?)

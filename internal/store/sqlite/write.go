@@ -109,8 +109,7 @@ func (t *tx) writeGrace(c *machine.Changes) error {
 	if c.Grace == 0 {
 		return nil
 	}
-	t.args.int(table.Microseconds(c.Grace))
-	t.args.int(int64(t.now))
+	t.args.int(table.Microseconds(c.Grace)).int(int64(t.now))
 	t.args.int(int64(machine.Time(math.MaxInt64).Add(0))) // times stop somewhere
 	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = min(max(expires_at + ?, ? + ttl), ?) WHERE ended_at IS NULL")
 	return err
@@ -123,8 +122,7 @@ func (t *tx) delayOwned(c *machine.Changes) error {
 		return nil
 	}
 	t.store.cache.drop()
-	t.args.int(table.Microseconds(c.Leap))
-	t.args.int(int64(t.now))
+	t.args.int(table.Microseconds(c.Leap)).int(int64(t.now))
 	_, err := t.exec(t.ctx, delayOwned)
 	return err
 }
