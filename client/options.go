@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/belaydev/belay/internal/uid"
 )
 
 // DefaultPatience is for how long a call that is safe to repeat is repeated.
@@ -30,8 +30,7 @@ type settings struct {
 
 func defaults() settings {
 	return settings{
-		userAgent: "belay", patience: DefaultPatience, log: slog.Default(),
-		ids: func() [16]byte { return uuid.Must(uuid.NewV7()) },
+		userAgent: "belay", patience: DefaultPatience, log: slog.Default(), ids: uid.New,
 	}
 }
 

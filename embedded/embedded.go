@@ -10,14 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/host"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 	"github.com/belaydev/belay/internal/store/sqlite"
+	"github.com/belaydev/belay/internal/uid"
 )
 
 // Option changes how Open opens. None is needed.
@@ -156,7 +155,7 @@ func (b *Backend) Close() error {
 }
 
 // NewID makes an id as the engine does: a UUIDv7.
-func NewID() [16]byte { return uuid.Must(uuid.NewV7()) }
+func NewID() [16]byte { return uid.New() }
 
 // Reader reads a data directory beside the engine that has it, if any has.
 type Reader struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/run"
+	"github.com/belaydev/belay/internal/uid"
 )
 
 // Worker claims executions and runs their workflows.
@@ -157,16 +158,7 @@ func unknown(err error) bool {
 	return e.Code == belay.CodeUnavailable || e.Code == belay.CodeInternal || e.Code == belay.CodeRateLimited
 }
 
-// newID is a UUIDv7.
-func (w *Worker) newID() belay.WorkerID {
-	id := belay.WorkerID(w.o.IDs())
-	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
-	copy(id[:6], ms[2:])
-	id[6] = id[6]&0x0f | 0x70
-	id[8] = id[8]&0x3f | 0x80
-	return id
-}
+func (w *Worker) newID() belay.WorkerID { return belay.WorkerID(uid.At(time.Now(), w.o.IDs())) }
 
 // handler is the function for an assignment. One that is not registered cannot
 // have been claimed; should it happen, trying again would not help.

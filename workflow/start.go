@@ -2,13 +2,12 @@ package workflow
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/uid"
 )
 
 // Handle is an execution as seen from outside of it, whose output is a T.
@@ -32,7 +31,7 @@ func Start[T any](ctx context.Context, c belay.Client, workflow string, input an
 		set(&s)
 	}
 	if s.ID.IsZero() {
-		s.ID = newID()
+		s.ID = belay.ExecutionID(uid.New())
 	}
 	err = patiently(ctx, func() error {
 		answers, err := c.Submit(ctx, s)
@@ -81,7 +80,7 @@ func (h Handle[T]) Result(ctx context.Context) (T, error) {
 // most belay.MaxSignal bytes, or none if payload is nil. It is kept if nobody
 // waits for it yet. CodeConflict if the execution has ended.
 func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
-	s := belay.SignalRequest{Execution: h.id, Name: name, Op: belay.OpID(newID())}
+	s := belay.SignalRequest{Execution: h.id, Name: name, Op: belay.OpID(uid.New())}
 	if payload != nil {
 		data, err := encode(payload, "signal", name)
 		if err != nil {
@@ -94,7 +93,7 @@ func (h Handle[T]) Signal(ctx context.Context, name string, payload any) error {
 
 // Cancel cancels the execution. One that runs has its policy's grace to end.
 func (h Handle[T]) Cancel(ctx context.Context, reason string) error {
-	c := belay.Control{Execution: h.id, Action: belay.ActionCancel, Reason: reason, Op: belay.OpID(newID())}
+	c := belay.Control{Execution: h.id, Action: belay.ActionCancel, Reason: reason, Op: belay.OpID(uid.New())}
 	return patiently(ctx, func() error {
 		_, err := h.c.Control(ctx, c)
 		return err
@@ -137,16 +136,4 @@ func patiently(ctx context.Context, call func() error) error {
 			return err
 		}
 	}
-}
-
-// newID is a UUIDv7: later ones sort after earlier ones.
-func newID() belay.ExecutionID {
-	var id belay.ExecutionID
-	_, _ = rand.Read(id[:]) // never fails
-	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
-	copy(id[:6], ms[2:])
-	id[6] = id[6]&0x0f | 0x70
-	id[8] = id[8]&0x3f | 0x80
-	return id
 }

@@ -8,11 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/uid"
 )
 
 // Options tell an engine how to run. The zero value is what a user gets.
@@ -159,7 +158,7 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.Default()
 	}
 	if o.IDs == nil {
-		o.IDs = func() [16]byte { return uuid.Must(uuid.NewV7()) }
+		o.IDs = uid.New
 	}
 	if o.Random == nil {
 		o.Random = func(b []byte) { _, _ = rand.Read(b) } // never fails since Go 1.24

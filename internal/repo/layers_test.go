@@ -66,25 +66,25 @@ var layers = map[string]layer{
 	// Who is at the other end of a connection within this machine.
 	"internal/peer": {modules: []string{"golang.org/x/sys"}},
 
+	// Ids that are made here.
+	"internal/uid": {modules: []string{"github.com/google/uuid"}},
+
 	// The one door for writes, and the services around it.
-	"internal/engine": {
-		down:    []string{".", "internal/machine", "internal/store"},
-		modules: []string{"github.com/google/uuid"},
-	},
+	"internal/engine": {down: []string{".", "internal/machine", "internal/store", "internal/uid"}},
 
 	// The engine in the caller's own process.
 	"embedded": {
 		down: []string{
-			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/store/postgres", "internal/engine", "internal/host",
+			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/store/postgres", "internal/engine", "internal/host", "internal/uid",
 		},
-		modules: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"},
+		modules: []string{"github.com/jackc/pgx/v5"},
 	},
 
 	// The SDK: it knows the Backend and nothing below it. internal/run is one attempt; workflow shows it to authors, worker
 	// drives it.
 	"internal/run": {down: []string{"."}},
-	"workflow":     {down: []string{".", "internal/run"}},
-	"worker":       {down: []string{".", "internal/run", "internal/host", "workflow"}},
+	"workflow":     {down: []string{".", "internal/run", "internal/uid"}},
+	"worker":       {down: []string{".", "internal/run", "internal/host", "internal/uid", "workflow"}},
 
 	// The kit for testing workflows: a memory store, a worker that can be made to die.
 	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
@@ -114,7 +114,7 @@ var layers = map[string]layer{
 	"internal/agentapi": {down: []string{".", "internal/wire", "internal/agent", "internal/httpapi"}},
 
 	// The Backend over HTTP.
-	"client": {down: []string{".", "internal/wire"}, modules: []string{"github.com/google/uuid"}},
+	"client": {down: []string{".", "internal/uid", "internal/wire"}},
 
 	// The pages, on any Backend.
 	"internal/webui": {down: []string{"."}},

@@ -1,0 +1,22 @@
+// Package uid makes ids: UUIDs of version 7, of which later ones sort after earlier ones.
+package uid
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// New is an id of now.
+func New() [16]byte { return uuid.Must(uuid.NewV7()) }
+
+// At is the id of a moment that random bytes make, for callers whose time and randomness are given.
+func At(t time.Time, random [16]byte) [16]byte {
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli()))
+	copy(random[:6], ms[2:])
+	random[6] = random[6]&0x0f | 0x70
+	random[8] = random[8]&0x3f | 0x80
+	return random
+}
