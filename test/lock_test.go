@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,6 +94,32 @@ func TestALockIsStolen(t *testing.T) {
 	if e := p.execution(id); e.State != belay.Cancelled {
 		t.Errorf("cancelled, it is %s", e.State)
 	}
+	p.clean()
+}
+
+// Rule: a command whose lock cannot be renewed is frozen before anybody else may own what it works on, and goes on when the
+// server is back and the lock still holds.
+func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	server, _ := p.serve()
+	id, end := p.external(), p.path("end")
+	x := p.holding(id, "ann", busy(end))
+	server.signal(syscall.SIGSTOP)
+	x.until("it is frozen", func() bool { return strings.Contains(x.err.String(), "the command is frozen") })
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := x.err.String(); strings.Contains(e, "goes on") {
+		t.Errorf("it goes on while the server is away\n%s", e)
+	}
+	server.signal(syscall.SIGCONT)
+	x.wait(patience).want(0).saying("the command goes on")
+	if e := p.execution(id); e.State != belay.Succeeded {
+		t.Errorf("it is %s", e.State)
+	}
+	server.signal(syscall.SIGTERM)
+	server.wait(patience).want(0)
 	p.clean()
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/host"
+	runs "github.com/belaydev/belay/internal/run"
 	"github.com/belaydev/belay/worker"
 )
 
@@ -19,12 +21,11 @@ type keeper struct {
 	b    belay.Backend
 	say  func(format string, args ...any)
 	held belay.Lock
-	sent time.Duration // when the last acknowledged heartbeat was sent, by host.Boottime
+	sent time.Duration // when the call that took it was sent, by host.Boottime
 
-	frozen    time.Duration // when it was frozen; 0 while it is not
-	cancelled bool          // the execution was cancelled
-	released  bool          // an operator wants it back
-	lost      error         // why the lock is lost
+	cancelled bool  // the execution was cancelled
+	released  bool  // an operator wants it back
+	lost      error // why the lock is lost
 }
 
 // lock takes the lock.
@@ -43,37 +44,60 @@ func (k *keeper) lock(ctx context.Context, r belay.LockRequest) error {
 	return nil
 }
 
-// keep renews the lock until the command has ended. It freezes the command at the
-// fence, two thirds of the lock's time after the last heartbeat that was
-// acknowledged, and kills it when the lock is lost.
+// keep renews the lock until the command has ended. The fence freezes the command two
+// thirds of the lock's time after the last heartbeat that was acknowledged, and keep kills
+// it when the lock is lost.
 func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
-	beat := time.NewTimer(k.held.Heartbeat)
+	over := make(chan error, 1) // why the lock is given up without knowing whether it holds
+	give := func(why error) {
+		select {
+		case over <- why:
+		default:
+		}
+	}
+	fence := runs.NewFence(host.Boottime, newAlarm, k.sent, k.held.ExpiresIn, worker.DefaultMaxFreeze, func() {
+		give(errors.New("frozen for too long"))
+	})
+	defer fence.Close()
+	fence.OnFreeze(func() {
+		if err := tree.Freeze(context.Background()); err != nil {
+			give(err)
+			return
+		}
+		k.say("no heartbeat gets through: the command is frozen")
+	}, func() {
+		if err := tree.Thaw(context.Background()); err != nil {
+			give(err)
+			return
+		}
+		k.say("the server is back, and the lock holds: the command goes on")
+	})
+	due, answer := make(chan struct{}, 1), make(chan reply, 1)
+	beat := host.NewAlarm(host.Boottime, func() { due <- struct{}{} })
 	defer beat.Stop()
-	look := time.NewTicker(min(k.held.ExpiresIn/20, 100*time.Millisecond))
-	defer look.Stop()
-	answer := make(chan reply, 1)
-	asking, asked := false, host.Boottime()
+	beat.Reset(k.held.Heartbeat)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
-		due := false
 		select {
 		case <-tree.Done():
 			return
-		case <-beat.C:
-			due = true
-		case r := <-answer:
-			asking = false
-			beat.Reset(k.heard(tree, end, r))
-		case <-look.C:
-			k.fence(tree)
-			due = host.Boottime()-asked > k.held.Heartbeat+time.Second // the machine slept, and the timer did too
-		}
-		if due && !asking {
-			asking, asked = true, host.Boottime()
+		case <-due:
 			go func() { answer <- k.renew(ctx) }()
+		case r := <-answer:
+			beat.Reset(k.heard(tree, fence, end, r))
+		case why := <-over:
+			k.kill(tree, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "cut off from the server", Err: why})
 		}
 	}
+}
+
+func newAlarm(fire func()) runs.Alarm { return host.NewAlarm(host.Boottime, fire) }
+
+// kill ends the command since the lock is lost.
+func (k *keeper) kill(tree *process.Tree, why error) {
+	k.lost = cmp.Or(k.lost, why)
+	tree.Kill(k.lost)
 }
 
 // reply is what came of a heartbeat.
@@ -92,20 +116,15 @@ func (k *keeper) renew(ctx context.Context) reply {
 }
 
 // heard acts on what came of a heartbeat, and answers when the next is due.
-func (k *keeper) heard(tree *process.Tree, end context.CancelCauseFunc, r reply) time.Duration {
+func (k *keeper) heard(tree *process.Tree, fence *runs.Fence, end context.CancelCauseFunc, r reply) time.Duration {
 	switch {
 	case belay.CodeOf(r.err) == belay.CodeLeaseLost && r.err != nil:
-		k.lost = r.err
-		tree.Kill(r.err)
+		k.kill(tree, r.err)
 		return k.held.Heartbeat
 	case r.err != nil:
 		return min(k.held.Heartbeat, 500*time.Millisecond)
 	}
-	k.sent = r.sent
-	if k.frozen != 0 && !k.closed(host.Boottime()) && tree.Thaw(context.Background()) == nil {
-		k.frozen = 0
-		k.say("the server is back, and the lock holds: the command goes on")
-	}
+	fence.Renew(r.sent, k.held.ExpiresIn)
 	switch {
 	case len(r.Cancel) > 0 && !k.cancelled:
 		k.cancelled = true
@@ -117,32 +136,4 @@ func (k *keeper) heard(tree *process.Tree, end context.CancelCauseFunc, r reply)
 		end(errors.New("the execution is wanted back"))
 	}
 	return k.held.Heartbeat
-}
-
-// fence freezes the command when the lock may be over soon, and gives it up when
-// that lasts.
-func (k *keeper) fence(tree *process.Tree) {
-	now := host.Boottime()
-	switch {
-	case k.frozen == 0 && k.closed(now):
-		k.frozen = now
-		k.say("no heartbeat gets through: the command is frozen")
-		if err := tree.Freeze(context.Background()); err != nil {
-			k.give(tree, err)
-		}
-	case k.frozen != 0 && now-k.frozen > worker.DefaultMaxFreeze:
-		k.give(tree, errors.New("frozen for too long"))
-	}
-}
-
-// closed reports whether the fence is: the machine may have slept since the heartbeat was sent
-// that was acknowledged last.
-func (k *keeper) closed(now time.Duration) bool { return now-k.sent > k.held.ExpiresIn*2/3 }
-
-// give gives the lock up without knowing whether it holds.
-func (k *keeper) give(tree *process.Tree, why error) {
-	if k.lost == nil {
-		k.lost = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "cut off from the server", Err: why}
-		tree.Kill(k.lost)
-	}
 }

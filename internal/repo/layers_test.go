@@ -141,7 +141,7 @@ var layers = map[string]layer{
 	// The binary. It sees the engine through a Backend and no store, so that it cannot write past the one door.
 	"cmd/belay": {
 		down: []string{
-			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/agent", "internal/agent/process",
+			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent", "internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config", "internal/peer", "internal/screen",
 			"internal/secret", "internal/server",
 			"internal/datadir",
