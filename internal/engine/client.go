@@ -78,13 +78,14 @@ func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution,
 			c.Fork = belay.ChildID(c.Execution, 0, "fork "+c.Op.String())
 		}
 	}
-	if _, err := e.do(ctx, &machine.Act{Control: c}); err != nil {
+	r, err := e.do(ctx, &machine.Act{Control: c})
+	switch {
+	case err != nil:
 		return belay.Execution{}, err
+	case r.Execution.State.Terminal(): // its output stands with its last run
+		return e.Execution(ctx, r.Execution.ID)
 	}
-	if c.Action == belay.ActionFork {
-		return e.Execution(ctx, c.Fork)
-	}
-	return e.Execution(ctx, c.Execution)
+	return machine.View(&machine.Record{Execution: r.Execution, Spec: r.Spec}), nil
 }
 
 // Signal delivers a signal.

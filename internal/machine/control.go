@@ -60,7 +60,7 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	return Reply{Seq: e.Seq, Execution: w.copyOf(e), Follow: w.vacate(was, e, "taken by "+c.actor())}, nil
+	return Reply{Seq: e.Seq, Execution: w.copyOf(e), Spec: w.specs[e.ID], Follow: w.vacate(was, e, "taken by "+c.actor())}, nil
 }
 
 // sum is of what the action says, but for its actor: who asks again for the same may
@@ -74,7 +74,7 @@ func (c *Act) sum() OpSum {
 
 // again answers an action that was carried out before.
 func (c *Act) again(w *world, e *Execution, seq int64) (Reply, error) {
-	r := Reply{Seq: seq, Replayed: true, Execution: w.copyOf(e)}
+	r := Reply{Seq: seq, Replayed: true, Execution: w.copyOf(e), Spec: w.specs[e.ID]}
 	if c.Action != belay.ActionFork {
 		return r, nil
 	}
@@ -82,7 +82,7 @@ func (c *Act) again(w *world, e *Execution, seq int64) (Reply, error) {
 	if f == nil {
 		return Reply{}, refuse(belay.CodeConflict, "fork", "operation %s made another fork than %s", c.Op, c.Fork)
 	}
-	r.ID, r.Execution = f.ID, w.copyOf(f)
+	r.ID, r.Execution, r.Spec = f.ID, w.copyOf(f), w.specs[f.ID]
 	return r, nil
 }
 

@@ -159,6 +159,7 @@ type Reply struct {
 	Seq       int64
 	Replayed  bool
 	Execution *Execution // a copy, as it stood after the command
+	Spec      *Spec      // of that execution, where an action answers with it
 	Claims    []Claimed
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply

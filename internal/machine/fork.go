@@ -27,7 +27,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		if h := w.specs[c.Fork]; h == nil || h.Hash != s.Hash {
 			return Reply{}, refuse(belay.CodeConflict, "fork", "%s is another execution, not a fork of %s", c.Fork, e.ID)
 		}
-		return Reply{ID: have.ID, Execution: w.copyOf(have), Replayed: true}, nil
+		return Reply{ID: have.ID, Execution: w.copyOf(have), Spec: w.specs[have.ID], Replayed: true}, nil
 	}
 	// What was saved earlier in this fold counts as well.
 	saved := append(slices.Clip(w.Rows.Checkpoints), w.out.Checkpoints...)
@@ -62,7 +62,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	}
 	c.record(w, e)
 	w.awake(f)
-	return Reply{ID: f.ID, Execution: w.copyOf(f), Seq: e.Seq}, nil
+	return Reply{ID: f.ID, Execution: w.copyOf(f), Spec: w.specs[f.ID], Seq: e.Seq}, nil
 }
 
 // newest are the checkpoints of e that count, up to a seq (0 for all), in order:
