@@ -92,13 +92,17 @@ test-long: ## the same tiers in full: every crash point, $(LONG) of simulation
 	@scripts/tiers.sh $(LONG_TIERS)
 
 .PHONY: check
-check: $(LINT) $(VULN) $(REPORT) ## gofmt, go vet, golangci-lint, govulncheck, and the repository's own tests (layers, docs, pins)
-	@$(MAKE) -k gofmt vet lint vulnerabilities repository
+check: $(LINT) $(VULN) $(REPORT) ## gofmt, go mod tidy, go vet, golangci-lint, govulncheck, and the repository's own tests (layers, docs, pins)
+	@$(MAKE) -k gofmt tidy vet lint vulnerabilities repository
 
-.PHONY: gofmt vet lint vulnerabilities repository
+.PHONY: gofmt tidy vet lint vulnerabilities repository
 gofmt:
 	@bad=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0r ls -d 2>/dev/null | xargs -r gofmt -l); \
 	  if [ -n "$$bad" ]; then printf 'not formatted (make fmt does it):\n%s\n' "$$bad"; exit 1; fi
+
+# What go.mod and go.sum of each module lack or have too much of; go mod tidy puts it right.
+tidy:
+	@$(foreach m,$(MODULES),go -C $(m) mod tidy -diff;)
 
 vet:
 	@$(foreach m,$(MODULES),echo "vet $(m)"; go -C $(m) vet -buildvcs=false ./...;)
