@@ -189,17 +189,6 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 // Close ends the reading.
 func (r *Reader) Close() error { return r.store.Close() }
 
-// HasKeys reports whether there is a key that was not revoked.
-func (r *Reader) HasKeys(ctx context.Context) (bool, error) {
-	keys, err := r.store.APIKeys(ctx)
-	for _, k := range keys {
-		if k.RevokedAt == 0 {
-			return true, nil
-		}
-	}
-	return false, err
-}
-
 // Check looks through the whole database file for damage, and answers with
 // SQLite's version and what is damaged, nothing if all is well.
 func (r *Reader) Check(ctx context.Context) (version string, damage []string, err error) {

@@ -29,7 +29,6 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Su
 	const op = "submit in a transaction"
 	commands := make([]machine.Command, len(s))
 	out := make([]belay.Submitted, len(s))
-	var need machine.Need
 	for i := range s {
 		if s[i].Parent != nil {
 			return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "a child is started by the run of its parent, outside of a transaction"}
@@ -40,13 +39,12 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Su
 		}
 		out[i].ID = one.ID
 		commands[i] = &machine.Submit{Submission: one}
-		commands[i].Need(&need)
 	}
 	if len(s) == 0 {
 		return out, nil
 	}
 	var replies []machine.Reply
-	err := postgres.Join(ctx, tx, need, func(rows *machine.Rows) (changes *machine.Changes) {
+	err := postgres.Join(ctx, tx, machine.NeedOf(commands), func(rows *machine.Rows) (changes *machine.Changes) {
 		changes, replies = machine.Fold(rows, commands)
 		return changes
 	})

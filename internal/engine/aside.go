@@ -165,7 +165,7 @@ func (a *aside) waitsLocked(k *call, now time.Time) bool {
 	}
 	var n machine.Need
 	k.command.Need(&n)
-	if a.tables&writes(k.command)|a.shut&reads(&n) != 0 {
+	if a.tables&writes(k.command, &n)|a.shut&reads(&n) != 0 {
 		return true
 	}
 	waits := false

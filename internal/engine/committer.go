@@ -206,9 +206,9 @@ func (c *committer) beats(ctx context.Context) {
 func (c *committer) work(
 	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, freight, bool), done func(freight),
 ) {
-	var o *observer
+	var o *teller
 	if c.observe != nil {
-		o = &observer{tell: c.observe}
+		o = &teller{tell: c.observe}
 	}
 	for {
 		if c.gather != nil {
@@ -291,7 +291,7 @@ func (c *committer) done(f freight) {
 }
 
 // commit carries out one batch, without what is known to wait for somebody else.
-func (c *committer) commit(ctx context.Context, calls []*call, o *observer) {
+func (c *committer) commit(ctx context.Context, calls []*call, o *teller) {
 	began := c.begin()
 	calls = c.aside.screen(calls)
 	if c.claims != nil && !store.IsUrgent(ctx) {
@@ -306,12 +306,12 @@ func (c *committer) commit(ctx context.Context, calls []*call, o *observer) {
 // try commits calls together. If the store refuses them for what is in them, or they
 // are too many for one transaction, they are halved, so that a poisoned command never
 // fails its neighbours. What waits for rows that somebody else holds leaves the others.
-func (c *committer) try(ctx context.Context, calls []*call, began began, o *observer, guesses *int) {
+func (c *committer) try(ctx context.Context, calls []*call, began began, o *teller, guesses *int) {
 	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
 	for i, k := range calls {
 		b.commands[i] = k.command
-		k.command.Need(&b.need)
 	}
+	b.need = machine.NeedOf(b.commands)
 	start := c.now()
 	err := c.decide(ctx, b, o)
 	if errors.Is(err, store.ErrBroken) {
@@ -347,7 +347,7 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *obse
 }
 
 // decide runs the transaction of a batch.
-func (c *committer) decide(ctx context.Context, b *batch, o *observer) error {
+func (c *committer) decide(ctx context.Context, b *batch, o *teller) error {
 	landed := c.life.flight()
 	defer landed()
 	var panicked error

@@ -75,6 +75,7 @@ type Engine struct {
 	sweeper    *sweeper
 	mourner    *mourner
 	keyring    keyring
+	observers  []observer // set before anything runs
 	troubled   troubled
 
 	ctx    context.Context // ends when the engine must not wait any more
@@ -100,6 +101,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper, e.mourner = newSweeper(e), newMourner(e)
+	e.observers = []observer{e.dispatcher, e.mourner, e.sweeper, e.hub, &e.keyring}
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat, e.committer.sweep = e.sweeper.beat, e.sweeper.nudge
@@ -254,15 +256,22 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 	}
 }
 
-// published tells everybody what a batch has changed. It runs between two
-// batches and must be quick.
+// observer is a part of the engine that remembers something of what is stored, and hears
+// what may be otherwise by now.
+type observer interface {
+	// observe hears of a batch that this engine has committed, before its callers have
+	// their answers. It runs between two batches and must be quick.
+	observe(b *batch)
+	// heed hears a hint of another server on the store.
+	heed(h store.Hint)
+}
+
+// published tells the observers of a batch, and sends what follows from it.
 func (e *Engine) published(b *batch) {
 	e.committer.life.tell(e.log, b.rows, e.store.Vitals())
-	e.dispatcher.observe(b)
-	e.mourner.observe(b.changes)
-	e.sweeper.observe(b)
-	e.hub.observe(b)
-	e.keyring.observe(b.changes)
+	for _, o := range e.observers {
+		o.observe(b)
+	}
 	for i := range b.replies {
 		for _, c := range b.replies[i].Follow {
 			e.committer.send(c)

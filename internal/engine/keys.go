@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,18 +44,22 @@ type keyring struct {
 }
 
 // observe takes in the keys that a batch has made or revoked.
-func (k *keyring) observe(c *machine.Changes) {
-	if len(c.APIKeys) == 0 {
+func (k *keyring) observe(b *batch) {
+	written, err := keysOf(b.changes.Objects)
+	if len(written) == 0 && err == nil {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.version++
+	if err != nil {
+		k.bySum = nil
+	}
 	if k.bySum == nil {
 		return
 	}
 	k.bySum = maps.Clone(k.bySum) // others look at the old one
-	for _, row := range c.APIKeys {
+	for _, row := range written {
 		k.bySum[row.Hash] = row.View()
 	}
 	k.living = 0
@@ -67,7 +73,7 @@ func (k *keyring) observe(c *machine.Changes) {
 // heed has the keys read again before they count, if another server has changed one
 // or may have.
 func (k *keyring) heed(h store.Hint) {
-	if !h.Keys && !h.Lost {
+	if !h.Objects && !h.Lost {
 		return
 	}
 	k.mu.Lock()
@@ -97,7 +103,7 @@ func (k *keyring) read(ctx context.Context, s store.Store) {
 	version := k.version
 	k.mu.Unlock()
 	at := time.Now()
-	rows, err := s.APIKeys(ctx)
+	rows, err := readKeys(ctx, s)
 	keys, living := make(map[[32]byte]belay.Key, len(rows)), 0
 	for _, row := range rows {
 		keys[row.Hash] = row.View()
@@ -193,16 +199,48 @@ func (e *Engine) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, 
 	e.opt.Random(raw[0][:])
 	e.opt.Random(raw[1][:])
 	secret := keyPrefix + raw[0].String() + raw[1].String()
-	r, err := e.do(ctx, &machine.CreateKey{KeySpec: s, ID: belay.KeyID(e.opt.IDs()), Hash: sha256.Sum256([]byte(secret))})
+	r, err := e.do(ctx, &machine.CreateKey{
+		KeySpec: s, ID: belay.KeyID(e.opt.IDs()), Hash: sha256.Sum256([]byte(secret)), Actor: belay.ActorOf(ctx),
+	})
 	if err != nil {
 		return belay.NewKey{}, err
 	}
-	return belay.NewKey{Key: r.Key, Secret: secret}, nil
+	k, err := machine.ReadAPIKey(r.Object)
+	if err != nil {
+		return belay.NewKey{}, err
+	}
+	return belay.NewKey{Key: k.View(), Secret: secret}, nil
 }
 
-// Keys lists the keys.
-func (e *Engine) Keys(ctx context.Context) ([]belay.Key, error) {
-	rows, err := e.store.APIKeys(ctx)
+// keysOf are the keys among objects.
+func keysOf(objects []*machine.Object) ([]*machine.APIKey, error) {
+	var keys []*machine.APIKey
+	for _, o := range objects {
+		if o.Kind == machine.KeyObject {
+			k, err := machine.ReadAPIKey(o)
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}
+
+// readKeys reads all keys, revoked ones too, oldest first.
+func readKeys(ctx context.Context, s store.Store) ([]*machine.APIKey, error) {
+	objects, err := store.All(ctx, s, machine.KeyObject)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := keysOf(objects)
+	slices.SortStableFunc(keys, func(a, b *machine.APIKey) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
+	return keys, err
+}
+
+// Keys lists the keys, revoked ones too, oldest first.
+func (r *Reader) Keys(ctx context.Context) ([]belay.Key, error) {
+	rows, err := readKeys(ctx, r.store)
 	if err != nil {
 		return nil, err
 	}
@@ -213,9 +251,15 @@ func (e *Engine) Keys(ctx context.Context) ([]belay.Key, error) {
 	return out, nil
 }
 
+// HasKeys reports whether there is a key that was not revoked.
+func (r *Reader) HasKeys(ctx context.Context) (bool, error) {
+	keys, err := r.Keys(ctx)
+	return slices.ContainsFunc(keys, func(k belay.Key) bool { return k.RevokedAt.IsZero() }), err
+}
+
 // RevokeKey ends a key for good.
 func (e *Engine) RevokeKey(ctx context.Context, id belay.KeyID) error {
-	_, err := e.do(ctx, &machine.RevokeKey{ID: id})
+	_, err := e.do(ctx, &machine.RevokeKey{ID: id, Actor: belay.ActorOf(ctx)})
 	return err
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
-	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 )
@@ -66,7 +65,7 @@ type slowKeys struct {
 	hold chan struct{} // if set, readings wait for it
 }
 
-func (s *slowKeys) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
+func (s *slowKeys) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	s.mu.Lock()
 	hold := s.hold
 	s.mu.Unlock()
@@ -74,10 +73,10 @@ func (s *slowKeys) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
 		select {
 		case <-hold:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return store.Found{}, context.Cause(ctx)
 		}
 	}
-	return s.Store.APIKeys(ctx)
+	return s.Store.Query(ctx, q)
 }
 
 func (s *slowKeys) slow(hold chan struct{}) {

@@ -33,10 +33,9 @@ func (r *ear) heed(h store.Hint) {
 	if r.deaf.Swap(h.Down) != h.Down {
 		e.log.Debug("hints of other servers", "heard", !h.Down)
 	}
-	e.dispatcher.heed(h)
-	e.sweeper.heed(h)
-	e.hub.heed(h)
-	e.keyring.heed(h)
+	for _, o := range e.observers {
+		o.heed(h)
+	}
 }
 
 // poll looks at everything now and then while nothing can be heard.

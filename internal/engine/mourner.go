@@ -32,8 +32,8 @@ func newMourner(e *Engine) *mourner { return &mourner{engine: e, stale: true} }
 
 // observe notes that a batch has opened a session whose process may be near. One
 // that another server opens is found when the sessions are listed again.
-func (m *mourner) observe(c *machine.Changes) {
-	for _, w := range c.Workers {
+func (m *mourner) observe(b *batch) {
+	for _, w := range b.changes.Workers {
 		if w.New && m.concerns(w) {
 			m.mu.Lock()
 			m.stale = true
@@ -41,6 +41,9 @@ func (m *mourner) observe(c *machine.Changes) {
 		}
 	}
 }
+
+// heed hears nothing: sessions are listed often enough.
+func (m *mourner) heed(store.Hint) {}
 
 // concerns reports whether the session is of another process whose death could be
 // proven here.

@@ -47,16 +47,16 @@ type FinishedOne struct {
 	State    belay.State
 }
 
-// observer makes an Observation of each batch. It belongs to one goroutine of the
+// teller makes an Observation of each batch. It belongs to one goroutine of the
 // committer.
-type observer struct {
+type teller struct {
 	tell func(*Observation)
 	due  []machine.Time // of each execution of the batch before it was decided
 	seen Observation
 }
 
 // began notes what deciding overwrites. A store may have a batch decided twice.
-func (o *observer) began(rows *machine.Rows) {
+func (o *teller) began(rows *machine.Rows) {
 	o.due = o.due[:0]
 	for _, e := range rows.Executions {
 		o.due = append(o.due, e.DueAt)
@@ -64,7 +64,7 @@ func (o *observer) began(rows *machine.Rows) {
 }
 
 // committed tells of a batch whose callers have their answers.
-func (o *observer) committed(b *batch, began time.Time, took time.Duration) {
+func (o *teller) committed(b *batch, began time.Time, took time.Duration) {
 	s := &o.seen
 	*s = Observation{
 		Commands: len(b.commands), Wrote: !b.changes.Empty(), Took: took,
@@ -83,7 +83,7 @@ func (o *observer) committed(b *batch, began time.Time, took time.Duration) {
 	o.tell(s)
 }
 
-func (o *observer) reply(k *call, r *machine.Reply, began time.Time, took time.Duration) {
+func (o *teller) reply(k *call, r *machine.Reply, began time.Time, took time.Duration) {
 	switch c := k.command.(type) {
 	case *machine.Claim:
 		if len(r.Claims) > 0 {
@@ -107,7 +107,7 @@ func (o *observer) reply(k *call, r *machine.Reply, began time.Time, took time.D
 	}
 }
 
-func (o *observer) refused(op string, final bool, err error) {
+func (o *teller) refused(op string, final bool, err error) {
 	if err != nil && final && belay.CodeOf(err) == belay.CodeLeaseLost {
 		o.seen.Refused = append(o.seen.Refused, op)
 	}
@@ -115,7 +115,7 @@ func (o *observer) refused(op string, final bool, err error) {
 
 // started looks for runs that began with the batch, among the executions that
 // were due before it.
-func (o *observer) started(rows *machine.Rows) {
+func (o *teller) started(rows *machine.Rows) {
 	for i, e := range rows.Executions[:len(o.due)] {
 		if due := o.due[i]; due != 0 && e.State == belay.Running && e.RunAt == rows.Now {
 			o.seen.Started = append(o.seen.Started, max(0, rows.Now.Sub(due)))
@@ -123,7 +123,7 @@ func (o *observer) started(rows *machine.Rows) {
 	}
 }
 
-func (o *observer) executions(c *machine.Changes, now machine.Time) {
+func (o *teller) executions(c *machine.Changes, now machine.Time) {
 	specs := c.Specs
 	for _, e := range c.Executions {
 		if e.New {
@@ -157,7 +157,7 @@ func specOf(id belay.ExecutionID, specs []*machine.Spec) (*machine.Spec, []*mach
 	return nil, specs
 }
 
-func (o *observer) runs(c *machine.Changes, now machine.Time) {
+func (o *teller) runs(c *machine.Changes, now machine.Time) {
 	var by map[belay.ExecutionID]*machine.Execution
 	for _, r := range c.Runs {
 		if r.EndedSeq == 0 || r.EndedAt != now {
@@ -195,7 +195,7 @@ func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
 }
 
 // deeds are the timeouts of executions that did not run.
-func (o *observer) deeds(c *machine.Changes) {
+func (o *teller) deeds(c *machine.Changes) {
 	for _, d := range c.Deeds {
 		kind := ""
 		switch d.Kind {

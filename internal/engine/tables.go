@@ -23,7 +23,7 @@ func reads(n *machine.Need) store.Tables {
 		{len(n.Signals), store.TableSignals},
 		{len(n.Chunks) + len(n.Drops) + len(n.Sums), store.TableChunks},
 		{len(n.Checkpoints), store.TableCheckpoints},
-		{len(n.APIKeys), store.TableAPIKeys},
+		{len(n.Objects), store.TableObjects},
 	} {
 		if x.named > 0 {
 			t |= x.tables
@@ -32,9 +32,12 @@ func reads(n *machine.Need) store.Tables {
 	return t
 }
 
-// writes are the kinds of rows that a command may write.
-func writes(c machine.Command) store.Tables {
+// writes are the kinds of rows that a command with such a need may write.
+func writes(c machine.Command, n *machine.Need) store.Tables {
 	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
+	if len(n.Objects) > 0 && len(n.Executions) == 0 {
+		return all | store.TableObjects
+	}
 	switch c := c.(type) {
 	case *machine.Heartbeat, *machine.Open, *machine.Drain, *machine.End, *machine.Expire, *machine.Vacate:
 		return all | store.TableWorkers
@@ -57,8 +60,6 @@ func writes(c machine.Command) store.Tables {
 		return all | store.TableExecutions
 	case *machine.Settle:
 		return all | ends
-	case *machine.CreateKey, *machine.RevokeKey:
-		return all | store.TableAPIKeys
 	}
 	return all | ends | store.TableActions // what the engine or an operator ends or changes
 }

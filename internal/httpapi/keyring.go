@@ -25,7 +25,7 @@ func (a *api) keyring() {
 		example: `{"name": "ci", "scopes": ["submit", "read"]}`,
 		scopes:  admin, status: http.StatusCreated, body: true,
 	}, func(ctx context.Context, in *struct{ Body belay.KeySpec }) (*newKeyReply, error) {
-		k, err := a.b.CreateKey(ctx, in.Body)
+		k, err := a.b.CreateKey(byCaller(ctx), in.Body)
 		return &newKeyReply{Location: "/v1/keys/" + k.ID.String(), Body: k}, err
 	})
 	add(a, route{
@@ -40,5 +40,7 @@ func (a *api) keyring() {
 	add(a, route{
 		id: "revokeKey", method: http.MethodDelete, path: "/v1/keys/{id}", tag: "keys", summary: "End a key for good",
 		scopes: admin, status: http.StatusNoContent,
-	}, func(ctx context.Context, in *keyAt) (*struct{}, error) { return nil, a.b.RevokeKey(ctx, in.ID) })
+	}, func(ctx context.Context, in *keyAt) (*struct{}, error) {
+		return nil, a.b.RevokeKey(byCaller(ctx), in.ID)
+	})
 }

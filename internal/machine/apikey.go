@@ -1,21 +1,61 @@
 package machine
 
 import (
+	"encoding/hex"
 	"slices"
 
 	"github.com/belaydev/belay"
 )
 
-// APIKey is the row of a key that lets somebody use a server. Of its secret only
-// the hash is kept.
+// KeyObject is the kind of the keys that let others use a server. An object's name is the
+// key's id in hexadecimal digits, so that lists are in the order of ids.
+const KeyObject ObjectKind = "key"
+
+// APIKey is a key that lets its holder use a server. Of its secret only the hash is kept.
 type APIKey struct {
 	ID        belay.KeyID
 	Name      string
-	Scopes    []belay.Scope // never changed in place
-	Hash      [32]byte      // SHA-256 of the secret
+	Scopes    []belay.Scope
+	Hash      [32]byte // SHA-256 of the secret
 	CreatedAt Time
 	RevokedAt Time // 0 while it lives
-	New       bool
+}
+
+// keyBody is a key as an object keeps it.
+type keyBody struct {
+	Name      string        `json:"name"`
+	Scopes    []belay.Scope `json:"scopes"`
+	Hash      string        `json:"hash"` // in hexadecimal digits
+	CreatedAt Time          `json:"created_at"`
+	RevokedAt Time          `json:"revoked_at,omitzero"`
+}
+
+var keyCodec = codec[keyBody]{KeyObject}
+
+// KeyRef names the object of a key.
+func KeyRef(id belay.KeyID) ObjectRef { return keyCodec.ref(hex.EncodeToString(id[:])) }
+
+// ReadAPIKey reads the key that an object is.
+func ReadAPIKey(o *Object) (*APIKey, error) {
+	b, err := keyCodec.decode(o)
+	if err != nil {
+		return nil, err
+	}
+	k := &APIKey{Name: b.Name, Scopes: b.Scopes, CreatedAt: b.CreatedAt, RevokedAt: b.RevokedAt}
+	for _, x := range []struct {
+		into []byte
+		text string
+	}{{k.ID[:], o.Name}, {k.Hash[:], b.Hash}} {
+		if n, err := hex.Decode(x.into, []byte(x.text[:min(len(x.text), 2*len(x.into))])); err != nil || n != len(x.into) || len(x.text) != 2*n {
+			return nil, refuse(belay.CodeInternal, "read a key", "%q is not %d bytes in hexadecimal digits", x.text, len(x.into))
+		}
+	}
+	return k, nil
+}
+
+// body is what the object of the key keeps.
+func (k *APIKey) body() ([]byte, error) {
+	return keyCodec.encode(&keyBody{k.Name, k.Scopes, hex.EncodeToString(k.Hash[:]), k.CreatedAt, k.RevokedAt})
 }
 
 // View is the key as belay shows it.
@@ -31,12 +71,13 @@ var scopes = []belay.Scope{belay.ScopeRead, belay.ScopeSubmit, belay.ScopeOperat
 // CreateKey makes a key.
 type CreateKey struct {
 	belay.KeySpec
-	ID   belay.KeyID
-	Hash [32]byte
+	ID    belay.KeyID
+	Hash  [32]byte
+	Actor string
 }
 
 // Need names the key.
-func (c *CreateKey) Need(n *Need) { n.APIKeys = append(n.APIKeys, c.ID) }
+func (c *CreateKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.ID)) }
 
 func (c *CreateKey) apply(w *world) (Reply, error) {
 	const op = "create key"
@@ -57,43 +98,41 @@ func (c *CreateKey) apply(w *world) (Reply, error) {
 			return Reply{}, refuse(belay.CodeInvalid, op, "scope %s is named twice", s)
 		}
 	}
-	if w.apiKey(c.ID) != nil {
-		return Reply{}, refuse(belay.CodeConflict, op, "there is a key %s already", c.ID)
-	}
-	k := &APIKey{ID: c.ID, Name: c.Name, Scopes: slices.Clone(c.Scopes), Hash: c.Hash, CreatedAt: w.Now, New: true}
-	w.out.APIKeys = append(w.out.APIKeys, k)
-	return Reply{Key: k.View()}, nil
+	k := &APIKey{ID: c.ID, Name: c.Name, Scopes: c.Scopes, Hash: c.Hash, CreatedAt: w.Now}
+	return w.putKey(op, k, 0, "create", c.Actor)
 }
 
 // RevokeKey ends a key for good.
-type RevokeKey struct{ ID belay.KeyID }
-
-// Need names the key.
-func (c *RevokeKey) Need(n *Need) { n.APIKeys = append(n.APIKeys, c.ID) }
-
-func (c *RevokeKey) apply(w *world) (Reply, error) {
-	k := w.apiKey(c.ID)
-	if k == nil {
-		return Reply{}, refuse(belay.CodeNotFound, "revoke key", "there is no key %s", c.ID)
-	}
-	if k.RevokedAt != 0 {
-		return Reply{Key: k.View(), Replayed: true}, nil
-	}
-	k.RevokedAt = w.Now
-	if !slices.Contains(w.out.APIKeys, k) {
-		w.out.APIKeys = append(w.out.APIKeys, k)
-	}
-	return Reply{Key: k.View()}, nil
+type RevokeKey struct {
+	ID    belay.KeyID
+	Actor string
 }
 
-// apiKey is the key as it stands at this point of the fold.
-func (w *world) apiKey(id belay.KeyID) *APIKey {
-	for _, all := range [][]*APIKey{w.out.APIKeys, w.APIKeys} {
-		for _, k := range all {
-			if k.ID == id {
-				return k
-			}
-		}
+// Need names the key.
+func (c *RevokeKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.ID)) }
+
+func (c *RevokeKey) apply(w *world) (Reply, error) {
+	const op = "revoke key"
+	o := w.object(KeyRef(c.ID))
+	if o == nil {
+		return Reply{}, refuse(belay.CodeNotFound, op, "there is no key %s", c.ID)
 	}
-	return nil
+	k, err := ReadAPIKey(o)
+	if err != nil {
+		return Reply{}, err
+	}
+	if k.RevokedAt != 0 {
+		return Reply{Object: o.copy(), Replayed: true}, nil
+	}
+	k.RevokedAt = w.Now
+	return w.putKey(op, k, o.Version, "revoke", c.Actor)
+}
+
+// putKey writes a key.
+func (w *world) putKey(op string, k *APIKey, expected int64, action, actor string) (Reply, error) {
+	body, err := k.body()
+	if err != nil {
+		return Reply{}, err
+	}
+	return w.put(op, put{ref: KeyRef(k.ID), expected: expected, body: body, action: action, actor: actor})
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ var keyDeals = []keyDeal{
 	{"create with a scope that is not there", create("ci", belay.ScopeRead, "fly")},
 	{"create with a scope named twice", create("ci", belay.ScopeRead, belay.ScopeRead)},
 	{"create without a name", create("", belay.ScopeRead)},
-	{"revoke", func(id belay.KeyID) Command { return &RevokeKey{id} }},
+	{"revoke", func(id belay.KeyID) Command { return &RevokeKey{ID: id} }},
 }
 
 // TestEveryKeyCommandInEverySituation holds the rules against testdata/keys.txt.
@@ -47,11 +48,11 @@ func TestEveryKeyCommandInEverySituation(t *testing.T) {
 					s.do(create("ci", belay.ScopeRead)(id))
 				}
 				if at == "revoked" {
-					s.do(&RevokeKey{id})
+					s.do(&RevokeKey{ID: id})
 				}
 				s.pass(time.Second)
 				changes, replies := s.batch(d.make(id))
-				if got := keyOutcome(s.apiKeys[id], changes, replies[0]); got != want {
+				if got := keyOutcome(s.key(t, id), changes, replies[0]); got != want {
 					t.Errorf("%s\n got %s\nwant %s", at, got, want)
 				}
 			}
@@ -68,9 +69,9 @@ func keyOutcome(k *APIKey, c *Changes, r Reply) string {
 		return "! " + string(e.Code)
 	case r.Replayed && c.Empty():
 		return "= repeated"
-	case len(c.APIKeys) == 1 && k.RevokedAt == 0:
+	case len(c.Objects) == 1 && k.RevokedAt == 0:
 		return "living"
-	case len(c.APIKeys) == 1:
+	case len(c.Objects) == 1:
 		return "revoked"
 	}
 	return "something else"
@@ -80,8 +81,63 @@ func keyOutcome(k *APIKey, c *Changes, r Reply) string {
 func TestAKeyMadeAndRevokedTogether(t *testing.T) {
 	s := newStage(t)
 	id := belay.KeyID(s.id())
-	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{id}, create("x", belay.ScopeRead)(id))
-	if len(changes.APIKeys) != 1 || !changes.APIKeys[0].New || s.apiKeys[id].RevokedAt == 0 || belay.CodeOf(replies[2].Err) != belay.CodeConflict {
-		t.Errorf("%+v after %+v", changes.APIKeys, replies)
+	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{ID: id}, create("x", belay.ScopeRead)(id))
+	if len(changes.Objects) != 1 || changes.Objects[0].Was != 0 || s.key(t, id).RevokedAt == 0 || belay.CodeOf(replies[2].Err) != belay.CodeConflict {
+		t.Errorf("%+v after %+v", changes.Objects, replies)
+	}
+	var told []string
+	for _, a := range changes.Audit {
+		told = append(told, fmt.Sprint(a.Action, a.Version))
+	}
+	if fmt.Sprint(told) != "[create1 revoke2]" {
+		t.Errorf("the audit says %v", told)
+	}
+}
+
+// key is a key as it is kept, nil if there is none.
+func (s *stage) key(t *testing.T, id belay.KeyID) *APIKey {
+	t.Helper()
+	o := s.objects[KeyRef(id)]
+	if o == nil {
+		return nil
+	}
+	k, err := ReadAPIKey(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// The body of a key is what other versions of Belay, and migrations, read and write.
+func TestTheBodyOfAKey(t *testing.T) {
+	k := &APIKey{
+		ID: belay.KeyID{0xab, 15: 1}, Name: `ci <"é">`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin},
+		Hash: [32]byte{0xcd, 31: 2}, CreatedAt: 3, RevokedAt: 4,
+	}
+	const name, hash = "ab000000000000000000000000000001", "cd00000000000000000000000000000000000000000000000000000000000002"
+	const want = `{"name":"ci \u003c\"é\"\u003e","scopes":["read","admin"],"hash":"` + hash + `","created_at":3,"revoked_at":4}`
+	body, err := k.body()
+	if err != nil || string(body) != want {
+		t.Errorf("%s, %v", body, err)
+	}
+	living := `{"revoked_at": null, "hash" : "` + hash + `", "scopes":["read","admin"], "created_at":3, "name":"ci <\"é\">", "later":{}}`
+	for text, revoked := range map[string]Time{want: 4, living: 0} {
+		got, err := ReadAPIKey(&Object{ObjectRef: ObjectRef{"key", name}, Body: []byte(text)})
+		k.RevokedAt = revoked
+		if err != nil || !same(got, k) {
+			t.Errorf("%s is read as %+v, %v", text, got, err)
+		}
+	}
+	for _, bad := range []Object{
+		{ObjectRef: ObjectRef{"key", name}, Body: []byte(`{`)},
+		{ObjectRef: ObjectRef{"gate", name}, Body: []byte(want)},
+		{ObjectRef: ObjectRef{"key", name[1:]}, Body: []byte(want)},
+		{ObjectRef: ObjectRef{"key", name + "00"}, Body: []byte(want)},
+		{ObjectRef: ObjectRef{"key", "x" + name[1:]}, Body: []byte(want)},
+		{ObjectRef: ObjectRef{"key", name}, Body: []byte(`{"name":"ci"}`)},
+	} {
+		if got, err := ReadAPIKey(&bad); belay.CodeOf(err) != belay.CodeInternal {
+			t.Errorf("%s %s %s is read as %+v, %v", bad.Kind, bad.Name, bad.Body, got, err)
+		}
 	}
 }

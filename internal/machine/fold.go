@@ -36,7 +36,11 @@ type Need struct {
 	Sums  []SumRef
 	// Checkpoints asks for all checkpoints of an execution, to fork it.
 	Checkpoints []belay.ExecutionID
-	APIKeys     []belay.KeyID
+	// Objects are locked last.
+	Objects []ObjectRef
+	// Refer, if set, is asked what the rows refer to that are loaded: those objects are
+	// loaded too, before the clock is read. It may be asked more than once.
+	Refer func(*Rows) []ObjectRef
 
 	ready map[LaneID]int // where a lane stands in Ready
 }
@@ -77,7 +81,7 @@ type Rows struct {
 	Chunks      []Chunk // of Need.Chunks and of Need.Drops; Data left out
 	Sums        []*Sum
 	Checkpoints []*Checkpoint
-	APIKeys     []*APIKey
+	Objects     []*Object
 }
 
 // ReadyLane answers a ReadyQuery.
@@ -106,7 +110,8 @@ type Changes struct {
 	Drops       []ChunkDrop // made before Chunks are written
 	Chunks      []*Chunk
 	Sums        []*Sum
-	APIKeys     []*APIKey // New, or revoked
+	Objects     []*Object
+	Audit       []*Audit
 	// Grace, if not 0, moves the end of every session that has not ended
 	// later by so much, and at least to its own TTL from now. Sessions in
 	// Workers have it already.
@@ -134,7 +139,8 @@ type ChunkDrop struct {
 // Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
 	return len(c.Executions)+len(c.Specs)+len(c.Runs)+len(c.Checkpoints)+len(c.Signals)+len(c.Consumed)+
-		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops)+len(c.Sums)+len(c.APIKeys) == 0 && c.Grace == 0 && !c.Mark
+		len(c.Deeds)+len(c.DeadLetters)+len(c.Workers)+len(c.Keys)+len(c.Chunks)+len(c.Drops)+len(c.Sums)+
+		len(c.Objects)+len(c.Audit) == 0 && c.Grace == 0 && !c.Mark
 }
 
 // Vital reports whether writing the changes proves that sessions can be written: they
@@ -163,7 +169,7 @@ type Reply struct {
 	Claims    []Claimed
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
-	Key       belay.Key
+	Object    *Object // a copy, as it stood after the command
 	// Follow are commands that must follow: their cause stands in rows, so
 	// that a sweep finds them if this process dies before they are sent.
 	Follow []Command
@@ -182,6 +188,15 @@ type Claimed struct {
 	First bool
 	// Alone asks the worker to take nothing else while the run is young.
 	Alone bool
+}
+
+// NeedOf is what a batch of commands must see.
+func NeedOf(commands []Command) Need {
+	need := Need{Refer: Refer}
+	for _, c := range commands {
+		c.Need(&need)
+	}
+	return need
 }
 
 // Fold applies the commands to the rows in order.

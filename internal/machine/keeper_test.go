@@ -23,7 +23,8 @@ type keeper struct {
 	workers map[belay.WorkerID]*Worker
 	lanes   map[LaneID]Lane
 	keys    map[Key]KeyRow
-	apiKeys map[belay.KeyID]*APIKey
+	objects map[ObjectRef]*Object
+	audit   []*Audit
 
 	folding []Command // what is being folded
 
@@ -52,23 +53,20 @@ func newKeeper() *keeper {
 	return &keeper{
 		now: began, mark: began, beat: 3 * time.Second,
 		records: make(map[belay.ExecutionID]record), workers: make(map[belay.WorkerID]*Worker),
-		lanes: make(map[LaneID]Lane), keys: make(map[Key]KeyRow), apiKeys: make(map[belay.KeyID]*APIKey),
+		lanes: make(map[LaneID]Lane), keys: make(map[Key]KeyRow), objects: make(map[ObjectRef]*Object),
 	}
 }
 
 func (k *keeper) clone() *keeper {
 	c := *k
 	c.records, c.workers = maps.Clone(k.records), maps.Clone(k.workers)
-	c.lanes, c.keys, c.apiKeys = maps.Clone(k.lanes), maps.Clone(k.keys), maps.Clone(k.apiKeys)
+	c.lanes, c.keys, c.objects = maps.Clone(k.lanes), maps.Clone(k.keys), maps.Clone(k.objects)
 	return &c
 }
 
 // fold carries out one batch: it loads what the commands need, folds, writes.
 func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
-	var need Need
-	for _, c := range commands {
-		c.Need(&need)
-	}
+	need := NeedOf(commands)
 	rows := k.load(&need)
 	k.folding = commands
 	if k.onRead != nil {
@@ -171,9 +169,9 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 			}
 		}
 	}
-	for _, id := range unique(n.APIKeys) {
-		if x := k.apiKeys[id]; x != nil {
-			rows.APIKeys = append(rows.APIKeys, copied(x))
+	for _, ref := range unique(append(slices.Clip(n.Objects), n.Further(rows)...)) {
+		if o := k.objects[ref]; o != nil {
+			rows.Objects = append(rows.Objects, copied(o))
 		}
 	}
 	for _, id := range unique(n.Checkpoints) {
@@ -289,9 +287,9 @@ func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 			return fmt.Errorf("the sum of %s was changed and not written", s.Name)
 		}
 	}
-	for _, x := range rows.APIKeys {
-		if !slices.Contains(c.APIKeys, x) && !same(k.apiKeys[x.ID], x) {
-			return fmt.Errorf("key %s was changed and not written", x.ID)
+	for _, o := range rows.Objects {
+		if !same(k.objects[o.ObjectRef], o) {
+			return fmt.Errorf("%s %s was changed where it was loaded", o.Kind, o.Name)
 		}
 	}
 	for _, x := range rows.Owners {

@@ -41,15 +41,28 @@ func (k *keeper) write(c *Changes) error {
 		}
 		k.keys[row.Key] = row
 	}
-	for _, x := range c.APIKeys {
-		if x.New != (k.apiKeys[x.ID] == nil) {
-			return fmt.Errorf("keys: API key %s: new %v, and there %v", x.ID, x.New, !x.New)
+	for _, o := range c.Objects {
+		if err := k.writeObject(o); err != nil {
+			return err
 		}
-		row := copied(x)
-		row.New = false
-		k.apiKeys[x.ID] = row
 	}
+	k.audit = append(slices.Clip(k.audit), c.Audit...)
 	return k.writeChunks(c)
+}
+
+// writeObject adds an object or replaces the version that the change names.
+func (k *keeper) writeObject(o *Object) error {
+	was := int64(0)
+	if there := k.objects[o.ObjectRef]; there != nil {
+		was = there.Version
+	}
+	if o.Was != was {
+		return fmt.Errorf("keys: %s %s: version %d replaced, and there is %d", o.Kind, o.Name, o.Was, was)
+	}
+	row := copied(o)
+	row.Was = 0
+	k.objects[o.ObjectRef] = row
+	return nil
 }
 
 func (k *keeper) change(id belay.ExecutionID, with func(*record) error) error {

@@ -65,7 +65,7 @@ func (w *world) tell(from *life, rows *machine.Rows, c *machine.Changes) {
 
 // merged is two hints in one.
 func merged(a, b store.Hint) store.Hint {
-	b.Keys, b.Lost, b.AnyWorker = b.Keys || a.Keys, b.Lost || a.Lost, b.AnyWorker || a.AnyWorker
+	b.Objects, b.Lost, b.AnyWorker = b.Objects || a.Objects, b.Lost || a.Lost, b.AnyWorker || a.AnyWorker
 	b.Look, b.AnyLane = sooner(a.Look, b.Look), sooner(a.AnyLane, b.AnyLane)
 	b.Lanes = slices.Concat(a.Lanes, b.Lanes)
 	b.Workers = slices.Concat(a.Workers, b.Workers)

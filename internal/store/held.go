@@ -69,7 +69,7 @@ const (
 	TableLetters
 	TableKeys
 	TableChunks
-	TableAPIKeys
+	TableObjects
 	TableLanes
 	// TableAll is what every commit needs.
 	TableAll
@@ -103,7 +103,7 @@ func IsUrgent(ctx context.Context) bool { return ctx.Value(urgent{}) != nil }
 // names are the tables of each kind of rows, as an operator knows them.
 var names = []string{
 	"workers", "executions", "specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "idempotency", "blobs",
-	"api_keys", "lanes", "meta or servers",
+	"objects or audit", "lanes", "meta or servers",
 }
 
 // Names are the tables, for people.

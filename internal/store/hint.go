@@ -42,8 +42,8 @@ type Hint struct {
 	// Ended are the executions that ended, and Changed all others that
 	// changed.
 	Ended, Changed Executions
-	// Keys says that an API key was made or revoked.
-	Keys bool
+	// Objects says that an object was made or changed.
+	Objects bool
 }
 
 // LaneHint is a lane and the earliest moment that something new is ready in it.

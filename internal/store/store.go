@@ -22,9 +22,9 @@ import (
 // CodeInternal when it will not.
 type Store interface {
 	// Commit runs one transaction: it locks the rows of need in the order of
-	// its fields, each kind by id, loads them, reads the clock, calls decide
-	// and writes its changes, together with the server's mark of life if they
-	// are vital. Nothing is written if decide wants nothing written. When Commit returns nil, the
+	// its fields, each kind by id, loads them, asks need.Refer what they refer to
+	// and loads that, reads the clock, calls decide and writes its changes,
+	// together with the server's mark of life if they are vital. Nothing is written if decide wants nothing written. When Commit returns nil, the
 	// changes survive power loss. An error of CodeUnavailable may mean that
 	// they were written or not; any other error means they were not. decide
 	// may be called more than once, each time with freshly loaded rows, which
@@ -61,9 +61,10 @@ type Store interface {
 	// Chunks reads chunks of one log or artifact, in order of number.
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error)
 
-	// APIKeys lists the keys that let others use a server, revoked ones too,
-	// oldest first.
-	APIKeys(ctx context.Context) ([]*machine.APIKey, error)
+	// Query lists rows of the kinds that are no execution's, a part at a time. It
+	// takes as long as the part is, whatever else there is. CodeInvalid for a cursor
+	// that no list gave.
+	Query(ctx context.Context, q Query) (Found, error)
 
 	// Counts counts rows, for reports and checks. It reads through whole
 	// tables.

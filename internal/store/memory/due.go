@@ -123,23 +123,6 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	return out, nil
 }
 
-// APIKeys implements store.Store.
-func (s *Store) APIKeys(ctx context.Context) ([]*machine.APIKey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx, "keys"); err != nil {
-		return nil, err
-	}
-	var all []*machine.APIKey
-	for _, k := range s.apiKeys {
-		all = append(all, copyOf(k))
-	}
-	slices.SortFunc(all, func(a, b *machine.APIKey) int {
-		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), slices.Compare(a.ID[:], b.ID[:]))
-	})
-	return all, nil
-}
-
 // Tally implements store.Store.
 func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 	s.mu.Lock()

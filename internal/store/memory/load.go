@@ -103,11 +103,8 @@ func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 			rows.Checkpoints = append(rows.Checkpoints, copyCheckpoint(k, true))
 		}
 	}
-	for _, id := range unique(need.APIKeys) {
-		if k := s.apiKeys[id]; k != nil {
-			rows.APIKeys = append(rows.APIKeys, copyOf(k))
-		}
-	}
+	s.loadObjects(rows, unique(need.Objects))
+	s.loadObjects(rows, need.Further(rows))
 }
 
 // of is the record of an execution, an empty one if there is none.

@@ -29,7 +29,8 @@ type Store struct {
 	records map[belay.ExecutionID]*record
 	workers map[belay.WorkerID]*machine.Worker
 	keys    map[machine.Key]keyRow
-	apiKeys map[belay.KeyID]*machine.APIKey
+	objects map[machine.ObjectRef]*machine.Object
+	audit   []*machine.Audit // in its order, oldest first
 }
 
 // record is all rows of one execution, each kind in the order of its key.
@@ -65,7 +66,7 @@ func New(clock func() time.Time, steady ...func() time.Duration) *Store {
 		records: make(map[belay.ExecutionID]*record),
 		workers: make(map[belay.WorkerID]*machine.Worker),
 		keys:    make(map[machine.Key]keyRow),
-		apiKeys: make(map[belay.KeyID]*machine.APIKey),
+		objects: make(map[machine.ObjectRef]*machine.Object),
 	}
 }
 

@@ -57,10 +57,8 @@ func (t *tx) write(c *machine.Changes) error {
 			return refused("key", k.Key)
 		}
 	}
-	for _, k := range c.APIKeys {
-		if k.New != (t.apiKeys[k.ID] == nil) {
-			return refused("API key", k.ID)
-		}
+	if err := t.checkObjects(c); err != nil {
+		return err
 	}
 	return t.writeChunks(c)
 }
@@ -219,11 +217,7 @@ func (t *tx) publish(c *machine.Changes) {
 	for _, k := range c.Keys {
 		t.keys[k.Key] = keyRow{KeyRow: k}
 	}
-	for _, k := range c.APIKeys {
-		next := copyOf(k)
-		next.New = false
-		t.apiKeys[k.ID] = next
-	}
+	t.writeObjects(c)
 }
 
 func refused(what string, id any) error {

@@ -41,7 +41,7 @@ type telling struct {
 	ended      []uint32
 	changed    []uint32
 	anyChanged bool // instead of both
-	keys       bool
+	objects    bool
 }
 
 // note adds what a commit did.
@@ -78,7 +78,7 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 			}
 		}
 	}
-	t.keys = t.keys || len(c.APIKeys) > 0
+	t.objects = t.objects || len(c.Objects) > 0
 	if len(t.changed)+len(t.ended) > mostExecutions {
 		t.changed, t.ended, t.anyChanged = nil, nil, true
 	}
@@ -127,14 +127,14 @@ func (t *telling) soonest(at machine.Time) {
 }
 
 func (t *telling) empty() bool {
-	return !t.lost && !t.anyChanged && !t.anyWorker && t.anyLane == 0 && !t.keys && t.look == 0 &&
+	return !t.lost && !t.anyChanged && !t.anyWorker && t.anyLane == 0 && !t.objects && t.look == 0 &&
 		len(t.lanes)+len(t.workers)+len(t.ended)+len(t.changed) == 0
 }
 
 const (
 	flagLost = 1 << iota
 	flagAnyChanged
-	flagKeys
+	flagObjects
 	// From here on in the second version only.
 	flagAnyLane
 	flagAnyWorker
@@ -145,7 +145,7 @@ const (
 func (t *telling) payloads(server [16]byte) []string {
 	p := payload{look: t.look, anyLane: t.anyLane}
 	for flag, set := range map[byte]bool{
-		flagAnyChanged: t.anyChanged, flagKeys: t.keys, flagAnyLane: t.anyLane != 0, flagAnyWorker: t.anyWorker,
+		flagAnyChanged: t.anyChanged, flagObjects: t.objects, flagAnyLane: t.anyLane != 0, flagAnyWorker: t.anyWorker,
 	} {
 		if set {
 			p.flags |= flag
@@ -257,7 +257,7 @@ func parseHint(text string) (server [16]byte, h store.Hint, err error) {
 	}
 	copy(server[:], b[1:])
 	flags := b[17]
-	h.Lost, h.Keys, h.AnyWorker = flags&flagLost != 0, flags&flagKeys != 0, flags&flagAnyWorker != 0
+	h.Lost, h.Objects, h.AnyWorker = flags&flagLost != 0, flags&flagObjects != 0, flags&flagAnyWorker != 0
 	h.Changed.All, h.Ended.All = flags&flagAnyChanged != 0, flags&flagAnyChanged != 0
 	p := parser{b: b[18:]}
 	h.Look = machine.Time(p.uvarint())

@@ -18,7 +18,7 @@ func (t *tx) loadNamed(p *pipe, need machine.Need) {
 	t.loadDrops(p, unique(need.Drops))
 	t.loadSums(p, unique(need.Sums))
 	t.loadCheckpoints(p, unique(need.Checkpoints))
-	t.loadAPIKeys(p, unique(need.APIKeys))
+	t.loadObjects(p, unique(need.Objects))
 }
 
 const selectKeys = `

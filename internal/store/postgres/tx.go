@@ -211,7 +211,10 @@ func (t *tx) load(ctx context.Context, need machine.Need) error {
 	}
 	t.arrange()
 	t.store.floors.looked(t, time.Since(began))
-	return t.second(ctx, need)
+	if err := t.second(ctx, need); err != nil {
+		return err
+	}
+	return t.refer(ctx, need)
 }
 
 // commit is the last trip: it writes the changes and the server's mark.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/google/go-cmp/cmp"
 	"github.com/pressly/goose/v3"
 )
 
@@ -60,5 +62,38 @@ func TestLogsOfAnOlderSchemaAreCounted(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Keys of an older schema are objects afterwards, with all that was said of them.
+func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belay.db")
+	at(t, path, 9,
+		`INSERT INTO api_keys VALUES (x'01000000000000000000000000000000', 'ci "<é>"', '["read","admin"]', zeroblob(32), 5, NULL)`,
+		`INSERT INTO api_keys VALUES (x'ab0000000000000000000000000000cd', 'old', '["worker"]', x'ff00000000000000000000000000000000000000000000000000000000000001', 3, 7)`,
+	)
+	s, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	objects, err := store.All(t.Context(), s, machine.KeyObject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []*machine.APIKey
+	for _, o := range objects {
+		k, err := machine.ReadAPIKey(o)
+		if err != nil || o.Version != 1 || o.UpdatedAt != max(k.CreatedAt, k.RevokedAt) {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		keys = append(keys, k)
+	}
+	want := []*machine.APIKey{
+		{ID: belay.KeyID{1}, Name: `ci "<é>"`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin}, CreatedAt: 5},
+		{ID: belay.KeyID{0xab, 15: 0xcd}, Name: "old", Scopes: []belay.Scope{belay.ScopeWorker}, Hash: [32]byte{0xff, 31: 1}, CreatedAt: 3, RevokedAt: 7},
+	}
+	if diff := cmp.Diff(want, keys); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

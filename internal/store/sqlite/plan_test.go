@@ -20,7 +20,6 @@ var scans = map[string]string{
 	"DELETE FROM servers":      "a row for each server",
 	"FROM workers w WHERE":     "sessions that ended, now and then",
 	"ended_at IS NULL GROUP":   "all that live",
-	"FROM api_keys ORDER BY":   "lists all keys, which are few",
 	"ORDER BY id DESC LIMIT ?": "lists walk the primary key as far as they need",
 	"FROM sqlite_schema":       "once, when it is opened",
 	"goose_db_version":         "once, when it is opened",
@@ -129,7 +128,7 @@ func exercise(t *testing.T, s *Store) {
 			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}}, Specs: []belay.ExecutionID{id},
 			Runs: []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
 			Signals: []machine.SignalRef{{Execution: id, Seq: 1}}, Chunks: []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
-			Owners: []belay.ExecutionID{id}, APIKeys: []belay.KeyID{{1}},
+			Owners: []belay.ExecutionID{id}, Objects: []machine.ObjectRef{{Kind: "k", Name: "n"}},
 			Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, Sums: []machine.SumRef{{Execution: id, Name: "n"}},
 		}
 		if err := s.Commit(t.Context(), need, func(*machine.Rows) *machine.Changes { return c }); err != nil {
@@ -139,8 +138,9 @@ func exercise(t *testing.T, s *Store) {
 	commit(&machine.Changes{
 		Executions: both, Specs: []*machine.Spec{{Execution: id, Generation: 1, Key: "k"}}, Lanes: []machine.Lane{{ID: 1}},
 		Keys:    []machine.KeyRow{{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id}},
-		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, APIKeys: []*machine.APIKey{{ID: belay.KeyID{1}, New: true}},
-		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, Objects: []*machine.Object{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 1, Body: []byte("{}")}},
+		Audit: []*machine.Audit{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}}},
+		Sums:  []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
 	})
 	changed := *both[0]
 	changed.New, changed.Seq = false, 2
@@ -151,8 +151,9 @@ func exercise(t *testing.T, s *Store) {
 		Consumed: []*machine.Signal{{Execution: id, Seq: 1, ConsumedBy: 2}}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
 		DeadLetters: []*machine.DeadLetter{{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"}},
 		Chunks:      []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
-		Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, APIKeys: []*machine.APIKey{{ID: belay.KeyID{1}, RevokedAt: 1}},
-		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
+		Drops:   []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
+		Objects: []*machine.Object{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 2, Was: 1, Body: []byte("{}")}},
+		Sums:    []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
 	})
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
 	reads(t, s, id)
@@ -186,9 +187,10 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, chunks := s.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: "n"})
 	_, workers := s.Workers(ctx, store.WorkerQuery{Limit: 10, Owned: true})
 	_, named := s.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{{3}}})
-	_, keys := s.APIKeys(ctx)
+	_, objects := s.Query(ctx, store.Query{Of: store.Objects, Kind: "k"})
+	_, trail := s.Query(ctx, store.Query{Of: store.Trail})
 	_, tally := s.Tally(ctx)
-	if err := firstOf(read, heads, list, due, ready, lanes, chunks, workers, named, keys, tally); err != nil {
+	if err := firstOf(read, heads, list, due, ready, lanes, chunks, workers, named, objects, trail, tally); err != nil {
 		t.Fatal(err)
 	}
 }

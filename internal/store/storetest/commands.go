@@ -169,10 +169,14 @@ func (w *walker) createKey() machine.Command {
 }
 
 func (w *walker) revokeKey() machine.Command {
-	if len(w.now.APIKeys) == 0 || w.chance(8) {
+	if len(w.now.Objects) == 0 || w.chance(8) {
 		return &machine.RevokeKey{ID: w.fresh()}
 	}
-	return &machine.RevokeKey{ID: one(w, w.now.APIKeys...).ID}
+	k, err := machine.ReadAPIKey(one(w, w.now.Objects...))
+	if err != nil {
+		w.rt.Fatal(err)
+	}
+	return &machine.RevokeKey{ID: k.ID, Actor: "me"}
 }
 
 func (w *walker) schedule() machine.Command {

@@ -7,7 +7,7 @@ import (
 )
 
 // transient are the fields of rows that speak of one fold and are not kept.
-var transient = []string{"New", "Attention"}
+var transient = []string{"New", "Attention", "Was"}
 
 // fill gives every field of a row a value of its own, so that a field which a
 // store forgets, also one added later, is found missing. n counts the values.

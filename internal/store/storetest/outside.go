@@ -16,15 +16,6 @@ func (e *env) lock(id belay.ExecutionID) belay.Lease {
 	return leaseOf(&r.Claims[0].Execution)
 }
 
-func (e *env) apiKeys() []*machine.APIKey {
-	e.Helper()
-	all, err := e.store.APIKeys(e.Context())
-	if err != nil {
-		e.Fatal(err)
-	}
-	return all
-}
-
 var outsideCases = []testCase{
 	{"who owns an execution is told with it, each owner once", func(e *env) {
 		worker := e.open()
@@ -59,26 +50,6 @@ var outsideCases = []testCase{
 				}
 			}
 			e.same(named("runs", n), want, got)
-		}
-	}},
-	{"keys are listed oldest first, revoked ones too, and found by id", func(e *env) {
-		var ids []belay.KeyID
-		for i, scopes := range [][]belay.Scope{{belay.ScopeAdmin}, {belay.ScopeRead, belay.ScopeWorker}} {
-			ids = append(ids, e.id())
-			e.ok(&machine.CreateKey{KeySpec: belay.KeySpec{Name: named("key", i), Scopes: scopes}, ID: ids[i], Hash: [32]byte{byte(i)}})
-			e.clock.Advance(time.Second)
-		}
-		before := e.apiKeys()
-		e.ok(&machine.RevokeKey{ID: ids[0]})
-		all := e.apiKeys()
-		if len(all) != 2 || all[0].ID != ids[0] || all[0].RevokedAt != e.now() || all[1].ID != ids[1] || all[1].RevokedAt != 0 {
-			e.Errorf("keys %+v", all)
-		}
-		before[0].RevokedAt = all[0].RevokedAt
-		e.same("what else is said of them", before, all)
-		e.same("by id", all[1:], e.rows(machine.Need{APIKeys: []belay.KeyID{ids[1], e.id(), ids[1]}}).APIKeys)
-		if err := e.write(&machine.Changes{APIKeys: []*machine.APIKey{{ID: ids[0], New: true}}}); belay.CodeOf(err) != belay.CodeInternal {
-			e.Errorf("the same key made twice: %v", err)
 		}
 	}},
 	{"what is kept of a log is counted, and its dropped chunks are shown before they go", func(e *env) {

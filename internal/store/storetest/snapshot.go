@@ -21,7 +21,8 @@ type snapshot struct {
 	Workers []store.WorkerRow
 	Ready   []store.LaneHint
 	Lanes   []machine.Lane
-	APIKeys []*machine.APIKey
+	Objects []*machine.Object
+	Trail   []*machine.Audit
 	Due     store.Due
 	Counts  store.Counts
 	Tally   store.Tally
@@ -127,11 +128,15 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 	if snap.Lanes, err = s.Lanes(ctx, lanes); err != nil {
 		return err
 	}
-	if snap.APIKeys, err = s.APIKeys(ctx); err != nil {
+	if snap.Objects, err = store.All(ctx, s, machine.KeyObject); err != nil {
 		return err
 	}
-	for _, k := range snap.APIKeys {
-		need.APIKeys = append(need.APIKeys, k.ID)
+	for _, o := range snap.Objects {
+		need.Objects = append(need.Objects, o.ObjectRef)
+	}
+	trail, err := s.Query(ctx, store.Query{Of: store.Trail, Limit: 1000})
+	if snap.Trail = trail.Trail; err != nil {
+		return err
 	}
 	for i, l := range snap.Lanes {
 		need.Ready = append(need.Ready, machine.ReadyQuery{Lane: l.ID, Limit: 1 + i})
@@ -161,5 +166,6 @@ func sortRows(rows *machine.Rows) {
 	slices.SortFunc(rows.Workers, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(rows.Owners, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(rows.Specs, func(a, b *machine.Spec) int { return a.Execution.Compare(b.Execution) })
+	slices.SortFunc(rows.Objects, func(a, b *machine.Object) int { return a.Compare(b.ObjectRef) })
 	maps.DeleteFunc(rows.Held, func(_ belay.WorkerID, held []*machine.Execution) bool { return len(held) == 0 })
 }

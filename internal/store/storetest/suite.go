@@ -29,7 +29,7 @@ type Reopener interface {
 
 // Run holds a store to the suite.
 func Run(t *testing.T, open Open) {
-	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, outsideCases)
+	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, outsideCases, objectCases)
 	if _, keeps := open(t, NewClock()).(Reopener); keeps {
 		cases = append(cases, durableCases...)
 	}
@@ -102,12 +102,8 @@ func (e *env) fold(commands ...machine.Command) []machine.Reply {
 }
 
 func fold(ctx context.Context, s store.Store, commands []machine.Command) ([]machine.Reply, error) {
-	var need machine.Need
-	for _, c := range commands {
-		c.Need(&need)
-	}
 	var replies []machine.Reply
-	err := s.Commit(ctx, need, func(rows *machine.Rows) *machine.Changes {
+	err := s.Commit(ctx, machine.NeedOf(commands), func(rows *machine.Rows) *machine.Changes {
 		var changes *machine.Changes
 		changes, replies = machine.Fold(rows, commands)
 		changes.Beat = time.Second

@@ -31,10 +31,12 @@ var writeCases = []testCase{
 		e.same("worker", []*machine.Worker{&worker}, loaded.Workers)
 		e.same("key", rows.Keys, loaded.Keys)
 		loaded = e.rows(machine.Need{Sums: []machine.SumRef{rows.Sums[0].SumRef}})
-		sum, key := *rows.Sums[0], *rows.APIKeys[0]
-		sum.New, key.New = false, false
+		sum, object := *rows.Sums[0], rows.Objects[0]
+		sum.New = false
 		e.same("sum", []*machine.Sum{&sum}, loaded.Sums)
-		e.same("API key", []*machine.APIKey{&key}, e.apiKeys())
+		e.same("object", rows.Objects, e.rows(machine.Need{Objects: []machine.ObjectRef{object.ObjectRef}}).Objects)
+		e.same("listed object", rows.Objects, e.query(store.Query{Of: store.Objects, Kind: object.Kind}).Objects)
+		e.same("audit", rows.Audit, e.query(store.Query{Of: store.Trail}).Trail)
 	}},
 	{"every field of an execution that may change is written again", func(e *env) {
 		rows := filled(100)
@@ -180,11 +182,11 @@ func filled(n int) *machine.Changes {
 		Executions: []*machine.Execution{{}}, Specs: []*machine.Spec{{}}, Lanes: []machine.Lane{{}}, Runs: []*machine.Run{{}},
 		Checkpoints: []*machine.Checkpoint{{}}, Signals: []*machine.Signal{{}}, Deeds: []*machine.Deed{{}},
 		DeadLetters: []*machine.DeadLetter{{}}, Workers: []*machine.Worker{{}}, Keys: []machine.KeyRow{{}}, Chunks: []*machine.Chunk{{}},
-		APIKeys: []*machine.APIKey{{}}, Sums: []*machine.Sum{{}},
+		Objects: []*machine.Object{{}}, Audit: []*machine.Audit{{}}, Sums: []*machine.Sum{{}},
 	}
 	for _, row := range []any{
 		c.Executions[0], c.Specs[0], &c.Lanes[0], c.Runs[0], c.Checkpoints[0], c.Signals[0], c.Deeds[0], c.DeadLetters[0],
-		c.Workers[0], &c.Keys[0], c.Chunks[0], c.APIKeys[0], c.Sums[0],
+		c.Workers[0], &c.Keys[0], c.Chunks[0], c.Objects[0], c.Audit[0], c.Sums[0],
 	} {
 		fill(row, &n)
 	}
@@ -193,7 +195,7 @@ func filled(n int) *machine.Changes {
 	c.Deeds[0].Execution, c.DeadLetters[0].Execution, c.Keys[0].Execution, c.Chunks[0].Execution = id, id, id, id
 	c.Sums[0].Execution = id
 	c.Executions[0].New, c.Runs[0].New, c.DeadLetters[0].New, c.Workers[0].New = true, true, true, true
-	c.APIKeys[0].New, c.Sums[0].New, c.Specs[0].Large = true, true, false
+	c.Sums[0].New, c.Specs[0].Large = true, false
 	return c
 }
 

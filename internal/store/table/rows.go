@@ -108,6 +108,27 @@ var (
 		integer("at", Int8, Kept, func(k *machine.KeyRow) *machine.Time { return &k.At }),
 	}}
 
+	Objects = &Table[machine.Object]{"objects", []Column[machine.Object]{
+		text("kind", Kept, func(o *machine.Object) *machine.ObjectKind { return &o.Kind }),
+		text("name", Kept, func(o *machine.Object) *string { return &o.Name }),
+		integer("version", Int8, Kept, func(o *machine.Object) *int64 { return &o.Version }),
+		integer("next_at", Int8, Null, func(o *machine.Object) *machine.Time { return &o.NextAt }),
+		integer("updated_at", Int8, Kept, func(o *machine.Object) *machine.Time { return &o.UpdatedAt }),
+		text("updated_by", Null, func(o *machine.Object) *string { return &o.UpdatedBy }),
+		kept(blob("body", func(o *machine.Object) *[]byte { return &o.Body })),
+	}}
+
+	Trail = &Table[machine.Audit]{"audit", []Column[machine.Audit]{
+		integer("at", Int8, Kept, func(a *machine.Audit) *machine.Time { return &a.At }),
+		text("kind", Kept, func(a *machine.Audit) *machine.ObjectKind { return &a.Kind }),
+		text("name", Kept, func(a *machine.Audit) *string { return &a.Name }),
+		integer("version", Int8, Kept, func(a *machine.Audit) *int64 { return &a.Version }),
+		text("actor", Null, func(a *machine.Audit) *string { return &a.Actor }),
+		text("action", Kept, func(a *machine.Audit) *string { return &a.Action }),
+		text("reason", Null, func(a *machine.Audit) *string { return &a.Reason }),
+		id("op", Null, func(a *machine.Audit) []byte { return a.Op[:] }),
+	}}
+
 	Chunks = &Table[machine.Chunk]{"blobs", []Column[machine.Chunk]{
 		id("execution", Kept, func(k *machine.Chunk) []byte { return k.Execution[:] }),
 		text("name", Kept, func(k *machine.Chunk) *string { return &k.Name }),

@@ -167,6 +167,12 @@ func blob[R any](name string, of func(*R) *[]byte) Column[R] {
 	}
 }
 
+// kept is a column whose zero value is no NULL.
+func kept[R any](c Column[R]) Column[R] {
+	c.Zero = Kept
+	return c
+}
+
 // ParseLabels reads labels as they are stored.
 func ParseLabels(text string) (map[string]string, error) {
 	if text == "" {

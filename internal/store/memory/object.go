@@ -1,0 +1,100 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+func (s *Store) loadObjects(rows *machine.Rows, refs []machine.ObjectRef) {
+	for _, ref := range refs {
+		if o := s.objects[ref]; o != nil {
+			rows.Objects = append(rows.Objects, copyObject(o))
+		}
+	}
+}
+
+// checkObjects refuses what is there already, and a change to another version than the
+// one that is there.
+func (t *tx) checkObjects(c *machine.Changes) error {
+	for _, o := range c.Objects {
+		was := int64(0)
+		if there := t.objects[o.ObjectRef]; there != nil {
+			was = there.Version
+		}
+		if was != o.Was {
+			return refused("object", o.ObjectRef)
+		}
+	}
+	for _, a := range c.Audit {
+		if _, there := slices.BinarySearchFunc(t.audit, a, compareAudit); there {
+			return refused("audit of", a.ObjectRef)
+		}
+	}
+	return nil
+}
+
+// writeObjects puts objects and their audit in place.
+func (t *tx) writeObjects(c *machine.Changes) {
+	for _, o := range c.Objects {
+		next := copyObject(o)
+		next.Was = 0
+		t.objects[o.ObjectRef] = next
+	}
+	for _, a := range c.Audit {
+		i, _ := slices.BinarySearchFunc(t.audit, a, compareAudit)
+		t.audit = slices.Insert(t.audit, i, copyOf(a))
+	}
+}
+
+// Query implements store.Store.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "list"); err != nil {
+		return store.Found{}, err
+	}
+	last, err := q.Start()
+	if err != nil {
+		return store.Found{}, err
+	}
+	f := q.Fill()
+	if q.Of == store.Objects {
+		s.listObjects(q, f)
+		return f.Found, nil
+	}
+	for _, a := range slices.Backward(s.audit) {
+		if compareAudit(a, last) < 0 && !f.Audit(copyOf(a)) {
+			break
+		}
+	}
+	return f.Found, nil
+}
+
+func (s *Store) listObjects(q store.Query, f *store.Filling) {
+	var all []*machine.Object
+	for _, o := range s.objects {
+		if o.Kind == q.Kind && o.Name > q.After {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b *machine.Object) int { return cmp.Compare(a.Name, b.Name) })
+	for _, o := range all {
+		if !f.Object(copyObject(o), int64(len(o.Body))) {
+			break
+		}
+	}
+}
+
+func compareAudit(a, b *machine.Audit) int {
+	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+}
+
+func copyObject(o *machine.Object) *machine.Object {
+	c := *o
+	c.Body = slices.Clone(o.Body)
+	return &c
+}

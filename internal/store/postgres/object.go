@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
+)
+
+var (
+	lockObjects = "SELECT o.* FROM (SELECT unnest($1::text[]) AS kind, unnest($2::text[]) AS name) u CROSS JOIN LATERAL (SELECT " +
+		table.Objects.Names() + " FROM objects WHERE kind = u.kind AND name = u.name FOR NO KEY UPDATE) o"
+
+	insertObjects = insert(table.Objects)
+	insertAudit   = insert(table.Trail)
+
+	changeObjects = `
+UPDATE objects o
+SET version = u.version, next_at = u.next_at, updated_at = u.updated_at, updated_by = u.updated_by, body = u.body
+FROM (
+    SELECT unnest($1::text[]) AS kind, unnest($2::text[]) AS name, unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS next_at,
+           unnest($5::bigint[]) AS updated_at, unnest($6::text[]) AS updated_by, unnest($7::bytea[]) AS body, unnest($8::bigint[]) AS was
+) u
+WHERE o.kind = u.kind AND o.name = u.name AND o.version = u.was`
+)
+
+var updateObjects = counted(changeObjects, 8)
+
+// loadObjects locks and loads objects in the order of their kinds and names.
+func (t *tx) loadObjects(p *pipe, refs []machine.ObjectRef) {
+	if len(refs) == 0 {
+		return
+	}
+	slices.SortFunc(refs, machine.ObjectRef.Compare)
+	s := p.add(lockObjects, into(table.Objects, &t.rows.Objects))
+	texts(s, refs, func(r machine.ObjectRef) string { return string(r.Kind) })
+	texts(s, refs, func(r machine.ObjectRef) string { return r.Name })
+}
+
+// refer is the trip for what the rows refer to that are loaded, if they refer to
+// anything that is not. The clock is read again after its locks.
+func (t *tx) refer(ctx context.Context, need machine.Need) error {
+	refs := need.Further(t.rows)
+	if len(refs) == 0 {
+		return nil
+	}
+	p := t.pipe()
+	t.loadObjects(p, refs)
+	t.readClock(p)
+	return p.run(ctx)
+}
+
+// writeObjects adds objects, or replaces the versions that the changes name, and their
+// audit.
+func (t *tx) writeObjects(p *pipe, c *machine.Changes) error {
+	all := slices.SortedFunc(slices.Values(c.Objects), func(a, b *machine.Object) int { return a.Compare(b.ObjectRef) })
+	fresh, changed := split(all, func(o *machine.Object) bool { return o.Was == 0 })
+	size := func(o *machine.Object) int { return len(o.Body) }
+	for rows := range pieces(fresh, size) {
+		bind(p.add(insertObjects, nil), table.Objects, rows)
+	}
+	for rows := range pieces(changed, size) {
+		s := change(p, updateObjects, "objects", len(rows))
+		bind(s, table.Objects, rows)
+		ints(s, int8s, rows, func(o *machine.Object) int64 { return o.Was })
+		s.int(int64(len(rows)))
+	}
+	if len(c.Audit) > 0 {
+		bind(p.add(insertAudit, nil), table.Trail, c.Audit)
+	}
+	return nil
+}
+
+var (
+	// Bodies for which there is no room in the part stay where they are.
+	listObjects = `WITH page AS (
+    SELECT ` + table.Objects.Names() + `, octet_length(body)::bigint + 200 AS size
+    FROM objects
+    WHERE kind = $1::text AND name > $2::text
+    ORDER BY name
+    LIMIT $3::bigint
+)
+SELECT kind, name, version, next_at, updated_at, updated_by, CASE WHEN sum(size) OVER (ORDER BY name) - size < $4::bigint THEN body END, size
+FROM page
+ORDER BY name`
+
+	listAudit = selecting(table.Trail) + `
+WHERE (at, kind, name, version) < ($1::bigint, $2::text, $3::text, $4::bigint)
+ORDER BY at DESC, kind DESC, name DESC, version DESC
+LIMIT $5::bigint`
+)
+
+// Query implements store.Store.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
+	last, err := q.Start()
+	if err != nil {
+		return store.Found{}, err
+	}
+	var f *store.Filling
+	limit, bytes := q.Bounds()
+	limit++ // to know whether there is one more
+	err = s.query(ctx, func(p *pipe) {
+		f = q.Fill()
+		full := false
+		if q.Of == store.Objects {
+			p.add(listObjects, func(r columns) error {
+				o, err := table.Scan(table.Objects, r)
+				full = full || err == nil && !f.Object(o, r.int(7)-store.RowBytes)
+				return err
+			}).string(string(q.Kind)).string(q.After).int(limit).int(bytes)
+			return
+		}
+		p.add(listAudit, func(r columns) error {
+			a, err := table.Scan(table.Trail, r)
+			full = full || err == nil && !f.Audit(a)
+			return err
+		}).int(int64(last.At)).string(string(last.Kind)).string(last.Name).int(last.Version).int(limit)
+	})
+	if err != nil {
+		return store.Found{}, classify("list", err)
+	}
+	return f.Found, nil
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+)
+
+// Listing is what a Query lists.
+type Listing uint8
+
+// The listings.
+const (
+	// Objects are those of Query.Kind, in the order of the bytes of their names.
+	Objects Listing = iota + 1
+	// Trail is the audit, newest first.
+	Trail
+)
+
+// Query asks for a part of a list.
+type Query struct {
+	Of   Listing
+	Kind machine.ObjectKind
+	// After is the cursor at which the part before ended, empty for the first part.
+	After string
+	// Limit is how many rows there are at most: 100 if it is 0, and never more than
+	// 1,000. Of more than Bytes, if that is not 0, about the first so many are read, one
+	// row at least; 0 means 1 MiB.
+	Limit, Bytes int
+}
+
+// Found is a part of a list.
+type Found struct {
+	Objects []*machine.Object
+	Trail   []*machine.Audit
+	// Next is the cursor at which the list goes on, empty if this was all of it.
+	Next string
+}
+
+// Bounds are the most rows and bytes of the part.
+func (q Query) Bounds() (rows, bytes int64) {
+	rows, bytes = int64(min(q.Limit, 1000)), int64(q.Bytes)
+	if q.Limit <= 0 {
+		rows = 100
+	}
+	if q.Bytes <= 0 {
+		bytes = 1 << 20
+	}
+	return rows, bytes
+}
+
+// Filling is a part of a list that is being read, row by row.
+type Filling struct {
+	Found
+	rows, bytes int64
+}
+
+// Fill begins the part that a query asks for.
+func (q Query) Fill() *Filling {
+	f := &Filling{}
+	f.rows, f.bytes = q.Bounds()
+	return f
+}
+
+// Object adds an object whose body has so many bytes, and reports whether there was room
+// for it. Without room the object is ignored: a store need not have read its body.
+func (f *Filling) Object(o *machine.Object, size int64) bool {
+	if !f.room(size) {
+		f.Next = f.Objects[len(f.Objects)-1].Name
+		return false
+	}
+	f.Objects = append(f.Objects, o)
+	return true
+}
+
+// Audit adds a row of the audit, and reports whether there was room for it.
+func (f *Filling) Audit(a *machine.Audit) bool {
+	if !f.room(int64(len(a.Reason))) {
+		f.Next = auditCursor(f.Trail[len(f.Trail)-1])
+		return false
+	}
+	f.Trail = append(f.Trail, a)
+	return true
+}
+
+func (f *Filling) room(size int64) bool {
+	if f.rows <= 0 || f.bytes <= 0 {
+		return false
+	}
+	f.rows, f.bytes = f.rows-1, f.bytes-size-RowBytes
+	return true
+}
+
+// auditCursor is the place of a row in the audit. Kinds have no slash; names may.
+func auditCursor(a *machine.Audit) string {
+	return fmt.Sprintf("%d/%d/%s/%s", a.At, a.Version, a.Kind, a.Name)
+}
+
+// Start checks the query. For the audit it answers with the row before which the part
+// begins: only what orders the audit is said of it.
+func (q Query) Start() (*machine.Audit, error) {
+	switch {
+	case q.Of == Objects:
+		return nil, nil
+	case q.Of != Trail:
+		return nil, &belay.Error{Code: belay.CodeInternal, Op: "list", Message: "there is no list " + strconv.Itoa(int(q.Of))}
+	case q.After == "":
+		return &machine.Audit{At: math.MaxInt64}, nil
+	}
+	parts := strings.SplitN(q.After, "/", 4)
+	if len(parts) != 4 {
+		return nil, errCursor
+	}
+	at, bad := strconv.ParseInt(parts[0], 10, 64)
+	version, worse := strconv.ParseInt(parts[1], 10, 64)
+	if bad != nil || worse != nil {
+		return nil, errCursor
+	}
+	return &machine.Audit{
+		At: machine.Time(at), ObjectRef: machine.ObjectRef{Kind: machine.ObjectKind(parts[2]), Name: parts[3]}, Version: version,
+	}, nil
+}
+
+var errCursor = &belay.Error{Code: belay.CodeInvalid, Op: "list", Message: "the cursor is not one that a list gave"}
+
+// All lists all objects of a kind, part by part: each part is read in a snapshot of its
+// own.
+func All(ctx context.Context, s Store, kind machine.ObjectKind) ([]*machine.Object, error) {
+	var all []*machine.Object
+	for q := (Query{Of: Objects, Kind: kind, Limit: 1000}); ; {
+		part, err := s.Query(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, part.Objects...)
+		if part.Next == "" {
+			return all, nil
+		}
+		q.After = part.Next
+	}
+}

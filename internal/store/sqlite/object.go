@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/store/table"
+)
+
+var (
+	selectObjects = selecting(table.Objects)
+	insertObjects = insertInto(table.Objects)
+	changeObject  = change(table.Objects, "version, next_at, updated_at, updated_by, body", "kind, name").and("version = ?")
+	insertAudit   = insertInto(table.Trail)
+)
+
+// loadObjects loads the objects that are named, and then those that the rows refer to.
+func (t *tx) loadObjects(rows *machine.Rows, need machine.Need) error {
+	if err := t.loadThese(rows, unique(need.Objects)); err != nil {
+		return err
+	}
+	return t.loadThese(rows, need.Further(rows))
+}
+
+func (t *tx) loadThese(rows *machine.Rows, refs []machine.ObjectRef) error {
+	for _, ref := range refs {
+		t.args.text(string(ref.Kind))
+		t.args.text(ref.Name)
+		err := t.query(t.ctx, selectObjects+" WHERE kind = ? AND name = ?", into(table.Objects, &rows.Objects))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeObjects adds objects, or replaces the versions that the changes name, and their
+// audit.
+func (t *tx) writeObjects(c *machine.Changes) error {
+	for _, o := range c.Objects {
+		if o.Was == 0 {
+			if err := insertObjects.add(t, o); err != nil {
+				return err
+			}
+			continue
+		}
+		bind(&t.args, changeObject.Table, o)
+		t.args.int(o.Was)
+		if err := t.changed("object", o.ObjectRef, changeObject.text); err != nil {
+			return err
+		}
+	}
+	return insertAudit.add(t, c.Audit...)
+}
+
+// errFull ends a query whose part of a list is full.
+var errFull = errors.New("the part is full")
+
+// Query implements store.Store.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
+	last, err := q.Start()
+	if err != nil {
+		return store.Found{}, err
+	}
+	f := q.Fill()
+	limit, _ := q.Bounds()
+	err = s.read(ctx, func(ctx context.Context, c *conn) error {
+		err := c.list(ctx, q, last, f, limit+1) // one more, to know whether there is one
+		if errors.Is(err, errFull) {
+			return nil
+		}
+		return err
+	})
+	return f.Found, classify("list", err)
+}
+
+func (c *conn) list(ctx context.Context, q store.Query, last *machine.Audit, f *store.Filling, limit int64) error {
+	if q.Of == store.Objects {
+		c.args.text(string(q.Kind))
+		c.args.text(q.After)
+		c.args.int(limit)
+		return c.query(ctx, selectObjects+" WHERE kind = ? AND name > ? ORDER BY name LIMIT ?", func(r columns) error {
+			o, err := table.Scan(table.Objects, r)
+			if err == nil && !f.Object(o, int64(len(o.Body))) {
+				err = errFull
+			}
+			return err
+		})
+	}
+	c.args.int(int64(last.At))
+	c.args.text(string(last.Kind))
+	c.args.text(last.Name)
+	c.args.int(last.Version)
+	c.args.int(limit)
+	return c.query(ctx, selectTrail, func(r columns) error {
+		a, err := table.Scan(table.Trail, r)
+		if err == nil && !f.Audit(a) {
+			err = errFull
+		}
+		return err
+	})
+}
+
+var selectTrail = selecting(table.Trail) + `
+WHERE (at, kind, name, version) < (?, ?, ?, ?)
+ORDER BY at DESC, kind DESC, name DESC, version DESC
+LIMIT ?`
