@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 )
@@ -54,6 +56,35 @@ func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 		for _, secret := range []string{"", "bly_", "bly_" + strings.Repeat("0", 52), "Basic x"} {
 			_, err := here.KeyOf(ctx, secret)
 			refusal(t, err, belay.CodeUnauthorized, "")
+		}
+	})
+}
+
+// The audit says who made a key and who revoked it, when the caller said so.
+func TestChangesOfKeysAreAudited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(time.Now)
+		e := engine.New(s, engine.Options{})
+		defer e.Close()
+		k := must[belay.NewKey](t)(e.CreateKey(belay.WithActor(t.Context(), "me"), belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeRead}}))
+		for range 2 { // the second time it is revoked already
+			if err := e.RevokeKey(belay.WithActor(t.Context(), "you"), k.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for _, a := range must[store.Found](t)(s.Query(t.Context(), store.Query{Of: store.Trail})).Trail {
+			if a.ObjectRef != machine.KeyRef(k.ID) || a.At == 0 {
+				t.Errorf("%+v", a)
+			}
+			got = append(got, a.Actor+" "+a.Action)
+		}
+		if want := []string{"you revoke", "me create"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		objects := must[[]*machine.Object](t)(store.All(t.Context(), s, machine.KeyObject))
+		if len(objects) != 1 || objects[0].UpdatedBy != "you" || strings.Contains(string(objects[0].Body), k.Secret) {
+			t.Errorf("%+v", objects)
 		}
 	})
 }

@@ -1,0 +1,49 @@
+package httpapi_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/httpapi"
+)
+
+// actors is a Backend that notes the actor of each change to a key.
+type actors struct {
+	*embedded.Backend
+	named []string
+}
+
+func (a *actors) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
+	a.named = append(a.named, "create by "+belay.ActorOf(ctx))
+	return a.Backend.CreateKey(ctx, s)
+}
+
+func (a *actors) RevokeKey(ctx context.Context, id belay.KeyID) error {
+	a.named = append(a.named, "revoke by "+belay.ActorOf(ctx))
+	return a.Backend.RevokeKey(ctx, id)
+}
+
+// A change to a key names the key of the request as its actor, and no actor while a server
+// has no keys.
+func TestAChangeToAKeyNamesTheKeyOfTheRequest(t *testing.T) {
+	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	a := &actors{Backend: b}
+	s := serveOn(t, a, httpapi.Options{Keys: b})
+	var admin, other belay.NewKey
+	s.want(http.StatusCreated, &admin, http.MethodPost, "/v1/keys", `{"name": "ops", "scopes": ["admin"]}`)
+	s.key = admin.Secret
+	s.want(http.StatusCreated, &other, http.MethodPost, "/v1/keys", `{"name": "ci", "scopes": ["read"]}`)
+	s.want(http.StatusNoContent, nil, http.MethodDelete, "/v1/keys/"+other.ID.String(), "")
+	if want := []string{"create by ", "create by ops", "revoke by ops"}; !slices.Equal(a.named, want) {
+		t.Errorf("%q, want %q", a.named, want)
+	}
+}
