@@ -215,11 +215,6 @@ func (c columns) id(i int) (id [16]byte) {
 	return id
 }
 
-func (c columns) hash(i int) (h [32]byte) {
-	copy(h[:], c.blob(i))
-	return h
-}
-
 // Int and the methods after it make columns a table.Row.
 func (c columns) Int(i int) int64   { return c.int(i) }
 func (c columns) Text(i int) string { return c.text(i) }
