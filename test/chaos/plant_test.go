@@ -88,7 +88,7 @@ func excerpt(r *record) *record {
 	for i := range r.Told {
 		e := &r.Told[i]
 		switch {
-		case e.Named != e.Execution:
+		case !e.Named.IsZero() && e.Named != e.Execution:
 			also("named by another", e.Named)
 		case e.End == refused && e.Why != "":
 			also("refused "+e.Kind, e.Execution)
