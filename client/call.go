@@ -83,7 +83,8 @@ func (c *Client) try(ctx context.Context, r *request) error {
 		defer stop()
 	}
 	err := c.exchange(sub, over, r)
-	if err != nil && r.wait == 0 && errors.Is(sub.Err(), context.DeadlineExceeded) {
+	long := small && len(r.body) > smallBody // a line on which it takes too long may do for all others
+	if err != nil && r.wait == 0 && !long && errors.Is(sub.Err(), context.DeadlineExceeded) {
 		if link.suspect(over) && small {
 			c.large.suspect(c.large.line()) // the same way, on which it would take long to be told
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -59,15 +60,20 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 		give(errors.New("frozen for too long"))
 	})
 	defer fence.Close()
+	ended := func(err error) {
+		if !errors.Is(err, os.ErrProcessDone) { // of a command that has ended keep knows
+			give(err)
+		}
+	}
 	fence.OnFreeze(func() {
 		if err := tree.Freeze(context.Background()); err != nil {
-			give(err)
+			ended(err)
 			return
 		}
 		k.say("no heartbeat gets through: the command is frozen")
 	}, func() {
 		if err := tree.Thaw(context.Background()); err != nil {
-			give(err)
+			ended(err)
 			return
 		}
 		k.say("the server is back, and the lock holds: the command goes on")
@@ -87,6 +93,11 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 		case r := <-answer:
 			beat.Reset(k.heard(tree, fence, end, r))
 		case why := <-over:
+			select {
+			case <-tree.Done(): // both came at once
+				return
+			default:
+			}
 			k.kill(tree, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "cut off from the server", Err: why})
 		}
 	}

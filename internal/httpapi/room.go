@@ -12,10 +12,13 @@ import (
 const (
 	// smallBody is up to how many bytes a body waits for no room: heartbeats,
 	// claims and all that is asked, which must get through whatever else does.
-	// A longer heartbeat goes before all others that wait.
+	// A longer heartbeat goes before the others that wait; see firstOf.
 	smallBody = 64 << 10
 	// roomWait is how long a large body waits for room.
 	roomWait = 2 * time.Second
+	// firstOf is which part of the room the bodies may have that go before others: who
+	// sends many of them, or sends them slowly, leaves the others their turn.
+	firstOf = 8
 )
 
 // room bounds how many bytes of large bodies are held at the same time, from
@@ -24,7 +27,9 @@ const (
 type room struct {
 	mu    sync.Mutex
 	free  int64
-	queue list.List // of *wish
+	ahead int64 // what bodies that go before others may still have of it
+	// before are those that wait and go before others, queue are the others; both of *wish.
+	before, queue list.List
 
 	users int // of a caller's share; under the mu of what shares it
 }
@@ -32,6 +37,7 @@ type room struct {
 // wish is a body that waits for room.
 type wish struct {
 	n       int64
+	first   bool
 	granted chan struct{}
 }
 
@@ -43,7 +49,7 @@ func leaveRoom(ctx context.Context) {
 	}
 }
 
-func newRoom(n int64) *room { return &room{free: n} }
+func newRoom(n int64) *room { return &room{free: n, ahead: n / firstOf} }
 
 // take waits for room for n bytes, and refuses when that takes too long. give must
 // be called when they are not held any more.
@@ -51,7 +57,8 @@ func (r *room) take(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, false)
 }
 
-// first is take for a body that goes before all others that wait.
+// first is take for a body that goes before the others that wait, as long as such bodies
+// have no more than their part.
 func (r *room) first(ctx context.Context, n int64) (give func(), err error) {
 	return r.enter(ctx, n, true)
 }
@@ -72,52 +79,60 @@ func (r *room) wait(ctx context.Context, n int64) (give func(), err error) {
 
 func (r *room) queued(ctx context.Context, n int64, first bool) (give func(), err error) {
 	r.mu.Lock()
-	if (first || r.queue.Len() == 0) && n <= r.free {
-		r.free -= n
-		r.mu.Unlock()
-		return func() { r.give(n) }, nil
+	w := &wish{n: n, granted: make(chan struct{})}
+	queue := &r.queue
+	if first && n <= r.ahead {
+		w.first, queue, r.ahead = true, &r.before, r.ahead-n
 	}
-	w := &wish{n, make(chan struct{})}
-	e := r.queue.PushBack(w)
-	if first {
-		r.queue.MoveToFront(e)
-	}
+	e := queue.PushBack(w)
+	r.grantLocked()
 	r.mu.Unlock()
 	select {
 	case <-w.granted:
-		return func() { r.give(n) }, nil
+		return func() { r.give(w) }, nil
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
 	case <-w.granted: // both came at once
-		return func() { r.give(n) }, nil
+		return func() { r.give(w) }, nil
 	default:
 	}
-	r.queue.Remove(e)
+	queue.Remove(e)
+	r.returnLocked(w)
 	r.grantLocked() // those behind it may need less
 	return nil, &belay.Error{
 		Code: belay.CodeUnavailable, Message: "too much is on its way at the same time; nothing was done, ask again", RetryAfter: time.Second, Err: errBusy,
 	}
 }
 
-func (r *room) give(n int64) {
+func (r *room) give(w *wish) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.free += n
+	r.free += w.n
+	r.returnLocked(w)
 	r.grantLocked()
 }
 
-// grantLocked gives what is free to those who wait, in order.
+// returnLocked gives back what a body has of the part of those that go first.
+func (r *room) returnLocked(w *wish) {
+	if w.first {
+		r.ahead += w.n
+	}
+}
+
+// grantLocked gives what is free to those that wait, in order.
 func (r *room) grantLocked() {
-	for e := r.queue.Front(); e != nil; e = r.queue.Front() {
-		w, ok := e.Value.(*wish)
-		if !ok || w.n > r.free {
-			return
+	for _, queue := range []*list.List{&r.before, &r.queue} {
+		for e := queue.Front(); e != nil; e = queue.Front() {
+			w, ok := e.Value.(*wish)
+			if !ok || w.n > r.free {
+				return
+			}
+			r.free -= w.n
+			queue.Remove(e)
+			close(w.granted)
 		}
-		r.free -= w.n
-		r.queue.Remove(e)
-		close(w.granted)
 	}
 }

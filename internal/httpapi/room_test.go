@@ -1,7 +1,10 @@
 package httpapi
 
 import (
+	"container/list"
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,31 +67,79 @@ func TestRoomIsBounded(t *testing.T) {
 	})
 }
 
-// Rule: a heartbeat that is too long to need no room is the first to get some.
+// Rule: heartbeats that are too long to need no room get some before all others, in the
+// order in which they came, and no more than their part: the next one takes its turn.
 func TestHeartbeatsGetRoomFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
-		r := newRoom(2 * mib)
-		give, err := r.take(t.Context(), 2*mib)
+		r := newRoom(2 * firstOf * mib)
+		give, err := r.take(t.Context(), 2*firstOf*mib)
 		if err != nil {
 			t.Fatal(err)
 		}
-		order := make(chan string, 2)
-		wait := func(who string, take func(context.Context, int64) (func(), error), n int64) {
+		var order []string
+		var mu sync.Mutex
+		wait := func(who string, take func(context.Context, int64) (func(), error)) {
 			go func() {
-				if give, err := take(t.Context(), n); err == nil {
-					order <- who
+				if give, err := take(t.Context(), mib); err == nil {
+					mu.Lock()
+					order = append(order, who)
+					mu.Unlock()
 					give()
 				}
 			}()
 			synctest.Wait()
 		}
-		wait("a body", r.take, 2*mib)
-		wait("a heartbeat", r.first, mib)
+		wait("a body", r.take)
+		for _, who := range []string{"the first heartbeat", "the second", "the third"} {
+			wait(who, r.first)
+		}
+		r.mu.Lock()
+		var queued []int
+		for _, q := range []*list.List{&r.before, &r.queue} {
+			queued = append(queued, q.Len())
+		}
+		r.mu.Unlock()
+		if want := []int{2, 2}; !slices.Equal(queued, want) {
+			t.Errorf("%v wait before others and in order, want %v", queued, want)
+		}
 		give()
 		synctest.Wait()
-		if first, second := <-order, <-order; first != "a heartbeat" || second != "a body" || r.free != 2*mib {
-			t.Errorf("first came %s, then %s, with %d bytes free", first, second, r.free)
+		if len(order) != 4 || r.free != 2*firstOf*mib || r.ahead != 2*mib {
+			t.Errorf("%q came, with %d bytes free and %d for those that go first", order, r.free, r.ahead)
+		}
+	})
+}
+
+// Rule: of two heartbeats that wait for room the older one gets it.
+func TestTheOlderHeartbeatGetsRoomFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mib = 1 << 20
+		r := newRoom(firstOf * mib)
+		give, err := r.take(t.Context(), (firstOf-1)*mib+mib/2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		for _, x := range []struct {
+			who  string
+			size int64
+		}{{"the older", mib * 3 / 4}, {"the newer", mib / 4}} { // for which there is room
+			go func() {
+				if give, err := r.first(t.Context(), x.size); err == nil {
+					order <- x.who
+					give()
+				}
+			}()
+			synctest.Wait()
+		}
+		if len(order) > 0 {
+			t.Errorf("%s overtook the older", <-order)
+		}
+		give()
+		synctest.Wait()
+		if len(order) != 2 {
+			t.Errorf("%d came", len(order))
 		}
 	})
 }
