@@ -191,7 +191,7 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 	var all []powerCut
 	var last time.Time
 	for i := range cuts {
-		_ = pause(ctx, between(r, 300*time.Millisecond, 1500*time.Millisecond))
+		_ = pause(ctx, between(r, 100*time.Millisecond, 500*time.Millisecond)) // thirty of them before the disk is full
 		acked, now := w.acknowledged(time.Now()), time.Now()
 		acked = slices.DeleteFunc(acked, func(e entry) bool { return e.To.Before(last) && r.IntN(20) > 0 })
 		last = now
@@ -208,9 +208,12 @@ func powerCuts(t *testing.T, cuts int, before ...string) (looked int, missed []s
 		m.disk.mount()
 		after := w.newServer(0)
 		after.data = filepath.Join(m.disk.dir, "data")
-		if err := after.start(t.Context()); err != nil {
-			t.Fatal(err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if err := after.start(ctx); err != nil {
+			said, _ := os.ReadFile(w.path(after.name + ".log"))
+			t.Fatalf("a server does not start on what a power cut left: %v\n%s", err, said)
 		}
+		cancel()
 		looked += len(m.acked)
 		missed = append(missed, lost(t.Context(), after, m.acked)...)
 		after.proc.end(0)
