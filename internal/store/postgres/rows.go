@@ -34,24 +34,12 @@ func heads[R any](t *table.Table[R]) string {
 
 // into appends each row of a table to a list.
 func into[R any](t *table.Table[R], all *[]*R) func(columns) error {
-	return func(row columns) error {
-		r, err := table.Scan(t, row)
-		if err == nil {
-			*all = append(*all, r)
-		}
-		return err
-	}
+	return table.Into[R, columns](t, all)
 }
 
 // values is into for a list of the rows themselves.
 func values[R any](t *table.Table[R], all *[]R) func(columns) error {
-	return func(row columns) error {
-		r, err := table.Scan(t, row)
-		if err == nil {
-			*all = append(*all, *r)
-		}
-		return err
-	}
+	return table.Values[R, columns](t, all)
 }
 
 func (c *conn) scanWorker(r columns) (*machine.Worker, error) {

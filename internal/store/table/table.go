@@ -117,6 +117,28 @@ func Scan[R any, C Row](t *Table[R], row C) (*R, error) {
 	return r, nil
 }
 
+// Into reads each row of a table into a list.
+func Into[R any, C Row](t *Table[R], all *[]*R) func(C) error {
+	return func(row C) error {
+		r, err := Scan(t, row)
+		if err == nil {
+			*all = append(*all, r)
+		}
+		return err
+	}
+}
+
+// Values is Into for a list of the rows themselves.
+func Values[R any, C Row](t *Table[R], all *[]R) func(C) error {
+	return func(row C) error {
+		r, err := Scan(t, row)
+		if err == nil {
+			*all = append(*all, *r)
+		}
+		return err
+	}
+}
+
 // integer is a column of integers.
 func integer[R any, V ~int | ~int64 | ~uint8](name string, kind Kind, zero Zero, of func(*R) *V) Column[R] {
 	return Column[R]{
