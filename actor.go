@@ -11,7 +11,7 @@ func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }
 
-// ActorOf is the actor of a context, empty if nobody is named.
+// ActorOf is the actor of a context, empty if the context names none.
 func ActorOf(ctx context.Context) string {
 	actor, _ := ctx.Value(actorKey{}).(string)
 	return actor

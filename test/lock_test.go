@@ -97,7 +97,7 @@ func TestALockIsStolen(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a command whose lock cannot be renewed is frozen before anybody else may own what it works on, and goes on when the
+// Rule: a command whose lock cannot be renewed is frozen before another owner may have what it works on, and goes on when the
 // server is back and the lock still holds.
 func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	t.Parallel()

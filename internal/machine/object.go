@@ -31,7 +31,7 @@ type Object struct {
 	Version   int64 // 1 when it was made, and one more with each command that changed it
 	NextAt    Time  // when the rules must look at it again, 0 for never
 	UpdatedAt Time
-	UpdatedBy string // the actor of the newest change, empty if nobody said
+	UpdatedBy string // the actor of the newest change, empty if it named none
 	Body      []byte // never changed in place
 
 	// Was is, in a change, the version that it replaces: 0 adds the object.

@@ -37,7 +37,8 @@ func G11(f *Finding) {
 	}
 }
 
-// byOwners are the ends of runs that no session can bring about that has ended in order, nor anybody else for it.
+// byOwners are the ends of runs that the owner writes, or a timeout while there is an owner: none of them follows the orderly
+// end of the owner's session.
 var byOwners = []string{
 	belay.OutcomeSucceeded.String(), belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String(), belay.OutcomeSuspended.String(),
 	belay.OutcomePreempted.String(), "timeout",

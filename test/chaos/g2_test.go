@@ -19,7 +19,7 @@ func g2(f *finding) {
 func g2effect(f *finding, e *entry) {
 	s := f.byID[e.Execution]
 	if s == nil || s.Run(e.Token) == nil {
-		f.Violation(s, "%s worked on %s under token %d, which nobody claimed", e.Who, e.Execution, e.Token)
+		f.Violation(s, "%s worked on %s under token %d, which no claim was given", e.Who, e.Execution, e.Token)
 		return
 	}
 	for _, a := range s.Runs {

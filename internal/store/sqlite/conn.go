@@ -143,8 +143,9 @@ func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) err
 	})
 }
 
-// inLists calls do with the placeholders of each list, whose ids are the arguments. Each is
-// filled up with its last id, which changes nothing.
+// inLists cuts ids into lists of a few sizes, so that few statements are prepared, and calls
+// do once for each list: with its placeholders, and with its ids as the arguments. The last
+// id of a list is repeated until the list is full, which changes no result.
 func inLists[ID ~[16]byte](c *conn, ids []ID, do func(list string) error) error {
 	for len(ids) > 0 {
 		size := lists[len(lists)-1]

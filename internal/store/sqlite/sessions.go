@@ -40,7 +40,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		out = nil
 		row := func(r columns) error {
-			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // callers may show it to anybody
+			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // parsed anew: the caller owns it
 			if err == nil && len(out) < limit {
 				out = append(out, store.WorkerRow{Worker: x})
 			}
