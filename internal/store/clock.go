@@ -32,6 +32,8 @@ type Clock struct {
 	began bool
 	last  machine.Time  // the newest time that was shown
 	at    time.Duration // when, by steady
+	read  time.Duration // when the other clock was last read, by steady
+	seen  machine.Time  // what the other clock showed then
 	ahead time.Duration // of the other clock, at its last reading
 	leapt time.Duration // that no batch has made good yet
 	leaps time.Duration // all together
@@ -97,6 +99,10 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 		return c.last
 	}
 	now := c.steady()
+	if c.began && now == c.read && at == c.seen && shown <= c.last {
+		return c.last // readings at one moment show one time, however many there are
+	}
+	c.read, c.seen = now, at
 	if !c.began {
 		c.began = true
 		c.last = max(c.last, at, shown)

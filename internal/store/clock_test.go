@@ -124,6 +124,22 @@ func TestTimeGoesOnHoweverOftenItIsRead(t *testing.T) {
 	}
 }
 
+// Readings at one moment show one time, also while the store's clock catches up with the
+// other one: the number of readings is not decided by the seed of a simulation.
+func TestReadingsAtOneMomentShowOneTime(t *testing.T) {
+	h := newHands()
+	c := h.clock()
+	c.Now()
+	h.pass(300*time.Microsecond + 900*time.Nanosecond)
+	h.wall = h.wall.Add(500 * time.Millisecond)
+	first := c.Now()
+	for range 1000 {
+		if got := c.Now(); got != first {
+			t.Fatalf("read again at the same moment it shows %s more", got.Sub(first))
+		}
+	}
+}
+
 // A clock that drifts is waited for however often the time is read.
 func TestADriftingClockIsWaitedForHoweverOftenTheTimeIsRead(t *testing.T) {
 	h := newHands()
