@@ -125,7 +125,7 @@ func TestALostJobFailsWhereThePolicySaysSo(t *testing.T) {
 func TestAStoppedServerGivesItsJobsBack(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	args := []string{"--agent-repo", p.repository(), "--grace", "3s", "--agent-grace", "200ms"}
+	args := []string{"--agent-repo", p.repository(), "--grace", "20s", "--agent-grace", "200ms"}
 	a := p.assisted(nil, args...)
 	id := a.ask("show BELAY_RESUMED\nedit part.txt part\n" + a.hold("held"))
 	a.holds("held")
