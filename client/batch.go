@@ -29,8 +29,11 @@ const (
 type batcher struct {
 	c *Client
 
-	mu      sync.Mutex
-	queue   []*flight
+	mu sync.Mutex
+	// queues are what submits roots, and what does anything else. They travel apart, so that a
+	// server that is asked for too much refuses submissions by the head of their batch.
+	queues  [2][]*flight
+	turn    int // the queue that is asked first for the next batch
 	flights int
 }
 
@@ -38,6 +41,7 @@ type batcher struct {
 type flight struct {
 	op    string // for errors
 	body  []byte
+	kind  int          // the queue it waits in: 0 for a submission of a root
 	reply chan landing // takes the answer without anybody waiting
 	state flightState  // under the batcher's mu
 }
@@ -83,7 +87,11 @@ func newFlight(op string, o wire.Op) (*flight, error) {
 			Message: fmt.Sprintf("it has %d bytes; a payload may have %d", len(data), belay.MaxPayload),
 		}
 	}
-	return &flight{op: op, body: data, reply: make(chan landing, 1)}, nil
+	f := &flight{op: op, body: data, reply: make(chan landing, 1)}
+	if o.Submit == nil || o.Submit.Parent != nil {
+		f.kind = 1
+	}
+	return f, nil
 }
 
 func (b *batcher) enqueue(flights ...*flight) error {
@@ -93,7 +101,9 @@ func (b *batcher) enqueue(flights ...*flight) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.queue = append(b.queue, flights...)
+	for _, f := range flights {
+		b.queues[f.kind] = append(b.queues[f.kind], f)
+	}
 	if b.flights == maxFlights {
 		done() // whoever flies counts as running until the queue is empty
 		return nil
@@ -141,13 +151,26 @@ func (b *batcher) fly() {
 	}
 }
 
-// take gives the next batch, oldest first. With none, one flies less.
+// take gives the next batch, oldest first, of one queue and then of the other. With none,
+// one flies less.
 func (b *batcher) take() []*flight {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for range b.queues {
+		batch := b.takeOf(&b.queues[b.turn])
+		b.turn = (b.turn + 1) % len(b.queues)
+		if len(batch) > 0 {
+			return batch
+		}
+	}
+	b.flights--
+	return nil
+}
+
+func (b *batcher) takeOf(queue *[]*flight) []*flight {
 	var batch []*flight
 	n, size := 0, len(batchHead)+len(batchTail)
-	for _, f := range b.queue {
+	for _, f := range *queue {
 		if f.state == queued {
 			if len(batch) == wire.MaxBatch || len(batch) > 0 && size+len(f.body)+1 > fullBatch {
 				break
@@ -158,13 +181,10 @@ func (b *batcher) take() []*flight {
 		}
 		n++
 	}
-	clear(b.queue[:n])
-	b.queue = b.queue[n:]
-	if len(b.queue) == 0 {
-		b.queue = nil
-	}
-	if len(batch) == 0 {
-		b.flights--
+	clear((*queue)[:n])
+	*queue = (*queue)[n:]
+	if len(*queue) == 0 {
+		*queue = nil
 	}
 	return batch
 }
@@ -203,6 +223,9 @@ func unreadable(err error) bool {
 func (b *batcher) send(flights []*flight) ([]wire.Result, error) {
 	var reply wire.BatchReply
 	r := request{method: http.MethodPost, path: "/v1/batch", body: join(flights), reply: &reply}
+	if flights[0].kind == 0 {
+		r.header = http.Header{wire.HeaderOnly: {wire.OnlySubmits}}
+	}
 	r.op = fmt.Sprintf("batch of %d", len(flights))
 	if len(flights) == 1 {
 		r.op = flights[0].op

@@ -58,6 +58,35 @@ func TestBatchesShareRequests(t *testing.T) {
 	})
 }
 
+// Submissions of roots travel in batches of their own, which say so; what belongs to a run
+// travels with everything else.
+func TestSubmissionsTravelByThemselves(t *testing.T) {
+	var s server
+	inBubble(t, slow(&s), func(t *testing.T, c *client.Client) {
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() { _, _ = c.Submit(t.Context(), belay.Submission{Workflow: "w"}) })
+			all.Go(func() {
+				_, _ = c.Submit(t.Context(), belay.Submission{Workflow: "w", Parent: &belay.Lease{Token: 1}})
+			})
+			all.Go(func() { _, _ = c.Save(t.Context(), save(i)) })
+		}
+		all.Wait()
+		for _, r := range s.got() {
+			roots := 0
+			for _, o := range r.ops {
+				if o.Submit != nil && o.Submit.Parent == nil {
+					roots++
+				}
+			}
+			says := r.header.Get(wire.HeaderOnly) == wire.OnlySubmits
+			if says != (roots > 0) || says && roots != len(r.ops) {
+				t.Errorf("a batch of %d operations with %d roots says %t", len(r.ops), roots, says)
+			}
+		}
+	})
+}
+
 // An operation that is alone goes at once, and alone.
 func TestBatchDoesNotWait(t *testing.T) {
 	s := server{answer: func(int, http.ResponseWriter, *http.Request) bool { return false }}

@@ -109,7 +109,7 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 				v := b.Vitals()
 				return v.Notes(time.Now()), v.Trouble()
 			}
-			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping, Ready: ready})
+			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping, Ready: ready, Crowded: b.Crowded})
 		}
 	}
 	h.serve(l, handler(b, h.going), o.judge())

@@ -15,6 +15,10 @@ const (
 	comeBack = 5 * time.Second
 )
 
+// Crowded says why new work is refused at the moment (CodeRateLimited); nil while it is
+// taken.
+func (e *Engine) Crowded() error { return e.committer.admit() }
+
 // admit refuses what clients ask for while others have waited too long for the same:
 // a server that is asked for more than it can do keeps its sessions and ends what it
 // has begun, and its callers wait outside.

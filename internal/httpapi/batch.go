@@ -15,15 +15,35 @@ func (a *api) batch() {
 		id: "batch", method: http.MethodPost, path: "/v1/batch", tag: "operations", summary: "Do many things at once",
 		doc:     "Each operation stands or falls alone and has its own answer, in the order of the request. Each needs the scope of its own route.",
 		example: `{"ops": [{"submit": {"workflow": "build"}}, {"signal": {"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "name": "go"}}]}`,
-		scopes:  []belay.Scope{belay.ScopeSubmit, belay.ScopeWorker}, body: true, limit: wire.MaxBatchBody,
+		scopes:  []belay.Scope{belay.ScopeSubmit, belay.ScopeWorker}, body: true, limit: wire.MaxBatchBody, submits: true,
 	}, a.carry)
+}
+
+// onlySubmits reports whether a batch says that it submits roots and does nothing else. Such a
+// batch is refused by its head where it would be refused anyway: reading it costs more
+// than a flood leaves.
+func onlySubmits(r *http.Request) bool { return r.Header.Get(wire.HeaderOnly) == wire.OnlySubmits }
+
+// submitsOnly refuses what is not as the batch says of itself.
+func submitsOnly(b *wire.Batch) error {
+	for i := range b.Ops {
+		if s := b.Ops[i].Submit; s == nil || s.Parent != nil {
+			return invalid("body.ops", "must all submit an execution without a parent, as the header Belay-Only says")
+		}
+	}
+	return nil
 }
 
 // carry does the operations of a batch side by side, so that the engine commits
 // them together.
-func (a *api) carry(ctx context.Context, _ *http.Request, b *wire.Batch, _ http.Header) (*wire.BatchReply, error) {
+func (a *api) carry(ctx context.Context, r *http.Request, b *wire.Batch, _ http.Header) (*wire.BatchReply, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
+	}
+	if onlySubmits(r) {
+		if err := submitsOnly(b); err != nil {
+			return nil, err
+		}
 	}
 	who := callerOf(ctx)
 	out := &wire.BatchReply{Results: make([]wire.Result, len(b.Ops))}

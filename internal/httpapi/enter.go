@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // entered is the mux as huma sees it: every handler is entered through the
@@ -90,13 +91,18 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*byte
 	if err := checkText(r, rt.lists); err != nil {
 		return nil, err
 	}
+	if rt.submits && onlySubmits(r) && a.o.Crowded != nil {
+		if err := a.o.Crowded(); err != nil {
+			return nil, err
+		}
+	}
 	return a.read(w, r, rt, in)
 }
 
 // once refuses headers that mean something and are there twice: whoever stands
 // between may have read the other one.
 func once(r *http.Request) error {
-	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Lease-Id", "Lease-Token", "Last-Event-Id", "If-None-Match"} {
+	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Lease-Id", "Lease-Token", "Last-Event-Id", "If-None-Match", wire.HeaderOnly} {
 		if len(r.Header[name]) > 1 {
 			return malformed("the header " + name + " is there twice")
 		}

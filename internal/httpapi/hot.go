@@ -27,7 +27,13 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 	schemas := a.huma.OpenAPI().Components.Schemas
 	op.RequestBody.Required = true
 	op.RequestBody.Content["application/json"].Schema = schemas.Schema(reflect.TypeFor[B](), true, "")
-	if rt.path != "/v1/batch" {
+	switch {
+	case rt.submits:
+		op.Parameters = []*huma.Param{{
+			Name: wire.HeaderOnly, In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{wire.OnlySubmits}},
+			Description: "Says that every operation submits an execution without a parent. A server that is asked for more than it can do refuses such a batch before it reads it.",
+		}}
+	default:
 		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: workerID{}.Schema(schemas)}}
 	}
 	success := &huma.Response{

@@ -51,6 +51,9 @@ type Options struct {
 	// Admit judges submissions by the name of their workflow, whatever route they come
 	// by; one without is taken as it is.
 	Admit map[string]Admission
+	// Crowded says why new work is refused at the moment; nil takes it always. A batch
+	// that says it submits only is refused so before its body is read.
+	Crowded func() error
 	// Hosts are the names, without ports, that a request may be addressed to;
 	// empty means any. It keeps web pages that point a name of their own at
 	// this machine from speaking to it.

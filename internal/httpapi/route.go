@@ -33,6 +33,7 @@ type route struct {
 	alive   bool                                    // keeps a session, and waits for room before all others
 	page    bool                                    // is for browsers: they are asked for a password
 	example string                                  // of a body
+	submits bool                                    // may say in a header that it submits only
 	headers []string                                // of a success, where no type says so
 	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
 	shape   *shape                                  // the body's names, where its decoder is not strict about them

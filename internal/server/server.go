@@ -29,6 +29,8 @@ type Engine interface {
 	// says why.
 	Failed() <-chan struct{}
 	Failure() error
+	// Crowded says why new work is refused at the moment.
+	Crowded() error
 	telemetry.Living
 }
 
@@ -129,6 +131,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	return httpapi.Options{
 		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
+		Crowded:     b.Crowded,
 		Ready:       func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
 		BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}

@@ -20,6 +20,13 @@ const (
 	MaxBody = belay.MaxPayload + 64<<10
 )
 
+// HeaderOnly with the value OnlySubmits is a header of a Batch whose operations all submit
+// executions without a parent. A server that does not know it reads the Batch.
+const (
+	HeaderOnly  = "Belay-Only"
+	OnlySubmits = "submit"
+)
+
 // Batch is what a client had in flight at the same time. Its operations stand or
 // fall alone, in no order, each usually in the same commit.
 type Batch struct {

@@ -1941,7 +1941,10 @@ export interface operations {
     batch: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Says that every operation submits an execution without a parent. A server that is asked for more than it can do refuses such a batch before it reads it. */
+                "Belay-Only"?: "submit";
+            };
             path?: never;
             cookie?: never;
         };
