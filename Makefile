@@ -135,10 +135,7 @@ packages:
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on
-	@git ls-files '*_test.go' | xargs grep -o '^func Fuzz[A-Za-z0-9]*' | sed 's/:func / /' | while read -r file name; do \
-	  echo "fuzz $$name in $$(dirname $$file)"; \
-	  go test -buildvcs=false -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ) -fuzzminimizetime 1000x ./$$(dirname $$file); \
-	done
+	@scripts/fuzz.sh $(FUZZ)
 
 .PHONY: simulation
 simulation: $(REPORT) ## ten seconds of simulation, and every planted bug caught
