@@ -103,5 +103,5 @@ type Keyring interface {
 	Keys(ctx context.Context) ([]Key, error)
 	// RevokeKey ends a key for good; doing it again is no error.
 	// CodeNotFound if there is none.
-	RevokeKey(ctx context.Context, id KeyID) error
+	RevokeKey(ctx context.Context, r Revocation) error
 }

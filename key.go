@@ -56,6 +56,16 @@ type KeySpec struct {
 	// it. At most MaxName bytes.
 	Name   string  `json:"name"`
 	Scopes []Scope `json:"scopes"`
+	// Actor is who makes it, for the audit; over HTTP it is the name of the key that
+	// the request carries, if it carries one.
+	Actor string `json:"actor,omitempty"`
+}
+
+// Revocation ends a key for good.
+type Revocation struct {
+	Key KeyID `json:"key"`
+	// Actor is who ends it, as in KeySpec.
+	Actor string `json:"actor,omitempty"`
 }
 
 // NewKey answers a KeySpec.

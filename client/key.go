@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/wire"
@@ -23,6 +24,10 @@ func (c *Client) Keys(ctx context.Context) ([]belay.Key, error) {
 }
 
 // RevokeKey ends a key.
-func (c *Client) RevokeKey(ctx context.Context, id belay.KeyID) error {
-	return c.patient(ctx, &request{op: "revoke key " + id.String(), method: http.MethodDelete, path: "/v1/keys/" + id.String()})
+func (c *Client) RevokeKey(ctx context.Context, r belay.Revocation) error {
+	req := &request{op: "revoke key " + r.Key.String(), method: http.MethodDelete, path: "/v1/keys/" + r.Key.String()}
+	if r.Actor != "" {
+		req.query = url.Values{"actor": {r.Actor}}
+	}
+	return c.patient(ctx, req)
 }

@@ -152,7 +152,8 @@ func (a *app) createKey(ctx context.Context, spec belay.KeySpec) error {
 	if err != nil {
 		return err
 	}
-	key, err := b.CreateKey(belay.WithActor(ctx, actor()), spec)
+	spec.Actor = actor()
+	key, err := b.CreateKey(ctx, spec)
 	if err = closing(b, err); err != nil {
 		return err
 	}
@@ -252,7 +253,7 @@ func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error 
 	case len(found) > 1:
 		return usage("%d keys have the name %s; give the id of one, as `belay keys ls` shows it", len(found), quoted(arg))
 	}
-	if err := b.RevokeKey(belay.WithActor(ctx, actor()), found[0].ID); err != nil {
+	if err := b.RevokeKey(ctx, belay.Revocation{Key: found[0].ID, Actor: actor()}); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "revoked %s (%s)\n", found[0].ID, printable(found[0].Name))

@@ -133,8 +133,8 @@ func (b *Backend) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatRepl
 }
 
 // RevokeKey ends a key.
-func (b *Backend) RevokeKey(ctx context.Context, id belay.KeyID) error {
-	return tell(ctx, b, belay.Backend.RevokeKey, id)
+func (b *Backend) RevokeKey(ctx context.Context, r belay.Revocation) error {
+	return tell(ctx, b, belay.Backend.RevokeKey, r)
 }
 
 // CreateKey makes a key. It has no operation id, and its secret is shown once:

@@ -200,7 +200,7 @@ func (e *Engine) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, 
 	e.opt.Random(raw[1][:])
 	secret := keyPrefix + raw[0].String() + raw[1].String()
 	r, err := e.do(ctx, &machine.CreateKey{
-		KeySpec: s, ID: belay.KeyID(e.opt.IDs()), Hash: sha256.Sum256([]byte(secret)), Actor: belay.ActorOf(ctx),
+		KeySpec: s, ID: belay.KeyID(e.opt.IDs()), Hash: sha256.Sum256([]byte(secret)),
 	})
 	if err != nil {
 		return belay.NewKey{}, err
@@ -258,8 +258,8 @@ func (r *Reader) HasKeys(ctx context.Context) (bool, error) {
 }
 
 // RevokeKey ends a key for good.
-func (e *Engine) RevokeKey(ctx context.Context, id belay.KeyID) error {
-	_, err := e.do(ctx, &machine.RevokeKey{ID: id, Actor: belay.ActorOf(ctx)})
+func (e *Engine) RevokeKey(ctx context.Context, r belay.Revocation) error {
+	_, err := e.do(ctx, &machine.RevokeKey{Revocation: r})
 	return err
 }
 

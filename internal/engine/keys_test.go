@@ -38,7 +38,7 @@ func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		must[belay.Key](t)(there.KeyOf(ctx, k.Secret))
-		if err := here.RevokeKey(ctx, k.ID); err != nil {
+		if err := here.RevokeKey(ctx, belay.Revocation{Key: k.ID}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := here.KeyOf(ctx, k.Secret)
@@ -66,9 +66,9 @@ func TestChangesOfKeysAreAudited(t *testing.T) {
 		s := memory.New(time.Now)
 		e := engine.New(s, engine.Options{})
 		defer e.Close()
-		k := must[belay.NewKey](t)(e.CreateKey(belay.WithActor(t.Context(), "me"), belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeRead}}))
+		k := must[belay.NewKey](t)(e.CreateKey(t.Context(), belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeRead}, Actor: "me"}))
 		for range 2 { // the second time it is revoked already
-			if err := e.RevokeKey(belay.WithActor(t.Context(), "you"), k.ID); err != nil {
+			if err := e.RevokeKey(t.Context(), belay.Revocation{Key: k.ID, Actor: "you"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -143,7 +143,7 @@ func TestKnownKeysCountWhileTheyAreReadAgain(t *testing.T) {
 		}
 		_, err := e.KeyOf(ctx, "bly_"+strings.Repeat("0", 52))
 		refusal(t, err, belay.CodeUnavailable, "")
-		if err := e.RevokeKey(ctx, other.ID); err != nil {
+		if err := e.RevokeKey(ctx, belay.Revocation{Key: other.ID}); err != nil {
 			t.Fatal(err)
 		}
 		_, err = e.KeyOf(ctx, other.Secret)

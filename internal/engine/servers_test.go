@@ -319,7 +319,7 @@ func TestAKeyCountsAtAnotherServer(t *testing.T) {
 		_, err := b.KeyOf(t.Context(), key.Secret)
 		return err == nil
 	})
-	if err := a.RevokeKey(t.Context(), key.ID); err != nil {
+	if err := a.RevokeKey(t.Context(), belay.Revocation{Key: key.ID}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, heard, "it counts no more", func() bool {

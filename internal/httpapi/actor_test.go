@@ -19,17 +19,17 @@ type actors struct {
 }
 
 func (a *actors) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
-	a.named = append(a.named, "create by "+belay.ActorOf(ctx))
+	a.named = append(a.named, "create by "+s.Actor)
 	return a.Backend.CreateKey(ctx, s)
 }
 
-func (a *actors) RevokeKey(ctx context.Context, id belay.KeyID) error {
-	a.named = append(a.named, "revoke by "+belay.ActorOf(ctx))
-	return a.Backend.RevokeKey(ctx, id)
+func (a *actors) RevokeKey(ctx context.Context, r belay.Revocation) error {
+	a.named = append(a.named, "revoke by "+r.Actor)
+	return a.Backend.RevokeKey(ctx, r)
 }
 
-// A change to a key names the key of the request as its actor, and no actor while a server
-// has no keys.
+// A change to a key names the key of the request as its actor, however it names
+// itself; while a server has no keys, the actor is who the request says it is.
 func TestAChangeToAKeyNamesTheKeyOfTheRequest(t *testing.T) {
 	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -39,11 +39,11 @@ func TestAChangeToAKeyNamesTheKeyOfTheRequest(t *testing.T) {
 	a := &actors{Backend: b}
 	s := serveOn(t, a, httpapi.Options{Keys: b})
 	var admin, other belay.NewKey
-	s.want(http.StatusCreated, &admin, http.MethodPost, "/v1/keys", `{"name": "ops", "scopes": ["admin"]}`)
+	s.want(http.StatusCreated, &admin, http.MethodPost, "/v1/keys", `{"name": "ops", "scopes": ["admin"], "actor": "root"}`)
 	s.key = admin.Secret
-	s.want(http.StatusCreated, &other, http.MethodPost, "/v1/keys", `{"name": "ci", "scopes": ["read"]}`)
-	s.want(http.StatusNoContent, nil, http.MethodDelete, "/v1/keys/"+other.ID.String(), "")
-	if want := []string{"create by ", "create by ops", "revoke by ops"}; !slices.Equal(a.named, want) {
+	s.want(http.StatusCreated, &other, http.MethodPost, "/v1/keys", `{"name": "ci", "scopes": ["read"], "actor": "root"}`)
+	s.want(http.StatusNoContent, nil, http.MethodDelete, "/v1/keys/"+other.ID.String()+"?actor=root", "")
+	if want := []string{"create by root", "create by ops", "revoke by ops"}; !slices.Equal(a.named, want) {
 		t.Errorf("%q, want %q", a.named, want)
 	}
 }

@@ -106,11 +106,6 @@ func callerOf(ctx context.Context) caller {
 	return caller{}
 }
 
-// byCaller is the context for what the caller of a request does.
-func byCaller(ctx context.Context) context.Context {
-	return belay.WithActor(ctx, callerOf(ctx).actor(""))
-}
-
 // address refuses a request that is addressed to another host, or that a page of
 // another site makes a browser send.
 func (g *gate) address(r *http.Request) error {

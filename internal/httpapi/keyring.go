@@ -9,7 +9,8 @@ import (
 )
 
 type keyAt struct {
-	ID belay.KeyID `path:"id"`
+	ID    belay.KeyID `path:"id"`
+	Actor string      `query:"actor" maxLength:"200" doc:"Who ends it, where no key says it."`
 }
 
 type newKeyReply struct {
@@ -25,7 +26,8 @@ func (a *api) keyring() {
 		example: `{"name": "ci", "scopes": ["submit", "read"]}`,
 		scopes:  admin, status: http.StatusCreated, body: true,
 	}, func(ctx context.Context, in *struct{ Body belay.KeySpec }) (*newKeyReply, error) {
-		k, err := a.b.CreateKey(byCaller(ctx), in.Body)
+		in.Body.Actor = callerOf(ctx).actor(in.Body.Actor)
+		k, err := a.b.CreateKey(ctx, in.Body)
 		return &newKeyReply{Location: "/v1/keys/" + k.ID.String(), Body: k}, err
 	})
 	add(a, route{
@@ -41,6 +43,6 @@ func (a *api) keyring() {
 		id: "revokeKey", method: http.MethodDelete, path: "/v1/keys/{id}", tag: "keys", summary: "End a key for good",
 		scopes: admin, status: http.StatusNoContent,
 	}, func(ctx context.Context, in *keyAt) (*struct{}, error) {
-		return nil, a.b.RevokeKey(byCaller(ctx), in.ID)
+		return nil, a.b.RevokeKey(ctx, belay.Revocation{Key: in.ID, Actor: callerOf(ctx).actor(in.Actor)})
 	})
 }

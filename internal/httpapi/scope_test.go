@@ -94,7 +94,7 @@ func TestRoutesOpenToTheirScopes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.b.RevokeKey(t.Context(), list[len(list)-1].ID); err != nil {
+	if err := s.b.RevokeKey(t.Context(), belay.Revocation{Key: list[len(list)-1].ID}); err != nil {
 		t.Fatal(err)
 	}
 	bad := *s
@@ -262,7 +262,7 @@ func TestStreamEndsWithItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.b.RevokeKey(t.Context(), keys[0].ID); err != nil {
+	if err := s.b.RevokeKey(t.Context(), belay.Revocation{Key: keys[0].ID}); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

@@ -71,9 +71,8 @@ var scopes = []belay.Scope{belay.ScopeRead, belay.ScopeSubmit, belay.ScopeOperat
 // CreateKey makes a key.
 type CreateKey struct {
 	belay.KeySpec
-	ID    belay.KeyID
-	Hash  [32]byte
-	Actor string
+	ID   belay.KeyID
+	Hash [32]byte
 }
 
 // Need names the key.
@@ -85,6 +84,9 @@ func (c *CreateKey) apply(w *world) (Reply, error) {
 		return Reply{}, refuse(belay.CodeInvalid, op, "the key has no id")
 	}
 	if err := checkName(op, "the key's name", c.Name, true); err != nil {
+		return Reply{}, err
+	}
+	if err := checkName(op, "the actor", c.Actor, false); err != nil {
 		return Reply{}, err
 	}
 	if len(c.Scopes) == 0 {
@@ -103,19 +105,19 @@ func (c *CreateKey) apply(w *world) (Reply, error) {
 }
 
 // RevokeKey ends a key for good.
-type RevokeKey struct {
-	ID    belay.KeyID
-	Actor string
-}
+type RevokeKey struct{ belay.Revocation }
 
 // Need names the key.
-func (c *RevokeKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.ID)) }
+func (c *RevokeKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.Key)) }
 
 func (c *RevokeKey) apply(w *world) (Reply, error) {
 	const op = "revoke key"
-	o := w.object(KeyRef(c.ID))
+	if err := checkName(op, "the actor", c.Actor, false); err != nil {
+		return Reply{}, err
+	}
+	o := w.object(KeyRef(c.Key))
 	if o == nil {
-		return Reply{}, refuse(belay.CodeNotFound, op, "there is no key %s", c.ID)
+		return Reply{}, refuse(belay.CodeNotFound, op, "there is no key %s", c.Key)
 	}
 	k, err := ReadAPIKey(o)
 	if err != nil {

@@ -27,7 +27,7 @@ var keyDeals = []keyDeal{
 	{"create with a scope that is not there", create("ci", belay.ScopeRead, "fly")},
 	{"create with a scope named twice", create("ci", belay.ScopeRead, belay.ScopeRead)},
 	{"create without a name", create("", belay.ScopeRead)},
-	{"revoke", func(id belay.KeyID) Command { return &RevokeKey{ID: id} }},
+	{"revoke", func(id belay.KeyID) Command { return &RevokeKey{Revocation: belay.Revocation{Key: id}} }},
 }
 
 // TestEveryKeyCommandInEverySituation holds the rules against testdata/keys.txt.
@@ -48,7 +48,7 @@ func TestEveryKeyCommandInEverySituation(t *testing.T) {
 					s.do(create("ci", belay.ScopeRead)(id))
 				}
 				if at == "revoked" {
-					s.do(&RevokeKey{ID: id})
+					s.do(&RevokeKey{Revocation: belay.Revocation{Key: id}})
 				}
 				s.pass(time.Second)
 				changes, replies := s.batch(d.make(id))
@@ -81,7 +81,7 @@ func keyOutcome(k *APIKey, c *Changes, r Reply) string {
 func TestAKeyMadeAndRevokedTogether(t *testing.T) {
 	s := newStage(t)
 	id := belay.KeyID(s.id())
-	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{ID: id}, create("x", belay.ScopeRead)(id))
+	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{Revocation: belay.Revocation{Key: id}}, create("x", belay.ScopeRead)(id))
 	if len(changes.Objects) != 1 || changes.Objects[0].Was != 0 || s.key(t, id).RevokedAt == 0 || belay.CodeOf(replies[2].Err) != belay.CodeConflict {
 		t.Errorf("%+v after %+v", changes.Objects, replies)
 	}

@@ -17,8 +17,8 @@ var keys = []testCase{
 		e.sleep(time.Second)
 		ci, err := b.CreateKey(e.ctx, belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeSubmit}})
 		e.must(err)
-		e.must(b.RevokeKey(e.ctx, ci.ID))
-		e.must(b.RevokeKey(e.ctx, ci.ID))
+		e.must(b.RevokeKey(e.ctx, belay.Revocation{Key: ci.ID}))
+		e.must(b.RevokeKey(e.ctx, belay.Revocation{Key: ci.ID}))
 		list, err := b.Keys(e.ctx)
 		if err != nil || len(list) != 2 || list[0].ID != admin.ID || list[1].ID != ci.ID {
 			e.Fatalf("keys %+v, %v", list, err)
@@ -26,7 +26,7 @@ var keys = []testCase{
 		if !list[0].RevokedAt.IsZero() || list[1].RevokedAt.IsZero() || list[1].Allows(belay.ScopeSubmit) || list[1].Name != "ci" {
 			e.Errorf("keys %+v", list)
 		}
-		e.refused("revoke nothing", b.RevokeKey(e.ctx, belay.KeyID{1}), belay.CodeNotFound, "")
+		e.refused("revoke nothing", b.RevokeKey(e.ctx, belay.Revocation{Key: belay.KeyID{1}}), belay.CodeNotFound, "")
 		_, err = b.CreateKey(e.ctx, belay.KeySpec{Name: "x", Scopes: []belay.Scope{"rule the world"}})
 		if code := belay.CodeOf(err); code != belay.CodeInvalid {
 			e.Errorf("an unknown scope: %v", err)

@@ -302,7 +302,7 @@ func (l *link) CreateKey(context.Context, belay.KeySpec) (belay.NewKey, error) {
 func (l *link) Keys(context.Context) ([]belay.Key, error) { return nil, errNoKeys }
 
 // RevokeKey implements belay.Keyring.
-func (l *link) RevokeKey(context.Context, belay.KeyID) error { return errNoKeys }
+func (l *link) RevokeKey(context.Context, belay.Revocation) error { return errNoKeys }
 
 // Close implements belay.Backend.
 func (l *link) Close() error { return nil }

@@ -1124,6 +1124,7 @@ export interface components {
             keys: components["schemas"]["Key"][];
         };
         KeySpec: {
+            actor?: string;
             name: string;
             scopes: ("read" | "submit" | "operate" | "worker" | "admin")[];
         };
@@ -3087,7 +3088,10 @@ export interface operations {
     };
     revokeKey: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Who ends it, where no key says it. */
+                actor?: string;
+            };
             header?: never;
             path: {
                 id: string;

@@ -140,7 +140,7 @@ func TestKeysAreSharedWithServersBefore(t *testing.T) {
 		t.Error(r.Err)
 	}
 	same("made after", 4)
-	if r := do(&machine.RevokeKey{ID: belay.KeyID{3}}); r.Err != nil || r.Replayed {
+	if r := do(&machine.RevokeKey{Revocation: belay.Revocation{Key: belay.KeyID{3}}}); r.Err != nil || r.Replayed {
 		t.Errorf("%+v", r)
 	}
 	same("revoked after", 4)

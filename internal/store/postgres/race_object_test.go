@@ -27,7 +27,7 @@ func TestOneObjectAddedByTwoServers(t *testing.T) {
 func TestAnObjectIsChangedByOneServerAtATime(t *testing.T) {
 	a, b, _ := two(t)
 	a.ok(createKey(1))
-	revoke := &machine.RevokeKey{ID: belay.KeyID{1}}
+	revoke := &machine.RevokeKey{Revocation: belay.Revocation{Key: belay.KeyID{1}}}
 	var other machine.Reply
 	var end func()
 	_, err := a.during(func(*machine.Rows) { end = b.waits(func() { other = b.try(revoke) }) }, revoke)
@@ -51,7 +51,7 @@ func TestWhatRowsReferToIsHeld(t *testing.T) {
 		if len(rows.Objects) != 1 || rows.Now < before.Add(time.Second) {
 			t.Errorf("%d objects at %d, and it was %d before", len(rows.Objects), rows.Now, before)
 		}
-		end = b.waits(func() { b.ok(&machine.RevokeKey{ID: belay.KeyID{1}}) })
+		end = b.waits(func() { b.ok(&machine.RevokeKey{Revocation: belay.Revocation{Key: belay.KeyID{1}}}) })
 		return nil
 	})
 	if end(); err != nil {

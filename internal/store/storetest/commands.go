@@ -170,13 +170,13 @@ func (w *walker) createKey() machine.Command {
 
 func (w *walker) revokeKey() machine.Command {
 	if len(w.now.Objects) == 0 || w.chance(8) {
-		return &machine.RevokeKey{ID: w.fresh()}
+		return &machine.RevokeKey{Revocation: belay.Revocation{Key: w.fresh()}}
 	}
 	k, err := machine.ReadAPIKey(one(w, w.now.Objects...))
 	if err != nil {
 		w.rt.Fatal(err)
 	}
-	return &machine.RevokeKey{ID: k.ID, Actor: "me"}
+	return &machine.RevokeKey{Revocation: belay.Revocation{Key: k.ID, Actor: "me"}}
 }
 
 func (w *walker) schedule() machine.Command {

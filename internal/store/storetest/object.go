@@ -53,7 +53,7 @@ var objectCases = []testCase{
 			e.clock.Advance(time.Second)
 		}
 		before := e.apiKeys()
-		e.ok(&machine.RevokeKey{ID: ids[0], Actor: "me"})
+		e.ok(&machine.RevokeKey{Revocation: belay.Revocation{Key: ids[0], Actor: "me"}})
 		all := e.apiKeys()
 		if len(all) != 2 || all[0].ID != ids[0] || all[0].RevokedAt != e.now() || all[1].ID != ids[1] || all[1].RevokedAt != 0 {
 			e.Errorf("keys %+v", all)

@@ -195,8 +195,8 @@ func (g *guide) outside() {
 func (g *guide) keys() {
 	id := belay.KeyID(g.fresh())
 	g.must(&machine.CreateKey{KeySpec: belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeAdmin}}, ID: id, Hash: [32]byte{1}})
-	g.must(&machine.RevokeKey{ID: id})
-	g.must(&machine.RevokeKey{ID: id})
+	g.must(&machine.RevokeKey{Revocation: belay.Revocation{Key: id}})
+	g.must(&machine.RevokeKey{Revocation: belay.Revocation{Key: id}})
 }
 
 // sessions is how sessions and what they own end.
