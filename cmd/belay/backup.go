@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 const backupLong = `Copy the data directory's database, as it is at this moment, to a file, or to a new
@@ -41,7 +42,7 @@ func (a *app) backupCommand() *cobra.Command {
 			return err
 		}
 		if a.output == "json" {
-			return printJSON(a.out, s)
+			return screen.PrintJSON(a.out, s)
 		}
 		fmt.Fprintf(a.err, "backed up %s\n", holds(s))
 		fmt.Fprintln(a.out, s.File)
@@ -52,7 +53,7 @@ func (a *app) backupCommand() *cobra.Command {
 
 // holds says what a backup holds.
 func holds(s embedded.Snapshot) string {
-	text := fmt.Sprintf("%s: %s with %s, %d of them owned", sized(s.Bytes), plural(int(s.Executions), "execution"), plural(int(s.Events), "event"), s.Owned)
+	text := fmt.Sprintf("%s: %s with %s, %d of them owned", sized(s.Bytes), screen.Plural(int(s.Executions), "execution"), screen.Plural(int(s.Events), "event"), s.Owned)
 	if !s.Mark.IsZero() {
 		text += ", last written " + s.Mark.UTC().Format(time.DateTime) + " UTC"
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/secret"
 )
 
@@ -147,7 +148,7 @@ func checkListen(ctx context.Context, c *config.Config) error {
 	}
 	if !has {
 		return &belay.Error{Code: belay.CodeConflict, Op: "listen on " + c.Listen, Message: "others can reach this address, and there is no key yet; make one with: " +
-			"belay keys create --name NAME --scope read,submit,worker --data " + shellWords([]string{c.DataDir()}) + ", or say --insecure-no-auth"}
+			"belay keys create --name NAME --scope read,submit,worker --data " + screen.Words([]string{c.DataDir()}) + ", or say --insecure-no-auth"}
 	}
 	return nil
 }

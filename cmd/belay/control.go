@@ -14,7 +14,9 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) cancelCommand() *cobra.Command {
@@ -72,10 +74,10 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 				}
 				e = outcome(ctx, b, e)
 				if a.output == "json" {
-					return printJSON(a.out, e)
+					return screen.PrintJSON(a.out, e)
 				}
 				fmt.Fprintf(a.out, "%s is %s\n", e.ID, stateWord(&e))
-				if e.State == belay.Pending && strings.HasPrefix(e.Queue, runQueue) && !awaited(ctx, b, &e) {
+				if e.State == belay.Pending && strings.HasPrefix(e.Queue, agent.RunQueue) && !awaited(ctx, b, &e) {
 					fmt.Fprintln(a.err, "belay: type its belay run line again to go on with it")
 				}
 				return nil
@@ -149,7 +151,7 @@ func (a *app) signalCommand() *cobra.Command {
 					return err
 				}
 				if a.output == "json" {
-					return printJSON(a.out, s)
+					return screen.PrintJSON(a.out, s)
 				}
 				fmt.Fprintf(a.out, "signal %s delivered to %s\n", quoted(s.Name), id)
 				return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // finding is one thing that doctor looked at.
@@ -142,12 +143,12 @@ func (d *doctor) ready(fine string, notes []string, err error) {
 	case err == nil:
 		d.add("ready", "ok", "%s", fine)
 	case errors.As(err, &e):
-		d.add("ready", "bad", "%s", printable(e.Message))
+		d.add("ready", "bad", "%s", screen.Line(e.Message))
 	default:
-		d.add("ready", "bad", "%s", printable(err.Error()))
+		d.add("ready", "bad", "%s", screen.Line(err.Error()))
 	}
 	for _, n := range notes {
-		d.add("note", "warn", "%s", printable(n))
+		d.add("note", "warn", "%s", screen.Line(n))
 	}
 }
 
@@ -159,7 +160,7 @@ func (d *doctor) server(ctx context.Context) {
 		return
 	}
 	defer b.Close()
-	d.add("server", "ok", "%s answers", printable(d.app.server))
+	d.add("server", "ok", "%s answers", screen.Line(d.app.server))
 	notes, err := b.Ready(ctx)
 	d.ready("the server takes work", notes, err)
 	workers, err := b.Workers(ctx)
@@ -173,7 +174,7 @@ func (d *doctor) server(ctx context.Context) {
 			n++
 		}
 	}
-	d.add("workers", "ok", "%s connected", plural(n, "worker"))
+	d.add("workers", "ok", "%s connected", screen.Plural(n, "worker"))
 }
 
 func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
@@ -236,7 +237,7 @@ func (d *doctor) lagging(ctx context.Context, r *embedded.Reader) {
 		}
 	}
 	if overdue > 0 {
-		d.add("overdue", "bad", "%s overdue although an engine runs: it stands still", plural(overdue, "thing"))
+		d.add("overdue", "bad", "%s overdue although an engine runs: it stands still", screen.Plural(overdue, "thing"))
 		return
 	}
 	d.add("overdue", "ok", "nothing")
@@ -248,13 +249,13 @@ func (d *doctor) report() error {
 		bad = bad || f.How == "bad"
 	}
 	if d.app.output == "json" {
-		if err := printJSON(d.app.out, d.findings); err != nil {
+		if err := screen.PrintJSON(d.app.out, d.findings); err != nil {
 			return err
 		}
 	} else {
-		t := newTable(d.app.out)
+		t := screen.NewTable(d.app.out)
 		for _, f := range d.findings {
-			t.row(f.How, f.What, f.Detail)
+			t.Row(f.How, f.What, f.Detail)
 		}
 		if err := t.Flush(); err != nil {
 			return err

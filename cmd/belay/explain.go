@@ -13,6 +13,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -33,11 +34,11 @@ func (a *app) explainCommand() *cobra.Command {
 					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
 				}
 				if a.output == "json" {
-					return printJSON(a.out, x)
+					return screen.PrintJSON(a.out, x)
 				}
 				fmt.Fprintf(a.out, "%s: %s\n", x.Execution, x.Summary)
 				for _, f := range x.Facts {
-					fmt.Fprintf(a.out, "  - %s\n", printable(f))
+					fmt.Fprintf(a.out, "  - %s\n", screen.Line(f))
 				}
 				return nil
 			})

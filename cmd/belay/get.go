@@ -32,7 +32,7 @@ func (a *app) getCommand() *cobra.Command {
 					return err
 				}
 				if a.output == "json" {
-					return printJSON(a.out, e)
+					return screen.PrintJSON(a.out, e)
 				}
 				events, err := allEvents(c.Context(), r, belay.EventQuery{Execution: id})
 				if err != nil {
@@ -76,38 +76,38 @@ func owner(ctx context.Context, r reader, e *belay.Execution) string {
 }
 
 func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error {
-	t := newTable(a.out)
-	t.row("id", e.ID.String())
-	t.row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
-	t.row("state", stateWord(e))
+	t := screen.NewTable(a.out)
+	t.Row("id", e.ID.String())
+	t.Row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
+	t.Row("state", stateWord(e))
 	if e.Reason != nil {
-		t.row("because", about(e))
+		t.Row("because", about(e))
 	}
-	if !strings.HasPrefix(e.Queue, runQueue) {
-		t.row("queue", e.Queue)
+	if !strings.HasPrefix(e.Queue, agent.RunQueue) {
+		t.Row("queue", e.Queue)
 	}
 	if e.Key != "" {
-		t.row("key", e.Key)
+		t.Row("key", e.Key)
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
 		if k != labelLine {
-			t.row("label "+k, e.Labels[k])
+			t.Row("label "+k, e.Labels[k])
 		}
 	}
-	t.row("attempt", fmt.Sprintf("%d, token %d, generation %d", e.Attempt, e.Token, e.Generation))
+	t.Row("attempt", fmt.Sprintf("%d, token %d, generation %d", e.Attempt, e.Token, e.Generation))
 	if owner != "" {
-		t.row("owner", owner)
+		t.Row("owner", owner)
 	}
 	if !e.Parent.IsZero() {
-		t.row("parent", e.Parent.String()+" as "+e.ParentKey)
+		t.Row("parent", e.Parent.String()+" as "+e.ParentKey)
 	}
-	t.row("submitted", e.CreatedAt.Local().Format(time.DateTime)+" ("+since(e.CreatedAt)+" ago)")
-	t.row("took", took(e))
+	t.Row("submitted", e.CreatedAt.Local().Format(time.DateTime)+" ("+since(e.CreatedAt)+" ago)")
+	t.Row("took", took(e))
 	if e.Error != nil {
-		t.row("error", e.Error.Class.String()+": "+e.Error.Message)
+		t.Row("error", e.Error.Class.String()+": "+e.Error.Message)
 	}
 	if len(e.Output) > 0 {
-		t.row("output", brief(string(screen.Escaped(e.Output)), 200))
+		t.Row("output", screen.Brief(string(screen.Escaped(e.Output)), 200))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -116,10 +116,10 @@ func (a *app) show(e *belay.Execution, events []belay.Event, owner string) error
 	if e.Error != nil && e.Error.Stack != "" {
 		fmt.Fprintln(a.out, cleanLines(e.Error.Stack))
 	}
-	tl := newTable(a.out, "SEQ", "TIME", "EVENT", "")
+	tl := screen.NewTable(a.out, "SEQ", "TIME", "EVENT", "")
 	for i := range events {
 		ev := &events[i]
-		tl.row(fmt.Sprint(ev.Seq), clock(ev.At), ev.Kind, describe(ev))
+		tl.Row(fmt.Sprint(ev.Seq), clock(ev.At), ev.Kind, describe(ev))
 	}
 	return tl.Flush()
 }
@@ -144,18 +144,11 @@ func describe(ev *belay.Event) string {
 	switch {
 	case ev.Error == nil:
 	case ev.Error.Class.String() == ev.Kind:
-		add("%s", brief(ev.Error.Message, 160))
+		add("%s", screen.Brief(ev.Error.Message, 160))
 	default:
-		add("%s: %s", ev.Error.Class, brief(ev.Error.Message, 160))
+		add("%s: %s", ev.Error.Class, screen.Brief(ev.Error.Message, 160))
 	}
 	return strings.Join(parts, " · ")
-}
-
-func brief(s string, limit int) string {
-	if r := []rune(s); len(r) > limit {
-		return string(r[:limit]) + "…"
-	}
-	return s
 }
 
 func cleanLines(s string) string {
@@ -179,7 +172,7 @@ is anything else than output, unless standard output is a terminal.`,
 				return err
 			}
 			return a.reading(c.Context(), func(r reader) error {
-				if raw || name != agent.OutputLog && !terminal(a.plain().out) {
+				if raw || name != agent.OutputLog && !screen.IsTerminal(a.plain().out) {
 					return copyChunks(c.Context(), a.plain().out, r, id, name)
 				}
 				w := screen.NewWriter(a.plain().out)

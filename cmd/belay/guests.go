@@ -71,7 +71,7 @@ func hired(spec *belay.WorkerSpec) bool {
 	builtin := slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool {
 		return r.Workflow == agent.Workflow || r.Workflow == agent.Prompted
 	})
-	own := len(spec.Queues) > 0 && !slices.ContainsFunc(spec.Queues, func(q string) bool { return !strings.HasPrefix(q, runQueue) })
+	own := len(spec.Queues) > 0 && !slices.ContainsFunc(spec.Queues, func(q string) bool { return !strings.HasPrefix(q, agent.RunQueue) })
 	return builtin && !own
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // scopes are all rights that a key can have, with what each is for.
@@ -158,10 +159,10 @@ func (a *app) createKey(ctx context.Context, spec belay.KeySpec) error {
 		return err
 	}
 	if a.output == "json" {
-		return printJSON(a.out, key)
+		return screen.PrintJSON(a.out, key)
 	}
 	fmt.Fprintf(a.err, "This is the key %s (%s) with the scopes %s. It is not kept and cannot be shown again.\n",
-		printable(key.Name), key.ID, joinScopes(key.Scopes))
+		screen.Line(key.Name), key.ID, joinScopes(key.Scopes))
 	fmt.Fprintln(a.out, key.Secret)
 	return nil
 }
@@ -204,19 +205,19 @@ func (a *app) listKeys(keys []belay.Key, all bool) error {
 		}
 	}
 	if a.output == "json" {
-		return printJSON(a.out, shown)
+		return screen.PrintJSON(a.out, shown)
 	}
 	if len(shown) == 0 {
 		fmt.Fprintln(a.out, "no keys")
 		return nil
 	}
-	t := newTable(a.out, "ID", "NAME", "SCOPES", "AGE", "REVOKED")
+	t := screen.NewTable(a.out, "ID", "NAME", "SCOPES", "AGE", "REVOKED")
 	for _, k := range shown {
 		revoked := "-"
 		if !k.RevokedAt.IsZero() {
 			revoked = since(k.RevokedAt) + " ago"
 		}
-		t.row(k.ID.String(), k.Name, joinScopes(k.Scopes), since(k.CreatedAt), revoked)
+		t.Row(k.ID.String(), k.Name, joinScopes(k.Scopes), since(k.CreatedAt), revoked)
 	}
 	return t.Flush()
 }
@@ -256,7 +257,7 @@ func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error 
 	if err := b.RevokeKey(ctx, belay.Revocation{Key: found[0].ID, Actor: actor()}); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "revoked %s (%s)\n", found[0].ID, printable(found[0].Name))
+	fmt.Fprintf(a.err, "revoked %s (%s)\n", found[0].ID, screen.Line(found[0].Name))
 	return nil
 }
 

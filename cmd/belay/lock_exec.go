@@ -14,6 +14,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // execFlags are the flags of belay lock exec.
@@ -77,7 +78,7 @@ func hostname() string {
 // lockExec locks, runs and settles.
 func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionID, f *execFlags, argv []string) error {
 	k := &keeper{b: b, say: func(format string, args ...any) {
-		fmt.Fprintln(a.err, "belay: "+printable(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(a.err, "belay: "+screen.Line(fmt.Sprintf(format, args...)))
 	}}
 	if err := k.lock(ctx, belay.LockRequest{Execution: id, Owner: f.owner, TTL: belay.Duration(f.ttl), Reopen: f.reopen}); err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) lsCommand() *cobra.Command {
@@ -106,7 +108,7 @@ func (a *app) list(page belay.Page) error {
 		if !page.SearchedUntil.IsZero() {
 			a.more(a.err, page)
 		}
-		return printJSON(a.out, page.Executions)
+		return screen.PrintJSON(a.out, page.Executions)
 	}
 	if len(page.Executions) == 0 {
 		if page.Next == "" {
@@ -115,10 +117,10 @@ func (a *app) list(page belay.Page) error {
 		a.more(a.out, page)
 		return nil
 	}
-	t := newTable(a.out, "ID", "WORKFLOW", "STATE", "ATTEMPT", "AGE", "TOOK", "ABOUT")
+	t := screen.NewTable(a.out, "ID", "WORKFLOW", "STATE", "ATTEMPT", "AGE", "TOOK", "ABOUT")
 	for i := range page.Executions {
 		e := &page.Executions[i]
-		t.row(e.ID.String(), e.Workflow, stateWord(e), fmt.Sprint(e.Attempt), since(e.CreatedAt), took(e), about(e))
+		t.Row(e.ID.String(), e.Workflow, stateWord(e), fmt.Sprint(e.Attempt), since(e.CreatedAt), took(e), about(e))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -156,7 +158,7 @@ func took(e *belay.Execution) string {
 	case e.FinishedAt.IsZero():
 		return since(e.StartedAt)
 	}
-	return short(e.FinishedAt.Sub(e.StartedAt))
+	return screen.Short(e.FinishedAt.Sub(e.StartedAt))
 }
 
 // about is the one thing worth saying of an execution in a list.
@@ -171,11 +173,11 @@ func about(e *belay.Execution) string {
 			text += ": " + e.Reason.Text
 		}
 		if d := time.Until(e.Reason.Until); d > 0 {
-			text += " (in " + short(d) + ")"
+			text += " (in " + screen.Short(d) + ")"
 		}
 	default:
 		for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-			if k == labelCommand {
+			if k == agent.LabelCommand {
 				text = e.Labels[k]
 			}
 		}

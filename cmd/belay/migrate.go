@@ -9,6 +9,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 const migrateLong = `Bring the schema of a store up to date, or, with --dry-run, print the SQL that would.
@@ -55,7 +56,7 @@ func (a *app) migrateCommand() *cobra.Command {
 			return err
 		}
 		if a.output == "json" {
-			return printJSON(a.out, steps)
+			return screen.PrintJSON(a.out, steps)
 		}
 		a.showSteps(steps, dry)
 		return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/secret"
 )
 
@@ -146,7 +147,7 @@ func (a *app) rideOut(ctx context.Context, away *absence, err error) bool {
 	}
 	if away.since.IsZero() {
 		away.since = time.Now()
-		fmt.Fprintf(a.err, "belay: nobody answers, and it is tried again: %s\n", printable(err.Error()))
+		fmt.Fprintf(a.err, "belay: nobody answers, and it is tried again: %s\n", screen.Line(err.Error()))
 	}
 	timer := time.NewTimer(500 * time.Millisecond)
 	defer timer.Stop()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 const restoreLong = `Make a data directory with what a backup holds. The backup is checked and copied, and
@@ -75,7 +76,7 @@ func (a *app) verify(c *cobra.Command, file string) error {
 		return err
 	}
 	if a.output == "json" {
-		return printJSON(a.out, s)
+		return screen.PrintJSON(a.out, s)
 	}
 	fmt.Fprintf(a.out, "sound: %s; schema %d, tokens from %d on\n", holds(s), s.Schema, s.Epoch+1)
 	return nil
@@ -83,12 +84,12 @@ func (a *app) verify(c *cobra.Command, file string) error {
 
 func (a *app) showRestored(r embedded.Restored, url string) error {
 	if a.output == "json" {
-		return printJSON(a.out, r)
+		return screen.PrintJSON(a.out, r)
 	}
-	fmt.Fprintf(a.out, "restored to %s: %s\n", printable(url), holds(r.Snapshot))
+	fmt.Fprintf(a.out, "restored to %s: %s\n", screen.Line(url), holds(r.Snapshot))
 	a.showEpoch(r.Epoch, r.Ended)
 	if r.Aside != "" {
-		fmt.Fprintf(a.out, "the database that was there is in %s\n", printable(r.Aside))
+		fmt.Fprintf(a.out, "the database that was there is in %s\n", screen.Line(r.Aside))
 	}
 	return nil
 }
@@ -96,7 +97,7 @@ func (a *app) showRestored(r embedded.Restored, url string) error {
 func (a *app) showEpoch(epoch belay.Token, ended int) {
 	fmt.Fprintf(a.out, "a new epoch began: every token is above %d, and so above all that were given before\n", epoch)
 	if ended > 0 {
-		fmt.Fprintf(a.out, "ended %s; what they owned is taken back when an engine runs\n", plural(ended, "session"))
+		fmt.Fprintf(a.out, "ended %s; what they owned is taken back when an engine runs\n", screen.Plural(ended, "session"))
 	}
 }
 
@@ -106,7 +107,7 @@ func (a *app) beginEpoch(c *cobra.Command, url string) error {
 		return err
 	}
 	if a.output == "json" {
-		return printJSON(a.out, map[string]int64{"epoch": int64(epoch), "ended": int64(ended)})
+		return screen.PrintJSON(a.out, map[string]int64{"epoch": int64(epoch), "ended": int64(ended)})
 	}
 	a.showEpoch(epoch, ended)
 	return nil

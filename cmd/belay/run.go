@@ -19,16 +19,12 @@ import (
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/screen"
 )
 
-// Labels that belay run gives its executions.
-const (
-	labelCommand = "command" // the command, for people
-	labelLine    = "line"    // a hash of the whole line, by which --resume finds it
-)
-
-// runQueue begins the queue of an execution that only its own belay run takes.
-const runQueue = "run:"
+// labelLine is a label of the executions of belay run: a hash of the whole line, by which
+// --resume finds it.
+const labelLine = "line"
 
 // runFlags are the flags of belay run.
 type runFlags struct {
@@ -191,8 +187,8 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	}
 	id := belay.ExecutionID(embedded.NewID())
 	sub := belay.Submission{
-		ID: id, Workflow: agent.Workflow, Input: input, Queue: runQueue + id.String(), IdempotencyKey: f.key,
-		Labels: map[string]string{labelCommand: brief(line, 60), labelLine: digest},
+		ID: id, Workflow: agent.Workflow, Input: input, Queue: agent.RunQueue + id.String(), IdempotencyKey: f.key,
+		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60), labelLine: digest},
 		Policy: belay.Policy{
 			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
 			// Each time the line is typed again is somebody's decision, so
@@ -201,7 +197,7 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 		},
 	}
 	if f.key != "" {
-		sub.Queue = runQueue + "key:" + digest
+		sub.Queue = agent.RunQueue + "key:" + digest
 	}
 	out, err := s.backend.Submit(ctx, sub)
 	if err == nil {
@@ -237,25 +233,13 @@ func (s *session) unfinished(ctx context.Context, digest string) (*belay.Executi
 // commandLine is the job as a person would type it.
 func commandLine(j *agent.Job) string {
 	if len(j.Steps) == 1 && j.Steps[0].Name == "command" {
-		return shellWords(j.Steps[0].Argv)
+		return screen.Words(j.Steps[0].Argv)
 	}
 	names := make([]string, len(j.Steps))
 	for i, s := range j.Steps {
 		names[i] = s.Name
 	}
 	return strings.Join(names, ", then ")
-}
-
-// shellWords joins arguments so that a shell would split them again.
-func shellWords(argv []string) string {
-	words := make([]string, len(argv))
-	for i, a := range argv {
-		words[i] = a
-		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`&|;<>()*?[]#~!{}") {
-			words[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-	}
-	return printable(strings.Join(words, " "))
 }
 
 // summary says how a job ended, and gives the exit code.
@@ -268,7 +252,7 @@ func (v *view) summary(e *belay.Execution) error {
 	}
 	code := ended(e, r.ExitCode)
 	if v.app.output == "json" {
-		if err := printJSON(v.app.out, e); err != nil {
+		if err := screen.PrintJSON(v.app.out, e); err != nil {
 			return err
 		}
 	} else {

@@ -15,6 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/server"
 )
 
@@ -74,11 +75,11 @@ func (a *app) serveCommand() *cobra.Command {
 // showConfig prints what counts and what said so.
 func (a *app) showConfig(values []config.Value) error {
 	if a.output == "json" {
-		return printJSON(a.out, values)
+		return screen.PrintJSON(a.out, values)
 	}
-	t := newTable(a.out, "KEY", "VALUE", "FROM")
+	t := screen.NewTable(a.out, "KEY", "VALUE", "FROM")
 	for _, v := range values {
-		t.row(v.Key, v.Text, v.From)
+		t.Row(v.Key, v.Text, v.From)
 	}
 	return t.Flush()
 }

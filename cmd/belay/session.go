@@ -18,6 +18,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/worker"
 )
 
@@ -38,7 +39,7 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated
 		return nil, err
 	}
 	s := &session{view: v}
-	if s.backend, err = a.backend(ctx, brief(purpose, 120)); err != nil {
+	if s.backend, err = a.backend(ctx, screen.Brief(purpose, 120)); err != nil {
 		return nil, err
 	}
 	s.own = &announced{Backend: s.backend, view: v}

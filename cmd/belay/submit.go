@@ -130,11 +130,11 @@ func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 	if err := j.Check(); err != nil {
 		return err
 	}
-	if s.Labels[labelCommand] == "" {
+	if s.Labels[agent.LabelCommand] == "" {
 		if s.Labels == nil {
 			s.Labels = make(map[string]string)
 		}
-		s.Labels[labelCommand] = brief(commandLine(j), 60)
+		s.Labels[agent.LabelCommand] = screen.Brief(commandLine(j), 60)
 	}
 	input, err := json.Marshal(j)
 	s.Input = input
@@ -161,7 +161,7 @@ func payload(text string, stdin io.Reader) (json.RawMessage, error) {
 		return nil, &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the input has more than %d bytes", belay.MaxPayload)}
 	}
 	if !json.Valid(data) {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "the input is not JSON: " + quoted(printable(string(data))) + "; a text is written as '\"text\"'"}
+		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "the input is not JSON: " + quoted(screen.Line(string(data))) + "; a text is written as '\"text\"'"}
 	}
 	return data, nil
 }
@@ -220,7 +220,7 @@ func (a *app) submit(ctx context.Context, s belay.Submission, wait bool) error {
 	case wait:
 		err = a.waitFor(ctx, b, out[0])
 	case a.output == "json":
-		err = printJSON(a.out, out[0])
+		err = screen.PrintJSON(a.out, out[0])
 	default:
 		fmt.Fprintln(a.out, out[0].ID)
 	}
@@ -255,7 +255,7 @@ func (a *app) waitFor(ctx context.Context, b belay.Backend, s belay.Submitted) e
 func (a *app) came(e *belay.Execution) error {
 	switch {
 	case a.output == "json":
-		if err := printJSON(a.out, e); err != nil {
+		if err := screen.PrintJSON(a.out, e); err != nil {
 			return err
 		}
 	case len(e.Output) > 0:
@@ -275,7 +275,7 @@ func (a *app) came(e *belay.Execution) error {
 		return nil
 	}
 	if e.Error != nil && a.output != "json" {
-		fmt.Fprintf(a.err, "belay: %s: %s\n", e.State, printable(e.Error.Message))
+		fmt.Fprintf(a.err, "belay: %s: %s\n", e.State, screen.Line(e.Error.Message))
 	}
 	return exitCode(code)
 }

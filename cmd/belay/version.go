@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // version is of the release; commit is set by the linker.
@@ -24,7 +26,7 @@ func (a *app) versionCommand() *cobra.Command {
 				System  string `json:"system"`
 			}{version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if a.output == "json" {
-				return printJSON(a.out, v)
+				return screen.PrintJSON(a.out, v)
 			}
 			fmt.Fprintf(a.out, "belay %s (%s), %s, %s\n", v.Version, v.Commit, v.Go, v.System)
 			return nil

@@ -43,7 +43,7 @@ func newView(a *app, j *agent.Job, isolated bool) *view {
 	if isolated {
 		v.out, v.err = screen.NewWriter(plain.out), screen.NewWriter(plain.err)
 	}
-	v.tty = terminal(plain.err) && os.Getenv("TERM") != "dumb"
+	v.tty = screen.IsTerminal(plain.err) && os.Getenv("TERM") != "dumb"
 	return v
 }
 
@@ -74,7 +74,7 @@ func (v *view) say(format string, args ...any) {
 		fmt.Fprintln(v.app.err)
 		v.midline = false
 	}
-	fmt.Fprintln(v.app.plain().err, v.dim("belay: "+printable(fmt.Sprintf(format, args...))))
+	fmt.Fprintln(v.app.plain().err, v.dim("belay: "+screen.Line(fmt.Sprintf(format, args...))))
 	v.drawLocked()
 }
 
@@ -119,7 +119,7 @@ func (v *view) Prepared(commit string, dirty bool) {
 // Skipped says that a step is not run again.
 func (v *view) Skipped(s agent.StepResult) {
 	v.here()
-	v.say("%s is done already (%s); what it left is restored", stepName(s.Name), short(s.Duration()))
+	v.say("%s is done already (%s); what it left is restored", stepName(s.Name), screen.Short(s.Duration()))
 }
 
 // Started says which step runs.
@@ -178,7 +178,7 @@ func (v *view) Ended(s agent.StepResult) {
 	case s.ExitCode != 0:
 		how = fmt.Sprintf("failed with exit code %d", s.ExitCode)
 	}
-	v.say("%s %s after %s", stepName(s.Name), how, short(s.Duration()))
+	v.say("%s %s after %s", stepName(s.Name), how, screen.Short(s.Duration()))
 }
 
 // finish writes the summary.
@@ -221,19 +221,12 @@ func changed(c *agent.Changes) string {
 	}
 	var parts []string
 	if c.Commits > 0 {
-		parts = append(parts, plural(c.Commits, "commit"))
+		parts = append(parts, screen.Plural(c.Commits, "commit"))
 	}
 	if c.Files > 0 {
-		parts = append(parts, fmt.Sprintf("%s (+%d −%d)", plural(c.Files, "file"), c.Insertions, c.Deletions))
+		parts = append(parts, fmt.Sprintf("%s (+%d −%d)", screen.Plural(c.Files, "file"), c.Insertions, c.Deletions))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // show sets what the last line says.
@@ -282,8 +275,8 @@ func (v *view) drawLocked() {
 	}
 	d := time.Since(v.since)
 	mark := spinner[int(d/(100*time.Millisecond))%len(spinner)]
-	line := fmt.Sprintf("%c %s · %s", mark, printable(v.status), short(d.Truncate(100*time.Millisecond)))
-	fmt.Fprint(v.app.plain().err, v.dim(brief(line, 78)))
+	line := fmt.Sprintf("%c %s · %s", mark, screen.Line(v.status), screen.Short(d.Truncate(100*time.Millisecond)))
+	fmt.Fprint(v.app.plain().err, v.dim(screen.Brief(line, 78)))
 	v.drawn = true
 }
 
@@ -296,7 +289,7 @@ func stepName(name string) string {
 
 func stepLine(s agent.Step) string {
 	if len(s.Argv) == 3 && s.Argv[0] == "sh" && s.Argv[1] == "-c" {
-		return brief(s.Argv[2], 120)
+		return screen.Brief(s.Argv[2], 120)
 	}
-	return brief(shellWords(s.Argv), 120)
+	return screen.Brief(screen.Words(s.Argv), 120)
 }

@@ -59,7 +59,7 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 				}
 				continue
 			}
-			fmt.Fprintf(a.out, "%5d  %s  %-10s %s\n", ev.Seq, clock(ev.At), ev.Kind, printable(describe(ev)))
+			fmt.Fprintf(a.out, "%5d  %s  %-10s %s\n", ev.Seq, clock(ev.At), ev.Kind, screen.Line(describe(ev)))
 		}
 		if len(events) > 0 && events[len(events)-1].Final {
 			return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) workersCommand() *cobra.Command {
@@ -48,13 +49,13 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 		if workers == nil {
 			workers = []belay.Worker{}
 		}
-		return printJSON(a.out, workers)
+		return screen.PrintJSON(a.out, workers)
 	}
 	if len(workers) == 0 {
 		fmt.Fprintln(a.out, "no workers")
 		return nil
 	}
-	t := newTable(a.out, "ID", "NAME", "STATE", "RUNNING", "QUEUES", "HEARTBEAT", "ABOUT")
+	t := screen.NewTable(a.out, "ID", "NAME", "STATE", "RUNNING", "QUEUES", "HEARTBEAT", "ABOUT")
 	for i := range workers {
 		w := &workers[i]
 		about, beat := strings.TrimSpace(w.Process.Host+" "+w.Version), since(w.HeartbeatAt)+" ago"
@@ -68,7 +69,7 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 		if w.External {
 			queues = "-"
 		}
-		t.row(w.ID.String(), w.Name, w.State.String(), fmt.Sprintf("%d/%d", w.Running, w.Capacity), brief(queues, 40), beat, about)
+		t.Row(w.ID.String(), w.Name, w.State.String(), fmt.Sprintf("%d/%d", w.Running, w.Capacity), screen.Brief(queues, 40), beat, about)
 	}
 	return t.Flush()
 }
@@ -77,7 +78,7 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 // machine's clock, and is for people.
 func countdown(w *belay.Worker) string {
 	if d := time.Until(w.ExpiresAt); d > 0 {
-		return "its lease ends in " + short(d)
+		return "its lease ends in " + screen.Short(d)
 	}
 	return "its lease is over"
 }
@@ -99,7 +100,7 @@ func (a *app) workersDrainCommand() *cobra.Command {
 					return err
 				}
 				if a.output == "json" {
-					return printJSON(a.out, map[string]any{"id": id, "state": belay.WorkerDraining})
+					return screen.PrintJSON(a.out, map[string]any{"id": id, "state": belay.WorkerDraining})
 				}
 				fmt.Fprintf(a.out, "%s is draining\n", id)
 				return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 const workspacesLong = `Look at the workspaces of this machine, and get at the work in them.
@@ -89,7 +90,7 @@ func (s *spaces) lsCommand() *cobra.Command {
 				return err
 			}
 			if s.output == "json" {
-				return printJSON(s.out, all)
+				return screen.PrintJSON(s.out, all)
 			}
 			return s.show(&all)
 		},
@@ -167,23 +168,23 @@ func (s *spaces) show(all *seen) error {
 		_, err := fmt.Fprintln(s.out, "no workspaces here")
 		return err
 	}
-	t := newTable(s.out, "EXECUTION", "STATE", "WORKSPACE", "SIZE", "FILES", "AGE", "REPOSITORY")
+	t := screen.NewTable(s.out, "EXECUTION", "STATE", "WORKSPACE", "SIZE", "FILES", "AGE", "REPOSITORY")
 	for i := range all.Workspaces {
 		w := &all.Workspaces[i]
 		name := w.Execution
 		if name == "" {
 			name = w.ID
 		}
-		t.row(name, dash(w.State), w.Where, sizeText(w.Bytes), fmt.Sprint(w.Files), since(w.Made), dash(w.Repo))
+		t.Row(name, dash(w.State), w.Where, sizeText(w.Bytes), fmt.Sprint(w.Files), since(w.Made), dash(w.Repo))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if len(all.Bases) > 0 {
 		fmt.Fprintln(s.out)
-		t = newTable(s.out, "BASE CLONE", "BRANCH", "SIZE", "FETCHED", "USED")
+		t = screen.NewTable(s.out, "BASE CLONE", "BRANCH", "SIZE", "FETCHED", "USED")
 		for _, b := range all.Bases {
-			t.row(dash(b.Repo), dash(b.Branch), sizeText(b.Bytes), since(b.Fetched)+" ago", since(b.Used)+" ago")
+			t.Row(dash(b.Repo), dash(b.Branch), sizeText(b.Bytes), since(b.Fetched)+" ago", since(b.Used)+" ago")
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -197,9 +198,9 @@ func (s *spaces) show(all *seen) error {
 }
 
 func (s *spaces) garbage(all []workspace.Garbage) error {
-	t := newTable(s.out, "KIND", "WHY", "PATH")
+	t := screen.NewTable(s.out, "KIND", "WHY", "PATH")
 	for _, g := range all {
-		t.row(g.Kind, g.Why, g.Path)
+		t.Row(g.Kind, g.Why, g.Path)
 	}
 	return t.Flush()
 }
@@ -230,7 +231,7 @@ func (s *spaces) gcCommand() *cobra.Command {
 			}
 			switch {
 			case s.output == "json":
-				return printJSON(s.out, all)
+				return screen.PrintJSON(s.out, all)
 			case len(all) == 0:
 				_, err := fmt.Fprintln(s.out, "nothing is left over")
 				return err

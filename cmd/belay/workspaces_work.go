@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // work is what an execution changed, and where it can be put again.
@@ -169,17 +170,17 @@ func (w *work) write(dir, name string) error {
 
 func (s *spaces) said(w *work) error {
 	if s.output == "json" {
-		return printJSON(s.out, w)
+		return screen.PrintJSON(s.out, w)
 	}
-	t := newTable(s.out)
-	t.row("from", w.From)
-	t.row("changed", fmt.Sprintf("%d commits, %d files", w.Commits, w.Files))
+	t := screen.NewTable(s.out)
+	t.Row("from", w.From)
+	t.Row("changed", fmt.Sprintf("%d commits, %d files", w.Commits, w.Files))
 	for _, r := range [][2]string{
 		{"commit", w.Commit}, {"bundle", w.BundleFile}, {"patch", w.PatchFile}, {"checkout", w.Dir}, {"home", cmp.Or(w.HomeFile, w.HomeDir)},
 		{"lost", w.Lost}, {"left out", strings.Join(w.Left, "; ")},
 	} {
 		if r[1] != "" {
-			t.row(r[0], r[1])
+			t.Row(r[0], r[1])
 		}
 	}
 	return t.Flush()

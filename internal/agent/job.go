@@ -17,6 +17,12 @@ const Workflow = "command"
 // OutputLog is the name of the log that holds what a job's commands wrote.
 const OutputLog = "output"
 
+// RunQueue begins the name of the queue of a job that one process alone takes.
+const RunQueue = "run:"
+
+// LabelCommand is the label that shows a job's commands to people.
+const LabelCommand = "command"
+
 // Job is a supervised command, or several one after the other, in an isolated
 // workspace: the input of the workflow.
 type Job struct {

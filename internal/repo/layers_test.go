@@ -58,7 +58,7 @@ var layers = map[string]layer{
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
 	// Text of others, fit for a terminal.
-	"internal/screen": {},
+	"internal/screen": {modules: []string{"golang.org/x/sys"}},
 
 	// Files that hold secrets, and who else can read them.
 	"internal/secret": {down: []string{"."}, modules: []string{"golang.org/x/sys"}},
@@ -138,13 +138,20 @@ var layers = map[string]layer{
 		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer", "internal/wire"},
 	},
 
+	// The demo: workers that die while a person looks on.
+	"internal/demo": {
+		down: []string{
+			".", "embedded", "internal/agent", "internal/agent/process", "internal/agent/workspace", "internal/datadir", "internal/screen", "worker",
+		},
+	},
+
 	// The binary. It sees the engine through a Backend and no store, so that it cannot write past the one door.
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent", "internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config", "internal/peer", "internal/screen",
 			"internal/secret", "internal/server",
-			"internal/datadir",
+			"internal/datadir", "internal/demo",
 		},
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
 	},

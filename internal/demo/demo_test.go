@@ -1,9 +1,8 @@
-package main
+package demo
 
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -12,10 +11,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// goodDemo is what a demo sees when every promise holds.
-func goodDemo() *demoFacts {
+// good is what a demo sees when every promise holds.
+func good() *facts {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	f := &demoFacts{
+	f := &facts{
 		State: belay.Succeeded, Killed: began.Add(2 * time.Second), Victim: "anna", OldToken: 1, Lost: began.Add(3 * time.Second),
 		TakenOver: began.Add(3100 * time.Millisecond), Successor: "bert", NewToken: 2,
 		Late: &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Message: "the lease is lost"},
@@ -29,12 +28,12 @@ func goodDemo() *demoFacts {
 	put("submitted", "command", 0)
 	put("started", "", 1)
 	put("step", "checkout", 1)
-	for i, s := range demoScripts {
+	for i, s := range scripts {
 		token, who := belay.Token(1), "anna"
 		if i >= 2 {
 			token, who = 2, "bert"
 		}
-		if s.name == demoVictim {
+		if s.name == victim {
 			note("begin", s.name, 1, "anna")
 			put("lost", "", 1)
 			put("started", "", 2)
@@ -49,7 +48,7 @@ func goodDemo() *demoFacts {
 
 // A demo that went as told breaks no promise, and says who did what.
 func TestDemoHolds(t *testing.T) {
-	f := goodDemo()
+	f := good()
 	if b := f.breaches(); len(b) > 0 {
 		t.Errorf("a good demo breaks: %v", b)
 	}
@@ -65,27 +64,27 @@ func TestDemoHolds(t *testing.T) {
 // Each promise that a demo shows is one that it would see broken.
 func TestDemoSeesEachBreach(t *testing.T) {
 	for name, c := range map[string]struct {
-		damage func(*demoFacts)
+		damage func(*facts)
 		says   string
 	}{
 		"a finished step runs again": {
-			func(f *demoFacts) { f.Ledger = append(f.Ledger, ledgerLine{"begin", "survey", 2, "bert"}) },
+			func(f *facts) { f.Ledger = append(f.Ledger, ledgerLine{"begin", "survey", 2, "bert"}) },
 			"step survey was run with token 2 after its result was saved with token 1",
 		},
 		"a result is saved twice": {
-			func(f *demoFacts) {
+			func(f *facts) {
 				f.Events = append(f.Events, belay.Event{Kind: "step", Name: stepKey("report"), Token: 2})
 			},
 			"the result of step report was saved 2 times",
 		},
 		"a result is missing": {
-			func(f *demoFacts) {
+			func(f *facts) {
 				f.Events = slices.DeleteFunc(f.Events, func(ev belay.Event) bool { return ev.Name == stepKey("check") })
 			},
 			"the result of step check was saved 0 times",
 		},
 		"the dead worker's result counts": {
-			func(f *demoFacts) {
+			func(f *facts) {
 				for i := range f.Events {
 					if f.Events[i].Name == stepKey("review") {
 						f.Events[i].Token = 1
@@ -95,11 +94,11 @@ func TestDemoSeesEachBreach(t *testing.T) {
 			"step review was saved with token 1, which its dead worker had",
 		},
 		"a step ran twice to its end": {
-			func(f *demoFacts) { f.Ledger = append(f.Ledger, ledgerLine{"end", "check", 2, "bert"}) },
+			func(f *facts) { f.Ledger = append(f.Ledger, ledgerLine{"end", "check", 2, "bert"}) },
 			"step check ran to its end 2 times",
 		},
 		"the same token twice": {
-			func(f *demoFacts) {
+			func(f *facts) {
 				for i := range f.Events {
 					if f.Events[i].Kind == "started" {
 						f.Events[i].Token = 1
@@ -108,20 +107,20 @@ func TestDemoSeesEachBreach(t *testing.T) {
 			},
 			"token 1 was given after token 1",
 		},
-		"no newer token": {func(f *demoFacts) { f.NewToken = 1 }, "the token was 1 before the kill and 1 after it"},
+		"no newer token": {func(f *facts) { f.NewToken = 1 }, "the token was 1 before the kill and 1 after it"},
 		"a late write is taken": {
-			func(f *demoFacts) { f.Late = errAccepted },
+			func(f *facts) { f.Late = errAccepted },
 			"was not refused as one of a lost lease: it was accepted",
 		},
 		"a late write is refused for another reason": {
-			func(f *demoFacts) { f.Late = &belay.Error{Code: belay.CodeUnavailable, Message: "try again"} },
+			func(f *facts) { f.Late = &belay.Error{Code: belay.CodeUnavailable, Message: "try again"} },
 			"was not refused as one of a lost lease",
 		},
-		"nobody dies":         {func(f *demoFacts) { f.Killed = time.Time{} }, "no worker was killed"},
-		"nobody notices":      {func(f *demoFacts) { f.Lost = time.Time{} }, "the store never gave anna up"},
-		"the execution fails": {func(f *demoFacts) { f.State, f.Error = belay.Failed, &belay.Failure{Message: "no disk"} }, "ended failed: no disk"},
+		"nobody dies":         {func(f *facts) { f.Killed = time.Time{} }, "no worker was killed"},
+		"nobody notices":      {func(f *facts) { f.Lost = time.Time{} }, "the store never gave anna up"},
+		"the execution fails": {func(f *facts) { f.State, f.Error = belay.Failed, &belay.Failure{Message: "no disk"} }, "ended failed: no disk"},
 	} {
-		f := goodDemo()
+		f := good()
 		c.damage(f)
 		if got := strings.Join(f.breaches(), "\n"); !strings.Contains(got, c.says) {
 			t.Errorf("%s: the demo says %q, want %q", name, got, c.says)
@@ -133,16 +132,16 @@ func TestDemoSeesEachBreach(t *testing.T) {
 func TestDemoExitCode(t *testing.T) {
 	for _, output := range []string{"text", "json"} {
 		var out bytes.Buffer
-		a := &app{streams: streams{out: &out, err: io.Discard}, output: output}
-		d := &demo{app: a, tell: newTeller(a), facts: *goodDemo()}
-		if err := d.judge(false); err != nil {
+		o := Options{Out: &out, Terminal: &out, JSON: output == "json"}
+		d := &demo{opt: o, tell: newTeller(o), facts: *good()}
+		if err := d.judge(); err != nil {
 			t.Errorf("-o %s: a demo that held: %v", output, err)
 		}
 		if s := out.String(); !strings.Contains(s, "bert") || strings.Contains(s, "\x1b") {
 			t.Errorf("-o %s writes %q", output, s)
 		}
 		d.facts.Late = errAccepted
-		if code := codeOf(d.judge(false)).Exit(); code != 70 {
+		if code := belay.CodeOf(d.judge()).Exit(); code != 70 {
 			t.Errorf("-o %s: a demo that broke a promise ends with %d, want 70", output, code)
 		}
 	}

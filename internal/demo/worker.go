@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/spf13/cobra"
-
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/datadir"
+	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/worker"
 )
 
@@ -31,8 +31,8 @@ const (
 	noteGone     = "gone" // written by nobody: the process has ended
 )
 
-// demoNote is one line that a worker of the demo tells who started it.
-type demoNote struct {
+// note is one line that a worker of the demo tells who started it.
+type note struct {
 	Kind string `json:"kind"`
 	Step string `json:"step,omitempty"`
 	Text string `json:"text,omitempty"`
@@ -46,48 +46,35 @@ type demoNote struct {
 	from *crewMember
 }
 
-func (n *demoNote) lease() belay.Lease {
+func (n *note) lease() belay.Lease {
 	l := belay.Lease{Execution: n.Execution, Worker: n.Worker, Token: n.Token}
 	copy(l.Secret[:], n.Secret)
 	return l
 }
 
-// demoWorkerCommand is what the demo starts twice. It works until its standard
-// input ends, so that it does not outlive the demo.
-func (a *app) demoWorkerCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "worker NAME QUEUE", Hidden: true, Args: exactly("a name", "a queue"),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.demoWorker(c.Context(), args[0], args[1])
-		},
-	}
-}
-
-func (a *app) demoWorker(ctx context.Context, name, queue string) error {
+// Work is a worker process of a demo: it works until in ends, so that it does not outlive
+// the demo, and writes notes to out.
+func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, out io.Writer, open func(dir string) (*workspace.Manager, error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
-		_, _ = io.Copy(io.Discard, a.in)
+		_, _ = io.Copy(io.Discard, in)
 		stop()
 	}()
-	dir, err := filepath.Abs(a.data)
-	if err != nil {
-		return err
-	}
 	b, err := datadir.Dial(ctx, dir, datadir.Options{
 		Purpose: "belay demo, worker " + name, Version: version, InJob: process.InJob,
-		Patience: demoTTL, // the demo has the engine from before it starts workers to after they end
+		Patience: ttl, // the demo has the engine from before it starts workers to after they end
 	})
 	if err != nil {
 		return err
 	}
-	spaces, err := openSpaces(demoSpaces(dir, name))
+	spaces, err := open(spacesOf(dir, name))
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
-	t := &talking{Backend: b, out: json.NewEncoder(a.plain().out)}
+	t := &talking{Backend: b, out: json.NewEncoder(out)}
 	w := worker.New(t, worker.Options{
-		Name: name, Queues: []string{queue}, Concurrency: 1, TTL: demoTTL, Heartbeat: demoBeat, Grace: -1, Version: version,
+		Name: name, Queues: []string{queue}, Concurrency: 1, TTL: ttl, Heartbeat: beat, Grace: -1, Version: version,
 	})
 	runner := &agent.Runner{Workspaces: spaces, Observer: t}
 	worker.Register(w, agent.Workflow, runner.Run)
@@ -95,8 +82,8 @@ func (a *app) demoWorker(ctx context.Context, name, queue string) error {
 	return errors.Join(err, b.Close())
 }
 
-// demoSpaces is where a worker of the demo keeps its workspaces.
-func demoSpaces(dir, name string) string { return filepath.Join(dir, "demo-"+name) }
+// spacesOf is where a worker of the demo keeps its workspaces.
+func spacesOf(dir, name string) string { return filepath.Join(dir, "demo-"+name) }
 
 // talking is the Backend of a worker that tells what it does.
 type talking struct {
@@ -110,7 +97,7 @@ type talking struct {
 
 var _ agent.Observer = (*talking)(nil)
 
-func (t *talking) note(n demoNote) {
+func (t *talking) note(n note) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.out.Encode(n); err != nil {
@@ -122,7 +109,7 @@ func (t *talking) note(n demoNote) {
 func (t *talking) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	session, err := t.Backend.OpenWorker(ctx, s)
 	if err == nil {
-		t.note(demoNote{Kind: noteReady})
+		t.note(note{Kind: noteReady})
 	}
 	return session, err
 }
@@ -132,7 +119,7 @@ func (t *talking) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimR
 	reply, err := t.Backend.Claim(ctx, r)
 	for _, a := range reply.Assignments {
 		l := a.Lease
-		t.note(demoNote{Kind: noteOwns, Execution: l.Execution, Worker: l.Worker, Token: l.Token, Secret: l.Secret[:]})
+		t.note(note{Kind: noteOwns, Execution: l.Execution, Worker: l.Worker, Token: l.Token, Secret: l.Secret[:]})
 	}
 	return reply, err
 }
@@ -142,16 +129,16 @@ func (t *talking) Preparing(*agent.Job) {}
 
 // Prepared tells what was checked out.
 func (t *talking) Prepared(commit string, _ bool) {
-	t.note(demoNote{Kind: notePrepared, Text: commit[:min(len(commit), 12)]})
+	t.note(note{Kind: notePrepared, Text: commit[:min(len(commit), 12)]})
 }
 
 // Skipped tells that the step is not run again.
-func (t *talking) Skipped(s agent.StepResult) { t.note(demoNote{Kind: noteSkipped, Step: s.Name}) }
+func (t *talking) Skipped(s agent.StepResult) { t.note(note{Kind: noteSkipped, Step: s.Name}) }
 
 // Started tells that the step begins.
 func (t *talking) Started(s agent.Step) {
 	t.step, t.last, t.half = s.Name, "", ""
-	t.note(demoNote{Kind: noteStarted, Step: s.Name})
+	t.note(note{Kind: noteStarted, Step: s.Name})
 }
 
 // Wrote tells every line that the step writes.
@@ -160,7 +147,7 @@ func (t *talking) Wrote(_ bool, b []byte) {
 	t.half = lines[len(lines)-1]
 	for _, l := range lines[:len(lines)-1] {
 		t.last = l
-		t.note(demoNote{Kind: noteWrote, Step: t.step, Text: brief(l, 200)})
+		t.note(note{Kind: noteWrote, Step: t.step, Text: screen.Brief(l, 200)})
 	}
 }
 
@@ -170,5 +157,5 @@ func (t *talking) Ended(s agent.StepResult) {
 	if s.ExitCode != 0 {
 		text = "it failed: " + text
 	}
-	t.note(demoNote{Kind: noteEnded, Step: s.Name, Text: brief(text, 200)})
+	t.note(note{Kind: noteEnded, Step: s.Name, Text: screen.Brief(text, 200)})
 }

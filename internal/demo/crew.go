@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -30,16 +30,15 @@ type crewMember struct {
 	killed  bool
 }
 
-// hire starts a worker process: this very binary.
+// hire starts a worker process.
 func (d *demo) hire(ctx context.Context, name, queue string) (*crewMember, error) {
-	self, err := os.Executable()
+	m := &crewMember{name: name, stderr: &tailBuffer{}}
+	// It is ended in order by its standard input, or killed by the story.
+	c, err := d.opt.Worker(context.WithoutCancel(ctx), name, queue, d.dir)
 	if err != nil {
 		return nil, err
 	}
-	m := &crewMember{name: name, stderr: &tailBuffer{}}
-	// It is ended in order by its standard input, or killed by the story.
-	c := exec.CommandContext(context.WithoutCancel(ctx), self, "demo", "worker", name, queue, "--data", d.dir)
-	c.Env = append(os.Environ(), demoLedgerEnv+"="+d.ledger, demoWorkerEnv+"="+name)
+	c.Env = append(os.Environ(), ledgerEnv+"="+d.ledger, workerEnv+"="+name)
 	c.Stderr = m.stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo to hear
 	if m.stdin, err = c.StdinPipe(); err != nil {
@@ -60,9 +59,9 @@ func (d *demo) hire(ctx context.Context, name, queue string) (*crewMember, error
 // listen passes a worker's notes on until it is gone.
 func (d *demo) listen(m *crewMember, out io.Reader) {
 	for dec := json.NewDecoder(out); ; {
-		n := demoNote{from: m}
+		n := note{from: m}
 		if err := dec.Decode(&n); err != nil {
-			d.notes <- demoNote{Kind: noteGone, from: m}
+			d.notes <- note{Kind: noteGone, from: m}
 			return
 		}
 		d.notes <- n
@@ -81,7 +80,7 @@ func (d *demo) kill(m *crewMember) error {
 	if err := m.process.Process.Kill(); err != nil {
 		return fmt.Errorf("kill worker %s: %w", m.name, err)
 	}
-	d.tell.deed(fmt.Sprintf("kill -9 %d: %s is dead, in the middle of step %d", m.process.Process.Pid, m.name, stepNumber(demoVictim)))
+	d.tell.deed(fmt.Sprintf("kill -9 %d: %s is dead, in the middle of step %d", m.process.Process.Pid, m.name, stepNumber(victim)))
 	return nil
 }
 
@@ -95,7 +94,7 @@ func (d *demo) lateWrite(ctx context.Context) {
 		}
 	}
 	_, err := d.backend.Save(ctx, belay.Save{
-		Lease: old.lease, Op: belay.OpID(embedded.NewID()), Kind: belay.KindStep, Key: stepKey(demoVictim), Data: []byte(`{"name":"late"}`),
+		Lease: old.lease, Op: belay.OpID(embedded.NewID()), Kind: belay.KindStep, Key: stepKey(victim), Data: []byte(`{"name":"late"}`),
 	})
 	if err == nil {
 		err = errAccepted
@@ -104,7 +103,7 @@ func (d *demo) lateWrite(ctx context.Context) {
 	var e *belay.Error
 	switch {
 	case errors.As(err, &e) && e.Code == belay.CodeLeaseLost:
-		d.tell.line(old.name, fmt.Sprintf("writes late: its result of step %d, with token %d, is refused (%s)", stepNumber(demoVictim), old.lease.Token, e.Cause))
+		d.tell.line(old.name, fmt.Sprintf("writes late: its result of step %d, with token %d, is refused (%s)", stepNumber(victim), old.lease.Token, e.Cause))
 	default:
 		d.tell.line(old.name, "writes late: "+err.Error())
 	}
@@ -154,7 +153,7 @@ func (d *demo) dismiss() error {
 		if err := m.process.Wait(); err != nil && !m.killed {
 			errs = append(errs, m.failed())
 		}
-		errs = append(errs, os.RemoveAll(demoSpaces(d.dir, m.name)))
+		errs = append(errs, os.RemoveAll(spacesOf(d.dir, m.name)))
 	}
 	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"cmp"
@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// demoFacts are what a demo has seen, told by the store and counted outside of
+// facts are what a demo has seen, told by the store and counted outside of
 // it.
-type demoFacts struct {
+type facts struct {
 	Execution belay.ExecutionID
 	State     belay.State
 	Error     *belay.Failure
@@ -31,7 +31,7 @@ type demoFacts struct {
 }
 
 // breaches are the promises that did not hold.
-func (f *demoFacts) breaches() []string {
+func (f *facts) breaches() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if f.State != belay.Succeeded {
@@ -41,7 +41,7 @@ func (f *demoFacts) breaches() []string {
 		}
 		add("the execution ended %s%s", f.State, why)
 	}
-	for _, s := range demoScripts {
+	for _, s := range scripts {
 		f.checkStep(s.name, add)
 	}
 	f.checkTokens(add)
@@ -62,14 +62,14 @@ func (f *demoFacts) breaches() []string {
 }
 
 // checkStep: a step's result is saved once, and what was saved is not run again.
-func (f *demoFacts) checkStep(name string, add func(string, ...any)) {
+func (f *facts) checkStep(name string, add func(string, ...any)) {
 	saved := f.saved(name)
 	if len(saved) != 1 {
 		add("the result of step %s was saved %d times", name, len(saved))
 		return
 	}
 	by := saved[0].Token
-	if name == demoVictim && by <= f.OldToken {
+	if name == victim && by <= f.OldToken {
 		add("step %s was saved with token %d, which its dead worker had", name, by)
 	}
 	ended := 0
@@ -90,7 +90,7 @@ func (f *demoFacts) checkStep(name string, add func(string, ...any)) {
 }
 
 // checkTokens: each claim has a newer token, and only the newest one writes.
-func (f *demoFacts) checkTokens(add func(string, ...any)) {
+func (f *facts) checkTokens(add func(string, ...any)) {
 	var newest belay.Token
 	for _, ev := range f.Events {
 		switch {
@@ -105,7 +105,7 @@ func (f *demoFacts) checkTokens(add func(string, ...any)) {
 }
 
 // saved are the events in which a step's result was saved.
-func (f *demoFacts) saved(name string) []belay.Event {
+func (f *facts) saved(name string) []belay.Event {
 	var out []belay.Event
 	for _, ev := range f.Events {
 		if ev.Kind == "step" && ev.Name == stepKey(name) {
@@ -115,8 +115,8 @@ func (f *demoFacts) saved(name string) []belay.Event {
 	return out
 }
 
-// demoStep is what became of one step.
-type demoStep struct {
+// stepOf is what became of one step.
+type stepOf struct {
 	Name string `json:"name"`
 	// Begun are the workers that began it, each with its token, as the step
 	// noted itself outside of the store.
@@ -126,9 +126,9 @@ type demoStep struct {
 }
 
 // steps say who did what.
-func (f *demoFacts) steps() []demoStep {
-	out := make([]demoStep, len(demoScripts))
-	for i, s := range demoScripts {
+func (f *facts) steps() []stepOf {
+	out := make([]stepOf, len(scripts))
+	for i, s := range scripts {
 		out[i].Name = s.name
 		for _, ev := range f.saved(s.name) {
 			out[i].Token = ev.Token

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -12,20 +12,21 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/screen"
 )
 
-// demoVictim is the step in whose middle the worker is killed.
-const demoVictim = "review"
+// victim is the step in whose middle the worker is killed.
+const victim = "review"
 
 // Variables that the demo gives its workers, and they the steps.
 const (
-	demoLedgerEnv = "DEMO_LEDGER" // the file in which steps note that they run
-	demoWorkerEnv = "DEMO_WORKER" // the worker's name
+	ledgerEnv = "DEMO_LEDGER" // the file in which steps note that they run
+	workerEnv = "DEMO_WORKER" // the worker's name
 )
 
-// demoScripts are the five steps. What one leaves in the workspace the next ones
+// scripts are the five steps. What one leaves in the workspace the next ones
 // read, wherever they run.
-var demoScripts = []struct{ name, script string }{
+var scripts = []struct{ name, script string }{
 	{"survey", `
 		mkdir -p belay-demo
 		git ls-files | wc -l | tr -d ' ' > belay-demo/files
@@ -33,7 +34,7 @@ var demoScripts = []struct{ name, script string }{
 	{"history", `
 		git rev-list --count HEAD > belay-demo/commits
 		echo "$(cat belay-demo/commits) commits counted"`},
-	{demoVictim, `
+	{victim, `
 		for n in 1 2 3 4 5; do
 			file=$(git ls-files | sed -n "${n}p")
 			echo "looks at ${file:-nothing more}"
@@ -54,24 +55,24 @@ var demoScripts = []struct{ name, script string }{
 
 // demoJob is the workflow of the demo: five steps on a clone of a repository,
 // each noting in the ledger that it begins and that it has ended.
-func demoJob(ctx context.Context, repo, work string) (*agent.Job, error) {
-	source, err := (&runFlags{repo: repo}).source(ctx)
-	if err == nil && (source == "" || repo == "" && !committed(ctx, source)) {
+func demoJob(ctx context.Context, source, work string) (*agent.Job, error) {
+	var err error
+	if source == "" {
 		source, err = smallRepository(ctx, filepath.Join(work, "repository"))
 	}
 	if err == nil {
 		err = workspace.CheckRepo(source)
 	}
 	if bare, _, rerr := workspace.Reveal(source); err == nil && (rerr != nil || bare != source) {
-		err = usage("the demo clones no repository that wants credentials")
+		err = &belay.Error{Code: belay.CodeMalformed, Message: "the demo clones no repository that wants credentials"}
 	}
 	if err != nil {
 		return nil, err
 	}
-	j := &agent.Job{Repo: source, Env: []string{demoLedgerEnv, demoWorkerEnv}}
-	for _, s := range demoScripts {
+	j := &agent.Job{Repo: source, Env: []string{ledgerEnv, workerEnv}}
+	for _, s := range scripts {
 		note := func(what string) string {
-			return fmt.Sprintf("echo %s %s $BELAY_TOKEN $%s >> \"$%s\"\n", what, s.name, demoWorkerEnv, demoLedgerEnv)
+			return fmt.Sprintf("echo %s %s $BELAY_TOKEN $%s >> \"$%s\"\n", what, s.name, workerEnv, ledgerEnv)
 		}
 		script := "set -e\n" + note("begin") + strings.ReplaceAll(s.script, "\n\t\t", "\n") + "\n" + note("end")
 		j.Steps = append(j.Steps, agent.Step{Name: s.name, Argv: []string{"sh", "-c", script}})
@@ -80,13 +81,6 @@ func demoJob(ctx context.Context, repo, work string) (*agent.Job, error) {
 		return nil, err
 	}
 	return j, nil
-}
-
-// committed reports whether there is something in a repository to be cloned.
-func committed(ctx context.Context, dir string) bool {
-	c := exec.CommandContext(ctx, "git", "rev-parse", "--verify", "--quiet", "HEAD")
-	c.Dir = dir
-	return c.Run() == nil
 }
 
 // smallRepository makes a repository for who has none here.
@@ -104,14 +98,23 @@ func smallRepository(ctx context.Context, dir string) (string, error) {
 	c := exec.CommandContext(ctx, "sh", "-ec", script)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
-		return "", &belay.Error{Code: belay.CodeUnavailable, Message: "make a small repository: " + brief(strings.TrimSpace(string(out)), 300), Err: err}
+		return "", &belay.Error{Code: belay.CodeUnavailable, Message: "make a small repository: " + screen.Brief(strings.TrimSpace(string(out)), 300), Err: err}
 	}
 	return dir, nil
 }
 
+// stepNames are the steps of a job as a person reads them.
+func stepNames(j *agent.Job) string {
+	names := make([]string, len(j.Steps))
+	for i, s := range j.Steps {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", then ")
+}
+
 // stepNumber is a step's place in the demo, from 1.
 func stepNumber(name string) int {
-	return 1 + slices.IndexFunc(demoScripts, func(s struct{ name, script string }) bool { return s.name == name })
+	return 1 + slices.IndexFunc(scripts, func(s struct{ name, script string }) bool { return s.name == name })
 }
 
 // stepTitle begins a line about a step.

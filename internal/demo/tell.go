@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/screen"
 )
 
 // byBelay is who did what no worker did.
@@ -23,10 +22,9 @@ type teller struct {
 	began  time.Time
 }
 
-func newTeller(a *app) *teller {
-	out := a.plain().out // for colours: what it tells is fit for a screen
-	t := &teller{out: out, colour: coloured(out), began: time.Now()}
-	if a.output == "json" {
+func newTeller(o Options) *teller {
+	t := &teller{out: o.Terminal, colour: coloured(o.Terminal), began: time.Now()} // for colours: what it tells is fit for a screen
+	if o.JSON {
 		t.out = io.Discard
 	}
 	return t
@@ -34,17 +32,7 @@ func newTeller(a *app) *teller {
 
 // coloured reports whether a person looks at w and wants colours.
 func coloured(w io.Writer) bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && terminal(w)
-}
-
-// terminal reports whether w is one.
-func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && screen.IsTerminal(w)
 }
 
 // Colours of a terminal.
@@ -66,7 +54,7 @@ func (t *teller) paint(colour, s string) string {
 
 // title says what is shown.
 func (t *teller) title(repo string) {
-	fmt.Fprintf(t.out, "%s\n%s\n\n", t.paint(bold, "Five steps, two workers, and a kill -9 in the middle of step 3."), t.paint(dim, "on a clone of "+printable(repo)))
+	fmt.Fprintf(t.out, "%s\n%s\n\n", t.paint(bold, "Five steps, two workers, and a kill -9 in the middle of step 3."), t.paint(dim, "on a clone of "+screen.Line(repo)))
 }
 
 // begin starts the clock.
@@ -78,14 +66,14 @@ func (t *teller) begin(text string) {
 // line tells one thing.
 func (t *teller) line(who, text string) {
 	colours := map[string]string{"anna": cyan, "bert": purple, byBelay: dim}
-	t.write(t.paint(colours[who], fmt.Sprintf("%-5s", who)), printable(text))
+	t.write(t.paint(colours[who], fmt.Sprintf("%-5s", who)), screen.Line(text))
 }
 
 // ended tells that a worker is done with a step.
-func (t *teller) ended(n demoNote) { t.line(n.from.name, stepTitle(n.Step)+"is done: "+n.Text) }
+func (t *teller) ended(n note) { t.line(n.from.name, stepTitle(n.Step)+"is done: "+n.Text) }
 
 // deed tells what the demo does to a worker.
-func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, printable(text))) }
+func (t *teller) deed(text string) { t.write(t.paint(red, "  ✗  "), t.paint(red, screen.Line(text))) }
 
 func (t *teller) write(who, text string) {
 	at := t.paint(dim, fmt.Sprintf("%5.1fs", time.Since(t.began).Seconds()))
@@ -98,7 +86,7 @@ type judgement struct {
 	Breaches []string          `json:"breaches,omitempty"`
 	ID       belay.ExecutionID `json:"execution"`
 	State    belay.State       `json:"state"`
-	Steps    []demoStep        `json:"steps"`
+	Steps    []stepOf        `json:"steps"`
 	Killed   string            `json:"killed"`
 	// OldToken is the dead worker's, NewToken that of the one that took over.
 	OldToken  belay.Token   `json:"old_token"`
@@ -111,7 +99,7 @@ type judgement struct {
 }
 
 // judge writes what came of it. The error says whether the promises held.
-func (d *demo) judge(keep bool) error {
+func (d *demo) judge() error {
 	f := &d.facts
 	breaches := f.breaches()
 	j := judgement{
@@ -122,18 +110,18 @@ func (d *demo) judge(keep bool) error {
 	if f.Late != nil {
 		j.LateWrite = f.Late.Error()
 	}
-	if d.app.output == "json" {
-		if err := printJSON(d.app.out, j); err != nil {
+	if d.opt.JSON {
+		if err := screen.PrintJSON(d.opt.Out, j); err != nil {
 			return err
 		}
 	} else {
 		d.tell.summary(&j)
-		if keep {
-			fmt.Fprintf(d.app.out, "\nits history: belay get %s --data %s\n", j.ID, shellWords([]string{d.dir}))
+		if d.opt.Data != "" {
+			fmt.Fprintf(d.opt.Out, "\nits history: belay get %s --data %s\n", j.ID, screen.Words([]string{d.dir}))
 		}
 	}
 	if len(breaches) > 0 {
-		return &belay.Error{Code: belay.CodeInternal, Message: plural(len(breaches), "promise") + " did not hold"}
+		return &belay.Error{Code: belay.CodeInternal, Message: screen.Plural(len(breaches), "promise") + " did not hold"}
 	}
 	return nil
 }
@@ -141,30 +129,30 @@ func (d *demo) judge(keep bool) error {
 // summary says who did what, how long it took, and what was refused.
 func (t *teller) summary(j *judgement) {
 	fmt.Fprintln(t.out)
-	tab := newTable(t.out, "STEP", "", "BEGUN BY", "SAVED BY", "TOKEN")
+	tab := screen.NewTable(t.out, "STEP", "", "BEGUN BY", "SAVED BY", "TOKEN")
 	for i, s := range j.Steps {
 		var begun []string
 		for _, l := range s.Begun {
 			begun = append(begun, l.Worker)
 		}
-		tab.row(fmt.Sprint(i+1), s.Name, strings.Join(begun, ", then "), s.SavedBy, fmt.Sprint(s.Token))
+		tab.Row(fmt.Sprint(i+1), s.Name, strings.Join(begun, ", then "), s.SavedBy, fmt.Sprint(s.Token))
 	}
 	_ = tab.Flush() // nobody is left to tell
 	fmt.Fprintln(t.out)
 	if j.Killed != "" {
 		say := func(what, format string, args ...any) {
-			fmt.Fprintf(t.out, "%s  %s\n", t.paint(dim, fmt.Sprintf("%-10s", what)), printable(fmt.Sprintf(format, args...)))
+			fmt.Fprintf(t.out, "%s  %s\n", t.paint(dim, fmt.Sprintf("%-10s", what)), screen.Line(fmt.Sprintf(format, args...)))
 		}
-		ms := func(n int64) string { return short(time.Duration(n) * time.Millisecond) }
+		ms := func(n int64) string { return screen.Short(time.Duration(n) * time.Millisecond) }
 		say("noticed", "%s after the kill", ms(j.LostMS))
 		say("taken over", "%s after the kill, by %s with token %d; %s had %d", ms(j.TakenMS), j.Successor, j.NewToken, j.Killed, j.OldToken)
-		say("refused", "%s", printable(j.LateWrite))
+		say("refused", "%s", screen.Line(j.LateWrite))
 	}
 	fmt.Fprintln(t.out)
 	if j.Held {
 		fmt.Fprintln(t.out, t.paint(green, "Held: every result was saved once, no finished step ran again, the old token was refused."))
 	}
 	for _, b := range j.Breaches {
-		fmt.Fprintln(t.out, t.paint(red, "Broken: "+printable(b)))
+		fmt.Fprintln(t.out, t.paint(red, "Broken: "+screen.Line(b)))
 	}
 }
