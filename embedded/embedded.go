@@ -106,7 +106,7 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 		return nil, err
 	}
 	hide(dir)
-	s, err := sqlite.Open(ctx, filepath.Join(dir, "belay.db"), sqlite.Options{})
+	s, err := sqlite.Open(ctx, filepath.Join(dir, database), sqlite.Options{})
 	if err != nil {
 		l.release()
 		return nil, err
@@ -173,7 +173,7 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	if kind != "sqlite" || dir == "" {
 		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "read " + url, Message: "the store must be sqlite:DIR"}
 	}
-	path := filepath.Join(strings.TrimPrefix(dir, "//"), "belay.db")
+	path := filepath.Join(strings.TrimPrefix(dir, "//"), database)
 	if _, err := os.Stat(path); err != nil {
 		return nil, &belay.Error{
 			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir + " yet; `belay run` makes it",
@@ -210,6 +210,18 @@ func (r *Reader) Overdue(ctx context.Context) (int, error) {
 // Notes say what of the store is worth knowing though it can be used: that the clock was
 // set, that an epoch began.
 func (r *Reader) Notes(now time.Time) []string { return engine.Notes(r.store.Vitals(), now) }
+
+// Changed is when the database in a data directory was last written to, by the clock of
+// its file system; zero if there is none.
+func Changed(dir string) time.Time {
+	var last time.Time
+	for _, name := range []string{database, database + "-wal"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
+			last = info.ModTime()
+		}
+	}
+	return last
+}
 
 // Holder says which process has a data directory, in words; "" if none has.
 func Holder(dir string) string {

@@ -90,7 +90,9 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 
 // awaited reports whether a worker waits for the execution's queue: the belay run
 // that it was submitted by, mostly.
-func awaited(ctx context.Context, b belay.Backend, e *belay.Execution) bool {
+func awaited(ctx context.Context, b interface {
+	Workers(ctx context.Context) ([]belay.Worker, error)
+}, e *belay.Execution) bool {
 	workers, err := b.Workers(ctx)
 	return err == nil && slices.ContainsFunc(workers, func(w belay.Worker) bool {
 		return w.State == belay.WorkerOpen && living(&w) && slices.Contains(w.Queues, e.Queue)

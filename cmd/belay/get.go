@@ -31,6 +31,7 @@ func (a *app) getCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				defer a.untilThen(e)
 				if a.output == "json" {
 					return screen.PrintJSON(a.out, e)
 				}

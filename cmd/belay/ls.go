@@ -39,6 +39,7 @@ func (a *app) lsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				defer a.untilThen(page.Executions...)
 				return a.list(page)
 			})
 		},

@@ -174,17 +174,25 @@ func named(c *cobra.Command) context.Context {
 	return context.WithValue(c.Context(), commandName{}, strings.TrimPrefix(c.CommandPath(), "belay "))
 }
 
-// executionID reads an argument that names an execution: its whole id, or the
-// end of it if that fits only one of the newest thousand.
+// lastExecution names the newest execution that is no child.
+const lastExecution = "@last"
+
+// executionID reads an argument that names an execution: its whole id, its key, or the
+// beginning or the end of its id if that fits only one of the newest thousand; or
+// lastExecution.
 func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, error) {
-	if strings.HasPrefix(arg, "ex_") {
-		return belay.ParseExecutionID(arg)
+	if id, err := belay.ParseExecutionID(arg); err == nil {
+		return id, nil
+	}
+	f := belay.Filter{Children: true, Limit: 1000}
+	if arg == lastExecution {
+		f = belay.Filter{Limit: 1}
 	}
 	var found []belay.ExecutionID
 	err := a.reading(ctx, func(r reader) error {
-		page, err := r.Executions(ctx, belay.Filter{Children: true, Limit: 1000})
+		page, err := r.Executions(ctx, f)
 		for _, e := range page.Executions {
-			if len(arg) >= 4 && strings.HasSuffix(e.ID.String(), arg) || e.Key == arg {
+			if arg == lastExecution || e.Key == arg || fits(e.ID.String(), arg) {
 				found = append(found, e.ID)
 			}
 		}
@@ -199,8 +207,15 @@ func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, e
 		return belay.ExecutionID{}, usage("%q fits %d executions; give the whole id of one, as `belay ls` shows it", arg, len(found))
 	}
 	return belay.ExecutionID{}, &belay.Error{
-		Code: belay.CodeNotFound, Message: "no execution has the id, the end of an id, or the key " + quoted(arg) + "; `belay ls` lists them",
+		Code: belay.CodeNotFound, Message: "no execution has the id, a part of an id, or the key " + quoted(arg) + "; `belay ls` lists them",
 	}
+}
+
+// fits reports whether a part of an id, its beginning or its end, may stand for it.
+func fits(id, part string) bool {
+	const least = 4 // characters
+	bare := strings.TrimPrefix(part, "ex_")
+	return len(bare) >= least && (strings.HasPrefix(id, "ex_"+bare) || bare == part && strings.HasSuffix(id, part))
 }
 
 // completeIDs offers the newest executions to the shell.
@@ -208,7 +223,7 @@ func (a *app) completeIDs(c *cobra.Command, args []string, _ string) ([]string, 
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var ids []string
+	ids := []string{lastExecution + "\tthe newest"}
 	_ = a.reading(c.Context(), func(r reader) error {
 		page, err := r.Executions(c.Context(), belay.Filter{Limit: 50})
 		for _, e := range page.Executions {

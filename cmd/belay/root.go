@@ -114,9 +114,9 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "belay", Short: "Run long work durably", Long: rootLong,
 		SilenceUsage: true, SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("there is no command %q; `belay --help` lists them", args[0])
+				return unknownCommand(c, args[0])
 			}
 			return nil
 		},
@@ -136,9 +136,8 @@ func (a *app) root() *cobra.Command {
 			return nil
 		},
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage("%v; `%s --help` lists the flags", err, c.CommandPath())
-	})
+	root.SetFlagErrorFunc(unknownFlag)
+	helpOf(root)
 	f := root.PersistentFlags()
 	f.StringVar(&a.data, "data", envOr("BELAY_DATA", "belay-data"), "the data `directory`")
 	f.StringVar(&a.server, "server", envOr("BELAY_SERVER", ""), "the server, as http://HOST:PORT, https://HOST or unix:PATH, instead of a data directory")
@@ -178,6 +177,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 
 // none wants no arguments.
 func none(c *cobra.Command, args []string) error {
+	if len(args) > 0 && c.HasAvailableSubCommands() {
+		return unknownCommand(c, args[0])
+	}
 	if len(args) > 0 {
 		return usage("%s takes no arguments; %q is one too many", c.CommandPath(), args[0])
 	}

@@ -152,6 +152,14 @@ func (f *runFlags) source(ctx context.Context) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), nil
 }
 
+// sayWhere says that a command gets an empty workspace because no repository is around the
+// working directory: its user may expect the files that lie here.
+func (f *runFlags) sayWhere(v *view, job *agent.Job) {
+	if job.Repo == "" && f.repo == "" {
+		v.say("no git repository is here: the command gets an empty workspace; --repo names a repository, --repo none says that empty is meant")
+	}
+}
+
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	job, err := f.job(ctx, args)
 	if err != nil {
@@ -163,6 +171,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	f.sayWhere(view, job)
 	s.runner.Workspaces.Credentials = alone(job.Repo, f.login, s.runner.Workspaces.Credentials)
 	e, err := s.submit(ctx, f, job, line)
 	if err == nil {

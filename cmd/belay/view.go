@@ -65,8 +65,25 @@ func (v *view) begin(e *belay.Execution, elsewhere string) {
 	}
 }
 
+// Colours of what Belay says on a terminal.
+const (
+	dim   = "2"
+	green = "32"
+	red   = "1;31"
+)
+
+// endColour is the colour of an end: what failed looks otherwise than what succeeded.
+func endColour(s belay.State) string {
+	if s == belay.Succeeded {
+		return green
+	}
+	return red
+}
+
 // say writes a line of Belay's own.
-func (v *view) say(format string, args ...any) {
+func (v *view) say(format string, args ...any) { v.sayIn(dim, format, args...) }
+
+func (v *view) sayIn(colour, format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.eraseLocked()
@@ -74,15 +91,15 @@ func (v *view) say(format string, args ...any) {
 		fmt.Fprintln(v.app.err)
 		v.midline = false
 	}
-	fmt.Fprintln(v.app.plain().err, v.dim("belay: "+screen.Line(fmt.Sprintf(format, args...))))
+	fmt.Fprintln(v.app.plain().err, v.paint(colour, "belay: "+screen.Line(fmt.Sprintf(format, args...))))
 	v.drawLocked()
 }
 
-func (v *view) dim(s string) string {
+func (v *view) paint(colour, s string) string {
 	if !v.tty || os.Getenv("NO_COLOR") != "" {
 		return s
 	}
-	return "\x1b[2m" + s + "\x1b[0m"
+	return "\x1b[" + colour + "m" + s + "\x1b[0m"
 }
 
 // here notes that something is run in this process.
@@ -178,7 +195,11 @@ func (v *view) Ended(s agent.StepResult) {
 	case s.ExitCode != 0:
 		how = fmt.Sprintf("failed with exit code %d", s.ExitCode)
 	}
-	v.say("%s %s after %s", stepName(s.Name), how, screen.Short(s.Duration()))
+	colour := dim
+	if how != "done" {
+		colour = red
+	}
+	v.sayIn(colour, "%s %s after %s", stepName(s.Name), how, screen.Short(s.Duration()))
 }
 
 // finish writes the summary.
@@ -188,7 +209,7 @@ func (v *view) finish(e *belay.Execution, r *agent.Result, code int) {
 	if what := changed(r.Changes); what != "" {
 		line += "; changed " + what
 	}
-	v.say("%s", line)
+	v.sayIn(endColour(e.State), "%s", line)
 	if e.Error != nil && e.State == belay.Failed && code != r.ExitCode {
 		v.say("%s", e.Error.Message)
 	}
@@ -276,7 +297,7 @@ func (v *view) drawLocked() {
 	d := time.Since(v.since)
 	mark := spinner[int(d/(100*time.Millisecond))%len(spinner)]
 	line := fmt.Sprintf("%c %s · %s", mark, screen.Line(v.status), screen.Short(d.Truncate(100*time.Millisecond)))
-	fmt.Fprint(v.app.plain().err, v.dim(screen.Brief(line, 78)))
+	fmt.Fprint(v.app.plain().err, v.paint(dim, screen.Brief(line, 78)))
 	v.drawn = true
 }
 

@@ -1,0 +1,83 @@
+package test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/belaydev/belay"
+)
+
+// Rule: a command line that cannot be read names the command or flag that was meant, and
+// where to look.
+func TestACommandLineSaysWhatWasMeant(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for args, says := range map[string]string{
+		"lss":             `there is no command "belay lss"; did you mean ls`,
+		"keys lss":        `there is no command "belay keys lss"; did you mean ls? `,
+		"ls --stat x":     "unknown flag: --stat; did you mean --state? `belay ls --help` lists the flags",
+		"serve --listn x": "did you mean --listen?",
+		"nothinglikethat": "`belay --help` lists them",
+		"ls extra":        `"extra" is one too many`,
+	} {
+		p.belay(strings.Fields(args)...).want(64).saying(says)
+	}
+	help := p.belay("help", "serve").want(0)
+	for _, title := range []string{"\nFlags:\n", "\nFlags for agent:\n", "\nFlags for limits:\n", "\nGlobal Flags:\n"} {
+		if !strings.Contains(help.out, title) {
+			t.Errorf("the help of serve has no %q", title)
+		}
+	}
+}
+
+// Rule: an execution can be named by the beginning or the end of its id, by its key, or as
+// the newest; a part that fits two names neither.
+func TestExecutionsAreNamedInShort(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.run("--repo", "none", "--key", "first", "--", "true").want(0)
+	first := p.only().ID.String()
+	p.run("--repo", "none", "--", "true").want(0)
+	for _, name := range []string{first, first[len(first)-6:], "first", first[:len(first)-1], strings.TrimPrefix(first, "ex_")} {
+		if r := p.belay("get", name).want(0); !strings.Contains(r.out, first) {
+			t.Errorf("%s named another\n%s", name, r)
+		}
+	}
+	if r := p.belay("get", "@last").want(0); strings.Contains(r.out, first) {
+		t.Errorf("@last is not the newest\n%s", r)
+	}
+	p.belay("get", "ex_01").want(66).saying("no execution has the id")
+	p.belay("get", first[:7]).want(64).saying("fits 2 executions")
+}
+
+// Rule: where no engine runs, a state is told as that of the moment when the last one
+// ended, and an execution that its own belay run alone takes says how it goes on.
+func TestStatesAreOfTheLastEngine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	x := p.start(p.command("run", "--", "sh", "-c", "echo up; "+busy(p.path("free"))))
+	x.says("no git repository is here")
+	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
+	if r := p.belay("ls").want(0); strings.Contains(r.err, "no engine") {
+		t.Errorf("an engine runs, and it is said that none does\n%s", r)
+	}
+	x.signal(syscall.SIGKILL)
+	x.wait(patience)
+	for _, args := range [][]string{{"ls"}, {"get", "@last"}} {
+		r := p.belay(args...).want(0).saying("no engine runs on this data directory; the last change was made")
+		if !strings.Contains(r.out, belay.Running.String()) {
+			t.Errorf("the state of then is not told\n%s", r)
+		}
+	}
+	r := p.belay("explain", "@last").want(0)
+	for _, says := range []string{"no engine runs on this data directory", "when the last one ended: It runs", "type its line again, with --resume", "belay cancel ex_"} {
+		if !strings.Contains(r.out, says) {
+			t.Errorf("explain does not say %q\n%s", says, r)
+		}
+	}
+	p.run("--repo", "none", "--key", "done", "--", "true").want(0)
+	if r := p.belay("get", "done").want(0); strings.Contains(r.err, "no engine") {
+		t.Errorf("what has ended needs no engine\n%s", r)
+	}
+}
