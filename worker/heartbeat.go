@@ -28,6 +28,16 @@ func (s *session) heartbeats() {
 		if s.ctx.Err() != nil {
 			return
 		}
+		select { // one heartbeat answers all that ask for one
+		case <-s.soon:
+		default:
+		}
+		if asked == nil {
+			select {
+			case asked = <-s.now:
+			default:
+			}
+		}
 		alarm.Reset(s.ttl) // not during this one
 		next := s.beat
 		if err := s.heartbeat(); err != nil {

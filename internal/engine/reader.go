@@ -47,6 +47,9 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 			if err != nil || x.State.Terminal() || last {
 				return x, err
 			}
+			if err := r.unasked(ctx); err != nil {
+				return belay.Execution{}, err
+			}
 		}
 		select {
 		case x := <-ended:
@@ -130,6 +133,9 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 		if events := machine.Events(rec, q.After, q.Limit); len(events) > 0 || q.Wait <= 0 || isOver(over) {
 			return events, nil
 		}
+		if err := r.unasked(ctx); err != nil {
+			return nil, err
+		}
 		select {
 		case <-changed:
 		case <-poll.C:
@@ -140,6 +146,19 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 		case <-r.ended:
 			return nil, errClosed
 		}
+	}
+}
+
+// unasked says why nobody waits for an answer any more, if that came about during a read: it
+// counts before news that came meanwhile.
+func (r *Reader) unasked(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.ended:
+		return errClosed
+	default:
+		return nil
 	}
 }
 

@@ -20,8 +20,10 @@ type Alarm struct {
 	set   bool
 }
 
-// glance is how often an alarm looks at its clock.
-const glance = 500 * time.Millisecond
+// glance is how often an alarm looks at its clock. It is no round number, so that an alarm
+// does not go off at the very instant of a timer that was set with it: which of the two is
+// first would be left to chance.
+const glance = 487*time.Millisecond + 13*time.Microsecond
 
 // NewAlarm makes an alarm that is not set. It calls fire on a goroutine of its own.
 func NewAlarm(now func() time.Duration, fire func()) *Alarm {

@@ -131,7 +131,13 @@ func explain(t *testing.T, r *result) {
 // The same seed gives the same simulation, to the last decision: otherwise a
 // failure could not be replayed.
 func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
+	// These gave one of two traces each time: two things happened at one instant, and a
+	// select took either.
+	seeds := []uint64{1795418219, 1795421359, 1795422159, 1795426379, 1795432499}
 	for seed := uint64(1); seed <= 40; seed++ {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
 		a, b := simulate(t, seed, nil, true), simulate(t, seed, nil, true)
 		if a.checkAgain(b); a.differed > 0 {
 			t.Errorf("seed %d gave two traces:\n%s", seed, firstDifference(a.lines, b.lines))
