@@ -100,12 +100,20 @@ func (b *busy) takes(r row) bool {
 	return false
 }
 
+// claimWait is how long a claim of the SDK waits. One that was sent while the worker ran
+// something asks for fewer slots than it has, and takes nothing that is to run alone.
+const claimWait = 20 * time.Second
+
 // mixes reports whether the worker takes an execution beside what it ran at some time
 // between two moments: one that is to run alone it takes beside nothing, and beside such a
 // one it takes nothing.
 func (b *busy) mixes(r row, from, to time.Duration) bool {
+	since := from - soon
+	if r.Suspect() {
+		since = from - claimWait
+	}
 	for i, run := range b.runs {
-		if run.from < to && run.to > from-soon && (r.Suspect() || b.alone[i]) {
+		if run.from < to && run.to > since && (r.Suspect() || b.alone[i]) {
 			return false
 		}
 	}
