@@ -24,16 +24,7 @@ func (w *Workspace) Remove(ctx context.Context) error {
 	if err := w.release(ctx); err != nil {
 		return err
 	}
-	err := w.m.discard(w.root)
-	for wait := 10 * time.Millisecond; err != nil && wait < time.Second; wait *= 2 {
-		select { // a process that is just ending may still be writing
-		case <-ctx.Done():
-			return err
-		case <-time.After(wait):
-		}
-		err = w.m.discard(w.root)
-	}
-	if err != nil {
+	if err := w.m.discard(w.root); err != nil {
 		return err
 	}
 	w.m.mu.Lock()
@@ -59,7 +50,12 @@ func (m *Manager) discard(root string) error {
 	if err := os.Rename(root, filepath.Join(gone, "it")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("remove workspace: %w", err), os.Remove(gone))
 	}
-	if err := removeTree(gone); err != nil {
+	err = removeTree(gone)
+	for wait := 10 * time.Millisecond; err != nil && wait < time.Second; wait *= 2 {
+		<-time.After(wait) // a process that is just ending may still be writing there
+		err = removeTree(gone)
+	}
+	if err != nil {
 		return fmt.Errorf("remove workspace: %w", err)
 	}
 	return nil
