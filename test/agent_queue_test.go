@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,18 +47,23 @@ const kinds = "commit stash tag stage leave"
 
 // stepped is what a job of the stepwise agent has at its end, after so many rounds.
 func stepped(rounds int) string {
-	list := func(kind int, form string) (all string) {
+	numbered := func(kind int, form string) (all []string) {
 		for n := kind; n <= 5*rounds; n += 5 {
-			all += strings.ReplaceAll(form, "N", fmt.Sprint(n)) + ","
+			all = append(all, strings.ReplaceAll(form, "N", fmt.Sprint(n))+",")
 		}
 		return all
+	}
+	list := func(kind int, form string) string { // as git and the shell sort names
+		all := numbered(kind, form)
+		slices.Sort(all)
+		return strings.Join(all, "")
 	}
 	stashes, texts := "", ""
 	for n := range rounds {
 		stashes += fmt.Sprintf("stash@{%d}: stash-%d,\n", n, 5*(rounds-n)-3)
 		texts += fmt.Sprintf("%d,%d,%d,", 5*n+1, 5*n+4, 5*n+5)
 	}
-	return "conversations: 1, begun: 1\ncommits: " + list(1, "step N") + "\nstashes: " + list(2, "step N") + "\n" + stashes +
+	return "conversations: 1, begun: 1\ncommits: " + strings.Join(numbered(1, "step N"), "") + "\nstashes: " + list(2, "step N") + "\n" + stashes +
 		"tags: " + list(3, "step-N=step N") + "\nstaged: " + list(4, "staged-N") + "\nleft: " + list(5, "left-N") + "\ntexts: " + texts + "\n"
 }
 
