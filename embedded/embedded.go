@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -174,7 +175,12 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "read " + url, Message: "the store must be sqlite:DIR"}
 	}
 	path := filepath.Join(strings.TrimPrefix(dir, "//"), database)
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrPermission) {
+		return nil, &belay.Error{
+			Code: belay.CodeForbidden, Op: "read " + url, Err: err,
+			Message: "this user may not look into " + dir + ", which has mode 0700: work as its owner, or ask its server with --server",
+		}
+	} else if err != nil {
 		return nil, &belay.Error{
 			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir + " yet; `belay run` makes it",
 		}

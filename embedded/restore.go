@@ -11,6 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
 	"github.com/belaydev/belay/internal/store/sqlite"
@@ -77,15 +78,22 @@ func Restore(ctx context.Context, file, url string, o CopyOptions) (Restored, er
 // point in time, or for a data directory out of a snapshot of its disk. It
 // answers with the new epoch and how many sessions it ended. Doing it once more
 // than needed does no harm but to the workers, which lose what they have. A data
-// directory must not be in use.
-func BeginEpoch(ctx context.Context, url string) (epoch belay.Token, ended int, err error) {
+// directory must not be in use, and unless force is set no server may have used a
+// database just now (CodeConflict).
+func BeginEpoch(ctx context.Context, url string, force bool) (epoch belay.Token, ended int, err error) {
 	const why = "the store was restored from a backup"
 	if onPostgres(url) {
 		s, err := postgres.Open(ctx, url, postgres.Options{})
 		if err != nil {
 			return 0, 0, err
 		}
-		if epoch, err = s.RaiseEpoch(ctx); err == nil {
+		if !force {
+			err = unused(ctx, s)
+		}
+		if err == nil {
+			epoch, err = s.RaiseEpoch(ctx)
+		}
+		if err == nil {
 			ended, err = endSessions(ctx, s, why)
 		}
 		return epoch, ended, errors.Join(err, s.Close())
@@ -112,6 +120,22 @@ func BeginEpoch(ctx context.Context, url string) (epoch belay.Token, ended int, 
 	}
 	ended, err = endSessions(ctx, s, why)
 	return epoch, ended, errors.Join(err, s.Close())
+}
+
+// unused refuses a store in which a server has just left its mark of life.
+func unused(ctx context.Context, s store.Store) error {
+	var since, beat time.Duration
+	if err := s.Commit(ctx, machine.Need{}, func(r *machine.Rows) *machine.Changes {
+		since, beat = r.Now.Sub(r.Mark), r.Beat
+		return nil
+	}); err != nil {
+		return err
+	}
+	if since > 3*max(beat, time.Second) {
+		return nil
+	}
+	return &belay.Error{Code: belay.CodeConflict, Op: "begin an epoch", Message: fmt.Sprintf(
+		"a server left its mark of life %s ago: its workers would lose all that they run; stop the servers first, or use --force beside them", since.Round(time.Millisecond))}
 }
 
 // endSessions ends all sessions that are open now as lost, for one reason.

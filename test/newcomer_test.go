@@ -1,6 +1,7 @@
 package test
 
 import (
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,5 +80,21 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 	p.run("--repo", "none", "--key", "done", "--", "true").want(0)
 	if r := p.belay("get", "done").want(0); strings.Contains(r.err, "no engine") {
 		t.Errorf("what has ended needs no engine\n%s", r)
+	}
+}
+
+// Rule: a data directory of another user is no empty one: who may not look into it is
+// refused, and reads how to go on.
+func TestADirectoryOfOthersIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a directory of another user")
+	}
+	p := newPlace(t)
+	p.run("--repo", "none", "--", "true").want(0)
+	other := newPlace(t)
+	other.as = somebody
+	for _, args := range [][]string{{"ls"}, {"get", "@last"}} {
+		other.belay(append(args, "--data", p.data)...).want(belay.CodeForbidden.Exit()).saying("this user may not look into " + p.data)
 	}
 }

@@ -37,8 +37,8 @@ func (a *app) restoreCommand() *cobra.Command {
 			switch {
 			case epoch && len(args) > 0:
 				return usage("--epoch is for a store that has been restored already; name it with --store, and no file")
-			case epoch && (verify || o.Force):
-				return usage("--epoch goes neither with --verify nor with --force")
+			case epoch && verify:
+				return usage("--epoch does not go with --verify")
 			case epoch:
 				return nil
 			}
@@ -48,7 +48,7 @@ func (a *app) restoreCommand() *cobra.Command {
 	storeFlag(c)
 	c.Flags().BoolVar(&verify, "verify", false, "check the backup, say what it holds, and write nothing")
 	c.Flags().BoolVar(&epoch, "epoch", false, "begin a new epoch in a store that was restored by other means")
-	c.Flags().BoolVar(&o.Force, "force", false, "move aside and keep a database that is there")
+	c.Flags().BoolVar(&o.Force, "force", false, "move aside and keep a database that is there; with --epoch, take everything from the workers of servers that run")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if verify {
 			return a.verify(c, args[0])
@@ -58,7 +58,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			return err
 		}
 		if epoch {
-			return a.beginEpoch(c, url)
+			return a.beginEpoch(c, url, o.Force)
 		}
 		o.Progress = copying(a.err)
 		done, err := embedded.Restore(c.Context(), args[0], url, o)
@@ -101,8 +101,8 @@ func (a *app) showEpoch(epoch belay.Token, ended int) {
 	}
 }
 
-func (a *app) beginEpoch(c *cobra.Command, url string) error {
-	epoch, ended, err := embedded.BeginEpoch(c.Context(), url)
+func (a *app) beginEpoch(c *cobra.Command, url string, force bool) error {
+	epoch, ended, err := embedded.BeginEpoch(c.Context(), url, force)
 	if err != nil {
 		return err
 	}
