@@ -38,8 +38,8 @@ PACKAGES = $$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulatio
 # every test that uses it, and libraries that only tests use. It watches them too in make test-long.
 UNWATCHED := $(foreach p,modernc.org/... github.com/google/go-cmp/... pgregory.net/...,-gcflags=$(p)=-race=false)
 
-# Tests that the race detector would only slow down: they carry much, or measure memory.
-UNRACED = ^Test(HTTP)?Memory$$/^Output$$|^TestReadersOfLogsShareTheirRoom$$
+# Tests that do less under the race detector, or nothing: they carry much, or measure memory (internal/raced).
+HEAVY = ^Test(HTTP)?Memory$$/^Output$$|^Test(ReadersOfLogsShareTheirRoom|ThousandWatchers|ManyReadersOfAJob|ManyLargeCheckpointsAreWritten)$$
 
 # Modules beside the main one; the patterns of the main module do not reach into them.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
@@ -135,7 +135,7 @@ unit-long: $(REPORT)
 packages:
 	@scripts/need.sh git git-crypt curl initdb:postgresql pgbouncer
 	@BELAY_TEST_REQUIRE=1 $(RACE) $(WATCH) -p 4 -count=1 -timeout $(LIMIT) $(PACKAGES) | $(REPORT)
-	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout $(LIMIT) -run '$(UNRACED)' ./internal/sdktest ./internal/httpapi | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout $(LIMIT) -run '$(HEAVY)' ./embedded ./internal/sdktest ./internal/httpapi ./internal/server | $(REPORT)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on

@@ -14,6 +14,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/raced"
 )
 
 // peak measures how much more memory is in use at most while f runs.
@@ -46,7 +47,7 @@ func peak(f func()) uint64 {
 // However many read a log of 16 MiB at the same time, in whatever form, each gets all of
 // it, and together they hold no more than their room.
 func TestReadersOfLogsShareTheirRoom(t *testing.T) {
-	if raceDetector {
+	if raced.On {
 		t.Skip("the race detector has memory of its own")
 	}
 	const size, most = 16 << 20, 300 << 20

@@ -66,6 +66,9 @@ var layers = map[string]layer{
 	// Who is at the other end of a connection within this machine.
 	"internal/peer": {modules: []string{"golang.org/x/sys"}},
 
+	// Whether the race detector watches, for tests.
+	"internal/raced": {},
+
 	// Ids that are made here.
 	"internal/uid": {modules: []string{"github.com/google/uuid"}},
 
@@ -90,7 +93,7 @@ var layers = map[string]layer{
 	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
 
 	// What workflow and worker promise on any Backend, as one suite, on virtual time.
-	"internal/sdktest": {down: []string{".", "workflow", "worker"}, modules: []string{"github.com/google/go-cmp"}},
+	"internal/sdktest": {down: []string{".", "workflow", "worker", "internal/raced"}, modules: []string{"github.com/google/go-cmp"}},
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
 	"internal/agent/process":   {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},

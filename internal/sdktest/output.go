@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/raced"
 	"github.com/belaydev/belay/workflow"
 )
 
@@ -39,7 +40,7 @@ func line(n int) string { return fmt.Sprintf("%063d\n", n) }
 // and shows no more than a small one, so that it is run without: make unit does.
 func large(test func(*env)) func(*env) {
 	return func(e *env) {
-		if raced {
+		if raced.On {
 			e.Skip("it is large, and runs without the race detector")
 		}
 		test(e)
