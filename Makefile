@@ -32,14 +32,37 @@ VULN_VERSION := $(shell sed -n 's|.*golang.org/x/vuln v\([0-9.]*\).*|\1|p' tools
 VULN         := bin/govulncheck-$(VULN_VERSION)
 
 # The packages whose tests are unit tests.
-PACKAGES = $$(go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/)
+LISTED   = go list ./... | grep -v -e /internal/repo$$ -e /internal/simulation$$ -e /belay/test$$ -e /belay/test/
+PACKAGES = $$($(LISTED))
 
 # Code that the race detector does not watch in make unit: SQLite, which is C translated to Go and takes most of the time of
 # every test that uses it, and libraries that only tests use. It watches them too in make test-long.
 UNWATCHED := $(foreach p,modernc.org/... github.com/google/go-cmp/... pgregory.net/...,-gcflags=$(p)=-race=false)
 
-# Tests that do less under the race detector, or nothing: they carry much, or measure memory (internal/raced).
-HEAVY = ^Test(HTTP)?Memory$$/^Output$$|^Test(ReadersOfLogsShareTheirRoom|ThousandWatchers|ManyReadersOfAJob|ManyLargeCheckpointsAreWritten)$$
+# Tests that do less under the race detector, or nothing, and that make unit runs without it as well: they carry much, or
+# measure memory (internal/raced).
+HEAVY := ReadersOfLogsShareTheirRoom ThousandWatchers ManyReadersOfAJob ManyLargeCheckpointsAreWritten
+
+# Tests that make unit runs without it alone. In the conformance suite of a store one call follows the other (the tests beside
+# it, engine, embedded and sdktest call stores at the same time, and are watched); TestHTTPSQLite puts two halves together
+# that TestHTTPMemory and TestSQLite show under it; TestWithoutRoot repeats tests as another user.
+UNRACED := Store HTTPSQLite WithoutRoot
+
+# Packages that make unit tests without it. Nothing in machine runs beside anything. Tests of process and workspace start
+# thousands of processes of the test binary, which take up to 2.5 times as long under it and share no memory. It watches the tests
+# of workspace in which goroutines meet (SHARING) and those of process in one kind of isolation (the parent's side is the same
+# in all), and internal/agent and internal/server start commands and prepare workspaces under it.
+PLAIN   := ./internal/machine ./internal/agent/process ./internal/agent/workspace
+SHARING := ConcurrentPrepares TheSetupLock APlaceIsWaitedFor Quota RandomWorkComesBack PrepareCancelled OverSSH Credentials WhoRunsGit Sweep Remove
+
+# The pattern of tests by the names in these lists, and that of all that is heavy.
+empty :=
+tests  = ^Test($(subst $(empty) ,|,$(strip $(1))))$$
+heavy := $(call tests,$(HEAVY))|^Test(HTTP)?Memory$$/^Output$$
+
+# What unit tests need; with BELAY_TEST_REQUIRE a test that lacks something fails.
+NEEDED := git git-crypt curl initdb:postgresql pgbouncer
+unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
 
 # Modules beside the main one; the patterns of the main module do not reach into them.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
@@ -124,18 +147,29 @@ repository: $(REPORT)
 	@$(TEST) -count=1 ./internal/repo | $(REPORT)
 	@go -C tools test -buildvcs=false -json -count=1 ./testreport ./vulncheck | $(REPORT)
 
-.PHONY: unit unit-long
-unit: $(REPORT) ## unit and conformance tests with the race detector
-	@$(MAKE) packages LIMIT=15m WATCH='$(UNWATCHED)'
+.PHONY: unit raced plain unit-long
+unit: $(REPORT) ## unit and conformance tests, with the race detector where anything runs beside anything
+	@scripts/need.sh $(NEEDED)
+	@$(MAKE) -j2 raced plain
 
+raced:
+	@{ bad=; \
+	  $(RACE) $(UNWATCHED) -p 3 -count=1 -timeout 15m -skip '$(call tests,$(UNRACED))' $$($(LISTED) $(foreach p,$(PLAIN),-e $(p:.%=%)$$)) || bad=1; \
+	  $(RACE) $(UNWATCHED) -count=1 -timeout 15m -run '$(call tests,$(SHARING))' ./internal/agent/workspace || bad=1; \
+	  $(RACE) $(UNWATCHED) -count=1 -timeout 15m -run '^Test/^subreaper$$' -skip '$(call tests,$(UNRACED))' ./internal/agent/process || bad=1; \
+	  [ -z "$$bad" ]; } | $(REPORT)
+
+plain:
+	@{ bad=; \
+	  $(TEST) -p 2 -count=1 -timeout 15m $(PLAIN) || bad=1; \
+	  $(TEST) -p 2 -count=1 -timeout 15m -run '$(heavy)|$(call tests,$(UNRACED))' ./embedded ./internal/sdktest ./internal/httpapi ./internal/server ./internal/store/... || bad=1; \
+	  [ -z "$$bad" ]; } | $(REPORT)
+
+unit-long: export BELAY_TEST_LONG := 1
 unit-long: $(REPORT)
-	@BELAY_TEST_LONG=1 $(MAKE) packages LIMIT=1h
-
-.PHONY: packages
-packages:
-	@scripts/need.sh git git-crypt curl initdb:postgresql pgbouncer
-	@BELAY_TEST_REQUIRE=1 $(RACE) $(WATCH) -p 4 -count=1 -timeout $(LIMIT) $(PACKAGES) | $(REPORT)
-	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout $(LIMIT) -run '$(HEAVY)' ./embedded ./internal/sdktest ./internal/httpapi ./internal/server | $(REPORT)
+	@scripts/need.sh $(NEEDED)
+	@$(RACE) -p 4 -count=1 -timeout 1h $(PACKAGES) | $(REPORT)
+	@$(TEST) -count=1 -timeout 1h -run '$(heavy)' ./embedded ./internal/sdktest ./internal/httpapi ./internal/server | $(REPORT)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ=1m; what it finds is kept in testdata and runs in every test from then on

@@ -3,6 +3,7 @@ package repo
 import (
 	"go/ast"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -10,21 +11,46 @@ import (
 // namedTest is a test as pages write its name.
 var namedTest = regexp.MustCompile("`Test[A-Z][A-Za-z0-9]*`")
 
-// A page that says which test shows something names one that is there.
-func TestNamedTestsExist(t *testing.T) {
+// testsByName are the packages of every test.
+func testsByName(t *testing.T) map[string][]string {
+	t.Helper()
 	_, sources := goFiles(t)
-	there := map[string]bool{}
+	there := make(map[string][]string)
 	for _, f := range sources {
 		for _, decl := range f.ast.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
-				there[fn.Name.Name] = true
+				there[fn.Name.Name] = append(there[fn.Name.Name], f.pkg)
 			}
 		}
 	}
+	return there
+}
+
+// A page that says which test shows something names one that is there.
+func TestNamedTestsExist(t *testing.T) {
+	there := testsByName(t)
 	for name := range markdown(t) {
 		for _, test := range namedTest.FindAllString(read(t, name), -1) {
-			if !there[strings.Trim(test, "`")] {
+			if len(there[strings.Trim(test, "`")]) == 0 {
 				t.Errorf("%s names %s, and there is no such test", name, test)
+			}
+		}
+	}
+}
+
+// The tests that the Makefile names are there. Without this check a test that gets another name would silently run without
+// the race detector alone, or under it alone.
+func TestTheMakefileNamesTests(t *testing.T) {
+	there, makefile := testsByName(t), read(t, "Makefile")
+	for list, pkg := range map[string]string{"HEAVY": "", "UNRACED": "", "SHARING": "internal/agent/workspace"} {
+		line := regexp.MustCompile(`(?m)^` + list + ` +:= (.+)$`).FindStringSubmatch(makefile)
+		if line == nil {
+			t.Errorf("the Makefile has no list %s", list)
+			continue
+		}
+		for name := range strings.FieldsSeq(line[1]) {
+			if in := there["Test"+name]; len(in) == 0 || pkg != "" && !slices.Contains(in, pkg) {
+				t.Errorf("%s in the Makefile names Test%s, which is not there", list, name)
 			}
 		}
 	}
