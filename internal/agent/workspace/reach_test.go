@@ -43,9 +43,9 @@ func TestSourcesThatHang(t *testing.T) {
 		"config":      {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "config")) }, belay.CodeInvalid, "its config is not a regular file"},
 		"packed-refs": {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "packed-refs")) }, belay.CodeInvalid, "its packed-refs is not a regular file"},
 		"a branch":    {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "refs", "heads", "main")) }, belay.CodeUnavailable, tooLate},
-		"refs of 8 GB": {func(t *testing.T, src string) {
+		"refs of 2 GB": {func(t *testing.T, src string) {
 			write(t, filepath.Join(src, ".git", "packed-refs"), "# pack-refs with: peeled fully-peeled sorted \n")
-			if err := os.Truncate(filepath.Join(src, ".git", "packed-refs"), 8<<30); err != nil {
+			if err := os.Truncate(filepath.Join(src, ".git", "packed-refs"), 2<<30); err != nil {
 				t.Fatal(err)
 			}
 		}, belay.CodeUnavailable, ""},
