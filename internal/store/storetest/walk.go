@@ -18,9 +18,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// walkFor is how long the random walks last. STORETEST_FOR=10m makes them longer,
-// -rapid.checks sets a number of walks instead.
-const walkFor = 12 * time.Second
+// How long the random walks last: in make unit, in make test-long, and in make quick.
+// STORETEST_FOR=10m makes them longer, -rapid.checks sets a number of walks instead.
+const (
+	walkFor   = 6 * time.Second
+	walkLong  = 30 * time.Second
+	walkShort = 2 * time.Second
+)
 
 // walk sends commands to the memory store and to the store under test, and
 // compares every reply and all rows after each step: first on a tour on which
@@ -76,7 +80,13 @@ func counted() string {
 
 func walkTime(t *testing.T) time.Duration {
 	text := os.Getenv("STORETEST_FOR")
-	if text == "" {
+	switch {
+	case text != "":
+	case os.Getenv("BELAY_TEST_LONG") != "":
+		return walkLong
+	case testing.Short():
+		return walkShort
+	default:
 		return walkFor
 	}
 	d, err := time.ParseDuration(text)
