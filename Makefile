@@ -49,9 +49,9 @@ HEAVY := ReadersOfLogsShareTheirRoom ThousandWatchers ManyReadersOfAJob ManyLarg
 UNRACED := Store HTTPSQLite WithoutRoot
 
 # Packages that make unit tests without it. Nothing in machine runs beside anything. Tests of process and workspace start
-# thousands of processes of the test binary, which take up to 2.5 times as long under it and share no memory. It watches the tests
-# of workspace in which goroutines meet (SHARING) and those of process in one kind of isolation (the parent's side is the same
-# in all), and internal/agent and internal/server start commands and prepare workspaces under it.
+# thousands of processes of the test binary, which take up to 2.5 times as long under it and share no memory. It watches the
+# tests of workspace in which goroutines meet (SHARING) and those of process in one kind of isolation (the parent's side is
+# the same in all), and internal/agent and internal/server start commands and prepare workspaces under it.
 PLAIN   := ./internal/machine ./internal/agent/process ./internal/agent/workspace
 SHARING := ConcurrentPrepares TheSetupLock APlaceIsWaitedFor Quota RandomWorkComesBack PrepareCancelled OverSSH Credentials WhoRunsGit Sweep Remove
 
@@ -67,7 +67,7 @@ unit unit-long raced plain: export BELAY_TEST_REQUIRE := 1
 # Modules beside the main one; the patterns of the main module do not reach into them.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod))
 
-TIERS      := check unit simulation blackbox chaos-short
+TIERS      := check+simulation unit blackbox chaos-short
 LONG_TIERS := check unit-long fuzz simulation-long blackbox-long chaos-long
 
 .PHONY: help
@@ -111,11 +111,11 @@ unit-quick: $(REPORT)
 	@$(TEST) -timeout 10m $(PACKAGES) | $(REPORT)
 
 .PHONY: test
-test: ## everything CI runs: check, unit, simulation, blackbox, chaos, and a summary at the end
+test: $(REPORT) ## everything CI runs: check, unit, simulation, blackbox, chaos, and a summary at the end
 	@scripts/tiers.sh $(TIERS)
 
 .PHONY: test-long
-test-long: ## the same tiers in full: every crash point, $(LONG) of simulation
+test-long: $(REPORT) ## the same tiers in full: every crash point, $(LONG) of simulation
 	@scripts/tiers.sh $(LONG_TIERS)
 
 .PHONY: check

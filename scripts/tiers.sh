@@ -1,35 +1,53 @@
 #!/usr/bin/env bash
 # Runs make targets one after another, all of them even when one fails, and ends with a summary.
 #
-#   scripts/tiers.sh TARGET...
+#   scripts/tiers.sh TARGET[+TARGET]...
 #
-# A target that runs Go tests pipes them through tools/testreport, which leaves its counts in the file named by
-# BELAY_TALLY; the summary shows them. The exit status is 0 only if every target passed.
+# Targets joined by + run at the same time; the output of all but the first of them is shown when all have ended. A target
+# that runs Go tests pipes them through tools/testreport, which leaves its counts in the file named by BELAY_TALLY; the
+# summary shows them. The exit status is 0 only if every target passed.
 set -uo pipefail
 
-BELAY_TALLY=$(mktemp)
-export BELAY_TALLY
-trap 'rm -f "$BELAY_TALLY"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
-rows=() failed=() began=$SECONDS
-for target in "$@"; do
+# tier runs one target and leaves its row of the summary, and a mark unless it passed.
+tier() {
+  local target=$1 start=$SECONDS verdict=ok
   printf '\n== %s ==\n' "$target"
-  : >"$BELAY_TALLY"
-  start=$SECONDS
-  if "${MAKE:-make}" --no-print-directory "$target"; then
-    verdict=ok
+  : >"$work/$target.tally"
+  : >"$work/$target.failed" # until it has passed
+  if BELAY_TALLY="$work/$target.tally" "${MAKE:-make}" --no-print-directory "$target"; then
+    rm "$work/$target.failed"
   else
     verdict=FAILED
-    failed+=("$target")
   fi
-  rows+=("$(printf '  %-12s %-7s %4d s   %s' "$target" "$verdict" $((SECONDS - start)) "$(paste -sd ';' "$BELAY_TALLY" | sed 's/;/; /g')")")
+  printf '  %-12s %-7s %4d s   %s\n' "$target" "$verdict" $((SECONDS - start)) \
+    "$(paste -sd ';' "$work/$target.tally" | sed 's/;/; /g')" >"$work/$target.row"
+}
+
+targets=() failed=() began=$SECONDS
+for group in "$@"; do
+  IFS=+ read -ra together <<<"$group"
+  for target in "${together[@]:1}"; do
+    tier "$target" >"$work/$target.log" 2>&1 &
+  done
+  tier "${together[0]}"
+  wait
+  for target in "${together[@]:1}"; do
+    cat "$work/$target.log"
+  done
+  targets+=("${together[@]}")
 done
 
 printf '\n== summary ==\n'
-printf '%s\n' "${rows[@]}"
+for target in "${targets[@]}"; do
+  cat "$work/$target.row"
+  [ ! -e "$work/$target.failed" ] || failed+=("$target")
+done
 total=$((SECONDS - began))
 if [ "${#failed[@]}" -gt 0 ]; then
-  printf 'FAILED: %s (%d of %d tiers, %d s)\n' "${failed[*]}" "${#failed[@]}" "$#" "$total"
+  printf 'FAILED: %s (%d of %d tiers, %d s)\n' "${failed[*]}" "${#failed[@]}" "${#targets[@]}" "$total"
   exit 1
 fi
-printf 'PASSED: all %d tiers in %d s\n' "$#" "$total"
+printf 'PASSED: all %d tiers in %d s\n' "${#targets[@]}" "$total"

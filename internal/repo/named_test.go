@@ -38,8 +38,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// The tests that the Makefile names are there. Without this check a test that gets another name would silently run without
-// the race detector alone, or under it alone.
+// The tests that the Makefile names are there. Without this check a test that gets another name would silently run
+// without the race detector alone, or under it alone.
 func TestTheMakefileNamesTests(t *testing.T) {
 	there, makefile := testsByName(t), read(t, "Makefile")
 	for list, pkg := range map[string]string{"HEAVY": "", "UNRACED": "", "SHARING": "internal/agent/workspace"} {
