@@ -57,7 +57,7 @@ func (p *place) goSources(most int) (repo string, files int) {
 func TestManyJobsOnOneRepository(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	jobs, concurrency, most := 12, 4, 800
+	jobs, concurrency, most := 8, 4, 400
 	if *long {
 		jobs, concurrency, most = 50, 10, 1<<30
 	}
