@@ -4,6 +4,7 @@ package process
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -12,9 +13,12 @@ import (
 // Rule: limits that the kernel keeps for each process are those of the command alone:
 // its supervisor is not lost to them, however low they are and however often one starts.
 func TestStartsUnderLimits(t *testing.T) {
-	starts := 300
-	if testing.Short() {
-		starts = 60
+	starts := 40
+	switch {
+	case os.Getenv("BELAY_TEST_LONG") != "":
+		starts = 300
+	case testing.Short():
+		starts = 8
 	}
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, space := range []int64{1 << 30, 64 << 20} {
