@@ -102,13 +102,13 @@ survey: build ## do real work durably: a survey of this repository. Kill it, typ
 quick: $(LINT) $(REPORT) ## the loop of writing: format, vet, lint of what changed, all unit tests without the race detector, 200 simulated histories
 	@$(MAKE) -k gofmt vet lint-changed unit-quick simulate
 
-# What changed is what differs from the last commit. Tests whose packages did not change are not run again.
+# What changed is what differs from the last commit. Tests whose packages did not change are not run again. Sweeps are short.
 .PHONY: lint-changed unit-quick
 lint-changed: $(LINT)
 	@GOGC=200 $(LINT) run --new-from-rev=HEAD --whole-files ./...
 
 unit-quick: $(REPORT)
-	@$(TEST) -timeout 10m $(PACKAGES) | $(REPORT)
+	@$(TEST) -short -p 4 -timeout 10m $(PACKAGES) | $(REPORT)
 
 .PHONY: test
 test: $(REPORT) ## everything CI runs: check, unit, simulation, blackbox, chaos, and a summary at the end

@@ -157,7 +157,7 @@ func TestManyLargeCheckpointsAreWritten(t *testing.T) {
 	stores(t, func(t *testing.T, url string) {
 		b := openOn(t, url)
 		n := 200
-		if raced.On {
+		if raced.On || testing.Short() {
 			n = 40
 		}
 		o := own(t, b, n)

@@ -316,7 +316,7 @@ func serveNarrow(t testing.TB, b belay.Backend, o httpapi.Options) *server {
 // once and not a thousand times (G15).
 func TestThousandWatchers(t *testing.T) {
 	watchers, events := 1000, 1200
-	if raced.On {
+	if raced.On || testing.Short() {
 		watchers = 100
 	}
 	b, err := embedded.Open(t.Context(), "memory:")

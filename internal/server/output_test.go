@@ -24,7 +24,7 @@ import (
 func TestManyReadersOfAJob(t *testing.T) {
 	const size, most = 8 << 20, 300 << 20
 	readers := 150
-	if raced.On {
+	if raced.On || testing.Short() {
 		readers = 15
 	}
 	r := start(t, setup{agents: &agentapi.Options{Setup: agent.Setup{Command: agent.Template{"cat"}}, QueueDepth: 10}})

@@ -328,7 +328,7 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 // nothing outside of it is read, written or waited for.
 func TestTraps(t *testing.T) {
 	src, m := repo(t), open(t)
-	for name, tt := range traps {
+	for name, tt := range sampled(traps) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := prepare(t, m, Spec{Repo: src})

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,6 +135,22 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(dir)
 	}
 	os.Exit(code)
+}
+
+// sampled goes through all cases, or with -short through a third of them, drawn anew each
+// time. A case that -run names is always among them.
+func sampled[V any](cases map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		left := len(cases)
+		if testing.Short() && !strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
+			left = (left + 2) / 3
+		}
+		for name, c := range cases { // in an order of chance
+			if left--; left < 0 || !yield(name, c) {
+				return
+			}
+		}
+	}
 }
 
 // prepare makes a workspace that goes with the test.

@@ -40,7 +40,7 @@ func standOf(t *testing.T, dir string) stand {
 // branches and HEAD.
 func TestSalvageAndRestore(t *testing.T) {
 	src, m := repo(t), open(t)
-	for name, work := range map[string]func(t *testing.T, dir string){
+	for name, work := range sampled(map[string]func(t *testing.T, dir string){
 		"changes": func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, "a.txt"), "changed\n")
 			write(t, filepath.Join(dir, "new", "deep", "file"), "new\n")
@@ -183,7 +183,7 @@ echo a file >one`)
 			write(t, filepath.Join(dir, "x.crlf"), "a\r\nc\r\n")
 			write(t, filepath.Join(dir, "y.crlf"), "new\r\n")
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := prepare(t, m, Spec{Repo: src})

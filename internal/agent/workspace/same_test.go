@@ -73,7 +73,7 @@ func TestNothingIsGone(t *testing.T) {
 git checkout -q main
 `
 	src, m := repo(t), open(t)
-	for name, script := range map[string]string{
+	for name, script := range sampled(map[string]string{
 		"stashes": `echo 1 >a.txt; git stash push -qm first; echo 2 >dir/b.txt; echo new >new.txt; git add new.txt; git stash push -q -u
 echo 3 >a.txt; git add a.txt; echo 4 >a.txt; git stash push -q -m 'the third: of "three"'; git stash drop -q stash@{1}; echo 5 >a.txt; git stash -q; echo left >a.txt`,
 		"tags":                 `git tag here; git tag -a -m 'a note' annotated; git tag -d light; git tag -f v1.0 HEAD~ ; git tag blob HEAD:a.txt; git tag tree HEAD:dir; git tag -a -m x ofblob HEAD:a.txt; git tag deep/er here`,
@@ -107,7 +107,7 @@ echo 3 >a.txt; git add a.txt; echo 4 >a.txt; git stash push -q -m 'the third: of
 		"a reset":              `echo 1 >x; git add x; git commit -qm x; git reset -q --hard HEAD~; git commit -q --allow-empty -m y; git commit -q --amend --allow-empty -m z`,
 		"added by force":       `echo '*.log' >.gitignore; echo f >x.log; git add -f x.log; echo i >y.log; git add .gitignore; git commit -qm i; echo g >>x.log`,
 		"detached":             `git checkout -q --detach; git commit -q --allow-empty -m loose; git tag onit; echo s >a.txt; git stash -q`,
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := prepare(t, m, Spec{Repo: src})
