@@ -23,6 +23,7 @@ const (
 	measuring = 4 * time.Second
 	inFlight  = 500 // roots, while it is measured
 	mostAsked = 400 // roots a second; more of them find no more
+	fewAsked  = 150 // the same in a short run, which would only take longer to settle, to be read and to be judged
 )
 
 // Rule: nothing that was acknowledged is lost, nothing stale is applied, nothing
@@ -107,6 +108,9 @@ func (w *world) run(ctx context.Context, r *record) {
 	}
 	r.Load.Measured = c.measure(ctx, min(warming, r.For/15), min(measuring, r.For/10))
 	r.Load.Asked = min(r.Load.Measured/2, mostAsked)
+	if short() {
+		r.Load.Asked = min(r.Load.Asked, fewAsked)
+	}
 	p := newPlan(w.store, w.seed, r.For)
 	w.t.Logf("%s, seed %d: %d faults in %s, %.0f executions a second of %.0f", w.store, w.seed, len(p), r.For, r.Load.Asked, r.Load.Measured)
 

@@ -34,10 +34,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// short says that the run is one of make test.
+func short() bool { return *forFlag <= time.Minute }
+
 // needsLong skips in short runs what takes too long for them.
 func needsLong(t *testing.T) {
 	t.Helper()
-	if *forFlag <= time.Minute {
+	if short() {
 		t.Skip("only in runs of more than a minute")
 	}
 }
