@@ -201,7 +201,7 @@ func enclosed(t *testing.T, script string) (Command, *transcript) {
 // gains nothing else.
 func TestSealed(t *testing.T) {
 	world := t.TempDir()
-	for dir := world; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+	for _, dir := range []string{world, filepath.Dir(world)} { // all that is the test's own
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
