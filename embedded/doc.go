@@ -18,9 +18,12 @@
 // tell each other by NOTIFY what has changed, and look for themselves where that
 // gets lost. The schema is made and migrated when the first of them opens it.
 //
-// # Alone
+// # Beside other programs
 //
-// An engine opened on a data directory is this program's alone. The belay
-// command shares the one that it opens: its processes use one data directory
-// side by side.
+//	b, err := embedded.Open(ctx, "sqlite:./belay-data", embedded.Listen())
+//
+// An engine opened on a data directory is this program's alone, unless it listens:
+// then the belay command (belay ls, belay submit, belay signal, …) and other programs
+// of the same user use it through the socket in the directory. Reading needs no
+// socket: belay ls and its like read the directory beside any program.
 package embedded

@@ -14,6 +14,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/socket"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
 	"github.com/belaydev/belay/internal/store/sqlite"
@@ -26,6 +27,8 @@ type Option func(*settings)
 type settings struct {
 	engine  engine.Options
 	purpose string
+	// listen serves the socket of a data directory; nil serves none.
+	listen func(b *Backend, dir string, set *settings) error
 }
 
 // Logger sends what an operator should know to l instead of slog.Default().
@@ -50,9 +53,10 @@ func Bury(f func(context.Context, belay.Client, belay.Worker) error) Option {
 // Backend is a belay.Backend whose engine runs in this process.
 type Backend struct {
 	*engine.Engine
-	store store.Store
-	lock  *lock
-	room  []byte
+	store  store.Store
+	lock   *lock
+	server *socket.Server // nil if it does not listen
+	room   []byte
 }
 
 // room is how much memory a Backend holds without using it, which costs none. Its
@@ -102,6 +106,11 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
+	if set.listen != nil {
+		if err := socket.Check(dir); err != nil {
+			return nil, err
+		}
+	}
 	l, err := acquire(ctx, dir, set.purpose)
 	if err != nil {
 		return nil, err
@@ -113,7 +122,14 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 		return nil, err
 	}
 	set.prove()
-	return &Backend{Engine: engine.New(s, set.engine), store: s, lock: l, room: make([]byte, room)}, nil
+	b := &Backend{Engine: engine.New(s, set.engine), store: s, lock: l, room: make([]byte, room)}
+	if set.listen == nil {
+		return b, nil
+	}
+	if err := set.listen(b, dir, &set); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
 // prove lets the engine prove deaths on this host.
@@ -143,9 +159,18 @@ func hide(dir string) {
 	_ = f.Close()
 }
 
-// Close stops the engine, closes the store and gives the data directory back.
+// Close stops the engine, closes the store and gives the data directory back. Programs
+// that use the engine through its socket get the answers that were ready; then the
+// socket goes.
 func (b *Backend) Close() error {
+	if b.server != nil {
+		b.server.Stop("")
+	}
 	err := b.Engine.Close()
+	if b.server != nil {
+		b.server.Close()
+		b.server.Remove()
+	}
 	if cerr := b.store.Close(); err == nil {
 		err = cerr
 	}

@@ -31,6 +31,7 @@ var roles = map[string]func() error{
 	"bare":        bareProcess,
 	"counter":     counterProcess,
 	"engine":      engineProcess,
+	"listener":    listenerProcess,
 	"worker":      workerProcess,
 	"writers":     writersProcess,
 }

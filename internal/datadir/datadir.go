@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // DefaultPatience is how long is waited for an engine, unless Options say
@@ -209,6 +210,6 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 
 // dialClient makes a client of whoever serves the socket.
 func dialClient(ctx context.Context, dir string, o Options, patience time.Duration) (*client.Client, error) {
-	return client.Dial(ctx, "unix:"+filepath.Join(dir, socketName), client.Lazy(), client.Patience(patience), client.Logger(o.Log),
+	return client.Dial(ctx, "unix:"+filepath.Join(dir, socket.Name), client.Lazy(), client.Patience(patience), client.Logger(o.Log),
 		client.Dialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir, o) }))
 }

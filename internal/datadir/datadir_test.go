@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -91,7 +92,7 @@ func TestOneHostsTheOthersJoin(t *testing.T) {
 	for _, b := range all {
 		sees(t, b, ids...)
 	}
-	info, err := os.Stat(filepath.Join(dir, socketName))
+	info, err := os.Stat(filepath.Join(dir, socket.Name))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}

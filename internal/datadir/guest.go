@@ -2,18 +2,22 @@ package datadir
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
-	"net/http"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/peer"
-	"github.com/belaydev/belay/internal/wire"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // ErrForeign means that a data directory belongs to another user.
-var ErrForeign = errors.New("it is another user's")
+var ErrForeign = socket.ErrForeign
+
+// Check refuses a data directory that others than this user and root could have
+// prepared, or may change. One that is not there yet is good. The error is a
+// [belay.Error] with CodeForbidden that says what to do; for one of another user it
+// wraps [ErrForeign].
+func Check(dir string) error { return socket.Check(dir) }
 
 // judge tells processes of jobs from others; nil if nobody is to be told apart.
 func (o Options) judge() *peer.Judge {
@@ -23,53 +27,24 @@ func (o Options) judge() *peer.Judge {
 	return &peer.Judge{InJob: o.InJob}
 }
 
-// guest judges the process at the other end of the directory's socket.
-func guest(j *peer.Judge, c net.Conn) error {
-	u, ok := c.(*net.UnixConn)
-	if j == nil || !ok {
-		return nil
+// dial connects to the directory's socket, if it is served by the directory's
+// owner, this user or root, and by no job.
+func dial(ctx context.Context, dir string, o Options) (net.Conn, error) {
+	c, err := socket.Dial(ctx, dir)
+	if err != nil {
+		return nil, err
 	}
-	return j.Unix(u)
+	if err := served(o.judge(), c); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // served refuses a host that is, or may be, a process of a job.
 func served(j *peer.Judge, c net.Conn) error {
-	err := guest(j, c)
+	err := socket.Guest(j, c)
 	if err == nil {
 		return nil
 	}
 	return &belay.Error{Code: belay.CodeForbidden, Err: err, Message: "the data directory is served by a process that may be a job's"}
-}
-
-// refusedKey is the key under which a connection's context has why it is refused.
-type refusedKey struct{}
-
-// note has each connection judged once, when it comes.
-func note(j *peer.Judge) func(context.Context, net.Conn) context.Context {
-	return func(ctx context.Context, c net.Conn) context.Context {
-		if err := guest(j, c); err != nil {
-			return context.WithValue(ctx, refusedKey{}, err)
-		}
-		return ctx
-	}
-}
-
-// refuseGuests answers processes of jobs with why they get nothing here.
-func refuseGuests(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err, refused := r.Context().Value(refusedKey{}).(error)
-		if !refused {
-			next.ServeHTTP(w, r)
-			return
-		}
-		why := "it cannot be told that the caller is no job"
-		if errors.Is(err, peer.ErrJob) {
-			why = "the caller is a job"
-		}
-		p := wire.ProblemOf(&belay.Error{Code: belay.CodeForbidden, Message: why + ", and jobs do not reach the data directory: " +
-			"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes one)"})
-		w.Header().Set("Content-Type", wire.ProblemType)
-		w.WriteHeader(p.Status)
-		_ = json.NewEncoder(w).Encode(&p) // who does not read it has lost nothing
-	})
 }

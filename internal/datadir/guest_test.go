@@ -14,6 +14,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // TestMain lets the test binary be a supervisor, and what a job does.
@@ -34,7 +35,7 @@ func intrude() int {
 	fmt.Println("open:", belay.CodeOf(err), err)
 	err = askToYield(ctx, dir, o, "job")
 	fmt.Println("yield:", err)
-	err = ask(filepath.Join(dir, socketName))
+	err = ask(filepath.Join(dir, socket.Name))
 	fmt.Println("health:", err)
 	return 0
 }
@@ -198,7 +199,7 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 func TestTheModeOfTheSocket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	open(t, dir, "the host")
-	if err := os.Chmod(filepath.Join(dir, socketName), 0o666); err != nil {
+	if err := os.Chmod(filepath.Join(dir, socket.Name), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Dial(t.Context(), dir, Options{Log: quiet})

@@ -13,69 +13,9 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/socket"
 	"github.com/belaydev/belay/internal/wire"
 )
-
-// protocol is the version of what host and client say to each other here. What
-// they say in the HTTP API has a version of its own.
-const protocol = 1
-
-// hello is the line with which a host answers a client.
-type hello struct {
-	Protocol int    `json:"protocol"`
-	Version  string `json:"version,omitempty"` // of the program
-	PID      int    `json:"pid"`
-	Purpose  string `json:"purpose,omitempty"`
-}
-
-func (h hello) String() string {
-	return fmt.Sprintf("process %d (%s)", h.PID, h.Purpose)
-}
-
-// goodbye is the line with which it stops.
-type goodbye struct {
-	// Next is who hosts next, if that is known.
-	Next string `json:"next,omitempty"`
-}
-
-// sayHello answers a client and stays with it until the host stops.
-func (h *Host) sayHello(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	if writeLine(w, h.hello) != nil || http.NewResponseController(w).Flush() != nil {
-		return
-	}
-	select {
-	case <-h.going:
-		_ = writeLine(w, goodbye{h.next}) // its end says enough
-	case <-r.Context().Done():
-	}
-}
-
-func writeLine(w io.Writer, v any) error {
-	line, err := json.Marshal(v)
-	if err == nil {
-		_, err = w.Write(append(line, '\n'))
-	}
-	return err
-}
-
-// yield is asked by a process that wants to host for good.
-func (h *Host) yield(w http.ResponseWriter, r *http.Request) {
-	next, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLine))
-	if err != nil || len(next) == 0 {
-		http.Error(w, "say who comes next", http.StatusBadRequest)
-		return
-	}
-	if h.asked == nil {
-		http.Error(w, h.hello.String()+" does not give way", http.StatusConflict)
-		return
-	}
-	select {
-	case h.asked <- string(next):
-	default: // it is giving way already
-	}
-	w.WriteHeader(http.StatusAccepted)
-}
 
 var (
 	// errNobody means that nobody answers on the socket.
@@ -99,16 +39,13 @@ func silent(refused error) error {
 	return &with
 }
 
-// maxLine bounds what either side says.
-const maxLine = 4096
-
 // greeting is how long a host may take to answer a hello. One that is stopped
 // takes connections and does not answer.
 const greeting = 2 * time.Second
 
 // presence is a hello that lasts as long as the host does.
 type presence struct {
-	hello hello
+	hello socket.Hello
 	lines *bufio.Reader
 	leave func()
 }
@@ -125,7 +62,7 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 		leave(nil)
 		return nil, err
 	}
-	p := &presence{lines: bufio.NewReader(io.LimitReader(resp.Body, 2*maxLine)), leave: func() {
+	p := &presence{lines: bufio.NewReader(io.LimitReader(resp.Body, 2*socket.MaxLine)), leave: func() {
 		leave(nil)
 		_ = resp.Body.Close()
 	}}
@@ -139,10 +76,10 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 		err = fmt.Errorf("%w: hello: %w", errNobody, err)
 	case resp.StatusCode != http.StatusOK || p.hello.Protocol == 0:
 		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("whatever serves the socket in %s does not share it as this Belay does: it answers with %s", dir, resp.Status)}
-	case p.hello.Protocol != protocol:
+	case p.hello.Protocol != socket.Protocol:
 		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
 			"%s has this data directory and shares it by protocol %d (Belay %s), this Belay by %d; use the same version, or wait for it to end",
-			p.hello, p.hello.Protocol, p.hello.Version, protocol)}
+			p.hello, p.hello.Protocol, p.hello.Version, socket.Protocol)}
 	}
 	if err != nil {
 		p.leave()
@@ -154,7 +91,7 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 // forbidden is why a host does not serve this process.
 func forbidden(resp *http.Response) error {
 	var p wire.Problem
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxLine)).Decode(&p); err != nil || p.Detail == "" {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, socket.MaxLine)).Decode(&p); err != nil || p.Detail == "" {
 		p.Detail = "the host of the data directory does not serve this process"
 	}
 	return &belay.Error{Code: belay.CodeForbidden, Message: p.Detail}
@@ -173,7 +110,7 @@ func (p *presence) read(v any) error {
 // farewell waits until the host stops or is gone, and answers with who comes
 // next, if that is known.
 func (p *presence) farewell() (next string) {
-	var bye goodbye
+	var bye socket.Goodbye
 	if p.read(&bye) != nil {
 		return ""
 	}
@@ -185,7 +122,7 @@ func (p *presence) farewell() (next string) {
 func askToYield(ctx context.Context, dir string, o Options, next string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errSilent)
 	defer cancel()
-	resp, err := send(ctx, dir, o, http.MethodPost, "/datadir/yield", next[:min(len(next), maxLine)])
+	resp, err := send(ctx, dir, o, http.MethodPost, "/datadir/yield", next[:min(len(next), socket.MaxLine)])
 	if err != nil {
 		return err
 	}

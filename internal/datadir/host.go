@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,22 +14,15 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/httpapi"
-	"github.com/belaydev/belay/internal/peer"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // Host is the engine of a data directory in this process, served on the socket.
 type Host struct {
 	*embedded.Backend
-	log *slog.Logger
 
-	hello  hello
-	asked  chan string   // who asked this host to give way; nil if it does not
-	going  chan struct{} // closed when the host stops
-	next   string        // set before going is closed
-	server *http.Server  // nil if nothing could be served
-	socket net.Listener  // the server's
-	served chan struct{} // closed when the server has returned
-	busy   busy          // connections with requests on them
+	server *socket.Server // nil if nothing could be served
+	next   string         // who hosts next; set before Close
 	once   sync.Once
 	closed error
 }
@@ -89,30 +80,19 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{
-		Backend: b, log: o.Log, going: make(chan struct{}), served: make(chan struct{}),
-		hello: hello{Protocol: protocol, Version: o.Version, PID: os.Getpid(), Purpose: purpose(o)},
-	}
-	if yields {
-		h.asked = make(chan string, 1)
-	}
-	l, err := listen(dir)
+	h := &Host{Backend: b}
+	h.server, err = socket.Open(dir, socket.Options{Version: o.Version, Purpose: purpose(o), Yields: yields, Judge: o.judge(), Log: o.Log})
 	if err != nil {
 		o.Log.Warn("no other process can join: the socket of the data directory cannot be made", "dir", dir, "error", err)
-		close(h.served)
 		return h, nil
 	}
 	handler := o.Handler
 	if handler == nil {
 		handler = func(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
-			ready := func(context.Context) ([]string, error) {
-				v := b.Vitals()
-				return v.Notes(time.Now()), v.Trouble()
-			}
-			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping, Ready: ready, Crowded: b.Crowded})
+			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping, Ready: b.Ready, Crowded: b.Crowded})
 		}
 	}
-	h.serve(l, handler(b, h.going), o.judge())
+	h.server.Serve(handler(b, h.server.Stopping()))
 	return h, nil
 }
 
@@ -122,33 +102,13 @@ func inUse(err error) bool {
 	return errors.As(err, &e) && e.Code == belay.CodeConflict && e.RetryAfter > 0
 }
 
-func (h *Host) serve(l net.Listener, api http.Handler, judge *peer.Judge) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /datadir/hello", h.sayHello)
-	mux.HandleFunc("POST /datadir/yield", h.yield)
-	mux.Handle("/", api)
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	h.server = &http.Server{
-		Handler: refuseGuests(mux), ConnContext: note(judge), Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000},
-		ReadHeaderTimeout: 10 * time.Second, ConnState: h.busy.note, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelInfo),
+// asked tells which process asks this one to give way.
+func (h *Host) asked() <-chan string {
+	if h.server == nil {
+		return nil
 	}
-	h.socket = l
-	go func() {
-		defer close(h.served)
-		err := h.server.Serve(l)
-		select {
-		case <-h.going:
-		default:
-			h.log.Error("the socket of the data directory is not served any more", "error", err)
-		}
-	}()
+	return h.server.Asked()
 }
-
-// answering is how long, once the engine has stopped, the answers may take to be
-// sent.
-const answering = 2 * time.Second
 
 // Close stops hosting in order: it says good-bye, ends the engine, sends what
 // was answered, closes the store, unlocks.
@@ -158,20 +118,12 @@ func (h *Host) Close() error {
 }
 
 func (h *Host) close() error {
-	close(h.going)
 	if h.server == nil {
 		return h.Backend.Close()
 	}
-	_ = h.socket.Close() // refuses from here on
+	h.server.Stop(h.next)
 	err := h.Engine.Close()
-	timer := time.NewTimer(answering)
-	defer timer.Stop()
-	select {
-	case <-h.busy.over():
-	case <-timer.C: // somebody does not read their answer
-	}
-	_ = h.server.Close()
-	<-h.served
+	h.server.Close()
 	return errors.Join(err, h.Backend.Close())
 }
 

@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"github.com/belaydev/belay/internal/socket"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,7 +61,7 @@ func TestAnotherUserIsRefused(t *testing.T) {
 	dir := filepath.Join(root, "data")
 	b := open(t, dir, "root's")
 	submit(t, b)
-	path := filepath.Join(dir, socketName)
+	path := filepath.Join(dir, socket.Name)
 	const nobody = 65534
 	if err := askAs(nobody, path); err == nil {
 		t.Error("the modes do not keep another user out")

@@ -66,7 +66,7 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 			broken = nil
 			continue
 		case <-ctx.Done():
-		case r.next = <-r.host.asked:
+		case r.next = <-r.host.asked():
 			b.opt.Log.Info("the engine is left to another process", "dir", b.dir, "next", r.next)
 		}
 		b.set(nil, errGone) // what begins now waits for the next host

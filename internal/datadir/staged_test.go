@@ -14,6 +14,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // flock takes the lock of a directory as a process that is not of ours would.
@@ -60,8 +61,8 @@ func TestWhatADeadHostLeaves(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			fresh := filepath.Join(dir, freshName+"1")
-			for _, path := range []string{filepath.Join(dir, socketName), fresh} {
+			fresh := filepath.Join(dir, socket.Fresh+"1")
+			for _, path := range []string{filepath.Join(dir, socket.Name), fresh} {
 				if err := leave(path); err != nil {
 					t.Fatal(err)
 				}
@@ -146,7 +147,7 @@ func TestAnEngineThatIsNotShared(t *testing.T) {
 func pretend(t *testing.T, dir string, h http.Handler) {
 	t.Helper()
 	lock := flock(t, dir)
-	l, err := listen(dir)
+	l, err := socket.Listen(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestAHostOfAnotherVersion(t *testing.T) {
 	t.Run("newer", func(t *testing.T) {
 		dir := t.TempDir()
 		pretend(t, dir, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode(hello{Protocol: protocol + 1, Version: "9.1", PID: 77, Purpose: "belay run"})
+			_ = json.NewEncoder(w).Encode(socket.Hello{Protocol: socket.Protocol + 1, Version: "9.1", PID: 77, Purpose: "belay run"})
 		}))
 		named, o := false, o
 		var err error

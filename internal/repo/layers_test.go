@@ -75,10 +75,11 @@ var layers = map[string]layer{
 	// The one door for writes, and the services around it.
 	"internal/engine": {down: []string{".", "internal/machine", "internal/store", "internal/uid"}},
 
-	// The engine in the caller's own process.
+	// The engine in the caller's own process, and the socket on which other programs reach it.
 	"embedded": {
 		down: []string{
 			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/store/postgres", "internal/engine", "internal/host", "internal/uid",
+			"internal/agent/process", "internal/httpapi", "internal/peer", "internal/socket",
 		},
 		modules: []string{"github.com/jackc/pgx/v5"},
 	},
@@ -113,6 +114,9 @@ var layers = map[string]layer{
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 
+	// The socket of a data directory, and whom it serves.
+	"internal/socket": {down: []string{".", "internal/peer", "internal/wire"}},
+
 	// Agents over HTTP: prompts as jobs and as chats, on any Backend.
 	"internal/agentapi": {down: []string{".", "internal/wire", "internal/agent", "internal/httpapi"}},
 
@@ -138,7 +142,7 @@ var layers = map[string]layer{
 
 	// One data directory, one engine: host it or dial who does.
 	"internal/datadir": {
-		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer", "internal/wire"},
+		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer", "internal/socket", "internal/wire"},
 	},
 
 	// The demo: workers that die while a person looks on.

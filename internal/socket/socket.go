@@ -1,4 +1,4 @@
-package datadir
+package socket
 
 import (
 	"context"
@@ -13,34 +13,31 @@ import (
 )
 
 const (
-	socketName = "belay.sock"
-	// freshName begins the name under which a socket is made.
-	freshName = socketName + ".new-"
+	// Name is the name of the socket in its data directory.
+	Name = "belay.sock"
+	// Fresh begins the name under which a socket is made.
+	Fresh = Name + ".new-"
 	// maxSocket is the longest path of a socket, by the kernel's sockaddr_un.
 	maxSocket = 107
 )
 
-// dial connects to the directory's socket, if it is served by the directory's
-// owner, this user or root, and by no job.
-func dial(ctx context.Context, dir string, o Options) (net.Conn, error) {
+// Dial connects to the directory's socket, if it is served by the directory's
+// owner, this user or root.
+func Dial(ctx context.Context, dir string) (net.Conn, error) {
 	way, free, err := shortcut(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer free()
-	if err := checkSocket(filepath.Join(way, socketName), dir); err != nil {
+	if err := checkSocket(filepath.Join(way, Name), dir); err != nil {
 		return nil, err
 	}
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", filepath.Join(way, socketName))
+	c, err := d.DialContext(ctx, "unix", filepath.Join(way, Name))
 	if err != nil {
 		return nil, err
 	}
-	err = trusted(c, dir)
-	if err == nil {
-		err = served(o.judge(), c)
-	}
-	if err != nil {
+	if err := trusted(c, dir); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -49,7 +46,7 @@ func dial(ctx context.Context, dir string, o Options) (net.Conn, error) {
 // shortcut is a path of the directory that is short enough for a socket's, and
 // what ends it: of a directory deep down, one through a descriptor of it.
 func shortcut(dir string) (way string, free func(), err error) {
-	need := len(filepath.Join(dir, freshName)) + len(strconv.Itoa(os.Getpid()))
+	need := len(filepath.Join(dir, Fresh)) + len(strconv.Itoa(os.Getpid()))
 	if need <= maxSocket {
 		return dir, func() {}, nil
 	}
@@ -66,10 +63,10 @@ func shortcut(dir string) (way string, free func(), err error) {
 	return way, func() { _ = f.Close() }, nil
 }
 
-// listen makes the directory's socket. The caller has the lock. The socket stays
+// Listen makes the directory's socket. The caller has the lock. The socket stays
 // where it is when the listener is closed.
-func listen(dir string) (net.Listener, error) {
-	if left, err := filepath.Glob(filepath.Join(literal(dir), freshName+"*")); err == nil {
+func Listen(dir string) (net.Listener, error) {
+	if left, err := filepath.Glob(filepath.Join(literal(dir), Fresh+"*")); err == nil {
 		for _, path := range left { // of hosts that died just here
 			_ = os.Remove(path)
 		}
@@ -79,7 +76,7 @@ func listen(dir string) (net.Listener, error) {
 		return nil, err
 	}
 	defer free()
-	name := freshName + strconv.Itoa(os.Getpid())
+	name := Fresh + strconv.Itoa(os.Getpid())
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(way, name), Net: "unix"})
 	if err != nil {
 		return nil, err
@@ -88,7 +85,7 @@ func listen(dir string) (net.Listener, error) {
 	fresh := filepath.Join(dir, name)
 	err = os.Chmod(fresh, 0o600)
 	if err == nil {
-		err = os.Rename(fresh, filepath.Join(dir, socketName))
+		err = os.Rename(fresh, filepath.Join(dir, Name))
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close(), os.Remove(fresh))

@@ -1,6 +1,6 @@
 //go:build unix
 
-package datadir
+package socket
 
 import (
 	"errors"
@@ -12,6 +12,9 @@ import (
 
 	"github.com/belaydev/belay"
 )
+
+// ErrForeign means that a data directory belongs to another user.
+var ErrForeign = errors.New("it is another user's")
 
 // Check refuses a data directory that others than this user and root could have
 // prepared, or may change. One that is not there yet is good. The error is a
@@ -75,7 +78,7 @@ func checkSocket(path, dir string) error {
 	case !ok:
 		return nil
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is no socket", socketName)
+		return fmt.Errorf("%s is no socket", Name)
 	case stat.Uid != 0 && stat.Uid != uint32(os.Geteuid()) && !owns(stat.Uid, dir):
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf("the socket of the data directory belongs to user %d", stat.Uid)}
 	case info.Mode().Perm()&0o077 != 0:

@@ -1,4 +1,4 @@
-package datadir
+package socket
 
 import (
 	"fmt"

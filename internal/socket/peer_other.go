@@ -1,6 +1,6 @@
 //go:build !linux
 
-package datadir
+package socket
 
 import "net"
 

@@ -1,0 +1,99 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// listenerProcess is a program with the engine and a worker in it, which others on
+// this machine may use.
+func listenerProcess() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	b, err := embedded.Open(ctx, "sqlite:"+os.Getenv("BELAY_DATA"), embedded.Listen(), embedded.Purpose("a shop"))
+	if err != nil {
+		return err
+	}
+	w := worker.New(b, worker.Options{Linger: -1})
+	worker.Register(w, "refund", func(ctx context.Context, order string) (string, error) {
+		err := workflow.Do(ctx, "ask", func(context.Context) error {
+			fmt.Fprintln(os.Stderr, "asked for", order)
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+		by, err := workflow.WaitSignal[string](ctx, "approved", workflow.Timeout(time.Hour))
+		return order + " approved by " + by, err
+	})
+	fmt.Fprintln(os.Stderr, "ready")
+	return errors.Join(w.Run(ctx), b.Close())
+}
+
+// Rule: beside a program that listens, belay lists, submits, signals and waits; a second
+// engine is refused and told which process has the directory; what was begun goes on
+// after the program was killed; a program that stops in order removes its socket.
+func TestBelayBesideAProgram(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	if err := os.Mkdir(p.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(p.data, "belay.sock")
+	program := p.start(p.role("listener"))
+	program.says("ready")
+	program.until("its socket is there", func() bool { return exists(path) })
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	submit := []string{"submit", "refund", "--input", `"order 17"`, "--key", "17"}
+	id := p.belay(submit...).want(0).out
+	program.says("asked for order 17")
+	p.belay("ls").want(0).showing("refund")
+
+	holder := fmt.Sprintf("process %d (a shop) has this data directory", program.cmd.Process.Pid)
+	p.start(p.role("listener")).wait(patience).want(1).saying(holder)
+	p.belay("serve", "--listen", "127.0.0.1:0").want(belay.CodeConflict.Exit()).saying(holder)
+	if !exists(path) {
+		t.Fatal("those who were refused have removed the socket")
+	}
+
+	program.signal(syscall.SIGKILL)
+	program.wait(patience)
+	p.belay("ls").want(0).showing("refund")
+	program = p.start(p.role("listener"))
+	program.says("ready")
+	p.belay("signal", id[:len(id)-1], "approved", "--payload", `"ann"`).want(0)
+	p.belay(append(submit, "--wait")...).want(0).showing("order 17 approved by ann")
+
+	program.signal(syscall.SIGTERM)
+	program.wait(patience).want(0)
+	if exists(path) {
+		t.Error("the socket is still there")
+	}
+}
+
+// Rule: a program does not listen in a directory that others may change, and says so.
+func TestNoSocketWhereOthersMayWrite(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	if err := errors.Join(os.Mkdir(p.data, 0o700), os.Chmod(p.data, 0o770)); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
+	p.start(p.role("listener")).wait(patience).want(1).saying("chmod 700")
+	if exists(filepath.Join(p.data, "belay.sock")) || exists(filepath.Join(p.data, "belay.db")) {
+		t.Error("it left something in the directory")
+	}
+}
