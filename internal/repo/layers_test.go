@@ -163,6 +163,13 @@ var layers = map[string]layer{
 		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
 	},
 
+	// Programs to learn from: they import what programs outside of the module do.
+	"examples/approval":       {down: []string{".", "embedded", "worker", "workflow"}},
+	"examples/fan-out":        {down: []string{".", "embedded", "worker", "workflow"}},
+	"examples/saga":           {down: []string{".", "embedded", "worker", "workflow"}},
+	"examples/agent-pipeline": {down: []string{".", "embedded", "worker", "workflow"}},
+	"examples/web-orders":     {down: []string{".", "embedded", "worker", "workflow"}, modules: []string{"github.com/jackc/pgx/v5"}},
+
 	// Tests only.
 	"internal/faultproxy":  {},
 	"internal/gitwatch":    {},

@@ -1,0 +1,155 @@
+// Command agent-pipeline writes a report with a language model: it plans, researches
+// each topic beside the others, writes a draft, and improves the draft until a review
+// accepts it.
+//
+//	go run ./examples/agent-pipeline "the history of climbing"
+//
+// Each call of the model is a step: what was paid for once is not paid for again when
+// the program is killed and started anew. The calls that were made are in calls.txt, and
+// belay get shows what they cost. The model here is a stand-in that needs no account;
+// ask is the function to replace.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// drafts is how many drafts there may be.
+const drafts = 3
+
+// report is the workflow. Its input is the subject.
+func report(ctx context.Context, subject string) (string, error) {
+	plan, err := call(ctx, "plan", "name three topics of "+subject, 0)
+	if err != nil {
+		return "", err
+	}
+	notes, err := research(ctx, strings.Split(plan, ", "))
+	if err != nil {
+		return "", err
+	}
+	for n := 1; ; n++ {
+		draft, err := call(ctx, "draft", fmt.Sprintf("write about %s, draft %d, from: %s", subject, n, notes), n)
+		if err != nil {
+			return "", err
+		}
+		verdict, err := call(ctx, "review", "judge: "+draft, n)
+		if err != nil {
+			return "", err
+		}
+		if verdict == "accepted" || n == drafts {
+			return draft, nil
+		}
+	}
+}
+
+// research asks about all topics at once, each in a branch.
+func research(ctx context.Context, topics []string) (string, error) {
+	var branches []*workflow.Future[string]
+	for _, topic := range topics {
+		branches = append(branches, workflow.Go(ctx, "topic", func(ctx context.Context) (string, error) {
+			return call(ctx, "research", "what is known of "+topic, 0)
+		}, workflow.Key(topic)))
+	}
+	var notes []string
+	for _, b := range branches {
+		note, err := b.Wait(ctx)
+		if err != nil {
+			return "", err
+		}
+		notes = append(notes, note)
+	}
+	return strings.Join(notes, "; "), nil
+}
+
+// call asks the model in a step, with three tries if it does not answer, and notes what
+// the answer costs.
+func call(ctx context.Context, name, prompt string, turn int) (string, error) {
+	return workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
+		answer, tokens, err := ask(ctx, name, prompt)
+		if err != nil {
+			return "", err
+		}
+		workflow.AddCost(ctx, tokens)
+		return answer, nil
+	}, workflow.Key(turn), workflow.Retry(3, time.Second))
+}
+
+// ask stands for a language model. It answers after a moment, and always the same.
+func ask(ctx context.Context, role, prompt string) (answer string, tokens int64, err error) {
+	f, err := os.OpenFile("calls.txt", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", 0, err
+	}
+	_, err = fmt.Fprintf(f, "%s: %.40s\n", role, prompt)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", 0, err
+	}
+	select {
+	case <-time.After(300 * time.Millisecond):
+	case <-ctx.Done():
+		return "", 0, context.Cause(ctx)
+	}
+	switch role {
+	case "plan":
+		answer = "beginnings, people, tools"
+	case "review":
+		answer = "too short"
+		if strings.Contains(prompt, "draft 2") {
+			answer = "accepted"
+		}
+	default:
+		answer = "[" + prompt + "]"
+	}
+	return answer, int64(len(prompt) + len(answer)), nil
+}
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: agent-pipeline SUBJECT")
+		os.Exit(64)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:gocritic // nothing is left to stop
+	}
+}
+
+// run works until the report is written, or ctx ends.
+func run(ctx context.Context, subject string) error {
+	quiet := slog.New(slog.DiscardHandler)
+	b, err := embedded.Open(ctx, "sqlite:./belay-data", embedded.Logger(quiet))
+	if err != nil {
+		return err
+	}
+	w := worker.New(b, worker.Options{Log: quiet})
+	worker.Register(w, "report", report)
+	working, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- w.Run(working) }()
+
+	h, err := workflow.Start[string](ctx, b, "report", subject, belay.IdempotencyKey(subject))
+	var text string
+	if err == nil {
+		text, err = h.Result(ctx)
+	}
+	if err == nil {
+		fmt.Println(text)
+	}
+	stop()
+	return errors.Join(err, <-done, b.Close())
+}
