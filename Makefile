@@ -79,6 +79,11 @@ build: ## build bin/belay
 	@mkdir -p bin
 	$(BUILD) -o bin/belay ./cmd/belay
 
+.PHONY: install
+install: ## install belay where go install puts programs
+	@$(subst go build,go install,$(BUILD)) ./cmd/belay
+	@dir="$$(go env GOBIN)"; echo "installed $${dir:-$$(go env GOPATH)/bin}/belay"
+
 .PHONY: run
 run: build ## see it work: two workers, five steps on this repository, a kill -9 in the middle, and the other goes on
 	@./bin/belay demo --repo . $(RUN_ARGS)
