@@ -29,6 +29,24 @@ func order(ctx context.Context, customer string) (string, error) {
 
 func registerOrder(w *worker.Worker) { worker.Register(w, "order", order) }
 
+// A test of a workflow: the kit is a Backend in memory with a worker on it.
+func ExampleOpen() {
+	ctx := context.Background()
+	k := belaytest.Open(registerOrder)
+	defer k.Close()
+	h, err := workflow.Start[string](ctx, k.Backend, "order", "ann")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(h.Result(ctx))
+	// Output:
+	// reserve
+	// charge
+	// ship
+	// shipped to ann <nil>
+}
+
 // A worker dies with its second step carried out and not saved: the next one
 // carries that step out again, and no other. So the step needs an idempotency
 // key wherever it charges a card.

@@ -51,6 +51,70 @@ func Example() {
 	// <nil>
 }
 
+// A worker claims executions until its context ends. Run returns nil after an orderly
+// stop.
+func ExampleNew() {
+	ctx, stop := context.WithCancel(context.Background())
+	b, err := open(ctx, "memory:")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	w := worker.New(b, worker.Options{Concurrency: 4, Log: slog.New(slog.DiscardHandler)})
+	worker.Register(w, "stop", func(context.Context, any) (string, error) {
+		stop() // as Ctrl-C would
+		return "stopped", nil
+	})
+	h, err := workflow.Start[string](ctx, b, "stop", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(w.Run(ctx)) // blocks
+	fmt.Println(h.Result(context.Background()))
+	// Output:
+	// <nil>
+	// stopped <nil>
+}
+
+// Input and output are JSON of any Go type. An input that does not fit fails its
+// execution at once.
+func ExampleRegister() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	b, err := open(ctx, "memory:")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	w := worker.New(b, worker.Options{Log: slog.New(slog.DiscardHandler)})
+	type order struct{ Cents int }
+	worker.Register(w, "euros", func(_ context.Context, o order) (string, error) {
+		return fmt.Sprintf("%d.%02d €", o.Cents/100, o.Cents%100), nil
+	})
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+
+	for _, input := range []any{order{Cents: 1250}, "twelve"} {
+		h, err := workflow.Start[string](ctx, b, "euros", input)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		result, err := h.Result(ctx)
+		var ended *workflow.EndedError
+		fmt.Println(result, errors.As(err, &ended))
+	}
+	stop()
+	fmt.Println(<-done)
+	// Output:
+	// 12.50 € false
+	//  true
+	// <nil>
+}
+
 // Old executions go on with the code they were made for.
 func ExampleVersion() {
 	ctx, stop := context.WithCancel(context.Background())

@@ -34,12 +34,16 @@ func serve(register func(w *worker.Worker)) (b belay.Backend, stop func()) {
 	}
 }
 
+// soon has an execution that failed run again after a moment, for examples not to take a
+// second each.
+var soon = belay.WithPolicy(belay.Policy{BackoffBase: belay.Duration(10 * time.Millisecond)})
+
 // result runs an execution and prints its result.
 func result(workflowName string, input any, register func(w *worker.Worker)) {
 	b, stop := serve(register)
 	defer stop()
 	ctx := context.Background()
-	h, err := workflow.Start[any](ctx, b, workflowName, input)
+	h, err := workflow.Start[any](ctx, b, workflowName, input, soon)
 	if err != nil {
 		fmt.Println(err)
 		return

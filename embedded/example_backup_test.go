@@ -1,0 +1,119 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
+)
+
+// backup makes a directory with one execution in it, and a backup of that.
+func backup(ctx context.Context, dir string) (file string, err error) {
+	b, err := embedded.Open(ctx, "sqlite:"+filepath.Join(dir, "data"), embedded.Logger(quiet))
+	if err != nil {
+		return "", err
+	}
+	defer b.Close()
+	if err := greet(ctx, b); err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "backup.db")
+	_, err = embedded.Backup(ctx, "sqlite:"+filepath.Join(dir, "data"), file, embedded.CopyOptions{})
+	return file, err
+}
+
+// A backup is made beside the engine, which goes on.
+func ExampleBackup() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	data := "sqlite:" + filepath.Join(dir, "data")
+	b, err := embedded.Open(ctx, data, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	if err := greet(ctx, b); err != nil {
+		fmt.Println(err)
+	}
+	s, err := embedded.Backup(ctx, data, filepath.Join(dir, "backup.db"), embedded.CopyOptions{})
+	fmt.Println(s.Executions, err)
+	// Output: 1 <nil>
+}
+
+// A backup is looked through for damage before it is needed.
+func ExampleVerify() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	file, err := backup(ctx, dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := embedded.Verify(ctx, file)
+	fmt.Println(s.Executions, err)
+	// Output: 1 <nil>
+}
+
+// A backup becomes a data directory. Its tokens go on above all that were ever given.
+func ExampleRestore() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	file, err := backup(ctx, dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	url := "sqlite:" + filepath.Join(dir, "restored")
+	done, err := embedded.Restore(ctx, file, url, embedded.CopyOptions{})
+	fmt.Println(done.Executions, err)
+	b, err := embedded.Open(ctx, url, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	page, err := b.Executions(ctx, belay.Filter{})
+	fmt.Println(len(page.Executions), err)
+	// Output:
+	// 1 <nil>
+	// 1 <nil>
+}
+
+// A directory that came out of a snapshot of its disk gets a new epoch, so that no token
+// is given twice.
+func ExampleBeginEpoch() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	if _, err := backup(ctx, dir); err != nil {
+		fmt.Println(err)
+		return
+	}
+	epoch, ended, err := embedded.BeginEpoch(ctx, "sqlite:"+filepath.Join(dir, "data"), false)
+	fmt.Println(epoch > 0, ended, err)
+	// Output: true 0 <nil>
+}
+
+// The steps that a new Belay would take in a store are looked at, then taken. Opening
+// the store does the same.
+func ExampleMigrate() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	steps, err := embedded.Migrate(ctx, "sqlite:"+dir, true)
+	fmt.Println(len(steps) > 0, err)
+	taken, err := embedded.Migrate(ctx, "sqlite:"+dir, false)
+	fmt.Println(len(taken) == len(steps), err)
+	steps, err = embedded.Migrate(ctx, "sqlite:"+dir, true)
+	fmt.Println(len(steps), err)
+	// Output:
+	// true <nil>
+	// true <nil>
+	// 0 <nil>
+}

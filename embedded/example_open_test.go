@@ -1,0 +1,219 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/embedded"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// folder is an empty folder that the example removes.
+func folder() (dir string, remove func()) {
+	dir, err := os.MkdirTemp("", "belay-example")
+	if err != nil {
+		panic(err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }
+}
+
+// greet submits an execution of the workflow "greet".
+func greet(ctx context.Context, b belay.Client) error {
+	out, err := b.Submit(ctx, belay.Submission{Workflow: "greet", Input: []byte(`"ann"`)})
+	if err != nil {
+		return err
+	}
+	return out[0].Err
+}
+
+// What is submitted is on the disk, and there when the program opens the directory
+// again.
+func ExampleOpen() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(greet(ctx, b), b.Close())
+
+	b, err = embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	page, err := b.Executions(ctx, belay.Filter{})
+	fmt.Println(len(page.Executions), err, b.Close())
+	// Output:
+	// <nil> <nil>
+	// 1 <nil> <nil>
+}
+
+// Beside a program that listens, another one uses its engine, as the belay command
+// does.
+func ExampleListen() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Listen(), embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+
+	other, err := client.Dial(ctx, "unix:"+filepath.Join(dir, "belay.sock"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer other.Close()
+	fmt.Println(greet(ctx, other))
+	page, err := b.Executions(ctx, belay.Filter{})
+	fmt.Println(len(page.Executions), err)
+	// Output:
+	// <nil>
+	// 1 <nil>
+}
+
+// Options of the engine: warnings go to a log, ended executions stay for a week, and a
+// worker that died on this machine has its files removed before its work goes on.
+func ExampleBury() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet), embedded.Retention(7*24*time.Hour),
+		embedded.Bury(func(_ context.Context, _ belay.Client, dead belay.Worker) error {
+			return os.RemoveAll(filepath.Join(dir, "scratch", dead.ID.String()))
+		}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(b.Close())
+	// Output: <nil>
+}
+
+// Warnings of the engine go where those of the program go.
+func ExampleLogger() {
+	b, err := embedded.Open(context.Background(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(b.Close())
+	// Output: <nil>
+}
+
+// Ended executions are kept for a week in place of thirty days.
+func ExampleRetention() {
+	b, err := embedded.Open(context.Background(), "memory:", embedded.Retention(7*24*time.Hour))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(b.Close())
+	// Output: <nil>
+}
+
+// A second program that opens the directory learns which one has it.
+func ExamplePurpose() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Purpose("the shop"), embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	_, err = embedded.Open(ctx, "sqlite:"+dir)
+	fmt.Println(belay.CodeOf(err))
+	// Output: conflict
+}
+
+// Holder tells which process has a directory, and nothing if none has.
+func ExampleHolder() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(embedded.Holder(dir) != "", b.Close(), embedded.Holder(dir) != "")
+	// Output: true <nil> false
+}
+
+// A program that looks at a directory from outside sees when it was last written to.
+func ExampleChanged() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	fmt.Println(embedded.Changed(dir).IsZero())
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(greet(ctx, b), b.Close())
+	fmt.Println(embedded.Changed(dir).IsZero())
+	// Output:
+	// true
+	// <nil> <nil>
+	// false
+}
+
+// A program that chooses the id of an execution itself can submit it again without
+// having kept anything but the id.
+func ExampleNewID() {
+	ctx := context.Background()
+	b, err := embedded.Open(ctx, "memory:", embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	id := belay.ExecutionID(embedded.NewID())
+	for range 2 {
+		out, err := b.Submit(ctx, belay.Submission{ID: id, Workflow: "greet"})
+		fmt.Println(out[0].ID == id, out[0].Err, err)
+	}
+	// Output:
+	// true <nil> <nil>
+	// true <nil> <nil>
+}
+
+// A program reads a directory beside the one that has its engine.
+func ExampleOpenReader() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	if err := greet(ctx, b); err != nil {
+		fmt.Println(err)
+	}
+	r, err := embedded.OpenReader(ctx, "sqlite:"+dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	page, err := r.Executions(ctx, belay.Filter{})
+	fmt.Println(page.Executions[0].Workflow, page.Executions[0].State, err, r.Close())
+	// Output: greet pending <nil> <nil>
+}

@@ -1,0 +1,192 @@
+package workflow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/worker"
+	"github.com/belaydev/belay/workflow"
+)
+
+// A workflow knows which execution it is: here it names a file after it.
+func ExampleExecution() {
+	export := func(ctx context.Context, _ any) (bool, error) {
+		name := "/var/tmp/export-" + workflow.Execution(ctx).String()
+		return strings.HasPrefix(name, "/var/tmp/export-ex_"), nil
+	}
+	result("export", nil, func(w *worker.Worker) { worker.Register(w, "export", export) })
+	// Output: true <nil>
+}
+
+// A target that remembers the highest token it has seen refuses an older owner. The
+// token grows with every run.
+func ExampleToken() {
+	write := func(ctx context.Context, _ any) (string, error) {
+		fmt.Println("UPDATE t SET v = 'x', token =", workflow.Token(ctx), "WHERE token <=", workflow.Token(ctx))
+		if workflow.Attempt(ctx) == 1 {
+			return "", errors.New("no answer")
+		}
+		return "written", nil
+	}
+	result("write", nil, func(w *worker.Worker) { worker.Register(w, "write", write) })
+	// Output:
+	// UPDATE t SET v = 'x', token = 1 WHERE token <= 1
+	// UPDATE t SET v = 'x', token = 2 WHERE token <= 2
+	// written <nil>
+}
+
+// The id of a run is that of its execution and its token.
+func ExampleRunID() {
+	show := func(ctx context.Context, _ any) (bool, error) {
+		id := workflow.RunID(ctx)
+		return id.Execution == workflow.Execution(ctx) && id.Token == workflow.Token(ctx), nil
+	}
+	result("show", nil, func(w *worker.Worker) { worker.Register(w, "show", show) })
+	// Output: true <nil>
+}
+
+// The first run fails; the second knows that it is the second.
+func ExampleAttempt() {
+	call := func(ctx context.Context, _ any) (string, error) {
+		if workflow.Attempt(ctx) == 1 {
+			return "", errors.New("the line is busy")
+		}
+		return fmt.Sprint("answered at attempt ", workflow.Attempt(ctx)), nil
+	}
+	result("call", nil, func(w *worker.Worker) { worker.Register(w, "call", call) })
+	// Output: answered at attempt 2 <nil>
+}
+
+// A long step without output says that it makes progress, for an execution that ends
+// after a minute of silence.
+func ExampleProgress() {
+	b, stop := serve(func(w *worker.Worker) {
+		worker.Register(w, "convert", func(ctx context.Context, frames int) (string, error) {
+			return workflow.Step(ctx, "convert", func(ctx context.Context) (string, error) {
+				for range frames {
+					workflow.Progress(ctx)
+				}
+				return "converted", nil
+			})
+		})
+	})
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[string](ctx, b, "convert", 1000, belay.WithPolicy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(h.Result(ctx))
+	// Output: converted <nil>
+}
+
+// What a language model charges is added up over all steps and runs.
+func ExampleAddCost() {
+	b, stop := serve(func(w *worker.Worker) {
+		worker.Register(w, "ask", func(ctx context.Context, questions []string) (int, error) {
+			for i := range questions {
+				err := workflow.Do(ctx, "ask", func(ctx context.Context) error {
+					workflow.AddCost(ctx, 1200)
+					return nil
+				}, workflow.Key(i))
+				if err != nil {
+					return 0, err
+				}
+			}
+			return len(questions), nil
+		})
+	})
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[int](ctx, b, "ask", []string{"who?", "why?"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(h.Result(ctx))
+	x, err := b.Execution(ctx, h.ID())
+	fmt.Println(x.CostTokens, err)
+	// Output:
+	// 2 <nil>
+	// 2400 <nil>
+}
+
+// A later run reads what an earlier one stored.
+func ExampleReadArtifact() {
+	build := func(ctx context.Context, _ any) (string, error) {
+		if workflow.Attempt(ctx) == 1 {
+			if _, err := workflow.Artifact(ctx, "notes", strings.NewReader("half done")); err != nil {
+				return "", err
+			}
+			return "", errors.New("power cut")
+		}
+		notes, err := workflow.ReadArtifact(ctx, "notes")
+		return string(notes), err
+	}
+	result("build", nil, func(w *worker.Worker) { worker.Register(w, "build", build) })
+	// Output: half done <nil>
+}
+
+// A run that goes on after a failure knows how far the last one came.
+func ExampleState() {
+	copyAll := func(ctx context.Context, _ any) (string, error) {
+		page, ok, err := workflow.State[int](ctx)
+		if err != nil {
+			return "", err
+		}
+		if !ok {
+			if err := workflow.Checkpoint(ctx, 41); err != nil {
+				return "", err
+			}
+			return "", errors.New("power cut")
+		}
+		return fmt.Sprint("goes on after page ", page), nil
+	}
+	result("copy", nil, func(w *worker.Worker) { worker.Register(w, "copy", copyAll) })
+	// Output: goes on after page 41 <nil>
+}
+
+// A child gets options of a submission: here it is tried once, ahead of others.
+func ExampleWith() {
+	print := func(context.Context, any) (int, error) { return 0, errors.New("out of paper") }
+	parent := func(ctx context.Context, _ any) (string, error) {
+		_, err := workflow.Child[int](ctx, "print", "print", nil,
+			workflow.With(belay.Priority(10), belay.WithPolicy(belay.Policy{MaxAttempts: 1})))
+		var ended *workflow.EndedError
+		if errors.As(err, &ended) {
+			return "not printed: " + ended.Failure.Message, nil
+		}
+		return "printed", err
+	}
+	result("parent", nil, func(w *worker.Worker) {
+		worker.Register(w, "print", print)
+		worker.Register(w, "parent", parent)
+	})
+	// Output: not printed: out of paper <nil>
+}
+
+// Another program that has only the id of an execution waits for its result.
+func ExampleAttach() {
+	b, stop := serve(func(w *worker.Worker) {
+		worker.Register(w, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
+	})
+	defer stop()
+	ctx := context.Background()
+	started, err := workflow.Start[int](ctx, b, "double", 21)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	id, err := belay.ParseExecutionID(started.ID().String()) // as it came by mail
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(workflow.Attach[int](b, id).Result(ctx))
+	// Output: 42 <nil>
+}
