@@ -111,7 +111,11 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 			return nil, err
 		}
 	}
-	l, err := acquire(ctx, dir, set.purpose)
+	take := acquire
+	if set.listen != nil {
+		take = takeOver
+	}
+	l, err := take(ctx, dir, set.purpose)
 	if err != nil {
 		return nil, err
 	}

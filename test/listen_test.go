@@ -85,6 +85,25 @@ func TestBelayBesideAProgram(t *testing.T) {
 	}
 }
 
+// Rule: a belay run that has the engine gives way to a program that listens, and goes on
+// beside it.
+func TestABelayRunGivesWayToAProgram(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	if err := os.Mkdir(p.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := p.start(p.command("run", "--repo", "none", "--", "sh", "-c", "echo begun; until [ -e "+p.path("go")+" ]; do sleep 0.05; done; echo done"))
+	run.shows("begun")
+	program := p.start(p.role("listener"))
+	program.says("ready")
+	p.start(p.role("listener")).wait(patience).want(1).saying(fmt.Sprintf("process %d (a shop)", program.cmd.Process.Pid))
+	if err := os.WriteFile(p.path("go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run.wait(patience).want(0).showing("done")
+}
+
 // Rule: a program does not listen in a directory that others may change, and says so.
 func TestNoSocketWhereOthersMayWrite(t *testing.T) {
 	t.Parallel()

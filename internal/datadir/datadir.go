@@ -211,5 +211,5 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 // dialClient makes a client of whoever serves the socket.
 func dialClient(ctx context.Context, dir string, o Options, patience time.Duration) (*client.Client, error) {
 	return client.Dial(ctx, "unix:"+filepath.Join(dir, socket.Name), client.Lazy(), client.Patience(patience), client.Logger(o.Log),
-		client.Dialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, dir, o) }))
+		client.Dialer(func(ctx context.Context) (net.Conn, error) { return socket.Dial(ctx, dir, o.judge()) }))
 }

@@ -47,9 +47,10 @@
 // # Giving way
 //
 // POST /datadir/yield asks the host to give way to a process that is there to
-// stay: belay serve. A host that is there for something else stops hosting, says
-// in its good-bye who comes, and goes on as a client; whoever hears that leaves
-// the lock alone for a moment. A host that does not yield answers with 409.
+// stay: belay serve, or a program that listens (embedded.Listen). A host that is
+// there for something else stops hosting, says in its good-bye which process comes,
+// and goes on as a client; clients that hear that leave the lock alone for a moment.
+// A host that does not yield answers with 409.
 //
 // # What does not hold
 //

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -17,14 +15,11 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
+// The refusals of a host, or of none.
 var (
-	// errNobody means that nobody answers on the socket.
-	errNobody = errors.New("nobody serves the socket of the data directory")
-	// errRefused means that the host does not give way.
-	errRefused = errors.New("the engine's host does not give way")
-	// errSilent means that somebody takes connections on the socket and does not
-	// answer.
-	errSilent = fmt.Errorf("it did not answer within %s", greeting)
+	errNobody  = socket.ErrNobody
+	errRefused = socket.ErrRefused
+	errSilent  = socket.ErrSilent
 )
 
 // silent adds to the refusal of a directory that is in use that who has it does not
@@ -39,10 +34,6 @@ func silent(refused error) error {
 	return &with
 }
 
-// greeting is how long a host may take to answer a hello. One that is stopped
-// takes connections and does not answer.
-const greeting = 2 * time.Second
-
 // presence is a hello that lasts as long as the host does.
 type presence struct {
 	hello socket.Hello
@@ -53,11 +44,11 @@ type presence struct {
 // greet says hello on a socket: errNobody if nobody listens.
 func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	open, leave := context.WithCancelCause(context.WithoutCancel(ctx))
-	timer := time.AfterFunc(greeting, func() { leave(errSilent) })
+	timer := time.AfterFunc(socket.Greeting, func() { leave(errSilent) })
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
-	resp, err := send(open, dir, o, http.MethodGet, "/datadir/hello", "") //nolint:bodyclose // leave does
+	resp, err := socket.Send(open, dir, o.judge(), http.MethodGet, "/datadir/hello", "") //nolint:bodyclose // leave does
 	if err != nil {
 		leave(nil)
 		return nil, err
@@ -120,32 +111,5 @@ func (p *presence) farewell() (next string) {
 // askToYield asks the host to give way: errRefused if it does not, errNobody if
 // nobody is there to be asked.
 func askToYield(ctx context.Context, dir string, o Options, next string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errSilent)
-	defer cancel()
-	resp, err := send(ctx, dir, o, http.MethodPost, "/datadir/yield", next[:min(len(next), socket.MaxLine)])
-	if err != nil {
-		return err
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
-		return errRefused
-	}
-	return nil
-}
-
-// send makes one request on the directory's socket, on a connection of its own.
-func send(ctx context.Context, dir string, o Options, method, path, body string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, dir, o) }}
-	resp, err := t.RoundTrip(req)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return nil, fmt.Errorf("%w: %w", errNobody, err)
-	}
-	return resp, nil
+	return socket.AskToYield(ctx, dir, o.judge(), next)
 }

@@ -206,7 +206,7 @@ func TestAHostThatDoesNotAnswer(t *testing.T) {
 	if belay.CodeOf(err) != belay.CodeConflict && belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
-	o := Options{Patience: greeting + 200*time.Millisecond, Log: quiet} // long enough to know
+	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet} // long enough to know
 	_, err = Open(t.Context(), dir, o)
 	_, hostErr := OpenHost(t.Context(), dir, o)
 	for what, err := range map[string]error{"Open": err, "OpenHost": hostErr} {

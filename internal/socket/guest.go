@@ -12,14 +12,23 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Guest judges the process at the other end of the directory's socket. A nil judge
+// guest judges the process at the other end of the directory's socket. A nil judge
 // refuses nobody.
-func Guest(j *peer.Judge, c net.Conn) error {
+func guest(j *peer.Judge, c net.Conn) error {
 	u, ok := c.(*net.UnixConn)
 	if j == nil || !ok {
 		return nil
 	}
 	return j.Unix(u)
+}
+
+// served refuses a host that is, or may be, a process of a job.
+func served(j *peer.Judge, c net.Conn) error {
+	err := guest(j, c)
+	if err == nil {
+		return nil
+	}
+	return &belay.Error{Code: belay.CodeForbidden, Err: err, Message: "the data directory is served by a process that may be a job's"}
 }
 
 // refusedKey is the key under which a connection's context has why it is refused.
@@ -28,7 +37,7 @@ type refusedKey struct{}
 // note has each connection judged once, when it comes.
 func note(j *peer.Judge) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
-		if err := Guest(j, c); err != nil {
+		if err := guest(j, c); err != nil {
 			return context.WithValue(ctx, refusedKey{}, err)
 		}
 		return ctx

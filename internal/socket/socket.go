@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/peer"
 )
 
 const (
@@ -22,8 +23,8 @@ const (
 )
 
 // Dial connects to the directory's socket, if it is served by the directory's
-// owner, this user or root.
-func Dial(ctx context.Context, dir string) (net.Conn, error) {
+// owner, this user or root, and by no job.
+func Dial(ctx context.Context, dir string, j *peer.Judge) (net.Conn, error) {
 	way, free, err := shortcut(dir)
 	if err != nil {
 		return nil, err
@@ -37,7 +38,11 @@ func Dial(ctx context.Context, dir string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := trusted(c, dir); err != nil {
+	err = trusted(c, dir)
+	if err == nil {
+		err = served(j, c)
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
