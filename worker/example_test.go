@@ -55,6 +55,7 @@ func Example() {
 // stop.
 func ExampleNew() {
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	b, err := open(ctx, "memory:")
 	if err != nil {
 		fmt.Println(err)

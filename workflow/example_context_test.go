@@ -153,7 +153,7 @@ func ExampleState() {
 
 // A child gets options of a submission: here it is tried once, ahead of others.
 func ExampleWith() {
-	print := func(context.Context, any) (int, error) { return 0, errors.New("out of paper") }
+	printer := func(context.Context, any) (int, error) { return 0, errors.New("out of paper") }
 	parent := func(ctx context.Context, _ any) (string, error) {
 		_, err := workflow.Child[int](ctx, "print", "print", nil,
 			workflow.With(belay.Priority(10), belay.WithPolicy(belay.Policy{MaxAttempts: 1})))
@@ -164,7 +164,7 @@ func ExampleWith() {
 		return "printed", err
 	}
 	result("parent", nil, func(w *worker.Worker) {
-		worker.Register(w, "print", print)
+		worker.Register(w, "print", printer)
 		worker.Register(w, "parent", parent)
 	})
 	// Output: not printed: out of paper <nil>
