@@ -40,7 +40,8 @@ type Server struct {
 
 	http   *http.Server
 	socket net.Listener
-	made   os.FileInfo   // of the socket
+	made   os.FileInfo // of the socket
+	remove sync.Once
 	served chan struct{} // closed when http has returned
 	busy   busy          // connections with requests on them
 }
@@ -126,10 +127,13 @@ func (s *Server) Close() {
 }
 
 // Remove removes the socket from the directory, if it is still the one that was made
-// here. The caller still has the lock, without which nobody makes another.
+// here. The caller still has the lock, without which nobody makes another. A second
+// call does nothing: by then another process may have the lock.
 func (s *Server) Remove() {
-	path := filepath.Join(s.dir, Name)
-	if now, err := os.Lstat(path); err == nil && s.made != nil && os.SameFile(s.made, now) {
-		_ = os.Remove(path)
-	}
+	s.remove.Do(func() {
+		path := filepath.Join(s.dir, Name)
+		if now, err := os.Lstat(path); err == nil && s.made != nil && os.SameFile(s.made, now) {
+			_ = os.Remove(path)
+		}
+	})
 }
