@@ -263,7 +263,8 @@ type Settlement struct {
 	// RetryAfter is the least delay before the next attempt.
 	RetryAfter time.Duration `json:"-"`
 	// Wait is how long a suspended execution waits at most for anything;
-	// 0 waits for a signal or child alone. WaitText says for what.
+	// 0 waits for a signal or child alone. WaitText says for what, in words that begin
+	// with signal or child where it is one.
 	Wait     time.Duration `json:"-"`
 	WaitText string        `json:"wait_text,omitempty"`
 	// SignalSeen is the newest signal the run knows of; if there is a newer

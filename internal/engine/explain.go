@@ -26,9 +26,30 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 		return belay.Explanation{}, err
 	}
 	x := &explainer{now: r.store.Now(), rec: rec, view: machine.View(rec), workers: workers}
+	if !rec.Execution.State.Terminal() && rec.Execution.Open > 0 {
+		q := store.List{Parent: id, Children: true, States: unended, Limit: maxChildren, Scan: scan}
+		list, err := r.store.List(ctx, q)
+		if err != nil {
+			return belay.Explanation{}, err
+		}
+		x.children = list.Records
+	}
+	if rec.Execution.State == belay.Waiting && rec.Execution.SignalSeq > 0 {
+		history, err := r.store.Read(ctx, store.Read{Execution: id, History: true, Limit: 1000})
+		if err != nil {
+			return belay.Explanation{}, err
+		}
+		x.signals = history.Signals
+	}
 	x.explain()
 	return x.out, nil
 }
+
+// unended are the states of what has not ended.
+var unended = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
+
+// maxChildren is how many children are named of an execution that waits for some.
+const maxChildren = 5
 
 // maxExplained is how many of the living sessions are looked through for those that
 // could take an execution.
@@ -39,7 +60,11 @@ type explainer struct {
 	rec     *machine.Record
 	view    belay.Execution
 	workers []store.WorkerRow
-	out     belay.Explanation
+	// children are the newest that have not ended, and signals those of the history of an
+	// execution that waits.
+	children []*machine.Record
+	signals  []*machine.Signal
+	out      belay.Explanation
 }
 
 func (x *explainer) fact(format string, args ...any) {
@@ -79,6 +104,9 @@ func (x *explainer) explain() {
 	}
 	if e.Open > 0 {
 		x.fact("children that have not ended: %d", e.Open)
+		for _, c := range x.children {
+			x.fact("its child %s, workflow %s, is %s", c.Execution.ID, c.Execution.Workflow, c.Execution.State)
+		}
 	}
 	if e.Checkpoints > 0 && !e.State.Terminal() {
 		x.fact("checkpoints saved: %d; whoever claims it goes on after them", e.Checkpoints)
@@ -197,10 +225,28 @@ func (x *explainer) resting(e *machine.Execution) {
 	if r.Text != "" {
 		x.fact("%s", r.Text)
 	}
+	x.unread()
 	if !r.Until.IsZero() {
 		x.fact("the next look at it is in %s", ago(machine.At(r.Until), x.now))
 	} else {
 		x.fact("nothing but a signal, a child's end or an operator moves it on")
+	}
+}
+
+// unread names the signals that came and that the execution does not wait for: a name may
+// be wrong.
+func (x *explainer) unread() {
+	count := make(map[string]int)
+	var names []string
+	for _, s := range x.signals {
+		if s.Child.IsZero() && s.ConsumedBy == 0 {
+			if count[s.Name]++; count[s.Name] == 1 {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	for _, name := range names[:min(len(names), maxChildren)] {
+		x.fact("signal %q came %d times, and nothing has taken it: it is not the one that is waited for", name, count[name])
 	}
 }
 

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -297,15 +298,26 @@ func (w *world) suspend(e *Execution, s belay.Settlement) {
 	}
 	w.end(e, ended{outcome: s.Outcome})
 	e.State, e.SignalSeen, e.DueAt = belay.Waiting, s.SignalSeen, 0
-	e.Reason, e.ReasonText = "signal", clip(s.WaitText, belay.MaxName)
+	e.Reason, e.ReasonText = waitCode(s), clip(s.WaitText, belay.MaxName)
 	if s.Wait > 0 {
 		e.DueAt = w.Now.Add(s.Wait)
-		e.Reason = "timer"
 	}
 	if e.SignalSeq > e.SignalSeen {
 		e.DueAt = w.Now
 	}
 	w.rest(e)
+}
+
+// waitCode is what a suspended execution waits for: a wait for a signal or a child is one
+// also where it has a timeout.
+func waitCode(s belay.Settlement) string {
+	switch word, _, _ := strings.Cut(s.WaitText, " "); {
+	case word == "signal", word == "child":
+		return word
+	case s.Wait > 0:
+		return "timer"
+	}
+	return "signal"
 }
 
 // rest settles an execution that lost its owner and goes on later: into pause

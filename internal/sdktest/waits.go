@@ -34,7 +34,45 @@ func approval(ctx context.Context, timeout time.Duration) (string, error) {
 	return who, err
 }
 
+// explained wants these facts, and a reason of this code, of an execution that waits.
+func (e *env) explained(id belay.ExecutionID, code string, facts ...string) {
+	e.Helper()
+	if x := e.wantState(id, belay.Waiting); x.Reason == nil || x.Reason.Code != code {
+		e.Errorf("the reason is %+v, want %s", x.Reason, code)
+	}
+	x, err := e.b.Explain(e.ctx, id)
+	e.must(err)
+	all := strings.Join(append(x.Facts, x.Summary), "\n")
+	for _, f := range facts {
+		if !strings.Contains(all, f) {
+			e.Errorf("it is not explained that %s:\n%s", f, all)
+		}
+	}
+}
+
 var waits = []testCase{
+	{"a wait is called by what it waits for, and what came for nothing is named", func(e *env) {
+		e.hire(register("w", approval))
+		id := e.start(time.Hour)
+		e.signal(id, "aproved", "me")
+		e.sleep(time.Minute)
+		e.explained(id, "signal", `signal "approved"`, `signal "aproved" came 1 times`, "the next look at it is in")
+		e.signal(id, "approved", "you")
+		want(e, id, "you")
+	}},
+
+	{"a sleep is called a timer", func(e *env) {
+		e.hire(register("w", sleeper))
+		e.explained(e.start(time.Hour), "timer", `sleep "nap"`)
+	}},
+
+	{"a wait for a child names the child", func(e *env) {
+		e.hire(family(func(ctx context.Context, _ int) (int, error) { return 0, workflow.Sleep(ctx, "nap", time.Hour) }))
+		id := e.start(1)
+		e.sleep(time.Minute)
+		e.explained(id, "child", `child "kid"`, "its child "+e.childOf(id).ID.String()+", workflow c, is waiting")
+	}},
+
 	{"a short sleep keeps its worker", func(e *env) {
 		e.hire(register("w", sleeper))
 		id := e.start(500 * time.Millisecond)
