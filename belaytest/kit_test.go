@@ -3,6 +3,7 @@ package belaytest_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,29 @@ func TestCrash(t *testing.T) {
 		x, err := k.Backend.Execution(t.Context(), h.ID())
 		if err != nil || x.Checkpoints != 0 {
 			t.Errorf("%d checkpoints, %v", x.Checkpoints, err)
+		}
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Rule: a child of a workflow that is not registered fails its parent and says what to do,
+// instead of waiting for ever.
+func TestAChildOfNoWorkflowFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := belaytest.Open(func(w *worker.Worker) {
+			worker.Register(w, "order", func(ctx context.Context, _ any) (string, error) {
+				return workflow.Child[string](ctx, "ship", "shipping", nil)
+			})
+		})
+		h, err := workflow.Start[string](t.Context(), k.Backend, "order", nil, belay.WithPolicy(belay.Policy{MaxAttempts: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = h.Result(t.Context())
+		if err == nil || !strings.Contains(err.Error(), `no worker of this test runs workflow "shipping"`) {
+			t.Errorf("%v", err)
 		}
 		if err := k.Close(); err != nil {
 			t.Error(err)

@@ -1,7 +1,10 @@
 package belaytest
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/belaydev/belay"
@@ -86,8 +89,26 @@ func through[A any](w *wire, call func() (A, error)) (A, error) {
 	return a, err
 }
 
+// Submit refuses a child that no worker would ever run, for which its parent would wait for
+// ever.
 func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
+	workers, err := w.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range s {
+		if c := &s[i]; c.Parent != nil && !c.External && !slices.ContainsFunc(workers, func(x belay.Worker) bool { return runs(&x, c) }) {
+			return nil, &belay.Error{Code: belay.CodeInvalid, Op: "submit", Message: fmt.Sprintf(
+				"no worker of this test runs workflow %q of queue %q: register it where belaytest.Open is called", c.Workflow, cmp.Or(c.Queue, "default"))}
+		}
+	}
 	return through(w, func() ([]belay.Submitted, error) { return w.Backend.Submit(ctx, s...) })
+}
+
+// runs reports whether a worker would run a child.
+func runs(x *belay.Worker, c *belay.Submission) bool {
+	return !x.State.Ended() && slices.Contains(x.Queues, cmp.Or(c.Queue, "default")) &&
+		slices.Contains(x.Workflows, belay.Registration{Workflow: c.Workflow, Version: c.Version})
 }
 
 func (w *wire) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
