@@ -105,6 +105,9 @@ func (s *slot) befall(ctx context.Context, f fault) {
 	}
 }
 
+// resumeTries is how often a database is started that does not answer within half a minute.
+const resumeTries = 5
+
 // befallDatabase restarts the database, or kills it.
 func (w *world) befallDatabase(ctx context.Context, f fault) {
 	defer w.troubled("database", time.Now())
@@ -117,12 +120,20 @@ func (w *world) befallDatabase(ctx context.Context, f fault) {
 	}
 	w.fault(kind)
 	_ = pause(ctx, f.For)
-	for {
+	for tries := 0; ; {
 		err := w.database.Resume()
 		if err == nil {
 			return
 		}
 		w.t.Logf("resume the database: %v", err)
+		if tries++; tries == resumeTries {
+			w.t.Errorf("the database did not come back in %d tries", tries)
+			return
+		}
+		if err := w.database.Kill(); err != nil { // it may run and not answer
+			w.t.Error(err)
+			return
+		}
 		if pause(ctx, 300*time.Millisecond) != nil {
 			w.t.Error(err)
 			return
