@@ -160,7 +160,7 @@ var layers = map[string]layer{
 			"internal/secret", "internal/server",
 			"internal/datadir", "internal/demo",
 		},
-		modules: []string{"github.com/spf13/cobra", "golang.org/x/sys"},
+		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	},
 
 	// Programs to learn from: they import what programs outside of the module do.
