@@ -81,7 +81,7 @@ func (k *keeper) writeExecutions(c *Changes) error {
 			return fmt.Errorf("keys: execution %s: new %v, and there %v", e.ID, e.New, !e.New)
 		}
 		row := copied(e)
-		row.New, row.Attention, row.Plan = false, false, bytes.Clone(e.Plan)
+		row.New, row.Attention = false, false
 		_ = k.change(e.ID, func(r *record) error { r.execution = row; return nil })
 	}
 	for _, s := range c.Specs {

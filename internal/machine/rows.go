@@ -68,9 +68,6 @@ type Execution struct {
 
 	Class   belay.Class // of the failure; 0 if none
 	Message string
-	// Plan is the progress of a declarative workflow; this package gives it
-	// its meaning where there is one.
-	Plan []byte
 
 	// New marks a row that is not in the store yet.
 	New bool

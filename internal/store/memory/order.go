@@ -62,7 +62,6 @@ func copyOf[R any](r *R) *R {
 
 func copyExecution(e *machine.Execution) *machine.Execution {
 	c := copyOf(e)
-	c.Plan = bytes.Clone(e.Plan)
 	c.New, c.Attention = false, false
 	return c
 }

@@ -115,7 +115,6 @@ func (t *tx) fetch(ids []belay.ExecutionID, found func(*machine.Execution)) erro
 // working is the copy of a row that a fold may change.
 func working(e *machine.Execution) *machine.Execution {
 	c := *e
-	c.Plan = append([]byte(nil), e.Plan...)
 	return &c
 }
 

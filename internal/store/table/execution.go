@@ -80,7 +80,6 @@ const (
 	Worker
 	Secret
 	Message
-	Plan
 	HotCount
 )
 
@@ -105,7 +104,6 @@ var Hot = [HotCount]Column[machine.Execution]{
 	Worker:     id("worker", Null, func(e *machine.Execution) []byte { return e.Worker[:] }),
 	Secret:     id("secret", Null, func(e *machine.Execution) []byte { return e.Secret[:] }),
 	Message:    text("message", Null, func(e *machine.Execution) *string { return &e.Message }),
-	Plan:       blob("plan", func(e *machine.Execution) *[]byte { return &e.Plan }),
 }
 
 // number is a column whose value stands in HotRow.Ints.
@@ -144,7 +142,7 @@ func (h *HotRow) Since(was *HotRow) Mask {
 	}
 	for i, differs := range [...]bool{
 		h.Reason != was.Reason, h.ReasonText != was.ReasonText, h.Worker != was.Worker, h.Secret != was.Secret,
-		h.Message != was.Message, string(h.Plan) != string(was.Plan),
+		h.Message != was.Message,
 	} {
 		if differs {
 			m |= 1 << (Ints + i)
@@ -197,6 +195,5 @@ func ScanExecution[C Row](row C, policy *belay.Policy) (*machine.Execution, int6
 	e.Reason, e.ReasonText, e.Message = row.Word(fixed+Reason), row.Text(fixed+ReasonText), row.Text(fixed+Message)
 	copy(e.Worker[:], row.Raw(fixed+Worker))
 	copy(e.Secret[:], row.Raw(fixed+Secret))
-	e.Plan = row.Blob(fixed + Plan)
 	return e, number(RunSeq)
 }
