@@ -39,6 +39,7 @@ func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need, decide f
 		if back := c.ask(ctx, s.options.Patience, "ROLLBACK TO SAVEPOINT belay"); back != nil {
 			return classify(op, errors.Join(err, back))
 		}
+		err = s.outdated(ctx, c, err)
 		if n == attempts || !m.learn(err) && !(repeatable(err) && n < 4) {
 			return classify(op, err)
 		}

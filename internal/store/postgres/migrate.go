@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -191,6 +192,33 @@ func goOn(ctx context.Context, db *sql.DB, have, known int64) error {
 func tooNew(have, want int64) error {
 	return &belay.Error{Code: belay.CodeInternal, Op: "open", Message: fmt.Sprintf(
 		"the database has schema %d and this Belay knows up to %d: a newer Belay migrated it; use that one", have, want)}
+}
+
+// changed are the errors of a statement that names what is not there, or is not as it
+// was when the statement was prepared.
+var changed = []string{"42P01", "42703", "42804", "0A000"}
+
+// outdated gives the reason of an error on a connection where it is a migration: one to
+// a schema that this server does not know enough for has taken away what the statement
+// names.
+func (s *Store) outdated(ctx context.Context, c *conn, err error) error {
+	var reply *pgconn.PgError
+	if !errors.As(err, &reply) || !slices.Contains(changed, reply.Code) || c.pg.IsClosed() {
+		return err
+	}
+	oldest := int64(0)
+	p := c.pipe()
+	if c.pg.TxStatus() == 'E' {
+		p.add("ROLLBACK", nil)
+	}
+	p.add("SELECT oldest FROM meta", func(r columns) error {
+		oldest = r.int(0)
+		return nil
+	})
+	if p.run(ctx) != nil || oldest <= s.known {
+		return err
+	}
+	return tooOld(s.known, oldest)
 }
 
 // tooOld refuses the writes of a server that runs while the database is migrated

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/pgtest"
+	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/postgres"
+	"github.com/jackc/pgx/v5"
 )
 
 // Several may open a new database at once; one of them brings it up to date.
@@ -121,6 +124,47 @@ func TestAServerThatBecameTooOldWritesNothing(t *testing.T) {
 	}
 	newer(t, url, "1")
 	s.submit(3)
+}
+
+// A server that runs while a migration takes away what its statements name says for reads
+// and writes alike that it is too old, in a transaction of somebody else too, which goes on.
+// Where the schema lets it go on, what is missing is an error of its own.
+func TestAServerWhoseColumnsAreGoneIsTooOld(t *testing.T) {
+	url := database(t)
+	s := server{open(t, url, postgres.Options{}), t}
+	s.submit(1)
+	app, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = app.Close(context.Background()) }()
+	newer(t, url, "9999; ALTER TABLE executions DROP COLUMN message")
+	all := func() map[string]error {
+		t.Helper()
+		tx, err := app.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, joined := join(s.Store, tx, submit(3))
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Errorf("the transaction of somebody else: %v", err)
+		}
+		_, write := s.during(nil, submit(2))
+		_, read := s.Read(t.Context(), store.Read{Execution: belay.ExecutionID{1}})
+		_, list := s.List(t.Context(), store.List{Limit: 1})
+		return map[string]error{"write": write, "read": read, "list": list, "join": joined}
+	}
+	for what, err := range all() {
+		if belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "must know schema 9999") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	newer(t, url, "1")
+	for what, err := range all() {
+		if belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "message") {
+			t.Errorf("%s, where it may go on: %v", what, err)
+		}
+	}
 }
 
 // Who knows less than a newer schema has, and enough for it, goes on: reading,

@@ -56,7 +56,7 @@ func (s *Store) readOnce(ctx context.Context, c *slot, do func(context.Context, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
 	defer cancel()
-	return s.damaged(do(ctx, c.conn))
+	return s.outdated(ctx, c.conn, s.damaged(do(ctx, c.conn)))
 }
 
 // Read implements store.Store.

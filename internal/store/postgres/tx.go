@@ -198,7 +198,7 @@ func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) 
 			c.drop()
 		}
 	}()
-	return s.damaged(do(ctx))
+	return s.outdated(ctx, c.conn, s.damaged(do(ctx)))
 }
 
 func (t *tx) load(ctx context.Context, need machine.Need) error {
