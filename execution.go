@@ -10,7 +10,7 @@ import (
 type Reason struct {
 	// Code is one of a short list: queued, delayed, retry, lost, released,
 	// preempted, timer, signal, child, paused, reopened, scheduled, no_worker,
-	// external (only an owner from outside may have it), gate (another one).
+	// external (only an owner from outside may have it), gate (a gate is shut).
 	Code string `json:"code"`
 	// Text is a sentence with the facts.
 	Text string `json:"text,omitempty"`
@@ -18,32 +18,8 @@ type Reason struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Gate is why an execution that would be due is held out of the ready index.
-type Gate uint8
-
-// The gates.
-const (
-	GateNone Gate = iota
-	GateExternal
-	GateBreaker
-	GateKey
-	GateResource
-)
-
-var gateNames = [...]string{"", "external", "breaker", "key", "resource"}
-
-// String is the gate's one word, empty for none.
-func (g Gate) String() string { return name(gateNames[:], int(g)) }
-
-// MarshalText writes the gate's one word.
-func (g Gate) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
-
-// UnmarshalText reads the gate's one word.
-func (g *Gate) UnmarshalText(b []byte) error {
-	i, err := index("gate", gateNames[:], string(b))
-	*g = Gate(i)
-	return err
-}
+// GateID names a gate by its kind and its name, as in "limit:crawler".
+type GateID string
 
 // Failure is how a run or an execution failed.
 type Failure struct {
@@ -75,7 +51,10 @@ type Execution struct {
 	Priority int         `json:"priority,omitempty"`
 	State    State       `json:"state"`
 	Reason   *Reason     `json:"reason,omitempty"`
-	Gate     Gate        `json:"gate,omitempty"`
+	// External keeps workers away: only an owner from outside may lock it.
+	External bool `json:"external,omitempty"`
+	// Gate is the gate that parked it. No worker gets it until that gate opens.
+	Gate GateID `json:"gate,omitempty"`
 	// Seq counts the transitions; it is the newest event's number.
 	Seq        int64 `json:"seq"`
 	Token      Token `json:"token"`

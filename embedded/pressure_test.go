@@ -183,9 +183,6 @@ func TestKeysInAnOpenTransactionHoldUpNobodyElse(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
 	o := own(t, b, 1)
-	if _, err := b.Submit(t.Context(), belay.Submission{Workflow: "bg"}); err != nil { // its lane is there
-		t.Fatal(err)
-	}
 	tx, err := app.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func TestSubmit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := p.execution(out); e.Gate != belay.GateExternal || e.Policy == nil || e.Policy.OnLost != belay.Fail {
+	if e := p.execution(out); !e.External || e.Policy == nil || e.Policy.OnLost != belay.Fail {
 		t.Errorf("from outside: %+v", e)
 	}
 }

@@ -1,10 +1,13 @@
 package test
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -16,18 +19,33 @@ type version struct {
 	orders string // testdata/orders, a worker with that version's SDK
 }
 
-// versions are the two that meet in an upgrade: this one, and the last that did
-// not know the newest migration of PostgreSQL.
-func versions(t *testing.T) (before, after version) {
+// newestMigration is that of PostgreSQL, and whether servers of the version before it go on
+// beside those that know it.
+func newestMigration(t *testing.T) (file string, shared bool) {
 	t.Helper()
 	files, err := filepath.Glob("../internal/store/postgres/migrations/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("the migrations are not there: %v", err)
 	}
-	commit, err := lastWithout(strings.TrimPrefix(files[len(files)-1], "../"))
+	file = files[len(files)-1]
+	text, err := os.ReadFile(file)
+	must(t, err)
+	oldest := regexp.MustCompile(`UPDATE meta SET oldest = (\d+);`).FindSubmatch(text)
+	if oldest == nil {
+		t.Fatalf("%s does not say who may go on", file)
+	}
+	n, err := strconv.Atoi(string(oldest[1]))
+	must(t, err)
+	return strings.TrimPrefix(file, "../"), n < len(files)
+}
+
+// versions are this one, and an earlier one that is at a commit.
+func versions(t *testing.T, at func() (commit string, err error)) (before, after version) {
+	t.Helper()
+	commit, err := at()
 	if err != nil {
 		if os.Getenv("BELAY_TEST_REQUIRE") == "" {
-			t.Skipf("the version before the newest migration cannot be built: %v", err)
+			t.Skipf("an earlier version cannot be built: %v", err)
 		}
 		t.Fatal(err)
 	}
@@ -48,15 +66,21 @@ func versions(t *testing.T) (before, after version) {
 // lastWithout is the last commit without a file: the parent of the one that added
 // it, or the newest one if it was not committed yet.
 func lastWithout(file string) (string, error) {
+	added, err := firstWith(file)
+	if err != nil || added == "" {
+		return cmp.Or(added, "HEAD"), err
+	}
+	return git("rev-parse", "--verify", added+"^")
+}
+
+// firstWith is the commit that added a file, empty if it was not committed yet.
+func firstWith(file string) (string, error) {
 	added, err := git("log", "--diff-filter=A", "--format=%H", "--", file)
-	if err != nil {
+	if err != nil || added == "" {
 		return "", err
 	}
-	if added == "" {
-		return git("rev-parse", "--verify", "HEAD")
-	}
 	all := strings.Fields(added)
-	return git("rev-parse", "--verify", all[len(all)-1]+"^")
+	return all[len(all)-1], nil
 }
 
 // git asks the repository of these tests.

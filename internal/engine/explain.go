@@ -84,7 +84,7 @@ func (x *explainer) explain() {
 		x.ended(e)
 	case e.State == belay.Running:
 		x.running(e)
-	case e.Gate == belay.GateExternal && e.State != belay.Paused:
+	case e.External && e.Gate == "" && e.State != belay.Paused:
 		x.external(e)
 	case e.State == belay.Pending && e.Ready() != 0 && e.Ready() <= x.now:
 		x.queued(e)
@@ -226,9 +226,12 @@ func (x *explainer) resting(e *machine.Execution) {
 		x.fact("%s", r.Text)
 	}
 	x.unread()
+	if r.Code == "gate" {
+		x.fact("it goes on when its gate opens")
+	}
 	if !r.Until.IsZero() {
 		x.fact("the next look at it is in %s", ago(machine.At(r.Until), x.now))
-	} else {
+	} else if r.Code != "gate" {
 		x.fact("nothing but a signal, a child's end or an operator moves it on")
 	}
 }

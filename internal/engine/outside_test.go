@@ -97,7 +97,7 @@ func TestASilentOutsideOwnerIsGivenUp(t *testing.T) {
 			_, err := e.Save(ctx, belay.Save{Lease: l.Lease, Kind: belay.KindState, Key: "late"})
 			if p.OnLost == belay.Requeue {
 				refusal(t, err, belay.CodeLeaseLost, belay.CauseExpired)
-				if x.State != belay.Pending || x.Gate != belay.GateExternal {
+				if x.State != belay.Pending || !x.External {
 					t.Errorf("the execution is %+v", x)
 				}
 				next := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: x.ID, Owner: "bob"}))

@@ -47,9 +47,9 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 		return all | store.TableWorkers
 	case *machine.Submit:
 		if c.IdempotencyKey != "" {
-			return all | store.TableExecutions | store.TableSpecs | store.TableLanes | store.TableKeys
+			return all | store.TableExecutions | store.TableSpecs | store.TableKeys
 		}
-		return all | store.TableExecutions | store.TableSpecs | store.TableLanes
+		return all | store.TableExecutions | store.TableSpecs
 	case *machine.Save:
 		return all | store.TableExecutions | store.TableCheckpoints | store.TableSignals
 	case *machine.Append:

@@ -25,7 +25,6 @@ type (
 	duration       struct{}
 	state          struct{}
 	outcome        struct{}
-	gateWord       struct{}
 	class          struct{}
 	checkpointKind struct{}
 	workerState    struct{}
@@ -56,7 +55,6 @@ func (duration) Schema(huma.Registry) *huma.Schema {
 
 func (state) Schema(huma.Registry) *huma.Schema          { return words[belay.State](1, 8) }
 func (outcome) Schema(huma.Registry) *huma.Schema        { return words[belay.Outcome](1, 8) }
-func (gateWord) Schema(huma.Registry) *huma.Schema       { return words[belay.Gate](1, 4) }
 func (class) Schema(huma.Registry) *huma.Schema          { return words[belay.Class](1, 5) }
 func (checkpointKind) Schema(huma.Registry) *huma.Schema { return words[belay.CheckpointKind](1, 3) }
 func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.WorkerState](1, 5) }
@@ -92,7 +90,6 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.Duration]():       reflect.TypeFor[duration](),
 	reflect.TypeFor[belay.State]():          reflect.TypeFor[state](),
 	reflect.TypeFor[belay.Outcome]():        reflect.TypeFor[outcome](),
-	reflect.TypeFor[belay.Gate]():           reflect.TypeFor[gateWord](),
 	reflect.TypeFor[belay.Class]():          reflect.TypeFor[class](),
 	reflect.TypeFor[belay.CheckpointKind](): reflect.TypeFor[checkpointKind](),
 	reflect.TypeFor[belay.WorkerState]():    reflect.TypeFor[workerState](),

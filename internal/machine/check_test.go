@@ -117,7 +117,7 @@ func checkLimbo(f *faults, k *keeper, e *Execution) {
 
 func wantReady(e *Execution) Time {
 	switch {
-	case e.Gate != 0:
+	case e.External, e.Gate != "":
 		return 0
 	case e.State == belay.Pending, e.State == belay.Waiting:
 		return e.DueAt

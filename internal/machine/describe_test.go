@@ -13,16 +13,19 @@ import (
 //
 //	pending(retry later)  waiting(timer)  paused(waiting)  running+cancelling
 //
-// Pending is due unless it says later or gated; waiting is not unless it says
+// Pending is due unless it says later, outside or gated; waiting is not unless it says
 // due.
 func describe(e *Execution, now Time) string {
 	var in []string
 	switch e.State {
 	case belay.Pending:
 		in = append(in, e.Reason)
-		if e.Gate != 0 {
+		if e.External {
+			in = append(in, "outside")
+		}
+		if e.Gate != "" {
 			in = append(in, "gated")
-		} else if !e.Ready().over(now) {
+		} else if !e.External && !e.Ready().over(now) {
 			in = append(in, "later")
 		}
 	case belay.Waiting:

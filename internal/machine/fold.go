@@ -97,7 +97,7 @@ type ReadyLane struct {
 type Changes struct {
 	Executions  []*Execution
 	Specs       []*Spec
-	Lanes       []Lane // written where not there yet
+	Lanes       []Lane // of what was submitted, each once
 	Runs        []*Run
 	Checkpoints []*Checkpoint
 	Pruned      []SignalRef // checkpoints that lose their data, by execution and seq

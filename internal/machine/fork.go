@@ -40,7 +40,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	f := &Execution{
 		ID: c.Fork, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, Lane: e.Lane.Shared(), Policy: e.Policy,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: w.Now, DueAt: w.Now, New: true,
-		Reason: "reopened", ReasonText: "forked from " + e.ID.String(), Gate: keepers(e.Gate),
+		Reason: "reopened", ReasonText: "forked from " + e.ID.String(), External: e.External,
 	}
 	spec := *s
 	spec.Execution, spec.Generation, spec.Key = f.ID, 1, ""

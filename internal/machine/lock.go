@@ -109,7 +109,7 @@ func (c *Lock) lockable(w *world, op string, e *Execution) error {
 		return nil
 	case e.State == belay.Paused:
 		return refuse(belay.CodeConflict, op, "it is paused; resume it to lock it")
-	case keepers(e.Gate) != e.Gate:
+	case e.Gate != "":
 		return refuse(belay.CodeConflict, op, "it is held back by its gate: %s", e.Gate)
 	case e.State == belay.Pending && !e.DueAt.over(w.Now):
 		wait := e.DueAt.Sub(w.Now)

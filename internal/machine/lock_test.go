@@ -57,9 +57,9 @@ func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 	}
 	gated := s.submit()
 	behind := copied(s.row(gated))
-	behind.Gate = belay.GateBreaker
+	behind.Gate = "breaker:mail"
 	_ = s.change(gated, func(r *record) error { r.execution = behind; return nil })
-	if err := s.refused(s.lock(belay.WorkerID(s.id()), gated), belay.CodeConflict); !strings.Contains(err.Message, "breaker") {
+	if err := s.refused(s.lock(belay.WorkerID(s.id()), gated), belay.CodeConflict); !strings.Contains(err.Message, "breaker:mail") {
 		t.Errorf("behind its breaker: %v", err)
 	}
 }
@@ -175,15 +175,15 @@ func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	}
 }
 
-// Rule: an external execution keeps its gate through signals, retries and losses,
-// and its limits count all the same.
-func TestAnExternalExecutionKeepsItsGate(t *testing.T) {
+// Rule: an external execution stays one through signals, retries and losses, and its
+// limits count all the same.
+func TestAnExternalExecutionStaysExternal(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.owned("ann", policy(belay.Policy{OnLost: belay.Requeue, Timeout: within(time.Minute), StartTimeout: within(20 * time.Second)}))
 	none := func(after string) {
 		t.Helper()
-		if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 || s.row(l.Execution).Gate != belay.GateExternal || s.row(l.Execution).Ready() != 0 {
+		if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 || !s.row(l.Execution).External || s.row(l.Execution).Ready() != 0 {
 			t.Fatalf("after %s a worker gets %+v", after, r.Claims)
 		}
 	}
@@ -204,7 +204,7 @@ func TestAnExternalExecutionKeepsItsGate(t *testing.T) {
 	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 	s.do(s.beat(w))
 	none("a loss")
-	s.is(l.Execution, "pending(lost gated)")
+	s.is(l.Execution, "pending(lost outside)")
 	s.to(s.row(l.Execution).CheckAt)
 	s.do(&Tick{Execution: l.Execution})
 	s.is(l.Execution, "failed")

@@ -151,11 +151,14 @@ var mutants = []mutant{
 	})},
 	{name: "what a drop freed is not counted", promise: "sums", write: func(_ *keeper, c *Changes) { c.Drops = nil }},
 	{name: "a claim comes early", promise: "G8", read: claimEarly},
-	{name: "a gate is not read", promise: "G8", read: func(_ *keeper, r *Rows) {
+	{name: "workers are not kept away", promise: "G8", read: func(_ *keeper, r *Rows) {
 		for _, e := range r.Executions {
-			e.Gate = 0
+			e.External = false
 		}
 	}},
+	{name: "workers are not kept away from the next generation", promise: "G8", write: eachChanged(func(is, was *Execution) {
+		is.External = is.External && is.Generation == was.Generation
+	})},
 	{name: "keys are not written", promise: "G9", write: func(_ *keeper, c *Changes) { c.Keys = nil }},
 	{name: "dead letters are not written", promise: "G10", write: func(_ *keeper, c *Changes) { c.DeadLetters = nil }},
 	{name: "dead letters are not resolved", promise: "G10", write: func(_ *keeper, c *Changes) {

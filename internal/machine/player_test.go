@@ -245,7 +245,7 @@ func (p *player) heal() error {
 		}
 		for _, e := range open {
 			switch {
-			case e.Gate != 0 && round > 3:
+			case e.External && round > 3:
 				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionCancel, Op: p.op()}})
 			case e.State == belay.Paused:
 				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionResume, Op: p.op()}})

@@ -153,13 +153,13 @@ func TestFailReopenAndClaimInOneFold(t *testing.T) {
 	}
 }
 
-// A gate of the moment is gone with the generation that it held back.
-func TestReopenForgetsOtherGates(t *testing.T) {
+// A gate is gone with the generation that it parked.
+func TestReopenForgetsGates(t *testing.T) {
 	s := newStage(t)
 	id := s.submit()
 	_ = s.change(id, func(r *record) error {
 		r.execution = copied(r.execution)
-		r.execution.Gate = belay.GateBreaker
+		r.execution.Gate = "breaker:mail"
 		return nil
 	})
 	s.is(id, "pending(gated)")
@@ -180,8 +180,8 @@ func TestReopenKeepsWorkersAway(t *testing.T) {
 		t.Errorf("a worker won what is owned from outside: %+v", r.Claims)
 	}
 	for _, id := range []belay.ExecutionID{id, f} {
-		if got := s.row(id).Gate; got != belay.GateExternal {
-			t.Errorf("gate %s", got)
+		if !s.row(id).External {
+			t.Errorf("%s is open to workers", id)
 		}
 	}
 }

@@ -23,11 +23,12 @@ type Execution struct {
 	Queue     string
 	Lane      LaneID
 	Policy    *belay.Policy // nil for the defaults; never changed in place
+	External  bool          // only owners from outside may have it; never changed
 
 	State      belay.State
-	PausedFrom belay.State // while paused: where it goes back to
-	Gate       belay.Gate
-	Reason     string // code
+	PausedFrom belay.State  // while paused: where it goes back to
+	Gate       belay.GateID // that parked it; empty for none
+	Reason     string       // code
 	ReasonText string
 
 	DueAt   Time // when it may run; 0 while only a signal or child can wake it
@@ -102,7 +103,7 @@ func (e *Execution) lostTimes(n int) {
 // Ready is when the execution may be claimed; 0 while it may not be at all. It
 // is what the ready index holds.
 func (e *Execution) Ready() Time {
-	if e.Gate != belay.GateNone || e.State != belay.Pending && e.State != belay.Waiting {
+	if e.External || e.Gate != "" || e.State != belay.Pending && e.State != belay.Waiting {
 		return 0
 	}
 	return e.DueAt

@@ -183,7 +183,7 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	w.end(e, how)
 	e.State, e.FinishedAt = state, w.Now
 	e.DueAt, e.CancelBy, e.PauseRequested, e.PausedFrom = 0, 0, false, 0
-	e.Gate = keepers(e.Gate)
+	e.Gate = ""
 	e.Reason, e.ReasonText, e.Class, e.Message = "", "", 0, ""
 	if how.deed != "" {
 		w.out.Deeds[len(w.out.Deeds)-1].Final = true
@@ -193,15 +193,6 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 		w.bury(e, ran)
 	}
 	w.tellParent(e)
-}
-
-// keepers is what of a gate outlives the execution's end: who may own it at all
-// does not change with its next generation.
-func keepers(g belay.Gate) belay.Gate {
-	if g == belay.GateExternal {
-		return g
-	}
-	return belay.GateNone
 }
 
 // bury writes the dead letter of a root that failed, in the same commit (G10).

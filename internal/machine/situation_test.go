@@ -59,6 +59,15 @@ func (x *subject) outside(p belay.Policy) {
 	x.lease = leaseOf(&x.do(x.lock(x.owner, x.id)).Claims[0].Execution)
 }
 
+// parked puts the execution behind a gate.
+func (x *subject) parked(by belay.GateID) {
+	_ = x.change(x.id, func(r *record) error {
+		r.execution = copied(r.execution)
+		r.execution.Gate = by
+		return nil
+	})
+}
+
 func external(s *belay.Submission) { s.External = true }
 
 // child puts a child of a running parent in place and answers the parent's
@@ -112,6 +121,10 @@ var situations = []situation{
 	}},
 	{"pending/external", "owned from outside only", func(x *subject) {
 		x.submitted(belay.Policy{}, func(s *belay.Submission) { s.External = true })
+	}},
+	{"pending/gated", "due, and parked by a gate", func(x *subject) {
+		x.submitted(belay.Policy{})
+		x.parked("limit:crawler")
 	}},
 	{"pending/retrying", "a run failed, its backoff lasts", func(x *subject) {
 		x.running(belay.Policy{})

@@ -115,14 +115,11 @@ func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 
 func (c *Submit) execution(lane LaneID, now Time) *Execution {
 	e := &Execution{
-		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: lane,
+		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: lane, External: c.External,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: now, DueAt: max(now, At(c.DueAt)), New: true,
 	}
 	if e.DueAt > now {
 		e.Reason, e.ReasonText = "delayed", "submitted to run later"
-	}
-	if c.External {
-		e.Gate = belay.GateExternal
 	}
 	if c.Policy != (belay.Policy{}) {
 		p := c.Policy

@@ -112,7 +112,7 @@ func (x *subject) resubmit(input string) Command {
 	if e.Reason == "delayed" {
 		s.DueAt = e.DueAt.Time()
 	}
-	if s.External = e.Gate == belay.GateExternal; !e.Parent.IsZero() {
+	if s.External = e.External; !e.Parent.IsZero() {
 		s.Parent, s.ParentKey = &belay.Lease{Execution: e.Parent}, e.Child
 	}
 	return &Submit{Submission: s}

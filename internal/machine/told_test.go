@@ -186,6 +186,8 @@ func stepExecution(f *faults, before, after *keeper, b, a record) {
 	case is == nil:
 		f.add("G3", "%s is gone", was.ID)
 		return
+	case is.External != was.External:
+		f.add("G8", "%s may have another kind of owner: external %t, was %t", was.ID, is.External, was.External)
 	case is.Token < was.Token || is.Seq < was.Seq || is.Generation < was.Generation || is.Cost < was.Cost:
 		f.add("G1", "%s went back: %+v, was %+v", was.ID, *is, *was)
 	case is.Generation != was.Generation:
@@ -214,7 +216,7 @@ func stepClaim(f *faults, before, after *keeper, b, a record) {
 	early := was.DueAt == 0 || was.DueAt > before.now
 	locked := after.outside(a.runs[i].Worker)
 	switch {
-	case was.Gate != 0 && !(locked && was.Gate == belay.GateExternal):
+	case was.Gate != "", was.External && !locked:
 		f.add("G8", "%s was claimed behind its gate", was.ID)
 	case was.State == belay.Pending && early:
 		f.add("G8", "%s was claimed %s early", was.ID, was.DueAt.Sub(before.now))

@@ -24,8 +24,8 @@ type Record struct {
 func View(r *Record) belay.Execution {
 	e := r.Execution
 	v := belay.Execution{
-		ID: e.ID, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, State: e.State, Gate: e.Gate, Seq: e.Seq,
-		Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses, Worker: e.Worker,
+		ID: e.ID, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, State: e.State, External: e.External, Gate: e.Gate,
+		Seq: e.Seq, Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses, Worker: e.Worker,
 		Parent: e.Parent, ParentKey: e.Child, OpenChildren: e.Open, Checkpoints: e.Checkpoints,
 		CostTokens: e.Cost, CreatedAt: e.CreatedAt.Time(), DueAt: e.DueAt.Time(), StartedAt: e.StartedAt.Time(),
 		ProgressAt: e.ProgressAt.Time(), FinishedAt: e.FinishedAt.Time(), CancelBy: e.CancelBy.Time(),
@@ -73,13 +73,13 @@ func reason(e *Execution) *belay.Reason {
 	switch {
 	case e.State == belay.Paused:
 		r.Code, r.Text = "paused", "paused by an operator while "+e.PausedFrom.String()
-	case e.Gate == belay.GateExternal:
+	case e.Gate != "":
+		r.Code, r.Text = "gate", "held back by its gate: "+string(e.Gate)
+	case e.External:
 		r.Code, r.Text = "external", "waits for an owner from outside to lock it"
 		if e.ReasonText != "" {
 			r.Text += "; " + e.ReasonText
 		}
-	case e.Gate != belay.GateNone:
-		r.Code, r.Text = "gate", "held back by its gate: "+e.Gate.String()
 	case r.Code == "":
 		r.Code, r.Text = "queued", "waits for a free worker of its queue"
 	}

@@ -92,6 +92,7 @@ func TestReasons(t *testing.T) {
 		until           time.Duration // from now; 0: never by itself
 	}{
 		{"pending", "queued", -1}, {"pending/delayed", "delayed", hour}, {"pending/external", "external", 0},
+		{"pending/gated", "gate", 0},
 		{"pending/retrying", "retry", 1125 * time.Millisecond}, {"pending/released", "released", -1}, {"pending/reopened", "reopened", -1},
 		{"scheduled", "scheduled", 300 * time.Second}, {"waiting", "signal", 0}, {"waiting/timer", "timer", hour},
 		{"paused", "paused", 0}, {"paused/waiting", "paused", 0},

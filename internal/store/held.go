@@ -70,7 +70,6 @@ const (
 	TableKeys
 	TableChunks
 	TableObjects
-	TableLanes
 	// TableAll is what every commit needs.
 	TableAll
 )
@@ -103,7 +102,7 @@ func IsUrgent(ctx context.Context) bool { return ctx.Value(urgent{}) != nil }
 // names are the tables of each kind of rows, as an operator knows them.
 var names = []string{
 	"workers", "executions", "specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "idempotency", "blobs",
-	"objects or audit", "lanes", "meta or servers",
+	"objects or audit", "meta or servers",
 }
 
 // Names are the tables, for people.

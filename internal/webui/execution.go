@@ -142,7 +142,10 @@ func terms(e *belay.Execution, now time.Time) []term {
 	if e.Losses > 0 {
 		add("Owners lost in a row", strconv.Itoa(e.Losses))
 	}
-	add("Gate", e.Gate.String())
+	add("Gate", string(e.Gate))
+	if e.External {
+		add("Owner", "only from outside")
+	}
 	add("Idempotency key", e.Key)
 	add("Started by", string(e.Trigger))
 	if e.CostTokens > 0 {

@@ -46,7 +46,7 @@ func g5look(f *finding, l *look, x *belay.Execution, sessions map[belay.WorkerID
 		f.Violation(s, "at %s it was %s without a reason", l.At.Format(clock), x.State)
 	case x.State == belay.Waiting && x.Reason.Until.IsZero() && x.Reason.Code == "timer":
 		f.Violation(s, "at %s it waited for a timer that has no end", l.At.Format(clock))
-	case x.State == belay.Pending && x.Gate == belay.GateNone && x.DueAt.IsZero():
+	case x.State == belay.Pending && x.DueAt.IsZero():
 		f.Violation(s, "at %s it was pending and never due", l.At.Format(clock))
 	}
 }

@@ -87,7 +87,7 @@ func (d *draft) onPostgres() {
 	d.each(12*time.Second, d.one("line"), d.one("cut", "hold", "slow"), 200*time.Millisecond, 4*time.Second)
 	d.each(12*time.Second, d.one("backends"), d.one("terminate"), 0, 0)
 	d.each(25*time.Second, d.one("servers"), d.deal("kill two", "kill all"), 100*time.Millisecond, time.Second)
-	d.each(12*time.Second, d.one("tables"), d.deal("workers", "executions", "runs", "checkpoints", "idempotency", "lanes"), 500*time.Millisecond, 4*time.Second)
+	d.each(12*time.Second, d.one("tables"), d.deal("workers", "executions", "runs", "checkpoints", "idempotency"), 500*time.Millisecond, 4*time.Second)
 	d.each(30*time.Second, d.one("writes"), d.one("refuse"), 1500*time.Millisecond, 4*time.Second)
 	d.each(45*time.Second, d.one("snapshot"), d.one("hold"), 5*time.Second, 15*time.Second)
 	d.each(20*time.Second, d.one("pooler"), d.one("kill"), 0, time.Second)

@@ -987,10 +987,10 @@ export interface components {
             /** Format: date-time */
             due_at?: string;
             error?: components["schemas"]["Failure"];
+            external?: boolean;
             /** Format: date-time */
             finished_at?: string;
-            /** @enum {string} */
-            gate?: "external" | "breaker" | "key" | "resource";
+            gate?: string;
             /** Format: int64 */
             generation: number;
             id: string;

@@ -14,8 +14,8 @@
 // Locks are taken in one order, each kind by id: sessions, executions, what is
 // ready in lanes, keys. What is ready is the exception: it is taken in its own
 // order but passed over where it is held (SKIP LOCKED), so that nobody waits for
-// it. Rows that two servers may both add (executions, lanes, keys) are added in
-// the order of their keys. What waits thus never waits in a circle; should
+// it. Rows that two servers may both add (executions, keys) are added in the
+// order of their keys. What waits thus never waits in a circle; should
 // PostgreSQL find a deadlock anyway, the batch is done again.
 //
 // # Why READ COMMITTED is enough

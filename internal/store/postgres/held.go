@@ -41,7 +41,7 @@ var lockable = []struct {
 	{"workers", store.TableWorkers}, {"executions", store.TableExecutions}, {"specs", store.TableSpecs}, {"runs", store.TableRuns},
 	{"checkpoints", store.TableCheckpoints}, {"signals", store.TableSignals}, {"actions", store.TableActions},
 	{"dead_letters", store.TableLetters}, {"idempotency", store.TableKeys}, {"blobs", store.TableChunks},
-	{"blob_sums", store.TableChunks}, {"objects", store.TableObjects}, {"audit", store.TableObjects}, {"lanes", store.TableLanes},
+	{"blob_sums", store.TableChunks}, {"objects", store.TableObjects}, {"audit", store.TableObjects},
 	{"meta", store.TableAll}, {"servers", store.TableAll},
 }
 

@@ -3,12 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Join does what Commit does inside a transaction of somebody else, who commits
@@ -18,18 +16,16 @@ import (
 //
 // The rows that it locks stay locked until that transaction ends. It should be
 // of isolation READ COMMITTED: in a stricter one, what others have added since it
-// began is refused instead of found. New lanes are written beside it, by a
-// connection of their own: every server that meets them would wait for it.
+// began is refused instead of found.
 func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
 	const op = "join a transaction"
 	if err := s.usable(); err != nil {
 		return err
 	}
 	c := &conn{pg: tx.Conn().PgConn(), guest: true}
-	beside := tx.Conn().Config()
 	var m mode
 	for n := 1; ; n++ {
-		err := s.join(ctx, c, &beside.Config, m, need, decide)
+		err := s.join(ctx, c, m, need, decide)
 		if err == nil {
 			return nil
 		}
@@ -55,7 +51,7 @@ func Join(ctx context.Context, tx pgx.Tx, need machine.Need, decide func(*machin
 	return s.Join(ctx, tx, need, decide)
 }
 
-func (s *Store) join(ctx context.Context, c *conn, beside *pgconn.Config, m mode, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
 	if err := c.ask(ctx, s.options.Patience, "SAVEPOINT belay"); err != nil {
 		return err
 	}
@@ -67,11 +63,7 @@ func (s *Store) join(ctx context.Context, c *conn, beside *pgconn.Config, m mode
 	if changes == nil || changes.Empty() {
 		return nil
 	}
-	if err := s.writeLanes(ctx, c, beside, changes.Lanes); err != nil {
-		return err
-	}
 	all := *changes
-	all.Lanes = nil
 	all.Grace, all.Leap = 0, 0 // they are for a batch that judges a session
 	p := t.pipe()
 	p.stream(ctx)
@@ -84,39 +76,4 @@ func (s *Store) join(ctx context.Context, c *conn, beside *pgconn.Config, m mode
 	texts(p.add(notify, nil), news.payloads(belay.OpID{}), func(text string) string { return text }) // nobody's own: this server is told too
 	p.add("RELEASE SAVEPOINT belay", nil)
 	return p.run(ctx)
-}
-
-const selectKnownLanes = "SELECT id FROM lanes WHERE id = ANY($1::bigint[])"
-
-// writeLanes writes the lanes that are not there yet beside the transaction.
-func (s *Store) writeLanes(ctx context.Context, c *conn, beside *pgconn.Config, lanes []machine.Lane) error {
-	rows := s.lanes.unknown(lanes)
-	if len(rows) == 0 {
-		return nil
-	}
-	there := make(map[machine.LaneID]bool, len(rows))
-	p := c.pipe()
-	look := p.add(selectKnownLanes, func(r columns) error {
-		there[machine.LaneID(r.int(0))] = true
-		return nil
-	})
-	ints(look, int8s, rows, func(l machine.Lane) int64 { return int64(l.ID) })
-	if err := p.run(ctx); err != nil {
-		return err
-	}
-	rows = slices.DeleteFunc(rows, func(l machine.Lane) bool { return there[l.ID] })
-	if len(rows) > 0 {
-		other, err := connect(ctx, beside)
-		if err != nil {
-			return err
-		}
-		defer other.close()
-		p = other.pipe()
-		insertNewLanes(p, rows)
-		if err := p.run(ctx); err != nil {
-			return err
-		}
-	}
-	s.lanes.note(lanes)
-	return nil
 }

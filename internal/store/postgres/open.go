@@ -69,10 +69,8 @@ type Store struct {
 	clock   *store.Clock
 	seen    store.Seen
 	parents parents
-	lanes   lanes
 	leaps   leaps
 	walk    store.Walk // of Prune
-	sweep   laneSweep
 	floors  floors
 	front   front
 	news    news

@@ -35,7 +35,6 @@ var scans = map[string]string{
 	"UPDATE meta":                         "one row",
 	"pg_control_system() s, meta":         "one row, for each new connection",
 	"WITH RECURSIVE lanes":                "leaps through the index of what is ready",
-	"SELECT DISTINCT lane":                "what is owned or rests, once an hour",
 	"count(*) FROM executions GROUP":      "for reports",
 	"SELECT (SELECT count(*) FROM runs)":  "for reports",
 	"FROM workers w WHERE w.ended_at":     "sessions that ended, now and then",
@@ -204,7 +203,7 @@ func exercise(t *testing.T, s *Store) {
 	_, leaves := f.Leaves(id, 1)
 	_, nodes := f.Nodes(id, 1)
 	_, weight := f.Weigh(large)
-	if err := errors.Join(leaves, nodes, weight, s.pruneLanes(t.Context())); err != nil {
+	if err := errors.Join(leaves, nodes, weight); err != nil {
 		t.Fatal(err)
 	}
 	slot := <-s.writers

@@ -229,7 +229,6 @@ func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 	p.add("COMMIT", nil)
 	err := p.run(ctx)
 	if err == nil {
-		t.store.lanes.note(changes.Lanes)
 		t.store.floors.lower(changes.Executions)
 		t.store.front.note(changes)
 		t.store.news.tell(t.rows, changes)

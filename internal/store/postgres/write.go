@@ -19,7 +19,7 @@ func (t *tx) write(p *pipe, c *machine.Changes) error {
 		return errGrace
 	}
 	for _, step := range []func(*pipe, *machine.Changes) error{
-		t.delayOwned, t.writeExecutions, t.writeLanes, t.writeKeys, t.writeSpecs, t.writeRuns, t.writeCheckpoints, t.writeSignals,
+		t.delayOwned, t.writeExecutions, t.writeKeys, t.writeSpecs, t.writeRuns, t.writeCheckpoints, t.writeSignals,
 		t.writeDeeds, t.writeLetters, t.writeChunks, t.writeSums, t.writeObjects, t.writeGrace, t.writeWorkers,
 	} {
 		if err := step(p, c); err != nil {
@@ -104,31 +104,6 @@ func (t *tx) writeSpecs(p *pipe, c *machine.Changes) error {
 		bind(p.add(insertSpecs, nil), table.Specs, rows)
 	}
 	return nil
-}
-
-const insertLanes = `
-INSERT INTO lanes (id, queue, workflow, version, priority, labels)
-SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::integer[]), unnest($6::text[])
-ON CONFLICT (id) DO NOTHING`
-
-// writeLanes adds lanes that are not known to be there.
-func (t *tx) writeLanes(p *pipe, c *machine.Changes) error {
-	insertNewLanes(p, t.store.lanes.unknown(c.Lanes))
-	return nil
-}
-
-func insertNewLanes(p *pipe, rows []machine.Lane) {
-	if len(rows) == 0 {
-		return
-	}
-	slices.SortFunc(rows, func(a, b machine.Lane) int { return cmp.Compare(a.ID, b.ID) })
-	s := p.add(insertLanes, nil)
-	ints(s, int8s, rows, func(l machine.Lane) int64 { return int64(l.ID) })
-	texts(s, rows, func(l machine.Lane) string { return l.Queue })
-	texts(s, rows, func(l machine.Lane) string { return l.Workflow })
-	texts(s, rows, func(l machine.Lane) string { return l.Version })
-	ints(s, int4s, rows, func(l machine.Lane) int64 { return int64(l.Priority) })
-	textsOrNull(s, rows, func(l machine.Lane) string { return table.LabelsText(l.Labels) })
 }
 
 var insertKeys = insert(table.Keys)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"testing"
@@ -62,6 +63,42 @@ func TestLogsOfAnOlderSchemaAreCounted(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Executions of an older schema that only owners from outside may have stay external, and
+// the others are open to workers. No gate has parked either.
+func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belay.db")
+	row := func(n, state int, rest string) string {
+		return fmt.Sprintf("INSERT INTO executions (id, lane, created_at, seq, queue, workflow, state, gate, due_at, ready_at) "+
+			"VALUES (x'%02d000000000000000000000000000000', 7, 1, 1, 'q', 'w', %d, %s)", n, state, rest)
+	}
+	at(t, path, 10, row(1, int(belay.Pending), "1, 5, NULL"), row(2, int(belay.Pending), "0, 5, 5"),
+		row(3, int(belay.Waiting), "1, 5, NULL"), row(4, int(belay.Succeeded), "1, NULL, NULL"))
+	s, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	need := machine.Need{Executions: []belay.ExecutionID{{1}, {2}, {3}, {4}}, Ready: []machine.ReadyQuery{{Lane: 7, Limit: 9}}}
+	external := make(map[belay.ExecutionID]bool)
+	err = s.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
+		for _, e := range rows.Executions {
+			if external[e.ID] = e.External; e.Gate != "" {
+				t.Errorf("%s is parked by %q", e.ID, e.Gate)
+			}
+		}
+		if due := rows.Ready[0].Due; len(due) != 1 || due[0] != (belay.ExecutionID{2}) {
+			t.Errorf("ready are %v, want the second alone", due)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[belay.ExecutionID]bool{{1}: true, {2}: false, {3}: true, {4}: true}, external); diff != "" {
+		t.Errorf("external (-want +got)\n%s", diff)
 	}
 }
 

@@ -47,19 +47,30 @@ var loadCases = []testCase{
 		rows = e.rows(machine.Need{Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 9}}})
 		e.same("ready when the last is due", []machine.ReadyLane{{Due: []belay.ExecutionID{second, third, first, late}}}, rows.Ready)
 	}},
-	{"what is owned, paused, gated or ended is not ready", func(e *env) {
+	{"what is owned, external, paused, parked or ended is not ready", func(e *env) {
 		worker := e.open()
 		e.run(worker, 1)
 		e.settle(e.run(worker, 2), belay.OutcomeSucceeded)
 		e.control(e.submit(), belay.ActionPause)
 		waiting := e.run(worker, 3)
 		e.settle(waiting, belay.OutcomeSuspended) // for a signal
+		e.submit(func(s *belay.Submission) { s.External = true })
+		parked := e.submit()
+		gate := func(id belay.GateID) {
+			row := *e.row(parked)
+			row.Gate = id
+			e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&row}})
+		}
+		gate("limit:crawler")
 		ready := func() []machine.ReadyLane {
 			return e.rows(machine.Need{Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 9}}}).Ready
 		}
 		e.same("ready", []machine.ReadyLane{{}}, ready())
 		e.signal(waiting.Execution, "go")
 		e.same("ready after the signal", []machine.ReadyLane{{Due: []belay.ExecutionID{waiting.Execution}}}, ready())
+		e.control(waiting.Execution, belay.ActionPause)
+		gate("")
+		e.same("ready after its gate let it go", []machine.ReadyLane{{Due: []belay.ExecutionID{parked}}}, ready())
 	}},
 	{"what a worker owns is told by its session, oldest first", func(e *env) {
 		mine, other := e.open(), e.open()

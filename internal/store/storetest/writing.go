@@ -215,7 +215,7 @@ func keptRun(r *machine.Run) *machine.Run {
 // setFixed gives a row what never changes of an execution.
 func setFixed(x, from *machine.Execution) {
 	x.ID, x.Parent, x.Child, x.ParentGen, x.Workflow, x.Version = from.ID, from.Parent, from.Child, from.ParentGen, from.Workflow, from.Version
-	x.Queue, x.Lane, x.Policy, x.CreatedAt = from.Queue, from.Lane, from.Policy, from.CreatedAt
+	x.Queue, x.Lane, x.Policy, x.External, x.CreatedAt = from.Queue, from.Lane, from.Policy, from.External, from.CreatedAt
 }
 
 // sessions are all sessions by id.

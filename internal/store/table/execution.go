@@ -19,6 +19,7 @@ var Executions = &Table[machine.Execution]{"executions", []Column[machine.Execut
 	text("queue", Kept, func(e *machine.Execution) *string { return &e.Queue }),
 	{Name: "policy", Kind: String, Zero: Null, Text: policyText},
 	integer("created_at", Int8, Kept, func(e *machine.Execution) *machine.Time { return &e.CreatedAt }),
+	{Name: "external", Kind: Int2, Zero: Lean, Int: func(e *machine.Execution) int64 { return Number(e.External) }},
 }}
 
 func policyText(e *machine.Execution) string {
@@ -32,13 +33,12 @@ func policyText(e *machine.Execution) string {
 const ExecutionPolicy = 7
 
 // fixed is how many columns never change.
-const fixed = 9
+const fixed = 10
 
 // The columns of an execution that change, in the order in which they follow those that never do.
 const (
 	State = iota
 	PausedFrom
-	Gate
 	ReadyAt
 	Lane
 	DueAt
@@ -80,12 +80,13 @@ const (
 	Worker
 	Secret
 	Message
+	Gate
 	HotCount
 )
 
 // Hot are the columns that change. An id in it is that of the execution itself.
 var Hot = [HotCount]Column[machine.Execution]{
-	State: number("state", Int2, Kept), PausedFrom: number("paused_from", Int2, Lean), Gate: number("gate", Int2, Lean),
+	State: number("state", Int2, Kept), PausedFrom: number("paused_from", Int2, Lean),
 	ReadyAt: number("ready_at", Int8, Null), Lane: number("lane", Int8, Kept), DueAt: number("due_at", Int8, Null),
 	CheckAt: number("check_at", Int8, Null), Seq: number("seq", Int8, Kept), Token: number("token", Int8, Lean),
 	Generation: number("generation", Int4, Kept), BaseSeq: number("base_seq", Int8, Lean), InputGen: number("input_gen", Int4, Kept),
@@ -104,6 +105,7 @@ var Hot = [HotCount]Column[machine.Execution]{
 	Worker:     id("worker", Null, func(e *machine.Execution) []byte { return e.Worker[:] }),
 	Secret:     id("secret", Null, func(e *machine.Execution) []byte { return e.Secret[:] }),
 	Message:    text("message", Null, func(e *machine.Execution) *string { return &e.Message }),
+	Gate:       text("gate", Null, func(e *machine.Execution) *belay.GateID { return &e.Gate }),
 }
 
 // number is a column whose value stands in HotRow.Ints.
@@ -120,7 +122,7 @@ type HotRow struct {
 // Of takes in an execution, and the seq at which the run began that it is in, if that run has no row.
 func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 	h.Execution, h.Ints = e, [Ints]int64{
-		State: int64(e.State), PausedFrom: int64(e.PausedFrom), Gate: int64(e.Gate), ReadyAt: int64(e.Ready()),
+		State: int64(e.State), PausedFrom: int64(e.PausedFrom), ReadyAt: int64(e.Ready()),
 		Lane: int64(e.Lane), DueAt: int64(e.DueAt), CheckAt: int64(e.CheckAt), Seq: e.Seq, Token: int64(e.Token),
 		Generation: int64(e.Generation), BaseSeq: e.BaseSeq, InputGen: int64(e.InputGen), ClaimNo: e.ClaimNo,
 		Attempts: int64(e.Attempts), Losses: int64(e.Losses), Checkpointed: int64(e.Checkpoints), StateSeq: e.StateSeq,
@@ -142,7 +144,7 @@ func (h *HotRow) Since(was *HotRow) Mask {
 	}
 	for i, differs := range [...]bool{
 		h.Reason != was.Reason, h.ReasonText != was.ReasonText, h.Worker != was.Worker, h.Secret != was.Secret,
-		h.Message != was.Message,
+		h.Message != was.Message, h.Gate != was.Gate,
 	} {
 		if differs {
 			m |= 1 << (Ints + i)
@@ -175,13 +177,13 @@ func (m Mask) All(yield func(int) bool) {
 func ScanExecution[C Row](row C, policy *belay.Policy) (*machine.Execution, int64) {
 	e := &machine.Execution{
 		Child: row.Text(2), ParentGen: int(row.Int(3)), Workflow: row.Word(4), Version: row.Word(5), Queue: row.Word(6),
-		Policy: policy, CreatedAt: machine.Time(row.Int(8)),
+		Policy: policy, CreatedAt: machine.Time(row.Int(8)), External: row.Int(9) != 0,
 	}
 	copy(e.ID[:], row.Raw(0))
 	copy(e.Parent[:], row.Raw(1))
 	number := func(column int) int64 { return row.Int(fixed + column) }
 	at := func(column int) machine.Time { return machine.Time(row.Int(fixed + column)) }
-	e.State, e.PausedFrom, e.Gate = belay.State(number(State)), belay.State(number(PausedFrom)), belay.Gate(number(Gate))
+	e.State, e.PausedFrom = belay.State(number(State)), belay.State(number(PausedFrom))
 	e.Lane, e.DueAt, e.CheckAt = machine.LaneID(number(Lane)), at(DueAt), at(CheckAt)
 	e.Seq, e.Token, e.Generation = number(Seq), belay.Token(number(Token)), int(number(Generation))
 	e.BaseSeq, e.InputGen, e.ClaimNo = number(BaseSeq), int(number(InputGen)), number(ClaimNo)
@@ -193,6 +195,7 @@ func ScanExecution[C Row](row C, policy *belay.Policy) (*machine.Execution, int6
 	e.ProgressAt, e.FinishedAt, e.CancelBy = at(ProgressAt), at(FinishedAt), at(CancelBy)
 	e.PauseRequested, e.Preempting, e.Class = number(PauseRequested) != 0, number(Preempting) != 0, belay.Class(number(Class))
 	e.Reason, e.ReasonText, e.Message = row.Word(fixed+Reason), row.Text(fixed+ReasonText), row.Text(fixed+Message)
+	e.Gate = belay.GateID(row.Word(fixed + Gate))
 	copy(e.Worker[:], row.Raw(fixed+Worker))
 	copy(e.Secret[:], row.Raw(fixed+Secret))
 	return e, number(RunSeq)

@@ -1,0 +1,40 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+// An execution that a gate has parked names it, and explain says what it waits for, also
+// where only an owner from outside may have it.
+func TestExplainNamesTheGate(t *testing.T) {
+	s := memory.New(time.Now)
+	e := engine.New(s, engine.Options{})
+	defer e.Close()
+	ctx := t.Context()
+	for _, sub := range []belay.Submission{{Workflow: "w"}, {Workflow: "w", External: true}} {
+		id := must[[]belay.Submitted](t)(e.Submit(ctx, sub))[0].ID
+		err := s.Commit(ctx, machine.Need{Executions: []belay.ExecutionID{id}}, func(rows *machine.Rows) *machine.Changes {
+			rows.Executions[0].Gate = "limit:crawler"
+			return &machine.Changes{Executions: rows.Executions}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := must[belay.Execution](t)(e.Execution(ctx, id))
+		if x.Gate != "limit:crawler" || x.External != sub.External || x.Reason == nil || x.Reason.Code != "gate" {
+			t.Errorf("parked, it is %+v because of %+v", x, x.Reason)
+		}
+		why := must[belay.Explanation](t)(e.Explain(ctx, id))
+		want := "held back by its gate: limit:crawler\nit goes on when its gate opens"
+		if got := strings.Join(why.Facts, "\n"); got != want {
+			t.Errorf("explained by:\n%s\nwant:\n%s", got, want)
+		}
+	}
+}

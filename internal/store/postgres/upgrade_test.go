@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/google/go-cmp/cmp"
+)
+
+// migrated opens a database of an older schema, in which statements have run.
+func migrated(t *testing.T, version int64, statements string) (*Store, *conn) {
+	t.Helper()
+	url := older(t, version)
+	c := dial(t, url)
+	c.sql(t, statements)
+	s, err := Open(t.Context(), url, Options{Writers: 1, Readers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, c
+}
+
+// Keys of an older schema are objects afterwards, with all that was said of them.
+func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
+	t.Parallel()
+	s, _ := migrated(t, 9, `INSERT INTO api_keys (id, name, scopes, hash, created_at, revoked_at) VALUES
+		('01000000-0000-0000-0000-000000000000', 'ci "<é>"', '["read","admin"]', decode(repeat('00', 32), 'hex'), 5, NULL),
+		('ab000000-0000-0000-0000-0000000000cd', 'old', '["worker"]', decode('ff' || repeat('00', 30) || '01', 'hex'), 3, 7)`)
+	objects, err := store.All(t.Context(), s, machine.KeyObject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []*machine.APIKey
+	for _, o := range objects {
+		k, err := machine.ReadAPIKey(o)
+		if err != nil || o.Version != 1 || o.UpdatedAt != max(k.CreatedAt, k.RevokedAt) {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		keys = append(keys, k)
+	}
+	want := []*machine.APIKey{
+		{ID: belay.KeyID{1}, Name: `ci "<é>"`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin}, CreatedAt: 5},
+		{ID: belay.KeyID{0xab, 15: 0xcd}, Name: "old", Scopes: []belay.Scope{belay.ScopeWorker}, Hash: [32]byte{0xff, 31: 1}, CreatedAt: 3, RevokedAt: 7},
+	}
+	if diff := cmp.Diff(want, keys); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// Executions of an older schema that only owners from outside may have stay external, and
+// the others are open to workers. No gate has parked either.
+func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
+	t.Parallel()
+	const columns = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, queue, workflow, state, gate, due_at, ready_at) VALUES "
+	row := func(n, state int, rest string) string {
+		return fmt.Sprintf("%s ('%02d000000-0000-0000-0000-000000000000', 7, 1, 1, 1, 1, 'q', 'w', %d, %s);", columns, n, state, rest)
+	}
+	s, c := migrated(t, 10, row(1, int(belay.Pending), "1, 5, NULL")+row(2, int(belay.Pending), "NULL, 5, 5")+
+		row(3, int(belay.Waiting), "1, 5, NULL")+row(4, int(belay.Succeeded), "1, NULL, NULL"))
+	need := machine.Need{Executions: []belay.ExecutionID{{1}, {2}, {3}, {4}}, Ready: []machine.ReadyQuery{{Lane: 7, Limit: 9}}}
+	external := make(map[belay.ExecutionID]bool)
+	err := s.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
+		for _, e := range rows.Executions {
+			if external[e.ID] = e.External; e.Gate != "" {
+				t.Errorf("%s is parked by %q", e.ID, e.Gate)
+			}
+		}
+		if due := rows.Ready[0].Due; len(due) != 1 || due[0] != (belay.ExecutionID{2}) {
+			t.Errorf("ready are %v, want the second alone", due)
+		}
+		return &machine.Changes{Mark: true}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[belay.ExecutionID]bool{{1}: true, {2}: false, {3}: true, {4}: true}, external); diff != "" {
+		t.Errorf("external (-want +got)\n%s", diff)
+	}
+	if got := c.sql(t, "SELECT concat(to_regclass('lanes'), to_regclass('api_keys'), ' ', oldest) FROM meta"); got != " 11" {
+		t.Errorf("there is still, and the oldest is: %s", got)
+	}
+}
