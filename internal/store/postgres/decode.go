@@ -37,11 +37,6 @@ func (c columns) id(i int) (id [16]byte) {
 	return id
 }
 
-func (c columns) hash(i int) (h [32]byte) {
-	copy(h[:], c[i])
-	return h
-}
-
 // words remembers texts that stand in many rows, so that each is there once.
 type words map[string]string
 

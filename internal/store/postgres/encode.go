@@ -77,12 +77,8 @@ type integer struct {
 	zero  bool // zero is itself, not NULL
 }
 
-// The kinds of integer columns; those named OrNull hold NULL for zero.
-var (
-	int8s      = integer{oidInt8, 8, true}
-	int4s      = integer{oidInt4, 4, true}
-	int8OrNull = integer{oidInt8, 8, false}
-)
+// int8s are bigints, of which zero is no NULL.
+var int8s = integer{oidInt8, 8, true}
 
 // integerOf is the kind of a table's column.
 func integerOf(kind table.Kind, zero table.Zero) integer {
@@ -183,19 +179,6 @@ func texts[R any](s *step, rows []R, of func(R) string) {
 	s.params = append(s.params, a)
 }
 
-// textsOrNull gives a statement a column of texts; an empty one is NULL.
-func textsOrNull[R any](s *step, rows []R, of func(R) string) {
-	a, some := s.array(oidText, len(rows), 8), false
-	for _, r := range rows {
-		if v := of(r); v == "" {
-			a = a.null()
-		} else {
-			a, some = a.text(v), true
-		}
-	}
-	s.column(a, oidText, some)
-}
-
 // byteas gives a statement a column of bytes; empty ones are NULL unless they are kept.
 func byteas[R any](s *step, rows []R, kept bool, of func(R) []byte) {
 	size := 0
@@ -211,15 +194,6 @@ func byteas[R any](s *step, rows []R, kept bool, of func(R) []byte) {
 		}
 	}
 	s.column(a, oidBytea, some)
-}
-
-// hashes gives a statement a column of hashes.
-func hashes[R any](s *step, rows []R, of func(R) *[32]byte) {
-	a := s.array(oidBytea, len(rows), 32)
-	for _, r := range rows {
-		a = a.bytes(of(r)[:])
-	}
-	s.params = append(s.params, a)
 }
 
 // int gives a statement one bigint.
