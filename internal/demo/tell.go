@@ -86,7 +86,7 @@ type judgement struct {
 	Breaches []string          `json:"breaches,omitempty"`
 	ID       belay.ExecutionID `json:"execution"`
 	State    belay.State       `json:"state"`
-	Steps    []stepOf        `json:"steps"`
+	Steps    []stepOf          `json:"steps"`
 	Killed   string            `json:"killed"`
 	// OldToken is the dead worker's, NewToken that of the one that took over.
 	OldToken  belay.Token   `json:"old_token"`

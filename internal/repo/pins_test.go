@@ -14,6 +14,7 @@ var direct = map[string]string{
 	"github.com/jackc/pgx/v5":                  "PostgreSQL",
 	"github.com/pressly/goose/v3":              "migrations, embedded",
 	"github.com/spf13/cobra":                   "command line: help and completion",
+	"github.com/spf13/pflag":                   "the flags of a cobra command, for its help and for the names that were meant",
 	"github.com/google/uuid":                   "UUIDv7",
 	"github.com/danielgtaylor/huma/v2":         "HTTP: validation, problems and OpenAPI 3.1 from Go types",
 	"github.com/prometheus/client_golang":      "metrics",
