@@ -214,7 +214,7 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	case overdue == 0:
 		d.add("overdue", "ok", "nothing")
 	case embedded.Holder(d.app.data) == "":
-		d.add("overdue", "warn", "%d things wait for an engine to take care of them; `belay run --resume` starts one", overdue)
+		d.add("overdue", "warn", "%d things wait for an engine to take care of them; `belay serve` starts one, and so does any belay run on this directory", overdue)
 	default:
 		d.lagging(ctx, r)
 	}

@@ -34,7 +34,7 @@ func (a *app) explainCommand() *cobra.Command {
 				}
 				if idle := a.noEngine(); idle != "" && !x.State.Terminal() {
 					x.Facts = append([]string{"when the last one ended: " + x.Summary}, x.Facts...)
-					x.Summary = idle + ". Nothing moves until one does: `belay run --resume` or `belay serve` starts one."
+					x.Summary = idle + ". Nothing moves until one does: `belay serve` starts one, and so does any belay run on this directory."
 				} else if a.server == "" && !x.State.Terminal() {
 					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
 				}
