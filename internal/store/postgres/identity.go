@@ -17,6 +17,11 @@ type identity struct {
 	// lineage is chosen at random when an epoch begins: standbys of one primary that
 	// are promoted have the same place.
 	lineage [16]byte
+	// life is of one run of the database from its start to its crash: what it keeps of its
+	// statistics does not outlive a crash. After one it gives out the numbers of
+	// transactions again that left no trace in its log, so that what has become of a
+	// transaction can be asked for in the same life alone.
+	life string
 }
 
 // place is a database's system, and its timeline, which a promotion and a restore to
@@ -28,8 +33,9 @@ const (
 	selectStandby = "SELECT pg_is_in_recovery()"
 
 	selectIdentity = `
-SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), m.system, m.timeline, m.lineage
-FROM pg_control_system() s, meta m`
+SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), m.system, m.timeline, m.lineage,
+       concat(extract(epoch FROM pg_postmaster_start_time()), ' ', extract(epoch FROM b.stats_reset))
+FROM pg_control_system() s, meta m, pg_stat_bgwriter b`
 
 	// Every commit reads meta after its locks, so that none is under way here.
 	lockMeta    = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
@@ -56,7 +62,7 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 		return nil
 	})
 	p.add(selectIdentity, func(r columns) error {
-		c.identity = identity{place{r.text(0), r.text(1)}, r.id(4)}
+		c.identity = identity{place{r.text(0), r.text(1)}, r.id(4), r.text(5)}
 		was = place{r.text(2), r.text(3)}
 		return nil
 	})
@@ -163,8 +169,8 @@ func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed,
 }
 
 // errElsewhere says that another database answers than the one that was asked to
-// commit.
-var errElsewhere = errors.New("it is another database now")
+// commit, or the same after a crash.
+var errElsewhere = errors.New("it is another database now, or in another life")
 
 func (s *Store) status(ctx context.Context, c *slot, u *unanswered) (status string, err error) {
 	if err := s.connected(ctx, c); err != nil {

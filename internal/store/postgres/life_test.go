@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/belaydev/belay/internal/pgtest"
+)
+
+// After a crash a database gives out the number of a transaction again that left no trace
+// in its log. What became of the one that had it first is not asked for then: it would be
+// acknowledged for another, and is gone (G3). A connection that ended by itself changes
+// nothing.
+func TestAnEndIsAskedForInOneLifeOfADatabase(t *testing.T) {
+	server := pgtest.Start(t, pgtest.Options{})
+	url := server.Database(t)
+	path, _, _ := strings.Cut(url, "?")
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	query := func(sql string) string {
+		t.Helper()
+		out, err := server.Query(name, sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	s, err := Open(t.Context(), url, Options{Writers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := s.writers.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.writers <- c }()
+	begun := func() (u *unanswered) {
+		t.Helper()
+		err := s.transact(t.Context(), c, func(ctx context.Context) error {
+			p := c.pipe()
+			p.add("BEGIN", nil)
+			p.add("SELECT pg_current_xact_id()::text", func(r columns) error {
+				u = &unanswered{xid: r.text(0), of: c.identity}
+				return nil
+			})
+			return p.run(ctx)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+
+	u := begun()
+	query("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'belay'")
+	if committed, known := s.outcome(t.Context(), c, u); committed || !known {
+		t.Errorf("after its connection was ended: committed %t, known %t", committed, known)
+	}
+
+	for _, how := range []string{"the server is killed", "one of its processes is killed"} {
+		query("CHECKPOINT")
+		u = begun()
+		if strings.HasPrefix(how, "the server") {
+			err = errors.Join(server.Kill(), server.Resume())
+		} else {
+			was := query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'")
+			var pid int
+			if pid, err = strconv.Atoi(was); err == nil {
+				err = syscall.Kill(pid, syscall.SIGKILL) // all others end with it, and begin anew
+			}
+			for now := was; now == was || now == ""; {
+				now, _ = server.Query(name, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'")
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for query("SELECT pg_current_xact_id() >= '"+u.xid+"'::xid8") != "t" {
+		}
+		if status := query("SELECT pg_xact_status('" + u.xid + "'::xid8)"); status != "committed" {
+			t.Errorf("%s: the number of the transaction is not given out again: it is %q", how, status)
+		}
+		if committed, known := s.outcome(t.Context(), c, u); committed || known {
+			t.Errorf("%s: of the one before the crash: committed %t, known %t", how, committed, known)
+		}
+	}
+}
