@@ -181,15 +181,16 @@ const lastExecution = "@last"
 // beginning or the end of its id if that fits only one of the newest thousand; or
 // lastExecution.
 func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, error) {
-	if id, err := belay.ParseExecutionID(arg); err == nil {
-		return id, nil
+	id, err := belay.ParseExecutionID(arg)
+	if err == nil || strings.HasPrefix(arg, "ex_") && !begins(arg) {
+		return id, err
 	}
 	f := belay.Filter{Children: true, Limit: 1000}
 	if arg == lastExecution {
 		f = belay.Filter{Limit: 1}
 	}
 	var found []belay.ExecutionID
-	err := a.reading(ctx, func(r reader) error {
+	err = a.reading(ctx, func(r reader) error {
 		page, err := r.Executions(ctx, f)
 		for _, e := range page.Executions {
 			if arg == lastExecution || e.Key == arg || fits(e.ID.String(), arg) {
@@ -209,6 +210,13 @@ func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, e
 	return belay.ExecutionID{}, &belay.Error{
 		Code: belay.CodeNotFound, Message: "no execution has the id, a part of an id, or the key " + quoted(arg) + "; `belay ls` lists them",
 	}
+}
+
+// begins reports whether a text can be the beginning of an id.
+func begins(text string) bool {
+	const letters, length = "0123456789abcdefghjkmnpqrstvwxyz", 26
+	bare := strings.TrimPrefix(text, "ex_")
+	return len(bare) < length && strings.Trim(bare, letters) == ""
 }
 
 // fits reports whether a part of an id, its beginning or its end, may stand for it.
