@@ -32,6 +32,9 @@ var stateNames = [...]string{"", "pending", "scheduled", "running", "waiting", "
 // Terminal reports whether nothing more happens to the execution by itself.
 func (s State) Terminal() bool { return s >= Succeeded }
 
+// ActiveStates are the states of an execution that has not ended.
+func ActiveStates() []State { return []State{Pending, Scheduled, Running, Waiting, Paused} }
+
 // String is the state's one word.
 func (s State) String() string { return name(stateNames[:], int(s)) }
 

@@ -82,7 +82,7 @@ func parseFilter(f *belay.Filter, states, labels []string) error {
 	}
 	for _, s := range states {
 		if s == "active" {
-			f.States = append(f.States, belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused)
+			f.States = append(f.States, belay.ActiveStates()...)
 			continue
 		}
 		var state belay.State

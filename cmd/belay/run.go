@@ -223,7 +223,7 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
 	f := belay.Filter{
 		Workflow: agent.Workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,
-		States: []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused},
+		States: belay.ActiveStates(),
 	}
 	for {
 		page, err := s.backend.Executions(ctx, f)

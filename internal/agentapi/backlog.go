@@ -127,7 +127,7 @@ func (l *backlog) countLocked(ctx context.Context) (counts, error) {
 }
 
 // unended are the states of a job that has not ended.
-var unended = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
+var unended = belay.ActiveStates()
 
 // scanLocked reads which jobs are open, unless that was done of late.
 func (l *backlog) scanLocked(ctx context.Context) error {

@@ -27,7 +27,7 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	}
 	x := &explainer{now: r.store.Now(), rec: rec, view: machine.View(rec), workers: workers}
 	if !rec.Execution.State.Terminal() && rec.Execution.Open > 0 {
-		q := store.List{Parent: id, Children: true, States: unended, Limit: maxChildren, Scan: scan}
+		q := store.List{Parent: id, Children: true, States: belay.ActiveStates(), Limit: maxChildren, Scan: scan}
 		list, err := r.store.List(ctx, q)
 		if err != nil {
 			return belay.Explanation{}, err
@@ -44,9 +44,6 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	x.explain()
 	return x.out, nil
 }
-
-// unended are the states of what has not ended.
-var unended = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
 
 // maxChildren is how many children are named of an execution that waits for some.
 const maxChildren = 5
@@ -236,8 +233,8 @@ func (x *explainer) resting(e *machine.Execution) {
 	}
 }
 
-// unread names the signals that came and that the execution does not wait for: a name may
-// be wrong.
+// unread names the signals that the execution has received and does not wait for: their
+// sender may have mistyped the name.
 func (x *explainer) unread() {
 	count := make(map[string]int)
 	var names []string
@@ -249,7 +246,7 @@ func (x *explainer) unread() {
 		}
 	}
 	for _, name := range names[:min(len(names), maxChildren)] {
-		x.fact("signal %q came %d times, and nothing has taken it: it is not the one that is waited for", name, count[name])
+		x.fact("nothing has taken signal %q (received: %d): the execution does not wait for that name", name, count[name])
 	}
 }
 

@@ -51,12 +51,12 @@ func (e *env) explained(id belay.ExecutionID, code string, facts ...string) {
 }
 
 var waits = []testCase{
-	{"a wait is called by what it waits for, and what came for nothing is named", func(e *env) {
+	{"a wait has the reason of its kind, and signals of other names are explained", func(e *env) {
 		e.hire(register("w", approval))
 		id := e.start(time.Hour)
 		e.signal(id, "aproved", "me")
 		e.sleep(time.Minute)
-		e.explained(id, "signal", `signal "approved"`, `signal "aproved" came 1 times`, "the next look at it is in")
+		e.explained(id, "signal", `signal "approved"`, `nothing has taken signal "aproved" (received: 1)`, "the next look at it is in")
 		e.signal(id, "approved", "you")
 		want(e, id, "you")
 	}},

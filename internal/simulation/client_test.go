@@ -93,7 +93,7 @@ func (c *client) act(ctx context.Context) {
 func (c *client) pick(ctx context.Context) (belay.Execution, bool) {
 	f := belay.Filter{Children: true, Limit: 40}
 	if c.rng.IntN(5) > 0 {
-		f.States = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
+		f.States = belay.ActiveStates()
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.w.unlike(c.name, time.Second))
 	defer cancel()

@@ -73,7 +73,7 @@ type filter struct {
 
 const active = "active"
 
-var activeStates = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
+var activeStates = belay.ActiveStates()
 
 func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	f, err := parseFilter(r.URL.Query())

@@ -124,4 +124,4 @@ func (g *ghost) lay(ctx context.Context) {
 }
 
 // unfinished are the states that are not terminal.
-var unfinished = []belay.State{belay.Pending, belay.Scheduled, belay.Running, belay.Waiting, belay.Paused}
+var unfinished = belay.ActiveStates()
