@@ -106,13 +106,11 @@ func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
+	take := acquire
 	if set.listen != nil {
 		if err := socket.Check(dir); err != nil {
 			return nil, err
 		}
-	}
-	take := acquire
-	if set.listen != nil {
 		take = takeOver
 	}
 	l, err := take(ctx, dir, set.purpose)

@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
-	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/secret"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // checkJobs refuses what would keep this process from running jobs as the configuration
@@ -34,9 +34,9 @@ func checkJobs(c *config.Config, elsewhere bool) error {
 		all = append(all, err)
 	}
 	_, err := wallsOf(c, sight{})
-	all = append(all, err, checkUsers(c.Agent), datadir.Check(c.DataDir()))
+	all = append(all, err, checkUsers(c.Agent), socket.Check(c.DataDir()))
 	if dir := c.Agent.WorkspaceDir; dir != "" {
-		all = append(all, datadir.Check(dir))
+		all = append(all, socket.Check(dir))
 	}
 	return errors.Join(all...)
 }

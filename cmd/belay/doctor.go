@@ -19,6 +19,7 @@ import (
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/host"
 	"github.com/belaydev/belay/internal/screen"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // finding is one thing that doctor looked at.
@@ -92,7 +93,7 @@ func (d *doctor) directory(ctx context.Context) {
 		d.add("data directory", "ok", "%s is not there yet; `belay run` makes it", dir)
 		return
 	}
-	if err := datadir.Check(dir); err != nil {
+	if err := socket.Check(dir); err != nil {
 		d.add("data directory", "bad", "%v", err)
 	} else if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		d.add("data directory", "warn", "%s has mode %#o: others on this machine can look into it; chmod 700 it", dir, mode)

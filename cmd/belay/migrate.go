@@ -8,8 +8,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
-	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/screen"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 const migrateLong = `Bring the schema of a store up to date, or, with --dry-run, print the SQL that would.
@@ -38,7 +38,7 @@ func (a *app) storeOf(c *cobra.Command) (string, error) {
 			"%s works on the store itself, not through the server %s; run it where that keeps its data, and name it with --data or --store",
 			c.CommandPath(), quoted(a.server))}
 	}
-	return a.url(), datadir.Check(a.data)
+	return a.url(), socket.Check(a.data)
 }
 
 func (a *app) migrateCommand() *cobra.Command {

@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay/internal/datadir"
 	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/secret"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 func (a *app) url() string { return "sqlite:" + a.data }
@@ -57,7 +58,7 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 // openReader reads the store of the data directory where it is, unless others than this
 // user could have prepared it.
 func (a *app) openReader(ctx context.Context) (*embedded.Reader, error) {
-	if err := datadir.Check(a.data); err != nil {
+	if err := socket.Check(a.data); err != nil {
 		return nil, err
 	}
 	return embedded.OpenReader(ctx, a.url())

@@ -92,8 +92,8 @@ func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
-	foreign := Check(dir)
-	if foreign != nil && !(errors.Is(foreign, ErrForeign) && os.Geteuid() == 0) {
+	foreign := socket.Check(dir)
+	if foreign != nil && !(errors.Is(foreign, socket.ErrForeign) && os.Geteuid() == 0) {
 		return nil, foreign
 	}
 	b := &Backend{dir: dir, opt: o.withDefaults(), foreign: foreign, done: make(chan struct{}), changed: make(chan struct{}), failed: make(chan struct{})}
@@ -167,11 +167,11 @@ func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
-	if err := Check(dir); err != nil && !errors.Is(err, ErrForeign) {
+	if err := socket.Check(dir); err != nil && !errors.Is(err, socket.ErrForeign) {
 		return nil, err
 	}
 	p, err := greet(ctx, dir, o)
-	if errors.Is(err, errNobody) {
+	if errors.Is(err, socket.ErrNobody) {
 		err = unreached(err)
 	}
 	if err != nil {
@@ -190,10 +190,10 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 	}
 	p, err := greet(ctx, dir, o)
 	switch {
-	case errors.Is(err, errSilent):
+	case errors.Is(err, socket.ErrSilent):
 		err = &belay.Error{Code: belay.CodeUnavailable, Err: err,
 			Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), let it go on with fg or kill -CONT"}
-	case errors.Is(err, errNobody):
+	case errors.Is(err, socket.ErrNobody):
 		err = unreached(err)
 	}
 	if err != nil {

@@ -33,7 +33,7 @@ func intrude() int {
 		_, err = b.CreateKey(ctx, belay.KeySpec{Name: "stolen", Scopes: []belay.Scope{belay.ScopeAdmin}})
 	}
 	fmt.Println("open:", belay.CodeOf(err), err)
-	err = askToYield(ctx, dir, o, "job")
+	err = socket.AskToYield(ctx, dir, o.judge(), "job")
 	fmt.Println("yield:", err)
 	err = ask(filepath.Join(dir, socket.Name))
 	fmt.Println("health:", err)
@@ -90,7 +90,7 @@ func TestJobsAreNotServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(said.String(), "\n")
-		if !strings.HasPrefix(lines[0], "open: forbidden ") || !strings.Contains(lines[0], "belay keys create") || len(lines) < 3 || lines[1] != "yield: "+errRefused.Error() {
+		if !strings.HasPrefix(lines[0], "open: forbidden ") || !strings.Contains(lines[0], "belay keys create") || len(lines) < 3 || lines[1] != "yield: "+socket.ErrRefused.Error() {
 			t.Errorf("%s: it says\n%s", kind, said.String())
 		}
 		if keys, err := b.Keys(t.Context()); err != nil || len(keys) > 0 || !b.Hosting() {
@@ -175,7 +175,7 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 	if err := os.Chown(theirs, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	if err := tried(theirs, time.Second); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "chown") {
+	if err := tried(theirs, time.Second); !errors.Is(err, socket.ErrForeign) || !strings.Contains(err.Error(), "chown") {
 		t.Errorf("of another user: %v", err)
 	}
 	if left, _ := os.ReadDir(theirs); len(left) > 0 {

@@ -15,13 +15,6 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// The refusals of a host, or of none.
-var (
-	errNobody  = socket.ErrNobody
-	errRefused = socket.ErrRefused
-	errSilent  = socket.ErrSilent
-)
-
 // silent adds to the refusal of a directory that is in use that who has it does not
 // answer.
 func silent(refused error) error {
@@ -41,10 +34,10 @@ type presence struct {
 	leave func()
 }
 
-// greet says hello on a socket: errNobody if nobody listens.
+// greet says hello on a socket: socket.ErrNobody if no process listens.
 func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	open, leave := context.WithCancelCause(context.WithoutCancel(ctx))
-	timer := time.AfterFunc(socket.Greeting, func() { leave(errSilent) })
+	timer := time.AfterFunc(socket.Greeting, func() { leave(socket.ErrSilent) })
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
@@ -64,7 +57,7 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	err = p.read(&p.hello)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%w: hello: %w", errNobody, err)
+		err = fmt.Errorf("%w: hello: %w", socket.ErrNobody, err)
 	case resp.StatusCode != http.StatusOK || p.hello.Protocol == 0:
 		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("whatever serves the socket in %s does not share it as this Belay does: it answers with %s", dir, resp.Status)}
 	case p.hello.Protocol != socket.Protocol:
@@ -106,10 +99,4 @@ func (p *presence) farewell() (next string) {
 		return ""
 	}
 	return bye.Next
-}
-
-// askToYield asks the host to give way: errRefused if it does not, errNobody if
-// nobody is there to be asked.
-func askToYield(ctx context.Context, dir string, o Options, next string) error {
-	return socket.AskToYield(ctx, dir, o.judge(), next)
 }

@@ -36,7 +36,7 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
-	if err := Check(dir); err != nil {
+	if err := socket.Check(dir); err != nil {
 		return nil, err
 	}
 	within, cancel := context.WithTimeout(ctx, o.Patience)
@@ -48,11 +48,11 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 			return h, err
 		}
 		if now := time.Now(); now.After(ask) {
-			asked := askToYield(within, dir, o, purpose(o))
-			if errors.Is(asked, errRefused) {
+			asked := socket.AskToYield(within, dir, o.judge(), purpose(o))
+			if errors.Is(asked, socket.ErrRefused) {
 				return nil, err
 			}
-			mute = errors.Is(asked, errSilent) || mute && within.Err() != nil
+			mute = errors.Is(asked, socket.ErrSilent) || mute && within.Err() != nil
 			ask = now.Add(askEvery)
 		}
 		select {

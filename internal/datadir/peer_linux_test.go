@@ -1,13 +1,14 @@
 package datadir
 
 import (
-	"github.com/belaydev/belay/internal/socket"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
+
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // askAs asks something on a socket as another user. Only this thread, which ends

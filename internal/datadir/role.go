@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/socket"
 )
 
 // role is one way to the engine for as long as it lasts.
@@ -107,11 +108,11 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 		if err == nil {
 			return r, nil
 		}
-		mute = errors.Is(err, errSilent) || mute && ctx.Err() != nil
+		mute = errors.Is(err, socket.ErrSilent) || mute && ctx.Err() != nil
 		switch {
 		case mute:
 			refused = silent(refused)
-		case !errors.Is(err, errNobody) || belay.CodeOf(err) == belay.CodeForbidden:
+		case !errors.Is(err, socket.ErrNobody) || belay.CodeOf(err) == belay.CodeForbidden:
 			refused = err
 		}
 		if first && (b.foreign != nil || belay.CodeOf(err) == belay.CodeForbidden) {

@@ -157,7 +157,7 @@ var layers = map[string]layer{
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent", "internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config", "internal/peer", "internal/screen",
-			"internal/secret", "internal/server",
+			"internal/secret", "internal/server", "internal/socket",
 			"internal/datadir", "internal/demo",
 		},
 		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
