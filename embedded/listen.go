@@ -21,9 +21,9 @@ import (
 // owner and root reach it, and no process of a job does. Close removes it.
 //
 // A belay command that has the engine for a while, such as a belay run, gives way to the
-// program and goes on beside it. Open is refused with CodeForbidden if others than this user and root may change
-// the directory. Stores other than a data directory have no socket: there Listen
-// changes nothing.
+// program and goes on beside it. Open is refused with CodeForbidden if others than this
+// user and root may change the directory. Stores other than a data directory have no
+// socket: there Listen changes nothing.
 func Listen() Option { return func(s *settings) { s.listen = (*Backend).listen } }
 
 // judge tells processes of jobs from others.

@@ -52,8 +52,9 @@ func TestExecutionsAreNamedInShort(t *testing.T) {
 	p.belay("get", first[:7]).want(64).saying("fits 2 executions")
 }
 
-// Rule: where no engine runs, a state is told as that of the moment when the last one
-// ended, and an execution that its own belay run alone takes says how it goes on.
+// Rule: where no engine runs, ls, get and explain say that the states are those of the moment
+// when the last engine ended, and explain says how to go on with an execution that only its
+// own belay run takes.
 func TestStatesAreOfTheLastEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -83,8 +84,8 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 	}
 }
 
-// Rule: a data directory of another user is no empty one: who may not look into it is
-// refused, and reads how to go on.
+// Rule: a command refuses a data directory that its user may not look into, and says how to
+// go on, instead of calling the directory empty.
 func TestADirectoryOfOthersIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

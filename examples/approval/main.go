@@ -3,8 +3,8 @@
 //	go run ./examples/approval 17                      # prints the command that approves the order
 //	belay signal ID approved --payload '{"by": "ann"}' # in another shell
 //
-// The order reserves its goods, asks for an approval, and ships when that is there. If
-// nobody approves it within a day, it gives the goods back. The program may be killed
+// The order reserves its goods, asks for an approval, and ships when the approval is there.
+// Without one within a day the order gives the goods back. The program may be killed
 // and started again at any time, also while the order waits: it goes on where it was.
 package main
 

@@ -26,7 +26,7 @@ import (
 
 const (
 	// ttl is how long a worker of the demo lives without a heartbeat. It is
-	// short so that nobody waits long, and long enough for a busy machine.
+	// short, so that a demo does not take long, and long enough for a busy machine.
 	ttl  = 2 * time.Second
 	beat = 500 * time.Millisecond
 	// limit is how long a demo may take before it is given up: many times

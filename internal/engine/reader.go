@@ -149,8 +149,8 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 	}
 }
 
-// unasked says why nobody waits for an answer any more, if that came about during a read: it
-// counts before news that came meanwhile.
+// unasked says why a call must end without an answer: its caller has given up, or the engine
+// stops. Both count before news that arrived during the same read.
 func (r *Reader) unasked(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -14,7 +14,7 @@ import (
 
 var (
 	// ErrNobody means that no process answers on the socket.
-	ErrNobody = errors.New("nobody serves the socket of the data directory")
+	ErrNobody = errors.New("no process serves the socket of the data directory")
 	// ErrRefused means that the process which has the engine does not give way.
 	ErrRefused = errors.New("the engine's host does not give way")
 	// ErrSilent means that a process takes connections on the socket and does not

@@ -13,7 +13,7 @@ import (
 )
 
 // guest judges the process at the other end of the directory's socket. A nil judge
-// refuses nobody.
+// refuses no process.
 func guest(j *peer.Judge, c net.Conn) error {
 	u, ok := c.(*net.UnixConn)
 	if j == nil || !ok {
@@ -60,6 +60,6 @@ func refuseGuests(next http.Handler) http.Handler {
 			"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes one)"})
 		w.Header().Set("Content-Type", wire.ProblemType)
 		w.WriteHeader(p.Status)
-		_ = json.NewEncoder(w).Encode(&p) // who does not read it has lost nothing
+		_ = json.NewEncoder(w).Encode(&p) // a caller that does not read it has lost nothing
 	})
 }

@@ -17,10 +17,10 @@ type Options struct {
 	// Version is that of the program and Purpose says in one line what the process
 	// is, both for people.
 	Version, Purpose string
-	// Yields has the server pass on on Asked who asks it to give way. Without it, it
-	// refuses.
+	// Yields has the server name on Asked each process that asks it to give way. Without
+	// Yields the server refuses them.
 	Yields bool
-	// Judge refuses processes of jobs; nil refuses nobody.
+	// Judge refuses processes of jobs; a nil Judge refuses none.
 	Judge *peer.Judge
 	// Log receives what an operator should know.
 	Log *slog.Logger
@@ -127,7 +127,7 @@ func (s *Server) Close() {
 }
 
 // Remove removes the socket from the directory, if it is still the one that was made
-// here. The caller still has the lock, without which nobody makes another. A second
+// here. The caller still has the lock, without which no process makes another socket. A second
 // call does nothing: by then another process may have the lock.
 func (s *Server) Remove() {
 	s.remove.Do(func() {

@@ -58,7 +58,7 @@ type Fail struct {
 // Suspend gives a run back until what it waits for has come.
 type Suspend struct {
 	WaitMS     int64  `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait at most for anything; 0 waits for a signal or child alone."`
-	WaitText   string `json:"wait_text,omitempty" maxLength:"200" doc:"What it waits for."`
+	WaitText   string `json:"wait_text,omitempty" maxLength:"200" doc:"What it waits for. If it begins with signal or child, that is the reason that is shown; else the reason is timer or signal."`
 	SignalSeen int64  `json:"signal_seen,omitempty" minimum:"0" doc:"The newest signal the run knows of; if there is a newer one it goes on at once."`
 	CostTokens int64  `json:"cost_tokens,omitempty" minimum:"0"`
 }

@@ -1554,7 +1554,7 @@ export interface components {
              * @description How long to wait at most for anything; 0 waits for a signal or child alone.
              */
             wait_ms?: number;
-            /** @description What it waits for. */
+            /** @description What it waits for. If it begins with signal or child, that is the reason that is shown; else the reason is timer or signal. */
             wait_text?: string;
         };
         Token: {

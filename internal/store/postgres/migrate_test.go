@@ -126,8 +126,9 @@ func TestAServerThatBecameTooOldWritesNothing(t *testing.T) {
 	s.submit(3)
 }
 
-// A server that runs while a migration takes away what its statements name says for reads
-// and writes alike that it is too old, in a transaction of somebody else too, which goes on.
+// A server that runs while a migration drops what its statements name says that it is too
+// old, of reads and of writes; in a transaction of the application as well, which the
+// application may still commit.
 // Where the schema lets it go on, what is missing is an error of its own.
 func TestAServerWhoseColumnsAreGoneIsTooOld(t *testing.T) {
 	url := database(t)
