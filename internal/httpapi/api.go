@@ -66,6 +66,9 @@ var settle = sync.OnceFunc(func() {
 // breaks is answered as well.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rep := &reply{ResponseWriter: w, timeout: a.o.WriteTimeout}
+	if r.ContentLength != 0 {
+		rep.unread = a.o.BodyTimeout
+	}
 	defer a.recover(rep, r)
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -204,6 +204,7 @@ func (*whole) Close() error { return nil }
 // fill reads the body within its time and size.
 func (a *api) fill(w *reply, r *http.Request, into *bytes.Buffer, most int64) error {
 	control := http.NewResponseController(w.ResponseWriter)
+	w.unread = 0
 	_ = control.SetReadDeadline(time.Now().Add(a.o.BodyTimeout))
 	err := gather(into, http.MaxBytesReader(w.ResponseWriter, r.Body, most))
 	var large *http.MaxBytesError

@@ -15,6 +15,10 @@ type reply struct {
 	status  int  // 0 until it is sent
 	refused bool // the mux's own words are swallowed
 	cut     bool // the client did not take all of it
+	// unread is how long the rest of a request's body may take to arrive if the answer
+	// is sent before the body was read: net/http reads up to 256 KiB of it first, to use
+	// the connection again. 0 if there is no body, or it was read.
+	unread time.Duration
 }
 
 // Unwrap is for http.ResponseController.
@@ -42,10 +46,15 @@ func (w *reply) send(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// extend gives the client its time for what is written next.
+// extend gives the client its time for what is written next, and for the rest of a body
+// that was not read.
 func (w *reply) extend() {
+	c, now := http.NewResponseController(w.ResponseWriter), time.Now()
 	// Not every writer of a test has deadlines.
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout))
+	if w.unread > 0 {
+		_ = c.SetReadDeadline(now.Add(w.unread))
+	}
+	_ = c.SetWriteDeadline(now.Add(w.unread + w.timeout))
 }
 
 // Write sends a part of the body.

@@ -24,6 +24,7 @@ import (
 // off after the timeouts, however many they are, and nobody waits for them
 // meanwhile.
 func TestSlowClientsAreCutOff(t *testing.T) {
+	t.Parallel()
 	const each, limit = 50, time.Second
 	b, err := embedded.Open(t.Context(), "memory:")
 	if err != nil {
@@ -49,11 +50,17 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	big := s.submit(`{"workflow": "w", "input": "` + strings.Repeat("x", 1<<20-100) + `"}`)
 
 	const post = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	const early = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\nContent-Length: 200000\r\n\r\n{"
+	const lost = "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n{"
 	var slow sync.WaitGroup
 	gone := make(chan struct{}) // all of them have left
 	for range each {
-		slow.Go(func() { cutOff(t, s.url, "slow header", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", io.EOF) })
-		slow.Go(func() { cutOff(t, s.url, "slow body", post, nil) })
+		slow.Go(func() {
+			cutOff(t, s.url, "slow header", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", http.StatusRequestTimeout, io.EOF)
+		})
+		slow.Go(func() { cutOff(t, s.url, "slow body", post, http.StatusRequestTimeout, nil) })
+		slow.Go(func() { cutOff(t, s.url, "slow body, refused", early, http.StatusBadRequest, nil) })
+		slow.Go(func() { cutOff(t, s.url, "slow body, no route", lost, http.StatusNotFound, nil) })
 		slow.Go(func() { deaf(t, s.url, "GET "+big+" HTTP/1.1\r\nHost: x\r\n\r\n", gone) })
 	}
 	for range 50 {
@@ -89,9 +96,9 @@ func dial(t *testing.T, url string) (*net.TCPConn, error) {
 	return tcp, err
 }
 
-// cutOff sends the beginning of a request and nothing more. The server answers with
-// 408, or not at all, and closes.
-func cutOff(t *testing.T, url, what, text string, silent error) {
+// cutOff sends the beginning of a request and nothing more. The server answers with the
+// status, or not at all, and closes.
+func cutOff(t *testing.T, url, what, text string, status int, silent error) {
 	c, err := dial(t, url)
 	if err != nil {
 		t.Error(err)
@@ -105,8 +112,8 @@ func cutOff(t *testing.T, url, what, text string, silent error) {
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)
 	switch {
-	case err == nil && resp.StatusCode != http.StatusRequestTimeout:
-		t.Errorf("%s: %d, want 408", what, resp.StatusCode)
+	case err == nil && resp.StatusCode != status:
+		t.Errorf("%s: %d, want %d", what, resp.StatusCode, status)
 	case err != nil && (silent == nil || errors.Is(err, os.ErrDeadlineExceeded)):
 		t.Errorf("%s: %v", what, err)
 	}
@@ -141,6 +148,7 @@ func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 // told to come again: what clients send together takes no more memory than there
 // is. Heartbeats and questions pass; who waits for a result has sent its body.
 func TestLargeBodiesWaitForRoom(t *testing.T) {
+	t.Parallel()
 	s := serve(t, httpapi.Options{Bodies: 1 << 20, BodyTimeout: 30 * time.Second})
 	large := `{"workflow": "w", "input": "` + strings.Repeat("x", 900<<10) + `"}`
 	awaited := make(chan *answer, 1)
