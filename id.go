@@ -210,5 +210,7 @@ func malformed(what, s, prefix string) error {
 	if len(s) > 60 {
 		s = s[:60] + "…"
 	}
-	return &Error{Code: CodeMalformed, Message: fmt.Sprintf("%s %q is not of the form %s… that Belay writes", what, s, prefix)}
+	return &Error{
+		Code: CodeMalformed, Message: fmt.Sprintf("%s %q is not of the form %s… that Belay writes", what, s, prefix),
+	}
 }

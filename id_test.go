@@ -46,7 +46,8 @@ func TestARunIDHoldsItsExecutionAndToken(t *testing.T) {
 	if err := got.UnmarshalText([]byte(want.String())); err != nil || got != want {
 		t.Errorf("%s was read as %+v, %v", want, got, err)
 	}
-	for _, bad := range []string{"run_", "ex_01", want.String() + "0", strings.ToUpper(want.String()), "run_" + strings.Repeat("z", 39)} {
+	for _, bad := range []string{"run_", "ex_01", want.String() + "0", strings.ToUpper(want.String()),
+		"run_" + strings.Repeat("z", 39)} {
 		if err := got.UnmarshalText([]byte(bad)); belay.CodeOf(err) != belay.CodeMalformed {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -87,15 +88,18 @@ func TestASecretIsNotShown(t *testing.T) {
 // Errors are matched by code and cause, through whatever wraps them.
 func TestErrorsAreMatchedByCodeAndCause(t *testing.T) {
 	lost := fmt.Errorf("save: %w", &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "gone"})
-	if !errors.Is(lost, belay.ErrLeaseLost) || !errors.Is(lost, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired}) {
+	if !errors.Is(lost, belay.ErrLeaseLost) ||
+		!errors.Is(lost, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired}) {
 		t.Error("a lost lease is not matched")
 	}
-	if errors.Is(lost, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned}) || errors.Is(lost, &belay.Error{Code: belay.CodeConflict}) {
+	if errors.Is(lost, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned}) ||
+		errors.Is(lost, &belay.Error{Code: belay.CodeConflict}) {
 		t.Error("it is matched by another cause or code")
 	}
 	err := belay.WithOutput(belay.RetryAfter(belay.RetryAfter(belay.Permanent(lost), time.Second), time.Minute), 7)
 	out, ok := belay.OutputOf(fmt.Errorf("more: %w", err))
-	if !belay.IsPermanent(err) || belay.RetryDelay(err) != time.Minute || !ok || out != 7 || belay.CodeOf(err) != belay.CodeLeaseLost {
+	if !belay.IsPermanent(err) || belay.RetryDelay(err) != time.Minute || !ok || out != 7 ||
+		belay.CodeOf(err) != belay.CodeLeaseLost {
 		t.Errorf("marks are lost in %v", err)
 	}
 	if belay.Permanent(nil) != nil || belay.RetryAfter(nil, 1) != nil || belay.WithOutput(nil, 1) != nil {

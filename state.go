@@ -27,7 +27,9 @@ const (
 	Cancelled
 )
 
-var stateNames = [...]string{"", "pending", "scheduled", "running", "waiting", "paused", "succeeded", "failed", "cancelled"}
+var stateNames = [...]string{
+	"", "pending", "scheduled", "running", "waiting", "paused", "succeeded", "failed", "cancelled",
+}
 
 // Terminal reports whether nothing more happens to the execution by itself.
 func (s State) Terminal() bool { return s >= Succeeded }
@@ -72,7 +74,9 @@ const (
 	OutcomeCancelled
 )
 
-var outcomeNames = [...]string{"", "succeeded", "failed", "timed_out", "lost", "suspended", "preempted", "released", "cancelled"}
+var outcomeNames = [...]string{
+	"", "succeeded", "failed", "timed_out", "lost", "suspended", "preempted", "released", "cancelled",
+}
 
 // String is the outcome's one word.
 func (o Outcome) String() string { return name(outcomeNames[:], int(o)) }

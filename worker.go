@@ -26,9 +26,10 @@ type Registration struct {
 // WorkerSpec opens a worker's session.
 type WorkerSpec struct {
 	// ID is the session's id and the operation's: opening it again finds it.
-	ID        WorkerID          `json:"id,omitzero"`
-	Name      string            `json:"name"`
-	Queues    []string          `json:"queues,omitempty"` // empty: "default"; of several those with work of one priority take turns
+	ID   WorkerID `json:"id,omitzero"`
+	Name string   `json:"name"`
+	// empty: "default"; of several those with work of one priority take turns
+	Queues    []string          `json:"queues,omitempty"`
 	Workflows []Registration    `json:"workflows"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Capacity  int               `json:"capacity"`

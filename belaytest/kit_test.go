@@ -99,7 +99,8 @@ func TestAChildOfNoWorkflowFails(t *testing.T) {
 				return workflow.Child[string](ctx, "ship", "shipping", nil)
 			})
 		})
-		h, err := workflow.Start[string](t.Context(), k.Backend, "order", nil, belay.WithPolicy(belay.Policy{MaxAttempts: 1}))
+		h, err := workflow.Start[string](t.Context(), k.Backend, "order", nil,
+			belay.WithPolicy(belay.Policy{MaxAttempts: 1}))
 		if err != nil {
 			t.Fatal(err)
 		}

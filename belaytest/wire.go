@@ -97,9 +97,12 @@ func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submi
 		return nil, err
 	}
 	for i := range s {
-		if c := &s[i]; c.Parent != nil && !c.External && !slices.ContainsFunc(workers, func(x belay.Worker) bool { return runs(&x, c) }) {
+		if c := &s[i]; c.Parent != nil && !c.External && !slices.ContainsFunc(workers, func(x belay.Worker) bool {
+			return runs(&x, c)
+		}) {
 			return nil, &belay.Error{Code: belay.CodeInvalid, Op: "submit", Message: fmt.Sprintf(
-				"no worker of this test runs workflow %q of queue %q: register it where belaytest.Open is called", c.Workflow, cmp.Or(c.Queue, "default"))}
+				"no worker of this test runs workflow %q of queue %q: register it where belaytest.Open is called",
+				c.Workflow, cmp.Or(c.Queue, "default"))}
 		}
 	}
 	return through(w, func() ([]belay.Submitted, error) { return w.Backend.Submit(ctx, s...) })

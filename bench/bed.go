@@ -42,7 +42,9 @@ func open(ctx context.Context, o options) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir, self: self, without: make(map[string]error), belay: o.belay, temporal: o.temporal, profile: o.profile}
+	b := &bed{
+		dir: dir, self: self, without: make(map[string]error), belay: o.belay, temporal: o.temporal, profile: o.profile,
+	}
 	if b.any(o, served) && o.belay == "" {
 		b.belay = filepath.Join(dir, "belay")
 		if err := build(ctx, "..", b.belay, "./cmd/belay"); err != nil {
@@ -212,7 +214,8 @@ func buildTemporal(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	for name, pkg := range map[string]string{
-		"bench-temporal": ".", "temporal-server": "go.temporal.io/server/cmd/server", "temporal-sql-tool": "go.temporal.io/server/cmd/tools/sql",
+		"bench-temporal": ".", "temporal-server": "go.temporal.io/server/cmd/server",
+		"temporal-sql-tool": "go.temporal.io/server/cmd/tools/sql",
 	} {
 		if err := build(ctx, module, filepath.Join(out, name), pkg); err != nil {
 			return "", err

@@ -42,18 +42,25 @@ const (
 
 // variants names the trials of one contender with all its settings.
 func variants(measure, store, contender string) []string {
-	return []string{measure + "/" + store + "/" + contender + "/tuned", measure + "/" + store + "/" + contender + "/default"}
+	return []string{
+		measure + "/" + store + "/" + contender + "/tuned", measure + "/" + store + "/" + contender + "/default",
+	}
 }
 
 // claims are all aims, from the first to the last line of the verdict.
 func claims() []claim {
 	const pg, lite, http = "/postgres/belay/default", "/sqlite/belay/default", "/postgres/belay/http"
 	all := []claim{
-		{Name: "no-op executions worked off, to River", Mine: "drain" + pg, Others: variants("drain", "postgres", "river"), What: "rate", Aim: 2, Floor: 1.3},
-		{Name: "single submits of 64 callers, to River", Mine: "submit" + pg, Others: variants("submit", "postgres", "river"), What: "rate", Aim: 5, Floor: 2.5},
-		{Name: "single submits of 64 callers, to pgbench's commits", Mine: "submit" + pg, Others: []string{"ceiling/postgres/ceiling/default"}, What: "rate", Aim: 1, Floor: .5},
-		{Name: "rows submitted in bulk, to River", Mine: "bulk" + pg, Others: variants("bulk", "postgres", "river"), What: "rate", Aim: 1.5, Floor: .75},
-		{Name: "durable steps, to DBOS", Mine: "steps" + pg, Others: variants("steps", "postgres", "dbos"), What: "rate", Aim: 15, Floor: 7.5},
+		{Name: "no-op executions worked off, to River", Mine: "drain" + pg, Others: variants("drain", "postgres",
+			"river"), What: "rate", Aim: 2, Floor: 1.3},
+		{Name: "single submits of 64 callers, to River", Mine: "submit" + pg, Others: variants("submit", "postgres",
+			"river"), What: "rate", Aim: 5, Floor: 2.5},
+		{Name: "single submits of 64 callers, to pgbench's commits", Mine: "submit" + pg,
+			Others: []string{"ceiling/postgres/ceiling/default"}, What: "rate", Aim: 1, Floor: .5},
+		{Name: "rows submitted in bulk, to River", Mine: "bulk" + pg, Others: variants("bulk", "postgres", "river"),
+			What: "rate", Aim: 1.5, Floor: .75},
+		{Name: "durable steps, to DBOS", Mine: "steps" + pg, Others: variants("steps", "postgres", "dbos"),
+			What: "rate", Aim: 15, Floor: 7.5},
 	}
 	for _, rate := range []string{"20", "500"} {
 		for what, floor := range map[string]float64{"p50": 0, "p95": 1.5, "p99": 0} {
@@ -62,28 +69,55 @@ func claims() []claim {
 			}
 			all = append(all, claim{
 				Name: "submit to start at " + rate + "/s, " + what + ", to River tuned", Mine: "latency@" + rate + pg,
-				Others: []string{"latency@" + rate + "/postgres/river/tuned"}, What: what, Bound: true, Aim: 1, Floor: floor,
+				Others: []string{
+					"latency@" + rate + "/postgres/river/tuned",
+				}, What: what, Bound: true, Aim: 1, Floor: floor,
 			})
 		}
 	}
 	slices.SortStableFunc(all[5:], func(a, b claim) int { return strings.Compare(a.Mine+a.What, b.Mine+b.What) })
 	return append(append(all,
-		claim{Name: "submit to start at 500/s, p95", Mine: "latency@500" + pg, What: "p95", Bound: true, Aim: 7.5, Floor: 15, Unit: "ms"},
-		claim{Name: "a lone lease, p50, to a lone commit", Mine: "lease" + pg, Others: []string{"lease" + pg}, What: "p50", Beside: "commit_p50_ms", Bound: true, Aim: 5, Floor: 10},
-		claim{Name: "a lone lease, p95, to a lone commit", Mine: "lease" + pg, Others: []string{"lease" + pg}, What: "p95", Beside: "commit_p95_ms", Bound: true, Aim: 5, Floor: 10},
-		claim{Name: "a lone lease on SQLite, p50, to a lone commit", Mine: "lease" + lite, Others: []string{"lease" + lite}, What: "p50", Beside: "commit_p50_ms", Bound: true, Aim: 5, Floor: 10},
-		claim{Name: "kill -9 until it runs elsewhere, TTL 1 s, worst", Mine: "takeover@1s" + http, What: "max", Bound: true, Aim: 2000, Floor: 2000, Unit: "ms"},
-		claim{Name: "kill -9 until it runs elsewhere, by default", Mine: "takeover" + http, What: "max", Bound: true, Aim: 16_000, Floor: 16_000, Unit: "ms"},
-		claim{Name: "writes a heartbeat interval, 10 workers idle", Mine: "hold" + http, What: "writes_per_heartbeat", Bound: true, Aim: 10, Floor: 20, Unit: "writes"},
-		claim{Name: "memory of a server with 10,000 running", Mine: "hold" + http, What: "server_mb", Bound: true, Aim: 120, Floor: 240, Unit: "MB"},
-		claim{Name: "SQLite: no-op executions, to DBOS", Mine: "flow" + lite, Others: variants("flow", "sqlite", "dbos"), What: "rate", Aim: 20, Floor: 10},
-		claim{Name: "SQLite: durable steps, to DBOS", Mine: "steps" + lite, Others: variants("steps", "sqlite", "dbos"), What: "rate", Aim: 20, Floor: 10},
-		claim{Name: "worked off through HTTP, to in-process", Mine: "drain" + http, Others: []string{"drain" + pg}, What: "rate", Aim: .4, Floor: .2},
-		claim{Name: "submitted and awaited through HTTP, to in-process", Mine: "flow" + http, Others: []string{"flow" + pg}, What: "rate", Aim: .4, Floor: .2},
-		claim{Name: "worked off among many that ended and wait, to empty", Mine: "loaded" + pg, Others: []string{"drain" + pg}, What: "rate", Aim: .8, Floor: .8},
-		claim{Name: "idle server, transactions a second", Mine: "idle" + http, What: "transactions_per_s", Bound: true, Aim: 1, Floor: 1, Unit: "/s"},
-		claim{Name: "idle server, percent of a core", Mine: "idle" + http, What: "server_cpu_percent", Bound: true, Aim: 1, Floor: 1, Unit: "%"},
-		claim{Name: "server ready", Mine: "idle" + http, What: "ready_ms", Bound: true, Aim: 300, Floor: 600, Unit: "ms"},
+		claim{Name: "submit to start at 500/s, p95", Mine: "latency@500" + pg, What: "p95", Bound: true, Aim: 7.5,
+			Floor: 15, Unit: "ms"},
+		claim{Name: "a lone lease, p50, to a lone commit", Mine: "lease" + pg, Others: []string{"lease" + pg},
+			What: "p50", Beside: "commit_p50_ms", Bound: true, Aim: 5, Floor: 10},
+		claim{Name: "a lone lease, p95, to a lone commit", Mine: "lease" + pg, Others: []string{"lease" + pg},
+			What: "p95", Beside: "commit_p95_ms", Bound: true, Aim: 5, Floor: 10},
+		claim{
+			Name: "a lone lease on SQLite, p50, to a lone commit", Mine: "lease" + lite,
+			Others: []string{"lease" + lite}, What: "p50", Beside: "commit_p50_ms", Bound: true, Aim: 5, Floor: 10,
+		},
+		claim{Name: "kill -9 until it runs elsewhere, TTL 1 s, worst", Mine: "takeover@1s" + http, What: "max",
+			Bound: true, Aim: 2000, Floor: 2000, Unit: "ms"},
+		claim{Name: "kill -9 until it runs elsewhere, by default", Mine: "takeover" + http, What: "max", Bound: true,
+			Aim: 16_000, Floor: 16_000, Unit: "ms"},
+		claim{Name: "writes a heartbeat interval, 10 workers idle", Mine: "hold" + http, What: "writes_per_heartbeat",
+			Bound: true, Aim: 10, Floor: 20, Unit: "writes"},
+		claim{Name: "memory of a server with 10,000 running", Mine: "hold" + http, What: "server_mb", Bound: true,
+			Aim: 120, Floor: 240, Unit: "MB"},
+		claim{
+			Name: "SQLite: no-op executions, to DBOS", Mine: "flow" + lite, Others: variants("flow", "sqlite", "dbos"),
+			What: "rate", Aim: 20, Floor: 10,
+		},
+		claim{Name: "SQLite: durable steps, to DBOS", Mine: "steps" + lite, Others: variants("steps", "sqlite", "dbos"),
+			What: "rate", Aim: 20, Floor: 10},
+		claim{Name: "worked off through HTTP, to in-process", Mine: "drain" + http, Others: []string{"drain" + pg},
+			What: "rate", Aim: .4, Floor: .2},
+		claim{
+			Name: "submitted and awaited through HTTP, to in-process", Mine: "flow" + http,
+			Others: []string{"flow" + pg}, What: "rate", Aim: .4, Floor: .2,
+		},
+		claim{
+			Name: "worked off among many that ended and wait, to empty", Mine: "loaded" + pg,
+			Others: []string{"drain" + pg}, What: "rate", Aim: .8, Floor: .8,
+		},
+		claim{Name: "idle server, transactions a second", Mine: "idle" + http, What: "transactions_per_s", Bound: true,
+			Aim: 1, Floor: 1, Unit: "/s"},
+		claim{Name: "idle server, percent of a core", Mine: "idle" + http, What: "server_cpu_percent", Bound: true,
+			Aim: 1, Floor: 1, Unit: "%"},
+		claim{
+			Name: "server ready", Mine: "idle" + http, What: "ready_ms", Bound: true, Aim: 300, Floor: 600, Unit: "ms",
+		},
 	), append(crowds(), together()...)...)
 }
 
@@ -97,12 +131,19 @@ func crowds() (all []claim) {
 		}
 		river := variants("overload", "postgres", "river")
 		all = append(all,
-			claim{Name: "ten times the load, " + where + "of the best rate", Mine: mine, What: "kept", Aim: .8, Floor: .8},
-			claim{Name: "ten times the load, " + where + "sessions lost", Mine: mine, What: "sessions_lost", Bound: true, Floor: .5, Unit: "sessions"},
-			claim{Name: "ten times the load, " + where + "leases lost", Mine: mine, What: "leases_lost", Bound: true, Floor: .5, Unit: "leases"},
-			claim{Name: "ten times the load, " + where + "begun and not ended", Mine: mine, What: "begun_not_ended", Bound: true, Floor: .5, Unit: "runs"},
-			claim{Name: "ten times the load, " + where + "of the best rate, to River", Mine: mine, Others: river, What: "kept", Open: true},
-			claim{Name: "ten times the load, " + where + "executions ended, to River", Mine: mine, Others: river, What: "rate", Open: true},
+			claim{
+				Name: "ten times the load, " + where + "of the best rate", Mine: mine, What: "kept", Aim: .8, Floor: .8,
+			},
+			claim{Name: "ten times the load, " + where + "sessions lost", Mine: mine, What: "sessions_lost",
+				Bound: true, Floor: .5, Unit: "sessions"},
+			claim{Name: "ten times the load, " + where + "leases lost", Mine: mine, What: "leases_lost", Bound: true,
+				Floor: .5, Unit: "leases"},
+			claim{Name: "ten times the load, " + where + "begun and not ended", Mine: mine, What: "begun_not_ended",
+				Bound: true, Floor: .5, Unit: "runs"},
+			claim{Name: "ten times the load, " + where + "of the best rate, to River", Mine: mine, Others: river,
+				What: "kept", Open: true},
+			claim{Name: "ten times the load, " + where + "executions ended, to River", Mine: mine, Others: river,
+				What: "rate", Open: true},
 		)
 	}
 	return all
@@ -115,17 +156,25 @@ func crowds() (all []claim) {
 // is the aim; the longer jobs wait, the nearer they come to ten. A count of none has its
 // floor below one.
 func together() []claim {
-	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree", "jobs/repo/git/reset"
+	const mine, one, trees, tree = "jobs/repo/belay/default", "jobs/repo/belay/single", "jobs/repo/git/worktree",
+		"jobs/repo/git/reset"
 	return []claim{
-		{Name: "jobs 10 at a time, to one at a time", Mine: mine, Others: []string{one}, What: "rate", Aim: 3, Floor: 2},
-		{Name: "jobs: the set-up lock held, p99", Mine: mine, What: "lock_p99_ms", Bound: true, Aim: 2000, Floor: 2000, Unit: "ms"},
-		{Name: "jobs: gits that failed for a lock", Mine: mine, What: "lock_errors", Bound: true, Floor: .5, Unit: "errors"},
-		{Name: "jobs that hold what is another's", Mine: mine, What: "cross_talk", Bound: true, Floor: .5, Unit: "jobs"},
+		{Name: "jobs 10 at a time, to one at a time", Mine: mine, Others: []string{one}, What: "rate", Aim: 3,
+			Floor: 2},
+		{Name: "jobs: the set-up lock held, p99", Mine: mine, What: "lock_p99_ms", Bound: true, Aim: 2000, Floor: 2000,
+			Unit: "ms"},
+		{Name: "jobs: gits that failed for a lock", Mine: mine, What: "lock_errors", Bound: true, Floor: .5,
+			Unit: "errors"},
+		{Name: "jobs that hold what is another's", Mine: mine, What: "cross_talk", Bound: true, Floor: .5,
+			Unit: "jobs"},
 		{Name: "jobs whose work is not whole", Mine: mine, What: "wrong_jobs", Bound: true, Floor: .5, Unit: "jobs"},
 		{Name: "jobs 10 at a time, to git worktree", Mine: mine, Others: []string{trees}, What: "rate", Open: true},
-		{Name: "jobs 10 at a time, to one tree, one at a time", Mine: mine, Others: []string{tree}, What: "rate", Open: true},
-		{Name: "disk while they run, to git worktree", Mine: mine, Others: []string{trees}, What: "disk_peak_mb", Bound: true, Open: true},
-		{Name: "processor time of a job, to git worktree", Mine: mine, Others: []string{trees}, What: "cpu_s_each", Bound: true, Open: true},
+		{Name: "jobs 10 at a time, to one tree, one at a time", Mine: mine, Others: []string{tree}, What: "rate",
+			Open: true},
+		{Name: "disk while they run, to git worktree", Mine: mine, Others: []string{trees}, What: "disk_peak_mb",
+			Bound: true, Open: true},
+		{Name: "processor time of a job, to git worktree", Mine: mine, Others: []string{trees}, What: "cpu_s_each",
+			Bound: true, Open: true},
 	}
 }
 

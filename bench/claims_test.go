@@ -30,7 +30,8 @@ func TestVerdicts(t *testing.T) {
 		"nothing was measured":     {nil, rates(100), rates(100), 0, unknown},
 	} {
 		r := &report{Samples: map[string][]trial.Sample{
-			"drain/postgres/belay/default": c.mine, "drain/postgres/river/tuned": c.tuned, "drain/postgres/river/default": c.plain,
+			"drain/postgres/belay/default": c.mine, "drain/postgres/river/tuned": c.tuned,
+			"drain/postgres/river/default": c.plain,
 		}}
 		r.judge()
 		if got := r.Claims[0]; got.Verdict != c.verdict || got.Measured != c.measured {

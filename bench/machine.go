@@ -14,7 +14,10 @@ import (
 
 // describe is the machine, in lines.
 func describe() []string {
-	lines := []string{fmt.Sprintf("%s, %d processors, %s/%s, %s", field("/proc/cpuinfo", "model name"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())}
+	lines := []string{
+		fmt.Sprintf("%s, %d processors, %s/%s, %s", field("/proc/cpuinfo", "model name"), runtime.NumCPU(),
+			runtime.GOOS, runtime.GOARCH, runtime.Version()),
+	}
 	var u syscall.Utsname
 	kernel := ""
 	if err := syscall.Uname(&u); err == nil {
@@ -25,7 +28,8 @@ func describe() []string {
 			kernel += string(rune(c))
 		}
 	}
-	return append(lines, fmt.Sprintf("Linux %s, memory %s, %s, load %s", kernel, field("/proc/meminfo", "MemTotal"), time.Now().UTC().Format(time.DateTime+" MST"), load()))
+	return append(lines, fmt.Sprintf("Linux %s, memory %s, %s, load %s", kernel, field("/proc/meminfo", "MemTotal"),
+		time.Now().UTC().Format(time.DateTime+" MST"), load()))
 }
 
 // field is the first value of a field in a file of /proc.

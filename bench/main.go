@@ -49,8 +49,10 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "one short round, without Temporal: whether it works, not how fast it is")
 	flag.IntVar(&o.rounds, "rounds", 0, "how often each trial is repeated; 0 means 3, or 1 with -quick")
 	flag.StringVar(&o.json, "json", "", "write everything that was found to this file")
-	flag.StringVar(&o.only, "only", "", "measure only what has one of these words in its name, such as drain,river/tuned")
-	flag.StringVar(&o.stores, "stores", "postgres,sqlite,repo", "the stores to measure on; repo is the repository that agents' jobs share")
+	flag.StringVar(&o.only, "only", "", "measure only what has one of these words in its name, such as "+
+		"drain,river/tuned")
+	flag.StringVar(&o.stores, "stores", "postgres,sqlite,repo",
+		"the stores to measure on; repo is the repository that agents' jobs share")
 	flag.StringVar(&o.belay, "belay", "", "a binary of belay to serve through HTTP with, instead of one built from ..")
 	flag.StringVar(&o.temporal, "temporal", "", "a program of module ./temporal that was built already, or none")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of Belay's trials into this directory")
@@ -79,7 +81,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer b.close()
-	r := &report{Machine: describe(), PostgreSQL: b.settings(), Versions: b.versions(ctx), Quick: o.quick, Samples: make(map[string][]trial.Sample)}
+	r := &report{Machine: describe(), PostgreSQL: b.settings(), Versions: b.versions(ctx), Quick: o.quick,
+		Samples: make(map[string][]trial.Sample)}
 	say("%s", strings.Join(append(r.Machine, r.PostgreSQL...), "\n"))
 	all := b.trials(o)
 	for round := range o.rounds {

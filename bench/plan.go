@@ -43,10 +43,12 @@ type sizes struct {
 
 func (o options) sizes() sizes {
 	if o.quick {
-		return sizes{n: 20_000, rows: 50_000, held: 2000, load: 1500 * time.Millisecond, beats: 5 * time.Second, idle: 5 * time.Second, wait: 3 * time.Second, kills: 1,
+		return sizes{n: 20_000, rows: 50_000, held: 2000, load: 1500 * time.Millisecond, beats: 5 * time.Second,
+			idle: 5 * time.Second, wait: 3 * time.Second, kills: 1,
 			jobs: 6, atOnce: 3, think: 400 * time.Millisecond}
 	}
-	return sizes{n: 100_000, rows: 300_000, held: 10_000, load: 5 * time.Second, beats: 20 * time.Second, idle: 30 * time.Second, wait: 10 * time.Second, kills: 5,
+	return sizes{n: 100_000, rows: 300_000, held: 10_000, load: 5 * time.Second, beats: 20 * time.Second,
+		idle: 30 * time.Second, wait: 10 * time.Second, kills: 5,
 		jobs: 50, atOnce: 10, think: 3 * time.Second}
 }
 
@@ -61,7 +63,8 @@ var (
 	}
 	// agents are the ways to have agents work on a repository.
 	agents = []trial.Request{
-		{Contender: "git", Variant: trial.Worktree}, belayIn, {Contender: "belay", Variant: trial.Single}, {Contender: "git", Variant: trial.Reset},
+		{Contender: "git", Variant: trial.Worktree}, belayIn, {Contender: "belay", Variant: trial.Single},
+		{Contender: "git", Variant: trial.Reset},
 	}
 	// has is what each of them has something for.
 	has = map[string][]trial.Measure{
@@ -135,7 +138,8 @@ func compare(m trial.Request) []planned {
 	if m.Measure == trial.Drain {
 		all = append(all, with(trial.Request{Contender: "river", Variant: trial.Own}, "postgres"))
 	}
-	if m.Measure == trial.Drain || m.Measure == trial.Flow || m.Measure == trial.Steps || m.Measure == trial.Latency && m.Rate == 500 {
+	if m.Measure == trial.Drain || m.Measure == trial.Flow || m.Measure == trial.Steps || m.Measure == trial.Latency &&
+		m.Rate == 500 {
 		all = append(all, with(belayIn, "sqlite"), with(belayHTTP, "sqlite"))
 	}
 	if m.Measure == trial.Flow || m.Measure == trial.Steps {
@@ -158,6 +162,8 @@ func (o options) wanted(all []planned) []planned {
 		if o.only == "" {
 			return false
 		}
-		return !slices.ContainsFunc(strings.Split(o.only, ","), func(word string) bool { return strings.Contains(p.name(), word) })
+		return !slices.ContainsFunc(strings.Split(o.only, ","), func(word string) bool {
+			return strings.Contains(p.name(), word)
+		})
 	})
 }

@@ -71,7 +71,8 @@ func (p *postgres) pid() int {
 	if err != nil {
 		return 0
 	}
-	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || strings.TrimSpace(string(name)) != "postgres" {
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil ||
+		strings.TrimSpace(string(name)) != "postgres" {
 		return 0
 	}
 	return pid

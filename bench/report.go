@@ -34,12 +34,14 @@ var titles = []struct {
 	{trial.Bulk, "rows submitted a second, a thousand at a time"},
 	{trial.Latency, "from submit to start, by rate"},
 	{trial.Takeover, "from kill -9 of a worker until its work runs on another"},
-	{trial.Overload, "ten times the load: executions ended a second, of the best rate, and from arrival to start of what was accepted"},
+	{trial.Overload, "ten times the load: executions ended a second, of the best rate, and from arrival to start " +
+		"of what was accepted"},
 	{trial.Loaded, "worked off a second among 1,000,000 ended and 100,000 waiting"},
 	{trial.Lease, "a lone lease, one after the other"},
 	{trial.Hold, "10,000 idle executions owned by 10 workers"},
 	{trial.Idle, "a server that nobody uses"},
-	{trial.Jobs, "agents' jobs a second on one large repository: disk beyond the clone, the lock of set-ups, git's failures, what is wrong afterwards"},
+	{trial.Jobs, "agents' jobs a second on one large repository: disk beyond the clone, the lock of set-ups, " +
+		"git's failures, what is wrong afterwards"},
 }
 
 // String is the report for people: the figures, the settings, the verdicts.
@@ -125,7 +127,8 @@ func (s sample) line() string {
 		parts = append(parts, cost+" µs each")
 	}
 	if t := s.Times; t != nil {
-		parts = append(parts, fmt.Sprintf("p50 %.2f  p95 %.2f  p99 %.2f  max %.2f ms (%d)", t.P50, t.P95, t.P99, t.Max, t.N))
+		parts = append(parts, fmt.Sprintf("p50 %.2f  p95 %.2f  p99 %.2f  max %.2f ms (%d)", t.P50, t.P95, t.P99, t.Max,
+			t.N))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Values)) {
 		parts = append(parts, fmt.Sprintf("%s %.4g", k, s.Values[k]))

@@ -111,7 +111,10 @@ func executionID(n int) belay.ExecutionID { return belay.ExecutionID{byte(n >> 8
 // has ended, however long others take.
 func TestManyWaitWithFewRequests(t *testing.T) {
 	var a *announcer
-	inBubble(t, func(t *testing.T) http.Handler { a = newAnnouncer(t); return a }, func(t *testing.T, c *client.Client) {
+	inBubble(t, func(t *testing.T) http.Handler {
+		a = newAnnouncer(t)
+		return a
+	}, func(t *testing.T, c *client.Client) {
 		const many = 2500
 		var done sync.WaitGroup
 		for n := range many {
@@ -142,7 +145,10 @@ func TestManyWaitWithFewRequests(t *testing.T) {
 // A request ends when nobody waits for its answer any more, and not before.
 func TestWhoeverGoesEndsTheRequest(t *testing.T) {
 	var a *announcer
-	inBubble(t, func(t *testing.T) http.Handler { a = newAnnouncer(t); return a }, func(t *testing.T, c *client.Client) {
+	inBubble(t, func(t *testing.T) http.Handler {
+		a = newAnnouncer(t)
+		return a
+	}, func(t *testing.T, c *client.Client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var patient, impatient sync.WaitGroup
 		patient.Go(func() {
@@ -182,7 +188,8 @@ func TestAnAwaitThatIsCutOffIsAskedAgain(t *testing.T) {
 				return usual(n, w, r)
 			}
 			w.Header().Set("Content-Type", "text/event-stream")
-			const refused = "event: refused\ndata: {\"execution\": %q, \"error\": {\"code\": \"not_found\", \"status\": 404}}\n\n"
+			const refused = "event: refused\ndata: {\"execution\": %q, \"error\": {\"code\": \"not_found\", " +
+				"\"status\": 404}}\n\n"
 			fmt.Fprintf(w, refused, executionID(2))
 			return true
 		}

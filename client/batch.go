@@ -137,7 +137,9 @@ func (b *batcher) await(ctx context.Context, f *flight) (wire.Result, error) {
 }
 
 func notSent(ctx context.Context, op string) error {
-	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "given up before it was sent", Err: context.Cause(ctx)}
+	return &belay.Error{
+		Code: belay.CodeUnavailable, Op: op, Message: "given up before it was sent", Err: context.Cause(ctx),
+	}
 }
 
 // fly sends batches until nothing is queued.
@@ -236,7 +238,8 @@ func (b *batcher) send(flights []*flight) ([]wire.Result, error) {
 	}
 	if len(reply.Results) != len(flights) {
 		return nil, &belay.Error{
-			Code: belay.CodeInternal, Op: r.op, Message: fmt.Sprintf("the server answered %d of %d operations", len(reply.Results), len(flights)),
+			Code: belay.CodeInternal, Op: r.op, Message: fmt.Sprintf("the server answered %d of %d operations",
+				len(reply.Results), len(flights)),
 		}
 	}
 	return reply.Results, nil

@@ -152,11 +152,13 @@ func TestOperationBeyondEveryLimit(t *testing.T) {
 		if belay.CodeOf(err) != belay.CodePayloadTooLarge || !strings.Contains(err.Error(), "1048576") {
 			t.Error(err)
 		}
-		answers, err := c.Submit(t.Context(), belay.Submission{Workflow: "w", Input: big}, belay.Submission{Workflow: "w"})
+		answers, err := c.Submit(t.Context(), belay.Submission{Workflow: "w", Input: big},
+			belay.Submission{Workflow: "w"})
 		if err != nil || belay.CodeOf(answers[0].Err) != belay.CodePayloadTooLarge || answers[1].Err != nil {
 			t.Errorf("%+v, %v: each stands or falls alone", answers, err)
 		}
-		if _, err := c.Save(t.Context(), belay.Save{Kind: belay.KindStep, Key: "k", Data: json.RawMessage(`{`)}); belay.CodeOf(err) != belay.CodeInvalid {
+		if _, err := c.Save(t.Context(), belay.Save{Kind: belay.KindStep, Key: "k",
+			Data: json.RawMessage(`{`)}); belay.CodeOf(err) != belay.CodeInvalid {
 			t.Errorf("no JSON: %v", err)
 		}
 		if n := len(s.got()); n != 1 {
@@ -212,7 +214,9 @@ func TestBatchRefusesEachAlone(t *testing.T) {
 		if n < 3 {
 			return false
 		}
-		lost := wire.ProblemOf(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Op: "save", Message: "gone"})
+		lost := wire.ProblemOf(&belay.Error{
+			Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Op: "save", Message: "gone",
+		})
 		reply(w, wire.BatchReply{Results: []wire.Result{{Error: &lost}, {Seq: 9}}})
 		return true
 	}

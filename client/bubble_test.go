@@ -17,7 +17,8 @@ import (
 )
 
 // inBubble runs a test on virtual time with a client of h.
-func inBubble(t *testing.T, h func(t *testing.T) http.Handler, test func(t *testing.T, c *client.Client), options ...client.Option) {
+func inBubble(t *testing.T, h func(t *testing.T) http.Handler, test func(t *testing.T, c *client.Client),
+	options ...client.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		options = append([]client.Option{

@@ -125,7 +125,10 @@ func (c *Client) exchange(ctx context.Context, over *line, r *request) error {
 	case err != nil:
 		return unreached(r, err)
 	case len(body) > maxAnswer:
-		return &belay.Error{Code: belay.CodePayloadTooLarge, Op: r.op, Message: fmt.Sprintf("the answer has more than %d bytes", maxAnswer)}
+		return &belay.Error{
+			Code: belay.CodePayloadTooLarge, Op: r.op, Message: fmt.Sprintf("the answer has more than %d bytes",
+				maxAnswer),
+		}
 	case r.bare && (resp.StatusCode < 300 || resp.StatusCode >= 400) && resp.StatusCode < 500:
 		return nil
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
@@ -188,7 +191,8 @@ func (c *Client) begun(ctx context.Context, over *line, r *request) (*http.Respo
 		return nil, unreached(r, err)
 	}
 	r.status = resp.StatusCode
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); r.status == http.StatusOK && kind == "text/event-stream" {
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); r.status == http.StatusOK &&
+		kind == "text/event-stream" {
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()

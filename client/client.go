@@ -48,7 +48,10 @@ func Dial(ctx context.Context, url string, options ...Option) (*Client, error) {
 		o(&c.set)
 	}
 	if strings.ContainsFunc(c.set.key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "dial " + t.name(), Message: "the key is none: it holds spaces or what is no ASCII"}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Op: "dial " + t.name(),
+			Message: "the key is none: it holds spaces or what is no ASCII",
+		}
 	}
 	c.small, c.large = c.link(brisk), c.link(roomy)
 	c.batches.c, c.awaits.c = c, c
@@ -75,7 +78,9 @@ func (c *Client) greet(ctx context.Context) error {
 // Notes are worth knowing besides, such as that its clock was set.
 func (c *Client) Ready(ctx context.Context) (notes []string, err error) {
 	var h wire.Health
-	err = c.once(ctx, &request{op: "ask " + c.target.name(), method: http.MethodGet, path: "/readyz", reply: &h, read: true})
+	err = c.once(ctx, &request{
+		op: "ask " + c.target.name(), method: http.MethodGet, path: "/readyz", reply: &h, read: true,
+	})
 	return h.Notes, err
 }
 

@@ -18,7 +18,8 @@ import (
 // echo answers an execution whose workflow is the protocol and the key it was asked
 // with.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-	reply(w, belay.Execution{Workflow: r.Proto + " " + r.Host + " " + r.URL.Path + " " + r.Header.Get("Authorization"), State: belay.Succeeded})
+	reply(w, belay.Execution{Workflow: r.Proto + " " + r.Host + " " + r.URL.Path + " " + r.Header.Get("Authorization"),
+		State: belay.Succeeded})
 })
 
 func read(t *testing.T, url string, options ...client.Option) (string, error) {
@@ -92,7 +93,8 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", test.url, got, err, test.want)
 		}
 	}
-	if _, err := read(t, "https://"+secureAddr, client.TLS(&tls.Config{MinVersion: tls.VersionTLS13})); belay.CodeOf(err) != belay.CodeUnavailable {
+	if _, err := read(t, "https://"+secureAddr,
+		client.TLS(&tls.Config{MinVersion: tls.VersionTLS13})); belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("a certificate that nobody vouches for: %v", err)
 	}
 }
@@ -100,14 +102,16 @@ func TestAddresses(t *testing.T) {
 // Dial refuses what is no address and says whether anybody is there.
 func TestDialRefuses(t *testing.T) {
 	for _, url := range []string{
-		"", "localhost:7420", "ftp://host", "http://", "unix:", "http://key@host", "http://u:secret@host", "http://host?a=b", "http://host#f", "sqlite:x", "http://[::1",
+		"", "localhost:7420", "ftp://host", "http://", "unix:", "http://key@host", "http://u:secret@host",
+		"http://host?a=b", "http://host#f", "sqlite:x", "http://[::1",
 	} {
 		_, err := read(t, url)
 		if belay.CodeOf(err) != belay.CodeInvalid || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
-	if _, err := read(t, "http://127.0.0.1:1", client.Key("bly_x\n")); belay.CodeOf(err) != belay.CodeInvalid || strings.Contains(err.Error(), "bly_") {
+	if _, err := read(t, "http://127.0.0.1:1", client.Key("bly_x\n")); belay.CodeOf(err) != belay.CodeInvalid ||
+		strings.Contains(err.Error(), "bly_") {
 		t.Errorf("a key with a line feed: %v", err)
 	}
 	l := listen(t, "tcp", "127.0.0.1:0")
@@ -117,7 +121,8 @@ func TestDialRefuses(t *testing.T) {
 		if _, err := read(t, url); belay.CodeOf(err) != belay.CodeUnavailable {
 			t.Errorf("%s: %v", url, err)
 		}
-		if _, err := read(t, url, client.Lazy()); belay.CodeOf(err) != belay.CodeUnavailable || !strings.HasPrefix(err.Error(), "read ex_") {
+		if _, err := read(t, url, client.Lazy()); belay.CodeOf(err) != belay.CodeUnavailable ||
+			!strings.HasPrefix(err.Error(), "read ex_") {
 			t.Errorf("%s, lazily: %v", url, err)
 		}
 	}

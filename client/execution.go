@@ -125,7 +125,8 @@ func (c *Client) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 		began := time.Now()
 		var reply wire.Events
 		r := request{
-			op: "history of " + q.Execution.String(), method: http.MethodGet, path: executionPath(q.Execution) + "/history",
+			op: "history of " + q.Execution.String(), method: http.MethodGet, path: executionPath(q.Execution) +
+				"/history",
 			query: query, reply: &reply, read: true,
 		}
 		err := c.repeat(ctx, r.op, func() error {

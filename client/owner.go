@@ -39,7 +39,9 @@ func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimRe
 // Heartbeat renews a session.
 func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	var reply wire.HeartbeatReply
-	r := request{op: "heartbeat", method: http.MethodPost, path: workerPath(h.Worker) + "/heartbeat", reply: &reply, alive: true}
+	r := request{
+		op: "heartbeat", method: http.MethodPost, path: workerPath(h.Worker) + "/heartbeat", reply: &reply, alive: true,
+	}
 	var err error
 	if r.body, err = body(r.op, wire.HeartbeatOf(h)); err == nil {
 		err = c.once(ctx, &r)
@@ -52,7 +54,9 @@ func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartb
 
 // Drain stops new claims of a worker.
 func (c *Client) Drain(ctx context.Context, id belay.WorkerID) error {
-	return c.patient(ctx, &request{op: "drain " + id.String(), method: http.MethodPost, path: workerPath(id) + "/drain"})
+	return c.patient(ctx, &request{
+		op: "drain " + id.String(), method: http.MethodPost, path: workerPath(id) + "/drain",
+	})
 }
 
 // CloseWorker ends a session in order.
@@ -85,7 +89,8 @@ func (c *Client) Append(ctx context.Context, k belay.Chunk) error {
 func (c *Client) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
 	query := url.Values{}
 	number(query, "after", q.After)
-	reply, err := get[wire.Signals](ctx, c, "signals of "+q.Execution.String(), executionPath(q.Execution)+"/signals", query)
+	reply, err := get[wire.Signals](ctx, c, "signals of "+q.Execution.String(), executionPath(q.Execution)+"/signals",
+		query)
 	return reply.Signals, err
 }
 
@@ -93,7 +98,8 @@ func (c *Client) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Sign
 func (c *Client) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
 	var reply wire.Resumed
 	r := request{
-		op: "resume " + q.Lease.Execution.String(), method: http.MethodGet, path: executionPath(q.Lease.Execution) + "/checkpoints",
+		op: "resume " + q.Lease.Execution.String(), method: http.MethodGet, path: executionPath(q.Lease.Execution) +
+			"/checkpoints",
 		query: url.Values{}, header: http.Header{}, reply: &reply, read: true,
 	}
 	number(r.query, "after", q.After)
@@ -112,7 +118,10 @@ func (c *Client) Lock(ctx context.Context, l belay.LockRequest) (belay.Lock, err
 		l.ID = belay.WorkerID(c.set.ids())
 	}
 	var reply wire.LockReply
-	r := request{op: "lock " + l.Execution.String(), method: http.MethodPost, path: executionPath(l.Execution) + "/lock", reply: &reply}
+	r := request{
+		op: "lock " + l.Execution.String(), method: http.MethodPost, path: executionPath(l.Execution) + "/lock",
+		reply: &reply,
+	}
 	var err error
 	if r.body, err = body(r.op, wire.Lock{ID: l.ID, Owner: l.Owner, TTL: l.TTL, Reopen: l.Reopen}); err != nil {
 		return belay.Lock{}, err

@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Rule: a heartbeat travels over the connection of what is small, however many runs it names; what is large in its way has
+// Rule: a heartbeat travels over the connection of what is small, however many runs it names; what
+// is large in its way has
 // another.
 func TestLongHeartbeatsTravelWithShortOnes(t *testing.T) {
 	var mu sync.Mutex
@@ -31,7 +32,8 @@ func TestLongHeartbeatsTravelWithShortOnes(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	beat := func(n int) {
 		t.Helper()
-		if _, err := c.Heartbeat(t.Context(), belay.Heartbeat{Worker: belay.WorkerID{1}, Holds: make([]belay.Held, n)}); err != nil {
+		if _, err := c.Heartbeat(t.Context(), belay.Heartbeat{Worker: belay.WorkerID{1}, Holds: make([]belay.Held,
+			n)}); err != nil {
 			t.Fatal(err)
 		}
 	}

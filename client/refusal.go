@@ -38,7 +38,8 @@ func (r *request) unanswered(err error) string {
 	case errors.As(err, &way) && way.Op == "dial":
 		return "nobody answers there"
 	case errors.As(err, &signer):
-		return "nobody whom this machine trusts has signed its certificate; if you do, name the file of its signer in SSL_CERT_FILE"
+		return "nobody whom this machine trusts has signed its certificate; if you do, name the file of its " +
+			"signer in SSL_CERT_FILE"
 	case errors.As(err, &certificate):
 		return "its certificate is not to be trusted"
 	case r.bare && garbled(err):
@@ -53,7 +54,8 @@ func (r *request) unanswered(err error) string {
 // ours, and was not just silent.
 func garbled(err error) bool {
 	var slow net.Error
-	return !(errors.As(err, &slow) && slow.Timeout()) && !errors.Is(err, errSlow) && !errors.Is(err, context.Canceled) &&
+	return !(errors.As(err, &slow) && slow.Timeout()) && !errors.Is(err, errSlow) &&
+		!errors.Is(err, context.Canceled) &&
 		!strings.Contains(err.Error(), "connection lost") // what a ping without an answer is called
 }
 
@@ -89,11 +91,13 @@ func problem(p *wire.Problem) *belay.Error {
 func stranger(op string, resp *http.Response) error {
 	e := &belay.Error{
 		Code: belay.CodeUnavailable, Op: op, RetryAfter: retryAfter(resp.Header),
-		Message: fmt.Sprintf("answered %q, and not as Belay does: is that its address, or a proxy on the way?", resp.Status),
+		Message: fmt.Sprintf("answered %q, and not as Belay does: is that its address, or a proxy on the way?",
+			resp.Status),
 	}
 	switch code := resp.StatusCode; {
 	case code >= 300 && code < 400:
-		e.Code, e.Message = belay.CodeInvalid, "answered with a redirect, and none is followed: give the server's own address"
+		e.Code, e.Message = belay.CodeInvalid,
+			"answered with a redirect, and none is followed: give the server's own address"
 	case code == http.StatusUnauthorized:
 		e.Code = belay.CodeUnauthorized
 	case code == http.StatusRequestEntityTooLarge:

@@ -27,13 +27,17 @@ func answering(f http.HandlerFunc) func(*testing.T) http.Handler {
 func TestProblemsComeBackAsErrors(t *testing.T) {
 	for _, code := range []belay.Code{
 		belay.CodeMalformed, belay.CodeInvalid, belay.CodeLeaseLost, belay.CodeLeaseHeld, belay.CodeIdempotencyMismatch,
-		belay.CodeQueueFull, belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress, belay.CodePayloadTooLarge,
+		belay.CodeQueueFull, belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress,
+		belay.CodePayloadTooLarge,
 		belay.CodeNotFound, belay.CodeConflict, belay.CodeUnauthorized, belay.CodeForbidden, belay.CodeTokenRequired,
 		belay.CodeCursorExpired, belay.CodeRateLimited, belay.CodeUnavailable, belay.CodeInternal,
 	} {
 		sent := &belay.Error{
-			Code: code, Op: "lock ex_1", Message: "it cannot be", Cause: belay.CauseReassigned, RetryAfter: 1500 * time.Millisecond,
-			Holder: &belay.Holder{Owner: "ann", Worker: belay.WorkerID{7}, Token: 1<<32 + 1, ExpiresIn: 20 * time.Second},
+			Code: code, Op: "lock ex_1", Message: "it cannot be", Cause: belay.CauseReassigned,
+			RetryAfter: 1500 * time.Millisecond,
+			Holder: &belay.Holder{
+				Owner: "ann", Worker: belay.WorkerID{7}, Token: 1<<32 + 1, ExpiresIn: 20 * time.Second,
+			},
 		}
 		h := answering(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v1/batch" {
@@ -118,9 +122,12 @@ func TestServerThatHangs(t *testing.T) {
 	hang := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	inBubble(t, hang, func(t *testing.T, c *client.Client) {
 		for name, call := range map[string]func() error{
-			"read":  func() error { _, err := c.Execution(t.Context(), belay.ExecutionID{1}); return err },
-			"save":  func() error { _, err := c.Save(t.Context(), save(1)); return err },
-			"claim": func() error { _, err := c.Claim(t.Context(), belay.ClaimRequest{Wait: 20 * time.Second}); return err },
+			"read": func() error { _, err := c.Execution(t.Context(), belay.ExecutionID{1}); return err },
+			"save": func() error { _, err := c.Save(t.Context(), save(1)); return err },
+			"claim": func() error {
+				_, err := c.Claim(t.Context(), belay.ClaimRequest{Wait: 20 * time.Second})
+				return err
+			},
 		} {
 			began := time.Now()
 			err := call()
@@ -144,7 +151,8 @@ func TestContextEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, why)
 		defer cancel()
 		began := time.Now()
-		if _, err := c.Execution(ctx, belay.ExecutionID{1}); !errors.Is(err, why) || belay.CodeOf(err) == belay.CodeUnavailable {
+		if _, err := c.Execution(ctx, belay.ExecutionID{1}); !errors.Is(err, why) ||
+			belay.CodeOf(err) == belay.CodeUnavailable {
 			t.Errorf("read: %v", err)
 		}
 		if d := time.Since(began); d != time.Second {

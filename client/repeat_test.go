@@ -170,7 +170,8 @@ func TestPatience(t *testing.T) {
 		began := time.Now()
 		_, err := c.Execution(t.Context(), belay.ExecutionID{1})
 		var e *belay.Error
-		if !errors.As(err, &e) || e.Code != belay.CodeUnavailable || e.RetryAfter != 3*time.Second || e.Message != "draining" {
+		if !errors.As(err, &e) || e.Code != belay.CodeUnavailable || e.RetryAfter != 3*time.Second ||
+			e.Message != "draining" {
 			t.Errorf("after the patience: %v", err)
 		}
 		if d, n := time.Since(began), len(s.got()); d > 10*time.Second || d < 6*time.Second || n < 3 || n > 4 {
@@ -194,7 +195,8 @@ func TestRefusalsAreFinal(t *testing.T) {
 		}
 		return &s
 	}, func(t *testing.T, c *client.Client) {
-		if _, err := c.Execution(t.Context(), belay.ExecutionID{1}); belay.CodeOf(err) != belay.CodeNotFound || len(s.got()) != 1 {
+		if _, err := c.Execution(t.Context(), belay.ExecutionID{1}); belay.CodeOf(err) != belay.CodeNotFound ||
+			len(s.got()) != 1 {
 			t.Errorf("%d tries, %v", len(s.got()), err)
 		}
 	})

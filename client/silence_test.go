@@ -31,7 +31,9 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 			return c.Drain(ctx, belay.WorkerID{1})
 		}, belay.DefaultHeartbeat.D() + time.Second},
 		{"large", func(ctx context.Context, c *client.Client) error {
-			_, err := c.Control(ctx, belay.Control{Action: belay.ActionRequeue, Input: json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)})
+			_, err := c.Control(ctx, belay.Control{
+				Action: belay.ActionRequeue, Input: json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`),
+			})
 			return err
 		}, 16 * time.Second},
 	} {
@@ -64,7 +66,8 @@ func TestUnansweredHeartbeatLeavesItsConnection(t *testing.T) {
 			t.Error(err)
 		}
 		began := time.Now()
-		if _, err := c.Heartbeat(t.Context(), belay.Heartbeat{}); err != nil || time.Since(began) != 0 || dials.Load() != 2 {
+		if _, err := c.Heartbeat(t.Context(), belay.Heartbeat{}); err != nil || time.Since(began) != 0 ||
+			dials.Load() != 2 {
 			t.Errorf("%v after %s and %d connections", err, time.Since(began), dials.Load())
 		}
 	})
@@ -138,7 +141,8 @@ func deaf(t *testing.T) (*client.Client, *atomic.Int32) {
 	t.Helper()
 	dial := sdktest.Serve(t, echo)
 	var dials atomic.Int32
-	c, err := client.Dial(t.Context(), "http://belay.test", client.Lazy(), client.Logger(slog.New(slog.DiscardHandler)), client.Patience(time.Minute),
+	c, err := client.Dial(t.Context(), "http://belay.test", client.Lazy(), client.Logger(slog.New(slog.DiscardHandler)),
+		client.Patience(time.Minute),
 		client.Dialer(func(ctx context.Context) (net.Conn, error) {
 			if dials.Add(1) > 1 {
 				return dial(ctx)

@@ -30,7 +30,8 @@ func (c *Client) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 }
 
 // submit sends what is open, and gives what is to be sent again and why.
-func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.Submitted, open []int) (again []int, err error) {
+func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.Submitted, open []int) (again []int,
+	err error) {
 	flights := make([]*flight, 0, len(open))
 	for _, i := range open {
 		w := wire.SubmitOf(s[i])

@@ -83,7 +83,8 @@ func (c *Client) transport(f feel) *http.Transport {
 	tr := &http.Transport{
 		Protocols: &p, TLSClientConfig: c.set.tls, DialContext: c.dial, TLSHandshakeTimeout: 5 * time.Second,
 		// The other limits are those of single calls.
-		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression: true,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: f.silence, PingTimeout: f.answer, WriteByteTimeout: f.silence + f.answer,
 			MaxReceiveBufferPerConnection: f.window, MaxReceiveBufferPerStream: f.window,

@@ -99,7 +99,8 @@ func directory(op, url string) (string, error) {
 		return strings.TrimPrefix(dir, "//"), nil
 	case onPostgres(url):
 		return "", &belay.Error{
-			Code: belay.CodeInvalid, Op: op, Message: "PostgreSQL has tools of its own for that, pg_dump and pg_basebackup; see docs/operations.md",
+			Code: belay.CodeInvalid, Op: op,
+			Message: "PostgreSQL has tools of its own for that, pg_dump and pg_basebackup; see docs/operations.md",
 		}
 	}
 	return "", &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "the store must be sqlite:DIR"}
@@ -126,7 +127,10 @@ func mayBe(to, dir string, force bool) error {
 	case err == nil && !info.Mode().IsRegular():
 		return &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "it is not a file"}
 	case err == nil && !force:
-		return &belay.Error{Code: belay.CodeConflict, Op: op, Message: "there is such a file; name another, or overwrite it with --force"}
+		return &belay.Error{
+			Code: belay.CodeConflict, Op: op,
+			Message: "there is such a file; name another, or overwrite it with --force",
+		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: %w", op, err)
 	}
@@ -135,7 +139,10 @@ func mayBe(to, dir string, force bool) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	if data, err := os.Stat(dir); err == nil && os.SameFile(folder, data) {
-		return &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "that is in the data directory: what takes the one takes the other; name a place elsewhere"}
+		return &belay.Error{
+			Code: belay.CodeInvalid, Op: op,
+			Message: "that is in the data directory: what takes the one takes the other; name a place elsewhere",
+		}
 	}
 	return nil
 }

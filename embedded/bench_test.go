@@ -51,7 +51,9 @@ func newBed(b *testing.B, prepare func(*embedded.Backend), each func()) *bed {
 	})
 	worker.Register(w, "steps", func(ctx context.Context, in json.RawMessage) (string, error) {
 		for i := range 10 {
-			if _, err := workflow.Step(ctx, "step", func(context.Context) (json.RawMessage, error) { return in, nil }, workflow.Key(i)); err != nil {
+			if _, err := workflow.Step(ctx, "step", func(context.Context) (json.RawMessage, error) {
+				return in, nil
+			}, workflow.Key(i)); err != nil {
 				return "", err
 			}
 		}

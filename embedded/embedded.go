@@ -101,7 +101,9 @@ func Open(ctx context.Context, url string, options ...Option) (*Backend, error) 
 
 func openSQLite(ctx context.Context, dir string, set settings) (*Backend, error) {
 	if dir == "" {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "open sqlite:", Message: "name a data directory: sqlite:DIR"}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Op: "open sqlite:", Message: "name a data directory: sqlite:DIR",
+		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
@@ -205,11 +207,13 @@ func OpenReader(ctx context.Context, url string) (*Reader, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrPermission) {
 		return nil, &belay.Error{
 			Code: belay.CodeForbidden, Op: "read " + url, Err: err,
-			Message: "this user may not look into " + dir + ", which has mode 0700: work as its owner, or ask its server with --server",
+			Message: "this user may not look into " + dir +
+				", which has mode 0700: work as its owner, or ask its server with --server",
 		}
 	} else if err != nil {
 		return nil, &belay.Error{
-			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir + " yet; `belay run` makes it",
+			Code: belay.CodeNotFound, Op: "read " + url, Message: "there is no Belay data in " + dir +
+				" yet; `belay run` makes it",
 		}
 	}
 	s, err := sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true})

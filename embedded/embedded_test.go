@@ -21,7 +21,8 @@ func TestADataDirectoryHasOneEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = embedded.Open(t.Context(), "sqlite:"+dir)
-	if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), fmt.Sprintf("process %d (the first)", os.Getpid())) {
+	if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), fmt.Sprintf("process %d (the first)",
+		os.Getpid())) {
 		t.Errorf("the second got %v", err)
 	}
 	if held := embedded.Holder(dir); !strings.Contains(held, "the first") {
@@ -50,7 +51,8 @@ func TestADataDirectoryIsItsOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "belay.db"): 0o600, filepath.Join(dir, "belay.lock"): 0o600} {
+	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "belay.db"): 0o600,
+		filepath.Join(dir, "belay.lock"): 0o600} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, info, err)

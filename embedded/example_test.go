@@ -20,11 +20,13 @@ func ExampleSubmitTx() {
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		var order int64
-		if err := tx.QueryRow(ctx, "INSERT INTO orders (customer) VALUES ($1) RETURNING id", "ada").Scan(&order); err != nil {
+		if err := tx.QueryRow(ctx, "INSERT INTO orders (customer) VALUES ($1) RETURNING id",
+			"ada").Scan(&order); err != nil {
 			return err
 		}
 		accepted, err := embedded.SubmitTx(ctx, tx, belay.Submission{
-			Workflow: "ship", Input: fmt.Appendf(nil, `{"order": %d}`, order), IdempotencyKey: fmt.Sprint("order-", order),
+			Workflow: "ship", Input: fmt.Appendf(nil, `{"order": %d}`, order), IdempotencyKey: fmt.Sprint("order-",
+				order),
 		})
 		if err != nil {
 			return err

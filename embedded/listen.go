@@ -84,7 +84,9 @@ func (b *Backend) listen(dir string, set *settings) error {
 	if err != nil {
 		return fmt.Errorf("make the socket of the data directory: %w", err)
 	}
-	b.server.Serve(httpapi.New(b, httpapi.Options{Log: log, Stopping: b.server.Stopping(), Ready: b.Ready, Crowded: b.Crowded}))
+	b.server.Serve(httpapi.New(b, httpapi.Options{
+		Log: log, Stopping: b.server.Stopping(), Ready: b.Ready, Crowded: b.Crowded,
+	}))
 	return nil
 }
 

@@ -58,7 +58,8 @@ func TestADatabaseIsSharedByPrograms(t *testing.T) {
 
 // What is wrong with the address of a database is said without the password in it.
 func TestTheAddressOfADatabaseIsNotShown(t *testing.T) {
-	for _, url := range []string{"postgres://me:hunter2@127.0.0.1:1/x", "postgress://me:hunter2@db/x", "postgres://me:hunter2@[::1/x"} {
+	for _, url := range []string{"postgres://me:hunter2@127.0.0.1:1/x", "postgress://me:hunter2@db/x",
+		"postgres://me:hunter2@[::1/x"} {
 		_, err := embedded.Open(t.Context(), url)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("opening it: %v", err)

@@ -48,7 +48,9 @@ func own(t *testing.T, b *embedded.Backend, n int) *owner {
 	o := &owner{t: t, b: b, id: s.ID}
 	for len(o.leases) < n {
 		o.claim++
-		r, err := b.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: o.claim, Slots: n - len(o.leases), Wait: 10 * time.Second})
+		r, err := b.Claim(t.Context(), belay.ClaimRequest{
+			Worker: s.ID, Number: o.claim, Slots: n - len(o.leases), Wait: 10 * time.Second,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +85,8 @@ func (o *owner) beats(done <-chan struct{}) {
 func (o *owner) renews(done <-chan struct{}) {
 	for {
 		next := time.NewTimer(patient / 5)
-		if _, err := o.b.Heartbeat(o.t.Context(), belay.Heartbeat{Worker: o.id, Holds: o.held, ClaimSeen: o.claim}); err != nil && belay.CodeOf(err) != belay.CodeUnavailable {
+		if _, err := o.b.Heartbeat(o.t.Context(), belay.Heartbeat{Worker: o.id, Holds: o.held,
+			ClaimSeen: o.claim}); err != nil && belay.CodeOf(err) != belay.CodeUnavailable {
 			o.t.Errorf("a heartbeat while runs end: %v", err)
 			return
 		}
@@ -104,7 +107,8 @@ func (o *owner) ends() {
 	defer close(done)
 	beats.Go(func() { o.renews(done) }) // which may take longer than the session lives
 	for _, l := range o.leases {
-		if err := o.b.Settle(o.t.Context(), belay.Settlement{Lease: l, Op: belay.OpID(l.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
+		if err := o.b.Settle(o.t.Context(), belay.Settlement{Lease: l, Op: belay.OpID(l.Secret),
+			Outcome: belay.OutcomeSucceeded}); err != nil {
 			o.t.Errorf("the end of a run: %v", err)
 			return
 		}
@@ -165,7 +169,8 @@ func TestManyLargeCheckpointsAreWritten(t *testing.T) {
 		var all sync.WaitGroup
 		for _, l := range o.leases {
 			all.Go(func() {
-				if _, err := b.Save(t.Context(), belay.Save{Lease: l, Kind: belay.KindStep, Key: "k", Data: data}); err != nil {
+				if _, err := b.Save(t.Context(), belay.Save{Lease: l, Kind: belay.KindStep, Key: "k",
+					Data: data}); err != nil {
 					t.Error(err)
 				}
 			})

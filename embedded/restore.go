@@ -135,12 +135,14 @@ func unused(ctx context.Context, s store.Store) error {
 		return nil
 	}
 	return &belay.Error{Code: belay.CodeConflict, Op: "begin an epoch", Message: fmt.Sprintf(
-		"a server left its mark of life %s ago: its workers would lose all that they run; stop the servers first, or use --force beside them", since.Round(time.Millisecond))}
+		"a server left its mark of life %s ago: its workers would lose all that they run; stop the servers first, "+
+			"or use --force beside them", since.Round(time.Millisecond))}
 }
 
 // endSessions ends all sessions that are open now as lost, for one reason.
 func endSessions(ctx context.Context, s store.Store, why string) (n int, err error) {
-	e := engine.New(s, engine.Options{Retention: -1, Log: slog.New(slog.DiscardHandler)}) // what it could say is answered
+	// what it could say is answered
+	e := engine.New(s, engine.Options{Retention: -1, Log: slog.New(slog.DiscardHandler)})
 	defer func() { err = errors.Join(err, e.Close()) }()
 	for began, more := s.Now().Time(), true; more; {
 		workers, err := e.Workers(ctx) // the living ones first

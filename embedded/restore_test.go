@@ -52,7 +52,8 @@ type hand struct {
 func newHand(t *testing.T, b belay.Backend) *hand {
 	t.Helper()
 	h := &hand{t: t, Backend: b, id: belay.WorkerID(embedded.NewID())}
-	if _, err := b.OpenWorker(t.Context(), belay.WorkerSpec{ID: h.id, Name: "hand", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9}); err != nil {
+	if _, err := b.OpenWorker(t.Context(), belay.WorkerSpec{ID: h.id, Name: "hand",
+		Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9}); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -63,7 +64,9 @@ func (h *hand) claim() belay.Lease {
 	h.t.Helper()
 	for {
 		h.number++
-		r, err := h.Claim(h.t.Context(), belay.ClaimRequest{Worker: h.id, Number: h.number, Slots: 1, Wait: time.Second})
+		r, err := h.Claim(h.t.Context(), belay.ClaimRequest{
+			Worker: h.id, Number: h.number, Slots: 1, Wait: time.Second,
+		})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -102,7 +105,9 @@ func TestARestore(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	b = open(t, elsewhere)
-	_, err = b.Heartbeat(t.Context(), belay.Heartbeat{Worker: old.id, Holds: []belay.Held{{Execution: id, Token: mine.Token}}})
+	_, err = b.Heartbeat(t.Context(), belay.Heartbeat{
+		Worker: old.id, Holds: []belay.Held{{Execution: id, Token: mine.Token}},
+	})
 	if belay.CodeOf(err) != belay.CodeLeaseLost || !strings.Contains(err.Error(), "restored from a backup") {
 		t.Errorf("the worker of before is told %v", err)
 	}
@@ -138,7 +143,8 @@ func TestARestoreDestroysNothing(t *testing.T) {
 	}
 	later := submit(t, b)
 	for _, force := range []bool{false, true} {
-		if _, err := embedded.Restore(t.Context(), to, "sqlite:"+dir, embedded.CopyOptions{Force: force}); belay.CodeOf(err) != belay.CodeConflict {
+		if _, err := embedded.Restore(t.Context(), to, "sqlite:"+dir,
+			embedded.CopyOptions{Force: force}); belay.CodeOf(err) != belay.CodeConflict {
 			t.Errorf("in use, force %t: %v", force, err)
 		}
 	}
@@ -180,7 +186,8 @@ func crashed(t *testing.T, dir string, b *embedded.Backend) {
 	t.Helper()
 	kept := make(map[string][]byte)
 	for _, name := range []string{"belay.db", "belay.db-wal"} {
-		text, err := os.ReadFile(filepath.Join(dir, name)) // nothing is written now; the locks that this drops are not needed any more
+		// nothing is written now; the locks that this drops are not needed any more
+		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +210,8 @@ func TestWhereABackupMayBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "sqlite:" + dir
-	if _, err := embedded.Backup(t.Context(), url, taken, embedded.CopyOptions{}); belay.CodeOf(err) != belay.CodeNotFound {
+	if _, err := embedded.Backup(t.Context(), url, taken,
+		embedded.CopyOptions{}); belay.CodeOf(err) != belay.CodeNotFound {
 		t.Errorf("of nothing: %v", err)
 	}
 	submit(t, open(t, dir))
@@ -224,11 +232,13 @@ func TestWhereABackupMayBe(t *testing.T) {
 		{"postgres://localhost/belay", taken, true, belay.CodeInvalid},
 		{"memory:", taken, true, belay.CodeInvalid},
 	} {
-		if _, err := embedded.Backup(t.Context(), c.url, c.to, embedded.CopyOptions{Force: c.force}); belay.CodeOf(err) != c.code {
+		if _, err := embedded.Backup(t.Context(), c.url, c.to,
+			embedded.CopyOptions{Force: c.force}); belay.CodeOf(err) != c.code {
 			t.Errorf("%s to %s, force %t: %v", c.url, c.to, c.force, err)
 		}
 	}
-	if _, err := embedded.Backup(t.Context(), url, filepath.Join(place, "none", "b.db"), embedded.CopyOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := embedded.Backup(t.Context(), url, filepath.Join(place, "none", "b.db"),
+		embedded.CopyOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("into a directory that is not there: %v", err)
 	}
 	if text, err := os.ReadFile(taken); err != nil || string(text) != "mine" {
@@ -270,7 +280,8 @@ func TestARestoreByRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := embedded.Restore(t.Context(), to, "sqlite:"+theirs, embedded.CopyOptions{Force: true}); err != nil {
+		if _, err := embedded.Restore(t.Context(), to, "sqlite:"+theirs,
+			embedded.CopyOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,7 +29,9 @@ const generation = "-generation"
 
 // trace reports whether a name in a data directory says nothing of what it holds.
 func trace(name string) bool {
-	return slices.Contains([]string{"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring"}, name)
+	return slices.Contains([]string{
+		"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring",
+	}, name)
 }
 
 // look refuses a directory that is not empty.
@@ -44,7 +46,8 @@ func (r *restoring) look(force bool) error {
 		}
 		if !force {
 			return &belay.Error{Code: belay.CodeConflict, Op: "restore to " + r.dir, Message: fmt.Sprintf(
-				"the directory is not empty: there is %s; restore to another, or use --force, which moves a database aside and keeps it", e.Name())}
+				"the directory is not empty: there is %s; restore to another, or use --force, which moves a "+
+					"database aside and keeps it", e.Name())}
 		}
 		r.replaces = r.replaces || e.Name() == database
 	}
@@ -111,7 +114,10 @@ func (r *restoring) settle(ctx context.Context, path string, mark time.Time) (in
 		return n, err
 	}
 	if info, err := os.Stat(path + "-wal"); err == nil && info.Size() > 0 {
-		return n, &belay.Error{Code: belay.CodeInternal, Op: "restore", Message: "the restored database could not be closed: its log is left"}
+		return n, &belay.Error{
+			Code: belay.CodeInternal, Op: "restore",
+			Message: "the restored database could not be closed: its log is left",
+		}
 	}
 	return n, nil
 }
@@ -127,7 +133,9 @@ func (r *restoring) handOver(aside string) error {
 	if !ok || os.Geteuid() != 0 || owner.Uid == 0 {
 		return nil
 	}
-	names := []string{filepath.Join(r.dir, database), filepath.Join(r.dir, "belay.lock"), filepath.Join(r.dir, ".gitignore")}
+	names := []string{
+		filepath.Join(r.dir, database), filepath.Join(r.dir, "belay.lock"), filepath.Join(r.dir, ".gitignore"),
+	}
 	if aside != "" {
 		names = append(names, aside)
 	}

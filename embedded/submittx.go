@@ -31,7 +31,10 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Su
 	out := make([]belay.Submitted, len(s))
 	for i := range s {
 		if s[i].Parent != nil {
-			return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: "a child is started by the run of its parent, outside of a transaction"}
+			return nil, &belay.Error{
+				Code: belay.CodeInvalid, Op: op,
+				Message: "a child is started by the run of its parent, outside of a transaction",
+			}
 		}
 		one := s[i]
 		if one.ID.IsZero() {

@@ -50,7 +50,9 @@ func submitTx(t *testing.T, c *pgx.Conn, end error, s ...belay.Submission) []bel
 func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)
-	s, err := b.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: []belay.Registration{{Workflow: "ship"}}, Capacity: 1})
+	s, err := b.OpenWorker(t.Context(), belay.WorkerSpec{
+		Name: "w", Workflows: []belay.Registration{{Workflow: "ship"}}, Capacity: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,21 +65,25 @@ func TestASubmissionInATransactionBeginsWithItsCommit(t *testing.T) {
 		go func() {
 			var r belay.ClaimReply
 			for err := error(nil); err == nil && len(r.Assignments) == 0; {
-				r, err = b.Claim(context.Background(), belay.ClaimRequest{Worker: s.ID, Number: n + 1, Slots: 1, Wait: 20 * time.Second})
+				r, err = b.Claim(context.Background(), belay.ClaimRequest{
+					Worker: s.ID, Number: n + 1, Slots: 1, Wait: 20 * time.Second,
+				})
 			}
 			told <- r
 		}()
 		at := time.Now()
 		out := submitTx(t, app, nil, belay.Submission{Workflow: "ship", Input: []byte(`{"order":1}`)})
 		r := <-told
-		if took := time.Since(at); len(r.Assignments) != 1 || r.Assignments[0].Lease.Execution != out[0].ID || took > 5*time.Second {
+		if took := time.Since(at); len(r.Assignments) != 1 || r.Assignments[0].Lease.Execution != out[0].ID ||
+			took > 5*time.Second {
 			t.Fatalf("after %s the worker has %+v", took, r)
 		}
 		a := r.Assignments[0]
 		if string(a.Input) != `{"order":1}` {
 			t.Errorf("its input is %s", a.Input)
 		}
-		if err := b.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
+		if err := b.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret),
+			Outcome: belay.OutcomeSucceeded}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +116,10 @@ func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 		}
 		got = append(got, told{o.ID == first[0].ID, o.Replayed, code})
 	}
-	want := []told{{true, true, ""}, {false, false, string(belay.CodeIdempotencyMismatch)}, {false, false, string(belay.CodeInvalid)}, {false, false, ""}}
+	want := []told{
+		{true, true, ""}, {false, false, string(belay.CodeIdempotencyMismatch)},
+		{false, false, string(belay.CodeInvalid)}, {false, false, ""},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -118,7 +127,8 @@ func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	if err != nil || !again[0].Replayed {
 		t.Errorf("submitted again: %+v, %v", again, err)
 	}
-	if _, err := embedded.SubmitTx(t.Context(), nil, belay.Submission{Workflow: "ship", Parent: &belay.Lease{}}); belay.CodeOf(err) != belay.CodeInvalid {
+	if _, err := embedded.SubmitTx(t.Context(), nil, belay.Submission{Workflow: "ship",
+		Parent: &belay.Lease{}}); belay.CodeOf(err) != belay.CodeInvalid {
 		t.Errorf("a child got %v", err)
 	}
 }
@@ -132,7 +142,8 @@ func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embedded.SubmitTx(t.Context(), tx, belay.Submission{Workflow: "ship", Queue: "new", IdempotencyKey: "held"}); err != nil {
+	if _, err := embedded.SubmitTx(t.Context(), tx, belay.Submission{Workflow: "ship", Queue: "new",
+		IdempotencyKey: "held"}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

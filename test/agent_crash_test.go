@@ -22,7 +22,8 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	for i := range ids {
 		name := fmt.Sprintf("job-%d", i)
 		// A run after the first finds what the first has committed and edited.
-		ids[i] = a.ask(fmt.Sprintf("edit work-%d.txt begun\ncommit work %d\nedit loose-%d.txt half\nshow BELAY_RESUMED\ngit log --format=%%s\n%s", i, i, i, a.hold(name)))
+		ids[i] = a.ask(fmt.Sprintf("edit work-%d.txt begun\ncommit work %d\nedit loose-%d.txt half\nshow "+
+			"BELAY_RESUMED\ngit log --format=%%s\n%s", i, i, i, a.hold(name)))
 	}
 	for i := range ids {
 		a.holds(fmt.Sprintf("job-%d", i))
@@ -44,7 +45,8 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 		if c, _ := got.at("changes", "commits").(float64); c != 2 {
 			t.Errorf("job %d has changed %v", i, got.at("changes"))
 		}
-		if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch, "\n half\n+half") {
+		if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch,
+			"\n half\n+half") {
 			t.Errorf("what job %d left uncommitted is %q", i, patch)
 		}
 	}
@@ -80,7 +82,8 @@ git config --global --add agent.talk so-far
 	a.holds("first")
 	a.free("first")
 	got := a.wantEnd(id, "completed", 0.0)
-	for _, want := range []string{at + "\n", "here\n", "stash@{0}: On main: kept\n", "AM staged.txt\n", "agent.talk=so-far\n"} {
+	for _, want := range []string{at + "\n", "here\n", "stash@{0}: On main: kept\n", "AM staged.txt\n",
+		"agent.talk=so-far\n"} {
 		if !strings.Contains(got.string("result"), want) {
 			t.Errorf("it went on without %q:\n%s", want, got.string("result"))
 		}
@@ -170,7 +173,8 @@ func TestTheLogOfAJobIsFollowed(t *testing.T) {
 		said.WriteString(e.data)
 		end = e
 	}
-	if strings.Contains(said.String(), "first words") || !strings.Contains(said.String(), `"kind":"text","text":"freed held"`) {
+	if strings.Contains(said.String(), "first words") ||
+		!strings.Contains(said.String(), `"kind":"text","text":"freed held"`) {
 		t.Errorf("after %s came %s", last, said.String())
 	}
 	if end.name != "end" || end.data != `{"status":"completed","exit_code":0,"error":null}` {

@@ -24,7 +24,8 @@ func (a agents) hire(name string, env ...string) far {
 	place := *a.place
 	place.data = a.path(name)
 	cmd := place.command("worker", "--server", a.url, "--name", name, "--concurrency", "0", "--ttl", "2s")
-	cmd.Env = append(place.environment("BELAY_AGENT_COMMAND="+smallAgent(a.api.t), "BELAY_AGENT_SAVE_EVERY=100ms"), env...)
+	cmd.Env = append(place.environment("BELAY_AGENT_COMMAND="+smallAgent(a.api.t), "BELAY_AGENT_SAVE_EVERY=100ms"),
+		env...)
 	if exists(a.path("repo")) {
 		cmd.Env = append(cmd.Env, "BELAY_AGENT_REPO="+a.path("repo"))
 	}
@@ -128,7 +129,8 @@ func TestALostJobLeavesItsWork(t *testing.T) {
 	one.worker.signal(syscall.SIGKILL)
 	one.worker.wait(patience)
 	got := s.wantEnd(id, "error", nil)
-	if e := p.execution(parse(t, id)); e.State != belay.Failed || e.Error == nil || e.Error.Class != belay.ClassLost || got.string("error") == "" {
+	if e := p.execution(parse(t, id)); e.State != belay.Failed || e.Error == nil || e.Error.Class != belay.ClassLost ||
+		got.string("error") == "" {
 		t.Errorf("it ended as %s: %+v", e.State, e.Error)
 	}
 	r := s.belay("workspaces", "restore", id, p.path("again")).want(0)
@@ -165,7 +167,8 @@ func TestAFailedAttemptLeavesNothingToTheNext(t *testing.T) {
 	})
 	one.free("held")
 	got := s.wantEnd(id, "failed", 3.0)
-	if out := got.string("output"); strings.Count(out, "half\n") != 2 || strings.Contains(out, "half\nhalf") || strings.Contains(out, "1\n") {
+	if out := got.string("output"); strings.Count(out, "half\n") != 2 || strings.Contains(out, "half\nhalf") ||
+		strings.Contains(out, "1\n") {
 		t.Errorf("the two attempts wrote %q", out)
 	}
 	one.leave()
@@ -206,10 +209,12 @@ func TestAWorkerHasItsOwnSecretsAndRepositories(t *testing.T) {
 	allowed := p.repository()
 	p.git(p.root, "clone", "-q", allowed, p.path("other"))
 	one := s.hire("one", "BELAY_AGENT_ENV=TOKEN", "TOKEN_FILE="+file, `BELAY_AGENT_REPOS=["`+allowed+`"]`)
-	if got := s.wantEnd(s.ask("show TOKEN", `"repo":`+said(allowed)), "completed", 0.0).string("result"); got != "[TOKEN]\n" {
+	if got := s.wantEnd(s.ask("show TOKEN", `"repo":`+said(allowed)), "completed",
+		0.0).string("result"); got != "[TOKEN]\n" {
 		t.Errorf("it says %q", got)
 	}
-	if got := s.ended(s.ask("where", `"repo":`+said(p.path("other")))); got.string("status") != "error" || !strings.Contains(got.string("error"), "agent.repos") {
+	if got := s.ended(s.ask("where", `"repo":`+said(p.path("other")))); got.string("status") != "error" ||
+		!strings.Contains(got.string("error"), "agent.repos") {
 		t.Errorf("it ended as %s", got.text)
 	}
 	one.leave()
@@ -225,15 +230,19 @@ func TestAWorkerThatCannotWork(t *testing.T) {
 		"--server":             {"--config", p.path("belay.yaml")},
 		"is not valid":         {"--agent-users", "5-7"},
 	} {
-		if err := os.WriteFile(p.path("belay.yaml"), []byte("store: postgres://belay@127.0.0.1:1/belay\n"), 0o600); err != nil {
+		if err := os.WriteFile(p.path("belay.yaml"), []byte("store: postgres://belay@127.0.0.1:1/belay\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := p.belay(append([]string{"worker"}, args...)...); r.code != 64 && r.code != 65 || !strings.Contains(r.err, says) {
+		if r := p.belay(append([]string{"worker"}, args...)...); r.code != 64 && r.code != 65 ||
+			!strings.Contains(r.err, says) {
 			t.Errorf("want %q\n%s", says, r)
 		}
 	}
-	r := p.start(withEnv(p.command("worker", "--check-config", "-o", "json"), "BELAY_AGENT_MAX_CPU=3")).wait(patience).want(0)
-	if !strings.Contains(r.out, `"agent.max_cpu"`) || !strings.Contains(r.out, "BELAY_AGENT_MAX_CPU") || strings.Contains(r.out, `"listen"`) {
+	r := p.start(withEnv(p.command("worker", "--check-config", "-o", "json"),
+		"BELAY_AGENT_MAX_CPU=3")).wait(patience).want(0)
+	if !strings.Contains(r.out, `"agent.max_cpu"`) || !strings.Contains(r.out, "BELAY_AGENT_MAX_CPU") ||
+		strings.Contains(r.out, `"listen"`) {
 		t.Errorf("what counts is not shown\n%s", r)
 	}
 }

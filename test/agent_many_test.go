@@ -69,8 +69,10 @@ func TestManyJobsOnOneRepository(t *testing.T) {
 	began := time.Now()
 	ids := make([]string, jobs)
 	for i := range ids {
-		ids[i] = a.ask(fmt.Sprintf("edit shared.txt job %d\nedit own-%d.txt job %d\ncommit one of %d\ngit pull -q --rebase\ngit checkout -q -b side-%d\n"+
-			"edit shared.txt again %d\ncommit two of %d\ngit fetch -q origin\ngit status --porcelain\ngit gc -q\ngit log --format=%%s -3\ncat shared.txt", i, i, i, i, i, i, i))
+		ids[i] = a.ask(fmt.Sprintf("edit shared.txt job %d\nedit own-%d.txt job %d\ncommit one of %d\ngit pull -q "+
+			"--rebase\ngit checkout -q -b side-%d\n"+
+			"edit shared.txt again %d\ncommit two of %d\ngit fetch -q origin\ngit status --porcelain\ngit gc "+
+			"-q\ngit log --format=%%s -3\ncat shared.txt", i, i, i, i, i, i, i))
 	}
 	var setup time.Duration
 	for i, id := range ids {
@@ -79,7 +81,8 @@ func TestManyJobsOnOneRepository(t *testing.T) {
 		if got.string("result") != want {
 			t.Errorf("job %d: %q", i, got.string("result"))
 		}
-		if c, _ := got.at("changes", "commits").(float64); c != 2 || got.at("changes", "lost") != nil || got.at("changes", "patch") != nil {
+		if c, _ := got.at("changes", "commits").(float64); c != 2 || got.at("changes", "lost") != nil ||
+			got.at("changes", "patch") != nil {
 			t.Errorf("job %d has changed %v", i, got.at("changes"))
 		}
 		x := p.execution(parse(t, id))
@@ -87,7 +90,8 @@ func TestManyJobsOnOneRepository(t *testing.T) {
 		decode(t, string(x.Output), &ran)
 		setup = max(setup, x.FinishedAt.Sub(x.StartedAt)-time.Duration(ran.DurationMS)*time.Millisecond)
 	}
-	t.Logf("%d jobs, %d at a time, on %d files in %s; at most %s of one job around its agent", jobs, concurrency, files, time.Since(began).Round(time.Millisecond), setup.Round(time.Millisecond))
+	t.Logf("%d jobs, %d at a time, on %d files in %s; at most %s of one job around its agent", jobs, concurrency, files,
+		time.Since(began).Round(time.Millisecond), setup.Round(time.Millisecond))
 	p.contents(repo, ids)
 	end := a.stop()
 	said := regexp.MustCompile(`setup_lock_p50=(\S+) setup_lock_p99=(\S+) setup_lock_wait_p99=(\S+)`).FindStringSubmatch(end.err)
@@ -114,7 +118,8 @@ func (p *place) contents(repo string, ids []string) {
 		if changed != fmt.Sprintf("own-%d.txt\nshared.txt", i) {
 			p.t.Errorf("job %d changed %q", i, changed)
 		}
-		if text := p.git(repo, "show", fmt.Sprintf("side-%d:shared.txt", i)); text != fmt.Sprintf("job %d\nagain %d", i, i) {
+		if text := p.git(repo, "show", fmt.Sprintf("side-%d:shared.txt", i)); text != fmt.Sprintf("job %d\nagain %d", i,
+			i) {
 			p.t.Errorf("job %d wrote %q", i, text)
 		}
 	}

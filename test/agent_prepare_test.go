@@ -37,7 +37,8 @@ func (p *place) flaky() *flaky {
 	}))
 	p.t.Cleanup(s.Close)
 	f.url, f.ca = s.URL+"/bare.git", p.path("ca.pem")
-	if err := os.WriteFile(f.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
+	if err := os.WriteFile(f.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o644); err != nil {
 		p.t.Fatal(err)
 	}
 	return f
@@ -54,7 +55,8 @@ func TestANetworkThatFailsForAMoment(t *testing.T) {
 	asked := time.Now()
 	id := a.ask("cat notes.txt")
 	until(t, "the clone has failed", func() bool { return f.asked.Load() > 0 })
-	if got := a.job(id); got.string("status") == "running" && (got.string("phase") != "preparing" || got.at("started_at") != nil) {
+	if got := a.job(id); got.string("status") == "running" && (got.string("phase") != "preparing" ||
+		got.at("started_at") != nil) {
 		t.Errorf("while its workspace is made: %s", got.text)
 	}
 	got := a.wantEnd(id, "completed", 0.0)
@@ -62,7 +64,8 @@ func TestANetworkThatFailsForAMoment(t *testing.T) {
 	if err != nil || started.Sub(asked) < time.Second || got.string("result") != "notes\n" {
 		t.Errorf("asked at %s: %s, %v", asked, got.text, err)
 	}
-	if log := a.want(http.StatusOK, "GET", "/jobs/"+id+"/log", "").text; !strings.Contains(log, `"kind":"preparing","name":"fetching, attempt 2"`) {
+	if log := a.want(http.StatusOK, "GET", "/jobs/"+id+"/log", "").text; !strings.Contains(log,
+		`"kind":"preparing","name":"fetching, attempt 2"`) {
 		t.Errorf("its progress does not tell that it was tried again: %s", log)
 	}
 	f.fails.Store(1 << 40)
@@ -70,11 +73,13 @@ func TestANetworkThatFailsForAMoment(t *testing.T) {
 	id = a.ask("never", `"ref":"another"`)
 	until(t, "the clone has failed", func() bool { return f.asked.Load() > before })
 	a.want(http.StatusAccepted, "DELETE", "/jobs/"+id, "")
-	if got := a.wantEnd(id, "error", nil); !strings.HasPrefix(got.string("error"), "cancelled") || got.at("started_at") != nil {
+	if got := a.wantEnd(id, "error", nil); !strings.HasPrefix(got.string("error"), "cancelled") ||
+		got.at("started_at") != nil {
 		t.Errorf("%s", got.text)
 	}
 	f.fails.Store(0)
-	if got := a.wantEnd(a.ask("never", `"ref":"none-such"`), "error", nil); !strings.Contains(got.string("error"), "none-such") {
+	if got := a.wantEnd(a.ask("never", `"ref":"none-such"`), "error", nil); !strings.Contains(got.string("error"),
+		"none-such") {
 		t.Errorf("%s", got.text)
 	}
 	a.stop()

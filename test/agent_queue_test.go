@@ -20,7 +20,8 @@ func (p *place) longHistory(commits int) string {
 	var stream bytes.Buffer
 	for i := 1; i <= commits; i++ {
 		message, text := fmt.Sprintf("change %d", i), strings.Repeat(fmt.Sprintf("line of %d\n", i), 20)
-		fmt.Fprintf(&stream, "commit refs/heads/main\ncommitter A <a@example.org> %d +0000\ndata %d\n%s\n", 1e9+i, len(message), message)
+		fmt.Fprintf(&stream, "commit refs/heads/main\ncommitter A <a@example.org> %d +0000\ndata %d\n%s\n", 1e9+i,
+			len(message), message)
 		fmt.Fprintf(&stream, "M 100644 inline dir-%d/file-%d\ndata %d\n%s\n", i%20, i%97, len(text), text)
 	}
 	p.gitWith(repo, stream.String(), "fast-import", "--quiet")
@@ -63,8 +64,10 @@ func stepped(rounds int) string {
 		stashes += fmt.Sprintf("stash@{%d}: stash-%d,\n", n, 5*(rounds-n)-3)
 		texts += fmt.Sprintf("%d,%d,%d,", 5*n+1, 5*n+4, 5*n+5)
 	}
-	return "conversations: 1, begun: 1\ncommits: " + strings.Join(numbered(1, "step N"), "") + "\nstashes: " + list(2, "step N") + "\n" + stashes +
-		"tags: " + list(3, "step-N=step N") + "\nstaged: " + list(4, "staged-N") + "\nleft: " + list(5, "left-N") + "\ntexts: " + texts + "\n"
+	return "conversations: 1, begun: 1\ncommits: " + strings.Join(numbered(1, "step N"), "") + "\nstashes: " +
+		list(2, "step N") + "\n" + stashes +
+		"tags: " + list(3, "step-N=step N") + "\nstaged: " + list(4, "staged-N") + "\nleft: " + list(5, "left-N") +
+		"\ntexts: " + texts + "\n"
 }
 
 // Rule: of thirty jobs, ten at a time, on a repository of 800 commits none is lost when
@@ -82,7 +85,8 @@ func TestKilledServersRepeatNothing(t *testing.T) {
 
 func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int) {
 	r := dice(t)
-	env := append(stepwise(t), fmt.Sprintf("MAX_CONCURRENCY=%d", concurrency), "STEPS="+strings.Repeat(kinds+" ", rounds))
+	env := append(stepwise(t), fmt.Sprintf("MAX_CONCURRENCY=%d", concurrency), "STEPS="+strings.Repeat(kinds+" ",
+		rounds))
 	args := []string{"--agent-repo", p.longHistory(800), "--agent-env", "LIFE,STEPS"}
 	life := 0
 	start := func() agents {
@@ -97,7 +101,8 @@ func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int)
 	began := time.Now()
 	for range kills {
 		if !poll(3*patience, func() bool {
-			found, err := filepath.Glob(filepath.Join(p.data, "workspaces", "jobs", "*", "tmp", fmt.Sprintf("life-%d", life)))
+			found, err := filepath.Glob(filepath.Join(p.data, "workspaces", "jobs", "*", "tmp",
+				fmt.Sprintf("life-%d", life)))
 			return err == nil && len(found) >= 3
 		}) {
 			t.Fatalf("no jobs work\n%s", a.server.dump())
@@ -116,7 +121,8 @@ func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int)
 		if _, end, _ := strings.Cut(result, "conversations: "); "conversations: "+end != stepped(rounds) {
 			t.Errorf("job %d ends with %q", i, result)
 		}
-		if strings.Count(output, "begun\n") > 1 || strings.Contains(output, "TWICE") || strings.Contains(output, "LOST") {
+		if strings.Count(output, "begun\n") > 1 || strings.Contains(output, "TWICE") ||
+			strings.Contains(output, "LOST") {
 			t.Errorf("job %d said %q", i, output)
 		}
 		continued += strings.Count(output, "continued after")
@@ -124,7 +130,8 @@ func repeatNothing(t *testing.T, p *place, jobs, concurrency, rounds, kills int)
 			t.Errorf("job %d has changed %v", i, got.at("changes"))
 		}
 	}
-	t.Logf("%d jobs, %d at a time, went on %d times, in %s", jobs, concurrency, continued, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d jobs, %d at a time, went on %d times, in %s", jobs, concurrency, continued,
+		time.Since(began).Round(time.Millisecond))
 	if continued == 0 {
 		t.Error("no job was in the middle when the server was killed")
 	}

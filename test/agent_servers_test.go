@@ -44,7 +44,8 @@ func TestAgentsOfTwoServers(t *testing.T) {
 	}
 	answers := make(map[string]bool)
 	for _, a := range []agents{one, two} {
-		got := a.want(http.StatusOK, "POST", completions, strings.Replace(ask, `,"stream":true`, "", 1), "Idempotency-Key", "k")
+		got := a.want(http.StatusOK, "POST", completions, strings.Replace(ask, `,"stream":true`, "", 1),
+			"Idempotency-Key", "k")
 		answers[fmt.Sprint(got.string("id"), got.content())] = true
 		a.wantHealth(false, 0, 0, 3)
 	}

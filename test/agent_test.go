@@ -159,7 +159,8 @@ func (a agents) wantEnd(id, status string, code any) answer {
 
 func (a agents) wantHealth(busy bool, active, queued, capacity int) {
 	a.api.t.Helper()
-	want := fmt.Sprintf(`{"status":"ok","busy":%v,"active":%d,"queued":%d,"capacity":%d}`, busy, active, queued, capacity)
+	want := fmt.Sprintf(`{"status":"ok","busy":%v,"active":%d,"queued":%d,"capacity":%d}`, busy, active, queued,
+		capacity)
 	var got string
 	if !poll(patience, func() bool {
 		got = strings.TrimSpace(a.want(http.StatusOK, "GET", "/health", "").text)
@@ -213,12 +214,14 @@ func TestTwoExecutesRunAtOnce(t *testing.T) {
 	a.holds("one")
 	a.holds("two")
 	a.wantHealth(false, 2, 0, 10)
-	if got := a.job(one); got.string("status") != "running" || got.at("exit_code") != nil || got.at("result") != nil || got.at("finished_at") != nil || got.at("started_at") == nil {
+	if got := a.job(one); got.string("status") != "running" || got.at("exit_code") != nil || got.at("result") != nil ||
+		got.at("finished_at") != nil || got.at("started_at") == nil {
 		t.Errorf("while it runs: %s", got.text)
 	}
 	a.free("one")
 	a.free("two")
-	first, second := a.wantEnd(one, "completed", 0.0).string("result"), a.wantEnd(two, "completed", 0.0).string("result")
+	first, second := a.wantEnd(one, "completed", 0.0).string("result"), a.wantEnd(two, "completed",
+		0.0).string("result")
 	place1, said1, _ := strings.Cut(first, "\n")
 	place2, said2, _ := strings.Cut(second, "\n")
 	if place1 == place2 || !strings.HasPrefix(place1, p.data) || said1 != "freed one\n" || said2 != "freed two\n" {
@@ -304,7 +307,9 @@ func TestJobsAreEvicted(t *testing.T) {
 	}
 	held := a.ask(a.hold("held"))
 	a.holds("held")
-	until(t, "the job is forgotten", func() bool { return a.call("GET", "/jobs/"+id, "").status == http.StatusNotFound })
+	until(t, "the job is forgotten", func() bool {
+		return a.call("GET", "/jobs/"+id, "").status == http.StatusNotFound
+	})
 	if since := time.Since(finished); since < 2*time.Second {
 		t.Errorf("it was forgotten after %s", since)
 	}
@@ -339,7 +344,8 @@ func TestTheQueueHasADepth(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				statuses[got.status]++
-				if got.status == http.StatusTooManyRequests && (got.header.Get("Retry-After") == "" || got.string("code") != "queue_full") {
+				if got.status == http.StatusTooManyRequests && (got.header.Get("Retry-After") == "" ||
+					got.string("code") != "queue_full") {
 					t.Errorf("refused with %v %s", got.header, got.text)
 				}
 			})
@@ -353,8 +359,10 @@ func TestTheQueueHasADepth(t *testing.T) {
 		t.Errorf("the storm was answered with %v", got)
 	}
 	a.wantHealth(true, 2, 3, 2)
-	chat := a.want(http.StatusServiceUnavailable, "POST", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
-	if chat.header.Get("Retry-After") == "" || chat.string("error", "code") != "queue_full" || chat.string("error", "message") == "" {
+	chat := a.want(http.StatusServiceUnavailable, "POST", "/v1/chat/completions",
+		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	if chat.header.Get("Retry-After") == "" || chat.string("error", "code") != "queue_full" ||
+		chat.string("error", "message") == "" {
 		t.Errorf("a chat was refused with %v %s", chat.header, chat.text)
 	}
 	again := a.want(http.StatusAccepted, "POST", "/execute", keyed, "Idempotency-Key", "k")
@@ -387,14 +395,16 @@ func TestHowJobsEnd(t *testing.T) {
 	p := newPlace(t)
 	a := p.assisted(nil, "--agent-repo", p.repository())
 	got := a.wantEnd(a.ask("edit new.txt text\nfail 7", `"metadata":{"team":["a",1]}`), "failed", 7.0)
-	if got.string("error") != "the agent ended with exit code 7" || !strings.Contains(got.text, `"metadata":{"team":["a",1]}`) || got.string("changes", "patch") == "" {
+	if got.string("error") != "the agent ended with exit code 7" ||
+		!strings.Contains(got.text, `"metadata":{"team":["a",1]}`) || got.string("changes", "patch") == "" {
 		t.Errorf("%s", got.text)
 	}
 	failed := p.execution(parse(t, got.string("job_id")))
 	if failed.Attempt != 1 || failed.State != belay.Failed {
 		t.Errorf("the execution is %+v", failed)
 	}
-	dead := regexp.MustCompile(`(?m)^belay_dead_letters\{.*\} (.*)$`).FindAllStringSubmatch(a.want(http.StatusOK, "GET", "/metrics", "").text, -1)
+	dead := regexp.MustCompile(`(?m)^belay_dead_letters\{.*\} (.*)$`).FindAllStringSubmatch(a.want(http.StatusOK, "GET",
+		"/metrics", "").text, -1)
 	if len(dead) == 0 || slices.ContainsFunc(dead, func(n []string) bool { return n[1] != "0" }) {
 		t.Errorf("a failed job left a dead letter: %q", dead)
 	}
@@ -521,13 +531,16 @@ func TestAJobIsHeld(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	mark := filepath.Join(filepath.Dir(filepath.Dir(p.root)), filepath.Base(filepath.Dir(p.root))+"-outside")
-	script := `id -u; echo x > "$1" 2>/dev/null; echo x > /etc/belay-test 2>/dev/null; ls "` + p.data + `/workspaces/jobs" 2>/dev/null; cat "` + p.data + `/belay.db" 2>/dev/null | wc -c; touch ok && echo wrote; ulimit -c`
+	script := `id -u; echo x > "$1" 2>/dev/null; echo x > /etc/belay-test 2>/dev/null; ls "` + p.data +
+		`/workspaces/jobs" 2>/dev/null; cat "` + p.data +
+		`/belay.db" 2>/dev/null | wc -c; touch ok && echo wrote; ulimit -c`
 	argv, err := json.Marshal([]string{"sh", "-c", script, "sh", "{{prompt}}"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + string(argv)}, "--agent-repo", p.repository())
-	one, two := a.wantEnd(a.ask(mark), "completed", 0.0).string("result"), a.wantEnd(a.ask(mark), "completed", 0.0).string("result")
+	one, two := a.wantEnd(a.ask(mark), "completed", 0.0).string("result"), a.wantEnd(a.ask(mark), "completed",
+		0.0).string("result")
 	a.server.says("an agent runs")
 	if !strings.Contains(a.server.err.String(), "no new privileges") {
 		t.Errorf("the log does not say what holds an agent\n%s", a.server.err.String())
@@ -535,7 +548,8 @@ func TestAJobIsHeld(t *testing.T) {
 	if os.Geteuid() == 0 {
 		first, rest, _ := strings.Cut(one, "\n")
 		second, _, _ := strings.Cut(two, "\n")
-		if first == "0" || first == second || strings.Count(rest, "run_") > 1 || !strings.Contains("\n"+rest, "\n0\nwrote\n") {
+		if first == "0" || first == second || strings.Count(rest, "run_") > 1 ||
+			!strings.Contains("\n"+rest, "\n0\nwrote\n") {
 			t.Errorf("the jobs said %q and %q", one, two)
 		}
 		if exists(mark) || exists("/etc/belay-test") {
@@ -568,7 +582,10 @@ func TestWhatOnlyRootMayRunIsPassedOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + string(argv), "PATH=" + closed + ":" + filepath.Dir(program(t, "python3")) + ":/usr/bin:/bin"})
+	a := p.assisted([]string{
+		"BELAY_AGENT_COMMAND=" + string(argv), "PATH=" + closed + ":" + filepath.Dir(program(t, "python3")) +
+			":/usr/bin:/bin",
+	})
 	a.wantEnd(a.ask("hello"), "completed", 0.0)
 	a.stop()
 }

@@ -29,7 +29,9 @@ func openDatabase(t *testing.T, url string) *database {
 // own takes an execution from outside.
 func (d *database) own(id belay.ExecutionID) belay.Lock {
 	d.t.Helper()
-	l, err := d.Lock(d.t.Context(), belay.LockRequest{ID: belay.WorkerID(embedded.NewID()), Execution: id, Owner: "test", Reopen: true})
+	l, err := d.Lock(d.t.Context(), belay.LockRequest{
+		ID: belay.WorkerID(embedded.NewID()), Execution: id, Owner: "test", Reopen: true,
+	})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -85,7 +87,9 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 
 	fresh := s.Database(t)
 	tool(t, s.Binary("pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner", "--dbname="+fresh, dump)
-	p.belay("restore", "--epoch", "--store", fresh).want(belay.CodeConflict.Exit()).saying("a server left its mark of life") // the dump is new
+	// the dump is new
+	p.belay("restore", "--epoch", "--store",
+		fresh).want(belay.CodeConflict.Exit()).saying("a server left its mark of life")
 	r := p.belay("restore", "--epoch", "--force", "--store", fresh).want(0)
 	if !strings.Contains(r.out, "ended 1 session") {
 		t.Errorf("the owner of then was not ended\n%s", r)

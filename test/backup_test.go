@@ -53,7 +53,8 @@ func (a api) grab(all *sync.WaitGroup, d *dealt) {
 		defer b.Close()
 		for ctx.Err() == nil {
 			s, err := b.OpenWorker(ctx, belay.WorkerSpec{
-				ID: belay.WorkerID(embedded.NewID()), Name: "grab", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 20, TTL: belay.MinTTL,
+				ID: belay.WorkerID(embedded.NewID()), Name: "grab", Workflows: []belay.Registration{{Workflow: "w"}},
+				Capacity: 20, TTL: belay.MinTTL,
 			})
 			if err != nil {
 				return
@@ -125,7 +126,8 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 	q.belay("restore", file).want(0)
 	store := q.reader()
 	for _, text := range before {
-		if x, err := store.Execution(t.Context(), parse(t, text)); err != nil || !strings.Contains(string(x.Input), `"client"`) {
+		if x, err := store.Execution(t.Context(), parse(t, text)); err != nil ||
+			!strings.Contains(string(x.Input), `"client"`) {
 			t.Fatalf("G3: acknowledged before the backup, and lost: %s %v", x.Input, err)
 		}
 	}
@@ -167,12 +169,14 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 		}
 		history := q.history(id) // well formed
 		for i, ev := range history {
-			if ev.Kind == "started" && ev.Token == token && i > 0 && history[i-1].Kind == "lost" && history[i-1].Token < 1<<32 {
+			if ev.Kind == "started" && ev.Token == token && i > 0 && history[i-1].Kind == "lost" &&
+				history[i-1].Token < 1<<32 {
 				taken++
 			}
 		}
 	}
-	t.Logf("%d acknowledged before the backup, %d in all; %d claims; %d sessions ended by the restore, %d runs taken back", len(before), len(l.told.list()), l.dealt.claims, ended, taken)
+	t.Logf("%d acknowledged before the backup, %d in all; %d claims; %d sessions ended by the restore, %d runs "+
+		"taken back", len(before), len(l.told.list()), l.dealt.claims, ended, taken)
 	if taken == 0 || ended == 0 {
 		t.Error("nothing was owned when the backup was made: the test shows nothing")
 	}
@@ -258,18 +262,29 @@ func TestRefusedBackupsAndRestores(t *testing.T) {
 	}
 	for _, c := range []refusal{
 		{"a backup over a file", []string{"backup", p.path("b.db")}, belay.CodeConflict.Exit(), "--force"},
-		{"a backup through a server", []string{"backup", p.path("c.db"), "--server", "http://127.0.0.1:1"}, belay.CodeConflict.Exit(), "where that keeps its data"},
-		{"a backup of PostgreSQL", []string{"backup", p.path("c.db"), "--store", "postgres://nobody@127.0.0.1:1/x"}, codeInvalid, "pg_dump"},
+		{"a backup through a server", []string{
+			"backup", p.path("c.db"), "--server", "http://127.0.0.1:1",
+		}, belay.CodeConflict.Exit(), "where that keeps its data"},
+		{"a backup of PostgreSQL", []string{"backup", p.path("c.db"), "--store", "postgres://nobody@127.0.0.1:1/x"},
+			codeInvalid, "pg_dump"},
 		{"a backup beside its data", []string{"backup", filepath.Join(p.data, "b.db")}, codeInvalid, "elsewhere"},
 		{"a backup of no name", []string{"backup"}, codeUsage, "file"},
 		{"a restore over data", []string{"restore", p.path("b.db")}, belay.CodeConflict.Exit(), "not empty"},
-		{"a restore of nothing", []string{"restore", p.path("nowhere"), "--data", p.path("new")}, belay.CodeNotFound.Exit(), "no file"},
-		{"a restore of what is no backup", []string{"restore", os.Args[0], "--data", p.path("new")}, codeInvalid, "no database"},
-		{"a restore of damage", []string{"restore", torn, "--data", p.path("new")}, belay.CodeInternal.Exit(), "damaged"},
+		{"a restore of nothing", []string{
+			"restore", p.path("nowhere"), "--data", p.path("new"),
+		}, belay.CodeNotFound.Exit(), "no file"},
+		{"a restore of what is no backup", []string{"restore", os.Args[0], "--data", p.path("new")}, codeInvalid,
+			"no database"},
+		{"a restore of damage", []string{
+			"restore", torn, "--data", p.path("new"),
+		}, belay.CodeInternal.Exit(), "damaged"},
 		{"a look at damage", []string{"restore", "--verify", torn}, belay.CodeInternal.Exit(), "damaged"},
 		{"an epoch of a file", []string{"restore", "--epoch", p.path("b.db")}, codeUsage, "--store"},
-		{"an epoch of nothing", []string{"restore", "--epoch", "--data", p.path("new")}, belay.CodeNotFound.Exit(), "no Belay data"},
-		{"a migration through a server", []string{"migrate", "--server", "http://127.0.0.1:1"}, belay.CodeConflict.Exit(), "--store"},
+		{"an epoch of nothing", []string{"restore", "--epoch", "--data", p.path("new")}, belay.CodeNotFound.Exit(),
+			"no Belay data"},
+		{"a migration through a server", []string{
+			"migrate", "--server", "http://127.0.0.1:1",
+		}, belay.CodeConflict.Exit(), "--store"},
 		{"a migration of what is no store", []string{"migrate", "--store", "mysql:x"}, codeInvalid, "sqlite:DIR"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
@@ -299,7 +314,8 @@ func TestWhatABackupSays(t *testing.T) {
 	var made embedded.Snapshot
 	decode(t, p.belay("backup", p.root, "-o", "json").want(0).out, &made)
 	info, err := os.Stat(made.File)
-	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != made.Bytes || made.Executions != 1 || made.Events != 1 {
+	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != made.Bytes || made.Executions != 1 ||
+		made.Events != 1 {
 		t.Errorf("%+v: %v, %v", made, info, err)
 	}
 	p.belay("restore", made.File, "--force").want(0)
@@ -313,7 +329,8 @@ func TestWhatABackupSays(t *testing.T) {
 		t.Errorf("epoch %d after %d", was, made.Epoch)
 	}
 	var steps []embedded.Migration
-	if err := json.Unmarshal([]byte(p.belay("migrate", "--dry-run", "--data", p.path("new"), "-o", "json").want(0).out), &steps); err != nil || len(steps) < 2 ||
+	if err := json.Unmarshal([]byte(p.belay("migrate", "--dry-run", "--data", p.path("new"), "-o", "json").want(0).out),
+		&steps); err != nil || len(steps) < 2 ||
 		!strings.Contains(steps[0].SQL, "CREATE TABLE executions") {
 		t.Errorf("%d steps: %v", len(steps), err)
 	}

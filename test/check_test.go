@@ -34,7 +34,8 @@ func TestCheckConfigRefusesWhatIsRefused(t *testing.T) {
 		}
 		return path
 	}
-	open, broken := file("open", "https://bot:"+token+"@git.example\n", 0o644), file("broken", "\nbot:"+token+"@git.example\n", 0o600)
+	open, broken := file("open", "https://bot:"+token+"@git.example\n", 0o644),
+		file("broken", "\nbot:"+token+"@git.example\n", 0o600)
 	writable := file("writable.yaml", "grace: 3s\n", 0o666)
 	agent := []string{"--agent-command", "cat"}
 	for name, c := range map[string]struct {
@@ -42,23 +43,35 @@ func TestCheckConfigRefusesWhatIsRefused(t *testing.T) {
 		says   string
 		server bool // means nothing to a worker
 	}{
-		"a shell that reads the prompt": {[]string{"--agent-command", `sh -c "echo {{prompt}}"`}, "a shell would read the prompt", false},
-		"no repository":                 {append(agent, "--agent-repo", p.path("none")), "does not exist", false},
-		"too many repositories":         {append(agent, "--agent-repos", "https://*"), "agent.repos", false},
-		"credentials that are open":     {append(agent, "--agent-git-credentials", open), "chmod 600 " + open, false},
-		"credentials that are broken":   {append(agent, "--agent-git-credentials", broken), "line 2", false},
-		"a crypt key that is not there": {append(agent, "--agent-git-crypt-key", p.path("none")), "agent.git_crypt_key", false},
-		"users that others have":        {append(agent, "--agent-users", "65000-66000"), "65000-66000", false},
-		"a configuration for all":       {[]string{"--config", writable}, "chmod go-w " + writable, false},
-		"a data directory for all":      {[]string{"--data", dir("all", 0o777)}, "chmod 700", false},
-		"a key that is open":            {[]string{"--tls-cert", open, "--tls-key", open}, "chmod 600 " + open, true},
-		"a certificate that is none":    {[]string{"--tls-cert", broken, "--tls-key", broken}, "certificate", true},
-		"an address for all":            {[]string{"--listen", "0.0.0.0:0"}, "belay keys create", true},
-		"an address that is none":       {[]string{"--listen", "no-such-host.invalid:7420"}, "there is no such address", true},
-		"an egress that is a page":      {append(agent, "--agent-egress", "good.example,https://git.example/app"), `agent.egress: "https://git.example/app": `, false},
-		"an egress that is all":         {append(agent, "--agent-egress", "good.example,*"), `agent.egress: "*": it would allow every host`, false},
-		"an egress of an odd address":   {append(agent, "--agent-egress", "127.1:80"), "did you mean 127.0.0.1:80?", false},
-		"an egress that is nothing":     {[]string{"--config", file("empty.yaml", "agent:\n  command: [cat]\n  egress: []\n", 0o600)}, "empty.yaml:3: agent.egress: an empty list", false},
+		"a shell that reads the prompt": {[]string{
+			"--agent-command", `sh -c "echo {{prompt}}"`,
+		}, "a shell would read the prompt", false},
+		"no repository":               {append(agent, "--agent-repo", p.path("none")), "does not exist", false},
+		"too many repositories":       {append(agent, "--agent-repos", "https://*"), "agent.repos", false},
+		"credentials that are open":   {append(agent, "--agent-git-credentials", open), "chmod 600 " + open, false},
+		"credentials that are broken": {append(agent, "--agent-git-credentials", broken), "line 2", false},
+		"a crypt key that is not there": {append(agent, "--agent-git-crypt-key", p.path("none")), "agent.git_crypt_key",
+			false},
+		"users that others have":     {append(agent, "--agent-users", "65000-66000"), "65000-66000", false},
+		"a configuration for all":    {[]string{"--config", writable}, "chmod go-w " + writable, false},
+		"a data directory for all":   {[]string{"--data", dir("all", 0o777)}, "chmod 700", false},
+		"a key that is open":         {[]string{"--tls-cert", open, "--tls-key", open}, "chmod 600 " + open, true},
+		"a certificate that is none": {[]string{"--tls-cert", broken, "--tls-key", broken}, "certificate", true},
+		"an address for all":         {[]string{"--listen", "0.0.0.0:0"}, "belay keys create", true},
+		"an address that is none": {
+			[]string{"--listen", "no-such-host.invalid:7420"}, "there is no such address", true,
+		},
+		"an egress that is a page": {append(agent, "--agent-egress", "good.example,https://git.example/app"),
+			`agent.egress: "https://git.example/app": `, false},
+		"an egress that is all": {
+			append(agent, "--agent-egress", "good.example,*"), `agent.egress: "*": it would allow every host`, false,
+		},
+		"an egress of an odd address": {
+			append(agent, "--agent-egress", "127.1:80"), "did you mean 127.0.0.1:80?", false,
+		},
+		"an egress that is nothing": {[]string{
+			"--config", file("empty.yaml", "agent:\n  command: [cat]\n  egress: []\n", 0o600),
+		}, "empty.yaml:3: agent.egress: an empty list", false},
 	} {
 		for _, command := range []string{"serve", "worker"} {
 			if c.server && command == "worker" {
@@ -66,10 +79,12 @@ func TestCheckConfigRefusesWhatIsRefused(t *testing.T) {
 			}
 			args := append([]string{command}, c.args...)
 			checked, started := p.belay(append(args, "--check-config")...), p.belay(args...)
-			if checked.code == 0 || !strings.Contains(checked.err, c.says) || strings.Contains(checked.err+checked.out+started.err, token) {
+			if checked.code == 0 || !strings.Contains(checked.err, c.says) ||
+				strings.Contains(checked.err+checked.out+started.err, token) {
 				t.Errorf("%s: %s", name, checked)
 			}
-			if started.code != checked.code || !strings.Contains(started.err, c.says) || strings.Contains(started.err, "belay serves") || strings.Contains(started.err, "takes work") {
+			if started.code != checked.code || !strings.Contains(started.err, c.says) ||
+				strings.Contains(started.err, "belay serves") || strings.Contains(started.err, "takes work") {
 				t.Errorf("%s: it was checked with %d, and started: %s", name, checked.code, started)
 			}
 		}

@@ -135,7 +135,8 @@ func (p *place) converse(m *model, args ...string) agents {
 		repo = p.repository()
 	}
 	env := append([]string{"BELAY_AGENT_COMMAND=", "PATH=" + claudePath(p.t) + ":" + os.Getenv("PATH")}, m.env()...)
-	return p.assisted(env, append([]string{"--agent-preset", "claude", "--agent-env", m.names(), "--agent-repo", repo}, args...)...)
+	return p.assisted(env, append([]string{"--agent-preset", "claude", "--agent-env", m.names(), "--agent-repo", repo},
+		args...)...)
 }
 
 // workspaceOf is the directory in which the agent works, as its model was told.
@@ -150,9 +151,13 @@ func TestClaudeWorksInsideItsWalls(t *testing.T) {
 		m := newModel(t, func(d dialogue) move {
 			switch len(d.calls) {
 			case 0:
-				return move{"I run a command.", "Bash", map[string]any{"command": "pwd; echo shelled >> notes.txt; git commit -qam shelled; sh -c 'echo $HOME'"}}
+				return move{"I run a command.", "Bash", map[string]any{
+					"command": "pwd; echo shelled >> notes.txt; git commit -qam shelled; sh -c 'echo $HOME'",
+				}}
 			case 1:
-				return move{"", "Write", map[string]any{"file_path": workspaceOf(d) + "/new.txt", "content": "written\n"}}
+				return move{
+					"", "Write", map[string]any{"file_path": workspaceOf(d) + "/new.txt", "content": "written\n"},
+				}
 			}
 			return move{text: "All is done."}
 		})
@@ -164,11 +169,13 @@ func TestClaudeWorksInsideItsWalls(t *testing.T) {
 			if os.Geteuid() == 0 && p.as == 0 {
 				t.Error("as root jobs have no walls")
 			}
-			if got.string("status") != "failed" || fmt.Sprint(got.at("denied")) != "[Bash]" || !strings.Contains(got.string("error"), "not permitted to use Bash") {
+			if got.string("status") != "failed" || fmt.Sprint(got.at("denied")) != "[Bash]" ||
+				!strings.Contains(got.string("error"), "not permitted to use Bash") {
 				t.Errorf("without walls: %s", got.text)
 			}
 		} else {
-			if got.string("status") != "completed" || got.string("result") != "All is done." || got.at("denied") != nil {
+			if got.string("status") != "completed" || got.string("result") != "All is done." ||
+				got.at("denied") != nil {
 				t.Fatalf("%s\n%s", got.text, a.server.dump())
 			}
 			if commits, _ := got.at("changes", "commits").(float64); commits != 1 {
@@ -199,7 +206,8 @@ func TestClaudeIsDeniedATool(t *testing.T) {
 	})
 	a := p.converse(m, "--agent-permissions", "edits")
 	got := a.wantEnd(a.ask("work"), "failed", 0.0)
-	if fmt.Sprint(got.at("denied")) != "[Bash]" || got.string("error") != "the agent was not permitted to use Bash; see agent.permissions" {
+	if fmt.Sprint(got.at("denied")) != "[Bash]" ||
+		got.string("error") != "the agent was not permitted to use Bash; see agent.permissions" {
 		t.Errorf("%s", got.text)
 	}
 	a.server.says("agent.permissions says so")
@@ -215,13 +223,19 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		m := newModel(t, func(d dialogue) move {
 			switch len(d.calls) {
 			case 0:
-				return move{"First a commit.", "Bash", map[string]any{"command": "echo one >> log.txt && git add log.txt && git commit -qm one"}}
+				return move{"First a commit.", "Bash", map[string]any{
+					"command": "echo one >> log.txt && git add log.txt && git commit -qm one",
+				}}
 			case 1:
 				return move{"", "Write", map[string]any{"file_path": workspaceOf(d) + "/two.txt", "content": "two\n"}}
 			case 2:
-				return move{"Now I wait.", "Bash", map[string]any{"command": "echo three >> log.txt; touch $TMPDIR/waits; exec sleep 600"}}
+				return move{"Now I wait.", "Bash", map[string]any{
+					"command": "echo three >> log.txt; touch $TMPDIR/waits; exec sleep 600",
+				}}
 			case 3:
-				return move{"I look what there is.", "Bash", map[string]any{"command": "cat log.txt; git log --format=%s; pwd"}}
+				return move{
+					"I look what there is.", "Bash", map[string]any{"command": "cat log.txt; git log --format=%s; pwd"},
+				}
 			}
 			return move{text: "All is done."}
 		})
@@ -230,7 +244,8 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		a.holds("waits")
 		// Claude Code writes it down in its HOME a moment later.
 		until(t, "the conversation is written down", func() bool {
-			found, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(a.held("waits"))), "home/.claude/projects/*/*.jsonl"))
+			found, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(a.held("waits"))),
+				"home/.claude/projects/*/*.jsonl"))
 			if err != nil || len(found) != 1 {
 				return false
 			}
@@ -245,7 +260,8 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		seen := len(m.talks())
 		a = p.converse(m, "--agent-permissions", "all")
 		got := a.wantEnd(id, "completed", 0.0)
-		if got.string("result") != "All is done." || got.string("session") != before.string("session") || got.at("resumed") != true {
+		if got.string("result") != "All is done." || got.string("session") != before.string("session") ||
+			got.at("resumed") != true {
 			t.Errorf("%s", got.text)
 		}
 		talks := m.talks()
@@ -256,10 +272,12 @@ func TestClaudeContinuesItsConversation(t *testing.T) {
 		if len(first.calls) != 3 || !strings.Contains(first.calls[2].result, "interrupted") {
 			t.Errorf("after the fall the model was shown %+v", first.calls)
 		}
-		if len(first.prompts) != 2 || first.prompts[0] != "do the three things" || !strings.Contains(first.prompts[1], "You were interrupted") {
+		if len(first.prompts) != 2 || first.prompts[0] != "do the three things" ||
+			!strings.Contains(first.prompts[1], "You were interrupted") {
 			t.Errorf("after the fall it was asked %q", first.prompts)
 		}
-		if looked := last.calls[3].result; !strings.Contains(looked, `one\nthree\none\nfirst\n`) || strings.Count(looked, "one") != 2 || !strings.Contains(looked, workspaceOf(first)) {
+		if looked := last.calls[3].result; !strings.Contains(looked, `one\nthree\none\nfirst\n`) ||
+			strings.Count(looked, "one") != 2 || !strings.Contains(looked, workspaceOf(first)) {
 			t.Errorf("it found %s", looked)
 		}
 		if commits, _ := got.at("changes", "commits").(float64); commits != 1 {

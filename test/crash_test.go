@@ -175,7 +175,8 @@ func TestKillAtTheNthSyncKeepsEveryByte(t *testing.T) {
 			p.transitionsAreWhole()
 			again := p.start(p.role("acknowledge")).wait(patience).want(0)
 			p.acknowledged(got.out + again.out)
-			t.Logf("killed after %s, whole again after %s", got.took.Round(time.Millisecond), again.took.Round(time.Millisecond))
+			t.Logf("killed after %s, whole again after %s", got.took.Round(time.Millisecond),
+				again.took.Round(time.Millisecond))
 			for _, e := range p.executions() {
 				if !e.State.Terminal() {
 					t.Errorf("G5: %s is still %s", e.ID, e.State)
@@ -221,7 +222,8 @@ func (p *place) acknowledged(out string) {
 			return ev.Kind == "step" && ev.Name == a.Step && string(ev.Data) == string(a.Data)
 		})
 		if i < 0 {
-			p.t.Errorf("G3: step %s of %s was acknowledged with %d bytes and is not there so", a.Step, a.Execution, len(a.Data))
+			p.t.Errorf("G3: step %s of %s was acknowledged with %d bytes and is not there so", a.Step, a.Execution,
+				len(a.Data))
 		}
 	}
 	p.t.Logf("%d acknowledgements", n)

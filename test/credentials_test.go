@@ -40,7 +40,8 @@ func (p *place) vault() *vault {
 		files.ServeHTTP(w, r)
 	}))
 	p.t.Cleanup(v.Close)
-	if err := os.WriteFile(v.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: v.Certificate().Raw}), 0o644); err != nil {
+	if err := os.WriteFile(v.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: v.Certificate().Raw}),
+		0o644); err != nil {
 		p.t.Fatal(err)
 	}
 	return v
@@ -62,7 +63,8 @@ func unlisted(t *testing.T) (stop func()) {
 			lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 			for _, path := range lines {
 				raw, _ := os.ReadFile(path)
-				if line := string(raw); strings.Contains(line, token) && !strings.Contains(line, "belay\x00run") && !strings.Contains(line, "belay\x00submit") {
+				if line := string(raw); strings.Contains(line, token) && !strings.Contains(line, "belay\x00run") &&
+					!strings.Contains(line, "belay\x00submit") {
 					t.Errorf("a list of processes shows it: %q", line)
 					return
 				}
@@ -106,7 +108,8 @@ func TestCredentialsAreNowhere(t *testing.T) {
 	p := newPlace(t)
 	v := p.vault()
 	config, file := p.path("belay.yaml"), p.path("credentials")
-	text := fmt.Sprintf("agent:\n  command: [cat, notes.txt]\n  repo: %s\n  repos: ['%s/named']\n  git_credentials: %s\n", v.as("own"), v.URL, file)
+	text := fmt.Sprintf("agent:\n  command: [cat, notes.txt]\n  repo: %s\n  repos: ['%s/named']\n  "+
+		"git_credentials: %s\n", v.as("own"), v.URL, file)
 	for path, text := range map[string]string{config: text, file: v.as("named") + "\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -128,18 +131,22 @@ func TestCredentialsAreNowhere(t *testing.T) {
 		if got := a.wantEnd(id, "completed", 0.0); got.string("result") != "notes\n" {
 			t.Errorf("it says %s", got.text)
 		}
-		for _, path := range []string{"/jobs/" + id, "/jobs/" + id + "/log", "/v1/executions/" + id, "/v1/executions/" + id + "/history?data=true", "/v1/executions/" + id + "/explain", "/executions/" + id, "/executions", "/v1/executions", "/v1/workers", "/metrics"} {
+		for _, path := range []string{"/jobs/" + id, "/jobs/" + id + "/log", "/v1/executions/" + id, "/v1/executions/" +
+			id + "/history?data=true", "/v1/executions/" + id + "/explain", "/executions/" + id, "/executions",
+			"/v1/executions", "/v1/workers", "/metrics"} {
 			seen += a.want(http.StatusOK, "GET", path, "").text
 		}
 		seen += p.belay("get", id).want(0).out + p.belay("get", id, "-o", "json").want(0).out
 	}
 	for _, path := range []string{"/execute", "/v1/executions"} {
-		for _, repo := range []string{v.as("own"), v.as("named"), strings.Replace(v.URL, "https://", "https://"+token+"@", 1) + "/own.git"} {
+		for _, repo := range []string{v.as("own"), v.as("named"), strings.Replace(v.URL, "https://", "https://"+token+
+			"@", 1) + "/own.git"} {
 			body := `{"prompt":"p","repo":` + said(repo) + `}`
 			if path != "/execute" {
 				body = `{"workflow":"agent","input":` + body + `}`
 			}
-			if got := a.want(http.StatusUnprocessableEntity, "POST", path, body); !strings.Contains(got.text, "agent.git_credentials") {
+			if got := a.want(http.StatusUnprocessableEntity, "POST", path, body); !strings.Contains(got.text,
+				"agent.git_credentials") {
 				t.Errorf("%s does not say what to do: %s", path, got.text)
 			} else {
 				seen += got.text
@@ -147,12 +154,14 @@ func TestCredentialsAreNowhere(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"submit", "agent", "--input", `{"prompt":"p","repo":` + said(v.as("own")) + `}`}, {"submit", "command", "--repo", v.as("own"), "--", "true"},
+		{"submit", "agent", "--input", `{"prompt":"p","repo":` + said(v.as("own")) + `}`},
+		{"submit", "command", "--repo", v.as("own"), "--", "true"},
 	} {
 		r := p.belay(args...).want(65).saying("agent.git_credentials")
 		seen += r.out + r.err
 	}
-	r := p.start(withEnv(p.command("run", "--repo", v.as("own"), "--", "cat", "notes.txt"), "SSL_CERT_FILE="+v.ca)).wait(patience).want(0)
+	r := p.start(withEnv(p.command("run", "--repo", v.as("own"), "--", "cat", "notes.txt"), "SSL_CERT_FILE="+
+		v.ca)).wait(patience).want(0)
 	if r.out != "notes\n" {
 		t.Errorf("%s", r)
 	}

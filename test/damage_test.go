@@ -25,10 +25,12 @@ func TestADataDirectoryWithoutItsLog(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"ls"}, {"run", "--repo", "none", "--", "true"}, {"serve", "--listen", "127.0.0.1:0"}, {"backup", p.path("copy.db")},
+		{"ls"}, {"run", "--repo", "none", "--", "true"}, {"serve", "--listen", "127.0.0.1:0"},
+		{"backup", p.path("copy.db")},
 	} {
 		r := p.belay(args...)
-		if r.code == 0 || !strings.Contains(r.err, "acknowledged are missing") || !strings.Contains(r.err, "belay restore --epoch") {
+		if r.code == 0 || !strings.Contains(r.err, "acknowledged are missing") ||
+			!strings.Contains(r.err, "belay restore --epoch") {
 			t.Errorf("belay %s does not notice, or does not say what to do\n%s", args[0], r)
 		}
 	}
@@ -44,7 +46,8 @@ func TestAServerWithDamagedPagesIsNotReady(t *testing.T) {
 	p := newPlace(t)
 	server, a := p.serve()
 	for range 40 {
-		a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow": "w", "input": "`+strings.Repeat("x", 20_000)+`"}`)
+		a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow": "w", "input": "`+strings.Repeat("x", 20_000)+
+			`"}`)
 	}
 	server.signal(syscall.SIGTERM)
 	server.wait(patience)
@@ -79,7 +82,8 @@ func damage(t *testing.T, file string) {
 	const page = 4096
 	n := 0
 	for at := page; at+page <= len(text); at += page {
-		if p := text[at : at+page]; strings.Count(string(p), "x") > page/2 || p[0] == 0x0d && strings.Contains(string(p), "xxxx") {
+		if p := text[at : at+page]; strings.Count(string(p), "x") > page/2 || p[0] == 0x0d &&
+			strings.Contains(string(p), "xxxx") {
 			copy(p, strings.Repeat("\xff", 64))
 			n++
 		}

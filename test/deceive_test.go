@@ -65,7 +65,8 @@ func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	x.git(x.path("home/private"), "commit", "-qm", "private")
 	x.witness()
 	x.winsEachRace()
-	x.allow(filepath.Join(x.data, "workspaces", "jobs")+"/*", filepath.Join(x.path("elsewhere"), "workspaces", "jobs")+"/*", v.URL+"/*")
+	x.allow(filepath.Join(x.data, "workspaces", "jobs")+"/*", filepath.Join(x.path("elsewhere"), "workspaces", "jobs")+
+		"/*", v.URL+"/*")
 	x.hand()
 	return x, v
 }
@@ -78,7 +79,8 @@ func (x *storm) winsEachRace() {
 	if err != nil {
 		x.api.t.Fatal(err)
 	}
-	script := fmt.Sprintf("#!/bin/sh\n[ ! -f ready ] || cat '%s' >>ready 2>/dev/null\nexec '%s' \"$@\"\n", x.path("home/.ssh/id_ed25519"), git)
+	script := fmt.Sprintf("#!/bin/sh\n[ ! -f ready ] || cat '%s' >>ready 2>/dev/null\nexec '%s' \"$@\"\n",
+		x.path("home/.ssh/id_ed25519"), git)
 	if err := os.WriteFile(x.path("bin/git"), []byte(script), 0o755); err != nil {
 		x.api.t.Fatal(err)
 	}
@@ -92,7 +94,8 @@ func (x *storm) made(name string) string {
 		found, _ = filepath.Glob(filepath.Join(x.jobs, "*", "checkout", name))
 		return len(found) == 1
 	}) {
-		x.api.t.Fatalf("no job has made %s: %s\n%s", name, x.call("GET", "/v1/executions", "", x.headers()...).text, x.holder().dump())
+		x.api.t.Fatalf("no job has made %s: %s\n%s", name, x.call("GET", "/v1/executions", "", x.headers()...).text,
+			x.holder().dump())
 	}
 	return filepath.Dir(found[0])
 }
@@ -162,7 +165,8 @@ func (x *storm) lends() (stop func(), id string) {
 			case <-tick.C:
 			}
 			for i := range 40 {
-				_ = unix.Renameat2(unix.AT_FDCWD, checkout+"/file"+strconv.Itoa(i), unix.AT_FDCWD, tmp+"/link"+strconv.Itoa(i), unix.RENAME_EXCHANGE)
+				_ = unix.Renameat2(unix.AT_FDCWD, checkout+"/file"+strconv.Itoa(i), unix.AT_FDCWD,
+					tmp+"/link"+strconv.Itoa(i), unix.RENAME_EXCHANGE)
 			}
 		}
 	})
@@ -223,14 +227,16 @@ func (x *storm) keepsCredentials(v *vault, id string) {
 		if route != "/execute" {
 			body = `{"workflow":"agent","input":` + body + `}`
 		}
-		if got := x.call("POST", route, body, x.headers()...); got.status != http.StatusUnprocessableEntity || strings.Contains(got.text, token) {
+		if got := x.call("POST", route, body, x.headers()...); got.status != http.StatusUnprocessableEntity ||
+			strings.Contains(got.text, token) {
 			x.api.t.Errorf("%s takes a credential in a URL: %s", route, got.text)
 		}
 	}
 	if id == "" {
 		return
 	}
-	if _, end := x.verdictOf(id); !strings.Contains(end.text, "it worked") || !strings.Contains(end.string("output"), `"credential","outcome":"closed"`) {
+	if _, end := x.verdictOf(id); !strings.Contains(end.text, "it worked") || !strings.Contains(end.string("output"),
+		`"credential","outcome":"closed"`) {
 		x.api.t.Errorf("a job on a repository that a credential opened: %s", end.text)
 	}
 	x.write("credentials", strings.Replace(v.as("named"), token, "other", 1)+"\n")

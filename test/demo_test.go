@@ -47,7 +47,8 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("the demo says %+v", got)
 	}
 	if got.Killed == "" || got.Successor == "" || got.Killed == got.Successor || got.OldToken >= got.NewToken {
-		t.Errorf("%q was killed with token %d, %q took over with token %d", got.Killed, got.OldToken, got.Successor, got.NewToken)
+		t.Errorf("%q was killed with token %d, %q took over with token %d", got.Killed, got.OldToken, got.Successor,
+			got.NewToken)
 	}
 	if !strings.Contains(got.LateWrite, "reassigned") {
 		t.Errorf("the late write came to %q", got.LateWrite)
@@ -84,7 +85,8 @@ func TestDemoKeepsItsHistory(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x := p.belay("demo", "--data", p.path("kept")).want(0)
-	for _, want := range []string{"kill -9", "is dead, in the middle of step 3", "step 1, survey, is done already", "is refused (reassigned)", "Held:", "belay get ex_"} {
+	for _, want := range []string{"kill -9", "is dead, in the middle of step 3", "step 1, survey, is done already",
+		"is refused (reassigned)", "Held:", "belay get ex_"} {
 		if !strings.Contains(x.out, want) {
 			t.Errorf("the demo does not say %q:\n%s", want, x.out)
 		}

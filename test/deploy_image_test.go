@@ -22,7 +22,8 @@ func TestTheBinaryIsAllThereIs(t *testing.T) {
 	file := deployFile(t, "Dockerfile")
 	mod := read(t, "../go.mod")
 	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)[1]
-	for _, want := range []string{"FROM golang:" + goVersion, "RUN CGO_ENABLED=0 go build", "FROM scratch AS server", "USER 65532:65532", "STOPSIGNAL SIGTERM"} {
+	for _, want := range []string{"FROM golang:" + goVersion, "RUN CGO_ENABLED=0 go build", "FROM scratch AS server",
+		"USER 65532:65532", "STOPSIGNAL SIGTERM"} {
 		if !strings.Contains(file, want) {
 			t.Errorf("the Dockerfile has no %q", want)
 		}
@@ -73,7 +74,8 @@ func servesAlone(t *testing.T, dockerfile string) {
 	for _, m := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(dockerfile, -1) {
 		cmd.Env = append(cmd.Env, strings.Fields(m[1])...)
 	}
-	cmd.Env = append(cmd.Env, "BELAY_LISTEN=127.0.0.1:0", "BELAY_STORE="+strings.Replace(url, "/postgres?", "/"+name+"?", 1))
+	cmd.Env = append(cmd.Env, "BELAY_LISTEN=127.0.0.1:0", "BELAY_STORE="+strings.Replace(url, "/postgres?",
+		"/"+name+"?", 1))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 	x := p.startAs(cmd)
 	x.until("it is ready", func() bool { return ready.MatchString(x.err.String()) })

@@ -145,7 +145,8 @@ func kubernetes(t *testing.T) (all []*deployed) {
 	for _, d := range []*deployment{&m.server, &m.worker} {
 		c := &d.Spec.Template.Spec.Containers[0]
 		x := &deployed{
-			what: d.Metadata.Name, args: c.Args, env: make(map[string]string), grace: time.Duration(d.Spec.Template.Spec.Grace) * time.Second,
+			what: d.Metadata.Name, args: c.Args, env: make(map[string]string),
+			grace: time.Duration(d.Spec.Template.Spec.Grace) * time.Second,
 		}
 		for _, e := range c.Env {
 			x.env[e.Name] = e.Value
@@ -176,7 +177,8 @@ func TestTheManifestsFitTogether(t *testing.T) {
 	m := readManifests(t)
 	labels := m.server.Spec.Template.Metadata.Labels
 	for what, wanted := range map[string]map[string]string{
-		"Deployment": m.server.Spec.Selector.MatchLabels, "Service": m.service.Spec.Selector, "PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
+		"Deployment": m.server.Spec.Selector.MatchLabels, "Service": m.service.Spec.Selector,
+		"PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
 	} {
 		if !covers(labels, wanted) || covers(m.worker.Spec.Template.Metadata.Labels, wanted) {
 			t.Errorf("the %s selects %v; the servers have %v", what, wanted, labels)
@@ -186,10 +188,12 @@ func TestTheManifestsFitTogether(t *testing.T) {
 		t.Error("the Deployment of the workers does not select them")
 	}
 	if n := m.budget.Spec.MinAvailable; n < 1 || n >= m.server.Spec.Replicas {
-		t.Errorf("%d of %d servers must be there: no node could ever be emptied, or all at once", n, m.server.Spec.Replicas)
+		t.Errorf("%d of %d servers must be there: no node could ever be emptied, or all at once", n,
+			m.server.Spec.Replicas)
 	}
 	port := m.service.Spec.Ports[0]
-	if c := m.server.Spec.Template.Spec.Containers[0]; port.TargetPort != c.Ports[0].Name || c.ReadinessProbe.HTTPGet.Port != port.TargetPort {
+	if c := m.server.Spec.Template.Spec.Containers[0]; port.TargetPort != c.Ports[0].Name ||
+		c.ReadinessProbe.HTTPGet.Port != port.TargetPort {
 		t.Errorf("the service leads to %q, the server listens on %q", port.TargetPort, c.Ports[0].Name)
 	}
 	for _, e := range m.worker.Spec.Template.Spec.Containers[0].Env {
@@ -216,7 +220,8 @@ func fits(t *testing.T, d *deployment) {
 	t.Helper()
 	p := &d.Spec.Template.Spec
 	c := &p.Containers[0]
-	if p.SecurityContext["runAsNonRoot"] != true || p.SecurityContext["runAsUser"] != 65532 || c.SecurityContext.Escalation == nil || *c.SecurityContext.Escalation ||
+	if p.SecurityContext["runAsNonRoot"] != true || p.SecurityContext["runAsUser"] != 65532 ||
+		c.SecurityContext.Escalation == nil || *c.SecurityContext.Escalation ||
 		!slices.Equal(c.SecurityContext.Capabilities.Drop, []string{"ALL"}) || p.Automount == nil || *p.Automount {
 		t.Errorf("%s may do more than it needs: %+v", d.Metadata.Name, c.SecurityContext)
 	}
@@ -256,7 +261,8 @@ func TestTheMemoryOfAgents(t *testing.T) {
 	if d.Replicas != 1 || d.Strategy.Type != "Recreate" {
 		t.Errorf("%d replicas by %s", d.Replicas, d.Strategy.Type)
 	}
-	if r := c.Resources; r.Requests["memory"] != "2Gi" || r.Limits["memory"] != "12Gi" || r.Requests["cpu"] != "1" || r.Limits["cpu"] != "" {
+	if r := c.Resources; r.Requests["memory"] != "2Gi" || r.Limits["memory"] != "12Gi" || r.Requests["cpu"] != "1" ||
+		r.Limits["cpu"] != "" {
 		t.Errorf("resources %+v", r)
 	}
 	if i := slices.Index(c.Args, "--concurrency"); i < 0 || c.Args[i+1] != "10" {

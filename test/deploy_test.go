@@ -63,7 +63,8 @@ func strict(t *testing.T, name string, each func(kind string) any) {
 func (p *place) flagged(command string) []string {
 	p.t.Helper()
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`).FindAllStringSubmatch(p.belay(command, "--help").want(0).out, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`).FindAllStringSubmatch(p.belay(command,
+		"--help").want(0).out, -1) {
 		names = append(names, m[1])
 	}
 	if len(names) < 5 {
@@ -110,7 +111,8 @@ func (d *deployed) check(p *place) {
 		grace, _ = time.ParseDuration(d.args[i+1])
 	}
 	if d.grace < grace+10*time.Second {
-		t.Errorf("%s is killed after %s; it has a grace of %s, and then gives back what is left", d.what, d.grace, grace)
+		t.Errorf("%s is killed after %s; it has a grace of %s, and then gives back what is left", d.what, d.grace,
+			grace)
 	}
 }
 
@@ -265,9 +267,11 @@ func TestTheWorkersUnitLetsItHoldJobs(t *testing.T) {
 		has[m[1]] = m[2]
 	}
 	if has["Delegate"] != "yes" || has["DelegateSubgroup"] != holding.ServiceGroup {
-		t.Errorf("it is given the group %q, %q; the worker looks for %q", has["Delegate"], has["DelegateSubgroup"], holding.ServiceGroup)
+		t.Errorf("it is given the group %q, %q; the worker looks for %q", has["Delegate"], has["DelegateSubgroup"],
+			holding.ServiceGroup)
 	}
-	for _, name := range []string{"ProtectControlGroups", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "RestrictNamespaces"} {
+	for _, name := range []string{"ProtectControlGroups", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc",
+		"RestrictNamespaces"} {
 		if has[name] != "" {
 			t.Errorf("%s=%s takes what holds jobs", name, has[name])
 		}
@@ -283,16 +287,19 @@ func TestTheRightsOfAnIsolatedWorker(t *testing.T) {
 	if err != nil || os.Geteuid() != 0 {
 		t.Skip("only root has rights to give up, with setpriv")
 	}
-	m := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.+)$`).FindStringSubmatch(deployFile(t, "belay-worker.isolated.conf"))
+	m := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.+)$`).FindStringSubmatch(deployFile(t,
+		"belay-worker.isolated.conf"))
 	if m == nil {
 		t.Fatal("belay-worker.isolated.conf leaves root all its rights")
 	}
 	rights := strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(m[1], "CAP_", "+"), " ", ","))
 	p := newPlace(t)
-	cmd := p.command("run", "--isolated", "--repo", p.repository(), "--", "sh", "-c", "id -u; echo work >> notes.txt; mkdir -p deep; chmod 0 deep; exec 3>&-; sleep 600 &")
+	cmd := p.command("run", "--isolated", "--repo", p.repository(), "--", "sh", "-c",
+		"id -u; echo work >> notes.txt; mkdir -p deep; chmod 0 deep; exec 3>&-; sleep 600 &")
 	cmd.Args = append([]string{bin, "--bounding-set", "-all," + rights, "--no-new-privs", cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = bin
-	r := p.start(cmd).wait(patience).want(0).saying("held by: pid namespace; no new privileges; user ", "read-only but for its own directories", "changed 1 file")
+	r := p.start(cmd).wait(patience).want(0).saying("held by: pid namespace; no new privileges; user ",
+		"read-only but for its own directories", "changed 1 file")
 	if strings.HasPrefix(r.out, "0\n") {
 		t.Errorf("%s", r)
 	}
@@ -307,15 +314,18 @@ func TestTheUnitsAreSound(t *testing.T) {
 		t.Skip("no systemd-analyze here; the units' flags and times are checked without it")
 	}
 	dir := t.TempDir()
-	for name, most := range map[string]float64{"belay.service": 2, "belay-worker.service": 7.5, "isolated/belay-worker.service": 7} {
+	for name, most := range map[string]float64{"belay.service": 2, "belay-worker.service": 7.5,
+		"isolated/belay-worker.service": 7} {
 		path := filepath.Join(dir, name)
-		text := strings.ReplaceAll(deployFile(t, filepath.Base(name)), "ExecStart=/usr/local/bin/belay", "ExecStart="+binary(t))
+		text := strings.ReplaceAll(deployFile(t, filepath.Base(name)), "ExecStart=/usr/local/bin/belay",
+			"ExecStart="+binary(t))
 		files := map[string]string{path: text}
 		if filepath.Base(name) != name {
 			files[path+".d/isolated.conf"] = deployFile(t, "belay-worker.isolated.conf")
 		}
 		for path, text := range files {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text),
+				0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -26,7 +26,9 @@ func TestDataDirectoryThatCannotBeWritten(t *testing.T) {
 	if err := os.Mkdir(closed, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	dirs := []string{file, filepath.Join(file, "below"), "/proc/self/belay", filepath.Join(closed, strings.Repeat("x", 300))}
+	dirs := []string{
+		file, filepath.Join(file, "below"), "/proc/self/belay", filepath.Join(closed, strings.Repeat("x", 300)),
+	}
 	if os.Geteuid() != 0 {
 		dirs = append(dirs, filepath.Join(closed, "below"), closed)
 	} else {
@@ -203,7 +205,8 @@ func TestDamagedDatabase(t *testing.T) {
 		if err := os.WriteFile(db, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"ls"}, {"get", "k"}, {"run", "--repo", "none", "--", "true"}, {"cancel", "k"}} {
+		for _, args := range [][]string{{"ls"}, {"get", "k"}, {"run", "--repo", "none", "--", "true"},
+			{"cancel", "k"}} {
 			r := p.belay(args...)
 			if r.code == 0 {
 				t.Errorf("%s: it did not notice\n%s", name, r)

@@ -34,11 +34,13 @@ done`, "sh", "{{prompt}}"})
 	job := a.wantEnd(a.ask(strings.Join([]string{listed, other, own}, " ")), "completed", 0.0)
 	got := job.string("result")
 	want := fmt.Sprintf("%s:200:listed\npast the proxy:refused\n%s:403:", listed, other)
-	if !strings.HasPrefix(got, want) || strings.Count(got, "past the proxy:refused") != 3 || !strings.Contains(got, "\n"+own+":403:") {
+	if !strings.HasPrefix(got, want) || strings.Count(got, "past the proxy:refused") != 3 ||
+		!strings.Contains(got, "\n"+own+":403:") {
 		t.Errorf("the job reached:\n%s", got)
 	}
 	notes := fmt.Sprint(job.at("notes"))
-	for _, want := range []string{"agent.egress refused " + other + ": it is not listed there", "agent.egress refused " + own + ": "} {
+	for _, want := range []string{"agent.egress refused " + other + ": it is not listed there",
+		"agent.egress refused " + own + ": "} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the job's notes do not say %q: %s", want, notes)
 		}
@@ -72,7 +74,9 @@ echo "$no_proxy"`, "sh", "{{prompt}}"})
 		t.Fatalf("%d notes: %q", len(notes), notes)
 	}
 	for _, note := range notes {
-		if text := fmt.Sprint(note); len(text) > 400 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		if text := fmt.Sprint(note); len(text) > 400 || strings.ContainsFunc(text, func(r rune) bool {
+			return r < ' ' || r > '~'
+		}) {
 			t.Errorf("a note: %q", text)
 		}
 	}
@@ -91,9 +95,11 @@ func TestAJobOfAWorkerDoesNotReachItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := strings.TrimPrefix(a.url, "http://")
-	w := p.start(p.command("worker", "--server", a.url, "--key-file", file, "--data", p.path("elsewhere"), "--agent-egress", at))
+	w := p.start(p.command("worker", "--server", a.url, "--key-file", file, "--data", p.path("elsewhere"),
+		"--agent-egress", at))
 	w.says("takes work")
-	r := p.belay("submit", "command", "--server", a.url, "--key-file", file, "--wait", "--", "sh", "-c", "curl -s -m 5 http://"+at+"/v1/executions")
+	r := p.belay("submit", "command", "--server", a.url, "--key-file", file, "--wait", "--", "sh", "-c",
+		"curl -s -m 5 http://"+at+"/v1/executions")
 	if !strings.Contains(r.out, "agent.egress refused "+at+": it is an address of Belay itself") {
 		t.Errorf("the job reached its worker's server: %s", r)
 	}

@@ -59,7 +59,8 @@ func TestInterruptOnceGivesBack(t *testing.T) {
 			p := newPlace(t)
 			repo, free, ledger := p.repository(), p.path("free"), p.path("ledger")
 			args := []string{"run", "--repo", repo, "--key", "k",
-				"--step", "one=echo one >> " + ledger + "; echo one > one.txt", "--step", "two=echo two >> " + ledger + "; " + busy(free)}
+				"--step", "one=echo one >> " + ledger + "; echo one > one.txt", "--step", "two=echo two >> " + ledger +
+					"; " + busy(free)}
 			x := p.start(p.command(args...))
 			x.until("the second step runs", func() bool { return strings.Contains(read(t, ledger), "two") })
 			if how == "SIGINT" {
@@ -73,7 +74,8 @@ func TestInterruptOnceGivesBack(t *testing.T) {
 			p.clean()
 			e := p.only()
 			if e.State != belay.Pending || e.Attempt != 1 || e.Losses != 0 {
-				t.Errorf("it is %s, attempt %d, %d losses; want pending with nothing charged\n%s\n%s", e.State, e.Attempt, e.Losses, show(p.history(e.ID)), r)
+				t.Errorf("it is %s, attempt %d, %d losses; want pending with nothing charged\n%s\n%s", e.State,
+					e.Attempt, e.Losses, show(p.history(e.ID)), r)
 			}
 			if err := os.WriteFile(free, nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -164,7 +166,9 @@ func TestTimeoutCountsFromTheStart(t *testing.T) {
 func TestCancelWithoutAnEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	args := []string{"run", "--repo", p.repository(), "--key", "k", "--", "sh", "-c", "echo up; " + busy(p.path("free"))}
+	args := []string{
+		"run", "--repo", p.repository(), "--key", "k", "--", "sh", "-c", "echo up; " + busy(p.path("free")),
+	}
 	x := p.start(p.command(args...))
 	x.until("the command runs", func() bool { return strings.Contains(x.out.String(), "up") })
 	x.signal(syscall.SIGKILL)
@@ -173,7 +177,8 @@ func TestCancelWithoutAnEngine(t *testing.T) {
 	c := p.belay("cancel", e.ID.String(), "--reason", "no longer wanted").want(0)
 	until(t, "no process is left", func() bool { return len(p.processes()) == 0 })
 	if now := p.execution(e.ID); now.State != belay.Cancelled {
-		t.Errorf("it is %s after the cancel\n%s\n%s\n%s", now.State, c, show(p.history(e.ID)), p.belay("explain", e.ID.String()))
+		t.Errorf("it is %s after the cancel\n%s\n%s\n%s", now.State, c, show(p.history(e.ID)),
+			p.belay("explain", e.ID.String()))
 	}
 	if !strings.Contains(c.out, "is cancelled") {
 		t.Errorf("the cancel does not say that it is cancelled\n%s", c)
@@ -188,7 +193,8 @@ func TestRetryGoesOnAfterTheFinishedSteps(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	ledger, free := p.path("ledger"), p.path("free")
-	args := []string{"run", "--repo", p.repository(), "--key", "k", "--step", "one=echo one >> " + ledger + "; echo new > one.txt",
+	args := []string{"run", "--repo", p.repository(), "--key", "k", "--step", "one=echo one >> " + ledger +
+		"; echo new > one.txt",
 		"--step", "two=echo two >> " + ledger + "; echo $BELAY_TOKEN > two.txt; test -e one.txt && test -e " + free}
 	p.belay(args...).want(1).saying("step two failed")
 	e := p.only()

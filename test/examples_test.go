@@ -80,7 +80,8 @@ func TestExampleApproval(t *testing.T) {
 		t.Fatal("the signal is not taken\n" + x.dump())
 	}
 	got := x.wait(patience).want(0).out // with the question once more if the kill came before that was saved
-	if want := "order 17: ship\norder 17: shipped, approved by ann\n"; !strings.HasSuffix(got, want) || strings.Contains(got, "reserve") {
+	if want := "order 17: ship\norder 17: shipped, approved by ann\n"; !strings.HasSuffix(got, want) ||
+		strings.Contains(got, "reserve") {
 		t.Errorf("it prints\n%s\nwant\n%s", got, want)
 	}
 }
@@ -89,7 +90,8 @@ func TestExampleApproval(t *testing.T) {
 func TestExampleFanOut(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	const parts, unsaved = 20, 8 // the ends of as many as run at a time may be on their way, and as many may have just ended
+	// the ends of as many as run at a time may be on their way, and as many may have just ended
+	const parts, unsaved = 20, 8
 	counted := func(x *started) int { return strings.Count(x.out.String(), " primes from ") }
 	x := p.example("fan-out", "1000000")
 	x.until("half is counted", func() bool { return counted(x) >= parts/2 })
@@ -109,11 +111,14 @@ func TestExampleSaga(t *testing.T) {
 	p := newPlace(t)
 	p.example("saga", "spring").wait(patience).want(0).showing("booked: flight, hotel, car")
 	x := p.example("saga", "may-nocar")
-	x.until("it takes back the hotel", func() bool { return slices.Contains(p.lines("bookings.txt"), "may-nocar:_cancel_hotel") })
+	x.until("it takes back the hotel", func() bool {
+		return slices.Contains(p.lines("bookings.txt"), "may-nocar:_cancel_hotel")
+	})
 	x.kill()
 	p.example("saga", "may-nocar").wait(patience).want(0).showing("there is no car")
 	want := []string{
-		"spring:_book_flight", "spring:_book_hotel", "spring:_book_car", "may-nocar:_book_flight", "may-nocar:_book_hotel", "may-nocar:_cancel_hotel",
+		"spring:_book_flight", "spring:_book_hotel", "spring:_book_car", "may-nocar:_book_flight",
+		"may-nocar:_book_hotel", "may-nocar:_cancel_hotel",
 		"may-nocar:_cancel_flight",
 	}
 	if got := slices.Compact(p.lines("bookings.txt")); !slices.Equal(got, want) {

@@ -55,7 +55,8 @@ func newStandby(t *testing.T, primary *pgtest.Server) *standby {
 			t.Fatal(err)
 		}
 	}
-	copying := exec.Command(primary.Binary("pg_basebackup"), "--pgdata=data", "--write-recovery-conf", "--checkpoint=fast",
+	copying := exec.Command(primary.Binary("pg_basebackup"), "--pgdata=data", "--write-recovery-conf",
+		"--checkpoint=fast",
 		"--no-sync", "--dbname="+primary.TCP("postgres"))
 	copying.Dir, copying.SysProcAttr = dir, s.as
 	if out, err := copying.CombinedOutput(); err != nil {
@@ -100,7 +101,8 @@ func (s *standby) stop() {
 
 // ask is the standby's answer to a query, or its error.
 func (s *standby) ask(sql string) string {
-	out, _ := exec.Command(s.primary.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port, "-U", "postgres", "postgres").CombinedOutput()
+	out, _ := exec.Command(s.primary.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port, "-U",
+		"postgres", "postgres").CombinedOutput()
 	return strings.TrimSpace(string(out))
 }
 
@@ -111,7 +113,9 @@ func (s *standby) caughtUp() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	until(s.t, "the standby has caught up", func() bool { return s.ask("SELECT pg_last_wal_replay_lsn() >= '"+at+"'") == "t" })
+	until(s.t, "the standby has caught up", func() bool {
+		return s.ask("SELECT pg_last_wal_replay_lsn() >= '"+at+"'") == "t"
+	})
 }
 
 // Rule: of two standbys of one primary, the second to be promoted gives out no token
@@ -221,7 +225,8 @@ func TestAStandbyThatIsNotPromotedYetIsUnavailable(t *testing.T) {
 	name := database[strings.Index(database, "///")+3 : strings.IndexByte(database, '?')]
 	s := newStandby(t, primary)
 	s.run()
-	f := newGroup(t, fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%s/%s?sslmode=disable&connect_timeout=2", primary.Address(), s.port, name), 1)
+	f := newGroup(t, fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%s/%s?sslmode=disable&connect_timeout=2",
+		primary.Address(), s.port, name), 1)
 	server := f.members[0]
 	first, err := server.client.Submit(t.Context(), belay.Submission{Workflow: "w"})
 	if err != nil || first[0].Err != nil {
@@ -233,7 +238,8 @@ func TestAStandbyThatIsNotPromotedYetIsUnavailable(t *testing.T) {
 	}
 	a := api{t, "http://" + server.listen}
 	for range 3 {
-		if got := a.call("POST", "/v1/executions", `{"workflow": "w"}`); got.status != 503 || got.string("code") != string(belay.CodeUnavailable) {
+		if got := a.call("POST", "/v1/executions", `{"workflow": "w"}`); got.status != 503 ||
+			got.string("code") != string(belay.CodeUnavailable) {
 			t.Errorf("a submission is answered %d: %s", got.status, got.text)
 		}
 	}

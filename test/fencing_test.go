@@ -18,7 +18,8 @@ import (
 // the current one.
 func twoOwners(a api) (execution string, stale, current int64) {
 	a.t.Helper()
-	at := a.want(201, "POST", "/v1/executions", `{"workflow":"w","dispatch":"external","on_lost":"requeue"}`).header.Get("Location")
+	at := a.want(201, "POST", "/v1/executions",
+		`{"workflow":"w","dispatch":"external","on_lost":"requeue"}`).header.Get("Location")
 	token := func() int64 {
 		lock := a.want(201, "POST", at+"/lock", `{"owner":"somebody"}`)
 		return int64(lock.at("lease", "token").(float64))
@@ -62,7 +63,8 @@ func TestATableRefusesAStaleOwner(t *testing.T) {
 		}
 	}
 	var amount int64
-	if err := db.QueryRow("SELECT amount FROM balance WHERE execution = ?", execution).Scan(&amount); err != nil || amount != 4 {
+	if err := db.QueryRow("SELECT amount FROM balance WHERE execution = ?", execution).Scan(&amount); err != nil ||
+		amount != 4 {
 		t.Errorf("the amount is %d, %v", amount, err)
 	}
 }
@@ -105,7 +107,8 @@ func TestARepositoryRefusesAStaleOwner(t *testing.T) {
 		cmd := exec.Command("git", args...)
 		cmd.Dir = dir
 		cmd.Env = p.environment("NO_PROXY=127.0.0.1", "GIT_CONFIG_NOSYSTEM=1",
-			"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+			"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a",
+			"GIT_COMMITTER_EMAIL=a@example.com")
 		return p.start(cmd).wait(patience)
 	}
 	must := func(r result) {
@@ -125,7 +128,8 @@ func TestARepositoryRefusesAStaleOwner(t *testing.T) {
 	push := func(token int64) result {
 		t.Helper()
 		must(git(clone, "commit", "-q", "--allow-empty", "-m", "work"))
-		return git(clone, "push", "-q", "-o", "execution="+execution, "-o", fmt.Sprintf("token=%d", token), bare, "HEAD:refs/heads/main")
+		return git(clone, "push", "-q", "-o", "execution="+execution, "-o", fmt.Sprintf("token=%d", token), bare,
+			"HEAD:refs/heads/main")
 	}
 	if r := push(stale); r.code == 0 || !strings.Contains(r.err, "is stale") {
 		t.Errorf("before the owner has pushed\n%s", r)

@@ -16,7 +16,8 @@ import (
 // A piece of docs/go.md: commands to run with the output that the page shows, if it
 // shows one, a file to write, or lines of files to change.
 var (
-	pagePiece = regexp.MustCompile("(?m)^<!-- (run|file|change)(?:: (.+))? -->\n```(sh|go|diff)\n((?s:.*?\n))```\n(?:\n```text\n((?s:.*?\n))```\n)?")
+	pagePiece = regexp.MustCompile("(?m)^<!-- (run|file|change)(?:: (.+))? " +
+		"-->\n```(sh|go|diff)\n((?s:.*?\n))```\n(?:\n```text\n((?s:.*?\n))```\n)?")
 	replaced  = regexp.MustCompile(`(?m)^replace (\S+) => (\S+) (\S+)$`)
 	someID    = regexp.MustCompile(`ex_\w{26}`)
 	pageFence = regexp.MustCompile("(?m)^```(?:sh|go|diff)$")
@@ -33,14 +34,16 @@ func TestTheGoPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := freeAddress(t)
-	text := strings.NewReplacer("127.0.0.1:7420", address, "postgres://shop@localhost/shop", pgtest.Shared(t).Database(t)).Replace(string(page))
+	text := strings.NewReplacer("127.0.0.1:7420", address, "postgres://shop@localhost/shop",
+		pgtest.Shared(t).Database(t)).Replace(string(page))
 	p := newPlace(t)
 	script, outputs := p.scriptOf(text)
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir, cmd.Env = p.cwd, append(goEnvironment(t, p), "BELAY_LISTEN="+address)
 	x := p.start(cmd)
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // what it started in the background
-	r := x.wait(8 * patience)                                                 // it builds programs, on a machine that may be busy
+	// it builds programs, on a machine that may be busy
+	r := x.wait(8 * patience)
 	if r.code != 0 {
 		t.Fatal(r)
 	}
@@ -64,8 +67,10 @@ func endOf(block int) string { return fmt.Sprintf("=== end of block %d\n", block
 func (p *place) scriptOf(page string) (script string, outputs []string) {
 	p.t.Helper()
 	pieces := pagePiece.FindAllStringSubmatch(page, -1)
-	if fences := len(pageFence.FindAllString(page, -1)); len(pieces) != fences-1 || len(pieces) < 15 { // but one: go install
-		p.t.Fatalf("the page has %d blocks, and %d that say what they are for; is it written as the test reads it?", fences, len(pieces))
+	// but one: go install
+	if fences := len(pageFence.FindAllString(page, -1)); len(pieces) != fences-1 || len(pieces) < 15 {
+		p.t.Fatalf("the page has %d blocks, and %d that say what they are for; is it written as the test reads it?",
+			fences, len(pieces))
 	}
 	files := map[string]string{}
 	var b strings.Builder
@@ -83,7 +88,8 @@ func (p *place) scriptOf(page string) (script string, outputs []string) {
 				write(name, changed(p.t, name, files[name], text))
 			}
 		case "run":
-			fmt.Fprintf(&b, "%secho -n '%s'\necho\n", strings.Replace(text, "go mod tidy\n", p.requireThis(), 1), strings.TrimSuffix(endOf(len(outputs)), "\n"))
+			fmt.Fprintf(&b, "%secho -n '%s'\necho\n", strings.Replace(text, "go mod tidy\n", p.requireThis(), 1),
+				strings.TrimSuffix(endOf(len(outputs)), "\n"))
 			outputs = append(outputs, m[5])
 		}
 	}
@@ -152,7 +158,8 @@ func goEnvironment(t *testing.T, p *place) []string {
 	}
 	env := []string{
 		"PATH=" + filepath.Dir(binary(t)) + ":" + filepath.Join(dirs[0], "bin") + ":" + os.Getenv("PATH"),
-		"GOCACHE=" + dirs[1], "GOMODCACHE=" + dirs[2], "GOFLAGS=-mod=mod -vet=off -ldflags=-w", "GOPROXY=off", "GOSUMDB=off", "GOTOOLCHAIN=local", "GOWORK=off",
+		"GOCACHE=" + dirs[1], "GOMODCACHE=" + dirs[2], "GOFLAGS=-mod=mod -vet=off -ldflags=-w", "GOPROXY=off",
+		"GOSUMDB=off", "GOTOOLCHAIN=local", "GOWORK=off",
 		"HOME=" + p.path("home"), "TMPDIR=" + p.path("tmp"), "LANG=C.UTF-8", "CGO_ENABLED=0", "NO_PROXY=127.0.0.1",
 	}
 	for _, v := range os.Environ() {

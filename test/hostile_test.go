@@ -16,7 +16,8 @@ import (
 // script, says. The bounds are far below what could hurt the machine.
 func hostileEnv(more ...string) []string {
 	return append([]string{
-		`BELAY_AGENT_COMMAND=["bash"]`, "BELAY_AGENT_MAX_PROCESSES=200", "BELAY_AGENT_MAX_MEMORY=256MiB", "BELAY_AGENT_MAX_CPU=1",
+		`BELAY_AGENT_COMMAND=["bash"]`, "BELAY_AGENT_MAX_PROCESSES=200", "BELAY_AGENT_MAX_MEMORY=256MiB",
+		"BELAY_AGENT_MAX_CPU=1",
 		"BELAY_AGENT_MAX_DISK=64MiB", "BELAY_AGENT_GRACE=500ms",
 	}, more...)
 }
@@ -38,7 +39,8 @@ func attack(t *testing.T, env ...string) *attacked {
 		t.Skip("jobs get users and limits of their own only where the server is root")
 	}
 	p := newPlace(t)
-	x := &attacked{repo: p.repository(), secret: p.path("secret.txt"), canary: p.path("outside/canary"), jobs: filepath.Join(p.data, "workspaces", "jobs")}
+	x := &attacked{repo: p.repository(), secret: p.path("secret.txt"), canary: p.path("outside/canary"),
+		jobs: filepath.Join(p.data, "workspaces", "jobs")}
 	if err := os.WriteFile(x.secret, []byte(marker+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,8 @@ func attack(t *testing.T, env ...string) *attacked {
 	if err := os.Mkdir(filepath.Dir(x.canary), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	for dir, mode := filepath.Dir(x.canary), os.FileMode(0o777); dir != "/" && dir != "/tmp"; dir, mode = filepath.Dir(dir), 0o755 {
+	for dir, mode := filepath.Dir(x.canary), os.FileMode(0o777); dir != "/" && dir != "/tmp"; dir,
+		mode = filepath.Dir(dir), 0o755 {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +123,8 @@ func (x *attacked) untouched(id string) {
 // artifactText is what an execution has under a name; 404 for nothing.
 func (a api) artifactText(id, name string, headers ...string) answer {
 	a.t.Helper()
-	got := a.call("GET", "/v1/executions/"+id+"/logs/"+name, "", append([]string{"Accept", "application/octet-stream"}, headers...)...)
+	got := a.call("GET", "/v1/executions/"+id+"/logs/"+name, "", append([]string{"Accept", "application/octet-stream"},
+		headers...)...)
 	if got.status != http.StatusOK && got.string("code") != "not_found" {
 		a.t.Errorf("%s of %s: %s", name, id, got.text)
 	}
@@ -169,11 +173,20 @@ func TestAJobThatWantsAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		script, timeout, status, why string
 	}{
-		"fork bomb":   {`bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 600`, "5", "timeout", "more than 200 processes at a time"},
-		"memory hog":  {`exec python3 -c 'x = bytearray(1 << 30); print(len(x))'`, "60", "failed", "more than 256 MiB of memory"},
-		"many hogs":   {`for i in $(seq 8); do python3 -c 'x = bytearray(64 << 20); import time; time.sleep(600)' & done; wait; exit 1`, "5", "timeout", "more than 256 MiB of memory"},
-		"disk filler": {`dd if=/dev/zero of=big bs=1M count=2000 2>&1; sleep 600`, "60", "failed", "more than its quota of 64.0 MiB"},
-		"tmp filler":  {`dd if=/dev/zero of=$TMPDIR/big bs=1M count=2000 2>&1; sleep 600`, "60", "failed", "more than its quota of 64.0 MiB"},
+		"fork bomb": {
+			`bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 600`, "5", "timeout",
+			"more than 200 processes at a time",
+		},
+		"memory hog": {
+			`exec python3 -c 'x = bytearray(1 << 30); print(len(x))'`, "60", "failed", "more than 256 MiB of memory",
+		},
+		"many hogs": {
+			`for i in $(seq 8); do python3 -c 'x = bytearray(64 << 20); import time; time.sleep(600)' & done; wait; exit 1`, "5", "timeout", "more than 256 MiB of memory",
+		},
+		"disk filler": {`dd if=/dev/zero of=big bs=1M count=2000 2>&1; sleep 600`, "60", "failed",
+			"more than its quota of 64.0 MiB"},
+		"tmp filler": {`dd if=/dev/zero of=$TMPDIR/big bs=1M count=2000 2>&1; sleep 600`, "60", "failed",
+			"more than its quota of 64.0 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := attack(t)
@@ -237,7 +250,8 @@ cd /; disown -a; sleep 0.3; echo gone; exit 0`)
 func TestAJobThatTalks(t *testing.T) {
 	t.Parallel()
 	x := attack(t)
-	end := x.beside(`head -c 1073741824 /dev/zero; printf '\033[2J\033]0;owned\007\000\377\376end'`, `"timeout_seconds":300`)
+	end := x.beside(`head -c 1073741824 /dev/zero; printf '\033[2J\033]0;owned\007\000\377\376end'`,
+		`"timeout_seconds":300`)
 	if end.string("status") != "completed" {
 		t.Errorf("the job ended as %s", clip(end.text))
 	}
@@ -261,7 +275,8 @@ func TestAJobThatTalks(t *testing.T) {
 
 // trap is a program that tells, outside of the workspace, that it ran.
 func (x *attacked) trap() string {
-	return `printf '#!/bin/sh\necho ran as $(id -u): $0 >> ` + x.canary + `\n' > .git/trap; chmod +x .git/trap; trap=$PWD/.git/trap
+	return `printf '#!/bin/sh\necho ran as $(id -u): $0 >> ` + x.canary +
+		`\n' > .git/trap; chmod +x .git/trap; trap=$PWD/.git/trap
 `
 }
 
@@ -294,23 +309,39 @@ func TestAJobThatSetsTraps(t *testing.T) {
 	x := attack(t)
 	x.proveTheTrap()
 	for name, c := range map[string]struct{ script, lost string }{
-		"core.fsmonitor": {script: hostileCommit + x.trap() + `git config core.fsmonitor "$trap"; git config core.fsmonitorHookVersion 2`},
-		"every program that git can be told of": {script: hostileCommit + x.trap() + `for k in core.pager core.editor core.sshCommand core.askPass core.gitProxy core.alternateRefsCommand \
+		"core.fsmonitor": {script: hostileCommit + x.trap() +
+			`git config core.fsmonitor "$trap"; git config core.fsmonitorHookVersion 2`},
+		"every program that git can be told of": {script: hostileCommit + x.trap() +
+			`for k in core.pager core.editor core.sshCommand core.askPass core.gitProxy core.alternateRefsCommand \
  diff.external diff.x.textconv diff.x.command merge.x.driver filter.x.clean filter.x.smudge filter.x.process filter.git-crypt.clean credential.helper gpg.program \
  uploadpack.packObjectsHook pager.diff sequence.editor; do git config $k "$trap"; done
  echo '* filter=x diff=x merge=x' > .gitattributes; mkdir -p .git/info; cp .gitattributes .git/info/attributes`},
-		"hooks": {script: hostileCommit + x.trap() + `mkdir -p .git/hooks; for h in post-checkout post-commit post-index-change pre-commit reference-transaction fsmonitor-watchman pre-auto-gc update post-update; do
+		"hooks": {script: hostileCommit + x.trap() +
+			`mkdir -p .git/hooks; for h in post-checkout post-commit post-index-change pre-commit reference-transaction fsmonitor-watchman pre-auto-gc update post-update; do
  cp .git/trap .git/hooks/$h; done; git config core.hooksPath "$PWD/.git/hooks"`},
-		"an included configuration": {script: hostileCommit + x.trap() + `printf '[core]\n fsmonitor = %s\n' "$trap" > .git/more; git config include.path more; cp .git/more $HOME/.gitconfig`},
-		"submodules": {script: x.trap() + `printf '[submodule "x"]\n path = x\n url = ext::sh -c "echo ran >> ` + x.canary + `"\n update = !echo ran >> ` + x.canary + `\n' > .gitmodules
+		"an included configuration": {script: hostileCommit + x.trap() +
+			`printf '[core]\n fsmonitor = %s\n' "$trap" > .git/more; git config include.path more; cp .git/more $HOME/.gitconfig`},
+		"submodules": {script: x.trap() + `printf '[submodule "x"]\n path = x\n url = ext::sh -c "echo ran >> ` +
+			x.canary + `"\n update = !echo ran >> ` + x.canary + `\n' > .gitmodules
 git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),x; cp .gitmodules .git/m; git config -f .git/config --add include.path m; mkdir -p x; echo "gitdir: /" > x/.git` + hostileCommit},
-		"symbolic links": {script: `ln -s ` + x.secret + ` link.txt; ln -s ` + filepath.Dir(x.secret) + ` dir; rm -rf src; ln -s ` + filepath.Dir(x.secret) + ` src; ln -sf ` + x.secret + ` notes.txt
-ln -s ` + x.secret + ` .gitignore; mkdir -p deep; ln -s / deep/root; ln ` + x.secret + ` hard.txt 2>/dev/null` + hostileCommit + `rm -f notes.txt; ln -s ` + x.secret + ` notes.txt; true`},
-		"a .git that is a file": {script: hostileCommit + `rm -rf .git; echo "gitdir: ` + x.repo + `/.git" > .git`, lost: "its .git cannot be used"},
-		"a .git that is a link": {script: hostileCommit + `rm -rf .git; ln -s ` + x.repo + `/.git .git`, lost: "its .git cannot be used"},
-		"objects of others":     {script: hostileCommit + `echo ` + x.repo + `/.git/objects > .git/objects/info/alternates`, lost: "borrows objects"},
-		"refs that lead away":   {script: hostileCommit + `rm -f .git/HEAD; ln -s ` + x.secret + ` .git/HEAD`, lost: "where HEAD stands"},
-		"no way back":           {script: hostileCommit + `mkfifo pipe .git/pipe; mkdir -p a/b/c; : > a/b/c/f; chmod 000 a/b/c a/b a; chmod 000 .git/refs; chmod 500 .`},
+		"symbolic links": {script: `ln -s ` + x.secret + ` link.txt; ln -s ` + filepath.Dir(x.secret) +
+			` dir; rm -rf src; ln -s ` + filepath.Dir(x.secret) + ` src; ln -sf ` + x.secret + ` notes.txt
+ln -s ` + x.secret + ` .gitignore; mkdir -p deep; ln -s / deep/root; ln ` + x.secret + ` hard.txt 2>/dev/null` +
+			hostileCommit + `rm -f notes.txt; ln -s ` + x.secret + ` notes.txt; true`},
+		"a .git that is a file": {script: hostileCommit + `rm -rf .git; echo "gitdir: ` + x.repo + `/.git" > .git`,
+			lost: "its .git cannot be used"},
+		"a .git that is a link": {script: hostileCommit + `rm -rf .git; ln -s ` + x.repo + `/.git .git`,
+			lost: "its .git cannot be used"},
+		"objects of others": {
+			script: hostileCommit + `echo ` + x.repo + `/.git/objects > .git/objects/info/alternates`,
+			lost:   "borrows objects",
+		},
+		"refs that lead away": {
+			script: hostileCommit + `rm -f .git/HEAD; ln -s ` + x.secret + ` .git/HEAD`, lost: "where HEAD stands",
+		},
+		"no way back": {
+			script: hostileCommit + `mkfifo pipe .git/pipe; mkdir -p a/b/c; : > a/b/c/f; chmod 000 a/b/c a/b a; chmod 000 .git/refs; chmod 500 .`,
+		},
 		"a very deep directory": {script: hostileCommit + `python3 -c 'import os
 for i in range(1500): os.mkdir("d"); os.chdir("d")'`},
 		"names that are not for eyes": {script: `printf x > "$(printf 'a\033[2Jb\nc\377')"; printf x > '-rf'; printf x > '; touch ` + strings.ReplaceAll(x.canary, "/", ":") + `'` + hostileCommit},
@@ -349,7 +380,9 @@ func TestAJobThatLooksAround(t *testing.T) {
 		return len(left) == 1
 	})
 	id := x.ask(`id -u
-cat ` + x.secret + ` ` + x.data + `/workspaces/jobs/*/checkout/mine.txt ` + x.data + `/belay.db /proc/*/environ 2>/dev/null | tr '\0' '\n' | grep -a ` + marker[:5] + `''` + marker[5:] + ` && echo SAW
+cat ` + x.secret + ` ` + x.data + `/workspaces/jobs/*/checkout/mine.txt ` + x.data +
+		`/belay.db /proc/*/environ 2>/dev/null | tr '\0' '\n' | grep -a ` + marker[:5] + `''` + marker[5:] +
+		` && echo SAW
 ls -d /proc/[0-9]* | wc -l
 kill -9 -1; kill -9 ` + strconv.Itoa(x.server.cmd.Process.Pid) + ` 2>/dev/null
 echo x > ` + x.canary + `; touch /tmp/belay-hostile-canary /var/tmp/belay-hostile-canary /dev/shm/belay-hostile-canary

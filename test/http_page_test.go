@@ -37,7 +37,8 @@ func TestTheHTTPPage(t *testing.T) {
 	var script strings.Builder
 	script.WriteString("set -euo pipefail\n")
 	for i, b := range all {
-		fmt.Fprintf(&script, "%s\nprintf '\\n=== end of %d\\n'\n", strings.ReplaceAll(b.commands, "http://127.0.0.1:7420", a.url), i)
+		fmt.Fprintf(&script, "%s\nprintf '\\n=== end of %d\\n'\n", strings.ReplaceAll(b.commands,
+			"http://127.0.0.1:7420", a.url), i)
 	}
 	cmd := exec.Command("bash", "-c", script.String())
 	cmd.Dir, cmd.Env = p.cwd, p.environment("NO_PROXY=127.0.0.1")

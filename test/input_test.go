@@ -42,15 +42,27 @@ func refusals(p *place, repo string) []refusal {
 		{"no command after the dashes", none("--"), codeInvalid, "no command"},
 		{"empty command", none("--", ""), codeInvalid, "empty command"},
 		{"blank command", none("--", " "), codeInvalid, "empty command"},
-		{"missing repository", []string{"run", "--repo", p.path("nowhere"), "--", "true"}, codeMissing, "does not exist"},
-		{"path that is no repository", []string{"run", "--repo", p.path("home"), "--", "true"}, codeMissing, "not a git repository"},
+		{"missing repository", []string{
+			"run", "--repo", p.path("nowhere"), "--", "true",
+		}, codeMissing, "does not exist"},
+		{"path that is no repository", []string{
+			"run", "--repo", p.path("home"), "--", "true",
+		}, codeMissing, "not a git repository"},
 		{"file as a repository", []string{"run", "--repo", os.Args[0], "--", "true"}, codeMissing, "not a directory"},
-		{"repository that starts with a dash", []string{"run", "--repo", "--upload-pack=touch owned", "--", "true"}, codeInvalid, "dash"},
-		{"repository with ext", []string{"run", "--repo", "ext::sh -c touch% owned", "--", "true"}, codeInvalid, "not allowed"},
+		{"repository that starts with a dash", []string{"run", "--repo", "--upload-pack=touch owned", "--", "true"},
+			codeInvalid, "dash"},
+		{"repository with ext", []string{
+			"run", "--repo", "ext::sh -c touch% owned", "--", "true",
+		}, codeInvalid, "not allowed"},
 		{"repository with fd", []string{"run", "--repo", "fd::7", "--", "true"}, codeInvalid, "not allowed"},
-		{"repository over http", []string{"run", "--repo", "http://127.0.0.1:1/x", "--", "true"}, codeInvalid, "not allowed"},
-		{"repository with control bytes", []string{"run", "--repo", repo + "\x1b[31m\a", "--", "true"}, codeInvalid, "control"},
-		{"repository that is no text", []string{"run", "--repo", repo + "\xff\xfe", "--", "true"}, codeInvalid, "UTF-8"},
+		{"repository over http", []string{
+			"run", "--repo", "http://127.0.0.1:1/x", "--", "true",
+		}, codeInvalid, "not allowed"},
+		{"repository with control bytes", []string{"run", "--repo", repo + "\x1b[31m\a", "--", "true"}, codeInvalid,
+			"control"},
+		{"repository that is no text", []string{
+			"run", "--repo", repo + "\xff\xfe", "--", "true",
+		}, codeInvalid, "UTF-8"},
 		{"ref that starts with a dash", runIn("--ref", "--upload-pack=touch owned", "--", "true"), codeInvalid, "dash"},
 		{"ref that is an option", runIn("--ref=-x", "--", "true"), codeInvalid, "dash"},
 		{"ref with control bytes", runIn("--ref", "a\x01b", "--", "true"), codeInvalid, "control"},
@@ -76,7 +88,8 @@ func refusals(p *place, repo string) []refusal {
 		{"environment variable with a value", none("--env", "A=b", "--", "true"), codeInvalid, "A=b"},
 		{"environment variable of git", none("--env", "GIT_DIR", "--", "true"), codeInvalid, "GIT_DIR"},
 		{"too many steps", none(manySteps(101)...), codeInvalid, "100"},
-		{"command that is too large", none(append([]string{"--"}, many(10_000, strings.Repeat("y", 150))...)...), codeInvalid, "1048576"},
+		{"command that is too large", none(append([]string{"--"}, many(10_000, strings.Repeat("y", 150))...)...),
+			codeInvalid, "1048576"},
 		{"output as xml", none("-o", "xml", "--", "true"), codeUsage, "xml"},
 		{"list without a directory", []string{"ls"}, codeMissing, "belay run"},
 		{"cancel without a directory", []string{"cancel", "k"}, codeMissing, "belay run"},
@@ -145,7 +158,8 @@ func one(t *testing.T, r result, says string) {
 func printable(t *testing.T, r result) {
 	t.Helper()
 	for line := range strings.Lines(r.err) {
-		if strings.HasPrefix(line, "belay: ") && strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return c < ' ' || c == 0x7f || c == 0xfffd }) {
+		if strings.HasPrefix(line, "belay: ") && strings.ContainsFunc(strings.TrimSuffix(line, "\n"),
+			func(c rune) bool { return c < ' ' || c == 0x7f || c == 0xfffd }) {
 			t.Errorf("it says %q", line)
 		}
 	}
@@ -156,7 +170,8 @@ func printable(t *testing.T, r result) {
 func TestUnknownRef(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	r := p.run("--repo", p.repository(), "--ref", "no-such-branch", "--", "sh", "-c", "echo ran").want(125).saying("no branch, tag or commit no-such-branch")
+	r := p.run("--repo", p.repository(), "--ref", "no-such-branch", "--", "sh", "-c",
+		"echo ran").want(125).saying("no branch, tag or commit no-such-branch")
 	if r.out != "" {
 		t.Errorf("the command ran\n%s", r)
 	}
@@ -213,10 +228,11 @@ func TestPayloadsOfSignals(t *testing.T) {
 		payload, says string
 		codes         []int
 	}{
-		"not JSON":   {"{", "JSON", []int{codeUsage, codeInvalid}},
-		"no text":    {"\"\xff\"", "UTF-8", []int{codeUsage, codeInvalid}},
-		"NUL":        {`"a\u0000b"`, "NUL", []int{codeInvalid}},
-		"over limit": {`"` + strings.Repeat("x", belay.MaxSignal) + `"`, strconv.Itoa(belay.MaxSignal), []int{codeInvalid}},
+		"not JSON": {"{", "JSON", []int{codeUsage, codeInvalid}},
+		"no text":  {"\"\xff\"", "UTF-8", []int{codeUsage, codeInvalid}},
+		"NUL":      {`"a\u0000b"`, "NUL", []int{codeInvalid}},
+		"over limit": {`"` + strings.Repeat("x", belay.MaxSignal) + `"`, strconv.Itoa(belay.MaxSignal),
+			[]int{codeInvalid}},
 	} {
 		r := p.belay("signal", "k", "go", "--payload", c.payload)
 		if r.code != c.codes[0] && r.code != c.codes[len(c.codes)-1] {
@@ -250,10 +266,15 @@ func TestTheEngineRefusesWhatItCannotKeep(t *testing.T) {
 		code belay.Code
 		says string
 	}{
-		"NUL":              {belay.Submission{Workflow: "w", Input: json.RawMessage(`"a\u0000b"`)}, belay.CodeInvalid, "NUL"},
-		"NUL byte":         {belay.Submission{Workflow: "w", Input: json.RawMessage("\"a\x00b\"")}, belay.CodeInvalid, ""},
-		"not JSON":         {belay.Submission{Workflow: "w", Input: json.RawMessage(`{`)}, belay.CodeInvalid, "JSON"},
-		"over limit":       {belay.Submission{Workflow: "w", Input: quote(strings.Repeat("x", belay.MaxPayload))}, belay.CodePayloadTooLarge, strconv.Itoa(belay.MaxPayload)},
+		"NUL": {
+			belay.Submission{Workflow: "w", Input: json.RawMessage(`"a\u0000b"`)}, belay.CodeInvalid, "NUL",
+		},
+		"NUL byte": {
+			belay.Submission{Workflow: "w", Input: json.RawMessage("\"a\x00b\"")}, belay.CodeInvalid, "",
+		},
+		"not JSON": {belay.Submission{Workflow: "w", Input: json.RawMessage(`{`)}, belay.CodeInvalid, "JSON"},
+		"over limit": {belay.Submission{Workflow: "w", Input: quote(strings.Repeat("x", belay.MaxPayload))},
+			belay.CodePayloadTooLarge, strconv.Itoa(belay.MaxPayload)},
 		"no workflow":      {belay.Submission{Input: json.RawMessage(`1`)}, belay.CodeInvalid, "workflow"},
 		"NUL in a name":    {belay.Submission{Workflow: "w\x00", Input: json.RawMessage(`1`)}, belay.CodeInvalid, ""},
 		"NUL in the key":   {belay.Submission{Workflow: "w", IdempotencyKey: "a\x00"}, belay.CodeInvalid, ""},
@@ -264,7 +285,8 @@ func TestTheEngineRefusesWhatItCannotKeep(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got := belay.CodeOf(out[1].Err); out[1].Err == nil || got != c.code || !strings.Contains(out[1].Err.Error(), c.says) {
+		if got := belay.CodeOf(out[1].Err); out[1].Err == nil || got != c.code || !strings.Contains(out[1].Err.Error(),
+			c.says) {
 			t.Errorf("%s: %v (%s), want %s with %q", name, out[1].Err, got, c.code, c.says)
 		}
 		if out[0].Err != nil || out[2].Err != nil {

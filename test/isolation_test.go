@@ -37,7 +37,8 @@ func TestCommandsOfAWorkerAreHeld(t *testing.T) {
 	}{
 		{"a user of its own", `test $(id -u) -ge 1879048192`, 0, ""},
 		{"nothing outside is written", fmt.Sprintf("echo x > %q", p.path("canary")), 2, ""},
-		{"nothing of the worker is seen", fmt.Sprintf("cat %q/* /proc/*/environ | tr '\\0' '\\n' | grep -a %q", p.data, marker), 1, ""},
+		{"nothing of the worker is seen", fmt.Sprintf("cat %q/* /proc/*/environ | tr '\\0' '\\n' | grep -a %q", p.data,
+			marker), 1, ""},
 		{"a memory hog", `exec dd if=/dev/zero of=/dev/null bs=512M count=1`, 137, "more than 256 MiB of memory"},
 		{"a fork bomb", `for i in $(seq 400); do sleep 600 & done; exit 0`, 2, "more than 200 processes"},
 	} {
@@ -69,7 +70,8 @@ func TestCommandsOfAWorkerAskInVain(t *testing.T) {
 	}
 	p.git(p.root, "clone", "-q", allowed, p.path("other"))
 	cmd := p.command("worker", "--server", a.url, "--data", p.path("elsewhere"))
-	w := p.start(withEnv(cmd, "PGPASSWORD="+marker, "TOKEN_FILE="+file, "BELAY_AGENT_ENV=TOKEN", `BELAY_AGENT_REPOS=["`+allowed+`"]`))
+	w := p.start(withEnv(cmd, "PGPASSWORD="+marker, "TOKEN_FILE="+file, "BELAY_AGENT_ENV=TOKEN", `BELAY_AGENT_REPOS=["`+
+		allowed+`"]`))
 	w.says("takes work")
 	for _, c := range []struct {
 		args []string
@@ -115,13 +117,15 @@ func TestRootWithoutItsRights(t *testing.T) {
 	}
 	for _, users := range [][]string{nil, {"--agent-users", "1879100000-1879100009"}} {
 		r := small(users...).wait(patience)
-		if r.code == 0 || !strings.Contains(r.err, "jobs cannot have users of their own here") || !strings.Contains(r.err, "agent.users: none") {
+		if r.code == 0 || !strings.Contains(r.err, "jobs cannot have users of their own here") ||
+			!strings.Contains(r.err, "agent.users: none") {
 			t.Errorf("%s", r)
 		}
 	}
 	w := small("--agent-users", "none")
 	w.says("read-only but for its own directories by Landlock alone")
-	if r := p.commandAt(a.url, "id -u > who; cat who").want(0); !strings.Contains(p.belay("logs", idOf(t, r.err).String()).out, "0\n") {
+	if r := p.commandAt(a.url, "id -u > who; cat who").want(0); !strings.Contains(p.belay("logs",
+		idOf(t, r.err).String()).out, "0\n") {
 		t.Errorf("%s", r)
 	}
 	w.signal(syscall.SIGTERM)

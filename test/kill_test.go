@@ -39,14 +39,16 @@ func newJourney(p *place, r *rand.Rand, repo string, steps int) *journey {
 		name := fmt.Sprintf("s%02d", i+1)
 		work := "echo " + name + " >> notes.txt"
 		if i%2 == 1 {
-			work = "echo " + name + " >> work.txt; git add work.txt; git -c user.name=A -c user.email=a@example.org commit -qm " + name
+			work = "echo " + name + " >> work.txt; git add work.txt; git -c user.name=A -c " +
+				"user.email=a@example.org commit -qm " + name
 		}
 		if i%3 == 0 {
 			work += fmt.Sprintf("; sleep 0.%03d", 1+r.IntN(150))
 		}
 		j.steps = append(j.steps, name)
-		j.args = append(j.args, "--step", fmt.Sprintf("%s=set -e; echo begin %s $BELAY_TOKEN >> %s; %s; echo end %s $BELAY_TOKEN >> %s",
-			name, name, j.ledger, work, name, j.ledger))
+		j.args = append(j.args, "--step",
+			fmt.Sprintf("%s=set -e; echo begin %s $BELAY_TOKEN >> %s; %s; echo end %s $BELAY_TOKEN >> %s",
+				name, name, j.ledger, work, name, j.ledger))
 	}
 	return j
 }
@@ -107,7 +109,9 @@ func (j *journey) reached(phase string, x *started, before int) bool {
 	case "next":
 		return strings.Contains(x.err.String(), " done after ")
 	case "settle":
-		return slices.ContainsFunc(fresh, func(e entry) bool { return e.what == "end" && e.step == j.steps[len(j.steps)-1] })
+		return slices.ContainsFunc(fresh, func(e entry) bool {
+			return e.what == "end" && e.step == j.steps[len(j.steps)-1]
+		})
 	}
 	return true
 }
@@ -184,7 +188,8 @@ func TestKillAtTwentyMoments(t *testing.T) {
 	j.look(last)
 	slices.Sort(j.begins)
 	half, most := j.begins[len(j.begins)/2], j.begins[len(j.begins)-1]
-	t.Logf("from the command line to a step that begins, %d times: half within %s, all within %s", len(j.begins), half, most)
+	t.Logf("from the command line to a step that begins, %d times: half within %s, all within %s", len(j.begins), half,
+		most)
 	if most >= belay.DefaultTTL.D()/2 { // a lease that nobody proves over lasts at least two thirds of its time
 		t.Errorf("G6: it took %s to go on: that waits for a lease to run out", most)
 	}
@@ -218,7 +223,8 @@ func (j *journey) complete(repo string) {
 			t.Errorf("%+v began twice in one run", en)
 		}
 		if under := saved["run["+en.step+"]"]; en.token > under {
-			t.Errorf("step %s was saved under token %d and began again under %d\n%s", en.step, under, en.token, show(events))
+			t.Errorf("step %s was saved under token %d and began again under %d\n%s", en.step, under, en.token,
+				show(events))
 		}
 	}
 	for _, name := range j.steps {
@@ -265,7 +271,8 @@ func (j *journey) content(e *belay.Execution, repo string) {
 	if s := read(t, filepath.Join(dir, "notes.txt")); s != notes {
 		t.Errorf("notes.txt is %q, want %q", s, notes)
 	}
-	if n := j.git(dir, "rev-list", "--count", "origin/main..HEAD"); n != fmt.Sprint(commits) || got.Changes.Commits != commits {
+	if n := j.git(dir, "rev-list", "--count", "origin/main..HEAD"); n != fmt.Sprint(commits) ||
+		got.Changes.Commits != commits {
 		t.Errorf("%s commits, %d said; want %d", n, got.Changes.Commits, commits)
 	}
 }

@@ -93,11 +93,13 @@ func TestABelayRunGivesWayToAProgram(t *testing.T) {
 	if err := os.Mkdir(p.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run := p.start(p.command("run", "--repo", "none", "--", "sh", "-c", "echo begun; until [ -e "+p.path("go")+" ]; do sleep 0.05; done; echo done"))
+	run := p.start(p.command("run", "--repo", "none", "--", "sh", "-c", "echo begun; until [ -e "+p.path("go")+
+		" ]; do sleep 0.05; done; echo done"))
 	run.shows("begun")
 	program := p.start(p.role("listener"))
 	program.says("ready")
-	p.start(p.role("listener")).wait(patience).want(1).saying(fmt.Sprintf("process %d (a shop)", program.cmd.Process.Pid))
+	p.start(p.role("listener")).wait(patience).want(1).saying(fmt.Sprintf("process %d (a shop)",
+		program.cmd.Process.Pid))
 	if err := os.WriteFile(p.path("go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

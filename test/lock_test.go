@@ -25,7 +25,8 @@ func (p *place) external(args ...string) belay.ExecutionID {
 // holding starts a command under a lock, which has begun when it returns.
 func (p *place) holding(id belay.ExecutionID, name, script string) *started {
 	p.t.Helper()
-	x := p.start(p.command("lock", "exec", id.String(), "--owner", name, "--ttl", "2s", "--grace", "200ms", "--", "sh", "-c", "echo up $BELAY_TOKEN; "+script))
+	x := p.start(p.command("lock", "exec", id.String(), "--owner", name, "--ttl", "2s", "--grace", "200ms", "--", "sh",
+		"-c", "echo up $BELAY_TOKEN; "+script))
 	x.until("its command runs", func() bool { return strings.Contains(x.out.String(), "up ") })
 	return x
 }
@@ -39,7 +40,8 @@ func TestACommandUnderALock(t *testing.T) {
 	server, a := p.serve()
 	id := p.external("--input", `{"n":41}`)
 	save := `read in; echo "input $in, checkpoint $BELAY_CHECKPOINT, token $BELAY_TOKEN"
-curl -sS --fail-with-body -X PUT ` + a.url + `/v1/executions/$BELAY_EXECUTION/checkpoint -H 'Content-Type: application/json' \
+curl -sS --fail-with-body -X PUT ` + a.url +
+		`/v1/executions/$BELAY_EXECUTION/checkpoint -H 'Content-Type: application/json' \
   -H "Lease-Id: $BELAY_LOCK_ID" -H "Lease-Token: $BELAY_TOKEN" -d '{"data": {"at": 7}}' > /dev/null || exit 9; `
 	r := p.belay("lock", "exec", id.String(), "--owner", "ann", "--", "sh", "-c", save+"exit 3").want(3)
 	if !strings.Contains(r.out, `input {"n":41}, checkpoint , token `) {
@@ -80,7 +82,8 @@ func TestALockIsStolen(t *testing.T) {
 	first.wait(patience).want(belay.CodeLeaseLost.Exit())
 	second := p.holding(id, "bob", busy(p.path("free")))
 	var one, two int64
-	if _, err := fmt.Sscanf(first.out.String()+second.out.String(), "up %d\nup %d", &one, &two); err != nil || two <= one {
+	if _, err := fmt.Sscanf(first.out.String()+second.out.String(), "up %d\nup %d", &one, &two); err != nil ||
+		two <= one {
 		t.Errorf("G1: tokens %d and %d, %v", one, two, err)
 	}
 	second.ctrlC()
@@ -97,7 +100,8 @@ func TestALockIsStolen(t *testing.T) {
 	p.clean()
 }
 
-// Rule: a command whose lock cannot be renewed is frozen before another owner may have what it works on, and goes on when the
+// Rule: a command whose lock cannot be renewed is frozen before another owner may have what it
+// works on, and goes on when the
 // server is back and the lock still holds.
 func TestACommandIsFrozenWhileItsServerIsAway(t *testing.T) {
 	t.Parallel()
@@ -135,7 +139,8 @@ func TestAnOwnerOfACommandIsKilled(t *testing.T) {
 	killed := time.Now()
 	x.wait(patience)
 	until(t, "it has failed", func() bool { return p.execution(id).State == belay.Failed })
-	if took := time.Since(killed); took > 2*time.Second+2*time.Second { // its TTL, the bound of a second, and a slow machine
+	// its TTL, the bound of a second, and a slow machine
+	if took := time.Since(killed); took > 2*time.Second+2*time.Second {
 		t.Errorf("G6: found out after %s", took)
 	}
 	server.signal(syscall.SIGTERM)

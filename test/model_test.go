@@ -73,7 +73,8 @@ func newModel(t *testing.T, script func(talk dialogue) move) *model {
 // else.
 func (m *model) env() []string {
 	return []string{
-		"ANTHROPIC_BASE_URL=" + m.url, "ANTHROPIC_API_KEY=sk-ant-stand-in", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+		"ANTHROPIC_BASE_URL=" + m.url, "ANTHROPIC_API_KEY=sk-ant-stand-in",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 		"HTTPS_PROXY=http://" + m.gate, "HTTP_PROXY=http://" + m.gate, "NO_PROXY=127.0.0.1",
 	}
 }
@@ -174,11 +175,15 @@ func (v move) stream(w http.ResponseWriter, model string, n int) {
 			panic(err) // a script of ours
 		}
 		block(
-			map[string]any{"type": "tool_use", "id": fmt.Sprintf("toolu_%d", n), "name": v.tool, "input": map[string]any{}},
+			map[string]any{
+				"type": "tool_use", "id": fmt.Sprintf("toolu_%d", n), "name": v.tool, "input": map[string]any{},
+			},
 			map[string]any{"type": "input_json_delta", "partial_json": string(input)},
 		)
 	}
-	event("message_delta", map[string]any{"delta": map[string]any{"stop_reason": why}, "usage": map[string]any{"output_tokens": 5}})
+	event("message_delta", map[string]any{
+		"delta": map[string]any{"stop_reason": why}, "usage": map[string]any{"output_tokens": 5},
+	})
 	event("message_stop", nil)
 }
 

@@ -40,7 +40,8 @@ func TestExecutionsAreNamedInShort(t *testing.T) {
 	p.run("--repo", "none", "--key", "first", "--", "true").want(0)
 	first := p.only().ID.String()
 	p.run("--repo", "none", "--", "true").want(0)
-	for _, name := range []string{first, first[len(first)-6:], "first", first[:len(first)-1], strings.TrimPrefix(first, "ex_")} {
+	for _, name := range []string{first, first[len(first)-6:], "first", first[:len(first)-1], strings.TrimPrefix(first,
+		"ex_")} {
 		if r := p.belay("get", name).want(0); !strings.Contains(r.out, first) {
 			t.Errorf("%s named another\n%s", name, r)
 		}
@@ -73,7 +74,8 @@ func TestStatesAreOfTheLastEngine(t *testing.T) {
 		}
 	}
 	r := p.belay("explain", "@last").want(0)
-	for _, says := range []string{"no engine runs on this data directory", "when the last one ended: It runs", "type its line again, with --resume", "belay cancel ex_"} {
+	for _, says := range []string{"no engine runs on this data directory", "when the last one ended: It runs",
+		"type its line again, with --resume", "belay cancel ex_"} {
 		if !strings.Contains(r.out, says) {
 			t.Errorf("explain does not say %q\n%s", says, r)
 		}
@@ -96,6 +98,7 @@ func TestADirectoryOfOthersIsNotEmpty(t *testing.T) {
 	other := newPlace(t)
 	other.as = somebody
 	for _, args := range [][]string{{"ls"}, {"get", "@last"}} {
-		other.belay(append(args, "--data", p.data)...).want(belay.CodeForbidden.Exit()).saying("this user may not look into " + p.data)
+		other.belay(append(args, "--data",
+			p.data)...).want(belay.CodeForbidden.Exit()).saying("this user may not look into " + p.data)
 	}
 }

@@ -15,7 +15,8 @@ func TestTheOperationsPage(t *testing.T) {
 	page := read(t, "../docs/operations.md")
 	flags := make(map[string][]string)
 	lines := 0
-	for _, m := range regexp.MustCompile("(?:`|(?m:^)|/)belay ([a-z]+)((?: [^`\n#]*)?)").FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("(?:`|(?m:^)|/)belay ([a-z]+)((?: [^`\n#]*)?)").FindAllStringSubmatch(page,
+		-1) {
 		command := m[1]
 		if flags[command] == nil {
 			flags[command] = p.flagged(command)

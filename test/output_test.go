@@ -85,7 +85,8 @@ func TestAHundredMiBOfOutput(t *testing.T) {
 func TestBinaryOutput(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	r := p.run("--repo", "none", "--key", "bin", "--", "sh", "-c", "head -c 300000 /dev/urandom; printf '\\000\\377\\033[2J'").want(0)
+	r := p.run("--repo", "none", "--key", "bin", "--", "sh", "-c",
+		"head -c 300000 /dev/urandom; printf '\\000\\377\\033[2J'").want(0)
 	if len(r.out) != 300006 || !strings.HasSuffix(r.out, "\x00\xff\x1b[2J") {
 		t.Errorf("%d bytes passed through", len(r.out))
 	}

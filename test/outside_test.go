@@ -21,7 +21,8 @@ func (p *place) agent(a api, name string, args ...string) *started {
 		p.t.Fatal(err)
 	}
 	cmd := exec.Command("python3", append([]string{
-		"-B", script, "--server", a.url, "--name", name, "--ttl", fmt.Sprint(lockTTL), "--turns", "200", "--pace", "0.1",
+		"-B", script, "--server", a.url, "--name", name, "--ttl", fmt.Sprint(lockTTL), "--turns", "200", "--pace",
+		"0.1",
 	}, args...)...)
 	cmd.Dir, cmd.Env = p.cwd, p.environment("NO_PROXY=127.0.0.1")
 	return p.start(cmd)
@@ -60,7 +61,8 @@ func TestAnOwnerFromOutsideFallsAndTheNextGoesOn(t *testing.T) {
 	}
 	refused := a.want(409, "POST", "/v1/executions/"+id+"/lock", `{"owner":"third"}`)
 	expires, _ := refused.at("holder", "expires_in_ms").(float64)
-	if refused.string("holder", "owner") != "first" || expires <= 0 || expires > lockTTL*1000 || refused.header.Get("Retry-After") == "" {
+	if refused.string("holder", "owner") != "first" || expires <= 0 || expires > lockTTL*1000 ||
+		refused.header.Get("Retry-After") == "" {
 		t.Errorf("the refusal names no holder and expiry: %s", refused.text)
 	}
 
@@ -122,7 +124,8 @@ func TestAnOwnerFromOutsideThatComesTooLateStops(t *testing.T) {
 func TestAStaleLockIsRefusedEverything(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
-	at := a.want(201, "POST", "/v1/executions", `{"workflow":"w","dispatch":"external","on_lost":"requeue"}`).header.Get("Location")
+	at := a.want(201, "POST", "/v1/executions",
+		`{"workflow":"w","dispatch":"external","on_lost":"requeue"}`).header.Get("Location")
 	a.want(428, "PUT", at+"/checkpoint", `{"data":1}`)
 	lock := a.want(201, "POST", at+"/lock", `{"owner":"first","ttl":"1s"}`)
 	id, token := lock.string("lease", "lock_id"), fmt.Sprint(int64(lock.at("lease", "token").(float64)))
@@ -138,7 +141,8 @@ func TestAStaleLockIsRefusedEverything(t *testing.T) {
 		t.Errorf("the next owner got %v", next.at("checkpoint"))
 	}
 	for _, try := range [][3]string{
-		{"PUT", "/checkpoint", `{"data":2}`}, {"PUT", "/lock/" + id, ""}, {"POST", "/lock/" + id + "/release", `{"outcome":"complete"}`},
+		{"PUT", "/checkpoint", `{"data":2}`}, {"PUT", "/lock/" + id, ""}, {"POST", "/lock/" + id + "/release",
+			`{"outcome":"complete"}`},
 		{"POST", "/lock/" + id + "/release", `{"outcome":"suspend"}`},
 	} {
 		got := a.want(412, try[0], at+try[1], try[2], lease...)
@@ -214,7 +218,8 @@ func TestAStolenLock(t *testing.T) {
 		t.Errorf("the owner goes on\n%s", end)
 	}
 	history := a.want(200, "GET", "/v1/executions/"+id+"/history", "").text
-	if !strings.Contains(history, `"steal"`) || !strings.Contains(history, "it hangs") || !strings.Contains(history, "ann") {
+	if !strings.Contains(history, `"steal"`) || !strings.Contains(history, "it hangs") ||
+		!strings.Contains(history, "ann") {
 		t.Errorf("the history does not say who and why: %s", history)
 	}
 	a.want(201, "POST", "/v1/executions/"+id+"/lock", `{"owner":"second"}`)

@@ -54,7 +54,9 @@ var partitions = []struct {
 		}
 	}},
 	{"slow", 0, func(d *divided, _ *rand.Rand) {
-		d.proxy.Set(faultproxy.Fault{Latency: 100 * time.Millisecond, Jitter: 100 * time.Millisecond, Bandwidth: 100_000})
+		d.proxy.Set(faultproxy.Fault{
+			Latency: 100 * time.Millisecond, Jitter: 100 * time.Millisecond, Bandwidth: 100_000,
+		})
 		d.far.after(farTTL)
 	}},
 	{"half open", 0, func(d *divided, _ *rand.Rand) {
@@ -195,7 +197,9 @@ func TestFrozenAtTheFenceAndThawed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDivided(t)
-			d.far = d.start(d.command(append([]string{"worker", "--server", "http://" + d.proxy.Addr(), "--ttl", ttl.String()}, bare...)...))
+			d.far = d.start(d.command(append([]string{
+				"worker", "--server", "http://" + d.proxy.Addr(), "--ttl", ttl.String(),
+			}, bare...)...))
 			sign, free := d.path("sign"), d.path("free")
 			r := d.belay("submit", "--server", d.api.url, "command", "--", "sh", "-c",
 				fmt.Sprintf("while [ ! -e '%s' ]; do echo . >> '%s'; sleep 0.02; done; echo free", free, sign)).want(0)

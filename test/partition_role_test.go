@@ -59,7 +59,9 @@ func countUp(ctx context.Context, _ any) (int, error) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for n := 1; ; n++ {
-		token, err := workflow.Step(ctx, "n", func(ctx context.Context) (belay.Token, error) { return workflow.Token(ctx), nil }, workflow.Key(n))
+		token, err := workflow.Step(ctx, "n", func(ctx context.Context) (belay.Token, error) {
+			return workflow.Token(ctx), nil
+		}, workflow.Key(n))
 		if err != nil {
 			return 0, err
 		}

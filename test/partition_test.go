@@ -49,7 +49,8 @@ func newDivided(t *testing.T) *divided {
 }
 
 func (d *divided) worker(name, url string) *started {
-	return d.start(d.role("counter", nameEnv+"="+name, urlEnv+"="+url, ledgerEnv+"="+d.path(name), releaseEnv+"="+d.path("release")))
+	return d.start(d.role("counter", nameEnv+"="+name, urlEnv+"="+url, ledgerEnv+"="+d.path(name),
+		releaseEnv+"="+d.path("release")))
 }
 
 // session waits until a worker has a session and knows it.
@@ -179,7 +180,8 @@ func (d *divided) finish(losses ...int) {
 	d.conserved()
 	d.sound()
 	c := d.proxy.Counts()
-	d.t.Logf("%d events, %d connections, %d cut, %d stale writes refused", len(d.history(d.id)), c.Connections, c.Cut, stale)
+	d.t.Logf("%d events, %d connections, %d cut, %d stale writes refused", len(d.history(d.id)), c.Connections, c.Cut,
+		stale)
 }
 
 // watched checks G15 for the watcher behind the proxy.
@@ -209,7 +211,8 @@ func (d *divided) detected(losses []int) {
 			continue
 		}
 		if took := w.EndedAt.Sub(w.HeartbeatAt); took < farTTL || took > farTTL+time.Second {
-			d.t.Errorf("G6: %s was given up %s after its last heartbeat; want %s to %s", w.Name, took, farTTL, farTTL+time.Second)
+			d.t.Errorf("G6: %s was given up %s after its last heartbeat; want %s to %s", w.Name, took, farTTL,
+				farTTL+time.Second)
 		} else {
 			d.t.Logf("%s was given up %s after its last heartbeat", w.Name, took)
 		}
@@ -265,7 +268,8 @@ func (d *divided) conserved() {
 		all := readLedger(d.t, d.path(name))
 		for _, a := range all {
 			if saved[a.n] != a.token {
-				d.t.Errorf("G3: %d was told to the %s worker as saved under token %d; the store has it under %d", a.n, name, a.token, saved[a.n])
+				d.t.Errorf("G3: %d was told to the %s worker as saved under token %d; the store has it under %d", a.n,
+					name, a.token, saved[a.n])
 			}
 		}
 		d.t.Logf("%d numbers told to the %s worker", len(all), name)

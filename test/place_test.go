@@ -53,7 +53,8 @@ func (p *place) path(name string) string { return filepath.Join(p.root, name) }
 // environment is what belay sees: nothing of the developer's own.
 func (p *place) environment(more ...string) []string {
 	return append([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "TMPDIR=" + p.path("tmp"), "LANG=C.UTF-8", "BELAY_DATA=" + p.data,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "TMPDIR=" + p.path("tmp"), "LANG=C.UTF-8",
+		"BELAY_DATA=" + p.data,
 	}, more...)
 }
 
@@ -203,7 +204,9 @@ func (x *started) wait(within time.Duration) result {
 	if errors.Is(x.end, exec.ErrWaitDelay) {
 		x.t.Fatalf("%s has ended and something it left behind holds its output open\n%s", line(x.cmd), x.dump())
 	}
-	r := result{t: x.t, line: line(x.cmd), out: x.out.String(), err: x.err.String(), took: x.took, state: x.cmd.ProcessState}
+	r := result{
+		t: x.t, line: line(x.cmd), out: x.out.String(), err: x.err.String(), took: x.took, state: x.cmd.ProcessState,
+	}
 	r.code = r.state.ExitCode()
 	if status, ok := r.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		r.code = 128 + int(status.Signal())
@@ -253,7 +256,8 @@ type result struct {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("%s\nexit code %d after %s\nstdout:\n%s\nstderr:\n%s", r.line, r.code, r.took.Round(time.Millisecond), clip(r.out), clip(r.err))
+	return fmt.Sprintf("%s\nexit code %d after %s\nstdout:\n%s\nstderr:\n%s", r.line, r.code,
+		r.took.Round(time.Millisecond), clip(r.out), clip(r.err))
 }
 
 // want checks the exit code.

@@ -35,7 +35,8 @@ func newArena(t *testing.T, r *rand.Rand) *arena {
 	}
 	a := &arena{t: t, p: p, b: b, rand: r, queue: "arena"}
 	s, err := b.OpenWorker(t.Context(), belay.WorkerSpec{
-		Name: "arena", Queues: []string{a.queue}, Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 10, TTL: belay.Duration(time.Hour),
+		Name: "arena", Queues: []string{a.queue}, Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 10,
+		TTL: belay.Duration(time.Hour),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -248,17 +249,22 @@ var races = []race{
 		var signalled, suspended error
 		a.together(
 			func() {
-				signalled = a.b.Signal(a.t.Context(), belay.SignalRequest{Execution: id, Name: "go", Payload: payload, Op: a.op()})
+				signalled = a.b.Signal(a.t.Context(), belay.SignalRequest{
+					Execution: id, Name: "go", Payload: payload, Op: a.op(),
+				})
 			},
 			func() { suspended = a.suspend(run) },
 		)
 		a.must(signalled)
 		a.must(suspended)
 		again := a.won(id) // at once, whoever was first
-		if len(again.Signals) != 1 || again.Signals[0].Name != "go" || string(again.Signals[0].Payload) != string(payload) {
+		if len(again.Signals) != 1 || again.Signals[0].Name != "go" ||
+			string(again.Signals[0].Payload) != string(payload) {
 			a.t.Fatalf("the signal is lost: %+v\n%s", again.Signals, a.history(id))
 		}
-		_, err := a.b.Save(a.t.Context(), belay.Save{Lease: again.Lease, Op: a.op(), Kind: belay.KindWait, Key: "go", Consumes: again.Signals[0].Seq})
+		_, err := a.b.Save(a.t.Context(), belay.Save{
+			Lease: again.Lease, Op: a.op(), Kind: belay.KindWait, Key: "go", Consumes: again.Signals[0].Seq,
+		})
 		a.must(err)
 		a.ends(again.Lease)
 		return a.first(id, "signal", "suspended")

@@ -21,7 +21,8 @@ const restartTTL = 2 * time.Second
 func workerProcess() error {
 	b := &remote{socket: os.Getenv(socketEnv)}
 	w := worker.New(b, worker.Options{
-		Name: os.Getenv("BLACKBOX_NAME"), Concurrency: 1, TTL: restartTTL, Heartbeat: 500 * time.Millisecond, Grace: -1, Log: quiet,
+		Name: os.Getenv("BLACKBOX_NAME"), Concurrency: 1, TTL: restartTTL, Heartbeat: 500 * time.Millisecond, Grace: -1,
+		Log: quiet,
 	})
 	worker.Register(w, "hold", func(ctx context.Context, _ any) (string, error) {
 		tick := time.NewTicker(50 * time.Millisecond)
@@ -138,7 +139,8 @@ func TestEngineRestartReapsNobodyAlive(t *testing.T) {
 		t.Errorf("a death proven on its host was noticed after %s", took)
 	}
 	until(t, "the silent worker is given up", func() bool { return f.session(silent).State.Ended() })
-	if at := f.session(silent).EndedAt; at.Before(restarted.Add(restartTTL)) || at.After(ready.Add(restartTTL+time.Second)) {
+	if at := f.session(silent).EndedAt; at.Before(restarted.Add(restartTTL)) ||
+		at.After(ready.Add(restartTTL+time.Second)) {
 		t.Errorf("G6: the silent worker was given up %s after the restart, want %s to %s",
 			at.Sub(restarted), restartTTL, ready.Sub(restarted)+restartTTL+time.Second)
 	} else {
@@ -146,7 +148,8 @@ func TestEngineRestartReapsNobodyAlive(t *testing.T) {
 	}
 	for _, i := range []int{0, 1} { // the living own what they owned, and go on under the same token
 		now := f.execution(before[i].ID)
-		if f.session(i).ID != sessions[i].ID || f.session(i).State.Ended() || now.Token != before[i].Token || now.Worker != sessions[i].ID {
+		if f.session(i).ID != sessions[i].ID || f.session(i).State.Ended() || now.Token != before[i].Token ||
+			now.Worker != sessions[i].ID {
 			t.Errorf("worker %d was alive and lost its work: %+v\n%s", i, f.session(i), show(f.history(now.ID)))
 		}
 		seq := now.Seq

@@ -13,16 +13,19 @@ import (
 func TestEveryRouteIsHeldToTheRules(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	a := p.assisted([]string{"MAX_CONCURRENCY=1", "MAX_QUEUE_DEPTH=3"}, "--agent-repos", `["https://git.example/team/*"]`)
+	a := p.assisted([]string{"MAX_CONCURRENCY=1", "MAX_QUEUE_DEPTH=3"}, "--agent-repos",
+		`["https://git.example/team/*"]`)
 	free := p.path("free")
 	prompt := `{"prompt":` + said("until "+free) + `}`
 	submit := func(input string) string { return `{"workflow":"agent","input":` + input + `}` }
 	batch := func(input string) string { return `{"ops":[{"submit":` + submit(input) + `}]}` }
 
 	refused := make(map[string]string)
-	for _, repo := range []string{p.repository(), p.root, p.path("none"), "/etc", "/etc/passwd", "git@git.example:team/x", "https://elsewhere.example/x"} {
+	for _, repo := range []string{p.repository(), p.root, p.path("none"), "/etc", "/etc/passwd",
+		"git@git.example:team/x", "https://elsewhere.example/x"} {
 		input := `{"prompt":"a","repo":` + said(repo) + `}`
-		for _, got := range []answer{a.call("POST", "/execute", input), a.call("POST", "/v1/executions", submit(input)), a.call("POST", "/v1/batch", batch(input))} {
+		for _, got := range []answer{a.call("POST", "/execute", input), a.call("POST", "/v1/executions", submit(input)),
+			a.call("POST", "/v1/batch", batch(input))} {
 			detail := got.string("detail")
 			if got.status == http.StatusOK { // each of a batch has its own answer
 				_, detail, _ = strings.Cut(got.text, `"detail":"`)
@@ -36,7 +39,8 @@ func TestEveryRouteIsHeldToTheRules(t *testing.T) {
 	if len(refused) != 1 {
 		t.Errorf("the answers differ by what is there: %q", refused)
 	}
-	for _, input := range []string{`{}`, `{"prompt":""}`, `{"prompt":"a","timeout":"-1s"}`, `{"prompt":"a","repo":"https://git.example/team/%2e%2e/x"}`, `[]`, `{"prompt":"a","ref":"--upload-pack=x"}`} {
+	for _, input := range []string{`{}`, `{"prompt":""}`, `{"prompt":"a","timeout":"-1s"}`,
+		`{"prompt":"a","repo":"https://git.example/team/%2e%2e/x"}`, `[]`, `{"prompt":"a","ref":"--upload-pack=x"}`} {
 		a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", submit(input))
 	}
 	if all := p.executions(); len(all) != 0 {
@@ -49,7 +53,8 @@ func TestEveryRouteIsHeldToTheRules(t *testing.T) {
 		t.Errorf("the third place: %s", got.text)
 	}
 	for route, body := range map[string]string{"/execute": prompt, "/v1/executions": submit(prompt)} {
-		if got := a.want(http.StatusTooManyRequests, "POST", route, body); got.string("code") != "queue_full" || got.header.Get("Retry-After") == "" {
+		if got := a.want(http.StatusTooManyRequests, "POST", route, body); got.string("code") != "queue_full" ||
+			got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %v %s", route, got.header, got.text)
 		}
 	}
@@ -57,7 +62,8 @@ func TestEveryRouteIsHeldToTheRules(t *testing.T) {
 		t.Errorf("a batch: %s", got.text)
 	}
 	p.belay("submit", "agent", "--input", prompt).want(75).saying("no more than 3 are taken")
-	if again := a.want(http.StatusOK, "POST", "/v1/executions", submit(prompt), "Idempotency-Key", "k").string("id"); again != second {
+	if again := a.want(http.StatusOK, "POST", "/v1/executions", submit(prompt), "Idempotency-Key",
+		"k").string("id"); again != second {
 		t.Errorf("a repeat found %s, want %s", again, second)
 	}
 	a.want(http.StatusOK, "POST", "/v1/executions/"+second+"/cancel", "{}")
@@ -82,11 +88,14 @@ func TestCommandsAreHeldToTheRules(t *testing.T) {
 	repo := p.repository()
 	_, a := p.serve("--concurrency", "1")
 	submit := func(more string) string {
-		return `{"workflow":"command"` + more + `,"input":{"repo":` + said(repo) + `,"steps":[{"name":"a","argv":["true"]}]}}`
+		return `{"workflow":"command"` + more + `,"input":{"repo":` + said(repo) +
+			`,"steps":[{"name":"a","argv":["true"]}]}}`
 	}
 	a.want(http.StatusForbidden, "POST", "/v1/executions", submit(""))
 	a.want(http.StatusCreated, "POST", "/v1/executions", submit(`,"queue":"elsewhere"`)) // which other workers judge
-	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", `{"workflow":"command","input":{"repo":"https://bot:`+token+`@git.example/x","steps":[{"name":"a","argv":["true"]}]}}`)
+	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions",
+		`{"workflow":"command","input":{"repo":"https://bot:`+token+
+			`@git.example/x","steps":[{"name":"a","argv":["true"]}]}}`)
 	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", `{"workflow":"command","input":{"steps":[]}}`)
 	p.run("--repo", repo, "--", "true").want(0)
 	p.run("--server", a.url, "--repo", repo, "--", "true").want(0)

@@ -25,7 +25,8 @@ func (p *place) sourceOf(uid int) (dir, key string) {
 		script := `git-crypt init && git-crypt export-key "$1" && echo 'secret* filter=git-crypt diff=git-crypt' > .gitattributes &&
 echo sesame > secret.txt && git add -A && git commit -qm secret && chmod 600 "$1"`
 		cmd := exec.Command("sh", "-ec", script, "sh", key)
-		cmd.Dir, cmd.Env = dir, p.environment("GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.org")
+		cmd.Dir, cmd.Env = dir, p.environment("GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.org",
+			"GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.org")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			p.t.Fatalf("%v: %s", err, out)
 		}
@@ -66,7 +67,8 @@ func TestNoGitOfRoots(t *testing.T) {
 		return p.start(withEnv(p.command(append([]string{"workspaces"}, args...)...), path)).wait(patience)
 	}
 	a := p.assisted(env)
-	id := a.ask("edit notes.txt stashed\ngit stash -m kept\ngit tag -f here\nedit a.txt a\ncommit work\nedit b.txt loose\n" + a.hold("first"))
+	id := a.ask("edit notes.txt stashed\ngit stash -m kept\ngit tag -f here\nedit a.txt a\ncommit work\nedit " +
+		"b.txt loose\n" + a.hold("first"))
 	a.holds("first")
 	saves := func() int {
 		return strings.Count(fmt.Sprint(gitwatch.By(seen())["bundle"]), "18")
@@ -83,7 +85,8 @@ func TestNoGitOfRoots(t *testing.T) {
 	a.free("first")
 	a.wantEnd(id, "completed", 0.0)
 	for _, more := range [][]string{nil, {"--isolated"}} { // a person's own
-		p.start(withEnv(p.command(slices.Concat([]string{"run", "--repo", src}, more, []string{"--", "sh", "-c", "git status"})...), path)).wait(patience).want(0)
+		p.start(withEnv(p.command(slices.Concat([]string{"run", "--repo", src}, more, []string{"--", "sh", "-c",
+			"git status"})...), path)).wait(patience).want(0)
 	}
 	workspaces("salvage", id, "--to", p.path("home")).want(0)
 	workspaces("restore", id, p.path("after")).want(0)
@@ -108,7 +111,8 @@ func TestNoGitOfRoots(t *testing.T) {
 		return
 	}
 	plants := [][]string{
-		{"-C", src, "status"}, {"--git-dir=" + src + "/.git", "log", "-1"}, {"ls-remote", "file://" + src}, {"--git-dir=/proc/self/fd/3", "rev-parse", "HEAD"},
+		{"-C", src, "status"}, {"--git-dir=" + src + "/.git", "log", "-1"}, {"ls-remote", "file://" + src},
+		{"--git-dir=/proc/self/fd/3", "rev-parse", "HEAD"},
 	}
 	for _, args := range plants {
 		open, err := os.Open(filepath.Join(src, ".git"))

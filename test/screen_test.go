@@ -45,12 +45,15 @@ func TestNothingHostileReachesAScreen(t *testing.T) {
 		t.Fatal(err)
 	}
 	submitted := a.want(http.StatusCreated, "POST", "/v1/executions",
-		`{"workflow":`+text+`,"dispatch":"external","queue":`+text+`,"idempotency_key":`+text+`,"labels":{"command":`+text+`,`+text+`:`+text+`},"input":{`+bytes+`:`+bytes+`}}`)
+		`{"workflow":`+text+`,"dispatch":"external","queue":`+text+`,"idempotency_key":`+text+`,"labels":{"command":`+
+			text+`,`+text+`:`+text+`},"input":{`+bytes+`:`+bytes+`}}`)
 	id := submitted.string("id")
 	lock := a.want(http.StatusCreated, "POST", "/v1/executions/"+id+"/lock", `{"owner":`+text+`}`)
 	lease := []string{"Lease-Id", lock.header.Get("Lease-Id"), "Lease-Token", lock.header.Get("Lease-Token")}
 	ops, err := json.Marshal(map[string]any{"ops": []any{map[string]any{"append": map[string]any{
-		"lease": map[string]any{"execution": id, "token": lock.at("lease", "token"), "lease_id": lock.header.Get("Lease-Id")}, "name": "output", "n": 0, "data": base64.StdEncoding.EncodeToString([]byte(hostileBytes + "\nline\n")),
+		"lease": map[string]any{
+			"execution": id, "token": lock.at("lease", "token"), "lease_id": lock.header.Get("Lease-Id"),
+		}, "name": "output", "n": 0, "data": base64.StdEncoding.EncodeToString([]byte(hostileBytes + "\nline\n")),
 	}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -59,14 +62,19 @@ func TestNothingHostileReachesAScreen(t *testing.T) {
 		t.Fatalf("%s", got.text)
 	}
 	a.want(http.StatusAccepted, "POST", "/v1/executions/"+id+"/signal", `{"name":`+text+`,"payload":`+bytes+`}`)
-	a.want(http.StatusOK, "POST", "/v1/executions/"+id+"/lock/"+strings.TrimPrefix(lock.header.Get("Location"), "/v1/executions/"+id+"/lock/")+"/release",
-		`{"outcome":"fail","output":{`+bytes+`:`+bytes+`},"error":{"message":`+bytes+`,"stack":`+bytes+`,"class":"permanent"}}`, lease...)
-	a.want(http.StatusCreated, "POST", "/v1/workers", `{"name":`+text+`,"version":`+text+`,"queues":[`+text+`],"workflows":[{"workflow":`+text+`}],"capacity":1}`)
+	a.want(http.StatusOK, "POST", "/v1/executions/"+id+"/lock/"+strings.TrimPrefix(lock.header.Get("Location"),
+		"/v1/executions/"+id+"/lock/")+"/release",
+		`{"outcome":"fail","output":{`+bytes+`:`+bytes+`},"error":{"message":`+bytes+`,"stack":`+bytes+
+			`,"class":"permanent"}}`, lease...)
+	a.want(http.StatusCreated, "POST", "/v1/workers", `{"name":`+text+`,"version":`+text+`,"queues":[`+text+
+		`],"workflows":[{"workflow":`+text+`}],"capacity":1}`)
 	p.belay("keys", "create", "--name", hostileText, "--scope", "admin").want(0)
-	ran := p.run("--repo", repo, "--key", hostileText+"2", "--", "sh", "-c", "echo changed >> notes.txt; echo "+hostileText)
+	ran := p.run("--repo", repo, "--key", hostileText+"2", "--", "sh", "-c", "echo changed >> notes.txt; echo "+
+		hostileText)
 
 	var e struct{ Output map[string]string }
-	if r := p.belay("get", id, "-o", "json").want(0); json.Unmarshal([]byte(r.out), &e) != nil || !strings.Contains(e.Output[strings.ToValidUTF8(hostileBytes, "\uFFFD")], "\x1b[31mred") {
+	if r := p.belay("get", id, "-o", "json").want(0); json.Unmarshal([]byte(r.out), &e) != nil ||
+		!strings.Contains(e.Output[strings.ToValidUTF8(hostileBytes, "\uFFFD")], "\x1b[31mred") {
 		t.Errorf("JSON does not say what is stored: %s", r.out)
 	}
 	covered := make(map[string]bool)
@@ -126,7 +134,8 @@ func TestNothingHostileReachesAScreen(t *testing.T) {
 	see(p.belay("__complete", "get", ""))
 	see(p.belay("__complete", "workers", "drain", ""))
 	see(p.belay("__complete", "keys", "revoke", ""))
-	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out, -1) {
+	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out,
+		-1) {
 		if !covered[line[1]] {
 			t.Errorf("belay %s is not looked at", line[1])
 		}
@@ -138,7 +147,8 @@ func TestNothingHostileReachesAScreen(t *testing.T) {
 	if r := p.belay("logs", id).want(0); !strings.Contains(r.out, "line\n") || !strings.Contains(r.out, "evil") {
 		t.Errorf("too much is left out: %q", r.out)
 	}
-	if r := p.start(p.command("run", "--repo", "none", "--", "printf", `\033[31mred\n`)).wait(patience).want(0); r.out != "\x1b[31mred\n" {
+	if r := p.start(p.command("run", "--repo", "none", "--", "printf",
+		`\033[31mred\n`)).wait(patience).want(0); r.out != "\x1b[31mred\n" {
 		t.Errorf("one's own command is not shown as it is: %q", r.out)
 	}
 	server.signal(syscall.SIGTERM)

@@ -102,7 +102,8 @@ func TestAServerStopsInOrder(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x, a := p.serve()
-	if said := x.err.String(); !strings.Contains(said, "sqlite:"+p.data) || !strings.Contains(said, `keys="none needed"`) || !strings.Contains(said, "pages="+a.url) {
+	if said := x.err.String(); !strings.Contains(said, "sqlite:"+p.data) ||
+		!strings.Contains(said, `keys="none needed"`) || !strings.Contains(said, "pages="+a.url) {
 		t.Errorf("the line of a ready server does not say where everything is\n%s", said)
 	}
 	id := a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow":"w"}`).string("id")
@@ -122,7 +123,8 @@ func TestAServerStopsInOrder(t *testing.T) {
 // request, with a channel for the status, 0 for none.
 func (a api) claim() <-chan int {
 	a.t.Helper()
-	worker := a.want(http.StatusCreated, "POST", "/v1/workers", `{"name":"w","workflows":[{"workflow":"none"}],"capacity":1}`).string("id")
+	worker := a.want(http.StatusCreated, "POST", "/v1/workers",
+		`{"name":"w","workflows":[{"workflow":"none"}],"capacity":1}`).string("id")
 	reads, status := make(chan struct{}), make(chan int, 1)
 	trace := &httptrace.ClientTrace{Got100Continue: func() { close(reads) }}
 	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(a.t.Context(), trace), http.MethodPost,
@@ -160,7 +162,8 @@ func TestAServerThatWorks(t *testing.T) {
 		return fmt.Sprintf(`{"workflow":"command","input":{"steps":[{"name":"s","argv":["sh","-c",%q]}]}}`, script)
 	}
 	x, a := p.serve(append(bare, "--concurrency", "2", "--grace", "1m")...)
-	id := a.want(http.StatusCreated, "POST", "/v1/executions", command("touch "+p.path("one")+"; "+busy(free))).string("id")
+	id := a.want(http.StatusCreated, "POST", "/v1/executions",
+		command("touch "+p.path("one")+"; "+busy(free))).string("id")
 	x.until("the command runs", func() bool { return exists(p.path("one")) })
 	x.signal(syscall.SIGTERM)
 	x.says("belay stops")
@@ -173,7 +176,8 @@ func TestAServerThatWorks(t *testing.T) {
 	}
 
 	x, a = p.serve(append(bare, "--concurrency", "2", "--grace", "1h")...)
-	id = a.want(http.StatusCreated, "POST", "/v1/executions", command("touch "+p.path("two")+"; "+busy(p.path("never")))).string("id")
+	id = a.want(http.StatusCreated, "POST", "/v1/executions",
+		command("touch "+p.path("two")+"; "+busy(p.path("never")))).string("id")
 	x.until("the command runs", func() bool { return exists(p.path("two")) })
 	x.signal(syscall.SIGTERM)
 	x.says("belay stops")
@@ -216,7 +220,8 @@ func TestAServerWhoseDiskFails(t *testing.T) {
 	cmd := p.command("serve", "--listen", "127.0.0.1:0")
 	// The counter is one per thread: from some commit on, one of them fails.
 	cmd.Args = append([]string{
-		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO:when=25+",
+		strace, "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
+		"inject=fsync,fdatasync:error=EIO:when=25+",
 		"-P", filepath.Join(p.data, "belay.db-wal"), cmd.Path,
 	}, cmd.Args[1:]...)
 	cmd.Path = strace
@@ -254,7 +259,8 @@ func TestAServerReadsItsConfiguration(t *testing.T) {
 	}
 	write("listen: 127.0.0.1:0\nlimits:\n  conections: 7\ngrace: soon\n")
 	p.belay("serve", "--config", "belay.yaml").want(65).saying(
-		"belay.yaml:3: limits.conections: there is no such key; did you mean connections?", `belay.yaml:4: grace: "soon" is not valid`)
+		"belay.yaml:3: limits.conections: there is no such key; did you mean connections?",
+		`belay.yaml:4: grace: "soon" is not valid`)
 	p.belay("serve", "--config", "none.yaml").want(66).saying("none.yaml")
 	p.belay("serve", "--listen", "here").want(65).saying("--listen", "HOST:PORT")
 	write("listen: 127.0.0.1:0\nretention: 1h\n")
@@ -266,7 +272,8 @@ func TestAServerReadsItsConfiguration(t *testing.T) {
 		got[v.Key] = v.Value + " " + v.From
 	}
 	for key, want := range map[string]string{
-		"retention": "1h belay.yaml:2", "grace": "3s --grace", "data": p.data + " BELAY_DATA", "concurrency": "0 default",
+		"retention": "1h belay.yaml:2", "grace": "3s --grace", "data": p.data + " BELAY_DATA",
+		"concurrency": "0 default",
 	} {
 		if got[key] != want {
 			t.Errorf("%s is %q, want %q", key, got[key], want)
@@ -283,7 +290,8 @@ func TestAServerReadsItsConfiguration(t *testing.T) {
 func TestKeysOfAServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	r := p.belay("keys", "create", "--name", "ci", "--scope", "read,submit").want(0).saying("ci", "cannot be shown again")
+	r := p.belay("keys", "create", "--name", "ci", "--scope", "read,submit").want(0).saying("ci",
+		"cannot be shown again")
 	secret := strings.TrimSuffix(r.out, "\n")
 	if !strings.HasPrefix(secret, "bly_") || strings.ContainsAny(secret, " \n") {
 		t.Fatalf("standard output is not the key alone: %q", r.out)
@@ -296,7 +304,8 @@ func TestKeysOfAServer(t *testing.T) {
 	a.want(http.StatusUnauthorized, "GET", "/v1/executions", "")
 	a.want(http.StatusOK, "GET", "/v1/executions", "", bearer...)
 	a.want(http.StatusForbidden, "GET", "/v1/keys", "", bearer...)
-	if listed := p.belay("keys", "ls").want(0); !strings.Contains(listed.out, "ci") || strings.Contains(listed.out, secret[4:]) {
+	if listed := p.belay("keys", "ls").want(0); !strings.Contains(listed.out, "ci") ||
+		strings.Contains(listed.out, secret[4:]) {
 		t.Errorf("the list\n%s", listed)
 	}
 	// Over the network, with a key that may.
@@ -335,13 +344,18 @@ func TestAWorkerOfAServer(t *testing.T) {
 	p := newPlace(t)
 	address := port(t)
 	secret := strings.TrimSpace(p.belay("keys", "create", "--name", "w", "--scope", "worker").want(0).out)
-	admin := []string{"Authorization", "Bearer " + strings.TrimSpace(p.belay("keys", "create", "--name", "a", "--scope", "admin").want(0).out)}
+	admin := []string{
+		"Authorization", "Bearer " + strings.TrimSpace(p.belay("keys", "create", "--name", "a", "--scope",
+			"admin").want(0).out),
+	}
 	elsewhere := func(args ...string) *exec.Cmd {
-		cmd := p.command(append([]string{"worker", "--server", "http://" + address, "--data", p.path("elsewhere")}, args...)...)
+		cmd := p.command(append([]string{"worker", "--server", "http://" + address, "--data", p.path("elsewhere")},
+			args...)...)
 		cmd.Env = append(cmd.Env, "BELAY_KEY="+secret)
 		return cmd
 	}
-	w := p.start(elsewhere(append(bare, "--name", "far", "--label", "gpu=yes", "--queue", "special", "--concurrency", "3")...))
+	w := p.start(elsewhere(append(bare, "--name", "far", "--label", "gpu=yes", "--queue", "special", "--concurrency",
+		"3")...))
 	w.says("the server does not answer; trying until it does")
 	server, a := p.serve("--listen", address)
 	w.says("takes work")
@@ -357,7 +371,8 @@ func TestAWorkerOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "it has ended", func() bool { return p.execution(parse(t, id)).State.Terminal() })
-	if e := p.execution(parse(t, id)); e.State != belay.Succeeded || e.Token&0xffffffff != 1 || read(t, ledger) != "begun\n" {
+	if e := p.execution(parse(t, id)); e.State != belay.Succeeded || e.Token&0xffffffff != 1 ||
+		read(t, ledger) != "begun\n" {
 		t.Errorf("it is %s with token %d after %q", e.State, e.Token, read(t, ledger))
 	}
 	if list := a.want(http.StatusOK, "GET", "/v1/workers", "", admin...); strings.Count(list.text, `"far"`) != 1 {

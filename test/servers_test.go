@@ -86,7 +86,8 @@ func (m *member) stop() {
 // counter starts a worker that counts, connected to the server alone.
 func (m *member) counter(name string) *started {
 	f := m.group
-	return f.start(f.role("counter", nameEnv+"="+name, urlEnv+"=http://"+m.listen, ledgerEnv+"="+f.path(name), releaseEnv+"="+f.path("release")))
+	return f.start(f.role("counter", nameEnv+"="+name, urlEnv+"=http://"+m.listen, ledgerEnv+"="+f.path(name),
+		releaseEnv+"="+f.path("release")))
 }
 
 // goesOn waits until more is saved of an execution.
@@ -173,7 +174,8 @@ func (f *group) counted(id belay.ExecutionID, n int, name string) {
 	}
 	for _, told := range readLedger(f.t, f.path(name)) {
 		if saved[told.n] != told.token {
-			f.t.Errorf("G3: %d was told to be saved under token %d; the store has it under %d", told.n, told.token, saved[told.n])
+			f.t.Errorf("G3: %d was told to be saved under token %d; the store has it under %d", told.n, told.token,
+				saved[told.n])
 		}
 	}
 }
@@ -246,7 +248,8 @@ func TestAnIdleServerCostsNothing(t *testing.T) {
 func transactions(t *testing.T, srv *pgtest.Server, url string) int {
 	t.Helper()
 	path, _, _ := strings.Cut(url, "?")
-	text, err := srv.Query("postgres", "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '"+path[strings.LastIndexByte(path, '/')+1:]+"'")
+	text, err := srv.Query("postgres", "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '"+
+		path[strings.LastIndexByte(path, '/')+1:]+"'")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +288,8 @@ func TestThePasswordOfADatabaseIsNotShown(t *testing.T) {
 	const secret = "hunter2"
 	url := pgtest.Shared(t).Database(t)
 	p := newPlace(t)
-	p.belay("serve", "--store", "postgres://me:"+secret+"@db/x").want(65).saying("everybody on this machine can read a command line")
+	p.belay("serve", "--store", "postgres://me:"+secret+
+		"@db/x").want(65).saying("everybody on this machine can read a command line")
 	x := p.command("serve", "--listen", "127.0.0.1:0")
 	x.Env = append(x.Env, "BELAY_STORE="+url+"&password="+secret)
 	server := p.start(x)

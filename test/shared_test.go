@@ -27,7 +27,8 @@ func (p *place) gates(name string, steps int) *gated {
 	p.t.Helper()
 	g := &gated{p: p, name: name, steps: steps, args: []string{"run", "--repo", "none", "--key", name}}
 	for i := range steps {
-		g.args = append(g.args, "--step", fmt.Sprintf("s%d=set -e; echo s%d $BELAY_TOKEN >> '%s'; %s", i, i, p.path(name+".ledger"), busy(g.gate(i))))
+		g.args = append(g.args, "--step", fmt.Sprintf("s%d=set -e; echo s%d $BELAY_TOKEN >> '%s'; %s", i, i,
+			p.path(name+".ledger"), busy(g.gate(i))))
 	}
 	g.again()
 	return g
@@ -130,7 +131,8 @@ func TestRunsSideBySide(t *testing.T) {
 	if r := p.belay("workers", "ls").want(0); strings.Count(r.out, "belay run (pid ") != len(all) {
 		t.Errorf("not every worker is there\n%s", r)
 	}
-	if r := p.belay("get", "b").want(0); !strings.Contains(r.out, fmt.Sprintf("belay run (pid %d)", b.cmd.Process.Pid)) {
+	if r := p.belay("get", "b").want(0); !strings.Contains(r.out, fmt.Sprintf("belay run (pid %d)",
+		b.cmd.Process.Pid)) {
 		t.Errorf("it does not say who has it\n%s", r)
 	}
 	p.belay("signal", "c", "go").want(0)
@@ -202,7 +204,9 @@ func TestTheHostIsKilled(t *testing.T) {
 	if took >= belay.DefaultTTL.D()/2 {
 		t.Errorf("that waits for a lease to run out")
 	}
-	until(t, "the dead one's execution is taken back", func() bool { return p.execution(a.id()).State == belay.Pending })
+	until(t, "the dead one's execution is taken back", func() bool {
+		return p.execution(a.id()).State == belay.Pending
+	})
 	a.again()
 	a.begun(1, 2)
 	a.open(1, 2)
@@ -272,7 +276,8 @@ func TestHostsAreKilledInTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if under := saved["run["+step+"]"]; token > under {
-				t.Errorf("%s: step %s was saved under token %d and began again under %d\n%s", g.name, step, under, token, show(events))
+				t.Errorf("%s: step %s was saved under token %d and began again under %d\n%s", g.name, step, under,
+					token, show(events))
 			}
 		}
 	}
@@ -374,7 +379,8 @@ func TestAServerComesAndGoes(t *testing.T) {
 	if r := p.belay("doctor").want(0); !strings.Contains(r.out, "belay serve") {
 		t.Errorf("the server does not have the engine\n%s", r)
 	}
-	p.belay("serve", "--listen", "127.0.0.1:0").want(codeCannot).saying(fmt.Sprintf("process %d (belay serve", first.cmd.Process.Pid))
+	p.belay("serve", "--listen", "127.0.0.1:0").want(codeCannot).saying(fmt.Sprintf("process %d (belay serve",
+		first.cmd.Process.Pid))
 	first.signal(syscall.SIGTERM)
 	first.wait(patience).want(0)
 	both(1)

@@ -248,7 +248,8 @@ func (s telling) standby() {
 	name := database[strings.Index(database, "///")+3 : strings.IndexByte(database, '?')]
 	other := newStandby(s.t, primary)
 	other.run()
-	a, where := s.shared(fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%s/%s?sslmode=disable&connect_timeout=2", primary.Address(), other.port, name))
+	a, where := s.shared(fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%s/%s?sslmode=disable&connect_timeout=2",
+		primary.Address(), other.port, name))
 	id := s.waiting(a)
 	other.caughtUp()
 	must(s.t, primary.Kill())
@@ -265,7 +266,8 @@ func (s telling) damaged() {
 	id := ""
 	for range 40 {
 		id = s.waiting(a)
-		a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow": "w", "input": "`+strings.Repeat("x", 20_000)+`"}`)
+		a.want(http.StatusCreated, "POST", "/v1/executions", `{"workflow": "w", "input": "`+strings.Repeat("x", 20_000)+
+			`"}`)
 	}
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)
@@ -301,7 +303,8 @@ func (s telling) frozen() {
 func (s telling) nobody() {
 	server, a := s.serve()
 	id := s.waiting(a)
-	a.want(http.StatusCreated, "POST", "/v1/workers", `{"name": "w", "workflows": [{"workflow": "v"}], "capacity": 1, "ttl": "1s"}`)
+	a.want(http.StatusCreated, "POST", "/v1/workers",
+		`{"name": "w", "workflows": [{"workflow": "v"}], "capacity": 1, "ttl": "1s"}`)
 	server.signal(syscall.SIGKILL)
 	server.wait(patience)
 	s.commands(id)

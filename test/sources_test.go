@@ -76,10 +76,13 @@ func TestSourcesThatAttack(t *testing.T) {
 ` + traps + `; rm -f ` + ran + `; echo two > file`
 				trap, shared := x.source("trap", armed), x.source("shared", armed)
 				// As in the system's temporary directory: only what is in it is another's.
-				if err := errors.Join(os.Lchown(shared, x.uid, x.uid), os.Chmod(shared, 0o777|os.ModeSticky)); err != nil {
+				if err := errors.Join(os.Lchown(shared, x.uid, x.uid), os.Chmod(shared, 0o777|
+					os.ModeSticky)); err != nil {
 					t.Fatal(err)
 				}
-				bomb, hangs := x.source("bomb", unpacks), x.source("hangs", "git -c user.name=A -c user.email=a@example.org commit -q --allow-empty -m one; rm .git/HEAD; mkfifo .git/HEAD")
+				bomb, hangs := x.source("bomb", unpacks),
+					x.source("hangs", "git -c user.name=A -c user.email=a@example.org commit -q --allow-empty -m "+
+						"one; rm .git/HEAD; mkfifo .git/HEAD")
 				_ = os.Remove(ran)
 				x.allow(trap, shared, bomb, hangs)
 				x.begin(kind)
@@ -87,7 +90,8 @@ func TestSourcesThatAttack(t *testing.T) {
 				ids := []string{x.work(trap), x.work(shared), x.work(bomb), x.work(hangs)}
 				for i, want := range []string{"it worked", "it worked", "quota of 32.0 MiB", "not a regular file"} {
 					if end := x.ended(ids[i]); !strings.Contains(end.text, want) {
-						t.Errorf("%s: it ended without %q: %s", []string{"trap", "shared", "bomb", "hangs"}[i], want, end.text)
+						t.Errorf("%s: it ended without %q: %s", []string{"trap", "shared", "bomb", "hangs"}[i], want,
+							end.text)
 					}
 				}
 				if took := time.Since(began); took > 3*time.Minute {
@@ -154,7 +158,8 @@ func (x *storm) prompt(repo string, attacks ...string) string {
 func (x *storm) ended(id string) (end answer) {
 	x.api.t.Helper()
 	for range 10 {
-		if end = x.want(http.StatusOK, "GET", "/jobs/"+id+"?wait=30", "", x.headers()...); end.at("finished_at") != nil {
+		if end = x.want(http.StatusOK, "GET", "/jobs/"+id+"?wait=30", "",
+			x.headers()...); end.at("finished_at") != nil {
 			return end
 		}
 	}

@@ -44,7 +44,8 @@ func (p *place) executions() []belay.Execution {
 	}
 	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
 	if err != nil && (strings.Contains(err.Error(), "older than") || strings.Contains(err.Error(), "(776)")) {
-		return nil // killed before there was a schema, or while its making was to be rolled back, which a reader cannot do
+		// killed before there was a schema, or while its making was to be rolled back, which a reader cannot do
+		return nil
 	}
 	if err != nil {
 		p.t.Fatalf("read the data directory: %v", err)
@@ -116,7 +117,8 @@ func wellFormed(t *testing.T, events []belay.Event) {
 			newest = ev.Token
 		case "step", "state", "succeeded", "failed", "timed_out", "suspended":
 			if ev.Token != newest {
-				t.Errorf("event %d, %s, carries token %d; the newest is %d\n%s", ev.Seq, ev.Kind, ev.Token, newest, show(events))
+				t.Errorf("event %d, %s, carries token %d; the newest is %d\n%s", ev.Seq, ev.Kind, ev.Token, newest,
+					show(events))
 			}
 		case "retry", "requeue":
 			final = false
@@ -131,7 +133,8 @@ func wellFormed(t *testing.T, events []belay.Event) {
 func show(events []belay.Event) string {
 	var b strings.Builder
 	for _, ev := range events {
-		fmt.Fprintf(&b, "  %3d %s %-10s %-12s token %d %s %s\n", ev.Seq, ev.At.Format("15:04:05.000"), ev.Kind, ev.Name, ev.Token, clip(string(ev.Data)), ev.Text)
+		fmt.Fprintf(&b, "  %3d %s %-10s %-12s token %d %s %s\n", ev.Seq, ev.At.Format("15:04:05.000"), ev.Kind, ev.Name,
+			ev.Token, clip(string(ev.Data)), ev.Text)
 	}
 	return b.String()
 }
@@ -267,7 +270,8 @@ func idOf(t *testing.T, stderr string) belay.ExecutionID {
 func (p *place) gitEnv() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
-		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.org",
+		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=A",
+		"GIT_COMMITTER_EMAIL=a@example.org",
 	}
 }
 

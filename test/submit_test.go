@@ -20,7 +20,8 @@ func TestSubmit(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{
-		"submit", "review", "--input", "@" + p.path("in.json"), "--key", "pr-17", "--queue", "q", "--priority", "7", "--label", "team=a",
+		"submit", "review", "--input", "@" + p.path("in.json"), "--key", "pr-17", "--queue", "q", "--priority", "7",
+		"--label", "team=a",
 		"--worker-label", "gpu=yes", "--due", "1h", "--timeout", "2h", "--attempts", "5", "--on-lost", "fail",
 	}
 	first := p.belay(args...).want(0)
@@ -29,8 +30,10 @@ func TestSubmit(t *testing.T) {
 		t.Errorf("it prints more than the id\n%s", first)
 	}
 	in := string(e.Input)
-	if e.Workflow != "review" || e.Queue != "q" || e.Priority != 7 || e.Labels["team"] != "a" || e.WorkerLabels["gpu"] != "yes" ||
-		e.State != belay.Pending || e.DueAt.Sub(e.CreatedAt) < 50*time.Minute || in != `{"pr": 17}` && in != `{"pr":17}` {
+	if e.Workflow != "review" || e.Queue != "q" || e.Priority != 7 || e.Labels["team"] != "a" ||
+		e.WorkerLabels["gpu"] != "yes" ||
+		e.State != belay.Pending || e.DueAt.Sub(e.CreatedAt) < 50*time.Minute || in != `{"pr": 17}` &&
+		in != `{"pr":17}` {
 		t.Errorf("%+v with input %s", e, in)
 	}
 	if pol := e.Policy; pol == nil || pol.MaxAttempts != 5 || pol.OnLost != belay.Fail || pol.Timeout.D().Hours() != 2 {
@@ -68,7 +71,9 @@ func TestBadSubmissionsAreRefused(t *testing.T) {
 		{"a command for another workflow", []string{"submit", "w", "--", "true"}, codeUsage, "command"},
 		{"a command and an input", []string{"submit", "command", "--input", "{}", "--", "true"}, codeUsage, "not both"},
 		{"no command", []string{"submit", "command", "--repo", "none", "--"}, codeInvalid, "no command"},
-		{"key file that others can read", []string{"submit", "w", "--server", "http://127.0.0.1:1", "--key-file", os.Args[0]}, 77, "chmod 600"},
+		{"key file that others can read", []string{
+			"submit", "w", "--server", "http://127.0.0.1:1", "--key-file", os.Args[0],
+		}, 77, "chmod 600"},
 		{"server that is none", []string{"submit", "w", "--server", "127.0.0.1:1"}, codeInvalid, "http://"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
@@ -145,7 +150,8 @@ func TestRunOnAServer(t *testing.T) {
 	elsewhere := p.data
 	server, a := p.serve()
 	p.data = p.path("mine")
-	args := []string{"run", "--server", a.url, "--repo", "none", "--key", "k", "--step", "a=echo one", "--step", "b=echo two; test -e '" + p.path("free") + "'"}
+	args := []string{"run", "--server", a.url, "--repo", "none", "--key", "k", "--step", "a=echo one", "--step",
+		"b=echo two; test -e '" + p.path("free") + "'"}
 	r := p.belay(args...).want(1)
 	if r.out != "one\ntwo\n" {
 		t.Errorf("output\n%s", r)

@@ -66,12 +66,14 @@ func (o *orders) one(dice *rand.Rand) error {
 	was := order{via: via.version(), at: at.version(), by: by.version()}
 	body := fmt.Sprintf(`{"workflow":"order","input":%d,"worker_labels":{"at":%q}}`, n, by.name)
 	var x belay.Execution
-	if err := o.ask(via, dice, &x, "POST", "/v1/executions", body, "Idempotency-Key", fmt.Sprint("order-", n)); err != nil {
+	if err := o.ask(via, dice, &x, "POST", "/v1/executions", body, "Idempotency-Key",
+		fmt.Sprint("order-", n)); err != nil {
 		return err
 	}
 	path := "/v1/executions/" + x.ID.String()
 	signal := fmt.Sprintf(`{"name":"more","payload":%d}`, 10*n)
-	if err := o.ask(nil, dice, nil, "POST", path+"/signal", signal, "Idempotency-Key", fmt.Sprint("more-", n)); err != nil {
+	if err := o.ask(nil, dice, nil, "POST", path+"/signal", signal, "Idempotency-Key",
+		fmt.Sprint("more-", n)); err != nil {
 		return err
 	}
 	for !x.State.Terminal() {
@@ -113,7 +115,8 @@ func (o *orders) ask(m *process, dice *rand.Rand, into any, method, path, body s
 			}
 			return json.Unmarshal(text, into)
 		case err == nil && status < 500, turn%2 == 0 && m.turn.Load() == turn, time.Since(began) > patience:
-			return errors.Join(err, fmt.Errorf("%s %s at server %s, %s: %d %s", method, path, m.name, m.version(), status, text))
+			return errors.Join(err, fmt.Errorf("%s %s at server %s, %s: %d %s", method, path, m.name, m.version(),
+				status, text))
 		}
 		o.mu.Lock()
 		o.spare++

@@ -120,7 +120,8 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 	a[0].replace(after)
 	r.workers[2].replace(after) // at an old server
 	for _, way := range []order{
-		{via: "after", at: "before", by: "before"}, {via: "after", at: "before", by: "after"}, {via: "before", at: "after", by: "before"},
+		{via: "after", at: "before", by: "before"}, {via: "after", at: "before", by: "after"},
+		{via: "before", at: "after", by: "before"},
 	} {
 		o.further(5, fmt.Sprintf("side by side: %+v", way), func(x order) bool { x.id = way.id; return x == way })
 	}
@@ -129,7 +130,9 @@ func TestServersAreReplacedOneAtATime(t *testing.T) {
 	a[2].replace(after)
 	r.workers[0].replace(after)
 	r.workers[1].replace(after)
-	o.further(30, "in the new version alone", func(x order) bool { return x.via == "after" && x.at == "after" && x.by == "after" })
+	o.further(30, "in the new version alone", func(x order) bool {
+		return x.via == "after" && x.at == "after" && x.by == "after"
+	})
 	r.conserved(srv, o.over())
 	for _, m := range append(r.workers, r.servers...) {
 		m.proc.signal(syscall.SIGTERM)
@@ -280,12 +283,14 @@ func (r *rollout) conserved(srv *pgtest.Server, all []order) {
 		for id, steps := range map[belay.ExecutionID]int{x.id: 3, belay.ChildID(x.id, 1, "half"): 2} {
 			past := events(t, c, id)
 			wellFormed(t, past)
-			if n := len(savedSteps(t, past)); n != steps || count(past, "succeeded") != 1 || count(past, "lost")+count(past, "failed") != 0 {
+			if n := len(savedSteps(t, past)); n != steps || count(past, "succeeded") != 1 ||
+				count(past, "lost")+count(past, "failed") != 0 {
 				t.Errorf("%d steps\n%s", n, show(past))
 			}
 		}
 	}
-	if n := number(t, srv, r.url, "SELECT count(*) FROM workers WHERE state = "+strconv.Itoa(int(belay.WorkerLost))); n != 0 {
+	if n := number(t, srv, r.url, "SELECT count(*) FROM workers WHERE state = "+
+		strconv.Itoa(int(belay.WorkerLost))); n != 0 {
 		t.Errorf("%d workers were lost", n)
 	}
 }
@@ -300,7 +305,8 @@ func TestAnOlderServerGoesOnWhereItMay(t *testing.T) {
 	now := version{name: "now", belay: binary(t)}
 	r.with(now, "migrate").want(0)
 	known := number(t, srv, r.url, schema)
-	future := fmt.Sprintf("INSERT INTO goose_db_version (version_id, is_applied) VALUES (%d, true) RETURNING 1", known+2)
+	future := fmt.Sprintf("INSERT INTO goose_db_version (version_id, is_applied) VALUES (%d, true) RETURNING 1",
+		known+2)
 	number(t, srv, r.url, future)
 
 	number(t, srv, r.url, fmt.Sprintf("UPDATE meta SET oldest = %d RETURNING 1", known))
@@ -319,7 +325,8 @@ func TestAnOlderServerGoesOnWhereItMay(t *testing.T) {
 	m.replace(now)
 
 	number(t, srv, r.url, fmt.Sprintf("UPDATE meta SET oldest = %d RETURNING 1", known+1))
-	if refused := a.want(503, "POST", "/v1/executions", `{"workflow":"w"}`).text; !strings.Contains(refused, fmt.Sprintf("schema %d", known+1)) {
+	if refused := a.want(503, "POST", "/v1/executions", `{"workflow":"w"}`).text; !strings.Contains(refused,
+		fmt.Sprintf("schema %d", known+1)) {
 		t.Errorf("a server that became too old refuses with:\n%s", refused)
 	}
 	a.want(503, "GET", "/readyz", "")

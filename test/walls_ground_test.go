@@ -20,7 +20,10 @@ import (
 // prepareStorm makes what is to be attacked, with further lines of the configuration.
 func prepareStorm(t *testing.T, m mode, more string) *storm {
 	t.Helper()
-	x := &storm{place: newPlace(t), mode: m, uid: os.Geteuid(), token: fmt.Sprintf("walls-%d-%d", os.Getpid(), time.Now().UnixNano())}
+	x := &storm{
+		place: newPlace(t), mode: m, uid: os.Geteuid(), token: fmt.Sprintf("walls-%d-%d", os.Getpid(),
+			time.Now().UnixNano()),
+	}
 	x.api.t = t
 	if m.user && x.uid == 0 {
 		x.uid = 61000 + int(time.Now().UnixNano()/1000%4000) // of no other test: limits are kept by user
@@ -34,10 +37,14 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 	x.program("attacker", attacker(t), 0o755)
 	x.spec = map[string]any{
 		"belay": []int{}, "base": filepath.Join(x.path("data"), "workspaces", "base"), "victim_socket": x.token,
-		"files":   map[string]string{"secret": x.path("secret"), "config": x.path("belay.yaml"), "ssh": x.path("home/.ssh/id_ed25519"), "database": filepath.Join(x.data, "belay.db")},
-		"socket":  filepath.Join(x.data, "belay.sock"),
-		"outside": []string{x.path("outside/" + x.token), "/tmp/" + x.token, "/var/tmp/" + x.token, "/dev/shm/" + x.token, "/etc/" + x.token},
-		"tcp":     x.listenStream("tcp", another+":0", &x.heard.tcp), "udp": x.listenUDP(),
+		"files": map[string]string{
+			"secret": x.path("secret"), "config": x.path("belay.yaml"), "ssh": x.path("home/.ssh/id_ed25519"),
+			"database": filepath.Join(x.data, "belay.db"),
+		},
+		"socket": filepath.Join(x.data, "belay.sock"),
+		"outside": []string{x.path("outside/" + x.token), "/tmp/" + x.token, "/var/tmp/" + x.token,
+			"/dev/shm/" + x.token, "/etc/" + x.token},
+		"tcp": x.listenStream("tcp", another+":0", &x.heard.tcp), "udp": x.listenUDP(),
 		"engine":    x.listenStream("unix", x.path("engine.sock"), &x.heard.engine),
 		"bus":       x.listenStream("unix", x.busDir()+"/bus", &x.heard.bus),
 		"processes": mostProcesses, "memory": mostMemory, "disk": mostDisk, "inodes": 2 * mostInodes,
@@ -54,7 +61,8 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 	x.write("secret", marker)
 	x.write("home/.ssh/id_ed25519", marker)
 	command, _ := json.Marshal([]string{x.path("bin/attacker")})
-	x.write("belay.yaml", fmt.Sprintf("agent:\n  command: %s\n  output: plain\n  repo: %s\n  timeout: 10m\n  grace: 500ms\n  save_every: 0\n  max_processes: %d\n  max_memory: %d\n  max_disk: %d\n%s%s",
+	x.write("belay.yaml", fmt.Sprintf("agent:\n  command: %s\n  output: plain\n  repo: %s\n  timeout: 10m\n  "+
+		"grace: 500ms\n  save_every: 0\n  max_processes: %d\n  max_memory: %d\n  max_disk: %d\n%s%s",
 		command, repo, mostProcesses, mostMemory, mostDisk, m.config, newer(t)+more))
 	x.hand()
 	return x
@@ -146,7 +154,8 @@ func (x *storm) hand() {
 func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")
-	cmd.Env = x.environment(canaryVariable+"="+marker, "DOCKER_HOST=unix://"+x.path("engine.sock"), "XDG_RUNTIME_DIR="+x.path("runtime"))
+	cmd.Env = x.environment(canaryVariable+"="+marker, "DOCKER_HOST=unix://"+x.path("engine.sock"), "XDG_RUNTIME_DIR="+
+		x.path("runtime"))
 	cmd.Env = append(cmd.Env, x.env...)
 	if x.mode.bare {
 		withoutNamespaces(cmd, x.uid)
@@ -192,7 +201,9 @@ func (x *storm) ofUser(c net.Conn) bool {
 		return false
 	}
 	var peer *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	cerr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	return cerr == nil && err == nil && int(peer.Uid) == x.uid
 }
 

@@ -60,7 +60,8 @@ func (x *storm) begin(kind string) {
 	data := x.path("elsewhere")
 	x.jobs = filepath.Join(data, "workspaces", "jobs")
 	x.spec["base"] = filepath.Join(data, "workspaces", "base")
-	w := x.launch("worker", "--server", x.url, "--key-file", key, "--config", x.path("belay.yaml"), "--data", data, "--concurrency", "0")
+	w := x.launch("worker", "--server", x.url, "--key-file", key, "--config", x.path("belay.yaml"), "--data", data,
+		"--concurrency", "0")
 	w.says("takes work")
 }
 
@@ -96,7 +97,8 @@ func (x *storm) submit(token string, attacks ...string) string {
 	if err != nil {
 		x.api.t.Fatal(err)
 	}
-	return x.want(http.StatusAccepted, "POST", "/execute", `{"prompt":`+said(string(raw))+`}`, x.headers()...).string("job_id")
+	return x.want(http.StatusAccepted, "POST", "/execute", `{"prompt":`+said(string(raw))+`}`,
+		x.headers()...).string("job_id")
 }
 
 // victim starts the job that is attacked, and waits until all of it is there.
@@ -116,7 +118,8 @@ func (x *storm) victim() string {
 		return len(pids) == 1 || gone()
 	}
 	if !poll(patience, ready) || len(pids) != 1 {
-		x.api.t.Fatalf("the other job does not run: %s\n%s", x.call("GET", "/jobs/"+id, "", x.headers()...).text, x.holder().dump())
+		x.api.t.Fatalf("the other job does not run: %s\n%s", x.call("GET", "/jobs/"+id, "", x.headers()...).text,
+			x.holder().dump())
 	}
 	x.spec["victim_pid"], x.spec["victim_dir"] = pids[0], filepath.Dir(dirs[0])
 	x.spec["victim_tmp"] = filepath.Join(filepath.Dir(filepath.Dir(dirs[0])), "tmp")
@@ -129,7 +132,8 @@ func (x *storm) collect(id string, last map[string]verdict) (why string) {
 	x.api.t.Helper()
 	var end answer
 	for range 20 {
-		if end = x.want(http.StatusOK, "GET", "/jobs/"+id+"?wait=30", "", x.headers()...); end.at("finished_at") != nil {
+		if end = x.want(http.StatusOK, "GET", "/jobs/"+id+"?wait=30", "",
+			x.headers()...); end.at("finished_at") != nil {
 			break
 		}
 	}

@@ -54,7 +54,8 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 	var ids []string
 	for _, attacks := range [][]string{
 		{
-			"database", "secret", "config", "ssh", "environ", "peek", "descriptors", "ptrace", "signal", "victim-files", "victim-tmp", "victim-process",
+			"database", "secret", "config", "ssh", "environ", "peek", "descriptors", "ptrace", "signal", "victim-files",
+			"victim-tmp", "victim-process",
 			"abstract", "mount", "outside", "base", "setuid", "userns", "port", "socket", "engine",
 			"bus", "tcp", "udp",
 		},
@@ -145,7 +146,8 @@ var (
 
 // judges look at what only the test can see.
 var judges = map[string]func(x *storm, last verdict) bool{
-	"ended": ended, "left behind": (*storm).leftBehind, "outside": (*storm).wroteOutside, "tcp": (*storm).reachedTCP, "udp": (*storm).reachedUDP,
+	"ended": ended, "left behind": (*storm).leftBehind, "outside": (*storm).wroteOutside, "tcp": (*storm).reachedTCP,
+	"udp":    (*storm).reachedUDP,
 	"engine": (*storm).reachedEngine, "bus": (*storm).reachedBus,
 }
 

@@ -41,7 +41,8 @@ func machine() string {
 	if os.Geteuid() == 0 {
 		who = "root"
 	}
-	return fmt.Sprintf("Found by %s on Linux %s with cgroups of version %s.", who, strings.Join(version[:min(2, len(version))], "."), groups)
+	return fmt.Sprintf("Found by %s on Linux %s with cgroups of version %s.", who,
+		strings.Join(version[:min(2, len(version))], "."), groups)
 }
 
 // cell says where a job got through; "" if it was not tried both under serve and under
@@ -142,14 +143,17 @@ func compare(have, found string) (faults, others []string) {
 			switch {
 			case says == is:
 			case strings.Contains(is, "open") && says == "closed":
-				faults = append(faults, fmt.Sprintf("docs/agents.md says that %q is closed as %s, and a job got through: %s", w.doc, m.title, is))
+				faults = append(faults, fmt.Sprintf(
+					"docs/agents.md says that %q is closed as %s, and a job got through: %s", w.doc, m.title, is))
 			default:
-				others = append(others, fmt.Sprintf("docs/agents.md says %q of %q as %s, and found was %q%s", says, w.doc, m.title, is, again))
+				others = append(others, fmt.Sprintf("docs/agents.md says %q of %q as %s, and found was %q%s", says,
+					w.doc, m.title, is, again))
 			}
 		}
 	}
 	if len(faults)+len(others) == 0 && strings.TrimSpace(have) != strings.TrimSpace(found) {
-		others = append(others, "what docs/agents.md has between the marks of the walls differs in its rows, or in what held jobs"+again)
+		others = append(others, "what docs/agents.md has between the marks of the walls differs in its rows, or "+
+			"in what held jobs"+again)
 	}
 	if strings.Contains(have, machine()) || !strings.Contains(have, "Found by ") {
 		return append(faults, others...), nil
@@ -187,11 +191,14 @@ func TestTheTableOfWallsIsCompared(t *testing.T) {
 		faults, others int
 		says           string
 	}{
-		"the same":           {"\n" + closed, closed, 0, 0, ""},
-		"nothing yet":        {"", closed, len(modes) * rows, 0, "-update"},
-		"another row":        {closed + "| fly | closed |\n", closed, 1, 0, "differs in its rows"},
-		"held otherwise":     {strings.Replace(closed, "a wall", "a fence", 1), closed, 1, 0, "what held jobs"},
-		"worse":              {closed, worse.table(t, closed), 1, 0, "is closed as another user, no user namespaces, and a job got through: **open** (worker)"},
+		"the same":       {"\n" + closed, closed, 0, 0, ""},
+		"nothing yet":    {"", closed, len(modes) * rows, 0, "-update"},
+		"another row":    {closed + "| fly | closed |\n", closed, 1, 0, "differs in its rows"},
+		"held otherwise": {strings.Replace(closed, "a wall", "a fence", 1), closed, 1, 0, "what held jobs"},
+		"worse": {
+			closed, worse.table(t, closed), 1, 0,
+			"is closed as another user, no user namespaces, and a job got through: **open** (worker)",
+		},
 		"better":             {worse.table(t, ""), closed, 1, 0, "-update"},
 		"partly":             {open, partly.table(t, open), 3 * rows, 0, "-update"},
 		"worse elsewhere":    {elsewhere(closed), worse.table(t, closed), 1, 0, "a job got through"},
@@ -199,8 +206,10 @@ func TestTheTableOfWallsIsCompared(t *testing.T) {
 		"the same elsewhere": {elsewhere(closed), closed, 0, 1, ""},
 	} {
 		faults, others := compare(tt.have, tt.found)
-		if len(faults) != tt.faults || len(others) != tt.others || !strings.Contains(strings.Join(faults, "\n"), tt.says) {
-			t.Errorf("%s: %d faults, %d others:\n%s\n%s", name, len(faults), len(others), strings.Join(faults, "\n"), strings.Join(others, "\n"))
+		if len(faults) != tt.faults || len(others) != tt.others || !strings.Contains(strings.Join(faults, "\n"),
+			tt.says) {
+			t.Errorf("%s: %d faults, %d others:\n%s\n%s", name, len(faults), len(others), strings.Join(faults, "\n"),
+				strings.Join(others, "\n"))
 		}
 	}
 }

@@ -65,7 +65,8 @@ func TestAWorkerSaysThatItIsRefused(t *testing.T) {
 	p := newPlace(t)
 	_, a := p.serve()
 	key := strings.TrimSpace(p.belay("keys", "create", "--name", "w", "--scope", "worker").want(0).out)
-	w := p.start(withEnv(p.command("worker", "--server", a.url, "--data", p.path("elsewhere"), "--ttl", "10s"), "BELAY_KEY="+key))
+	w := p.start(withEnv(p.command("worker", "--server", a.url, "--data", p.path("elsewhere"), "--ttl", "10s"),
+		"BELAY_KEY="+key))
 	w.says("takes work")
 	p.belay("keys", "revoke", "w").want(0)
 	w.says("the heartbeat fails")

@@ -13,7 +13,8 @@ import (
 func (p *place) working(repo, script string) *started {
 	p.t.Helper()
 	mark := p.path("working")
-	x := p.start(p.command("run", "--repo", repo, "--key", "work", "--", "sh", "-c", script+"; echo > "+mark+"; exec sleep 600"))
+	x := p.start(p.command("run", "--repo", repo, "--key", "work", "--", "sh", "-c", script+"; echo > "+mark+
+		"; exec sleep 600"))
 	x.until("the job has changed its workspace", func() bool { _, err := os.Lstat(mark); return err == nil })
 	return x
 }
@@ -60,7 +61,8 @@ func TestWorkOfAJobThatEnded(t *testing.T) {
 	p.run("--repo", repo, "--key", "work", "--", "sh", "-c", changes+"; exit 3").want(3)
 	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(0)
 	found, err := filepath.Glob(filepath.Join(p.cwd, "ex_*"))
-	if err != nil || len(found) != 2 || !strings.HasSuffix(found[0], ".bundle") || !strings.HasSuffix(found[1], ".patch") {
+	if err != nil || len(found) != 2 || !strings.HasSuffix(found[0], ".bundle") ||
+		!strings.HasSuffix(found[1], ".patch") {
 		t.Errorf("written: %v, %v", found, err)
 	}
 	p.belay("workspaces", "salvage", "work", "--to", p.cwd).want(73).saying("exists") // nothing is written over
@@ -71,7 +73,8 @@ func TestWorkOfAJobThatEnded(t *testing.T) {
 	}
 	p.restored(dir)
 	p.belay("workspaces", "restore", "work", dir).want(73).saying("is not empty")
-	if s := p.spaces(); len(s.Workspaces) != 0 || len(s.Bases) != 1 || s.Bases[0].Branch != "main" || len(s.Garbage) != 0 {
+	if s := p.spaces(); len(s.Workspaces) != 0 || len(s.Bases) != 1 || s.Bases[0].Branch != "main" ||
+		len(s.Garbage) != 0 {
 		t.Errorf("what is there: %+v", s)
 	}
 }
@@ -90,7 +93,8 @@ mkdir -p .git/hooks; for h in post-checkout post-index-change pre-commit referen
 echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	x := p.working(repo, changes+"; git tag here; echo talk > $HOME/notes; "+trap)
 	s := p.spaces()
-	if len(s.Workspaces) != 1 || s.Workspaces[0].Where != "in use" || s.Workspaces[0].State != "running" || len(s.Garbage) != 0 {
+	if len(s.Workspaces) != 1 || s.Workspaces[0].Where != "in use" || s.Workspaces[0].State != "running" ||
+		len(s.Garbage) != 0 {
 		t.Fatalf("while it works: %+v", s)
 	}
 	run := s.Workspaces[0].ID
@@ -99,7 +103,8 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	if r := p.belay("workspaces", "gc").want(0); !strings.Contains(r.out, "nothing is left over") {
 		t.Errorf("%s", r)
 	}
-	if r := p.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "in use") || !strings.Contains(r.out, "BASE CLONE") {
+	if r := p.belay("workspaces", "ls").want(0); !strings.Contains(r.out, "in use") ||
+		!strings.Contains(r.out, "BASE CLONE") {
 		t.Errorf("%s", r)
 	}
 	x.signal(syscall.SIGKILL)
@@ -110,7 +115,8 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	}
 	p.belay("workspaces", "restore", "work", p.path("before")).want(0)
 	p.restored(p.path("before"))
-	if r := p.belay("workspaces", "gc", "--dry-run").want(0); !strings.Contains(r.out, "the process that owned it is gone") || len(p.spaces().Garbage) != 1 {
+	if r := p.belay("workspaces", "gc", "--dry-run").want(0); !strings.Contains(r.out,
+		"the process that owned it is gone") || len(p.spaces().Garbage) != 1 {
 		t.Errorf("%s", r)
 	}
 	p.belay("workspaces", "gc").want(0)
@@ -122,7 +128,8 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	}
 	for i, id := range []string{"work", run} {
 		dir, home := p.path("after"+string(rune('0'+i))), p.path("home"+string(rune('0'+i)))
-		if r := p.belay("workspaces", "restore", id, dir, "--home", home).want(0); !strings.Contains(r.out, "the hooks post-checkout") {
+		if r := p.belay("workspaces", "restore", id, dir, "--home", home).want(0); !strings.Contains(r.out,
+			"the hooks post-checkout") {
 			t.Errorf("%s", r)
 		}
 		p.restored(dir)
@@ -141,7 +148,8 @@ echo '* filter=x' > .git/info/attributes; rm -f ` + canary
 	if _, err := os.Lstat(canary); err == nil {
 		t.Errorf("what the job left has run: %s", read(t, canary))
 	}
-	if r := p.belay("__complete", "workspaces", "restore", "").want(0); !strings.Contains(r.out, run) || !strings.Contains(r.out, "ex_") {
+	if r := p.belay("__complete", "workspaces", "restore", "").want(0); !strings.Contains(r.out, run) ||
+		!strings.Contains(r.out, "ex_") {
 		t.Errorf("completed to %s", r)
 	}
 }

@@ -37,7 +37,9 @@ func (s *session) claims(ctx context.Context) {
 		if !repeat {
 			slots = min(s.slots(ctx), most)
 		}
-		reply, err := s.claim(ctx, belay.ClaimRequest{Worker: s.id, Number: number, Slots: slots, Wait: claimWait, Repeat: repeat})
+		reply, err := s.claim(ctx, belay.ClaimRequest{
+			Worker: s.id, Number: number, Slots: slots, Wait: claimWait, Repeat: repeat,
+		})
 		switch {
 		case err == nil && ctx.Err() != nil:
 			repeat = len(reply.Assignments) > 0 // came too late: given up below
@@ -60,12 +62,14 @@ func (s *session) claims(ctx context.Context) {
 			}
 			b.wait(ctx)
 		case belay.CodeOf(err) == belay.CodeConflict:
-			s.w.o.Log.Error("a claim was refused; its number is given up", "worker", s.id, "number", number, "error", err)
+			s.w.o.Log.Error("a claim was refused; its number is given up", "worker", s.id, "number", number, "error",
+				err)
 			s.gaveUp(number)
 			number, repeat = number+1, false
 			b.wait(ctx)
 		case !passes(err) && refused >= claimRefusals-1:
-			s.w.o.Log.Error("the answer to a claim was refused each time; its number is given up, and what it won", "worker", s.id, "number", number, "error", err)
+			s.w.o.Log.Error("the answer to a claim was refused each time; its number is given up, and what it won",
+				"worker", s.id, "number", number, "error", err)
 			s.gaveUp(number)
 			number, repeat, refused, most = number+1, false, 0, 1
 			b.wait(ctx)

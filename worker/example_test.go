@@ -129,7 +129,9 @@ func ExampleVersion() {
 	defer b.Close()
 	w := worker.New(b, worker.Options{Log: quiet})
 	worker.Register(w, "greet", func(_ context.Context, name string) (string, error) { return "hello " + name, nil })
-	worker.Register(w, "greet", func(_ context.Context, name string) (string, error) { return "good day, " + name, nil }, worker.Version("v2"))
+	worker.Register(w, "greet", func(_ context.Context, name string) (string, error) {
+		return "good day, " + name, nil
+	}, worker.Version("v2"))
 	done := make(chan error)
 	go func() { done <- w.Run(ctx) }()
 

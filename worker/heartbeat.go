@@ -71,7 +71,8 @@ func (s *session) heartbeat() error {
 	case err != nil && !unknown(err) && s.w.o.Clock.Boottime()-s.acked >= s.ttl:
 		// Whose key is gone is not told that the session is over, and would ask
 		// for ever. Opening another tells what is wrong.
-		s.lose(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "heartbeat", Message: "refused for the whole TTL", Err: err})
+		s.lose(&belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "heartbeat",
+			Message: "refused for the whole TTL", Err: err})
 	}
 	if err != nil {
 		return err

@@ -122,7 +122,8 @@ func TestPoisonHarmsNoNeighbour(t *testing.T) {
 				}
 				_, err = poison.Result(ctx)
 				x, rerr := e.Execution(ctx, poison.ID())
-				if err == nil || rerr != nil || x.Losses != belay.DefaultMaxLosses || x.Error == nil || x.Error.Class != belay.ClassLost {
+				if err == nil || rerr != nil || x.Losses != belay.DefaultMaxLosses || x.Error == nil ||
+					x.Error.Class != belay.ClassLost {
 					t.Errorf("the poison ended with %v, %v: %+v", err, rerr, x)
 				}
 				took := time.Since(began)

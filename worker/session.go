@@ -112,7 +112,9 @@ func (s *session) gaveUp(number int64) {
 }
 
 // errLost ends what a claim won for a session that was lost meanwhile.
-var errLost = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker's session was lost"}
+var errLost = &belay.Error{
+	Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "the worker's session was lost",
+}
 
 // execute runs one run to its acknowledged end.
 func (s *session) execute(r *run.Run) {
@@ -137,7 +139,8 @@ func growStack() byte {
 func (s *session) settle(r *run.Run) {
 	s.w.returned()
 	if err := r.Settle(); err != nil && belay.CodeOf(err) != belay.CodeLeaseLost {
-		s.w.o.Log.Error("a run could not be settled; the store takes it back", "execution", r.ID().Execution, "run", r.ID(), "error", err)
+		s.w.o.Log.Error("a run could not be settled; the store takes it back", "execution", r.ID().Execution, "run",
+			r.ID(), "error", err)
 	}
 	s.w.joined(r.ID())
 	s.forget(r)

@@ -51,7 +51,8 @@ func (s *session) leave() (left int) {
 		if !r.Over() {
 			left++
 			s.w.o.Log.Error("a function has not returned; its execution is not released, its lease runs out",
-				"worker", s.id, "execution", r.ID().Execution, "run", r.ID(), "workflow", r.Assignment().Workflow, "ttl", s.ttl)
+				"worker", s.id, "execution", r.ID().Execution, "run", r.ID(), "workflow", r.Assignment().Workflow,
+				"ttl", s.ttl)
 		}
 		r.Lose(&belay.Error{
 			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "stop worker " + s.w.o.Name,

@@ -113,7 +113,8 @@ func wantNoneLate(t *testing.T, b belay.Backend, id belay.ExecutionID, effects s
 		t.Fatal(err)
 	}
 	lines := strings.Fields(string(data))
-	if len(lines) < 2*writers || saved < writers || lines[len(lines)-1] != "2" || strings.Count(string(data), "2\n") != 1 {
+	if len(lines) < 2*writers || saved < writers || lines[len(lines)-1] != "2" ||
+		strings.Count(string(data), "2\n") != 1 {
 		t.Errorf("%d checkpoints; effects by token: %q", saved, lines)
 	}
 }

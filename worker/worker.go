@@ -33,7 +33,8 @@ type Worker struct {
 func New(b belay.Backend, o Options) *Worker {
 	return &Worker{
 		b: b, o: o.withDefaults(),
-		handlers: make(map[belay.Registration]run.Func), freed: make(chan struct{}, 1), alone: make(map[belay.RunID]*time.Timer),
+		handlers: make(map[belay.Registration]run.Func), freed: make(chan struct{}, 1),
+		alone: make(map[belay.RunID]*time.Timer),
 	}
 }
 
@@ -49,7 +50,8 @@ func Version(v string) RegisterOption {
 // Register has the worker run fn for executions of the workflow. Input and
 // output are JSON; an input that does not fit into In fails its execution for
 // good. It panics if the workflow is registered already, or the worker runs.
-func Register[In, Out any](w *Worker, workflow string, fn func(ctx context.Context, in In) (Out, error), opts ...RegisterOption) {
+func Register[In, Out any](w *Worker, workflow string, fn func(ctx context.Context, in In) (Out, error),
+	opts ...RegisterOption) {
 	r := belay.Registration{Workflow: workflow}
 	for _, o := range opts {
 		o(&r)
@@ -168,7 +170,8 @@ func (w *Worker) handler(a *belay.Assignment) run.Func {
 		return fn
 	}
 	return func(context.Context, json.RawMessage) (json.RawMessage, error) {
-		return nil, belay.Permanent(fmt.Errorf("workflow %q version %q is not registered with worker %s", r.Workflow, r.Version, w.o.Name))
+		return nil, belay.Permanent(fmt.Errorf("workflow %q version %q is not registered with worker %s", r.Workflow,
+			r.Version, w.o.Name))
 	}
 }
 

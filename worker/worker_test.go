@@ -84,7 +84,8 @@ func TestASessionSaysWhatItsWorkerCanDo(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	spy := &opening{Backend: b, opened: stop}
 	w := worker.New(spy, worker.Options{
-		Name: "n", Concurrency: 3, Queues: []string{"q"}, Labels: map[string]string{"gpu": "1"}, Version: "1.2", Log: quiet,
+		Name: "n", Concurrency: 3, Queues: []string{"q"}, Labels: map[string]string{"gpu": "1"}, Version: "1.2",
+		Log: quiet,
 		TTL: 2 * time.Second,
 	})
 	worker.Register(w, "b", nothing)
@@ -93,11 +94,13 @@ func TestASessionSaysWhatItsWorkerCanDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := spy.spec
-	if s.Name != "n" || s.Capacity != 3 || len(s.Queues) != 1 || s.Queues[0] != "q" || s.Labels["gpu"] != "1" || s.Version != "1.2" ||
+	if s.Name != "n" || s.Capacity != 3 || len(s.Queues) != 1 || s.Queues[0] != "q" || s.Labels["gpu"] != "1" ||
+		s.Version != "1.2" ||
 		s.TTL.D() != 2*time.Second || s.ID.IsZero() || s.Process.PID == 0 {
 		t.Errorf("%+v", s)
 	}
-	if len(s.Workflows) != 2 || s.Workflows[0] != (belay.Registration{Workflow: "b"}) || s.Workflows[1] != (belay.Registration{Workflow: "a", Version: "v"}) {
+	if len(s.Workflows) != 2 || s.Workflows[0] != (belay.Registration{Workflow: "b"}) ||
+		s.Workflows[1] != (belay.Registration{Workflow: "a", Version: "v"}) {
 		t.Errorf("workflows %v", s.Workflows)
 	}
 }

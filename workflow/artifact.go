@@ -37,7 +37,8 @@ func Artifact(ctx context.Context, name string, r io.Reader) (int64, error) {
 		}
 		if size += int64(got); size > belay.MaxArtifact {
 			return size, belay.Permanent(&belay.Error{
-				Code: belay.CodePayloadTooLarge, Op: "artifact " + name, Message: fmt.Sprintf("it has more than %d bytes, the limit", belay.MaxArtifact),
+				Code: belay.CodePayloadTooLarge, Op: "artifact " + name,
+				Message: fmt.Sprintf("it has more than %d bytes, the limit", belay.MaxArtifact),
 			})
 		}
 		c := belay.Chunk{Name: name, N: n, Data: buf[:got]}
@@ -60,7 +61,9 @@ func ReadArtifact(ctx context.Context, name string) ([]byte, error) {
 	}
 	var data []byte
 	found := false
-	if err := eachChunk(x, name, func(c belay.StoredChunk) { data, found = append(data, c.Data...), true }); err != nil {
+	if err := eachChunk(x, name, func(c belay.StoredChunk) {
+		data, found = append(data, c.Data...), true
+	}); err != nil {
 		return nil, fmt.Errorf("artifact %s: %w", name, err)
 	}
 	if !found {

@@ -27,7 +27,8 @@ func TestOutputGoesOnInANewEpoch(t *testing.T) {
 			return log.Close()
 		},
 		"an artifact": func(ctx context.Context) error {
-			_, err := workflow.Artifact(ctx, "out", strings.NewReader(fmt.Sprintf("attempt %d ", workflow.Attempt(ctx))))
+			_, err := workflow.Artifact(ctx, "out",
+				strings.NewReader(fmt.Sprintf("attempt %d ", workflow.Attempt(ctx))))
 			return err
 		},
 	} {

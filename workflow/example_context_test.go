@@ -76,7 +76,8 @@ func ExampleProgress() {
 	})
 	defer stop()
 	ctx := context.Background()
-	h, err := workflow.Start[string](ctx, b, "convert", 1000, belay.WithPolicy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)}))
+	h, err := workflow.Start[string](ctx, b, "convert", 1000,
+		belay.WithPolicy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)}))
 	if err != nil {
 		fmt.Println(err)
 		return

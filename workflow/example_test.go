@@ -94,7 +94,9 @@ func ExampleKey() {
 	sum := func(ctx context.Context, parts []int) (int, error) {
 		total := 0
 		for i, part := range parts {
-			n, err := workflow.Step(ctx, "square", func(context.Context) (int, error) { return part * part, nil }, workflow.Key(i))
+			n, err := workflow.Step(ctx, "square", func(context.Context) (int, error) {
+				return part * part, nil
+			}, workflow.Key(i))
 			if err != nil {
 				return 0, err
 			}

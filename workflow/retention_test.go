@@ -27,7 +27,9 @@ func TestARetryFindsWhatItsChildrenDid(t *testing.T) {
 				b := engine.New(memory.New(time.Now), engine.Options{Log: quiet, Retention: retention})
 				defer b.Close()
 				w := worker.New(b, worker.Options{Log: quiet})
-				worker.Register(w, "child", func(context.Context, any) (string, error) { return strings.Repeat("x", size), nil })
+				worker.Register(w, "child", func(context.Context, any) (string, error) {
+					return strings.Repeat("x", size), nil
+				})
 				repaired := false
 				worker.Register(w, "parent", func(ctx context.Context, _ any) (int, error) {
 					out, err := workflow.Child[string](ctx, "child", "child", nil)
@@ -64,7 +66,8 @@ func TestARetryFindsWhatItsChildrenDid(t *testing.T) {
 				}
 				await(id, belay.Succeeded)
 				time.Sleep(2 * retention)
-				if page, err := b.Executions(ctx, belay.Filter{Children: true}); err != nil || len(page.Executions) > 0 {
+				if page, err := b.Executions(ctx, belay.Filter{Children: true}); err != nil ||
+					len(page.Executions) > 0 {
 					t.Errorf("left after the retention: %+v, %v", page.Executions, err)
 				}
 				stop()

@@ -20,7 +20,8 @@ type Handle[T any] struct {
 // belay.MaxPayload bytes. With [belay.IdempotencyKey] a repeat finds the first
 // execution. While the store is unavailable Start tries again, without
 // submitting twice, until ctx ends.
-func Start[T any](ctx context.Context, c belay.Client, workflow string, input any, opts ...belay.SubmitOption) (Handle[T], error) {
+func Start[T any](ctx context.Context, c belay.Client, workflow string, input any,
+	opts ...belay.SubmitOption) (Handle[T], error) {
 	h := Handle[T]{c: c}
 	in, err := encode(input, "input of", workflow)
 	if err != nil {

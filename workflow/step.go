@@ -21,7 +21,8 @@ import (
 // waits are refused in it. A result of more than belay.MaxPayload bytes is
 // refused with CodePayloadTooLarge, and one that holds a NUL character with
 // CodeInvalid; neither is retried.
-func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
+func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T,
+	error) {
 	var o options
 	for _, opt := range opts {
 		opt.step(&o)

@@ -25,7 +25,8 @@ func usage(dir string) float64 {
 		if !ok {
 			return nil
 		}
-		if id := (file{uint64(s.Dev), s.Ino}); s.Nlink < 2 || d.IsDir() || !seen[id] { //nolint:unconvert // of 32 bits elsewhere
+		if id := (file{uint64(s.Dev), s.Ino}); s.Nlink < 2 || d.IsDir() ||
+			!seen[id] { //nolint:unconvert // of 32 bits elsewhere
 			seen[id] = s.Nlink > 1 && !d.IsDir()
 			blocks += s.Blocks
 		}

@@ -16,7 +16,8 @@ func clone(t *testing.T, shared string) place {
 		t.Skip(err)
 	}
 	p := place{dir: t.TempDir()}
-	script := `git init -q -b main . && mkdir bufio fmt os strings && for f in ` + strings.Join(changed, " ") + ` ; do echo it >$f; done
+	script := `git init -q -b main . && mkdir bufio fmt os strings && for f in ` + strings.Join(changed, " ") +
+		` ; do echo it >$f; done
 		rm shared.txt && git add -A && git commit -q -m sources && git checkout -q -b job-1
 		echo mine >own-1.txt && for f in ` + strings.Join(changed, " ") + ` ; do echo "// job 1" >>$f; done
 		printf '` + shared + `' >shared.txt
@@ -56,8 +57,10 @@ func TestOnlyItsOwnWorkIsRight(t *testing.T) {
 
 // What an agent says of a git that failed is counted, and is no part of what it read.
 func TestFailuresAreCounted(t *testing.T) {
-	got := hear("failed: git fetch: error: cannot lock ref 'refs/remotes/origin/main'\nfailed: git stash pop: conflict\njob 1\n")
-	if want := (talk{failed: 2, locked: 1, first: "git fetch: error: cannot lock ref 'refs/remotes/origin/main'", rest: "job 1\n"}); got != want {
+	got := hear("failed: git fetch: error: cannot lock ref 'refs/remotes/origin/main'\nfailed: git stash pop: " +
+		"conflict\njob 1\n")
+	if want := (talk{failed: 2, locked: 1, first: "git fetch: error: cannot lock ref 'refs/remotes/origin/main'",
+		rest: "job 1\n"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -19,7 +19,8 @@ type Runner interface {
 	// and the gits that failed around it, in the same words. All jobs are run at once:
 	// how many of them work is the Runner's own affair.
 	Run(ctx context.Context, i int) (said string, err error)
-	// Stop waits until nothing of it runs, and ends what does if ctx is over. It gives for how long the lock was held that
+	// Stop waits until nothing of it runs, and ends what does if ctx is over. It gives for how long
+	// the lock was held that
 	// set-ups wait for, nil if there is none.
 	Stop(ctx context.Context) (*trial.Times, error)
 	// Fetch brings the branch of each job into the clone that is checked.
@@ -106,7 +107,8 @@ func check(ctx context.Context, r trial.Request, run Runner, said []string, s *t
 			v["wrong_jobs"]++
 		}
 		if found.wrong != "" || heard.failed > 0 {
-			fmt.Fprintf(os.Stderr, "%s/%s: job %d: %d gits failed, at first %q; wrong: %q\n", r.Contender, r.Variant, i, heard.failed, heard.first, found.wrong)
+			fmt.Fprintf(os.Stderr, "%s/%s: job %d: %d gits failed, at first %q; wrong: %q\n", r.Contender, r.Variant, i,
+				heard.failed, heard.first, found.wrong)
 		}
 	}
 	return context.Cause(ctx)

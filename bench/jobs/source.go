@@ -33,7 +33,8 @@ func Source(ctx context.Context, dir string) (files int, err error) {
 	defer os.Remove(index) //nolint:errcheck // it is in nobody's way
 	g.env = []string{"GIT_INDEX_FILE=" + index}
 	for _, args := range [][]string{
-		{"--git-dir=" + dir, "--work-tree=" + src, "-c", "core.excludesFile=" + os.DevNull, "add", "--all", "--force", src},
+		{"--git-dir=" + dir, "--work-tree=" + src, "-c", "core.excludesFile=" + os.DevNull, "add", "--all", "--force",
+			src},
 		{"--git-dir=" + dir, "repack", "-q"},
 	} {
 		if _, err := g.git(ctx, args...); err != nil {
@@ -92,7 +93,8 @@ func exists(path string) bool {
 func Environment(home string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
-		"GIT_AUTHOR_NAME=bench", "GIT_AUTHOR_EMAIL=bench@localhost", "GIT_COMMITTER_NAME=bench", "GIT_COMMITTER_EMAIL=bench@localhost",
+		"GIT_AUTHOR_NAME=bench", "GIT_AUTHOR_EMAIL=bench@localhost", "GIT_COMMITTER_NAME=bench",
+		"GIT_COMMITTER_EMAIL=bench@localhost",
 	}
 }
 
@@ -123,7 +125,8 @@ func (n *Neighbour) commit(ctx context.Context, repo string) error {
 		cmd := Command(context.WithoutCancel(ctx), "git", "fast-import", "--quiet", "--date-format=now")
 		cmd.Dir, cmd.Env = repo, Environment(os.DevNull)
 		cmd.Stdin = strings.NewReader(fmt.Sprintf(
-			"commit refs/heads/main\ncommitter neighbour <neighbour@localhost> now\ndata 5\nmoved\nfrom refs/heads/main^0\nM 100644 inline moved.txt\ndata %d\n%s\n",
+			"commit refs/heads/main\ncommitter neighbour <neighbour@localhost> now\ndata 5\nmoved\nfrom "+
+				"refs/heads/main^0\nM 100644 inline moved.txt\ndata %d\n%s\n",
 			len(text), text))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("move the repository on: %w: %s", err, out)

@@ -73,7 +73,9 @@ func (b *bed) ready(ctx context.Context) error {
 	}
 	defer n.Close()
 	err = b.until(ctx, func() error {
-		err := n.Register(ctx, &workflowservice.RegisterNamespaceRequest{Namespace: "bench", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour)})
+		err := n.Register(ctx, &workflowservice.RegisterNamespaceRequest{
+			Namespace: "bench", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+		})
 		var there *serviceerror.NamespaceAlreadyExists
 		if errors.As(err, &there) {
 			return nil
@@ -119,7 +121,9 @@ type input struct {
 
 // worker is one that is not started.
 func (b *bed) worker(c client.Client) worker.Worker {
-	w := worker.New(c, queue, worker.Options{MaxConcurrentWorkflowTaskPollers: b.pollers, MaxConcurrentActivityTaskPollers: b.pollers})
+	w := worker.New(c, queue, worker.Options{
+		MaxConcurrentWorkflowTaskPollers: b.pollers, MaxConcurrentActivityTaskPollers: b.pollers,
+	})
 	w.RegisterWorkflowWithOptions(b.noop, workflow.RegisterOptions{Name: "noop"})
 	w.RegisterWorkflowWithOptions(b.endless, workflow.RegisterOptions{Name: "endless"})
 	w.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: "step"})
@@ -171,7 +175,8 @@ func linger(ctx context.Context, heartbeat time.Duration) error {
 
 // start starts a workflow.
 func (b *bed) start(ctx context.Context, name string, in any) (client.WorkflowRun, error) {
-	return b.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: queue, EnableEagerStart: b.eager}, name, in)
+	return b.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: queue, EnableEagerStart: b.eager}, name,
+		in)
 }
 
 // call starts a noop and waits for its end.
@@ -201,7 +206,8 @@ func (b *bed) counts(ctx context.Context, n int64, steps int) ([]trial.Count, er
 	events := trial.Count{What: "events of their history", Want: n*int64(5+4*steps) + 5, More: true}
 	late := time.After(30 * time.Second)
 	for {
-		err := c.QueryRow(ctx, "SELECT count(*), coalesce(sum(history_length), 0) FROM executions_visibility WHERE status = 2 AND workflow_type_name = 'noop'").Scan(&flows.Got, &events.Got)
+		err := c.QueryRow(ctx, "SELECT count(*), coalesce(sum(history_length), 0) FROM executions_visibility "+
+			"WHERE status = 2 AND workflow_type_name = 'noop'").Scan(&flows.Got, &events.Got)
 		if err != nil || flows.Got >= flows.Want {
 			return []trial.Count{flows, events}, err
 		}

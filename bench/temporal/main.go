@@ -60,7 +60,8 @@ func run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, work(ctx, r)
 	}
 	measure := map[trial.Measure]func(*bed, context.Context, trial.Request) (trial.Sample, error){
-		trial.Flow: (*bed).flow, trial.Steps: (*bed).flow, trial.Latency: (*bed).latency, trial.Takeover: (*bed).takeover,
+		trial.Flow: (*bed).flow, trial.Steps: (*bed).flow, trial.Latency: (*bed).latency,
+		trial.Takeover: (*bed).takeover,
 	}[r.Measure]
 	if measure == nil {
 		return trial.Sample{}, trial.ErrNone

@@ -115,7 +115,8 @@ func (b *bed) kill(ctx context.Context, r trial.Request) (time.Duration, error) 
 		at, err = second.Await(ctx, "runs ", patience)
 	}
 	if second != nil {
-		err = errors.Join(err, b.client.TerminateWorkflow(ctx, run.GetID(), run.GetRunID(), "it has run"), second.Kill())
+		err = errors.Join(err, b.client.TerminateWorkflow(ctx, run.GetID(), run.GetRunID(), "it has run"),
+			second.Kill())
 	}
 	if err != nil {
 		return 0, err

@@ -121,7 +121,8 @@ func (s *server) tables(ctx context.Context) error {
 		return err
 	}
 	for database, schema := range map[string]string{s.Database: "temporal", s.Database + "_visibility": "visibility"} {
-		for _, args := range [][]string{{"setup-schema", "-v", "0.0"}, {"update-schema", "--schema-name", "postgresql/v12/" + schema}} {
+		for _, args := range [][]string{{"setup-schema", "-v", "0.0"}, {"update-schema", "--schema-name",
+			"postgresql/v12/" + schema}} {
 			if err := s.tool(ctx, database, args...); err != nil {
 				return err
 			}
@@ -166,7 +167,8 @@ func (s *server) start(dir string) error {
 	if err := errors.Join(err, f.Close(), os.WriteFile(s.Dynamic, nil, 0o600)); err != nil {
 		return err
 	}
-	cmd := exec.Command(path, "--config-file", file, "--allow-no-auth", "start") //nolint:noctx // it is stopped in order
+	cmd := exec.Command(path, "--config-file", file, "--allow-no-auth",
+		"start") //nolint:noctx // it is stopped in order
 	cmd.Stderr = &s.log
 	s.Child, err = trial.Start(cmd)
 	return err

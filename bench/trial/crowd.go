@@ -85,8 +85,10 @@ func (c *Crowd) Run(ctx context.Context, r Request) (Sample, error) {
 	s.Times = c.starts.SoFar()
 	s.Values = map[string]float64{
 		"best_per_s": best.Rate, "kept": s.Rate / best.Rate, "offered_per_s": offered / (Flood * r.For).Seconds(),
-		"accepted_per_s": float64(c.accepted.Load()-before) / (Flood * r.For).Seconds(), "kept_by_processor": (best.CPU + best.Database) / (s.CPU + s.Database),
-		"refused": 1 - float64(c.accepted.Load()-before)/offered, "turned_away": 1 - float64(c.handed.Load())/offered,
+		"accepted_per_s":    float64(c.accepted.Load()-before) / (Flood * r.For).Seconds(),
+		"kept_by_processor": (best.CPU + best.Database) / (s.CPU + s.Database),
+		"refused":           1 - float64(c.accepted.Load()-before)/offered,
+		"turned_away":       1 - float64(c.handed.Load())/offered,
 	}
 	if t := TimesOf(c.answers); t != nil {
 		s.Values["answer_p50_ms"], s.Values["answer_p99_ms"] = t.P50, t.P99

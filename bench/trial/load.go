@@ -85,7 +85,8 @@ func (m *Meter) read(to *reading, r Request) {
 // for a warm-up and the time that the trial takes, and gives the rate of m in that
 // time and how often do was called. i counts the calls from 0. The first error
 // ends the loop.
-func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done, error) {
+func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx context.Context, i int) error) (Done,
+	error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer time.AfterFunc(Warmup, func() { m.read(&m.from, r) }).Stop()
@@ -150,7 +151,8 @@ func Pace(ctx context.Context, rate int, long time.Duration, do func(ctx context
 
 // Bursts calls do until n rows are written, BulkRows or what is left at a time,
 // from callers at once.
-func Bursts(ctx context.Context, r Request, callers, n int, do func(ctx context.Context, first, rows int) error) (Done, error) {
+func Bursts(ctx context.Context, r Request, callers, n int, do func(ctx context.Context, first, rows int) error) (Done,
+	error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	begin := Now(r)

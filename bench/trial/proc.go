@@ -40,7 +40,8 @@ func processOf(pid int) (p process, err error) {
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	var state string
 	var skip, user, system, cuser, csystem int64
-	_, err = fmt.Sscan(rest, &state, &p.parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &user, &system, &cuser, &csystem)
+	_, err = fmt.Sscan(rest, &state, &p.parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &user,
+		&system, &cuser, &csystem)
 	p.own, p.descendant = time.Duration(user+system)*time.Second/ticks, time.Duration(cuser+csystem)*time.Second/ticks
 	return p, err
 }

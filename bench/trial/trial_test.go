@@ -24,7 +24,9 @@ func TestWorkThatWasNotDoneIsAnError(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		err := Serve(strings.NewReader(`{"contender":"it"}`), &out, map[string]Func{
-			"it": func(context.Context, Request) (Sample, error) { return Sample{Rate: 1, Counts: []Count{c.count}}, nil },
+			"it": func(context.Context, Request) (Sample, error) {
+				return Sample{Rate: 1, Counts: []Count{c.count}}, nil
+			},
 		})
 		var s Sample
 		if err := errors.Join(err, json.Unmarshal(out.Bytes(), &s)); err != nil || s.Error != c.want {
@@ -58,7 +60,9 @@ func TestLoopsCountTheirTimeAlone(t *testing.T) {
 func TestLoopsEndWithTheFirstError(t *testing.T) {
 	broken := errors.New("broken")
 	var m Meter
-	if _, err := Loop(t.Context(), Request{For: time.Hour}, 3, &m, func(context.Context, int) error { return broken }); !errors.Is(err, broken) {
+	if _, err := Loop(t.Context(), Request{For: time.Hour}, 3, &m, func(context.Context, int) error {
+		return broken
+	}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 }

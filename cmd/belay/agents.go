@@ -25,7 +25,8 @@ func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	}
 	repos := repositories(c)
 	s, err := agent.NewSetup(preset, agent.Setup{
-		Command: a.Command, Resume: a.ResumeCommand, Permissions: a.Permissions, Output: a.Output, Env: a.Env, Timeout: a.Timeout, Grace: a.Grace,
+		Command: a.Command, Resume: a.ResumeCommand, Permissions: a.Permissions, Output: a.Output, Env: a.Env,
+		Timeout: a.Timeout, Grace: a.Grace,
 		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials, Elsewhere: elsewhere,
 	})
 	if err != nil {
@@ -95,7 +96,8 @@ func closed(command []string) error {
 	if path == "" {
 		return nil
 	}
-	return fmt.Errorf("the users of jobs may not read %s, of the agent's command: install it where everybody may, or run agents as the user of this process, root, with agent.users: none", path)
+	return fmt.Errorf("the users of jobs may not read %s, of the agent's command: install it where everybody may, "+
+		"or run agents as the user of this process, root, with agent.users: none", path)
 }
 
 // unreadable is the first path of a command that another user than its owner may not
@@ -117,7 +119,8 @@ func unreadable(command []string) string {
 		}
 	}
 	for _, path := range paths {
-		if path, err := filepath.EvalSymlinks(path); err == nil && strings.ContainsRune(path, filepath.Separator) && !open(path) {
+		if path, err := filepath.EvalSymlinks(path); err == nil && strings.ContainsRune(path, filepath.Separator) &&
+			!open(path) {
 			return path
 		}
 	}

@@ -25,7 +25,8 @@ docs/operations.md.`
 func (a *app) backupCommand() *cobra.Command {
 	var o embedded.CopyOptions
 	c := &cobra.Command{
-		Use: "backup FILE|DIR", Short: "Copy the database while it is in use", Long: backupLong, Args: exactly("a file or a directory"),
+		Use: "backup FILE|DIR", Short: "Copy the database while it is in use", Long: backupLong,
+		Args: exactly("a file or a directory"),
 		Example: `  belay backup /backups
   belay backup --data /var/lib/belay /backups/belay.db --force`,
 	}
@@ -53,7 +54,8 @@ func (a *app) backupCommand() *cobra.Command {
 
 // holds says what a backup holds.
 func holds(s embedded.Snapshot) string {
-	text := fmt.Sprintf("%s: %s with %s, %d of them owned", sized(s.Bytes), screen.Plural(int(s.Executions), "execution"), screen.Plural(int(s.Events), "event"), s.Owned)
+	text := fmt.Sprintf("%s: %s with %s, %d of them owned", sized(s.Bytes), screen.Plural(int(s.Executions),
+		"execution"), screen.Plural(int(s.Events), "event"), s.Owned)
 	if !s.Mark.IsZero() {
 		text += ", last written " + s.Mark.UTC().Format(time.DateTime) + " UTC"
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // builtins makes the workers of a process for the built-in kinds: commands and
-// agents. They are prepared first, then asked for. What holds their jobs is what the configuration says, in every process
+// agents. They are prepared first, then asked for. What holds their jobs is what the configuration
+// says, in every process
 // that runs any, as far as this machine can; the log says what came of it.
 type builtins struct {
 	backend belay.Backend
@@ -49,7 +50,8 @@ func (b *builtins) prepare(ctx context.Context, commands int, setup *agent.Setup
 		}
 	}
 	if setup != nil {
-		if b.ofAgents, err = jobRunner(ctx, b.cfg, b.dir, b.log, setup.Command, b.cfg.Agent.Concurrency, b.secrets...); err != nil {
+		if b.ofAgents, err = jobRunner(ctx, b.cfg, b.dir, b.log, setup.Command, b.cfg.Agent.Concurrency,
+			b.secrets...); err != nil {
 			return fmt.Errorf("start the agents: %w", err)
 		}
 	}
@@ -112,7 +114,8 @@ func (j *jobs) sweep(ctx context.Context, log *slog.Logger) {
 
 // jobRunner is what runs jobs as the configuration says, most of them at a time. The
 // command is what all of them start; none if each names its own.
-func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int, secrets ...string) (*jobs, error) {
+func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.Logger, command []string, most int,
+	secrets ...string) (*jobs, error) {
 	a := cfg.Agent
 	dir := a.WorkspaceDir
 	if dir == "" {
@@ -131,7 +134,9 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	j := &jobs{Runner: &agent.Runner{Workspaces: spaces, Seal: a.Seal, Limits: spaces.Limits, PrepareTimeout: a.Prepare}}
+	j := &jobs{
+		Runner: &agent.Runner{Workspaces: spaces, Seal: a.Seal, Limits: spaces.Limits, PrepareTimeout: a.Prepare},
+	}
 	if users != nil {
 		spaces.Users, spaces.Keeper, j.users = lent(users), keeper, users.Users()
 	}
@@ -157,9 +162,11 @@ func try(ctx context.Context, r *agent.Runner, log *slog.Logger) error {
 		}
 	case ctx.Err() != nil:
 	case errors.As(err, &missing):
-		return fmt.Errorf("jobs cannot be held as %s says; without that setting they run all the same: %w", settingOf[missing.Wall], err)
+		return fmt.Errorf("jobs cannot be held as %s says; without that setting they run all the same: %w",
+			settingOf[missing.Wall], err)
 	case r.Workspaces.Users != nil && withoutUsers(ctx, r):
-		return fmt.Errorf("jobs cannot have users of their own here (%w): with agent.users: none they run as the user of this process, root", err)
+		return fmt.Errorf("jobs cannot have users of their own here (%w): with agent.users: none they run as the "+
+			"user of this process, root", err)
 	default:
 		log.Warn("a trial of what holds jobs has failed, and so may they", "error", err)
 	}
@@ -178,7 +185,8 @@ func lacking(r *agent.Runner, w process.Walls) (why []string) {
 		why = append(why, "they can write wherever their user may: this machine has no user namespaces and no Landlock")
 	}
 	if w.Landlock == 0 {
-		why = append(why, "this machine has no Landlock: signals and abstract sockets of the same user are not closed to them everywhere")
+		why = append(why, "this machine has no Landlock: signals and abstract sockets of the same user are not "+
+			"closed to them everywhere")
 	}
 	return why
 }
@@ -204,7 +212,8 @@ const (
 
 // jobUsers are the users of which each workspace is given one, if that is wanted and we
 // may, and another that the base clones have. nil means that all run as we do.
-func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool, *host.User, error) {
+func jobUsers(ctx context.Context, a config.Agent, log *slog.Logger, command []string, most int) (*process.Pool,
+	*host.User, error) {
 	users := process.Range{First: ownUsers, Count: uint32(max(256, 4*most))}
 	switch {
 	case a.Users == "none", a.Users == "auto" && os.Geteuid() != 0:

@@ -40,7 +40,8 @@ func TestAWallThatIsNotToBeHad(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	want := process.Walls{}
-	if got := strings.Join(lacking(r, want), "; "); !strings.Contains(got, "no Landlock") || !strings.Contains(got, "they can write wherever") {
+	if got := strings.Join(lacking(r, want), "; "); !strings.Contains(got, "no Landlock") ||
+		!strings.Contains(got, "they can write wherever") {
 		t.Errorf("without anything: %q", got)
 	}
 }

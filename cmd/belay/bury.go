@@ -26,7 +26,8 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 			return false
 		}
 		x, err := c.Execution(ctx, run.Execution)
-		return err == nil && (run.Token < x.Token || run.Token == x.Token && (x.State != belay.Running || x.Worker == dead.ID))
+		return err == nil && (run.Token < x.Token || run.Token == x.Token && (x.State != belay.Running ||
+			x.Worker == dead.ID))
 	})
 	return err
 }
@@ -38,7 +39,8 @@ func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) err
 		if err := bury(ctx, c, dead); err != nil {
 			return err
 		}
-		if err := sweepBelow(ctx, filepath.Join(dir, "workspaces")); err != nil && ctx.Err() == nil { // if we end now, the next one removes it
+		// if we end now, the next one removes it
+		if err := sweepBelow(ctx, filepath.Join(dir, "workspaces")); err != nil && ctx.Err() == nil {
 			slog.Warn("remove what a dead worker left", "worker", dead.Name, "error", err)
 		}
 		return nil

@@ -89,9 +89,11 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 	case serr != nil:
 	case info.Mode().Perm()&0o022 != 0:
 		all = append(all, &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"%s has mode %#o: others can change what is configured; close it with: chmod go-w %s", c.File, info.Mode().Perm(), c.File)})
+			"%s has mode %#o: others can change what is configured; close it with: chmod go-w %s", c.File,
+			info.Mode().Perm(), c.File)})
 	case info.Mode().Perm()&0o044 != 0 && (len(c.Agent.Logins) > 0 || config.HasPassword(c.Store)):
-		warnings = append(warnings, fmt.Sprintf("%s has mode %#o and holds credentials: others on this machine can read them", c.File, info.Mode().Perm()))
+		warnings = append(warnings, fmt.Sprintf(
+			"%s has mode %#o and holds credentials: others on this machine can read them", c.File, info.Mode().Perm()))
 	}
 	return warnings, errors.Join(all...)
 }
@@ -128,7 +130,9 @@ func checkListen(ctx context.Context, c *config.Config) error {
 	if host != "" {
 		all, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 		if err != nil {
-			return &belay.Error{Code: belay.CodeInvalid, Op: "listen on " + c.Listen, Message: "there is no such address", Err: err}
+			return &belay.Error{
+				Code: belay.CodeInvalid, Op: "listen on " + c.Listen, Message: "there is no such address", Err: err,
+			}
 		}
 		for _, at := range all {
 			beyond = beyond || !at.IP.IsLoopback()
@@ -147,8 +151,11 @@ func checkListen(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	if !has {
-		return &belay.Error{Code: belay.CodeConflict, Op: "listen on " + c.Listen, Message: "others can reach this address, and there is no key yet; make one with: " +
-			"belay keys create --name NAME --scope read,submit,worker --data " + screen.Words([]string{c.DataDir()}) + ", or say --insecure-no-auth"}
+		return &belay.Error{Code: belay.CodeConflict, Op: "listen on " + c.Listen,
+			Message: "others can reach this address, and there is no key yet; make one with: " +
+				"belay keys create --name NAME --scope read,submit,worker --data " +
+				screen.Words([]string{c.DataDir()}) +
+				", or say --insecure-no-auth"}
 	}
 	return nil
 }

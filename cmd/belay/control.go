@@ -22,7 +22,8 @@ import (
 func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	c := a.actionCommand("cancel", "Cancel an execution",
-		"Cancel an execution: at once if it does not run, else its owner gets a grace to end it,\nafter which it is ended by force. Its children are cancelled with it.",
+		"Cancel an execution: at once if it does not run, else its owner gets a grace to end it,\nafter which it "+
+			"is ended by force. Its children are cancelled with it.",
 		func(c *belay.Control) { c.Action, c.Grace = belay.ActionCancel, belay.Duration(grace) })
 	c.Flags().DurationVar(&grace, "grace", 0, "how long a running one may take to end; 0 means its policy's (10s)")
 	return c
@@ -42,7 +43,8 @@ func (a *app) resumeCommand() *cobra.Command {
 func (a *app) retryCommand() *cobra.Command {
 	var input string
 	c := a.actionCommand("retry", "Run a failed or cancelled execution again",
-		"Run a failed or cancelled execution again under the same id: finished steps count.\nWith --input it starts over with another input.",
+		"Run a failed or cancelled execution again under the same id: finished steps count.\nWith --input it "+
+			"starts over with another input.",
 		func(c *belay.Control) {
 			c.Action = belay.ActionRetry
 			if input != "" {
@@ -138,7 +140,8 @@ func actor() string {
 func (a *app) signalCommand() *cobra.Command {
 	var payload string
 	c := &cobra.Command{
-		Use: "signal ID NAME", Short: "Deliver a signal to an execution", Args: exactly("the id of an execution", "the signal's name"),
+		Use: "signal ID NAME", Short: "Deliver a signal to an execution", Args: exactly("the id of an execution",
+			"the signal's name"),
 		Long:              "Deliver a signal to an execution. It is kept if nobody waits for it yet.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -147,7 +150,9 @@ func (a *app) signalCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s := belay.SignalRequest{Execution: id, Name: args[1], Payload: json.RawMessage(payload), Op: belay.OpID(embedded.NewID())}
+			s := belay.SignalRequest{
+				Execution: id, Name: args[1], Payload: json.RawMessage(payload), Op: belay.OpID(embedded.NewID()),
+			}
 			return a.writing(ctx, func(b belay.Backend) error {
 				if err := b.Signal(ctx, s); err != nil {
 					return err

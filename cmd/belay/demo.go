@@ -28,7 +28,9 @@ The demo judges itself, from the store's history and from a list that the steps
 keep outside of it: the exit code is 0 if every promise held, and 70 if not.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.demo(c, repo) },
 	}
-	c.Flags().StringVar(&repo, "repo", "", "the repository, a path or `URL`; the one around the working directory by default, else a small one that is made")
+	c.Flags().StringVar(&repo, "repo", "",
+		"the repository, a path or `URL`; the one around the working directory by default, else a small one that "+
+			"is made")
 	_ = c.MarkFlagDirname("repo")
 	c.AddCommand(&cobra.Command{
 		Use: "worker NAME QUEUE", Hidden: true, Args: exactly("a name", "a queue"),
@@ -52,7 +54,8 @@ func (a *app) demo(c *cobra.Command, repo string) error {
 	if repo == "" && source != "" && !committed(ctx, source) {
 		source = ""
 	}
-	o := demo.Options{Out: a.out, Terminal: a.plain().out, JSON: a.output == "json", Repo: source, Version: version, Bury: bury, Worker: demoWorker}
+	o := demo.Options{Out: a.out, Terminal: a.plain().out, JSON: a.output == "json", Repo: source, Version: version,
+		Bury: bury, Worker: demoWorker}
 	if c.Flags().Changed("data") {
 		if o.Data, err = filepath.Abs(a.data); err != nil {
 			return err

@@ -33,7 +33,8 @@ type finding struct {
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Check this machine and the data directory, or the server", Args: none,
-		Long: "Check what Belay needs on this machine and whether the data directory is sound,\nor, with --server, whether the server answers.\nIt changes nothing. The exit code is 69 if something is bad.",
+		Long: "Check what Belay needs on this machine and whether the data directory is sound,\nor, with " +
+			"--server, whether the server answers.\nIt changes nothing. The exit code is 69 if something is bad.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := &doctor{app: a}
 			d.machine(c.Context())
@@ -65,17 +66,21 @@ func (d *doctor) machine(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	r, err := process.Run(ctx, process.Command{ID: fmt.Sprintf("doctor-%d", os.Getpid()), Args: []string{"true"}, Dir: "/", Inherit: process.Basics()})
+	r, err := process.Run(ctx, process.Command{
+		ID: fmt.Sprintf("doctor-%d", os.Getpid()), Args: []string{"true"}, Dir: "/", Inherit: process.Basics(),
+	})
 	switch {
 	case err != nil:
 		d.add("isolation", "bad", "a command cannot be supervised: %v", err)
 	case r.Isolation == process.Subreaper:
-		d.add("isolation", "warn", "%s: a job can kill its supervisor; as root, or with user namespaces, it cannot", r.Isolation)
+		d.add("isolation", "warn", "%s: a job can kill its supervisor; as root, or with user namespaces, it cannot",
+			r.Isolation)
 	default:
 		d.add("isolation", "ok", "%s, frozen by %s", r.Isolation, r.Freezer)
 	}
 	if _, err := host.Self(); err != nil {
-		d.add("proof of death", "warn", "this process cannot be identified (%v): a dead worker is given up after its TTL, not at once", err)
+		d.add("proof of death", "warn", "this process cannot be identified (%v): a dead worker is given up after "+
+			"its TTL, not at once", err)
 	} else {
 		d.add("proof of death", "ok", "boot, PID namespace and start time can be read")
 	}
@@ -96,7 +101,8 @@ func (d *doctor) directory(ctx context.Context) {
 	if err := socket.Check(dir); err != nil {
 		d.add("data directory", "bad", "%v", err)
 	} else if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		d.add("data directory", "warn", "%s has mode %#o: others on this machine can look into it; chmod 700 it", dir, mode)
+		d.add("data directory", "warn", "%s has mode %#o: others on this machine can look into it; chmod 700 it", dir,
+			mode)
 	} else {
 		d.add("data directory", "ok", "%s", dir)
 	}
@@ -201,7 +207,8 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	if len(parts) == 0 {
 		parts = []string{"none"}
 	}
-	d.add("executions", "ok", "%s; %d runs, %d checkpoints, %d open dead letters", strings.Join(parts, ", "), c.Runs, c.Checkpoints, c.DeadLetters)
+	d.add("executions", "ok", "%s; %d runs, %d checkpoints, %d open dead letters", strings.Join(parts, ", "), c.Runs,
+		c.Checkpoints, c.DeadLetters)
 	if embedded.Holder(d.app.data) == "" { // else the engine has said so
 		for _, n := range r.Notes(time.Now()) {
 			d.add("note", "warn", "%s", n)
@@ -215,7 +222,8 @@ func (d *doctor) database(ctx context.Context, r *embedded.Reader) error {
 	case overdue == 0:
 		d.add("overdue", "ok", "nothing")
 	case embedded.Holder(d.app.data) == "":
-		d.add("overdue", "warn", "%d things wait for an engine to take care of them; `belay serve` starts one, and so does any belay run on this directory", overdue)
+		d.add("overdue", "warn", "%d things wait for an engine to take care of them; `belay serve` starts one, "+
+			"and so does any belay run on this directory", overdue)
 	default:
 		d.lagging(ctx, r)
 	}

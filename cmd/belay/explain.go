@@ -34,7 +34,8 @@ func (a *app) explainCommand() *cobra.Command {
 				}
 				if idle := a.noEngine(); idle != "" && !x.State.Terminal() {
 					x.Facts = append([]string{"when the last one ended: " + x.Summary}, x.Facts...)
-					x.Summary = idle + ". Nothing moves until one does: `belay serve` starts one, and so does any belay run on this directory."
+					x.Summary = idle + ". Nothing moves until one does: `belay serve` starts one, and so does any " +
+						"belay run on this directory."
 				} else if a.server == "" && !x.State.Terminal() {
 					x.Facts = append(x.Facts, a.engineFacts(c.Context())...)
 				}
@@ -59,7 +60,10 @@ func stranded(ctx context.Context, r reader, id belay.ExecutionID) []string {
 	if err != nil || e.State.Terminal() || !strings.HasPrefix(e.Queue, agent.RunQueue) || awaited(ctx, r, &e) {
 		return nil
 	}
-	return []string{"only the belay run that began it takes it, and that has ended: type its line again, with --resume or its --key, to go on with it, or end it with `belay cancel " + id.String() + "`"}
+	return []string{
+		"only the belay run that began it takes it, and that has ended: type its line again, with --resume or its " +
+			"--key, to go on with it, or end it with `belay cancel " + id.String() + "`",
+	}
 }
 
 // engineFacts are what of the engine of the data directory keeps an execution where it is.
@@ -95,6 +99,7 @@ func (a *app) untilThen(list ...belay.Execution) {
 		return
 	}
 	if idle := a.noEngine(); idle != "" {
-		fmt.Fprintf(a.err, "belay: %s: the states are of then, and nothing moves until an engine runs; belay explain ID says more\n", idle)
+		fmt.Fprintf(a.err, "belay: %s: the states are of then, and nothing moves until an engine runs; belay "+
+			"explain ID says more\n", idle)
 	}
 }

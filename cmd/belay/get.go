@@ -160,7 +160,8 @@ func (a *app) logsCommand() *cobra.Command {
 	var name string
 	var raw bool
 	c := &cobra.Command{
-		Use: "logs ID", Short: "Print the output an execution wrote, or one of its artifacts", Args: exactly("the id of an execution"),
+		Use: "logs ID", Short: "Print the output an execution wrote, or one of its artifacts",
+		Args: exactly("the id of an execution"),
 		Long: `Print the output that an execution wrote, or a log or artifact that --name names.
 
 Output is printed without what would colour a terminal, move its cursor or turn the
@@ -198,7 +199,10 @@ func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID
 		}
 		if len(chunks) == 0 {
 			if !found {
-				return &belay.Error{Code: belay.CodeNotFound, Message: "execution " + id.String() + " has nothing of the name " + quoted(name)}
+				return &belay.Error{
+					Code: belay.CodeNotFound, Message: "execution " + id.String() + " has nothing of the name " +
+						quoted(name),
+				}
 			}
 			return nil
 		}

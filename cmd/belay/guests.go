@@ -44,7 +44,8 @@ func guests(elsewhere bool, kinds ...*jobs) server.Jobs {
 			all.Judge.Shared = true
 		default:
 			all.Judge.Shared = true
-			all.Demand = "jobs run here as the user of the server, and without namespaces their processes cannot be told from those of others"
+			all.Demand = "jobs run here as the user of the server, and without namespaces their processes cannot " +
+				"be told from those of others"
 		}
 	}
 	if all.Judge != nil {
@@ -71,7 +72,9 @@ func hired(spec *belay.WorkerSpec) bool {
 	builtin := slices.ContainsFunc(spec.Workflows, func(r belay.Registration) bool {
 		return r.Workflow == agent.Workflow || r.Workflow == agent.Prompted
 	})
-	own := len(spec.Queues) > 0 && !slices.ContainsFunc(spec.Queues, func(q string) bool { return !strings.HasPrefix(q, agent.RunQueue) })
+	own := len(spec.Queues) > 0 && !slices.ContainsFunc(spec.Queues, func(q string) bool {
+		return !strings.HasPrefix(q, agent.RunQueue)
+	})
 	return builtin && !own
 }
 

@@ -98,7 +98,9 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 				return
 			default:
 			}
-			k.kill(tree, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "cut off from the server", Err: why})
+			k.kill(tree, &belay.Error{
+				Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "cut off from the server", Err: why,
+			})
 		}
 	}
 }

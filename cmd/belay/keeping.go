@@ -30,7 +30,10 @@ func retake(ctx context.Context, user host.User, id string) (func(context.Contex
 	}
 	seat, err := pool.Take(ctx, id)
 	if errors.Is(err, process.ErrNoUser) {
-		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("user %d of workspace %s works for another run now", user.UID, id), Err: err}
+		return nil, &belay.Error{
+			Code: belay.CodeConflict, Message: fmt.Sprintf("user %d of workspace %s works for another run now",
+				user.UID, id), Err: err,
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -42,10 +45,13 @@ func retake(ctx context.Context, user host.User, id string) (func(context.Contex
 // it.
 func reserve(users process.Range) (*host.User, process.Range, error) {
 	if users.Count < 2 {
-		return nil, users, fmt.Errorf("the users %s of jobs: one is needed for the base clones, which no job has, and one for a job at least", users)
+		return nil, users, fmt.Errorf("the users %s of jobs: one is needed for the base clones, which no job has, "+
+			"and one for a job at least", users)
 	}
 	if _, err := process.OpenPool(userJournal, process.Range{First: users.First, Count: 1}); err != nil {
 		return nil, users, err // somebody has it
 	}
-	return &host.User{UID: users.First, GID: users.First}, process.Range{First: users.First + 1, Count: users.Count - 1}, nil
+	return &host.User{UID: users.First, GID: users.First}, process.Range{
+		First: users.First + 1, Count: users.Count - 1,
+	}, nil
 }

@@ -39,7 +39,8 @@ the key itself is shown once, when it is made.
 first key is made there.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.PersistentFlags().String("store", "", "the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; its password is in PGPASSWORD")
+	c.PersistentFlags().String("store", "",
+		"the `store` of the server, postgres://USER@HOST/DATABASE or sqlite:DIR; its password is in PGPASSWORD")
 	c.AddCommand(a.keysCreateCommand(), a.keysLsCommand(), a.keysRevokeCommand())
 	return c
 }
@@ -75,7 +76,8 @@ func (a *app) keysCreateCommand() *cobra.Command {
 	var names []string
 	c := &cobra.Command{
 		Use: "create --name NAME --scope SCOPE[,SCOPE…]", Short: "Make a key, and show it this once", Args: none,
-		Long: "Make a key, and show it this once: on standard output, and nothing else there.\n\nThe scopes are:\n" + scopeHelp(),
+		Long: "Make a key, and show it this once: on standard output, and nothing else there.\n\nThe scopes are:\n" +
+			scopeHelp(),
 		Example: `  belay keys create --name ci --scope read,submit
   belay keys create --name gpu-1 --scope worker > gpu-1.key`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -225,7 +227,8 @@ func (a *app) listKeys(keys []belay.Key, all bool) error {
 func (a *app) keysRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "End a key for good", Args: exactly("the id of a key"),
-		Long: "End a key for good, by its id as belay keys ls shows it, or by its name if one living\nkey has it. A server notices at once, others of the same store within seconds.",
+		Long: "End a key for good, by its id as belay keys ls shows it, or by its name if one living\nkey has it. " +
+			"A server notices at once, others of the same store within seconds.",
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := a.useStore(c); err != nil {
 				return err
@@ -250,9 +253,12 @@ func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error 
 	}
 	switch {
 	case len(found) == 0:
-		return &belay.Error{Code: belay.CodeNotFound, Message: "there is no key " + quoted(arg) + "; `belay keys ls` lists them"}
+		return &belay.Error{
+			Code: belay.CodeNotFound, Message: "there is no key " + quoted(arg) + "; `belay keys ls` lists them",
+		}
 	case len(found) > 1:
-		return usage("%d keys have the name %s; give the id of one, as `belay keys ls` shows it", len(found), quoted(arg))
+		return usage("%d keys have the name %s; give the id of one, as `belay keys ls` shows it", len(found),
+			quoted(arg))
 	}
 	if err := b.RevokeKey(ctx, belay.Revocation{Key: found[0].ID, Actor: actor()}); err != nil {
 		return err

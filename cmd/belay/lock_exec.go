@@ -80,7 +80,8 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 	k := &keeper{b: b, say: func(format string, args ...any) {
 		fmt.Fprintln(a.err, "belay: "+screen.Line(fmt.Sprintf(format, args...)))
 	}}
-	if err := k.lock(ctx, belay.LockRequest{Execution: id, Owner: f.owner, TTL: belay.Duration(f.ttl), Reopen: f.reopen}); err != nil {
+	if err := k.lock(ctx, belay.LockRequest{Execution: id, Owner: f.owner, TTL: belay.Duration(f.ttl),
+		Reopen: f.reopen}); err != nil {
 		return err
 	}
 	dir, err := os.Getwd()
@@ -90,7 +91,8 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 	within, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	tree, err := process.Start(within, process.Command{
-		ID: k.held.Lease.Run().String(), Args: argv, Dir: dir, Grace: f.grace, Env: k.environment(os.Environ()), Stdin: k.held.Execution.Input,
+		ID: k.held.Lease.Run().String(), Args: argv, Dir: dir, Grace: f.grace, Env: k.environment(os.Environ()),
+		Stdin: k.held.Execution.Input,
 		Output: func(_ context.Context, c process.Chunk) error {
 			w := a.plain().out // its user's own command
 			if c.Stream == process.Stderr {
@@ -164,7 +166,9 @@ func (k *keeper) ended(ctx context.Context, r process.Result, err error) error {
 		s = belay.Settlement{Outcome: belay.OutcomeReleased}
 	case err != nil || r.Code != 0:
 		s.Outcome = belay.OutcomeFailed
-		s.Failure = &belay.Failure{Class: belay.ClassPermanent, Message: fmt.Sprintf("the command ended with exit code %d", r.Code)}
+		s.Failure = &belay.Failure{
+			Class: belay.ClassPermanent, Message: fmt.Sprintf("the command ended with exit code %d", r.Code),
+		}
 	}
 	if serr := k.settle(s); serr != nil {
 		return serr

@@ -52,7 +52,8 @@ func (a *app) lsCommand() *cobra.Command {
 	c.Flags().StringVar(&parent, "parent", "", "only the children of this execution")
 	c.Flags().StringVar(&f.Cursor, "after", "", "go on after this `id`, the last of an earlier list")
 	c.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many")
-	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"),
+		cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -68,7 +69,9 @@ func search(ctx context.Context, r reader, f belay.Filter) (belay.Page, error) {
 		if err != nil {
 			return all, err
 		}
-		all = belay.Page{Executions: append(all.Executions, page.Executions...), Next: page.Next, SearchedUntil: page.SearchedUntil}
+		all = belay.Page{
+			Executions: append(all.Executions, page.Executions...), Next: page.Next, SearchedUntil: page.SearchedUntil,
+		}
 		if page.SearchedUntil.IsZero() || !time.Now().Before(end) {
 			return all, nil
 		}
@@ -87,7 +90,8 @@ func parseFilter(f *belay.Filter, states, labels []string) error {
 		}
 		var state belay.State
 		if err := state.UnmarshalText([]byte(s)); err != nil || s == "" {
-			return usage("--state %s is none; the states are %s, and active for all that have not ended", quoted(s), strings.Join(stateNames(), ", "))
+			return usage("--state %s is none; the states are %s, and active for all that have not ended", quoted(s),
+				strings.Join(stateNames(), ", "))
 		}
 		f.States = append(f.States, state)
 	}
@@ -137,7 +141,8 @@ func (a *app) more(w io.Writer, page belay.Page) {
 	case page.SearchedUntil.IsZero():
 		fmt.Fprintf(w, "there are more: belay ls --after %s\n", page.Next)
 	default:
-		fmt.Fprintf(w, "searched until %s, and there are older ones: belay ls --after %s\n", page.SearchedUntil.Local().Format(time.DateTime), page.Next)
+		fmt.Fprintf(w, "searched until %s, and there are older ones: belay ls --after %s\n",
+			page.SearchedUntil.Local().Format(time.DateTime), page.Next)
 	}
 }
 

@@ -21,7 +21,8 @@ this version and of the one before.`
 
 // storeFlag lets a command that works on a store where it is name that store.
 func storeFlag(c *cobra.Command) {
-	c.Flags().String("store", "", "the `store`, postgres://USER@HOST/DATABASE or sqlite:DIR, instead of the data directory; its password is in PGPASSWORD")
+	c.Flags().String("store", "", "the `store`, postgres://USER@HOST/DATABASE or sqlite:DIR, instead of the data "+
+		"directory; its password is in PGPASSWORD")
 }
 
 // storeOf is the store that a command line means. A server is none: its store is
@@ -35,7 +36,8 @@ func (a *app) storeOf(c *cobra.Command) (string, error) {
 		return a.store, nil
 	case a.server != "":
 		return "", &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
-			"%s works on the store itself, not through the server %s; run it where that keeps its data, and name it with --data or --store",
+			"%s works on the store itself, not through the server %s; run it where that keeps its data, and name "+
+				"it with --data or --store",
 			c.CommandPath(), quoted(a.server))}
 	}
 	return a.url(), socket.Check(a.data)

@@ -93,7 +93,8 @@ func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error
 		return embedded.Open(ctx, a.store)
 	}
 	return datadir.Open(ctx, a.data, datadir.Options{
-		Purpose: purpose, Version: version, InJob: process.InJob, Engine: []embedded.Option{embedded.Bury(buryBelow(a.data))},
+		Purpose: purpose, Version: version, InJob: process.InJob,
+		Engine: []embedded.Option{embedded.Bury(buryBelow(a.data))},
 	})
 }
 
@@ -131,7 +132,8 @@ func (a *app) keyHint() string {
 	case os.Getenv("BELAY_KEY") != "":
 		return "the key is the one in BELAY_KEY; belay keys create, on the server, makes another"
 	}
-	return "put a key into BELAY_KEY, or name the file that holds it with --key-file; belay keys create, on the server, makes one"
+	return "put a key into BELAY_KEY, or name the file that holds it with --key-file; belay keys create, on the " +
+		"server, makes one"
 }
 
 // absence is how long nobody has answered.
@@ -206,10 +208,12 @@ func (a *app) executionID(ctx context.Context, arg string) (belay.ExecutionID, e
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return belay.ExecutionID{}, usage("%q fits %d executions; give the whole id of one, as `belay ls` shows it", arg, len(found))
+		return belay.ExecutionID{}, usage("%q fits %d executions; give the whole id of one, as `belay ls` shows it",
+			arg, len(found))
 	}
 	return belay.ExecutionID{}, &belay.Error{
-		Code: belay.CodeNotFound, Message: "no execution has the id, a part of an id, or the key " + quoted(arg) + "; `belay ls` lists them",
+		Code: belay.CodeNotFound, Message: "no execution has the id, a part of an id, or the key " + quoted(arg) +
+			"; `belay ls` lists them",
 	}
 }
 

@@ -21,7 +21,8 @@ func (r *reported) Claim(ctx context.Context, c belay.ClaimRequest) (belay.Claim
 	reply, err := r.Backend.Claim(ctx, c)
 	for i := range reply.Assignments {
 		a := &reply.Assignments[i]
-		r.log.Info("run begins", "execution", a.Lease.Execution, "workflow", a.Workflow, "attempt", a.Attempt, "token", a.Lease.Token)
+		r.log.Info("run begins", "execution", a.Lease.Execution, "workflow", a.Workflow, "attempt", a.Attempt, "token",
+			a.Lease.Token)
 	}
 	return reply, err
 }

@@ -48,7 +48,9 @@ func (a *app) restoreCommand() *cobra.Command {
 	storeFlag(c)
 	c.Flags().BoolVar(&verify, "verify", false, "check the backup, say what it holds, and write nothing")
 	c.Flags().BoolVar(&epoch, "epoch", false, "begin a new epoch in a store that was restored by other means")
-	c.Flags().BoolVar(&o.Force, "force", false, "move aside and keep a database that is there; with --epoch, take everything from the workers of servers that run")
+	c.Flags().BoolVar(&o.Force, "force", false,
+		"move aside and keep a database that is there; with --epoch, take everything from the workers of servers "+
+			"that run")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if verify {
 			return a.verify(c, args[0])
@@ -97,7 +99,8 @@ func (a *app) showRestored(r embedded.Restored, url string) error {
 func (a *app) showEpoch(epoch belay.Token, ended int) {
 	fmt.Fprintf(a.out, "a new epoch began: every token is above %d, and so above all that were given before\n", epoch)
 	if ended > 0 {
-		fmt.Fprintf(a.out, "ended %s; what they owned is taken back when an engine runs\n", screen.Plural(ended, "session"))
+		fmt.Fprintf(a.out, "ended %s; what they owned is taken back when an engine runs\n",
+			screen.Plural(ended, "session"))
 	}
 }
 

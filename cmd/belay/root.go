@@ -140,15 +140,21 @@ func (a *app) root() *cobra.Command {
 	helpOf(root)
 	f := root.PersistentFlags()
 	f.StringVar(&a.data, "data", envOr("BELAY_DATA", "belay-data"), "the data `directory`")
-	f.StringVar(&a.server, "server", envOr("BELAY_SERVER", ""), "the server, as http://HOST:PORT, https://HOST or unix:PATH, instead of a data directory")
-	f.StringVar(&a.keyFile, "key-file", envOr("BELAY_KEY_FILE", ""), "the `file` that holds the key for the server; without it, BELAY_KEY")
+	f.StringVar(&a.server, "server", envOr("BELAY_SERVER", ""),
+		"the server, as http://HOST:PORT, https://HOST or unix:PATH, instead of a data directory")
+	f.StringVar(&a.keyFile, "key-file", envOr("BELAY_KEY_FILE", ""),
+		"the `file` that holds the key for the server; without it, BELAY_KEY")
 	f.StringVarP(&a.output, "output", "o", "text", "`text` or json")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"},
+		cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(), a.explainCommand(),
+		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(),
+		a.explainCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.signalCommand(),
-		a.lockCommand(), a.workersCommand(), a.workspacesCommand(), a.demoCommand(), a.serveCommand(), a.workerCommand(), a.keysCommand(), a.backupCommand(), a.restoreCommand(), a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
+		a.lockCommand(), a.workersCommand(), a.workspacesCommand(), a.demoCommand(), a.serveCommand(),
+		a.workerCommand(), a.keysCommand(), a.backupCommand(), a.restoreCommand(), a.migrateCommand(),
+		a.doctorCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -71,14 +71,21 @@ but for its workspace, within the limits of BELAY_AGENT_MAX_PROCESSES and so on.
 			return a.run(c.Context(), &f, args)
 		},
 	}
-	c.Flags().StringVar(&f.repo, "repo", "", "the repository, a path or `URL`; the one around the working directory by default, none for an empty workspace")
+	c.Flags().StringVar(&f.repo, "repo", "",
+		"the repository, a path or `URL`; the one around the working directory by default, none for an empty workspace")
 	c.Flags().StringVar(&f.ref, "ref", "", "the branch, tag or commit; the source's HEAD by default")
-	c.Flags().StringVar(&f.key, "key", "", "the execution's idempotency `key`: the same key goes on with, or answers from, the same execution")
-	c.Flags().BoolVar(&f.resume, "resume", false, "go on with the newest unfinished execution of this very line, if there is one")
-	c.Flags().BoolVar(&f.isolated, "isolated", false, "hold the command as belay worker holds jobs: users, seal and limits as BELAY_AGENT_… and the file in BELAY_CONFIG say")
-	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end each step after so long, counted from its start; 0 means never")
+	c.Flags().StringVar(&f.key, "key", "",
+		"the execution's idempotency `key`: the same key goes on with, or answers from, the same execution")
+	c.Flags().BoolVar(&f.resume, "resume", false,
+		"go on with the newest unfinished execution of this very line, if there is one")
+	c.Flags().BoolVar(&f.isolated, "isolated", false,
+		"hold the command as belay worker holds jobs: users, seal and limits as BELAY_AGENT_… and the file in "+
+			"BELAY_CONFIG say")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0,
+		"end each step after so long, counted from its start; 0 means never")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long a step may take to end when it is told to")
-	c.Flags().StringArrayVar(&f.steps, "step", nil, "a durable step, as `name=command` for sh; may be repeated, instead of a COMMAND")
+	c.Flags().StringArrayVar(&f.steps, "step", nil,
+		"a durable step, as `name=command` for sh; may be repeated, instead of a COMMAND")
 	c.Flags().StringSliceVar(&f.env, "env", nil, "pass on the environment variable `NAME`; its value is not stored")
 	_ = c.MarkFlagDirname("repo")
 	return c
@@ -156,7 +163,8 @@ func (f *runFlags) source(ctx context.Context) (string, error) {
 // working directory: its user may expect the files that lie here.
 func (f *runFlags) sayWhere(v *view, job *agent.Job) {
 	if job.Repo == "" && f.repo == "" {
-		v.say("no git repository is here: the command gets an empty workspace; --repo names a repository, --repo none says that empty is meant")
+		v.say("no git repository is here: the command gets an empty workspace; --repo names a repository, --repo " +
+			"none says that empty is meant")
 	}
 }
 

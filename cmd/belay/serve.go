@@ -64,7 +64,8 @@ func (a *app) serveCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&file, "config", envOr("BELAY_CONFIG", ""), "the configuration `file`, in YAML")
-	c.Flags().BoolVar(&check, "check-config", false, "read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
+	c.Flags().BoolVar(&check, "check-config", false,
+		"read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
 	flags.add(c, func(config.Key) bool { return true })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	_ = c.MarkFlagFilename("tls-cert")
@@ -110,7 +111,9 @@ type serving struct {
 }
 
 func (s *serving) run(ctx context.Context) error {
-	o := server.Options{Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: hired, Admit: s.admissions()}
+	o := server.Options{
+		Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, Hired: hired, Admit: s.admissions(),
+	}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
@@ -206,7 +209,8 @@ func (s *serving) ready(at server.Listening) {
 
 func (s *serving) builtins() *builtins {
 	return &builtins{
-		backend: s.backend, cfg: s.cfg, dir: s.cfg.DataDir(), log: s.log, name: fmt.Sprintf("belay serve (pid %d)", os.Getpid()),
+		backend: s.backend, cfg: s.cfg, dir: s.cfg.DataDir(), log: s.log, name: fmt.Sprintf("belay serve (pid %d)",
+			os.Getpid()),
 		secrets: []string{s.app.keyFile}, grace: s.cfg.Grace * 2 / 3, unwind: max(s.cfg.Grace/4, time.Second),
 	}
 }
@@ -224,7 +228,8 @@ func (s *serving) work(ctx context.Context) error {
 // worker ends no server by it.
 func (s *serving) drained(ctx context.Context, what string) {
 	if ctx.Err() == nil {
-		s.log.Warn("a worker of the server's own was drained and runs nothing more until the server is started again", "worker", what)
+		s.log.Warn("a worker of the server's own was drained and runs nothing more until the server is started again",
+			"worker", what)
 	}
 	<-ctx.Done()
 }

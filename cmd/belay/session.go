@@ -85,10 +85,14 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	case e.State.Terminal():
 		return s.view.summary(e)
 	case e.State == belay.Paused: // by somebody who did not want it to go on by itself
-		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; let it go on with: belay resume %s", e.ID, e.ID)}
+		return &belay.Error{
+			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; let it go on with: belay resume %s", e.ID,
+				e.ID),
+		}
 	}
 	w := worker.New(s.own, worker.Options{
-		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4, Version: version,
+		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4,
+		Version: version,
 		// Whoever interrupts wants an end now: the step gets its own grace, and
 		// then a while to be cleaned up after.
 		Grace: -1, Unwind: s.view.job.Grace.D() + time.Minute,
@@ -151,7 +155,8 @@ func (s *session) await(ctx context.Context, e *belay.Execution, worked chan err
 		case <-s.failed():
 			// Nothing more can be kept, so nothing more may happen: the
 			// supervisors end what they started when this process is gone.
-			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type the same line again: %w", s.failure())
+			return nil, fmt.Errorf("the store has failed, and everything stops here; see to the disk, then type "+
+				"the same line again: %w", s.failure())
 		case <-tick.C:
 			s.view.tick()
 		}
@@ -189,7 +194,9 @@ func (s *session) ended(ctx context.Context, id belay.ExecutionID) (belay.Execut
 }
 
 // told are the actions that are said to the person at the keyboard.
-var told = []belay.Action{belay.ActionPause, belay.ActionResume, belay.ActionCancel, belay.ActionSteal, belay.ActionPreempt}
+var told = []belay.Action{
+	belay.ActionPause, belay.ActionResume, belay.ActionCancel, belay.ActionSteal, belay.ActionPreempt,
+}
 
 // tell says what others do to the execution.
 func (s *session) tell(ctx context.Context, e *belay.Execution) {

@@ -54,22 +54,30 @@ of the workflow command it is the command's own.`,
 		},
 	}
 	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
-	c.Flags().StringVar(&f.key, "key", "", "the idempotency `key`: submitted again with it, the first execution is found")
+	c.Flags().StringVar(&f.key, "key", "",
+		"the idempotency `key`: submitted again with it, the first execution is found")
 	c.Flags().StringVar(&f.queue, "queue", "", "the queue; default, unless said otherwise")
 	c.Flags().StringVar(&f.version, "workflow-version", "", "only for workers with this version of the workflow")
 	c.Flags().IntVar(&f.priority, "priority", 0, "from -100 to 100; the higher goes first")
-	c.Flags().StringSliceVar(&f.labels, "label", nil, "a label for people and filters, as `name=value`; may be repeated")
-	c.Flags().StringSliceVar(&f.workerLabels, "worker-label", nil, "what a worker must carry, as `name=value`; may be repeated")
-	c.Flags().StringVar(&f.due, "due", "", "when it may first run: a `time` like 2026-11-20T08:00:00Z, or from now on like 15m")
+	c.Flags().StringSliceVar(&f.labels, "label", nil,
+		"a label for people and filters, as `name=value`; may be repeated")
+	c.Flags().StringSliceVar(&f.workerLabels, "worker-label", nil,
+		"what a worker must carry, as `name=value`; may be repeated")
+	c.Flags().StringVar(&f.due, "due", "",
+		"when it may first run: a `time` like 2026-11-20T08:00:00Z, or from now on like 15m")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "end it so long after it first ran; 0 means never")
 	c.Flags().IntVar(&f.attempts, "attempts", 0, "how many failed runs end it; 0 means 3")
-	c.Flags().StringVar(&f.onLost, "on-lost", "", "when its owner is lost: `requeue` or fail; requeue, but fail with --external")
+	c.Flags().StringVar(&f.onLost, "on-lost", "",
+		"when its owner is lost: `requeue` or fail; requeue, but fail with --external")
 	c.Flags().BoolVar(&f.external, "external", false, "keep workers away: it is locked from outside")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for its end and print its output")
-	c.Flags().StringVar(&f.job.repo, "repo", "", "with a COMMAND: the repository, as `URL` or a path on the worker's machine")
+	c.Flags().StringVar(&f.job.repo, "repo", "",
+		"with a COMMAND: the repository, as `URL` or a path on the worker's machine")
 	c.Flags().StringVar(&f.job.ref, "ref", "", "with a COMMAND: the branch, tag or commit")
-	c.Flags().StringSliceVar(&f.job.env, "env", nil, "with a COMMAND: pass on the worker's environment variable `NAME`, which its agent.env must have")
-	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"}, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringSliceVar(&f.job.env, "env", nil,
+		"with a COMMAND: pass on the worker's environment variable `NAME`, which its agent.env must have")
+	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -84,9 +92,12 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 		return belay.Submission{}, usage("belay submit takes the name of a workflow, not %d arguments", len(args))
 	}
 	s := belay.Submission{
-		ID: belay.ExecutionID(embedded.NewID()), Workflow: args[0], Version: f.version, Queue: f.queue, Priority: f.priority,
+		ID: belay.ExecutionID(embedded.NewID()), Workflow: args[0], Version: f.version, Queue: f.queue,
+		Priority:       f.priority,
 		IdempotencyKey: f.key, External: f.external,
-		Policy: belay.Policy{MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost)},
+		Policy: belay.Policy{
+			MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost),
+		},
 	}
 	if f.external && f.onLost == "" {
 		s.Policy.OnLost = belay.Fail
@@ -115,7 +126,8 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 // command makes the submission one of the built-in workflow for commands.
 func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 	if s.Workflow != agent.Workflow {
-		return usage("a COMMAND, --repo, --ref and --env are for the workflow %s; give %s an --input", agent.Workflow, quoted(s.Workflow))
+		return usage("a COMMAND, --repo, --ref and --env are for the workflow %s; give %s an --input", agent.Workflow,
+			quoted(s.Workflow))
 	}
 	if f.input != "" {
 		return usage("give --input or a COMMAND after --, not both")
@@ -158,10 +170,15 @@ func payload(text string, stdin io.Reader) (json.RawMessage, error) {
 	}
 	data = bytes.TrimSpace(data)
 	if len(data) > belay.MaxPayload {
-		return nil, &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the input has more than %d bytes", belay.MaxPayload)}
+		return nil, &belay.Error{
+			Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the input has more than %d bytes", belay.MaxPayload),
+		}
 	}
 	if !json.Valid(data) {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "the input is not JSON: " + quoted(screen.Line(string(data))) + "; a text is written as '\"text\"'"}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Message: "the input is not JSON: " + quoted(screen.Line(string(data))) +
+				"; a text is written as '\"text\"'",
+		}
 	}
 	return data, nil
 }

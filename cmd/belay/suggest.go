@@ -13,7 +13,8 @@ import (
 // that may have been meant.
 func unknownCommand(c *cobra.Command, arg string) error {
 	c.SuggestionsMinimumDistance = 2
-	return usage("there is no command %q; %s`%s --help` lists them", c.CommandPath()+" "+arg, meant(c.SuggestionsFor(arg)), c.CommandPath())
+	return usage("there is no command %q; %s`%s --help` lists them", c.CommandPath()+" "+arg,
+		meant(c.SuggestionsFor(arg)), c.CommandPath())
 }
 
 // unknownFlag is what is wrong with the flags of a command line, and which were meant.

@@ -47,7 +47,8 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	a := c.Agent
 	s := sight{readable: a.Readable}
 	s.hide(a.Hidden...)
-	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, a.CryptKey, a.GitCredentials, os.Getenv("PGPASSFILE"))
+	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, a.CryptKey, a.GitCredentials,
+		os.Getenv("PGPASSFILE"))
 	s.hide(secrets...)
 	s.hidden = append(s.hidden, engines()...)
 	for _, name := range a.Env {
@@ -74,16 +75,20 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 // engineSockets are where container engines listen, or the directories of that: to speak
 // with one is to be root. They are hidden also where an engine begins later.
 var engineSockets = []string{
-	"/run/docker.sock", "/run/docker", "/run/containerd", "/run/podman", "/run/crio", "/run/cri-dockerd.sock", "/run/buildkit",
-	"/run/k3s/containerd", "/run/balena-engine.sock", "/run/incus", "/var/lib/lxd/unix.socket", "/var/lib/incus/unix.socket",
+	"/run/docker.sock", "/run/docker", "/run/containerd", "/run/podman", "/run/crio", "/run/cri-dockerd.sock",
+	"/run/buildkit",
+	"/run/k3s/containerd", "/run/balena-engine.sock", "/run/incus", "/var/lib/lxd/unix.socket",
+	"/var/lib/incus/unix.socket",
 	"/var/snap/lxd/common/lxd/unix.socket",
 }
 
 // runReadable are what programs need of /run: the name servers, the cache of names, and
 // the programs of NixOS.
 var runReadable = []string{
-	"/run/systemd/resolve/resolv.conf", "/run/systemd/resolve/stub-resolv.conf", "/run/resolvconf", "/run/NetworkManager/resolv.conf",
-	"/run/NetworkManager/no-stub-resolv.conf", "/run/nscd", "/run/current-system", "/run/booted-system", "/run/opengl-driver",
+	"/run/systemd/resolve/resolv.conf", "/run/systemd/resolve/stub-resolv.conf", "/run/resolvconf",
+	"/run/NetworkManager/resolv.conf",
+	"/run/NetworkManager/no-stub-resolv.conf", "/run/nscd", "/run/current-system", "/run/booted-system",
+	"/run/opengl-driver",
 }
 
 // storeSockets are where a database on this machine listens that knows its users by
@@ -207,7 +212,8 @@ func ownAddress(listen string) func(netip.AddrPort) bool {
 	_, text, _ := net.SplitHostPort(listen)
 	port, err := strconv.ParseUint(text, 10, 16)
 	return func(a netip.AddrPort) bool {
-		return err == nil && uint64(a.Port()) == port && (a.Addr().IsLoopback() || a.Addr().IsUnspecified() || local(a.Addr()))
+		return err == nil && uint64(a.Port()) == port && (a.Addr().IsLoopback() || a.Addr().IsUnspecified() ||
+			local(a.Addr()))
 	}
 }
 
@@ -293,7 +299,8 @@ func toolchain(dir, home string) string {
 		return root
 	}
 	first, _, _ := strings.Cut(rest, "/")
-	if first[0] != '.' || slices.Contains(shared, first) || !slices.Contains([]string{"bin", "sbin", "shims"}, filepath.Base(dir)) {
+	if first[0] != '.' || slices.Contains(shared, first) || !slices.Contains([]string{"bin", "sbin", "shims"},
+		filepath.Base(dir)) {
 		return ""
 	}
 	return root

@@ -29,9 +29,12 @@ func TestWhatJobsSee(t *testing.T) {
 	home := filepath.Join(root, "home")
 	at := func(name string) string { return filepath.Join(root, name) }
 	for _, file := range []string{
-		"data/belay.db", "etc/belay.yaml", "etc/tls.key", "etc/credentials", "etc/token", "etc/worker.key", "srv/secret/x", "opt/tool/x",
-		"home/.local/bin/plain", "home/.local/share/agent/v1/agent.js", "home/.pyenv/shims/python", "home/venv/bin/python", "home/venv/pyvenv.cfg", "home/work/bin/x",
-		"home/go/bin/x", "home/.cargo/bin/x", "home/.cargo/credentials.toml", "home/script.py", "home/agents/one/main.py", "usr/bin/x",
+		"data/belay.db", "etc/belay.yaml", "etc/tls.key", "etc/credentials", "etc/token", "etc/worker.key",
+		"srv/secret/x", "opt/tool/x",
+		"home/.local/bin/plain", "home/.local/share/agent/v1/agent.js", "home/.pyenv/shims/python",
+		"home/venv/bin/python", "home/venv/pyvenv.cfg", "home/work/bin/x",
+		"home/go/bin/x", "home/.cargo/bin/x", "home/.cargo/credentials.toml", "home/script.py",
+		"home/agents/one/main.py", "usr/bin/x",
 	} {
 		if err := os.MkdirAll(filepath.Dir(at(file)), 0o700); err != nil {
 			t.Fatal(err)
@@ -47,7 +50,8 @@ func TestWhatJobsSee(t *testing.T) {
 	t.Setenv("TOKEN_FILE", at("etc/token"))
 	t.Setenv("SSH_AUTH_SOCK", at("none"))
 	t.Setenv("PATH", strings.Join([]string{
-		at("home/.local/bin"), at("home/.pyenv/shims"), at("home/venv/bin"), at("home/work/bin"), at("home/go/bin"), at("home/.cargo/bin"), at("usr/bin"), "relative", home,
+		at("home/.local/bin"), at("home/.pyenv/shims"), at("home/venv/bin"), at("home/work/bin"), at("home/go/bin"),
+		at("home/.cargo/bin"), at("usr/bin"), "relative", home,
 	}, ":"))
 	cfg := config.Default()
 	cfg.File, cfg.TLSKey = at("etc/belay.yaml"), at("etc/tls.key")
@@ -55,9 +59,11 @@ func TestWhatJobsSee(t *testing.T) {
 	cfg.Agent.Hidden, cfg.Agent.Readable = []string{at("srv/secret")}, []string{at("opt/tool")}
 	command := []string{"agent", "--run", at("home/script.py"), at("home/agents/one/main.py"), "{{prompt}}"}
 
-	files := []string{at("data"), at("etc/belay.yaml"), at("etc/credentials"), at("etc/tls.key"), at("etc/token"), at("etc/worker.key"), at("srv/secret")}
+	files := []string{at("data"), at("etc/belay.yaml"), at("etc/credentials"), at("etc/tls.key"), at("etc/token"),
+		at("etc/worker.key"), at("srv/secret")}
 	own := sightOf(cfg, at("data"), command, true, at("etc/worker.key"))
-	if diff := cmp.Diff(ordered(sight{append(slices.Clone(engineSockets), files...), []string{at("opt/tool")}}), own, cmp.AllowUnexported(sight{})); diff != "" {
+	if diff := cmp.Diff(ordered(sight{append(slices.Clone(engineSockets), files...), []string{at("opt/tool")}}), own,
+		cmp.AllowUnexported(sight{})); diff != "" {
 		t.Errorf("with users of their own: %s", diff)
 	}
 	s := sightOf(cfg, at("data"), command, false, at("etc/worker.key"))
@@ -73,7 +79,8 @@ func TestWhatJobsSee(t *testing.T) {
 		}
 	}
 	want := []string{
-		"home/.cargo", "home/.cargo/bin", "home/.local/bin", "home/.local/share/agent/v1", "home/.pyenv", "home/.pyenv/shims", "home/agents/one", "home/go/bin",
+		"home/.cargo", "home/.cargo/bin", "home/.local/bin", "home/.local/share/agent/v1", "home/.pyenv",
+		"home/.pyenv/shims", "home/agents/one", "home/go/bin",
 		"home/script.py", "home/venv", "home/venv/bin", "home/work/bin", "opt/tool",
 	}
 	if diff := cmp.Diff(want, below); diff != "" {
@@ -93,7 +100,8 @@ func TestWhatJobsSeeWithoutASeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"data/belay.db", "data/belay.sock", "data/workspaces/jobs/one/x", "data/workspaces/base/x", "other/x"} {
+	for _, file := range []string{"data/belay.db", "data/belay.sock", "data/workspaces/jobs/one/x",
+		"data/workspaces/base/x", "other/x"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +115,10 @@ func TestWhatJobsSeeWithoutASeal(t *testing.T) {
 	cfg := config.Default()
 	cfg.Agent.Seal, cfg.Agent.Hidden = false, []string{filepath.Join(root, "other")}
 	got := sightOf(cfg, filepath.Join(root, "data"), nil, true)
-	want := ordered(sight{hidden: append(slices.Clone(engineSockets), root+"/data/belay.db", root+"/data/belay.sock", root+"/data/workspaces/base", root+"/other")})
+	want := ordered(sight{
+		hidden: append(slices.Clone(engineSockets), root+"/data/belay.db", root+"/data/belay.sock",
+			root+"/data/workspaces/base", root+"/other"),
+	})
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(sight{})); diff != "" {
 		t.Error(diff)
 	}
@@ -120,7 +131,8 @@ func TestEnginesAreHidden(t *testing.T) {
 	t.Setenv("CONTAINER_HOST", "ssh://root@elsewhere/run/podman.sock")
 	for _, own := range []bool{true, false} {
 		got := ordered(hiddenFrom(config.Default(), t.TempDir(), nil, own)).hidden
-		for _, want := range []string{"/run/docker.sock", "/run/containerd", "/run/podman", "/run/crio", "/srv/engine/docker.sock"} {
+		for _, want := range []string{"/run/docker.sock", "/run/containerd", "/run/podman", "/run/crio",
+			"/srv/engine/docker.sock"} {
 			if !slices.Contains(got, want) {
 				t.Errorf("own users %v: %s is not hidden: %q", own, want, got)
 			}
@@ -137,7 +149,8 @@ func TestServicesAreHidden(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PGHOST", "localhost")
 	for store, want := range map[string][]string{
-		"sqlite:x": {"/run"}, "postgres:///belay?host=" + dir: {"/run", dir}, "postgres://db.example.org/belay": {"/run"},
+		"sqlite:x": {"/run"}, "postgres:///belay?host=" + dir: {"/run", dir},
+		"postgres://db.example.org/belay": {"/run"},
 	} {
 		cfg := config.Default()
 		cfg.Store = store

@@ -60,7 +60,8 @@ type workerOptions struct {
 
 // ofServers are the keys about agents that mean nothing to a worker.
 var ofServers = []string{
-	"agent.chat_timeout", "agent.max_queue_depth", "agent.job_ttl", "agent.max_attempts", "agent.dead_letters", "agent.on_lost", "agent.local",
+	"agent.chat_timeout", "agent.max_queue_depth", "agent.job_ttl", "agent.max_attempts", "agent.dead_letters",
+	"agent.on_lost", "agent.local",
 }
 
 // ofWorkers tells whether a key means something to a worker.
@@ -88,7 +89,9 @@ func (a *app) workerCommand() *cobra.Command {
 			warnings, err := a.checkWorker(o.cfg)
 			if o.check {
 				warn(slog.Default(), warnings)
-				return errors.Join(a.showConfig(slices.DeleteFunc(o.cfg.Values(), func(v config.Value) bool { return !ofWorkers(v.Key) })), err)
+				return errors.Join(a.showConfig(slices.DeleteFunc(o.cfg.Values(), func(v config.Value) bool {
+					return !ofWorkers(v.Key)
+				})), err)
 			}
 			if err != nil {
 				return err
@@ -98,14 +101,18 @@ func (a *app) workerCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency, "at most so many commands at a time; 0 for agents alone")
+	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency,
+		"at most so many commands at a time; 0 for agents alone")
 	f.StringArrayVar(&labels, "label", nil, "a label that executions can ask for, as `name=value`; may be repeated")
 	f.StringSliceVar(&o.queues, "queue", nil, "take from this `queue`; may be repeated; default, unless given")
 	f.StringVar(&o.name, "name", "", "the worker's name, for people; the host and the process unless given")
-	f.DurationVar(&o.ttl, "ttl", 0, "give the work to another when nothing was heard from this worker for so long; 15s unless given")
+	f.DurationVar(&o.ttl, "ttl", 0, "give the work to another when nothing was heard from this worker for so "+
+		"long; 15s unless given")
 	f.DurationVar(&o.grace, "grace", worker.DefaultGrace, "how long what runs may take to finish when the worker stops")
-	f.StringVar(&o.file, "config", envOr("BELAY_CONFIG", ""), "the configuration `file`, in YAML: that of a server will do")
-	f.BoolVar(&o.check, "check-config", false, "read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
+	f.StringVar(&o.file, "config", envOr("BELAY_CONFIG", ""),
+		"the configuration `file`, in YAML: that of a server will do")
+	f.BoolVar(&o.check, "check-config", false,
+		"read the configuration, show what counts and what set it, say what is wrong with it, and start nothing")
 	flags.add(c, func(k config.Key) bool { return ofWorkers(k.Name) })
 	_ = c.MarkFlagFilename("config", "yaml", "yml")
 	return c
@@ -125,13 +132,15 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	}
 	a.data = o.cfg.DataDir()
 	if u, err := url.Parse(a.server); err == nil && u.Host != "" { // to which no proxy of a job leads
-		o.cfg.Listen = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+		o.cfg.Listen = net.JoinHostPort(u.Hostname(),
+			cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 	}
 	switch {
 	case o.concurrency < 0 || o.concurrency > 10_000:
 		return usage("--concurrency is %d; it can be 0 to 10000", o.concurrency)
 	case o.concurrency == 0 && !o.cfg.Agents():
-		return usage("--concurrency 0 leaves nothing to do, unless an agent is configured: --agent-command or --agent-preset")
+		return usage("--concurrency 0 leaves nothing to do, unless an agent is configured: --agent-command or " +
+			"--agent-preset")
 	case o.cfg.Shared() && a.server == "":
 		return usage("a worker does not reach a database itself; name a server on it with --server")
 	}
@@ -200,7 +209,8 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	}
 	all := &builtins{
 		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
-		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace, unwind: time.Minute,
+		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl, grace: o.grace,
+		unwind: time.Minute,
 	}
 	var setup *agent.Setup
 	if o.cfg.Agents() {
@@ -215,15 +225,18 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	}
 	var workers []*worker.Worker
 	var kinds []string
-	facts := []any{"from", cmp.Or(a.server, a.url()), "name", o.name, "queues", strings.Join(o.queues, ","), "labels", labelText(o.labels)}
+	facts := []any{"from", cmp.Or(a.server, a.url()), "name", o.name, "queues", strings.Join(o.queues, ","), "labels",
+		labelText(o.labels)}
 	if o.concurrency > 0 {
 		w := all.commands(ctx, o.concurrency)
-		workers, kinds, facts = append(workers, w), append(kinds, agent.Workflow), append(facts, "concurrency", o.concurrency)
+		workers, kinds, facts = append(workers, w), append(kinds, agent.Workflow), append(facts, "concurrency",
+			o.concurrency)
 	}
 	if setup != nil {
 		w, over := all.agents(ctx, *setup)
 		defer over()
-		workers, kinds, facts = append(workers, w), append(kinds, agent.Prompted), append(facts, "agents", o.cfg.Agent.Concurrency)
+		workers, kinds, facts = append(workers, w), append(kinds, agent.Prompted),
+			append(facts, "agents", o.cfg.Agent.Concurrency)
 	}
 	o.log.Info("the worker takes work", append(facts, "kinds", strings.Join(kinds, ","))...)
 	return together(ctx, workers)

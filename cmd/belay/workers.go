@@ -69,7 +69,8 @@ func (a *app) listWorkers(workers []belay.Worker) error {
 		if w.External {
 			queues = "-"
 		}
-		t.Row(w.ID.String(), w.Name, w.State.String(), fmt.Sprintf("%d/%d", w.Running, w.Capacity), screen.Brief(queues, 40), beat, about)
+		t.Row(w.ID.String(), w.Name, w.State.String(), fmt.Sprintf("%d/%d", w.Running, w.Capacity),
+			screen.Brief(queues, 40), beat, about)
 	}
 	return t.Flush()
 }
@@ -132,10 +133,12 @@ func (a *app) workerID(ctx context.Context, arg string) (belay.WorkerID, error) 
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return belay.WorkerID{}, usage("%q fits %d workers; give the whole id of one, as `belay workers ls` shows it", arg, len(found))
+		return belay.WorkerID{}, usage("%q fits %d workers; give the whole id of one, as `belay workers ls` shows it",
+			arg, len(found))
 	}
 	return belay.WorkerID{}, &belay.Error{
-		Code: belay.CodeNotFound, Message: "no living worker has the id, the end of an id, or the name " + quoted(arg) + "; `belay workers ls` lists them",
+		Code: belay.CodeNotFound, Message: "no living worker has the id, the end of an id, or the name " + quoted(arg) +
+			"; `belay workers ls` lists them",
 	}
 }
 

@@ -37,7 +37,8 @@ type spaces struct {
 func (a *app) workspacesCommand() *cobra.Command {
 	s := &spaces{app: a}
 	c := &cobra.Command{
-		Use: "workspaces", Short: "See the workspaces of this machine, and get at the work in them", Long: workspacesLong,
+		Use: "workspaces", Short: "See the workspaces of this machine, and get at the work in them",
+		Long: workspacesLong,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usage("there is no command %q of workspaces; there are ls, salvage, restore and gc", args[0])
@@ -46,7 +47,8 @@ func (a *app) workspacesCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.PersistentFlags().StringVar(&s.dir, "dir", envOr("WORKSPACE_DIR", ""), "the `directory` of the workspaces; workspaces in the data directory unless given")
+	c.PersistentFlags().StringVar(&s.dir, "dir", envOr("WORKSPACE_DIR", ""),
+		"the `directory` of the workspaces; workspaces in the data directory unless given")
 	_ = c.MarkPersistentFlagDirname("dir")
 	c.AddCommand(s.lsCommand(), s.salvageCommand(), s.restoreCommand(), s.gcCommand())
 	return c
@@ -191,7 +193,8 @@ func (s *spaces) show(all *seen) error {
 		}
 	}
 	if len(all.Garbage) > 0 {
-		fmt.Fprintf(s.out, "\n%d would be removed by the next worker to start here, or by: belay workspaces gc\n", len(all.Garbage))
+		fmt.Fprintf(s.out, "\n%d would be removed by the next worker to start here, or by: belay workspaces gc\n",
+			len(all.Garbage))
 		return s.garbage(all.Garbage)
 	}
 	return nil
@@ -209,7 +212,9 @@ func (s *spaces) gcCommand() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
 		Use: "gc", Short: "Remove what is left over, and say why", Args: none,
-		Long: "Remove workspaces of dead processes, after keeping the work in them; what was half made;\nbase clones that nobody has used for 30 days; work that was kept for a week.\nWhat may belong to a living process is left alone.",
+		Long: "Remove workspaces of dead processes, after keeping the work in them; what was half made;\nbase " +
+			"clones that nobody has used for 30 days; work that was kept for a week.\nWhat may belong to a living " +
+			"process is left alone.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			m, err := s.open()
 			if err != nil {

@@ -45,8 +45,11 @@ type work struct {
 func (s *spaces) salvageCommand() *cobra.Command {
 	to := "."
 	c := &cobra.Command{
-		Use: "salvage ID", Short: "Write the work of an execution to files", Args: exactly("the id of an execution or workspace"),
-		Long:              "Write what an execution changed to files: ID.bundle, a git bundle of its commits, stashes and what\nis staged; ID.patch, a patch of the rest; ID.home.tar.gz, its HOME, if it was interrupted. ID is\nan execution, or a workspace as ls -o json names it.",
+		Use: "salvage ID", Short: "Write the work of an execution to files",
+		Args: exactly("the id of an execution or workspace"),
+		Long: "Write what an execution changed to files: ID.bundle, a git bundle of its commits, " +
+			"stashes and what\nis staged; ID.patch, a patch of the rest; ID.home.tar.gz, its HOME, if it was " +
+			"interrupted. ID is\nan execution, or a workspace as ls -o json names it.",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -71,8 +74,11 @@ func (s *spaces) salvageCommand() *cobra.Command {
 func (s *spaces) restoreCommand() *cobra.Command {
 	var repo, home string
 	c := &cobra.Command{
-		Use: "restore ID DIR", Short: "Check out the work of an execution", Args: exactly("the id of an execution or workspace", "a directory"),
-		Long:              "Make a checkout in DIR, which must be empty or not there yet, at the commit that the execution\nstarted from, with its commits, refs, stashes, what it had staged and what it had not committed.",
+		Use: "restore ID DIR", Short: "Check out the work of an execution",
+		Args: exactly("the id of an execution or workspace", "a directory"),
+		Long: "Make a checkout in DIR, which must be empty or not there yet, at the commit that the " +
+			"execution\nstarted from, with its commits, refs, stashes, what it had staged and what it had not " +
+			"committed.",
 		ValidArgsFunction: s.completeWork,
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := s.find(c.Context(), args[0])
@@ -90,7 +96,8 @@ func (s *spaces) restoreCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&home, "home", "", "a `directory`, empty or not there yet, to unpack the execution's HOME into")
 	_ = c.MarkFlagDirname("home")
-	c.Flags().StringVar(&repo, "repo", "", "the repository, a path or `URL`, if it is not where the execution had it from")
+	c.Flags().StringVar(&repo, "repo", "",
+		"the repository, a path or `URL`, if it is not where the execution had it from")
 	return c
 }
 
@@ -101,7 +108,10 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 	case w.Repo == "":
 		return usage("it is not known from which repository the work is; name it with --repo")
 	case w.Commit == "":
-		return &belay.Error{Code: belay.CodeNotFound, Message: "it is not known at which commit the work began, so there is none to restore it on"}
+		return &belay.Error{
+			Code: belay.CodeNotFound, Message: "it is not known at which commit the work began, so there is none " +
+				"to restore it on",
+		}
 	}
 	if err := empty(home); err != nil {
 		return err
@@ -114,7 +124,8 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 		return err
 	}
 	m.Credentials = alone(w.Repo, login, nil)
-	if w.Left, err = m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir, w.salvage); err != nil {
+	if w.Left, err = m.CheckOut(ctx, workspace.Spec{Repo: w.Repo, Ref: w.Branch, Commit: w.Commit}, dir,
+		w.salvage); err != nil {
 		return err
 	}
 	if w.Dir, err = filepath.Abs(dir); err != nil {
@@ -136,7 +147,10 @@ func (s *spaces) restore(ctx context.Context, w *work, dir, home string, login w
 // empty refuses a directory in which something is.
 func empty(dir string) error {
 	if entries, err := os.ReadDir(dir); dir != "" && err == nil && len(entries) > 0 {
-		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet", dir)}
+		return &belay.Error{
+			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet",
+				dir),
+		}
 	}
 	return nil
 }
@@ -147,7 +161,9 @@ func (w *work) write(dir, name string) error {
 		suffix string
 		data   []byte
 		path   *string
-	}{{".bundle", w.salvage.Bundle, &w.BundleFile}, {".patch", w.salvage.Patch, &w.PatchFile}, {".home.tar.gz", w.salvage.Home, &w.HomeFile}} {
+	}{{
+		".bundle", w.salvage.Bundle, &w.BundleFile,
+	}, {".patch", w.salvage.Patch, &w.PatchFile}, {".home.tar.gz", w.salvage.Home, &w.HomeFile}} {
 		if len(f.data) == 0 {
 			continue
 		}
@@ -176,7 +192,8 @@ func (s *spaces) said(w *work) error {
 	t.Row("from", w.From)
 	t.Row("changed", fmt.Sprintf("%d commits, %d files", w.Commits, w.Files))
 	for _, r := range [][2]string{
-		{"commit", w.Commit}, {"bundle", w.BundleFile}, {"patch", w.PatchFile}, {"checkout", w.Dir}, {"home", cmp.Or(w.HomeFile, w.HomeDir)},
+		{"commit", w.Commit}, {"bundle", w.BundleFile}, {"patch", w.PatchFile}, {"checkout", w.Dir},
+		{"home", cmp.Or(w.HomeFile, w.HomeDir)},
 		{"lost", w.Lost}, {"left out", strings.Join(w.Left, "; ")},
 	} {
 		if r[1] != "" {
@@ -221,9 +238,16 @@ func (s *spaces) find(ctx context.Context, arg string) (*work, error) {
 		}
 	}
 	if readErr == nil && !e.State.Terminal() {
-		return nil, &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("%s is %s and has kept no work yet: it does when a step ends, every minute while an agent works, or when its worker dies", id, e.State)}
+		return nil, &belay.Error{
+			Code: belay.CodeNotFound, Message: fmt.Sprintf(
+				"%s is %s and has kept no work yet: it does when a step ends, every minute while an agent works, "+
+					"or when its worker dies", id, e.State),
+		}
 	}
-	return nil, &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("%s has left no work: it changed nothing, or not in a repository", arg)}
+	return nil, &belay.Error{
+		Code: belay.CodeNotFound, Message: fmt.Sprintf(
+			"%s has left no work: it changed nothing, or not in a repository", arg),
+	}
 }
 
 // left is the newest work that dead processes have left here.
@@ -253,7 +277,8 @@ func (s *spaces) left(ctx context.Context, id belay.ExecutionID, arg string, nam
 	for i := len(kept) - 1; i >= 0; i-- {
 		if mine(kept[i].ID) {
 			k, err := m.Work(kept[i].ID)
-			return fromSalvage(id, k.Repo, k.Commit, k.Branch, "kept on this machine "+since(k.At)+" ago", k.Salvage), err
+			return fromSalvage(id, k.Repo, k.Commit, k.Branch, "kept on this machine "+since(k.At)+" ago", k.Salvage),
+				err
 		}
 	}
 	return nil, nil
@@ -275,7 +300,8 @@ func salvageDead(ctx context.Context, m *workspace.Manager, name string, id bela
 
 func fromSalvage(id belay.ExecutionID, repo, commit, branch, from string, got workspace.Salvage) *work {
 	return &work{
-		Execution: id.String(), Repo: repo, Commit: commit, Branch: branch, From: from, Commits: got.Commits, Files: got.Files, Lost: got.Lost,
+		Execution: id.String(), Repo: repo, Commit: commit, Branch: branch, From: from, Commits: got.Commits,
+		Files: got.Files, Lost: got.Lost,
 		salvage: got,
 	}
 }
@@ -331,8 +357,10 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 func readWork(ctx context.Context, r reader, e *belay.Execution, commit, from string, c *agent.Changes) (*work, error) {
 	var in struct{ Repo, Ref string }
 	_ = json.Unmarshal(e.Input, &in) // without a repository, who restores it has to name one
-	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: commit, From: from, Commits: c.Commits, Files: c.Files, Lost: c.Lost}
-	for name, to := range map[string]*[]byte{c.Bundle: &w.salvage.Bundle, c.Patch: &w.salvage.Patch, c.Home: &w.salvage.Home} {
+	w := &work{Execution: e.ID.String(), Repo: in.Repo, Branch: in.Ref, Commit: commit, From: from, Commits: c.Commits,
+		Files: c.Files, Lost: c.Lost}
+	for name, to := range map[string]*[]byte{c.Bundle: &w.salvage.Bundle, c.Patch: &w.salvage.Patch,
+		c.Home: &w.salvage.Home} {
 		if name == "" {
 			continue
 		}

@@ -61,7 +61,8 @@ func step(ctx context.Context, name, number string) error {
 // ask stands for a mail to the person who approves.
 func ask(ctx context.Context, number string) error {
 	return workflow.Do(ctx, "ask", func(ctx context.Context) error {
-		fmt.Printf("order %s: belay signal %s approved --payload '{\"by\": \"you\"}'\n", number, workflow.Execution(ctx))
+		fmt.Printf("order %s: belay signal %s approved --payload '{\"by\": \"you\"}'\n", number,
+			workflow.Execution(ctx))
 		return nil
 	})
 }

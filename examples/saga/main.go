@@ -57,7 +57,9 @@ func trip(ctx context.Context, name string) (string, error) {
 func takeBack(ctx context.Context, name string, booked []string) error {
 	for i := len(booked) - 1; i >= 0; i-- {
 		what := booked[i]
-		err := workflow.Do(ctx, "cancel "+what, func(ctx context.Context) error { return note(ctx, "cancel", name, what) })
+		err := workflow.Do(ctx, "cancel "+what, func(ctx context.Context) error {
+			return note(ctx, "cancel", name, what)
+		})
 		if err != nil {
 			return err
 		}

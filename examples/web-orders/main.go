@@ -59,7 +59,8 @@ func (s *shop) ship(ctx context.Context, order int64) (string, error) {
 // create inserts an order and submits its shipping, in one transaction.
 func (s *shop) create(ctx context.Context, customer string) (id int64, err error) {
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, "INSERT INTO orders (customer) VALUES ($1) RETURNING id", customer).Scan(&id); err != nil {
+		if err := tx.QueryRow(ctx, "INSERT INTO orders (customer) VALUES ($1) RETURNING id",
+			customer).Scan(&id); err != nil {
 			return err
 		}
 		accepted, err := embedded.SubmitTx(ctx, tx, belay.Submission{

@@ -153,7 +153,8 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	if s.Output == "" {
 		s.Output = OutputAuto
 	}
-	job := Job{Steps: []Step{{Name: Prompted, Argv: s.Command}}, Env: s.Env, Timeout: belay.Duration(s.Timeout), Grace: belay.Duration(s.Grace)}
+	job := Job{Steps: []Step{{Name: Prompted, Argv: s.Command}}, Env: s.Env, Timeout: belay.Duration(s.Timeout),
+		Grace: belay.Duration(s.Grace)}
 	if err := errors.Join(s.Command.Check(), job.Check()); err != nil {
 		return s, err
 	}
@@ -246,7 +247,8 @@ func (s *Setup) Unpermitted(walled bool) string {
 	case s.Permissions == PermissionsEdits:
 		return "the agent may edit files and nothing else: agent.permissions says so"
 	}
-	return "the agent may edit files and nothing else, since jobs can write outside of their workspaces here; agent.permissions: all permits the rest all the same"
+	return "the agent may edit files and nothing else, since jobs can write outside of their workspaces here; " +
+		"agent.permissions: all permits the rest all the same"
 }
 
 // named reports whether the conversations of the agent have an id of ours.
@@ -299,8 +301,10 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 			Repo: p.Repo, Ref: p.Ref, Timeout: timeout, Grace: belay.Duration(a.Grace), Env: a.Env,
 			Steps: []Step{{Name: Prompted, Argv: a.Command}},
 		},
-		runner: &Runner{Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, Walls: a.Walls, PrepareTimeout: a.PrepareTimeout},
-		allow:  a.repositories().Check, foreign: p.Repo != a.Repo,
+		runner: &Runner{
+			Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, Walls: a.Walls, PrepareTimeout: a.PrepareTimeout,
+		},
+		allow: a.repositories().Check, foreign: p.Repo != a.Repo,
 		observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
 	defer b.remove(ctx)
@@ -361,7 +365,8 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 }
 
 // converse begins a conversation with the agent, or continues that of an earlier run.
-func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript, resumed bool) (StepResult, error) {
+func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript, resumed bool) (StepResult,
+	error) {
 	w, err := b.workspace(ctx)
 	if err != nil {
 		return StepResult{}, err
@@ -387,7 +392,8 @@ func (r *Answer) judge(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return err
 	case r.TimedOut:
-		return fmt.Errorf("the agent ran out of time after %s", (time.Duration(r.DurationMS) * time.Millisecond).Round(time.Millisecond))
+		return fmt.Errorf("the agent ran out of time after %s",
+			(time.Duration(r.DurationMS) * time.Millisecond).Round(time.Millisecond))
 	case r.ExitCode != 0:
 		why := []string{fmt.Sprintf("the agent ended with exit code %d", r.ExitCode)}
 		if r.Exceeded != "" {

@@ -124,7 +124,8 @@ const exitTimeout = 124
 
 // execute starts the command and waits for its end, frozen while the worker
 // does not know whether it still owns the execution.
-func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, result *StepResult) (process.Result, error) {
+func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, result *StepResult) (process.Result,
+	error) {
 	if err := workflow.Guard(ctx); err != nil {
 		return process.Result{}, err
 	}
@@ -166,7 +167,9 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	saved()
 	b.notes = slices.Concat(b.notes, refused())
 	b.notes = b.notes[:min(len(b.notes), mostNotes)]
-	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, outgrown()}, func(s string) bool { return s == "" }), "; ")
+	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, outgrown()}, func(s string) bool {
+		return s == ""
+	}), "; ")
 	return end, err
 }
 
@@ -196,7 +199,8 @@ func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step)
 	return map[string]string{
 		"HOME": w.Home, "TMPDIR": w.Tmp,
 		"BELAY_EXECUTION": workflow.Execution(ctx).String(), "BELAY_STEP": s.Name,
-		"BELAY_TOKEN": strconv.FormatInt(int64(workflow.Token(ctx)), 10), "BELAY_IDEMPOTENCY_KEY": workflow.IdempotencyKey(ctx),
+		"BELAY_TOKEN":           strconv.FormatInt(int64(workflow.Token(ctx)), 10),
+		"BELAY_IDEMPOTENCY_KEY": workflow.IdempotencyKey(ctx),
 	}
 }
 

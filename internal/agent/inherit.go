@@ -26,7 +26,8 @@ func (b *bench) inherit(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil { // the work is kept all the same
-		slog.WarnContext(ctx, "an earlier run has left a workspace that cannot be removed", "execution", place, "error", err)
+		slog.WarnContext(ctx, "an earlier run has left a workspace that cannot be removed", "execution", place, "error",
+			err)
 	}
 	kept, err := b.runner.Workspaces.Kept()
 	if err != nil {
@@ -63,7 +64,8 @@ func (b *bench) inherit(ctx context.Context) error {
 // this execution; else 0.
 func earlier(ctx context.Context, id string) belay.Token {
 	var run belay.RunID
-	if run.UnmarshalText([]byte(id)) != nil || run.Execution != workflow.Execution(ctx) || run.Token >= workflow.Token(ctx) {
+	if run.UnmarshalText([]byte(id)) != nil || run.Execution != workflow.Execution(ctx) ||
+		run.Token >= workflow.Token(ctx) {
 		return 0
 	}
 	return run.Token

@@ -105,13 +105,16 @@ func TestARunWaitsForTheWorkThatIsBeingSalvaged(t *testing.T) {
 	d := newBed(t)
 	flag := filepath.Join(t.TempDir(), "second")
 	setup, err := agent.NewSetup("", agent.Setup{
-		Command: agent.Template{"sh", "-c", `test -e ` + flag + ` || exec sleep 600; cat work.txt; echo "resumed: $BELAY_RESUMED"`}, Repo: d.repo, Timeout: time.Minute,
+		Command: agent.Template{
+			"sh", "-c", `test -e ` + flag + ` || exec sleep 600; cat work.txt; echo "resumed: $BELAY_RESUMED"`,
+		}, Repo: d.repo, Timeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop := d.assist(t, &agent.Assistant{Setup: setup})
-	h, err := workflow.Start[agent.Answer](t.Context(), d, agent.Prompted, agent.Prompt{Text: "work", Repo: d.repo}, once)
+	h, err := workflow.Start[agent.Answer](t.Context(), d, agent.Prompted, agent.Prompt{Text: "work", Repo: d.repo},
+		once)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,8 @@ func (j *Job) Check() error {
 	b, err := json.Marshal(j)
 	if err == nil && len(b) > belay.MaxPayload {
 		return &belay.Error{
-			Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the command has %d bytes; the limit is %d", len(b), belay.MaxPayload),
+			Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the command has %d bytes; the limit is %d", len(b),
+				belay.MaxPayload),
 		}
 	}
 	return err
@@ -150,7 +151,8 @@ func (s *Step) check() error {
 	if len(s.Argv) == 0 || strings.TrimSpace(s.Argv[0]) == "" {
 		return invalid("an empty command for %q; give one to run", s.Name)
 	}
-	if s.Name == "" || len(s.Name) > 100 || !utf8.ValidString(s.Name) || strings.ContainsFunc(s.Name, unicode.IsControl) {
+	if s.Name == "" || len(s.Name) > 100 || !utf8.ValidString(s.Name) ||
+		strings.ContainsFunc(s.Name, unicode.IsControl) {
 		return invalid("a step's name must have 1 to 100 bytes of text, not %q", s.Name)
 	}
 	for _, a := range s.Argv {
@@ -158,7 +160,8 @@ func (s *Step) check() error {
 			return invalid("an argument of step %q holds a NUL character; no program can be given one", s.Name)
 		}
 		if !utf8.ValidString(a) {
-			return invalid("an argument of step %q is not valid UTF-8; it could not be stored and given back as it is", s.Name)
+			return invalid("an argument of step %q is not valid UTF-8; it could not be stored and given back as it is",
+				s.Name)
 		}
 	}
 	return nil

@@ -22,12 +22,18 @@ func TestAJobThatCouldNotRunIsRefused(t *testing.T) {
 		{"blank command", Job{Steps: []Step{step("a", " \t")}}, belay.CodeInvalid, "empty command"},
 		{"nameless step", Job{Steps: []Step{step("", "true")}}, belay.CodeInvalid, "name"},
 		{"control character in a name", Job{Steps: []Step{step("a\x1b[2J", "true")}}, belay.CodeInvalid, "name"},
-		{"two steps of one name", Job{Steps: []Step{step("a", "true"), step("a", "true")}}, belay.CodeInvalid, "two steps"},
+		{"two steps of one name", Job{
+			Steps: []Step{step("a", "true"), step("a", "true")},
+		}, belay.CodeInvalid, "two steps"},
 		{"NUL in an argument", Job{Steps: []Step{step("a", "echo", "x\x00y")}}, belay.CodeInvalid, "NUL"},
 		{"argument not UTF-8", Job{Steps: []Step{step("a", "echo", "\xff")}}, belay.CodeInvalid, "UTF-8"},
 		{"negative timeout", Job{Steps: []Step{step("a", "true")}, Timeout: -1}, belay.CodeInvalid, "negative"},
-		{"bad environment name", Job{Steps: []Step{step("a", "true")}, Env: []string{"A=B"}}, belay.CodeInvalid, "environment"},
-		{"too large", Job{Steps: []Step{step("a", "echo", strings.Repeat("x", belay.MaxPayload))}}, belay.CodePayloadTooLarge, "limit"},
+		{"bad environment name", Job{
+			Steps: []Step{step("a", "true")}, Env: []string{"A=B"},
+		}, belay.CodeInvalid, "environment"},
+		{"too large", Job{
+			Steps: []Step{step("a", "echo", strings.Repeat("x", belay.MaxPayload))},
+		}, belay.CodePayloadTooLarge, "limit"},
 		{"too many steps", Job{Steps: make([]Step, maxSteps+1)}, belay.CodeInvalid, "limit"},
 	} {
 		err := c.job.Check()

@@ -28,15 +28,21 @@ func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 // usually cannot from one with a user of its own; "" if it can. It is tried by the
 // job's own user, behind the same walls.
 func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
-	hidden := b.runner.Seal && slices.ContainsFunc([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, func(dir string) bool { return strings.HasPrefix(w.Repo, dir) })
+	hidden := b.runner.Seal && slices.ContainsFunc([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, func(dir string) bool {
+		return strings.HasPrefix(w.Repo, dir)
+	})
 	if !w.Local || w.User == nil && !hidden {
 		return ""
 	}
 	var said []byte
 	tree, err := process.Start(ctx, process.Command{
-		ID: workflow.RunID(ctx).String() + "-origin", Args: []string{"git", "ls-remote", "--quiet", "origin", "HEAD"}, Dir: w.Dir,
-		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
-		User: w.User, Limits: b.runner.Limits, Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookAtOrigin, Grace: -1,
+		ID: workflow.RunID(ctx).String() + "-origin", Args: []string{"git", "ls-remote", "--quiet", "origin", "HEAD"},
+		Dir:     w.Dir,
+		Inherit: process.Basics(), Env: map[string]string{
+			"HOME": w.Home, "TMPDIR": w.Tmp, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0",
+		},
+		User: w.User, Limits: b.runner.Limits, Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookAtOrigin,
+		Grace: -1,
 		Output: func(_ context.Context, c process.Chunk) error {
 			if c.Stream == process.Stderr && len(said) < 1<<10 {
 				said = append(said, c.Data...)
@@ -51,7 +57,8 @@ func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 	if err == nil && end.Code == 0 || ctx.Err() != nil {
 		return ""
 	}
-	return fmt.Sprintf("the job cannot reach its origin %s (%s): git fetch and git push fail there; what it commits is in its changes", w.Repo, fatal(said))
+	return fmt.Sprintf("the job cannot reach its origin %s (%s): git fetch and git push fail there; what it "+
+		"commits is in its changes", w.Repo, fatal(said))
 }
 
 // fatal is what git says that it died of, fit to be shown.

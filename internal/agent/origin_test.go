@@ -83,10 +83,12 @@ func TestTheOriginOfAJob(t *testing.T) {
 			t.Fatalf("%s: %v, %v: %s", name, err, xerr, x.Output)
 		}
 		notes := strings.Join(got.Notes, "\n")
-		if got.ExitCode != tt.code || tt.note == "" && strings.Contains(notes, "origin") || !strings.Contains(notes, tt.note) {
+		if got.ExitCode != tt.code || tt.note == "" && strings.Contains(notes, "origin") ||
+			!strings.Contains(notes, tt.note) {
 			t.Errorf("%s: git fetch ended with %d, notes:\n%s", name, got.ExitCode, notes)
 		}
-		for _, want := range []string{"submodules are not supported and not checked out: module", "Git LFS is not supported"} {
+		for _, want := range []string{"submodules are not supported and not checked out: module",
+			"Git LFS is not supported"} {
 			if !strings.Contains(notes, want) {
 				t.Errorf("%s: %q is not said:\n%s", name, want, notes)
 			}

@@ -30,7 +30,8 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 		ref = b.at.Branch // the source's HEAD may have moved to another since
 	}
 	spec := workspace.Spec{
-		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref, Commit: b.at.Commit, Allow: b.allow,
+		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref,
+		Commit: b.at.Commit, Allow: b.allow,
 		Unfinished: b.last != nil, Foreign: b.foreign,
 	}
 	var tell func(int, error)
@@ -50,7 +51,8 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 
 // persist tries again, within the time, what failed because a repository could not be
 // reached. Any other error is the answer at once.
-func persist[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error), try func(context.Context) (T, error)) (T, error) {
+func persist[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error),
+	try func(context.Context) (T, error)) (T, error) {
 	if most <= 0 {
 		most = prepareMost
 	}

@@ -18,7 +18,9 @@ func TestAnUnreachableRepositoryIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, tries := time.Now(), 0
 		var told []int
-		got, err := persist(t.Context(), 0, func(attempt int, _ error) { told = append(told, attempt) }, func(context.Context) (string, error) {
+		got, err := persist(t.Context(), 0, func(attempt int, _ error) {
+			told = append(told, attempt)
+		}, func(context.Context) (string, error) {
 			if tries++; tries < 8 {
 				return "", fmt.Errorf("try %d: %w", tries, workspace.ErrUnreachable)
 			}
@@ -60,7 +62,8 @@ func TestPreparingHasATimeout(t *testing.T) {
 func TestWhatIsNotTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, final := range []error{
-			&belay.Error{Code: belay.CodeNotFound}, &belay.Error{Code: belay.CodeInvalid}, &belay.Error{Code: belay.CodeUnavailable}, errors.New("disk full"),
+			&belay.Error{Code: belay.CodeNotFound}, &belay.Error{Code: belay.CodeInvalid},
+			&belay.Error{Code: belay.CodeUnavailable}, errors.New("disk full"),
 		} {
 			tries := 0
 			_, err := persist(t.Context(), 0, nil, func(context.Context) (int, error) { tries++; return 0, final })

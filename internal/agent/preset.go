@@ -47,7 +47,8 @@ func claude(more ...string) Template {
 }
 
 // goOn is what a conversation that was interrupted is continued with.
-const goOn = "You were interrupted: your process was ended from outside. This is the same workspace with what you had done. " +
+const goOn = "You were interrupted: your process was ended from outside. This is the same workspace with what you " +
+	"had done. " +
 	"The command that ran last may have taken effect or not: look before you repeat it. " +
 	"Continue from where you left off; if you had finished, give your final answer again."
 

@@ -35,7 +35,8 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
 	c, _ := r.around(process.Command{
-		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Limits: r.Limits,
+		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User,
+		Limits:   r.Limits,
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,
 	})
 	tree, err := process.Start(ctx, c)

@@ -222,7 +222,8 @@ func (r *reader) system(m *message) {
 
 // deny notes a tool that the agent was not permitted to use, once.
 func (r *reader) deny(tool string) {
-	if tool = Shown(tool[:min(len(tool), maxName)]); tool != "" && len(r.denied) < maxDenied && !slices.Contains(r.denied, tool) {
+	if tool = Shown(tool[:min(len(tool), maxName)]); tool != "" && len(r.denied) < maxDenied &&
+		!slices.Contains(r.denied, tool) {
 		r.denied = append(r.denied, tool)
 	}
 }

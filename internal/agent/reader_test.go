@@ -35,7 +35,8 @@ func readAll(form, output string, piece int) (*reader, []Progress) {
 // arrives; what is not understood is passed over.
 func TestStructuredOutput(t *testing.T) {
 	want := []Progress{
-		{Kind: "system", Name: "init"}, {Kind: "text", Text: "I look."}, {Kind: "tool", Name: "Bash", Text: `{"command":"ls"}`},
+		{Kind: "system", Name: "init"}, {Kind: "text", Text: "I look."}, {Kind: "tool", Name: "Bash",
+			Text: `{"command":"ls"}`},
 		{Kind: "tool_result", Text: "a.txt"}, {Kind: "text", Text: "done"}, {Kind: "result", Name: "success"},
 	}
 	for _, piece := range []int{1, 7, 1 << 20} {
@@ -47,7 +48,8 @@ func TestStructuredOutput(t *testing.T) {
 			if text, cut := r.text(); text != "All done." || cut || r.failed {
 				t.Errorf("the answer is %q", text)
 			}
-			if diff := cmp.Diff(&Usage{InputTokens: 15, OutputTokens: 7, CostUSD: 0.25, Turns: 2}, r.usage); diff != "" {
+			if diff := cmp.Diff(&Usage{InputTokens: 15, OutputTokens: 7, CostUSD: 0.25, Turns: 2},
+				r.usage); diff != "" {
 				t.Error(diff)
 			}
 		}
@@ -65,7 +67,8 @@ func TestStructuredOutput(t *testing.T) {
 // Plain output is the answer, also when it begins like something else; of a long
 // one the end is kept, in whole characters.
 func TestPlainOutput(t *testing.T) {
-	for _, output := range []string{"hello\n", "", "\n\n", "{", `{"no":"type"}` + "\nmore", "{ broken\n{\"type\":\"x\"}\n"} {
+	for _, output := range []string{"hello\n", "", "\n\n", "{", `{"no":"type"}` + "\nmore",
+		"{ broken\n{\"type\":\"x\"}\n"} {
 		for _, piece := range []int{1, 100} {
 			r, told := readAll(OutputAuto, output, piece)
 			if text, cut := r.text(); text != output || cut || len(told) != 0 || r.usage != nil {
@@ -127,7 +130,8 @@ func TestDeniedToolsAreNamed(t *testing.T) {
 	if diff := cmp.Diff([]string{"Bash"}, r.denied); diff != "" {
 		t.Errorf("without a result (-want +got):\n%s", diff)
 	}
-	r, _ = readAll(OutputStreamJSON, strings.Repeat(`{"type":"system","subtype":"permission_denied","tool_name":"`+strings.Repeat("x", 5000)+`"}`+"\n", 100), 1<<20)
+	r, _ = readAll(OutputStreamJSON, strings.Repeat(`{"type":"system","subtype":"permission_denied","tool_name":"`+
+		strings.Repeat("x", 5000)+`"}`+"\n", 100), 1<<20)
 	if len(r.denied) != 1 || len(r.denied[0]) > maxName {
 		t.Errorf("%d tools of %d bytes are named", len(r.denied), len(r.denied[0]))
 	}
@@ -141,8 +145,11 @@ func TestADenialIsAFailure(t *testing.T) {
 		err  error
 		want string
 	}{
-		{Answer{Denied: []string{"Bash", "Write"}}, nil, "the agent was not permitted to use Bash, Write; see agent.permissions"},
-		{Answer{Denied: []string{"Bash"}, SaidFailed: true}, nil, "the agent was not permitted to use Bash; see agent.permissions"},
+		{Answer{Denied: []string{"Bash", "Write"}}, nil,
+			"the agent was not permitted to use Bash, Write; see agent.permissions"},
+		{Answer{
+			Denied: []string{"Bash"}, SaidFailed: true,
+		}, nil, "the agent was not permitted to use Bash; see agent.permissions"},
 		{
 			Answer{Denied: []string{"Bash"}, ExitCode: 1}, errors.New("x"),
 			"the agent ended with exit code 1: the agent was not permitted to use Bash; see agent.permissions",

@@ -21,8 +21,10 @@ type Repositories struct {
 
 // errRepository is the one answer to who names a repository that is not allowed, is not
 // there, or is none: more would tell strangers what is on this machine.
-var errRepository = &belay.Error{Code: belay.CodeForbidden, Message: "that repository may not be worked on here, or there is none: " +
-	"jobs may ask for those that agent.repo and agent.repos name, and where agent.repos is not set, for any that is public over https"}
+var errRepository = &belay.Error{Code: belay.CodeForbidden,
+	Message: "that repository may not be worked on here, or there is none: " +
+		"jobs may ask for those that agent.repo and agent.repos name, and where agent.repos is not set, for any that " +
+		"is public over https"}
 
 // Check refuses a repository that a job may not ask for. It looks at no path that is not
 // named. The error is a [belay.Error] with CodeInvalid for what is no repository by its

@@ -47,7 +47,11 @@ func (r *Runner) check(j *Job) error {
 	}
 	for _, name := range j.Env {
 		if !slices.Contains(r.Env, name) {
-			return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf("commands may not have the variable %s of this worker; see its setting agent.env", name)}
+			return &belay.Error{
+				Code: belay.CodeForbidden,
+				Message: fmt.Sprintf("commands may not have the variable %s of this worker; see its setting agent.env",
+					name),
+			}
 		}
 	}
 	if j.Repo == "" {

@@ -21,7 +21,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Main(workspace.Helper()) // this binary is the supervisor of its own commands, and the helper of its workspaces
+	// this binary is the supervisor of its own commands, and the helper of its workspaces
+	process.Main(workspace.Helper())
 	os.Exit(m.Run())
 }
 
@@ -43,7 +44,9 @@ func newBed(t *testing.T) *bed {
 			t.Error(err)
 		}
 	})
-	d := &bed{Backend: b, repo: filepath.Join(t.TempDir(), "repo"), workspaces: filepath.Join(t.TempDir(), "workspaces")}
+	d := &bed{
+		Backend: b, repo: filepath.Join(t.TempDir(), "repo"), workspaces: filepath.Join(t.TempDir(), "workspaces"),
+	}
 	git(t, "", "init", "-q", "-b", "main", d.repo)
 	write(t, filepath.Join(d.repo, "kept.txt"), "kept\n")
 	git(t, d.repo, "add", ".")
@@ -161,7 +164,9 @@ func TestAnInterruptedJobGoesOnWithWhatItsFinishedStepsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, second.wrote.String())
 	}
-	want := []string{"skipped commit", "skipped edit", "prepared", "started wait", "ended wait", "started look", "ended look"}
+	want := []string{
+		"skipped commit", "skipped edit", "prepared", "started wait", "ended wait", "started look", "ended look",
+	}
 	if got := strings.Join(second.lines, ", "); got != strings.Join(want, ", ") {
 		t.Errorf("the second run did: %s", got)
 	}
@@ -244,7 +249,10 @@ func TestACancelledJobIsGoneWithinItsGraceAndKeepsItsWork(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	h, err := workflow.Start[agent.Result](t.Context(), d, agent.Workflow, agent.Job{
 		Repo: d.repo, Grace: belay.Duration(500 * time.Millisecond),
-		Steps: []agent.Step{sh("long", `trap "" TERM; echo part > part.txt; setsid sh -c 'trap "" TERM; sleep 600' & touch `+ready+`; sleep 600`)},
+		Steps: []agent.Step{
+			sh("long", `trap "" TERM; echo part > part.txt; setsid sh -c 'trap "" TERM; sleep 600' & touch `+ready+
+				`; sleep 600`),
+		},
 	}, once)
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +268,8 @@ func TestACancelledJobIsGoneWithinItsGraceAndKeepsItsWork(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	begin := time.Now()
-	if _, err := d.Control(t.Context(), belay.Control{Execution: h.ID(), Action: belay.ActionCancel, Grace: belay.Duration(20 * time.Second)}); err != nil {
+	if _, err := d.Control(t.Context(), belay.Control{Execution: h.ID(), Action: belay.ActionCancel,
+		Grace: belay.Duration(20 * time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Result(t.Context()); err == nil {

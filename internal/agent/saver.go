@@ -72,7 +72,8 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 			}
 			stood, err := s.once(ctx, b, w, hold)
 			if err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "what a job has changed so far was not kept", "execution", workflow.Execution(ctx).String(), "error", err)
+				s.log.WarnContext(ctx, "what a job has changed so far was not kept", "execution",
+					workflow.Execution(ctx).String(), "error", err)
 			}
 			pause = max(s.every, share*stood)
 		}
@@ -115,7 +116,8 @@ func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold
 	if err := context.Cause(ctx); err != nil {
 		return workspace.Salvage{}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, standstill, fmt.Errorf("reading the workspace took longer than %s", standstill))
+	ctx, cancel := context.WithTimeoutCause(ctx, standstill, fmt.Errorf("reading the workspace took longer than %s",
+		standstill))
 	defer cancel()
 	defer hold.release(ctx, forSave)
 	if err := hold.hold(ctx, forSave); err != nil {
@@ -148,7 +150,9 @@ func (s *saver) slot() string {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("work-%d", n)
 		used := func(c *Changes) bool {
-			return c != nil && slices.ContainsFunc([]string{c.Bundle, c.Patch, c.Home}, func(a string) bool { return strings.HasPrefix(a, name+".") })
+			return c != nil && slices.ContainsFunc([]string{c.Bundle, c.Patch, c.Home}, func(a string) bool {
+				return strings.HasPrefix(a, name+".")
+			})
 		}
 		if !used(s.before.Changes) && !used(s.now.Changes) {
 			return name
@@ -198,7 +202,8 @@ func (s *saver) forget(ctx context.Context) {
 			continue
 		}
 		if _, err := workflow.Artifact(ctx, c.Home, bytes.NewReader(nil)); err != nil {
-			s.log.WarnContext(ctx, "the HOME of a job that has ended stays kept", "execution", workflow.Execution(ctx).String(), "error", err)
+			s.log.WarnContext(ctx, "the HOME of a job that has ended stays kept", "execution",
+				workflow.Execution(ctx).String(), "error", err)
 		}
 	}
 }

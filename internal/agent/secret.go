@@ -33,7 +33,9 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 		}
 		value, err := secret.Read(path, maxSecret)
 		if err != nil {
-			return nil, &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("the secret %s cannot be read", name), Err: err}
+			return nil, &belay.Error{
+				Code: belay.CodeUnavailable, Message: fmt.Sprintf("the secret %s cannot be read", name), Err: err,
+			}
 		}
 		if all == nil {
 			all = make(map[string]string)

@@ -89,7 +89,8 @@ func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, s
 	var said bytes.Buffer
 	look, _ := b.runner.around(process.Command{
 		ID: workflow.RunID(ctx).String(), Args: []string{"sh", "-c", script, "sh", session}, Dir: w.Dir,
-		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp}, User: w.User, Limits: b.runner.Limits,
+		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp}, User: w.User,
+		Limits:   b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookMost, Grace: -1,
 		Output: func(_ context.Context, c process.Chunk) error {
 			if c.Stream == process.Stdout && said.Len() < maxBrief {

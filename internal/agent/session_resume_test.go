@@ -23,7 +23,8 @@ func TestAnInterruptedConversationIsContinued(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := workflow.Start[agent.Answer](t.Context(), d, agent.Prompted, agent.Prompt{Text: "work", Repo: d.repo}, once)
+	h, err := workflow.Start[agent.Answer](t.Context(), d, agent.Prompted, agent.Prompt{Text: "work", Repo: d.repo},
+		once)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,13 +42,15 @@ func TestAnInterruptedConversationIsContinued(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "begin S work\ncontinue S \ncontinue S \n"; strings.ReplaceAll(got.Text, got.Session, "S") != want || len(got.Session) != 36 {
+	if want := "begin S work\ncontinue S \ncontinue S \n"; strings.ReplaceAll(got.Text, got.Session, "S") != want ||
+		len(got.Session) != 36 {
 		t.Errorf("in the conversation %s the agent was started so: %s", got.Session, got.Text)
 	}
 	if !got.Resumed || !got.Continued {
 		t.Errorf("%+v", got)
 	}
-	if phases := chunks(t, d, h.ID(), agent.PhaseLog); strings.Count(phases, got.Session) != 3 || strings.Count(phases, `"continued":true`) != 2 {
+	if phases := chunks(t, d, h.ID(), agent.PhaseLog); strings.Count(phases, got.Session) != 3 ||
+		strings.Count(phases, `"continued":true`) != 2 {
 		t.Errorf("its phases are %s", phases)
 	}
 }

@@ -77,7 +77,8 @@ func TestClaudesConversationIsLookedFor(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"begun": `{"type":"queue-operation","operation":"enqueue","sessionId":"begun"}` + "\n", "empty": "",
-		"asked": `{"type":"queue-operation"}` + "\n" + `{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":"do it"}}` + "\n",
+		"asked": `{"type":"queue-operation"}` + "\n" +
+			`{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":"do it"}}` + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(sessions, name+".jsonl"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

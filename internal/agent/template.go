@@ -60,7 +60,8 @@ var shells = []string{"sh", "ash", "bash", "dash", "fish", "ksh", "mksh", "zsh"}
 func (t Template) shelled() bool {
 	shell := false
 	for i, a := range t {
-		if shell && strings.Contains(a, placeholder) && strings.HasPrefix(t[i-1], "-") && strings.HasSuffix(t[i-1], "c") {
+		if shell && strings.Contains(a, placeholder) && strings.HasPrefix(t[i-1], "-") &&
+			strings.HasSuffix(t[i-1], "c") {
 			return true
 		}
 		shell = shell || slices.Contains(shells, path.Base(a))
@@ -101,7 +102,8 @@ func (t Template) CheckPrompt(prompt string) error {
 	}
 	if most := t.MaxPrompt(); size > most {
 		return &belay.Error{
-			Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the prompt has %d bytes; the limit is %d", len(prompt), most),
+			Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the prompt has %d bytes; the limit is %d",
+				len(prompt), most),
 		}
 	}
 	return nil

@@ -43,7 +43,8 @@ func TestPromptsHaveLimits(t *testing.T) {
 		prompt   string
 		code     belay.Code
 	}{
-		{argument, "", belay.CodeInvalid}, {argument, " \n", belay.CodeInvalid}, {argument, "a\x00", belay.CodeInvalid}, {argument, "a\xff", belay.CodeInvalid},
+		{argument, "", belay.CodeInvalid}, {argument, " \n", belay.CodeInvalid}, {argument, "a\x00", belay.CodeInvalid},
+		{argument, "a\xff", belay.CodeInvalid},
 		{argument, strings.Repeat("x", argument.MaxPrompt()+1), belay.CodePayloadTooLarge},
 		{piped, strings.Repeat("x", maxStdin+1), belay.CodePayloadTooLarge},
 		{piped, strings.Repeat("\x01", 400<<10), belay.CodePayloadTooLarge}, // six times as long in JSON
@@ -62,13 +63,15 @@ func TestPromptsHaveLimits(t *testing.T) {
 // A command that the prompt would choose, or that has a shell read it, is none.
 func TestCommandsThatAreRefused(t *testing.T) {
 	for _, bad := range []Template{
-		nil, {""}, {placeholder}, {"a", "b\x00"}, {"sh", "-c", "agent " + placeholder}, {"/usr/bin/env", "bash", "-euc", placeholder}, {"timeout", "9", "zsh", "-lc", "a '" + placeholder + "'"},
+		nil, {""}, {placeholder}, {"a", "b\x00"}, {"sh", "-c", "agent " + placeholder}, {"/usr/bin/env", "bash", "-euc",
+			placeholder}, {"timeout", "9", "zsh", "-lc", "a '" + placeholder + "'"},
 	} {
 		if bad.Check() == nil {
 			t.Errorf("%q was taken", bad)
 		}
 	}
-	for _, good := range []Template{{"sh", "-c", `agent "$1"`, "sh", placeholder}, {"agent", "-c", placeholder}, {"sh", "run.sh", placeholder}, {"sh", "-c", "agent"}} {
+	for _, good := range []Template{{"sh", "-c", `agent "$1"`, "sh", placeholder}, {"agent", "-c", placeholder},
+		{"sh", "run.sh", placeholder}, {"sh", "-c", "agent"}} {
 		if err := good.Check(); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
@@ -78,12 +81,14 @@ func TestCommandsThatAreRefused(t *testing.T) {
 // Whatever a prompt is, it changes nothing but the arguments that are there for it,
 // is in them byte for byte, and begins none that could be an option.
 func FuzzFill(f *testing.F) {
-	for _, prompt := range []string{"hello", "-rf", "--", "--output-format=text", "\n-x", placeholder, "$(id)`id`;'\"\\", "\u2014x", "- - -"} {
+	for _, prompt := range []string{"hello", "-rf", "--", "--output-format=text", "\n-x", placeholder,
+		"$(id)`id`;'\"\\", "\u2014x", "- - -"} {
 		f.Add(prompt)
 	}
 	f.Fuzz(func(t *testing.T, prompt string) {
 		for _, template := range []Template{
-			{"a", "-p", placeholder}, {"a", "-p", "--", placeholder}, {"a", "--say=" + placeholder, "b"}, {"a", placeholder + "!", "-x", placeholder}, {"a", "-"},
+			{"a", "-p", placeholder}, {"a", "-p", "--", placeholder}, {"a", "--say=" + placeholder, "b"},
+			{"a", placeholder + "!", "-x", placeholder}, {"a", "-"},
 		} {
 			argv, stdin := template.Fill(prompt, "")
 			if len(argv) != len(template) || template.piped() && string(stdin) != prompt {
@@ -126,11 +131,13 @@ func TestPresets(t *testing.T) {
 		{"", Prompt{Text: "-v"}, fresh, true, claude + "bypassPermissions --session-id S -- -v  1"},
 		{"auto", Prompt{Text: "-v"}, fresh, false, claude + "acceptEdits --session-id S -- -v  "},
 		{"all", Prompt{Text: "-v"}, fresh, false, claude + "bypassPermissions --session-id S -- -v  1"},
-		{"edits", Prompt{Text: permissionPlace}, fresh, true, claude + "acceptEdits --session-id S -- " + permissionPlace + "  "},
+		{"edits", Prompt{Text: permissionPlace}, fresh, true, claude + "acceptEdits --session-id S -- " +
+			permissionPlace + "  "},
 		{"", Prompt{Text: "-v"}, again, true, claude + "bypassPermissions --resume S -- " + goOn + "  1"},
 		{
 			"", Prompt{Text: "x", Chat: true, Stream: true}, fresh, true,
-			strings.Replace(claude, "claude", "claude --include-partial-messages", 1) + "bypassPermissions --session-id S -- x  1",
+			strings.Replace(claude, "claude", "claude --include-partial-messages", 1) +
+				"bypassPermissions --session-id S -- x  1",
 		},
 	} {
 		s.Permissions = c.permissions
@@ -144,7 +151,9 @@ func TestPresets(t *testing.T) {
 			t.Errorf("permissions %q without walls: %q", permissions, s.Unpermitted(false))
 		}
 	}
-	s, err = NewSetup("claude", Setup{Command: Template{"mine", placeholder}, Resume: Template{"mine", "--resume", sessionPlace}})
+	s, err = NewSetup("claude", Setup{
+		Command: Template{"mine", placeholder}, Resume: Template{"mine", "--resume", sessionPlace},
+	})
 	if got := line(&s, Prompt{Text: "x", Stream: true}, fresh, true); err != nil || got != "mine x  " {
 		t.Errorf("instead of the command that is configured %q is run, %v", got, err)
 	}
@@ -154,7 +163,8 @@ func TestPresets(t *testing.T) {
 	if _, err := NewSetup("none such", Setup{}); belay.CodeOf(err) != belay.CodeInvalid {
 		t.Errorf("got %v", err)
 	}
-	if _, err := NewSetup("", Setup{Command: Template{"mine"}, Resume: Template{"sh", "-c", placeholder}}); belay.CodeOf(err) != belay.CodeInvalid {
+	if _, err := NewSetup("", Setup{Command: Template{"mine"}, Resume: Template{"sh", "-c",
+		placeholder}}); belay.CodeOf(err) != belay.CodeInvalid {
 		t.Errorf("a command that has a shell read the prompt continues a conversation: %v", err)
 	}
 }

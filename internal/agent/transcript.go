@@ -45,7 +45,8 @@ func (t *transcript) tell(p Progress) {
 // Retrying tells that the workspace could not be prepared, and is tried again.
 func (t *transcript) Retrying(attempt int, why error) {
 	t.tell(Progress{Kind: "preparing", Name: fmt.Sprintf("fetching, attempt %d", attempt), Text: brief(why.Error())})
-	t.log.WarnContext(t.ctx, "a workspace is not ready yet", "execution", workflow.Execution(t.ctx).String(), "attempt", attempt, "error", why)
+	t.log.WarnContext(t.ctx, "a workspace is not ready yet", "execution", workflow.Execution(t.ctx).String(), "attempt",
+		attempt, "error", why)
 }
 
 // Started stores that the command starts before anything that it does or says can be.
@@ -74,7 +75,8 @@ func (t *transcript) Wrote(stderr bool, p []byte) {
 func (t *transcript) answer(r StepResult) Answer {
 	t.reader.end()
 	a := Answer{
-		ExitCode: r.ExitCode, TimedOut: r.TimedOut, SaidFailed: t.reader.failed, Usage: t.reader.usage, Changes: r.Changes,
+		ExitCode: r.ExitCode, TimedOut: r.TimedOut, SaidFailed: t.reader.failed, Usage: t.reader.usage,
+		Changes:    r.Changes,
 		DurationMS: r.DurationMS, Bytes: r.Bytes, Isolation: r.Isolation, Walls: t.walls, Exceeded: r.Exceeded,
 		Denied: t.reader.denied, Session: t.talk.session, Continued: t.talk.continued,
 	}

@@ -33,7 +33,10 @@ func decode(r *http.Request, strict bool, v any) error {
 	case errors.As(err, &wrong):
 		return wrongField(wrong.Field, "the field "+wrong.Field+" is of the wrong type")
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return &belay.Error{Code: belay.CodeInvalid, Message: "there is no field " + strings.TrimPrefix(err.Error(), "json: unknown field ")}
+		return &belay.Error{
+			Code: belay.CodeInvalid, Message: "there is no field " + strings.TrimPrefix(err.Error(),
+				"json: unknown field "),
+		}
 	}
 	var e *belay.Error
 	if errors.As(err, &e) {
@@ -79,7 +82,9 @@ func reply(w http.ResponseWriter, status int, v any) {
 // problem is an error as it is answered. What is ours is logged.
 func (s *Service) problem(r *http.Request, err error) wire.Problem {
 	if ctx := r.Context(); ctx.Err() != nil && belay.CodeOf(err) == belay.CodeInternal {
-		err = &belay.Error{Code: belay.CodeUnavailable, Message: "it was not finished in time; ask again", RetryAfter: time.Second}
+		err = &belay.Error{
+			Code: belay.CodeUnavailable, Message: "it was not finished in time; ask again", RetryAfter: time.Second,
+		}
 	}
 	p := wire.ProblemOf(err)
 	if p.Code == belay.CodeInternal {

@@ -60,7 +60,8 @@ func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.Execu
 		if have.total()+l.taken >= depth {
 			return nil, &belay.Error{
 				Code: belay.CodeQueueFull, RetryAfter: retryAfter,
-				Message: fmt.Sprintf("%d jobs run and %d wait; no more than %d are taken", have.active, have.queued+l.taken, depth),
+				Message: fmt.Sprintf("%d jobs run and %d wait; no more than %d are taken", have.active,
+					have.queued+l.taken, depth),
 			}
 		}
 	}

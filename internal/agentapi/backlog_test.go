@@ -107,7 +107,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 		t.Fatalf("%d of 20 were refused, with 2 of 5 places taken", len(refused))
 	}
 	var e *belay.Error
-	if err := <-refused; !errors.As(err, &e) || e.Code != belay.CodeQueueFull || e.RetryAfter != retryAfter || e.Message != "1 jobs run and 4 wait; no more than 5 are taken" {
+	if err := <-refused; !errors.As(err, &e) || e.Code != belay.CodeQueueFull || e.RetryAfter != retryAfter ||
+		e.Message != "1 jobs run and 4 wait; no more than 5 are taken" {
 		t.Errorf("refused with %v", err)
 	}
 	d.jobs[active] = belay.Failed
@@ -188,14 +189,18 @@ func TestOthersJobsAreFound(t *testing.T) {
 // The slots are those of all workers that run agents, and at least this server's.
 func TestSlotsOfAllServers(t *testing.T) {
 	worker := func(state belay.WorkerState, capacity int, workflow string, queues ...string) belay.Worker {
-		return belay.Worker{State: state, WorkerSpec: belay.WorkerSpec{Capacity: capacity, Queues: queues, Workflows: []belay.Registration{{Workflow: workflow}}}}
+		return belay.Worker{State: state, WorkerSpec: belay.WorkerSpec{
+			Capacity: capacity, Queues: queues, Workflows: []belay.Registration{{Workflow: workflow}},
+		}}
 	}
 	outside := worker(belay.WorkerOpen, 64, agent.Prompted)
 	outside.External = true
 	d := newDesk()
 	d.workers = []belay.Worker{
-		worker(belay.WorkerOpen, 1, agent.Prompted, "default"), worker(belay.WorkerOpen, 2, agent.Prompted), worker(belay.WorkerDraining, 4, agent.Prompted),
-		worker(belay.WorkerLost, 8, agent.Prompted), worker(belay.WorkerOpen, 16, "command"), worker(belay.WorkerOpen, 32, agent.Prompted, "other"), outside,
+		worker(belay.WorkerOpen, 1, agent.Prompted, "default"), worker(belay.WorkerOpen, 2, agent.Prompted),
+		worker(belay.WorkerDraining, 4, agent.Prompted),
+		worker(belay.WorkerLost, 8, agent.Prompted), worker(belay.WorkerOpen, 16, "command"),
+		worker(belay.WorkerOpen, 32, agent.Prompted, "other"), outside,
 	}
 	l := &backlog{b: d, now: d.now, own: 2}
 	if c, err := l.count(t.Context()); err != nil || c.slots != 3 {

@@ -66,7 +66,9 @@ func (c *chat) begin() error {
 	if err != nil {
 		return err
 	}
-	p := agent.Prompt{Text: text, Repo: c.o.Setup.Repo, Timeout: belay.Duration(c.o.Setup.Timeout), Chat: true, Stream: c.req.Stream}
+	p := agent.Prompt{
+		Text: text, Repo: c.o.Setup.Repo, Timeout: belay.Duration(c.o.Setup.Timeout), Chat: true, Stream: c.req.Stream,
+	}
 	if err := c.o.Setup.Check(&p); err != nil {
 		return err
 	}
@@ -148,7 +150,8 @@ func (c *chat) failure(x *belay.Execution) error {
 		return nil
 	}
 	c.once()
-	return &belay.Error{Code: belay.CodeUnavailable, Message: "the agent did not answer (" + status + "): " + reason(x), RetryAfter: retryAfter}
+	return &belay.Error{Code: belay.CodeUnavailable, Message: "the agent did not answer (" + status + "): " + reason(x),
+		RetryAfter: retryAfter}
 }
 
 func (c *chat) completion(x *belay.Execution, a *agent.Answer) *Completion {
@@ -163,7 +166,8 @@ func (c *chat) piece(x *belay.Execution, object string, choices ...Choice) *Comp
 		choices = []Choice{}
 	}
 	return &Completion{
-		ID: "chatcmpl-" + c.id.String(), Object: object, Created: x.CreatedAt.Unix(), Model: cmp.Or(c.req.Model, c.o.Model), Choices: choices,
+		ID: "chatcmpl-" + c.id.String(), Object: object, Created: x.CreatedAt.Unix(), Model: cmp.Or(c.req.Model,
+			c.o.Model), Choices: choices,
 	}
 }
 

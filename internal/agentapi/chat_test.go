@@ -60,14 +60,17 @@ func (q *queue) Control(_ context.Context, c belay.Control) (belay.Execution, er
 }
 
 // ask asks for a chat and gives the answer and how long it took.
-func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan struct{}) (*httptest.ResponseRecorder, time.Duration) {
+func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan struct{}) (*httptest.ResponseRecorder,
+	time.Duration) {
 	body := `{"messages":[{"role":"user","content":"x"}]}`
 	if stream {
 		body = strings.Replace(body, "{", `{"stream":true,`, 1)
 	}
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
 	r.Header.Set("Idempotency-Key", key)
-	s := New(q, Options{QueueDepth: 1, ChatTimeout: 40 * time.Second, Setup: agent.Setup{Command: agent.Template{"a"}, Timeout: time.Hour}})
+	s := New(q, Options{QueueDepth: 1, ChatTimeout: 40 * time.Second, Setup: agent.Setup{
+		Command: agent.Template{"a"}, Timeout: time.Hour,
+	}})
 	w, began := httptest.NewRecorder(), time.Now()
 	(&door{s, stopping}).chat(w, r)
 	return w, time.Since(began)
@@ -83,22 +86,26 @@ func TestAChatThatGetsNoSlot(t *testing.T) {
 				q := &queue{}
 				w, took := q.ask(t.Context(), key, stream, nil)
 				body := w.Body.String()
-				if took < 40*time.Second || took > 41*time.Second || !strings.Contains(body, "the chat took longer than 40s") {
+				if took < 40*time.Second || took > 41*time.Second ||
+					!strings.Contains(body, "the chat took longer than 40s") {
 					t.Errorf("key %q: after %s: %s", key, took, body)
 				}
-				if (key == "") != (len(q.cancelled) == 1) || strings.Contains(body, "same Idempotency-Key") != (key != "") {
+				if (key == "") != (len(q.cancelled) == 1) ||
+					strings.Contains(body, "same Idempotency-Key") != (key != "") {
 					t.Errorf("key %q: cancelled for %q: %s", key, q.cancelled, body)
 				}
 				if lost := q.policy.OnLost == belay.Fail; lost != (key == "") {
 					t.Errorf("key %q: %+v", key, q.policy)
 				}
 				if stream {
-					if w.Code != http.StatusOK || strings.Count(body, ": ping\n\n") != 2 || !strings.HasPrefix(lastEvent(body), `{"error":{`) {
+					if w.Code != http.StatusOK || strings.Count(body, ": ping\n\n") != 2 ||
+						!strings.HasPrefix(lastEvent(body), `{"error":{`) {
 						t.Errorf("key %q, streamed: %d %s", key, w.Code, body)
 					}
 					return
 				}
-				if h := w.Header(); w.Code != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" || (h.Get("X-Should-Retry") == "false") != (key == "") {
+				if h := w.Header(); w.Code != http.StatusServiceUnavailable || h.Get("Retry-After") != "5" ||
+					(h.Get("X-Should-Retry") == "false") != (key == "") {
 					t.Errorf("key %q: %d %v", key, w.Code, h)
 				}
 			})
@@ -120,8 +127,12 @@ func TestAChatWithoutACallerEnds(t *testing.T) {
 		why     string
 	}
 	for _, m := range []moment{
-		{"while it waits", func(_ *queue, leave func(), _ chan struct{}) { time.AfterFunc(5*time.Second, leave) }, "its caller has gone"},
-		{"while it is accepted", func(q *queue, leave func(), _ chan struct{}) { q.submit = leave }, "its caller has gone"},
+		{"while it waits", func(_ *queue, leave func(), _ chan struct{}) {
+			time.AfterFunc(5*time.Second, leave)
+		}, "its caller has gone"},
+		{"while it is accepted", func(q *queue, leave func(), _ chan struct{}) {
+			q.submit = leave
+		}, "its caller has gone"},
 		{"while it waits or its log is read", func(q *queue, leave func(), _ chan struct{}) {
 			q.read = leave
 			time.AfterFunc(5*time.Second, leave)
@@ -138,8 +149,10 @@ func TestAChatWithoutACallerEnds(t *testing.T) {
 					q, stopping := &queue{}, make(chan struct{})
 					m.happens(q, leave, stopping)
 					_, took := q.ask(ctx, key, stream, stopping)
-					if took > 6*time.Second || (key == "") != (len(q.cancelled) == 1) || key == "" && !strings.HasPrefix(q.cancelled[0], m.why) {
-						t.Errorf("%s, key %q, stream %v: after %s cancelled for %q", m.name, key, stream, took, q.cancelled)
+					if took > 6*time.Second || (key == "") != (len(q.cancelled) == 1) || key == "" &&
+						!strings.HasPrefix(q.cancelled[0], m.why) {
+						t.Errorf("%s, key %q, stream %v: after %s cancelled for %q", m.name, key, stream, took,
+							q.cancelled)
 					}
 				})
 			}

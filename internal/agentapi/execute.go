@@ -41,7 +41,9 @@ func (e *Execute) prompt(s *agent.Setup) (agent.Prompt, error) {
 	}
 	if t := e.TimeoutSeconds; t != nil {
 		if math.IsNaN(*t) || *t <= 0 || *t > maxTimeout.Seconds() {
-			return p, &belay.Error{Code: belay.CodeInvalid, Message: "timeout_seconds must be more than 0 and at most that of 30 days"}
+			return p, &belay.Error{
+				Code: belay.CodeInvalid, Message: "timeout_seconds must be more than 0 and at most that of 30 days",
+			}
 		}
 		p.Timeout = belay.Duration(max(time.Millisecond, time.Duration(*t*float64(time.Second))))
 	}
@@ -77,15 +79,20 @@ func (d *door) execute(w http.ResponseWriter, r *http.Request) {
 }
 
 // accept makes a job of a prompt, or finds the one that was made under the key.
-func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy) (belay.Submitted, error) {
+func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy) (belay.Submitted,
+	error) {
 	if len(key) > belay.MaxName {
-		return belay.Submitted{}, &belay.Error{Code: belay.CodeMalformed, Message: "an Idempotency-Key has 200 bytes at most"}
+		return belay.Submitted{}, &belay.Error{
+			Code: belay.CodeMalformed, Message: "an Idempotency-Key has 200 bytes at most",
+		}
 	}
 	input, err := json.Marshal(&p)
 	if err != nil {
 		return belay.Submitted{}, &belay.Error{Code: belay.CodeInvalid, Message: "metadata is no JSON"}
 	}
-	got, err := s.submit(ctx, belay.Submission{Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy})
+	got, err := s.submit(ctx, belay.Submission{
+		Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy,
+	})
 	code := belay.CodeOf(err)
 	if key == "" || err == nil || code != belay.CodeQueueFull && code != belay.CodeIdempotencyMismatch {
 		return got, err
@@ -104,7 +111,9 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 		return got, lerr
 	}
 	if !same(x.Input, input) {
-		return got, &belay.Error{Code: belay.CodeIdempotencyMismatch, Message: "the Idempotency-Key was used for another prompt"}
+		return got, &belay.Error{
+			Code: belay.CodeIdempotencyMismatch, Message: "the Idempotency-Key was used for another prompt",
+		}
 	}
 	return belay.Submitted{ID: x.ID, Replayed: true}, nil
 }

@@ -25,7 +25,8 @@ const (
 
 // chunks reads a log from a chunk on, a page at a time, until each is false or
 // there is no more. A page takes room that all readers share.
-func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string, from int64, each func(belay.StoredChunk) bool) error {
+func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string, from int64,
+	each func(belay.StoredChunk) bool) error {
 	for {
 		next, more, err := s.page(ctx, id, name, from, each)
 		if err != nil || !more {
@@ -35,7 +36,8 @@ func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string,
 	}
 }
 
-func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, from int64, each func(belay.StoredChunk) bool) (next int64, more bool, err error) {
+func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, from int64,
+	each func(belay.StoredChunk) bool) (next int64, more bool, err error) {
 	give, err := s.o.Reading.Take(ctx, httpapi.PageRoom)
 	if err != nil {
 		return from, false, err
@@ -78,7 +80,9 @@ func positionOf(text string) (p position, err error) {
 	return p, nil
 }
 
-var errPosition = &belay.Error{Code: belay.CodeMalformed, Message: "the header Last-Event-ID is the id of an event of this stream"}
+var errPosition = &belay.Error{
+	Code: belay.CodeMalformed, Message: "the header Last-Event-ID is the id of an event of this stream",
+}
 
 // Output is an event of a job's log: a piece of what the agent wrote.
 type Output struct {

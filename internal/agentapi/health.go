@@ -38,7 +38,9 @@ func slotsOf(workers []belay.Worker) int {
 		w := &workers[i]
 		if w.State == belay.WorkerOpen && !w.External &&
 			(len(w.Queues) == 0 || slices.Contains(w.Queues, "default")) &&
-			slices.ContainsFunc(w.Workflows, func(r belay.Registration) bool { return r.Workflow == agent.Prompted && r.Version == "" }) {
+			slices.ContainsFunc(w.Workflows, func(r belay.Registration) bool {
+				return r.Workflow == agent.Prompted && r.Version == ""
+			}) {
 			n += w.Capacity
 		}
 	}

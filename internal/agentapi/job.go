@@ -102,7 +102,9 @@ func answerOf(x *belay.Execution) *agent.Answer {
 // jobOf is the job whose execution is x, with what it has written and its runs.
 func jobOf(x *belay.Execution, output string, runs []begun) *Job {
 	a := answerOf(x)
-	j := &Job{JobID: x.ID, Status: Status(x, a), Output: output, CreatedAt: x.CreatedAt, FinishedAt: moment(x.FinishedAt)}
+	j := &Job{
+		JobID: x.ID, Status: Status(x, a), Output: output, CreatedAt: x.CreatedAt, FinishedAt: moment(x.FinishedAt),
+	}
 	j.begin(x, runs)
 	var p agent.Prompt
 	if json.Unmarshal(x.Input, &p) == nil {
@@ -124,7 +126,8 @@ func jobOf(x *belay.Execution, output string, runs []begun) *Job {
 
 // begin says since when the agent works, and in which conversation.
 func (j *Job) begin(x *belay.Execution, runs []begun) {
-	runs = slices.DeleteFunc(slices.Clone(runs), func(b begun) bool { return b.At.Before(x.StartedAt) }) // an earlier generation's
+	// an earlier generation's
+	runs = slices.DeleteFunc(slices.Clone(runs), func(b begun) bool { return b.At.Before(x.StartedAt) })
 	if len(runs) > 0 {
 		j.StartedAt, j.Session = &runs[0].At, runs[len(runs)-1].Session
 	}
@@ -217,7 +220,8 @@ func (d *door) show(w http.ResponseWriter, r *http.Request, x *belay.Execution, 
 	}
 	defer give()
 	const field = `"output":"`
-	before, after, _ := bytes.Cut(jsonOf(jobOf(x, "", runs)).Bytes(), []byte(field)) // the texts before it hold no quotes
+	// the texts before it hold no quotes
+	before, after, _ := bytes.Cut(jsonOf(jobOf(x, "", runs)).Bytes(), []byte(field))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	_, err = w.Write(append(bytes.Clone(before), field...))
@@ -285,8 +289,9 @@ func (d *door) cancel(w http.ResponseWriter, r *http.Request) {
 	x, err := d.find(r)
 	if err == nil {
 		x, err = d.b.Control(r.Context(), belay.Control{
-			Execution: x.ID, Action: belay.ActionCancel, Actor: httpapi.Actor(r.Context()), Reason: "asked for at /jobs",
-			Op: wire.OpOf(r.Header.Get("Idempotency-Key")),
+			Execution: x.ID, Action: belay.ActionCancel, Actor: httpapi.Actor(r.Context()),
+			Reason: "asked for at /jobs",
+			Op:     wire.OpOf(r.Header.Get("Idempotency-Key")),
 		})
 	}
 	if err != nil {

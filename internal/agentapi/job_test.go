@@ -21,7 +21,8 @@ func TestStatusOfEveryState(t *testing.T) {
 		a     *agent.Answer
 		want  string
 	}{
-		{belay.Pending, nil, nil, Queued}, {belay.Scheduled, nil, nil, Queued}, {belay.Waiting, nil, nil, Queued}, {belay.Paused, nil, nil, Queued},
+		{belay.Pending, nil, nil, Queued}, {belay.Scheduled, nil, nil, Queued}, {belay.Waiting, nil, nil, Queued},
+		{belay.Paused, nil, nil, Queued},
 		{belay.Pending, failure(belay.ClassTransient), &agent.Answer{ExitCode: 1}, Queued}, // between two attempts
 		{belay.Running, nil, nil, Running},
 		{belay.Succeeded, nil, &agent.Answer{}, Completed}, {belay.Succeeded, nil, nil, Completed},
@@ -57,8 +58,14 @@ func TestWhatAJobShows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := belay.Execution{State: belay.Running, CreatedAt: at, StartedAt: at, Output: output, Input: json.RawMessage(`{"prompt":"p","metadata":{"a":1}}`)}
-	runs := []begun{{Token: 1, At: at.Add(-time.Hour)}, {Token: 2, At: at.Add(time.Second), Phase: agent.Phase{Session: "s1"}}, {Token: 4, At: at.Add(time.Minute)}}
+	x := belay.Execution{
+		State: belay.Running, CreatedAt: at, StartedAt: at, Output: output,
+		Input: json.RawMessage(`{"prompt":"p","metadata":{"a":1}}`),
+	}
+	runs := []begun{
+		{Token: 1, At: at.Add(-time.Hour)}, {Token: 2, At: at.Add(time.Second), Phase: agent.Phase{Session: "s1"}},
+		{Token: 4, At: at.Add(time.Minute)},
+	}
 	x.Token = 2
 	j := jobOf(&x, "so far", runs[:2])
 	if j.Phase != Working || !j.StartedAt.Equal(at.Add(time.Second)) || j.Session != "s1" {
@@ -75,12 +82,16 @@ func TestWhatAJobShows(t *testing.T) {
 		t.Errorf("while the first run of a new generation is prepared: %+v", j)
 	}
 	j = jobOf(&x, "so far", runs)
-	if j.ExitCode != nil || j.Result != nil || j.Error != nil || j.FinishedAt != nil || j.StartedAt == nil || string(j.Metadata) != `{"a":1}` {
+	if j.ExitCode != nil || j.Result != nil || j.Error != nil || j.FinishedAt != nil || j.StartedAt == nil ||
+		string(j.Metadata) != `{"a":1}` {
 		t.Errorf("while it runs: %+v", j)
 	}
-	x.State, x.FinishedAt, x.Error = belay.Failed, at, &belay.Failure{Class: belay.ClassTransient, Message: "exit code 3"}
+	x.State, x.FinishedAt, x.Error = belay.Failed, at, &belay.Failure{
+		Class: belay.ClassTransient, Message: "exit code 3",
+	}
 	j = jobOf(&x, "all", runs)
-	if j.ExitCode == nil || *j.ExitCode != 3 || j.Result == nil || *j.Result != "done" || j.Error == nil || *j.Error != "exit code 3" || j.FinishedAt == nil {
+	if j.ExitCode == nil || *j.ExitCode != 3 || j.Result == nil || *j.Result != "done" || j.Error == nil ||
+		*j.Error != "exit code 3" || j.FinishedAt == nil {
 		t.Errorf("after its end: %+v", j)
 	}
 	x.State, x.Error, x.Output = belay.Cancelled, nil, nil
@@ -91,13 +102,15 @@ func TestWhatAJobShows(t *testing.T) {
 
 // A wait is seconds or a duration, never longer than the server holds a request.
 func TestWaits(t *testing.T) {
-	for text, want := range map[string]time.Duration{"": 0, "0": 0, "1.5": 1500 * time.Millisecond, "30s": 30 * time.Second, "9h": time.Minute, "99999999": time.Minute} {
+	for text, want := range map[string]time.Duration{"": 0, "0": 0, "1.5": 1500 * time.Millisecond,
+		"30s": 30 * time.Second, "9h": time.Minute, "99999999": time.Minute} {
 		if got, err := waitOf(httptest.NewRequest("GET", "/jobs/x?wait="+text, nil)); err != nil || got != want {
 			t.Errorf("%q: %s, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"-1", "-1s", "x", "NaN", "1e9", ".", "99999999999999999999"} {
-		if _, err := waitOf(httptest.NewRequest("GET", "/jobs/x?wait="+text, nil)); belay.CodeOf(err) != belay.CodeMalformed {
+		if _, err := waitOf(httptest.NewRequest("GET", "/jobs/x?wait="+text,
+			nil)); belay.CodeOf(err) != belay.CodeMalformed {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -111,7 +124,8 @@ func TestTimeoutsOfPrompts(t *testing.T) {
 		asked *float64
 		want  time.Duration
 	}{
-		{nil, time.Minute}, {number(2.5), 2500 * time.Millisecond}, {number(1e-9), time.Millisecond}, {number(maxTimeout.Seconds()), maxTimeout},
+		{nil, time.Minute}, {number(2.5), 2500 * time.Millisecond}, {number(1e-9), time.Millisecond},
+		{number(maxTimeout.Seconds()), maxTimeout},
 		{number(0), 0}, {number(-1), 0}, {number(maxTimeout.Seconds() + 1), 0}, {number(1e300), 0},
 	} {
 		p, err := (&Execute{Prompt: "x", TimeoutSeconds: c.asked}).prompt(setup)
@@ -136,7 +150,8 @@ func TestSameRequest(t *testing.T) {
 			t.Errorf("%s and %s: %v", c.a, c.b, got)
 		}
 	}
-	if diff := cmp.Diff(AgentHealth{"ok", true, 2, 3, 2}, healthOf(counts{active: 2, queued: 3, slots: 2})); diff != "" {
+	if diff := cmp.Diff(AgentHealth{"ok", true, 2, 3, 2},
+		healthOf(counts{active: 2, queued: 3, slots: 2})); diff != "" {
 		t.Error(diff)
 	}
 }

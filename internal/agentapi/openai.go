@@ -101,7 +101,9 @@ func (d *door) models(w http.ResponseWriter, _ *http.Request) {
 // model answers for the one that the list names; chats take any name.
 func (d *door) model(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("model") != d.o.Model {
-		refuseChat(w, wire.ProblemOf(&belay.Error{Code: belay.CodeNotFound, Message: "there is one model, " + d.o.Model + "; a chat may name any"}))
+		refuseChat(w, wire.ProblemOf(&belay.Error{
+			Code: belay.CodeNotFound, Message: "there is one model, " + d.o.Model + "; a chat may name any",
+		}))
 		return
 	}
 	reply(w, http.StatusOK, d.theModel())
@@ -193,7 +195,8 @@ func (c *ChatRequest) prompt() (string, error) {
 		switch m.Role {
 		case "system", "developer", "user", "assistant", "tool", "function":
 		default:
-			return "", wrongField("messages", "a message has one of the roles system, developer, user, assistant and tool")
+			return "", wrongField("messages",
+				"a message has one of the roles system, developer, user, assistant and tool")
 		}
 		if len(c.Messages) == 1 && m.Role == "user" {
 			return text, nil

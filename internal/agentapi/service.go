@@ -85,21 +85,28 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	job, accepted := reflect.TypeFor[Job](), reflect.TypeFor[Accepted]()
 	routes := []httpapi.Route{
 		{
-			ID: "execute", Method: http.MethodPost, Path: "/execute", Summary: "Hand a prompt to the agent", Scopes: submit,
-			Doc:  "An Idempotency-Key makes a repeat find the first job.",
-			Body: reflect.TypeFor[Execute](), Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.execute,
+			ID: "execute", Method: http.MethodPost, Path: "/execute", Summary: "Hand a prompt to the agent",
+			Scopes: submit,
+			Doc:    "An Idempotency-Key makes a repeat find the first job.",
+			Body:   reflect.TypeFor[Execute](), Answer: accepted, Status: http.StatusAccepted,
+			Also: []int{http.StatusConflict}, Handler: d.execute,
 		},
 		{
-			ID: "getJob", Method: http.MethodGet, Path: "/jobs/{id}", Summary: "Read a job, or wait for its end", Scopes: read,
-			Doc:    "With wait=30 it answers when the job has ended, or after so many seconds, 60 at most. Accept: text/event-stream follows its output.",
+			ID: "getJob", Method: http.MethodGet, Path: "/jobs/{id}", Summary: "Read a job, or wait for its end",
+			Scopes: read,
+			Doc: "With wait=30 it answers when the job has ended, or after so many seconds, 60 at most. " +
+				"Accept: text/event-stream follows its output.",
 			Answer: job, Stream: true, Handler: d.job,
 		},
 		{
-			ID: "followJob", Method: http.MethodGet, Path: "/jobs/{id}/log", Summary: "Follow the output of a job", Scopes: read,
-			Doc: "Events output, progress and end. Last-Event-ID goes on from there.", Stream: true, Handler: d.follow,
+			ID: "followJob", Method: http.MethodGet, Path: "/jobs/{id}/log", Summary: "Follow the output of a job",
+			Scopes: read,
+			Doc:    "Events output, progress and end. Last-Event-ID goes on from there.", Stream: true,
+			Handler: d.follow,
 		},
 		{
-			ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{id}/cancel", Summary: "Cancel a job", Scopes: cancel,
+			ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{id}/cancel", Summary: "Cancel a job",
+			Scopes: cancel,
 			Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,
 		},
 		{
@@ -107,12 +114,16 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,
 		},
 		{
-			ID: "agentHealth", Method: http.MethodGet, Path: "/health", Summary: "How busy the agents are", Answer: reflect.TypeFor[AgentHealth](), Handler: d.health,
+			ID: "agentHealth", Method: http.MethodGet, Path: "/health", Summary: "How busy the agents are",
+			Answer: reflect.TypeFor[AgentHealth](), Handler: d.health,
 		},
 		{
-			ID: "chat", Method: http.MethodPost, Path: "/v1/chat/completions", Summary: "Chat with the agent", Scopes: submit,
-			Doc:  "As OpenAI's. Any model is accepted. The last of several messages is what is asked, those before it are what was said.",
-			Body: reflect.TypeFor[ChatRequest](), Answer: reflect.TypeFor[Completion](), Stream: true, Refuse: refuseChat, Handler: d.chat,
+			ID: "chat", Method: http.MethodPost, Path: "/v1/chat/completions", Summary: "Chat with the agent",
+			Scopes: submit,
+			Doc: "As OpenAI's. Any model is accepted. The last of several messages is what is asked, those " +
+				"before it are what was said.",
+			Body: reflect.TypeFor[ChatRequest](), Answer: reflect.TypeFor[Completion](), Stream: true,
+			Refuse: refuseChat, Handler: d.chat,
 		},
 		{
 			ID: "listModels", Method: http.MethodGet, Path: "/v1/models", Summary: "List the models", Scopes: read,

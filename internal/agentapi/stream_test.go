@@ -24,7 +24,8 @@ func TestEventsAreFramed(t *testing.T) {
 	s.event("output", "1.0.0", Output{"a\n\nevent: end\r\ndata: x\u2028\x1b[2J"})
 	s.event("", "", Output{"b"})
 	s.ping()
-	want := "event: output\nid: 1.0.0\ndata: {\"text\":\"a\\n\\nevent: end\\r\\ndata: x\\u2028\\u001b[2J\"}\n\ndata: {\"text\":\"b\"}\n\n: ping\n\n"
+	want := "event: output\nid: 1.0.0\ndata: {\"text\":\"a\\n\\nevent: end\\r\\ndata: " +
+		"x\\u2028\\u001b[2J\"}\n\ndata: {\"text\":\"b\"}\n\n: ping\n\n"
 	if diff := cmp.Diff(want, w.Body.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -71,20 +72,30 @@ func TestWhatWasToldIsNotRepeated(t *testing.T) {
 		{"the rest is in the answer", 1, []words{{1, 1, "one\n"}}, "one\ntwo\n", "one\ntwo\n", true},
 		{"nothing came", 1, nil, "all", "all", true},
 		{"the answer is the last of it", 1, []words{{1, 1, "I look.\n\n42"}}, "42", "I look.\n\n42", true},
-		{"an earlier run", 2, []words{{1, 1, "one\n"}, {2, 2, "one\n"}, {2, 2, "two\n"}}, "one\ntwo\n", "one\ntwo\n", true},
+		{"an earlier run", 2, []words{{1, 1, "one\n"}, {2, 2, "one\n"}, {2, 2, "two\n"}}, "one\ntwo\n", "one\ntwo\n",
+			true},
 		{"again", 1, []words{{1, 1, "one\n"}, {2, 2, "o"}, {2, 2, "ne\ntwo\n"}}, "one\ntwo\n", "one\ntwo\n", true},
 		{"again, and otherwise", 1, []words{{1, 1, "one\n"}, {2, 2, "two\n"}}, "", "one\n", false},
 		{"again, and less", 1, []words{{1, 1, "one\ntwo\n"}, {2, 2, "one\n"}}, "one\n", "one\ntwo\n", false},
-		{"again, after too much", 1, []words{{1, 1, strings.Repeat("x", maxTold+1)}, {2, 2, "x"}}, "", strings.Repeat("x", maxTold+1), false},
-		{"too much", 1, []words{{1, 1, strings.Repeat("x", maxTold)}, {1, 1, "y"}, {1, 1, "z"}}, "yz", strings.Repeat("x", maxTold) + "yz", true},
+		{"again, after too much", 1, []words{
+			{1, 1, strings.Repeat("x", maxTold+1)}, {2, 2, "x"},
+		}, "", strings.Repeat("x", maxTold+1), false},
+		{"too much", 1, []words{
+			{1, 1, strings.Repeat("x", maxTold)}, {1, 1, "y"}, {1, 1, "z"},
+		}, "yz", strings.Repeat("x", maxTold) + "yz", true},
 		{"half a character", 1, []words{{1, 1, "\xc3"}, {2, 2, "\xc3"}, {2, 2, "\xbc"}}, "ü", "ü", true},
-		{"continued", 1, []words{{1, 1, "I loo"}, {2, 1, "I look."}, {2, 1, "\n\n42"}}, "42", "I loo\n\nI look.\n\n42", true},
+		{"continued", 1, []words{{1, 1, "I loo"}, {2, 1, "I look."}, {2, 1, "\n\n42"}}, "42", "I loo\n\nI look.\n\n42",
+			true},
 		{"continued after a line", 1, []words{{1, 1, "one\n"}, {2, 1, "two\n"}}, "two\n", "one\ntwo\n", true},
 		{"continued from the start", 1, []words{{2, 1, "one"}}, "one", "one", true},
 		{"continued twice", 1, []words{{1, 1, "a"}, {2, 1, "b"}, {5, 1, "c"}}, "c", "a\n\nb\n\nc", true},
-		{"continued after too much", 1, []words{{1, 1, strings.Repeat("x", maxTold+1)}, {2, 1, "y"}}, "y", strings.Repeat("x", maxTold+1) + "\n\ny", true},
-		{"continued, then again", 1, []words{{1, 1, "a"}, {2, 1, "b"}, {3, 3, "a\n\nb\n\nc"}}, "c", "a\n\nb\n\nc", true},
-		{"again, and continued", 1, []words{{1, 1, "a\nb\n"}, {2, 2, "a\n"}, {3, 2, "b\nc\n"}}, "c\n", "a\nb\nc\n", true},
+		{"continued after too much", 1, []words{
+			{1, 1, strings.Repeat("x", maxTold+1)}, {2, 1, "y"},
+		}, "y", strings.Repeat("x", maxTold+1) + "\n\ny", true},
+		{"continued, then again", 1, []words{{1, 1, "a"}, {2, 1, "b"}, {3, 3, "a\n\nb\n\nc"}}, "c", "a\n\nb\n\nc",
+			true},
+		{"again, and continued", 1, []words{{1, 1, "a\nb\n"}, {2, 2, "a\n"}, {3, 2, "b\nc\n"}}, "c\n", "a\nb\nc\n",
+			true},
 	} {
 		told, got, same := told{root: c.first}, "", true
 		for _, w := range c.words {
@@ -105,7 +116,8 @@ func TestWhatWasToldIsNotRepeated(t *testing.T) {
 			t.Errorf("%s: %.40q, %v", c.name, got, same)
 		}
 	}
-	for state, want := range map[belay.State]belay.Token{belay.Running: 7, belay.Succeeded: 7, belay.Failed: 7, belay.Pending: 8, belay.Waiting: 8} {
+	for state, want := range map[belay.State]belay.Token{belay.Running: 7, belay.Succeeded: 7, belay.Failed: 7,
+		belay.Pending: 8, belay.Waiting: 8} {
 		if got := awaited(&belay.Execution{State: state, Token: 7}); got != want {
 			t.Errorf("of one that is %s run %d counts", state, got)
 		}
@@ -133,18 +145,25 @@ func TestTheRootOfAConversation(t *testing.T) {
 func TestAChatJoinsAConversation(t *testing.T) {
 	for continued, want := range map[bool]string{true: "one\n\ntwo", false: "two"} {
 		store := &logs{
-			chunks: map[string][]string{agent.AnswerLog: {"one", "two"}, agent.PhaseLog: {"{}\n", fmt.Sprintf("{\"continued\":%v}\n", continued)}},
+			chunks: map[string][]string{
+				agent.AnswerLog: {"one", "two"}, agent.PhaseLog: {"{}\n", fmt.Sprintf("{\"continued\":%v}\n",
+					continued)},
+			},
 			tokens: []belay.Token{1, 2}, output: `{"text":"two"}`,
 		}
 		w := httptest.NewRecorder()
 		d := &door{Service: New(store, Options{ChatTimeout: time.Minute})}
-		c := &chat{door: d, w: w, r: httptest.NewRequest("POST", "/v1/chat/completions", nil), over: d.o.Now().Add(time.Minute), keyed: true}
+		c := &chat{
+			door: d, w: w, r: httptest.NewRequest("POST", "/v1/chat/completions", nil),
+			over: d.o.Now().Add(time.Minute), keyed: true,
+		}
 		c.stream(t.Context())
 		var got string
 		for _, line := range strings.Split(w.Body.String(), "\n") {
 			var piece Completion
 			data, is := strings.CutPrefix(line, "data: ")
-			if is && json.Unmarshal([]byte(data), &piece) == nil && len(piece.Choices) == 1 && piece.Choices[0].Delta != nil && piece.Choices[0].Delta.Content != nil {
+			if is && json.Unmarshal([]byte(data), &piece) == nil && len(piece.Choices) == 1 &&
+				piece.Choices[0].Delta != nil && piece.Choices[0].Delta.Content != nil {
 				got += *piece.Choices[0].Delta.Content
 			}
 		}
@@ -164,7 +183,9 @@ type logs struct {
 }
 
 func (l *logs) Execution(_ context.Context, id belay.ExecutionID) (belay.Execution, error) {
-	x := belay.Execution{ID: id, Workflow: agent.Prompted, State: belay.Succeeded, Token: 1, Output: json.RawMessage(l.output)}
+	x := belay.Execution{
+		ID: id, Workflow: agent.Prompted, State: belay.Succeeded, Token: 1, Output: json.RawMessage(l.output),
+	}
 	if len(l.tokens) > 0 {
 		x.Token = l.tokens[len(l.tokens)-1]
 	}
@@ -191,8 +212,9 @@ func (l *logs) Chunks(_ context.Context, q belay.ChunkQuery) (page []belay.Store
 // Who goes on from any event of a log gets what follows it, all of it and once.
 func TestALogGoesOnFromAnyEvent(t *testing.T) {
 	store := &logs{chunks: map[string][]string{
-		agent.OutputLog:   {"fr\xc3", "\xbch\n", "spät"},
-		agent.ProgressLog: {"{\"kind\":\"a\"}\n{\"kind\":\"b\"}\n{\"ki", "nd\":\"c\"}\n{\"kind\":\"d\"}\n", "broken\n{\"kind\":\"e\"}\n{\"kind\":"},
+		agent.OutputLog: {"fr\xc3", "\xbch\n", "spät"},
+		agent.ProgressLog: {"{\"kind\":\"a\"}\n{\"kind\":\"b\"}\n{\"ki", "nd\":\"c\"}\n{\"kind\":\"d\"}\n",
+			"broken\n{\"kind\":\"e\"}\n{\"kind\":"},
 	}}
 	follow := func(last string) (text string, kinds, ids []string) {
 		r := httptest.NewRequest("GET", "/jobs/x/log", nil)
@@ -231,7 +253,8 @@ func TestALogGoesOnFromAnyEvent(t *testing.T) {
 	for i, id := range ids {
 		rest, more, later := follow(id)
 		seen := len(kinds) - len(more)
-		if !slices.Equal(ids[i+1:], later) || strings.Join(kinds[seen:], "") != strings.Join(more, "") || !strings.HasSuffix(text, rest) {
+		if !slices.Equal(ids[i+1:], later) || strings.Join(kinds[seen:], "") != strings.Join(more, "") ||
+			!strings.HasSuffix(text, rest) {
 			t.Errorf("from %s: %q, %v, %v", id, rest, more, later)
 		}
 	}
@@ -239,12 +262,14 @@ func TestALogGoesOnFromAnyEvent(t *testing.T) {
 
 // An id that no event has is refused, or is beyond the end; it costs nothing.
 func TestHostilePositions(t *testing.T) {
-	for _, text := range []string{"x", "1", "1.2", "1.2.3.4", "-1.0.0", "1.+2.3", "1.2.99999999999999999999", " 1.2.3", "1.2.3\n"} {
+	for _, text := range []string{"x", "1", "1.2", "1.2.3.4", "-1.0.0", "1.+2.3", "1.2.99999999999999999999", " 1.2.3",
+		"1.2.3\n"} {
 		if _, err := positionOf(text); belay.CodeOf(err) != belay.CodeMalformed {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	f := &follower{door: &door{Service: New(nil, Options{})}, out: New(nil, Options{}).stream(httptest.NewRecorder()), at: position{0, 0, 1<<63 - 1}}
+	f := &follower{door: &door{Service: New(nil, Options{})}, out: New(nil, Options{}).stream(httptest.NewRecorder()),
+		at: position{0, 0, 1<<63 - 1}}
 	if !f.steps(belay.StoredChunk{Data: []byte("{}\n")}) {
 		t.Error("the stream ended")
 	}

@@ -38,21 +38,24 @@ func TestTheCommandOfAnAgent(t *testing.T) {
 // are configured, in seconds as there, and are nobody's business elsewhere.
 func TestTheFormerVariablesOfTheAgentService(t *testing.T) {
 	former := []string{
-		"MAX_CONCURRENCY=2", "MAX_QUEUE_DEPTH=3", "JOB_TTL_SECONDS=90", "FETCH_DEBOUNCE_SECONDS=5", "WORKSPACE_DIR=/workspace", "BELAY_AGENT_MAX_QUEUE_DEPTH=7",
+		"MAX_CONCURRENCY=2", "MAX_QUEUE_DEPTH=3", "JOB_TTL_SECONDS=90", "FETCH_DEBOUNCE_SECONDS=5",
+		"WORKSPACE_DIR=/workspace", "BELAY_AGENT_MAX_QUEUE_DEPTH=7",
 	}
 	c, err := config.Load(config.Sources{Environ: append(former, "BELAY_AGENT_PRESET=claude")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := c.Agent
-	if a.Concurrency != 2 || a.QueueDepth != 7 || a.JobTTL != 90*time.Second || a.FetchDebounce != 5*time.Second || a.WorkspaceDir != "/workspace" {
+	if a.Concurrency != 2 || a.QueueDepth != 7 || a.JobTTL != 90*time.Second || a.FetchDebounce != 5*time.Second ||
+		a.WorkspaceDir != "/workspace" {
 		t.Errorf("got %+v", a)
 	}
 	if from := c.From("agent.max_concurrency"); from != "MAX_CONCURRENCY" {
 		t.Errorf("max_concurrency is said to come from %s", from)
 	}
 	c, err = config.Load(config.Sources{Environ: []string{"MAX_CONCURRENCY=many"}})
-	if err != nil || c.Agents() || c.Agent.Concurrency != 10 || c.Agent.QueueDepth != 100 || c.Agent.Timeout != 900*time.Second {
+	if err != nil || c.Agents() || c.Agent.Concurrency != 10 || c.Agent.QueueDepth != 100 ||
+		c.Agent.Timeout != 900*time.Second {
 		t.Errorf("without agents: %+v, %v", c, err)
 	}
 }

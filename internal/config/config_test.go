@@ -30,7 +30,8 @@ func TestNothingNeedsToBeSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:7420" || c.StoreURL() != "sqlite:belay-data" || c.DataDir() != "belay-data" || c.TLS() || c.InsecureNoAuth || c.Concurrency != 0 {
+	if c.Listen != "127.0.0.1:7420" || c.StoreURL() != "sqlite:belay-data" || c.DataDir() != "belay-data" || c.TLS() ||
+		c.InsecureNoAuth || c.Concurrency != 0 {
 		t.Errorf("got %+v", c)
 	}
 	for _, v := range c.Values() {
@@ -58,7 +59,8 @@ func TestFlagsOutweighEnvironmentOutweighsFile(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"listen": "127.0.0.1:3 from --listen", "grace": "2s from BELAY_GRACE", "retention": "1h from FILE:3", "log.level": "debug from FILE:5",
+		"listen": "127.0.0.1:3 from --listen", "grace": "2s from BELAY_GRACE", "retention": "1h from FILE:3",
+		"log.level": "debug from FILE:5",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -69,19 +71,30 @@ func TestFlagsOutweighEnvironmentOutweighsFile(t *testing.T) {
 // so of itself in words that it takes back.
 func TestEveryKeyInEveryWay(t *testing.T) {
 	other := map[string]string{
-		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem", "insecure_no_auth": "true",
-		"hosts": "a.example,b.example", "retention": "36h", "grace": "1.5s", "concurrency": "3", "log.level": "warn", "log.format": "json",
+		"listen": "localhost:1", "store": "sqlite:x", "data": "d", "tls_cert": "c.pem", "tls_key": "k.pem",
+		"insecure_no_auth": "true",
+		"hosts":            "a.example,b.example", "retention": "36h", "grace": "1.5s", "concurrency": "3",
+		"log.level":      "warn",
+		"log.format":     "json",
 		"limits.headers": "8KiB", "limits.rate": "7", "limits.burst": "8", "limits.connections": "9",
-		"agent.command": `["sh","-c","echo 'a, b' $1","sh","{{prompt}}"]`, "agent.preset": "claude", "agent.permissions": "edits",
+		"agent.command": `["sh","-c","echo 'a, b' $1","sh","{{prompt}}"]`, "agent.preset": "claude",
+		"agent.permissions":    "edits",
 		"agent.resume_command": `["agent","--resume","{{session}}"]`, "agent.output": "plain",
-		"agent.repo": "https://example.org/a.git", "agent.repos": `["https://example.org/*","/srv/b"]`, "agent.env": "A,B",
-		"agent.timeout": "1m", "agent.grace": "2s", "agent.chat_timeout": "3m", "agent.max_concurrency": "4", "agent.max_queue_depth": "5",
-		"agent.job_ttl": "6s", "agent.fetch_debounce": "0s", "agent.workspace_dir": "/workspace", "agent.max_attempts": "2",
-		"agent.dead_letters": "true", "agent.on_lost": "fail", "agent.local": "false", "agent.save_every": "5m", "agent.keep_home": "false", "agent.users": "70000-70009", "agent.seal": "false", "agent.git_crypt_key": "k", "agent.max_processes": "16",
-		"agent.max_cpu": "2", "agent.max_memory": "1GiB", "agent.max_disk": "2GiB", "agent.max_files": "77",
-		"agent.git_credentials": "g", "agent.prepare_timeout": "8m", "agent.hidden": `["/srv/a b","/srv/c"]`, "agent.readable": `["/opt/x"]`,
+		"agent.repo": "https://example.org/a.git", "agent.repos": `["https://example.org/*","/srv/b"]`,
+		"agent.env":     "A,B",
+		"agent.timeout": "1m", "agent.grace": "2s", "agent.chat_timeout": "3m", "agent.max_concurrency": "4",
+		"agent.max_queue_depth": "5",
+		"agent.job_ttl":         "6s", "agent.fetch_debounce": "0s", "agent.workspace_dir": "/workspace",
+		"agent.max_attempts": "2",
+		"agent.dead_letters": "true", "agent.on_lost": "fail", "agent.local": "false", "agent.save_every": "5m",
+		"agent.keep_home": "false", "agent.users": "70000-70009", "agent.seal": "false", "agent.git_crypt_key": "k",
+		"agent.max_processes": "16",
+		"agent.max_cpu":       "2", "agent.max_memory": "1GiB", "agent.max_disk": "2GiB", "agent.max_files": "77",
+		"agent.git_credentials": "g", "agent.prepare_timeout": "8m", "agent.hidden": `["/srv/a b","/srv/c"]`,
+		"agent.readable": `["/opt/x"]`,
 		"agent.egress":   "api.example.org,10.20.0.0/16:5432",
-		"limits.streams": "11", "limits.waiting": "12", "limits.header_timeout": "3s", "limits.read_timeout": "4s", "limits.idle_timeout": "5s",
+		"limits.streams": "11", "limits.waiting": "12", "limits.header_timeout": "3s", "limits.read_timeout": "4s",
+		"limits.idle_timeout": "5s",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]
@@ -125,7 +138,8 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 
 // A duration is what Go writes, or seconds; a size has a unit, or is in bytes.
 func TestDurationsAndSizes(t *testing.T) {
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "0": 0} {
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "90": 90 * time.Second,
+		"1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "0": 0} {
 		c, err := config.Load(config.Sources{File: write(t, "retention: "+text)})
 		if err != nil || c.Retention != want {
 			t.Errorf("%s: %v, %v", text, c, err)
@@ -149,7 +163,9 @@ func TestTheStoreIsTheDataDirectory(t *testing.T) {
 	if err != nil || c.DataDir() != "there" || c.StoreURL() != "sqlite:there" {
 		t.Errorf("%v, %v", c, err)
 	}
-	_, err = config.Load(config.Sources{Flags: map[string]string{"store": "sqlite:here"}, Environ: []string{"BELAY_DATA=there"}})
+	_, err = config.Load(config.Sources{
+		Flags: map[string]string{"store": "sqlite:here"}, Environ: []string{"BELAY_DATA=there"},
+	})
 	want := "--store: store: sqlite:here keeps all in here, and data (BELAY_DATA) is there; leave one of the two out"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
@@ -160,10 +176,12 @@ func TestTheStoreIsTheDataDirectory(t *testing.T) {
 // programs have names that begin the same.
 func TestMisspeltVariables(t *testing.T) {
 	got := config.Misspelt([]string{
-		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k", "HOME=/", "BELAY_LIMIT_HEADERS=1",
+		"BELAY_LISTEN=x", "BELAY_LISTN=x", "BELAY_SERVICE_HOST=10.0.0.1", "BELAY_PORT=tcp://10.0.0.1:80", "BELAY_KEY=k",
+		"HOME=/", "BELAY_LIMIT_HEADERS=1",
 	})
 	want := []string{
-		"BELAY_LIMIT_HEADERS is no setting; did you mean BELAY_LIMITS_HEADERS?", "BELAY_LISTN is no setting; did you mean BELAY_LISTEN?",
+		"BELAY_LIMIT_HEADERS is no setting; did you mean BELAY_LIMITS_HEADERS?",
+		"BELAY_LISTN is no setting; did you mean BELAY_LISTEN?",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -145,7 +145,8 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 		if f.indirect(key, item) {
 			return "", false
 		}
-		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" && !(free && item.Tag == "!!int") || !free && strings.Contains(item.Value, ",") {
+		if item.Kind != yaml.ScalarNode || item.Tag != "!!str" && !(free && item.Tag == "!!int") || !free &&
+			strings.Contains(item.Value, ",") {
 			hint := ""
 			if free && item.Kind == yaml.MappingNode {
 				hint = `; quote what has braces, as in "{{prompt}}"`
@@ -158,7 +159,8 @@ func (f *file) items(key string, n *yaml.Node, kind kind) (string, bool) {
 	if len(items) == 0 {
 		switch kind.(type) {
 		case places, repositories: // without the key they are open
-			f.add(n.Line, key, "an empty list could mean nothing or everything; write %s, or leave the key out", kind.want())
+			f.add(n.Line, key, "an empty list could mean nothing or everything; write %s, or leave the key out",
+				kind.want())
 		}
 		return "", false // as if it were not there
 	}
@@ -194,7 +196,8 @@ func (f *file) unknown(section, full string, k *yaml.Node) {
 		return
 	}
 	for _, known := range keys { // the right name in the wrong place, or the flag's
-		if _, rest, ok := strings.Cut(known.Name, "."); ok && rest == k.Value || known.Name == k.Value || known.Flag() == k.Value {
+		if _, rest, ok := strings.Cut(known.Name, "."); ok && rest == k.Value || known.Name == k.Value ||
+			known.Flag() == k.Value {
 			f.add(k.Line, full, "there is no such key here; did you mean %s?", known.Name)
 			return
 		}
@@ -214,7 +217,9 @@ func describe(n *yaml.Node) string {
 	case n.Tag == "!!str":
 		return "the text " + quote(n.Value)
 	}
-	words := map[string]string{"!!int": "the number", "!!float": "the number", "!!bool": "the bool", "!!timestamp": "the date"}
+	words := map[string]string{
+		"!!int": "the number", "!!float": "the number", "!!bool": "the bool", "!!timestamp": "the date",
+	}
 	if w := words[n.Tag]; w != "" {
 		return w + " " + quote(n.Value)
 	}

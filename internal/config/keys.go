@@ -22,17 +22,22 @@ type Key struct {
 var keys = append([]Key{
 	{Name: "listen", Doc: "Where to listen, as HOST:PORT. Beyond loopback only with keys, or with insecure_no_auth.",
 		of: func(c *Config) kind { return address{&c.Listen} }},
-	{Name: "store", Doc: "Where the state is kept. sqlite:DIR keeps all in that data directory; that of data, unless set. postgres://USER@HOST/DATABASE is shared by any number of servers; its password comes from PGPASSWORD or PGPASSFILE, or stands here, but not in the flag.",
+	{Name: "store", Doc: "Where the state is kept. sqlite:DIR keeps all in that data directory; that of data, " +
+		"unless set. postgres://USER@HOST/DATABASE is shared by any number of servers; its password comes from " +
+		"PGPASSWORD or PGPASSFILE, or stands here, but not in the flag.",
 		of: func(c *Config) kind { return store{&c.Store} }},
 	{Name: "data", Doc: "The data directory.",
 		of: func(c *Config) kind { return text{&c.Data, "a directory, such as /var/lib/belay"} }},
-	{Name: "tls_cert", Doc: "The file with the certificate, and those that sign it; needs tls_key. Read again when it changes.",
+	{Name: "tls_cert", Doc: "The file with the certificate, and those that sign it; needs tls_key. Read again " +
+		"when it changes.",
 		of: func(c *Config) kind { return text{&c.TLSCert, "a file, such as /etc/belay/cert.pem"} }},
 	{Name: "tls_key", Doc: "The file with the certificate's private key.",
 		of: func(c *Config) kind { return text{&c.TLSKey, "a file, such as /etc/belay/key.pem"} }},
-	{Name: "insecure_no_auth", Doc: "Ask for no keys, beyond loopback either: whoever reaches the port may do everything, jobs included.",
+	{Name: "insecure_no_auth", Doc: "Ask for no keys, beyond loopback either: whoever reaches the port may do " +
+		"everything, jobs included.",
 		of: func(c *Config) kind { return boolean{&c.InsecureNoAuth} }},
-	{Name: "hosts", Doc: "Names under which the server answers, beside its own on a loopback address, where it answers under no other.",
+	{Name: "hosts", Doc: "Names under which the server answers, beside its own on a loopback address, where it " +
+		"answers under no other.",
 		of: func(c *Config) kind { return list{&c.Hosts, "names, such as belay.example.org"} }},
 	{Name: "retention", Doc: "How long an execution is kept after its end; 0 keeps all.",
 		of: func(c *Config) kind { return duration{&c.Retention, 0, maxDuration} }},
@@ -46,7 +51,8 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return choice{&c.Log.Format, []string{"text", "json"}} }},
 	{Name: "limits.headers", Doc: "The largest request header.",
 		of: func(c *Config) kind { return size{&c.Limits.Headers, 4 << 10, 1 << 20} }},
-	{Name: "limits.rate", Doc: "Requests a second of one key, or of one address where there are no keys; 0 for no limit.",
+	{Name: "limits.rate", Doc: "Requests a second of one key, or of one address where there are no keys; 0 for no " +
+		"limit.",
 		of: func(c *Config) kind { return number{&c.Limits.Rate, 0, 1_000_000} }},
 	{Name: "limits.burst", Doc: "Requests at once, of those that the rate allows.",
 		of: func(c *Config) kind { return number{&c.Limits.Burst, 1, 1_000_000} }},
@@ -54,7 +60,8 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return number{&c.Limits.Connections, 1, 1_000_000} }},
 	{Name: "limits.streams", Doc: "Requests at the same time on one HTTP/2 connection.",
 		of: func(c *Config) kind { return number{&c.Limits.Streams, 10, 100_000} }},
-	{Name: "limits.waiting", Doc: "Requests of one key, or of one address where there are no keys, that wait or stream at the same time; more are refused, 0 for no limit.",
+	{Name: "limits.waiting", Doc: "Requests of one key, or of one address where there are no keys, that wait or " +
+		"stream at the same time; more are refused, 0 for no limit.",
 		of: func(c *Config) kind { return number{&c.Limits.Waiting, 0, 1_000_000} }},
 	{Name: "limits.header_timeout", Doc: "How long the header of a request may take to arrive.",
 		of: func(c *Config) kind { return duration{&c.Limits.HeaderTimeout, 10 * time.Millisecond, time.Hour} }},

@@ -110,7 +110,8 @@ func (k duration) set(s string) bool {
 	return true
 }
 func (k duration) want() string {
-	return fmt.Sprintf(`a duration such as "90s" or "15m", or seconds such as 90, from %s to %s`, brief(k.least), brief(k.most))
+	return fmt.Sprintf(`a duration such as "90s" or "15m", or seconds such as 90, from %s to %s`, brief(k.least),
+		brief(k.most))
 }
 func (k duration) show() string { return brief(*k.to) }
 func (duration) word() string   { return "duration" }
@@ -155,7 +156,8 @@ func (k size) set(s string) bool {
 	return true
 }
 func (k size) want() string {
-	return fmt.Sprintf("a size such as 16MiB or 512KiB, or bytes such as 65536, from %s to %s", sized(k.least), sized(k.most))
+	return fmt.Sprintf("a size such as 16MiB or 512KiB, or bytes such as 65536, from %s to %s", sized(k.least),
+		sized(k.most))
 }
 func (k size) show() string { return sized(*k.to) }
 func (size) word() string   { return "size" }

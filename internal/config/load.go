@@ -78,7 +78,8 @@ func Load(s Sources) (*Config, error) {
 				if strings.HasPrefix(k.Name, "agent.") {
 					where = "the credentials in the file that agent.git_credentials names, or the whole URL in"
 				}
-				bad.add("--"+k.Flag(), "", "everybody on this machine can read a command line; put %s %s", where, k.Env())
+				bad.add("--"+k.Flag(), "", "everybody on this machine can read a command line; put %s %s", where,
+					k.Env())
 				continue
 			}
 			c.take(said{k.Name, text, "--" + k.Flag()}, &bad)
@@ -123,7 +124,8 @@ func (c *Config) together(bad *problems) {
 	}
 	dir, ok := strings.CutPrefix(c.Store, sqlitePrefix)
 	if data := c.values["data"]; ok && data.From != "" && dir != c.Data {
-		bad.add(c.values["store"].From, "store", "sqlite:%s keeps all in %s, and data (%s) is %s; leave one of the two out", dir, dir, data.From, c.Data)
+		bad.add(c.values["store"].From, "store",
+			"sqlite:%s keeps all in %s, and data (%s) is %s; leave one of the two out", dir, dir, data.From, c.Data)
 	}
 }
 
@@ -166,7 +168,10 @@ func Misspelt(environ []string) []string {
 }
 
 // others are variables of Belay that are no key of a server.
-var others = []string{"BELAY_CONFIG", "BELAY_SERVER", "BELAY_KEY", "BELAY_EXECUTION", "BELAY_STEP", "BELAY_TOKEN", "BELAY_IDEMPOTENCY_KEY"}
+var others = []string{
+	"BELAY_CONFIG", "BELAY_SERVER", "BELAY_KEY", "BELAY_EXECUTION", "BELAY_STEP", "BELAY_TOKEN",
+	"BELAY_IDEMPOTENCY_KEY",
+}
 
 // Values are all keys, with what they are set to and by what.
 func (c *Config) Values() []Value {
@@ -202,7 +207,8 @@ func readFile(path string) ([]byte, error) {
 	}
 	if len(text) > maxFile {
 		return nil, &belay.Error{
-			Code: belay.CodeInvalid, Message: fmt.Sprintf("%s: the file is larger than %s, which no configuration is", path, sized(maxFile)),
+			Code: belay.CodeInvalid, Message: fmt.Sprintf("%s: the file is larger than %s, which no configuration is",
+				path, sized(maxFile)),
 		}
 	}
 	return text, nil

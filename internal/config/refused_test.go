@@ -114,7 +114,9 @@ func TestFaultsAreNamed(t *testing.T) {
 // What is wrong with a variable or a flag is named after that.
 func TestFaultsOfVariablesAndFlagsAreNamed(t *testing.T) {
 	_, err := config.Load(config.Sources{
-		Environ: []string{"BELAY_LIMITS_RATE=fast", "BELAY_INSECURE_NO_AUTH=1"}, Flags: map[string]string{"log.level": "loud"},
+		Environ: []string{
+			"BELAY_LIMITS_RATE=fast", "BELAY_INSECURE_NO_AUTH=1",
+		}, Flags: map[string]string{"log.level": "loud"},
 	})
 	want := `BELAY_INSECURE_NO_AUTH: "1" is not valid; write true or false
 BELAY_LIMITS_RATE: "fast" is not valid; write a whole number from 0 to 1000000
@@ -127,7 +129,8 @@ BELAY_LIMITS_RATE: "fast" is not valid; write a whole number from 0 to 1000000
 // What is harmless and odd is taken: an empty file, comments alone, a section all
 // of which is commented out, carriage returns, another encoding's mark.
 func TestOddFilesAreTaken(t *testing.T) {
-	for _, text := range []string{"", "# nothing\n", "---\n", "log:\n  # level: info\n", "listen: 127.0.0.1:1\r\ngrace: 1s\r\n", "\ufefflisten: 127.0.0.1:1\n", "hosts: []\n", "{}\n"} {
+	for _, text := range []string{"", "# nothing\n", "---\n", "log:\n  # level: info\n",
+		"listen: 127.0.0.1:1\r\ngrace: 1s\r\n", "\ufefflisten: 127.0.0.1:1\n", "hosts: []\n", "{}\n"} {
 		if _, err := config.Load(config.Sources{File: write(t, text)}); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}

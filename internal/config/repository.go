@@ -119,7 +119,8 @@ type places struct{ to *[]string }
 func (k places) set(s string) bool {
 	var items []string
 	for item := range strings.SplitSeq(s, ",") {
-		if item = strings.TrimSpace(item); item == "" || strings.ContainsAny(item, " \t\r\n\x00") || item == "none" && len(items) > 0 {
+		if item = strings.TrimSpace(item); item == "" || strings.ContainsAny(item, " \t\r\n\x00") || item == "none" &&
+			len(items) > 0 {
 			return false
 		}
 		if len(items) == 1 && items[0] == "none" {
@@ -142,7 +143,8 @@ func (places) tags() []string { return []string{"!!seq", "!!str"} }
 func (k Key) secretive(text string) bool {
 	switch k.of(Default()).(type) {
 	case repository, repositories:
-		return HasPassword(text) || strings.Contains(text, "://") && strings.Contains(text, "@") && !strings.Contains(strings.ToLower(text), "ssh://")
+		return HasPassword(text) || strings.Contains(text, "://") && strings.Contains(text, "@") &&
+			!strings.Contains(strings.ToLower(text), "ssh://")
 	}
 	return HasPassword(text)
 }

@@ -14,7 +14,8 @@ import (
 // are shown nowhere.
 func TestCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 	const text = "agent:\n  repo: https://bot:hunter2@git.example/app.git\n" +
-		"  repos: ['https://hunter2@git.example/one', 'https://git.example/*', 'ssh://git:hunter2@git.example/x', 'git@git.example:y', '/srv/z']\n"
+		"  repos: ['https://hunter2@git.example/one', 'https://git.example/*', 'ssh://git:hunter2@git.example/x', " +
+		"'git@git.example:y', '/srv/z']\n"
 	env := []string{
 		"BELAY_AGENT_REPO=https://bot:hunter2@git.example/app.git",
 		`BELAY_AGENT_REPOS=["https://hunter2@git.example/one","https://git.example/*","ssh://git:hunter2@git.example/x","git@git.example:y","/srv/z"]`,
@@ -25,11 +26,16 @@ func TestCredentialsOfRepositoriesAreNotShown(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		want := []string{"https://git.example/one", "https://git.example/*", "ssh://git@git.example/x", "git@git.example:y", "/srv/z"}
+		want := []string{
+			"https://git.example/one", "https://git.example/*", "ssh://git@git.example/x", "git@git.example:y",
+			"/srv/z",
+		}
 		if diff := cmp.Diff(want, c.Agent.Repos); diff != "" || c.Agent.Repo != "https://git.example/app.git" {
 			t.Errorf("%s: %q, %s", name, c.Agent.Repo, diff)
 		}
-		logins := map[string]config.Login{"https://git.example/app.git": {User: "bot", Password: secret}, "https://git.example/one": {User: secret}}
+		logins := map[string]config.Login{
+			"https://git.example/app.git": {User: "bot", Password: secret}, "https://git.example/one": {User: secret},
+		}
 		if diff := cmp.Diff(logins, c.Agent.Logins); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -53,7 +59,8 @@ func TestCredentialsOfRepositoriesThatAreRefused(t *testing.T) {
 		{Flags: map[string]string{"agent.repos": `["https://hunter2@git.example/x"]`}},
 	} {
 		_, err := config.Load(s)
-		if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "agent.git_credentials") && !strings.Contains(err.Error(), "a path or URL") {
+		if err == nil || strings.Contains(err.Error(), secret) ||
+			!strings.Contains(err.Error(), "agent.git_credentials") && !strings.Contains(err.Error(), "a path or URL") {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}
@@ -67,7 +74,8 @@ func TestCredentialsOfRepositoriesThatAreRefused(t *testing.T) {
 // What is no path, and what is no place to reach, is refused.
 func TestPathsAndPlaces(t *testing.T) {
 	for key, values := range map[string]map[string]bool{
-		"agent.hidden": {`["/a/","/b/../c"]`: true, "/a /b": true, "/": false, "a": false, `["/a","b"]`: false, "": false},
+		"agent.hidden": {`["/a/","/b/../c"]`: true, "/a /b": true, "/": false, "a": false, `["/a","b"]`: false,
+			"": false},
 		"agent.egress": {"none": true, "a,b:1": true, "none,a": false, "a,none": false, "a b": false, "a,,b": false},
 	} {
 		for text, good := range values {

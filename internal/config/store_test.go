@@ -48,7 +48,8 @@ func TestThePasswordOfTheStoreIsNotShown(t *testing.T) {
 // can read.
 func TestAPasswordIsNoFlag(t *testing.T) {
 	_, err := config.Load(config.Sources{Flags: map[string]string{"store": "postgres://me:hunter2@db/x"}})
-	want := "--store: everybody on this machine can read a command line; put the password in PGPASSWORD, or the whole address in BELAY_STORE"
+	want := "--store: everybody on this machine can read a command line; put the password in PGPASSWORD, or the " +
+		"whole address in BELAY_STORE"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -17,7 +17,8 @@ const rumour = 250 * time.Millisecond
 
 // call makes one call on whoever has the engine. When the engine goes before it
 // has answered, the call is made again on the next, marked as a repeat.
-func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) (T, error)) (T, error) {
+func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Backend, repeat bool) (T,
+	error)) (T, error) {
 	for repeat := false; ; repeat = true {
 		r, err := b.role(ctx)
 		if err != nil {
@@ -40,7 +41,8 @@ func do(ctx context.Context, b *Backend, f func(ctx context.Context, to belay.Ba
 }
 
 // pass is call for what is asked again as it was.
-func pass[Q, A any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) (A, error), q Q) (A, error) {
+func pass[Q, A any](ctx context.Context, b *Backend, f func(belay.Backend, context.Context, Q) (A, error), q Q) (A,
+	error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (A, error) { return f(to, ctx, q) })
 }
 
@@ -82,7 +84,8 @@ func (b *Backend) current() (r *role, changed <-chan struct{}, why error) {
 }
 
 func unreached(why error) error {
-	return &belay.Error{Code: belay.CodeUnavailable, Message: "nobody has an engine for the data directory", RetryAfter: time.Second, Err: why}
+	return &belay.Error{Code: belay.CodeUnavailable, Message: "nobody has an engine for the data directory",
+		RetryAfter: time.Second, Err: why}
 }
 
 // gone reports whether the role is lost. News of another process may come a

@@ -96,7 +96,10 @@ func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	if foreign != nil && !(errors.Is(foreign, socket.ErrForeign) && os.Geteuid() == 0) {
 		return nil, foreign
 	}
-	b := &Backend{dir: dir, opt: o.withDefaults(), foreign: foreign, done: make(chan struct{}), changed: make(chan struct{}), failed: make(chan struct{})}
+	b := &Backend{
+		dir: dir, opt: o.withDefaults(), foreign: foreign, done: make(chan struct{}), changed: make(chan struct{}),
+		failed: make(chan struct{}),
+	}
 	within, cancel := context.WithTimeout(ctx, b.opt.Patience)
 	defer cancel()
 	first, err := b.find(within, time.Time{}, true)
@@ -192,7 +195,8 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 	switch {
 	case errors.Is(err, socket.ErrSilent):
 		err = &belay.Error{Code: belay.CodeUnavailable, Err: err,
-			Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), let it go on with fg or kill -CONT"}
+			Message: "the process that has the engine does not answer: if it was stopped (Ctrl-Z), let it go on " +
+				"with fg or kill -CONT"}
 	case errors.Is(err, socket.ErrNobody):
 		err = unreached(err)
 	}
@@ -210,6 +214,7 @@ func Ready(ctx context.Context, dir string, o Options) (notes []string, err erro
 
 // dialClient makes a client of whoever serves the socket.
 func dialClient(ctx context.Context, dir string, o Options, patience time.Duration) (*client.Client, error) {
-	return client.Dial(ctx, "unix:"+filepath.Join(dir, socket.Name), client.Lazy(), client.Patience(patience), client.Logger(o.Log),
+	return client.Dial(ctx, "unix:"+filepath.Join(dir, socket.Name), client.Lazy(), client.Patience(patience),
+		client.Logger(o.Log),
 		client.Dialer(func(ctx context.Context) (net.Conn, error) { return socket.Dial(ctx, dir, o.judge()) }))
 }

@@ -229,7 +229,9 @@ func TestManyComeAndGo(t *testing.T) {
 	for i := range 12 {
 		all.Go(func() {
 			for k := range 3 {
-				b, err := Open(t.Context(), dir, Options{Purpose: fmt.Sprintf("%d, time %d", i, k), Patience: time.Minute, Log: quiet})
+				b, err := Open(t.Context(), dir, Options{
+					Purpose: fmt.Sprintf("%d, time %d", i, k), Patience: time.Minute, Log: quiet,
+				})
 				if err != nil {
 					t.Error(err)
 					return

@@ -62,7 +62,8 @@ func isolations() []process.Isolation {
 func inJob(t *testing.T, kind process.Isolation, out func(string), args ...string) *process.Tree {
 	t.Helper()
 	tree, err := process.Start(t.Context(), process.Command{
-		ID: fmt.Sprintf("datadir-%d-%d", os.Getpid(), time.Now().UnixNano()), Args: args, Helper: true, Dir: "/", Isolation: kind, Grace: -1,
+		ID: fmt.Sprintf("datadir-%d-%d", os.Getpid(), time.Now().UnixNano()), Args: args, Helper: true, Dir: "/",
+		Isolation: kind, Grace: -1,
 		Output: func(_ context.Context, c process.Chunk) error { out(string(c.Data)); return nil },
 	})
 	if err != nil {
@@ -90,7 +91,8 @@ func TestJobsAreNotServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(said.String(), "\n")
-		if !strings.HasPrefix(lines[0], "open: forbidden ") || !strings.Contains(lines[0], "belay keys create") || len(lines) < 3 || lines[1] != "yield: "+socket.ErrRefused.Error() {
+		if !strings.HasPrefix(lines[0], "open: forbidden ") || !strings.Contains(lines[0], "belay keys create") ||
+			len(lines) < 3 || lines[1] != "yield: "+socket.ErrRefused.Error() {
 			t.Errorf("%s: it says\n%s", kind, said.String())
 		}
 		if keys, err := b.Keys(t.Context()); err != nil || len(keys) > 0 || !b.Hosting() {
@@ -157,10 +159,12 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 		}
 		return err
 	}
-	for mode, good := range map[os.FileMode]bool{0o700: true, 0o755: true, 0o750: true, 0o777: false, 0o770: false, 0o702: false} {
+	for mode, good := range map[os.FileMode]bool{0o700: true, 0o755: true, 0o750: true, 0o777: false, 0o770: false,
+		0o702: false} {
 		dir := fresh(mode)
 		err := tried(dir, time.Minute)
-		if (err == nil) != good || err != nil && (belay.CodeOf(err) != belay.CodeForbidden || !strings.Contains(err.Error(), "chmod 700 "+dir)) {
+		if (err == nil) != good || err != nil && (belay.CodeOf(err) != belay.CodeForbidden ||
+			!strings.Contains(err.Error(), "chmod 700 "+dir)) {
 			t.Errorf("mode %#o: %v", mode, err)
 		}
 		if left, _ := os.ReadDir(dir); !good && len(left) > 0 {
@@ -175,7 +179,8 @@ func TestWhoseDirectoryItIs(t *testing.T) {
 	if err := os.Chown(theirs, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	if err := tried(theirs, time.Second); !errors.Is(err, socket.ErrForeign) || !strings.Contains(err.Error(), "chown") {
+	if err := tried(theirs, time.Second); !errors.Is(err, socket.ErrForeign) ||
+		!strings.Contains(err.Error(), "chown") {
 		t.Errorf("of another user: %v", err)
 	}
 	if left, _ := os.ReadDir(theirs); len(left) > 0 {

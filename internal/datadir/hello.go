@@ -41,7 +41,8 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
-	resp, err := socket.Send(open, dir, o.judge(), http.MethodGet, "/datadir/hello", "") //nolint:bodyclose // leave does
+	resp, err := socket.Send(open, dir, o.judge(), http.MethodGet, "/datadir/hello",
+		"") //nolint:bodyclose // leave does
 	if err != nil {
 		leave(nil)
 		return nil, err
@@ -59,10 +60,15 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	case err != nil:
 		err = fmt.Errorf("%w: hello: %w", socket.ErrNobody, err)
 	case resp.StatusCode != http.StatusOK || p.hello.Protocol == 0:
-		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("whatever serves the socket in %s does not share it as this Belay does: it answers with %s", dir, resp.Status)}
+		err = &belay.Error{
+			Code: belay.CodeConflict, Message: fmt.Sprintf(
+				"whatever serves the socket in %s does not share it as this Belay does: it answers with %s", dir,
+				resp.Status),
+		}
 	case p.hello.Protocol != socket.Protocol:
 		err = &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
-			"%s has this data directory and shares it by protocol %d (Belay %s), this Belay by %d; use the same version, or wait for it to end",
+			"%s has this data directory and shares it by protocol %d (Belay %s), this Belay by %d; use the same "+
+				"version, or wait for it to end",
 			p.hello, p.hello.Protocol, p.hello.Version, socket.Protocol)}
 	}
 	if err != nil {

@@ -81,15 +81,20 @@ func host(ctx context.Context, dir string, o Options, yields bool) (*Host, error
 		return nil, err
 	}
 	h := &Host{Backend: b}
-	h.server, err = socket.Open(dir, socket.Options{Version: o.Version, Purpose: purpose(o), Yields: yields, Judge: o.judge(), Log: o.Log})
+	h.server, err = socket.Open(dir, socket.Options{
+		Version: o.Version, Purpose: purpose(o), Yields: yields, Judge: o.judge(), Log: o.Log,
+	})
 	if err != nil {
-		o.Log.Warn("no other process can join: the socket of the data directory cannot be made", "dir", dir, "error", err)
+		o.Log.Warn("no other process can join: the socket of the data directory cannot be made", "dir", dir, "error",
+			err)
 		return h, nil
 	}
 	handler := o.Handler
 	if handler == nil {
 		handler = func(b *embedded.Backend, stopping <-chan struct{}) http.Handler {
-			return httpapi.New(b, httpapi.Options{Log: o.Log, Version: o.Version, Stopping: stopping, Ready: b.Ready, Crowded: b.Crowded})
+			return httpapi.New(b, httpapi.Options{
+				Log: o.Log, Version: o.Version, Stopping: stopping, Ready: b.Ready, Crowded: b.Crowded,
+			})
 		}
 	}
 	h.server.Serve(handler(b, h.server.Stopping()))

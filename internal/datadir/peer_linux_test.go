@@ -37,7 +37,8 @@ func ask(path string) error {
 	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
 		return err
 	}
-	if _, err := syscall.Write(fd, []byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")); err != nil {
+	if _, err := syscall.Write(fd, []byte(
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")); err != nil {
 		return err
 	}
 	var b [64]byte

@@ -51,7 +51,9 @@ func (b *Backend) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.Store
 
 // Workers lists the sessions.
 func (b *Backend) Workers(ctx context.Context) ([]belay.Worker, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Worker, error) { return to.Workers(ctx) })
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Worker, error) {
+		return to.Workers(ctx)
+	})
 }
 
 // Signals reads the signals that were not consumed.
@@ -66,5 +68,7 @@ func (b *Backend) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resume
 
 // Keys lists the keys.
 func (b *Backend) Keys(ctx context.Context) ([]belay.Key, error) {
-	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Key, error) { return to.Keys(ctx) })
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Key, error) {
+		return to.Keys(ctx)
+	})
 }

@@ -24,7 +24,9 @@ func flock(t *testing.T, dir string) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the lock is free", func() bool { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil })
+	until(t, "the lock is free", func() bool {
+		return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+	})
 	return f
 }
 
@@ -134,7 +136,8 @@ func TestAnEngineThatIsNotShared(t *testing.T) {
 	defer e.Close()
 	o := Options{Patience: 100 * time.Millisecond, Log: quiet}
 	_, err = Open(t.Context(), dir, o)
-	if want := fmt.Sprintf("process %d (a program)", os.Getpid()); belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("process %d (a program)", os.Getpid()); belay.CodeOf(err) != belay.CodeConflict ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("Open: %v", err)
 	}
 	_, err = OpenHost(t.Context(), dir, o)
@@ -170,13 +173,17 @@ func TestAHostOfAnotherVersion(t *testing.T) {
 	t.Run("newer", func(t *testing.T) {
 		dir := t.TempDir()
 		pretend(t, dir, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode(socket.Hello{Protocol: socket.Protocol + 1, Version: "9.1", PID: 77, Purpose: "belay run"})
+			_ = json.NewEncoder(w).Encode(socket.Hello{
+				Protocol: socket.Protocol + 1, Version: "9.1", PID: 77, Purpose: "belay run",
+			})
 		}))
 		named, o := false, o
 		var err error
-		for ; !named && o.Patience < time.Minute; o.Patience *= 2 { // a busy machine may hear nothing in so short a time
+		// a busy machine may hear nothing in so short a time
+		for ; !named && o.Patience < time.Minute; o.Patience *= 2 {
 			_, err = Open(t.Context(), dir, o)
-			named = belay.CodeOf(err) == belay.CodeConflict && strings.Contains(err.Error(), "process 77 (belay run)") && strings.Contains(err.Error(), "Belay 9.1")
+			named = belay.CodeOf(err) == belay.CodeConflict &&
+				strings.Contains(err.Error(), "process 77 (belay run)") && strings.Contains(err.Error(), "Belay 9.1")
 		}
 		if !named {
 			t.Errorf("got %v", err)
@@ -210,7 +217,8 @@ func TestAHostThatDoesNotAnswer(t *testing.T) {
 	_, err = Open(t.Context(), dir, o)
 	_, hostErr := OpenHost(t.Context(), dir, o)
 	for what, err := range map[string]error{"Open": err, "OpenHost": hostErr} {
-		if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), "does not answer") || !strings.Contains(err.Error(), "Ctrl-Z") {
+		if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), "does not answer") ||
+			!strings.Contains(err.Error(), "Ctrl-Z") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -219,7 +227,8 @@ func TestAHostThatDoesNotAnswer(t *testing.T) {
 // Rule: a store that cannot be opened is an answer, at once.
 func TestAStoreThatCannotBeOpened(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "belay.db"), []byte(strings.Repeat("this is no database ", 100)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "belay.db"), []byte(strings.Repeat("this is no database ", 100)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

@@ -70,7 +70,10 @@ func (d *demo) listen(m *crewMember, out io.Reader) {
 
 // failed says why a worker is gone that should be there.
 func (m *crewMember) failed() error {
-	return &belay.Error{Code: belay.CodeUnavailable, Message: "worker " + m.name + " has ended by itself: " + strings.TrimSpace(m.stderr.String())}
+	return &belay.Error{
+		Code: belay.CodeUnavailable, Message: "worker " + m.name + " has ended by itself: " +
+			strings.TrimSpace(m.stderr.String()),
+	}
 }
 
 // kill does the deed.
@@ -80,7 +83,8 @@ func (d *demo) kill(m *crewMember) error {
 	if err := m.process.Process.Kill(); err != nil {
 		return fmt.Errorf("kill worker %s: %w", m.name, err)
 	}
-	d.tell.deed(fmt.Sprintf("kill -9 %d: %s is dead, in the middle of step %d", m.process.Process.Pid, m.name, stepNumber(victim)))
+	d.tell.deed(fmt.Sprintf("kill -9 %d: %s is dead, in the middle of step %d", m.process.Process.Pid, m.name,
+		stepNumber(victim)))
 	return nil
 }
 
@@ -94,7 +98,8 @@ func (d *demo) lateWrite(ctx context.Context) {
 		}
 	}
 	_, err := d.backend.Save(ctx, belay.Save{
-		Lease: old.lease, Op: belay.OpID(embedded.NewID()), Kind: belay.KindStep, Key: stepKey(victim), Data: []byte(`{"name":"late"}`),
+		Lease: old.lease, Op: belay.OpID(embedded.NewID()), Kind: belay.KindStep, Key: stepKey(victim),
+		Data: []byte(`{"name":"late"}`),
 	})
 	if err == nil {
 		err = errAccepted
@@ -103,7 +108,8 @@ func (d *demo) lateWrite(ctx context.Context) {
 	var e *belay.Error
 	switch {
 	case errors.As(err, &e) && e.Code == belay.CodeLeaseLost:
-		d.tell.line(old.name, fmt.Sprintf("writes late: its result of step %d, with token %d, is refused (%s)", stepNumber(victim), old.lease.Token, e.Cause))
+		d.tell.line(old.name, fmt.Sprintf("writes late: its result of step %d, with token %d, is refused (%s)",
+			stepNumber(victim), old.lease.Token, e.Cause))
 	default:
 		d.tell.line(old.name, "writes late: "+err.Error())
 	}

@@ -72,14 +72,18 @@ type demo struct {
 // ctx has cut off ends with ctx's cause.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		&belay.Error{Code: belay.CodeUnavailable, Message: "the demo did not come to its end in " + screen.Short(limit) + "; is this machine very busy?"})
+		&belay.Error{
+			Code: belay.CodeUnavailable, Message: "the demo did not come to its end in " + screen.Short(limit) +
+				"; is this machine very busy?",
+		})
 	defer cancel()
 	work, err := os.MkdirTemp("", "belay-demo-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }() // what stays is in the temporary directory
-	d := &demo{opt: o, dir: filepath.Join(work, "data"), ledger: filepath.Join(work, "ledger"), tell: newTeller(o), notes: make(chan note, 64)}
+	d := &demo{opt: o, dir: filepath.Join(work, "data"), ledger: filepath.Join(work, "ledger"), tell: newTeller(o),
+		notes: make(chan note, 64)}
 	if o.Data != "" {
 		d.dir = o.Data
 	}
@@ -89,7 +93,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	d.tell.title(job.Repo)
 	d.backend, err = datadir.Open(ctx, d.dir, datadir.Options{
-		Purpose: "belay demo", Version: o.Version, InJob: process.InJob, Engine: []embedded.Option{embedded.Bury(o.Bury)},
+		Purpose: "belay demo", Version: o.Version, InJob: process.InJob,
+		Engine: []embedded.Option{embedded.Bury(o.Bury)},
 	})
 	if err != nil {
 		return stopped(ctx, err)
@@ -147,7 +152,10 @@ func (d *demo) play(ctx context.Context, job *agent.Job) error {
 	}
 	d.facts.State, d.facts.Error = e.State, e.Error
 	if e.State != belay.Succeeded && e.Error != nil && d.facts.Killed.IsZero() {
-		return &belay.Error{Code: belay.CodeConflict, Message: "the demo cannot be shown, its steps do not get that far: " + screen.Line(e.Error.Message)}
+		return &belay.Error{
+			Code: belay.CodeConflict, Message: "the demo cannot be shown, its steps do not get that far: " +
+				screen.Line(e.Error.Message),
+		}
 	}
 	d.facts.Ledger, err = readLedger(d.ledger)
 	return err
@@ -204,7 +212,9 @@ func (d *demo) watch(ctx context.Context) (<-chan belay.Event, <-chan error) {
 	events, failed := make(chan belay.Event), make(chan error, 1)
 	go func() {
 		for after := int64(0); ; {
-			got, err := d.backend.Events(ctx, belay.EventQuery{Execution: d.facts.Execution, After: after, Wait: 10 * time.Second})
+			got, err := d.backend.Events(ctx, belay.EventQuery{
+				Execution: d.facts.Execution, After: after, Wait: 10 * time.Second,
+			})
 			if err != nil {
 				failed <- err
 				return

@@ -15,7 +15,8 @@ import (
 func good() *facts {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	f := &facts{
-		State: belay.Succeeded, Killed: began.Add(2 * time.Second), Victim: "anna", OldToken: 1, Lost: began.Add(3 * time.Second),
+		State: belay.Succeeded, Killed: began.Add(2 * time.Second), Victim: "anna", OldToken: 1,
+		Lost:      began.Add(3 * time.Second),
 		TakenOver: began.Add(3100 * time.Millisecond), Successor: "bert", NewToken: 2,
 		Late: &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Message: "the lease is lost"},
 	}
@@ -116,9 +117,11 @@ func TestDemoSeesEachBreach(t *testing.T) {
 			func(f *facts) { f.Late = &belay.Error{Code: belay.CodeUnavailable, Message: "try again"} },
 			"was not refused as one of a lost lease",
 		},
-		"nobody dies":         {func(f *facts) { f.Killed = time.Time{} }, "no worker was killed"},
-		"nobody notices":      {func(f *facts) { f.Lost = time.Time{} }, "the store never gave anna up"},
-		"the execution fails": {func(f *facts) { f.State, f.Error = belay.Failed, &belay.Failure{Message: "no disk"} }, "ended failed: no disk"},
+		"nobody dies":    {func(f *facts) { f.Killed = time.Time{} }, "no worker was killed"},
+		"nobody notices": {func(f *facts) { f.Lost = time.Time{} }, "the store never gave anna up"},
+		"the execution fails": {func(f *facts) {
+			f.State, f.Error = belay.Failed, &belay.Failure{Message: "no disk"}
+		}, "ended failed: no disk"},
 	} {
 		f := good()
 		c.damage(f)

@@ -98,7 +98,10 @@ func smallRepository(ctx context.Context, dir string) (string, error) {
 	c := exec.CommandContext(ctx, "sh", "-ec", script)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
-		return "", &belay.Error{Code: belay.CodeUnavailable, Message: "make a small repository: " + screen.Brief(strings.TrimSpace(string(out)), 300), Err: err}
+		return "", &belay.Error{
+			Code: belay.CodeUnavailable, Message: "make a small repository: " +
+				screen.Brief(strings.TrimSpace(string(out)), 300), Err: err,
+		}
 	}
 	return dir, nil
 }

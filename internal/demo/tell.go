@@ -23,7 +23,8 @@ type teller struct {
 }
 
 func newTeller(o Options) *teller {
-	t := &teller{out: o.Terminal, colour: coloured(o.Terminal), began: time.Now()} // for colours: what it tells is fit for a screen
+	// for colours: what it tells is fit for a screen
+	t := &teller{out: o.Terminal, colour: coloured(o.Terminal), began: time.Now()}
 	if o.JSON {
 		t.out = io.Discard
 	}
@@ -54,7 +55,8 @@ func (t *teller) paint(colour, s string) string {
 
 // title says what is shown.
 func (t *teller) title(repo string) {
-	fmt.Fprintf(t.out, "%s\n%s\n\n", t.paint(bold, "Five steps, two workers, and a kill -9 in the middle of step 3."), t.paint(dim, "on a clone of "+screen.Line(repo)))
+	fmt.Fprintf(t.out, "%s\n%s\n\n", t.paint(bold, "Five steps, two workers, and a kill -9 in the middle of step 3."),
+		t.paint(dim, "on a clone of "+screen.Line(repo)))
 }
 
 // begin starts the clock.
@@ -103,7 +105,8 @@ func (d *demo) judge() error {
 	f := &d.facts
 	breaches := f.breaches()
 	j := judgement{
-		Held: len(breaches) == 0, Breaches: breaches, ID: f.Execution, State: f.State, Steps: f.steps(), Killed: f.Victim,
+		Held: len(breaches) == 0, Breaches: breaches, ID: f.Execution, State: f.State, Steps: f.steps(),
+		Killed:   f.Victim,
 		OldToken: f.OldToken, NewToken: f.NewToken, Successor: f.Successor, Events: f.Events,
 		LostMS: f.Lost.Sub(f.Killed).Milliseconds(), TakenMS: f.TakenOver.Sub(f.Killed).Milliseconds(),
 	}
@@ -121,7 +124,9 @@ func (d *demo) judge() error {
 		}
 	}
 	if len(breaches) > 0 {
-		return &belay.Error{Code: belay.CodeInternal, Message: screen.Plural(len(breaches), "promise") + " did not hold"}
+		return &belay.Error{
+			Code: belay.CodeInternal, Message: screen.Plural(len(breaches), "promise") + " did not hold",
+		}
 	}
 	return nil
 }
@@ -141,16 +146,19 @@ func (t *teller) summary(j *judgement) {
 	fmt.Fprintln(t.out)
 	if j.Killed != "" {
 		say := func(what, format string, args ...any) {
-			fmt.Fprintf(t.out, "%s  %s\n", t.paint(dim, fmt.Sprintf("%-10s", what)), screen.Line(fmt.Sprintf(format, args...)))
+			fmt.Fprintf(t.out, "%s  %s\n", t.paint(dim, fmt.Sprintf("%-10s", what)),
+				screen.Line(fmt.Sprintf(format, args...)))
 		}
 		ms := func(n int64) string { return screen.Short(time.Duration(n) * time.Millisecond) }
 		say("noticed", "%s after the kill", ms(j.LostMS))
-		say("taken over", "%s after the kill, by %s with token %d; %s had %d", ms(j.TakenMS), j.Successor, j.NewToken, j.Killed, j.OldToken)
+		say("taken over", "%s after the kill, by %s with token %d; %s had %d", ms(j.TakenMS), j.Successor, j.NewToken,
+			j.Killed, j.OldToken)
 		say("refused", "%s", screen.Line(j.LateWrite))
 	}
 	fmt.Fprintln(t.out)
 	if j.Held {
-		fmt.Fprintln(t.out, t.paint(green, "Held: every result was saved once, no finished step ran again, the old token was refused."))
+		fmt.Fprintln(t.out, t.paint(green,
+			"Held: every result was saved once, no finished step ran again, the old token was refused."))
 	}
 	for _, b := range j.Breaches {
 		fmt.Fprintln(t.out, t.paint(red, "Broken: "+screen.Line(b)))

@@ -54,7 +54,8 @@ func (n *note) lease() belay.Lease {
 
 // Work is a worker process of a demo: it works until in ends, so that it does not outlive
 // the demo, and writes notes to out.
-func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, out io.Writer, open func(dir string) (*workspace.Manager, error)) error {
+func Work(ctx context.Context, name, queue, dir, version string, in io.Reader, out io.Writer,
+	open func(dir string) (*workspace.Manager, error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {

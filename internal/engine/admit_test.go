@@ -25,14 +25,17 @@ func TestWhatIsAskedForIsRefusedWhileTooMuchWaits(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}))
 		var refused *belay.Error
-		if !errors.As(out[0].Err, &refused) || refused.Code != belay.CodeRateLimited || refused.RetryAfter < time.Second {
+		if !errors.As(out[0].Err, &refused) || refused.Code != belay.CodeRateLimited ||
+			refused.RetryAfter < time.Second {
 			t.Errorf("a submission got %v", out[0].Err)
 		}
 		err := e.Signal(t.Context(), belay.SignalRequest{Execution: a.Lease.Execution, Name: "s"})
 		refusal(t, err, belay.CodeRateLimited, "")
 		answers := make(chan error, 3)
 		go func() {
-			_, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}})
+			_, err := e.Heartbeat(t.Context(), belay.Heartbeat{
+				Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}},
+			})
 			answers <- err
 		}()
 		go func() {

@@ -108,7 +108,8 @@ func submits(t *testing.T, e *engine.Engine, callers int) (accepted int) {
 	for range callers {
 		all.Go(func() {
 			for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-				if out, err := e.Submit(t.Context(), belay.Submission{Workflow: "bg"}); err == nil && out[0].Err == nil {
+				if out, err := e.Submit(t.Context(), belay.Submission{Workflow: "bg"}); err == nil &&
+					out[0].Err == nil {
 					mu.Lock()
 					accepted++
 					mu.Unlock()
@@ -144,7 +145,8 @@ func TestHeldKeysHoldUpNobodyElse(t *testing.T) {
 				for ctx.Err() == nil {
 					began := time.Now()
 					out, _ := e.Submit(ctx, belay.Submission{Workflow: "w", IdempotencyKey: fmt.Sprint(i)})
-					if err := out[0].Err; ctx.Err() == nil && (belay.CodeOf(err) != belay.CodeUnavailable || !errors.Is(err, store.ErrBusy)) {
+					if err := out[0].Err; ctx.Err() == nil && (belay.CodeOf(err) != belay.CodeUnavailable ||
+						!errors.Is(err, store.ErrBusy)) {
 						t.Errorf("under a held key: %v", err)
 					}
 					if took := time.Since(began); took > 2*time.Second {
@@ -182,7 +184,9 @@ func TestALockedTableHoldsUpOnlyWhatNeedsIt(t *testing.T) {
 		e := engine.New(s, engine.Options{Committers: 2, Pulse: true})
 		defer e.Close()
 		w, a := worker(t, e, ttl)
-		beat := belay.Heartbeat{Worker: w.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}
+		beat := belay.Heartbeat{
+			Worker: w.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}},
+		}
 		s.hold(store.Held{Tables: store.TableRuns})
 		end := belay.Settlement{Lease: a.Lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded}
 		for range 10 {
@@ -217,8 +221,12 @@ func TestASessionIsNotJudgedWhileItsHeartbeatWaits(t *testing.T) {
 		e := engine.New(s, engine.Options{Committers: 2, Pulse: true})
 		defer e.Close()
 		w, a := worker(t, e, ttl)
-		other := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "other", Workflows: noop, TTL: belay.Duration(ttl)}))
-		beat := belay.Heartbeat{Worker: w.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}
+		other := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "other", Workflows: noop, TTL: belay.Duration(ttl),
+		}))
+		beat := belay.Heartbeat{
+			Worker: w.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}},
+		}
 		time.Sleep(ttl / 2)
 		must[belay.HeartbeatReply](t)(e.Heartbeat(t.Context(), belay.Heartbeat{Worker: other.ID}))
 		s.hold(rows(store.Row{Kind: store.RowRenewal, ID: w.ID}))

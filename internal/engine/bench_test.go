@@ -63,7 +63,9 @@ func work(b *testing.B, e *engine.Engine, id belay.WorkerID, slots int, ended fu
 		for free.Load() == 0 {
 			<-room
 		}
-		r, err := e.Claim(context.Background(), belay.ClaimRequest{Worker: id, Number: n, Slots: int(free.Load()), Wait: time.Minute})
+		r, err := e.Claim(context.Background(), belay.ClaimRequest{
+			Worker: id, Number: n, Slots: int(free.Load()), Wait: time.Minute,
+		})
 		if err != nil {
 			return
 		}
@@ -71,7 +73,8 @@ func work(b *testing.B, e *engine.Engine, id belay.WorkerID, slots int, ended fu
 		for i := range r.Assignments {
 			a := r.Assignments[i]
 			go func() {
-				if err := e.Settle(context.Background(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
+				if err := e.Settle(context.Background(), belay.Settlement{Lease: a.Lease,
+					Op: belay.OpID(a.Lease.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
 					b.Error(err)
 				}
 				ended()

@@ -17,7 +17,8 @@ const maxSlots = 10_000
 func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	if r.Slots < 0 || r.Slots > maxSlots {
 		return belay.ClaimReply{}, &belay.Error{
-			Code: belay.CodeInvalid, Op: "claim", Message: fmt.Sprintf("%d slots; a claim may ask for 0 to %d", r.Slots, maxSlots),
+			Code: belay.CodeInvalid, Op: "claim", Message: fmt.Sprintf("%d slots; a claim may ask for 0 to %d", r.Slots,
+				maxSlots),
 		}
 	}
 	s, err := e.dispatcher.session(ctx, r.Worker)

@@ -48,7 +48,8 @@ func (g *gates) Commit(ctx context.Context, need machine.Need, decide func(*mach
 			for _, k := range c.Checkpoints {
 				size += len(k.Data)
 			}
-			g.wrote = append(g.wrote, fmt.Sprintf("executions %d workers %d checkpoints %d bytes %d", len(c.Executions), len(c.Workers), len(c.Checkpoints), size))
+			g.wrote = append(g.wrote, fmt.Sprintf("executions %d workers %d checkpoints %d bytes %d", len(c.Executions),
+				len(c.Workers), len(c.Checkpoints), size))
 		}
 		return c
 	})
@@ -94,7 +95,9 @@ func TestAHeartbeatGoesBeforeWhatWasAskedForEarlier(t *testing.T) {
 		flood(t, e, 100)
 		answers := make(chan error, 2)
 		go func() {
-			_, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}})
+			_, err := e.Heartbeat(t.Context(), belay.Heartbeat{
+				Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}},
+			})
 			answers <- err
 		}()
 		go func() {
@@ -156,7 +159,8 @@ func TestHeartbeatsAreWrittenBesideABatchThatStandsStill(t *testing.T) {
 		marks := e.Stats().Marks
 		for range 20 {
 			time.Sleep(time.Second)
-			if _, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}); err != nil {
+			if _, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: s.ID, ClaimSeen: 1,
+				Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -180,7 +184,9 @@ func TestAHeartbeatCountsFromWhenItIsReceived(t *testing.T) {
 		e := engine.New(g, engine.Options{Pulse: true})
 		defer e.Close()
 		s, a := worker(t, e, ttl)
-		beat := belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}
+		beat := belay.Heartbeat{
+			Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}},
+		}
 		time.Sleep(ttl - 100*time.Millisecond)
 		g.set(false, true)
 		late, wrote := make(chan error, 1), make(chan error, 1)
@@ -191,7 +197,9 @@ func TestAHeartbeatCountsFromWhenItIsReceived(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(ttl)
 		go func() {
-			_, err := e.Save(t.Context(), belay.Save{Lease: a.Lease, Op: belay.OpID{1}, Kind: belay.KindStep, Key: "k", Data: json.RawMessage(`1`)})
+			_, err := e.Save(t.Context(), belay.Save{
+				Lease: a.Lease, Op: belay.OpID{1}, Kind: belay.KindStep, Key: "k", Data: json.RawMessage(`1`),
+			})
 			wrote <- err
 		}()
 		synctest.Wait()
@@ -224,7 +232,8 @@ func TestABatchHasABoundInBytes(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 40 {
 			all.Go(func() {
-				if _, err := e.Save(t.Context(), belay.Save{Lease: a.Lease, Kind: belay.KindStep, Key: fmt.Sprint(i), Data: data}); err != nil {
+				if _, err := e.Save(t.Context(), belay.Save{Lease: a.Lease, Kind: belay.KindStep, Key: fmt.Sprint(i),
+					Data: data}); err != nil {
 					t.Error(err)
 				}
 			})

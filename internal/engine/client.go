@@ -60,7 +60,8 @@ func (e *Engine) submitted(ctx context.Context, k *call, id belay.ExecutionID, c
 		return belay.Submitted{ID: id, Err: crowded}
 	case k == nil:
 		return belay.Submitted{ID: id, Err: &belay.Error{
-			Code: belay.CodeUnavailable, Op: "submit", Message: "given up before it was decided; it did not happen", Err: context.Cause(ctx),
+			Code: belay.CodeUnavailable, Op: "submit", Message: "given up before it was decided; it did not happen",
+			Err: context.Cause(ctx),
 		}}
 	}
 	r, err := e.await(ctx, k)

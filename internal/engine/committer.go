@@ -204,7 +204,8 @@ func (c *committer) beats(ctx context.Context) {
 }
 
 func (c *committer) work(
-	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, freight, bool), done func(freight),
+	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, freight, bool),
+	done func(freight),
 ) {
 	var o *teller
 	if c.observe != nil {
@@ -355,7 +356,8 @@ func (c *committer) decide(ctx context.Context, b *batch, o *teller) error {
 		defer func() {
 			if r := recover(); r != nil {
 				panicked = &belay.Error{
-					Code: belay.CodeInternal, Message: fmt.Sprintf("the rules panicked: %v", r), Err: errors.New(string(debug.Stack())),
+					Code: belay.CodeInternal, Message: fmt.Sprintf("the rules panicked: %v", r),
+					Err: errors.New(string(debug.Stack())),
 				}
 				out = &machine.Changes{}
 			}

@@ -152,7 +152,8 @@ func TestAnUnknownCommitIsNotRepeated(t *testing.T) {
 	}}
 	e := engine.New(f, engine.Options{})
 	defer e.Close()
-	out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}, belay.Submission{Workflow: "w"}))
+	out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"},
+		belay.Submission{Workflow: "w"}))
 	for _, o := range out {
 		if belay.CodeOf(o.Err) != belay.CodeUnavailable {
 			t.Errorf("got %v", o.Err)
@@ -181,7 +182,8 @@ func TestCloseCommitsWhatHasQueuedAndRefusesTheRest(t *testing.T) {
 		closed := make(chan struct{})
 		go func() { defer close(closed); _ = e.Close() }()
 		synctest.Wait()
-		if out, _ := e.Submit(t.Context(), belay.Submission{Workflow: "w"}); belay.CodeOf(out[0].Err) != belay.CodeUnavailable {
+		if out, _ := e.Submit(t.Context(),
+			belay.Submission{Workflow: "w"}); belay.CodeOf(out[0].Err) != belay.CodeUnavailable {
 			t.Errorf("a submission while closing got %v", out[0].Err)
 		}
 		close(hold)

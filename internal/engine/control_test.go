@@ -13,13 +13,15 @@ import (
 func TestAnActionAnswersWithTheWholeExecution(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	sub := must[[]belay.Submitted](t)(e.Submit(ctx, belay.Submission{
-		Workflow: "w", Input: json.RawMessage(`{"n":1}`), Labels: map[string]string{"team": "web"}, Priority: 3, IdempotencyKey: "k",
-		DueAt: time.Now().Add(time.Hour), Policy: belay.Policy{Timeout: belay.Duration(time.Hour)},
+		Workflow: "w", Input: json.RawMessage(`{"n":1}`), Labels: map[string]string{"team": "web"}, Priority: 3,
+		IdempotencyKey: "k",
+		DueAt:          time.Now().Add(time.Hour), Policy: belay.Policy{Timeout: belay.Duration(time.Hour)},
 	}))
 	id := sub[0].ID
 	for _, c := range []belay.Control{
 		{Action: belay.ActionPause}, {Action: belay.ActionResume}, {Action: belay.ActionCancel},
-		{Action: belay.ActionRequeue, Input: json.RawMessage(`{"n":2}`)}, {Action: belay.ActionFork, Op: belay.OpID{1}}, {Action: belay.ActionFork, Op: belay.OpID{1}},
+		{Action: belay.ActionRequeue, Input: json.RawMessage(`{"n":2}`)}, {Action: belay.ActionFork, Op: belay.OpID{1}},
+		{Action: belay.ActionFork, Op: belay.OpID{1}},
 	} {
 		c.Execution = id
 		got := must[belay.Execution](t)(e.Control(ctx, c))

@@ -47,7 +47,8 @@ type claim struct {
 
 func newDispatcher(e *Engine) *dispatcher {
 	return &dispatcher{
-		engine: e, lanes: make(map[machine.LaneID]*lane), routes: make(map[route]*crossing), unknown: make(map[machine.LaneID]bool),
+		engine: e, lanes: make(map[machine.LaneID]*lane), routes: make(map[route]*crossing),
+		unknown:  make(map[machine.LaneID]bool),
 		sessions: make(map[belay.WorkerID]*session), unread: make(map[belay.WorkerID]bool),
 		wake: make(chan struct{}, 1), reading: make(chan struct{}, 1),
 	}
@@ -190,7 +191,9 @@ func (d *dispatcher) join(calls []*call) []*call {
 		}
 	}
 	var joined []*call
-	for _, c := range slices.SortedFunc(maps.Keys(claims), func(a, b *claim) int { return cmp.Compare(a.arrived, b.arrived) }) {
+	for _, c := range slices.SortedFunc(maps.Keys(claims), func(a, b *claim) int {
+		return cmp.Compare(a.arrived, b.arrived)
+	}) {
 		c.sent = newCall(d.commandLocked(c, lanes))
 		joined = append(joined, c.sent)
 		c.poke()

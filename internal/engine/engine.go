@@ -251,7 +251,8 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 		return r, r.Err
 	case <-ctx.Done():
 		return &machine.Reply{}, &belay.Error{
-			Code: belay.CodeUnavailable, Message: "gave up waiting; it may have happened or not", Err: context.Cause(ctx),
+			Code: belay.CodeUnavailable, Message: "gave up waiting; it may have happened or not",
+			Err: context.Cause(ctx),
 		}
 	}
 }

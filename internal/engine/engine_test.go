@@ -46,7 +46,9 @@ func TestAnExecutionFromSubmitToItsEnd(t *testing.T) {
 		}
 		claimed <- r
 	}()
-	sub := must[[]belay.Submitted](t)(e.Submit(ctx, belay.Submission{Workflow: "greet", Input: json.RawMessage(`"world"`)}))
+	sub := must[[]belay.Submitted](t)(e.Submit(ctx, belay.Submission{
+		Workflow: "greet", Input: json.RawMessage(`"world"`),
+	}))
 	if sub[0].Err != nil {
 		t.Fatal(sub[0].Err)
 	}
@@ -54,14 +56,18 @@ func TestAnExecutionFromSubmitToItsEnd(t *testing.T) {
 	if string(a.Input) != `"world"` || a.Attempt != 1 {
 		t.Fatalf("assignment %+v", a)
 	}
-	if seq := must[int64](t)(e.Save(ctx, belay.Save{Lease: a.Lease, Kind: belay.KindStep, Key: "one", Data: json.RawMessage(`1`)})); seq != 3 {
+	if seq := must[int64](t)(e.Save(ctx, belay.Save{Lease: a.Lease, Kind: belay.KindStep, Key: "one",
+		Data: json.RawMessage(`1`)})); seq != 3 {
 		t.Errorf("the checkpoint has seq %d, not 3", seq)
 	}
-	hb := must[belay.HeartbeatReply](t)(e.Heartbeat(ctx, belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}))
+	hb := must[belay.HeartbeatReply](t)(e.Heartbeat(ctx, belay.Heartbeat{
+		Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}},
+	}))
 	if len(hb.Revoked) != 0 || hb.ExpiresIn != 15*time.Second {
 		t.Errorf("heartbeat reply %+v", hb)
 	}
-	if err := e.Settle(ctx, belay.Settlement{Lease: a.Lease, Outcome: belay.OutcomeSucceeded, Output: json.RawMessage(`"hello"`)}); err != nil {
+	if err := e.Settle(ctx, belay.Settlement{Lease: a.Lease, Outcome: belay.OutcomeSucceeded,
+		Output: json.RawMessage(`"hello"`)}); err != nil {
 		t.Fatal(err)
 	}
 	x := must[belay.Execution](t)(e.Execution(ctx, sub[0].ID))
@@ -72,10 +78,12 @@ func TestAnExecutionFromSubmitToItsEnd(t *testing.T) {
 	for _, ev := range must[[]belay.Event](t)(e.Events(ctx, belay.EventQuery{Execution: sub[0].ID})) {
 		kinds = append(kinds, ev.Kind)
 	}
-	if got, want := must[[]byte](t)(json.Marshal(kinds)), `["submitted","started","step","succeeded"]`; string(got) != want {
+	if got, want := must[[]byte](t)(json.Marshal(kinds)),
+		`["submitted","started","step","succeeded"]`; string(got) != want {
 		t.Errorf("history %s, want %s", got, want)
 	}
-	if _, err := e.Save(ctx, belay.Save{Lease: a.Lease, Kind: belay.KindStep, Key: "late"}); belay.CodeOf(err) != belay.CodeLeaseLost {
+	if _, err := e.Save(ctx, belay.Save{Lease: a.Lease, Kind: belay.KindStep,
+		Key: "late"}); belay.CodeOf(err) != belay.CodeLeaseLost {
 		t.Errorf("a late save got %v", err)
 	}
 }

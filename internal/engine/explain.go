@@ -95,7 +95,8 @@ func (x *explainer) explain() {
 	if e.Losses > 0 {
 		x.fact("owners lost in a row without a new checkpoint: %d", e.Losses)
 		if e.Suspect() && !e.State.Terminal() {
-			x.fact("it may be what kills its workers: it is claimed by a worker that runs nothing, or by any after %s, and "+
+			x.fact("it may be what kills its workers: it is claimed by a worker that runs nothing, or by any "+
+				"after %s, and "+
 				"nothing is claimed beside it for %s", machine.AloneWait, belay.AloneFor)
 		}
 	}
@@ -135,11 +136,14 @@ func (x *explainer) running(e *machine.Execution) {
 		case w.ExpiresAt <= x.now:
 			x.fact("its owner %s (%s) is overdue and is being given up", w.Spec.Name, w.ID)
 		case w.Spec.External:
-			x.fact("its owner from outside is %s (%s), whose last heartbeat was %s ago; without another it is given up in %s and then %s",
+			x.fact("its owner from outside is %s (%s), whose last heartbeat was %s ago; without another it is "+
+				"given up in %s and then %s",
 				w.Spec.Name, w.ID, ago(x.now, w.HeartbeatAt), ago(w.ExpiresAt, x.now), ifLost(e))
 		default:
-			x.fact("its owner is %s (%s, process %d on %s), whose last heartbeat was %s ago; without another it is given up in %s",
-				w.Spec.Name, w.ID, w.Spec.Process.PID, w.Spec.Process.Host, ago(x.now, w.HeartbeatAt), ago(w.ExpiresAt, x.now))
+			x.fact("its owner is %s (%s, process %d on %s), whose last heartbeat was %s ago; without another it "+
+				"is given up in %s",
+				w.Spec.Name, w.ID, w.Spec.Process.PID, w.Spec.Process.Host, ago(x.now, w.HeartbeatAt),
+				ago(w.ExpiresAt, x.now))
 		}
 	}
 	x.fact("it last made progress %s ago", ago(x.now, e.ProgressAt))
@@ -201,7 +205,8 @@ func (x *explainer) queued(e *machine.Execution) {
 	case living == 0:
 		x.fact("no worker is connected")
 	case able == 0:
-		x.fact("none of the %d connected workers takes workflow %q%s from queue %q%s", living, e.Workflow, version(e), e.Queue, labels(lane))
+		x.fact("none of the %d connected workers takes workflow %q%s from queue %q%s", living, e.Workflow, version(e),
+			e.Queue, labels(lane))
 	case free == 0:
 		x.fact("all %d workers that could take it are full or draining", able)
 	default:
@@ -246,7 +251,8 @@ func (x *explainer) unread() {
 		}
 	}
 	for _, name := range names[:min(len(names), maxChildren)] {
-		x.fact("nothing has taken signal %q (received: %d): the execution does not wait for that name", name, count[name])
+		x.fact("nothing has taken signal %q (received: %d): the execution does not wait for that name", name,
+			count[name])
 	}
 }
 

@@ -20,10 +20,11 @@ func TestExplainNamesTheGate(t *testing.T) {
 	ctx := t.Context()
 	for _, sub := range []belay.Submission{{Workflow: "w"}, {Workflow: "w", External: true}} {
 		id := must[[]belay.Submitted](t)(e.Submit(ctx, sub))[0].ID
-		err := s.Commit(ctx, machine.Need{Executions: []belay.ExecutionID{id}}, func(rows *machine.Rows) *machine.Changes {
-			rows.Executions[0].Gate = "limit:crawler"
-			return &machine.Changes{Executions: rows.Executions}
-		})
+		err := s.Commit(ctx, machine.Need{Executions: []belay.ExecutionID{id}},
+			func(rows *machine.Rows) *machine.Changes {
+				rows.Executions[0].Gate = "limit:crawler"
+				return &machine.Changes{Executions: rows.Executions}
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

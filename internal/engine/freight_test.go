@@ -57,7 +57,8 @@ func TestNoMoreIsAcceptedThanEndsWhileWorkersHaveFreeHands(t *testing.T) {
 		flood(t, e, 500)
 		for _, a := range won[:8] {
 			go func() {
-				if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Outcome: belay.OutcomeSucceeded}); err != nil {
+				if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease,
+					Outcome: belay.OutcomeSucceeded}); err != nil {
 					t.Error(err)
 				}
 			}()

@@ -186,7 +186,9 @@ func (e *Engine) known(ctx context.Context) (keys, error) {
 		select {
 		case <-read:
 		case <-ctx.Done():
-			return keys{}, &belay.Error{Code: belay.CodeUnavailable, Op: "read the keys", Message: "gave up waiting", Err: context.Cause(ctx)}
+			return keys{}, &belay.Error{
+				Code: belay.CodeUnavailable, Op: "read the keys", Message: "gave up waiting", Err: context.Cause(ctx),
+			}
 		case <-e.ctx.Done():
 			return keys{}, errClosed
 		}
@@ -278,7 +280,9 @@ func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	k, ok := known.bySum[sha256.Sum256([]byte(secret))]
 	switch {
 	case !ok && known.stale: // it may have been made meanwhile
-		return belay.Key{}, &belay.Error{Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second}
+		return belay.Key{}, &belay.Error{
+			Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second,
+		}
 	case !ok || !k.RevokedAt.IsZero():
 		return belay.Key{}, bad
 	}

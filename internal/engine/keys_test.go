@@ -28,12 +28,15 @@ func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 		if must[bool](t)(here.HasKeys(ctx)) || must[bool](t)(there.HasKeys(ctx)) {
 			t.Fatal("there is a key before any was made")
 		}
-		k := must[belay.NewKey](t)(here.CreateKey(ctx, belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeSubmit}}))
+		k := must[belay.NewKey](t)(here.CreateKey(ctx, belay.KeySpec{
+			Name: "ci", Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeSubmit},
+		}))
 		if !strings.HasPrefix(k.Secret, "bly_") || len(k.Secret) != 56 {
 			t.Errorf("the secret has %d characters", len(k.Secret))
 		}
 		got := must[belay.Key](t)(here.KeyOf(ctx, k.Secret))
-		if got.ID != k.ID || got.Name != "ci" || !got.Allows(belay.ScopeSubmit) || got.Allows(belay.ScopeAdmin) || !must[bool](t)(here.HasKeys(ctx)) {
+		if got.ID != k.ID || got.Name != "ci" || !got.Allows(belay.ScopeSubmit) || got.Allows(belay.ScopeAdmin) ||
+			!must[bool](t)(here.HasKeys(ctx)) {
 			t.Errorf("the key is %+v", got)
 		}
 		time.Sleep(5 * time.Second)
@@ -66,7 +69,9 @@ func TestChangesOfKeysAreAudited(t *testing.T) {
 		s := memory.New(time.Now)
 		e := engine.New(s, engine.Options{})
 		defer e.Close()
-		k := must[belay.NewKey](t)(e.CreateKey(t.Context(), belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeRead}, Actor: "me"}))
+		k := must[belay.NewKey](t)(e.CreateKey(t.Context(), belay.KeySpec{
+			Name: "ci", Scopes: []belay.Scope{belay.ScopeRead}, Actor: "me",
+		}))
 		for range 2 { // the second time it is revoked already
 			if err := e.RevokeKey(t.Context(), belay.Revocation{Key: k.ID, Actor: "you"}); err != nil {
 				t.Fatal(err)
@@ -126,8 +131,12 @@ func TestKnownKeysCountWhileTheyAreReadAgain(t *testing.T) {
 		e := engine.New(s, engine.Options{})
 		defer e.Close()
 		ctx := t.Context()
-		k := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeWorker}}))
-		other := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{Name: "old", Scopes: []belay.Scope{belay.ScopeWorker}}))
+		k := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{
+			Name: "ci", Scopes: []belay.Scope{belay.ScopeWorker},
+		}))
+		other := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{
+			Name: "old", Scopes: []belay.Scope{belay.ScopeWorker},
+		}))
 		must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
 		hold := make(chan struct{})
 		s.slow(hold)
@@ -163,7 +172,9 @@ func TestKeysAreNotKnownForEver(t *testing.T) {
 		e := engine.New(s, engine.Options{})
 		defer e.Close()
 		ctx := t.Context()
-		k := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeWorker}}))
+		k := must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{
+			Name: "ci", Scopes: []belay.Scope{belay.ScopeWorker},
+		}))
 		must[belay.Key](t)(e.KeyOf(ctx, k.Secret))
 		hold := make(chan struct{})
 		s.slow(hold)

@@ -64,11 +64,14 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		s := &counted{Store: m}
-		here, there := engine.New(s, engine.Options{SlowPoll: time.Hour, HintPoll: time.Hour}), engine.New(m, engine.Options{SlowPoll: time.Hour})
+		here, there := engine.New(s, engine.Options{SlowPoll: time.Hour, HintPoll: time.Hour}),
+			engine.New(m, engine.Options{SlowPoll: time.Hour})
 		defer here.Close()
 		defer there.Close()
 		for i := range 10 {
-			must[[]belay.Submitted](t)(there.Submit(t.Context(), belay.Submission{Workflow: "w", Queue: fmt.Sprint("other ", i)}))
+			must[[]belay.Submitted](t)(there.Submit(t.Context(), belay.Submission{
+				Workflow: "w", Queue: fmt.Sprint("other ", i),
+			}))
 		}
 		w := must[belay.Session](t)(here.OpenWorker(t.Context(), belay.WorkerSpec{
 			Name: "w", Workflows: noop, Queues: []string{"mine"}, Capacity: 1, TTL: belay.Duration(5 * time.Hour),
@@ -77,7 +80,9 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 		claim := func(number int64) <-chan belay.ClaimReply {
 			told := make(chan belay.ClaimReply, 1)
 			go func() {
-				told <- must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{Worker: w.ID, Number: number, Slots: 1, Wait: time.Minute}))
+				told <- must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{
+					Worker: w.ID, Number: number, Slots: 1, Wait: time.Minute,
+				}))
 			}()
 			synctest.Wait()
 			return told
@@ -110,7 +115,8 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 		s.since()
 		told = claim(3)
 		for _, x := range []belay.Assignment{a, b} {
-			if err := here.Settle(t.Context(), belay.Settlement{Lease: x.Lease, Op: belay.OpID(x.Lease.Secret), Outcome: belay.OutcomeReleased}); err != nil {
+			if err := here.Settle(t.Context(), belay.Settlement{Lease: x.Lease, Op: belay.OpID(x.Lease.Secret),
+				Outcome: belay.OutcomeReleased}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,7 +148,9 @@ func BenchmarkSubmitBesideLanes(b *testing.B) {
 			number := int64(0)
 			for i := 0; b.Loop(); i++ {
 				queue := fmt.Sprint("mine ", i) // of which nobody has heard
-				w, err := e.OpenWorker(b.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Queues: []string{queue}, Capacity: 1})
+				w, err := e.OpenWorker(b.Context(), belay.WorkerSpec{
+					Name: "w", Workflows: noop, Queues: []string{queue}, Capacity: 1,
+				})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -150,7 +158,9 @@ func BenchmarkSubmitBesideLanes(b *testing.B) {
 					b.Fatal(err)
 				}
 				number++
-				r, err := e.Claim(b.Context(), belay.ClaimRequest{Worker: w.ID, Number: number, Slots: 1, Wait: time.Minute})
+				r, err := e.Claim(b.Context(), belay.ClaimRequest{
+					Worker: w.ID, Number: number, Slots: 1, Wait: time.Minute,
+				})
 				if err != nil || len(r.Assignments) != 1 {
 					b.Fatal(err, r)
 				}

@@ -157,7 +157,8 @@ func (l *life) tell(log *slog.Logger, r *machine.Rows, v store.Vitals) {
 	}
 	l.mu.Unlock()
 	if epoch {
-		log.Warn("an epoch has begun, as after a failover or a restore: writes that were acknowledged before it may be gone",
+		log.Warn("an epoch has begun, as after a failover or a restore: writes that were acknowledged before it "+
+			"may be gone",
 			"epoch", r.Epoch)
 	}
 	if leapt > 0 {

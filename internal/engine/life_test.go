@@ -83,7 +83,8 @@ func TestAnEngineThatStandsStillSaysSo(t *testing.T) {
 					t.Fatalf("idle for a day: %+v", v)
 				}
 				if c.live {
-					spec := belay.WorkerSpec{Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 1, TTL: belay.Duration(time.Hour)}
+					spec := belay.WorkerSpec{Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 1,
+						TTL: belay.Duration(time.Hour)}
 					must[belay.Session](t)(e.OpenWorker(t.Context(), spec))
 					time.Sleep(time.Hour / 2)
 					if v := e.Vitals(); v.Trouble() != nil {
@@ -169,18 +170,26 @@ func TestAClockThatIsSetIsTold(t *testing.T) {
 	defer s.Close()
 	e := engine.New(s, engine.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	defer e.Close()
-	spec := belay.WorkerSpec{Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9, TTL: belay.Duration(time.Minute)}
+	spec := belay.WorkerSpec{
+		Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9, TTL: belay.Duration(time.Minute),
+	}
 	worker := must[belay.Session](t)(e.OpenWorker(t.Context(), spec)).ID
 	limits := belay.Policy{
-		Timeout: belay.Duration(10 * time.Minute), RunTimeout: belay.Duration(5 * time.Minute), IdleTimeout: belay.Duration(4 * time.Minute),
+		Timeout: belay.Duration(10 * time.Minute), RunTimeout: belay.Duration(5 * time.Minute),
+		IdleTimeout: belay.Duration(4 * time.Minute),
 		MaxAttempts: 1,
 	}
 	id := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w", Policy: limits}))[0].ID
-	later := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w", DueAt: time.Now().Add(30 * time.Minute)}))[0].ID
-	lease := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: worker, Number: 1, Slots: 1})).Assignments[0].Lease
+	later := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{
+		Workflow: "w", DueAt: time.Now().Add(30 * time.Minute),
+	}))[0].ID
+	lease := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: worker, Number: 1,
+		Slots: 1})).Assignments[0].Lease
 	beat := func() {
 		t.Helper()
-		r, err := e.Heartbeat(t.Context(), belay.Heartbeat{Worker: worker, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: lease.Token}}})
+		r, err := e.Heartbeat(t.Context(), belay.Heartbeat{
+			Worker: worker, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: lease.Token}},
+		})
 		if err != nil || len(r.Revoked) > 0 {
 			t.Fatalf("heartbeat: %+v, %v", r, err)
 		}
@@ -188,13 +197,16 @@ func TestAClockThatIsSetIsTold(t *testing.T) {
 	beat()
 	w.step(time.Hour)
 	for n := byte(1); n <= 5; n++ { // each commits, and may judge
-		must[int64](t)(e.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k"}))
+		must[int64](t)(e.Save(t.Context(), belay.Save{
+			Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k",
+		}))
 		beat()
 	}
 	if x := must[belay.Execution](t)(e.Execution(t.Context(), id)); x.State != belay.Running || x.Attempt != 1 {
 		t.Errorf("after the clock was set forwards by an hour what ran is %s, attempt %d", x.State, x.Attempt)
 	}
-	if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: worker, Number: 2, Slots: 1})); len(r.Assignments) != 1 || r.Assignments[0].Lease.Execution != later {
+	if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: worker, Number: 2,
+		Slots: 1})); len(r.Assignments) != 1 || r.Assignments[0].Lease.Execution != later {
 		t.Errorf("what was due in half an hour was not claimed after an hour: %+v", r)
 	}
 	if v := e.Vitals(); v.Leapt.Round(time.Minute) != time.Hour || log.count("set forwards") != 1 {
@@ -202,13 +214,16 @@ func TestAClockThatIsSetIsTold(t *testing.T) {
 	}
 	w.step(-2 * time.Hour)
 	for n := byte(11); n <= 15; n++ {
-		must[int64](t)(e.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k"}))
+		must[int64](t)(e.Save(t.Context(), belay.Save{
+			Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k",
+		}))
 	}
 	v := e.Vitals()
 	if v.Ahead.Round(time.Minute) != 2*time.Hour || log.count("set back") != 1 {
 		t.Errorf("it is ahead by %s; told %d times", v.Ahead, log.count("set back"))
 	}
-	if notes := v.Notes(time.Now()); v.Trouble() != nil || len(notes) != 1 || !strings.Contains(notes[0], "2h0m0s ahead") {
+	if notes := v.Notes(time.Now()); v.Trouble() != nil || len(notes) != 1 ||
+		!strings.Contains(notes[0], "2h0m0s ahead") {
 		t.Errorf("it takes work (%v) and notes %q", v.Trouble(), notes)
 	}
 	x := must[belay.Explanation](t)(e.Explain(t.Context(), id))

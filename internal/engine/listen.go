@@ -24,7 +24,8 @@ type ear struct {
 func (r *ear) listen(ctx context.Context) {
 	if err := r.hinter.Listen(ctx, r.heed); err != nil && ctx.Err() == nil {
 		r.deaf.Store(true)
-		r.engine.log.Warn("other servers cannot be heard; what they do is noticed within a second instead", "error", err)
+		r.engine.log.Warn("other servers cannot be heard; what they do is noticed within a second instead", "error",
+			err)
 	}
 }
 

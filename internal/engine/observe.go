@@ -68,7 +68,8 @@ func (o *teller) committed(b *batch, began time.Time, took time.Duration) {
 	s := &o.seen
 	*s = Observation{
 		Commands: len(b.commands), Wrote: !b.changes.Empty(), Took: took,
-		Submitted: s.Submitted[:0], Finished: s.Finished[:0], Started: s.Started[:0], Claims: s.Claims[:0], Runs: s.Runs[:0],
+		Submitted: s.Submitted[:0], Finished: s.Finished[:0], Started: s.Started[:0], Claims: s.Claims[:0],
+		Runs:     s.Runs[:0],
 		Timeouts: s.Timeouts[:0], Detected: s.Detected[:0], Refused: s.Refused[:0],
 	}
 	for i := range b.replies {

@@ -57,7 +57,8 @@ func TestWhatIsObservedIsWhatWasCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if submitted != 19 || commands < 19 || batches != len(f.batches) {
-			t.Errorf("observed %d submissions in %d batches of %d commands; 19 were accepted in %d", submitted, batches, commands, len(f.batches))
+			t.Errorf("observed %d submissions in %d batches of %d commands; 19 were accepted in %d", submitted, batches,
+				commands, len(f.batches))
 		}
 	})
 }
@@ -79,19 +80,22 @@ func TestWaitsAreObserved(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		w, err := e.OpenWorker(t.Context(), belay.WorkerSpec{
-			Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9, TTL: belay.Duration(3 * time.Second),
+			Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9,
+			TTL: belay.Duration(3 * time.Second),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := e.Claim(t.Context(), belay.ClaimRequest{Worker: w.ID, Number: 1, Slots: 9}); err != nil || len(r.Assignments) != 2 {
+		if r, err := e.Claim(t.Context(), belay.ClaimRequest{Worker: w.ID, Number: 1, Slots: 9}); err != nil ||
+			len(r.Assignments) != 2 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		time.Sleep(10 * time.Second)
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if len(started) != 2 || started[0]+started[1] != 8*time.Second || len(detected) != 1 || detected[0] < 3*time.Second || detected[0] > 4*time.Second {
+		if len(started) != 2 || started[0]+started[1] != 8*time.Second || len(detected) != 1 ||
+			detected[0] < 3*time.Second || detected[0] > 4*time.Second {
 			t.Errorf("due for %v, detected after %v", started, detected)
 		}
 	})

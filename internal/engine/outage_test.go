@@ -40,7 +40,8 @@ func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
 			}
 			return err == nil
 		})
-		if _, err := a.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID{byte(n + 1)}, Kind: belay.KindState, Key: "k"}); err != nil {
+		if _, err := a.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID{byte(n + 1)}, Kind: belay.KindState,
+			Key: "k"}); err != nil {
 			t.Errorf("after the outage a write of its lease got %v", err)
 		}
 	}

@@ -26,13 +26,16 @@ func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, err
 		Lease:     belay.Lease{Execution: won.ID, Worker: won.Worker, Token: won.Token, Secret: won.Secret},
 		ExpiresIn: reply.Session.TTL.D(), Heartbeat: reply.Session.Heartbeat.D(), Replayed: reply.Replayed,
 	}
-	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: won.ID, Spec: true, Resume: true, Bytes: pageBytes})
+	rec, err := e.store.Read(store.Urgent(ctx), store.Read{
+		Execution: won.ID, Spec: true, Resume: true, Bytes: pageBytes,
+	})
 	if err != nil {
 		return belay.Lock{}, err // the lock is found again by its id
 	}
 	if rec.Execution.Token != won.Token || rec.Execution.Worker != won.Worker {
 		return belay.Lock{}, &belay.Error{
-			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "lock " + won.ID.String(), Message: "the lock was lost as soon as it was given",
+			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "lock " + won.ID.String(),
+			Message: "the lock was lost as soon as it was given",
 		}
 	}
 	l.Execution = machine.View(rec)

@@ -43,7 +43,8 @@ func TestALockHandsOverTheExecutionAndItsCheckpoint(t *testing.T) {
 		ctx := t.Context()
 		id := external(t, e, belay.Policy{})
 		a := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: id, Owner: "ann"}))
-		if a.ExpiresIn != 30*time.Second || a.Heartbeat != 10*time.Second || string(a.Execution.Input) != `{"n":1}` || a.Execution.State != belay.Running {
+		if a.ExpiresIn != 30*time.Second || a.Heartbeat != 10*time.Second || string(a.Execution.Input) != `{"n":1}` ||
+			a.Execution.State != belay.Running {
 			t.Fatalf("lock %+v", a)
 		}
 		again := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{ID: a.Lease.Worker, Execution: id, Owner: "ann"}))
@@ -52,10 +53,13 @@ func TestALockHandsOverTheExecutionAndItsCheckpoint(t *testing.T) {
 		}
 		_, err := e.Lock(ctx, belay.LockRequest{Execution: id, Owner: "bob"})
 		held := refusal(t, err, belay.CodeLeaseHeld, "")
-		if h := held.Holder; h == nil || h.Owner != "ann" || h.Token != a.Lease.Token || h.ExpiresIn != 30*time.Second || held.RetryAfter != h.ExpiresIn {
+		if h := held.Holder; h == nil || h.Owner != "ann" || h.Token != a.Lease.Token ||
+			h.ExpiresIn != 30*time.Second || held.RetryAfter != h.ExpiresIn {
 			t.Errorf("held by %+v", held)
 		}
-		must[int64](t)(e.Save(ctx, belay.Save{Lease: a.Lease, Kind: belay.KindState, Key: "state", Data: json.RawMessage(`"so far"`)}))
+		must[int64](t)(e.Save(ctx, belay.Save{
+			Lease: a.Lease, Kind: belay.KindState, Key: "state", Data: json.RawMessage(`"so far"`),
+		}))
 		if err := e.Settle(ctx, belay.Settlement{Lease: a.Lease, Outcome: belay.OutcomeSuspended}); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +85,9 @@ func TestASilentOutsideOwnerIsGivenUp(t *testing.T) {
 			e := engine.New(memory.New(time.Now), engine.Options{})
 			defer e.Close()
 			ctx := t.Context()
-			l := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: external(t, e, p), Owner: "ann", TTL: belay.Duration(10 * time.Second)}))
+			l := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{
+				Execution: external(t, e, p), Owner: "ann", TTL: belay.Duration(10 * time.Second),
+			}))
 			for range 3 {
 				time.Sleep(9 * time.Second)
 				byItsSecret := l.Lease
@@ -89,7 +95,9 @@ func TestASilentOutsideOwnerIsGivenUp(t *testing.T) {
 				must[belay.HeartbeatReply](t)(e.Renew(ctx, byItsSecret))
 			}
 			start := time.Now()
-			must[[]belay.Event](t)(e.Events(ctx, belay.EventQuery{Execution: l.Lease.Execution, After: l.Execution.Seq, Wait: time.Minute}))
+			must[[]belay.Event](t)(e.Events(ctx, belay.EventQuery{
+				Execution: l.Lease.Execution, After: l.Execution.Seq, Wait: time.Minute,
+			}))
 			if took := time.Since(start); took < 10*time.Second || took > 11*time.Second {
 				t.Errorf("given up after %s", took)
 			}
@@ -107,7 +115,8 @@ func TestASilentOutsideOwnerIsGivenUp(t *testing.T) {
 				return
 			}
 			refusal(t, err, belay.CodeLeaseLost, belay.CauseFinished)
-			if x.State != belay.Failed || x.Error == nil || x.Error.Class != belay.ClassLost || !strings.Contains(x.Error.Message, "ann") {
+			if x.State != belay.Failed || x.Error == nil || x.Error.Class != belay.ClassLost ||
+				!strings.Contains(x.Error.Message, "ann") {
 				t.Errorf("the execution is %+v, error %+v", x, x.Error)
 			}
 			_, err = e.Lock(ctx, belay.LockRequest{Execution: x.ID, Owner: "bob"})
@@ -142,7 +151,9 @@ func TestExplainKnowsOwnersFromOutside(t *testing.T) {
 		l := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: id, Owner: "ann"}))
 		time.Sleep(time.Second)
 		says("ann", "given up in 29s and then fails")
-		fails := belay.Settlement{Lease: l.Lease, Outcome: belay.OutcomeFailed, Failure: &belay.Failure{Class: belay.ClassTransient, Message: "no net"}}
+		fails := belay.Settlement{Lease: l.Lease, Outcome: belay.OutcomeFailed, Failure: &belay.Failure{
+			Class: belay.ClassTransient, Message: "no net",
+		}}
 		if err := e.Settle(ctx, fails); err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +165,9 @@ func TestExplainKnowsOwnersFromOutside(t *testing.T) {
 func TestAStolenLockIsGone(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	l := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: external(t, e, belay.Policy{}), Owner: "ann"}))
-	must[belay.Execution](t)(e.Control(ctx, belay.Control{Execution: l.Lease.Execution, Action: belay.ActionSteal, Actor: "op", Reason: "stuck"}))
+	must[belay.Execution](t)(e.Control(ctx, belay.Control{
+		Execution: l.Lease.Execution, Action: belay.ActionSteal, Actor: "op", Reason: "stuck",
+	}))
 	_, err := e.Renew(ctx, l.Lease)
 	refusal(t, err, belay.CodeLeaseLost, belay.CauseExpired)
 	must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: l.Lease.Execution, Owner: "bob"}))

@@ -138,7 +138,8 @@ func TestRaceOfAClaimAndTheReaper(t *testing.T) {
 		}
 		for _, run := range a.history(t, out[0].ID) {
 			if run.Worker == w && (run.Outcome != belay.OutcomeLost || run.StartedAt.After(s.EndedAt)) {
-				t.Errorf("a session that ended at %s has a run that began at %s and is %s", s.EndedAt, run.StartedAt, run.Outcome)
+				t.Errorf("a session that ended at %s has a run that began at %s and is %s", s.EndedAt, run.StartedAt,
+					run.Outcome)
 			}
 		}
 	})
@@ -165,9 +166,13 @@ func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 		}
 		lease := r.Assignments[0].Lease // of whichever earlier race left one
 		at(opened.Add(ttl + time.Duration(n-20)*time.Millisecond))
-		beat, err := b.Heartbeat(t.Context(), belay.Heartbeat{Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: lease.Execution, Token: lease.Token}}})
+		beat, err := b.Heartbeat(t.Context(), belay.Heartbeat{
+			Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: lease.Execution, Token: lease.Token}},
+		})
 		save := func() error {
-			_, err := a.Save(t.Context(), belay.Save{Lease: lease, Op: belay.OpID(lease.Secret), Kind: belay.KindStep, Key: "s"})
+			_, err := a.Save(t.Context(), belay.Save{
+				Lease: lease, Op: belay.OpID(lease.Secret), Kind: belay.KindStep, Key: "s",
+			})
 			return err
 		}
 		wins.count(err == nil)
@@ -279,7 +284,8 @@ func TestRaceOfBatchesWithOverlappingExecutions(t *testing.T) {
 			t.Errorf("%d events, %v", len(events), err)
 		}
 	}
-	deadlocks, err := pgtest.Shared(t).Query(nameOf(a.url), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+	deadlocks, err := pgtest.Shared(t).Query(nameOf(a.url),
+		"SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 	if err != nil || deadlocks != "0" {
 		t.Errorf("deadlocks: %s, %v", deadlocks, err)
 	}
@@ -290,7 +296,8 @@ func TestRaceOfBatchesWithOverlappingExecutions(t *testing.T) {
 func TestRaceOfTwoChildrenOfOneParent(t *testing.T) {
 	a, b := two(t)
 	race(func(n int) {
-		parents, children := a.open(t, "p", label("parent", n), time.Minute), b.open(t, "c", label("child", n), time.Minute)
+		parents, children := a.open(t, "p", label("parent", n), time.Minute), b.open(t, "c", label("child", n),
+			time.Minute)
 		id := a.submit(t, label("parent", n))
 		p := a.won(t, parents, 1)
 		var wons []belay.Assignment
@@ -304,7 +311,8 @@ func TestRaceOfTwoChildrenOfOneParent(t *testing.T) {
 			}
 			wons = append(wons, b.won(t, children, int64(i+1)))
 		}
-		if err := a.Settle(t.Context(), belay.Settlement{Lease: p.Lease, Op: belay.OpID(p.Lease.Secret), Outcome: belay.OutcomeSuspended}); err != nil {
+		if err := a.Settle(t.Context(), belay.Settlement{Lease: p.Lease, Op: belay.OpID(p.Lease.Secret),
+			Outcome: belay.OutcomeSuspended}); err != nil {
 			t.Error(err)
 			return
 		}
@@ -326,7 +334,8 @@ func TestRaceOfTwoChildrenOfOneParent(t *testing.T) {
 			kinds = append(kinds, e.Kind)
 		}
 		slices.Sort(kinds)
-		if want := []string{"child", "child", "started", "started", "submitted", "succeeded", "suspended"}; err != nil || !slices.Equal(kinds, want) {
+		if want := []string{"child", "child", "started", "started", "submitted", "succeeded",
+			"suspended"}; err != nil || !slices.Equal(kinds, want) {
 			t.Errorf("the parent's history is %v (%v)", kinds, err)
 		}
 	})

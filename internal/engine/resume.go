@@ -91,7 +91,9 @@ func (e *Engine) fill(ctx context.Context, a *belay.Assignment, known bool, free
 		a.More = true
 		return nil
 	}
-	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: a.Lease.Execution, Resume: true, Bytes: n, Spec: !known})
+	rec, err := e.store.Read(store.Urgent(ctx), store.Read{
+		Execution: a.Lease.Execution, Resume: true, Bytes: n, Spec: !known,
+	})
 	if err != nil {
 		return err
 	}
@@ -132,7 +134,9 @@ func (e *Engine) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed
 
 // Signals reads the first signals that no checkpoint has consumed.
 func (e *Engine) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
-	rec, err := e.store.Read(store.Urgent(ctx), store.Read{Execution: q.Execution, Signals: true, ResumeAfter: q.After, Bytes: pageBytes})
+	rec, err := e.store.Read(store.Urgent(ctx), store.Read{
+		Execution: q.Execution, Signals: true, ResumeAfter: q.After, Bytes: pageBytes,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,10 @@ func TestFinishedWorkIsDeletedAsItArrives(t *testing.T) {
 			for i := from; i < to; i++ {
 				need.Keys = append(need.Keys, machine.Key{Workflow: "w", Key: fmt.Sprint(i)})
 			}
-			if err := m.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes { n = len(rows.Keys); return nil }); err != nil {
+			if err := m.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
+				n = len(rows.Keys)
+				return nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 			return n
@@ -39,13 +42,16 @@ func TestFinishedWorkIsDeletedAsItArrives(t *testing.T) {
 				all[i] = belay.Submission{Workflow: "w", IdempotencyKey: fmt.Sprint(minute*each + i)}
 			}
 			for _, x := range must[[]belay.Submitted](t)(e.Submit(t.Context(), all...)) {
-				must[belay.Execution](t)(e.Control(t.Context(), belay.Control{Execution: x.ID, Action: belay.ActionCancel}))
+				must[belay.Execution](t)(e.Control(t.Context(), belay.Control{
+					Execution: x.ID, Action: belay.ActionCancel,
+				}))
 			}
 			time.Sleep(time.Minute)
 			counts := must[store.Counts](t)(m.Counts(t.Context()))
 			least := min(minute+1, int(retention.Minutes())) * each
 			if n := int(counts.Executions[belay.Cancelled]); n < least || n > least+2*each {
-				t.Fatalf("after %d minutes with %d ends each there are %d, want those of the last %s", minute+1, each, n, retention)
+				t.Fatalf("after %d minutes with %d ends each there are %d, want those of the last %s", minute+1, each,
+					n, retention)
 			}
 		}
 		if n := keys(0, each*minutes); n != each*minutes {
@@ -69,13 +75,16 @@ func TestALargeTreeGoesPieceByPiece(t *testing.T) {
 		for i := range children {
 			key := fmt.Sprint("child ", i)
 			id := belay.ChildID(a.Lease.Execution, 1, key)
-			x := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{ID: id, Workflow: "other", Parent: &a.Lease, ParentKey: key}))
+			x := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{
+				ID: id, Workflow: "other", Parent: &a.Lease, ParentKey: key,
+			}))
 			if x[0].Err != nil {
 				t.Fatal(x[0].Err)
 			}
 			must[belay.Execution](t)(e.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionCancel}))
 		}
-		if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded}); err != nil {
+		if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID{1},
+			Outcome: belay.OutcomeSucceeded}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Minute)

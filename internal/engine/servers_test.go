@@ -89,7 +89,8 @@ func (x server) heard(t testing.TB, other server) {
 // cancelled cancels an execution soon.
 func (x server) cancelled(t testing.TB, id belay.ExecutionID) belay.ExecutionID {
 	go func() {
-		if _, err := x.Control(context.Background(), belay.Control{Execution: id, Action: belay.ActionCancel}); err != nil {
+		if _, err := x.Control(context.Background(), belay.Control{Execution: id,
+			Action: belay.ActionCancel}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -153,7 +154,8 @@ func (x server) await(t testing.TB, id belay.ExecutionID) belay.Execution {
 
 func (x server) settle(t testing.TB, a belay.Assignment) {
 	t.Helper()
-	if err := x.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: belay.OutcomeSucceeded}); err != nil {
+	if err := x.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret),
+		Outcome: belay.OutcomeSucceeded}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -175,7 +177,9 @@ func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan bel
 	t.Helper()
 	told := make(chan belay.ClaimReply, 1)
 	go func() {
-		r, err := x.Claim(context.Background(), belay.ClaimRequest{Worker: id, Number: number, Slots: 1, Wait: 25 * time.Second})
+		r, err := x.Claim(context.Background(), belay.ClaimRequest{
+			Worker: id, Number: number, Slots: 1, Wait: 25 * time.Second,
+		})
 		if err != nil {
 			t.Error(err)
 		}
@@ -208,7 +212,9 @@ func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 		}()
 		events := make(chan int, 1)
 		go func() {
-			all, err := a.Events(context.Background(), belay.EventQuery{Execution: id, After: 2, Wait: 25 * time.Second})
+			all, err := a.Events(context.Background(), belay.EventQuery{
+				Execution: id, After: 2, Wait: 25 * time.Second,
+			})
 			if err != nil {
 				t.Error(err)
 			}
@@ -287,7 +293,9 @@ func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
 		}, func(r belay.HeartbeatReply) bool { return len(r.Cancel) == 1 }},
 		{"signal", func() error { return a.Signal(t.Context(), belay.SignalRequest{Execution: id, Name: "s"}) },
 			func(r belay.HeartbeatReply) bool { return len(r.Signals) == 1 }},
-		{"drain", func() error { return a.Drain(t.Context(), w) }, func(r belay.HeartbeatReply) bool { return r.Drain }},
+		{"drain", func() error {
+			return a.Drain(t.Context(), w)
+		}, func(r belay.HeartbeatReply) bool { return r.Drain }},
 	} {
 		told := b.parked(t, w, 2)
 		at := time.Now()
@@ -384,7 +392,9 @@ func (muffled) Listen(ctx context.Context, heed func(store.Hint)) error {
 // long before its slow poll.
 func TestAServerThatCannotHearLooksOften(t *testing.T) {
 	url := database(t)
-	a, b := start(t, url, deafened, seldom), start(t, url, func(s store.Store) store.Store { return muffled{s} }, seldom)
+	a, b := start(t, url, deafened, seldom), start(t, url, func(s store.Store) store.Store {
+		return muffled{s}
+	}, seldom)
 	w := b.open(t, "w", "x", time.Minute)
 	for n := range int64(2) {
 		told := b.parked(t, w, n+1)
@@ -432,7 +442,9 @@ func TestAServerListensAgain(t *testing.T) {
 // cutListeners ends the connections that listen.
 func cutListeners(t testing.TB, url string) {
 	t.Helper()
-	if _, err := pgtest.Shared(t).Query(nameOf(url), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'belay hints' AND datname = current_database()"); err != nil {
+	if _, err := pgtest.Shared(t).Query(nameOf(url),
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'belay hints' AND "+
+			"datname = current_database()"); err != nil {
 		t.Fatal(err)
 	}
 }

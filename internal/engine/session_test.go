@@ -24,7 +24,9 @@ func worker(t *testing.T, e *engine.Engine, ttl time.Duration) (belay.Session, b
 		Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(ttl),
 	}))
 	submit(t, e)
-	r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute}))
+	r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{
+		Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute,
+	}))
 	if len(r.Assignments) != 1 {
 		t.Fatalf("claimed %d executions", len(r.Assignments))
 	}
@@ -59,7 +61,9 @@ func TestASilentOwnerIsGivenUpAtItsTTLAndNotBefore(t *testing.T) {
 			if got := state(t, e, id); got != belay.Running {
 				t.Fatalf("TTL %s: it is %s a millisecond before its time", ttl, got)
 			}
-			events := must[[]belay.Event](t)(e.Events(t.Context(), belay.EventQuery{Execution: id, After: 2, Wait: time.Minute}))
+			events := must[[]belay.Event](t)(e.Events(t.Context(), belay.EventQuery{
+				Execution: id, After: 2, Wait: time.Minute,
+			}))
 			if len(events) != 1 || events[0].Kind != "lost" {
 				t.Fatalf("TTL %s: events %+v", ttl, events)
 			}
@@ -77,7 +81,9 @@ func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
 		defer e.Close()
 		s, a := worker(t, e, 3*time.Second)
-		hb := belay.Heartbeat{Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}}}
+		hb := belay.Heartbeat{
+			Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a.Lease.Execution, Token: a.Lease.Token}},
+		}
 		for range 20 {
 			time.Sleep(2 * time.Second)
 			if r := must[belay.HeartbeatReply](t)(e.Heartbeat(t.Context(), hb)); len(r.Revoked) > 0 {
@@ -123,7 +129,9 @@ func TestAClaimAskedAgainGetsWhatItWon(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
 		defer e.Close()
 		s, a := worker(t, e, 15*time.Second)
-		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Repeat: true}))
+		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{
+			Worker: s.ID, Number: 1, Slots: 1, Repeat: true,
+		}))
 		if len(r.Assignments) != 1 || r.Assignments[0].Lease != a.Lease {
 			t.Errorf("asked again: %+v, first: %+v", r.Assignments, a.Lease)
 		}
@@ -186,7 +194,9 @@ func TestAfterAStallNobodyAliveIsGivenUp(t *testing.T) {
 		if got := state(t, e, a1.Lease.Execution); got != belay.Running {
 			t.Fatalf("%s after the restart it is %s", time.Since(start), got)
 		}
-		hb := belay.Heartbeat{Worker: s1.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a1.Lease.Execution, Token: a1.Lease.Token}}}
+		hb := belay.Heartbeat{
+			Worker: s1.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: a1.Lease.Execution, Token: a1.Lease.Token}},
+		}
 		if r := must[belay.HeartbeatReply](t)(e.Heartbeat(t.Context(), hb)); len(r.Revoked) != 0 {
 			t.Errorf("revoked %+v", r.Revoked)
 		}
@@ -208,7 +218,8 @@ func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
 		m := memory.New(time.Now)
 		e := engine.New(m, engine.Options{})
 		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
-			Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour), Process: belay.Process{PID: 7, Start: 1},
+			Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour), Process: belay.Process{PID: 7,
+				Start: 1},
 		}))
 		id := submit(t, e)
 		must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1}))
@@ -240,19 +251,26 @@ func TestWhatARefusedClaimLeftIsClaimedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
 		defer e.Close()
-		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
+		s := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "w", Workflows: noop, Capacity: 1,
+		}))
 		submit(t, e)
 		if err := e.Drain(t.Context(), s.ID); err != nil {
 			t.Fatal(err)
 		}
 		for n := range int64(2) { // the first reply is the news of the drain
-			if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: n + 1, Slots: 1})); len(r.Assignments) > 0 {
+			if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: n + 1,
+				Slots: 1})); len(r.Assignments) > 0 {
 				t.Fatal("a draining worker won something")
 			}
 		}
-		s = must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "other", Workflows: noop, Capacity: 1}))
+		s = must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "other", Workflows: noop, Capacity: 1,
+		}))
 		start := time.Now()
-		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute}))
+		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{
+			Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute,
+		}))
 		if len(r.Assignments) != 1 || time.Since(start) > 0 {
 			t.Errorf("won %d after %s", len(r.Assignments), time.Since(start))
 		}
@@ -267,17 +285,23 @@ func TestAClaimOfAWorkerDrainedElsewhereEnds(t *testing.T) {
 		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{})
 		defer here.Close()
 		defer there.Close()
-		s := must[belay.Session](t)(here.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
+		s := must[belay.Session](t)(here.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "w", Workflows: noop, Capacity: 1,
+		}))
 		if err := there.Drain(t.Context(), s.ID); err != nil {
 			t.Fatal(err)
 		}
 		submit(t, here)
 		start := time.Now()
-		r := must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: 9 * time.Second}))
+		r := must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{
+			Worker: s.ID, Number: 1, Slots: 1, Wait: 9 * time.Second,
+		}))
 		if len(r.Assignments) != 0 || !r.Attention || time.Since(start) > 0 {
 			t.Errorf("answered %+v after %s", r, time.Since(start))
 		}
-		r = must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: 9 * time.Second}))
+		r = must[belay.ClaimReply](t)(here.Claim(t.Context(), belay.ClaimRequest{
+			Worker: s.ID, Number: 1, Slots: 1, Wait: 9 * time.Second,
+		}))
 		if len(r.Assignments) != 0 || r.Attention || time.Since(start) != 9*time.Second {
 			t.Errorf("then answered %+v after %s", r, time.Since(start))
 		}
@@ -297,7 +321,8 @@ func TestARepeatedClaimComesBeforeNews(t *testing.T) {
 	if r := must[belay.ClaimReply](t)(e.Claim(ctx, c)); len(r.Assignments) != 1 {
 		t.Errorf("asked again, the claim was answered %+v", r)
 	}
-	if r := must[belay.ClaimReply](t)(e.Claim(ctx, belay.ClaimRequest{Worker: s.ID, Number: 2, Slots: 1})); !r.Attention {
+	if r := must[belay.ClaimReply](t)(e.Claim(ctx, belay.ClaimRequest{Worker: s.ID, Number: 2,
+		Slots: 1})); !r.Attention {
 		t.Errorf("the next was answered %+v", r)
 	}
 }
@@ -323,7 +348,9 @@ func TestASessionOpenedDuringALookIsGivenUpInTime(t *testing.T) {
 		s := &slowDue{Store: memory.New(time.Now), looked: make(chan struct{}, 100), answer: make(chan struct{})}
 		e := engine.New(s, engine.Options{})
 		<-s.looked
-		w := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Second)}))
+		w := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "w", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Second),
+		}))
 		close(s.answer)
 		time.Sleep(2 * time.Second)
 		for _, x := range must[[]belay.Worker](t)(e.Workers(t.Context())) {
@@ -354,8 +381,12 @@ func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
 			}
 			shown <- x
 		}()
-		s := must[belay.Session](t)(there.OpenWorker(t.Context(), belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
-		r := must[belay.ClaimReply](t)(there.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute}))
+		s := must[belay.Session](t)(there.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "w", Workflows: noop, Capacity: 1,
+		}))
+		r := must[belay.ClaimReply](t)(there.Claim(t.Context(), belay.ClaimRequest{
+			Worker: s.ID, Number: 1, Slots: 1, Wait: time.Minute,
+		}))
 		if err := there.Settle(t.Context(), belay.Settlement{
 			Lease: r.Assignments[0].Lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`),
 		}); err != nil {
@@ -373,7 +404,9 @@ func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
 func TestASessionIsFoundHoweverManyLive(t *testing.T) {
 	s := memory.New(time.Now)
 	first := engine.New(s, engine.Options{})
-	w := must[belay.Session](t)(first.OpenWorker(t.Context(), belay.WorkerSpec{Name: "first", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour)}))
+	w := must[belay.Session](t)(first.OpenWorker(t.Context(), belay.WorkerSpec{
+		Name: "first", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour),
+	}))
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -382,11 +415,15 @@ func TestASessionIsFoundHoweverManyLive(t *testing.T) {
 		id := w.ID
 		binary.BigEndian.PutUint32(id[8:], binary.BigEndian.Uint32(id[8:])+uint32(i)+1)
 		others[i] = &machine.Worker{
-			ID: id, Spec: belay.WorkerSpec{ID: id, Name: "other", TTL: belay.Duration(time.Hour)}, State: belay.WorkerOpen,
+			ID: id, Spec: belay.WorkerSpec{
+				ID: id, Name: "other", TTL: belay.Duration(time.Hour),
+			}, State: belay.WorkerOpen,
 			ExpiresAt: machine.At(time.Now().Add(time.Hour)), New: true,
 		}
 	}
-	err := s.Commit(t.Context(), machine.Need{}, func(*machine.Rows) *machine.Changes { return &machine.Changes{Workers: others} })
+	err := s.Commit(t.Context(), machine.Need{}, func(*machine.Rows) *machine.Changes {
+		return &machine.Changes{Workers: others}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +432,8 @@ func TestASessionIsFoundHoweverManyLive(t *testing.T) {
 	if _, err := next.Claim(t.Context(), belay.ClaimRequest{Worker: w.ID, Number: 1, Slots: 1}); err != nil {
 		t.Errorf("a claim of a living session after a restart: %v", err)
 	}
-	if _, err := next.Claim(t.Context(), belay.ClaimRequest{Worker: belay.WorkerID{1}, Number: 1, Slots: 1}); belay.CodeOf(err) != belay.CodeLeaseLost {
+	if _, err := next.Claim(t.Context(), belay.ClaimRequest{Worker: belay.WorkerID{1}, Number: 1,
+		Slots: 1}); belay.CodeOf(err) != belay.CodeLeaseLost {
 		t.Errorf("a claim of no session: %v", err)
 	}
 }

@@ -33,7 +33,9 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	case d.reading <- struct{}{}:
 		defer func() { <-d.reading }()
 	case <-ctx.Done():
-		return nil, &belay.Error{Code: belay.CodeUnavailable, Op: "claim", Message: "gave up waiting", Err: context.Cause(ctx)}
+		return nil, &belay.Error{
+			Code: belay.CodeUnavailable, Op: "claim", Message: "gave up waiting", Err: context.Cause(ctx),
+		}
 	}
 	if s := d.sought(id); s != nil {
 		return s, nil
@@ -49,7 +51,8 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 		return s, nil
 	}
 	return nil, &belay.Error{
-		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "claim", Message: "the session " + id.String() + " is over; open another",
+		Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "claim", Message: "the session " + id.String() +
+			" is over; open another",
 	}
 }
 

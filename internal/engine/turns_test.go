@@ -23,12 +23,15 @@ func TestABacklogDoesNotKeepAnotherQueueWaiting(t *testing.T) {
 	must[[]belay.Submitted](t)(e.Submit(t.Context(), all...))
 	for _, slots := range []int{1, 2, 5} {
 		w := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
-			Name: fmt.Sprint("w", slots), Queues: []string{"large", "small"}, Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 1000, TTL: belay.Duration(time.Hour),
+			Name: fmt.Sprint("w", slots), Queues: []string{"large", "small"},
+			Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 1000, TTL: belay.Duration(time.Hour),
 		})).ID
 		number := int64(0)
 		claim := func() (small, large int) {
 			number++
-			r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: w, Number: number, Slots: slots}))
+			r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{
+				Worker: w, Number: number, Slots: slots,
+			}))
 			for _, a := range r.Assignments {
 				if a.Queue == "small" {
 					small++

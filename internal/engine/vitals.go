@@ -97,12 +97,14 @@ func Notes(v store.Vitals, now time.Time) []string {
 	var notes []string
 	if v.Ahead.Abs() >= noticed {
 		notes = append(notes, fmt.Sprintf(
-			"the clock was set back, or had run ahead: the store's time is %s ahead of it and goes on at its normal pace",
+			"the clock was set back, or had run ahead: the store's time is %s ahead of it and goes on at its "+
+				"normal pace",
 			v.Ahead.Round(time.Second)))
 	}
 	if began, ok := machine.EpochBegan(v.Epoch); ok && now.Sub(began.Time()) < recent {
 		notes = append(notes, fmt.Sprintf(
-			"an epoch began about %s, as after a failover or a restore: writes that were acknowledged before it may be gone",
+			"an epoch began about %s, as after a failover or a restore: writes that were acknowledged before it "+
+				"may be gone",
 			began.Time().Format(time.DateTime+" UTC")))
 	}
 	return notes

@@ -96,7 +96,8 @@ func (l *link) read(src net.Conn, queue chan<- piece) error {
 // deliver hands pieces on as late as the faults have it, and then the end.
 func (l *link) deliver(d Direction, dst net.Conn, queue <-chan piece) {
 	for m := range queue {
-		if !l.pause(time.Until(m.due)) || !l.pause(l.p.transfer(len(m.data))) || !l.allowed(d) || d == Down && l.half.Load() {
+		if !l.pause(time.Until(m.due)) || !l.pause(l.p.transfer(len(m.data))) || !l.allowed(d) || d == Down &&
+			l.half.Load() {
 			continue // nothing more arrives
 		}
 		data, whole := l.p.through(d, m.data)

@@ -71,7 +71,8 @@ func StandIn() {
 // directoriesOf are those that a git is given.
 func directoriesOf(args []string) []string {
 	cwd, _ := os.Getwd()
-	dirs := []string{cwd, os.Getenv("GIT_DIR"), os.Getenv("GIT_WORK_TREE"), os.Getenv("GIT_COMMON_DIR"), os.Getenv("GIT_OBJECT_DIRECTORY")}
+	dirs := []string{cwd, os.Getenv("GIT_DIR"), os.Getenv("GIT_WORK_TREE"), os.Getenv("GIT_COMMON_DIR"),
+		os.Getenv("GIT_OBJECT_DIRECTORY")}
 	dirs = append(dirs, filepath.SplitList(os.Getenv("GIT_ALTERNATE_OBJECT_DIRECTORIES"))...)
 	for i, arg := range args {
 		arg = strings.TrimPrefix(arg, "file://")
@@ -105,7 +106,8 @@ func shared(dirs ...string) (found []string) {
 			return
 		}
 		kind := st.Mode & syscall.S_IFMT
-		open := st.Mode&0o002 != 0 && st.Mode&syscall.S_ISVTX == 0 && (kind == syscall.S_IFDIR || kind == syscall.S_IFREG)
+		open := st.Mode&0o002 != 0 && st.Mode&syscall.S_ISVTX == 0 && (kind == syscall.S_IFDIR ||
+			kind == syscall.S_IFREG)
 		if st.Uid != 0 || open {
 			found = append(found, fmt.Sprintf("%s (user %d, mode %o)", path, st.Uid, st.Mode&0o7777))
 		}

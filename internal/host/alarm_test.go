@@ -14,7 +14,9 @@ func TestAnAlarmCountsTheTimeTheMachineSleeps(t *testing.T) {
 		var slept atomic.Int64
 		var fired atomic.Int32
 		began := time.Now()
-		a := NewAlarm(func() time.Duration { return time.Since(began) + time.Duration(slept.Load()) }, func() { fired.Add(1) })
+		a := NewAlarm(func() time.Duration {
+			return time.Since(began) + time.Duration(slept.Load())
+		}, func() { fired.Add(1) })
 		after := func(d time.Duration, want int32) {
 			t.Helper()
 			time.Sleep(d)

@@ -20,27 +20,36 @@ func (a *api) actions() {
 		action       belay.Action
 		summary, doc string
 	}{
-		{belay.ActionCancel, "Cancel an execution", "What does not run is cancelled at once; what runs may end by itself within its grace."},
+		{belay.ActionCancel, "Cancel an execution",
+			"What does not run is cancelled at once; what runs may end by itself within its grace."},
 		{belay.ActionPause, "Pause an execution", "What runs is given back at its next safe point."},
 		{belay.ActionResume, "Go on with a paused execution", ""},
-		{belay.ActionRetry, "Run a failed or cancelled execution again", "Finished steps count, unless another input is given: then it is a requeue."},
-		{belay.ActionRequeue, "Run a failed or cancelled execution again with another input", "No finished step counts."},
+		{belay.ActionRetry, "Run a failed or cancelled execution again",
+			"Finished steps count, unless another input is given: then it is a requeue."},
+		{belay.ActionRequeue, "Run a failed or cancelled execution again with another input",
+			"No finished step counts."},
 		{belay.ActionFork, "Begin a new execution from a step of this one", "Location says where the fork is."},
 		{belay.ActionPreempt, "Ask the owner to yield", "It gives the execution back at its next safe point."},
 	} {
 		rt := route{
-			id: string(act.action), method: http.MethodPost, path: "/v1/executions/{id}/" + string(act.action), tag: "actions",
-			summary: act.summary, doc: act.doc, scopes: []belay.Scope{belay.ScopeOperate}, body: true, errors: []int{http.StatusConflict},
+			id: string(act.action), method: http.MethodPost, path: "/v1/executions/{id}/" + string(act.action),
+			tag:     "actions",
+			summary: act.summary, doc: act.doc, scopes: []belay.Scope{belay.ScopeOperate}, body: true,
+			errors: []int{http.StatusConflict},
 		}
 		if act.action == belay.ActionFork {
 			rt.status = http.StatusCreated
 		}
-		add(a, rt, func(ctx context.Context, in *actRequest) (*executionReply, error) { return a.act(ctx, act.action, in) })
+		add(a, rt, func(ctx context.Context, in *actRequest) (*executionReply, error) {
+			return a.act(ctx, act.action, in)
+		})
 	}
 	add(a, route{
 		id: "steal", method: http.MethodPost, path: "/v1/executions/{id}/lock/steal", tag: "owners",
-		summary: "Take an execution from its owner", doc: "The owner's next write is refused. The reason stands in the history.",
-		example: `{"reason": "its owner hangs"}`, scopes: []belay.Scope{belay.ScopeOperate}, body: true, errors: []int{http.StatusConflict},
+		summary: "Take an execution from its owner",
+		doc:     "The owner's next write is refused. The reason stands in the history.",
+		example: `{"reason": "its owner hangs"}`, scopes: []belay.Scope{belay.ScopeOperate}, body: true,
+		errors: []int{http.StatusConflict},
 	}, a.steal)
 }
 
@@ -50,7 +59,8 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 		body = *in.Body
 	}
 	c := belay.Control{
-		Execution: in.ID, Action: action, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason, Op: wire.OpOf(in.Key),
+		Execution: in.ID, Action: action, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason,
+		Op:    wire.OpOf(in.Key),
 		Grace: body.Grace, Input: body.Input, UpTo: body.UpTo, Fork: body.Fork,
 	}
 	if action == belay.ActionRetry && len(body.Input) > 0 {
@@ -74,7 +84,8 @@ type stealRequest struct {
 func (a *api) steal(ctx context.Context, in *stealRequest) (*executionReply, error) {
 	ctx, replayed := belay.WithReplay(ctx)
 	x, err := a.b.Control(ctx, belay.Control{
-		Execution: in.ID, Action: belay.ActionSteal, Actor: callerOf(ctx).actor(in.Body.Actor), Reason: in.Body.Reason, Op: wire.OpOf(in.Key),
+		Execution: in.ID, Action: belay.ActionSteal, Actor: callerOf(ctx).actor(in.Body.Actor), Reason: in.Body.Reason,
+		Op: wire.OpOf(in.Key),
 	})
 	return &executionReply{Status: http.StatusOK, Replayed: yes(replayed), Body: x}, err
 }

@@ -39,9 +39,11 @@ func TestAChangeToAKeyNamesTheKeyOfTheRequest(t *testing.T) {
 	a := &actors{Backend: b}
 	s := serveOn(t, a, httpapi.Options{Keys: b})
 	var admin, other belay.NewKey
-	s.want(http.StatusCreated, &admin, http.MethodPost, "/v1/keys", `{"name": "ops", "scopes": ["admin"], "actor": "root"}`)
+	s.want(http.StatusCreated, &admin, http.MethodPost, "/v1/keys",
+		`{"name": "ops", "scopes": ["admin"], "actor": "root"}`)
 	s.key = admin.Secret
-	s.want(http.StatusCreated, &other, http.MethodPost, "/v1/keys", `{"name": "ci", "scopes": ["read"], "actor": "root"}`)
+	s.want(http.StatusCreated, &other, http.MethodPost, "/v1/keys",
+		`{"name": "ci", "scopes": ["read"], "actor": "root"}`)
 	s.want(http.StatusNoContent, nil, http.MethodDelete, "/v1/keys/"+other.ID.String()+"?actor=root", "")
 	if want := []string{"create by root", "create by ops", "revoke by ops"}; !slices.Equal(a.named, want) {
 		t.Errorf("%q, want %q", a.named, want)

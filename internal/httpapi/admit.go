@@ -83,7 +83,9 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 	if err != nil || a.by[x.Workflow] == nil || c.Action != belay.ActionFork && !x.State.Terminal() {
 		return a.Backend.Control(ctx, c) // which says what is wrong
 	}
-	s := belay.Submission{ID: c.Fork, Workflow: x.Workflow, Input: x.Input, Queue: x.Queue, WorkerLabels: x.WorkerLabels}
+	s := belay.Submission{
+		ID: c.Fork, Workflow: x.Workflow, Input: x.Input, Queue: x.Queue, WorkerLabels: x.WorkerLabels,
+	}
 	if len(c.Input) > 0 {
 		s.Input = c.Input
 	}

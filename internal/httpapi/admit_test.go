@@ -45,7 +45,8 @@ func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 	g := &guard{room: 3}
 	s := serve(t, httpapi.Options{Admit: map[string]httpapi.Admission{"w": g.judge}})
 	path := s.submit(`{"workflow": "w", "idempotency_key": "k"}`)
-	s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, "/v1/executions", `{"workflow": "w", "input": "bad"}`)
+	s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, "/v1/executions",
+		`{"workflow": "w", "input": "bad"}`)
 	s.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", `{"workflow": "other", "input": "bad"}`)
 	a := s.want(http.StatusOK, nil, http.MethodPost, "/v1/batch",
 		`{"ops": [{"submit": {"workflow": "w", "input": "bad"}}, {"submit": {"workflow": "w"}}, {"submit": {"workflow": "other"}}, {"submit": {"workflow": "w"}}, {"submit": {"workflow": "w"}}]}`)
@@ -59,12 +60,14 @@ func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"forbidden", "", "", "", "queue_full"} {
-		if r := batch.Results[i]; (r.Error == nil) != (want == "") || r.Error != nil && r.Error.Code != want || (r.Submitted == nil) != (want != "") {
+		if r := batch.Results[i]; (r.Error == nil) != (want == "") || r.Error != nil && r.Error.Code != want ||
+			(r.Submitted == nil) != (want != "") {
 			t.Errorf("operation %d of the batch: %s", i, a.body)
 		}
 	}
 	s.refused(http.StatusTooManyRequests, belay.CodeQueueFull, http.MethodPost, "/v1/executions", `{"workflow": "w"}`)
-	if again := s.do(http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Idempotency-Key", "k"); again.StatusCode != http.StatusOK || again.Header.Get("Idempotency-Replayed") != "true" {
+	if again := s.do(http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Idempotency-Key",
+		"k"); again.StatusCode != http.StatusOK || again.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("a repeat: %d %s", again.StatusCode, again.body)
 	}
 	id := strings.TrimPrefix(path, "/v1/executions/")
@@ -84,8 +87,11 @@ func TestNothingIsSubmittedPastItsAdmission(t *testing.T) {
 	if g.room != 1 {
 		t.Error("what was open already takes another place")
 	}
-	parent := `{"workflow": "w", "id": "` + id + `", "parent": {"worker": "wk_00000000000000000000000000", "execution": "` + id + `", "token": 1, "secret": "00"}, "parent_key": "c", "input": "bad"}`
-	if a := s.do(http.MethodPost, "/v1/executions", parent); a.StatusCode == http.StatusCreated || a.StatusCode == http.StatusOK {
+	parent := `{"workflow": "w", "id": "` + id +
+		`", "parent": {"worker": "wk_00000000000000000000000000", "execution": "` + id +
+		`", "token": 1, "secret": "00"}, "parent_key": "c", "input": "bad"}`
+	if a := s.do(http.MethodPost, "/v1/executions", parent); a.StatusCode == http.StatusCreated ||
+		a.StatusCode == http.StatusOK {
 		t.Errorf("a child: %d %s", a.StatusCode, a.body)
 	}
 }

@@ -35,7 +35,9 @@ func New(b belay.Backend, o Options) http.Handler {
 	if len(o.Admit) > 0 {
 		b = &admitting{b, o.Admit}
 	}
-	a := &api{b: b, o: o, gate: newGate(o), room: newRoom(o.Bodies), mux: http.NewServeMux(), routes: make(map[string]*route)}
+	a := &api{
+		b: b, o: o, gate: newGate(o), room: newRoom(o.Bodies), mux: http.NewServeMux(), routes: make(map[string]*route),
+	}
 	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
 	settle()
 	a.huma = humago.New(entered{a}, a.config())
@@ -94,7 +96,8 @@ func (a *api) recover(w *reply, r *http.Request) {
 	if err, ok := p.(error); w.cut || ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
 	}
-	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "panic", p, "stack", string(debug.Stack()))
+	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "panic", p, "stack",
+		string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // half an answer must not look whole
 	}
@@ -112,6 +115,7 @@ func (a *api) failed(ctx context.Context, rt *route, f *refusal) {
 	case f.problem.Status >= 500 && f.problem.Code != belay.CodeUnavailable:
 		a.o.Log.ErrorContext(ctx, "belay: a request failed", "route", rt.pattern(), "error", f.cause)
 	case a.o.Log.Enabled(ctx, slog.LevelDebug):
-		a.o.Log.DebugContext(ctx, "belay: refused", "route", rt.pattern(), "code", f.problem.Code, "why", f.problem.Detail)
+		a.o.Log.DebugContext(ctx, "belay: refused", "route", rt.pattern(), "code", f.problem.Code, "why",
+			f.problem.Detail)
 	}
 }

@@ -16,15 +16,20 @@ import (
 
 func (a *api) await() {
 	add(a, route{
-		id: "await", method: http.MethodPost, path: "/v1/await", tag: "executions", summary: "Wait for the ends of many executions at once",
-		doc: "Server-sent events: `ended` with each execution when it has ended, `refused` with the problem of one that cannot be awaited, " +
-			"and `over` when all are told of or the wait is over. A comment every 15 s shows that the stream is alive. " +
+		id: "await", method: http.MethodPost, path: "/v1/await", tag: "executions",
+		summary: "Wait for the ends of many executions at once",
+		doc: "Server-sent events: `ended` with each execution when it has ended, `refused` with the problem of " +
+			"one that cannot be awaited, " +
+			"and `over` when all are told of or the wait is over. A comment every 15 s shows that the stream is " +
+			"alive. " +
 			"One that ends without `over` was cut off: ask again for those that are missing.",
 		example: `{"executions": ["ex_01m7w13wbkep9rfsn7shzr3mtm"], "wait_ms": 30000}`,
 		scopes:  []belay.Scope{belay.ScopeRead}, body: true, stream: true,
 	}, a.awaitMany)
 	doc := a.documented(a.routes["POST /v1/await"])
-	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
+	doc.Responses["200"].Content = map[string]*huma.MediaType{
+		"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}},
+	}
 }
 
 // maxAwaiting bounds how many executions are awaited by all requests of this kind:

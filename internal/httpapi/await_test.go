@@ -33,7 +33,8 @@ func (s *server) await(wait time.Duration, all ...belay.ExecutionID) *told {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/await", strings.NewReader(string(body)))
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/await",
+		strings.NewReader(string(body)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -90,7 +91,8 @@ func TestManyAreAwaitedAtOnce(t *testing.T) {
 	x := s.await(time.Minute, slices.Concat(ids, ids[:2], []belay.ExecutionID{{1}})...)
 	x.next(t)
 	x.next(t)
-	if len(x.ended) != 1 || x.ended[0].ID != ids[0] || len(x.refused) != 1 || x.refused[0].Error.Code != belay.CodeNotFound {
+	if len(x.ended) != 1 || x.ended[0].ID != ids[0] || len(x.refused) != 1 ||
+		x.refused[0].Error.Code != belay.CodeNotFound {
 		t.Fatalf("before any other ended it told of %+v, and refused %+v", x.ended, x.refused)
 	}
 	output := json.RawMessage(`"` + strings.Repeat("x", large) + `"`)
@@ -180,7 +182,8 @@ func TestAwaitsAreBounded(t *testing.T) {
 	for range most {
 		open = append(open, first.await(time.Minute, ids...))
 	}
-	if a := first.want(http.StatusTooManyRequests, nil, http.MethodPost, "/v1/await", one); a.Header.Get("Retry-After") == "" {
+	if a := first.want(http.StatusTooManyRequests, nil, http.MethodPost, "/v1/await",
+		one); a.Header.Get("Retry-After") == "" {
 		t.Error("the refusal does not say when to ask again")
 	}
 	for range most {
@@ -188,7 +191,8 @@ func TestAwaitsAreBounded(t *testing.T) {
 	}
 	log := s.log.text
 	s = s.withKey("third", belay.ScopeRead)
-	if a := s.want(http.StatusServiceUnavailable, nil, http.MethodPost, "/v1/await", one); a.Header.Get("Retry-After") == "" {
+	if a := s.want(http.StatusServiceUnavailable, nil, http.MethodPost, "/v1/await",
+		one); a.Header.Get("Retry-After") == "" {
 		t.Error("the refusal does not say when to ask again")
 	}
 	if err := open[0].body.Close(); err != nil {

@@ -42,7 +42,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	before := resident(t)
 	most := max(open.refusesAll(t, cases, before), closed.refusesAll(t, unknown, before))
 	grown := resident(t) - before
-	t.Logf("%d bad requests; resident memory grew by %d KiB, by %d KiB at most meanwhile", corpusSize, grown>>10, most>>10)
+	t.Logf("%d bad requests; resident memory grew by %d KiB, by %d KiB at most meanwhile", corpusSize, grown>>10,
+		most>>10)
 	if grown > 32<<20 && !raced.On { // which keeps memory of its own
 		t.Errorf("resident memory grew by %d MiB; at most 32", grown>>20)
 	}
@@ -139,7 +140,8 @@ func (s *server) refuses(client *http.Client, c bad) (int, error) {
 		return resp.StatusCode, err
 	case resp.StatusCode < 400 || resp.StatusCode > 499:
 		return resp.StatusCode, fmt.Errorf("answered with %d: %.300s", resp.StatusCode, body)
-	case c.method != http.MethodHead && (resp.Header.Get("Content-Type") != "application/problem+json" || !bytes.Contains(body, []byte(`"code":"`))):
+	case c.method != http.MethodHead && (resp.Header.Get("Content-Type") != "application/problem+json" ||
+		!bytes.Contains(body, []byte(`"code":"`))):
 		return resp.StatusCode, fmt.Errorf("not a problem: %.300s", body)
 	case len(body) > 16<<10:
 		return resp.StatusCode, fmt.Errorf("the refusal has %d bytes", len(body))
@@ -182,14 +184,16 @@ func (s *server) target() target {
 	s.t.Helper()
 	path := s.submit(`{"workflow": "w"}`)
 	mine := s.locked("")
-	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers", `{"name": "a", "workflows": [{"workflow": "other"}], "capacity": 1}`).Header.Get("Location")
+	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "a", "workflows": [{"workflow": "other"}], "capacity": 1}`).Header.Get("Location")
 	id := strings.TrimPrefix(path, "/v1/executions/")
 	run := "/v1/runs/" + belay.RunID{Execution: mustExecution(s.t, id), Token: 1}.String()
 	d := documentOf(s.t, s)
 	return target{
 		requests: []good{
 			{"POST", "/v1/executions", `{"workflow": "w", "input": {"a": [1, 2]}, "labels": {"team": "web"}, "timeout": "15m", "priority": 3}`},
-			{"POST", "/v1/batch", `{"ops": [{"submit": {"workflow": "w", "priority": 1}}, {"signal": {"execution": "` + id + `", "name": "go"}}]}`},
+			{"POST", "/v1/batch", `{"ops": [{"submit": {"workflow": "w", "priority": 1}}, {"signal": {"execution": "` +
+				id + `", "name": "go"}}]}`},
 			{"POST", "/v1/workers", `{"name": "b", "workflows": [{"workflow": "w", "version": "1"}], "capacity": 2, "ttl": "15s"}`},
 			{"POST", session + "/claim", `{"number": 1, "slots": 1, "wait_ms": 1}`},
 			{"POST", session + "/heartbeat", `{"holds": [{"execution": "` + id + `", "token": 1}], "claim_seen": 0}`},
@@ -206,9 +210,12 @@ func (s *server) target() target {
 			{"POST", "/v1/keys", `{"name": "ci", "scopes": ["read"]}`},
 		},
 		queries: []good{
-			{"GET", "/v1/executions", ""}, {"GET", path, ""}, {"GET", path + "/history", ""}, {"GET", path + "/events", ""}, {"GET", path + "/explain", ""},
-			{"GET", path + "/token", ""}, {"GET", path + "/signals", ""}, {"GET", path + "/logs/log", ""}, {"GET", "/v1/workers", ""}, {"GET", "/v1/keys", ""},
-			{"PUT", mine.lock, ""}, {"POST", session + "/drain", ""}, {"DELETE", session, ""}, {"GET", run, ""}, {"GET", "/healthz", ""},
+			{"GET", "/v1/executions", ""}, {"GET", path, ""}, {"GET", path + "/history", ""}, {"GET", path + "/events",
+				""}, {"GET", path + "/explain", ""},
+			{"GET", path + "/token", ""}, {"GET", path + "/signals", ""}, {"GET", path + "/logs/log", ""},
+			{"GET", "/v1/workers", ""}, {"GET", "/v1/keys", ""},
+			{"PUT", mine.lock, ""}, {"POST", session + "/drain", ""}, {"DELETE", session, ""}, {"GET", run, ""},
+			{"GET", "/healthz", ""},
 		},
 		schemas: func(method, path string) map[string]any {
 			r, ok := d.route(method, path)
@@ -237,23 +244,26 @@ func mustExecution(t testing.TB, s string) belay.ExecutionID {
 func TestBadProtocolIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	for name, text := range map[string]string{
-		"no version":     "GET /v1/executions\r\n\r\n",
-		"no method":      " /v1/executions HTTP/1.1\r\nHost: x\r\n\r\n",
-		"bad version":    "GET / HTTP/9.9\r\nHost: x\r\n\r\n",
-		"no host":        "GET /healthz HTTP/1.1\r\n\r\n",
-		"two hosts":      "GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-		"bad path":       "GET /v1/executions/%zz HTTP/1.1\r\nHost: x\r\n\r\n",
-		"NUL":            "GET /healthz HTTP/1.1\r\nHost: x\r\nA: \x00\r\n\r\n",
-		"bad header":     "GET /healthz HTTP/1.1\r\nHost: x\r\nA B: c\r\n\r\n",
-		"bad length":     "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-		"two lengths":    "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-		"bad coding":     "POST /v1/executions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
-		"bad chunk":      "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
-		"short":          "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\nConnection: close\r\n\r\n{}",
-		"large header":   "GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 2<<20) + "\r\n\r\n",
-		"garbage":        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-		"bad expect":     "POST /v1/executions HTTP/1.1\r\nHost: x\r\nExpect: nonsense\r\nContent-Length: 2\r\n\r\n{}",
-		"smuggled":       "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+		"no version":  "GET /v1/executions\r\n\r\n",
+		"no method":   " /v1/executions HTTP/1.1\r\nHost: x\r\n\r\n",
+		"bad version": "GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+		"no host":     "GET /healthz HTTP/1.1\r\n\r\n",
+		"two hosts":   "GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+		"bad path":    "GET /v1/executions/%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"NUL":         "GET /healthz HTTP/1.1\r\nHost: x\r\nA: \x00\r\n\r\n",
+		"bad header":  "GET /healthz HTTP/1.1\r\nHost: x\r\nA B: c\r\n\r\n",
+		"bad length":  "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+		"two lengths": "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+		"bad coding":  "POST /v1/executions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+		"bad chunk": "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: " +
+			"application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+		"short": "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: " +
+			"application/json\r\nContent-Length: 50\r\nConnection: close\r\n\r\n{}",
+		"large header": "GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 2<<20) + "\r\n\r\n",
+		"garbage":      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"bad expect":   "POST /v1/executions HTTP/1.1\r\nHost: x\r\nExpect: nonsense\r\nContent-Length: 2\r\n\r\n{}",
+		"smuggled": "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: " +
+			"application/json\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
 		"tunnel":         "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n",
 		"absolute other": "GET http://evil.test/nowhere HTTP/1.1\r\nHost: evil.test\r\n\r\n",
 	} {

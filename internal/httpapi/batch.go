@@ -13,9 +13,11 @@ import (
 func (a *api) batch() {
 	hot(a, route{
 		id: "batch", method: http.MethodPost, path: "/v1/batch", tag: "operations", summary: "Do many things at once",
-		doc:     "Each operation stands or falls alone and has its own answer, in the order of the request. Each needs the scope of its own route.",
+		doc: "Each operation stands or falls alone and has its own answer, in the order of the request. Each " +
+			"needs the scope of its own route.",
 		example: `{"ops": [{"submit": {"workflow": "build"}}, {"signal": {"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "name": "go"}}]}`,
-		scopes:  []belay.Scope{belay.ScopeSubmit, belay.ScopeWorker}, body: true, limit: wire.MaxBatchBody, submits: true,
+		scopes:  []belay.Scope{belay.ScopeSubmit, belay.ScopeWorker}, body: true, limit: wire.MaxBatchBody,
+		submits: true,
 	}, a.carry)
 }
 

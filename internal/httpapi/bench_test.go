@@ -37,7 +37,8 @@ func BenchmarkCommitBesideWatchers(b *testing.B) {
 	}
 	defer back.Close()
 	s := serveOn(b, back, httpapi.Options{Rate: httpapi.Rate{PerSecond: -1}, WriteTimeout: time.Minute})
-	clients := map[bool]*http.Client{false: {Transport: &http.Transport{}}, true: narrowClient()} // by whether they are slow
+	// by whether they are slow
+	clients := map[bool]*http.Client{false: {Transport: &http.Transport{}}, true: narrowClient()}
 	var alone, watched []time.Duration
 	var usedAlone, usedWatched time.Duration
 	for b.Loop() {
@@ -157,10 +158,12 @@ func BenchmarkRoutes(b *testing.B) {
 	const worker = "/v1/workers/wk_0000000000000000000000000z"
 	held := strings.Repeat(`{"execution": "ex_0000000000000000000000000z", "token": 1, "idle_ms": 5},`, 100)
 	save := `{"save": {"lease": {"execution": "ex_0000000000000000000000000z", "token": 1, "lease_id": "ls_0000000000000000000000000000000000000000000000000001"},
-		"op": "0000000000000000000000000z", "kind": "step", "key": "fetch", "data": {"result": "` + strings.Repeat("x", 200) + `"}}},`
+		"op": "0000000000000000000000000z", "kind": "step", "key": "fetch", "data": {"result": "` + strings.Repeat("x",
+		200) + `"}}},`
 	for _, r := range []struct{ name, method, path, body string }{
 		{"claim", "POST", worker + "/claim", `{"number": 1, "slots": 10, "wait_ms": 20000}`},
-		{"heartbeat of 100", "POST", worker + "/heartbeat", `{"claim_seen": 1, "holds": [` + strings.TrimSuffix(held, ",") + `]}`},
+		{"heartbeat of 100", "POST", worker + "/heartbeat", `{"claim_seen": 1, "holds": [` + strings.TrimSuffix(held,
+			",") + `]}`},
 		{"batch of 1", "POST", "/v1/batch", `{"ops": [` + strings.TrimSuffix(save, ",") + `]}`},
 		{"batch of 100", "POST", "/v1/batch", `{"ops": [` + strings.TrimSuffix(strings.Repeat(save, 100), ",") + `]}`},
 		{"signal", "POST", somewhere + "/signal", `{"name": "go", "payload": {"n": 1}}`},

@@ -21,7 +21,8 @@ func TestPagesAndMetrics(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	}
 	s := serve(t, httpapi.Options{Pages: said("a page"), Metrics: said("up 1")})
-	paths := map[string]string{"/": "a page", "/executions": "a page", "/executions/ex_1": "a page", "/assets/x.css": "a page", "/metrics": "up 1"}
+	paths := map[string]string{"/": "a page", "/executions": "a page", "/executions/ex_1": "a page",
+		"/assets/x.css": "a page", "/metrics": "up 1"}
 	for path, text := range paths {
 		if a := s.want(http.StatusOK, nil, http.MethodGet, path, ""); string(a.body) != text {
 			t.Errorf("%s is %q", path, a.body)
@@ -30,7 +31,8 @@ func TestPagesAndMetrics(t *testing.T) {
 	reader, worker := s.withKey("reader", belay.ScopeRead), s.withKey("worker", belay.ScopeWorker)
 	for path, text := range paths {
 		a := s.do(http.MethodGet, path, "")
-		if asked := strings.Contains(strings.Join(a.Header.Values("WWW-Authenticate"), " "), "Basic"); a.StatusCode != http.StatusUnauthorized || asked != (text == "a page") {
+		if asked := strings.Contains(strings.Join(a.Header.Values("WWW-Authenticate"), " "),
+			"Basic"); a.StatusCode != http.StatusUnauthorized || asked != (text == "a page") {
 			t.Errorf("%s without a key: %d, asks for a password: %v", path, a.StatusCode, asked)
 		}
 		reader.want(http.StatusOK, nil, http.MethodGet, path, "")
@@ -49,7 +51,8 @@ func TestLogIsFollowed(t *testing.T) {
 	o := own(t, s.b)
 	say := func(n int64, text string) {
 		t.Helper()
-		if err := s.b.Append(context.Background(), belay.Chunk{Lease: o.lease, Name: "out/put", N: n, Data: []byte(text)}); err != nil {
+		if err := s.b.Append(context.Background(), belay.Chunk{Lease: o.lease, Name: "out/put", N: n,
+			Data: []byte(text)}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -61,10 +64,12 @@ func TestLogIsFollowed(t *testing.T) {
 	if len(list.Chunks) != 1 || string(list.Chunks[0].Data) != "two\n" || list.Chunks[0].N != 1 {
 		t.Errorf("from chunk 1 on: %+v", list.Chunks)
 	}
-	if a := s.want(http.StatusOK, nil, http.MethodGet, path, "", "Accept", "text/plain"); string(a.body) != "one\ntwo\n" {
+	if a := s.want(http.StatusOK, nil, http.MethodGet, path, "", "Accept",
+		"text/plain"); string(a.body) != "one\ntwo\n" {
 		t.Errorf("as text: %q", a.body)
 	}
-	if a := s.want(http.StatusOK, nil, http.MethodGet, o.path+"/logs/nothing", ""); string(a.body) != "{\"chunks\":[]}\n" {
+	if a := s.want(http.StatusOK, nil, http.MethodGet, o.path+"/logs/nothing",
+		""); string(a.body) != "{\"chunks\":[]}\n" {
 		t.Errorf("a log that is not there yet: %s", a.body)
 	}
 	s.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, somewhere+"/logs/x", "")
@@ -106,7 +111,8 @@ func TestResultIsAwaited(t *testing.T) {
 		result <- a
 	}()
 	o.complete()
-	if a := <-result; a == nil || !strings.Contains(string(a.body), `"state":"succeeded"`) || a.Header.Get("Preference-Applied") != "wait=60" {
+	if a := <-result; a == nil || !strings.Contains(string(a.body), `"state":"succeeded"`) ||
+		a.Header.Get("Preference-Applied") != "wait=60" {
 		t.Errorf("the awaited result: %+v", a)
 	}
 }
@@ -123,11 +129,13 @@ func TestClaimsAreBounded(t *testing.T) {
 	if _, err := s.b.Submit(t.Context(), all...); err != nil {
 		t.Fatal(err)
 	}
-	worker := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers", `{"name": "w", "workflows": [{"workflow": "w"}], "capacity": 10000}`).Header.Get("Location")
+	worker := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "w", "workflows": [{"workflow": "w"}], "capacity": 10000}`).Header.Get("Location")
 	won := 0
 	for number := 1; won < due; number++ {
 		var reply struct{ Assignments []json.RawMessage }
-		s.want(http.StatusOK, &reply, http.MethodPost, worker+"/claim", fmt.Sprintf(`{"number": %d, "slots": 10000, "wait_ms": 10000}`, number))
+		s.want(http.StatusOK, &reply, http.MethodPost, worker+"/claim",
+			fmt.Sprintf(`{"number": %d, "slots": 10000, "wait_ms": 10000}`, number))
 		if n := len(reply.Assignments); n == 0 || n > 128 {
 			t.Fatalf("claim %d won %d", number, n)
 		}

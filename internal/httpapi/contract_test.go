@@ -34,7 +34,8 @@ func TestContractIsTheGoldenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
-		t.Errorf("the OpenAPI document has changed; if it is meant to, run with -update and read the difference:\n%s", diff)
+		t.Errorf("the OpenAPI document has changed; if it is meant to, run with -update and read the difference:\n%s",
+			diff)
 	}
 }
 

@@ -54,17 +54,27 @@ func corpus(t target) []bad {
 // badTexts are bodies that cannot be read.
 func badTexts(g good) []bad {
 	spoil := map[string]string{
-		"empty array": `[]`, "a string": `"x"`, "a number": `1`, "true": `true`, "null": `null`, "open": `{`, "close": `}`, "single quotes": `{'a': 1}`,
-		"bare word": `{a: 1}`, "trailing comma": `{"a": 1,}`, "comment": `{/* */}`, "NaN": `{"a": NaN}`, "infinity": `{"a": Infinity}`,
-		"hex": `{"a": 0x10}`, "leading zero": `{"a": 01}`, "plus": `{"a": +1}`, "dot": `{"a": 1.}`, "exponent": `{"a": 1e}`, "minus": `{"a": -}`,
-		"two values": g.body + g.body, "garbage after": g.body + "x", "NUL after": g.body + "\x00", "bracket after": g.body + "]",
-		"BOM": "\ufeff" + g.body, "UTF-16": "\xff\xfe{\x00}\x00", "invalid UTF-8": `{"a": "` + "\xff" + `"}`, "overlong UTF-8": `{"a": "` + "\xc0\xaf" + `"}`,
-		"surrogate": `{"a": "` + "\xed\xa0\x80" + `"}`, "half a surrogate pair": `{"a": "\ud83d"}`, "NUL in a string": "{\"a\": \"\x00\"}", "escaped NUL": `{"a": "\u0000"}`,
-		"escaped NUL in a name": `{"\u0000": 1}`, "newline in a string": "{\"a\": \"\n\"}", "bad escape": `{"a": "\x"}`, "short escape": `{"a": "\u12"}`,
-		"half a word": `{"a": tru}`, "half null": `{"a": nul}`, "deep arrays": strings.Repeat("[", 5000), "deep objects": strings.Repeat(`{"a":`, 5000),
+		"empty array": `[]`, "a string": `"x"`, "a number": `1`, "true": `true`, "null": `null`, "open": `{`,
+		"close": `}`, "single quotes": `{'a': 1}`,
+		"bare word": `{a: 1}`, "trailing comma": `{"a": 1,}`, "comment": `{/* */}`, "NaN": `{"a": NaN}`,
+		"infinity": `{"a": Infinity}`,
+		"hex":      `{"a": 0x10}`, "leading zero": `{"a": 01}`, "plus": `{"a": +1}`, "dot": `{"a": 1.}`,
+		"exponent": `{"a": 1e}`, "minus": `{"a": -}`,
+		"two values": g.body + g.body, "garbage after": g.body + "x", "NUL after": g.body + "\x00",
+		"bracket after": g.body + "]",
+		"BOM":           "\ufeff" + g.body, "UTF-16": "\xff\xfe{\x00}\x00", "invalid UTF-8": `{"a": "` + "\xff" + `"}`,
+		"overlong UTF-8": `{"a": "` + "\xc0\xaf" + `"}`,
+		"surrogate":      `{"a": "` + "\xed\xa0\x80" + `"}`, "half a surrogate pair": `{"a": "\ud83d"}`,
+		"NUL in a string": "{\"a\": \"\x00\"}", "escaped NUL": `{"a": "\u0000"}`,
+		"escaped NUL in a name": `{"\u0000": 1}`, "newline in a string": "{\"a\": \"\n\"}", "bad escape": `{"a": "\x"}`,
+		"short escape": `{"a": "\u12"}`,
+		"half a word":  `{"a": tru}`, "half null": `{"a": nul}`, "deep arrays": strings.Repeat("[", 5000),
+		"deep objects":   strings.Repeat(`{"a":`, 5000),
 		"deep and whole": `{"a": ` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`,
-		"a field twice":  `{"zz": 1, "zz": 2}`, "a field twice, escaped": `{"zz": 1, "z\u007a": 2}`, "a field twice, deep": `{"zz": {"a": [{"b": 1, "b": 1}]}}`,
-		"many fields, one twice": `{` + many(40) + `"k7": 1}`, "form": "a=1&b=2", "XML": "<a/>", "colon": `{"a" 1}`, "comma": `{"a": 1 "b": 2}`,
+		"a field twice":  `{"zz": 1, "zz": 2}`, "a field twice, escaped": `{"zz": 1, "z\u007a": 2}`,
+		"a field twice, deep":    `{"zz": {"a": [{"b": 1, "b": 1}]}}`,
+		"many fields, one twice": `{` + many(40) + `"k7": 1}`, "form": "a=1&b=2", "XML": "<a/>", "colon": `{"a" 1}`,
+		"comma":         `{"a": 1 "b": 2}`,
 		"unknown field": strings.Replace(g.body, "{", `{"zz": 1, `, 1), "wrong case": upper(g.body), "spaces": "   ",
 	}
 	var out []bad
@@ -102,14 +112,18 @@ func upper(body string) string {
 func badTypes(g good) []bad {
 	var out []bad
 	for _, kind := range []string{
-		"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", "application/cbor",
-		"application/json; charset=latin1", "application/json; charset", "json", "application/", "/json", "application/json, text/plain",
+		"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml",
+		"application/cbor",
+		"application/json; charset=latin1", "application/json; charset", "json", "application/", "/json",
+		"application/json, text/plain",
 		"text/json", "application/problem+json", "application/jsonx", "*/*",
 	} {
-		out = append(out, bad{name: "type " + kind, method: g.method, path: g.path, body: g.body, header: [][2]string{{"Content-Type", kind}}, status: 415})
+		out = append(out, bad{name: "type " + kind, method: g.method, path: g.path, body: g.body,
+			header: [][2]string{{"Content-Type", kind}}, status: 415})
 	}
 	for _, encoding := range []string{"gzip", "deflate", "br", "identity, gzip"} {
-		out = append(out, bad{name: "encoding " + encoding, method: g.method, path: g.path, body: g.body, header: [][2]string{{"Content-Encoding", encoding}}, status: 415})
+		out = append(out, bad{name: "encoding " + encoding, method: g.method, path: g.path, body: g.body,
+			header: [][2]string{{"Content-Encoding", encoding}}, status: 415})
 	}
 	size := int64(2 << 20)
 	if g.path == "/v1/batch" {
@@ -164,7 +178,8 @@ func wrongValues(schema map[string]any) map[string]any {
 	if kind == "" {
 		return nil // any JSON will do
 	}
-	for what, v := range map[string]any{"string": "zz", "number": raw("7"), "fraction": raw("1.5"), "boolean": true, "array": []any{}, "object": map[string]any{"zz": 1}} {
+	for what, v := range map[string]any{"string": "zz", "number": raw("7"), "fraction": raw("1.5"), "boolean": true,
+		"array": []any{}, "object": map[string]any{"zz": 1}} {
 		if what == kind || kind == "integer" && what == "number" {
 			continue
 		}
@@ -172,7 +187,8 @@ func wrongValues(schema map[string]any) map[string]any {
 	}
 	switch kind {
 	case "integer":
-		out["is huge"], out["is beyond"], out["is below"] = raw("1e400"), raw("9223372036854775808"), raw("-9223372036854775809")
+		out["is huge"], out["is beyond"], out["is below"] = raw("1e400"), raw("9223372036854775808"),
+			raw("-9223372036854775809")
 		out["is long"] = raw(strings.Repeat("9", 4000))
 		if least, ok := schema["minimum"]; ok && fmt.Sprint(least) == "0" {
 			out["is negative"] = raw("-1")
@@ -204,10 +220,14 @@ func badIDs(g good) []bad {
 			continue
 		}
 		for what, id := range map[string]string{
-			"short": part[:len(part)-1], "long": part + "0", "bare": part[len(prefix)+1:], "other": "zz_" + part[len(prefix)+1:], "upper": strings.ToUpper(part),
-			"letters": prefix + "_" + strings.Repeat("u", len(part)-len(prefix)-1), "word": "nonsense", "number": "1", "null": "null",
-			"space": part + "%20", "NUL": part[:len(part)-1] + "%00", "UTF-8": part[:len(part)-1] + "%ff", "slash": part + "%2f", "huge": strings.Repeat("a", 3000),
-			"sql": "'%20or%201=1--", "traversal": "..%2f..%2fetc%2fpasswd", "star": "*", "overflow": prefix + "_" + strings.Repeat("z", len(part)-len(prefix)-1),
+			"short": part[:len(part)-1], "long": part + "0", "bare": part[len(prefix)+1:], "other": "zz_" +
+				part[len(prefix)+1:], "upper": strings.ToUpper(part),
+			"letters": prefix + "_" + strings.Repeat("u", len(part)-len(prefix)-1), "word": "nonsense", "number": "1",
+			"null":  "null",
+			"space": part + "%20", "NUL": part[:len(part)-1] + "%00", "UTF-8": part[:len(part)-1] + "%ff",
+			"slash": part + "%2f", "huge": strings.Repeat("a", 3000),
+			"sql": "'%20or%201=1--", "traversal": "..%2f..%2fetc%2fpasswd", "star": "*", "overflow": prefix + "_" +
+				strings.Repeat("z", len(part)-len(prefix)-1),
 		} {
 			path := strings.Join(append(append(slices.Clone(parts[:i]), id), parts[i+1:]...), "/")
 			out = append(out, bad{name: "id " + what + " " + fmt.Sprint(i), method: g.method, path: path, body: g.body})
@@ -229,7 +249,8 @@ func badMethods(g good) []bad {
 // badQueries are queries that nobody knows or that are not well formed.
 func badQueries(g good) []bad {
 	var out []bad
-	for _, q := range []string{"zz=1", "zz", "a%zz=1", "a;b=1", "limit=1&limit=2", "%00=1", "wait=1&zz=2", "after=%ff", "=1"} {
+	for _, q := range []string{"zz=1", "zz", "a%zz=1", "a;b=1", "limit=1&limit=2", "%00=1", "wait=1&zz=2", "after=%ff",
+		"=1"} {
 		out = append(out, bad{name: "query " + q, method: g.method, path: g.path + "?" + q, body: g.body, status: 400})
 	}
 	return out
@@ -238,15 +259,29 @@ func badQueries(g good) []bad {
 // badHeaders are headers that cannot be meant.
 func badHeaders(g good) []bad {
 	var out []bad
-	for _, h := range [][2]string{{"Authorization", "x"}, {"Idempotency-Key", "x"}, {"Lease-Id", "x"}, {"Lease-Token", "1"}, {"If-None-Match", "x"}, {"Last-Event-ID", "1"}} {
-		out = append(out, bad{name: h[0] + " twice", method: g.method, path: g.path, body: g.body, header: [][2]string{h, h}, status: 400})
+	for _, h := range [][2]string{{"Authorization", "x"}, {"Idempotency-Key", "x"}, {"Lease-Id", "x"},
+		{"Lease-Token", "1"}, {"If-None-Match", "x"}, {"Last-Event-ID", "1"}} {
+		out = append(out, bad{
+			name: h[0] + " twice", method: g.method, path: g.path, body: g.body, header: [][2]string{h, h}, status: 400,
+		})
 	}
 	if g.method != "GET" {
 		out = append(out,
-			bad{name: "other site", method: g.method, path: g.path, body: g.body, header: [][2]string{{"Sec-Fetch-Site", "cross-site"}}, status: 403},
-			bad{name: "other origin", method: g.method, path: g.path, body: g.body, header: [][2]string{{"Origin", "https://evil.test"}}, status: 403})
+			bad{
+				name: "other site", method: g.method, path: g.path, body: g.body, header: [][2]string{
+					{"Sec-Fetch-Site", "cross-site"},
+				}, status: 403,
+			},
+			bad{
+				name: "other origin", method: g.method, path: g.path, body: g.body, header: [][2]string{
+					{"Origin", "https://evil.test"},
+				}, status: 403,
+			})
 	}
-	return append(out, bad{name: "other host", method: g.method, path: g.path, body: g.body, header: [][2]string{{"Host", "evil.test"}}, status: 403})
+	return append(out, bad{
+		name: "other host", method: g.method, path: g.path, body: g.body, header: [][2]string{{"Host", "evil.test"}},
+		status: 403,
+	})
 }
 
 // badParameters are parameters whose values are wrong.
@@ -258,7 +293,8 @@ func badParameters(t target) []bad {
 		}
 	}
 	numbers := func(name string, least bool) (list []string) {
-		for _, v := range []string{"x", "-1", "1.5", "1e3", "9223372036854775808", "0x10", "%201", "1%20", "true", "null", strings.Repeat("9", 500)} {
+		for _, v := range []string{"x", "-1", "1.5", "1e3", "9223372036854775808", "0x10", "%201", "1%20", "true",
+			"null", strings.Repeat("9", 500)} {
 			list = append(list, name+"="+v)
 		}
 		if least {
@@ -267,9 +303,12 @@ func badParameters(t target) []bad {
 		return list
 	}
 	get("/v1/executions", numbers("limit", true)...)
-	get("/v1/executions", "state=x", "state=PENDING", "state=pending,running", "state=1", "state=pending&state=x", "children=maybe", "children=2", "parent=x",
-		"parent=wk_0000000000000000000000000z", "cursor=x", "cursor=ex_zz", "cursor="+strings.Repeat("a", 300), "cursor=%00", "label=x", "label==x", "label=a=1&label=a=2",
-		"workflow="+strings.Repeat("w", 201), "queue="+strings.Repeat("q", 201), "key="+strings.Repeat("k", 201), strings.Repeat("label=a%3Db&", 40)+"zz=1")
+	get("/v1/executions", "state=x", "state=PENDING", "state=pending,running", "state=1", "state=pending&state=x",
+		"children=maybe", "children=2", "parent=x",
+		"parent=wk_0000000000000000000000000z", "cursor=x", "cursor=ex_zz", "cursor="+strings.Repeat("a", 300),
+		"cursor=%00", "label=x", "label==x", "label=a=1&label=a=2",
+		"workflow="+strings.Repeat("w", 201), "queue="+strings.Repeat("q", 201), "key="+strings.Repeat("k", 201),
+		strings.Repeat("label=a%3Db&", 40)+"zz=1")
 	get("/v1/runs", "", "execution=x", "execution=run_1", "execution=", "run=1")
 	var execution string
 	for _, g := range t.queries {
@@ -286,10 +325,13 @@ func badParameters(t target) []bad {
 		out = append(out, bad{name: "log " + name, method: "GET", path: execution + "/logs/" + name, status: 400})
 	}
 	for _, v := range []string{"x", "-1", "1.5", "9999999999999999999999", "99999999999999999999", "1 2"} {
-		out = append(out, bad{name: "Last-Event-ID " + v, method: "GET", path: execution + "/events", header: [][2]string{{"Last-Event-ID", v}}, status: 400})
+		out = append(out, bad{name: "Last-Event-ID " + v, method: "GET", path: execution + "/events",
+			header: [][2]string{{"Last-Event-ID", v}}, status: 400})
 	}
 	for _, v := range []string{"wait=x", "wait=-1", "wait=", "wait", "respond-async, wait=1y", "wait=0x10"} {
-		out = append(out, bad{name: "Prefer " + v, method: "GET", path: execution, header: [][2]string{{"Prefer", v}}, status: 400})
+		out = append(out, bad{
+			name: "Prefer " + v, method: "GET", path: execution, header: [][2]string{{"Prefer", v}}, status: 400,
+		})
 	}
 	out = append(out,
 		bad{name: "beyond", method: "GET", path: execution + "/events?after=100000", status: 410},
@@ -304,20 +346,27 @@ func badLeases(t target) []bad {
 	for _, g := range t.requests {
 		owner := strings.HasSuffix(g.path, "/checkpoint") || strings.HasPrefix(g.path, "/v1/runs/")
 		if !hot(g) && !strings.HasSuffix(g.path, "/v1/workers") && !strings.HasSuffix(g.path, "/v1/keys") {
-			out = append(out, bad{name: "long key", method: g.method, path: g.path, body: g.body, header: [][2]string{long}})
+			out = append(out, bad{
+				name: "long key", method: g.method, path: g.path, body: g.body, header: [][2]string{long},
+			})
 		}
 		if !owner {
 			continue
 		}
 		out = append(out, bad{name: "no lease", method: g.method, path: g.path, body: g.body, status: 428})
-		for _, id := range []string{"x", "ls_", "ls_" + strings.Repeat("0", 51), "ls_" + strings.Repeat("u", 52), "wk_" + strings.Repeat("0", 26), strings.Repeat("l", 5000)} {
-			out = append(out, bad{name: "lease " + id, method: g.method, path: g.path, body: g.body, header: [][2]string{{"Lease-Id", id}, {"Lease-Token", "1"}}, status: 400})
+		for _, id := range []string{"x", "ls_", "ls_" + strings.Repeat("0", 51), "ls_" + strings.Repeat("u", 52),
+			"wk_" + strings.Repeat("0", 26), strings.Repeat("l", 5000)} {
+			out = append(out, bad{name: "lease " + id, method: g.method, path: g.path, body: g.body,
+				header: [][2]string{{"Lease-Id", id}, {"Lease-Token", "1"}}, status: 400})
 		}
 		lease := "ls_" + strings.Repeat("0", 51) + "1"
 		for _, token := range []string{"x", "-1", "1.5", "99999999999999999999", "0x1", "9007199254740993"} {
-			out = append(out, bad{name: "token " + token, method: g.method, path: g.path, body: g.body, header: [][2]string{{"Lease-Id", lease}, {"Lease-Token", token}}, status: 400})
+			out = append(out, bad{name: "token " + token, method: g.method, path: g.path, body: g.body,
+				header: [][2]string{{"Lease-Id", lease}, {"Lease-Token", token}}, status: 400})
 		}
-		out = append(out, bad{name: "stale lease", method: g.method, path: g.path, body: g.body, header: [][2]string{{"Lease-Id", lease}, {"Lease-Token", "1"}}})
+		out = append(out, bad{name: "stale lease", method: g.method, path: g.path, body: g.body, header: [][2]string{
+			{"Lease-Id", lease}, {"Lease-Token", "1"},
+		}})
 	}
 	return out
 }
@@ -331,20 +380,28 @@ func strangers(t target, secrets map[belay.Scope]string) []bad {
 			continue
 		}
 		for _, a := range []string{
-			"", "Bearer", "Bearer ", "Bearer x", "Bearer bly_", "Bearer bly_" + strings.Repeat("0", 52), "Bearer " + strings.Repeat("b", 5000), "Basic eDp5", "Basic !",
+			"", "Bearer", "Bearer ", "Bearer x", "Bearer bly_", "Bearer bly_" + strings.Repeat("0", 52),
+			"Bearer " + strings.Repeat("b", 5000), "Basic eDp5", "Basic !",
 			"Token bly_x", "bly_x", "Digest a=b", "Bearer bly_x, Bearer bly_y",
 		} {
-			out = append(out, bad{name: "as " + a, method: g.method, path: g.path, body: g.body, header: [][2]string{{"Authorization", a}}, status: 401})
+			out = append(out, bad{
+				name: "as " + a, method: g.method, path: g.path, body: g.body,
+				header: [][2]string{{"Authorization", a}}, status: 401,
+			})
 		}
 		form := g.path
 		for _, id := range regexp.MustCompile(`/(ex|wk|run|ls)_[0-9a-z]+`).FindAllString(g.path, -1) {
-			form = strings.Replace(form, id, map[bool]string{true: "/{lock_id}", false: "/{id}"}[strings.HasPrefix(id, "/ls_")], 1)
+			form = strings.Replace(form, id, map[bool]string{
+				true: "/{lock_id}", false: "/{id}",
+			}[strings.HasPrefix(id, "/ls_")], 1)
 		}
 		need := scopes[g.method+" "+strings.Replace(form, "/logs/log", "/logs/{name}", 1)]
 		for _, scope := range slices.Sorted(maps.Keys(secrets)) {
 			if !slices.Contains(need, scope) {
 				out = append(out, bad{
-					name: "with " + string(scope), method: g.method, path: g.path, body: g.body, header: [][2]string{{"Authorization", "Bearer " + secrets[scope]}}, status: 403,
+					name: "with " + string(scope), method: g.method, path: g.path, body: g.body, header: [][2]string{
+						{"Authorization", "Bearer " + secrets[scope]},
+					}, status: 403,
 				})
 			}
 		}
@@ -356,9 +413,12 @@ func strangers(t target, secrets map[belay.Scope]string) []bad {
 func badAddresses() []bad {
 	var out []bad
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v2/executions", "/v1/executions/", "//v1/executions", "/v1//executions", "/v1/./executions", "/v1/../v1/executions", "/V1/executions",
-		"/v1/executions.json", "/v1/execution", "/admin", "/debug/pprof/", "/.git/config", "/metrics/", "/healthz/", "/openapi.yaml", "/openapi", "/docs",
-		"/v1/executions/%2e%2e/keys", "/" + strings.Repeat("a", 5000), "/v1/keys/", "/v1/batch/", "/favicon.ico", "/wp-login.php", "/v1/lock", "/schemas/Submit.json",
+		"/", "/v1", "/v1/", "/v2/executions", "/v1/executions/", "//v1/executions", "/v1//executions",
+		"/v1/./executions", "/v1/../v1/executions", "/V1/executions",
+		"/v1/executions.json", "/v1/execution", "/admin", "/debug/pprof/", "/.git/config", "/metrics/", "/healthz/",
+		"/openapi.yaml", "/openapi", "/docs",
+		"/v1/executions/%2e%2e/keys", "/" + strings.Repeat("a", 5000), "/v1/keys/", "/v1/batch/", "/favicon.ico",
+		"/wp-login.php", "/v1/lock", "/schemas/Submit.json",
 	} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
 			out = append(out, bad{name: "nowhere", method: method, path: path, status: 404})

@@ -20,7 +20,9 @@ func TestABatchOfSubmissionsIsRefusedByItsHead(t *testing.T) {
 		if !crowded.Load() {
 			return nil
 		}
-		return &belay.Error{Code: belay.CodeRateLimited, Message: "more is asked than can be written", RetryAfter: 2 * time.Second}
+		return &belay.Error{
+			Code: belay.CodeRateLimited, Message: "more is asked than can be written", RetryAfter: 2 * time.Second,
+		}
 	}})
 	only := []string{wire.HeaderOnly, wire.OnlySubmits}
 	submits := `{"ops": [{"submit": {"workflow": "w"}}]}`
@@ -42,8 +44,10 @@ func TestABatchHoldsOnlyWhatItSays(t *testing.T) {
 	id := path.Base(s.submit(`{"workflow": "w"}`))
 	for _, op := range []string{
 		`{"signal": {"execution": "` + id + `", "name": "go"}}`,
-		`{"submit": {"workflow": "w", "parent": {"worker": "wk_00000000000000000000000000", "execution": "` + id + `", "token": 1, "secret": "00"}, "parent_key": "c"}}`,
+		`{"submit": {"workflow": "w", "parent": {"worker": "wk_00000000000000000000000000", "execution": "` + id +
+			`", "token": 1, "secret": "00"}, "parent_key": "c"}}`,
 	} {
-		s.refused(http.StatusUnprocessableEntity, belay.CodeInvalid, http.MethodPost, "/v1/batch", `{"ops": [{"submit": {"workflow": "w"}}, `+op+`]}`, wire.HeaderOnly, wire.OnlySubmits)
+		s.refused(http.StatusUnprocessableEntity, belay.CodeInvalid, http.MethodPost, "/v1/batch",
+			`{"ops": [{"submit": {"workflow": "w"}}, `+op+`]}`, wire.HeaderOnly, wire.OnlySubmits)
 	}
 }

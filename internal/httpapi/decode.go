@@ -46,7 +46,8 @@ func undecoded(err error) error {
 	case unknown:
 		return invalid("body."+strings.Trim(field, `"`), "there is no such field")
 	case errors.As(err, &wrong):
-		return invalid(strings.TrimSuffix("body."+wrong.Field, "."), "must be "+kind(wrong.Type)+", not "+value(wrong.Value))
+		return invalid(strings.TrimSuffix("body."+wrong.Field, "."), "must be "+kind(wrong.Type)+", not "+
+			value(wrong.Value))
 	case errors.As(err, &date):
 		return invalid("body", "a time must be written as RFC 3339 has it")
 	case errors.As(err, &base):

@@ -52,7 +52,9 @@ func documentOf(t testing.TB, s *server) *document {
 	for path, item := range paths {
 		form := regexp.MustCompile(`\\\{[^}]*\\\}`).ReplaceAllString(regexp.QuoteMeta(path), `[^/]+`)
 		for method, op := range item.(map[string]any) {
-			d.routes = append(d.routes, documentedRoute{strings.ToUpper(method), path, regexp.MustCompile("^" + form + "$"), op.(map[string]any)})
+			d.routes = append(d.routes, documentedRoute{
+				strings.ToUpper(method), path, regexp.MustCompile("^" + form + "$"), op.(map[string]any),
+			})
 		}
 	}
 	slices.SortFunc(d.routes, func(a, b documentedRoute) int { // fewer parameters first: lock/steal before lock/{id}
@@ -101,7 +103,8 @@ func (d *document) check(method, path string, a *answer) {
 	switch media, ok := content[kind].(map[string]any); {
 	case len(content) == 0:
 		if len(a.body) > 0 {
-			d.t.Errorf("%s %s %d has a body that the document does not have: %s", r.method, r.path, a.StatusCode, a.body)
+			d.t.Errorf("%s %s %d has a body that the document does not have: %s", r.method, r.path, a.StatusCode,
+				a.body)
 		}
 	case !ok:
 		d.t.Errorf("%s %s %d is of type %q, which the document does not have", r.method, r.path, a.StatusCode, kind)

@@ -43,13 +43,18 @@ func TestHostsAreOurs(t *testing.T) {
 // What a page of another site makes a browser send is refused, if it writes.
 func TestOtherSitesDoNotWrite(t *testing.T) {
 	s := serve(t, httpapi.Options{})
-	for _, h := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.test"}} {
-		s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, "/v1/executions", `{"workflow": "w"}`, h...)
+	for _, h := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://evil.test"}} {
+		s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, "/v1/executions", `{"workflow": "w"}`,
+			h...)
 		s.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "", h...)
 	}
-	s.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Sec-Fetch-Site", "same-origin")
-	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "", "application/json; charset=latin1"} {
-		s.refused(http.StatusUnsupportedMediaType, belay.CodeMalformed, http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Content-Type", kind)
+	s.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Sec-Fetch-Site",
+		"same-origin")
+	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "",
+		"application/json; charset=latin1"} {
+		s.refused(http.StatusUnsupportedMediaType, belay.CodeMalformed, http.MethodPost, "/v1/executions",
+			`{"workflow": "w"}`, "Content-Type", kind)
 	}
 }
 
@@ -59,7 +64,8 @@ func TestAnswersAreNotForBrowsers(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	for _, path := range []string{"/v1/executions", "/nowhere", "/openapi.json"} {
 		h := s.do(http.MethodGet, path, "").Header
-		if h.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") {
+		if h.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(h.Get("Content-Security-Policy"),
+			"default-src 'none'") {
 			t.Errorf("%s: %v", path, h)
 		}
 	}
@@ -75,7 +81,8 @@ func TestRateIsLimited(t *testing.T) {
 		ci.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
 	}
 	a := ci.do(http.MethodGet, "/v1/executions", "")
-	if after, err := strconv.Atoi(a.Header.Get("Retry-After")); a.StatusCode != http.StatusTooManyRequests || err != nil || after < 1 || after > 10 {
+	if after, err := strconv.Atoi(a.Header.Get("Retry-After")); a.StatusCode != http.StatusTooManyRequests ||
+		err != nil || after < 1 || after > 10 {
 		t.Errorf("%d, Retry-After %q; want 429 and up to 10: %s", a.StatusCode, a.Header.Get("Retry-After"), a.body)
 	}
 	other.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
@@ -94,7 +101,9 @@ func TestUnixSocketIsNotCounted(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	srv := &http.Server{
 		ReadHeaderTimeout: time.Second,
-		Handler:           httpapi.New(s.b, httpapi.Options{Rate: httpapi.Rate{PerSecond: 0.1, Burst: 1}, Hosts: []string{"localhost"}}),
+		Handler: httpapi.New(s.b, httpapi.Options{
+			Rate: httpapi.Rate{PerSecond: 0.1, Burst: 1}, Hosts: []string{"localhost"},
+		}),
 	}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
@@ -141,7 +150,9 @@ func TestInsidesStayInside(t *testing.T) {
 		"an error": func(context.Context) (belay.Execution, error) { return belay.Execution{}, errors.New(secret) },
 		"a panic":  func(context.Context) (belay.Execution, error) { panic(secret) },
 		"a wrapped error": func(context.Context) (belay.Execution, error) {
-			return belay.Execution{}, &belay.Error{Code: belay.CodeInternal, Message: "the store is broken", Err: errors.New(secret)}
+			return belay.Execution{}, &belay.Error{
+				Code: belay.CodeInternal, Message: "the store is broken", Err: errors.New(secret),
+			}
 		},
 	} {
 		b.execution = broken
@@ -161,9 +172,12 @@ func TestRefusalsHaveTheirStatus(t *testing.T) {
 	b := &backend{}
 	s := serveOn(t, b, httpapi.Options{Log: slog.New(slog.DiscardHandler)})
 	for _, code := range []belay.Code{
-		belay.CodeMalformed, belay.CodeInvalid, belay.CodeLeaseLost, belay.CodeLeaseHeld, belay.CodeIdempotencyMismatch, belay.CodeQueueFull,
-		belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress, belay.CodePayloadTooLarge, belay.CodeNotFound, belay.CodeConflict,
-		belay.CodeUnauthorized, belay.CodeForbidden, belay.CodeTokenRequired, belay.CodeCursorExpired, belay.CodeRateLimited, belay.CodeUnavailable,
+		belay.CodeMalformed, belay.CodeInvalid, belay.CodeLeaseLost, belay.CodeLeaseHeld, belay.CodeIdempotencyMismatch,
+		belay.CodeQueueFull,
+		belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress, belay.CodePayloadTooLarge,
+		belay.CodeNotFound, belay.CodeConflict,
+		belay.CodeUnauthorized, belay.CodeForbidden, belay.CodeTokenRequired, belay.CodeCursorExpired,
+		belay.CodeRateLimited, belay.CodeUnavailable,
 		belay.CodeInternal,
 	} {
 		for _, after := range []time.Duration{0, 2500 * time.Millisecond} {
@@ -177,7 +191,8 @@ func TestRefusalsHaveTheirStatus(t *testing.T) {
 				want = map[bool]string{true: "1", false: "3"}[after == 0]
 			}
 			if a.StatusCode != code.Status() || a.Header.Get("Retry-After") != want {
-				t.Errorf("%s after %s: %d, Retry-After %q; want %d, %q", code, after, a.StatusCode, a.Header.Get("Retry-After"), code.Status(), want)
+				t.Errorf("%s after %s: %d, Retry-After %q; want %d, %q", code, after, a.StatusCode,
+					a.Header.Get("Retry-After"), code.Status(), want)
 			}
 		}
 	}
@@ -202,7 +217,8 @@ func TestStoppingEndsWaits(t *testing.T) {
 	stopping := make(chan struct{})
 	s := serve(t, httpapi.Options{Stopping: stopping})
 	path := s.submit(`{"workflow": "w"}`)
-	worker := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers", `{"name": "a", "workflows": [{"workflow": "other"}], "capacity": 1}`).Header.Get("Location")
+	worker := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "a", "workflows": [{"workflow": "other"}], "capacity": 1}`).Header.Get("Location")
 	type result struct {
 		what   string
 		status int
@@ -235,8 +251,11 @@ func TestStoppingEndsWaits(t *testing.T) {
 
 // A server that is not ready says so, and why as far as an error of Belay's own does.
 func TestReadiness(t *testing.T) {
-	s := serve(t, httpapi.Options{Ready: func(context.Context) ([]string, error) { return nil, errors.New("secret reason") }})
-	if p := s.refused(http.StatusServiceUnavailable, belay.CodeUnavailable, http.MethodGet, "/readyz", ""); strings.Contains(p.Detail, "secret") {
+	s := serve(t, httpapi.Options{Ready: func(context.Context) ([]string, error) {
+		return nil, errors.New("secret reason")
+	}})
+	if p := s.refused(http.StatusServiceUnavailable, belay.CodeUnavailable, http.MethodGet, "/readyz",
+		""); strings.Contains(p.Detail, "secret") {
 		t.Errorf("it tells: %s", p.Detail)
 	}
 	s.want(http.StatusOK, nil, http.MethodGet, "/healthz", "")

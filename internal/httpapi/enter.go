@@ -102,7 +102,8 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*byte
 // once refuses headers that mean something and are there twice: whoever stands
 // between may have read the other one.
 func once(r *http.Request) error {
-	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Lease-Id", "Lease-Token", "Last-Event-Id", "If-None-Match", wire.HeaderOnly} {
+	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Lease-Id", "Lease-Token",
+		"Last-Event-Id", "If-None-Match", wire.HeaderOnly} {
 		if len(r.Header[name]) > 1 {
 			return malformed("the header " + name + " is there twice")
 		}
@@ -216,7 +217,9 @@ func (a *api) fill(w *reply, r *http.Request, into *bytes.Buffer, most int64) er
 		return tooLarge(most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
-		return refuse(&belay.Error{Code: belay.CodeMalformed, Message: "the body took too long to arrive"}).as(http.StatusRequestTimeout)
+		return refuse(&belay.Error{
+			Code: belay.CodeMalformed, Message: "the body took too long to arrive",
+		}).as(http.StatusRequestTimeout)
 	}
 	return malformed("the body ended too early")
 }
@@ -251,7 +254,9 @@ func gather(into *bytes.Buffer, body io.Reader) error {
 }
 
 func tooLarge(most int64) error {
-	return &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the body is too large; the limit is %d bytes", most)}
+	return &belay.Error{
+		Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the body is too large; the limit is %d bytes", most),
+	}
 }
 
 // checkType refuses a body that does not say it is JSON. A page of another site
@@ -280,5 +285,7 @@ func unrouted(status int, h http.Header) *refusal {
 		return f
 	}
 	h.Del("Location")
-	return refuse(&belay.Error{Code: belay.CodeNotFound, Message: "there is nothing at this address; /openapi.json says what there is"})
+	return refuse(&belay.Error{
+		Code: belay.CodeNotFound, Message: "there is nothing at this address; /openapi.json says what there is",
+	})
 }

@@ -35,21 +35,26 @@ type submitRequest struct {
 
 func (a *api) executions() {
 	add(a, route{
-		id: "submit", method: http.MethodPost, path: "/v1/executions", tag: "executions", summary: "Submit an execution",
-		doc:     "The workflow needs to be known to nobody yet. 200 says that the execution was there already under its id or Idempotency-Key.",
+		id: "submit", method: http.MethodPost, path: "/v1/executions", tag: "executions",
+		summary: "Submit an execution",
+		doc: "The workflow needs to be known to nobody yet. 200 says that the execution was there already " +
+			"under its id or Idempotency-Key.",
 		example: `{"workflow": "build", "input": {"commit": "3f2c1e"}, "labels": {"team": "web"}, "timeout": "15m"}`,
-		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true, wait: true,
+		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
+		wait:   true,
 		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.submit)
 	add(a, route{
-		id: "listExecutions", method: http.MethodGet, path: "/v1/executions", tag: "executions", summary: "List executions, newest first",
-		doc:    "Roots, unless children or the children of one parent are asked for.",
-		scopes: []belay.Scope{belay.ScopeRead}, lists: []string{"state", "label"},
+		id: "listExecutions", method: http.MethodGet, path: "/v1/executions", tag: "executions",
+		summary: "List executions, newest first",
+		doc:     "Roots, unless children or the children of one parent are asked for.",
+		scopes:  []belay.Scope{belay.ScopeRead}, lists: []string{"state", "label"},
 	}, a.list)
 	add(a, route{
-		id: "getExecution", method: http.MethodGet, path: "/v1/executions/{id}", tag: "executions", summary: "Read an execution, or wait for its end",
-		doc:    "With Prefer: wait, input, labels and policy may be left out of the answer.",
-		scopes: []belay.Scope{belay.ScopeRead}, wait: true,
+		id: "getExecution", method: http.MethodGet, path: "/v1/executions/{id}", tag: "executions",
+		summary: "Read an execution, or wait for its end",
+		doc:     "With Prefer: wait, input, labels and policy may be left out of the answer.",
+		scopes:  []belay.Scope{belay.ScopeRead}, wait: true,
 	}, a.execution)
 	add(a, route{
 		id: "explain", method: http.MethodGet, path: "/v1/executions/{id}/explain", tag: "executions",
@@ -59,15 +64,18 @@ func (a *api) executions() {
 		return &struct{ Body belay.Explanation }{e}, err
 	})
 	add(a, route{
-		id: "signal", method: http.MethodPost, path: "/v1/executions/{id}/signal", tag: "executions", summary: "Deliver a signal",
+		id: "signal", method: http.MethodPost, path: "/v1/executions/{id}/signal", tag: "executions",
+		summary: "Deliver a signal",
 		doc:     "It is stored when this answers, and kept if nobody waits for it yet.",
 		example: `{"name": "approved", "payload": {"by": "ada"}}`,
-		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusAccepted, body: true, errors: []int{http.StatusConflict},
+		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusAccepted, body: true,
+		errors: []int{http.StatusConflict},
 	}, a.signal)
 	add(a, route{
 		id: "listSignals", method: http.MethodGet, path: "/v1/executions/{id}/signals", tag: "runs",
 		summary: "Read the signals that no checkpoint has consumed",
-		doc:     "The first of them, up to some megabytes. There are no more once a request after the last answers none.", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeRead},
+		doc: "The first of them, up to some megabytes. There are no more once a request after the last " +
+			"answers none.", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeRead},
 	}, a.signals)
 }
 
@@ -207,7 +215,9 @@ type signalledReply struct {
 
 func (a *api) signal(ctx context.Context, in *signalRequest) (*signalledReply, error) {
 	ctx, replayed := belay.WithReplay(ctx)
-	err := a.b.Signal(ctx, belay.SignalRequest{Execution: in.ID, Name: in.Body.Name, Payload: in.Body.Payload, Op: wire.OpOf(in.Key)})
+	err := a.b.Signal(ctx, belay.SignalRequest{
+		Execution: in.ID, Name: in.Body.Name, Payload: in.Body.Payload, Op: wire.OpOf(in.Key),
+	})
 	return &signalledReply{yes(replayed)}, err
 }
 

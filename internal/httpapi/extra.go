@@ -53,7 +53,9 @@ func (a *api) extra() {
 		schemas := a.huma.OpenAPI().Components.Schemas
 		if x.Body != nil {
 			op.RequestBody = &huma.RequestBody{
-				Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(x.Body, true, x.ID)}},
+				Required: true, Content: map[string]*huma.MediaType{
+					"application/json": {Schema: schemas.Schema(x.Body, true, x.ID)},
+				},
 			}
 		}
 		content := make(map[string]*huma.MediaType)
@@ -63,7 +65,9 @@ func (a *api) extra() {
 		if x.Stream {
 			content["text/event-stream"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 		}
-		op.Responses[strconv.Itoa(rt.status)] = &huma.Response{Description: http.StatusText(rt.status), Content: content}
+		op.Responses[strconv.Itoa(rt.status)] = &huma.Response{
+			Description: http.StatusText(rt.status), Content: content,
+		}
 		a.huma.OpenAPI().AddOperation(&op)
 		entered{a}.HandleFunc(rt.pattern(), x.Handler)
 	}

@@ -110,7 +110,9 @@ func callerOf(ctx context.Context) caller {
 // another site makes a browser send.
 func (g *gate) address(r *http.Request) error {
 	if len(g.hosts) > 0 && !overSocket(r) && !slices.Contains(g.hosts, bareHost(r.Host)) {
-		return &belay.Error{Code: belay.CodeForbidden, Message: "this server does not answer under that name; see its setting hosts"}
+		return &belay.Error{
+			Code: belay.CodeForbidden, Message: "this server does not answer under that name; see its setting hosts",
+		}
 	}
 	if err := g.origin.Check(r); err != nil {
 		return &belay.Error{Code: belay.CodeForbidden, Message: "a page of another site may not do this"}
@@ -256,10 +258,12 @@ func forbidden(c caller, scopes []belay.Scope) error {
 		names[i] = string(s)
 	}
 	f := refuse(&belay.Error{
-		Code:    belay.CodeForbidden,
-		Message: fmt.Sprintf("the key %s does not have the scope %s, which this needs", c.key.Name, strings.Join(names, " or ")),
+		Code: belay.CodeForbidden,
+		Message: fmt.Sprintf("the key %s does not have the scope %s, which this needs", c.key.Name,
+			strings.Join(names, " or ")),
 	})
-	f.header.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="belay", error="insufficient_scope", scope=%q`, strings.Join(names, " ")))
+	f.header.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="belay", error="insufficient_scope", scope=%q`,
+		strings.Join(names, " ")))
 	return f
 }
 

@@ -37,18 +37,24 @@ type eventsRequest struct {
 func (a *api) history() {
 	read := []belay.Scope{belay.ScopeRead}
 	add(a, route{
-		id: "history", method: http.MethodGet, path: "/v1/executions/{id}/history", tag: "executions", summary: "Read events in order of seq",
-		doc:    "With wait it is a long poll: 204 when the wait is over and nothing came.",
-		scopes: read, also: []int{http.StatusNoContent}, errors: []int{http.StatusGone}, wait: true,
+		id: "history", method: http.MethodGet, path: "/v1/executions/{id}/history", tag: "executions",
+		summary: "Read events in order of seq",
+		doc:     "With wait it is a long poll: 204 when the wait is over and nothing came.",
+		scopes:  read, also: []int{http.StatusNoContent}, errors: []int{http.StatusGone}, wait: true,
 	}, a.past)
 	add(a, route{
-		id: "events", method: http.MethodGet, path: "/v1/executions/{id}/events", tag: "executions", summary: "Follow events as a stream",
-		doc: "Server-sent events: `snapshot` with the execution, one `event` for each event with its seq as the id, from the first or after " +
-			"Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is alive.",
+		id: "events", method: http.MethodGet, path: "/v1/executions/{id}/events", tag: "executions",
+		summary: "Follow events as a stream",
+		doc: "Server-sent events: `snapshot` with the execution, one `event` for each event with its seq as the " +
+			"id, from the first or after " +
+			"Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is " +
+			"alive.",
 		scopes: read, errors: []int{http.StatusGone}, stream: true,
 	}, a.follow)
 	doc := a.documented(a.routes["GET /v1/executions/{id}/events"])
-	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
+	doc.Responses["200"].Content = map[string]*huma.MediaType{
+		"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}},
+	}
 }
 
 func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {

@@ -15,7 +15,8 @@ import (
 // hot registers a route that every worker asks for all the time. It stands in the
 // OpenAPI document like the others, and its body is as strictly decoded, but once
 // and without huma: B checks by itself what its schema says.
-func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request, body *B, out http.Header) (*R, error)) {
+func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request, body *B, out http.Header) (*R,
+	error)) {
 	if rt.status == 0 {
 		rt.status = http.StatusOK
 	}
@@ -30,15 +31,20 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 	switch {
 	case rt.submits:
 		op.Parameters = []*huma.Param{{
-			Name: wire.HeaderOnly, In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{wire.OnlySubmits}},
-			Description: "Says that every operation submits an execution without a parent. A server that is asked for more than it can do refuses such a batch before it reads it.",
+			Name: wire.HeaderOnly, In: "header", Schema: &huma.Schema{
+				Type: huma.TypeString, Enum: []any{wire.OnlySubmits},
+			},
+			Description: "Says that every operation submits an execution without a parent. A server that is asked " +
+				"for more than it can do refuses such a batch before it reads it.",
 		}}
 	default:
 		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: workerID{}.Schema(schemas)}}
 	}
 	success := &huma.Response{
 		Description: http.StatusText(rt.status), Headers: make(map[string]*huma.Param),
-		Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[R](), true, "")}},
+		Content: map[string]*huma.MediaType{
+			"application/json": {Schema: schemas.Schema(reflect.TypeFor[R](), true, "")},
+		},
 	}
 	for _, name := range rt.headers {
 		success.Headers[name] = &huma.Param{Schema: &huma.Schema{Type: huma.TypeString}}
@@ -63,7 +69,8 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 	})
 }
 
-func answer[B, R any](r *http.Request, out http.Header, h func(context.Context, *http.Request, *B, http.Header) (*R, error)) (*R, error) {
+func answer[B, R any](r *http.Request, out http.Header, h func(context.Context, *http.Request, *B, http.Header) (*R,
+	error)) (*R, error) {
 	var body B
 	if r.URL.RawQuery != "" {
 		return nil, malformed("this takes no query")
@@ -98,7 +105,8 @@ func respond(w http.ResponseWriter, status int, body any) {
 // bounded refuses a number that its schema does not allow.
 func bounded(field string, n, least, most int64) error {
 	if n < least || n > most {
-		return invalid("body."+field, "must be between "+strconv.FormatInt(least, 10)+" and "+strconv.FormatInt(most, 10))
+		return invalid("body."+field, "must be between "+strconv.FormatInt(least, 10)+" and "+strconv.FormatInt(most,
+			10))
 	}
 	return nil
 }

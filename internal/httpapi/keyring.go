@@ -31,7 +31,8 @@ func (a *api) keyring() {
 		return &newKeyReply{Location: "/v1/keys/" + k.ID.String(), Body: k}, err
 	})
 	add(a, route{
-		id: "listKeys", method: http.MethodGet, path: "/v1/keys", tag: "keys", summary: "List the keys, revoked ones too", scopes: admin,
+		id: "listKeys", method: http.MethodGet, path: "/v1/keys", tag: "keys",
+		summary: "List the keys, revoked ones too", scopes: admin,
 	}, func(ctx context.Context, _ *struct{}) (*struct{ Body wire.Keys }, error) {
 		list, err := a.b.Keys(ctx)
 		if list == nil {

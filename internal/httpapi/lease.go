@@ -24,7 +24,9 @@ type lease struct {
 func (l lease) of(execution belay.ExecutionID) (belay.Lease, error) {
 	if l.id == (wire.LeaseID{}) || l.token == 0 {
 		return belay.Lease{}, &belay.Error{
-			Code: belay.CodeTokenRequired, Message: "a write of an owner needs the headers Lease-Id and Lease-Token, as the claim or the lock answered them",
+			Code: belay.CodeTokenRequired,
+			Message: "a write of an owner needs the headers Lease-Id and Lease-Token, as the claim or the lock " +
+				"answered them",
 		}
 	}
 	return belay.Lease{Execution: execution, Worker: l.id.Worker, Token: l.token, Secret: l.id.Secret}, nil

@@ -52,7 +52,8 @@ func (l *limits) wait(r *http.Request, who string) (leave func(), err error) {
 	if l.waiting[who] >= l.most {
 		return nil, &belay.Error{
 			Code: belay.CodeRateLimited, RetryAfter: time.Second,
-			Message: fmt.Sprintf("one caller has %d requests that wait or stream, and may have no more; end some, or use POST /v1/await for many", l.most),
+			Message: fmt.Sprintf("one caller has %d requests that wait or stream, and may have no more; end some, "+
+				"or use POST /v1/await for many", l.most),
 		}
 	}
 	l.waiting[who]++

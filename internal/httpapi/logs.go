@@ -36,8 +36,10 @@ type logRequest struct {
 
 func (a *api) logs() {
 	add(a, route{
-		id: "getLog", method: http.MethodGet, path: "/v1/executions/{id}/logs/{name}", tag: "executions", summary: "Read a log or an artifact",
-		doc: "JSON has the chunks with their numbers and times, base64 inside. Accept: text/plain or application/octet-stream gives the content " +
+		id: "getLog", method: http.MethodGet, path: "/v1/executions/{id}/logs/{name}", tag: "executions",
+		summary: "Read a log or an artifact",
+		doc: "JSON has the chunks with their numbers and times, base64 inside. Accept: text/plain or " +
+			"application/octet-stream gives the content " +
 			"itself; with wait it is followed that long, or until the execution has ended.",
 		scopes: []belay.Scope{belay.ScopeRead}, stream: true,
 	}, a.log)
@@ -82,7 +84,8 @@ func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {
 
 // part reads some chunks of a log, most of them at most, into the room that readers
 // share. give is called when they are not held any more.
-func (a *api) part(ctx context.Context, q belay.ChunkQuery, most int) (chunks []belay.StoredChunk, give func(), err error) {
+func (a *api) part(ctx context.Context, q belay.ChunkQuery, most int) (chunks []belay.StoredChunk, give func(),
+	err error) {
 	if q.Limit = logChunks; most > 0 {
 		q.Limit = min(most, logChunks)
 	}

@@ -18,12 +18,15 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 	check := func(first write, others []write, h ...string) {
 		t.Helper()
 		key := append([]string{"Idempotency-Key", "k " + first.path}, h...)
-		if a := s.do(first.method, first.path, first.body, key...); a.StatusCode > 299 || a.Header.Get("Idempotency-Replayed") != "" {
+		if a := s.do(first.method, first.path, first.body, key...); a.StatusCode > 299 ||
+			a.Header.Get("Idempotency-Replayed") != "" {
 			t.Errorf("%+v: %d, replayed %q", first, a.StatusCode, a.Header.Get("Idempotency-Replayed"))
 		}
 		for _, again := range []string{first.body, strings.ReplaceAll(first.body, `": `, `" : `)} {
-			if a := s.do(first.method, first.path, again, key...); a.StatusCode > 299 || a.Header.Get("Idempotency-Replayed") != "true" {
-				t.Errorf("%+v again: %d, replayed %q: %s", first, a.StatusCode, a.Header.Get("Idempotency-Replayed"), a.body)
+			if a := s.do(first.method, first.path, again, key...); a.StatusCode > 299 ||
+				a.Header.Get("Idempotency-Replayed") != "true" {
+				t.Errorf("%+v again: %d, replayed %q: %s", first, a.StatusCode, a.Header.Get("Idempotency-Replayed"),
+					a.body)
 			}
 		}
 		for _, w := range others {
@@ -32,13 +35,17 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 	}
 	path := s.submit(`{"workflow": "w"}`)
 	check(write{"POST", path + "/pause", `{}`}, []write{
-		{"POST", path + "/cancel", `{}`}, {"POST", path + "/pause", `{"reason": "another"}`}, {"POST", path + "/signal", `{"name": "s"}`},
+		{"POST", path + "/cancel", `{}`}, {"POST", path + "/pause", `{"reason": "another"}`}, {"POST", path + "/signal",
+			`{"name": "s"}`},
 	})
 	check(write{"POST", path + "/signal", `{"name": "s", "payload": {"n": 1}}`}, []write{
-		{"POST", path + "/signal", `{"name": "s", "payload": {"n": 2}}`}, {"POST", path + "/signal", `{"name": "t", "payload": {"n": 1}}`},
+		{"POST", path + "/signal", `{"name": "s", "payload": {"n": 2}}`}, {"POST", path + "/signal",
+			`{"name": "t", "payload": {"n": 1}}`},
 		{"POST", path + "/resume", ``},
 	})
-	check(write{"POST", path + "/fork", `{}`}, []write{{"POST", path + "/fork", `{"up_to": 1}`}, {"POST", path + "/cancel", ``}})
+	check(write{"POST", path + "/fork", `{}`}, []write{
+		{"POST", path + "/fork", `{"up_to": 1}`}, {"POST", path + "/cancel", ``},
+	})
 	var x belay.Execution
 	s.want(http.StatusOK, &x, http.MethodGet, path, "")
 	if x.State != belay.Paused {
@@ -47,11 +54,13 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 
 	l := s.locked("")
 	check(write{"PUT", l.path + "/checkpoint", `{"data": {"n": 1}}`}, []write{
-		{"PUT", l.path + "/checkpoint", `{"data": {"n": 2}}`}, {"PUT", l.path + "/checkpoint", `{"data": {"n": 1}, "cost_tokens": 7}`},
+		{"PUT", l.path + "/checkpoint", `{"data": {"n": 2}}`}, {"PUT", l.path + "/checkpoint",
+			`{"data": {"n": 1}, "cost_tokens": 7}`},
 		{"POST", l.lock + "/release", `{"outcome": "complete"}`}, {"POST", l.path + "/pause", `{}`},
 	}, l.lease...)
 	check(write{"POST", l.lock + "/release", `{"outcome": "complete", "output": {"n": 1}}`}, []write{
-		{"POST", l.lock + "/release", `{"outcome": "complete", "output": {"n": 2}}`}, {"POST", l.lock + "/release", `{"outcome": "complete"}`},
+		{"POST", l.lock + "/release", `{"outcome": "complete", "output": {"n": 2}}`}, {"POST", l.lock + "/release",
+			`{"outcome": "complete"}`},
 		{"POST", l.path + "/signal", `{"name": "s"}`},
 	})
 
@@ -61,7 +70,8 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 	})
 	locked := s.submit(`{"workflow": "w", "dispatch": "external"}`)
 	check(write{"POST", locked + "/lock", `{"owner": "a", "ttl": "1m"}`}, []write{
-		{"POST", locked + "/lock", `{"owner": "b", "ttl": "1m"}`}, {"POST", locked + "/lock", `{"owner": "a", "ttl": "2m"}`},
+		{"POST", locked + "/lock", `{"owner": "b", "ttl": "1m"}`}, {"POST", locked + "/lock",
+			`{"owner": "a", "ttl": "2m"}`},
 	})
 }
 
@@ -69,12 +79,14 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 // heartbeat that names nothing would give back all that its worker holds.
 func TestAnIncompleteBodyIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
-	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers", `{"name": "a", "workflows": [{"workflow": "w"}], "capacity": 1}`).Header.Get("Location")
+	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "a", "workflows": [{"workflow": "w"}], "capacity": 1}`).Header.Get("Location")
 	s.submit(`{"workflow": "w"}`)
 	won := s.want(http.StatusOK, nil, http.MethodPost, session+"/claim", `{"number": 1, "slots": 1, "wait_ms": 10000}`)
 	run, lease := won.Header.Get("Location"), []string{"Lease-Id", won.Header.Get("Lease-Id")}
 	for _, body := range []string{
-		`{}`, ` { } `, `{"holds": []}`, `{"holds": [{"token": 1}], "claim_seen": 1}`, `{"holds": [{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm"}], "claim_seen": 1}`,
+		`{}`, ` { } `, `{"holds": []}`, `{"holds": [{"token": 1}], "claim_seen": 1}`,
+		`{"holds": [{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm"}], "claim_seen": 1}`,
 		`{"holds": [{}], "claim_seen": 1}`,
 	} {
 		s.refused(http.StatusUnprocessableEntity, belay.CodeInvalid, http.MethodPost, session+"/heartbeat", body)
@@ -88,7 +100,8 @@ func TestAnIncompleteBodyIsRefused(t *testing.T) {
 // A write under another token than its run's is refused as one whose lease is lost.
 func TestAWriteUnderAnotherTokenIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
-	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers", `{"name": "a", "workflows": [{"workflow": "w"}], "capacity": 1}`).Header.Get("Location")
+	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "a", "workflows": [{"workflow": "w"}], "capacity": 1}`).Header.Get("Location")
 	s.submit(`{"workflow": "w"}`)
 	won := s.want(http.StatusOK, nil, http.MethodPost, session+"/claim", `{"number": 1, "slots": 1, "wait_ms": 10000}`)
 	run := won.Header.Get("Location")
@@ -97,7 +110,8 @@ func TestAWriteUnderAnotherTokenIsRefused(t *testing.T) {
 		if what == "/heartbeat" {
 			body = ""
 		}
-		p := s.refused(http.StatusPreconditionFailed, belay.CodeLeaseLost, http.MethodPost, run+what, body, "Lease-Id", won.Header.Get("Lease-Id"), "Lease-Token", "7")
+		p := s.refused(http.StatusPreconditionFailed, belay.CodeLeaseLost, http.MethodPost, run+what, body, "Lease-Id",
+			won.Header.Get("Lease-Id"), "Lease-Token", "7")
 		if p.Cause != belay.CauseReassigned {
 			t.Errorf("%s: the cause is %q", what, p.Cause)
 		}
@@ -107,10 +121,14 @@ func TestAWriteUnderAnotherTokenIsRefused(t *testing.T) {
 // Half of a surrogate pair is no character: not every reader of JSON could take it.
 func TestHalfASurrogatePairIsRefused(t *testing.T) {
 	s := serve(t, httpapi.Options{})
-	for _, text := range []string{`\ud800`, `\uDFFF`, `x\uD83dx`, `\ud83d\ud83d`, `\ude00\ud83d`, `\ud83d\\ude00`, `\ud83d\n`, `\ud83d\u0041`} {
-		s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/executions", `{"workflow": "w", "input": "`+text+`"}`)
-		s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/executions", `{"workflow": "w", "input": {"`+text+`": 1}}`)
-		s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/batch", `{"ops": [{"submit": {"workflow": "w", "input": "`+text+`"}}]}`)
+	for _, text := range []string{`\ud800`, `\uDFFF`, `x\uD83dx`, `\ud83d\ud83d`, `\ude00\ud83d`, `\ud83d\\ude00`,
+		`\ud83d\n`, `\ud83d\u0041`} {
+		s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/executions",
+			`{"workflow": "w", "input": "`+text+`"}`)
+		s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/executions",
+			`{"workflow": "w", "input": {"`+text+`": 1}}`)
+		s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/batch",
+			`{"ops": [{"submit": {"workflow": "w", "input": "`+text+`"}}]}`)
 	}
 	for _, text := range []string{`\ud83d\ude00`, `\uD83D\uDE00`, `\\ud800`, `\ud7ff\ue000`} {
 		s.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", `{"workflow": "w", "input": "`+text+`"}`)
@@ -122,7 +140,9 @@ func TestATTLHasALimit(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	path := s.submit(`{"workflow": "w", "dispatch": "external"}`)
 	for _, ttl := range []string{"2562047h47m16s", "8761h"} {
-		s.refused(http.StatusUnprocessableEntity, belay.CodeInvalid, http.MethodPost, "/v1/workers", `{"name": "a", "workflows": [], "capacity": 1, "ttl": "`+ttl+`"}`)
-		s.refused(http.StatusUnprocessableEntity, belay.CodeInvalid, http.MethodPost, path+"/lock", `{"owner": "a", "ttl": "`+ttl+`"}`)
+		s.refused(http.StatusUnprocessableEntity, belay.CodeInvalid, http.MethodPost, "/v1/workers",
+			`{"name": "a", "workflows": [], "capacity": 1, "ttl": "`+ttl+`"}`)
+		s.refused(http.StatusUnprocessableEntity, belay.CodeInvalid, http.MethodPost, path+"/lock",
+			`{"owner": "a", "ttl": "`+ttl+`"}`)
 	}
 }

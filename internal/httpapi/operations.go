@@ -18,10 +18,12 @@ type healthReply struct{ Body wire.Health }
 // operations are the routes at the root, for those who run the server.
 func (a *api) operations() {
 	add(a, route{
-		id: "healthz", method: http.MethodGet, path: "/healthz", tag: "operations", summary: "Whether the server answers",
+		id: "healthz", method: http.MethodGet, path: "/healthz", tag: "operations",
+		summary: "Whether the server answers",
 	}, func(context.Context, *struct{}) (*healthReply, error) { return a.health(), nil })
 	add(a, route{
-		id: "readyz", method: http.MethodGet, path: "/readyz", tag: "operations", summary: "Whether the server takes work",
+		id: "readyz", method: http.MethodGet, path: "/readyz", tag: "operations",
+		summary: "Whether the server takes work",
 	}, func(ctx context.Context, _ *struct{}) (*healthReply, error) {
 		h := a.health()
 		if a.o.Ready != nil {
@@ -63,7 +65,9 @@ func notReady(err error) *refusal {
 func (a *api) metrics() {
 	h := a.o.Metrics
 	if h == nil {
-		h = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { unrouted(http.StatusNotFound, w.Header()).write(w) })
+		h = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			unrouted(http.StatusNotFound, w.Header()).write(w)
+		})
 	}
 	rt := route{
 		id: "metrics", method: http.MethodGet, path: "/metrics", tag: "operations", summary: "Metrics for Prometheus",
@@ -72,7 +76,9 @@ func (a *api) metrics() {
 	a.routes[rt.pattern()] = &rt
 	op := a.operation(&rt)
 	op.Responses["200"] = &huma.Response{
-		Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}},
+		Description: "OK", Content: map[string]*huma.MediaType{
+			"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}},
+		},
 	}
 	a.huma.OpenAPI().AddOperation(&op)
 	entered{a}.HandleFunc(rt.pattern(), h.ServeHTTP)
@@ -87,11 +93,15 @@ func (a *api) pages(path string) {
 
 // describe serves the OpenAPI document, which is complete by now.
 func (a *api) describe() {
-	rt := route{id: "openapi", method: http.MethodGet, path: "/openapi.json", tag: "operations", summary: "This document"}
+	rt := route{
+		id: "openapi", method: http.MethodGet, path: "/openapi.json", tag: "operations", summary: "This document",
+	}
 	a.routes[rt.pattern()] = &rt
 	op := a.operation(&rt)
 	op.Responses["200"] = &huma.Response{
-		Description: "OK", Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}}},
+		Description: "OK", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}},
+		},
 	}
 	doc := a.huma.OpenAPI()
 	doc.AddOperation(&op)

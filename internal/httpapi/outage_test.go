@@ -33,7 +33,9 @@ func (full) Submit(_ context.Context, s ...belay.Submission) ([]belay.Submitted,
 // and again while it lasts, however many are refused meanwhile.
 func TestAnOutageIsLogged(t *testing.T) {
 	var minutes atomic.Int64
-	s := serveOn(t, full{}, httpapi.Options{Now: func() time.Time { return time.Unix(60*minutes.Load(), 0).Add(time.Hour) }})
+	s := serveOn(t, full{}, httpapi.Options{Now: func() time.Time {
+		return time.Unix(60*minutes.Load(), 0).Add(time.Hour)
+	}})
 	told := func() int { return strings.Count(s.log.text.String(), "level=WARN") }
 	for range 3 {
 		s.refused(http.StatusServiceUnavailable, belay.CodeUnavailable, http.MethodGet, somewhere, "")
@@ -43,7 +45,8 @@ func TestAnOutageIsLogged(t *testing.T) {
 	}
 	minutes.Store(2)
 	for range 3 {
-		s.want(http.StatusOK, nil, http.MethodPost, "/v1/batch", `{"ops": [{"submit": {"workflow": "w"}}, {"submit": {"workflow": "w"}}]}`)
+		s.want(http.StatusOK, nil, http.MethodPost, "/v1/batch",
+			`{"ops": [{"submit": {"workflow": "w"}}, {"submit": {"workflow": "w"}}]}`)
 	}
 	if told() != 2 {
 		t.Errorf("two minutes later it is logged %d times in all, want 2:\n%s", told(), s.log.text)

@@ -68,37 +68,47 @@ func (a *api) owners() {
 	worker := []belay.Scope{belay.ScopeWorker}
 	lost := []int{http.StatusPreconditionFailed}
 	add(a, route{
-		id: "lock", method: http.MethodPost, path: "/v1/executions/{id}/lock", tag: "owners", summary: "Own one execution from outside",
-		doc: "One request answers with the lease, the execution and its newest checkpoint. It takes an execution that is due, or that waits, " +
-			"and that nobody owns; while somebody does, 409 names the holder and when it is given up. Heartbeats keep the lock.",
+		id: "lock", method: http.MethodPost, path: "/v1/executions/{id}/lock", tag: "owners",
+		summary: "Own one execution from outside",
+		doc: "One request answers with the lease, the execution and its newest checkpoint. It takes an execution " +
+			"that is due, or that waits, " +
+			"and that nobody owns; while somebody does, 409 names the holder and when it is given up. Heartbeats " +
+			"keep the lock.",
 		example: `{"owner": "my laptop", "ttl": "30s"}`,
-		scopes:  worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+		scopes:  worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true, errors: []int{
+			http.StatusConflict, http.StatusPreconditionFailed,
+		},
 	}, a.lock)
 	add(a, route{
-		id: "renewLock", method: http.MethodPut, path: "/v1/executions/{id}/lock/{lock_id}", tag: "owners", summary: "Renew a lock: its heartbeat",
-		doc: "It needs neither header nor body.", scopes: worker, errors: lost,
+		id: "renewLock", method: http.MethodPut, path: "/v1/executions/{id}/lock/{lock_id}", tag: "owners",
+		summary: "Renew a lock: its heartbeat",
+		doc:     "It needs neither header nor body.", scopes: worker, errors: lost,
 	}, func(ctx context.Context, in *renewRequest) (*renewalReply, error) {
 		return a.renew(ctx, belay.Lease{Execution: in.ID, Worker: in.Lock.Worker, Secret: in.Lock.Secret})
 	})
 	add(a, route{
 		id: "releaseLock", method: http.MethodPost, path: "/v1/executions/{id}/lock/{lock_id}/release", tag: "owners",
-		summary: "Give a lock back with what became of it", example: `{"outcome": "complete", "output": {"turns": 3}}`, scopes: worker, body: true, errors: lost,
+		summary: "Give a lock back with what became of it", example: `{"outcome": "complete", "output": {"turns": 3}}`,
+		scopes: worker, body: true, errors: lost,
 	}, a.release)
 	add(a, route{
-		id: "saveCheckpoint", method: http.MethodPut, path: "/v1/executions/{id}/checkpoint", tag: "owners", summary: "Save a checkpoint as the owner",
-		doc: "The next owner goes on from it.", example: `{"data": {"turn": 3}}`, scopes: worker, body: true,
+		id: "saveCheckpoint", method: http.MethodPut, path: "/v1/executions/{id}/checkpoint", tag: "owners",
+		summary: "Save a checkpoint as the owner",
+		doc:     "The next owner goes on from it.", example: `{"data": {"turn": 3}}`, scopes: worker, body: true,
 		errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
 	}, a.checkpoint)
 	add(a, route{
 		id: "readCheckpoints", method: http.MethodGet, path: "/v1/executions/{id}/checkpoints", tag: "owners",
 		summary: "Read what an owner goes on from",
-		doc: "Input, checkpoints and signals, some megabytes of them at most. The answer to a claim or a lock that had no room for all of them says more; " +
+		doc: "Input, checkpoints and signals, some megabytes of them at most. The answer to a claim or a lock " +
+			"that had no room for all of them says more; " +
 			"this reads the rest, after the highest seq that the owner has.",
 		scopes: worker, errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
 	}, a.resume)
 	add(a, route{
 		id: "getToken", method: http.MethodGet, path: "/v1/executions/{id}/token", tag: "owners",
-		summary: "Read the newest token, to refuse a stale owner", scopes: []belay.Scope{belay.ScopeRead}, also: []int{http.StatusNotModified},
+		summary: "Read the newest token, to refuse a stale owner", scopes: []belay.Scope{belay.ScopeRead},
+		also: []int{http.StatusNotModified},
 	}, a.token)
 }
 
@@ -119,7 +129,9 @@ func (a *api) resume(ctx context.Context, in *resumeRequest) (*struct{ Body wire
 }
 
 func (a *api) lock(ctx context.Context, in *lockRequest) (*lockReply, error) {
-	r := belay.LockRequest{ID: in.Body.ID, Execution: in.ID, Owner: in.Body.Owner, TTL: in.Body.TTL, Reopen: in.Body.Reopen}
+	r := belay.LockRequest{
+		ID: in.Body.ID, Execution: in.ID, Owner: in.Body.Owner, TTL: in.Body.TTL, Reopen: in.Body.Reopen,
+	}
 	if r.ID.IsZero() && in.Key != "" {
 		r.ID = belay.WorkerID(wire.OpOf("lock " + in.ID.String() + " " + in.Key))
 	}

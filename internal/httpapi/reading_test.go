@@ -59,7 +59,8 @@ func TestReadersOfLogsShareTheirRoom(t *testing.T) {
 	s := serveOn(t, b, httpapi.Options{})
 	o := own(t, b)
 	for n := range int64(size / belay.MaxChunk) {
-		if err := b.Append(t.Context(), belay.Chunk{Lease: o.lease, Name: "output", N: n, Data: bytes.Repeat([]byte{byte('a' + n%26)}, belay.MaxChunk)}); err != nil {
+		if err := b.Append(t.Context(), belay.Chunk{Lease: o.lease, Name: "output", N: n,
+			Data: bytes.Repeat([]byte{byte('a' + n%26)}, belay.MaxChunk)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +71,8 @@ func TestReadersOfLogsShareTheirRoom(t *testing.T) {
 			var all sync.WaitGroup
 			for range readers {
 				all.Go(func() {
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("%s/v1/executions/%s/logs/output", s.url, o.lease.Execution), nil)
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+						fmt.Sprintf("%s/v1/executions/%s/logs/output", s.url, o.lease.Execution), nil)
 					if err != nil {
 						t.Error(err)
 						return
@@ -103,7 +105,8 @@ func TestASlowReaderIsInNobodysWay(t *testing.T) {
 	s := serve(t, httpapi.Options{WriteTimeout: 10 * time.Minute})
 	o := own(t, s.b)
 	for n := range int64(64) {
-		if err := s.b.Append(t.Context(), belay.Chunk{Lease: o.lease, Name: "output", N: n, Data: bytes.Repeat([]byte("x"), belay.MaxChunk)}); err != nil {
+		if err := s.b.Append(t.Context(), belay.Chunk{Lease: o.lease, Name: "output", N: n,
+			Data: bytes.Repeat([]byte("x"), belay.MaxChunk)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -51,7 +51,9 @@ func refuse(err error) *refusal {
 	switch {
 	case errors.As(err, &e):
 	case errors.Is(err, errStopping), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		err = &belay.Error{Code: belay.CodeUnavailable, Message: "it was not finished in time; ask again", RetryAfter: time.Second}
+		err = &belay.Error{
+			Code: belay.CodeUnavailable, Message: "it was not finished in time; ask again", RetryAfter: time.Second,
+		}
 	}
 	f = &refusal{problem: wire.ProblemOf(err), header: http.Header{}, cause: err}
 	f.retry()

@@ -22,7 +22,8 @@ func TestSubmitIsRepeated(t *testing.T) {
 		t.Errorf("%s was submitted again as %s", first.ID, again.ID)
 	}
 	if a.Header.Get("Idempotency-Replayed") != "" || b.Header.Get("Idempotency-Replayed") != "true" {
-		t.Errorf("Idempotency-Replayed is %q and then %q", a.Header.Get("Idempotency-Replayed"), b.Header.Get("Idempotency-Replayed"))
+		t.Errorf("Idempotency-Replayed is %q and then %q", a.Header.Get("Idempotency-Replayed"),
+			b.Header.Get("Idempotency-Replayed"))
 	}
 	s.refused(http.StatusUnprocessableEntity, belay.CodeIdempotencyMismatch, http.MethodPost, "/v1/executions",
 		`{"workflow": "w", "input": {"n": 2}}`, "Idempotency-Key", "k")
@@ -35,11 +36,13 @@ func TestKeyInHeaderAndBody(t *testing.T) {
 	var first, again belay.Execution
 	s.want(http.StatusCreated, &first, http.MethodPost, "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`)
 	s.want(http.StatusOK, &again, http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Idempotency-Key", "k")
-	s.want(http.StatusOK, nil, http.MethodPost, "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`, "Idempotency-Key", "k")
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`,
+		"Idempotency-Key", "k")
 	if first.ID != again.ID {
 		t.Errorf("%s was submitted again as %s", first.ID, again.ID)
 	}
-	s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`, "Idempotency-Key", "l")
+	s.refused(http.StatusBadRequest, belay.CodeMalformed, http.MethodPost, "/v1/executions",
+		`{"workflow": "w", "idempotency_key": "k"}`, "Idempotency-Key", "l")
 }
 
 // locked is an execution owned from outside.
@@ -53,7 +56,9 @@ func (s *server) locked(policy string) *locked {
 	s.t.Helper()
 	path := s.submit(`{"workflow": "talk", "dispatch": "external"` + policy + `}`)
 	a := s.want(http.StatusCreated, nil, http.MethodPost, path+"/lock", `{"owner": "me", "ttl": "1m"}`)
-	return &locked{s, path, a.Header.Get("Location"), []string{"Lease-Id", a.Header.Get("Lease-Id"), "Lease-Token", a.Header.Get("Lease-Token")}}
+	return &locked{s, path, a.Header.Get("Location"), []string{
+		"Lease-Id", a.Header.Get("Lease-Id"), "Lease-Token", a.Header.Get("Lease-Token"),
+	}}
 }
 
 func (l *locked) events() []belay.Event {
@@ -88,7 +93,8 @@ func TestOwnersWritesAreRepeated(t *testing.T) {
 	l.want(http.StatusOK, nil, http.MethodPost, l.lock+"/release", body, l.lease[2:]...)
 	l.want(http.StatusOK, nil, http.MethodPost, l.lock+"/release", body, l.lease[2:]...)
 	l.want(http.StatusOK, nil, http.MethodPost, l.lock+"/release", body)
-	p := l.refused(http.StatusPreconditionFailed, belay.CodeLeaseLost, http.MethodPost, l.lock+"/release", `{"outcome": "complete", "output": 3}`, l.lease[2:]...)
+	p := l.refused(http.StatusPreconditionFailed, belay.CodeLeaseLost, http.MethodPost, l.lock+"/release",
+		`{"outcome": "complete", "output": 3}`, l.lease[2:]...)
 	if p.Cause != belay.CauseFinished {
 		t.Errorf("the cause is %q, want finished", p.Cause)
 	}
@@ -130,8 +136,10 @@ func TestOutsideOwner(t *testing.T) {
 	if p.Holder == nil || p.Holder.Owner != "me" || p.Holder.Token != 1 || p.Holder.ExpiresInMS <= 0 {
 		t.Errorf("the holder is %+v", p.Holder)
 	}
-	l.refused(http.StatusPreconditionRequired, belay.CodeTokenRequired, http.MethodPut, l.path+"/checkpoint", `{"data": 1}`)
-	l.refused(http.StatusPreconditionRequired, belay.CodeTokenRequired, http.MethodPut, l.path+"/checkpoint", `{"data": 1}`, l.lease[:2]...)
+	l.refused(http.StatusPreconditionRequired, belay.CodeTokenRequired, http.MethodPut, l.path+"/checkpoint",
+		`{"data": 1}`)
+	l.refused(http.StatusPreconditionRequired, belay.CodeTokenRequired, http.MethodPut, l.path+"/checkpoint",
+		`{"data": 1}`, l.lease[:2]...)
 	var renewed struct {
 		ExpiresInMS int64 `json:"expires_in_ms"`
 		Cancel      bool
@@ -160,7 +168,8 @@ func TestOutsideOwner(t *testing.T) {
 		Checkpoint struct{ Data json.RawMessage }
 	}
 	l.want(http.StatusCreated, &next, http.MethodPost, l.path+"/lock", `{"owner": "other"}`)
-	if data := strings.ReplaceAll(string(next.Checkpoint.Data), " ", ""); next.Lease.Token <= 1 || data != `{"turn":1}` {
+	if data := strings.ReplaceAll(string(next.Checkpoint.Data), " ", ""); next.Lease.Token <= 1 ||
+		data != `{"turn":1}` {
 		t.Errorf("the next owner got token %d and %s", next.Lease.Token, next.Checkpoint.Data)
 	}
 	var token struct {

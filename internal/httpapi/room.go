@@ -103,7 +103,8 @@ func (r *room) queued(ctx context.Context, n int64, first bool) (give func(), er
 	r.returnLocked(w)
 	r.grantLocked() // those behind it may need less
 	return nil, &belay.Error{
-		Code: belay.CodeUnavailable, Message: "too much is on its way at the same time; nothing was done, ask again", RetryAfter: time.Second, Err: errBusy,
+		Code: belay.CodeUnavailable, Message: "too much is on its way at the same time; nothing was done, ask again",
+		RetryAfter: time.Second, Err: errBusy,
 	}
 }
 

@@ -57,13 +57,17 @@ func (rt *route) most() int64 {
 
 // refusals are the statuses that the route may refuse with.
 func (rt *route) refusals() []int {
-	out := []int{http.StatusBadRequest, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+	out := []int{
+		http.StatusBadRequest, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusServiceUnavailable,
+	}
 	out = append(out, http.StatusForbidden) // hosts and pages of other sites
 	if len(rt.scopes) > 0 {
 		out = append(out, http.StatusUnauthorized)
 	}
 	if rt.body {
-		out = append(out, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+		out = append(out, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+			http.StatusUnprocessableEntity)
 	}
 	if strings.Contains(rt.path, "{") {
 		out = append(out, http.StatusNotFound)
@@ -74,7 +78,8 @@ func (rt *route) refusals() []int {
 // operation is the route as huma takes it.
 func (a *api) operation(rt *route) huma.Operation {
 	op := huma.Operation{
-		OperationID: rt.id, Method: rt.method, Path: rt.path, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.doc,
+		OperationID: rt.id, Method: rt.method, Path: rt.path, Tags: []string{rt.tag}, Summary: rt.summary,
+		Description:   rt.doc,
 		DefaultStatus: rt.status, Responses: make(map[string]*huma.Response), MaxBodyBytes: -1, BodyReadTimeout: -1,
 	}
 	if len(rt.scopes) > 0 {
@@ -88,7 +93,9 @@ func (a *api) operation(rt *route) huma.Operation {
 		op.Security = []map[string][]string{}
 	}
 	if rt.example != "" {
-		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Example: json.RawMessage(rt.example)}}}
+		op.RequestBody = &huma.RequestBody{
+			Content: map[string]*huma.MediaType{"application/json": {Example: json.RawMessage(rt.example)}},
+		}
 	}
 	for _, status := range rt.refusals() {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problemName(status)}

@@ -36,8 +36,9 @@ type beatRequest struct {
 func (a *api) runs() {
 	read := []belay.Scope{belay.ScopeRead}
 	add(a, route{
-		id: "listRuns", method: http.MethodGet, path: "/v1/runs", tag: "runs", summary: "List the attempts at an execution, the newest first",
-		scopes: read, errors: []int{http.StatusNotFound},
+		id: "listRuns", method: http.MethodGet, path: "/v1/runs", tag: "runs",
+		summary: "List the attempts at an execution, the newest first",
+		scopes:  read, errors: []int{http.StatusNotFound},
 	}, func(ctx context.Context, in *runsRequest) (*struct{ Body wire.Runs }, error) {
 		list, err := a.b.Runs(ctx, in.Execution)
 		if list == nil {
@@ -46,16 +47,19 @@ func (a *api) runs() {
 		return &struct{ Body wire.Runs }{wire.Runs{Runs: list}}, err
 	})
 	add(a, route{
-		id: "getRun", method: http.MethodGet, path: "/v1/runs/{id}", tag: "runs", summary: "Read one attempt", scopes: read,
+		id: "getRun", method: http.MethodGet, path: "/v1/runs/{id}", tag: "runs", summary: "Read one attempt",
+		scopes: read,
 	}, a.run)
-	add(a, a.runRoute("heartbeat", "Renew the session that owns a run, and count as progress", false), func(ctx context.Context, in *beatRequest) (*renewalReply, error) {
-		l, err := ofRun(in.ID, in.Lease, in.Token)
-		if err != nil {
-			return nil, err
-		}
-		return a.renew(ctx, l)
-	})
-	add(a, a.runRoute("checkpoint", "Save a checkpoint", true), func(ctx context.Context, in *runRequest[wire.Progress]) (*savedReply, error) {
+	add(a, a.runRoute("heartbeat", "Renew the session that owns a run, and count as progress", false),
+		func(ctx context.Context, in *beatRequest) (*renewalReply, error) {
+			l, err := ofRun(in.ID, in.Lease, in.Token)
+			if err != nil {
+				return nil, err
+			}
+			return a.renew(ctx, l)
+		})
+	add(a, a.runRoute("checkpoint", "Save a checkpoint", true), func(ctx context.Context,
+		in *runRequest[wire.Progress]) (*savedReply, error) {
 		l, err := ofRun(in.ID, in.Lease, in.Token)
 		if err != nil {
 			return nil, err
@@ -66,17 +70,22 @@ func (a *api) runs() {
 		return belay.Settlement{Outcome: belay.OutcomeSucceeded, Output: w.Output, CostTokens: w.CostTokens}
 	}))
 	add(a, a.runRoute("fail", "End a run badly; the execution's policy says what follows", true), a.fail)
-	add(a, a.runRoute("suspend", "Give a run back until what it waits for has come", true), settling(a, func(w *wire.Suspend) belay.Settlement {
-		return belay.Settlement{
-			Outcome: belay.OutcomeSuspended, Wait: wire.Duration(w.WaitMS), WaitText: w.WaitText, SignalSeen: w.SignalSeen, CostTokens: w.CostTokens,
-		}
-	}))
+	add(a, a.runRoute("suspend", "Give a run back until what it waits for has come", true),
+		settling(a, func(w *wire.Suspend) belay.Settlement {
+			return belay.Settlement{
+				Outcome: belay.OutcomeSuspended, Wait: wire.Duration(w.WaitMS), WaitText: w.WaitText,
+				SignalSeen: w.SignalSeen, CostTokens: w.CostTokens,
+			}
+		}))
 }
 
 func (a *api) runRoute(what, summary string, body bool) route {
 	return route{
-		id: what + "Run", method: http.MethodPost, path: "/v1/runs/{id}/" + what, tag: "runs", summary: summary, body: body,
-		scopes: []belay.Scope{belay.ScopeWorker}, errors: []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired},
+		id: what + "Run", method: http.MethodPost, path: "/v1/runs/{id}/" + what, tag: "runs", summary: summary,
+		body:   body,
+		scopes: []belay.Scope{belay.ScopeWorker}, errors: []int{
+			http.StatusPreconditionFailed, http.StatusPreconditionRequired,
+		},
 	}
 }
 
@@ -84,7 +93,8 @@ func (a *api) runRoute(what, summary string, body bool) route {
 func ofRun(id belay.RunID, secret wire.LeaseID, said belay.Token) (belay.Lease, error) {
 	if said != 0 && said != id.Token {
 		return belay.Lease{}, &belay.Error{
-			Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Message: fmt.Sprintf("token %d of the header Lease-Token is not that of this run", said),
+			Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned,
+			Message: fmt.Sprintf("token %d of the header Lease-Token is not that of this run", said),
 		}
 	}
 	return lease{secret, id.Token}.of(id.Execution)
@@ -116,13 +126,15 @@ func (a *api) fail(ctx context.Context, in *runRequest[wire.Fail]) (*executionRe
 	}
 	return settling(a, func(w *wire.Fail) belay.Settlement {
 		return belay.Settlement{
-			Outcome: belay.OutcomeFailed, Failure: &w.Error, Output: w.Output, RetryAfter: wire.Duration(w.RetryAfterMS), CostTokens: w.CostTokens,
+			Outcome: belay.OutcomeFailed, Failure: &w.Error, Output: w.Output,
+			RetryAfter: wire.Duration(w.RetryAfterMS), CostTokens: w.CostTokens,
 		}
 	})(ctx, in)
 }
 
 // settling ends a run, and answers with the execution as it is then.
-func settling[B any](a *api, settlement func(*B) belay.Settlement) func(context.Context, *runRequest[B]) (*executionReply, error) {
+func settling[B any](a *api, settlement func(*B) belay.Settlement) func(context.Context,
+	*runRequest[B]) (*executionReply, error) {
 	return func(ctx context.Context, in *runRequest[B]) (*executionReply, error) {
 		l, err := ofRun(in.ID, in.Lease, in.Token)
 		if err != nil {

@@ -12,9 +12,12 @@ import (
 // them; what it refuses is no JSON, or is one of the things it says it refuses.
 func FuzzCheckJSON(f *testing.F) {
 	for _, s := range []string{
-		`{}`, `[]`, `null`, `true`, `0`, `-0.5e+7`, `"a\u00e9\n"`, ` { "a" : [ 1 , { "b" : null } ] } `, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `"\u0000"`, `01`, `1.`,
-		`[1,]`, `{"a":}`, `"\x"`, "\"\x00\"", "\"\xff\"", `{"a":1}x`, ``, ` `, `"`, `"\`, `"\u`, `"\u12`, `-`, `1e`, `tru`, `nulll`, `[[`, `{"a"`, `{"a":1,`, `"\ud800"`, `"\uD83D\uDE00"`, `"\uDE00\uD83D"`,
-		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
+		`{}`, `[]`, `null`, `true`, `0`, `-0.5e+7`, `"a\u00e9\n"`, ` { "a" : [ 1 , { "b" : null } ] } `,
+		`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `"\u0000"`, `01`, `1.`,
+		`[1,]`, `{"a":}`, `"\x"`, "\"\x00\"", "\"\xff\"", `{"a":1}x`, ``, ` `, `"`, `"\`, `"\u`, `"\u12`, `-`, `1e`,
+		`tru`, `nulll`, `[[`, `{"a"`, `{"a":1,`, `"\ud800"`, `"\uD83D\uDE00"`, `"\uDE00\uD83D"`,
+		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
+		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
 	} {
 		f.Add([]byte(s))
 	}
@@ -42,7 +45,8 @@ func strange(b []byte) bool {
 		if err != nil {
 			return false
 		}
-		if text, ok := token.(string); ok && strings.ContainsRune(text, utf8.RuneError) && bytes.Contains(bytes.ToLower(b), []byte(`\ud`)) {
+		if text, ok := token.(string); ok && strings.ContainsRune(text, utf8.RuneError) &&
+			bytes.Contains(bytes.ToLower(b), []byte(`\ud`)) {
 			return true // half a surrogate pair, most likely
 		}
 		top := len(keys) - 1

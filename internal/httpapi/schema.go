@@ -60,7 +60,8 @@ func (checkpointKind) Schema(huma.Registry) *huma.Schema { return words[belay.Ch
 func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.WorkerState](1, 5) }
 
 func (trigger) Schema(huma.Registry) *huma.Schema {
-	return listed(belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook, belay.TriggerQueue)
+	return listed(belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook,
+		belay.TriggerQueue)
 }
 func (onLost) Schema(huma.Registry) *huma.Schema { return listed(belay.Requeue, belay.Fail) }
 func (onExpired) Schema(huma.Registry) *huma.Schema {
@@ -73,7 +74,8 @@ func (scope) Schema(huma.Registry) *huma.Schema {
 func (code) Schema(huma.Registry) *huma.Schema {
 	return listed(
 		belay.CodeMalformed, belay.CodeInvalid, belay.CodeLeaseLost, belay.CodeLeaseHeld, belay.CodeIdempotencyMismatch,
-		belay.CodeQueueFull, belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress, belay.CodePayloadTooLarge,
+		belay.CodeQueueFull, belay.CodeNoWorker, belay.CodeCircuitOpen, belay.CodeSwapInProgress,
+		belay.CodePayloadTooLarge,
 		belay.CodeNotFound, belay.CodeConflict, belay.CodeUnauthorized, belay.CodeForbidden, belay.CodeTokenRequired,
 		belay.CodeCursorExpired, belay.CodeRateLimited, belay.CodeUnavailable, belay.CodeInternal,
 	)
@@ -149,7 +151,8 @@ func (a *api) config() huma.Config {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "Belay", Version: "1",
-				Description: "Durable executions with one owner at a time. Times are RFC 3339; fields that end in _ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code.",
+				Description: "Durable executions with one owner at a time. Times are RFC 3339; fields that end in " +
+					"_ms are milliseconds. Every refusal is a problem (RFC 9457) with a stable code.",
 			},
 			Tags: tags,
 			Components: &huma.Components{
@@ -157,7 +160,8 @@ func (a *api) config() huma.Config {
 				Responses: problems(registry),
 				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {
 					Type: "http", Scheme: "bearer",
-					Description: "A key: bly_…. A server without keys asks for none. x-scopes of an operation names the scopes, of which the key needs one.",
+					Description: "A key: bly_…. A server without keys asks for none. x-scopes of an operation " +
+						"names the scopes, of which the key needs one.",
 				}},
 			},
 		},

@@ -77,7 +77,8 @@ func fill(path string) string {
 	case strings.HasPrefix(path, "/v1/keys/"):
 		id = "key_0000000000000000000000000z"
 	}
-	return strings.NewReplacer("{id}", id, "{name}", "log", "{lock_id}", "ls_"+strings.Repeat("0", 51)+"1").Replace(path)
+	return strings.NewReplacer("{id}", id, "{name}", "log", "{lock_id}", "ls_"+strings.Repeat("0", 51)+
+		"1").Replace(path)
 }
 
 // Each route opens to exactly the scopes of the table: with each scope alone,
@@ -126,7 +127,8 @@ func TestRoutesOpenToTheirScopes(t *testing.T) {
 			case len(need) == 0 && a.StatusCode >= 400 && a.StatusCode != http.StatusServiceUnavailable:
 				t.Errorf("%s with %s: %d, want it open", at, who, a.StatusCode)
 			case len(need) > 0 && (a.StatusCode != http.StatusUnauthorized || a.Header.Get("WWW-Authenticate") == ""):
-				t.Errorf("%s with %s: %d %q, want 401 and what is wanted", at, who, a.StatusCode, a.Header.Get("WWW-Authenticate"))
+				t.Errorf("%s with %s: %d %q, want 401 and what is wanted", at, who, a.StatusCode,
+					a.Header.Get("WWW-Authenticate"))
 			}
 		}
 	}
@@ -137,8 +139,10 @@ func TestBatchNeedsEachScope(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const lease = `{"execution": "ex_0000000000000000000000000z", "token": 1, "lease_id": "ls_0000000000000000000000000000000000000000000000000001"}`
 	const body = `{"ops": [{"submit": {"workflow": "w"}}, {"signal": {"execution": "ex_0000000000000000000000000z", "name": "x"}},
-		{"submit": {"workflow": "w", "parent": ` + lease + `, "parent_key": "k"}}, {"save": {"lease": ` + lease + `, "kind": "step", "key": "k"}},
-		{"settle": {"lease": ` + lease + `, "outcome": "succeeded"}}, {"append": {"lease": ` + lease + `, "name": "log", "n": 0, "data": ""}}]}`
+		{"submit": {"workflow": "w", "parent": ` + lease + `, "parent_key": "k"}}, {"save": {"lease": ` + lease +
+		`, "kind": "step", "key": "k"}},
+		{"settle": {"lease": ` + lease + `, "outcome": "succeeded"}}, {"append": {"lease": ` + lease +
+		`, "name": "log", "n": 0, "data": ""}}]}`
 	for scope, allowed := range map[belay.Scope][]bool{
 		belay.ScopeSubmit: {true, true, false, false, false, false},
 		belay.ScopeWorker: {false, false, true, true, true, true},
@@ -206,7 +210,8 @@ func TestBrowserReadsWithPassword(t *testing.T) {
 	basic.SetBasicAuth("anybody", c.key)
 	auth := basic.Header.Get("Authorization")
 	s.want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "", "Authorization", auth)
-	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodPost, "/v1/executions", `{"workflow": "w"}`, "Authorization", auth)
+	s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodPost, "/v1/executions", `{"workflow": "w"}`,
+		"Authorization", auth)
 }
 
 // A secret that came in does not go out again, into an answer or into the log.
@@ -227,7 +232,9 @@ func TestSecretsStayInside(t *testing.T) {
 		admin.do(http.MethodPost, path+"/lock", `{"owner": "other"}`),
 		admin.do(http.MethodPut, path+"/lock/"+id+"?x=1", ""),
 		admin.do(http.MethodPost, path+"/lock/"+id+"/release", `{"outcome": "complete", "output": `),
-		admin.do(http.MethodPost, "/v1/batch", `{"ops": [{"settle": {"lease": {"execution": "ex_0000000000000000000000000z", "token": 1, "lease_id": "`+id+`x"}}}]}`),
+		admin.do(http.MethodPost, "/v1/batch",
+			`{"ops": [{"settle": {"lease": {"execution": "ex_0000000000000000000000000z", "token": 1, "lease_id": "`+id+
+				`x"}}}]}`),
 	} {
 		if a.StatusCode < 400 {
 			t.Errorf("%s %s: %d, want a refusal", a.Request.Method, a.Request.URL.Path, a.StatusCode)

@@ -177,7 +177,8 @@ func (s *server) refused(status int, code belay.Code, method, path, body string,
 		s.t.Errorf("%s %s: a refusal of type %q", method, path, kind)
 	}
 	if p.Code != code || p.Status != status {
-		s.t.Errorf("%s %s: code %q, status %d in the body; want %q, %d: %s", method, path, p.Code, p.Status, code, status, a.body)
+		s.t.Errorf("%s %s: code %q, status %d in the body; want %q, %d: %s", method, path, p.Code, p.Status, code,
+			status, a.body)
 	}
 	return p
 }

@@ -18,18 +18,23 @@ import (
 func TestNamesCountLetterByLetter(t *testing.T) {
 	lease := wire.LeaseOf(belay.Lease{Token: 1})
 	submit := wire.SubmitOf(belay.Submission{
-		Workflow: "w", DueAt: time.Unix(1, 0), Labels: map[string]string{"team": "web"}, Policy: belay.Policy{MaxAttempts: 2, Timeout: 5},
-		Input: json.RawMessage(`{"free": 1, "Free": [{"FREE": 2}]}`), Parent: &belay.Lease{Token: 1},
+		Workflow: "w", DueAt: time.Unix(1, 0), Labels: map[string]string{"team": "web"},
+		Policy: belay.Policy{MaxAttempts: 2, Timeout: 5},
+		Input:  json.RawMessage(`{"free": 1, "Free": [{"FREE": 2}]}`), Parent: &belay.Lease{Token: 1},
 	})
 	batch := wire.Batch{Ops: []wire.Op{
 		{Submit: &submit},
 		{Save: &wire.Save{Lease: lease, Kind: belay.KindStep, Key: "k", Data: json.RawMessage(`{"a": 1}`)}},
-		{Settle: &wire.Settle{Lease: lease, Outcome: belay.OutcomeFailed, Failure: &belay.Failure{Class: belay.ClassTransient, Message: "m"}}},
+		{Settle: &wire.Settle{Lease: lease, Outcome: belay.OutcomeFailed, Failure: &belay.Failure{
+			Class: belay.ClassTransient, Message: "m",
+		}}},
 		{Append: &wire.Append{Lease: lease, Name: "n", Data: []byte("x")}},
 		{Signal: &wire.Signal{Name: "s"}},
 	}}
 	for _, body := range []any{
-		batch, wire.Heartbeat{Holds: []wire.Held{{Token: 1, IdleMS: 2}}, ClaimSeen: 1}, wire.Claim{Number: 1, Slots: 1, WaitMS: 1, Repeat: true},
+		batch, wire.Heartbeat{
+			Holds: []wire.Held{{Token: 1, IdleMS: 2}}, ClaimSeen: 1,
+		}, wire.Claim{Number: 1, Slots: 1, WaitMS: 1, Repeat: true},
 	} {
 		sh := shapeOf(reflect.TypeOf(body))
 		text, err := json.Marshal(body)

@@ -33,7 +33,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	defer b.Close()
 	left := make(chan struct{}, each) // handlers whose clients read nothing
 	log := &syncBuffer{}
-	api := httpapi.New(b, httpapi.Options{Log: slog.New(slog.NewTextHandler(log, nil)), BodyTimeout: limit, WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})
+	api := httpapi.New(b, httpapi.Options{Log: slog.New(slog.NewTextHandler(log, nil)), BodyTimeout: limit,
+		WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})
 	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if strings.HasPrefix(r.URL.Path, "/v1/executions/") {
@@ -49,14 +50,17 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	s := &server{t: t, url: h.URL}
 	big := s.submit(`{"workflow": "w", "input": "` + strings.Repeat("x", 1<<20-100) + `"}`)
 
-	const post = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-	const early = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\nContent-Length: 200000\r\n\r\n{"
+	const post = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " +
+		"100\r\n\r\n{"
+	const early = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nIdempotency-Key: " +
+		"b\r\nContent-Length: 200000\r\n\r\n{"
 	const lost = "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n{"
 	var slow sync.WaitGroup
 	gone := make(chan struct{}) // all of them have left
 	for range each {
 		slow.Go(func() {
-			cutOff(t, s.url, "slow header", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", http.StatusRequestTimeout, io.EOF)
+			cutOff(t, s.url, "slow header", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", http.StatusRequestTimeout,
+				io.EOF)
 		})
 		slow.Go(func() { cutOff(t, s.url, "slow body", post, http.StatusRequestTimeout, nil) })
 		slow.Go(func() { cutOff(t, s.url, "slow body, refused", early, http.StatusBadRequest, nil) })
@@ -153,7 +157,8 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 	large := `{"workflow": "w", "input": "` + strings.Repeat("x", 900<<10) + `"}`
 	awaited := make(chan *answer, 1)
 	go func() {
-		a, err := s.try(t.Context(), http.MethodPost, "/v1/executions", large, "Prefer", "wait=60", "Idempotency-Key", "awaited")
+		a, err := s.try(t.Context(), http.MethodPost, "/v1/executions", large, "Prefer", "wait=60", "Idempotency-Key",
+			"awaited")
 		if err != nil {
 			t.Error(err)
 		}
@@ -169,7 +174,8 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 	}
 	defer c.Close()
 	half := len(large) / 2
-	if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(large), large[:half]); err != nil {
+	if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(large), large[:half]); err != nil {
 		t.Fatal(err)
 	}
 	refused := false

@@ -36,7 +36,10 @@ func (a *api) follow(ctx context.Context, in *eventsRequest) (*stream, error) {
 	}
 	return &stream{Body: func(c huma.Context) {
 		r, w := humago.Unwrap(c)
-		s := &watcher{api: a, request: r, ctx: r.Context(), sender: sender{w, a.o.WriteTimeout}, key: feedKey{in.ID, in.Data}, seq: after}
+		s := &watcher{
+			api: a, request: r, ctx: r.Context(), sender: sender{w, a.o.WriteTimeout}, key: feedKey{in.ID, in.Data},
+			seq: after,
+		}
 		s.run(&x)
 	}}, nil
 }
@@ -100,7 +103,9 @@ func (s *watcher) run(x *belay.Execution) {
 
 // reread reads from the store what the feed does not hold.
 func (s *watcher) reread() ([]frame, error) {
-	return read(s.ctx, s.b, belay.EventQuery{Execution: s.key.execution, After: s.seq, Data: s.key.data, Limit: s.key.atATime()})
+	return read(s.ctx, s.b, belay.EventQuery{
+		Execution: s.key.execution, After: s.seq, Data: s.key.data, Limit: s.key.atATime(),
+	})
 }
 
 // write sends frames, and reports whether the stream goes on.

@@ -20,10 +20,13 @@ func TestStrangersNeedAKey(t *testing.T) {
 		return &belay.Error{Code: belay.CodeForbidden, Message: "make a key with belay keys create"}
 	}})
 	for _, r := range [][3]string{
-		{http.MethodPost, "/v1/executions", `{"workflow": "w"}`}, {http.MethodGet, "/v1/executions", ""}, {http.MethodPost, "/v1/batch", `{"ops": []}`},
-		{http.MethodPost, "/v1/keys", `{"name": "a", "scopes": ["admin"]}`}, {http.MethodPost, somewhere + "/cancel", "{}"}, {http.MethodGet, "/metrics", ""},
+		{http.MethodPost, "/v1/executions", `{"workflow": "w"}`}, {http.MethodGet, "/v1/executions", ""},
+		{http.MethodPost, "/v1/batch", `{"ops": []}`},
+		{http.MethodPost, "/v1/keys", `{"name": "a", "scopes": ["admin"]}`}, {http.MethodPost, somewhere + "/cancel",
+			"{}"}, {http.MethodGet, "/metrics", ""},
 	} {
-		if p := s.refused(http.StatusForbidden, belay.CodeForbidden, r[0], r[1], r[2]); !strings.Contains(p.Detail, "belay keys create") {
+		if p := s.refused(http.StatusForbidden, belay.CodeForbidden, r[0], r[1], r[2]); !strings.Contains(p.Detail,
+			"belay keys create") {
 			t.Errorf("%s %s: it does not say what to do: %s", r[0], r[1], p.Detail)
 		}
 	}
@@ -42,12 +45,15 @@ func TestKeysAreDemanded(t *testing.T) {
 	const demand = "jobs run here: make a key with belay keys create"
 	s := serve(t, httpapi.Options{Demand: demand})
 	for _, h := range [][]string{nil, {"Authorization", "Bearer bly_guessed"}} {
-		if p := s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodGet, "/v1/executions", "", h...); p.Detail != demand {
+		if p := s.refused(http.StatusUnauthorized, belay.CodeUnauthorized, http.MethodGet, "/v1/executions", "",
+			h...); p.Detail != demand {
 			t.Errorf("it says %q", p.Detail)
 		}
 	}
 	s.want(http.StatusOK, nil, http.MethodGet, "/readyz", "")
 	s.withKey("ci", belay.ScopeRead).want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
 	never := func(*http.Request) error { return &belay.Error{Code: belay.CodeForbidden, Message: "no"} }
-	serve(t, httpapi.Options{Demand: demand, Stranger: never, InsecureNoAuth: true}).want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
+	serve(t, httpapi.Options{
+		Demand: demand, Stranger: never, InsecureNoAuth: true,
+	}).want(http.StatusOK, nil, http.MethodGet, "/v1/executions", "")
 }

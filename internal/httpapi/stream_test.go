@@ -117,7 +117,9 @@ func own(t testing.TB, b belay.Backend) *owner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := b.Lock(t.Context(), belay.LockRequest{Execution: got[0].ID, Owner: "me", TTL: belay.Duration(10 * time.Minute)})
+	l, err := b.Lock(t.Context(), belay.LockRequest{
+		Execution: got[0].ID, Owner: "me", TTL: belay.Duration(10 * time.Minute),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,9 @@ var ops atomic.Int64
 func (o *owner) save() int64 {
 	var op belay.OpID
 	copy(op[:], strconv.FormatInt(ops.Add(1), 10))
-	seq, err := o.b.Save(context.Background(), belay.Save{Lease: o.lease, Op: op, Kind: o.kind, Key: "state", Data: []byte(o.data)})
+	seq, err := o.b.Save(context.Background(), belay.Save{
+		Lease: o.lease, Op: op, Kind: o.kind, Key: "state", Data: []byte(o.data),
+	})
 	if err != nil {
 		o.t.Error(err)
 	}
@@ -139,7 +143,8 @@ func (o *owner) save() int64 {
 
 func (o *owner) complete() {
 	o.t.Helper()
-	if err := o.b.Settle(context.Background(), belay.Settlement{Lease: o.lease, Op: belay.OpID{1}, Outcome: belay.OutcomeSucceeded}); err != nil {
+	if err := o.b.Settle(context.Background(), belay.Settlement{Lease: o.lease, Op: belay.OpID{1},
+		Outcome: belay.OutcomeSucceeded}); err != nil {
 		o.t.Error(err)
 	}
 }
@@ -191,7 +196,8 @@ func TestStreamResumes(t *testing.T) {
 		t.Errorf("after the end: %v, want the stream closed", err)
 	}
 	all := s.want(http.StatusOK, nil, http.MethodGet, o.path+"/events", "")
-	if n := strings.Count(string(all.body), "\nid: "); n != 8 || !strings.HasSuffix(string(all.body), "event: end\ndata: {\"state\":\"succeeded\",\"seq\":8}\n\n") {
+	if n := strings.Count(string(all.body), "\nid: "); n != 8 || !strings.HasSuffix(string(all.body),
+		"event: end\ndata: {\"state\":\"succeeded\",\"seq\":8}\n\n") {
 		t.Errorf("%d events of one that has ended, want 8:\n%s", n, all.body)
 	}
 	s.refused(http.StatusGone, belay.CodeCursorExpired, http.MethodGet, o.path+"/events?after=9", "")
@@ -225,7 +231,9 @@ func TestStreamOverHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	h := httptest.NewUnstartedServer(httpapi.New(b, httpapi.Options{WriteTimeout: 20 * time.Millisecond, Ping: 60 * time.Millisecond}))
+	h := httptest.NewUnstartedServer(httpapi.New(b, httpapi.Options{
+		WriteTimeout: 20 * time.Millisecond, Ping: 60 * time.Millisecond,
+	}))
 	var both http.Protocols
 	both.SetUnencryptedHTTP2(true)
 	h.Config.Protocols = &both
@@ -282,7 +290,8 @@ func (n narrow) Accept() (net.Conn, error) {
 
 // narrowClient is a client whose connections hold little.
 func narrowClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network,
+		addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if tcp, ok := c.(*net.TCPConn); ok {
 			_ = tcp.SetReadBuffer(4 << 10)
@@ -392,7 +401,8 @@ func TestDeafWatcherIsCutOff(t *testing.T) {
 	if err := watch.until(last); err == nil {
 		t.Error("it was not cut off")
 	}
-	again, err := s.open(t.Context(), http.DefaultClient, o.path+"/events?data=true", "Last-Event-ID", strconv.FormatInt(watch.last, 10))
+	again, err := s.open(t.Context(), http.DefaultClient, o.path+"/events?data=true", "Last-Event-ID",
+		strconv.FormatInt(watch.last, 10))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +433,8 @@ func TestHistoryWithDataIsBounded(t *testing.T) {
 	answers := 0
 	for ; last < events; answers++ {
 		var list struct{ Events []belay.Event }
-		a := s.want(http.StatusOK, &list, http.MethodGet, fmt.Sprintf("%s/history?data=true&after=%d", o.path, last), "")
+		a := s.want(http.StatusOK, &list, http.MethodGet, fmt.Sprintf("%s/history?data=true&after=%d", o.path, last),
+			"")
 		if len(list.Events) == 0 || len(a.body) > 32<<20 {
 			t.Fatalf("%d events in %d bytes after seq %d", len(list.Events), len(a.body), last)
 		}

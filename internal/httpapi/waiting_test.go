@@ -19,8 +19,10 @@ func TestWaitsOfACallerAreBounded(t *testing.T) {
 	const most = 20
 	s := serve(t, httpapi.Options{Waiting: most})
 	path := s.submit(`{"workflow": "w"}`)
-	worker := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers", `{"name": "a", "workflows": [{"workflow": "other"}], "capacity": 1}`).Header.Get("Location")
-	greedy, other := s.withKey("greedy", belay.ScopeRead, belay.ScopeWorker, belay.ScopeSubmit), s.withKey("other", belay.ScopeRead)
+	worker := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "a", "workflows": [{"workflow": "other"}], "capacity": 1}`).Header.Get("Location")
+	greedy, other := s.withKey("greedy", belay.ScopeRead, belay.ScopeWorker, belay.ScopeSubmit),
+		s.withKey("other", belay.ScopeRead)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -45,7 +47,8 @@ func TestWaitsOfACallerAreBounded(t *testing.T) {
 		hold()
 	}
 	for _, r := range [][3]string{
-		{http.MethodGet, path + "/events", ""}, {http.MethodGet, path + "/history?after=99&wait=60s", ""}, {http.MethodPost, "/v1/await", `{"executions": ["` + strings.TrimPrefix(path, "/v1/executions/") + `"]}`},
+		{http.MethodGet, path + "/events", ""}, {http.MethodGet, path + "/history?after=99&wait=60s", ""},
+		{http.MethodPost, "/v1/await", `{"executions": ["` + strings.TrimPrefix(path, "/v1/executions/") + `"]}`},
 		{http.MethodGet, path + "/logs/output", ""},
 	} {
 		a := greedy.do(r[0], r[1], r[2])

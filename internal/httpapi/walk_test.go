@@ -29,7 +29,8 @@ func (w *walker) step(status int, method, path, body string, h ...string) map[st
 		w.t.Errorf("%s %s: %d, want %d: %s", method, path, a.StatusCode, status, a.body)
 	}
 	w.doc.check(method, path, a)
-	out := map[string]any{"location": a.Header.Get("Location"), "lease-id": a.Header.Get("Lease-Id"), "lease-token": a.Header.Get("Lease-Token"), "etag": a.Header.Get("ETag")}
+	out := map[string]any{"location": a.Header.Get("Location"), "lease-id": a.Header.Get("Lease-Id"),
+		"lease-token": a.Header.Get("Lease-Token"), "etag": a.Header.Get("ETag")}
 	if strings.HasSuffix(a.Header.Get("Content-Type"), "json") {
 		if err := json.Unmarshal(a.body, &out); err != nil {
 			w.t.Errorf("%s %s: %v", method, path, err)
@@ -47,7 +48,8 @@ func (w *walker) submitted(body string) (path, id string) {
 // What a real server answers is what the document says, on every route and with
 // every success that is documented.
 func TestAnswersAreAsDocumented(t *testing.T) {
-	s := serve(t, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := serve(t, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = w.Write([]byte("belay_up 1\n"))
 	})})
@@ -122,10 +124,14 @@ func (w *walker) worker() {
 	session := w.step(201, "POST", "/v1/workers", spec, "Idempotency-Key", "open")["location"].(string)
 	w.step(200, "POST", "/v1/workers", spec, "Idempotency-Key", "open")
 	won := w.step(200, "POST", session+"/claim", `{"number": 1, "slots": 1, "wait_ms": 10000}`)
-	run, lease := won["location"].(string), []string{"Lease-Id", won["lease-id"].(string), "Lease-Token", won["lease-token"].(string)}
+	run, lease := won["location"].(string), []string{
+		"Lease-Id", won["lease-id"].(string), "Lease-Token", won["lease-token"].(string),
+	}
 	w.step(204, "POST", session+"/claim", `{"number": 2, "slots": 1, "wait_ms": 1}`)
 	w.step(422, "POST", session+"/claim", `{"number": 0, "slots": 1}`)
-	w.step(200, "POST", session+"/heartbeat", fmt.Sprintf(`{"holds": [{"execution": %q, "token": %s, "idle_ms": 5}], "claim_seen": 1}`, id, won["lease-token"]))
+	w.step(200, "POST", session+"/heartbeat",
+		fmt.Sprintf(`{"holds": [{"execution": %q, "token": %s, "idle_ms": 5}], "claim_seen": 1}`, id,
+			won["lease-token"]))
 	w.step(200, "GET", path, "")
 	w.step(200, "GET", run, "")
 	w.step(200, "POST", run+"/heartbeat", "", lease...)
@@ -168,7 +174,8 @@ func (w *walker) worker() {
 func (w *walker) claim(session string, number int) map[string]any {
 	w.t.Helper()
 	for {
-		won := w.step(200, "POST", session+"/claim", fmt.Sprintf(`{"number": %d, "slots": 1, "wait_ms": 10000}`, number))
+		won := w.step(200, "POST", session+"/claim", fmt.Sprintf(`{"number": %d, "slots": 1, "wait_ms": 10000}`,
+			number))
 		if won["location"] != "" || w.t.Failed() {
 			return won
 		}
@@ -183,7 +190,9 @@ func (w *walker) owner() {
 	got := w.step(201, "POST", path+"/lock", `{"owner": "laptop", "ttl": "30s"}`, "Idempotency-Key", "l1")
 	w.step(200, "POST", path+"/lock", `{"owner": "laptop", "ttl": "30s"}`, "Idempotency-Key", "l1")
 	w.step(409, "POST", path+"/lock", `{"owner": "other"}`)
-	lock, lease := got["location"].(string), []string{"Lease-Id", got["lease-id"].(string), "Lease-Token", got["lease-token"].(string)}
+	lock, lease := got["location"].(string), []string{
+		"Lease-Id", got["lease-id"].(string), "Lease-Token", got["lease-token"].(string),
+	}
 	w.step(200, "PUT", lock, "")
 	w.step(200, "PUT", path+"/checkpoint", `{"data": {"said": ["hello"]}}`, lease...)
 	w.step(428, "PUT", path+"/checkpoint", `{"data": 1}`)
@@ -196,7 +205,9 @@ func (w *walker) owner() {
 	w.step(412, "PUT", path+"/checkpoint", `{"data": 1}`, lease...)
 	w.step(412, "GET", path+"/checkpoints?after=1", "", lease...)
 	got = w.step(201, "POST", path+"/lock", `{"owner": "other"}`)
-	lock, lease = got["location"].(string), []string{"Lease-Id", got["lease-id"].(string), "Lease-Token", got["lease-token"].(string)}
+	lock, lease = got["location"].(string), []string{
+		"Lease-Id", got["lease-id"].(string), "Lease-Token", got["lease-token"].(string),
+	}
 	w.step(200, "POST", path+"/lock/steal", `{"reason": "it hangs", "actor": "me"}`)
 	w.step(412, "POST", lock+"/release", `{"outcome": "complete"}`, lease[2:]...)
 	w.step(422, "POST", path+"/lock/steal", `{"reason": ""}`)

@@ -27,7 +27,8 @@ type sessionReply struct {
 func (a *api) workers() {
 	worker := []belay.Scope{belay.ScopeWorker}
 	add(a, route{
-		id: "openWorker", method: http.MethodPost, path: "/v1/workers", tag: "workers", summary: "Open a worker's session",
+		id: "openWorker", method: http.MethodPost, path: "/v1/workers", tag: "workers",
+		summary: "Open a worker's session",
 		doc:     "Opened again under its id, the session is found. It lives as long as its heartbeats come.",
 		example: `{"name": "builder-1", "workflows": [{"workflow": "build"}], "capacity": 10, "ttl": "15s", "heartbeat": "5s"}`,
 		scopes:  worker, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
@@ -44,20 +45,29 @@ func (a *api) workers() {
 		return &struct{ Body wire.Workers }{wire.Workers{Workers: list}}, err
 	})
 	add(a, route{
-		id: "drainWorker", method: http.MethodPost, path: "/v1/workers/{id}/drain", tag: "workers", summary: "Let a worker claim nothing more",
-		doc: "It is told with its next heartbeat, and ends when it holds nothing.", scopes: []belay.Scope{belay.ScopeWorker, belay.ScopeOperate},
-		status: http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
+		id: "drainWorker", method: http.MethodPost, path: "/v1/workers/{id}/drain", tag: "workers",
+		summary: "Let a worker claim nothing more",
+		doc:     "It is told with its next heartbeat, and ends when it holds nothing.",
+		scopes:  []belay.Scope{belay.ScopeWorker, belay.ScopeOperate},
+		status:  http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.Drain(ctx, in.ID) })
 	add(a, route{
-		id: "closeWorker", method: http.MethodDelete, path: "/v1/workers/{id}", tag: "workers", summary: "End a session in order",
-		doc: "What it still holds is released at once.", scopes: worker, status: http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
+		id: "closeWorker", method: http.MethodDelete, path: "/v1/workers/{id}", tag: "workers",
+		summary: "End a session in order",
+		doc:     "What it still holds is released at once.", scopes: worker, status: http.StatusNoContent,
+		errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.CloseWorker(ctx, in.ID) })
 	hot(a, route{
-		id: "claim", method: http.MethodPost, path: "/v1/workers/{id}/claim", tag: "workers", summary: "Win executions for free slots",
-		doc: "Waits while there are none, and answers 204 if none came. A claim whose reply was lost is repeated with its number. " +
+		id: "claim", method: http.MethodPost, path: "/v1/workers/{id}/claim", tag: "workers",
+		summary: "Win executions for free slots",
+		doc: "Waits while there are none, and answers 204 if none came. A claim whose reply was lost is repeated " +
+			"with its number. " +
 			"If it won exactly one, the headers Lease-Id, Lease-Token and Location are those of its run.",
-		example: `{"number": 1, "slots": 10, "wait_ms": 20000}`, headers: []string{"Lease-Id", "Lease-Token", "Location"},
-		scopes: worker, also: []int{http.StatusNoContent}, body: true, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
+		example: `{"number": 1, "slots": 10, "wait_ms": 20000}`, headers: []string{"Lease-Id", "Lease-Token",
+			"Location"},
+		scopes: worker, also: []int{http.StatusNoContent}, body: true, errors: []int{
+			http.StatusConflict, http.StatusPreconditionFailed,
+		},
 	}, a.claim)
 	hot(a, route{
 		id: "heartbeat", method: http.MethodPost, path: "/v1/workers/{id}/heartbeat", tag: "workers",
@@ -78,7 +88,9 @@ func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, e
 	}
 	ctx, replayed := belay.WithReplay(ctx)
 	s, err := a.b.OpenWorker(ctx, in.Body)
-	out := &sessionReply{Status: http.StatusCreated, Location: "/v1/workers/" + s.ID.String(), Replayed: yes(replayed), Body: s}
+	out := &sessionReply{
+		Status: http.StatusCreated, Location: "/v1/workers/" + s.ID.String(), Replayed: yes(replayed), Body: s,
+	}
 	if replayed() {
 		out.Status = http.StatusOK
 	}
@@ -98,7 +110,8 @@ func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out 
 		return nil, err
 	}
 	for _, err := range []error{
-		bounded("number", body.Number, 1, 1<<53-1), bounded("slots", int64(body.Slots), 0, 10_000), bounded("wait_ms", body.WaitMS, 0, maxMillis),
+		bounded("number", body.Number, 1, 1<<53-1), bounded("slots", int64(body.Slots), 0, 10_000),
+		bounded("wait_ms", body.WaitMS, 0, maxMillis),
 	} {
 		if err != nil {
 			return nil, err
@@ -107,7 +120,8 @@ func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out 
 	ctx, done := a.waiting(ctx)
 	defer done()
 	reply, err := a.b.Claim(ctx, belay.ClaimRequest{
-		Worker: id, Number: body.Number, Slots: min(body.Slots, maxWon), Wait: waitOf(body.WaitMS).Duration, Repeat: body.Repeat,
+		Worker: id, Number: body.Number, Slots: min(body.Slots, maxWon), Wait: waitOf(body.WaitMS).Duration,
+		Repeat: body.Repeat,
 	})
 	if err != nil || len(reply.Assignments) == 0 && !reply.Attention {
 		return nil, err
@@ -121,7 +135,8 @@ func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out 
 	return &w, nil
 }
 
-func (a *api) heartbeat(ctx context.Context, r *http.Request, body *wire.Heartbeat, _ http.Header) (*wire.HeartbeatReply, error) {
+func (a *api) heartbeat(ctx context.Context, r *http.Request, body *wire.Heartbeat,
+	_ http.Header) (*wire.HeartbeatReply, error) {
 	id, err := workerOf(r)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,8 @@ func oneByOne(before, together *keeper, commands []Command, replies []Reply) err
 			return fmt.Errorf("alone, %s ends as\n%+v\nin the batch\n%+v", id, k.records[id].execution, r.execution)
 		}
 	}
-	if !reflect.DeepEqual(k.workers, together.workers) || !reflect.DeepEqual(k.keys, together.keys) || len(k.records) != len(together.records) {
+	if !reflect.DeepEqual(k.workers, together.workers) || !reflect.DeepEqual(k.keys, together.keys) ||
+		len(k.records) != len(together.records) {
 		return fmt.Errorf("alone, sessions, keys or executions end differently")
 	}
 	return nil

@@ -46,8 +46,10 @@ func ReadAPIKey(o *Object) (*APIKey, error) {
 		into []byte
 		text string
 	}{{k.ID[:], o.Name}, {k.Hash[:], b.Hash}} {
-		if n, err := hex.Decode(x.into, []byte(x.text[:min(len(x.text), 2*len(x.into))])); err != nil || n != len(x.into) || len(x.text) != 2*n {
-			return nil, refuse(belay.CodeInternal, "read a key", "%q is not %d bytes in hexadecimal digits", x.text, len(x.into))
+		if n, err := hex.Decode(x.into, []byte(x.text[:min(len(x.text), 2*len(x.into))])); err != nil ||
+			n != len(x.into) || len(x.text) != 2*n {
+			return nil, refuse(belay.CodeInternal, "read a key", "%q is not %d bytes in hexadecimal digits", x.text,
+				len(x.into))
 		}
 	}
 	return k, nil
@@ -61,7 +63,8 @@ func (k *APIKey) body() ([]byte, error) {
 // View is the key as belay shows it.
 func (k *APIKey) View() belay.Key {
 	return belay.Key{
-		ID: k.ID, Name: k.Name, Scopes: slices.Clone(k.Scopes), CreatedAt: k.CreatedAt.Time(), RevokedAt: k.RevokedAt.Time(),
+		ID: k.ID, Name: k.Name, Scopes: slices.Clone(k.Scopes), CreatedAt: k.CreatedAt.Time(),
+		RevokedAt: k.RevokedAt.Time(),
 	}
 }
 

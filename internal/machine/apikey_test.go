@@ -81,8 +81,10 @@ func keyOutcome(k *APIKey, c *Changes, r Reply) string {
 func TestAKeyMadeAndRevokedTogether(t *testing.T) {
 	s := newStage(t)
 	id := belay.KeyID(s.id())
-	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{Revocation: belay.Revocation{Key: id}}, create("x", belay.ScopeRead)(id))
-	if len(changes.Objects) != 1 || changes.Objects[0].Was != 0 || s.key(t, id).RevokedAt == 0 || belay.CodeOf(replies[2].Err) != belay.CodeConflict {
+	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{Revocation: belay.Revocation{Key: id}},
+		create("x", belay.ScopeRead)(id))
+	if len(changes.Objects) != 1 || changes.Objects[0].Was != 0 || s.key(t, id).RevokedAt == 0 ||
+		belay.CodeOf(replies[2].Err) != belay.CodeConflict {
 		t.Errorf("%+v after %+v", changes.Objects, replies)
 	}
 	var told []string
@@ -114,13 +116,16 @@ func TestTheBodyOfAKey(t *testing.T) {
 		ID: belay.KeyID{0xab, 15: 1}, Name: `ci <"é">`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin},
 		Hash: [32]byte{0xcd, 31: 2}, CreatedAt: 3, RevokedAt: 4,
 	}
-	const name, hash = "ab000000000000000000000000000001", "cd00000000000000000000000000000000000000000000000000000000000002"
-	const want = `{"name":"ci \u003c\"é\"\u003e","scopes":["read","admin"],"hash":"` + hash + `","created_at":3,"revoked_at":4}`
+	const name, hash = "ab000000000000000000000000000001",
+		"cd00000000000000000000000000000000000000000000000000000000000002"
+	const want = `{"name":"ci \u003c\"é\"\u003e","scopes":["read","admin"],"hash":"` + hash +
+		`","created_at":3,"revoked_at":4}`
 	body, err := k.body()
 	if err != nil || string(body) != want {
 		t.Errorf("%s, %v", body, err)
 	}
-	living := `{"revoked_at": null, "hash" : "` + hash + `", "scopes":["read","admin"], "created_at":3, "name":"ci <\"é\">", "later":{}}`
+	living := `{"revoked_at": null, "hash" : "` + hash +
+		`", "scopes":["read","admin"], "created_at":3, "name":"ci <\"é\">", "later":{}}`
 	for text, revoked := range map[string]Time{want: 4, living: 0} {
 		got, err := ReadAPIKey(&Object{ObjectRef: ObjectRef{"key", name}, Body: []byte(text)})
 		k.RevokedAt = revoked

@@ -112,7 +112,8 @@ func (c *Append) check(op string) error {
 		return err
 	}
 	if len(c.Data) > belay.MaxChunk {
-		return refuse(belay.CodePayloadTooLarge, op, "chunk %d of %q has %d bytes; the limit is %d", c.N, c.Name, len(c.Data), belay.MaxChunk)
+		return refuse(belay.CodePayloadTooLarge, op, "chunk %d of %q has %d bytes; the limit is %d", c.N, c.Name,
+			len(c.Data), belay.MaxChunk)
 	}
 	if c.N < 0 || c.N >= maxChunks {
 		return refuse(belay.CodeInvalid, op, "chunk number %d of %q is out of range", c.N, c.Name)
@@ -147,9 +148,11 @@ func (c *Append) count(w *world, op string, token belay.Token) error {
 	next.Log = next.Log || c.DropFrom > 0 && c.DropTo > c.DropFrom
 	switch {
 	case next.Log && next.Bytes > belay.MaxLog:
-		return refuse(belay.CodePayloadTooLarge, op, "log %q would keep %d bytes; the limit is %d: drop more of its middle", c.Name, next.Bytes, belay.MaxLog)
+		return refuse(belay.CodePayloadTooLarge, op,
+			"log %q would keep %d bytes; the limit is %d: drop more of its middle", c.Name, next.Bytes, belay.MaxLog)
 	case next.Own > belay.MaxArtifact || next.Bytes > 2*belay.MaxArtifact:
-		return refuse(belay.CodePayloadTooLarge, op, "%q would have %d bytes; the limit of an artifact is %d, that of a log %d",
+		return refuse(belay.CodePayloadTooLarge, op,
+			"%q would have %d bytes; the limit of an artifact is %d, that of a log %d",
 			c.Name, next.Bytes, belay.MaxArtifact, belay.MaxLog)
 	}
 	if s == nil {

@@ -24,7 +24,8 @@ func checkHistories(f *faults, k *keeper) {
 		s := promise.NewStory(&promise.Tale{Execution: View(rec), Events: Events(rec, 0, 1<<30)})
 		for _, d := range r.letters {
 			s.Letters = append(s.Letters, promise.Letter{
-				Execution: d.Execution, Generation: d.Generation, Seq: d.Seq, Token: d.Token, At: d.At.Time(), Resolution: d.Resolution,
+				Execution: d.Execution, Generation: d.Generation, Seq: d.Seq, Token: d.Token, At: d.At.Time(),
+				Resolution: d.Resolution,
 			})
 		}
 		h.Stories = append(h.Stories, s)
@@ -34,7 +35,8 @@ func checkHistories(f *faults, k *keeper) {
 		}
 		for _, run := range r.runs {
 			if told := s.Run(run.Token); told != nil && told.Generation != run.Generation {
-				f.add("G8", "%s: run %d is of generation %d, want %d", run.Execution, run.Token, run.Generation, told.Generation)
+				f.add("G8", "%s: run %d is of generation %d, want %d", run.Execution, run.Token, run.Generation,
+					told.Generation)
 			}
 		}
 	}
@@ -48,7 +50,9 @@ func checkHistories(f *faults, k *keeper) {
 func checkSeqs(f *faults, r record) {
 	carried := []int64{1}
 	for _, run := range r.runs {
-		named := slices.ContainsFunc(r.deeds, func(d *Deed) bool { return d.Seq == run.EndedSeq && d.Token == run.Token })
+		named := slices.ContainsFunc(r.deeds, func(d *Deed) bool {
+			return d.Seq == run.EndedSeq && d.Token == run.Token
+		})
 		for _, seq := range []int64{run.ScheduledSeq, run.StartedSeq, run.EndedSeq} {
 			if seq != 0 && !(named && seq == run.EndedSeq) {
 				carried = append(carried, seq)

@@ -57,22 +57,24 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 	owned := e.State == belay.Running || e.State == belay.Scheduled
 	running, terminal := e.State == belay.Running, e.State.Terminal()
 	for what, ok := range map[string]bool{
-		"has a worker iff it is owned":              e.Worker.IsZero() != owned,
-		"has a secret iff it is owned":              (e.Secret == belay.Secret{}) != owned,
-		"is named by a claim only while it runs":    e.ClaimNo == 0 || running,
-		"has a begin of its run iff it runs":        (e.RunAt != 0) == running,
-		"is scheduled since iff it is scheduled":    (e.ScheduledAt != 0) == (e.State == belay.Scheduled),
-		"is being cancelled only while it runs":     e.CancelBy == 0 || running,
-		"is asked to pause only while it runs":      !e.PauseRequested || running,
-		"is asked to yield only while it runs":      !e.Preempting || running,
-		"remembers where it paused iff it does":     (e.PausedFrom != 0) == (e.State == belay.Paused),
-		"paused from pending or waiting":            e.PausedFrom == 0 || e.PausedFrom == belay.Pending || e.PausedFrom == belay.Waiting,
+		"has a worker iff it is owned":           e.Worker.IsZero() != owned,
+		"has a secret iff it is owned":           (e.Secret == belay.Secret{}) != owned,
+		"is named by a claim only while it runs": e.ClaimNo == 0 || running,
+		"has a begin of its run iff it runs":     (e.RunAt != 0) == running,
+		"is scheduled since iff it is scheduled": (e.ScheduledAt != 0) == (e.State == belay.Scheduled),
+		"is being cancelled only while it runs":  e.CancelBy == 0 || running,
+		"is asked to pause only while it runs":   !e.PauseRequested || running,
+		"is asked to yield only while it runs":   !e.Preempting || running,
+		"remembers where it paused iff it does":  (e.PausedFrom != 0) == (e.State == belay.Paused),
+		"paused from pending or waiting": e.PausedFrom == 0 || e.PausedFrom == belay.Pending ||
+			e.PausedFrom == belay.Waiting,
 		"has an end iff it ended":                   (e.FinishedAt != 0) == terminal,
 		"has an error iff it failed":                (e.Class != 0) == (e.State == belay.Failed),
 		"has a due time only while it has no owner": e.DueAt == 0 || !owned && !terminal,
 		"has an input of a generation there was":    e.InputGen >= 1 && e.InputGen <= e.Generation,
-		"has a reason only while it rests":          e.Reason == "" || !running && !terminal || terminal && e.Reason == Forgotten,
-		"is a state":                                e.State >= belay.Pending && e.State <= belay.Cancelled,
+		"has a reason only while it rests": e.Reason == "" || !running && !terminal || terminal &&
+			e.Reason == Forgotten,
+		"is a state": e.State >= belay.Pending && e.State <= belay.Cancelled,
 	} {
 		if !ok {
 			f.add("row", "%s (%s) breaks: %s: %+v", e.ID, e.State, what, *e)
@@ -188,8 +190,10 @@ func checkSums(f *faults, r record) {
 		}
 	}
 	for _, s := range r.sums {
-		if s.Bytes != bytes[s.SumRef] || s.Own != own[s.SumRef] || s.Log && s.Bytes > belay.MaxLog || s.Own > belay.MaxArtifact {
-			f.add("sums", "%s of %s counts %d bytes (%d of its run) and has %d (%d)", s.Name, s.Execution, s.Bytes, s.Own, bytes[s.SumRef], own[s.SumRef])
+		if s.Bytes != bytes[s.SumRef] || s.Own != own[s.SumRef] || s.Log && s.Bytes > belay.MaxLog ||
+			s.Own > belay.MaxArtifact {
+			f.add("sums", "%s of %s counts %d bytes (%d of its run) and has %d (%d)", s.Name, s.Execution, s.Bytes,
+				s.Own, bytes[s.SumRef], own[s.SumRef])
 		}
 	}
 	if len(bytes) > len(r.sums) {
@@ -210,7 +214,8 @@ func checkConsumed(f *faults, r record) {
 		}
 		by[s.ConsumedBy] = s.Seq
 		if !slices.ContainsFunc(r.checkpoints, func(c *Checkpoint) bool { return c.Seq == s.ConsumedBy }) {
-			f.add("signals", "signal %d of %s was taken by checkpoint %d, which is not there", s.Seq, s.Execution, s.ConsumedBy)
+			f.add("signals", "signal %d of %s was taken by checkpoint %d, which is not there", s.Seq, s.Execution,
+				s.ConsumedBy)
 		}
 	}
 }

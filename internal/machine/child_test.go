@@ -18,7 +18,9 @@ func TestAChildsEndReachesItsParent(t *testing.T) {
 		told bool
 	}{
 		{"running", func(*stage, belay.Lease) {}, "running", true},
-		{"waiting", func(s *stage, p belay.Lease) { s.do(s.settle(p, belay.OutcomeSuspended)) }, "waiting(signal due)", true},
+		{"waiting", func(s *stage, p belay.Lease) {
+			s.do(s.settle(p, belay.OutcomeSuspended))
+		}, "waiting(signal due)", true},
 		{"sleeping", func(s *stage, p belay.Lease) {
 			s.do(s.settle(p, belay.OutcomeSuspended, func(x *belay.Settlement) { x.Wait = hour }))
 		}, "waiting(timer due)", true},
@@ -26,8 +28,12 @@ func TestAChildsEndReachesItsParent(t *testing.T) {
 			s.do(s.settle(p, belay.OutcomeSuspended))
 			s.do(s.act(p.Execution, belay.ActionPause))
 		}, "paused(waiting due)", true},
-		{"pending", func(s *stage, p belay.Lease) { s.do(s.settle(p, belay.OutcomeReleased)) }, "pending(released)", true},
-		{"being cancelled", func(s *stage, p belay.Lease) { s.do(s.act(p.Execution, belay.ActionCancel)) }, "running+cancelling", true},
+		{"pending", func(s *stage, p belay.Lease) {
+			s.do(s.settle(p, belay.OutcomeReleased))
+		}, "pending(released)", true},
+		{"being cancelled", func(s *stage, p belay.Lease) {
+			s.do(s.act(p.Execution, belay.ActionCancel))
+		}, "running+cancelling", true},
 		{"ended", func(s *stage, p belay.Lease) { s.do(s.settle(p, belay.OutcomeSucceeded)) }, "succeeded", false},
 	} {
 		s := newStage(t)
@@ -42,7 +48,8 @@ func TestAChildsEndReachesItsParent(t *testing.T) {
 		s.is(parent.Execution, c.want)
 		p := s.records[parent.Execution]
 		if p.execution.Open != 0 || len(changes.Executions) != 2 {
-			t.Errorf("%s: %d open children, %d executions in the commit", c.name, p.execution.Open, len(changes.Executions))
+			t.Errorf("%s: %d open children, %d executions in the commit", c.name, p.execution.Open,
+				len(changes.Executions))
 		}
 		if !c.told {
 			if len(p.signals) != 0 || p.execution.Seq != seq {
@@ -52,7 +59,8 @@ func TestAChildsEndReachesItsParent(t *testing.T) {
 		}
 		x := p.signals[0]
 		var payload struct{ Execution, State string }
-		if err := json.Unmarshal(x.Payload, &payload); err != nil || payload.Execution != child.Execution.String() || payload.State != "succeeded" {
+		if err := json.Unmarshal(x.Payload, &payload); err != nil || payload.Execution != child.Execution.String() ||
+			payload.State != "succeeded" {
 			t.Errorf("%s: payload %s: %v", c.name, x.Payload, err)
 		}
 		if x.Name != "kid" || x.Child != child.Execution || x.Seq != seq+1 || p.execution.SignalSeq != x.Seq {
@@ -71,7 +79,8 @@ func TestThreeLevels(t *testing.T) {
 	s.submit(s.childOf(mid, "b"))
 	leaf := s.win(w)
 	_, r := s.batch(
-		s.settle(root, belay.OutcomeSuspended), s.settle(mid, belay.OutcomeSuspended), s.settle(leaf, belay.OutcomeSucceeded))
+		s.settle(root, belay.OutcomeSuspended), s.settle(mid, belay.OutcomeSuspended),
+		s.settle(leaf, belay.OutcomeSucceeded))
 	for _, r := range r {
 		if r.Err != nil {
 			t.Fatal(r.Err)

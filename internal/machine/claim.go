@@ -54,10 +54,12 @@ func (c *Claim) apply(w *world) (Reply, error) {
 		return Reply{}, outside("claim", x)
 	}
 	if c.Slots < 0 || c.Slots > len(c.Secrets) {
-		return Reply{}, refuse(belay.CodeInvalid, "claim", "cannot claim %d executions with %d secrets", c.Slots, len(c.Secrets))
+		return Reply{}, refuse(belay.CodeInvalid, "claim", "cannot claim %d executions with %d secrets", c.Slots,
+			len(c.Secrets))
 	}
 	if c.Number <= x.ClaimFloor {
-		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d was given up; number the next one above %d", c.Number, x.ClaimFloor)
+		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d was given up; number the next one above %d",
+			c.Number, x.ClaimFloor)
 	}
 	if c.Number < x.ClaimNo {
 		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d is older than claim %d", c.Number, x.ClaimNo)
@@ -89,7 +91,8 @@ func (c *Claim) again(w *world) (Reply, error) {
 	}
 	if len(r.Claims) == 0 {
 		return Reply{}, refuse(belay.CodeConflict, "claim",
-			"claim %d was decided before and nothing it won is still the worker's; number the next one above it", c.Number)
+			"claim %d was decided before and nothing it won is still the worker's; number the next one above it",
+			c.Number)
 	}
 	return r, nil
 }

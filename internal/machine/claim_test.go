@@ -134,7 +134,8 @@ func TestClaimSeesWhatItsFoldDid(t *testing.T) {
 	l := s.run(w)
 	gone, paused, kept := s.submit(), s.submit(), s.submit()
 	c := s.claims(w, 9)
-	_, r := s.batch(s.settle(l, belay.OutcomeReleased), s.act(gone, belay.ActionCancel), s.act(paused, belay.ActionPause), c)
+	_, r := s.batch(s.settle(l, belay.OutcomeReleased), s.act(gone, belay.ActionCancel),
+		s.act(paused, belay.ActionPause), c)
 	if got, want := won(r[3]), []belay.ExecutionID{kept, l.Execution}; cmp.Diff(want, got) != "" {
 		t.Errorf("won %v, want %v", got, want)
 	}
@@ -174,7 +175,8 @@ func TestClaimWhatItsFoldMadeDue(t *testing.T) {
 	s.do(s.settle(failed, belay.OutcomeFailed))
 	requeue := s.act(failed.Execution, belay.ActionRequeue, func(c *belay.Control) { c.Input = []byte(`"new"`) })
 	fork := s.act(failed.Execution, belay.ActionFork)
-	_, r := s.batch(s.act(paused, belay.ActionResume), s.signal(signalled.Execution, "go"), s.settle(child, belay.OutcomeSucceeded),
+	_, r := s.batch(s.act(paused, belay.ActionResume), s.signal(signalled.Execution, "go"),
+		s.settle(child, belay.OutcomeSucceeded),
 		requeue, fork, s.claims(w, 9))
 	want := []belay.ExecutionID{paused, signalled.Execution, parent.Execution, failed.Execution, fork.Fork}
 	if d := cmp.Diff(want, won(r[5])); d != "" {
@@ -194,7 +196,9 @@ func TestClaimNotBeforeTheBackoffInOneFold(t *testing.T) {
 	l := s.run(w)
 	lost := s.run(s.worker("x"), policy(belay.Policy{LockDelay: belay.Duration(time.Second)}))
 	s.do(&End{Worker: lost.Worker, Dead: "gone"})
-	_, r := s.batch(s.settle(l, belay.OutcomeFailed), &Lose{lost.Execution, lost.Token, lost.Worker, false, true, false}, s.claims(w, 9))
+	_, r := s.batch(s.settle(l, belay.OutcomeFailed), &Lose{
+		lost.Execution, lost.Token, lost.Worker, false, true, false,
+	}, s.claims(w, 9))
 	if len(r[2].Claims) != 0 {
 		t.Errorf("won %v", won(r[2]))
 	}
@@ -303,7 +307,8 @@ func TestAClaimBeginsAFreshRun(t *testing.T) {
 	s.pass(time.Minute)
 	s.win(w)
 	e := s.row(l.Execution)
-	if e.Preempting || e.Reason != "" || e.RunAt != s.now || e.ProgressAt != s.now || e.StartedAt == s.now || e.DueAt != 0 {
+	if e.Preempting || e.Reason != "" || e.RunAt != s.now || e.ProgressAt != s.now || e.StartedAt == s.now ||
+		e.DueAt != 0 {
 		t.Errorf("%+v", *e)
 	}
 	runs := s.records[l.Execution].runs

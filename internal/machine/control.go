@@ -60,7 +60,9 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	return Reply{Seq: e.Seq, Execution: w.copyOf(e), Spec: w.specs[e.ID], Follow: w.vacate(was, e, "taken by "+c.actor())}, nil
+	return Reply{
+		Seq: e.Seq, Execution: w.copyOf(e), Spec: w.specs[e.ID], Follow: w.vacate(was, e, "taken by "+c.actor()),
+	}, nil
 }
 
 // sum is of what the action says, but for its actor: who asks again for the same may
@@ -201,7 +203,8 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	}
 	if old.State == belay.Failed && !old.policy().NoDeadLetters {
 		w.out.DeadLetters = append(w.out.DeadLetters, &DeadLetter{
-			Execution: e.ID, Generation: old.Generation, Resolution: "requeued", ResolvedBy: c.actor(), ResolvedAt: w.Now,
+			Execution: e.ID, Generation: old.Generation, Resolution: "requeued", ResolvedBy: c.actor(),
+			ResolvedAt: w.Now,
 		})
 	}
 	w.awake(e)
@@ -312,6 +315,8 @@ func (c *CancelChild) apply(w *world) (Reply, error) {
 	case !p.State.Terminal() && p.CancelBy == 0 && e.ParentGen == p.Generation:
 		return Reply{}, w.illegal(op, e, "its parent goes on")
 	}
-	by := &Act{belay.Control{Action: belay.ActionCancel, Actor: System, Reason: "its parent was cancelled or has ended"}}
+	by := &Act{
+		belay.Control{Action: belay.ActionCancel, Actor: System, Reason: "its parent was cancelled or has ended"},
+	}
 	return Reply{}, by.cancel(w, e)
 }

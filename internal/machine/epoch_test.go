@@ -42,7 +42,8 @@ func TestEpochsGrow(t *testing.T) {
 // tokens of the second are above those of the first.
 func TestEpochsOfSiblings(t *testing.T) {
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
-	for _, apart := range []time.Duration{200 * time.Millisecond, time.Second, time.Minute, 10 * time.Minute, 24 * time.Hour} {
+	for _, apart := range []time.Duration{200 * time.Millisecond, time.Second, time.Minute, 10 * time.Minute,
+		24 * time.Hour} {
 		for random := range uint64(epochChances) {
 			first := NextEpoch(1<<32, may, random)
 			second := NextEpoch(1<<32, may.Add(apart), epochChances-1-random)

@@ -16,7 +16,8 @@ func TestRefusalsLeaveTheirNeighboursAlone(t *testing.T) {
 	stale.Token++
 	_, r := s.batch(
 		s.save(stale, belay.KindStep, "stale"), s.save(l, belay.KindStep, "a"), s.save(l, belay.KindStep, ""),
-		s.act(l.Execution, "explode"), s.signal(l.Execution, "go"), s.settle(l, belay.OutcomeLost), s.settle(l, belay.OutcomeSuspended),
+		s.act(l.Execution, "explode"), s.signal(l.Execution, "go"), s.settle(l, belay.OutcomeLost),
+		s.settle(l, belay.OutcomeSuspended),
 		s.save(l, belay.KindStep, "late"),
 	)
 	for i, passes := range []bool{false, true, false, false, true, false, true, false} {
@@ -43,7 +44,8 @@ func TestRepliesDoNotChangeLater(t *testing.T) {
 	fork := s.act(sub.ID, belay.ActionFork)
 	schedule := &Schedule{Execution: sub.ID, Worker: w, Secret: belay.Secret{1}}
 	steal, cancel := s.act(sub.ID, belay.ActionSteal), s.act(sub.ID, belay.ActionCancel)
-	_, r := s.batch(sub, pause, resume, fork, pause, schedule, s.act(fork.Fork, belay.ActionCancel), steal, s.claims(w, 1), cancel)
+	_, r := s.batch(sub, pause, resume, fork, pause, schedule, s.act(fork.Fork, belay.ActionCancel), steal,
+		s.claims(w, 1), cancel)
 	for i, want := range map[int]belay.State{
 		1: belay.Paused, 2: belay.Pending, 3: belay.Pending, 5: belay.Scheduled, 6: belay.Cancelled, 7: belay.Pending,
 	} {
@@ -71,7 +73,8 @@ func TestAWholeLifeInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	sub, other := s.submission(), s.submission()
-	changes, r := s.batch(sub, other, s.signal(sub.ID, "go"), s.claims(w, 1), s.act(sub.ID, belay.ActionCancel), s.act(sub.ID, belay.ActionSteal))
+	changes, r := s.batch(sub, other, s.signal(sub.ID, "go"), s.claims(w, 1), s.act(sub.ID, belay.ActionCancel),
+		s.act(sub.ID, belay.ActionSteal))
 	for i := range r {
 		if r[i].Err != nil {
 			t.Fatalf("command %d: %v", i, r[i].Err)
@@ -91,8 +94,10 @@ func TestAWholeLifeInOneFold(t *testing.T) {
 func TestOneEndPerGeneration(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
-	_, r := s.batch(s.settle(l, belay.OutcomeSucceeded), s.settle(l, belay.OutcomeFailed), s.act(l.Execution, belay.ActionCancel))
-	if r[0].Err != nil || belay.CodeOf(r[1].Err) != belay.CodeLeaseLost || belay.CodeOf(r[2].Err) != belay.CodeConflict {
+	_, r := s.batch(s.settle(l, belay.OutcomeSucceeded), s.settle(l, belay.OutcomeFailed),
+		s.act(l.Execution, belay.ActionCancel))
+	if r[0].Err != nil || belay.CodeOf(r[1].Err) != belay.CodeLeaseLost ||
+		belay.CodeOf(r[2].Err) != belay.CodeConflict {
 		t.Errorf("answers %v, %v, %v", r[0].Err, r[1].Err, r[2].Err)
 	}
 	s.is(l.Execution, "succeeded")
@@ -104,7 +109,8 @@ func TestNothingPassesAfterTheSessionsEndInOneFold(t *testing.T) {
 	w := s.worker("w")
 	l := s.run(w)
 	s.submit()
-	_, r := s.batch(s.save(l, belay.KindStep, "a"), &End{Worker: w}, s.save(l, belay.KindStep, "b"), s.beat(w, l), s.claims(w, 1),
+	_, r := s.batch(s.save(l, belay.KindStep, "a"), &End{Worker: w}, s.save(l, belay.KindStep, "b"), s.beat(w, l),
+		s.claims(w, 1),
 		&Lose{l.Execution, l.Token, w, false, true, false})
 	for i, code := range []belay.Code{"", "", belay.CodeLeaseLost, belay.CodeLeaseLost, belay.CodeLeaseLost, ""} {
 		if (code == "") != (r[i].Err == nil) || code != "" && belay.CodeOf(r[i].Err) != code {
@@ -122,7 +128,8 @@ func TestNothingToDoIsNothingToWrite(t *testing.T) {
 	if !changes.Empty() {
 		t.Errorf("%+v", changes)
 	}
-	changes, _ = s.batch(&Tick{Execution: l.Execution}, s.act(l.Execution, belay.ActionResume), s.claims(w, 0), &Progress{l.Execution, l.Token, s.now})
+	changes, _ = s.batch(&Tick{Execution: l.Execution}, s.act(l.Execution, belay.ActionResume), s.claims(w, 0),
+		&Progress{l.Execution, l.Token, s.now})
 	if !changes.Empty() {
 		t.Errorf("%+v", changes)
 	}

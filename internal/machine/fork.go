@@ -25,7 +25,8 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	}
 	if have := w.execs[c.Fork]; have != nil {
 		if h := w.specs[c.Fork]; h == nil || h.Hash != s.Hash {
-			return Reply{}, refuse(belay.CodeConflict, "fork", "%s is another execution, not a fork of %s", c.Fork, e.ID)
+			return Reply{}, refuse(belay.CodeConflict, "fork", "%s is another execution, not a fork of %s", c.Fork,
+				e.ID)
 		}
 		return Reply{ID: have.ID, Execution: w.copyOf(have), Spec: w.specs[have.ID], Replayed: true}, nil
 	}
@@ -34,7 +35,8 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	kept := newest(saved, e, c.UpTo)
 	for _, k := range kept {
 		if k.Kind == belay.KindState && k.Seq != e.StateSeq {
-			return Reply{}, w.illegal("fork", e, fmt.Sprintf("the state saved at seq %d is gone, a newer one took its place", k.Seq))
+			return Reply{}, w.illegal("fork", e,
+				fmt.Sprintf("the state saved at seq %d is gone, a newer one took its place", k.Seq))
 		}
 	}
 	f := &Execution{

@@ -19,7 +19,8 @@ func source(t *testing.T) (*stage, belay.Lease) {
 		kind belay.CheckpointKind
 		key  string
 	}{
-		{belay.KindStep, "a"}, {belay.KindState, "state"}, {belay.KindStep, "b"}, {belay.KindStep, "a"}, {belay.KindState, "state"},
+		{belay.KindStep, "a"}, {belay.KindState, "state"}, {belay.KindStep, "b"}, {belay.KindStep, "a"},
+		{belay.KindState, "state"},
 		{belay.KindWait, "a"},
 	} {
 		save := s.save(l, c.kind, c.key)
@@ -50,7 +51,8 @@ func TestForkCopiesTheNewestCheckpoints(t *testing.T) {
 		if got != c.want {
 			t.Errorf("up to %d: keeps %q, want %q", c.upTo, got, c.want)
 		}
-		if e := f.execution; e.Seq != int64(len(c.want)+1) || e.Token != 0 || e.Generation != 1 || e.State != belay.Pending || e.Lane != r.Lane {
+		if e := f.execution; e.Seq != int64(len(c.want)+1) || e.Token != 0 || e.Generation != 1 ||
+			e.State != belay.Pending || e.Lane != r.Lane {
 			t.Errorf("up to %d: %+v", c.upTo, *e)
 		}
 		if e := s.row(l.Execution); e.Seq != seq+1 || e.State != belay.Running || reply.Seq != e.Seq {

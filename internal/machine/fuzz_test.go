@@ -55,21 +55,29 @@ func TestRandomHistories(t *testing.T) {
 // happenings are what random histories must contain.
 func happenings() []string {
 	all := []string{
-		"Accept", "Accept repeated", "Accept refused: conflict", "Act repeated", "Act refused: conflict", "Append", "Append repeated",
-		"Append refused: conflict", "CancelChild", "CancelChild repeated", "CancelChild refused: conflict", "Claim", "Claim refused: conflict",
-		"Claim refused: lease_lostexpired", "Deliver", "Deliver repeated", "Deliver refused: conflict", "Drain", "End", "Expire",
-		"Expire refused: conflict", "Forget", "Forget repeated", "Forget refused: conflict", "Heartbeat", "Heartbeat refused: lease_lostexpired", "Lose", "Lose refused: conflict", "Mark", "Open",
-		"Open repeated", "Part", "Part refused: conflict", "Progress", "Release", "Release refused: conflict", "Schedule", "Schedule refused: conflict", "Submit",
+		"Accept", "Accept repeated", "Accept refused: conflict", "Act repeated", "Act refused: conflict", "Append",
+		"Append repeated",
+		"Append refused: conflict", "CancelChild", "CancelChild repeated", "CancelChild refused: conflict", "Claim",
+		"Claim refused: conflict",
+		"Claim refused: lease_lostexpired", "Deliver", "Deliver repeated", "Deliver refused: conflict", "Drain", "End",
+		"Expire",
+		"Expire refused: conflict", "Forget", "Forget repeated", "Forget refused: conflict", "Heartbeat",
+		"Heartbeat refused: lease_lostexpired", "Lose", "Lose refused: conflict", "Mark", "Open",
+		"Open repeated", "Part", "Part refused: conflict", "Progress", "Release", "Release refused: conflict",
+		"Schedule", "Schedule refused: conflict", "Submit",
 		"Submit repeated", "Submit refused: idempotency_mismatch", "Tick", "grace",
-		"Lock", "Lock repeated", "Lock refused: lease_held", "Lock refused: conflict", "Lock refused: lease_lostexpired",
-		"Lock refused: idempotency_mismatch", "Renew", "Vacate", "Vacate repeated", "Vacate refused: conflict", "reopened by a lock", "lost outside",
+		"Lock", "Lock repeated", "Lock refused: lease_held", "Lock refused: conflict",
+		"Lock refused: lease_lostexpired",
+		"Lock refused: idempotency_mismatch", "Renew", "Vacate", "Vacate repeated", "Vacate refused: conflict",
+		"reopened by a lock", "lost outside",
 		"letter lost", "letter max_retries", "letter permanent_error", "letter timeout",
 	}
 	for _, c := range []string{"Save", "Settle", "Renew"} {
 		if all = append(all, c); c != "Renew" {
 			all = append(all, c+" repeated", c+" refused: conflict")
 		}
-		for _, cause := range []belay.Cause{belay.CauseExpired, belay.CauseReassigned, belay.CauseCancelled, belay.CauseFinished} {
+		for _, cause := range []belay.Cause{belay.CauseExpired, belay.CauseReassigned, belay.CauseCancelled,
+			belay.CauseFinished} {
 			all = append(all, c+" refused: lease_lost"+string(cause))
 		}
 	}

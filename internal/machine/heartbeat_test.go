@@ -34,7 +34,8 @@ func TestHeartbeatTells(t *testing.T) {
 		t.Error(d)
 	}
 	if len(changes.Workers) != 1 || len(changes.Executions) != 0 || len(r[0].Follow) != 0 {
-		t.Errorf("wrote %d sessions and %d executions, follow %v", len(changes.Workers), len(changes.Executions), r[0].Follow)
+		t.Errorf("wrote %d sessions and %d executions, follow %v", len(changes.Workers), len(changes.Executions),
+			r[0].Follow)
 	}
 	if got := s.workers[w].ExpiresAt; got != s.now.Add(9*time.Second) {
 		t.Errorf("expires at %d", got)
@@ -164,13 +165,15 @@ func TestHeartbeatReportsProgress(t *testing.T) {
 		t.Errorf("half a second is worth a write: %+v", r.Follow)
 	}
 	r := beat(2 * time.Second)
-	if d := cmp.Diff([]Command{&Progress{timed.Execution, timed.Token, s.now.Add(-2 * time.Second)}}, r.Follow); d != "" {
+	if d := cmp.Diff([]Command{&Progress{timed.Execution, timed.Token, s.now.Add(-2 * time.Second)}},
+		r.Follow); d != "" {
 		t.Error(d)
 	}
 	seq := s.row(timed.Execution).Seq
 	s.pass(time.Second)
 	s.follow(r)
-	if e := s.row(timed.Execution); e.ProgressAt != s.now.Add(-3*time.Second) || e.Seq != seq || e.CheckAt != e.ProgressAt.Add(time.Minute) {
+	if e := s.row(timed.Execution); e.ProgressAt != s.now.Add(-3*time.Second) || e.Seq != seq ||
+		e.CheckAt != e.ProgressAt.Add(time.Minute) {
 		t.Errorf("%+v", *e)
 	}
 	s.follow(r) // again: older progress is none

@@ -151,14 +151,18 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 	for _, ref := range unique(n.Chunks) {
 		for _, c := range k.records[ref.Execution].chunks {
 			if c.ChunkRef == ref {
-				rows.Chunks = append(rows.Chunks, Chunk{ChunkRef: ref, Token: c.Token, Hash: c.Hash, At: c.At, Size: c.Size})
+				rows.Chunks = append(rows.Chunks, Chunk{
+					ChunkRef: ref, Token: c.Token, Hash: c.Hash, At: c.At, Size: c.Size,
+				})
 			}
 		}
 	}
 	for _, d := range unique(n.Drops) {
 		for _, c := range k.records[d.Execution].chunks {
 			if d.covers(c.ChunkRef) {
-				rows.Chunks = append(rows.Chunks, Chunk{ChunkRef: c.ChunkRef, Token: c.Token, Hash: c.Hash, At: c.At, Size: c.Size})
+				rows.Chunks = append(rows.Chunks, Chunk{
+					ChunkRef: c.ChunkRef, Token: c.Token, Hash: c.Hash, At: c.At, Size: c.Size,
+				})
 			}
 		}
 	}
@@ -278,7 +282,8 @@ func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 		}
 	}
 	for _, s := range rows.Signals {
-		if s.ConsumedBy != 0 && !slices.Contains(c.Consumed, s) && !slices.ContainsFunc(k.records[s.Execution].signals, func(was *Signal) bool { return same(was, s) }) {
+		if s.ConsumedBy != 0 && !slices.Contains(c.Consumed, s) && !slices.ContainsFunc(k.records[s.Execution].signals,
+			func(was *Signal) bool { return same(was, s) }) {
 			return fmt.Errorf("signal %d of %s was changed and not written", s.Seq, s.Execution)
 		}
 	}

@@ -98,7 +98,8 @@ func (k *keeper) writeExecutions(c *Changes) error {
 func (k *keeper) writeWorkers(c *Changes) error {
 	if c.Leap != 0 {
 		for id, r := range k.records {
-			if e := r.execution; e != nil && !e.Worker.IsZero() && !slices.ContainsFunc(c.Executions, func(x *Execution) bool { return x.ID == id }) {
+			if e := r.execution; e != nil && !e.Worker.IsZero() &&
+				!slices.ContainsFunc(c.Executions, func(x *Execution) bool { return x.ID == id }) {
 				late := e.Late(c.Leap, k.now)
 				_ = k.change(id, func(r *record) error { r.execution = &late; return nil })
 			}
@@ -162,7 +163,9 @@ func (k *keeper) writeHistory(c *Changes) error {
 	}
 	for _, ref := range c.Pruned {
 		keep(k.change(ref.Execution, func(r *record) error {
-			return replace(&r.checkpoints, func(x *Checkpoint) bool { return x.Seq == ref.Seq }, func(x *Checkpoint) error {
+			return replace(&r.checkpoints, func(x *Checkpoint) bool {
+				return x.Seq == ref.Seq
+			}, func(x *Checkpoint) error {
 				x.Data, x.Pruned = nil, true
 				return nil
 			})
@@ -200,7 +203,9 @@ func (k *keeper) writeLetter(d *DeadLetter) error {
 			row.New = false
 			return insert(&r.letters, row, func(x *DeadLetter) int64 { return int64(x.Generation) })
 		}
-		return replace(&r.letters, func(x *DeadLetter) bool { return x.Generation == d.Generation }, func(x *DeadLetter) error {
+		return replace(&r.letters, func(x *DeadLetter) bool {
+			return x.Generation == d.Generation
+		}, func(x *DeadLetter) error {
 			if x.Resolution != "" {
 				return fmt.Errorf("keys: dead letter %d of %s is resolved twice", d.Generation, d.Execution)
 			}
@@ -236,7 +241,9 @@ func (k *keeper) writeChunks(c *Changes) error {
 		row := copied(s)
 		row.New = false
 		_ = k.change(s.Execution, func(r *record) error {
-			r.sums = append(slices.DeleteFunc(slices.Clone(r.sums), func(x *Sum) bool { return x.SumRef == s.SumRef }), row)
+			r.sums = append(slices.DeleteFunc(slices.Clone(r.sums), func(x *Sum) bool {
+				return x.SumRef == s.SumRef
+			}), row)
 			return nil
 		})
 	}

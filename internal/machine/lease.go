@@ -38,7 +38,8 @@ func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string)
 	case e.State.Terminal():
 		return belay.CauseFinished, fmt.Sprintf("the execution has ended: %s", e.State)
 	case newer:
-		return belay.CauseReassigned, fmt.Sprintf("a newer claim owns the execution: token %d, not %d", e.Token, l.Token)
+		return belay.CauseReassigned, fmt.Sprintf("a newer claim owns the execution: token %d, not %d", e.Token,
+			l.Token)
 	case e.State == belay.Running && !current && l.Token == 0:
 		return belay.CauseExpired, "the lease is not the one that holds"
 	case e.State != belay.Running || !current:
@@ -55,7 +56,9 @@ func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string)
 // which is enough for a read: a session that is over and was not lost yet may read what
 // nobody else has written since.
 func Owns(e *Execution, l belay.Lease) error {
-	w := world{Rows: &Rows{}, workers: map[belay.WorkerID]*Worker{l.Worker: {ID: l.Worker, State: belay.WorkerOpen, ExpiresAt: 1}}}
+	w := world{Rows: &Rows{}, workers: map[belay.WorkerID]*Worker{
+		l.Worker: {ID: l.Worker, State: belay.WorkerOpen, ExpiresAt: 1},
+	}}
 	cause, text := w.lost(e, l, 0)
 	if cause == "" {
 		return nil

@@ -83,14 +83,16 @@ func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error
 		return Reply{}, lostSession(op, x)
 	}
 	if e.Worker == x.ID {
-		if _, err := w.owner(op, belay.Lease{Execution: e.ID, Worker: x.ID, Token: e.Token, Secret: e.Secret}); err != nil {
+		if _, err := w.owner(op, belay.Lease{Execution: e.ID, Worker: x.ID, Token: e.Token,
+			Secret: e.Secret}); err != nil {
 			return Reply{}, err
 		}
 		w.renew(x)
 		return Reply{Seq: e.Seq, Session: x.session(), Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
 	}
 	if held := w.held(x.ID); len(held) > 0 {
-		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op, "id %s is the lock of %s; lock with a new one", c.ID, held[0].ID)
+		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op, "id %s is the lock of %s; lock with a new one", c.ID,
+			held[0].ID)
 	}
 	err := refuse(belay.CodeLeaseLost, op, "the lock %s was taken from %s; lock with a new id", c.ID, c.Owner)
 	err.Cause = belay.CauseExpired
@@ -243,7 +245,8 @@ func (w *world) vacate(was Execution, e *Execution, why string) []Command {
 
 // outside names the session whose calls are not for a lock.
 func outside(op string, x *Worker) error {
-	return refuse(belay.CodeConflict, op, "session %s is the lock of %s: it is renewed by its lease and ends with its run", x.ID, x.Spec.Name)
+	return refuse(belay.CodeConflict, op,
+		"session %s is the lock of %s: it is renewed by its lease and ends with its run", x.ID, x.Spec.Name)
 }
 
 // lostOwner says whom an execution lost.

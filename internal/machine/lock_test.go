@@ -24,7 +24,8 @@ func TestALockRefusedNamesItsHolder(t *testing.T) {
 	l := s.owned("ann")
 	s.pass(5 * time.Second)
 	err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeLeaseHeld)
-	if h := err.Holder; h.Owner != "ann" || h.Worker != l.Worker || h.Token != l.Token || h.ExpiresIn != 10*time.Second || err.RetryAfter != h.ExpiresIn {
+	if h := err.Holder; h.Owner != "ann" || h.Worker != l.Worker || h.Token != l.Token ||
+		h.ExpiresIn != 10*time.Second || err.RetryAfter != h.ExpiresIn {
 		t.Errorf("%+v, held by %+v", err, h)
 	}
 	s.stall(time.Minute) // nobody could renew: the holder is given the gap
@@ -44,7 +45,8 @@ func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 	l := s.owned("ann")
 	s.do(s.settle(l, belay.OutcomeFailed, failing))
 	err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeConflict)
-	if err.RetryAfter != 1125*time.Millisecond || !strings.Contains(err.Message, "1.125s") || !strings.Contains(err.Message, "attempt 1 of 3 failed: no") {
+	if err.RetryAfter != 1125*time.Millisecond || !strings.Contains(err.Message, "1.125s") ||
+		!strings.Contains(err.Message, "attempt 1 of 3 failed: no") {
 		t.Errorf("%v, again in %s", err, err.RetryAfter)
 	}
 	s.pass(err.RetryAfter)
@@ -52,14 +54,16 @@ func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 
 	paused := s.submit(external)
 	s.do(s.act(paused, belay.ActionPause))
-	if err := s.refused(s.lock(belay.WorkerID(s.id()), paused), belay.CodeConflict); !strings.Contains(err.Message, "resume") {
+	if err := s.refused(s.lock(belay.WorkerID(s.id()), paused), belay.CodeConflict); !strings.Contains(err.Message,
+		"resume") {
 		t.Errorf("paused: %v", err)
 	}
 	gated := s.submit()
 	behind := copied(s.row(gated))
 	behind.Gate = "breaker:mail"
 	_ = s.change(gated, func(r *record) error { r.execution = behind; return nil })
-	if err := s.refused(s.lock(belay.WorkerID(s.id()), gated), belay.CodeConflict); !strings.Contains(err.Message, "breaker:mail") {
+	if err := s.refused(s.lock(belay.WorkerID(s.id()), gated), belay.CodeConflict); !strings.Contains(err.Message,
+		"breaker:mail") {
 		t.Errorf("behind its breaker: %v", err)
 	}
 }
@@ -71,7 +75,8 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	s.pass(15 * time.Second)
 	s.do(&Expire{l.Worker})
 	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
-	if err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeConflict); err.RetryAfter != 4*time.Second {
+	if err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution),
+		belay.CodeConflict); err.RetryAfter != 4*time.Second {
 		t.Errorf("%v, again in %s", err, err.RetryAfter)
 	}
 	s.pass(4 * time.Second)
@@ -88,7 +93,8 @@ func TestALocksIDFindsItAndNothingElse(t *testing.T) {
 	again := *first
 	again.Secret = belay.Secret{99}
 	r := s.do(&again)
-	if !r.Replayed || leaseOf(&r.Claims[0].Execution) != leaseOf(&won.Claims[0].Execution) || r.Session.TTL != first.TTL {
+	if !r.Replayed || leaseOf(&r.Claims[0].Execution) != leaseOf(&won.Claims[0].Execution) ||
+		r.Session.TTL != first.TTL {
 		t.Errorf("asked again: %+v, was %+v", r, won)
 	}
 	s.pass(10 * time.Second) // asking was a sign of life
@@ -121,7 +127,8 @@ func TestALockIsRenewedByItsSecret(t *testing.T) {
 	byIt := l
 	byIt.Token = 0
 	b := s.do(&Renew{Lease: byIt}).Heartbeat
-	if b.ExpiresIn != 15*time.Second || len(b.Pause) != 1 || len(b.Preempt) != 1 || len(b.Signals) != 1 || b.Signals[0].SignalSeq != seq+1 || !b.Drain || len(b.Revoked) != 0 {
+	if b.ExpiresIn != 15*time.Second || len(b.Pause) != 1 || len(b.Preempt) != 1 || len(b.Signals) != 1 ||
+		b.Signals[0].SignalSeq != seq+1 || !b.Drain || len(b.Revoked) != 0 {
 		t.Errorf("told %+v", b)
 	}
 	if e := s.row(l.Execution); e.ProgressAt != s.now {
@@ -180,10 +187,13 @@ func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 func TestAnExternalExecutionStaysExternal(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
-	l := s.owned("ann", policy(belay.Policy{OnLost: belay.Requeue, Timeout: within(time.Minute), StartTimeout: within(20 * time.Second)}))
+	l := s.owned("ann", policy(belay.Policy{
+		OnLost: belay.Requeue, Timeout: within(time.Minute), StartTimeout: within(20 * time.Second),
+	}))
 	none := func(after string) {
 		t.Helper()
-		if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 || !s.row(l.Execution).External || s.row(l.Execution).Ready() != 0 {
+		if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 || !s.row(l.Execution).External ||
+			s.row(l.Execution).Ready() != 0 {
 			t.Fatalf("after %s a worker gets %+v", after, r.Claims)
 		}
 	}

@@ -79,7 +79,9 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
 		p.OnLost = belay.Fail
 	}
-	how := ended{outcome: belay.OutcomeLost, failure: belay.Failure{Class: belay.ClassLost, Message: clip(text, maxMessage)}}
+	how := ended{
+		outcome: belay.OutcomeLost, failure: belay.Failure{Class: belay.ClassLost, Message: clip(text, maxMessage)},
+	}
 	if blamed || !e.Suspect() {
 		e.lostTimes(e.Losses + 1)
 	}
@@ -89,7 +91,8 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	case p.OnLost == belay.Fail:
 		w.finish(e, belay.Failed, how)
 	case e.Losses >= p.MaxLosses:
-		how.failure.Message = clip(fmt.Sprintf("lost %d times in a row without a new checkpoint; the last: %s", e.Losses, text), maxMessage)
+		how.failure.Message = clip(fmt.Sprintf("lost %d times in a row without a new checkpoint; the last: %s",
+			e.Losses, text), maxMessage)
 		w.finish(e, belay.Failed, how)
 	default:
 		w.handBack(e, how, "lost", clip(text, 300))

@@ -42,10 +42,12 @@ func TestLossesInARow(t *testing.T) {
 	s.do(s.settle(s.win(s.worker("w")), belay.OutcomeReleased)) // given back is not lost, and no progress either
 	lose(3)
 	s.is(id, "failed")
-	if e, d := s.row(id), s.records[id].letters; e.Class != belay.ClassLost || len(d) != 1 || d[0].Reason != "lost" || d[0].Token != e.Token {
+	if e, d := s.row(id), s.records[id].letters; e.Class != belay.ClassLost || len(d) != 1 || d[0].Reason != "lost" ||
+		d[0].Token != e.Token {
 		t.Errorf("%+v, letters %+v", *e, d)
 	}
-	if e := s.row(id); !strings.HasPrefix(e.Message, "lost 3 times in a row without a new checkpoint; the last: worker w was lost") {
+	if e := s.row(id); !strings.HasPrefix(e.Message,
+		"lost 3 times in a row without a new checkpoint; the last: worker w was lost") {
 		t.Errorf("message %q", e.Message)
 	}
 	if e := s.row(id); e.Attempts != 0 {

@@ -48,7 +48,9 @@ func dropExecutions(which func(c *Changes, is, was *Execution) bool) func(*keepe
 }
 
 var mutants = []mutant{
-	{name: "a claim does not raise the token", promise: "keys", write: eachChanged(func(is, was *Execution) { is.Token = was.Token })},
+	{name: "a claim does not raise the token", promise: "keys", write: eachChanged(func(is, was *Execution) {
+		is.Token = was.Token
+	})},
 	{name: "tokens go down", promise: "G1", write: func(_ *keeper, c *Changes) {
 		for _, r := range c.Runs {
 			if r.New {
@@ -84,16 +86,23 @@ var mutants = []mutant{
 		}
 	}},
 	{name: "an operation is not looked up", promise: "G2", read: func(_ *keeper, r *Rows) { r.Ops = nil }},
-	{name: "acknowledged checkpoints are lost", promise: "G3", write: func(_ *keeper, c *Changes) { c.Checkpoints = nil }},
+	{name: "acknowledged checkpoints are lost", promise: "G3", write: func(_ *keeper, c *Changes) {
+		c.Checkpoints = nil
+	}},
 	{name: "acknowledged chunks are lost", promise: "G3", write: func(_ *keeper, c *Changes) { c.Chunks = nil }},
 	{name: "the end of a run is not written", promise: "G15", write: func(_ *keeper, c *Changes) {
 		c.Runs = slices.DeleteFunc(c.Runs, func(r *Run) bool { return !r.New })
 	}},
 	{name: "actions are not written", promise: "G15", write: func(_ *keeper, c *Changes) { c.Deeds = nil }},
-	{name: "a parent is not written with its child's end", promise: "G4", write: dropExecutions(func(c *Changes, is, _ *Execution) bool {
-		return slices.ContainsFunc(c.Signals, func(s *Signal) bool { return s.Execution == is.ID && !s.Child.IsZero() })
+	{name: "a parent is not written with its child's end", promise: "G4",
+		write: dropExecutions(func(c *Changes, is, _ *Execution) bool {
+			return slices.ContainsFunc(c.Signals, func(s *Signal) bool {
+				return s.Execution == is.ID && !s.Child.IsZero()
+			})
+		})},
+	{name: "a child's end is not counted", promise: "G4", write: eachChanged(func(is, was *Execution) {
+		is.Open = max(is.Open, was.Open)
 	})},
-	{name: "a child's end is not counted", promise: "G4", write: eachChanged(func(is, was *Execution) { is.Open = max(is.Open, was.Open) })},
 	{name: "a child's end is not told", promise: "G15", write: func(_ *keeper, c *Changes) {
 		c.Signals = slices.DeleteFunc(c.Signals, func(s *Signal) bool { return !s.Child.IsZero() })
 	}},
@@ -156,9 +165,10 @@ var mutants = []mutant{
 			e.External = false
 		}
 	}},
-	{name: "workers are not kept away from the next generation", promise: "G8", write: eachChanged(func(is, was *Execution) {
-		is.External = is.External && is.Generation == was.Generation
-	})},
+	{name: "workers are not kept away from the next generation", promise: "G8",
+		write: eachChanged(func(is, was *Execution) {
+			is.External = is.External && is.Generation == was.Generation
+		})},
 	{name: "keys are not written", promise: "G9", write: func(_ *keeper, c *Changes) { c.Keys = nil }},
 	{name: "dead letters are not written", promise: "G10", write: func(_ *keeper, c *Changes) { c.DeadLetters = nil }},
 	{name: "dead letters are not resolved", promise: "G10", write: func(_ *keeper, c *Changes) {
@@ -175,8 +185,12 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "a signal is consumed twice", promise: "signals", write: func(_ *keeper, c *Changes) { c.Consumed = nil }},
-	{name: "CheckAt is not written", promise: "CheckAt", write: eachChanged(func(is, was *Execution) { is.CheckAt = was.CheckAt })},
-	{name: "a pause forgets where from", promise: "row", write: eachChanged(func(is, _ *Execution) { is.PausedFrom = 0 })},
+	{name: "CheckAt is not written", promise: "CheckAt", write: eachChanged(func(is, was *Execution) {
+		is.CheckAt = was.CheckAt
+	})},
+	{name: "a pause forgets where from", promise: "row", write: eachChanged(func(is, _ *Execution) {
+		is.PausedFrom = 0
+	})},
 	{name: "rows are read before they are locked", promise: "G4", read: readOld},
 }
 
@@ -184,7 +198,9 @@ var mutants = []mutant{
 func claimEarly(k *keeper, r *Rows) {
 	for _, e := range k.where(func(e *Execution) bool { return e.Ready() > k.now && e.Ready() < k.now.Add(5e9) }) {
 		for i := range r.Ready {
-			if r.Ready[i].Next == 0 || slices.ContainsFunc(r.Executions, func(x *Execution) bool { return x.ID == e.ID }) {
+			if r.Ready[i].Next == 0 || slices.ContainsFunc(r.Executions, func(x *Execution) bool {
+				return x.ID == e.ID
+			}) {
 				continue
 			}
 			early := copied(e)
@@ -203,7 +219,9 @@ func readOld(k *keeper, r *Rows) {
 			old.Seq--
 			r.Executions[i] = old
 			for j := range r.Ready {
-				r.Ready[j].Due = slices.DeleteFunc(r.Ready[j].Due, func(id belay.ExecutionID) bool { return id == e.ID })
+				r.Ready[j].Due = slices.DeleteFunc(r.Ready[j].Due, func(id belay.ExecutionID) bool {
+					return id == e.ID
+				})
 			}
 		}
 	}

@@ -84,7 +84,9 @@ func (c codec[B]) decode(o *Object) (*B, error) {
 		err = fmt.Errorf("it is a %s", o.Kind)
 	}
 	if err != nil {
-		return nil, &belay.Error{Code: belay.CodeInternal, Message: fmt.Sprintf("the %s %s cannot be read", c.kind, o.Name), Err: err}
+		return nil, &belay.Error{
+			Code: belay.CodeInternal, Message: fmt.Sprintf("the %s %s cannot be read", c.kind, o.Name), Err: err,
+		}
 	}
 	return b, nil
 }
@@ -92,7 +94,9 @@ func (c codec[B]) decode(o *Object) (*B, error) {
 func (c codec[B]) encode(b *B) ([]byte, error) {
 	body, err := json.Marshal(b)
 	if err != nil {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "this cannot be written as a " + string(c.kind), Err: err}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Message: "this cannot be written as a " + string(c.kind), Err: err,
+		}
 	}
 	return body, nil
 }
@@ -134,7 +138,8 @@ func (w *world) put(op string, p put) (Reply, error) {
 	case o != nil && p.expected == 0:
 		return Reply{}, refuse(belay.CodeConflict, op, "there is a %s %s already", p.ref.Kind, p.ref.Name)
 	case o != nil && o.Version != p.expected:
-		return Reply{}, refuse(belay.CodeConflict, op, "the %s %s has version %d by now, not %d: read it again", p.ref.Kind, p.ref.Name, o.Version, p.expected)
+		return Reply{}, refuse(belay.CodeConflict, op, "the %s %s has version %d by now, not %d: read it again",
+			p.ref.Kind, p.ref.Name, o.Version, p.expected)
 	case o == nil:
 		o = &Object{ObjectRef: p.ref}
 	}

@@ -14,7 +14,8 @@ func TestAChangeToAnotherVersionIsRefused(t *testing.T) {
 		there, expected int64
 		code            belay.Code
 	}{
-		{0, 0, ""}, {0, 1, belay.CodeNotFound}, {1, 0, belay.CodeConflict}, {2, 1, belay.CodeConflict}, {2, 2, ""}, {2, 3, belay.CodeConflict},
+		{0, 0, ""}, {0, 1, belay.CodeNotFound}, {1, 0, belay.CodeConflict}, {2, 1, belay.CodeConflict}, {2, 2, ""},
+		{2, 3, belay.CodeConflict},
 	} {
 		rows := &Rows{Now: began}
 		if c.there > 0 {
@@ -22,7 +23,8 @@ func TestAChangeToAnotherVersionIsRefused(t *testing.T) {
 		}
 		w := newWorld(rows)
 		r, err := w.put("change it", put{
-			ref: ref, expected: c.expected, next: 7, body: []byte("new"), action: "change", actor: "me", reason: "because", op: belay.OpID{9},
+			ref: ref, expected: c.expected, next: 7, body: []byte("new"), action: "change", actor: "me",
+			reason: "because", op: belay.OpID{9},
 		})
 		if c.code != "" {
 			if belay.CodeOf(err) != c.code || !w.out.Empty() {
@@ -30,8 +32,10 @@ func TestAChangeToAnotherVersionIsRefused(t *testing.T) {
 			}
 			continue
 		}
-		want := &Object{ObjectRef: ref, Version: c.there + 1, Was: c.there, NextAt: 7, UpdatedAt: began, UpdatedBy: "me", Body: []byte("new")}
-		audit := &Audit{At: began, Actor: "me", ObjectRef: ref, Version: c.there + 1, Action: "change", Reason: "because", Op: belay.OpID{9}}
+		want := &Object{ObjectRef: ref, Version: c.there + 1, Was: c.there, NextAt: 7, UpdatedAt: began,
+			UpdatedBy: "me", Body: []byte("new")}
+		audit := &Audit{At: began, Actor: "me", ObjectRef: ref, Version: c.there + 1, Action: "change",
+			Reason: "because", Op: belay.OpID{9}}
 		if err != nil || !same(w.out.Objects, []*Object{want}) || !same(w.out.Audit, []*Audit{audit}) {
 			t.Errorf("%+v: %v, %+v", c, err, w.out)
 		}
@@ -44,10 +48,12 @@ func TestAChangeToAnotherVersionIsRefused(t *testing.T) {
 		if _, err := w.put("change it", put{ref: ref, expected: c.there + 1, body: []byte("newer")}); err != nil {
 			t.Errorf("%+v: the same again: %v", c, err)
 		}
-		if o := w.out.Objects; len(o) != 1 || o[0].Was != c.there || o[0].Version != c.there+2 || len(w.out.Audit) != 2 {
+		if o := w.out.Objects; len(o) != 1 || o[0].Was != c.there || o[0].Version != c.there+2 ||
+			len(w.out.Audit) != 2 {
 			t.Errorf("%+v: changed twice in one fold: %+v", c, w.out)
 		}
-		if _, err := w.put("change it", put{ref: ref, expected: c.there + 2, actor: "a\nb"}); belay.CodeOf(err) != belay.CodeInvalid {
+		if _, err := w.put("change it", put{ref: ref, expected: c.there + 2,
+			actor: "a\nb"}); belay.CodeOf(err) != belay.CodeInvalid {
 			t.Errorf("an actor of two lines: %v", err)
 		}
 	}

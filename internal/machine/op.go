@@ -68,7 +68,8 @@ func (w *world) did(op string, id belay.ExecutionID, named belay.OpID, sum OpSum
 		return 0, false, nil
 	case found.Sum != (OpSum{}) && found.Sum != sum:
 		return 0, true, refuse(belay.CodeIdempotencyMismatch, op,
-			"operation %s was carried out on %s before, with seq %d, and was another or said something else", named, id, found.Seq)
+			"operation %s was carried out on %s before, with seq %d, and was another or said something else", named, id,
+			found.Seq)
 	}
 	return found.Seq, true, nil
 }

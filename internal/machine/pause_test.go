@@ -15,12 +15,22 @@ func TestPauseARunningExecution(t *testing.T) {
 		want string
 		then string // after resume
 	}{
-		"released":  {func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomeReleased)) }, "paused(pending)", "pending(released)"},
-		"preempted": {func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomePreempted)) }, "paused(pending)", "pending(preempted)"},
-		"failed":    {func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomeFailed)) }, "paused(pending)", "pending(retry later)"},
-		"suspended": {func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomeSuspended)) }, "paused(waiting)", "waiting(signal)"},
-		"lost":      {func(s *stage, l belay.Lease) { s.lose(l) }, "paused(pending)", "pending(lost)"},
-		"stolen":    {func(s *stage, l belay.Lease) { s.do(s.act(l.Execution, belay.ActionSteal)) }, "paused(pending)", "pending(released)"},
+		"released": {func(s *stage, l belay.Lease) {
+			s.do(s.settle(l, belay.OutcomeReleased))
+		}, "paused(pending)", "pending(released)"},
+		"preempted": {func(s *stage, l belay.Lease) {
+			s.do(s.settle(l, belay.OutcomePreempted))
+		}, "paused(pending)", "pending(preempted)"},
+		"failed": {func(s *stage, l belay.Lease) {
+			s.do(s.settle(l, belay.OutcomeFailed))
+		}, "paused(pending)", "pending(retry later)"},
+		"suspended": {func(s *stage, l belay.Lease) {
+			s.do(s.settle(l, belay.OutcomeSuspended))
+		}, "paused(waiting)", "waiting(signal)"},
+		"lost": {func(s *stage, l belay.Lease) { s.lose(l) }, "paused(pending)", "pending(lost)"},
+		"stolen": {func(s *stage, l belay.Lease) {
+			s.do(s.act(l.Execution, belay.ActionSteal))
+		}, "paused(pending)", "pending(released)"},
 		"succeeded": {func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomeSucceeded)) }, "succeeded", ""},
 	} {
 		s := newStage(t)
@@ -75,7 +85,8 @@ func TestTimeAndSignalsGoOnWhilePaused(t *testing.T) {
 		s.do(s.act(l.Execution, belay.ActionPause))
 		return l.Execution
 	}
-	signalled, timer, deadline := wait(belay.Policy{}, 0), wait(belay.Policy{}, hour), wait(belay.Policy{Timeout: belay.Duration(hour)}, 0)
+	signalled, timer, deadline := wait(belay.Policy{}, 0), wait(belay.Policy{}, hour),
+		wait(belay.Policy{Timeout: belay.Duration(hour)}, 0)
 	seq := s.do(s.signal(signalled, "go")).Seq
 	s.pass(hour)
 	s.do(s.act(signalled, belay.ActionResume))

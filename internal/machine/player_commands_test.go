@@ -64,7 +64,8 @@ func (p *player) child() {
 	}
 	k := string(rune('x' + p.n(3)))
 	p.send(&Submit{Submission: belay.Submission{
-		ID: belay.ChildID(l.Execution, e.Generation, k), Workflow: "job", Parent: &l, ParentKey: k, Policy: policies[p.n(len(policies))],
+		ID: belay.ChildID(l.Execution, e.Generation, k), Workflow: "job", Parent: &l, ParentKey: k,
+		Policy: policies[p.n(len(policies))],
 	}})
 }
 
@@ -98,7 +99,8 @@ func (p *player) lock() {
 	if x := p.keeper.workers[id]; x != nil { // the same body
 		ttl = x.Spec.TTL
 	}
-	p.send(&Lock{belay.LockRequest{ID: id, Execution: p.execution(), Owner: "out", TTL: ttl, Reopen: p.n(2) == 0}, belay.Secret(p.id())})
+	p.send(&Lock{belay.LockRequest{ID: id, Execution: p.execution(), Owner: "out", TTL: ttl, Reopen: p.n(2) == 0},
+		belay.Secret(p.id())})
 }
 
 func (p *player) renew() {
@@ -128,7 +130,8 @@ func (p *player) accept() {
 
 func (p *player) save() {
 	p.operate(&Save{Save: belay.Save{
-		Lease: p.lease(), Op: p.op(), Kind: belay.KindStep + belay.CheckpointKind(p.n(3)), Key: string(rune('a' + p.n(2))),
+		Lease: p.lease(), Op: p.op(), Kind: belay.KindStep + belay.CheckpointKind(p.n(3)),
+		Key:  string(rune('a' + p.n(2))),
 		Data: json.RawMessage(fmt.Sprint(p.ids)), CostTokens: int64(p.n(3)),
 	}})
 }
@@ -221,7 +224,9 @@ func (p *player) beat() {
 	forget := p.n(6) == 0
 	for _, l := range p.leases {
 		if l.Worker == h.Worker && (!forget || p.n(2) == 0) {
-			h.Holds = append(h.Holds, belay.Held{Execution: l.Execution, Token: l.Token, Idle: time.Duration(p.n(5)) * time.Second})
+			h.Holds = append(h.Holds, belay.Held{
+				Execution: l.Execution, Token: l.Token, Idle: time.Duration(p.n(5)) * time.Second,
+			})
 		}
 	}
 	p.send(&Heartbeat{Heartbeat: h})
@@ -230,8 +235,12 @@ func (p *player) beat() {
 func (p *player) takeBack() {
 	l := p.lease()
 	p.send([]Command{
-		&Lose{l.Execution, l.Token, l.Worker, false, true, false}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution}, &Part{l.Execution, 5},
-		&Tick{Execution: l.Execution}, &Progress{l.Execution, l.Token, p.now.Add(-time.Second)}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
+		&Lose{
+			l.Execution, l.Token, l.Worker, false, true, false,
+		}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution}, &Part{l.Execution, 5},
+		&Tick{Execution: l.Execution}, &Progress{
+			l.Execution, l.Token, p.now.Add(-time.Second),
+		}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},
 		&Forget{l.Execution, p.now.Add(-5 * time.Second)},
 	}[p.n(8)])
 }
@@ -248,11 +257,13 @@ func (p *player) session() {
 			p.workers[i] = belay.WorkerID(p.id())
 		}
 		p.send(&Open{belay.WorkerSpec{
-			ID: p.workers[i], Name: "w", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(time.Duration(5+15*i) * time.Second),
+			ID: p.workers[i], Name: "w", Workflows: []belay.Registration{{Workflow: "job"}},
+			TTL: within(time.Duration(5+15*i) * time.Second),
 		}})
 	default:
 		p.send([]Command{
-			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Expire{w}, &Mark{}, &Mark{}, &Expire{w}, &Expire{w},
+			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Expire{w}, &Mark{}, &Mark{}, &Expire{w},
+			&Expire{w},
 		}[p.n(8)])
 	}
 }
@@ -271,7 +282,8 @@ func (p *player) sweep() {
 		if e.CheckAt != 0 && e.CheckAt <= p.now {
 			p.send(&Tick{Execution: e.ID, Jitter: 0.3})
 		}
-		if parent := p.row(e.Parent); parent != nil && !e.State.Terminal() && e.CancelBy == 0 && !(e.Policy != nil && e.Policy.Abandon) &&
+		if parent := p.row(e.Parent); parent != nil && !e.State.Terminal() && e.CancelBy == 0 &&
+			!(e.Policy != nil && e.Policy.Abandon) &&
 			(parent.State.Terminal() || parent.CancelBy != 0 || e.ParentGen != parent.Generation) {
 			p.send(&CancelChild{e.ID})
 		}
@@ -284,7 +296,9 @@ func (p *player) sweep() {
 // ordered goes through a map of sessions in the order of their ids.
 func ordered(m map[belay.WorkerID]*Worker) iter.Seq2[belay.WorkerID, *Worker] {
 	return func(yield func(belay.WorkerID, *Worker) bool) {
-		for _, id := range slices.SortedFunc(maps.Keys(m), func(a, b belay.WorkerID) int { return slices.Compare(a[:], b[:]) }) {
+		for _, id := range slices.SortedFunc(maps.Keys(m), func(a, b belay.WorkerID) int {
+			return slices.Compare(a[:], b[:])
+		}) {
 			if !yield(id, m[id]) {
 				return
 			}

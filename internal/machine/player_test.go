@@ -32,7 +32,9 @@ type player struct {
 }
 
 func newPlayer(k *keeper, src []byte) *player {
-	return &player{keeper: k, src: src, claims: make(map[belay.WorkerID]*Claim), told: newTold(), seen: make(map[string]int)}
+	return &player{
+		keeper: k, src: src, claims: make(map[belay.WorkerID]*Claim), told: newTold(), seen: make(map[string]int),
+	}
 }
 
 func play(k *keeper, src []byte) (*player, error) {
@@ -214,7 +216,8 @@ func (p *player) learn(commands []Command, replies []Reply) {
 	}
 	for _, r := range p.records {
 		p.seen["state "+r.execution.State.String()]++
-		if last := len(r.runs) - 1; last >= 0 && r.runs[last].Outcome == belay.OutcomeLost && p.outside(r.runs[last].Worker) {
+		if last := len(r.runs) - 1; last >= 0 && r.runs[last].Outcome == belay.OutcomeLost &&
+			p.outside(r.runs[last].Worker) {
 			p.seen["lost outside"]++
 		}
 		for _, d := range r.letters {
@@ -237,7 +240,9 @@ func (p *player) met(id belay.ExecutionID) {
 // nothing may stay open (G5).
 func (p *player) heal() error {
 	w := belay.WorkerID(p.id())
-	p.send(&Open{belay.WorkerSpec{ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour)}})
+	p.send(&Open{belay.WorkerSpec{
+		ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour),
+	}})
 	for round := range 60 {
 		open := p.where(func(e *Execution) bool { return !e.State.Terminal() })
 		if len(open) == 0 {
@@ -252,7 +257,9 @@ func (p *player) heal() error {
 			case e.State == belay.Waiting:
 				p.send(&Deliver{SignalRequest: belay.SignalRequest{Execution: e.ID, Name: "wake", Op: p.op()}})
 			case e.State == belay.Running && e.Worker == w:
-				p.send(&Settle{Settlement: belay.Settlement{Lease: leaseOf(e), Op: p.op(), Outcome: belay.OutcomeSucceeded}})
+				p.send(&Settle{
+					Settlement: belay.Settlement{Lease: leaseOf(e), Op: p.op(), Outcome: belay.OutcomeSucceeded},
+				})
 			}
 		}
 		p.sweep()

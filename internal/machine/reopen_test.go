@@ -32,7 +32,8 @@ func TestReopenKeepsFinishedSteps(t *testing.T) {
 		s, w, id := died(t)
 		r := s.do(s.act(id, action))
 		e := s.row(id)
-		if e.Generation != 2 || e.InputGen != 1 || e.BaseSeq != 0 || e.Attempts != 0 || e.Class != 0 || e.StartedAt != 0 || e.FinishedAt != 0 {
+		if e.Generation != 2 || e.InputGen != 1 || e.BaseSeq != 0 || e.Attempts != 0 || e.Class != 0 ||
+			e.StartedAt != 0 || e.FinishedAt != 0 {
 			t.Errorf("%s: %+v", action, *e)
 		}
 		if r.Execution.Generation != 2 || r.Seq != e.Seq {
@@ -69,7 +70,8 @@ func TestReopenWithAnotherInput(t *testing.T) {
 	left := s.row(id).SignalSeq
 	s.do(s.act(id, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`{"n":2}`) }))
 	e := s.row(id)
-	if e.Generation != 2 || e.InputGen != 2 || e.BaseSeq != e.Seq || e.Checkpoints != 0 || e.StateSeq != 0 || e.SignalSeq != 0 {
+	if e.Generation != 2 || e.InputGen != 2 || e.BaseSeq != e.Seq || e.Checkpoints != 0 || e.StateSeq != 0 ||
+		e.SignalSeq != 0 {
 		t.Errorf("%+v", *e)
 	}
 	if from := Resume(s.records[id].history(), s.now); len(from.Checkpoints)+len(from.Signals) != 0 {
@@ -104,13 +106,19 @@ func TestSubmitAgainAfterARequeue(t *testing.T) {
 	if r := s.do(&Submit{Submission: c.Submission}); !r.Replayed || r.ID != c.ID {
 		t.Errorf("answered %+v", r)
 	}
-	s.refused(&Submit{Submission: belay.Submission{ID: c.ID, Workflow: "job", Input: json.RawMessage(`3`), Policy: c.Policy}}, belay.CodeIdempotencyMismatch)
+	s.refused(&Submit{
+		Submission: belay.Submission{ID: c.ID, Workflow: "job", Input: json.RawMessage(`3`), Policy: c.Policy},
+	}, belay.CodeIdempotencyMismatch)
 }
 
 func TestReopenIsRefused(t *testing.T) {
 	s, w, id := died(t)
-	s.refused(s.act(id, belay.ActionRetry, func(c *belay.Control) { c.Input = json.RawMessage(`2`) }), belay.CodeInvalid)
-	s.refused(s.act(id, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`{`) }), belay.CodeInvalid)
+	s.refused(s.act(id, belay.ActionRetry, func(c *belay.Control) {
+		c.Input = json.RawMessage(`2`)
+	}), belay.CodeInvalid)
+	s.refused(s.act(id, belay.ActionRequeue, func(c *belay.Control) {
+		c.Input = json.RawMessage(`{`)
+	}), belay.CodeInvalid)
 	s.do(s.act(id, belay.ActionRetry))
 	s.refused(s.act(id, belay.ActionRetry), belay.CodeConflict)
 	s.do(s.settle(s.win(w), belay.OutcomeSucceeded))

@@ -15,7 +15,8 @@ func (c *Save) Judge() {
 	}
 	c.judged = &judged{err: CheckPayload("save", "checkpoint "+c.Key, c.Data, belay.MaxPayload)}
 	if c.judged.err == nil && !c.Op.IsZero() {
-		c.judged.sum = say("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).int(c.CostTokens).json(c.Data).sum()
+		c.judged.sum = say("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).int(c.CostTokens).json(
+			c.Data).sum()
 	}
 }
 
@@ -93,7 +94,8 @@ func (c *Save) consume(w *world, e *Execution) (*Signal, error) {
 		return nil, refuse(belay.CodeNotFound, "save", "execution %s has no signal %d", e.ID, c.Consumes)
 	}
 	if s.ConsumedBy != 0 {
-		return nil, refuse(belay.CodeConflict, "save", "signal %d of %s was consumed by checkpoint %d", s.Seq, e.ID, s.ConsumedBy)
+		return nil, refuse(belay.CodeConflict, "save", "signal %d of %s was consumed by checkpoint %d", s.Seq, e.ID,
+			s.ConsumedBy)
 	}
 	return s, nil
 }

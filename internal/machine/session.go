@@ -25,7 +25,8 @@ func (c *Open) apply(w *world) (Reply, error) {
 			return Reply{}, outside(op, x)
 		}
 		if !sameSpec(&x.Spec, withSessionDefaults(c.WorkerSpec)) {
-			return Reply{}, refuse(belay.CodeIdempotencyMismatch, op, "session %s was opened with another body; open one with a new id", c.ID)
+			return Reply{}, refuse(belay.CodeIdempotencyMismatch, op,
+				"session %s was opened with another body; open one with a new id", c.ID)
 		}
 		if x.State.Ended() || x.ExpiresAt.over(w.Now) {
 			return Reply{}, lostSession(op, x)
@@ -54,7 +55,8 @@ func sameSpec(have *belay.WorkerSpec, said belay.WorkerSpec) bool {
 func (w *Worker) session() belay.Session {
 	s := belay.Session{ID: w.ID, TTL: w.Spec.TTL, Heartbeat: w.Spec.Heartbeat}
 	if s.Heartbeat > s.TTL/3 {
-		s.Warning = fmt.Sprintf("a heartbeat every %s with a TTL of %s tolerates fewer than two losses in a row; the TTL should be three heartbeats or more",
+		s.Warning = fmt.Sprintf("a heartbeat every %s with a TTL of %s tolerates fewer than two losses in a row; "+
+			"the TTL should be three heartbeats or more",
 			s.Heartbeat.D(), s.TTL.D())
 	}
 	return s
@@ -93,13 +95,16 @@ func (c *Open) check(op string) error {
 		return err
 	}
 	if c.Heartbeat > belay.MaxTTL {
-		return refuse(belay.CodeInvalid, op, "a heartbeat every %s is too rare; the longest TTL is %s", c.Heartbeat.D(), belay.MaxTTL.D())
+		return refuse(belay.CodeInvalid, op, "a heartbeat every %s is too rare; the longest TTL is %s", c.Heartbeat.D(),
+			belay.MaxTTL.D())
 	}
 	if c.Heartbeat != 0 && c.Heartbeat < belay.MinHeartbeat {
-		return refuse(belay.CodeInvalid, op, "a heartbeat every %s is too often; the least is %s", c.Heartbeat.D(), belay.MinHeartbeat.D())
+		return refuse(belay.CodeInvalid, op, "a heartbeat every %s is too often; the least is %s", c.Heartbeat.D(),
+			belay.MinHeartbeat.D())
 	}
 	if s := withSessionDefaults(c.WorkerSpec); s.Heartbeat >= s.TTL {
-		return refuse(belay.CodeInvalid, op, "a heartbeat every %s cannot keep a TTL of %s alive", s.Heartbeat.D(), s.TTL.D())
+		return refuse(belay.CodeInvalid, op, "a heartbeat every %s cannot keep a TTL of %s alive", s.Heartbeat.D(),
+			s.TTL.D())
 	}
 	return checkLabels(op, "labels", c.Labels)
 }
@@ -202,7 +207,8 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 // overtaken by a newer one knows nothing of the claims that its worker has seen since:
 // what those won stays.
 func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
-	named := make(map[belay.RunID]belay.Held, len(c.Holds)) // two runs of one execution while it does not know that it lost one
+	// two runs of one execution while it does not know that it lost one
+	named := make(map[belay.RunID]belay.Held, len(c.Holds))
 	for _, h := range c.Holds {
 		named[belay.RunID{Execution: h.Execution, Token: h.Token}] = h
 	}

@@ -62,7 +62,9 @@ var sessionDeals = []sessionDeal{
 	{"heartbeat", func(s *stage, id belay.WorkerID) Command { return s.beat(id) }},
 	{"drain", func(_ *stage, id belay.WorkerID) Command { return &Drain{id} }},
 	{"end", func(_ *stage, id belay.WorkerID) Command { return &End{Worker: id} }},
-	{"end by a proof of death", func(_ *stage, id belay.WorkerID) Command { return &End{Worker: id, Dead: "no such process"} }},
+	{"end by a proof of death", func(_ *stage, id belay.WorkerID) Command {
+		return &End{Worker: id, Dead: "no such process"}
+	}},
 	{"expire", func(_ *stage, id belay.WorkerID) Command { return &Expire{id} }},
 	{"claim", func(s *stage, id belay.WorkerID) Command {
 		s.submit()

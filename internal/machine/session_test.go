@@ -18,7 +18,8 @@ func TestLateHeartbeat(t *testing.T) {
 	s.pass(5*time.Second - time.Microsecond)
 	s.do(s.beat(early))
 	s.pass(time.Microsecond)
-	if err := s.refused(s.claims(late, 1), belay.CodeLeaseLost); !strings.Contains(err.Message, "no heartbeat within its TTL of 5s") {
+	if err := s.refused(s.claims(late, 1), belay.CodeLeaseLost); !strings.Contains(err.Message,
+		"no heartbeat within its TTL of 5s") {
 		t.Errorf("the refusal %q does not say what is wrong", err.Message)
 	}
 	changes, r := s.batch(s.beat(late, l))
@@ -29,7 +30,8 @@ func TestLateHeartbeat(t *testing.T) {
 	if x.State != belay.WorkerLost || x.EndedAt != s.now || !strings.Contains(x.EndReason, "5s") {
 		t.Errorf("%+v", *x)
 	}
-	if err := s.refused(s.beat(late, l), belay.CodeLeaseLost, belay.CauseExpired); !strings.Contains(err.Message, x.EndReason) {
+	if err := s.refused(s.beat(late, l), belay.CodeLeaseLost, belay.CauseExpired); !strings.Contains(err.Message,
+		x.EndReason) {
 		t.Errorf("the refusal %q does not say how the session ended", err.Message)
 	}
 	s.refused(&Expire{late}, belay.CodeConflict)
@@ -91,8 +93,13 @@ func TestHowASessionEndsDecides(t *testing.T) {
 		want  string
 	}{
 		{func(s *stage, w belay.WorkerID) { s.do(&End{Worker: w}) }, belay.WorkerClosed, "pending(released)"},
-		{func(s *stage, w belay.WorkerID) { s.do(&End{Worker: w, Dead: "pid 7 is gone"}) }, belay.WorkerLost, "pending(lost)"},
-		{func(s *stage, w belay.WorkerID) { s.to(s.workers[w].ExpiresAt); s.do(&Expire{w}) }, belay.WorkerLost, "pending(lost)"},
+		{func(s *stage, w belay.WorkerID) {
+			s.do(&End{Worker: w, Dead: "pid 7 is gone"})
+		}, belay.WorkerLost, "pending(lost)"},
+		{func(s *stage, w belay.WorkerID) {
+			s.to(s.workers[w].ExpiresAt)
+			s.do(&Expire{w})
+		}, belay.WorkerLost, "pending(lost)"},
 	} {
 		s := newStage(t)
 		l := s.run(s.worker("w"))
@@ -102,7 +109,8 @@ func TestHowASessionEndsDecides(t *testing.T) {
 		}
 		s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 		s.is(l.Execution, c.want)
-		if e := s.row(l.Execution); c.state == belay.WorkerLost && !strings.Contains(e.ReasonText, s.workers[l.Worker].EndReason) {
+		if e := s.row(l.Execution); c.state == belay.WorkerLost &&
+			!strings.Contains(e.ReasonText, s.workers[l.Worker].EndReason) {
 			t.Errorf("the reason %q does not say how", e.ReasonText)
 		}
 	}
@@ -141,8 +149,11 @@ func TestOpenFillsInAndWarns(t *testing.T) {
 		{10 * time.Second, 4 * time.Second, 10 * time.Second, 4 * time.Second, true},
 	} {
 		s := newStage(t)
-		r := s.do(&Open{belay.WorkerSpec{ID: belay.WorkerID(s.id()), Name: "w", TTL: belay.Duration(c.ttl), Heartbeat: belay.Duration(c.beat)}})
-		if r.Session.TTL.D() != c.wantTTL || r.Session.Heartbeat.D() != c.wantBeat || (r.Session.Warning != "") != c.warning {
+		r := s.do(&Open{belay.WorkerSpec{
+			ID: belay.WorkerID(s.id()), Name: "w", TTL: belay.Duration(c.ttl), Heartbeat: belay.Duration(c.beat),
+		}})
+		if r.Session.TTL.D() != c.wantTTL || r.Session.Heartbeat.D() != c.wantBeat ||
+			(r.Session.Warning != "") != c.warning {
 			t.Errorf("ttl %s, heartbeat %s: %+v", c.ttl, c.beat, r.Session)
 		}
 		if got := s.workers[r.Session.ID].Spec.Queues; len(got) != 1 || got[0] != "default" {
@@ -153,11 +164,13 @@ func TestOpenFillsInAndWarns(t *testing.T) {
 
 func TestOpenIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*belay.WorkerSpec){
-		"no id":                  func(x *belay.WorkerSpec) { x.ID = belay.WorkerID{} },
-		"no name":                func(x *belay.WorkerSpec) { x.Name = "" },
-		"an empty queue":         func(x *belay.WorkerSpec) { x.Queues = []string{"a", ""} },
-		"an empty workflow":      func(x *belay.WorkerSpec) { x.Workflows = []belay.Registration{{}} },
-		"a forged version":       func(x *belay.WorkerSpec) { x.Workflows = []belay.Registration{{Workflow: "a", Version: "\n"}} },
+		"no id":             func(x *belay.WorkerSpec) { x.ID = belay.WorkerID{} },
+		"no name":           func(x *belay.WorkerSpec) { x.Name = "" },
+		"an empty queue":    func(x *belay.WorkerSpec) { x.Queues = []string{"a", ""} },
+		"an empty workflow": func(x *belay.WorkerSpec) { x.Workflows = []belay.Registration{{}} },
+		"a forged version": func(x *belay.WorkerSpec) {
+			x.Workflows = []belay.Registration{{Workflow: "a", Version: "\n"}}
+		},
 		"a forged own version":   func(x *belay.WorkerSpec) { x.Version = "1\n2" },
 		"negative capacity":      func(x *belay.WorkerSpec) { x.Capacity = -1 },
 		"a TTL too short":        func(x *belay.WorkerSpec) { x.TTL = belay.MinTTL - 1 },
@@ -169,7 +182,9 @@ func TestOpenIsRefused(t *testing.T) {
 		"too many labels":        func(x *belay.WorkerSpec) { x.Labels = manyLabels() },
 	} {
 		s := newStage(t)
-		spec := belay.WorkerSpec{ID: belay.WorkerID(s.id()), Name: "w", Workflows: []belay.Registration{{Workflow: "job"}}}
+		spec := belay.WorkerSpec{
+			ID: belay.WorkerID(s.id()), Name: "w", Workflows: []belay.Registration{{Workflow: "job"}},
+		}
 		change(&spec)
 		t.Log(name)
 		s.refused(&Open{spec}, belay.CodeInvalid)

@@ -31,7 +31,8 @@ func (c *Settle) Judge() {
 // sum is of all that the settlement says, and of which run it ends: its secret names
 // that also where the token is not said.
 func (c *Settle) sum() OpSum {
-	s := say("settle").bytes(c.Lease.Secret[:]).text(c.Outcome.String()).duration(c.RetryAfter).duration(c.Wait).text(c.WaitText).int(c.SignalSeen).int(c.CostTokens)
+	s := say("settle").bytes(c.Lease.Secret[:]).text(c.Outcome.String()).duration(c.RetryAfter).duration(c.Wait).text(
+		c.WaitText).int(c.SignalSeen).int(c.CostTokens)
 	if f := c.Failure; f != nil {
 		s = s.text(f.Class.String()).text(f.Message).text(f.Stack)
 	}
@@ -248,7 +249,8 @@ func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, ji
 		return
 	}
 	wait := max(Backoff(p, e.Attempts, jitter), atLeast)
-	w.handBack(e, how, "retry", fmt.Sprintf("attempt %d of %d failed: %s", e.Attempts, p.MaxAttempts, clip(how.failure.Message, 300)))
+	w.handBack(e, how, "retry", fmt.Sprintf("attempt %d of %d failed: %s", e.Attempts, p.MaxAttempts,
+		clip(how.failure.Message, 300)))
 	e.DueAt = w.Now.Add(wait)
 }
 

@@ -20,7 +20,8 @@ func TestBackoff(t *testing.T) {
 		n    int
 		want time.Duration
 	}{
-		{p, 1, time.Second}, {p, 2, 2 * time.Second}, {p, 5, 16 * time.Second}, {p, 6, 30 * time.Second}, {p, 1 << 30, 30 * time.Second},
+		{p, 1, time.Second}, {p, 2, 2 * time.Second}, {p, 5, 16 * time.Second}, {p, 6, 30 * time.Second},
+		{p, 1 << 30, 30 * time.Second},
 		{belay.Policy{}, 1, time.Second}, {belay.Policy{}, 99, 30 * time.Second},
 		{belay.Policy{BackoffBase: belay.Duration(hour)}, 1, 30 * time.Second},
 		{most, 1, 1}, {most, 11, 1024}, {most, 63, 1 << 62}, {most, 64, math.MaxInt64}, {most, 1 << 30, math.MaxInt64},
@@ -31,7 +32,8 @@ func TestBackoff(t *testing.T) {
 		for _, jitter := range []float64{0.1, 0.5, 0.999999} {
 			got := Backoff(c.p, c.n, jitter)
 			if got < c.want || float64(got) > float64(c.want)*1.25 {
-				t.Errorf("%+v: wait %d with jitter %v is %d, not within a quarter above %d", c.p, c.n, jitter, got, c.want)
+				t.Errorf("%+v: wait %d with jitter %v is %d, not within a quarter above %d", c.p, c.n, jitter, got,
+					c.want)
 			}
 		}
 	}
@@ -66,7 +68,8 @@ func TestRetriesKeepTheirTerms(t *testing.T) {
 
 // RetryAfter can only lengthen the backoff.
 func TestRetryAfterIsTheLeast(t *testing.T) {
-	for _, c := range []struct{ ask, want time.Duration }{{0, time.Second}, {time.Millisecond, time.Second}, {time.Minute, time.Minute}} {
+	for _, c := range []struct{ ask, want time.Duration }{{0, time.Second}, {time.Millisecond, time.Second},
+		{time.Minute, time.Minute}} {
 		s := newStage(t)
 		l := s.run(s.worker("w"))
 		f := s.settle(l, belay.OutcomeFailed, func(x *belay.Settlement) { x.RetryAfter = c.ask })
@@ -113,9 +116,12 @@ func TestFailureClasses(t *testing.T) {
 	} {
 		s := newStage(t)
 		l := s.run(s.worker("w"), policy(belay.Policy{MaxAttempts: 1}))
-		s.do(s.settle(l, c.outcome, func(x *belay.Settlement) { x.Failure = &belay.Failure{Class: c.class, Message: "m"} }))
+		s.do(s.settle(l, c.outcome, func(x *belay.Settlement) {
+			x.Failure = &belay.Failure{Class: c.class, Message: "m"}
+		}))
 		r := s.records[l.Execution]
-		if r.execution.Class != c.want || r.execution.Message != "m" || r.letters[0].Reason != c.letter || r.runs[0].Class != c.want {
+		if r.execution.Class != c.want || r.execution.Message != "m" || r.letters[0].Reason != c.letter ||
+			r.runs[0].Class != c.want {
 			t.Errorf("%s as %s: %+v, letter %s", c.outcome, c.class, *r.execution, r.letters[0].Reason)
 		}
 	}
@@ -127,10 +133,13 @@ func TestFailuresAreClipped(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), policy(belay.Policy{MaxAttempts: 1}))
 	s.do(s.settle(l, belay.OutcomeFailed, func(x *belay.Settlement) {
-		x.Failure = &belay.Failure{Message: "a\x1b[31m\xff" + strings.Repeat("ü", 4<<10), Stack: strings.Repeat("x\n", 16<<10)}
+		x.Failure = &belay.Failure{
+			Message: "a\x1b[31m\xff" + strings.Repeat("ü", 4<<10), Stack: strings.Repeat("x\n", 16<<10),
+		}
 	}))
 	v := View(s.records[l.Execution].history())
-	if m := v.Error.Message; len(m) > 4<<10 || len(m) < 4<<10-4 || strings.ContainsRune(m, 0x1b) || !strings.HasPrefix(m, "a[31m\uFFFD") || !strings.HasSuffix(m, "ü…") {
+	if m := v.Error.Message; len(m) > 4<<10 || len(m) < 4<<10-4 || strings.ContainsRune(m, 0x1b) ||
+		!strings.HasPrefix(m, "a[31m\uFFFD") || !strings.HasSuffix(m, "ü…") {
 		t.Errorf("message of %d bytes: %q … %q", len(m), m[:12], m[len(m)-8:])
 	}
 	if n := len(v.Error.Stack); n > 16<<10 || n < 16<<10-4 {

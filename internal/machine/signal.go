@@ -47,13 +47,16 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 		return Reply{}, w.illegal(op, e, "an execution that has ended takes no signal")
 	}
 	if e.Signals >= belay.MaxSignals || e.SignalBytes+int64(len(c.Payload)) > belay.MaxSignalBytes {
-		return Reply{}, refuse(belay.CodeQueueFull, op, "the execution keeps %d signals of %d bytes that it has not consumed; the limits are %d and %d",
+		return Reply{}, refuse(belay.CodeQueueFull, op,
+			"the execution keeps %d signals of %d bytes that it has not consumed; the limits are %d and %d",
 			e.Signals, e.SignalBytes, belay.MaxSignals, belay.MaxSignalBytes)
 	}
 	w.advance(e)
 	e.Signals++
 	e.SignalBytes += int64(len(c.Payload))
-	w.deliver(e, &Signal{Execution: e.ID, Seq: e.Seq, Name: c.Name, Op: c.Op, OpSum: c.judged.sum, Payload: c.Payload, At: w.Now})
+	w.deliver(e, &Signal{
+		Execution: e.ID, Seq: e.Seq, Name: c.Name, Op: c.Op, OpSum: c.judged.sum, Payload: c.Payload, At: w.Now,
+	})
 	return Reply{Seq: e.Seq}, nil
 }
 

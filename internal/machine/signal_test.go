@@ -12,15 +12,27 @@ import (
 // execution due at once, whichever of the two came first, in one fold or two.
 func TestSuspendAgainstSignal(t *testing.T) {
 	for name, play := range map[string]func(s *stage, l belay.Lease, suspend *Settle, signal *Deliver){
-		"signal, then suspend": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.do(signal); s.do(suspend) },
-		"suspend, then signal": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.do(suspend); s.do(signal) },
-		"in one fold":          func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.batch(signal, suspend) },
-		"in one fold, late":    func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) { s.batch(suspend, signal) },
+		"signal, then suspend": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) {
+			s.do(signal)
+			s.do(suspend)
+		},
+		"suspend, then signal": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) {
+			s.do(suspend)
+			s.do(signal)
+		},
+		"in one fold": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) {
+			s.batch(signal, suspend)
+		},
+		"in one fold, late": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) {
+			s.batch(suspend, signal)
+		},
 	} {
 		s := newStage(t)
 		w := s.worker("w")
 		l := s.run(w)
-		play(s, l, s.settle(l, belay.OutcomeSuspended, func(x *belay.Settlement) { x.Wait = hour }), s.signal(l.Execution, "go"))
+		play(s, l, s.settle(l, belay.OutcomeSuspended, func(x *belay.Settlement) {
+			x.Wait = hour
+		}), s.signal(l.Execution, "go"))
 		t.Log(name)
 		s.is(l.Execution, "waiting(timer due)")
 		if won := s.win(w); won.Execution != l.Execution {
@@ -62,7 +74,8 @@ func TestOwnersAreAskedForAttention(t *testing.T) {
 	child := s.win(w)
 	for _, c := range []Command{
 		s.signal(l.Execution, "go"), s.settle(child, belay.OutcomeSucceeded), s.act(l.Execution, belay.ActionPause),
-		s.act(l.Execution, belay.ActionResume), s.act(l.Execution, belay.ActionPreempt), s.act(l.Execution, belay.ActionCancel),
+		s.act(l.Execution, belay.ActionResume), s.act(l.Execution, belay.ActionPreempt),
+		s.act(l.Execution, belay.ActionCancel),
 	} {
 		changes, _ := s.batch(c)
 		asked := false

@@ -157,7 +157,9 @@ var situations = []situation{
 	}},
 	{"pending/outlived", "its parent ended and was reopened", func(x *subject) {
 		p := x.child(belay.Policy{})
-		x.do(x.settle(p, belay.OutcomeFailed, func(s *belay.Settlement) { s.Failure = &belay.Failure{Class: belay.ClassPermanent} }))
+		x.do(x.settle(p, belay.OutcomeFailed, func(s *belay.Settlement) {
+			s.Failure = &belay.Failure{Class: belay.ClassPermanent}
+		}))
 		x.do(x.act(p.Execution, belay.ActionRetry))
 	}},
 	{"pending/abandoned", "its parent has ended, it may live on", func(x *subject) {

@@ -231,7 +231,9 @@ func (s *stage) act(id belay.ExecutionID, a belay.Action, with ...func(*belay.Co
 }
 
 func (s *stage) signal(id belay.ExecutionID, name string) *Deliver {
-	return &Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: name, Op: s.op(), Payload: json.RawMessage(`1`)}}
+	return &Deliver{
+		SignalRequest: belay.SignalRequest{Execution: id, Name: name, Op: s.op(), Payload: json.RawMessage(`1`)},
+	}
 }
 
 func (s *stage) beat(w belay.WorkerID, holds ...belay.Lease) *Heartbeat {

@@ -99,14 +99,16 @@ func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 	if row, ok := w.keys[c.key()]; ok && c.IdempotencyKey != "" {
 		if row.Hash != hash {
 			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
-				"key %q of workflow %q belongs to %s, which was submitted with another body", c.IdempotencyKey, c.Workflow, row.Execution)
+				"key %q of workflow %q belongs to %s, which was submitted with another body", c.IdempotencyKey,
+				c.Workflow, row.Execution)
 		}
 		return Reply{ID: row.Execution, Replayed: true}, true, nil
 	}
 	if e := w.execs[c.ID]; e != nil {
 		// Another key would be answered with an execution it does not lead to.
 		if s := w.specs[c.ID]; s == nil || s.Hash != hash || s.Key != c.IdempotencyKey {
-			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit", "id %s was submitted with another body or key", c.ID)
+			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
+				"id %s was submitted with another body or key", c.ID)
 		}
 		return Reply{ID: e.ID, Replayed: true}, true, nil
 	}
@@ -116,7 +118,8 @@ func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 func (c *Submit) execution(lane LaneID, now Time) *Execution {
 	e := &Execution{
 		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: lane, External: c.External,
-		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: now, DueAt: max(now, At(c.DueAt)), New: true,
+		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: now, DueAt: max(now, At(c.DueAt)),
+		New: true,
 	}
 	if e.DueAt > now {
 		e.Reason, e.ReasonText = "delayed", "submitted to run later"
@@ -157,7 +160,8 @@ func (c *Submit) check() error {
 		return refuse(belay.CodeInvalid, op, "due_at lies beyond the year 9999")
 	}
 	if c.Priority < -belay.MaxPriority || c.Priority > belay.MaxPriority {
-		return refuse(belay.CodeInvalid, op, "priority %d is not within -%d and %d", c.Priority, belay.MaxPriority, belay.MaxPriority)
+		return refuse(belay.CodeInvalid, op, "priority %d is not within -%d and %d", c.Priority, belay.MaxPriority,
+			belay.MaxPriority)
 	}
 	if err := checkLabels(op, "labels", c.Labels); err != nil {
 		return err
@@ -220,7 +224,9 @@ func NewLane(queue, workflow, version string, priority int, labels map[string]st
 	for _, x := range h[:8] {
 		id = id<<8 | LaneID(x)
 	}
-	return Lane{ID: id & (1<<63 - 1), Queue: queue, Workflow: workflow, Version: version, Priority: priority, Labels: labels}
+	return Lane{
+		ID: id & (1<<63 - 1), Queue: queue, Workflow: workflow, Version: version, Priority: priority, Labels: labels,
+	}
 }
 
 // Takes reports whether a worker may claim from the lane.

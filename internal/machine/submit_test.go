@@ -22,7 +22,9 @@ func TestSubmitOncePerKey(t *testing.T) {
 	if r.ID != first || !r.Replayed {
 		t.Errorf("the second submission of a key is answered %+v, want %s", r, first)
 	}
-	s.refused(s.submission(key("k"), func(b *belay.Submission) { b.Input = json.RawMessage(`2`) }), belay.CodeIdempotencyMismatch)
+	s.refused(s.submission(key("k"), func(b *belay.Submission) {
+		b.Input = json.RawMessage(`2`)
+	}), belay.CodeIdempotencyMismatch)
 	r = s.do(s.submission(key("k"), func(b *belay.Submission) { b.Workflow = "other" }))
 	if r.Replayed {
 		t.Error("the key of one workflow found the execution of another")
@@ -137,8 +139,9 @@ func TestSubmitIsDue(t *testing.T) {
 func TestSubmitKeepsWhatItWasGiven(t *testing.T) {
 	s := newStage(t)
 	want := belay.Submission{
-		ID: belay.ExecutionID(s.id()), Workflow: "job", Version: "3", Input: json.RawMessage(`[1]`), Queue: "q", Priority: -5,
-		Labels: map[string]string{"team": "a"}, WorkerLabels: map[string]string{"gpu": "1"}, IdempotencyKey: "k",
+		ID: belay.ExecutionID(s.id()), Workflow: "job", Version: "3", Input: json.RawMessage(`[1]`), Queue: "q",
+		Priority: -5,
+		Labels:   map[string]string{"team": "a"}, WorkerLabels: map[string]string{"gpu": "1"}, IdempotencyKey: "k",
 		Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 7},
 	}
 	s.do(&Submit{Submission: want})
@@ -173,7 +176,9 @@ func TestSubmitChildOnce(t *testing.T) {
 	if r := s.do(&Submit{Submission: c.Submission}); !r.Replayed {
 		t.Error("a child that has ended was started again")
 	}
-	s.do(s.settle(parent, belay.OutcomeFailed, func(x *belay.Settlement) { x.Failure = &belay.Failure{Class: belay.ClassPermanent} }))
+	s.do(s.settle(parent, belay.OutcomeFailed, func(x *belay.Settlement) {
+		x.Failure = &belay.Failure{Class: belay.ClassPermanent}
+	}))
 	s.do(s.act(parent.Execution, belay.ActionRetry))
 	if r := s.do(&Submit{Submission: c.Submission}); !r.Replayed || s.row(parent.Execution).Open != 0 {
 		t.Error("the child of an earlier generation was started again")
@@ -193,7 +198,9 @@ func TestSubmitRefusesAForgedChild(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	parent := s.run(w)
-	s.refused(s.submission(s.childOf(parent, "a"), func(b *belay.Submission) { b.ID = belay.ExecutionID(s.id()) }), belay.CodeInvalid)
+	s.refused(s.submission(s.childOf(parent, "a"), func(b *belay.Submission) {
+		b.ID = belay.ExecutionID(s.id())
+	}), belay.CodeInvalid)
 	s.refused(s.submission(s.childOf(parent, "a"), func(b *belay.Submission) { b.ParentKey = "" }), belay.CodeInvalid)
 	s.refused(s.submission(s.childOf(parent, "a"), key("k")), belay.CodeInvalid)
 	s.refused(s.submission(s.childOf(parent, "a"), func(b *belay.Submission) { b.Parent = nil }), belay.CodeInvalid)
@@ -228,14 +235,17 @@ func TestLanes(t *testing.T) {
 			t.Errorf("%+v takes the worker: %v, want %v", c.lane, got, c.want)
 		}
 	}
-	if a, b := NewLane("", "job", "", 0, none), NewLane("default", "job", "", 0, none); a.ID != b.ID || a.Queue != "default" {
+	if a, b := NewLane("", "job", "", 0, none), NewLane("default", "job", "", 0, none); a.ID != b.ID ||
+		a.Queue != "default" {
 		t.Errorf("no queue and the default queue are lanes %+v and %+v", a, b)
 	}
 	seen := make(map[LaneID]Lane)
 	for _, l := range []Lane{
-		NewLane("a", "b", "", 0, none), NewLane("ab", "", "", 0, none), NewLane("a", "", "b", 0, none), NewLane("a", "b", "", 1, none),
+		NewLane("a", "b", "", 0, none), NewLane("ab", "", "", 0, none), NewLane("a", "", "b", 0, none),
+		NewLane("a", "b", "", 1, none),
 		NewLane("z", "b", "", 0, none), NewLane("a", "z", "", 0, none), NewLane("a", "b", "z", 0, none),
-		NewLane("a", "b", "", 0, gpu), NewLane("a", "b", "", -1, none), NewLane("a", "b", "", 0, map[string]string{"g": "pu1"}),
+		NewLane("a", "b", "", 0, gpu), NewLane("a", "b", "", -1, none),
+		NewLane("a", "b", "", 0, map[string]string{"g": "pu1"}),
 	} {
 		if other, ok := seen[l.ID]; ok || l.ID < 0 {
 			t.Errorf("lanes %+v and %+v have one id", l, other)

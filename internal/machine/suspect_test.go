@@ -59,7 +59,8 @@ func TestASuspectIsTakenAlone(t *testing.T) {
 	}
 	s.pass(time.Microsecond)
 	s.submit()
-	if r = s.do(s.claims(idle, 10)); len(r.Claims) != 1 || r.Claims[0].Execution.ID != suspect[1] || !r.Claims[0].Alone {
+	if r = s.do(s.claims(idle, 10)); len(r.Claims) != 1 || r.Claims[0].Execution.ID != suspect[1] ||
+		!r.Claims[0].Alone {
 		t.Fatalf("after the wait a busy worker won %+v", r.Claims)
 	}
 }
@@ -70,7 +71,9 @@ func TestProgressClearsASuspect(t *testing.T) {
 		"checkpoint": func(s *stage, l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) },
 		"failure":    func(s *stage, l belay.Lease) { s.do(s.settle(l, belay.OutcomeFailed)) },
 		"retry": func(s *stage, l belay.Lease) {
-			s.do(s.settle(l, belay.OutcomeFailed, func(x *belay.Settlement) { x.Failure = &belay.Failure{Class: belay.ClassPermanent} }))
+			s.do(s.settle(l, belay.OutcomeFailed, func(x *belay.Settlement) {
+				x.Failure = &belay.Failure{Class: belay.ClassPermanent}
+			}))
 			s.do(s.act(l.Execution, belay.ActionRetry))
 		},
 	} {

@@ -36,7 +36,9 @@ func deals() []deal {
 			})
 		}},
 		{"claim", func(x *subject) Command { return x.claims(x.other, 10) }},
-		{"schedule", func(x *subject) Command { return &Schedule{Execution: x.id, Worker: x.other, Secret: belay.Secret{8}} }},
+		{"schedule", func(x *subject) Command {
+			return &Schedule{Execution: x.id, Worker: x.other, Secret: belay.Secret{8}}
+		}},
 		{"accept by its last owner", func(x *subject) Command { return &Accept{x.owner, x.id, x.lease.Token} }},
 		{"append", func(x *subject) Command {
 			return &Append{Chunk: belay.Chunk{Lease: x.lease, Name: "log", Data: []byte("line")}}
@@ -68,7 +70,9 @@ func deals() []deal {
 		{"part", func(x *subject) Command { return &Part{x.id, 5} }},
 		{"cancel child", func(x *subject) Command { return &CancelChild{x.id} }},
 		{"settle as failed for good", func(x *subject) Command {
-			return x.settle(x.lease, belay.OutcomeFailed, func(s *belay.Settlement) { s.Failure = &belay.Failure{Class: belay.ClassPermanent} })
+			return x.settle(x.lease, belay.OutcomeFailed, func(s *belay.Settlement) {
+				s.Failure = &belay.Failure{Class: belay.ClassPermanent}
+			})
 		}},
 		{"settle as suspended for an hour", func(x *subject) Command {
 			return x.settle(x.lease, belay.OutcomeSuspended, func(s *belay.Settlement) { s.Wait = hour })
@@ -82,7 +86,9 @@ func deals() []deal {
 		all = append(all, deal{"save " + k.String(), func(x *subject) Command { return x.save(x.lease, k, "key") }})
 	}
 	for o := belay.OutcomeSucceeded; !strings.HasPrefix(o.String(), "unknown"); o++ {
-		all = append(all, deal{"settle as " + o.String(), func(x *subject) Command { return x.settle(x.lease, o, failing) }})
+		all = append(all, deal{"settle as " + o.String(), func(x *subject) Command {
+			return x.settle(x.lease, o, failing)
+		}})
 	}
 	for _, a := range actions {
 		all = append(all, deal{"control " + string(a), func(x *subject) Command { return x.act(x.id, a) }})

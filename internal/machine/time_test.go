@@ -15,7 +15,8 @@ func TestTimeRoundsUp(t *testing.T) {
 		d    time.Duration
 		want Time
 	}{
-		{0, 100}, {1, 101}, {999, 101}, {1000, 101}, {1001, 102}, {-1, 100}, {-1000, 99}, {-1500, 99}, {time.Second, 1_000_100},
+		{0, 100}, {1, 101}, {999, 101}, {1000, 101}, {1001, 102}, {-1, 100}, {-1000, 99}, {-1500, 99},
+		{time.Second, 1_000_100},
 	} {
 		if got := Time(100).Add(c.d); got != c.want {
 			t.Errorf("100 + %s = %d, want %d", c.d, got, c.want)
@@ -65,8 +66,9 @@ func TestLongestPolicyNeverFires(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w, policy(belay.Policy{
-		BackoffBase: most, BackoffCap: most, ScheduledTimeout: most, StartTimeout: most, RunTimeout: most, IdleTimeout: most,
-		Timeout: most, CancelGrace: most, LockDelay: most,
+		BackoffBase: most, BackoffCap: most, ScheduledTimeout: most, StartTimeout: most, RunTimeout: most,
+		IdleTimeout: most,
+		Timeout:     most, CancelGrace: most, LockDelay: most,
 	}))
 	s.do(&Tick{Execution: l.Execution})
 	s.is(l.Execution, "running")

@@ -80,9 +80,12 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	owner := w.holder(e)
 	switch {
 	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
-		w.takeBack(e, owner, false, false) // nobody runs it, so it is not late; the next tick looks at the times it has without an owner
+		// nobody runs it, so it is not late; the next tick looks at the times it has without an owner
+		w.takeBack(e, owner, false, false)
 	case t.cancel.over(w.Now):
-		w.finish(e, belay.Cancelled, ended{outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over")})
+		w.finish(e, belay.Cancelled, ended{
+			outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over"),
+		})
 	case t.total.over(w.Now):
 		w.totalTimeout(e, timeout("not finished within its timeout of %s", p.Timeout.D()))
 	case t.run.over(w.Now):

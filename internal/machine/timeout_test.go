@@ -46,7 +46,9 @@ func TestTimesActAtTheirMoment(t *testing.T) {
 			x.submitted(with(func(p *belay.Policy) { p.StartTimeout = belay.Duration(d) }))
 		}, d, "failed"},
 		"start, delayed": {func(x *subject) {
-			x.submitted(with(func(p *belay.Policy) { p.StartTimeout = belay.Duration(d) }), func(s *belay.Submission) { s.DueAt = x.now.Add(hour).Time() })
+			x.submitted(with(func(p *belay.Policy) {
+				p.StartTimeout = belay.Duration(d)
+			}), func(s *belay.Submission) { s.DueAt = x.now.Add(hour).Time() })
 		}, hour + d, "failed"},
 	} {
 		t.Log(name)
@@ -128,7 +130,8 @@ func TestRunTimeoutSpendsTheBudget(t *testing.T) {
 		}
 	}
 	s.is(id, "failed")
-	if e := s.row(id); e.Class != belay.ClassTimeout || e.Attempts != 2 || s.records[id].letters[0].Reason != "timeout" {
+	if e := s.row(id); e.Class != belay.ClassTimeout || e.Attempts != 2 ||
+		s.records[id].letters[0].Reason != "timeout" {
 		t.Errorf("%+v", *e)
 	}
 }
@@ -154,7 +157,9 @@ func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
 func TestCancelComesBeforeOtherTimes(t *testing.T) {
 	s := newStage(t)
 	d := belay.Duration(time.Second)
-	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{RunTimeout: d, IdleTimeout: d, Timeout: d, CancelGrace: d}))
+	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{
+		RunTimeout: d, IdleTimeout: d, Timeout: d, CancelGrace: d,
+	}))
 	s.do(s.act(l.Execution, belay.ActionCancel))
 	s.tickAt(l.Execution, time.Minute)
 	s.is(l.Execution, "cancelled")
@@ -184,7 +189,8 @@ func TestTimeoutsAreExplainedInHistory(t *testing.T) {
 	s.tickAt(id, time.Minute)
 	events := Events(s.records[id].history(), 0, 100)
 	last := events[len(events)-1]
-	if last.Kind != "start_timeout" || !last.Final || last.Actor != System || last.Text != "no worker started it within 1m0s" {
+	if last.Kind != "start_timeout" || !last.Final || last.Actor != System ||
+		last.Text != "no worker started it within 1m0s" {
 		t.Errorf("%+v", last)
 	}
 }

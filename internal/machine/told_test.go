@@ -19,7 +19,8 @@ type told struct {
 }
 
 func newTold() told {
-	return told{make(map[belay.OpID]int64), make(map[string]belay.ExecutionID), make(map[belay.WorkerID]bool), make(map[belay.ExecutionID]belay.Secret)}
+	return told{make(map[belay.OpID]int64), make(map[string]belay.ExecutionID), make(map[belay.WorkerID]bool),
+		make(map[belay.ExecutionID]belay.Secret)}
 }
 
 // step looks at one fold: the rows before and after it, and the answers.
@@ -47,7 +48,8 @@ func (t *told) step(before, after *keeper, commands []Command, replies []Reply) 
 }
 
 // answer checks one command that passed.
-func (t *told) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token, commands []Command, c Command, r Reply) {
+func (t *told) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token, commands []Command,
+	c Command, r Reply) {
 	switch c := c.(type) {
 	case *Submit:
 		if first, ok := t.keys[c.IdempotencyKey]; ok && c.IdempotencyKey != "" && first != r.ID {
@@ -79,7 +81,8 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 	case *Lock:
 		won := r.Claims[0].Execution
 		if !r.Replayed && won.Token <= latest[won.ID] || r.Replayed && won.Token != latest[won.ID] {
-			f.add("G1", "the lock of %s has token %d after %d (repeated %v)", won.ID, won.Token, latest[won.ID], r.Replayed)
+			f.add("G1", "the lock of %s has token %d after %d (repeated %v)", won.ID, won.Token, latest[won.ID],
+				r.Replayed)
 		}
 		latest[won.ID] = won.Token
 		t.secrets[won.ID] = won.Secret
@@ -95,7 +98,9 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 	case *Schedule:
 		latest[c.Execution] = r.Execution.Token
 	case *Save:
-		if c.Consumes != 0 && !slices.ContainsFunc(after.records[c.Lease.Execution].signals, func(s *Signal) bool { return s.ConsumedBy == r.Seq }) {
+		if c.Consumes != 0 && !slices.ContainsFunc(after.records[c.Lease.Execution].signals, func(s *Signal) bool {
+			return s.ConsumedBy == r.Seq
+		}) {
 			f.add("signals", "checkpoint %d of %s took a signal that does not know of it", r.Seq, c.Lease.Execution)
 		}
 		t.operation(f, after.records[c.Lease.Execution].op(OpRef{c.Lease.Execution, c.Op}).Seq, c.Op, r)
@@ -117,8 +122,13 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 			}
 		}
 	case *Append:
-		dropped := slices.ContainsFunc(commands, func(d Command) bool { a, ok := d.(*Append); return ok && a.drop().covers(c.ref()) })
-		if !dropped && !slices.ContainsFunc(after.records[c.Lease.Execution].chunks, func(k *Chunk) bool { return k.ChunkRef == c.ref() }) {
+		dropped := slices.ContainsFunc(commands, func(d Command) bool {
+			a, ok := d.(*Append)
+			return ok && a.drop().covers(c.ref())
+		})
+		if !dropped && !slices.ContainsFunc(after.records[c.Lease.Execution].chunks, func(k *Chunk) bool {
+			return k.ChunkRef == c.ref()
+		}) {
 			f.add("G3", "chunk %v was acknowledged and is not there", c.ref())
 		}
 		if !r.Replayed {
@@ -192,9 +202,11 @@ func stepExecution(f *faults, before, after *keeper, b, a record) {
 		f.add("G1", "%s went back: %+v, was %+v", was.ID, *is, *was)
 	case is.Generation != was.Generation:
 		return
-	case was.State.Terminal() && (is.State != was.State || is.FinishedAt != was.FinishedAt || is.Message != was.Message):
+	case was.State.Terminal() && (is.State != was.State || is.FinishedAt != was.FinishedAt ||
+		is.Message != was.Message):
 		f.add("G7", "%s was %s and is %s", was.ID, was.State, is.State)
-	case was.CancelBy != 0 && is.State != belay.Cancelled && (is.State.Terminal() || is.CancelBy == 0 || is.CancelBy > was.CancelBy):
+	case was.CancelBy != 0 && is.State != belay.Cancelled && (is.State.Terminal() || is.CancelBy == 0 ||
+		is.CancelBy > was.CancelBy):
 		f.add("G7", "%s was being cancelled and is %s", was.ID, describe(is, after.now))
 	}
 	if is.Token > was.Token {
@@ -244,7 +256,8 @@ func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []C
 		f.add("sessions", "%s had ended as %s and is %s", was.ID, was.State, is.State)
 	case is.ClaimNo < was.ClaimNo || is.ClaimFloor < was.ClaimFloor || is.State < was.State:
 		f.add("sessions", "%s went back: %+v, was %+v", was.ID, *is, *was)
-	case !is.State.Ended() && after.mark == before.now && is.ExpiresAt < min(before.expires(was), before.now.Add(is.ttl())):
+	case !is.State.Ended() && after.mark == before.now && is.ExpiresAt < min(before.expires(was),
+		before.now.Add(is.ttl())):
 		f.add("G6", "%s was not given the gap: it ends in %s", was.ID, is.ExpiresAt.Sub(before.now))
 	case is.State.Ended() && !was.State.Ended():
 		by := slices.ContainsFunc(commands, func(c Command) bool {

@@ -24,8 +24,10 @@ func TestCheckPayload(t *testing.T) {
 		{`"\\u0000"`, ""}, {`"\\\\u0000"`, ""}, {`"u0000"`, ""}, {`"\u0001"`, ""}, {`"\\u0000 \\u0000"`, ""},
 		{`"\u0000"`, belay.CodeInvalid}, {`"\\\u0000"`, belay.CodeInvalid}, {`"\\u0000 \u0000"`, belay.CodeInvalid},
 		{`"\u0000\\u0000"`, belay.CodeInvalid}, {`{"\u0000":1}`, belay.CodeInvalid},
-		{"\"\x00\"", belay.CodeInvalid}, {"1\x00", belay.CodeInvalid}, {"\"\xff\"", belay.CodeInvalid}, {"\"\xed\xa0\x80\"", belay.CodeInvalid},
-		{`{`, belay.CodeInvalid}, {`1 2`, belay.CodeInvalid}, {`'a'`, belay.CodeInvalid}, {"\ufeff1", belay.CodeInvalid},
+		{"\"\x00\"", belay.CodeInvalid}, {"1\x00", belay.CodeInvalid}, {"\"\xff\"", belay.CodeInvalid},
+		{"\"\xed\xa0\x80\"", belay.CodeInvalid},
+		{`{`, belay.CodeInvalid}, {`1 2`, belay.CodeInvalid}, {`'a'`, belay.CodeInvalid},
+		{"\ufeff1", belay.CodeInvalid},
 		{strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), belay.CodeInvalid}, // deeper than any parser goes
 		{`"` + strings.Repeat("x", 98) + `"`, ""}, {`"` + strings.Repeat("x", 99) + `"`, belay.CodePayloadTooLarge},
 	} {
@@ -55,7 +57,9 @@ func TestPayloadsAreCheckedEverywhere(t *testing.T) {
 		limit int
 		make  func(json.RawMessage) Command
 	}{
-		"input": {belay.MaxPayload, func(p json.RawMessage) Command { return s.submission(func(b *belay.Submission) { b.Input = p }) }},
+		"input": {belay.MaxPayload, func(p json.RawMessage) Command {
+			return s.submission(func(b *belay.Submission) { b.Input = p })
+		}},
 		"output": {belay.MaxPayload, func(p json.RawMessage) Command {
 			return s.settle(l, belay.OutcomeSucceeded, func(x *belay.Settlement) { x.Output = p })
 		}},
@@ -96,9 +100,15 @@ func TestNamesAreChecked(t *testing.T) {
 		needed bool
 		make   func(string) Command
 	}{
-		"workflow":        {true, func(n string) Command { return s.submission(func(b *belay.Submission) { b.Workflow = n }) }},
-		"version":         {false, func(n string) Command { return s.submission(func(b *belay.Submission) { b.Version = n }) }},
-		"queue":           {false, func(n string) Command { return s.submission(func(b *belay.Submission) { b.Queue = n }) }},
+		"workflow": {true, func(n string) Command {
+			return s.submission(func(b *belay.Submission) { b.Workflow = n })
+		}},
+		"version": {false, func(n string) Command {
+			return s.submission(func(b *belay.Submission) { b.Version = n })
+		}},
+		"queue": {false, func(n string) Command {
+			return s.submission(func(b *belay.Submission) { b.Queue = n })
+		}},
 		"idempotency key": {false, func(n string) Command { return s.submission(key(n)) }},
 		"trigger": {false, func(n string) Command {
 			return s.submission(func(b *belay.Submission) { b.Trigger = belay.Trigger(n) })
@@ -111,7 +121,9 @@ func TestNamesAreChecked(t *testing.T) {
 		"child key":  {true, func(n string) Command { return s.submission(s.childOf(l, n)) }},
 		"checkpoint": {true, func(n string) Command { return s.save(l, belay.KindStep, n) }},
 		"signal":     {true, func(n string) Command { return s.signal(l.Execution, n) }},
-		"chunk":      {true, func(n string) Command { return &Append{Chunk: belay.Chunk{Lease: l, Name: n, Data: []byte(n)}} }},
+		"chunk": {true, func(n string) Command {
+			return &Append{Chunk: belay.Chunk{Lease: l, Name: n, Data: []byte(n)}}
+		}},
 		"actor": {false, func(n string) Command {
 			return s.act(l.Execution, belay.ActionPreempt, func(c *belay.Control) { c.Actor = n })
 		}},
@@ -282,7 +294,8 @@ func TestClip(t *testing.T) {
 		s, want string
 		limit   int
 	}{
-		{"short", "short", 10}, {"exactly10!", "exactly10!", 10}, {"eleven byte", "eleven …", 10}, {"üüüüüü", "üüü…", 10},
+		{"short", "short", 10}, {"exactly10!", "exactly10!", 10}, {"eleven byte", "eleven …", 10},
+		{"üüüüüü", "üüü…", 10},
 		{"a\x00b\nc\td\x1b", "ab\nc\td", 10}, {"\xff\xfe", "\uFFFD", 10}, {"", "", 10},
 	} {
 		if got := clip(c.s, c.limit); got != c.want || len(got) > c.limit {

@@ -24,8 +24,10 @@ type Record struct {
 func View(r *Record) belay.Execution {
 	e := r.Execution
 	v := belay.Execution{
-		ID: e.ID, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, State: e.State, External: e.External, Gate: e.Gate,
-		Seq: e.Seq, Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses, Worker: e.Worker,
+		ID: e.ID, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, State: e.State, External: e.External,
+		Gate: e.Gate,
+		Seq:  e.Seq, Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses,
+		Worker: e.Worker,
 		Parent: e.Parent, ParentKey: e.Child, OpenChildren: e.Open, Checkpoints: e.Checkpoints,
 		CostTokens: e.Cost, CreatedAt: e.CreatedAt.Time(), DueAt: e.DueAt.Time(), StartedAt: e.StartedAt.Time(),
 		ProgressAt: e.ProgressAt.Time(), FinishedAt: e.FinishedAt.Time(), CancelBy: e.CancelBy.Time(),
@@ -102,7 +104,8 @@ func Events(r *Record, after int64, limit int) []belay.Event {
 	}
 	for _, c := range r.Checkpoints {
 		put(belay.Event{
-			Seq: c.Seq, Kind: c.Kind.String(), At: c.At.Time(), Name: c.Key, Token: c.Token, Data: c.Data, Pruned: c.Pruned,
+			Seq: c.Seq, Kind: c.Kind.String(), At: c.At.Time(), Name: c.Key, Token: c.Token, Data: c.Data,
+			Pruned: c.Pruned,
 		})
 	}
 	for _, s := range r.Signals {
@@ -163,7 +166,9 @@ func Resume(r *Record, now Time) belay.Resumed {
 		out.Input = r.Spec.Input
 	}
 	for _, k := range newest(r.Checkpoints, r.Execution, 0) {
-		out.Checkpoints = append(out.Checkpoints, belay.Checkpoint{Seq: k.Seq, Kind: k.Kind, Key: k.Key, Data: k.Data, Age: max(0, now.Sub(k.At))})
+		out.Checkpoints = append(out.Checkpoints, belay.Checkpoint{
+			Seq: k.Seq, Kind: k.Kind, Key: k.Key, Data: k.Data, Age: max(0, now.Sub(k.At)),
+		})
 	}
 	return out
 }
@@ -182,9 +187,12 @@ func Unconsumed(r *Record, after int64) []belay.Signal {
 // RunView is an attempt as belay shows it.
 func RunView(r *Run) belay.RunRecord {
 	v := belay.RunRecord{
-		ID: belay.RunID{Execution: r.Execution, Token: r.Token}, Execution: r.Execution, Token: r.Token, Worker: r.Worker,
-		Attempt: r.Attempt, Generation: r.Generation, Outcome: r.Outcome, StartedAt: r.StartedAt.Time(), EndedAt: r.EndedAt.Time(),
-		Output: r.Output, CostTokens: r.Cost,
+		ID: belay.RunID{
+			Execution: r.Execution, Token: r.Token,
+		}, Execution: r.Execution, Token: r.Token, Worker: r.Worker,
+		Attempt: r.Attempt, Generation: r.Generation, Outcome: r.Outcome, StartedAt: r.StartedAt.Time(),
+		EndedAt: r.EndedAt.Time(),
+		Output:  r.Output, CostTokens: r.Cost,
 	}
 	if r.Class != 0 {
 		v.Error = &belay.Failure{Class: r.Class, Message: r.Message, Stack: r.Stack}

@@ -35,7 +35,8 @@ func TestEventsTellTheWholeStory(t *testing.T) {
 	s.do(wait)
 	s.do(s.settle(l, belay.OutcomeSucceeded, func(x *belay.Settlement) { x.Output = json.RawMessage(`"done"`) }))
 	s.do(s.act(id, belay.ActionFork))
-	want := "submitted started step failed started preempt preempted scheduled pause resume signal scheduled started wait succeeded! fork"
+	want := "submitted started step failed started preempt preempted scheduled pause resume signal scheduled " +
+		"started wait succeeded! fork"
 	rec := s.records[id].history()
 	all := Events(rec, 0, 1000)
 	if got := kinds(all); got != want {
@@ -53,7 +54,8 @@ func TestEventsTellTheWholeStory(t *testing.T) {
 		}
 	}
 	failed, pause, done := all[3], all[8], all[14]
-	if failed.Error == nil || failed.Error.Message != "no" || failed.Attempt != 1 || failed.Worker != w || failed.Token != 1 {
+	if failed.Error == nil || failed.Error.Message != "no" || failed.Attempt != 1 || failed.Worker != w ||
+		failed.Token != 1 {
 		t.Errorf("%+v", failed)
 	}
 	if pause.Actor != "ann" || pause.Text != "because" || pause.Token != 3 {
@@ -93,7 +95,8 @@ func TestReasons(t *testing.T) {
 	}{
 		{"pending", "queued", -1}, {"pending/delayed", "delayed", hour}, {"pending/external", "external", 0},
 		{"pending/gated", "gate", 0},
-		{"pending/retrying", "retry", 1125 * time.Millisecond}, {"pending/released", "released", -1}, {"pending/reopened", "reopened", -1},
+		{"pending/retrying", "retry", 1125 * time.Millisecond}, {"pending/released", "released", -1},
+		{"pending/reopened", "reopened", -1},
 		{"scheduled", "scheduled", 300 * time.Second}, {"waiting", "signal", 0}, {"waiting/timer", "timer", hour},
 		{"paused", "paused", 0}, {"paused/waiting", "paused", 0},
 		{"running", "", 0}, {"succeeded", "", 0}, {"failed", "", 0}, {"cancelled", "", 0},
@@ -167,7 +170,8 @@ func TestResumeTellsAges(t *testing.T) {
 	s.pass(90 * time.Second)
 	s.do(s.save(l, belay.KindStep, "a"))
 	checkpoints := Resume(s.records[l.Execution].history(), s.now).Checkpoints
-	if len(checkpoints) != 2 || checkpoints[0].Age != 90*time.Second || checkpoints[1].Age != 0 || checkpoints[0].Key != "nap" {
+	if len(checkpoints) != 2 || checkpoints[0].Age != 90*time.Second || checkpoints[1].Age != 0 ||
+		checkpoints[0].Key != "nap" {
 		t.Errorf("%+v", checkpoints)
 	}
 	checkpoints = Resume(s.records[l.Execution].history(), s.now.Add(-hour)).Checkpoints
@@ -203,8 +207,10 @@ func TestViewShowsNothingThatDoesNotHold(t *testing.T) {
 // A policy reads back as it was written.
 func TestParsePolicy(t *testing.T) {
 	want := belay.Policy{
-		MaxAttempts: 1, BackoffBase: 2, BackoffCap: 3, MaxLosses: 4, ScheduledTimeout: 5, StartTimeout: 6, RunTimeout: 7, IdleTimeout: 8,
-		Timeout: 9, CancelGrace: 10, LockDelay: 11, OnLost: belay.Fail, OnExpired: belay.FailExpired, NoDeadLetters: true, Abandon: true,
+		MaxAttempts: 1, BackoffBase: 2, BackoffCap: 3, MaxLosses: 4, ScheduledTimeout: 5, StartTimeout: 6,
+		RunTimeout: 7, IdleTimeout: 8,
+		Timeout: 9, CancelGrace: 10, LockDelay: 11, OnLost: belay.Fail, OnExpired: belay.FailExpired,
+		NoDeadLetters: true, Abandon: true,
 	}
 	got, err := ParsePolicy(want.Text())
 	if err != nil || *got != want {

@@ -101,8 +101,10 @@ func listen(t *testing.T, host string) net.Listener {
 func job(t *testing.T, kind process.Isolation, args ...string) {
 	t.Helper()
 	tree, err := process.Start(t.Context(), process.Command{
-		ID:   fmt.Sprintf("peer-%d-%d", os.Getpid(), time.Now().UnixNano()),
-		Args: []string{"/proc/self/exe", "-test.run", "^TestOutsider$"}, Env: map[string]string{"PEER_TEST_CALL": strings.Join(args, " ")},
+		ID: fmt.Sprintf("peer-%d-%d", os.Getpid(), time.Now().UnixNano()),
+		Args: []string{
+			"/proc/self/exe", "-test.run", "^TestOutsider$",
+		}, Env: map[string]string{"PEER_TEST_CALL": strings.Join(args, " ")},
 		Dir: "/", Isolation: kind, Grace: -1,
 		Output: func(_ context.Context, c process.Chunk) error { t.Logf("the job: %s", c.Data); return nil },
 	})
@@ -209,7 +211,9 @@ func TestWhoIsGoneIsRefused(t *testing.T) {
 	}
 	l := listen(t, "127.0.0.1")
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		return errors.Join(c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }))
+		return errors.Join(c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+		}))
 	}}
 	leave := func() (c net.Conn, squatter net.Listener, err error) {
 		out, err := d.Dial("tcp", l.Addr().String())
@@ -226,7 +230,8 @@ func TestWhoIsGoneIsRefused(t *testing.T) {
 		return c, squatter, err
 	}
 	c, squatter, err := leave()
-	for n := 0; errors.Is(err, syscall.EADDRINUSE) && n < 100; n++ { // another process has the port, for an address elsewhere
+	// another process has the port, for an address elsewhere
+	for n := 0; errors.Is(err, syscall.EADDRINUSE) && n < 100; n++ {
 		c, squatter, err = leave()
 	}
 	if err != nil {
@@ -376,7 +381,8 @@ func TestWithoutRoot(t *testing.T) {
 	if err := os.Chown(dir, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^(TestJobsAreRefused|TestWhoIsGoneIsRefused|TestMappedAddresses|TestUnixSockets)$")
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run",
+		"^(TestJobsAreRefused|TestWhoIsGoneIsRefused|TestMappedAddresses|TestUnixSockets)$")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -22,14 +22,16 @@ const (
 )
 
 // errMissing says that this machine has no PostgreSQL.
-var errMissing = errors.New("no PostgreSQL here: initdb, postgres and psql are neither on the PATH nor in /usr/lib/postgresql/*/bin; " +
+var errMissing = errors.New("no PostgreSQL here: initdb, postgres and psql are neither on the PATH nor in " +
+	"/usr/lib/postgresql/*/bin; " +
 	"install it (Debian: apt-get install postgresql), or name a server in " + envURL)
 
 // binaries is the folder of initdb, postgres and psql: that on the PATH, or else
 // that of the newest version there is.
 func binaries() (string, error) {
 	var found []string
-	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin"} {
+	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
+		"/opt/homebrew/opt/postgresql@*/bin"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			return "", err

@@ -31,7 +31,8 @@ func (s *Server) ready() error {
 }
 
 func (s *Server) answers() error {
-	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", s.port)))
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix",
+		filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", s.port)))
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,8 @@ func (s *Server) answers() error {
 
 // Query runs SQL on a database and gives what psql prints of it, bare.
 func (s *Server) Query(database, sql string) (string, error) {
-	cmd := exec.CommandContext(context.Background(), s.Binary("psql"), "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
+	cmd := exec.CommandContext(context.Background(), s.Binary("psql"), "--no-psqlrc", "--quiet", "--tuples-only",
+		"--no-align",
 		"--set=ON_ERROR_STOP=1", "--command="+sql, "--dbname="+s.URL(database))
 	var text strings.Builder
 	cmd.Stdout, cmd.Stderr = &text, &text
@@ -120,7 +122,9 @@ func (s *Server) name(n string) string {
 // the one that does it, and answers how many.
 func (s *Server) Terminate(t testing.TB, url string) int {
 	t.Helper()
-	out, err := s.Query(databaseOf(url), "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	out, err := s.Query(databaseOf(url),
+		"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid "+
+			"<> pg_backend_pid()")
 	if err != nil {
 		t.Fatal(err)
 	}

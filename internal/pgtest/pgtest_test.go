@@ -143,7 +143,8 @@ func TestServersDieWithTheirTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) { // nothing tells when a folder goes
+	// nothing tells when a folder goes
+	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Dir(dir)); errors.Is(err, os.ErrNotExist) {
 			break
 		}

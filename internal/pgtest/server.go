@@ -129,7 +129,8 @@ func (s *Server) create(o Options, attr *syscall.SysProcAttr) error {
 			return err
 		}
 	}
-	initdb := exec.CommandContext(context.Background(), s.Binary("initdb"), "--pgdata=data", "--username=postgres", "--auth=trust",
+	initdb := exec.CommandContext(context.Background(), s.Binary("initdb"), "--pgdata=data", "--username=postgres",
+		"--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	initdb.Dir, initdb.SysProcAttr = s.dir, attr
 	if out, err := initdb.CombinedOutput(); err != nil {

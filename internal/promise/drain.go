@@ -6,8 +6,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G11: draining loses nothing. A worker whose drain was acknowledged, or whose session has ended, claims nothing any more.
-// The executions of a session that ended in order are given back, and not lost. G4 and G8 check that they are not charged.
+// G11: draining loses nothing. A worker whose drain was acknowledged, or whose session has ended,
+// claims nothing any more.
+// The executions of a session that ended in order are given back, and not lost. G4 and G8 check
+// that they are not charged.
 func G11(f *Finding) {
 	drained := make(map[belay.WorkerID]*Entry)
 	f.told("drain", OK, func(e *Entry) {
@@ -25,7 +27,8 @@ func G11(f *Finding) {
 	for _, s := range f.History.Stories {
 		for _, r := range s.Runs {
 			if e := drained[r.Worker]; e != nil && s.when(r.Event).After(e.To) {
-				f.Violation(s, "token %d was claimed by a worker whose drain was acknowledged at %s", r.Token, e.To.Format(clock))
+				f.Violation(s, "token %d was claimed by a worker whose drain was acknowledged at %s", r.Token,
+					e.To.Format(clock))
 			}
 			if w := f.History.Sessions[r.Worker]; w != nil && w.State.Ended() {
 				f.afterSession(s, r, w)
@@ -37,21 +40,25 @@ func G11(f *Finding) {
 	}
 }
 
-// byOwners are the ends of runs that the owner writes, or a timeout while there is an owner: none of them follows the orderly
+// byOwners are the ends of runs that the owner writes, or a timeout while there is an owner: none
+// of them follows the orderly
 // end of the owner's session.
 var byOwners = []string{
-	belay.OutcomeSucceeded.String(), belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String(), belay.OutcomeSuspended.String(),
+	belay.OutcomeSucceeded.String(), belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String(),
+	belay.OutcomeSuspended.String(),
 	belay.OutcomePreempted.String(), "timeout",
 }
 
 func (f *Finding) afterSession(s *Story, r *Run, w *belay.Worker) {
 	if r.At.After(w.EndedAt) {
-		f.Violation(s, "token %d was claimed at %s by %s, whose session had ended at %s", r.Token, r.At.Format(clock), w.Name, w.EndedAt.Format(clock))
+		f.Violation(s, "token %d was claimed at %s by %s, whose session had ended at %s", r.Token, r.At.Format(clock),
+			w.Name, w.EndedAt.Format(clock))
 	}
 	if w.State == belay.WorkerLost || r.End == nil {
 		return
 	}
 	if r.End.Kind == belay.OutcomeLost.String() || r.End.At.After(w.EndedAt) && slices.Contains(byOwners, r.End.Kind) {
-		f.Violation(s, "token %d of %s, which ended in order at %s, became %s at %s", r.Token, w.Name, w.EndedAt.Format(clock), r.End.Kind, r.End.At.Format(clock))
+		f.Violation(s, "token %d of %s, which ended in order at %s, became %s at %s", r.Token, w.Name,
+			w.EndedAt.Format(clock), r.End.Kind, r.End.At.Format(clock))
 	}
 }

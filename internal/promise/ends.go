@@ -2,8 +2,10 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G7: terminal is final, cancel is final. At most one end in each generation, and nothing after it but what reopens, copies or
-// forgets it. A cancelled execution is not claimed any more, and ends as cancelled unless another end was committed first.
+// G7: terminal is final, cancel is final. At most one end in each generation, and nothing after it
+// but what reopens, copies or
+// forgets it. A cancelled execution is not claimed any more, and ends as cancelled unless another
+// end was committed first.
 func G7(f *Finding) {
 	for _, s := range f.History.Stories {
 		f.ends(s)
@@ -59,7 +61,8 @@ func (f *Finding) ends(s *Story) {
 // afterCancel looks at the end of a run that was cancelled while it ran.
 func (f *Finding) afterCancel(s *Story, cancelled, end *belay.Event) {
 	if !end.Final {
-		f.Violation(s, "it was cancelled at seq %d, its run ended with %s at seq %d, and it goes on", cancelled.Seq, end.Kind, end.Seq)
+		f.Violation(s, "it was cancelled at seq %d, its run ended with %s at seq %d, and it goes on", cancelled.Seq,
+			end.Kind, end.Seq)
 	}
 	f.Count("cancelled while running")
 	if end.Kind == belay.OutcomeSucceeded.String() || end.Kind == belay.OutcomeFailed.String() {

@@ -1,6 +1,7 @@
 package promise
 
-// G15: watchers miss nothing. The events of an execution are ordered, unique and gapless, as the store tells them and as every
+// G15: watchers miss nothing. The events of an execution are ordered, unique and gapless, as the
+// store tells them and as every
 // watcher saw them, over every connection that broke and server that died, to the end.
 func G15(f *Finding) {
 	for _, s := range f.History.Stories {

@@ -49,11 +49,13 @@ func (f *Finding) told(kind string, end Ending, each func(*Entry)) {
 	}
 }
 
-// storyOf is the story that an entry is about. An acknowledged entry about an execution that is not there is a broken promise.
+// storyOf is the story that an entry is about. An acknowledged entry about an execution that is not
+// there is a broken promise.
 func (f *Finding) storyOf(e *Entry) *Story {
 	s := f.History.Story(e.Execution)
 	if s == nil && e.End == OK {
-		f.Violation(nil, "%s was told %s of %s at %s, which is not there", e.Who, e.Kind, e.Execution, e.To.Format(clock))
+		f.Violation(nil, "%s was told %s of %s at %s, which is not there", e.Who, e.Kind, e.Execution,
+			e.To.Format(clock))
 	}
 	return s
 }

@@ -9,8 +9,10 @@ import (
 // LeastLarge is from which size on a checkpoint counts as large.
 const LeastLarge = 128 << 10
 
-// G3: nothing acknowledged is lost. Every acknowledged write is there, byte for byte; a write whose end its caller was never
-// told is there as a whole, once, or not at all; and nothing is there that was never asked for. A script returned what it must
+// G3: nothing acknowledged is lost. Every acknowledged write is there, byte for byte; a write whose
+// end its caller was never
+// told is there as a whole, once, or not at all; and nothing is there that was never asked for. A
+// script returned what it must
 // return.
 func G3(f *Finding) {
 	if len(f.History.Told) == 0 {
@@ -66,7 +68,9 @@ func (k kept) look(e *Entry) {
 		k.submission(e)
 		return
 	}
-	look := map[string]func(*Story, *Entry) bool{"save": k.save, "settle": k.settlement, "signal": k.signal, "control": k.control}[e.Kind]
+	look := map[string]func(*Story, *Entry) bool{
+		"save": k.save, "settle": k.settlement, "signal": k.signal, "control": k.control,
+	}[e.Kind]
 	if look == nil || e.End == Refused {
 		return
 	}
@@ -98,7 +102,8 @@ func (k kept) submission(e *Entry) {
 	s := k.History.Story(id)
 	k.fate(e, s != nil)
 	if e.End == OK && s == nil {
-		k.Violation(nil, "%s submitted %s and was told %s at %s, which is not there", e.Who, e.Execution, id, e.To.Format(clock))
+		k.Violation(nil, "%s submitted %s and was told %s at %s, which is not there", e.Who, e.Execution, id,
+			e.To.Format(clock))
 	}
 	if s == nil || e.End == Refused {
 		return
@@ -108,7 +113,8 @@ func (k kept) submission(e *Entry) {
 		input = s.Submitted
 	}
 	if !Same(input, e.Data) || s.Execution.Parent != e.Parent || s.Execution.Workflow != e.Name {
-		k.Violation(s, "it was submitted as %s with %s and is there as %s with %s", e.Name, e.Data, s.Execution.Workflow, input)
+		k.Violation(s, "it was submitted as %s with %s and is there as %s with %s", e.Name, e.Data,
+			s.Execution.Workflow, input)
 	}
 	k.OK()
 }
@@ -116,11 +122,15 @@ func (k kept) submission(e *Entry) {
 func (k kept) save(s *Story, e *Entry) bool {
 	ev := s.At(e.Seq)
 	if e.End == Unknown {
-		ev = s.Find(e.Check.String(), func(ev *belay.Event) bool { return ev.Token == e.Token && ev.Name == e.Name && Same(ev.Data, e.Data) })
+		ev = s.Find(e.Check.String(), func(ev *belay.Event) bool {
+			return ev.Token == e.Token && ev.Name == e.Name && Same(ev.Data, e.Data)
+		})
 		return ev != nil
 	}
-	if ev == nil || ev.Kind != e.Check.String() || ev.Name != e.Name || ev.Token != e.Token || !ev.Pruned && !Same(ev.Data, e.Data) || !s.did(e.Op, e.Seq) {
-		k.Violation(s, "checkpoint %s was acknowledged to %s at seq %d with %.60s under token %d; there is %s", e.Name, e.Who, e.Seq, e.Data, e.Token, brief(ev))
+	if ev == nil || ev.Kind != e.Check.String() || ev.Name != e.Name || ev.Token != e.Token || !ev.Pruned &&
+		!Same(ev.Data, e.Data) || !s.did(e.Op, e.Seq) {
+		k.Violation(s, "checkpoint %s was acknowledged to %s at seq %d with %.60s under token %d; there is %s", e.Name,
+			e.Who, e.Seq, e.Data, e.Token, brief(ev))
 		return false
 	}
 	if len(e.Data) >= LeastLarge {
@@ -136,9 +146,11 @@ func (s *Story) did(op belay.OpID, seq int64) bool {
 
 func (k kept) settlement(s *Story, e *Entry) bool {
 	r := s.Run(e.Token)
-	there := r != nil && r.End != nil && s.did(e.Op, r.End.Seq) && (r.End.Kind == e.Outcome.String() || e.Outcome == belay.OutcomeCancelled && r.End.Final)
+	there := r != nil && r.End != nil && s.did(e.Op, r.End.Seq) && (r.End.Kind == e.Outcome.String() ||
+		e.Outcome == belay.OutcomeCancelled && r.End.Final)
 	if e.End == OK && !there {
-		k.Violation(s, "the run of token %d was acknowledged to %s as %s and is not there so", e.Token, e.Who, e.Outcome)
+		k.Violation(s, "the run of token %d was acknowledged to %s as %s and is not there so", e.Token, e.Who,
+			e.Outcome)
 	} else if e.End == OK && !Same(r.End.Data, e.Data) {
 		k.Violation(s, "the output %s of %s became %s", e.Data, e.Who, r.End.Data)
 	}
@@ -148,7 +160,8 @@ func (k kept) settlement(s *Story, e *Entry) bool {
 func (k kept) signal(s *Story, e *Entry) bool {
 	n := 0
 	for i := range s.Events {
-		if ev := &s.Events[i]; ev.Kind == "signal" && ev.Name == e.Name && Same(ev.Data, e.Data) && s.did(e.Op, ev.Seq) {
+		if ev := &s.Events[i]; ev.Kind == "signal" && ev.Name == e.Name && Same(ev.Data, e.Data) &&
+			s.did(e.Op, ev.Seq) {
 			n++
 		}
 	}
@@ -172,7 +185,8 @@ func (k kept) control(s *Story, e *Entry) bool {
 
 // already reports whether the action was done already at some time of the call.
 func (k kept) already(s *Story, e *Entry) bool {
-	const cancel, pause, resume, preempt = string(belay.ActionCancel), string(belay.ActionPause), string(belay.ActionResume), string(belay.ActionPreempt)
+	const cancel, pause, resume, preempt = string(belay.ActionCancel), string(belay.ActionPause),
+		string(belay.ActionResume), string(belay.ActionPreempt)
 	switch e.Name {
 	case string(belay.ActionFork):
 		return k.History.Story(e.Named) != nil
@@ -219,7 +233,8 @@ func (f *Finding) output(s *Story) {
 	}
 	rest, err := expected(s.Script, "", said)
 	if err != nil || len(rest) > 0 {
-		f.Violation(s, "the output %q is not that of its script %s: %v, %d too many", said, s.Execution.Input, err, len(rest))
+		f.Violation(s, "the output %q is not that of its script %s: %v, %d too many", said, s.Execution.Input, err,
+			len(rest))
 		return
 	}
 	f.OK()

@@ -2,7 +2,8 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G9: one execution per idempotency key. All ok answers for a workflow and key name the same execution, which was submitted
+// G9: one execution per idempotency key. All ok answers for a workflow and key name the same
+// execution, which was submitted
 // with that very body; another body is refused.
 func G9(f *Finding) {
 	type key struct{ workflow, key string }
@@ -21,7 +22,8 @@ func G9(f *Finding) {
 		case old == nil:
 			first[k] = e
 		case old.Named != e.Named:
-			f.Violation(f.History.Story(e.Named), "key %q of %s was answered with it and with %s", e.Key, e.Name, f.name(old.Named))
+			f.Violation(f.History.Story(e.Named), "key %q of %s was answered with it and with %s", e.Key, e.Name,
+				f.name(old.Named))
 		case !same(old, e):
 			f.Violation(f.History.Story(e.Named), "key %q of %s was accepted with two bodies", e.Key, e.Name)
 		}

@@ -2,7 +2,8 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G10: dead letters are conserved. A root that failed has exactly one of that generation, written in the failing commit unless
+// G10: dead letters are conserved. A root that failed has exactly one of that generation, written
+// in the failing commit unless
 // its policy wants none, and resolved if it was reopened; nothing else has one.
 func G10(f *Finding) {
 	for _, s := range f.History.Stories {
@@ -42,16 +43,19 @@ func (f *Finding) letters(s *Story) {
 			token = r.Token
 		}
 		if l.Seq != g.end.Seq || l.Token != token || !l.At.Equal(g.end.At) {
-			f.Violation(s, "generation %d failed at seq %d at %s, and its dead letter of seq %d was written at %s; the tokens are %d and %d",
+			f.Violation(s, "generation %d failed at seq %d at %s, and its dead letter of seq %d was written at "+
+				"%s; the tokens are %d and %d",
 				i+1, g.end.Seq, g.end.At.Format(clock), l.Seq, l.At.Format(clock), token, l.Token)
 		}
 		if (l.Resolution != "") != g.reopened {
-			f.Violation(s, "generation %d was reopened: %t; its dead letter is resolved as %q", i+1, g.reopened, l.Resolution)
+			f.Violation(s, "generation %d was reopened: %t; its dead letter is resolved as %q", i+1, g.reopened,
+				l.Resolution)
 		}
 	}
 }
 
-// Books holds what the store counts against the stories: the executions in each state, and the dead letters that are open.
+// Books holds what the store counts against the stories: the executions in each state, and the dead
+// letters that are open.
 func (f *Finding) Books(states map[belay.State]int64, open int64) {
 	have, letters := make(map[belay.State]int64), int64(0)
 	for _, s := range f.History.Stories {
@@ -62,7 +66,8 @@ func (f *Finding) Books(states map[belay.State]int64, open int64) {
 	}
 	for state := belay.Pending; state <= belay.Cancelled; state++ {
 		if states[state] != have[state] {
-			f.Violation(nil, "the store counts %d executions that are %s; %d are there", states[state], state, have[state])
+			f.Violation(nil, "the store counts %d executions that are %s; %d are there", states[state], state,
+				have[state])
 		}
 	}
 	if open != letters {

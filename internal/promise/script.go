@@ -9,7 +9,8 @@ import (
 // player is the workflow whose input is a script.
 const player = "play"
 
-// Op is one thing that a workflow does. A script of them is an execution's input, so that what it must return can be told from
+// Op is one thing that a workflow does. A script of them is an execution's input, so that what it
+// must return can be told from
 // its input.
 type Op struct {
 	Do string `json:"do"`

@@ -4,7 +4,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G2: no stale effect. After an expiry, a newer claim or an end nothing with an older token is applied: an owner's writes were
+// G2: no stale effect. After an expiry, a newer claim or an end nothing with an older token is
+// applied: an owner's writes were
 // made within its run. A refusal says why, is true, and has left nothing; a repeated operation gets its first answer.
 func G2(f *Finding) {
 	for _, s := range f.History.Stories {
@@ -15,7 +16,8 @@ func G2(f *Finding) {
 			}
 			f.OK()
 			r := s.Run(ev.Token)
-			if r == nil || ev.Seq < r.Seq || r.End != nil && ev.Seq > r.End.Seq || IsSave(ev) && (r.Started == nil || ev.Seq < r.Started.Seq) {
+			if r == nil || ev.Seq < r.Seq || r.End != nil && ev.Seq > r.End.Seq || IsSave(ev) &&
+				(r.Started == nil || ev.Seq < r.Started.Seq) {
 				f.Violation(s, "%s at seq %d was written outside of the run of its token %d", ev.Kind, ev.Seq, ev.Token)
 			}
 		}
@@ -43,7 +45,8 @@ func (f *Finding) repeated(answers map[belay.OpID]*Entry, e *Entry) {
 	}
 	f.Count("repeated write answered")
 	if first.Seq != e.Seq || first.Token != e.Token {
-		f.Violation(f.History.Story(e.Execution), "%s was answered with seq %d, and again with %d", e.Kind, first.Seq, e.Seq)
+		f.Violation(f.History.Story(e.Execution), "%s was answered with seq %d, and again with %d", e.Kind, first.Seq,
+			e.Seq)
 	}
 }
 
@@ -73,7 +76,8 @@ func (f *Finding) refused(e *Entry) {
 	case "save", "settle":
 		f.Count("stale write refused")
 		if ev := s.written(e); ev != nil {
-			f.Violation(s, "%s %s of %s under token %d was refused (%s) and is there at seq %d", e.Kind, e.Name, e.Who, e.Token, e.Why, ev.Seq)
+			f.Violation(s, "%s %s of %s under token %d was refused (%s) and is there at seq %d", e.Kind, e.Name, e.Who,
+				e.Token, e.Why, ev.Seq)
 		}
 	default:
 		return
@@ -84,7 +88,8 @@ func (f *Finding) refused(e *Entry) {
 	f.OK()
 }
 
-// written is what an operation wrote that was refused, nil for nothing. Without ids one that is repeated cannot be told from
+// written is what an operation wrote that was refused, nil for nothing. Without ids one that is
+// repeated cannot be told from
 // its first time, which may have been accepted.
 func (s *Story) written(e *Entry) *belay.Event {
 	if s.Ops != nil {
@@ -96,7 +101,9 @@ func (s *Story) written(e *Entry) *belay.Event {
 	if e.Kind != "save" || e.Replayed {
 		return nil
 	}
-	return s.Find(e.Check.String(), func(ev *belay.Event) bool { return ev.Token == e.Token && ev.Name == e.Name && Same(ev.Data, e.Data) })
+	return s.Find(e.Check.String(), func(ev *belay.Event) bool {
+		return ev.Token == e.Token && ev.Name == e.Name && Same(ev.Data, e.Data)
+	})
 }
 
 // holds reports whether the cause of a refusal was true at some time.

@@ -168,7 +168,9 @@ func (s *Story) Run(token belay.Token) *Run { return s.byToken[token] }
 
 // At is the event with a seq, nil if there is none.
 func (s *Story) At(seq int64) *belay.Event {
-	i, is := slices.BinarySearchFunc(s.Events, seq, func(ev belay.Event, seq int64) int { return cmp.Compare(ev.Seq, seq) })
+	i, is := slices.BinarySearchFunc(s.Events, seq, func(ev belay.Event, seq int64) int {
+		return cmp.Compare(ev.Seq, seq)
+	})
 	if !is {
 		return nil
 	}

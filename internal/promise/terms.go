@@ -6,7 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G8: retries and waits keep their terms. The next claim is never before the backoff, base·2^(n-1) capped, nor before the
+// G8: retries and waits keep their terms. The next claim is never before the backoff, base·2^(n-1)
+// capped, nor before the
 // delay that the settlement asked for; attempts stay within their limit; losses have a limit of their own and charge no
 // attempt. A sleep never ends early.
 func G8(f *Finding) {
@@ -59,11 +60,13 @@ func (f *Finding) runEnd(s *Story, i int, r *Run, p belay.Policy) {
 		return
 	}
 	if last && !r.End.Final {
-		f.Violation(s, "the run of token %d, attempt %d of %d and lost %d times in a row of %d, ended with %s and was not the last",
+		f.Violation(s, "the run of token %d, attempt %d of %d and lost %d times in a row of %d, ended with %s and "+
+			"was not the last",
 			r.Token, r.Failed+1, p.MaxAttempts, r.All, p.MaxLosses, r.End.Kind)
 	}
 	if i+1 < len(s.Runs) && s.Runs[i+1].Generation == r.Generation && s.Runs[i+1].At.Sub(r.End.At) < wait {
-		f.Violation(s, "it was claimed %s after token %d had %s; the least is %s", s.Runs[i+1].At.Sub(r.End.At), r.Token, r.End.Kind, wait)
+		f.Violation(s, "it was claimed %s after token %d had %s; the least is %s", s.Runs[i+1].At.Sub(r.End.At),
+			r.Token, r.End.Kind, wait)
 	}
 }
 

@@ -2,7 +2,8 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G1: one fenced writer. The tokens of an execution strictly increase, across generations, restarts and crashes; a run begins
+// G1: one fenced writer. The tokens of an execution strictly increase, across generations, restarts
+// and crashes; a run begins
 // only after the one before it has ended, and what an owner wrote carries the token of the newest claim. No two
 // claims are answered with the same token, even where the store has forgotten the first.
 func G1(f *Finding) {
@@ -25,7 +26,8 @@ func (f *Finding) claimedOnce() {
 		}
 		id, this := belay.RunID{Execution: e.Execution, Token: e.Token}, claim{e.Worker, e.Number}
 		if old, again := first[id]; again && old != this {
-			f.Violation(f.History.Story(e.Execution), "token %d was given to claim %d of %s and to claim %d of %s", e.Token, old.number, old.worker, this.number, this.worker)
+			f.Violation(f.History.Story(e.Execution), "token %d was given to claim %d of %s and to claim %d of %s",
+				e.Token, old.number, old.worker, this.number, this.worker)
 		}
 		first[id] = this
 	}
@@ -45,14 +47,16 @@ func (f *Finding) tokens(s *Story) {
 				f.Violation(s, "token %d was given at seq %d after %d", ev.Token, ev.Seq, token)
 			}
 			if open {
-				f.Violation(s, "token %d was given at seq %d while the run of %d had not ended", ev.Token, ev.Seq, token)
+				f.Violation(s, "token %d was given at seq %d while the run of %d had not ended", ev.Token, ev.Seq,
+					token)
 			}
 			token, open, started = max(token, ev.Token), true, ev.Kind == "started"
 		case ev.Token == 0 && IsSave(ev) && token != 0:
 			f.Violation(s, "%s at seq %d carries no token", ev.Kind, ev.Seq)
 		case ev.Token == 0:
 		case ev.Token != token || !open:
-			f.Violation(s, "%s at seq %d carries token %d; the newest is %d, its run open: %t", ev.Kind, ev.Seq, ev.Token, token, open)
+			f.Violation(s, "%s at seq %d carries token %d; the newest is %d, its run open: %t", ev.Kind, ev.Seq,
+				ev.Token, token, open)
 		case !IsSave(ev):
 			open = false
 		}

@@ -30,7 +30,8 @@ func EndOf(err error) Ending {
 	return Refused
 }
 
-// Entry is one call as its caller was told of it, or something that a workflow did: an effect (the begin of a step), a sleep
+// Entry is one call as its caller was told of it, or something that a workflow did: an effect (the
+// begin of a step), a sleep
 // that it has slept. The fields that it does not need are empty.
 type Entry struct {
 	Kind string      `json:"kind"`
@@ -57,10 +58,11 @@ type Entry struct {
 	Data      json.RawMessage      `json:"data,omitempty"`
 	Had       []belay.Checkpoint   `json:"had,omitempty"` // checkpoints that a claim came with
 	Least     time.Duration        `json:"least,omitempty"`
-	Named     belay.ExecutionID    `json:"named,omitzero"` // the execution that a submission was answered with, or that a fork makes
-	Replayed  bool                 `json:"replayed,omitempty"`
-	Revoked   int                  `json:"revoked,omitempty"`
-	Delay     time.Duration        `json:"delay,omitempty"` // that a settlement asked for
+	// the execution that a submission was answered with, or that a fork makes
+	Named    belay.ExecutionID `json:"named,omitzero"`
+	Replayed bool              `json:"replayed,omitempty"`
+	Revoked  int               `json:"revoked,omitempty"`
+	Delay    time.Duration     `json:"delay,omitempty"` // that a settlement asked for
 }
 
 // won reports whether the entry tells of an execution that a worker or an owner from outside was given.
@@ -87,7 +89,8 @@ func (e *Entry) Answer(to time.Time, err error) {
 	}
 }
 
-// Entries are what a caller was told by one call, of which the kind, the caller and the times are known. Each execution that
+// Entries are what a caller was told by one call, of which the kind, the caller and the times are
+// known. Each execution that
 // was submitted or won has an entry of its own. Requests are pointers, except for ids.
 func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
 	e.Answer(to, err)

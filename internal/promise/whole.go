@@ -7,7 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G4: transitions are atomic. An execution's row says what its events say; a child's end and its parent's news are of one
+// G4: transitions are atomic. An execution's row says what its events say; a child's end and its
+// parent's news are of one
 // moment; a claim comes with the last accepted checkpoint of every key, and no step is carried out again that has one.
 func G4(f *Finding) {
 	for _, s := range f.History.Stories {
@@ -46,8 +47,10 @@ func (f *Finding) row(s *Story) {
 		{"its end", x.State.Terminal() == !x.FinishedAt.IsZero()},
 	} {
 		if !is.ok {
-			f.Violation(s, "its row and its history differ in %s: %s at seq %d, token %d, generation %d, attempt %d, losses %d, owner %s, end %s",
-				is.what, x.State, x.Seq, x.Token, x.Generation, x.Attempt, x.Losses, x.Worker, x.FinishedAt.Format(clock))
+			f.Violation(s, "its row and its history differ in %s: %s at seq %d, token %d, generation %d, attempt "+
+				"%d, losses %d, owner %s, end %s",
+				is.what, x.State, x.Seq, x.Token, x.Generation, x.Attempt, x.Losses, x.Worker,
+				x.FinishedAt.Format(clock))
 		}
 	}
 }
@@ -136,7 +139,8 @@ func (f *Finding) resumed(e *Entry) {
 		switch {
 		case ev == nil && got.Seq > r.Seq: // its own: the claim was asked again
 		case ev == nil, got.Seq < ev.Seq, got.Seq == ev.Seq && !ev.Pruned && !Same(got.Data, ev.Data):
-			f.Violation(s, "token %d came with checkpoint %q of seq %d, which is not the last accepted one: %s", e.Token, got.Key, got.Seq, brief(ev))
+			f.Violation(s, "token %d came with checkpoint %q of seq %d, which is not the last accepted one: %s",
+				e.Token, got.Key, got.Seq, brief(ev))
 		}
 		delete(want, k)
 	}
@@ -159,7 +163,9 @@ func (f *Finding) again(e *Entry) {
 		return
 	}
 	r := s.Run(e.Token)
-	if ev := s.Find("step", func(ev *belay.Event) bool { return ev.Name == name && ev.Seq < r.Seq && ev.Seq > r.Base }); ev != nil {
+	if ev := s.Find("step", func(ev *belay.Event) bool {
+		return ev.Name == name && ev.Seq < r.Seq && ev.Seq > r.Base
+	}); ev != nil {
 		f.Violation(s, "step %q was carried out again under token %d though seq %d has it", name, e.Token, ev.Seq)
 	}
 }

@@ -1,4 +1,5 @@
-// Package repo holds the tests of the repository itself: what a compiler does not check and a reviewer should not have to.
+// Package repo holds the tests of the repository itself: what a compiler does not check and a
+// reviewer should not have to.
 //
 //   - layers_test.go: imports point down, and each package uses only the outside modules it was given
 //   - purity_test.go: the rules of package machine read no clock, draw no random numbers and start nothing

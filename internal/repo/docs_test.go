@@ -34,8 +34,10 @@ func TestPackagesHaveComments(t *testing.T) {
 	}
 }
 
-// Every identifier that users can name is documented: types, functions, methods, constants, variables and interface methods.
-// A comment on a group of constants speaks for all of them, and that of a struct for those fields whose name says it all.
+// Every identifier that users can name is documented: types, functions, methods, constants,
+// variables and interface methods.
+// A comment on a group of constants speaks for all of them, and that of a struct for those fields
+// whose name says it all.
 func TestPublicIdentifiersAreDocumented(t *testing.T) {
 	fset, sources := goFiles(t)
 	for _, f := range sources {
@@ -61,7 +63,8 @@ type docChecker struct {
 
 func (d docChecker) missing(pos token.Pos, what string) {
 	d.t.Helper()
-	d.t.Errorf("%s: %s is public and has no comment: say what it promises, with units and errors", d.fset.Position(pos), what)
+	d.t.Errorf("%s: %s is public and has no comment: say what it promises, with units and errors", d.fset.Position(pos),
+		what)
 }
 
 func (d docChecker) function(decl *ast.FuncDecl) {
@@ -85,7 +88,8 @@ func (d docChecker) function(decl *ast.FuncDecl) {
 // isStandardMethod names methods whose meaning the standard library defines.
 func isStandardMethod(name string) bool {
 	switch name {
-	case "Error", "Unwrap", "Is", "As", "String", "MarshalJSON", "UnmarshalJSON", "MarshalText", "UnmarshalText", "LogValue":
+	case "Error", "Unwrap", "Is", "As", "String", "MarshalJSON", "UnmarshalJSON", "MarshalText", "UnmarshalText",
+		"LogValue":
 		return true
 	}
 	return false

@@ -13,14 +13,18 @@ type layer struct {
 	modules []string
 }
 
-// layers is the architecture of the module. Arrows point down: a package imports what stands above it in this table, as far
+// layers is the architecture of the module. Arrows point down: a package imports what stands above
+// it in this table, as far
 // as its row allows, and never what stands below.
 //
-// The order carries the guarantees. The rules in internal/machine can be tested exhaustively because nothing below them can
-// reach a clock or a disk; a store cannot decide a transition by itself because it does not see the engine; workflows run on
+// The order carries the guarantees. The rules in internal/machine can be tested exhaustively
+// because nothing below them can
+// reach a clock or a disk; a store cannot decide a transition by itself because it does not see the
+// engine; workflows run on
 // any backend because the SDK knows only the root package.
 //
-// A new package gets a row here. If it needs an arrow that its row does not allow, first ask whether the code stands in the
+// A new package gets a row here. If it needs an arrow that its row does not allow, first ask
+// whether the code stands in the
 // right package; an arrow upwards is never the answer.
 var layers = map[string]layer{
 	// The nouns, the error codes and the Backend interface: what everybody shares, and the standard library only.
@@ -78,13 +82,15 @@ var layers = map[string]layer{
 	// The engine in the caller's own process, and the socket on which other programs reach it.
 	"embedded": {
 		down: []string{
-			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite", "internal/store/postgres", "internal/engine", "internal/host", "internal/uid",
+			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite",
+			"internal/store/postgres", "internal/engine", "internal/host", "internal/uid",
 			"internal/agent/process", "internal/httpapi", "internal/peer", "internal/socket",
 		},
 		modules: []string{"github.com/jackc/pgx/v5"},
 	},
 
-	// The SDK: it knows the Backend and nothing below it. internal/run is one attempt; workflow shows it to authors, worker
+	// The SDK: it knows the Backend and nothing below it. internal/run is one attempt; workflow
+	// shows it to authors, worker
 	// drives it.
 	"internal/run": {down: []string{"."}},
 	"workflow":     {down: []string{".", "internal/run", "internal/uid"}},
@@ -94,15 +100,20 @@ var layers = map[string]layer{
 	"belaytest": {down: []string{".", "workflow", "worker", "internal/store/memory", "internal/engine"}},
 
 	// What workflow and worker promise on any Backend, as one suite, on virtual time.
-	"internal/sdktest": {down: []string{".", "workflow", "worker", "internal/raced"}, modules: []string{"github.com/google/go-cmp"}},
+	"internal/sdktest": {down: []string{
+		".", "workflow", "worker", "internal/raced",
+	}, modules: []string{"github.com/google/go-cmp"}},
 
 	// Built-in work: commands in isolated workspaces, as ordinary workflows on an ordinary worker.
-	"internal/agent/process":   {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
-	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret", "internal/agent/process"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/process": {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
+	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret", "internal/agent/process"},
+		modules: []string{"golang.org/x/sys"}},
 	// The proxy that is a job's only way out: the standard library, and nothing of Belay.
 	"internal/agent/egress": {},
 	"internal/agent": {
-		down: []string{".", "workflow", "worker", "internal/secret", "internal/agent/process", "internal/agent/workspace"},
+		down: []string{
+			".", "workflow", "worker", "internal/secret", "internal/agent/process", "internal/agent/workspace",
+		},
 	},
 
 	// The bodies of the HTTP API, shared by those who write them and those who read them.
@@ -127,7 +138,8 @@ var layers = map[string]layer{
 	"internal/webui": {down: []string{"."}},
 
 	// Metrics of an engine, in Prometheus's format.
-	"internal/telemetry": {down: []string{".", "internal/engine"}, modules: []string{"github.com/prometheus/client_golang"}},
+	"internal/telemetry": {down: []string{".", "internal/engine"},
+		modules: []string{"github.com/prometheus/client_golang"}},
 
 	// What a server reads from its file, its environment and its flags.
 	"internal/config": {down: []string{"."}, modules: []string{"go.yaml.in/yaml/v3"}},
@@ -135,28 +147,33 @@ var layers = map[string]layer{
 	// Listening: limits, certificates, the stop in two stages.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi", "internal/peer", "internal/secret",
+			".", "embedded", "internal/agentapi", "internal/config", "internal/engine", "internal/httpapi",
+			"internal/peer", "internal/secret",
 			"internal/telemetry", "internal/webui",
 		},
 	},
 
 	// One data directory, one engine: host it or dial who does.
 	"internal/datadir": {
-		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer", "internal/socket", "internal/wire"},
+		down: []string{".", "client", "embedded", "internal/httpapi", "internal/host", "internal/peer",
+			"internal/socket", "internal/wire"},
 	},
 
 	// The demo: workers that die while a person looks on.
 	"internal/demo": {
 		down: []string{
-			".", "embedded", "internal/agent", "internal/agent/process", "internal/agent/workspace", "internal/datadir", "internal/screen", "worker",
+			".", "embedded", "internal/agent", "internal/agent/process", "internal/agent/workspace", "internal/datadir",
+			"internal/screen", "worker",
 		},
 	},
 
 	// The binary. It sees the engine through a Backend and no store, so that it cannot write past the one door.
 	"cmd/belay": {
 		down: []string{
-			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent", "internal/agent/process",
-			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config", "internal/peer", "internal/screen",
+			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
+			"internal/agent/process",
+			"internal/agent/workspace", "internal/agent/egress", "internal/agentapi", "internal/config",
+			"internal/peer", "internal/screen",
 			"internal/secret", "internal/server", "internal/socket",
 			"internal/datadir", "internal/demo",
 		},
@@ -168,7 +185,9 @@ var layers = map[string]layer{
 	"examples/fan-out":        {down: []string{".", "embedded", "worker", "workflow"}},
 	"examples/saga":           {down: []string{".", "embedded", "worker", "workflow"}},
 	"examples/agent-pipeline": {down: []string{".", "embedded", "worker", "workflow"}},
-	"examples/web-orders":     {down: []string{".", "embedded", "worker", "workflow"}, modules: []string{"github.com/jackc/pgx/v5"}},
+	"examples/web-orders": {
+		down: []string{".", "embedded", "worker", "workflow"}, modules: []string{"github.com/jackc/pgx/v5"},
+	},
 
 	// Tests only.
 	"internal/faultproxy":  {},
@@ -190,7 +209,8 @@ func TestLayersPointDown(t *testing.T) {
 		}
 		row, known := layers[f.pkg]
 		if !known {
-			t.Errorf("%s: package %s has no row in the table of layers: add one in internal/repo/layers_test.go that says what it may import", f.path, f.pkg)
+			t.Errorf("%s: package %s has no row in the table of layers: add one in internal/repo/layers_test.go "+
+				"that says what it may import", f.path, f.pkg)
 			continue
 		}
 		if f.test {
@@ -214,7 +234,8 @@ func checkArrow(t *testing.T, f sourceFile, row layer, imported string) {
 			target = "."
 		}
 		if !slices.Contains(row.down, target) {
-			t.Errorf("%s: package %s may not import %s: arrows point down only (internal/repo/layers_test.go says what each package may know, and why)", f.path, f.pkg, target)
+			t.Errorf("%s: package %s may not import %s: arrows point down only (internal/repo/layers_test.go says "+
+				"what each package may know, and why)", f.path, f.pkg, target)
 		}
 		return
 	}
@@ -226,7 +247,8 @@ func checkArrow(t *testing.T, f sourceFile, row layer, imported string) {
 			return
 		}
 	}
-	t.Errorf("%s: package %s may not import %s: a dependency is kept in the package that wraps it (internal/repo/layers_test.go lists which)", f.path, f.pkg, imported)
+	t.Errorf("%s: package %s may not import %s: a dependency is kept in the package that wraps it "+
+		"(internal/repo/layers_test.go lists which)", f.path, f.pkg, imported)
 }
 
 // The table itself has no cycle, so that "down" means something, and no row that nothing needs.

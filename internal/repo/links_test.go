@@ -69,7 +69,8 @@ func parsePage(text string) page {
 	return p
 }
 
-// slug makes the anchor of a heading as GitHub does: lower case, letters, digits, hyphens and underscores, hyphens for spaces.
+// slug makes the anchor of a heading as GitHub does: lower case, letters, digits, hyphens and
+// underscores, hyphens for spaces.
 func slug(heading string) string {
 	heading = headingLink.ReplaceAllString(heading, "$1")
 	var b strings.Builder
@@ -124,7 +125,9 @@ func checkLink(t *testing.T, pages map[string]page, from, link string) string {
 	}
 	files := repoFiles(t)
 	isFile := slices.Contains(files, target)
-	isFolder := slices.ContainsFunc(files, func(f string) bool { return target == "." || strings.HasPrefix(f, target+"/") })
+	isFolder := slices.ContainsFunc(files, func(f string) bool {
+		return target == "." || strings.HasPrefix(f, target+"/")
+	})
 	switch {
 	case !isFile && !isFolder:
 		return "there is no " + target
@@ -134,7 +137,8 @@ func checkLink(t *testing.T, pages map[string]page, from, link string) string {
 	return ""
 }
 
-// Every page under docs/ is listed in docs/README.md, or in the README.md of its folder that is listed there, or nobody finds
+// Every page under docs/ is listed in docs/README.md, or in the README.md of its folder that is
+// listed there, or nobody finds
 // it.
 func TestDocsAreIndexed(t *testing.T) {
 	pages := markdown(t)
@@ -165,7 +169,8 @@ func TestDocsAreIndexed(t *testing.T) {
 
 // The link checker finds what it is for: it would be no use if it understood too little Markdown to see a link.
 func TestParsePage(t *testing.T) {
-	p := parsePage("# One `two` (three)\n## Again\n## Again\n[a](b.md#c) `[no](no.md)` ![i](<d.png>)\n```\n[no](no.md)\n# no\n```\n[ref]: e.md \"title\"\n")
+	p := parsePage("# One `two` (three)\n## Again\n## Again\n[a](b.md#c) `[no](no.md)` " +
+		"![i](<d.png>)\n```\n[no](no.md)\n# no\n```\n[ref]: e.md \"title\"\n")
 	if want := []string{"b.md#c", "d.png", "e.md"}; !slices.Equal(p.links, want) {
 		t.Errorf("links %q, want %q", p.links, want)
 	}

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "enter the migrations that have no hash yet in testdata/migrations.txt: part of making a release")
+var update = flag.Bool("update", false, "enter the migrations that have no hash yet in testdata/migrations.txt: "+
+	"part of making a release")
 
 // released holds a line "hash  path" for every migration that a release contains.
 const released = "testdata/migrations.txt"
@@ -23,7 +24,8 @@ var (
 	migrationName = regexp.MustCompile(`^(\d{5})_[a-z0-9_]+\.sql$`)
 )
 
-// A released migration never changes: databases in the field have run it as it was, and would differ from new ones from then
+// A released migration never changes: databases in the field have run it as it was, and would
+// differ from new ones from then
 // on. What it got wrong, a later migration mends.
 //
 // A migration is released when its hash stands in testdata/migrations.txt. Making a release runs
@@ -63,7 +65,8 @@ func TestReleasedMigrationsNeverChange(t *testing.T) {
 	}
 }
 
-// Migrations of a store are numbered without gaps or doubles: two branches that each add one meet here, not in the field.
+// Migrations of a store are numbered without gaps or doubles: two branches that each add one meet
+// here, not in the field.
 func TestMigrationsAreNumbered(t *testing.T) {
 	last := map[string]int{}
 	for _, name := range repoFiles(t) { // sorted
@@ -106,7 +109,10 @@ func readHashes(t *testing.T) map[string]string {
 
 func writeHashes(t *testing.T, known map[string]string) {
 	t.Helper()
-	lines := []string{"# Migrations contained in a release, which never change. Written by go test ./internal/repo -run Migrations -update."}
+	lines := []string{
+		"# Migrations contained in a release, which never change. Written by go test ./internal/repo -run " +
+			"Migrations -update.",
+	}
 	var names []string
 	for name := range known {
 		names = append(names, name)

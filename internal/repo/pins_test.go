@@ -10,11 +10,12 @@ import (
 // direct lists the modules that the product depends on by choice, with the reason. Outside of what Belay exists for, a
 // well-kept library beats code of our own; where the standard library or a few dozen lines do, no library is taken.
 var direct = map[string]string{
-	"modernc.org/sqlite":                       "SQLite without cgo",
-	"github.com/jackc/pgx/v5":                  "PostgreSQL",
-	"github.com/pressly/goose/v3":              "migrations, embedded",
-	"github.com/spf13/cobra":                   "command line: help and completion",
-	"github.com/spf13/pflag":                   "the flags of a cobra command, for its help and for the names that were meant",
+	"modernc.org/sqlite":          "SQLite without cgo",
+	"github.com/jackc/pgx/v5":     "PostgreSQL",
+	"github.com/pressly/goose/v3": "migrations, embedded",
+	"github.com/spf13/cobra":      "command line: help and completion",
+	"github.com/spf13/pflag": "the flags of a cobra command, for its help and for the names " +
+		"that were meant",
 	"github.com/google/uuid":                   "UUIDv7",
 	"github.com/danielgtaylor/huma/v2":         "HTTP: validation, problems and OpenAPI 3.1 from Go types",
 	"github.com/prometheus/client_golang":      "metrics",
@@ -78,7 +79,8 @@ func TestDependenciesAreChosen(t *testing.T) {
 	m := goModAt(t, "go.mod")
 	for _, r := range m.Require {
 		if !r.Indirect && direct[r.Path] == "" {
-			t.Errorf("go.mod requires %s directly: enter it in internal/repo/pins_test.go with the reason, or do without", r.Path)
+			t.Errorf("go.mod requires %s directly: enter it in internal/repo/pins_test.go with the reason, or do "+
+				"without", r.Path)
 		}
 		if strings.Contains(r.Path, "golangci") {
 			t.Errorf("go.mod requires %s: build tools live in tools/go.mod", r.Path)
@@ -94,12 +96,14 @@ func TestDependenciesAreChosen(t *testing.T) {
 	}
 	for _, r := range m.Replace {
 		if strings.HasPrefix(r.New.Path, ".") || strings.HasPrefix(r.New.Path, "/") {
-			t.Errorf("go.mod replaces %s by the folder %s: users of the module would not get it", r.Old.Path, r.New.Path)
+			t.Errorf("go.mod replaces %s by the folder %s: users of the module would not get it", r.Old.Path,
+				r.New.Path)
 		}
 	}
 }
 
-// modernc.org/libc is a part of modernc.org/sqlite's translation from C: another version of it than the one that SQLite was
+// modernc.org/libc is a part of modernc.org/sqlite's translation from C: another version of it than
+// the one that SQLite was
 // translated against is untested, and has corrupted memory before.
 func TestLibcMatchesSQLite(t *testing.T) {
 	const sqlite, libc = "modernc.org/sqlite", "modernc.org/libc"
@@ -109,6 +113,7 @@ func TestLibcMatchesSQLite(t *testing.T) {
 	}
 	want := goModAt(t, goCommand(t, "list", "-m", "-f", "{{.GoMod}}", sqlite)).version(libc)
 	if got := m.version(libc); got != want {
-		t.Errorf("go.mod has %s %s, and %s %s is made for %s: set exactly that version", libc, got, sqlite, m.version(sqlite), want)
+		t.Errorf("go.mod has %s %s, and %s %s is made for %s: set exactly that version", libc, got, sqlite,
+			m.version(sqlite), want)
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"testing"
 )
 
-// pureImports is what the rules may use from the standard library: arithmetic, text and data. Nothing in it can wait, read
+// pureImports is what the rules may use from the standard library: arithmetic, text and data.
+// Nothing in it can wait, read
 // a clock, draw a random number or reach the world.
 var pureImports = []string{
-	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt",
+	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors",
+	"fmt",
 	"iter", "maps", "math", "math/bits", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf16",
 	"unicode/utf8",
 }
@@ -29,7 +31,8 @@ func TestMachineIsPure(t *testing.T) {
 		for _, spec := range f.ast.Imports {
 			imported := strings.Trim(spec.Path.Value, `"`)
 			if !strings.HasPrefix(imported, module) && !slices.Contains(pureImports, imported) {
-				t.Errorf("%s imports %s: the rules are pure; what they need from outside comes in as an argument", f.path, imported)
+				t.Errorf("%s imports %s: the rules are pure; what they need from outside comes in as an argument",
+					f.path, imported)
 			}
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {

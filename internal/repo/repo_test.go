@@ -29,10 +29,12 @@ type sourceFile struct {
 	text string
 }
 
-// files lists what belongs to the repository: tracked files and new ones that are not ignored, as slash paths from the root.
+// files lists what belongs to the repository: tracked files and new ones that are not ignored, as
+// slash paths from the root.
 var files = sync.OnceValues(func() ([]string, error) {
 	// A checkout may belong to another user than the one who runs the tests, as in a container.
-	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard").Output()
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Bounds far beyond the habit of this code base (most files under 300 lines, nine functions in ten under 45): what is longer
+// Bounds far beyond the habit of this code base (most files under 300 lines, nine functions in ten
+// under 45): what is longer
 // is two ideas in one place. A test function may be longer, for its table.
 const (
 	maxFileLines         = 600
@@ -28,7 +29,8 @@ func TestFilesAndFunctionsAreShort(t *testing.T) {
 			fileLines = append(fileLines, lines)
 		}
 		if lines > maxFileLines && longData[f.path] == "" {
-			t.Errorf("%s has %d lines, more than %d: split it by story, or enter it in longData with a reason if it is one list", f.path, lines, maxFileLines)
+			t.Errorf("%s has %d lines, more than %d: split it by story, or enter it in longData with a reason if "+
+				"it is one list", f.path, lines, maxFileLines)
 		}
 		for _, decl := range f.ast.Decls {
 			fn, ok := decl.(*ast.FuncDecl)
@@ -43,12 +45,15 @@ func TestFilesAndFunctionsAreShort(t *testing.T) {
 				functionLines = append(functionLines, length)
 			}
 			if name := f.path + " " + fn.Name.Name; length > bound && longData[name] == "" {
-				t.Errorf("%s: %s has %d lines, more than %d: it is usually two ideas", fset.Position(fn.Pos()), fn.Name.Name, length, bound)
+				t.Errorf("%s: %s has %d lines, more than %d: it is usually two ideas", fset.Position(fn.Pos()),
+					fn.Name.Name, length, bound)
 			}
 		}
 	}
-	t.Logf("files without tests: %d, half up to %d lines, nine in ten up to %d", len(fileLines), quantile(fileLines, 50), quantile(fileLines, 90))
-	t.Logf("functions without tests: %d, half up to %d lines, nine in ten up to %d", len(functionLines), quantile(functionLines, 50), quantile(functionLines, 90))
+	t.Logf("files without tests: %d, half up to %d lines, nine in ten up to %d", len(fileLines),
+		quantile(fileLines, 50), quantile(fileLines, 90))
+	t.Logf("functions without tests: %d, half up to %d lines, nine in ten up to %d", len(functionLines),
+		quantile(functionLines, 50), quantile(functionLines, 90))
 }
 
 func quantile(values []int, percent int) int {

@@ -7,17 +7,21 @@ import (
 
 // sleepers lists files and packages that may call time.Sleep, with the reason.
 var sleepers = map[string]string{
-	"internal/agent/runner_test.go":           "another process tells by a file that it is ready; with a deadline",
-	"internal/agent/process/cgroup_linux.go":  "the kernel does not tell when a cgroup is empty or frozen; a millisecond at a time, with an end",
-	"internal/agent/process/freezer_linux.go": "the kernel does not tell when a process has stopped; a millisecond at a time, with an end",
-	"internal/simulation":                     "runs in a bubble as a whole: sleeping moves its virtual clock",
-	"internal/sdktest":                        "runs in a bubble as a whole: sleeping moves its virtual clock",
-	"test/attacker":                           "keeps what it has taken for as long as the limits take to be looked at",
-	"bench":                                   "measures for a set time, and loads at a set rate",
+	"internal/agent/runner_test.go": "another process tells by a file that it is ready; with a deadline",
+	"internal/agent/process/cgroup_linux.go": "the kernel does not tell when a cgroup is empty or frozen; a " +
+		"millisecond at a time, with an end",
+	"internal/agent/process/freezer_linux.go": "the kernel does not tell when a process has stopped; a " +
+		"millisecond at a time, with an end",
+	"internal/simulation": "runs in a bubble as a whole: sleeping moves its virtual clock",
+	"internal/sdktest":    "runs in a bubble as a whole: sleeping moves its virtual clock",
+	"test/attacker":       "keeps what it has taken for as long as the limits take to be looked at",
+	"bench":               "measures for a set time, and loads at a set rate",
 }
 
-// Nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: it waits for the event, with a deadline, or runs
-// in a testing/synctest bubble, where sleeping takes no time (files that import synctest are free to). Code that sleeps does
+// Nothing sleeps to wait. A test that sleeps is slow or flaky, mostly both: it waits for the event,
+// with a deadline, or runs
+// in a testing/synctest bubble, where sleeping takes no time (files that import synctest are free
+// to). Code that sleeps does
 // not hear its context end: it selects on a timer and the context.
 func TestNothingSleeps(t *testing.T) {
 	fset, sources := goFiles(t)
@@ -31,7 +35,8 @@ func TestNothingSleeps(t *testing.T) {
 				return true
 			}
 			if name, ok := callTo(f.ast, call, "time"); ok && name == "Sleep" {
-				t.Errorf("%s: time.Sleep: wait for the event with a deadline, use testing/synctest, or enter the file in sleepers with a reason", fset.Position(call.Pos()))
+				t.Errorf("%s: time.Sleep: wait for the event with a deadline, use testing/synctest, or enter the "+
+					"file in sleepers with a reason", fset.Position(call.Pos()))
 			}
 			return true
 		})

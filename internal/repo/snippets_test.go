@@ -11,7 +11,8 @@ var (
 	indent  = regexp.MustCompile(`(?m)^[ \t]+`)
 )
 
-// Go code on a page is code that compiles and runs: each block names the file that it was taken from, an Example as a rule,
+// Go code on a page is code that compiles and runs: each block names the file that it was taken
+// from, an Example as a rule,
 // and stands there in the same words. Indentation may differ. The blocks of docs/go.md are files of a program, which
 // TestTheGoPage builds and runs.
 func TestSnippetsAreCompiled(t *testing.T) {
@@ -27,7 +28,8 @@ func TestSnippetsAreCompiled(t *testing.T) {
 			first, _, _ := strings.Cut(code, "\n")
 			switch {
 			case kind != "from":
-				t.Errorf("%s: the block that begins %q does not say which file it was taken from: <!-- from: FILE --> on the line before it", name, first)
+				t.Errorf("%s: the block that begins %q does not say which file it was taken from: <!-- from: FILE "+
+					"--> on the line before it", name, first)
 			case !strings.Contains(flat(read(t, from)), flat(code)):
 				t.Errorf("%s: the block that begins %q does not stand in %s: copy it again", name, first, from)
 			}

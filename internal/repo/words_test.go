@@ -16,7 +16,8 @@ var unwanted = []struct {
 	pattern *regexp.Regexp
 	why     string
 }{
-	{regexp.MustCompile(`(?:^|[\s"'=(:` + "`" + `])/(?:work|home|Users|root)/[\w.]`), "a path of the machine on which it was written"},
+	{regexp.MustCompile(`(?:^|[\s"'=(:` + "`" + `])/(?:work|home|Users|root)/[\w.]`),
+		"a path of the machine on which it was written"},
 	{regexp.MustCompile(`\b(?:TOD[O]|FIXM[E]|XX[X])\b`), "something left half done: finish it, or open an issue"},
 	{regexp.MustCompile(`(?m)^(?:<{7} |>{7} |={7}$)`), "a conflict left from a merge"},
 	{regexp.MustCompile(`-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----`), "a private key"},

@@ -29,7 +29,8 @@ func Child(ctx context.Context, name, key string, s belay.Submission) (belay.Exe
 	if rec.Ended == endedChild {
 		// One that failed belongs to the generation that started it.
 		if rec.Payload != nil {
-			return belay.Execution{ID: rec.Child, Workflow: s.Workflow, State: belay.Succeeded, Output: rec.Payload}, nil
+			return belay.Execution{ID: rec.Child, Workflow: s.Workflow, State: belay.Succeeded, Output: rec.Payload},
+				nil
 		}
 		x, err := r.Execution(ctx, rec.Child)
 		if err != nil || x.State == belay.Succeeded || rec.Child == s.ID {

@@ -89,7 +89,8 @@ func (r *Run) jitter(d time.Duration) time.Duration {
 func refused(op string, err error) error {
 	err = fmt.Errorf("%s: %w", op, err)
 	switch belay.CodeOf(err) {
-	case belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge, belay.CodeIdempotencyMismatch, belay.CodeForbidden:
+	case belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge, belay.CodeIdempotencyMismatch,
+		belay.CodeForbidden:
 		return belay.Permanent(err)
 	}
 	return err
@@ -98,7 +99,9 @@ func refused(op string, err error) error {
 // save writes a checkpoint. It is written also when the function's context has
 // ended, as long as the lease holds.
 func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64) error {
-	s := belay.Save{Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.cost.Swap(0)}
+	s := belay.Save{
+		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.cost.Swap(0),
+	}
 	var t tries
 	for {
 		if err := r.enter(); err != nil {

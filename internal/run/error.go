@@ -21,7 +21,8 @@ var (
 	// ErrTimeout is a wait's answer when its time is over.
 	ErrTimeout = errors.New("the wait's time is over")
 	// ErrNoRun is the answer to a context that belongs to no run.
-	ErrNoRun = belay.Permanent(errors.New("the context does not belong to a run: pass on the one the workflow was called with"))
+	ErrNoRun = belay.Permanent(errors.New(
+		"the context does not belong to a run: pass on the one the workflow was called with"))
 
 	errOver     = errors.New("the workflow has returned")
 	errDeadlock = belay.Permanent(errors.New("deadlock: every branch waits for another one"))
@@ -53,5 +54,7 @@ func (p *Panic) Unwrap() error {
 // refuse is the error of a call that breaks a rule of the SDK. It will do so
 // again in the next run.
 func refuse(op call, format string, args ...any) error {
-	return belay.Permanent(&belay.Error{Code: belay.CodeInvalid, Op: op.String(), Message: fmt.Sprintf(format, args...)})
+	return belay.Permanent(&belay.Error{
+		Code: belay.CodeInvalid, Op: op.String(), Message: fmt.Sprintf(format, args...),
+	})
 }

@@ -38,7 +38,8 @@ type freezer struct{ freeze, thaw func() }
 // the reading sent and lives for ttl from then on. Once it has been frozen for
 // maxFreeze it calls kill, once per freeze, on a goroutine of its own. The alarm freezes
 // what makes no effect that looks at the clock.
-func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl, maxFreeze time.Duration, kill func()) *Fence {
+func NewFence(now func() time.Duration, alarm func(fire func()) Alarm, sent, ttl, maxFreeze time.Duration,
+	kill func()) *Fence {
 	f := &Fence{now: now, maxFreeze: maxFreeze, kill: kill}
 	f.deadline.Store(int64(closing(sent, ttl)))
 	f.mu.Lock() // the alarm may go off before its field is set

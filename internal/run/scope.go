@@ -72,7 +72,8 @@ func within(ctx context.Context, what, name, key string) (*scope, string, error)
 		full = c.b.prefix + full
 	}
 	if len(full) > belay.MaxName {
-		return nil, "", refuse(op, "the name with its branch and key has %d bytes; the limit is %d", len(full), belay.MaxName)
+		return nil, "", refuse(op, "the name with its branch and key has %d bytes; the limit is %d", len(full),
+			belay.MaxName)
 	}
 	return c, full, nil
 }

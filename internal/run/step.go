@@ -19,7 +19,8 @@ type Retry struct {
 
 // Step carries out fn once and saves what it returned, or answers with what was
 // saved before.
-func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx context.Context) (json.RawMessage,
+	error)) (json.RawMessage, error) {
 	c, full, err := within(ctx, "step", name, key)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,8 @@ func Step(ctx context.Context, name, key string, retry Retry, fn func(ctx contex
 	return data, nil
 }
 
-func (r *Run) carryOut(ctx context.Context, retry Retry, fn func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+func (r *Run) carryOut(ctx context.Context, retry Retry, fn func(ctx context.Context) (json.RawMessage,
+	error)) (json.RawMessage, error) {
 	r.busy(1)
 	defer r.busy(-1)
 	for n := 1; ; n++ {

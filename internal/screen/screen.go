@@ -34,7 +34,9 @@ func Line(s string) string {
 
 // Text is a text of any number of lines.
 func Text(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || Hostile(r) && r != '\n' && r != '\t' }) {
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return r == utf8.RuneError || Hostile(r) && r != '\n' && r != '\t'
+	}) {
 		return s
 	}
 	var b strings.Builder

@@ -19,8 +19,10 @@ func TestText(t *testing.T) {
 		"\u009b31mred\u009d0;title\u009ca\u0090x\u009cb\u0085":        "redab",
 		"a\x07b\bc\x00d\x7fe\x0bf\x0c":                                "abcdef",
 		"one\r\ntwo\rthree\r":                                         "one\ntwo\nthree\n",
-		"\x1b":                                                        "", "\x1b[": "", "\x1b[31": "", "\x1b]never ends": "", "\x1b]never ends\nafter": "\nafter",
-		"\x1b\x1b[31ma": "a", "\x1b[31\x1b[32ma": "a", "\x1b[3\nafter": "\nafter", "\x1b\nafter": "\nafter", "\x1b]a\x1b[31mb": "b",
+		"\x1b":                                                        "", "\x1b[": "", "\x1b[31": "",
+		"\x1b]never ends": "", "\x1b]never ends\nafter": "\nafter",
+		"\x1b\x1b[31ma": "a", "\x1b[31\x1b[32ma": "a", "\x1b[3\nafter": "\nafter", "\x1b\nafter": "\nafter",
+		"\x1b]a\x1b[31mb": "b",
 		"a\u202eb\u202cc\u2066d\u2069\u200e\u200f\u061c":   "a\uFFFDb\uFFFDc\uFFFDd\uFFFD\uFFFD\uFFFD\uFFFD",
 		"a\u200bb\u200c\u200d\ufeff\u2060\u00ad\U000e0041": "a\uFFFDb\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD",
 		"a\u2028b\u2029": "a\uFFFDb\uFFFD", "a\xff\xfeb\xe4": "a\uFFFD\uFFFDb\uFFFD", "\x9b31m": "\uFFFD31m",
@@ -28,7 +30,8 @@ func TestText(t *testing.T) {
 		if got := Text(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
-		if got := Line(in); strings.ContainsAny(got, "\n\t") || got != strings.NewReplacer("\n", " ", "\t", " ").Replace(want) {
+		if got := Line(in); strings.ContainsAny(got, "\n\t") || got != strings.NewReplacer("\n", " ", "\t",
+			" ").Replace(want) {
 			t.Errorf("%q in one line: %q", in, got)
 		}
 	}

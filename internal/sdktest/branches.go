@@ -55,9 +55,13 @@ var branches = []testCase{
 
 	{"a run suspends when every branch waits, and not before", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
-			nap := workflow.Go(ctx, "a", func(ctx context.Context) (string, error) { return sleeper(ctx, 15*time.Minute) })
+			nap := workflow.Go(ctx, "a", func(ctx context.Context) (string, error) {
+				return sleeper(ctx, 15*time.Minute)
+			})
 			ask := workflow.Go(ctx, "b", func(ctx context.Context) (string, error) { return approval(ctx, 0) })
-			busy := workflow.Go(ctx, "c", func(ctx context.Context) (string, error) { return work(ctx, "work", 10*time.Minute) })
+			busy := workflow.Go(ctx, "c", func(ctx context.Context) (string, error) {
+				return work(ctx, "work", 10*time.Minute)
+			})
 			var all string
 			for _, f := range []*workflow.Future[string]{nap, ask, busy} {
 				s, err := f.Wait(ctx)
@@ -95,7 +99,9 @@ var branches = []testCase{
 				}
 				return work(ctx, "for "+who, 10*time.Minute)
 			})
-			second := workflow.Go(ctx, "b", func(ctx context.Context) (string, error) { return sleeper(ctx, 15*time.Minute) })
+			second := workflow.Go(ctx, "b", func(ctx context.Context) (string, error) {
+				return sleeper(ctx, 15*time.Minute)
+			})
 			a, err := first.Wait(ctx)
 			if err != nil {
 				return "", err

@@ -77,7 +77,8 @@ var control = []testCase{
 		e.act(id, belay.ActionPreempt)
 		want(e, id, "done")
 		e.within("end", time.Since(e.began), 3*time.Minute, 3*time.Minute+time.Second)
-		e.wantKinds(id, "submitted", "started", "step:step 0", "preempt", "step:step 1", "preempted", "started", "step:step 2", "succeeded")
+		e.wantKinds(id, "submitted", "started", "step:step 0", "preempt", "step:step 1", "preempted", "started",
+			"step:step 2", "succeeded")
 	}},
 
 	{"a long step that looks can give way at once", func(e *env) {
@@ -120,8 +121,12 @@ var control = []testCase{
 
 	{"a paused run that waits gives its worker back at once", func(e *env) {
 		e.hire(register("w", func(ctx context.Context, _ any) (string, error) {
-			nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) { return sleeper(ctx, 15*time.Minute) })
-			who := workflow.Go(ctx, "who", func(ctx context.Context) (string, error) { return work(ctx, "w", 10*time.Minute) })
+			nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) {
+				return sleeper(ctx, 15*time.Minute)
+			})
+			who := workflow.Go(ctx, "who", func(ctx context.Context) (string, error) {
+				return work(ctx, "w", 10*time.Minute)
+			})
 			a, err := nap.Wait(ctx)
 			b, err2 := who.Wait(ctx)
 			return a + b, errors.Join(err, err2)

@@ -75,7 +75,9 @@ var faults = []testCase{
 				return nil
 			}
 			if x, err := e.b.Execution(ctx, *id); err == nil && x.State == belay.Running {
-				return &belay.Error{Code: belay.CodePayloadTooLarge, Op: "claim", Message: "the answer has more than a client reads"}
+				return &belay.Error{
+					Code: belay.CodePayloadTooLarge, Op: "claim", Message: "the answer has more than a client reads",
+				}
 			}
 			return nil
 		})
@@ -93,7 +95,8 @@ var faults = []testCase{
 			}
 		}
 		large.Store(nil)
-		if x, err := e.b.Await(e.ctx, all[0].ID, time.Minute); err != nil || x.State != belay.Succeeded || x.Attempt > 1 {
+		if x, err := e.b.Await(e.ctx, all[0].ID, time.Minute); err != nil || x.State != belay.Succeeded ||
+			x.Attempt > 1 {
 			e.Errorf("the large one is %s after %d attempts (%v)", x.State, x.Attempt, err)
 		}
 	}},
@@ -133,7 +136,8 @@ var faults = []testCase{
 		want(e, id, "done")
 		// Lost at 1:30, found after the TTL at the latest, a minute of work again.
 		e.within("end", time.Since(e.began), 3*time.Minute+30*time.Second, 3*time.Minute+50*time.Second)
-		e.wantKinds(id, "submitted", "started", "step:step 0", "lost", "started", "step:step 1", "step:step 2", "succeeded")
+		e.wantKinds(id, "submitted", "started", "step:step 0", "lost", "started", "step:step 1", "step:step 2",
+			"succeeded")
 	}},
 
 	{"a worker whose session was ended opens another", func(e *env) {

@@ -133,7 +133,8 @@ var fences = []testCase{
 		}
 		e.sleep(3 * time.Second)
 		if ws.last() > stopped || ws.saves.Load() != before {
-			e.Errorf("late effects: last %s, stopped at %s, %d late checkpoints", ws.last(), stopped, ws.saves.Load()-before)
+			e.Errorf("late effects: last %s, stopped at %s, %d late checkpoints", ws.last(), stopped,
+				ws.saves.Load()-before)
 		}
 		c.wire.set(nil)
 		<-ws.stopped

@@ -23,7 +23,8 @@ var keys = []testCase{
 		if err != nil || len(list) != 2 || list[0].ID != admin.ID || list[1].ID != ci.ID {
 			e.Fatalf("keys %+v, %v", list, err)
 		}
-		if !list[0].RevokedAt.IsZero() || list[1].RevokedAt.IsZero() || list[1].Allows(belay.ScopeSubmit) || list[1].Name != "ci" {
+		if !list[0].RevokedAt.IsZero() || list[1].RevokedAt.IsZero() || list[1].Allows(belay.ScopeSubmit) ||
+			list[1].Name != "ci" {
 			e.Errorf("keys %+v", list)
 		}
 		e.refused("revoke nothing", b.RevokeKey(e.ctx, belay.Revocation{Key: belay.KeyID{1}}), belay.CodeNotFound, "")

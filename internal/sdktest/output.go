@@ -199,7 +199,8 @@ var output = []testCase{
 			}
 			return 0, log.Close()
 		}))
-		want(e, e.start(nil, belay.WithPolicy(belay.Policy{IdleTimeout: belay.Duration(time.Minute), MaxAttempts: 1})), 0)
+		want(e, e.start(nil, belay.WithPolicy(belay.Policy{IdleTimeout: belay.Duration(time.Minute), MaxAttempts: 1})),
+			0)
 	}},
 }
 

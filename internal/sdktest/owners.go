@@ -17,7 +17,9 @@ const lockTTL = 10 * time.Second
 // external submits an execution that workers leave alone.
 func (e *env) external(p belay.Policy) belay.ExecutionID {
 	e.Helper()
-	out, err := e.b.Submit(e.ctx, belay.Submission{Workflow: "w", External: true, Input: json.RawMessage(`{"task":"<b>"}`), Policy: p})
+	out, err := e.b.Submit(e.ctx, belay.Submission{
+		Workflow: "w", External: true, Input: json.RawMessage(`{"task":"<b>"}`), Policy: p,
+	})
 	if err != nil || out[0].Err != nil {
 		e.Fatal(err, out)
 	}
@@ -56,7 +58,9 @@ func (e *env) refused(what string, err error, code belay.Code, cause belay.Cause
 // everything is each write that a lease allows.
 func (e *env) everything(l belay.Lease) map[string]error {
 	_, renewed := e.b.Renew(e.ctx, l)
-	_, saved := e.b.Save(e.ctx, belay.Save{Lease: l, Op: e.op(), Kind: belay.KindState, Key: "state", Data: json.RawMessage(`"late"`)})
+	_, saved := e.b.Save(e.ctx, belay.Save{
+		Lease: l, Op: e.op(), Kind: belay.KindState, Key: "state", Data: json.RawMessage(`"late"`),
+	})
 	return map[string]error{
 		"renew": renewed, "save": saved,
 		"append": e.b.Append(e.ctx, belay.Chunk{Lease: l, Name: "late", Data: []byte("late")}),
@@ -75,30 +79,38 @@ var owners = []testCase{
 	{"a lock is lease, execution and last checkpoint in one answer", func(e *env) {
 		id := e.external(belay.Policy{})
 		ann := e.lock(id, "ann")
-		if ann.ExpiresIn != lockTTL || ann.Heartbeat <= 0 || ann.Heartbeat > lockTTL/3 || ann.Replayed || len(ann.Checkpoints) > 0 {
+		if ann.ExpiresIn != lockTTL || ann.Heartbeat <= 0 || ann.Heartbeat > lockTTL/3 || ann.Replayed ||
+			len(ann.Checkpoints) > 0 {
 			e.Errorf("lock %+v", ann)
 		}
-		if x := ann.Execution; x.ID != id || x.State != belay.Running || string(x.Input) != `{"task":"<b>"}` || x.Token != ann.Lease.Token {
+		if x := ann.Execution; x.ID != id || x.State != belay.Running || string(x.Input) != `{"task":"<b>"}` ||
+			x.Token != ann.Lease.Token {
 			e.Errorf("execution %+v", x)
 		}
 		again := e.lock(id, "ann", func(r *belay.LockRequest) { r.ID = ann.Lease.Worker })
 		if !again.Replayed || again.Lease != ann.Lease {
 			e.Errorf("asked again under its id: %+v", again)
 		}
-		seq, err := e.b.Save(e.ctx, belay.Save{Lease: ann.Lease, Op: e.op(), Kind: belay.KindState, Key: "state", Data: json.RawMessage(`{"turn":3}`), CostTokens: 12})
+		seq, err := e.b.Save(e.ctx, belay.Save{Lease: ann.Lease, Op: e.op(), Kind: belay.KindState, Key: "state",
+			Data: json.RawMessage(`{"turn":3}`), CostTokens: 12})
 		e.must(err)
 		e.must(e.b.Append(e.ctx, belay.Chunk{Lease: ann.Lease, Name: "a log/of steps", Data: []byte("line\n")}))
-		e.must(e.b.Settle(e.ctx, belay.Settlement{Lease: ann.Lease, Op: e.op(), Outcome: belay.OutcomeSuspended, WaitText: "a person"}))
+		e.must(e.b.Settle(e.ctx, belay.Settlement{
+			Lease: ann.Lease, Op: e.op(), Outcome: belay.OutcomeSuspended, WaitText: "a person",
+		}))
 		e.wantState(id, belay.Waiting)
 		e.signal(id, "answer", "yes")
 		bob := e.lock(id, "bob")
-		if len(bob.Checkpoints) != 1 || bob.Checkpoints[0].Seq != seq || string(bob.Checkpoints[0].Data) != `{"turn":3}` {
+		if len(bob.Checkpoints) != 1 || bob.Checkpoints[0].Seq != seq ||
+			string(bob.Checkpoints[0].Data) != `{"turn":3}` {
 			e.Errorf("goes on from %+v", bob.Checkpoints)
 		}
 		if bob.Lease.Token <= ann.Lease.Token || len(bob.Signals) != 1 || bob.Signals[0].Name != "answer" {
 			e.Errorf("token %d after %d, signals %+v", bob.Lease.Token, ann.Lease.Token, bob.Signals)
 		}
-		e.must(e.b.Settle(e.ctx, belay.Settlement{Lease: bob.Lease, Op: e.op(), Outcome: belay.OutcomeSucceeded, Output: json.RawMessage(`"done"`)}))
+		e.must(e.b.Settle(e.ctx, belay.Settlement{
+			Lease: bob.Lease, Op: e.op(), Outcome: belay.OutcomeSucceeded, Output: json.RawMessage(`"done"`),
+		}))
 		want(e, id, "done")
 		chunks, err := e.b.Chunks(e.ctx, belay.ChunkQuery{Execution: id, Name: "a log/of steps"})
 		if err != nil || len(chunks) != 1 || string(chunks[0].Data) != "line\n" {
@@ -113,7 +125,8 @@ var owners = []testCase{
 		e.sleep(4 * time.Second)
 		_, err := e.b.Lock(e.ctx, belay.LockRequest{Execution: id, Owner: "bob"})
 		held := e.refused("bob's lock", err, belay.CodeLeaseHeld, "")
-		if h := held.Holder; h == nil || h.Owner != "ann" || h.Worker != ann.Lease.Worker || h.Token != ann.Lease.Token || h.ExpiresIn != 6*time.Second {
+		if h := held.Holder; h == nil || h.Owner != "ann" || h.Worker != ann.Lease.Worker ||
+			h.Token != ann.Lease.Token || h.ExpiresIn != 6*time.Second {
 			e.Errorf("held by %+v", h)
 		}
 		if held.RetryAfter <= 0 {
@@ -149,7 +162,9 @@ var owners = []testCase{
 	{"with requeue the next owner goes on and the last one is refused everything", func(e *env) {
 		id := e.external(belay.Policy{OnLost: belay.Requeue})
 		ann := e.lock(id, "ann")
-		_, err := e.b.Save(e.ctx, belay.Save{Lease: ann.Lease, Op: e.op(), Kind: belay.KindState, Key: "state", Data: json.RawMessage(`1`)})
+		_, err := e.b.Save(e.ctx, belay.Save{
+			Lease: ann.Lease, Op: e.op(), Kind: belay.KindState, Key: "state", Data: json.RawMessage(`1`),
+		})
 		e.must(err)
 		e.sleep(lockTTL + time.Second)
 		e.wantState(id, belay.Pending)
@@ -206,7 +221,9 @@ var owners = []testCase{
 	{"a lock can be stolen, and the history says by whom", func(e *env) {
 		id := e.external(belay.Policy{OnLost: belay.Requeue})
 		ann := e.lock(id, "ann")
-		_, err := e.b.Control(e.ctx, belay.Control{Execution: id, Action: belay.ActionSteal, Actor: "eve", Reason: "ann is on holiday"})
+		_, err := e.b.Control(e.ctx, belay.Control{
+			Execution: id, Action: belay.ActionSteal, Actor: "eve", Reason: "ann is on holiday",
+		})
 		e.must(err)
 		for what, err := range e.everything(ann.Lease) {
 			if belay.CodeOf(err) != belay.CodeLeaseLost {
@@ -223,7 +240,9 @@ var owners = []testCase{
 		id := e.external(belay.Policy{MaxAttempts: 1})
 		ann := e.lock(id, "ann")
 		e.must(e.b.Settle(e.ctx, belay.Settlement{
-			Lease: ann.Lease, Op: e.op(), Outcome: belay.OutcomeFailed, Failure: &belay.Failure{Class: belay.ClassTransient, Message: "no luck"},
+			Lease: ann.Lease, Op: e.op(), Outcome: belay.OutcomeFailed, Failure: &belay.Failure{
+				Class: belay.ClassTransient, Message: "no luck",
+			},
 		}))
 		_, err := e.b.Lock(e.ctx, belay.LockRequest{Execution: id, Owner: "bob"})
 		e.refused("lock", err, belay.CodeConflict, "")
@@ -244,11 +263,13 @@ var owners = []testCase{
 			e.Fatalf("runs %+v, %v", runs, err)
 		}
 		for i, r := range runs {
-			if r.Execution != id || r.Attempt != 3-i || r.ID.Token != r.Token || r.StartedAt.IsZero() || r.EndedAt.Before(r.StartedAt) {
+			if r.Execution != id || r.Attempt != 3-i || r.ID.Token != r.Token || r.StartedAt.IsZero() ||
+				r.EndedAt.Before(r.StartedAt) {
 				e.Errorf("run %d: %+v", i, r)
 			}
 		}
-		if runs[0].Outcome != belay.OutcomeSucceeded || runs[1].Error == nil || runs[1].Error.Message != "again" || runs[0].Token <= runs[1].Token {
+		if runs[0].Outcome != belay.OutcomeSucceeded || runs[1].Error == nil || runs[1].Error.Message != "again" ||
+			runs[0].Token <= runs[1].Token {
 			e.Errorf("runs %+v", runs)
 		}
 		_, err = e.b.Runs(e.ctx, belay.ExecutionID{1})

@@ -15,7 +15,8 @@ import (
 func suspending(c *crew, then func()) {
 	var once atomic.Bool
 	c.wire.set(func(_ context.Context, x call) error {
-		if s, ok := x.request.(belay.Settlement); ok && !x.done && s.Outcome == belay.OutcomeSuspended && once.CompareAndSwap(false, true) {
+		if s, ok := x.request.(belay.Settlement); ok && !x.done && s.Outcome == belay.OutcomeSuspended &&
+			once.CompareAndSwap(false, true) {
 			then()
 		}
 		return nil
@@ -112,7 +113,8 @@ var races = []testCase{
 		id := belay.ExecutionID{0: 1, 6: 0x70, 8: 0x80}
 		var once atomic.Bool
 		c.wire.set(func(_ context.Context, x call) error {
-			if x.op == "claim" && x.done && !once.Load() && e.get(id).State == belay.Running && once.CompareAndSwap(false, true) {
+			if x.op == "claim" && x.done && !once.Load() && e.get(id).State == belay.Running &&
+				once.CompareAndSwap(false, true) {
 				e.act(id, belay.ActionPause) // won, and its worker does not know yet
 			}
 			return nil
@@ -149,7 +151,9 @@ var races = []testCase{
 	{"heartbeat against settle reply", func(e *env) {
 		// A run is named until its settlement is acknowledged: the store answers
 		// that it is revoked, and that must hurt nobody.
-		c := e.hire(register("w", func(_ context.Context, in int) (int, error) { return in, nil }), func(o *worker.Options) { o.Concurrency = 1 })
+		c := e.hire(register("w", func(_ context.Context, in int) (int, error) {
+			return in, nil
+		}), func(o *worker.Options) { o.Concurrency = 1 })
 		c.wire.on("settle", true, 1, func(ctx context.Context, _ call) error {
 			select {
 			case <-time.After(12 * time.Second):
@@ -168,7 +172,9 @@ var races = []testCase{
 		// The session ends while a checkpoint is on its way.
 		var refused error
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
-			n, err := workflow.Step(ctx, "step", func(ctx context.Context) (int, error) { return int(workflow.Token(ctx) & 0xffff), nil })
+			n, err := workflow.Step(ctx, "step", func(ctx context.Context) (int, error) {
+				return int(workflow.Token(ctx) & 0xffff), nil
+			})
 			if err != nil {
 				refused = err
 			}

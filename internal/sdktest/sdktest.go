@@ -253,7 +253,8 @@ func (e *env) history(id belay.ExecutionID) string {
 	}
 	var b strings.Builder
 	for _, ev := range events {
-		fmt.Fprintf(&b, "  %d %s %s %s token %d %s %s", ev.Seq, ev.At.Sub(e.began), ev.Kind, ev.Name, ev.Token, ev.Data, ev.Text)
+		fmt.Fprintf(&b, "  %d %s %s %s token %d %s %s", ev.Seq, ev.At.Sub(e.began), ev.Kind, ev.Name, ev.Token, ev.Data,
+			ev.Text)
 		if ev.Error != nil {
 			fmt.Fprintf(&b, " error %q", ev.Error.Message)
 		}

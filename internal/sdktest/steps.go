@@ -232,7 +232,9 @@ var steps = []testCase{
 	{"versions of a workflow are taken by those who registered them", func(e *env) {
 		e.hire(func(w *worker.Worker) {
 			worker.Register(w, "w", func(context.Context, any) (string, error) { return "none", nil })
-			worker.Register(w, "w", func(context.Context, any) (string, error) { return "v2", nil }, worker.Version("v2"))
+			worker.Register(w, "w", func(context.Context, any) (string, error) {
+				return "v2", nil
+			}, worker.Version("v2"))
 		})
 		want(e, e.start(nil), "none")
 		want(e, e.start(nil, belay.Version("v2")), "v2")

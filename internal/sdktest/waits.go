@@ -56,7 +56,8 @@ var waits = []testCase{
 		id := e.start(time.Hour)
 		e.signal(id, "aproved", "me")
 		e.sleep(time.Minute)
-		e.explained(id, "signal", `signal "approved"`, `nothing has taken signal "aproved" (received: 1)`, "the next look at it is in")
+		e.explained(id, "signal", `signal "approved"`, `nothing has taken signal "aproved" (received: 1)`,
+			"the next look at it is in")
 		e.signal(id, "approved", "you")
 		want(e, id, "you")
 	}},
@@ -67,7 +68,9 @@ var waits = []testCase{
 	}},
 
 	{"a wait for a child names the child", func(e *env) {
-		e.hire(family(func(ctx context.Context, _ int) (int, error) { return 0, workflow.Sleep(ctx, "nap", time.Hour) }))
+		e.hire(family(func(ctx context.Context, _ int) (int, error) {
+			return 0, workflow.Sleep(ctx, "nap", time.Hour)
+		}))
 		id := e.start(1)
 		e.sleep(time.Minute)
 		e.explained(id, "child", `child "kid"`, "its child "+e.childOf(id).ID.String()+", workflow c, is waiting")
@@ -96,7 +99,9 @@ var waits = []testCase{
 		// The sleep is under way in a run that a busy branch keeps alive.
 		begin := func(w *worker.Worker) {
 			worker.Register(w, "w", func(ctx context.Context, _ any) (string, error) {
-				nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) { return sleeper(ctx, 10*time.Minute) })
+				nap := workflow.Go(ctx, "nap", func(ctx context.Context) (string, error) {
+					return sleeper(ctx, 10*time.Minute)
+				})
 				busy := workflow.Go(ctx, "busy", func(ctx context.Context) (string, error) {
 					return workflow.Step(ctx, "work", func(ctx context.Context) (string, error) {
 						select {

@@ -64,7 +64,8 @@ func (w *wire) pass(ctx context.Context, c call) error {
 	return hook(ctx, c)
 }
 
-func through[Q, A any](ctx context.Context, w *wire, op string, q Q, do func(context.Context, Q) (A, error)) (A, error) {
+func through[Q, A any](ctx context.Context, w *wire, op string, q Q, do func(context.Context, Q) (A, error)) (A,
+	error) {
 	var zero A
 	if err := w.pass(ctx, call{op: op, request: q}); err != nil {
 		return zero, err

@@ -17,7 +17,8 @@ import (
 // is ours to close; the error says what to do and shows nothing of it.
 func TestModes(t *testing.T) {
 	dir := t.TempDir()
-	for mode, good := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o644: false, 0o640: false, 0o604: false, 0o620: false, 0o666: false, 0o602: false} {
+	for mode, good := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o644: false, 0o640: false, 0o604: false,
+		0o620: false, 0o666: false, 0o602: false} {
 		path := filepath.Join(dir, "secret")
 		_ = os.Remove(path)
 		if err := os.WriteFile(path, []byte("s3cret"), 0o600); err != nil {
@@ -30,7 +31,8 @@ func TestModes(t *testing.T) {
 		if (err == nil) != good || good && string(text) != "s3cret" {
 			t.Errorf("%#o: %q, %v", mode, text, err)
 		}
-		if err != nil && (belay.CodeOf(err) != belay.CodeForbidden || !strings.Contains(err.Error(), "chmod 600 "+path) || strings.Contains(err.Error(), "s3cret")) {
+		if err != nil && (belay.CodeOf(err) != belay.CodeForbidden ||
+			!strings.Contains(err.Error(), "chmod 600 "+path) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%#o: %v", mode, err)
 		}
 		if warning, err := Check(path); warning != "" || (err == nil) != good {

@@ -42,7 +42,8 @@ func (s *Server) hire(spec *belay.WorkerSpec) error {
 	}
 	return &belay.Error{
 		Code: belay.CodeForbidden,
-		Message: "a worker that runs what others submit needs a key, so that its jobs, which have none, can do less than itself: make one with: " +
+		Message: "a worker that runs what others submit needs a key, so that its jobs, which have none, can do " +
+			"less than itself: make one with: " +
 			s.keysCreate("worker", "worker") + ", and name it to the worker with --key-file",
 	}
 }

@@ -55,7 +55,8 @@ func attack() int {
 	body := `{"workflow": "left"}`
 	for range 20 {
 		if c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://")); err == nil {
-			_, _ = fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, _ = fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+				"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 			_ = c.Close()
 		}
 	}
@@ -127,8 +128,12 @@ func TestAJobGetsNothingWithoutAKey(t *testing.T) {
 		for _, kind := range kinds {
 			var out strings.Builder
 			_, err := process.Run(t.Context(), process.Command{
-				ID: fmt.Sprintf("attack-%d-%d", os.Getpid(), time.Now().UnixNano()), Args: []string{"attack", r.url, victim}, Helper: true, Dir: "/",
-				Isolation: kind, Output: func(_ context.Context, c process.Chunk) error { out.Write(c.Data); return nil },
+				ID: fmt.Sprintf("attack-%d-%d", os.Getpid(), time.Now().UnixNano()), Args: []string{"attack", r.url,
+					victim}, Helper: true, Dir: "/",
+				Isolation: kind, Output: func(_ context.Context, c process.Chunk) error {
+					out.Write(c.Data)
+					return nil
+				},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -192,7 +197,8 @@ func TestKeysAreDemandedWhereJobsCannotBeToldApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, text := r.do(c, http.MethodGet, "/v1/executions", "", "Authorization", "Bearer "+key.Secret); status != http.StatusOK {
+	if status, text := r.do(c, http.MethodGet, "/v1/executions", "", "Authorization",
+		"Bearer "+key.Secret); status != http.StatusOK {
 		t.Errorf("with a key: %d %s", status, text)
 	}
 	r = guarded(t, "127.0.0.1", jobs, func(c *config.Config) { c.InsecureNoAuth = true })
@@ -210,8 +216,10 @@ func TestAHiredWorkerNeedsAKey(t *testing.T) {
 	for _, insecure := range []bool{false, true} {
 		r := start(t, setup{cfg: func(c *config.Config) { c.InsecureNoAuth = insecure }, hired: hired})
 		open := func(workflow string, header ...string) int {
-			status, text := r.do(http1(t), http.MethodPost, "/v1/workers", `{"name": "w", "workflows": [{"workflow": "`+workflow+`"}], "capacity": 1}`, header...)
-			if status == http.StatusForbidden && !strings.Contains(text, "belay keys create --name worker --scope worker") {
+			status, text := r.do(http1(t), http.MethodPost, "/v1/workers", `{"name": "w", "workflows": [{"workflow": "`+
+				workflow+`"}], "capacity": 1}`, header...)
+			if status == http.StatusForbidden &&
+				!strings.Contains(text, "belay keys create --name worker --scope worker") {
 				t.Errorf("it is not told what to do: %s", text)
 			}
 			return status

@@ -37,7 +37,8 @@ func TestAHeartbeatDoesNotQueueBehindLongPolls(t *testing.T) {
 	r := start(t, setup{})
 	c, dialled := oneConnection(t)
 	id := r.submit(c)
-	status, text := r.do(c, http.MethodPost, "/v1/workers", `{"name":"w","workflows":[{"workflow":"other"}],"capacity":1}`)
+	status, text := r.do(c, http.MethodPost, "/v1/workers",
+		`{"name":"w","workflows":[{"workflow":"other"}],"capacity":1}`)
 	if status != http.StatusCreated {
 		t.Fatalf("open a session: %d %s", status, text)
 	}
@@ -61,7 +62,8 @@ func TestAHeartbeatDoesNotQueueBehindLongPolls(t *testing.T) {
 	}
 	beat := func(client *http.Client) time.Duration {
 		began := time.Now()
-		if status, text := r.do(client, http.MethodPost, "/v1/workers/"+worker+"/heartbeat", `{"claim_seen":0}`); status != http.StatusOK {
+		if status, text := r.do(client, http.MethodPost, "/v1/workers/"+worker+"/heartbeat",
+			`{"claim_seen":0}`); status != http.StatusOK {
 			t.Fatalf("heartbeat: %d %s", status, text)
 		}
 		return time.Since(began)
@@ -136,10 +138,13 @@ func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 		c.Limits.Headers = 8 << 10
 	}})
 	for name, say := range map[string]string{
-		"half a header": "GET /healthz HTTP/1.1\r\nHost: local", "nothing": "", "an idle connection": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"too large a header": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n",
-		"half a body":        "POST /v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
-		"an HTTP/2 preface":  "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"half a header": "GET /healthz HTTP/1.1\r\nHost: local", "nothing": "",
+		"an idle connection": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"too large a header": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 64<<10) +
+			"\r\n\r\n",
+		"half a body": "POST /v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+			"application/json\r\nContent-Length: 100\r\n\r\n{",
+		"an HTTP/2 preface": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
@@ -152,7 +157,8 @@ func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 		})
 	}
 	status, err := 0, error(nil)
-	for over := time.Now().Add(soon); status != http.StatusOK && time.Now().Before(over); { // a busy machine may be slow itself
+	// a busy machine may be slow itself
+	for over := time.Now().Add(soon); status != http.StatusOK && time.Now().Before(over); {
 		status, _, err = try(t.Context(), http1(t), http.MethodGet, r.url+"/healthz", "")
 	}
 	if status != http.StatusOK {

@@ -39,14 +39,16 @@ func (s *Server) listen(ctx context.Context, b Engine, demand string) (l net.Lis
 	inner, err := config.Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		return nil, false, &belay.Error{
-			Code: belay.CodeConflict, Op: op, Message: "the address cannot be had; name another with --listen", Err: err,
+			Code: belay.CodeConflict, Op: op, Message: "the address cannot be had; name another with --listen",
+			Err: err,
 		}
 	}
 	return newBounded(inner, s.cfg.Limits.Connections, s.cfg.TLS()), open, nil
 }
 
 func (s *Server) refusal() string {
-	return "others can reach this address, and there is no key yet; make one with\n\n  " + s.keysCreate("NAME", "read,submit,worker") +
+	return "others can reach this address, and there is no key yet; make one with\n\n  " + s.keysCreate("NAME",
+		"read,submit,worker") +
 		"\n\nor listen on loopback, or say with --insecure-no-auth that whoever reaches the address may do everything"
 }
 
@@ -164,7 +166,9 @@ const tooMany = `{"type":"urn:belay:error:rate_limited","title":"Too Many Reques
 func (b *bounded) turnAway(c net.Conn) {
 	if !b.tls {
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // it fits into what the kernel keeps
-		_, _ = fmt.Fprintf(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(tooMany), tooMany)
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Type: "+
+			"application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+			len(tooMany), tooMany)
 	}
 	_ = c.Close()
 }

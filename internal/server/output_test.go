@@ -28,11 +28,15 @@ func TestManyReadersOfAJob(t *testing.T) {
 		readers = 15
 	}
 	r := start(t, setup{agents: &agentapi.Options{Setup: agent.Setup{Command: agent.Template{"cat"}}, QueueDepth: 10}})
-	got, err := r.engine.Submit(t.Context(), belay.Submission{Workflow: agent.Prompted, Input: json.RawMessage(`{"prompt":"p"}`), External: true})
+	got, err := r.engine.Submit(t.Context(), belay.Submission{
+		Workflow: agent.Prompted, Input: json.RawMessage(`{"prompt":"p"}`), External: true,
+	})
 	if err != nil || got[0].Err != nil {
 		t.Fatal(err, got[0].Err)
 	}
-	l, err := r.engine.Lock(t.Context(), belay.LockRequest{Execution: got[0].ID, Owner: "me", TTL: belay.Duration(10 * time.Minute)})
+	l, err := r.engine.Lock(t.Context(), belay.LockRequest{
+		Execution: got[0].ID, Owner: "me", TTL: belay.Duration(10 * time.Minute),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +44,8 @@ func TestManyReadersOfAJob(t *testing.T) {
 	text := strings.Repeat(line, size/len(line))
 	for n := 0; n*belay.MaxChunk < len(text); n++ {
 		data := text[n*belay.MaxChunk : min(len(text), (n+1)*belay.MaxChunk)] // cut anywhere
-		if err := r.engine.Append(t.Context(), belay.Chunk{Lease: l.Lease, Name: agent.OutputLog, N: int64(n), Data: []byte(data)}); err != nil {
+		if err := r.engine.Append(t.Context(), belay.Chunk{Lease: l.Lease, Name: agent.OutputLog, N: int64(n),
+			Data: []byte(data)}); err != nil {
 			t.Fatal(err)
 		}
 	}

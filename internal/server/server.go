@@ -87,7 +87,10 @@ func New(cfg *config.Config, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Server{cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(), stopping: make(chan struct{})}
+	return &Server{
+		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(),
+		stopping: make(chan struct{}),
+	}
 }
 
 // Engine are the options that the engine must be opened with.
@@ -129,7 +132,8 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		agents, admit[agentapi.Workflow] = s.agents.Routes(stopping), s.agents.Admit
 	}
 	return httpapi.Options{
-		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate, Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
+		Keys: b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
+		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
 		Pages:       webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Crowded:     b.Crowded,
 		Ready:       func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
@@ -227,7 +231,8 @@ func (s *Server) serve(h *http.Server, l net.Listener) error {
 }
 
 // shutdown stops in order, within the grace.
-func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error, b Engine) error {
+func (s *Server) shutdown(atOnce context.Context, h *http.Server, end context.CancelFunc, ended <-chan error,
+	b Engine) error {
 	s.log.Info("belay stops; again to stop at once", "grace", s.cfg.Grace)
 	s.stop.Do(func() { close(s.stopping) })
 	end()
@@ -277,7 +282,8 @@ func (s *Server) http(handler http.Handler) (*http.Server, error) {
 		Handler: handler, Protocols: new(http.Protocols),
 		ReadHeaderTimeout: limits.HeaderTimeout, IdleTimeout: limits.IdleTimeout, MaxHeaderBytes: int(limits.Headers),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: limits.Streams, SendPingTimeout: pingAfter, PingTimeout: pingAfter, WriteByteTimeout: pingAfter,
+			MaxConcurrentStreams: limits.Streams, SendPingTimeout: pingAfter, PingTimeout: pingAfter,
+			WriteByteTimeout: pingAfter,
 		},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}

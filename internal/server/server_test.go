@@ -57,8 +57,9 @@ func start(t *testing.T, set setup) *running {
 	r := &running{t: t, log: &buffer{}, ended: make(chan struct{})}
 	ready := make(chan server.Listening, 1)
 	s := server.New(cfg, server.Options{
-		Version: "1.2.3", Log: slog.New(slog.NewTextHandler(r.log, nil)), Services: set.services, Ready: func(l server.Listening) { ready <- l },
-		Jobs: set.jobs, Hired: set.hired, Agents: set.agents,
+		Version: "1.2.3", Log: slog.New(slog.NewTextHandler(r.log, nil)), Services: set.services,
+		Ready: func(l server.Listening) { ready <- l },
+		Jobs:  set.jobs, Hired: set.hired, Agents: set.agents,
 	})
 	var err error
 	if r.engine, err = embedded.Open(t.Context(), "memory:", s.Engine()...); err != nil {
@@ -168,7 +169,8 @@ func TestItServesAndStops(t *testing.T) {
 	id := r.submit(c)
 	for path, want := range map[string]string{
 		"/healthz": `"1.2.3"`, "/readyz": "ok", "/v1/executions/" + id: `"pending"`, "/openapi.json": `"openapi"`,
-		"/metrics": "belay_executions_submitted_total{", "/": "</html>", "/executions/" + id: id, "/assets/belay.css": "{",
+		"/metrics": "belay_executions_submitted_total{", "/": "</html>", "/executions/" + id: id,
+		"/assets/belay.css": "{",
 	} {
 		if status, text := r.do(c, http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d without %s\n%.300s", path, status, want, text)
@@ -182,7 +184,8 @@ func TestItServesAndStops(t *testing.T) {
 		t.Errorf("the stop: %v", err)
 	}
 	// By then the port may be somebody else's.
-	if status, _, err := try(t.Context(), http1(t), http.MethodGet, r.url+"/v1/executions/"+id, ""); err == nil && status == http.StatusOK {
+	if status, _, err := try(t.Context(), http1(t), http.MethodGet, r.url+"/v1/executions/"+id, ""); err == nil &&
+		status == http.StatusOK {
 		t.Error("it answers after its end")
 	}
 }
@@ -193,7 +196,8 @@ func TestBeyondLoopbackOnlyWithKeys(t *testing.T) {
 	for _, listen := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		r := start(t, setup{cfg: func(c *config.Config) { c.Listen = listen }})
 		err := r.wait()
-		if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), "belay keys create --name") || !strings.Contains(err.Error(), "--insecure-no-auth") {
+		if belay.CodeOf(err) != belay.CodeConflict || !strings.Contains(err.Error(), "belay keys create --name") ||
+			!strings.Contains(err.Error(), "--insecure-no-auth") {
 			t.Errorf("%s: %v", listen, err)
 		}
 	}
@@ -215,7 +219,8 @@ func TestBeyondLoopbackOnlyWithKeys(t *testing.T) {
 	if status, _ := r.do(http1(t), http.MethodGet, "/v1/executions", ""); status != http.StatusUnauthorized || r.open {
 		t.Errorf("without the key: %d", status)
 	}
-	if status, _ := r.do(http1(t), http.MethodGet, "/v1/executions", "", "Authorization", "Bearer "+secret); status != http.StatusOK {
+	if status, _ := r.do(http1(t), http.MethodGet, "/v1/executions", "", "Authorization",
+		"Bearer "+secret); status != http.StatusOK {
 		t.Errorf("with the key: %d", status)
 	}
 	r = start(t, setup{cfg: func(c *config.Config) { c.Listen, c.InsecureNoAuth = "0.0.0.0:0", true }})
@@ -242,7 +247,8 @@ func TestAnAddressThatCannotBeHad(t *testing.T) {
 func TestNamesOfOthersAreNotAnswered(t *testing.T) {
 	r := start(t, setup{cfg: func(c *config.Config) { c.Hosts = []string{"belay.example"} }})
 	for host, want := range map[string]int{
-		"localhost": 200, "127.0.0.1:1": 200, "[::1]:80": 200, "belay.example": 200, "Belay.Example:443": 200, "evil.example": 403, "127.0.0.1.evil.example": 403,
+		"localhost": 200, "127.0.0.1:1": 200, "[::1]:80": 200, "belay.example": 200, "Belay.Example:443": 200,
+		"evil.example": 403, "127.0.0.1.evil.example": 403,
 	} {
 		if status, text := r.do(http1(t), http.MethodGet, "/healthz", "", "Host", host); status != want {
 			t.Errorf("%s: %d %s, want %d", host, status, text, want)
@@ -277,7 +283,8 @@ func TestABrokenStoreEndsTheServer(t *testing.T) {
 	stream := r.watch(http1(t), r.submit(http1(t)))
 	close(b.failed)
 	err := r.wait()
-	if err == nil || !strings.Contains(err.Error(), "the store has failed") || !strings.Contains(err.Error(), io.ErrShortWrite.Error()) {
+	if err == nil || !strings.Contains(err.Error(), "the store has failed") ||
+		!strings.Contains(err.Error(), io.ErrShortWrite.Error()) {
 		t.Errorf("ended with %v", err)
 	}
 	stream.Close()
@@ -286,7 +293,9 @@ func TestABrokenStoreEndsTheServer(t *testing.T) {
 // A service that ends by itself ends the server; one that is told to stop is
 // waited for, and its error is the server's.
 func TestServicesEndWithTheServer(t *testing.T) {
-	r := start(t, setup{services: []func(context.Context) error{func(context.Context) error { return io.ErrClosedPipe }}})
+	r := start(t, setup{services: []func(context.Context) error{func(context.Context) error {
+		return io.ErrClosedPipe
+	}}})
 	if err := r.wait(); err == nil || !strings.Contains(err.Error(), io.ErrClosedPipe.Error()) {
 		t.Errorf("the server of a service that failed ended with %v", err)
 	}

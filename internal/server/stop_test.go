@@ -72,7 +72,8 @@ func TestAStopUnderLoad(t *testing.T) {
 	}
 	for range 20 {
 		all.Go(func() {
-			status, text, err := try(t.Context(), c, http.MethodGet, r.url+"/v1/executions/"+id+"/history?after=1&wait="+pollFor.String(), "")
+			status, text, err := try(t.Context(), c, http.MethodGet, r.url+"/v1/executions/"+id+
+				"/history?after=1&wait="+pollFor.String(), "")
 			if err != nil || status != http.StatusNoContent && status != http.StatusServiceUnavailable {
 				t.Errorf("a long poll: %d %s %v", status, text, err)
 			}
@@ -186,7 +187,8 @@ func (r *running) half() net.Conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = c.Close() })
-	if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprintf(c, "POST /v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
 		r.t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {

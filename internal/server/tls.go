@@ -17,7 +17,10 @@ func (s *Server) tls() (*tls.Config, error) {
 		s.log.Error("the new certificate cannot be used; the old one stays", "error", err)
 	}, now: time.Now}
 	if err := c.load(); err != nil {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "read the certificate", Message: fmt.Sprintf("%s with %s", c.cert, c.key), Err: err}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Op: "read the certificate", Message: fmt.Sprintf("%s with %s", c.cert, c.key),
+			Err: err,
+		}
 	}
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,

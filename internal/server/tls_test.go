@@ -28,8 +28,10 @@ func certify(t *testing.T, dir string, serial int64) (certFile, keyFile string, 
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "belay test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "belay test"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -40,7 +42,8 @@ func certify(t *testing.T, dir string, serial int64) (certFile, keyFile string, 
 		t.Fatal(err)
 	}
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE" + " KEY", Bytes: private}} {
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der},
+		keyFile: {Type: "PRIVATE" + " KEY", Bytes: private}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +59,8 @@ func certify(t *testing.T, dir string, serial int64) (certFile, keyFile string, 
 func trusting(t *testing.T, cert *x509.Certificate, most uint16) *http.Client {
 	pool := x509.NewCertPool()
 	pool.AddCert(cert)
-	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: most}, ForceAttemptHTTP2: true}
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: most},
+		ForceAttemptHTTP2: true}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }
@@ -78,7 +82,8 @@ func TestTLS(t *testing.T) {
 	if resp.ProtoMajor != 2 || resp.TLS.Version < tls.VersionTLS12 {
 		t.Errorf("spoken: %s, TLS %x", resp.Proto, resp.TLS.Version)
 	}
-	if _, _, err := try(t.Context(), trusting(t, first, tls.VersionTLS11), http.MethodGet, r.url+"/healthz", ""); err == nil {
+	if _, _, err := try(t.Context(), trusting(t, first, tls.VersionTLS11), http.MethodGet, r.url+"/healthz",
+		""); err == nil {
 		t.Error("TLS 1.1 is spoken")
 	}
 	_, _, second := certify(t, dir, 2)

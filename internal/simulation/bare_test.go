@@ -146,7 +146,9 @@ func (b *bareWorker) claim(wg *sync.WaitGroup) {
 		slots -= len(b.order)
 		b.mu.Unlock()
 		ctx, cancel := context.WithTimeout(b.p.ctx, b.p.w.unlike(b.p.name, 3*time.Second))
-		r, err := b.p.link.Claim(ctx, belay.ClaimRequest{Worker: b.id, Number: n, Slots: max(slots, 0), Wait: 700 * time.Millisecond, Repeat: repeat})
+		r, err := b.p.link.Claim(ctx, belay.ClaimRequest{
+			Worker: b.id, Number: n, Slots: max(slots, 0), Wait: 700 * time.Millisecond, Repeat: repeat,
+		})
 		cancel()
 		switch {
 		case err == nil && len(r.Assignments) > 0:
@@ -206,7 +208,10 @@ func (b *bareWorker) work(a belay.Assignment) {
 		if !b.tell(func(ctx context.Context) error { return b.p.link.Append(ctx, c) }) {
 			return
 		}
-		s := belay.Save{Lease: a.Lease, Op: b.op(a.Lease, key), Kind: belay.KindStep, Key: key, Data: json.RawMessage(fmt.Sprintf("%q", key))}
+		s := belay.Save{
+			Lease: a.Lease, Op: b.op(a.Lease, key), Kind: belay.KindStep, Key: key,
+			Data: json.RawMessage(fmt.Sprintf("%q", key)),
+		}
 		if !b.tell(func(ctx context.Context) error {
 			_, err := b.p.link.Save(ctx, s)
 			s.Repeat = true
@@ -226,7 +231,9 @@ func (b *bareWorker) op(l belay.Lease, key string) (id belay.OpID) {
 }
 
 func (b *bareWorker) end(a belay.Assignment, in bareInput) belay.Settlement {
-	s := belay.Settlement{Lease: a.Lease, Op: b.op(a.Lease, "end"), Outcome: belay.OutcomeSucceeded, Output: json.RawMessage(`"bare"`)}
+	s := belay.Settlement{
+		Lease: a.Lease, Op: b.op(a.Lease, "end"), Outcome: belay.OutcomeSucceeded, Output: json.RawMessage(`"bare"`),
+	}
 	waited := len(a.Signals) > 0 || in.Waits > 0 && len(a.Checkpoints) > 0
 	switch {
 	case in.End == "suspended" && !waited && a.Attempt == 1:
@@ -243,9 +250,13 @@ func (b *bareWorker) end(a belay.Assignment, in bareInput) belay.Settlement {
 			s.Outcome = belay.OutcomePreempted
 		}
 	case in.End == "permanent":
-		s.Outcome, s.Output, s.Failure = belay.OutcomeFailed, nil, &belay.Failure{Class: belay.ClassPermanent, Message: "no use"}
+		s.Outcome, s.Output, s.Failure = belay.OutcomeFailed, nil, &belay.Failure{
+			Class: belay.ClassPermanent, Message: "no use",
+		}
 	case in.End == "failed" && a.Attempt <= in.Tries:
-		s.Outcome, s.Output, s.Failure = belay.OutcomeFailed, nil, &belay.Failure{Class: belay.ClassTransient, Message: "not yet"}
+		s.Outcome, s.Output, s.Failure = belay.OutcomeFailed, nil, &belay.Failure{
+			Class: belay.ClassTransient, Message: "not yet",
+		}
 		s.RetryAfter = time.Duration(in.Waits) * time.Millisecond
 	case in.End == "timed_out" && a.Attempt <= in.Tries:
 		s.Outcome, s.Output = belay.OutcomeTimedOut, nil

@@ -93,7 +93,8 @@ func (w *world) newBook() *book {
 	}
 	for _, s := range b.stories {
 		b.tell(s)
-		if r, err := w.store.Read(context.Background(), store.Read{Execution: s.id, Spec: true, History: true, Data: true}); err == nil {
+		if r, err := w.store.Read(context.Background(), store.Read{Execution: s.id, Spec: true, History: true,
+			Data: true}); err == nil {
 			s.record = r
 		}
 	}
@@ -106,7 +107,8 @@ func (b *book) story(id belay.ExecutionID) *story {
 	s := b.byID[id]
 	if s == nil {
 		s = &story{
-			id: id, byToken: make(map[belay.Token]*attempt), resolved: make(map[int]int), ops: make(map[belay.OpID][]int64),
+			id: id, byToken: make(map[belay.Token]*attempt), resolved: make(map[int]int),
+			ops:   make(map[belay.OpID][]int64),
 			wrote: make(map[int64]*commit), written: &machine.Record{},
 		}
 		b.byID[id] = s
@@ -192,7 +194,9 @@ func (s *story) enterRun(r *machine.Run, c *commit) {
 // enterLetter takes a dead letter as of the commit in which it was written.
 func (s *story) enterLetter(d *machine.DeadLetter, c *commit) {
 	if d.New {
-		s.letters = append(s.letters, promise.Letter{Execution: s.id, Generation: d.Generation, Seq: d.Seq, Token: d.Token, At: c.at.Time()})
+		s.letters = append(s.letters, promise.Letter{
+			Execution: s.id, Generation: d.Generation, Seq: d.Seq, Token: d.Token, At: c.at.Time(),
+		})
 		return
 	}
 	s.resolved[d.Generation]++
@@ -265,7 +269,9 @@ func (b *book) tell(s *story) {
 	if n := len(s.specs); n > 0 {
 		s.written.Spec = s.specs[n-1]
 	}
-	s.Story = promise.NewStory(&promise.Tale{Execution: machine.View(s.written), Events: machine.Events(s.written, 0, 1<<30)})
+	s.Story = promise.NewStory(&promise.Tale{
+		Execution: machine.View(s.written), Events: machine.Events(s.written, 0, 1<<30),
+	})
 	s.Letters, s.Ops = s.letters, s.ops
 	s.When = func(ev *belay.Event) time.Time { return b.w.zero.Add(s.wrote[ev.Seq].real) }
 	if len(s.specs) > 0 {
@@ -279,7 +285,8 @@ func (b *book) tell(s *story) {
 
 // public is the history as everybody sees it.
 func (b *book) public() *promise.History {
-	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker), Told: b.entries(), Seen: b.seen, Name: short, Sometimes: b.sometimes}
+	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker), Told: b.entries(), Seen: b.seen,
+		Name: short, Sometimes: b.sometimes}
 	for _, s := range b.stories {
 		h.Stories = append(h.Stories, s.Story)
 	}
@@ -304,7 +311,9 @@ func (b *book) entries() []promise.Entry {
 		}
 	}
 	for _, x := range b.steps {
-		out = append(out, promise.Entry{Kind: "effect", At: b.w.zero.Add(x.real), Execution: x.execution, Token: x.token, Name: x.key})
+		out = append(out, promise.Entry{
+			Kind: "effect", At: b.w.zero.Add(x.real), Execution: x.execution, Token: x.token, Name: x.key,
+		})
 	}
 	if len(b.offsets) == 1 {
 		out = append(out, b.slept...)

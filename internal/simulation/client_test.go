@@ -78,7 +78,10 @@ func (c *client) act(ctx context.Context) {
 	}
 	switch n := c.rng.IntN(100); {
 	case n < 30:
-		s := belay.SignalRequest{Execution: x.ID, Name: signalName, Payload: json.RawMessage(fmt.Sprintf(`"sig %s %d"`, c.name, c.ids)), Op: belay.OpID(c.id())}
+		s := belay.SignalRequest{
+			Execution: x.ID, Name: signalName, Payload: json.RawMessage(fmt.Sprintf(`"sig %s %d"`, c.name, c.ids)),
+			Op: belay.OpID(c.id()),
+		}
 		c.persist(ctx, func(ctx context.Context) error { return c.link.Signal(ctx, s) })
 	case n < 93:
 		c.control(ctx, x)
@@ -107,16 +110,20 @@ func (c *client) pick(ctx context.Context) (belay.Execution, bool) {
 func (c *client) control(ctx context.Context, x belay.Execution) {
 	q := belay.Control{Execution: x.ID, Actor: c.name, Op: belay.OpID(c.id())}
 	actions := []belay.Action{
-		belay.ActionCancel, belay.ActionCancel, belay.ActionPause, belay.ActionPause, belay.ActionResume, belay.ActionResume,
+		belay.ActionCancel, belay.ActionCancel, belay.ActionPause, belay.ActionPause, belay.ActionResume,
+		belay.ActionResume,
 		belay.ActionSteal, belay.ActionPreempt, belay.ActionFork,
 	}
 	if x.State.Terminal() {
-		actions = []belay.Action{belay.ActionRetry, belay.ActionRetry, belay.ActionRequeue, belay.ActionFork, belay.ActionCancel}
+		actions = []belay.Action{
+			belay.ActionRetry, belay.ActionRetry, belay.ActionRequeue, belay.ActionFork, belay.ActionCancel,
+		}
 	}
 	q.Action = actions[c.rng.IntN(len(actions))]
 	switch q.Action {
 	case belay.ActionCancel:
-		q.Grace = belay.Duration(c.rng.IntN(2)) * belay.Duration(between(c.rng, 50*time.Millisecond, 800*time.Millisecond))
+		q.Grace = belay.Duration(c.rng.IntN(2)) * belay.Duration(between(c.rng, 50*time.Millisecond,
+			800*time.Millisecond))
 	case belay.ActionRequeue:
 		q.Input = c.input(x.Workflow)
 	case belay.ActionFork:
@@ -152,7 +159,9 @@ func (c *client) input(workflow string) json.RawMessage {
 }
 
 func (c *client) submit(ctx context.Context) {
-	s := belay.Submission{ID: belay.ExecutionID(c.id()), Workflow: "play", Priority: c.rng.IntN(3) - 1, Policy: writePolicy(c.rng)}
+	s := belay.Submission{
+		ID: belay.ExecutionID(c.id()), Workflow: "play", Priority: c.rng.IntN(3) - 1, Policy: writePolicy(c.rng),
+	}
 	if c.w.plan.bare > 0 && (c.w.plan.workers == 0 || c.rng.IntN(3) == 0) {
 		s.Workflow = "bare"
 	}
@@ -213,10 +222,14 @@ func writePolicy(r *rand.Rand) belay.Policy {
 		return belay.Policy{}
 	}
 	p := belay.Policy{
-		MaxAttempts: r.IntN(5), BackoffBase: maybe(1, 20*time.Millisecond, 400*time.Millisecond), BackoffCap: maybe(1, 200*time.Millisecond, time.Second),
-		StartTimeout: maybe(15, 500*time.Millisecond, 3*time.Second), RunTimeout: maybe(8, 300*time.Millisecond, 2*time.Second),
-		IdleTimeout: maybe(8, 300*time.Millisecond, 1500*time.Millisecond), Timeout: maybe(8, time.Second, 6*time.Second),
-		CancelGrace: maybe(2, 100*time.Millisecond, 2*time.Second), LockDelay: maybe(8, 100*time.Millisecond, 800*time.Millisecond),
+		MaxAttempts: r.IntN(5), BackoffBase: maybe(1, 20*time.Millisecond, 400*time.Millisecond),
+		BackoffCap:   maybe(1, 200*time.Millisecond, time.Second),
+		StartTimeout: maybe(15, 500*time.Millisecond, 3*time.Second), RunTimeout: maybe(8, 300*time.Millisecond,
+			2*time.Second),
+		IdleTimeout: maybe(8, 300*time.Millisecond, 1500*time.Millisecond), Timeout: maybe(8, time.Second,
+			6*time.Second),
+		CancelGrace: maybe(2, 100*time.Millisecond, 2*time.Second), LockDelay: maybe(8, 100*time.Millisecond,
+			800*time.Millisecond),
 		NoDeadLetters: r.IntN(8) == 0, Abandon: r.IntN(8) == 0,
 	}
 	if r.IntN(4) == 0 {

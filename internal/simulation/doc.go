@@ -29,7 +29,8 @@
 // Calls fail, lose their answer, take long; nodes crash, one or all; workers are
 // killed, stopped and continued, asked to stop, cut off in one direction or both;
 // the store's clock is set forwards and backwards; calls whose process has died
-// arrive nevertheless; hints between nodes are heard, late or lost. Each seed has a plan of its own: some know one kind of
+// arrive nevertheless; hints between nodes are heard, late or lost. Each seed has a plan of its
+// own: some know one kind of
 // fault only, some none.
 //
 // # Two phases

@@ -264,7 +264,9 @@ func (g *rig) submit(parent *belay.Lease) belay.ExecutionID {
 
 // claim wins what is due, under a number.
 func (g *rig) claim(ctx context.Context, number int64, repeat bool) ([]belay.Assignment, error) {
-	r, err := g.link("worker").Claim(ctx, belay.ClaimRequest{Worker: g.worker, Number: number, Slots: 1, Repeat: repeat})
+	r, err := g.link("worker").Claim(ctx, belay.ClaimRequest{
+		Worker: g.worker, Number: number, Slots: 1, Repeat: repeat,
+	})
 	if r.Attention { // there is news for the worker's heartbeat; ask again
 		r, err = g.link("worker").Claim(ctx, belay.ClaimRequest{Worker: g.worker, Number: number, Slots: 1})
 	}
@@ -283,7 +285,9 @@ func (g *rig) mustClaim(number int64) belay.Assignment {
 }
 
 func (g *rig) settle(ctx context.Context, l belay.Lease, op belay.OpID, o belay.Outcome) error {
-	return g.link("worker").Settle(ctx, belay.Settlement{Lease: l, Op: op, Outcome: o, WaitText: signalName, Output: json.RawMessage("[]")})
+	return g.link("worker").Settle(ctx, belay.Settlement{
+		Lease: l, Op: op, Outcome: o, WaitText: signalName, Output: json.RawMessage("[]"),
+	})
 }
 
 func (g *rig) state(id belay.ExecutionID) belay.Execution {

@@ -26,7 +26,8 @@ func g11(f *finding) {
 				continue // claimed or claimed again in the same commit
 			}
 			if r.Attempts != before.Attempts || r.Losses > before.Losses {
-				f.violation(s, a.ended, "it was released and charged: %d attempts and %d losses became %d and %d", before.Attempts, before.Losses, r.Attempts, r.Losses)
+				f.violation(s, a.ended, "it was released and charged: %d attempts and %d losses became %d and %d",
+					before.Attempts, before.Losses, r.Attempts, r.Losses)
 			}
 			if r.State == belay.Pending && r.DueAt > a.EndedAt {
 				f.violation(s, a.ended, "it was released and is not due at once")

@@ -11,7 +11,8 @@ func g2(f *finding) {
 	for _, s := range f.stories {
 		for i := range s.Events {
 			ev := &s.Events[i]
-			if a := s.byToken[ev.Token]; promise.IsSave(ev) && ev.Token != 0 || a != nil && a.EndedSeq == ev.Seq && !a.Op.IsZero() {
+			if a := s.byToken[ev.Token]; promise.IsSave(ev) && ev.Token != 0 || a != nil && a.EndedSeq == ev.Seq &&
+				!a.Op.IsZero() {
 				f.OK()
 				g2alive(f, s, ev, s.wrote[ev.Seq])
 			}
@@ -46,14 +47,17 @@ func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	}
 	for _, now := range c.changes.Workers {
 		if now.ID == v.ID && now.HeartbeatAt == c.at {
-			expires = c.at.Add(v.Spec.TTL.D()) // by a heartbeat before it in the batch, that the server had received in time
+			// by a heartbeat before it in the batch, that the server had received in time
+			expires = c.at.Add(v.Spec.TTL.D())
 		}
 	}
 	switch {
 	case v.State.Ended():
-		f.violation(s, c, "%s at seq %d was accepted though the session of %s had ended at %d", ev.Kind, ev.Seq, v.Spec.Name, v.EndedAt)
+		f.violation(s, c, "%s at seq %d was accepted though the session of %s had ended at %d", ev.Kind, ev.Seq,
+			v.Spec.Name, v.EndedAt)
 	case expires <= c.at:
-		f.violation(s, c, "%s at seq %d was accepted %s after the session of %s was over", ev.Kind, ev.Seq, c.at.Sub(expires), v.Spec.Name)
+		f.violation(s, c, "%s at seq %d was accepted %s after the session of %s was over", ev.Kind, ev.Seq,
+			c.at.Sub(expires), v.Spec.Name)
 	}
 }
 
@@ -67,7 +71,8 @@ func g2renewed(f *finding, c *call, l belay.Lease) {
 		if i+1 < len(s.rows) {
 			until = s.rows[i+1].c.real
 		}
-		owner := r.State == belay.Running && r.Worker == l.Worker && r.Secret == l.Secret && (l.Token == 0 || r.Token == l.Token)
+		owner := r.State == belay.Running && r.Worker == l.Worker && r.Secret == l.Secret &&
+			(l.Token == 0 || r.Token == l.Token)
 		if owner && r.c.real <= c.to && until >= c.from {
 			return
 		}

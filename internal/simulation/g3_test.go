@@ -36,7 +36,9 @@ func g3call(f *finding, c *call) {
 			g3view(f, c, &x)
 		}
 	case *belay.Chunk:
-		chunks, err := f.w.store.Chunks(context.Background(), belay.ChunkQuery{Execution: r.Lease.Execution, Name: r.Name, From: r.N, Limit: 1})
+		chunks, err := f.w.store.Chunks(context.Background(), belay.ChunkQuery{
+			Execution: r.Lease.Execution, Name: r.Name, From: r.N, Limit: 1,
+		})
 		if err != nil || len(chunks) != 1 || chunks[0].Token != r.Lease.Token || !bytes.Equal(chunks[0].Data, r.Data) {
 			f.violation(f.byID[r.Lease.Execution], nil, "chunk %d of %q was acknowledged and is not there", r.N, r.Name)
 			return
@@ -75,19 +77,27 @@ func g3record(f *finding, s *story) {
 		return
 	}
 	last := s.last()
-	if e := r.Execution; e.State != last.State || e.Seq != last.Seq || e.Token != last.Token || e.Generation != last.Generation {
-		f.violation(s, last.c, "the store has it as %s at seq %d, not as %s at seq %d", e.State, e.Seq, last.State, last.Seq)
+	if e := r.Execution; e.State != last.State || e.Seq != last.Seq || e.Token != last.Token ||
+		e.Generation != last.Generation {
+		f.violation(s, last.c, "the store has it as %s at seq %d, not as %s at seq %d", e.State, e.Seq, last.State,
+			last.Seq)
 	}
 	told := machine.Events(r, 0, 1<<30)
-	if w := s.written; len(r.Runs) != len(w.Runs) || len(r.Checkpoints) != len(w.Checkpoints) || len(r.Signals) != len(w.Signals) || len(r.Deeds) != len(w.Deeds) ||
+	if w := s.written; len(r.Runs) != len(w.Runs) || len(r.Checkpoints) != len(w.Checkpoints) ||
+		len(r.Signals) != len(w.Signals) || len(r.Deeds) != len(w.Deeds) ||
 		len(told) != len(s.Events) {
-		f.violation(s, last.c, "the store has %d runs, %d checkpoints, %d signals, %d actions, %d events; written were %d, %d, %d, %d, %d",
-			len(r.Runs), len(r.Checkpoints), len(r.Signals), len(r.Deeds), len(told), len(w.Runs), len(w.Checkpoints), len(w.Signals), len(w.Deeds), len(s.Events))
+		f.violation(s, last.c, "the store has %d runs, %d checkpoints, %d signals, %d actions, %d events; written "+
+			"were %d, %d, %d, %d, %d",
+			len(r.Runs), len(r.Checkpoints), len(r.Signals), len(r.Deeds), len(told), len(w.Runs), len(w.Checkpoints),
+			len(w.Signals), len(w.Deeds), len(s.Events))
 		return
 	}
 	for i, t := range told {
-		if e := s.Events[i]; t.Seq != e.Seq || t.Kind != e.Kind || t.Final != e.Final || !t.Pruned && !bytes.Equal(t.Data, e.Data) {
-			f.violation(s, s.wrote[e.Seq], "event %d is told as %s (final %t) with %.60q and was %s (final %t) with %.60q", e.Seq, t.Kind, t.Final, t.Data, e.Kind, e.Final, e.Data)
+		if e := s.Events[i]; t.Seq != e.Seq || t.Kind != e.Kind || t.Final != e.Final || !t.Pruned &&
+			!bytes.Equal(t.Data, e.Data) {
+			f.violation(s, s.wrote[e.Seq],
+				"event %d is told as %s (final %t) with %.60q and was %s (final %t) with %.60q", e.Seq, t.Kind, t.Final,
+				t.Data, e.Kind, e.Final, e.Data)
 		}
 	}
 }

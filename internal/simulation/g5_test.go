@@ -36,7 +36,8 @@ func g5row(f *finding, s *story, r row) {
 	if r.State.Terminal() {
 		return
 	}
-	if v := machine.View(&machine.Record{Execution: r.Execution}); r.State != belay.Running && (v.Reason == nil || v.Reason.Code == "") {
+	if v := machine.View(&machine.Record{Execution: r.Execution}); r.State != belay.Running &&
+		(v.Reason == nil || v.Reason.Code == "") {
 		f.violation(s, r.c, "it is %s without a reason", r.State)
 	}
 	state := r.State
@@ -53,7 +54,8 @@ func g5row(f *finding, s *story, r row) {
 			f.violation(s, r.c, "it waits for a signal newer than %d and has %d", r.SignalSeen, r.SignalSeq)
 		}
 		if r.SignalSeen > r.SignalSeq {
-			f.violation(s, r.c, "it has seen signal %d, which is not there: the newest is %d", r.SignalSeen, r.SignalSeq)
+			f.violation(s, r.c, "it has seen signal %d, which is not there: the newest is %d", r.SignalSeen,
+				r.SignalSeq)
 		}
 	case belay.Running, belay.Scheduled:
 		if r.Worker.IsZero() {
@@ -82,7 +84,8 @@ func g5owner(f *finding, s *story, r row, until time.Duration) {
 		return
 	}
 	if by := f.deadline(max(last.c.real, r.c.real), last.c); until > by {
-		f.violation(s, r.c, "its owner %s is %s since %s and it was not taken back by %s", last.Spec.Name, last.State, last.c.real, by)
+		f.violation(s, r.c, "its owner %s is %s since %s and it was not taken back by %s", last.Spec.Name, last.State,
+			last.c.real, by)
 	}
 }
 

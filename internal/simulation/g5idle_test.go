@@ -49,7 +49,8 @@ func g5idle(f *finding) {
 			}
 			for _, x := range workers {
 				if x.takes(r) && x.idle(from, from+within) && x.mixes(r, from, from+within) {
-					f.violation(s, r.c, "it was due at %s and not claimed until %s, though %s was idle", from, until, x.last().Spec.Name)
+					f.violation(s, r.c, "it was due at %s and not claimed until %s, though %s was idle", from, until,
+						x.last().Spec.Name)
 				}
 			}
 		}

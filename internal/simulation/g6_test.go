@@ -42,7 +42,8 @@ func g6end(f *finding, v, before version) {
 	}
 	f.Count("session expired")
 	if gap := f.stale[v.c]; gap > 0 && v.c.changes.Grace == 0 {
-		f.violation(nil, v.c, "%s was given up in a batch that found no mark of life for %s and gave nothing back", v.Spec.Name, gap)
+		f.violation(nil, v.c, "%s was given up in a batch that found no mark of life for %s and gave nothing back",
+			v.Spec.Name, gap)
 	}
 	if early := before.ExpiresAt.Sub(v.EndedAt); early > 0 {
 		f.violation(nil, v.c, "%s was given up %s before its time", v.Spec.Name, early)

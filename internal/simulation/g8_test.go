@@ -38,7 +38,8 @@ func g8(f *finding) {
 func g8due(f *finding, s *story, a *attempt, least, most time.Duration) {
 	if r, _ := s.at(a.ended); r.State == belay.Pending && r.Token == a.Token {
 		if got := r.DueAt.Sub(a.EndedAt); got < least || got > most+time.Microsecond {
-			f.violation(s, a.ended, "after %s it is due in %s, which is not between %s and %s", a.Outcome, got, least, most)
+			f.violation(s, a.ended, "after %s it is due in %s, which is not between %s and %s", a.Outcome, got, least,
+				most)
 		}
 	}
 }

@@ -109,18 +109,23 @@ func (w *world) helpAll(ctx context.Context, l *link) {
 
 func (w *world) help(ctx context.Context, l *link, x *belay.Execution, n uint64) {
 	if x.State == belay.Paused {
-		_, _ = l.Control(ctx, belay.Control{Execution: x.ID, Action: belay.ActionResume, Actor: "healer", Op: belay.OpID(w.id("healer", n))})
+		_, _ = l.Control(ctx, belay.Control{
+			Execution: x.ID, Action: belay.ActionResume, Actor: "healer", Op: belay.OpID(w.id("healer", n)),
+		})
 		return
 	}
 	if x.State != belay.Waiting || x.Reason == nil || x.Reason.Code != "signal" {
 		return
 	}
 	waiting, err := l.Signals(ctx, belay.SignalQuery{Execution: x.ID})
-	if err != nil || slices.ContainsFunc(waiting, func(s belay.Signal) bool { return s.Name == signalName && s.Child.IsZero() }) {
+	if err != nil || slices.ContainsFunc(waiting, func(s belay.Signal) bool {
+		return s.Name == signalName && s.Child.IsZero()
+	}) {
 		return
 	}
 	_ = l.Signal(ctx, belay.SignalRequest{
-		Execution: x.ID, Name: signalName, Payload: fmt.Appendf(nil, `"sig healer %d"`, n), Op: belay.OpID(w.id("healer", n)),
+		Execution: x.ID, Name: signalName, Payload: fmt.Appendf(nil, `"sig healer %d"`, n),
+		Op: belay.OpID(w.id("healer", n)),
 	})
 }
 
@@ -137,7 +142,8 @@ func (w *world) openAtEnd() []string {
 	var out []string
 	for _, id := range ids {
 		x, err := reader.Explain(context.Background(), id)
-		out = append(out, fmt.Sprintf("%s is open %s after the last fault: %s %q %v", short(id), w.gate.now()-w.healed, x.Summary, x.Facts, err))
+		out = append(out, fmt.Sprintf("%s is open %s after the last fault: %s %q %v", short(id), w.gate.now()-w.healed,
+			x.Summary, x.Facts, err))
 	}
 	return append(out, w.watches.behind(w.newestSeq)...)
 }

@@ -35,7 +35,8 @@ type history struct {
 
 func newHistory(now func() time.Duration) *history {
 	return &history{
-		began: now, faults: make(map[string]int), sometimes: make(map[string]int), trouble: make(map[string][]span), crashed: make(map[int]time.Duration),
+		began: now, faults: make(map[string]int), sometimes: make(map[string]int), trouble: make(map[string][]span),
+		crashed: make(map[int]time.Duration),
 		offsets: []offset{{}}, open: make(map[belay.ExecutionID]bool), newest: make(map[belay.ExecutionID]int64),
 	}
 }
@@ -167,7 +168,8 @@ func (h *history) troubled(node string, from, to time.Duration) {
 // settle puts what goroutines noted beside each other into an order.
 func (h *history) settle() {
 	slices.SortStableFunc(h.calls, func(a, b *call) int {
-		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.actor, b.actor), cmp.Compare(a.kind, b.kind), cmp.Compare(a.about, b.about))
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.actor, b.actor), cmp.Compare(a.kind, b.kind),
+			cmp.Compare(a.about, b.about))
 	})
 	for _, t := range h.trouble {
 		slices.SortFunc(t, func(a, b span) int { return cmp.Compare(a.from, b.from) })

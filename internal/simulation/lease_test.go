@@ -57,7 +57,8 @@ func g2fenced(f *finding) {
 		}
 		f.OK()
 		if x.real > fence {
-			f.violation(s, nil, "a step began at %s under token %d, and its worker's fence was at %s", x.real, x.token, fence)
+			f.violation(s, nil, "a step began at %s under token %d, and its worker's fence was at %s", x.real, x.token,
+				fence)
 		}
 	}
 }
@@ -92,10 +93,12 @@ func g6accepted(f *finding) {
 		}
 		f.OK()
 		if v.c.real < least {
-			f.violation(nil, v.c, "%s was given up at %s, and had been told that it has until %s", v.Spec.Name, v.c.real, least)
+			f.violation(nil, v.c, "%s was given up at %s, and had been told that it has until %s", v.Spec.Name,
+				v.c.real, least)
 		}
 		if f.w.plan.calm() && !x.graced() && most > 0 && v.c.real > most+promptly {
-			f.violation(nil, v.c, "%s was given up at %s, and its last heartbeat was over by %s", v.Spec.Name, v.c.real, most)
+			f.violation(nil, v.c, "%s was given up at %s, and its last heartbeat was over by %s", v.Spec.Name, v.c.real,
+				most)
 		}
 	}
 }

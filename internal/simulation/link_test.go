@@ -68,7 +68,8 @@ func (l *link) kill() {
 }
 
 // send carries one call there and back.
-func send[T any](ctx context.Context, l *link, kind, about string, request any, do func(context.Context, belay.Backend) (T, error)) (T, error) {
+func send[T any](ctx context.Context, l *link, kind, about string, request any,
+	do func(context.Context, belay.Backend) (T, error)) (T, error) {
 	var zero T
 	if l.dead.Load() {
 		return zero, errGone
@@ -114,7 +115,9 @@ func send[T any](ctx context.Context, l *link, kind, about string, request any, 
 
 // carry is the way there, the call, and the way back. It reports whether its
 // caller was still there for the answer.
-func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool, do func(context.Context, belay.Backend) (T, error)) (v T, err error, arrived bool) { //nolint:revive // the error belongs to the value
+func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool,
+	do func(context.Context, belay.Backend) (T, error)) (v T, err error,
+	arrived bool) { //nolint:revive // the error belongs to the value
 	t := &ticket{place: onRequest, name: name, link: l}
 	if f := l.w.gate.pass(ctx, t); f != goes {
 		return v, errUnknown(name), !gone.Load()
@@ -135,33 +138,42 @@ func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool, 
 	return v, err, !gone.Load()
 }
 
-func one[T any](ctx context.Context, l *link, kind, about string, request any, do func(context.Context, belay.Backend) error) (T, error) {
-	return send(ctx, l, kind, about, request, func(ctx context.Context, b belay.Backend) (v T, err error) { return v, do(ctx, b) })
+func one[T any](ctx context.Context, l *link, kind, about string, request any, do func(context.Context,
+	belay.Backend) error) (T, error) {
+	return send(ctx, l, kind, about, request, func(ctx context.Context, b belay.Backend) (v T, err error) {
+		return v, do(ctx, b)
+	})
 }
 
 // Submit implements belay.Client.
 func (l *link) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
-	return send(ctx, l, "submit", l.w.short(s[0].ID), s, func(ctx context.Context, b belay.Backend) ([]belay.Submitted, error) {
+	return send(ctx, l, "submit", l.w.short(s[0].ID), s, func(ctx context.Context, b belay.Backend) ([]belay.Submitted,
+		error) {
 		return b.Submit(ctx, s...)
 	})
 }
 
 // Control implements belay.Client.
 func (l *link) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
-	return send(ctx, l, "control", string(c.Action)+" "+l.w.short(c.Execution), &c, func(ctx context.Context, b belay.Backend) (belay.Execution, error) {
+	return send(ctx, l, "control", string(c.Action)+" "+l.w.short(c.Execution), &c, func(ctx context.Context,
+		b belay.Backend) (belay.Execution, error) {
 		return b.Control(ctx, c)
 	})
 }
 
 // Signal implements belay.Client.
 func (l *link) Signal(ctx context.Context, s belay.SignalRequest) error {
-	_, err := one[struct{}](ctx, l, "signal", l.w.short(s.Execution), &s, func(ctx context.Context, b belay.Backend) error { return b.Signal(ctx, s) })
+	_, err := one[struct{}](ctx, l, "signal", l.w.short(s.Execution), &s, func(ctx context.Context,
+		b belay.Backend) error {
+		return b.Signal(ctx, s)
+	})
 	return err
 }
 
 // Execution implements belay.Client.
 func (l *link) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
-	return send(ctx, l, "execution", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Execution, error) {
+	return send(ctx, l, "execution", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Execution,
+		error) {
 		return b.Execution(ctx, id)
 	})
 }
@@ -169,52 +181,65 @@ func (l *link) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execu
 // Await implements belay.Client.
 func (l *link) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	wait = l.w.unlike(l.actor, wait)
-	return send(ctx, l, "await", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Execution, error) {
+	return send(ctx, l, "await", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Execution,
+		error) {
 		return b.Await(ctx, id, wait)
 	})
 }
 
 // Executions implements belay.Client.
 func (l *link) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
-	return send(ctx, l, "executions", "", f, func(ctx context.Context, b belay.Backend) (belay.Page, error) { return b.Executions(ctx, f) })
+	return send(ctx, l, "executions", "", f, func(ctx context.Context, b belay.Backend) (belay.Page, error) {
+		return b.Executions(ctx, f)
+	})
 }
 
 // Events implements belay.Client.
 func (l *link) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
-	return send(ctx, l, "events", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.Event, error) {
+	return send(ctx, l, "events", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.Event,
+		error) {
 		return b.Events(ctx, q)
 	})
 }
 
 // Explain implements belay.Client.
 func (l *link) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
-	return send(ctx, l, "explain", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Explanation, error) {
+	return send(ctx, l, "explain", l.w.short(id), id, func(ctx context.Context, b belay.Backend) (belay.Explanation,
+		error) {
 		return b.Explain(ctx, id)
 	})
 }
 
 // Chunks implements belay.Client.
 func (l *link) Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
-	return send(ctx, l, "chunks", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.StoredChunk, error) {
+	return send(ctx, l, "chunks", l.w.short(q.Execution), q, func(ctx context.Context,
+		b belay.Backend) ([]belay.StoredChunk, error) {
 		return b.Chunks(ctx, q)
 	})
 }
 
 // Workers implements belay.Client.
 func (l *link) Workers(ctx context.Context) ([]belay.Worker, error) {
-	return send(ctx, l, "workers", "", nil, func(ctx context.Context, b belay.Backend) ([]belay.Worker, error) { return b.Workers(ctx) })
+	return send(ctx, l, "workers", "", nil, func(ctx context.Context, b belay.Backend) ([]belay.Worker, error) {
+		return b.Workers(ctx)
+	})
 }
 
 // OpenWorker implements belay.Owner.
 func (l *link) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	s.ID = l.session(s.ID)
-	return send(ctx, l, "open", "", &s, func(ctx context.Context, b belay.Backend) (belay.Session, error) { return b.OpenWorker(ctx, s) })
+	return send(ctx, l, "open", "", &s, func(ctx context.Context, b belay.Backend) (belay.Session, error) {
+		return b.OpenWorker(ctx, s)
+	})
 }
 
 // Claim implements belay.Owner.
 func (l *link) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	r.Wait = l.w.unlike(l.actor, r.Wait)
-	return send(ctx, l, "claim", strconv.Itoa(r.Slots), &r, func(ctx context.Context, b belay.Backend) (belay.ClaimReply, error) { return b.Claim(ctx, r) })
+	return send(ctx, l, "claim", strconv.Itoa(r.Slots), &r, func(ctx context.Context,
+		b belay.Backend) (belay.ClaimReply, error) {
+		return b.Claim(ctx, r)
+	})
 }
 
 // Heartbeat implements belay.Owner.
@@ -226,26 +251,32 @@ func (l *link) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heartbea
 
 // Drain implements belay.Owner.
 func (l *link) Drain(ctx context.Context, id belay.WorkerID) error {
-	_, err := one[struct{}](ctx, l, "drain", "", id, func(ctx context.Context, b belay.Backend) error { return b.Drain(ctx, id) })
+	_, err := one[struct{}](ctx, l, "drain", "", id, func(ctx context.Context, b belay.Backend) error {
+		return b.Drain(ctx, id)
+	})
 	return err
 }
 
 // CloseWorker implements belay.Owner.
 func (l *link) CloseWorker(ctx context.Context, id belay.WorkerID) error {
-	_, err := one[struct{}](ctx, l, "close", "", id, func(ctx context.Context, b belay.Backend) error { return b.CloseWorker(ctx, id) })
+	_, err := one[struct{}](ctx, l, "close", "", id, func(ctx context.Context, b belay.Backend) error {
+		return b.CloseWorker(ctx, id)
+	})
 	return err
 }
 
 // Save implements belay.Owner.
 func (l *link) Save(ctx context.Context, s belay.Save) (int64, error) {
-	return send(ctx, l, "save", l.w.short(s.Lease.Execution)+" "+s.Key, &s, func(ctx context.Context, b belay.Backend) (int64, error) {
+	return send(ctx, l, "save", l.w.short(s.Lease.Execution)+" "+s.Key, &s, func(ctx context.Context,
+		b belay.Backend) (int64, error) {
 		return b.Save(ctx, s)
 	})
 }
 
 // Settle implements belay.Owner.
 func (l *link) Settle(ctx context.Context, s belay.Settlement) error {
-	_, err := one[struct{}](ctx, l, "settle", l.w.short(s.Lease.Execution), &s, func(ctx context.Context, b belay.Backend) error {
+	_, err := one[struct{}](ctx, l, "settle", l.w.short(s.Lease.Execution), &s, func(ctx context.Context,
+		b belay.Backend) error {
 		return b.Settle(ctx, s)
 	})
 	return err
@@ -253,21 +284,24 @@ func (l *link) Settle(ctx context.Context, s belay.Settlement) error {
 
 // Signals implements belay.Owner.
 func (l *link) Signals(ctx context.Context, q belay.SignalQuery) ([]belay.Signal, error) {
-	return send(ctx, l, "signals", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.Signal, error) {
+	return send(ctx, l, "signals", l.w.short(q.Execution), q, func(ctx context.Context,
+		b belay.Backend) ([]belay.Signal, error) {
 		return b.Signals(ctx, q)
 	})
 }
 
 // Resume implements belay.Owner.
 func (l *link) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
-	return send(ctx, l, "resume", l.w.short(q.Lease.Execution), q, func(ctx context.Context, b belay.Backend) (belay.Resumed, error) {
+	return send(ctx, l, "resume", l.w.short(q.Lease.Execution), q, func(ctx context.Context,
+		b belay.Backend) (belay.Resumed, error) {
 		return b.Resume(ctx, q)
 	})
 }
 
 // Append implements belay.Owner.
 func (l *link) Append(ctx context.Context, c belay.Chunk) error {
-	_, err := one[struct{}](ctx, l, "append", l.w.short(c.Lease.Execution)+" "+c.Name, &c, func(ctx context.Context, b belay.Backend) error {
+	_, err := one[struct{}](ctx, l, "append", l.w.short(c.Lease.Execution)+" "+c.Name, &c, func(ctx context.Context,
+		b belay.Backend) error {
 		return b.Append(ctx, c)
 	})
 	return err
@@ -275,17 +309,24 @@ func (l *link) Append(ctx context.Context, c belay.Chunk) error {
 
 // Runs implements belay.Client.
 func (l *link) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
-	return send(ctx, l, "runs", l.w.short(id), id, func(ctx context.Context, b belay.Backend) ([]belay.RunRecord, error) { return b.Runs(ctx, id) })
+	return send(ctx, l, "runs", l.w.short(id), id, func(ctx context.Context, b belay.Backend) ([]belay.RunRecord,
+		error) {
+		return b.Runs(ctx, id)
+	})
 }
 
 // Lock implements belay.Owner.
 func (l *link) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
-	return send(ctx, l, "lock", l.w.short(r.Execution), &r, func(ctx context.Context, b belay.Backend) (belay.Lock, error) { return b.Lock(ctx, r) })
+	return send(ctx, l, "lock", l.w.short(r.Execution), &r, func(ctx context.Context, b belay.Backend) (belay.Lock,
+		error) {
+		return b.Lock(ctx, r)
+	})
 }
 
 // Renew implements belay.Owner.
 func (l *link) Renew(ctx context.Context, x belay.Lease) (belay.HeartbeatReply, error) {
-	return send(ctx, l, "renew", l.w.short(x.Execution), &x, func(ctx context.Context, b belay.Backend) (belay.HeartbeatReply, error) {
+	return send(ctx, l, "renew", l.w.short(x.Execution), &x, func(ctx context.Context,
+		b belay.Backend) (belay.HeartbeatReply, error) {
 		return b.Renew(ctx, x)
 	})
 }

@@ -13,7 +13,8 @@ import (
 
 // mutants are the planted bugs, at least one for each promise that is checked.
 var mutants = []*mutant{
-	{name: "tokens go back", meant: "G1", after: func(_ *world, m *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "tokens go back", meant: "G1", after: func(_ *world, m *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		for _, r := range c.Runs {
 			for _, e := range c.Executions {
 				if r.New && r.Execution == e.ID && r.Token == e.Token && r.Token > 1 && m.rng.IntN(3) == 0 {
@@ -50,7 +51,8 @@ var mutants = []*mutant{
 			x.Spec.External = x.Spec.External && x.State != belay.WorkerLost
 		}
 	}},
-	{name: "acknowledged before it is written", meant: "G3", after: func(_ *world, m *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "acknowledged before it is written", meant: "G3", after: func(_ *world, m *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		return !c.Empty() && m.rng.IntN(30) == 0
 	}},
 	{name: "checkpoint lost when reassigned", meant: "G4", read: func(q store.Read, r *machine.Record) {
@@ -58,16 +60,20 @@ var mutants = []*mutant{
 			r.Checkpoints = r.Checkpoints[:n-1]
 		}
 	}},
-	{name: "parent not told in the commit of its child's end", meant: "G4", after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "parent not told in the commit of its child's end", meant: "G4", after: func(_ *world, _ *mutantState,
+		_ *machine.Rows, c *machine.Changes) bool {
 		for _, s := range c.Signals {
 			if !s.Child.IsZero() {
-				c.Executions = slices.DeleteFunc(c.Executions, func(e *machine.Execution) bool { return e.ID == s.Execution })
+				c.Executions = slices.DeleteFunc(c.Executions, func(e *machine.Execution) bool {
+					return e.ID == s.Execution
+				})
 			}
 		}
 		c.Signals = slices.DeleteFunc(c.Signals, func(s *machine.Signal) bool { return !s.Child.IsZero() })
 		return false
 	}},
-	{name: "wake-up lost when suspended", meant: "G5", after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "wake-up lost when suspended", meant: "G5", after: func(_ *world, _ *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		for _, e := range c.Executions {
 			if e.State == belay.Waiting && e.SignalSeq > e.SignalSeen && e.RunAt == 0 && e.Reason == "signal" {
 				e.SignalSeen, e.DueAt = e.SignalSeq, 0
@@ -76,7 +82,8 @@ var mutants = []*mutant{
 		return false
 	}},
 	{name: "dead owners forgotten", meant: "G5", due: func(_ *world, _ *mutantState, d *store.Due) { d.Lost = nil }},
-	{name: "claim that does not look", meant: "G5", plan: (*plan).calmDown, before: func(_ *world, m *mutantState, _ *machine.Need, rows *machine.Rows) {
+	{name: "claim that does not look", meant: "G5", plan: (*plan).calmDown, before: func(_ *world, m *mutantState,
+		_ *machine.Need, rows *machine.Rows) {
 		for i := range rows.Ready {
 			if m.rng.IntN(3) == 0 {
 				rows.Ready[i] = machine.ReadyLane{}
@@ -101,22 +108,25 @@ var mutants = []*mutant{
 			}
 		}
 	}},
-	{name: "heartbeat that renews less than it says", meant: "G6", says: "had been told", after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
-		for _, x := range c.Workers {
-			if x.HeartbeatAt == rows.Now && !x.State.Ended() { // the rows agree with each other
-				x.HeartbeatAt, x.ExpiresAt = x.HeartbeatAt.Add(-x.Spec.TTL.D()*3/4), x.ExpiresAt.Add(-x.Spec.TTL.D()*3/4)
+	{name: "heartbeat that renews less than it says", meant: "G6", says: "had been told",
+		after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
+			for _, x := range c.Workers {
+				if x.HeartbeatAt == rows.Now && !x.State.Ended() { // the rows agree with each other
+					x.HeartbeatAt, x.ExpiresAt = x.HeartbeatAt.Add(-x.Spec.TTL.D()*3/4),
+						x.ExpiresAt.Add(-x.Spec.TTL.D()*3/4)
+				}
 			}
-		}
-		return false
-	}},
-	{name: "heartbeat that renews more than it says", meant: "G6", says: "its last heartbeat was over", plan: (*plan).calmDown, after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
-		for _, x := range c.Workers {
-			if x.HeartbeatAt == rows.Now && !x.State.Ended() {
-				x.ExpiresAt = x.ExpiresAt.Add(5 * time.Second)
+			return false
+		}},
+	{name: "heartbeat that renews more than it says", meant: "G6", says: "its last heartbeat was over",
+		plan: (*plan).calmDown, after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
+			for _, x := range c.Workers {
+				if x.HeartbeatAt == rows.Now && !x.State.Ended() {
+					x.ExpiresAt = x.ExpiresAt.Add(5 * time.Second)
+				}
 			}
-		}
-		return false
-	}},
+			return false
+		}},
 	{name: "time that stands still when the clock is set back", meant: "G5", plan: func(p *plan) {
 		p.calmDown()
 		p.clockStep, p.clockJump = 2*time.Second, 2*time.Hour
@@ -134,7 +144,8 @@ var mutants = []*mutant{
 			}
 		}
 	}},
-	{name: "grace not written", meant: "G6", before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
+	{name: "grace not written", meant: "G6", before: func(_ *world, _ *mutantState, _ *machine.Need,
+		rows *machine.Rows) {
 		rows.Mark = rows.Now
 	}},
 	{name: "reaper that looks the other way", meant: "G6", due: func(_ *world, m *mutantState, d *store.Due) {
@@ -142,7 +153,8 @@ var mutants = []*mutant{
 			d.Workers = nil
 		}
 	}},
-	{name: "success after a cancel", meant: "G7", after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "success after a cancel", meant: "G7", after: func(_ *world, _ *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		for _, e := range c.Executions {
 			for _, r := range c.Runs {
 				if r.Execution == e.ID && e.State == belay.Cancelled && r.Outcome == belay.OutcomeSucceeded {
@@ -152,7 +164,8 @@ var mutants = []*mutant{
 		}
 		return false
 	}},
-	{name: "claim before the backoff", meant: "G8", after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
+	{name: "claim before the backoff", meant: "G8", after: func(_ *world, _ *mutantState, rows *machine.Rows,
+		c *machine.Changes) bool {
 		for _, e := range c.Executions {
 			if e.State == belay.Pending && e.Reason == "retry" {
 				e.DueAt = rows.Now
@@ -167,7 +180,8 @@ var mutants = []*mutant{
 			}
 		}
 	}},
-	{name: "attempt not charged", meant: "G8", after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "attempt not charged", meant: "G8", after: func(_ *world, _ *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		for _, e := range c.Executions {
 			if e.State == belay.Pending && e.Reason == "retry" {
 				e.Attempts = 0
@@ -175,17 +189,20 @@ var mutants = []*mutant{
 		}
 		return false
 	}},
-	{name: "idempotency key forgotten", meant: "G9", before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
+	{name: "idempotency key forgotten", meant: "G9", before: func(_ *world, _ *mutantState, _ *machine.Need,
+		rows *machine.Rows) {
 		rows.Keys = nil
 	}, after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
 		c.Keys = nil
 		return false
 	}},
-	{name: "dead letter dropped", meant: "G10", after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "dead letter dropped", meant: "G10", after: func(_ *world, _ *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		c.DeadLetters = slices.DeleteFunc(c.DeadLetters, func(d *machine.DeadLetter) bool { return d.New })
 		return false
 	}},
-	{name: "dead letter in another transaction", meant: "G10", after: func(_ *world, m *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "dead letter in another transaction", meant: "G10", after: func(_ *world, m *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		late := m.letters
 		m.letters = nil
 		c.DeadLetters = slices.DeleteFunc(c.DeadLetters, func(d *machine.DeadLetter) bool {
@@ -197,7 +214,8 @@ var mutants = []*mutant{
 		c.DeadLetters = append(c.DeadLetters, late...)
 		return false
 	}},
-	{name: "drained worker may claim", meant: "G11", after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "drained worker may claim", meant: "G11", after: func(_ *world, _ *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		for _, x := range c.Workers {
 			if x.State == belay.WorkerDraining {
 				x.State = belay.WorkerOpen
@@ -205,14 +223,16 @@ var mutants = []*mutant{
 		}
 		return false
 	}},
-	{name: "head of a lane passed over", meant: "G12", before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
+	{name: "head of a lane passed over", meant: "G12", before: func(_ *world, _ *mutantState, _ *machine.Need,
+		rows *machine.Rows) {
 		for i, l := range rows.Ready {
 			if len(l.Due) > 1 {
 				rows.Ready[i].Due = l.Due[1:]
 			}
 		}
 	}},
-	{name: "seq with a gap", meant: "G15", after: func(_ *world, m *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+	{name: "seq with a gap", meant: "G15", after: func(_ *world, m *mutantState, _ *machine.Rows,
+		c *machine.Changes) bool {
 		for _, e := range c.Executions {
 			if m.rng.IntN(100) == 0 {
 				e.Seq++

@@ -108,7 +108,9 @@ func (w *world) cutOff() {
 	w.note("cut off", l.actor)
 	way := w.rng.IntN(3)
 	l.cutThere, l.cutBack = way != 1, way != 0
-	w.later(w.gate.now()+between(w.rng, 100*time.Millisecond, 3*time.Second), func() { l.cutThere, l.cutBack = false, false })
+	w.later(w.gate.now()+between(w.rng, 100*time.Millisecond, 3*time.Second), func() {
+		l.cutThere, l.cutBack = false, false
+	})
 }
 
 // stepClock sets the store's clock, forwards or backwards.

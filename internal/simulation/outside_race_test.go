@@ -13,7 +13,9 @@ func (g *rig) outside() {
 	g.link("bob")
 	g.link("worker")
 	id := belay.ExecutionID{15: 7}
-	out, err := g.link("client").Submit(context.Background(), belay.Submission{ID: id, Workflow: "outside", External: true})
+	out, err := g.link("client").Submit(context.Background(), belay.Submission{
+		ID: id, Workflow: "outside", External: true,
+	})
 	if err == nil {
 		err = out[0].Err
 	}
@@ -91,7 +93,9 @@ func TestRaceStealAgainstSettle(t *testing.T) {
 			g.lease = l.Lease
 		},
 		calls: [2]func(context.Context, *rig) error{suspends, func(ctx context.Context, g *rig) error {
-			_, err := g.link("client").Control(ctx, belay.Control{Execution: g.id, Action: belay.ActionSteal, Op: belay.OpID{1}})
+			_, err := g.link("client").Control(ctx, belay.Control{
+				Execution: g.id, Action: belay.ActionSteal, Op: belay.OpID{1},
+			})
 			return err
 		}},
 		after: func(g *rig) {
@@ -99,7 +103,8 @@ func TestRaceStealAgainstSettle(t *testing.T) {
 			switch {
 			case settled == stolen:
 				g.fail("the settlement was told %v, the theft %v", g.errs[0], g.errs[1])
-			case stolen && belay.CodeOf(g.errs[0]) != belay.CodeLeaseLost, settled && belay.CodeOf(g.errs[1]) != belay.CodeConflict:
+			case stolen && belay.CodeOf(g.errs[0]) != belay.CodeLeaseLost, settled &&
+				belay.CodeOf(g.errs[1]) != belay.CodeConflict:
 				g.fail("the other was told %v, %v", g.errs[0], g.errs[1])
 			}
 			if _, err := g.lock(context.Background(), "bob", 2); err != nil {

@@ -35,7 +35,9 @@ func startOutside(p *process) {
 // sometimes one that somebody owns, that has ended, or that is meant for workers.
 func (o *outsider) pick() (id belay.ExecutionID, reopen, found bool) {
 	r, healing := o.p.rng, o.p.w.healing.Load()
-	f := belay.Filter{Workflow: "outside", Limit: 30, States: []belay.State{belay.Pending, belay.Pending, belay.Waiting}}
+	f := belay.Filter{
+		Workflow: "outside", Limit: 30, States: []belay.State{belay.Pending, belay.Pending, belay.Waiting},
+	}
 	switch n := r.IntN(16); {
 	case healing:
 	case n < 3:
@@ -59,7 +61,8 @@ func (o *outsider) pick() (id belay.ExecutionID, reopen, found bool) {
 func (o *outsider) own(id belay.ExecutionID, reopen bool) {
 	p := o.p
 	r := belay.LockRequest{
-		ID: belay.WorkerID(p.w.id(p.name, uint64(p.w.gate.now()))), Execution: id, Owner: p.name, TTL: belay.Duration(p.ttl), Reopen: reopen,
+		ID: belay.WorkerID(p.w.id(p.name, uint64(p.w.gate.now()))), Execution: id, Owner: p.name,
+		TTL: belay.Duration(p.ttl), Reopen: reopen,
 	}
 	for range 1 + p.rng.IntN(5) {
 		ctx, cancel := context.WithTimeout(p.ctx, p.w.unlike(p.name, 2*time.Second))
@@ -87,7 +90,9 @@ func (o *outsider) locked(l belay.Lock) {
 	wg.Wait()
 	if p.ctx.Err() != nil && !p.link.dead.Load() { // asked to stop: gives it back
 		bounded, cancel := context.WithTimeout(context.Background(), p.w.unlike(p.name, time.Second))
-		_ = p.link.Settle(bounded, belay.Settlement{Lease: l.Lease, Op: o.op(l.Lease, "stop"), Outcome: belay.OutcomeReleased})
+		_ = p.link.Settle(bounded, belay.Settlement{
+			Lease: l.Lease, Op: o.op(l.Lease, "stop"), Outcome: belay.OutcomeReleased,
+		})
 		cancel()
 		return
 	}

@@ -46,7 +46,8 @@ func newPlan(r *rand.Rand) plan {
 	p := plan{
 		nodes: 1 + r.IntN(2), workers: 1 + r.IntN(3), bare: r.IntN(3), clients: 2 + r.IntN(2),
 		safety: between(r, 4*time.Second, 12*time.Second), slowPoll: between(r, 400*time.Millisecond, 3*time.Second),
-		proves: r.IntN(4) == 0, merged: float64(r.IntN(3)) / 2, pace: between(r, 20*time.Microsecond, 600*time.Microsecond),
+		proves: r.IntN(4) == 0, merged: float64(r.IntN(3)) / 2, pace: between(r, 20*time.Microsecond,
+			600*time.Microsecond),
 
 		storeFails: sometimes(0.5, 0.06), storeUnheard: sometimes(0.5, 0.06), storeSlow: sometimes(0.3, 0.02),
 		netLost: sometimes(0.5, 0.08), netUnheard: sometimes(0.6, 0.08), netSlow: sometimes(0.4, 0.04),
@@ -54,7 +55,8 @@ func newPlan(r *rand.Rand) plan {
 		nodeCrash: every(0.5, 2*time.Second, 8*time.Second), workerCrash: every(0.5, 2*time.Second, 8*time.Second),
 		workerFreeze: every(0.5, 2*time.Second, 6*time.Second), workerStop: every(0.4, 3*time.Second, 8*time.Second),
 		cut: every(0.4, 2*time.Second, 6*time.Second), clockStep: every(0.4, 2*time.Second, 6*time.Second),
-		allDown: every(0.3, 4*time.Second, 10*time.Second), epoch: every(0.2, 2*time.Second, 8*time.Second), clockJump: between(r, 100*time.Millisecond, 5*time.Second),
+		allDown: every(0.3, 4*time.Second, 10*time.Second), epoch: every(0.2, 2*time.Second, 8*time.Second),
+		clockJump: between(r, 100*time.Millisecond, 5*time.Second),
 	}
 	if r.IntN(4) == 0 {
 		p.clockJump = 2 * time.Hour

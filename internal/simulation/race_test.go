@@ -79,7 +79,9 @@ func TestRaceCancelAgainstComplete(t *testing.T) {
 				return g.settle(ctx, g.lease, belay.OpID{2}, belay.OutcomeSucceeded)
 			},
 			func(ctx context.Context, g *rig) error {
-				_, err := g.link("client").Control(ctx, belay.Control{Execution: g.id, Action: belay.ActionCancel, Op: belay.OpID{1}})
+				_, err := g.link("client").Control(ctx, belay.Control{
+					Execution: g.id, Action: belay.ActionCancel, Op: belay.OpID{1},
+				})
 				return err
 			},
 		},
@@ -104,7 +106,9 @@ func TestRacePauseAgainstClaim(t *testing.T) {
 			g.id = g.submit(nil)
 		},
 		calls: [2]func(context.Context, *rig) error{claims, func(ctx context.Context, g *rig) error {
-			_, err := g.link("client").Control(ctx, belay.Control{Execution: g.id, Action: belay.ActionPause, Op: belay.OpID{1}})
+			_, err := g.link("client").Control(ctx, belay.Control{
+				Execution: g.id, Action: belay.ActionPause, Op: belay.OpID{1},
+			})
 			return err
 		}},
 		after: func(g *rig) {

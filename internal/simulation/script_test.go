@@ -48,7 +48,8 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	switch o.Do {
 	case "step":
 		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
-			p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx), key: workflow.IdempotencyKey(ctx), stopped: p.p.stuckAt.Load() >= 0})
+			p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx),
+				key: workflow.IdempotencyKey(ctx), stopped: p.p.stuckAt.Load() >= 0})
 			return "did " + name, p.work(ctx, o.D())
 		})
 		return []string{v}, err
@@ -56,7 +57,8 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		err := workflow.Sleep(ctx, name, p.w.unlike(name, o.D()))
 		if err == nil {
 			p.w.history.sleeping(promise.Entry{
-				Kind: "slept", At: p.w.zero.Add(p.w.gate.now()), Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Name: p.branch + name, Least: o.D(),
+				Kind: "slept", At: p.w.zero.Add(p.w.gate.now()), Execution: workflow.Execution(ctx),
+				Token: workflow.Token(ctx), Name: p.branch + name, Least: o.D(),
 			})
 		}
 		return nil, err
@@ -118,7 +120,9 @@ const signalName = "go"
 func (p player) child(ctx context.Context, name string, o op) ([]string, error) {
 	opts := []workflow.ChildOption{}
 	if o.N == 1 {
-		opts = append(opts, workflow.With(belay.WithPolicy(belay.Policy{MaxAttempts: 2, BackoffBase: belay.Duration(100 * time.Millisecond)})))
+		opts = append(opts, workflow.With(belay.WithPolicy(belay.Policy{
+			MaxAttempts: 2, BackoffBase: belay.Duration(100 * time.Millisecond),
+		})))
 	}
 	v, err := workflow.Child[[]string](ctx, name, "play", o.Sub, opts...)
 	var ended *workflow.EndedError
@@ -175,7 +179,9 @@ func writeScript(r *rand.Rand, depth int) []op {
 	var script []op
 	for range 1 + r.IntN(4) {
 		o := writeOp(r, depth)
-		if (o.Do == "state" || o.Do == "log") && slices.ContainsFunc(script, func(other op) bool { return other.Do == o.Do }) {
+		if (o.Do == "state" || o.Do == "log") && slices.ContainsFunc(script, func(other op) bool {
+			return other.Do == o.Do
+		}) {
 			o = op{Do: "step", Ms: o.Ms} // an execution has one state, and opens its log once
 		}
 		script = append(script, o)

@@ -123,7 +123,9 @@ func explain(t *testing.T, r *result) {
 	lines := simulate(t, r.seed, nil, true).lines
 	if words := strings.Fields(r.violated[0]); len(words) > 1 && strings.HasPrefix(words[1], "e") {
 		who := strings.TrimSuffix(words[1], ":")
-		lines = slices.DeleteFunc(lines, func(l string) bool { return !strings.Contains(l, who) && !strings.Contains(l, "fault") })
+		lines = slices.DeleteFunc(lines, func(l string) bool {
+			return !strings.Contains(l, who) && !strings.Contains(l, "fault")
+		})
 	}
 	t.Logf("the end of its trace:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
 }
@@ -143,7 +145,8 @@ func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 			t.Errorf("seed %d gave two traces:\n%s", seed, firstDifference(a.lines, b.lines))
 		}
 		for name, n := range a.twins {
-			t.Errorf("seed %d: %d times two calls were held as %q: which goes first is not decided by the seed", seed, n, name)
+			t.Errorf("seed %d: %d times two calls were held as %q: which goes first is not decided by the seed", seed,
+				n, name)
 		}
 	}
 }
@@ -182,7 +185,9 @@ func TestAMutantThatDoesNothingIsNotCaught(t *testing.T) {
 		name: "nothing", before: func(*world, *mutantState, *machine.Need, *machine.Rows) {},
 		after: func(*world, *mutantState, *machine.Rows, *machine.Changes) bool { return false },
 		due:   func(*world, *mutantState, *store.Due) {}, read: func(store.Read, *machine.Record) {},
-		ready: func(all []store.LaneHint) []store.LaneHint { return all }, request: func(*world, any) {}, reply: func(*mutantState, any) {},
+		ready: func(all []store.LaneHint) []store.LaneHint {
+			return all
+		}, request: func(*world, any) {}, reply: func(*mutantState, any) {},
 	}
 	for seed := uint64(1); seed <= 12; seed++ {
 		for _, s := range simulate(t, seed, nothing, false).violated {

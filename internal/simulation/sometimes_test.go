@@ -13,8 +13,10 @@ import (
 // kept.
 var sometimes = []string{
 	"stale write refused", "outcome unknown", "session expired", "grace written", "death proven", "run lost",
-	"resumed from checkpoints", "retried", "run timed out", "start timed out", "dead letter", "gave up after losses", "cancelled while running",
-	"cancel raced with the end", "cancel enforced", "paused while running", "stolen", "preempted", "forked", "run again",
+	"resumed from checkpoints", "retried", "run timed out", "start timed out", "dead letter", "gave up after losses",
+	"cancelled while running",
+	"cancel raced with the end", "cancel enforced", "paused while running", "stolen", "preempted", "forked",
+	"run again",
 	"released", "claim's reply lost", "run revoked", "signal overtook a suspend", "child's end overtook a suspend",
 	"submission replayed", "key with another body refused", "repeated write answered", "loss seen by a watcher",
 	"lock refused: held", "lock lost", "lock reopened", "lock asked again", "stale renewal refused",
@@ -53,7 +55,8 @@ func (b *book) tally() {
 
 func (b *book) tallyRows(s *story) {
 	for i, r := range s.rows {
-		if strings.HasPrefix(r.ReasonText, "the reply to its claim") && (i == 0 || s.rows[i-1].ReasonText != r.ReasonText) {
+		if strings.HasPrefix(r.ReasonText, "the reply to its claim") &&
+			(i == 0 || s.rows[i-1].ReasonText != r.ReasonText) {
 			b.count("claim's reply lost")
 		}
 		if r.State == belay.Failed && strings.HasPrefix(r.Message, "lost ") {

@@ -122,7 +122,9 @@ func (s *gated) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 
 // Workers implements store.Store.
 func (s *gated) Workers(ctx context.Context, q store.WorkerQuery) ([]store.WorkerRow, error) {
-	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) { return s.Store.Workers(context.Background(), q) })
+	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) {
+		return s.Store.Workers(context.Background(), q)
+	})
 }
 
 // Chunks implements store.Store.

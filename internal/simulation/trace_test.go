@@ -45,7 +45,8 @@ func firstDifference(a, b []string) string {
 	part := func(lines []string) string {
 		return strings.Join(lines[min(n, len(lines)):min(n+4, len(lines))], "\n\t")
 	}
-	return fmt.Sprintf("after\n\t%s\none went on with\n\t%s\nthe other with\n\t%s", strings.Join(a[max(0, n-25):n], "\n\t"), part(a), part(b))
+	return fmt.Sprintf("after\n\t%s\none went on with\n\t%s\nthe other with\n\t%s", strings.Join(a[max(0, n-25):n],
+		"\n\t"), part(a), part(b))
 }
 
 // traceCommit adds what a commit wrote.

@@ -35,7 +35,8 @@ func (r *result) checkAgain(other *result) {
 	if r.hash != other.hash || r.decided != other.decided {
 		r.differed++
 		r.violated = append(r.violated, fmt.Sprintf(
-			"replay: the same seed gave trace %x of %d decisions, then %x of %d", r.hash, r.decided, other.hash, other.decided))
+			"replay: the same seed gave trace %x of %d decisions, then %x of %d", r.hash, r.decided, other.hash,
+			other.decided))
 	}
 }
 
@@ -43,7 +44,8 @@ func (r *result) checkAgain(other *result) {
 func (w *world) judgeAll(open []string) *result {
 	b := w.newBook()
 	r := &result{
-		seed: w.seed, hash: w.trace.hash.Sum64(), decided: w.decided, virtual: w.gate.now(), commits: len(b.commits), calls: len(b.calls),
+		seed: w.seed, hash: w.trace.hash.Sum64(), decided: w.decided, virtual: w.gate.now(), commits: len(b.commits),
+		calls: len(b.calls),
 		ended: make(map[string]int), looked: make(map[string]int), faults: b.faults, sometimes: b.sometimes,
 		twins: w.gate.twins, lines: w.trace.lines,
 	}
@@ -88,7 +90,8 @@ type verdict struct {
 
 func newVerdict() *verdict {
 	return &verdict{
-		ended: make(map[string]int), looked: make(map[string]int), faults: make(map[string]int), sometimes: make(map[string]int),
+		ended: make(map[string]int), looked: make(map[string]int), faults: make(map[string]int),
+		sometimes: make(map[string]int),
 	}
 }
 
@@ -139,7 +142,8 @@ func (v *verdict) String() string {
 	}
 	fmt.Fprintf(&b, "VERDICT   %s  seeds %d to %d\n", v.word(), v.first, v.last)
 	line("load", "%d simulations of %s in %s: %d decisions, %d commits, %d calls; executions: %s",
-		v.seeds, (v.virtual / time.Duration(max(v.seeds, 1))).Round(time.Second), v.took.Round(100*time.Millisecond), v.decided, v.commits, v.calls, promise.List(v.ended))
+		v.seeds, (v.virtual / time.Duration(max(v.seeds, 1))).Round(time.Second), v.took.Round(100*time.Millisecond),
+		v.decided, v.commits, v.calls, promise.List(v.ended))
 	line("faults", "%d of %d kinds: %s", promise.Sum(v.faults), len(v.faults), promise.List(v.faults))
 	for _, c := range checks {
 		n, bad := v.looked[c.promise], 0
@@ -157,11 +161,13 @@ func (v *verdict) String() string {
 		}
 	}
 	line("detect", "undisturbed: TTL + %s  (bound TTL + %s)", promise.Quantiles(v.detected), promptly)
-	line("sometimes", "%d of %d: %s", len(sometimes)-len(v.missing()), len(sometimes), promise.List(v.sometimes, sometimes...))
+	line("sometimes", "%d of %d: %s", len(sometimes)-len(v.missing()), len(sometimes), promise.List(v.sometimes,
+		sometimes...))
 	if missing := v.missing(); len(missing) > 0 && !v.sample {
 		line("never", "%s", strings.Join(missing, ", "))
 	}
-	line("replay", "make simulate SEED=%d  (%d seeds were run twice, %d gave another trace)", v.replay(), v.repeated, v.differed)
+	line("replay", "make simulate SEED=%d  (%d seeds were run twice, %d gave another trace)", v.replay(), v.repeated,
+		v.differed)
 	return b.String()
 }
 

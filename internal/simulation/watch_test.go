@@ -66,7 +66,8 @@ func (x *watches) follow(v *watch, l *link) {
 		}
 		for _, e := range events {
 			x.w.history.saw(promise.Sighting{
-				Watcher: v.name, Execution: e.Execution, Seq: e.Seq, Kind: e.Kind, Began: x.w.zero.Add(v.began), At: x.w.zero.Add(x.w.gate.now()),
+				Watcher: v.name, Execution: e.Execution, Seq: e.Seq, Kind: e.Kind, Began: x.w.zero.Add(v.began),
+				At: x.w.zero.Add(x.w.gate.now()),
 			})
 			x.mu.Lock()
 			v.last = e.Seq

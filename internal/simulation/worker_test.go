@@ -55,7 +55,8 @@ func (s *workerSlot) start() {
 	s.w.pids++
 	name := fmt.Sprintf("%s.%d", s.name, s.lives)
 	p := &process{
-		w: s.w, name: name, pid: 1000 + s.w.pids, link: s.w.newLink(name, s.rng.IntN(len(s.w.nodes))), rng: s.w.random(name),
+		w: s.w, name: name, pid: 1000 + s.w.pids, link: s.w.newLink(name, s.rng.IntN(len(s.w.nodes))),
+		rng: s.w.random(name),
 		ttl: s.w.plan.ttl(s.rng), done: make(chan struct{}),
 	}
 	p.stuckAt.Store(-1)

@@ -49,7 +49,11 @@ func Send(ctx context.Context, dir string, j *peer.Judge, method, path, body str
 	if err != nil {
 		return nil, err
 	}
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, dir, j) }}
+	t := &http.Transport{
+		DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return Dial(ctx, dir, j)
+		},
+	}
 	resp, err := t.RoundTrip(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {

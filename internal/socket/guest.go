@@ -28,7 +28,9 @@ func served(j *peer.Judge, c net.Conn) error {
 	if err == nil {
 		return nil
 	}
-	return &belay.Error{Code: belay.CodeForbidden, Err: err, Message: "the data directory is served by a process that may be a job's"}
+	return &belay.Error{
+		Code: belay.CodeForbidden, Err: err, Message: "the data directory is served by a process that may be a job's",
+	}
 }
 
 // refusedKey is the key under which a connection's context has why it is refused.
@@ -56,8 +58,9 @@ func refuseGuests(next http.Handler) http.Handler {
 		if errors.Is(err, peer.ErrJob) {
 			why = "the caller is a job"
 		}
-		p := wire.ProblemOf(&belay.Error{Code: belay.CodeForbidden, Message: why + ", and jobs do not reach the data directory: " +
-			"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes one)"})
+		p := wire.ProblemOf(&belay.Error{Code: belay.CodeForbidden,
+			Message: why + ", and jobs do not reach the data directory: " +
+				"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes one)"})
 		w.Header().Set("Content-Type", wire.ProblemType)
 		w.WriteHeader(p.Status)
 		_ = json.NewEncoder(w).Encode(&p) // a caller that does not read it has lost nothing

@@ -36,13 +36,15 @@ func Check(dir string) error {
 	switch {
 	case stat.Uid != own && stat.Uid != 0:
 		return &belay.Error{Code: belay.CodeForbidden, Err: ErrForeign, Message: fmt.Sprintf(
-			"%s belongs to user %d, who may have put anything into it: work as that user, use a directory of your own with --data, or take it over with: chown -R %d %s",
+			"%s belongs to user %d, who may have put anything into it: work as that user, use a directory of your "+
+				"own with --data, or take it over with: chown -R %d %s",
 			dir, stat.Uid, own, dir)}
 	case own != 0 && stat.Uid == 0 && isVolume(dir, stat):
 		return nil
 	case mode&0o002 != 0, mode&0o020 != 0 && (stat.Uid == own || !ofGroup(stat.Gid)):
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"%s has mode %#o: others may change what is in it; if they have not, close it with: chmod 700 %s", dir, mode, dir)}
+			"%s has mode %#o: others may change what is in it; if they have not, close it with: chmod 700 %s", dir,
+			mode, dir)}
 	}
 	return nil
 }
@@ -80,10 +82,14 @@ func checkSocket(path, dir string) error {
 	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("%s is no socket", Name)
 	case stat.Uid != 0 && stat.Uid != uint32(os.Geteuid()) && !owns(stat.Uid, dir):
-		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf("the socket of the data directory belongs to user %d", stat.Uid)}
+		return &belay.Error{
+			Code: belay.CodeForbidden, Message: fmt.Sprintf("the socket of the data directory belongs to user %d",
+				stat.Uid),
+		}
 	case info.Mode().Perm()&0o077 != 0:
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"the socket of the data directory has mode %#o: others may use it; close it with: chmod 600 %s", info.Mode().Perm(), path)}
+			"the socket of the data directory has mode %#o: others may use it; close it with: chmod 600 %s",
+			info.Mode().Perm(), path)}
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func trusted(c net.Conn, dir string) error {
 	}
 	if cred.UID != 0 && int(cred.UID) != os.Geteuid() && !owns(cred.UID, dir) {
 		return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"the socket of the data directory belongs to process %d of user %d; the directory must be yours alone: chmod 700", cred.PID, cred.UID)}
+			"the socket of the data directory belongs to process %d of user %d; the directory must be yours "+
+				"alone: chmod 700", cred.PID, cred.UID)}
 	}
 	return nil
 }

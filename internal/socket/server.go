@@ -80,8 +80,10 @@ func (s *Server) Serve(api http.Handler) {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
-		Handler: refuseGuests(mux), ConnContext: note(s.o.Judge), Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000},
-		ReadHeaderTimeout: 10 * time.Second, ConnState: s.busy.note, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelInfo),
+		Handler: refuseGuests(mux), ConnContext: note(s.o.Judge), Protocols: &protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		ReadHeaderTimeout: 10 * time.Second, ConnState: s.busy.note, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(),
+			slog.LevelInfo),
 	}
 	go func() {
 		defer close(s.served)

@@ -63,7 +63,8 @@ func shortcut(dir string) (way string, free func(), err error) {
 	if _, err := os.Stat(way); err != nil {
 		_ = f.Close()
 		return "", nil, &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf(
-			"the path of the data directory has %d bytes, too many for the socket in it; use one of at most %d", len(dir), len(dir)-need+maxSocket)}
+			"the path of the data directory has %d bytes, too many for the socket in it; use one of at most %d",
+			len(dir), len(dir)-need+maxSocket)}
 	}
 	return way, func() { _ = f.Close() }, nil
 }

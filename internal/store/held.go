@@ -101,7 +101,8 @@ func IsUrgent(ctx context.Context) bool { return ctx.Value(urgent{}) != nil }
 
 // names are the tables of each kind of rows, as an operator knows them.
 var names = []string{
-	"workers", "executions", "specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "idempotency", "blobs",
+	"workers", "executions", "specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "idempotency",
+	"blobs",
 	"objects or audit", "meta or servers",
 }
 

@@ -44,9 +44,15 @@ func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 // Tidy brings rows that were read in two ways into one order, each once, with its payload if
 // either had it.
 func Tidy(r *machine.Record) {
-	r.Runs = merged(r.Runs, func(r *machine.Run) int64 { return int64(r.Token) }, func(r *machine.Run) int { return len(r.Output) })
-	r.Checkpoints = merged(r.Checkpoints, func(k *machine.Checkpoint) int64 { return k.Seq }, func(k *machine.Checkpoint) int { return len(k.Data) })
-	r.Signals = merged(r.Signals, func(s *machine.Signal) int64 { return s.Seq }, func(s *machine.Signal) int { return len(s.Payload) })
+	r.Runs = merged(r.Runs, func(r *machine.Run) int64 {
+		return int64(r.Token)
+	}, func(r *machine.Run) int { return len(r.Output) })
+	r.Checkpoints = merged(r.Checkpoints, func(k *machine.Checkpoint) int64 {
+		return k.Seq
+	}, func(k *machine.Checkpoint) int { return len(k.Data) })
+	r.Signals = merged(r.Signals, func(s *machine.Signal) int64 {
+		return s.Seq
+	}, func(s *machine.Signal) int { return len(s.Payload) })
 }
 
 func merged[R any](rows []R, key func(R) int64, payload func(R) int) []R {

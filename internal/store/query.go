@@ -108,7 +108,9 @@ func (q Query) Start() (*machine.Audit, error) {
 	case q.Of == Objects:
 		return nil, nil
 	case q.Of != Trail:
-		return nil, &belay.Error{Code: belay.CodeInternal, Op: "list", Message: "there is no list " + strconv.Itoa(int(q.Of))}
+		return nil, &belay.Error{
+			Code: belay.CodeInternal, Op: "list", Message: "there is no list " + strconv.Itoa(int(q.Of)),
+		}
 	case q.After == "":
 		return &machine.Audit{At: math.MaxInt64}, nil
 	}
@@ -122,7 +124,9 @@ func (q Query) Start() (*machine.Audit, error) {
 		return nil, errCursor
 	}
 	return &machine.Audit{
-		At: machine.Time(at), ObjectRef: machine.ObjectRef{Kind: machine.ObjectKind(parts[2]), Name: parts[3]}, Version: version,
+		At: machine.Time(at), ObjectRef: machine.ObjectRef{
+			Kind: machine.ObjectKind(parts[2]), Name: parts[3],
+		}, Version: version,
 	}, nil
 }
 

@@ -200,7 +200,8 @@ func (x *felling) take(r *Root) (full bool, err error) {
 			return true, nil // it comes first the next time
 		}
 		return x.prune(r.ID)
-	case x.count > 0 && (x.limit > 0 && x.count+len(t.members) > x.limit || x.rows+t.Rows > FellRows || x.bytes+t.Bytes > fellBytes):
+	case x.count > 0 && (x.limit > 0 && x.count+len(t.members) > x.limit || x.rows+t.Rows > FellRows ||
+		x.bytes+t.Bytes > fellBytes):
 		return true, nil
 	}
 	ids := make([]belay.ExecutionID, len(t.members))

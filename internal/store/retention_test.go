@@ -57,7 +57,10 @@ func (g *grove) fell(t *testing.T, w *Walk, before machine.Time, limit int) (gon
 			delete(g.over, id)
 		}
 		if len(f.Trees) > 0 { // most calls of the later passes delete nothing
-			g.ids = slices.DeleteFunc(g.ids, func(id belay.ExecutionID) bool { _, felled := f.Trees[id]; return felled })
+			g.ids = slices.DeleteFunc(g.ids, func(id belay.ExecutionID) bool {
+				_, felled := f.Trees[id]
+				return felled
+			})
 		}
 		if n := len(f.Trees); n > limit || rows > FellRows && n > 1 {
 			t.Errorf("one call deletes %d executions with %d rows", n, rows)

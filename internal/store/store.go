@@ -24,7 +24,8 @@ type Store interface {
 	// Commit runs one transaction: it locks the rows of need in the order of
 	// its fields, each kind by id, loads them, asks need.Refer what they refer to
 	// and loads that, reads the clock, calls decide and writes its changes,
-	// together with the server's mark of life if they are vital. Nothing is written if decide wants nothing written. When Commit returns nil, the
+	// together with the server's mark of life if they are vital. Nothing is written if decide wants
+	// nothing written. When Commit returns nil, the
 	// changes survive power loss. An error of CodeUnavailable may mean that
 	// they were written or not; any other error means they were not. decide
 	// may be called more than once, each time with freshly loaded rows, which
@@ -164,7 +165,9 @@ func Active(states []belay.State) bool {
 
 // Owned reports whether only states are named in which an execution has an owner.
 func Owned(states []belay.State) bool {
-	return len(states) > 0 && !slices.ContainsFunc(states, func(s belay.State) bool { return s != belay.Running && s != belay.Scheduled })
+	return len(states) > 0 && !slices.ContainsFunc(states, func(s belay.State) bool {
+		return s != belay.Running && s != belay.Scheduled
+	})
 }
 
 // Due is what there is to do now, and when there will be more.
@@ -219,7 +222,8 @@ func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
 		named[id] = true
 	}
 	rows = slices.DeleteFunc(rows, func(r WorkerRow) bool {
-		return q.IDs != nil && !named[r.ID] || q.Living && r.State.Ended() || q.Host != "" && r.Spec.Process.Host != q.Host
+		return q.IDs != nil && !named[r.ID] || q.Living && r.State.Ended() || q.Host != "" &&
+			r.Spec.Process.Host != q.Host
 	})
 	slices.SortFunc(rows, func(a, b WorkerRow) int {
 		if a.State.Ended() != b.State.Ended() {
@@ -257,5 +261,8 @@ type Tally struct {
 
 // NewTally is nothing at all.
 func NewTally() Tally {
-	return Tally{Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64), Workers: make(map[belay.WorkerState]int64)}
+	return Tally{
+		Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64),
+		Workers: make(map[belay.WorkerState]int64),
+	}
 }

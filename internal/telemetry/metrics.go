@@ -50,22 +50,31 @@ var (
 // New makes the metrics of a program of this version.
 func New(version, commit string) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), workflows: make(map[string]string), counters: make(map[series]prometheus.Counter),
+		registry: prometheus.NewRegistry(), workflows: make(map[string]string),
+		counters:  make(map[series]prometheus.Counter),
 		submitted: counter("belay_executions_submitted_total", "Executions accepted.", "workflow", "trigger"),
 		finished:  counter("belay_executions_finished_total", "Executions that ended, by how.", "workflow", "state"),
 		runs:      counter("belay_runs_finished_total", "Attempts that ended, by how.", "outcome"),
-		timeouts:  counter("belay_execution_timeouts_total", "Executions and attempts that time ended, by which time.", "kind"),
-		refused:   counter("belay_stale_writes_refused_total", "Writes refused because their sender does not own the execution any more.", "op"),
-		started:   histogram("belay_schedule_to_start_seconds", "From when an execution was due until its run began.", queued),
-		claim:     histogram("belay_claim_seconds", "How long a claim that won something took, without the wait for work.", short),
-		commit:    histogram("belay_commit_seconds", "How long the store took to commit a batch.", short),
-		batch:     histogram("belay_commit_batch_size", "Commands committed together.", sizes),
-		detection: histogram("belay_detection_seconds", "From the last heartbeat of a worker that was lost until it was given up.", detected),
+		timeouts: counter("belay_execution_timeouts_total", "Executions and attempts that time ended, by which time.",
+			"kind"),
+		refused: counter("belay_stale_writes_refused_total",
+			"Writes refused because their sender does not own the execution any more.", "op"),
+		started: histogram("belay_schedule_to_start_seconds", "From when an execution was due until its run began.",
+			queued),
+		claim: histogram("belay_claim_seconds",
+			"How long a claim that won something took, without the wait for work.", short),
+		commit: histogram("belay_commit_seconds", "How long the store took to commit a batch.", short),
+		batch:  histogram("belay_commit_batch_size", "Commands committed together.", sizes),
+		detection: histogram("belay_detection_seconds",
+			"From the last heartbeat of a worker that was lost until it was given up.", detected),
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "belay_build_info", Help: "1, with what this program is."}, []string{"version", "commit", "go_version"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "belay_build_info", Help: "1, with what this program is.",
+	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.started, m.claim, m.commit, m.batch, m.detection, build,
+		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.started, m.claim, m.commit, m.batch, m.detection,
+		build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.begin()
@@ -166,7 +175,8 @@ func (m *Metrics) workflow(name string) string {
 
 func trigger(t belay.Trigger) string {
 	switch t {
-	case belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook, belay.TriggerQueue:
+	case belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook,
+		belay.TriggerQueue:
 		return string(t)
 	}
 	return other

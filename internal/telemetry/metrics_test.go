@@ -102,7 +102,8 @@ func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
 		w := open(t, e, 10*time.Second, "a", "b")
 		won := claim(t, e, w, 1, 3)
 		settle(t, e, won)
-		if _, err := e.Save(t.Context(), belay.Save{Lease: won[0].Lease, Kind: belay.KindStep, Key: "late"}); belay.CodeOf(err) != belay.CodeLeaseLost {
+		if _, err := e.Save(t.Context(), belay.Save{Lease: won[0].Lease, Kind: belay.KindStep,
+			Key: "late"}); belay.CodeOf(err) != belay.CodeLeaseLost {
 			t.Errorf("a stale checkpoint: %v", err)
 		}
 		lostOne := submit(t, e, belay.Submission{Workflow: "a"})[0].ID
@@ -146,10 +147,12 @@ func TestTheNumbersAreThoseOfTheScript(t *testing.T) {
 				t.Errorf("%s is %v (there: %t), want %v", name, v, ok, n)
 			}
 		}
-		if got["belay_commit_seconds_count"] < 5 || got["belay_commit_seconds_count"] != got["belay_commit_batch_size_count"] {
+		if got["belay_commit_seconds_count"] < 5 ||
+			got["belay_commit_seconds_count"] != got["belay_commit_batch_size_count"] {
 			t.Errorf("%v commits, %v batches", got["belay_commit_seconds_count"], got["belay_commit_batch_size_count"])
 		}
-		if !strings.Contains(fmt.Sprint(got), `belay_build_info{commit="abc"`) || got["go_goroutines"] == 0 || got["process_start_time_seconds"] == 0 {
+		if !strings.Contains(fmt.Sprint(got), `belay_build_info{commit="abc"`) || got["go_goroutines"] == 0 ||
+			got["process_start_time_seconds"] == 0 {
 			t.Error("the build, the runtime or the process is missing")
 		}
 	})
@@ -163,7 +166,8 @@ func settle(t *testing.T, e *engine.Engine, won []belay.Assignment) {
 		if a.Workflow == "b" {
 			outcome = belay.OutcomeTimedOut
 		}
-		if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret), Outcome: outcome}); err != nil {
+		if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease, Op: belay.OpID(a.Lease.Secret),
+			Outcome: outcome}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +199,8 @@ func TestTimeoutsAreToldApart(t *testing.T) {
 					got[name] = v
 				}
 			}
-			if diff := cmp.Diff(map[string]float64{`belay_execution_timeouts_total{kind="` + kind + `"}`: 1}, got); diff != "" {
+			if diff := cmp.Diff(map[string]float64{`belay_execution_timeouts_total{kind="` + kind + `"}`: 1},
+				got); diff != "" {
 				t.Errorf("%s: %s", kind, diff)
 			}
 		})
@@ -209,7 +214,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	const names = 5 * telemetry.MaxWorkflows
 	for i := range names {
 		m.Observe(&engine.Observation{Submitted: []engine.SubmittedOne{
-			{Workflow: fmt.Sprint("w", i), Trigger: belay.Trigger(fmt.Sprint("t", i))}, {Workflow: "w0", Trigger: belay.TriggerManual},
+			{Workflow: fmt.Sprint("w", i), Trigger: belay.Trigger(fmt.Sprint("t", i))},
+			{Workflow: "w0", Trigger: belay.TriggerManual},
 		}})
 	}
 	series, sum := 0, 0.0
@@ -272,7 +278,8 @@ func TestReasonsAreAClosedSet(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		`belay_dead_letters{reason="lost"}`: 2, `belay_dead_letters{reason="other"}`: 7, `belay_dead_letters{reason="timeout"}`: 0,
+		`belay_dead_letters{reason="lost"}`: 2, `belay_dead_letters{reason="other"}`: 7,
+		`belay_dead_letters{reason="timeout"}`:     0,
 		`belay_dead_letters{reason="max_retries"}`: 0, `belay_dead_letters{reason="permanent_error"}`: 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

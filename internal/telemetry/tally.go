@@ -40,13 +40,17 @@ func (m *Metrics) Live(e Living) { m.registry.MustRegister(&vitals{e}) }
 type vitals struct{ engine Living }
 
 var (
-	still    = desc("belay_engine_still_seconds", "For how long the engine has not done what it should have, by what.", "what")
+	still = desc("belay_engine_still_seconds", "For how long the engine has not done what it should have, by what.",
+		"what")
 	writable = desc("belay_store_writable", "1 if the store took the newest write, 0 if not.")
 	locked   = desc("belay_store_locked_seconds", "For how long somebody else has locked a table that writes wait for.")
 	damaged  = desc("belay_store_damaged", "1 if what was read of the store was damaged.")
-	ahead    = desc("belay_store_clock_ahead_seconds", "By how much the store's time is ahead of the clock that it follows.")
-	leapt    = prometheus.NewDesc("belay_store_clock_leapt_seconds_total", "By how much that clock was set forwards.", nil, nil)
-	epoch    = desc("belay_store_epoch_timestamp_seconds", "About when the epoch began; 0 for the first one. Writes from before may be gone.")
+	ahead    = desc("belay_store_clock_ahead_seconds",
+		"By how much the store's time is ahead of the clock that it follows.")
+	leapt = prometheus.NewDesc("belay_store_clock_leapt_seconds_total", "By how much that clock was set forwards.",
+		nil, nil)
+	epoch = desc("belay_store_epoch_timestamp_seconds",
+		"About when the epoch began; 0 for the first one. Writes from before may be gone.")
 )
 
 // Describe implements prometheus.Collector.
@@ -96,9 +100,11 @@ type gauges struct {
 var (
 	executions  = desc("belay_executions", "Executions that have not ended, by state.", "state")
 	workers     = desc("belay_workers", "Sessions of workers that live, by state.", "state")
-	deadLetters = desc("belay_dead_letters", "Dead letters that nobody has resolved, by why the execution gave up.", "reason")
-	overdue     = desc("belay_executions_overdue", "Executions whose time is over, or whose owner is gone, and that nobody has seen to, by state.", "state")
-	readable    = desc("belay_store_readable", "1 if the store could be counted, 0 if not.")
+	deadLetters = desc("belay_dead_letters", "Dead letters that nobody has resolved, by why the execution gave up.",
+		"reason")
+	overdue = desc("belay_executions_overdue",
+		"Executions whose time is over, or whose owner is gone, and that nobody has seen to, by state.", "state")
+	readable = desc("belay_store_readable", "1 if the store could be counted, 0 if not.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

@@ -23,7 +23,9 @@ func TestPagesOfARealExecution(t *testing.T) {
 		kit := belaytest.Open(func(w *worker.Worker) {
 			worker.Register(w, "review", func(ctx context.Context, change int) (string, error) {
 				for _, name := range []string{"fetch", "test"} {
-					if _, err := workflow.Step(ctx, name, func(context.Context) (int, error) { return change, nil }); err != nil {
+					if _, err := workflow.Step(ctx, name, func(context.Context) (int, error) {
+						return change, nil
+					}); err != nil {
 						return "", err
 					}
 				}
@@ -55,7 +57,8 @@ func TestPagesOfARealExecution(t *testing.T) {
 		kit.Restart()
 		kit.Advance(time.Second)
 		page := show(address)
-		for _, want := range []string{"belaytest 2", ">lost<", "step fetch", "Given up in", `http-equiv="refresh"`, "fetch", "17"} {
+		for _, want := range []string{"belaytest 2", ">lost<", "step fetch", "Given up in", `http-equiv="refresh"`,
+			"fetch", "17"} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the page of the running execution lacks %q:\n%s", want, page)
 			}

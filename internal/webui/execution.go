@@ -58,7 +58,9 @@ type term struct {
 func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	id, err := belay.ParseExecutionID(r.PathValue("id"))
 	if err != nil {
-		return view{}, &belay.Error{Code: belay.CodeNotFound, Message: "No execution has this id: " + excerpt(r.PathValue("id"), 60)}
+		return view{}, &belay.Error{
+			Code: belay.CodeNotFound, Message: "No execution has this id: " + excerpt(r.PathValue("id"), 60),
+		}
 	}
 	e, err := p.backend.Execution(ctx, id)
 	if err != nil {

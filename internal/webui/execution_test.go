@@ -16,7 +16,8 @@ const here = "/executions/"
 func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
 	f := running()
 	a := get(t, f, here+id(1).String())
-	a.says("review running", "It runs for 3s, with token 2.", "anna's laptop", "process 4711 on anna", "Given up in 12s unless",
+	a.says("review running", "It runs for 3s, with token 2.", "anna's laptop", "process 4711 on anna",
+		"Given up in 12s unless",
 		"3s ago", "each gives it 15s", owning.String(), "Token 2", "Generation 1", "Attempt 1", "Label team blue")
 	move := a.root.all("animate")
 	if len(move) != 1 || move[0].attr["from"] != "800" || move[0].attr["dur"] != "12.0s" {
@@ -98,7 +99,8 @@ func TestRenewal(t *testing.T) {
 		return ""
 	}
 	one := here + id(1).String()
-	for address, want := range map[string]string{one: "3", one + "?live=off": "", one + "?after=2": "", "/executions": "", "/executions?live=on": "5"} {
+	for address, want := range map[string]string{one: "3", one + "?live=off": "", one + "?after=2": "",
+		"/executions": "", "/executions?live=on": "5"} {
 		if got := refresh(address); got != want {
 			t.Errorf("%s renews itself every %q seconds, want %q", address, got, want)
 		}
@@ -117,7 +119,8 @@ func TestLongHistoryIsBounded(t *testing.T) {
 	for i := range int64(10_000) {
 		kind := []string{"started", "step", "failed"}[i%3]
 		f.events = append(f.events, belay.Event{
-			Seq: i + 1, Kind: kind, At: ago(20_000*time.Second - time.Duration(i)*time.Second), Token: belay.Token(i/3 + 1), Name: strings.Repeat("n", 200),
+			Seq: i + 1, Kind: kind, At: ago(20_000*time.Second - time.Duration(i)*time.Second),
+			Token: belay.Token(i/3 + 1), Name: strings.Repeat("n", 200),
 			Error: &belay.Failure{Class: belay.ClassTransient, Message: strings.Repeat("long ", 1000)},
 		})
 	}
@@ -185,9 +188,14 @@ func TestErrorPages(t *testing.T) {
 		{"/executions?state=lost", nil, 400, `"lost" is no state`},
 		{"/executions?parent=x", nil, 400, "This address cannot be read"},
 		{here + id(1).String() + "?after=-1", nil, 400, "it is the number of an event"},
-		{"/executions?cursor=%00", &belay.Error{Code: belay.CodeMalformed, Message: `id "\x00" is not of the form ex_…`}, 400, "is not of the form"},
-		{"/executions?cursor=old", &belay.Error{Code: belay.CodeCursorExpired, Message: "the cursor is too old"}, 410, "This list has moved on"},
-		{"/executions", &belay.Error{Code: belay.CodeUnavailable, Message: "disk I/O at /secret/path"}, 503, "Try again in a moment."},
+		{"/executions?cursor=%00", &belay.Error{
+			Code: belay.CodeMalformed, Message: `id "\x00" is not of the form ex_…`,
+		}, 400, "is not of the form"},
+		{"/executions?cursor=old", &belay.Error{Code: belay.CodeCursorExpired, Message: "the cursor is too old"}, 410,
+			"This list has moved on"},
+		{"/executions", &belay.Error{
+			Code: belay.CodeUnavailable, Message: "disk I/O at /secret/path",
+		}, 503, "Try again in a moment."},
 		{"/executions", errors.New("at /secret/path"), 500, "The reason is in the server's log."},
 	} {
 		f.err = c.err

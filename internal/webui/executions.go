@@ -90,7 +90,8 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 		return view{}, err
 	}
 	now := p.options.Now()
-	l := listing{Filter: f, Counts: countStates(&f, all.Executions), Names: workflows(all.Executions), Period: listPeriod, IsLive: f.Live == "on"}
+	l := listing{Filter: f, Counts: countStates(&f, all.Executions), Names: workflows(all.Executions),
+		Period: listPeriod, IsLive: f.Live == "on"}
 	l.Filtered = f.State != "" || f.Workflow != "" || f.Parent != ""
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
@@ -121,7 +122,8 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 // a list that ignores a filter shows something else than it says.
 func parseFilter(q url.Values) (filter, error) {
 	f := filter{
-		State: q.Get("state"), Workflow: q.Get("workflow"), Parent: q.Get("parent"), Cursor: q.Get("cursor"), Live: q.Get("live"),
+		State: q.Get("state"), Workflow: q.Get("workflow"), Parent: q.Get("parent"), Cursor: q.Get("cursor"),
+		Live: q.Get("live"),
 	}
 	f.States = append(f.States, active)
 	for s := belay.Pending; s <= belay.Cancelled; s++ {
@@ -177,7 +179,9 @@ func countStates(f *filter, all []belay.Execution) []count {
 	counts := []count{{State: state{"all", "all"}, N: len(all), Address: to(""), Current: f.State == ""}}
 	for s := belay.Pending; s <= belay.Cancelled; s++ {
 		if current := f.State == s.String(); n[s] > 0 || current {
-			counts = append(counts, count{State: state{s.String(), s.String()}, N: n[s], Address: to(s.String()), Current: current})
+			counts = append(counts, count{
+				State: state{s.String(), s.String()}, N: n[s], Address: to(s.String()), Current: current,
+			})
 		}
 	}
 	return counts

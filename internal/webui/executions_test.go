@@ -17,7 +17,8 @@ func many(n int) []belay.Execution {
 	all := make([]belay.Execution, n)
 	for i := range all {
 		s := belay.Pending + belay.State(i%8)
-		all[i] = belay.Execution{ID: id(byte(i)), Workflow: []string{"build", "review"}[i%2], State: s, Attempt: 1, CreatedAt: ago(time.Minute), StartedAt: ago(30 * time.Second)}
+		all[i] = belay.Execution{ID: id(byte(i)), Workflow: []string{"build", "review"}[i%2], State: s, Attempt: 1,
+			CreatedAt: ago(time.Minute), StartedAt: ago(30 * time.Second)}
 		if s.Terminal() {
 			all[i].FinishedAt = ago(10 * time.Second)
 		}
@@ -37,7 +38,8 @@ func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 		*asked = append(*asked, q)
 		var fit []belay.Execution
 		for _, e := range all {
-			if (len(q.States) == 0 || slices.Contains(q.States, e.State)) && (q.Workflow == "" || q.Workflow == e.Workflow) {
+			if (len(q.States) == 0 || slices.Contains(q.States, e.State)) &&
+				(q.Workflow == "" || q.Workflow == e.Workflow) {
 				fit = append(fit, e)
 			}
 		}
@@ -85,7 +87,8 @@ func TestASearchSaysHowFarItCame(t *testing.T) {
 func TestExecutionsAreFiltered(t *testing.T) {
 	var asked []belay.Filter
 	a := get(t, listed(many(16), &asked), "/executions?state=waiting&workflow=review&parent="+id(3).String())
-	if q := asked[0]; !slices.Equal(q.States, []belay.State{belay.Waiting}) || q.Workflow != "review" || q.Parent != id(3) {
+	if q := asked[0]; !slices.Equal(q.States, []belay.State{belay.Waiting}) || q.Workflow != "review" ||
+		q.Parent != id(3) {
 		t.Errorf("the Backend was asked for %+v", q)
 	}
 	if q := asked[1]; len(q.States) != 0 || q.Workflow != "review" || q.Limit != countUpTo {
@@ -165,7 +168,9 @@ func TestEmptyLists(t *testing.T) {
 
 // Counts say when they are not of all.
 func TestCountsSayWhatTheyCount(t *testing.T) {
-	f := &fake{list: func(q belay.Filter) (belay.Page, error) { return belay.Page{Executions: many(8), Next: "more"}, nil }}
+	f := &fake{list: func(q belay.Filter) (belay.Page, error) {
+		return belay.Page{Executions: many(8), Next: "more"}, nil
+	}}
 	get(t, f, "/").says("Counted: the newest 1000.")
 }
 
@@ -181,7 +186,8 @@ func TestPagesAreHarmless(t *testing.T) {
 	}
 	a := get(t, running(), here+id(1).String())
 	policy := a.header.Get("Content-Security-Policy")
-	for _, part := range []string{"default-src 'none'", "style-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"} {
+	for _, part := range []string{"default-src 'none'", "style-src 'self'", "form-action 'self'", "base-uri 'none'",
+		"frame-ancestors 'none'"} {
 		if !strings.Contains(policy, part) {
 			t.Errorf("the policy %q lacks %s", policy, part)
 		}

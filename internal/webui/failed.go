@@ -28,7 +28,9 @@ var headings = map[int]string{
 // failed is the page of an error, and its status. What is nobody's doing but
 // ours goes to the log and is not shown.
 func (p *pages) failed(r *http.Request, err error) (view, int) {
-	f := failure{Status: belay.CodeOf(err).Status(), Heading: "This went wrong", Message: excerpt(sentence(err), maxMessage)}
+	f := failure{
+		Status: belay.CodeOf(err).Status(), Heading: "This went wrong", Message: excerpt(sentence(err), maxMessage),
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		f.Status = http.StatusServiceUnavailable
 	}

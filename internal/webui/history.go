@@ -23,12 +23,14 @@ type eventRow struct {
 
 // history reads the part of the history that the address asks for: the newest
 // events, or those after a seq.
-func (p *pages) history(ctx context.Context, q url.Values, e *belay.Execution, sessions []belay.Worker, d *detail) error {
+func (p *pages) history(ctx context.Context, q url.Values, e *belay.Execution, sessions []belay.Worker,
+	d *detail) error {
 	after, newest := max(0, e.Seq-historySize), true
 	if s := q.Get("after"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < 0 {
-			return &belay.Error{Code: belay.CodeMalformed, Message: "after is " + strconv.Quote(excerpt(s, 40)) + "; it is the number of an event"}
+			return &belay.Error{Code: belay.CodeMalformed, Message: "after is " + strconv.Quote(excerpt(s, 40)) +
+				"; it is the number of an event"}
 		}
 		newest = n >= after
 		after = min(n, after)
@@ -65,7 +67,8 @@ func (p *pages) history(ctx context.Context, q url.Values, e *belay.Execution, s
 
 func eventOf(ev *belay.Event, from time.Time, names map[belay.WorkerID]string, now time.Time) eventRow {
 	return eventRow{
-		Seq: ev.Seq, Offset: offset(ev.At.Sub(from)), Time: when(ev.At, now), Kind: strings.ReplaceAll(ev.Kind, "_", " "),
+		Seq: ev.Seq, Offset: offset(ev.At.Sub(from)), Time: when(ev.At, now), Kind: strings.ReplaceAll(ev.Kind, "_",
+			" "),
 		Class: kindClass(ev.Kind), Text: describe(ev, names),
 	}
 }

@@ -19,7 +19,8 @@ var hostile = []string{
 	`<!--<script>`, `]]><x>`, `<?php x ?>`, `{{.ID}}{{template "main"}}`,
 	`javascript:alert(1)`, `data:text/html,<script>alert(1)</script>`,
 	`&lt;script&gt;`, `&#60;script&#62;`, `<a href="javascript:alert(1)">click</a>`,
-	"\x1b]0;owned\x07\x1b[2J\x1b[31mred", "a\x00b", "bell\a back\b\b", "\u202egnp.exe", "\u2066iso\u2069", "\u200fmark", "\ufeffbom",
+	"\x1b]0;owned\x07\x1b[2J\x1b[31mred", "a\x00b", "bell\a back\b\b", "\u202egnp.exe", "\u2066iso\u2069", "\u200fmark",
+	"\ufeffbom",
 	"line\u2028separator", "\xff\xfe broken \xc3", "\x9b31m", "\U000e0001tag", "\ufffe",
 	"מלל بالعربية", "👩‍👩‍👧 family", strings.Repeat("nobreak", 3000), strings.Repeat("\n", 3000),
 }
@@ -64,7 +65,8 @@ func checkTame(t *testing.T, a *answer) {
 	}
 	var walk func(n *node)
 	walk = func(n *node) {
-		if n.name == "script" || n.name == "a" && !strings.HasPrefix(n.attr["href"], "/") && !strings.HasPrefix(n.attr["href"], "#") {
+		if n.name == "script" || n.name == "a" && !strings.HasPrefix(n.attr["href"], "/") &&
+			!strings.HasPrefix(n.attr["href"], "#") {
 			t.Errorf("the page holds <%s %v>", n.name, n.attr)
 		}
 		if n.name == "img" && !strings.HasPrefix(n.attr["src"], "/assets/") {

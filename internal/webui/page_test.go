@@ -47,7 +47,9 @@ func (f *fake) Execution(_ context.Context, id belay.ExecutionID) (belay.Executi
 		return belay.Execution{}, f.err
 	}
 	if f.one == nil || f.one.ID != id {
-		return belay.Execution{}, &belay.Error{Code: belay.CodeNotFound, Message: "there is no execution " + id.String()}
+		return belay.Execution{}, &belay.Error{
+			Code: belay.CodeNotFound, Message: "there is no execution " + id.String(),
+		}
 	}
 	return *f.one, nil
 }
@@ -90,7 +92,9 @@ type answer struct {
 func get(t *testing.T, b belay.Backend, address string) *answer {
 	t.Helper()
 	w := httptest.NewRecorder()
-	New(b, Options{Version: "v1.2.3", Now: func() time.Time { return noon }}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+	New(b, Options{Version: "v1.2.3", Now: func() time.Time {
+		return noon
+	}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
 	a := &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}
 	if strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
 		a.root = parse(t, w.Body.Bytes())
@@ -203,22 +207,28 @@ func running() *fake {
 	lost := belay.WorkerID{1, 2, 3, 15: 1}
 	return &fake{
 		one: &belay.Execution{
-			ID: id(1), Workflow: "review", State: belay.Running, Queue: "default", Seq: 6, Token: 2, Generation: 1, Attempt: 1, Worker: owning,
-			Input: []byte(`{"change": 17}`), CreatedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), ProgressAt: ago(time.Second),
-			Labels: map[string]string{"team": "blue"},
+			ID: id(1), Workflow: "review", State: belay.Running, Queue: "default", Seq: 6, Token: 2, Generation: 1,
+			Attempt: 1, Worker: owning,
+			Input: []byte(`{"change": 17}`), CreatedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second),
+			ProgressAt: ago(time.Second),
+			Labels:     map[string]string{"team": "blue"},
 		},
-		why: belay.Explanation{Summary: "It runs for 3s, with token 2.", Facts: []string{"`belay watch x` follows it", "checkpoints saved: 2"}},
+		why: belay.Explanation{Summary: "It runs for 3s, with token 2.", Facts: []string{
+			"`belay watch x` follows it", "checkpoints saved: 2",
+		}},
 		events: []belay.Event{
 			{Seq: 1, Kind: "submitted", At: ago(10 * time.Second), Name: "review"},
 			{Seq: 2, Kind: "started", At: ago(9 * time.Second), Token: 1, Attempt: 1, Worker: lost},
 			{Seq: 3, Kind: "step", At: ago(8 * time.Second), Token: 1, Name: "fetch"},
-			{Seq: 4, Kind: "lost", At: ago(4 * time.Second), Token: 1, Attempt: 1, Worker: lost, Text: "its session ran out of time"},
+			{Seq: 4, Kind: "lost", At: ago(4 * time.Second), Token: 1, Attempt: 1, Worker: lost,
+				Text: "its session ran out of time"},
 			{Seq: 5, Kind: "started", At: ago(3 * time.Second), Token: 2, Attempt: 1, Worker: owning},
 			{Seq: 6, Kind: "step", At: ago(time.Second), Token: 2, Name: "test"},
 		},
 		workers: []belay.Worker{{
-			WorkerSpec: belay.WorkerSpec{ID: owning, Name: "anna's laptop", TTL: belay.Duration(15 * time.Second), Process: belay.Process{PID: 4711, Host: "anna"}},
-			State:      belay.WorkerOpen, HeartbeatAt: ago(3 * time.Second), ExpiresAt: noon.Add(12 * time.Second),
+			WorkerSpec: belay.WorkerSpec{ID: owning, Name: "anna's laptop", TTL: belay.Duration(15 * time.Second),
+				Process: belay.Process{PID: 4711, Host: "anna"}},
+			State: belay.WorkerOpen, HeartbeatAt: ago(3 * time.Second), ExpiresAt: noon.Add(12 * time.Second),
 		}},
 	}
 }

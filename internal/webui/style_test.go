@@ -56,7 +56,8 @@ func TestContrast(t *testing.T) {
 		} {
 			got := contrast(t, p[c.front], p[c.back])
 			if got < c.least {
-				t.Errorf("%s: %s on %s has a contrast of %.2f, want at least %.1f", scheme, c.front, c.back, got, c.least)
+				t.Errorf("%s: %s on %s has a contrast of %.2f, want at least %.1f", scheme, c.front, c.back, got,
+					c.least)
 			}
 		}
 	}

@@ -226,5 +226,7 @@ func when(t, now time.Time) *moment {
 	if d := t.Sub(now); d > 0 {
 		ago = "in " + short(d)
 	}
-	return &moment{Ago: ago, Exact: t.UTC().Format("2006-01-02 15:04:05.000 UTC"), ISO: t.UTC().Format(time.RFC3339Nano)}
+	return &moment{
+		Ago: ago, Exact: t.UTC().Format("2006-01-02 15:04:05.000 UTC"), ISO: t.UTC().Format(time.RFC3339Nano),
+	}
 }

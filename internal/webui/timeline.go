@@ -50,7 +50,8 @@ func (a axis) at(t time.Time) int {
 	if whole <= 0 {
 		return 0
 	}
-	return int(min(axisWidth, max(0, int64(axisWidth)*int64(t.Sub(a.from)/time.Microsecond)/max(1, int64(whole/time.Microsecond)))))
+	return int(min(axisWidth, max(0, int64(axisWidth)*int64(t.Sub(a.from)/time.Microsecond)/max(1,
+		int64(whole/time.Microsecond)))))
 }
 
 func (a axis) bar(from, to time.Time, title string) bar {
@@ -61,7 +62,8 @@ func (a axis) bar(from, to time.Time, title string) bar {
 
 // timelineOf draws the runs that a part of the history shows; nil if none does.
 // newest says that the part reaches up to now.
-func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string, newest bool, now time.Time) *timeline {
+func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string, newest bool,
+	now time.Time) *timeline {
 	if len(events) == 0 {
 		return nil
 	}
@@ -111,7 +113,8 @@ func (d *drawing) event(ev *belay.Event) {
 		d.steps++
 		x := d.at(ev.At)
 		d.open.Marks = append(d.open.Marks, bar{X: min(x, axisWidth-2), Width: 2, Title: ev.Kind + " " + line(ev.Name)})
-	case "succeeded", "failed", "timed_out", "lost", "suspended", "preempted", "released", "cancelled", "timeout", "steal":
+	case "succeeded", "failed", "timed_out", "lost", "suspended", "preempted", "released", "cancelled", "timeout",
+		"steal":
 		if d.open == nil && ev.Token != 0 {
 			d.start(&belay.Event{At: d.from, Token: ev.Token, Worker: ev.Worker, Attempt: ev.Attempt})
 		}

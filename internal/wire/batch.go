@@ -68,7 +68,10 @@ func (b *Batch) Check() error {
 			}
 		}
 		if n != 1 {
-			return &belay.Error{Code: belay.CodeInvalid, Message: "an operation must be exactly one of submit, signal, save, settle, append"}
+			return &belay.Error{
+				Code:    belay.CodeInvalid,
+				Message: "an operation must be exactly one of submit, signal, save, settle, append",
+			}
 		}
 	}
 	return nil
@@ -156,5 +159,7 @@ func AppendOf(c belay.Chunk) Append {
 
 // Chunk is the chunk as its noun.
 func (w *Append) Chunk() belay.Chunk {
-	return belay.Chunk{Lease: w.Lease.Lease(), Name: w.Name, N: w.N, Data: w.Data, DropFrom: w.DropFrom, DropTo: w.DropTo}
+	return belay.Chunk{
+		Lease: w.Lease.Lease(), Name: w.Name, N: w.N, Data: w.Data, DropFrom: w.DropFrom, DropTo: w.DropTo,
+	}
 }

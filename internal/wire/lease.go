@@ -33,7 +33,10 @@ func (id *LeaseID) UnmarshalText(b []byte) error {
 	s, ok := strings.CutPrefix(string(b), leasePrefix)
 	var w, secret belay.OpID
 	if !ok || len(s) != 2*n || w.UnmarshalText([]byte(s[:n])) != nil || secret.UnmarshalText([]byte(s[n:])) != nil {
-		return &belay.Error{Code: belay.CodeMalformed, Message: "the lease id is not one that Belay gave: " + leasePrefix + "… as the claim or the lock answered it"}
+		return &belay.Error{
+			Code: belay.CodeMalformed, Message: "the lease id is not one that Belay gave: " + leasePrefix +
+				"… as the claim or the lock answered it",
+		}
 	}
 	*id = LeaseID{belay.WorkerID(w), belay.Secret(secret)}
 	return nil
@@ -83,5 +86,7 @@ func OpOf(key string) belay.OpID {
 
 // tooMany refuses a list that is too long.
 func tooMany(what string, n, most int) error {
-	return &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf("%d %s in one request; at most %d", n, what, most)}
+	return &belay.Error{
+		Code: belay.CodeInvalid, Message: fmt.Sprintf("%d %s in one request; at most %d", n, what, most),
+	}
 }

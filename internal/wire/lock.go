@@ -46,7 +46,8 @@ func LockReplyOf(l belay.Lock) LockReply {
 // Lock is the lock as its noun.
 func (w *LockReply) Lock() belay.Lock {
 	return belay.Lock{
-		Lease:     belay.Lease{Execution: w.Execution.ID, Worker: w.Lease.LockID.Worker, Token: w.Lease.Token, Secret: w.Lease.LockID.Secret},
+		Lease: belay.Lease{Execution: w.Execution.ID, Worker: w.Lease.LockID.Worker, Token: w.Lease.Token,
+			Secret: w.Lease.LockID.Secret},
 		ExpiresIn: Duration(w.Lease.ExpiresInMS), Heartbeat: Duration(w.Lease.HeartbeatIntervalMS),
 		Execution: w.Execution, Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals, More: w.More,
 	}

@@ -23,7 +23,9 @@ type Progress struct {
 
 // Save is the checkpoint as its noun.
 func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
-	s := belay.Save{Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, CostTokens: w.CostTokens}
+	s := belay.Save{
+		Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, CostTokens: w.CostTokens,
+	}
 	if s.Kind == 0 {
 		s.Kind = belay.KindStep
 		if s.Key == "" {
@@ -78,7 +80,8 @@ type Release struct {
 // Settlement is the release as its noun.
 func (w *Release) Settlement(l belay.Lease, op belay.OpID) belay.Settlement {
 	outcome := map[string]belay.Outcome{
-		"suspend": belay.OutcomeSuspended, "complete": belay.OutcomeSucceeded, "fail": belay.OutcomeFailed, "requeue": belay.OutcomeReleased,
+		"suspend": belay.OutcomeSuspended, "complete": belay.OutcomeSucceeded, "fail": belay.OutcomeFailed,
+		"requeue": belay.OutcomeReleased,
 	}[w.Outcome]
 	return belay.Settlement{
 		Lease: l, Op: op, Outcome: outcome, Output: w.Output, Failure: w.Error, RetryAfter: w.RetryAfter.D(),
@@ -105,7 +108,9 @@ type Renewal struct {
 
 // RenewalOf is the reply to one run's heartbeat for the wire.
 func RenewalOf(r belay.HeartbeatReply) Renewal {
-	w := Renewal{ExpiresInMS: r.ExpiresIn.Milliseconds(), Pause: len(r.Pause) > 0, Preempt: len(r.Preempt) > 0, Drain: r.Drain}
+	w := Renewal{
+		ExpiresInMS: r.ExpiresIn.Milliseconds(), Pause: len(r.Pause) > 0, Preempt: len(r.Preempt) > 0, Drain: r.Drain,
+	}
 	for _, c := range r.Cancel {
 		w.Cancel, w.CancelWithinMS = true, Millis(c.Within)
 	}

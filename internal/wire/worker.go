@@ -101,8 +101,10 @@ func ClaimReplyOf(r belay.ClaimReply) ClaimReply {
 		a := &r.Assignments[i]
 		w.Assignments[i] = Assignment{
 			Lease: LeaseOf(a.Lease), Run: a.Lease.Run(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
-			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First, Alone: a.Alone,
-			Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq, RemainingMS: Millis(a.Remaining),
+			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
+			Alone:       a.Alone,
+			Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq,
+			RemainingMS: Millis(a.Remaining),
 		}
 		if a.Policy != (belay.Policy{}) {
 			w.Assignments[i].Policy = &a.Policy
@@ -121,8 +123,10 @@ func (w *ClaimReply) Reply() belay.ClaimReply {
 		a := &w.Assignments[i]
 		r.Assignments[i] = belay.Assignment{
 			Lease: a.Lease.Lease(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
-			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First, Alone: a.Alone,
-			Checkpoints: checkpoints(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq, Remaining: Duration(a.RemainingMS),
+			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
+			Alone:       a.Alone,
+			Checkpoints: checkpoints(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq,
+			Remaining: Duration(a.RemainingMS),
 		}
 		if a.Policy != nil {
 			r.Assignments[i].Policy = *a.Policy
@@ -180,7 +184,8 @@ type Signalled struct {
 // HeartbeatReplyOf is a heartbeat's reply for the wire.
 func HeartbeatReplyOf(r belay.HeartbeatReply) HeartbeatReply {
 	w := HeartbeatReply{
-		ExpiresInMS: r.ExpiresIn.Milliseconds(), Revoked: heldOf(r.Revoked), Pause: heldOf(r.Pause), Preempt: heldOf(r.Preempt), Drain: r.Drain,
+		ExpiresInMS: r.ExpiresIn.Milliseconds(), Revoked: heldOf(r.Revoked), Pause: heldOf(r.Pause),
+		Preempt: heldOf(r.Preempt), Drain: r.Drain,
 	}
 	for _, c := range r.Cancel {
 		w.Cancel = append(w.Cancel, Cancelling{heldOne(c.Held), c.Within.Milliseconds()})
@@ -194,7 +199,8 @@ func HeartbeatReplyOf(r belay.HeartbeatReply) HeartbeatReply {
 // Reply is the heartbeat's reply as its noun.
 func (w *HeartbeatReply) Reply() belay.HeartbeatReply {
 	r := belay.HeartbeatReply{
-		ExpiresIn: Duration(w.ExpiresInMS), Revoked: held(w.Revoked), Pause: held(w.Pause), Preempt: held(w.Preempt), Drain: w.Drain,
+		ExpiresIn: Duration(w.ExpiresInMS), Revoked: held(w.Revoked), Pause: held(w.Pause), Preempt: held(w.Preempt),
+		Drain: w.Drain,
 	}
 	for _, c := range w.Cancel {
 		r.Cancel = append(r.Cancel, belay.Cancelling{Held: c.held(), Within: Duration(c.WithinMS)})

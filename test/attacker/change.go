@@ -31,7 +31,8 @@ func mount(*spec) (string, error) {
 		if unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND, "") == nil {
 			open = append(open, "remounted "+dir)
 		}
-		if unix.MountSetattr(unix.AT_FDCWD, dir, unix.AT_RECURSIVE, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}) == nil {
+		if unix.MountSetattr(unix.AT_FDCWD, dir, unix.AT_RECURSIVE,
+			&unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}) == nil {
 			open = append(open, "changed "+dir)
 		}
 	}

@@ -31,13 +31,15 @@ const moment = 200 * time.Microsecond
 func swapRepo(s *spec) (string, error) {
 	for _, dir := range []string{"evil", "honest"} {
 		for _, args := range [][]string{
-			{"init", "-q", "-b", "main", dir}, {"-C", dir, "config", "user.email", "job@example.org"}, {"-C", dir, "config", "user.name", "job"},
+			{"init", "-q", "-b", "main", dir}, {"-C", dir, "config", "user.email", "job@example.org"},
+			{"-C", dir, "config", "user.name", "job"},
 		} {
 			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil { //nolint:noctx // as in again
 				return "", fmt.Errorf("git %v: %w: %s", args, err, out)
 			}
 		}
-		if err := os.WriteFile(dir+"/evil.txt", []byte("evil\n"), 0o644); err != nil { //nolint:gosec // for the server to read
+		if err := os.WriteFile(dir+"/evil.txt", []byte("evil\n"),
+			0o644); err != nil { //nolint:gosec // for the server to read
 			return "", err
 		}
 		script := `git -C "$0" add -A && git -C "$0" commit -qm evil`
@@ -47,7 +49,8 @@ func swapRepo(s *spec) (string, error) {
 	}
 	var arms strings.Builder
 	for _, section := range []string{
-		"core]\n\tfsmonitor = %s\n\tsshCommand = %[1]s\n\tpager = %[1]s\n\talternateRefsCommand = %[1]s\n[", `filter "x"]` + "\n\tclean = %s\n\tsmudge = %[1]s\n\tprocess = %[1]s\n[",
+		"core]\n\tfsmonitor = %s\n\tsshCommand = %[1]s\n\tpager = %[1]s\n\talternateRefsCommand = %[1]s\n[",
+		`filter "x"]` + "\n\tclean = %s\n\tsmudge = %[1]s\n\tprocess = %[1]s\n[",
 		"diff]\n\texternal = %s\n[", "uploadpack]\n\tpackObjectsHook = %s\n[", "credential]\n\thelper = %s\n[",
 	} {
 		fmt.Fprintf(&arms, "["+strings.TrimSuffix(section, "["), s.Witness)
@@ -55,8 +58,10 @@ func swapRepo(s *spec) (string, error) {
 	f, err := os.OpenFile("evil/.git/config", os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
 		_, err = f.WriteString(arms.String())
-		err = errors.Join(err, f.Close(), os.WriteFile("evil/.gitattributes", []byte("* filter=x diff=x\n"), 0o644), //nolint:gosec // for the server to read
-			os.WriteFile("evil/evil.txt", []byte("changed\n"), 0o644), os.Symlink(s.Private, "way"), os.WriteFile("armed", nil, 0o600)) //nolint:gosec // the same
+		err = errors.Join(err, f.Close(), os.WriteFile("evil/.gitattributes", []byte("* filter=x diff=x\n"), 0o644),
+			//nolint:gosec // for the server to read
+			os.WriteFile("evil/evil.txt", []byte("changed\n"), 0o644), os.Symlink(s.Private, "way"),
+			os.WriteFile("armed", nil, 0o600)) //nolint:gosec // the same
 	}
 	if err != nil {
 		return "", err
@@ -87,7 +92,8 @@ func lend(s *spec) (string, error) {
 	tmp := os.Getenv("TMPDIR")
 	for i := range lent {
 		name := strconv.Itoa(i)
-		err := errors.Join(os.Symlink(s.Files["ssh"], tmp+"/link"+name), os.WriteFile("file"+name, bytes.Repeat([]byte("x"), s.Length), 0o600))
+		err := errors.Join(os.Symlink(s.Files["ssh"], tmp+"/link"+name), os.WriteFile("file"+name,
+			bytes.Repeat([]byte("x"), s.Length), 0o600))
 		if err != nil {
 			return "", err
 		}

@@ -133,7 +133,8 @@ func descriptors(s *spec) (string, error) {
 			last = bare(err)
 		}
 		for _, e := range entries {
-			if path, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && strings.HasPrefix(path, "/") && path != os.DevNull {
+			if path, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && strings.HasPrefix(path, "/") &&
+				path != os.DevNull {
 				return "they are listed", nil
 			}
 		}
@@ -222,7 +223,8 @@ func victimProcess(s *spec) (string, error) {
 }
 
 func victimFiles(s *spec) (string, error) {
-	if how, err := readAny([]string{s.VictimDir + "/mine.txt", fmt.Sprintf("/proc/%d/cwd/mine.txt", s.VictimPID)}); err == nil {
+	if how, err := readAny([]string{s.VictimDir + "/mine.txt", fmt.Sprintf("/proc/%d/cwd/mine.txt",
+		s.VictimPID)}); err == nil {
 		return how, nil
 	}
 	f, err := os.OpenFile(s.VictimDir+"/yours.txt", os.O_WRONLY|os.O_CREATE, 0o600)
@@ -233,5 +235,7 @@ func victimFiles(s *spec) (string, error) {
 }
 
 func victimTmp(s *spec) (string, error) {
-	return readAny([]string{s.VictimTmp + "/mine.txt", "/tmp/mine.txt", fmt.Sprintf("/proc/%d/root/tmp/mine.txt", s.VictimPID)})
+	return readAny([]string{
+		s.VictimTmp + "/mine.txt", "/tmp/mine.txt", fmt.Sprintf("/proc/%d/root/tmp/mine.txt", s.VictimPID),
+	})
 }

@@ -67,7 +67,8 @@ type line struct {
 type attack func(s *spec) (string, error)
 
 var attacks = map[string]attack{
-	"database": readFile("database"), "secret": readFile("secret"), "config": readFile("config"), "ssh": readFile("ssh"),
+	"database": readFile("database"), "secret": readFile("secret"), "config": readFile("config"),
+	"ssh":     readFile("ssh"),
 	"environ": environ, "peek": peek, "descriptors": descriptors, "ptrace": ptrace, "signal": signalBelay,
 	"port": port, "socket": socket, "engine": engine, "bus": bus,
 	"victim-files": victimFiles, "victim-tmp": victimTmp, "victim-process": victimProcess, "abstract": abstract,
@@ -80,7 +81,9 @@ var attacks = map[string]attack{
 }
 
 // roles are what this program is when it starts itself again.
-var roles = map[string]func(args []string) error{"nap": nap, "hog": hog, "detach": detach, "mount": mountInside, "euid": euid}
+var roles = map[string]func(args []string) error{
+	"nap": nap, "hog": hog, "detach": detach, "mount": mountInside, "euid": euid,
+}
 
 func main() {
 	var err error

@@ -28,7 +28,8 @@ func socket(s *spec) (string, error) {
 	})
 }
 
-func administer(host string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (string, error) {
+func administer(host string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (string,
+	error) {
 	client := &http.Client{Timeout: soon, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	var statuses []int
 	for _, path := range []string{"/v1/keys", "/v1/executions"} {

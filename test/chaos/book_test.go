@@ -76,7 +76,9 @@ func newBook(r *record) *book {
 
 // public is the history that every tier has.
 func (b *book) public() *promise.History {
-	return &promise.History{Stories: b.stories, Sessions: b.sessions, Told: b.Told, Seen: b.Seen, Skew: skew, Sometimes: b.sometimes}
+	return &promise.History{
+		Stories: b.stories, Sessions: b.sessions, Told: b.Told, Seen: b.Seen, Skew: skew, Sometimes: b.sometimes,
+	}
 }
 
 // promptly is how soon after its time the store acts by itself.

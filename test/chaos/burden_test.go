@@ -46,13 +46,17 @@ func (c *crowd) burden(ctx, lives context.Context) {
 // heavy submits an execution with a large input, a large checkpoint and a large signal.
 func (c *crowd) heavy(ctx context.Context, r *rand.Rand) {
 	size := func() int { return leastLarge + r.IntN(mostLarge-leastLarge) }
-	s := c.root([]op{{Do: "step", Ms: 5, Pad: strings.Repeat("x", size())}, {Do: "large", N: size()}, {Do: "step", Ms: 50}, {Do: "signal"}})
+	s := c.root([]op{{
+		Do: "step", Ms: 5, Pad: strings.Repeat("x", size()),
+	}, {Do: "large", N: size()}, {Do: "step", Ms: 50}, {Do: "signal"}})
 	if c.submitAll(ctx, r, s) != nil {
 		return
 	}
 	payload := fmt.Appendf(nil, `"sig of %s %s"`, s.ID, strings.Repeat("y", largeSig))
 	c.lives.Go(func() {
-		c.signal(ctx, time.Second, belay.SignalRequest{Execution: s.ID, Name: signalName, Payload: payload, Op: newOp()})
+		c.signal(ctx, time.Second, belay.SignalRequest{
+			Execution: s.ID, Name: signalName, Payload: payload, Op: newOp(),
+		})
 	})
 }
 

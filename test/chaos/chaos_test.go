@@ -112,7 +112,8 @@ func (w *world) run(ctx context.Context, r *record) {
 		r.Load.Asked = min(r.Load.Asked, fewAsked)
 	}
 	p := newPlan(w.store, w.seed, r.For)
-	w.t.Logf("%s, seed %d: %d faults in %s, %.0f executions a second of %.0f", w.store, w.seed, len(p), r.For, r.Load.Asked, r.Load.Measured)
+	w.t.Logf("%s, seed %d: %d faults in %s, %.0f executions a second of %.0f", w.store, w.seed, len(p), r.For,
+		r.Load.Asked, r.Load.Measured)
 
 	harmed, calm := context.WithCancel(ctx)
 	healed, over := context.WithCancel(ctx)
@@ -169,7 +170,9 @@ func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Dur
 		})
 	}
 	for i := range streams + polls {
-		f := &follower{world: w, name: fmt.Sprint("watcher", i), r: dice(w.seed, fmt.Sprint("watcher", i)), poll: i >= streams}
+		f := &follower{
+			world: w, name: fmt.Sprint("watcher", i), r: dice(w.seed, fmt.Sprint("watcher", i)), poll: i >= streams,
+		}
 		all.Go(func() { f.follow(harmed, healed, c.newest) })
 	}
 	all.Go(func() {
@@ -258,7 +261,9 @@ func (c *crowd) calmLife(ctx context.Context) bool {
 		return false
 	}
 	for i := range signals(script) {
-		_ = b.Signal(ctx, belay.SignalRequest{Execution: s.ID, Name: signalName, Payload: fmt.Appendf(nil, `"sig %d of %s"`, i, s.ID), Op: newOp()})
+		_ = b.Signal(ctx, belay.SignalRequest{
+			Execution: s.ID, Name: signalName, Payload: fmt.Appendf(nil, `"sig %d of %s"`, i, s.ID), Op: newOp(),
+		})
 	}
 	for ctx.Err() == nil {
 		if x, err := b.Await(ctx, s.ID, 10*time.Second); err == nil && x.State.Terminal() {

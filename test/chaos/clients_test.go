@@ -171,7 +171,9 @@ func (c *crowd) act(ctx context.Context, after time.Duration, who string, id bel
 func (c *crowd) retryFailed(ctx context.Context) {
 	r := c.dice()
 	for pause(ctx, time.Second) == nil {
-		page, err := c.patient(r, "operator").Executions(ctx, belay.Filter{States: []belay.State{belay.Failed, belay.Cancelled}, Limit: 20})
+		page, err := c.patient(r, "operator").Executions(ctx, belay.Filter{
+			States: []belay.State{belay.Failed, belay.Cancelled}, Limit: 20,
+		})
 		if err != nil || len(page.Executions) == 0 {
 			continue
 		}

@@ -19,10 +19,12 @@ func (w *world) newTablespace() *disk {
 	}
 	d := newDisk(w.t, w.openPlace("disk-"), "tablespace", 2<<30)
 	dir, who := filepath.Join(d.dir, "database"), w.unprivileged()
-	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(dir, 0o700), os.Chown(dir, int(who.Uid), int(who.Gid))); err != nil {
+	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Mkdir(dir, 0o700), os.Chown(dir, int(who.Uid),
+		int(who.Gid))); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, text := range []string{"CREATE TABLESPACE small LOCATION '" + dir + "'", "ALTER DATABASE " + w.name() + " SET TABLESPACE small"} {
+	for _, text := range []string{"CREATE TABLESPACE small LOCATION '" + dir + "'", "ALTER DATABASE " + w.name() +
+		" SET TABLESPACE small"} {
 		if _, err := w.database.Query("postgres", text); err != nil {
 			w.t.Fatal(err)
 		}

@@ -34,7 +34,8 @@ func (w *world) newStandby(name string) *standby {
 		}
 	}
 	_, s.port, _ = net.SplitHostPort(freeAddress(w.t))
-	copying := exec.CommandContext(w.t.Context(), w.database.Binary("pg_basebackup"), "--pgdata=data", "--write-recovery-conf", "--checkpoint=fast",
+	copying := exec.CommandContext(w.t.Context(), w.database.Binary("pg_basebackup"), "--pgdata=data",
+		"--write-recovery-conf", "--checkpoint=fast",
 		"--no-sync", "--dbname="+w.database.TCP("postgres"))
 	copying.Dir, copying.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: as}
 	if out, err := copying.CombinedOutput(); err != nil {
@@ -80,7 +81,8 @@ func (s *standby) stop() {
 
 // ask is its answer to a query, or its error.
 func (s *standby) ask(sql string) string {
-	out, _ := exec.Command(s.w.database.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port, "-U", "postgres", "postgres").CombinedOutput()
+	out, _ := exec.Command(s.w.database.Binary("psql"), "-X", "-q", "-A", "-t", "-c", sql, "-h", s.dir, "-p", s.port,
+		"-U", "postgres", "postgres").CombinedOutput()
 	return strings.TrimSpace(string(out))
 }
 
@@ -187,7 +189,8 @@ func TestFailoverToSiblings(t *testing.T) {
 			forgotten++
 		}
 	})
-	for _, check := range []promise.Check{{Promise: "G1", Find: promise.G1}, {Promise: "G7", Find: promise.G7}, {Promise: "G15", Find: promise.G15}} {
+	for _, check := range []promise.Check{{Promise: "G1", Find: promise.G1}, {Promise: "G7", Find: promise.G7},
+		{Promise: "G15", Find: promise.G15}} {
 		f := &promise.Finding{History: b.public(), Promise: check.Promise}
 		check.Find(f)
 		for _, v := range f.Violated[:min(len(f.Violated), 10)] {
@@ -197,7 +200,8 @@ func TestFailoverToSiblings(t *testing.T) {
 	for _, o := range r.Open {
 		t.Error(o)
 	}
-	fmt.Fprintf(os.Stdout, "%d failovers, a submission acknowledged after %s; %d executions, %d calls, %d claims that no database remembers\n",
+	fmt.Fprintf(os.Stdout, "%d failovers, a submission acknowledged after %s; %d executions, %d calls, %d claims "+
+		"that no database remembers\n",
 		w.faults["failover"], took, len(b.stories), len(r.Told), forgotten)
 	for i := range r.Told { // the checker must see a token that is given twice
 		if e := &r.Told[i]; e.Kind == "claim" && e.End == ok {

@@ -38,9 +38,11 @@ func g2owner(f *finding, e *entry) {
 		return
 	}
 	a, w := s.Run(e.Token), f.sessions[e.Worker]
-	over := w == nil || !w.EndedAt.IsZero() && !w.EndedAt.After(e.To) || w.ExpiresAt.Before(e.To) || e.Why == belay.CauseCancelled && g2grace(s, e)
+	over := w == nil || !w.EndedAt.IsZero() && !w.EndedAt.After(e.To) || w.ExpiresAt.Before(e.To) ||
+		e.Why == belay.CauseCancelled && g2grace(s, e)
 	if a != nil && !a.EndedBy(e.To) && !over {
-		f.Violation(s, "%s of %s under token %d was refused at %s as %q though it was the owner", e.Kind, e.Who, e.Token, e.To.Format(clock), e.Why)
+		f.Violation(s, "%s of %s under token %d was refused at %s as %q though it was the owner", e.Kind, e.Who,
+			e.Token, e.To.Format(clock), e.Why)
 	}
 }
 
@@ -52,5 +54,7 @@ func g2grace(s *story, e *entry) bool {
 	if p := s.Execution.Policy; p != nil && p.CancelGrace != 0 {
 		grace = p.CancelGrace
 	}
-	return s.Find(string(belay.ActionCancel), func(ev *belay.Event) bool { return !ev.At.Add(grace.D()).After(e.To) }) != nil
+	return s.Find(string(belay.ActionCancel), func(ev *belay.Event) bool {
+		return !ev.At.Add(grace.D()).After(e.To)
+	}) != nil
 }

@@ -40,7 +40,8 @@ func g5look(f *finding, l *look, x *belay.Execution, sessions map[belay.WorkerID
 		if w == nil {
 			f.Violation(s, "at %s it ran under %s, which is no session", l.At.Format(clock), x.Worker)
 		} else if w.State.Ended() && l.At.After(f.deadline(w.EndedAt)) {
-			f.Violation(s, "at %s it ran under %s, which was %s since %s", l.At.Format(clock), w.Name, w.State, w.EndedAt.Format(clock))
+			f.Violation(s, "at %s it ran under %s, which was %s since %s", l.At.Format(clock), w.Name, w.State,
+				w.EndedAt.Format(clock))
 		}
 	case x.Reason == nil || x.Reason.Code == "":
 		f.Violation(s, "at %s it was %s without a reason", l.At.Format(clock), x.State)
@@ -67,7 +68,8 @@ func g5lost(f *finding, s *story) {
 			until = a.End.At
 		}
 		if by := f.deadline(w.EndedAt); until.After(by) {
-			f.Violation(s, "the run of token %d ended at %s; the session of %s had ended at %s", a.Token, until.Format(clock), w.Name, w.EndedAt.Format(clock))
+			f.Violation(s, "the run of token %d ended at %s; the session of %s had ended at %s", a.Token,
+				until.Format(clock), w.Name, w.EndedAt.Format(clock))
 		}
 		if a.End != nil && a.End.Kind == belay.OutcomeLost.String() {
 			f.Count("run lost")
@@ -75,7 +77,8 @@ func g5lost(f *finding, s *story) {
 				f.Violation(s, "the run of token %d was lost and the session of %s is %s", a.Token, w.Name, w.State)
 			}
 			if early := w.EndedAt.Sub(a.End.At); early > 0 {
-				f.Violation(s, "the run of token %d was lost %s before its session ended", a.Token, early.Round(time.Microsecond))
+				f.Violation(s, "the run of token %d was lost %s before its session ended", a.Token,
+					early.Round(time.Microsecond))
 			}
 		}
 	}

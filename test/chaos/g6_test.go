@@ -33,14 +33,16 @@ func g6(f *finding) {
 // only after a recovery.
 func g6beats(f *finding, w *belay.Worker) {
 	if grace := w.ExpiresAt.Sub(w.HeartbeatAt) - w.TTL.D(); grace < 0 {
-		f.Violation(nil, "%s has until %s, less than its TTL after its heartbeat at %s", w.Name, w.ExpiresAt.Format(clock), w.HeartbeatAt.Format(clock))
+		f.Violation(nil, "%s has until %s, less than its TTL after its heartbeat at %s", w.Name,
+			w.ExpiresAt.Format(clock), w.HeartbeatAt.Format(clock))
 	} else if grace > 0 {
 		f.Count("grace written")
 		g6grace(f, w, grace)
 	}
 	for _, e := range f.beats[w.ID] {
 		if w.HeartbeatAt.Before(e.At) {
-			f.Violation(nil, "%s was told that its heartbeat of %s is accepted, and the last in the store is of %s", e.Who, e.At.Format(clock), w.HeartbeatAt.Format(clock))
+			f.Violation(nil, "%s was told that its heartbeat of %s is accepted, and the last in the store is of %s",
+				e.Who, e.At.Format(clock), w.HeartbeatAt.Format(clock))
 		}
 	}
 }
@@ -59,7 +61,8 @@ func g6grace(f *finding, w *belay.Worker, grace time.Duration) {
 		}
 	}
 	if grace > shortGrace {
-		f.Violation(nil, "the time of %s counts from %s, %s after its last heartbeat, and nothing had recovered then", w.Name, from.Format(clock), grace)
+		f.Violation(nil, "the time of %s counts from %s, %s after its last heartbeat, and nothing had recovered then",
+			w.Name, from.Format(clock), grace)
 	}
 }
 
@@ -86,7 +89,8 @@ func g6expired(f *finding, w *belay.Worker) {
 	}
 	by := f.deadline(w.ExpiresAt)
 	if w.EndedAt.After(by) {
-		f.Violation(nil, "%s was given up at %s, %s after its time; by %s it should have been", w.Name, w.EndedAt.Format(clock), late, by.Format(clock))
+		f.Violation(nil, "%s was given up at %s, %s after its time; by %s it should have been", w.Name,
+			w.EndedAt.Format(clock), late, by.Format(clock))
 	}
 	if by.Equal(w.ExpiresAt.Add(promptly)) {
 		f.expired = append(f.expired, late)
@@ -119,7 +123,8 @@ func g6watchers(f *finding) {
 		}
 		f.noticed = append(f.noticed, took)
 		if took > promptly {
-			f.Violation(f.byID[x.Execution], "%s saw the loss at %s, which was at %s", x.Watcher, x.At.Format(clock), ev.At.Format(clock))
+			f.Violation(f.byID[x.Execution], "%s saw the loss at %s, which was at %s", x.Watcher, x.At.Format(clock),
+				ev.At.Format(clock))
 		}
 	}
 }

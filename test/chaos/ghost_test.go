@@ -44,8 +44,9 @@ func (g *ghost) haunt(ctx context.Context) {
 func (g *ghost) own(ctx context.Context, b *recorder) (belay.Lease, bool) {
 	s, err := b.OpenWorker(ctx, belay.WorkerSpec{
 		ID: belay.WorkerID(uuid.Must(uuid.NewV7())), Name: g.name, Queues: []string{ghostQueue},
-		Workflows: []belay.Registration{{Workflow: ghostWorkflow}}, Capacity: 1, TTL: belay.MinTTL, Heartbeat: belay.MinHeartbeat,
-		Process: belay.Process{Host: "elsewhere.test", PID: 1},
+		Workflows: []belay.Registration{{Workflow: ghostWorkflow}}, Capacity: 1, TTL: belay.MinTTL,
+		Heartbeat: belay.MinHeartbeat,
+		Process:   belay.Process{Host: "elsewhere.test", PID: 1},
 	})
 	if err != nil {
 		return belay.Lease{}, false
@@ -66,7 +67,9 @@ func (g *ghost) write(ctx context.Context, old belay.Lease) {
 		save.Repeat = true
 		_, _ = b.Save(ctx, save)
 	}
-	if !g.until(ctx, func(x belay.Execution) bool { return x.State != belay.Running || x.Token != old.Token }, old.Execution) {
+	if !g.until(ctx, func(x belay.Execution) bool {
+		return x.State != belay.Running || x.Token != old.Token
+	}, old.Execution) {
 		return
 	}
 	_, _ = b.Save(ctx, g.save(old))
@@ -87,11 +90,14 @@ func (g *ghost) write(ctx context.Context, old belay.Lease) {
 
 func (g *ghost) save(l belay.Lease) belay.Save {
 	g.n++
-	return belay.Save{Lease: l, Op: newOp(), Kind: belay.KindStep, Key: fmt.Sprintf("%s %d", g.name, g.n), Data: fmt.Appendf(nil, "%d", l.Token)}
+	return belay.Save{Lease: l, Op: newOp(), Kind: belay.KindStep, Key: fmt.Sprintf("%s %d", g.name, g.n),
+		Data: fmt.Appendf(nil, "%d", l.Token)}
 }
 
 func (g *ghost) settlement(l belay.Lease) belay.Settlement {
-	return belay.Settlement{Lease: l, Op: newOp(), Outcome: belay.OutcomeSucceeded, Output: fmt.Appendf(nil, "%d", l.Token)}
+	return belay.Settlement{
+		Lease: l, Op: newOp(), Outcome: belay.OutcomeSucceeded, Output: fmt.Appendf(nil, "%d", l.Token),
+	}
 }
 
 // until waits for something to be true of an execution.

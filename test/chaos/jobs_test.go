@@ -35,7 +35,8 @@ type jobs struct {
 
 func (w *world) newJobs() *jobs {
 	w.t.Helper()
-	cmd := exec.Command(w.binary, "worker", "--server", w.servers[0].url(), "--data", w.path("jobs"), "--queue", jobQueue, "--ttl", jobTTL.String(), "--name", "commands",
+	cmd := exec.Command(w.binary, "worker", "--server", w.servers[0].url(), "--data", w.path("jobs"), "--queue",
+		jobQueue, "--ttl", jobTTL.String(), "--name", "commands",
 		"--agent-users", "none", "--agent-seal=false") // they count in files of the test's
 	cmd.Dir, cmd.Env = w.dir, w.environment()
 	p, err := w.starter.start(cmd, w.path("jobs.log"))
@@ -53,12 +54,16 @@ const ticking = `n=0; while [ ! -e "$0" ]; do n=$((n+1)); echo "$n $$ $EPOCHREAL
 func (j *jobs) begin(ctx context.Context, name string) error {
 	script := fmt.Sprintf(`setsid bash -c '%s' %q %q & bash -c '%s' %q %q; wait`,
 		ticking, j.release(), j.path(name+".child"), ticking, j.release(), j.path(name+".own"))
-	input, err := json.Marshal(agent.Job{Steps: []agent.Step{{Name: "tick", Argv: []string{"bash", "-c", script}}}, Grace: belay.Duration(time.Second)})
+	input, err := json.Marshal(agent.Job{
+		Steps: []agent.Step{{Name: "tick", Argv: []string{"bash", "-c", script}}}, Grace: belay.Duration(time.Second),
+	})
 	if err != nil {
 		return err
 	}
 	s := belay.Submission{
-		ID: newExecutionID(), Workflow: agent.Workflow, Queue: jobQueue, Input: input, Policy: belay.Policy{CancelGrace: belay.Duration(2 * time.Second)},
+		ID: newExecutionID(), Workflow: agent.Workflow, Queue: jobQueue, Input: input, Policy: belay.Policy{
+			CancelGrace: belay.Duration(2 * time.Second),
+		},
 	}
 	b := &recorder{j.servers[1%len(j.servers)].client, "submitter of commands", j.history}
 	for {
@@ -85,7 +90,8 @@ func (j *jobs) release() string { return j.path("released") }
 func (j *jobs) cancel(ctx context.Context) {
 	x := j.tales[len(j.tales)-1]
 	op := newOp()
-	q := belay.Control{Execution: x.Execution, Action: belay.ActionCancel, Actor: "canceller of commands", Op: op, Reason: "cancel of a command: " + op.String()}
+	q := belay.Control{Execution: x.Execution, Action: belay.ActionCancel, Actor: "canceller of commands", Op: op,
+		Reason: "cancel of a command: " + op.String()}
 	b := &recorder{j.servers[2%len(j.servers)].client, q.Actor, j.history}
 	for ctx.Err() == nil {
 		if _, err := b.Control(ctx, q); err == nil {

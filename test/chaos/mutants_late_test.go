@@ -18,25 +18,39 @@ var lateMutants = []mutant{
 		return p.session(expired, func(w *belay.Worker) { w.EndedAt = w.ExpiresAt.Add(time.Hour) })
 	}, ""},
 	{"less time than was promised", "G6", func(p *planting) bool {
-		return p.session(expired, func(w *belay.Worker) { w.ExpiresAt = w.HeartbeatAt.Add(w.TTL.D() - time.Millisecond) })
+		return p.session(expired, func(w *belay.Worker) {
+			w.ExpiresAt = w.HeartbeatAt.Add(w.TTL.D() - time.Millisecond)
+		})
 	}, ""},
 	{"more time than anybody gave", "G6", func(p *planting) bool {
-		return p.session(expired, func(w *belay.Worker) { w.ExpiresAt, w.EndedAt = w.ExpiresAt.Add(time.Hour), w.EndedAt.Add(time.Hour) })
+		return p.session(expired, func(w *belay.Worker) {
+			w.ExpiresAt, w.EndedAt = w.ExpiresAt.Add(time.Hour), w.EndedAt.Add(time.Hour)
+		})
 	}, ""},
 	{"acknowledged heartbeat that does not count", "G6", func(p *planting) bool {
-		return p.session(func(w *belay.Worker) bool { return len(p.beats[w.ID]) > 0 }, func(w *belay.Worker) { w.HeartbeatAt = w.HeartbeatAt.Add(-time.Minute) })
+		return p.session(func(w *belay.Worker) bool {
+			return len(p.beats[w.ID]) > 0
+		}, func(w *belay.Worker) { w.HeartbeatAt = w.HeartbeatAt.Add(-time.Minute) })
 	}, ""},
 	{"death of one who lives", "G6", func(p *planting) bool {
-		return p.session(func(w *belay.Worker) bool { return strings.Contains(w.EndReason, "is gone") }, func(w *belay.Worker) {
+		return p.session(func(w *belay.Worker) bool {
+			return strings.Contains(w.EndReason, "is gone")
+		}, func(w *belay.Worker) {
 			p.record.Deaths = slices.DeleteFunc(p.record.Deaths, func(d death) bool { return d.PID == w.Process.PID })
-			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool { return e.Kind == "poison" && int(e.Number) == w.Process.PID })
+			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool {
+				return e.Kind == "poison" && int(e.Number) == w.Process.PID
+			})
 		})
 	}, ""},
 	{"success after a cancel", "G7", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.Execution.State == belay.Cancelled }, func(s *story) { s.Execution.State = belay.Succeeded })
+		return p.tale(func(s *story) bool {
+			return s.Execution.State == belay.Cancelled
+		}, func(s *story) { s.Execution.State = belay.Succeeded })
 	}, ""},
 	{"two ends", "G7", func(p *planting) bool {
-		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "suspended" && len(s.Runs) > 1 }, func(ev *belay.Event) { ev.Final = true })
+		return p.event(func(s *story, ev *belay.Event) bool {
+			return ev.Kind == "suspended" && len(s.Runs) > 1
+		}, func(ev *belay.Event) { ev.Final = true })
 	}, ""},
 	{"claim before the backoff", "G8", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return retried(s) != nil }, func(s *story) {
@@ -46,17 +60,25 @@ var lateMutants = []mutant{
 		})
 	}, ""},
 	{"attempt not charged", "G8", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Attempt > 1 }, func(ev *belay.Event) { ev.Attempt-- })
+		return p.event(func(_ *story, ev *belay.Event) bool {
+			return ev.Kind == "started" && ev.Attempt > 1
+		}, func(ev *belay.Event) { ev.Attempt-- })
 	}, ""},
 	{"sleep that ends early", "G8", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "slept" && e.Least > 10*skew }, func(e *entry) { e.At = e.At.Add(-time.Minute) })
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "slept" && e.Least > 10*skew
+		}, func(e *entry) { e.At = e.At.Add(-time.Minute) })
 	}, ""},
 	{"key with two executions", "G9", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.End == ok && e.Key != "" && e.Execution != e.Named },
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "submit" && e.End == ok && e.Key != "" && e.Execution != e.Named
+		},
 			func(e *entry) { e.Named = p.stories[0].ID })
 	}, ""},
 	{"another body under a known key", "G9", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.Code == belay.CodeIdempotencyMismatch }, func(e *entry) {
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "submit" && e.Code == belay.CodeIdempotencyMismatch
+		}, func(e *entry) {
 			i := slices.IndexFunc(p.record.Told, func(x entry) bool { return x.Key == e.Key && x.End == ok })
 			if i >= 0 {
 				e.End, e.Code, e.Named = ok, "", p.record.Told[i].Named
@@ -83,13 +105,16 @@ var lateMutants = []mutant{
 	}, ""},
 	{"claim of a worker that has ended", "G11", func(p *planting) bool {
 		return p.session(func(w *belay.Worker) bool {
-			return w.State.Ended() && w.State != belay.WorkerLost && slices.ContainsFunc(p.stories, func(s *story) bool {
-				return slices.ContainsFunc(s.Runs, func(a *attempt) bool { return a.Worker == w.ID })
-			})
+			return w.State.Ended() && w.State != belay.WorkerLost &&
+				slices.ContainsFunc(p.stories, func(s *story) bool {
+					return slices.ContainsFunc(s.Runs, func(a *attempt) bool { return a.Worker == w.ID })
+				})
 		}, func(w *belay.Worker) { w.EndedAt = w.OpenedAt })
 	}, ""},
 	{"row dropped", "G15", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return len(s.Events) > 2 }, func(s *story) { s.Events = slices.Delete(s.Events, 1, 2) })
+		return p.tale(func(s *story) bool {
+			return len(s.Events) > 2
+		}, func(s *story) { s.Events = slices.Delete(s.Events, 1, 2) })
 	}, ""},
 	{"event not shown to a watcher", "G15", func(p *planting) bool {
 		if len(p.record.Seen) == 0 {

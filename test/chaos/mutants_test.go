@@ -20,7 +20,9 @@ type mutant struct {
 
 // mutantsOn are the planted bugs for a store.
 func mutantsOn(store string) []mutant {
-	return slices.DeleteFunc(slices.Concat(mutants, lateMutants, retentionMutants), func(m mutant) bool { return m.on != "" && m.on != store })
+	return slices.DeleteFunc(slices.Concat(mutants, lateMutants, retentionMutants), func(m mutant) bool {
+		return m.on != "" && m.on != store
+	})
 }
 
 // planting is a copy of a history that a bug is planted into.
@@ -32,7 +34,9 @@ type planting struct {
 // mutants are the planted bugs, at least one for each checker.
 var mutants = []mutant{
 	{"token that goes back", "G1", func(p *planting) bool {
-		return p.event(func(s *story, ev *belay.Event) bool { return ev.Kind == "started" && ev.Token > s.Runs[0].Token },
+		return p.event(func(s *story, ev *belay.Event) bool {
+			return ev.Kind == "started" && ev.Token > s.Runs[0].Token
+		},
 			func(ev *belay.Event) { ev.Token = 1 })
 	}, ""},
 	{"token given twice", "G1", func(p *planting) bool {
@@ -56,7 +60,9 @@ var mutants = []mutant{
 			return e.Kind == "save" && e.End == refused && e.Why != "" && p.byID[e.Execution] != nil
 		}, func(e *entry) {
 			s := p.byID[e.Execution]
-			s.Events = append(s.Events, belay.Event{Seq: int64(len(s.Events) + 1), Kind: e.Check.String(), Name: e.Name, Token: e.Token, Data: e.Data})
+			s.Events = append(s.Events, belay.Event{
+				Seq: int64(len(s.Events) + 1), Kind: e.Check.String(), Name: e.Name, Token: e.Token, Data: e.Data,
+			})
 		})
 	}, ""},
 	{"refusal that gives no cause", "G2", func(p *planting) bool {
@@ -69,7 +75,9 @@ var mutants = []mutant{
 			func(e *entry) { e.End, e.Code, e.Why = refused, belay.CodeLeaseLost, belay.CauseExpired })
 	}, ""},
 	{"effect behind a newer claim", "G2", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "effect" && e.Token < p.byID[e.Execution].Execution.Token },
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "effect" && e.Token < p.byID[e.Execution].Execution.Token
+		},
 			func(e *entry) { e.At = e.At.Add(time.Hour) })
 	}, ""},
 	{"repeated operation with another answer", "G2", func(p *planting) bool {
@@ -79,12 +87,16 @@ var mutants = []mutant{
 			func(e *entry) { e.Seq++ })
 	}, ""},
 	{"acknowledged submission deleted", "G3", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "submit" && e.End == ok && p.byID[e.Named] != nil }, func(e *entry) {
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "submit" && e.End == ok && p.byID[e.Named] != nil
+		}, func(e *entry) {
 			p.record.Tales = slices.DeleteFunc(p.record.Tales, func(t *tale) bool { return t.Execution.ID == e.Named })
 		})
 	}, ""},
 	{"input that changed", "G3", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.Script != nil }, func(s *story) { s.Execution.Input = json.RawMessage(`[]`) })
+		return p.tale(func(s *story) bool {
+			return s.Script != nil
+		}, func(s *story) { s.Execution.Input = json.RawMessage(`[]`) })
 	}, ""},
 	{"acknowledged checkpoint with other data", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
@@ -93,25 +105,32 @@ var mutants = []mutant{
 			func(e *entry) { p.byID[e.Execution].At(e.Seq).Data = json.RawMessage(`"something else"`) })
 	}, ""},
 	{"acknowledged end that is another", "G3", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "settle" && e.End == ok && e.Outcome == belay.OutcomeSuspended },
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "settle" && e.End == ok && e.Outcome == belay.OutcomeSuspended
+		},
 			func(e *entry) { p.byID[e.Execution].Run(e.Token).End.Kind = belay.OutcomeReleased.String() })
 	}, ""},
 	{"acknowledged signal lost", "G3", func(p *planting) bool {
 		return p.entry(func(e *entry) bool { return e.Kind == "signal" && e.End == ok }, func(e *entry) {
-			p.byID[e.Execution].Find("signal", func(ev *belay.Event) bool { return promise.Same(ev.Data, e.Data) }).Data = json.RawMessage(`1`)
+			p.byID[e.Execution].Find("signal", func(ev *belay.Event) bool {
+				return promise.Same(ev.Data, e.Data)
+			}).Data = json.RawMessage(`1`)
 		})
 	}, ""},
 	{"acknowledged cancel lost", "G3", func(p *planting) bool {
 		lost := func(e *entry) func(*belay.Event) bool { return func(ev *belay.Event) bool { return ev.Text == e.Key } }
 		return p.entry(func(e *entry) bool {
-			return e.Kind == "control" && e.End == ok && p.byID[e.Execution].Find(string(belay.ActionCancel), lost(e)) != nil
+			return e.Kind == "control" && e.End == ok && p.byID[e.Execution].Find(string(belay.ActionCancel),
+				lost(e)) != nil
 		}, func(e *entry) {
 			p.byID[e.Execution].Find(string(belay.ActionCancel), lost(e)).Kind = string(belay.ActionPause)
 		})
 	}, ""},
 	{"execution that nobody submitted", "G3", func(p *planting) bool {
 		return p.tale(func(s *story) bool { return s.IsRoot() }, func(s *story) {
-			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool { return e.Kind == "submit" && (e.Execution == s.ID || e.Named == s.ID) })
+			p.record.Told = slices.DeleteFunc(p.record.Told, func(e entry) bool {
+				return e.Kind == "submit" && (e.Execution == s.ID || e.Named == s.ID)
+			})
 		})
 	}, ""},
 	{"submission that was rolled back and is there", "G3", func(p *planting) bool {
@@ -122,22 +141,32 @@ var mutants = []mutant{
 		return i >= 0
 	}, onPostgres},
 	{"output of another script", "G3", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.Script != nil && succeeded(&s.Execution) && len(s.Execution.Output) > 2 },
+		return p.tale(func(s *story) bool {
+			return s.Script != nil && succeeded(&s.Execution) && len(s.Execution.Output) > 2
+		},
 			func(s *story) { s.Execution.Output = json.RawMessage(`["did nothing"]`) })
 	}, ""},
 	{"claim without the last checkpoint", "G4", func(p *planting) bool {
-		return p.entry(func(e *entry) bool { return e.Kind == "claim" && len(e.Had) > 0 }, func(e *entry) { e.Had = e.Had[1:] })
+		return p.entry(func(e *entry) bool {
+			return e.Kind == "claim" && len(e.Had) > 0
+		}, func(e *entry) { e.Had = e.Had[1:] })
 	}, ""},
 	{"parent told in another commit", "G4", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "child" }, func(ev *belay.Event) { ev.At = ev.At.Add(time.Microsecond) })
+		return p.event(func(_ *story, ev *belay.Event) bool {
+			return ev.Kind == "child"
+		}, func(ev *belay.Event) { ev.At = ev.At.Add(time.Microsecond) })
 	}, ""},
 	{"parent never told", "G4", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "child" }, func(ev *belay.Event) { ev.Text = "" })
+		return p.event(func(_ *story, ev *belay.Event) bool {
+			return ev.Kind == "child"
+		}, func(ev *belay.Event) { ev.Text = "" })
 	}, ""},
 	{"saved step carried out again", "G4", func(p *planting) bool {
 		return p.entry(func(e *entry) bool {
 			s := p.byID[e.Execution]
-			return e.Kind == "effect" && e.Token < s.Execution.Token && s.Find("step", func(ev *belay.Event) bool { return ev.Token == e.Token }) != nil && s.Runs[len(s.Runs)-1].Generation == 1
+			return e.Kind == "effect" && e.Token < s.Execution.Token && s.Find("step", func(ev *belay.Event) bool {
+				return ev.Token == e.Token
+			}) != nil && s.Runs[len(s.Runs)-1].Generation == 1
 		}, func(e *entry) {
 			s := p.byID[e.Execution]
 			saved := s.Find("step", func(ev *belay.Event) bool { return ev.Token == e.Token })
@@ -146,10 +175,14 @@ var mutants = []mutant{
 		})
 	}, ""},
 	{"execution that never ends", "G5", func(p *planting) bool {
-		return p.tale(func(s *story) bool { return s.Execution.State.Terminal() }, func(s *story) { s.Execution.State = belay.Waiting })
+		return p.tale(func(s *story) bool {
+			return s.Execution.State.Terminal()
+		}, func(s *story) { s.Execution.State = belay.Waiting })
 	}, ""},
 	{"run under a session that is over", "G5", func(p *planting) bool {
-		return p.event(func(_ *story, ev *belay.Event) bool { return ev.Kind == "lost" }, func(ev *belay.Event) { ev.At = ev.At.Add(time.Hour) })
+		return p.event(func(_ *story, ev *belay.Event) bool {
+			return ev.Kind == "lost"
+		}, func(ev *belay.Event) { ev.At = ev.At.Add(time.Hour) })
 	}, ""},
 	{"waiting without a reason", "G5", func(p *planting) bool {
 		for i := range p.record.Looks {

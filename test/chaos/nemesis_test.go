@@ -36,7 +36,9 @@ func (w *world) harm(ctx context.Context, p plan, c *crowd) {
 	for i, s := range w.workers {
 		follow(s.name, s.befall)
 		if s.far {
-			follow(fmt.Sprint("way", i), func(ctx context.Context, f fault) { w.befallLine(ctx, f, s.proxy, "worker's line ") })
+			follow(fmt.Sprint("way", i), func(ctx context.Context, f fault) {
+				w.befallLine(ctx, f, s.proxy, "worker's line ")
+			})
 		}
 	}
 	whose := "database's line "
@@ -144,7 +146,8 @@ func (w *world) befallDatabase(ctx context.Context, f fault) {
 // terminate ends every backend. The database may be away meanwhile.
 func (w *world) terminate() {
 	from := time.Now()
-	n, err := w.database.Query("postgres", "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'belay'")
+	n, err := w.database.Query("postgres",
+		"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'belay'")
 	if err == nil && n != "0" {
 		w.fault("backends terminated")
 		w.troubled("backends", from)

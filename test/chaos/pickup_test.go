@@ -32,7 +32,8 @@ func (w *world) probe(ctx context.Context, r *record) {
 				w.t.Errorf("submit a probe at %s: %v", at.name, err)
 			}
 			if x, err := b.Await(ctx, one.ID, settling/4); err != nil || !x.State.Terminal() {
-				r.Open = append(r.Open, fmt.Sprintf("%s, which only %s can run, is %s: %v", one.ID, s.name, x.State, err))
+				r.Open = append(r.Open, fmt.Sprintf("%s, which only %s can run, is %s: %v", one.ID, s.name, x.State,
+					err))
 			}
 			_ = pause(ctx, 2*pickedUpBy/time.Duration(len(w.servers)*len(w.workers)))
 		}
@@ -97,7 +98,8 @@ func (b *book) idle(s *story, from, to time.Time) bool {
 
 func (p *place) idle(from, to time.Time) bool {
 	w := p.session
-	if from.Before(w.OpenedAt.Add(settled)) || !w.EndedAt.IsZero() && to.After(w.EndedAt) || during(p.rest, from.Add(-settled), to) {
+	if from.Before(w.OpenedAt.Add(settled)) || !w.EndedAt.IsZero() && to.After(w.EndedAt) ||
+		during(p.rest, from.Add(-settled), to) {
 		return false
 	}
 	n := 0

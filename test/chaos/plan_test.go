@@ -87,7 +87,8 @@ func (d *draft) onPostgres() {
 	d.each(12*time.Second, d.one("line"), d.one("cut", "hold", "slow"), 200*time.Millisecond, 4*time.Second)
 	d.each(12*time.Second, d.one("backends"), d.one("terminate"), 0, 0)
 	d.each(25*time.Second, d.one("servers"), d.deal("kill two", "kill all"), 100*time.Millisecond, time.Second)
-	d.each(12*time.Second, d.one("tables"), d.deal("workers", "executions", "runs", "checkpoints", "idempotency"), 500*time.Millisecond, 4*time.Second)
+	d.each(12*time.Second, d.one("tables"), d.deal("workers", "executions", "runs", "checkpoints", "idempotency"),
+		500*time.Millisecond, 4*time.Second)
 	d.each(30*time.Second, d.one("writes"), d.one("refuse"), 1500*time.Millisecond, 4*time.Second)
 	d.each(45*time.Second, d.one("snapshot"), d.one("hold"), 5*time.Second, 15*time.Second)
 	d.each(20*time.Second, d.one("pooler"), d.one("kill"), 0, time.Second)
@@ -101,7 +102,8 @@ func (d *draft) onSQLite() {
 	d.each(6*time.Second, d.one("server0"), d.one("kill"), 100*time.Millisecond, 2*time.Second)
 	d.each(20*time.Second, d.one("server0"), d.one("stop"), 500*time.Millisecond, 6*time.Second)
 	d.ofWorkers()
-	d.each(3*time.Second, d.one("line"), d.deal("cut", "half open", "hold", "hold replies", "slow", "lossy"), 200*time.Millisecond, 2*time.Second)
+	d.each(3*time.Second, d.one("line"), d.deal("cut", "half open", "hold", "hold replies", "slow", "lossy"),
+		200*time.Millisecond, 2*time.Second)
 }
 
 // ofWorkers is what goes wrong with workers, and on the way of far ones to their
@@ -110,7 +112,8 @@ func (d *draft) ofWorkers() {
 	d.each(2700*time.Millisecond, d.turn("worker", all), d.one("kill"), 50*time.Millisecond, 1500*time.Millisecond)
 	d.each(15*time.Second, d.turn("worker", far), d.one("stop"), farTTL-time.Second, 2*farTTL)
 	d.each(18*time.Second, d.turn("worker", all), d.one("end"), 50*time.Millisecond, time.Second)
-	d.each(5*time.Second, d.turn("way", far), d.one("cut", "half open", "hold", "hold requests", "hold replies", "slow", "lossy", "refuse"),
+	d.each(5*time.Second, d.turn("way", far), d.one("cut", "half open", "hold", "hold requests", "hold replies", "slow",
+		"lossy", "refuse"),
 		300*time.Millisecond, 5*time.Second)
 }
 
@@ -143,7 +146,8 @@ func TestThePlanKeepsItsRates(t *testing.T) {
 		for _, least := range []struct {
 			who, kind string
 			n         int
-		}{{"server", "kill", 30}, {"worker", "kill", 60}, {"database", "kill", 1}, {"database", "restart", 1}, {"backends", "terminate", 10}} {
+		}{{"server", "kill", 30}, {"worker", "kill", 60}, {"database", "kill", 1}, {"database", "restart", 1},
+			{"backends", "terminate", 10}} {
 			if n := p.count(least.who, least.kind); n < least.n {
 				t.Errorf("seed %d: %d times %s of %s, want %d", seed, n, least.kind, least.who, least.n)
 			}

@@ -37,8 +37,10 @@ func (w *world) newPooler() *pooler {
 	}
 	_, own, _ := net.SplitHostPort(p.addr)
 	users := filepath.Join(p.dir, "users")
-	text := fmt.Sprintf("[databases]\n* = host=%s port=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %s\nunix_socket_dir =\n"+
-		"pool_mode = session\nmax_client_conn = 500\ndefault_pool_size = 60\nserver_login_retry = 1\nauth_type = trust\nauth_file = %s\n", host, port, own, users)
+	text := fmt.Sprintf("[databases]\n* = host=%s port=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = "+
+		"%s\nunix_socket_dir =\n"+
+		"pool_mode = session\nmax_client_conn = 500\ndefault_pool_size = 60\nserver_login_retry = 1\nauth_type = "+
+		"trust\nauth_file = %s\n", host, port, own, users)
 	for name, text := range map[string]string{users: "\"postgres\" \"\"\n", filepath.Join(p.dir, "ini"): text} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			w.t.Fatal(err)

@@ -57,7 +57,8 @@ func (w *world) befallServers(ctx context.Context, f fault) {
 // waited for it.
 func (w *world) lockTable(ctx context.Context, f fault) {
 	text := fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); "+
-		"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '%[1]s'::regclass; COMMIT", f.Kind, f.For.Seconds())
+		"SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '%[1]s'::regclass; COMMIT", f.Kind,
+		f.For.Seconds())
 	w.undisturbed(ctx, func() error {
 		defer w.troubled("table "+f.Kind, time.Now())
 		said, err := w.query(text)
@@ -107,7 +108,8 @@ func (w *world) refuseWrites(ctx context.Context, f fault) {
 // holdSnapshot holds a snapshot that grows old: no row that is dead since then is
 // cleared away.
 func (w *world) holdSnapshot(ctx context.Context, f fault) {
-	text := fmt.Sprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM executions; SELECT pg_sleep(%f); COMMIT", f.For.Seconds())
+	text := fmt.Sprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM executions; SELECT "+
+		"pg_sleep(%f); COMMIT", f.For.Seconds())
 	w.undisturbed(ctx, func() error {
 		from := time.Now()
 		_, err := w.query(text)

@@ -87,8 +87,12 @@ func (d *disk) writes() (done string, busy bool) {
 // written meanwhile, since no disk is of two moments.
 func (d *disk) cut(name string) *disk {
 	d.t.Helper()
-	c := &disk{t: d.t, image: filepath.Join(filepath.Dir(d.image), name+".img"), dir: filepath.Join(filepath.Dir(d.image), name)}
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); _ = pause(d.t.Context(), time.Millisecond) {
+	c := &disk{
+		t: d.t, image: filepath.Join(filepath.Dir(d.image), name+".img"), dir: filepath.Join(filepath.Dir(d.image),
+			name),
+	}
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); _ = pause(d.t.Context(),
+		time.Millisecond) {
 		before, busy := d.writes()
 		if busy {
 			continue
@@ -112,9 +116,13 @@ type writer struct {
 func (w *writer) write(ctx context.Context, r *rand.Rand) {
 	b := &recorder{w.server.hasty, "writer", w.history}
 	for ctx.Err() == nil {
-		s := belay.Submission{ID: newExecutionID(), Workflow: "none", Input: fmt.Appendf(nil, "%q", strings.Repeat("i", r.IntN(8<<10)))}
+		s := belay.Submission{
+			ID: newExecutionID(), Workflow: "none", Input: fmt.Appendf(nil, "%q", strings.Repeat("i", r.IntN(8<<10))),
+		}
 		if _, err := b.Submit(ctx, s); err == nil && chance(r, 2) {
-			q := belay.SignalRequest{Execution: s.ID, Name: signalName, Payload: fmt.Appendf(nil, `"%s"`, s.ID), Op: newOp()}
+			q := belay.SignalRequest{
+				Execution: s.ID, Name: signalName, Payload: fmt.Appendf(nil, `"%s"`, s.ID), Op: newOp(),
+			}
 			_ = b.Signal(ctx, q)
 		}
 	}
@@ -250,7 +258,8 @@ func TestAPowerCutFindsAStoreThatDoesNotSync(t *testing.T) {
 		}
 	}
 	const calls = "fsync,fdatasync,sync_file_range"
-	looked, missed := powerCuts(t, 1, "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e", "inject="+calls+":retval=0",
+	looked, missed := powerCuts(t, 1, "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e",
+		"inject="+calls+":retval=0",
 		"setpriv", "--pdeathsig", "KILL") // the server ends with strace
 	if len(missed) == 0 {
 		t.Errorf("nothing was lost of %d acknowledged writes", looked)

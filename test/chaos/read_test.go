@@ -105,7 +105,8 @@ func (w *world) readLetters(r *record) error {
 	if w.store == onSQLite {
 		id = "hex(execution)"
 	}
-	text, err := w.query("SELECT " + id + ", generation, seq, coalesce(token, 0), at, coalesce(resolution, '') FROM dead_letters")
+	text, err := w.query("SELECT " + id +
+		", generation, seq, coalesce(token, 0), at, coalesce(resolution, '') FROM dead_letters")
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,8 @@ func retention(f *finding) {
 	}
 	f.Looked += x.Ended
 	if x.Left != len(x.Waiting) {
-		f.Violation(nil, "%d executions are left after %s, and %d have not ended", x.Left, x.Took.Round(time.Second), len(x.Waiting))
+		f.Violation(nil, "%d executions are left after %s, and %d have not ended", x.Left, x.Took.Round(time.Second),
+			len(x.Waiting))
 	}
 	for _, id := range x.Missing {
 		f.Violation(nil, "%s had not ended and is not there as it was", id)

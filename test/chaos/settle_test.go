@@ -35,7 +35,9 @@ func (w *world) watchOver(ctx context.Context) {
 func (w *world) open(ctx context.Context, s *server) ([]belay.Execution, error) {
 	var all []belay.Execution
 	for cursor := ""; ; {
-		page, err := s.hasty.Executions(ctx, belay.Filter{States: unfinished, Children: true, Limit: 1000, Cursor: cursor})
+		page, err := s.hasty.Executions(ctx, belay.Filter{
+			States: unfinished, Children: true, Limit: 1000, Cursor: cursor,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +75,8 @@ func (w *world) settle(ctx context.Context) []string {
 	var out []string
 	for i := range all {
 		why, err := s.client.Explain(context.WithoutCancel(ctx), all[i].ID)
-		out = append(out, fmt.Sprintf("%s is open %s after the last fault: %s %q %v", all[i].ID, settling, why.Summary, why.Facts, err))
+		out = append(out, fmt.Sprintf("%s is open %s after the last fault: %s %q %v", all[i].ID, settling, why.Summary,
+			why.Facts, err))
 	}
 	return out
 }
@@ -96,7 +99,8 @@ func (w *world) help(ctx context.Context, s *server, all []belay.Execution) {
 func (w *world) helpOne(ctx context.Context, b *recorder, x *belay.Execution) {
 	if x.State == belay.Paused {
 		op := newOp()
-		_, _ = b.Control(ctx, belay.Control{Execution: x.ID, Action: belay.ActionResume, Actor: "helper", Reason: "resume by helper: " + op.String(), Op: op})
+		_, _ = b.Control(ctx, belay.Control{Execution: x.ID, Action: belay.ActionResume, Actor: "helper",
+			Reason: "resume by helper: " + op.String(), Op: op})
 		return
 	}
 	if x.State != belay.Waiting || x.Reason == nil || x.Reason.Code != "signal" || x.OpenChildren > 0 {
@@ -108,5 +112,7 @@ func (w *world) helpOne(ctx context.Context, b *recorder, x *belay.Execution) {
 		return
 	}
 	op := newOp()
-	_ = b.Signal(ctx, belay.SignalRequest{Execution: x.ID, Name: signalName, Payload: fmt.Appendf(nil, `"sig of helper %s"`, op), Op: op})
+	_ = b.Signal(ctx, belay.SignalRequest{
+		Execution: x.ID, Name: signalName, Payload: fmt.Appendf(nil, `"sig of helper %s"`, op), Op: op,
+	})
 }

@@ -45,7 +45,8 @@ func (s *slot) start() error {
 	s.books = append(s.books, s.w.path(name+".ledger"))
 	cmd := exec.Command(os.Args[0])
 	cmd.Dir = s.w.dir
-	cmd.Env = s.w.environment(roleEnv+"=worker", urlEnv+"="+s.url, nameEnv+"="+name, ledgerEnv+"="+s.w.path(name+".ledger"))
+	cmd.Env = s.w.environment(roleEnv+"=worker", urlEnv+"="+s.url, nameEnv+"="+name,
+		ledgerEnv+"="+s.w.path(name+".ledger"))
 	if s.far {
 		cmd.Env = append(cmd.Env, farEnv+"=1")
 	}

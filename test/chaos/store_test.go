@@ -21,7 +21,8 @@ func (w *world) query(text string) (string, error) {
 	if w.store == onPostgres {
 		return w.database.Query(w.name(), text)
 	}
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.path("data"), "belay.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.path("data"), "belay.db")+
+		"?mode=ro&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return "", err
 	}

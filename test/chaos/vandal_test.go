@@ -29,15 +29,20 @@ func badInputs(id belay.ExecutionID) []bad {
 		{"no JSON", "POST", "/v1/executions", `{"workflow": "play", `, nil, []int{400}},
 		{"no workflow", "POST", "/v1/executions", `{"input": []}`, nil, []int{400, 422}},
 		{"a field of another type", "POST", "/v1/executions", `{"workflow": 7}`, nil, []int{400, 422}},
-		{"deep JSON", "POST", "/v1/executions", `{"workflow":"play","input":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`, nil, []int{400, 413, 422}},
-		{"an input too large", "POST", "/v1/executions", `{"workflow":"play","input":"` + strings.Repeat("x", belay.MaxPayload) + `"}`, nil, []int{413}},
-		{"a name too long", "POST", "/v1/executions", `{"workflow":"` + strings.Repeat("x", belay.MaxName+1) + `"}`, nil, []int{400, 413, 422}},
-		{"a policy out of bounds", "POST", "/v1/executions", `{"workflow":"play","max_attempts":-1}`, nil, []int{400, 422}},
+		{"deep JSON", "POST", "/v1/executions", `{"workflow":"play","input":` + strings.Repeat("[",
+			20_000) + strings.Repeat("]", 20_000) + `}`, nil, []int{400, 413, 422}},
+		{"an input too large", "POST", "/v1/executions", `{"workflow":"play","input":"` + strings.Repeat("x",
+			belay.MaxPayload) + `"}`, nil, []int{413}},
+		{"a name too long", "POST", "/v1/executions", `{"workflow":"` + strings.Repeat("x", belay.MaxName+1) + `"}`,
+			nil, []int{400, 413, 422}},
+		{"a policy out of bounds", "POST", "/v1/executions", `{"workflow":"play","max_attempts":-1}`, nil,
+			[]int{400, 422}},
 		{"an execution that is not there", "GET", nobody, "", nil, []int{404}},
 		{"an id that is none", "GET", "/v1/executions/ex_..%2f..%2fetc", "", nil, []int{400, 404, 422}},
 		{"a signal for nobody", "POST", nobody + "/signal", `{"name":"go"}`, nil, []int{404}},
 		{"a checkpoint without a lease", "PUT", x + "/checkpoint", `{"data": 1}`, nil, []int{400, 428}},
-		{"a checkpoint under a forged lease", "PUT", x + "/checkpoint", `{"data": 1}`, lease, []int{400, 409, 412, 422}},
+		{"a checkpoint under a forged lease", "PUT", x + "/checkpoint", `{"data": 1}`, lease,
+			[]int{400, 409, 412, 422}},
 		{"an action that is none", "POST", x + "/explode", `{}`, nil, []int{404, 405}},
 		{"a method that is none", "DELETE", x, "", nil, []int{404, 405}},
 	}
@@ -80,7 +85,8 @@ func (w *world) vandal(ctx context.Context, r *rand.Rand, b bad) {
 	switch {
 	case slices.Contains(b.want, a.StatusCode):
 		w.answered(fmt.Sprint(a.StatusCode), "")
-	case a.StatusCode == http.StatusServiceUnavailable, a.StatusCode == http.StatusTooManyRequests && a.Header.Get("Retry-After") != "":
+	case a.StatusCode == http.StatusServiceUnavailable, a.StatusCode == http.StatusTooManyRequests &&
+		a.Header.Get("Retry-After") != "":
 		w.answered(fmt.Sprint(a.StatusCode), "") // it has too much to do to look at it
 	default:
 		w.answered(fmt.Sprint(a.StatusCode), fmt.Sprintf("%s: %s, want %v", b.what, a.Status, b.want))

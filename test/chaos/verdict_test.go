@@ -20,15 +20,20 @@ const (
 // sometimes is what must have happened at least once, since a promise that was
 // never put to the test has not been kept.
 var sometimes = []string{
-	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed", "dead letter", "death proven", "grace written",
-	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "picked up by an idle worker", "picked up by the only worker that can", "released", "repeated write answered", "resumed from checkpoints", "poison given up", "retried", "run again", "run lost",
-	"session expired", "stale write refused", "submission over more than 100 lanes", "submission replayed", "unknown, and it had happened", "unknown, and it had not",
+	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed",
+	"dead letter", "death proven", "grace written",
+	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "picked up by an idle worker",
+	"picked up by the only worker that can", "released", "repeated write answered", "resumed from checkpoints",
+	"poison given up", "retried", "run again", "run lost",
+	"session expired", "stale write refused", "submission over more than 100 lanes", "submission replayed",
+	"unknown, and it had happened", "unknown, and it had not",
 	"watch broken off and resumed", "worker ended in order",
 }
 
 // sometimesOn is the same for one store.
 var sometimesOn = map[string][]string{
-	onPostgres: {"submission committed in a transaction", "submission rolled back in a transaction", "waited for a locked table"},
+	onPostgres: {"submission committed in a transaction", "submission rolled back in a transaction",
+		"waited for a locked table"},
 }
 
 func (r *record) sometimesHere() []string { return slices.Concat(sometimes, sometimesOn[r.Store]) }
@@ -95,11 +100,14 @@ func (v *verdict) String() string {
 			line(f.Promise, "ok %d %s", f.Looked, checks[i].what)
 		}
 	}
-	line("detect", "TTL + %s (bound TTL + %s); where the store could not: TTL + %s", promise.Quantiles(v.expired), promptly, promise.Quantiles(v.hindered))
-	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)", promise.Quantiles(v.proven), promise.Quantiles(v.noticed), promptly)
+	line("detect", "TTL + %s (bound TTL + %s); where the store could not: TTL + %s", promise.Quantiles(v.expired),
+		promptly, promise.Quantiles(v.hindered))
+	line("", "undisturbed: deaths proven after %s; losses seen by watchers after %s (bound %s)",
+		promise.Quantiles(v.proven), promise.Quantiles(v.noticed), promptly)
 	line("pick-up", "undisturbed, with an idle worker: after %s (bound %s)", promise.Quantiles(v.picked), pickedUpBy)
 	if x := v.Retired; x != nil {
-		line("retired", "%d executions deleted in %s under kills", x.Ended-x.Left+len(x.Waiting), x.Took.Round(10*time.Millisecond))
+		line("retired", "%d executions deleted in %s under kills", x.Ended-x.Left+len(x.Waiting),
+			x.Took.Round(10*time.Millisecond))
 	}
 	line("frozen", "commands, for at most: %s", strings.Join(v.longestFreeze(), ", "))
 	line("sometimes", "%s", promise.List(v.sometimes, v.sometimesHere()...))
@@ -125,6 +133,8 @@ func (v *verdict) loadText() string {
 		}
 	}
 	took := v.Healed.Sub(v.Began).Seconds()
-	return fmt.Sprintf("%.0f executions/s measured, %.0f/s asked, %.0f/s submitted and %.0f/s ended under faults; in all %d executions (%s), %d events, %d calls",
-		v.Load.Measured, v.Load.Asked, float64(roots)/took, float64(under)/took, len(v.stories), promise.List(ended), events, len(v.Told))
+	return fmt.Sprintf("%.0f executions/s measured, %.0f/s asked, %.0f/s submitted and %.0f/s ended under faults; "+
+		"in all %d executions (%s), %d events, %d calls",
+		v.Load.Measured, v.Load.Asked, float64(roots)/took, float64(under)/took, len(v.stories), promise.List(ended),
+		events, len(v.Told))
 }

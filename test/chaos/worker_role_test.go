@@ -91,26 +91,31 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
 			at := time.Now() // before anything else: from here on it has an effect
 			p.book.note(entry{
-				Kind: "effect", Who: p.who, At: at, Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Name: workflow.IdempotencyKey(ctx),
+				Kind: "effect", Who: p.who, At: at, Execution: workflow.Execution(ctx), Token: workflow.Token(ctx),
+				Name: workflow.IdempotencyKey(ctx),
 			})
 			return "did " + name, work(ctx, o.D())
 		})
 		return []string{v}, err
 	case "large":
-		v, err := workflow.Step(ctx, name, func(context.Context) (string, error) { return strings.Repeat("z", o.N), nil })
+		v, err := workflow.Step(ctx, name, func(context.Context) (string, error) {
+			return strings.Repeat("z", o.N), nil
+		})
 		return []string{fmt.Sprint("large ", len(v))}, err
 	case "poison":
 		if err := work(ctx, o.D()); err != nil {
 			return nil, err
 		}
 		p.book.note(entry{
-			Kind: "poison", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Number: int64(os.Getpid()),
+			Kind: "poison", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx), Token: workflow.Token(ctx),
+			Number: int64(os.Getpid()),
 		})
 		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "sleep":
 		err := workflow.Sleep(ctx, name, o.D())
 		if err == nil {
-			p.book.note(entry{Kind: "slept", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx), Token: workflow.Token(ctx), Name: p.branch + name, Least: o.D()})
+			p.book.note(entry{Kind: "slept", Who: p.who, At: time.Now(), Execution: workflow.Execution(ctx),
+				Token: workflow.Token(ctx), Name: p.branch + name, Least: o.D()})
 		}
 		return nil, err
 	case "signal":
@@ -149,7 +154,10 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 }
 
 // terms are those of every script: retries come soon enough to be seen.
-var terms = belay.Policy{MaxAttempts: 3, BackoffBase: belay.Duration(200 * time.Millisecond), CancelGrace: belay.Duration(2 * time.Second), MaxLosses: 8}
+var terms = belay.Policy{
+	MaxAttempts: 3, BackoffBase: belay.Duration(200 * time.Millisecond), CancelGrace: belay.Duration(2 * time.Second),
+	MaxLosses: 8,
+}
 
 func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 	begin := func(branch string, o []op) *workflow.Future[[]string] {

@@ -140,7 +140,8 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 
 // environment is what processes see: nothing of the developer's own.
 func (w *world) environment(more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"}, more...)
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"},
+		more...)
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
@@ -208,7 +209,9 @@ func freeAddress(t *testing.T) string {
 // database it does not start.
 func (s *server) start(ctx context.Context) error {
 	for {
-		line := slices.Concat(s.before, []string{s.w.binary, "serve", "--insecure-no-auth", "--listen", s.addr, "--data", s.data}, s.args)
+		line := slices.Concat(s.before, []string{
+			s.w.binary, "serve", "--insecure-no-auth", "--listen", s.addr, "--data", s.data,
+		}, s.args)
 		cmd := exec.Command(line[0], line[1:]...)
 		cmd.Dir, cmd.Env = s.w.dir, s.w.environment("BELAY_STORE="+s.store)
 		p, err := s.w.starter.start(cmd, s.w.path(s.name+".log"))

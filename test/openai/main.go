@@ -34,7 +34,10 @@ func check(ctx context.Context, url string) error {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context, openai.Client) error
-	}{{"models", models}, {"answer", answer}, {"stream", stream}, {"failure", failure}, {"failure in a stream", failureInStream}, {"key", key}} {
+	}{
+		{"models", models}, {"answer", answer}, {"stream", stream}, {"failure", failure},
+		{"failure in a stream", failureInStream}, {"key", key},
+	} {
 		if err := part.run(ctx, c); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
@@ -101,8 +104,11 @@ func stream(ctx context.Context, c openai.Client) error {
 		return err
 	}
 	// All that the agent says; what comes before its sleep comes first.
-	said := strings.Join([]string{`<message role="system">`, "be brief", "</message>", `<message role="user">`, "hello", "</message>"}, "\n\n")
-	if len(all.Choices) != 1 || all.Choices[0].Message.Content != said || pieces < 2 || all.Choices[0].FinishReason != "stop" || all.Usage.TotalTokens != 107 {
+	said := strings.Join([]string{
+		`<message role="system">`, "be brief", "</message>", `<message role="user">`, "hello", "</message>",
+	}, "\n\n")
+	if len(all.Choices) != 1 || all.Choices[0].Message.Content != said || pieces < 2 ||
+		all.Choices[0].FinishReason != "stop" || all.Usage.TotalTokens != 107 {
 		return fmt.Errorf("got %+v", all.ChatCompletion)
 	}
 	return nil
@@ -137,7 +143,8 @@ func failureInStream(ctx context.Context, c openai.Client) error {
 func key(ctx context.Context, c openai.Client) error {
 	var first, second *http.Response
 	for _, raw := range []**http.Response{&first, &second} {
-		if _, err := c.Chat.Completions.New(ctx, asking("hello"), option.WithHeader("Idempotency-Key", "one"), option.WithResponseInto(raw)); err != nil {
+		if _, err := c.Chat.Completions.New(ctx, asking("hello"), option.WithHeader("Idempotency-Key", "one"),
+			option.WithResponseInto(raw)); err != nil {
 			return err
 		}
 	}

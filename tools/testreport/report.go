@@ -22,7 +22,8 @@ type event struct {
 // key names a test, or with an empty test a package.
 type key struct{ pkg, test string }
 
-// report folds events into what is printed and counted. Subtests are not counted: a table with a thousand rows is one test.
+// report folds events into what is printed and counted. Subtests are not counted: a table with a
+// thousand rows is one test.
 type report struct {
 	out     io.Writer
 	verbose bool

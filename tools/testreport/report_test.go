@@ -5,15 +5,19 @@ import (
 	"testing"
 )
 
-// Every package's own line stays visible; the output of passing tests does not; what failed and what was skipped is shown whole.
+// Every package's own line stays visible; the output of passing tests does not; what failed and
+// what was skipped is shown whole.
 func TestReport(t *testing.T) {
 	const (
 		pass = `{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}
 {"Action":"pass","Package":"p","Test":"TestA"}
 `
-		okLine   = `{"Action":"output","Package":"p","Output":"PASS\n"}` + "\n" + `{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n"
-		failLine = `{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"
+		okLine = `{"Action":"output","Package":"p","Output":"PASS\n"}` + "\n" +
+			`{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}` + "\n" + `{"Action":"pass","Package":"p"}` +
+			"\n"
+		failLine = `{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}` + "\n" +
+			`{"Action":"fail","Package":"p"}` + "\n"
 	)
 	for _, tt := range []struct {
 		name, in, want, counts string
@@ -64,8 +68,9 @@ func TestReport(t *testing.T) {
 		counts: "0 tests in 0 packages passed, 0 tests failed",
 		fails:  true,
 	}, {
-		name:   "nothing ran is no success",
-		in:     `{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s [no tests to run]\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n",
+		name: "nothing ran is no success",
+		in: `{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s [no tests to run]\n"}` + "\n" +
+			`{"Action":"pass","Package":"p"}` + "\n",
 		want:   "ok  \tp\t0.1s [no tests to run]\n",
 		counts: "0 tests in 1 packages passed",
 		fails:  true,

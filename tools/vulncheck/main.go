@@ -66,7 +66,8 @@ func check(ctx context.Context, out io.Writer, patience time.Duration, db, tool 
 }
 
 func unchecked(out io.Writer, db string, why error) error {
-	_, err := fmt.Fprintf(out, "vulnerabilities: NOT CHECKED, since the database %s cannot be reached (%v); GOVULNDB names another copy of it\n", db, why)
+	_, err := fmt.Fprintf(out, "vulnerabilities: NOT CHECKED, since the database %s cannot be reached (%v); "+
+		"GOVULNDB names another copy of it\n", db, why)
 	return err
 }
 

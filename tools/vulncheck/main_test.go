@@ -28,7 +28,8 @@ func database(w http.ResponseWriter, r *http.Request) {
 func tool(t *testing.T, code int, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "govulncheck")
-	if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\necho \"ran $*\"\n%s\nexit %d\n", script, code), 0o700); err != nil {
+	if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\necho \"ran $*\"\n%s\nexit %d\n", script, code),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -40,11 +41,15 @@ func TestCheck(t *testing.T) {
 	defer up.Close()
 	down := httptest.NewServer(nil)
 	down.Close()
-	portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<h1>Log in</h1>") }))
+	portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<h1>Log in</h1>")
+	}))
 	defer portal.Close()
 	broken := httptest.NewServer(http.NotFoundHandler())
 	defer broken.Close()
-	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
 	defer hanging.Close()
 
 	for name, tt := range map[string]struct {
@@ -52,21 +57,24 @@ func TestCheck(t *testing.T) {
 		said     string // all that is written; "" for whatever the tool writes
 		fails    string
 	}{
-		"nothing found":  {up.URL + "/", tool(t, 0, ""), "ran -db " + up.URL + " ./...\n", ""},
-		"found":          {up.URL, tool(t, 3, ""), "", "vulnerabilities were found"},
-		"failed":         {up.URL, tool(t, 1, ""), "", "exit status 1"},
-		"no tool":        {up.URL, "/nowhere/govulncheck", "", "no such file"},
-		"a file":         {"file:///nowhere", tool(t, 1, ""), "", "exit status 1"},
-		"closed network": {down.URL, tool(t, 3, ""), "vulnerabilities: NOT CHECKED, since the database " + down.URL + " cannot be reached (dial tcp " + down.Listener.Addr().String() + ": connect: connection refused); GOVULNDB names another copy of it\n", ""},
-		"another page":   {portal.URL, tool(t, 3, ""), "(what answers there is no database of vulnerabilities)", ""},
-		"an error page":  {broken.URL, tool(t, 3, ""), "(it answers 404 Not Found)", ""},
-		"no answer":      {hanging.URL, tool(t, 3, ""), "(no answer within 200ms)", ""},
-		"no address":     {"nonsense", tool(t, 3, ""), "NOT CHECKED", ""},
+		"nothing found": {up.URL + "/", tool(t, 0, ""), "ran -db " + up.URL + " ./...\n", ""},
+		"found":         {up.URL, tool(t, 3, ""), "", "vulnerabilities were found"},
+		"failed":        {up.URL, tool(t, 1, ""), "", "exit status 1"},
+		"no tool":       {up.URL, "/nowhere/govulncheck", "", "no such file"},
+		"a file":        {"file:///nowhere", tool(t, 1, ""), "", "exit status 1"},
+		"closed network": {down.URL, tool(t, 3, ""), "vulnerabilities: NOT CHECKED, since the database " + down.URL +
+			" cannot be reached (dial tcp " + down.Listener.Addr().String() +
+			": connect: connection refused); GOVULNDB names another copy of it\n", ""},
+		"another page":  {portal.URL, tool(t, 3, ""), "(what answers there is no database of vulnerabilities)", ""},
+		"an error page": {broken.URL, tool(t, 3, ""), "(it answers 404 Not Found)", ""},
+		"no answer":     {hanging.URL, tool(t, 3, ""), "(no answer within 200ms)", ""},
+		"no address":    {"nonsense", tool(t, 3, ""), "NOT CHECKED", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
 			err := check(t.Context(), &out, 200*time.Millisecond, tt.db, tt.tool, []string{"./..."})
-			if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
+			if tt.fails == "" && err != nil || tt.fails != "" &&
+				(err == nil || !strings.Contains(err.Error(), tt.fails)) {
 				t.Errorf("error %v, want %q", err, tt.fails)
 			}
 			if tt.said != "" && (!strings.Contains(out.String(), tt.said) || strings.Count(out.String(), "\n") != 1) {
@@ -89,7 +97,8 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	}))
 	defer server.Close()
 	var out strings.Builder
-	if err := check(t.Context(), &out, patience, server.URL, tool(t, 1, ""), nil); err != nil || !strings.Contains(out.String(), "NOT CHECKED") {
+	if err := check(t.Context(), &out, patience, server.URL, tool(t, 1, ""), nil); err != nil ||
+		!strings.Contains(out.String(), "NOT CHECKED") {
 		t.Errorf("%v, %q", err, out.String())
 	}
 }

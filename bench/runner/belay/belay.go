@@ -33,8 +33,9 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 }
 
 var measures = map[trial.Measure]trial.Func{
-	trial.Drain: drain, trial.Flow: flow, trial.Steps: flow, trial.Submit: submit, trial.Bulk: bulk, trial.Latency: latency,
-	trial.Loaded: loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
+	trial.Drain: drain, trial.Flow: flow, trial.Steps: flow, trial.Submit: submit, trial.Bulk: bulk,
+	trial.Latency: latency,
+	trial.Loaded:  loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
 	trial.Overload: overload, trial.Jobs: many,
 }
 
@@ -143,7 +144,9 @@ func hire(ctx context.Context, b belay.Backend, begin func(i int), step func()) 
 	})
 	worker.Register(w, "steps", func(ctx context.Context, in trial.Payload) (string, error) {
 		for i := range trial.StepsEach {
-			_, err := workflow.Step(ctx, "step", func(context.Context) (trial.Payload, error) { return in, nil }, workflow.Key(i))
+			_, err := workflow.Step(ctx, "step", func(context.Context) (trial.Payload, error) {
+				return in, nil
+			}, workflow.Key(i))
 			if err != nil {
 				return "", err
 			}

@@ -22,7 +22,8 @@ func loneCommit(ctx context.Context, r trial.Request) (commit func(context.Conte
 	body := strings.Repeat("x", 300)
 	n := 0
 	if strings.HasPrefix(r.URL, "sqlite:") {
-		db, err := sql.Open("sqlite", "file:"+filepath.Join(r.Dir, "lone.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(r.Dir, "lone.db")+
+			"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 		if err != nil {
 			return nil, nil, err
 		}

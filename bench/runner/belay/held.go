@@ -49,7 +49,8 @@ func (b *beating) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.Heart
 }
 
 // holdAll starts the workers and waits until they own all there is for them.
-func holdAll(ctx context.Context, connect func(context.Context) (belay.Backend, func() error, error)) (*holding, error) {
+func holdAll(ctx context.Context, connect func(context.Context) (belay.Backend, func() error, error)) (*holding,
+	error) {
 	h := &holding{all: make(chan struct{}), release: make(chan struct{})}
 	for range holders {
 		b, end, err := connect(ctx)

@@ -42,7 +42,8 @@ func many(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, err
 	}
 	a.server, err = start(ctx, r, func(cmd *exec.Cmd) {
-		cmd.Args = append(cmd.Args, "--log-level", "info", "--agent-repo", r.Repo, "--agent-max-concurrency", fmt.Sprint(r.AtOnce))
+		cmd.Args = append(cmd.Args, "--log-level", "info", "--agent-repo", r.Repo, "--agent-max-concurrency",
+			fmt.Sprint(r.AtOnce))
 		cmd.Env = append(os.Environ(), "BELAY_AGENT_COMMAND="+string(command))
 		cmd.Stderr, cmd.WaitDelay = &a.log, 5*time.Second
 	})
@@ -154,7 +155,8 @@ func (a *agents) Stop(ctx context.Context) (*trial.Times, error) {
 		return nil, err
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	return &trial.Times{P50: ms(half), P99: ms(most), Max: ms(most)}, nil // of less than a hundred, the 99th percentile is the most
+	// of less than a hundred, the 99th percentile is the most
+	return &trial.Times{P50: ms(half), P99: ms(most), Max: ms(most)}, nil
 }
 
 // end stops the server. Told twice, it does not wait for what it runs.

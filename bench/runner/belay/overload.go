@@ -63,7 +63,8 @@ func overload(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Values["heartbeat_p50_ms"], s.Values["heartbeat_p99_ms"], s.Values["heartbeat_max_ms"] = beats.P50, beats.P99, beats.Max
+	s.Values["heartbeat_p50_ms"], s.Values["heartbeat_p99_ms"], s.Values["heartbeat_max_ms"] = beats.P50, beats.P99,
+		beats.Max
 	return o.settled(ctx, s)
 }
 
@@ -90,7 +91,8 @@ func (o *crowded) settled(ctx context.Context, s trial.Sample) (trial.Sample, er
 	s.Values["begun_not_ended"] = float64(c.Executions[belay.Running])
 	s.Counts = []trial.Count{
 		{What: "executions", Want: o.crowd.Accepted() + holders*heldEach, Got: all, More: o.unknown.Load() > 0},
-		{What: "runs", Want: ended, Got: c.Runs, More: true}, // a worker that stopped gave some back that it had not begun
+		// a worker that stopped gave some back that it had not begun
+		{What: "runs", Want: ended, Got: c.Runs, More: true},
 	}
 	return s, nil
 }

@@ -59,7 +59,8 @@ func (b bench) run(ctx context.Context) (trial.Sample, error) {
 		script  string
 		clients int
 		rows    float64
-	}{{"single_1", one, 1, 1}, {"single_16", one, 16, 1}, {"single_64", one, 64, 1}, {"bulk_1", thousand, 1, 1000}, {"bulk_2", thousand, 2, 1000}} {
+	}{{"single_1", one, 1, 1}, {"single_16", one, 16, 1}, {"single_64", one, 64, 1}, {"bulk_1", thousand, 1, 1000},
+		{"bulk_2", thousand, 2, 1000}} {
 		per, err := b.measure(ctx, m.script, m.clients)
 		if err != nil {
 			return s, err
@@ -79,10 +80,12 @@ func (b bench) measure(ctx context.Context, script string, clients int) (float64
 		return 0, err
 	}
 	fresh := "DROP TABLE IF EXISTS t;" + table
-	if out, err := exec.CommandContext(ctx, filepath.Join(filepath.Dir(b.path), "psql"), "-qXc", fresh, b.url).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, filepath.Join(filepath.Dir(b.path), "psql"), "-qXc", fresh,
+		b.url).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("psql: %w: %s", err, out)
 	}
-	args := []string{"-n", "-M", "prepared", "-f", file, "-T", strconv.Itoa(max(1, int(b.long.Seconds()))), "-c", strconv.Itoa(clients), "-j", "2", b.url}
+	args := []string{"-n", "-M", "prepared", "-f", file, "-T", strconv.Itoa(max(1, int(b.long.Seconds()))), "-c",
+		strconv.Itoa(clients), "-j", "2", b.url}
 	out, err := exec.CommandContext(ctx, b.path, args...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w: %s", err, out)
@@ -97,7 +100,8 @@ func (b bench) measure(ctx context.Context, script string, clients int) (float64
 // commits is how many single rows of 300 bytes SQLite commits in a second, one
 // after the other, with the settings of Belay's own store.
 func commits(ctx context.Context, dir string, r trial.Request) (trial.Sample, error) {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "single.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "single.db")+
+		"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	if err != nil {
 		return trial.Sample{}, err
 	}

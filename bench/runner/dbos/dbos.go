@@ -32,13 +32,19 @@ func of(r trial.Request) (settings, string) {
 	lite := strings.HasPrefix(r.URL, "sqlite:")
 	switch {
 	case r.Variant == trial.Tuned && lite:
-		return settings{flight: 64, poll: 10 * time.Millisecond}, "64 in flight, queue polled every 10ms; synchronous=NORMAL, as DBOS opens it"
+		return settings{
+			flight: 64, poll: 10 * time.Millisecond,
+		}, "64 in flight, queue polled every 10ms; synchronous=NORMAL, as DBOS opens it"
 	case r.Variant == trial.Tuned:
-		return settings{conns: 20, flight: 64, poll: 10 * time.Millisecond}, "64 in flight, pool of 20 connections, queue polled every 10ms"
+		return settings{
+			conns: 20, flight: 64, poll: 10 * time.Millisecond,
+		}, "64 in flight, pool of 20 connections, queue polled every 10ms"
 	case lite:
-		return settings{flight: trial.InFlight}, "DBOS's defaults: synchronous=NORMAL, queue polled every second; 1,000 in flight"
+		return settings{flight: trial.InFlight},
+			"DBOS's defaults: synchronous=NORMAL, queue polled every second; 1,000 in flight"
 	}
-	return settings{flight: trial.InFlight}, "DBOS's defaults: pool of 20 connections, queue polled every second; 1,000 in flight"
+	return settings{flight: trial.InFlight},
+		"DBOS's defaults: pool of 20 connections, queue polled every second; 1,000 in flight"
 }
 
 // Run carries out a trial.
@@ -99,7 +105,9 @@ func open(ctx context.Context, r trial.Request) (*bed, error) {
 		url += fmt.Sprintf("&pool_max_conns=%d", b.conns)
 	}
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	c, err := dbos.NewContext(ctx, dbos.Config{AppName: "bench", DatabaseURL: url, Logger: quiet, ApplicationVersion: "1"})
+	c, err := dbos.NewContext(ctx, dbos.Config{
+		AppName: "bench", DatabaseURL: url, Logger: quiet, ApplicationVersion: "1",
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +120,9 @@ func open(ctx context.Context, r trial.Request) (*bed, error) {
 func (b *bed) workflow(ctx dbos.Context, in input) (string, error) {
 	b.begin(in.I)
 	for range in.Steps {
-		_, err := dbos.RunAsStep(ctx, func(context.Context) (trial.Payload, error) { return in.Payload, nil }, dbos.WithStepName("step"))
+		_, err := dbos.RunAsStep(ctx, func(context.Context) (trial.Payload, error) {
+			return in.Payload, nil
+		}, dbos.WithStepName("step"))
 		if err != nil {
 			return "", err
 		}

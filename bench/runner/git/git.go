@@ -118,7 +118,8 @@ func (c *clone) agent(ctx context.Context, i int, dir string, said *strings.Buil
 
 // Fetch brings the branches of all jobs into another clone.
 func (c *clone) Fetch(ctx context.Context, into string) error {
-	out, err := c.command(ctx, into, "git", "fetch", "--quiet", c.dir, "refs/heads/job-*:refs/heads/job-*").CombinedOutput()
+	out, err := c.command(ctx, into, "git", "fetch", "--quiet", c.dir,
+		"refs/heads/job-*:refs/heads/job-*").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("git fetch: %w: %s", err, out)
 	}
@@ -173,7 +174,8 @@ func (t tree) Run(ctx context.Context, i int) (string, error) {
 	defer t.mu.Unlock()
 	var said strings.Builder
 	for _, args := range [][]string{
-		{"fetch", "--quiet", "origin"}, {"checkout", "--quiet", "--force", "--detach", "origin/main"}, {"clean", "-dffq"},
+		{"fetch", "--quiet", "origin"}, {"checkout", "--quiet", "--force", "--detach", "origin/main"},
+		{"clean", "-dffq"},
 	} {
 		if err := t.git(ctx, &said, args...); err != nil {
 			return said.String(), err

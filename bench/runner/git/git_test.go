@@ -33,12 +33,15 @@ func small(t *testing.T) string {
 func TestJobsAloneAreRight(t *testing.T) {
 	for _, v := range []trial.Variant{trial.Worktree, trial.Reset} {
 		t.Run(string(v), func(t *testing.T) {
-			r := trial.Request{Contender: "git", Variant: v, Measure: trial.Jobs, Dir: t.TempDir(), Repo: small(t), N: 2, AtOnce: 1}
+			r := trial.Request{
+				Contender: "git", Variant: v, Measure: trial.Jobs, Dir: t.TempDir(), Repo: small(t), N: 2, AtOnce: 1,
+			}
 			s, err := Run(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, want := range map[string]float64{"commits": 4, "wrong_jobs": 0, "cross_talk": 0, "git_failures": 0, "lock_errors": 0} {
+			for name, want := range map[string]float64{"commits": 4, "wrong_jobs": 0, "cross_talk": 0,
+				"git_failures": 0, "lock_errors": 0} {
 				if got, ok := s.Values[name]; !ok || got != want {
 					t.Errorf("%s: %g, want %g", name, got, want)
 				}

@@ -39,7 +39,9 @@ func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) 
 	if err != nil {
 		return trial.Sample{}, err
 	}
-	ends, cancel := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: r.N + 1000, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	ends, cancel := c.SubscribeConfig(&river.SubscribeConfig{
+		ChanSize: r.N + 1000, Kinds: []river.EventKind{river.EventKindJobCompleted},
+	})
 	defer cancel()
 	begin := trial.Now(r)
 	if err := c.Start(ctx); err != nil {

@@ -109,7 +109,9 @@ func (b *bed) crowded(begin func(i int), h *holder) (*river.Client[pgx.Tx], erro
 
 // listen calls end for each job of kind noop that has completed, until it is stopped.
 func (b *bed) listen(c *river.Client[pgx.Tx], end func()) (stop func()) {
-	events, cancel := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: 1 << 20, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	events, cancel := c.SubscribeConfig(&river.SubscribeConfig{
+		ChanSize: 1 << 20, Kinds: []river.EventKind{river.EventKindJobCompleted},
+	})
 	var all sync.WaitGroup
 	all.Go(func() {
 		for e := range events {
@@ -150,7 +152,8 @@ func (b *bed) hold(ctx context.Context, p *river.Client[pgx.Tx], h *holder) (lea
 
 // leader names the leader and its term, "" if there is none.
 func (b *bed) leader(ctx context.Context) (text string, err error) {
-	err = b.inserts.QueryRow(ctx, "SELECT coalesce(max(leader_id || ' ' || elected_at), '') FROM river_leader").Scan(&text)
+	err = b.inserts.QueryRow(ctx, "SELECT coalesce(max(leader_id || ' ' || elected_at), '') FROM river_leader").Scan(
+		&text)
 	return text, err
 }
 

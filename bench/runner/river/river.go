@@ -52,10 +52,14 @@ func of(r trial.Request) settings {
 	case r.Variant == trial.Tuned:
 		return settings{
 			cooldown: 5 * time.Millisecond, poll: 20 * time.Millisecond, conns: 20, workers: trial.InFlight, callers: 2,
-			text: "FetchCooldown 5ms, FetchPollInterval 20ms, pools of 20 connections; MaxWorkers 1,000; bulk from 2 callers",
+			text: "FetchCooldown 5ms, FetchPollInterval 20ms, pools of 20 connections; MaxWorkers 1,000; bulk " +
+				"from 2 callers",
 		}
 	}
-	return settings{workers: trial.InFlight, callers: 1, text: "River's defaults: FetchCooldown 100ms, pools of 4 connections; MaxWorkers 1,000"}
+	return settings{
+		workers: trial.InFlight, callers: 1,
+		text: "River's defaults: FetchCooldown 100ms, pools of 4 connections; MaxWorkers 1,000",
+	}
 }
 
 // Run carries out a trial.
@@ -157,7 +161,8 @@ func (b *bed) config(w *river.Workers) *river.Config {
 // count counts the jobs in a state.
 func (b *bed) count(ctx context.Context, state string, want int64) ([]trial.Count, error) {
 	c := trial.Count{What: "jobs " + state, Want: want}
-	err := b.inserts.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = $1::river_job_state", state).Scan(&c.Got)
+	err := b.inserts.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = $1::river_job_state",
+		state).Scan(&c.Got)
 	if err != nil {
 		return nil, fmt.Errorf("count jobs: %w", err)
 	}

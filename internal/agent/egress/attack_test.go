@@ -27,24 +27,32 @@ func TestTargetsThatAreRefused(t *testing.T) {
 	port := portOf(belay.Listener.Addr().String())
 	p := begin(t, "example.com", "*.example.com:443", "127.0.0.1:1", "127.0.0.0/8:2", "10.0.0.0/8:3")
 	for _, target := range []string{
-		"127.0.0.1:" + port, "localhost:" + port, "127.1:" + port, "2130706433:" + port, "0x7f.0.0.1:" + port, "0177.0.0.1:" + port, "0:" + port, "0.0.0.0:" + port,
-		"[::1]:" + port, "[::]:" + port, "[::ffff:127.0.0.1]:" + port, "[::ffff:7f00:1]:" + port, "[0:0:0:0:0:ffff:127.0.0.1]:" + port, "[::1%25lo]:" + port, "[64:ff9b::127.0.0.1]:" + port,
+		"127.0.0.1:" + port, "localhost:" + port, "127.1:" + port, "2130706433:" + port, "0x7f.0.0.1:" + port,
+		"0177.0.0.1:" + port, "0:" + port, "0.0.0.0:" + port,
+		"[::1]:" + port, "[::]:" + port, "[::ffff:127.0.0.1]:" + port, "[::ffff:7f00:1]:" + port,
+		"[0:0:0:0:0:ffff:127.0.0.1]:" + port, "[::1%25lo]:" + port, "[64:ff9b::127.0.0.1]:" + port,
 		p.addr,
 		"169.254.169.254:80", "169.254.169.254:443", "metadata.google.internal:80",
-		"example.com:22", "example.com", "example.com:", "example.com:0443", "example.com:443@evil.org", "example.com:443@evil.org:443", "user@example.com:443", "user:pw@example.com:443",
-		"evil.org:443#example.com:443", "evil.org:443/example.com:443", "evil.org:443?example.com:443", "example.com%2eevil.org:443", "example.com%00:443",
-		"example.com:443,evil.org:443", "example.com\\@evil.org:443", "[example.com]:443", "example.com.evil.org:443", "evilexample.com:443", ".example.com:443",
-		strings.Repeat("a", 5000) + ".example.com:443", "ex\u00e4mple.com:443", "-a.example.com:443", "/example.com:443", "http://example.com:443", "*:443", ":443",
+		"example.com:22", "example.com", "example.com:", "example.com:0443", "example.com:443@evil.org",
+		"example.com:443@evil.org:443", "user@example.com:443", "user:pw@example.com:443",
+		"evil.org:443#example.com:443", "evil.org:443/example.com:443", "evil.org:443?example.com:443",
+		"example.com%2eevil.org:443", "example.com%00:443",
+		"example.com:443,evil.org:443", "example.com\\@evil.org:443", "[example.com]:443", "example.com.evil.org:443",
+		"evilexample.com:443", ".example.com:443",
+		strings.Repeat("a", 5000) + ".example.com:443", "ex\u00e4mple.com:443", "-a.example.com:443",
+		"/example.com:443", "http://example.com:443", "*:443", ":443",
 	} {
 		got := p.ask("CONNECT " + target + " HTTP/1.1\r\nHost: example.com\r\n\r\n")
-		if !strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.HasPrefix(got, "HTTP/1.1 400 ") || strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.Contains(got, "agent.egress") {
+		if !strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.HasPrefix(got, "HTTP/1.1 400 ") ||
+			strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.Contains(got, "agent.egress") {
 			t.Errorf("CONNECT %s: %q", target, got)
 		}
 		if strings.HasPrefix(target, "http") || strings.HasPrefix(target, "/") {
 			continue
 		}
 		got = p.ask("GET http://" + target + "/ HTTP/1.1\r\nHost: example.com\r\n\r\n")
-		if allowed := strings.HasPrefix(target, "example.com:443") || strings.HasPrefix(target, "example.com:0443") || target == "example.com" || target == "example.com:"; allowed && !strings.ContainsAny(target, "@,") {
+		if allowed := strings.HasPrefix(target, "example.com:443") || strings.HasPrefix(target, "example.com:0443") ||
+			target == "example.com" || target == "example.com:"; allowed && !strings.ContainsAny(target, "@,") {
 			continue
 		}
 		if !strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.HasPrefix(got, "HTTP/1.1 400 ") {
@@ -52,13 +60,19 @@ func TestTargetsThatAreRefused(t *testing.T) {
 		}
 	}
 	for _, request := range []string{
-		"GET /x HTTP/1.1\r\nHost: example.com", "GET https://example.com/ HTTP/1.1\r\nHost: example.com", "GET ftp://example.com/ HTTP/1.1\r\nHost: example.com",
-		"GET http:example.com HTTP/1.1\r\nHost: example.com", "GET //example.com/ HTTP/1.1\r\nHost: example.com", "OPTIONS * HTTP/1.1\r\nHost: example.com",
-		"PRI * HTTP/2.0\r\n\r\nSM", "GET http:///x HTTP/1.1\r\nHost: example.com", "GET http://user:pw@example.com/ HTTP/1.1\r\nHost: example.com",
-		"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde", "CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0",
-		"\x16\x03\x01\x02", "GET http://example.com/ HTTP/1.1\r\nHost: a\r\nHost: b", "GET http://example.com/ HTTP/9.9\r\nHost: a",
+		"GET /x HTTP/1.1\r\nHost: example.com", "GET https://example.com/ HTTP/1.1\r\nHost: example.com",
+		"GET ftp://example.com/ HTTP/1.1\r\nHost: example.com",
+		"GET http:example.com HTTP/1.1\r\nHost: example.com", "GET //example.com/ HTTP/1.1\r\nHost: example.com",
+		"OPTIONS * HTTP/1.1\r\nHost: example.com",
+		"PRI * HTTP/2.0\r\n\r\nSM", "GET http:///x HTTP/1.1\r\nHost: example.com",
+		"GET http://user:pw@example.com/ HTTP/1.1\r\nHost: example.com",
+		"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde",
+		"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0",
+		"\x16\x03\x01\x02", "GET http://example.com/ HTTP/1.1\r\nHost: a\r\nHost: b",
+		"GET http://example.com/ HTTP/9.9\r\nHost: a",
 	} {
-		if got := p.ask(request + "\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 4") && !strings.HasPrefix(got, "HTTP/1.1 505") {
+		if got := p.ask(request + "\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 4") &&
+			!strings.HasPrefix(got, "HTTP/1.1 505") {
 			t.Errorf("%q: %q", request, got)
 		}
 	}
@@ -89,23 +103,29 @@ func TestNamesThatLeadInside(t *testing.T) {
 		p.names = map[string][]string{"git.example.org": {addr}, "a.example.com": {addr}}
 		p.at("", addr, "443", server)
 		for name := range p.names {
-			if got := p.ask("CONNECT " + name + ":443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, want) || strings.Contains(got, addr) {
+			if got := p.ask("CONNECT " + name + ":443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got,
+				"HTTP/1.1 403 ") || !strings.Contains(got, want) || strings.Contains(got, addr) {
 				t.Errorf("%s at %s: %q", name, addr, got)
 			}
 		}
 	}
-	p.names = map[string][]string{"git.example.org": {"10.1.2.3"}, "a.example.com": {"10.1.2.3"}, "b.example.com": {"10.1.2.3", "93.184.216.34"}}
+	p.names = map[string][]string{
+		"git.example.org": {"10.1.2.3"}, "a.example.com": {"10.1.2.3"}, "b.example.com": {"10.1.2.3", "93.184.216.34"},
+	}
 	p.at("", "10.1.2.3", "443", server)
 	p.at("", "93.184.216.34", "443", listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "outside") }))
-	for name, want := range map[string]string{"git.example.org": established + "inside", "b.example.com": established + "outside"} {
+	for name, want := range map[string]string{"git.example.org": established + "inside", "b.example.com": established +
+		"outside"} {
 		if got := p.ask("CONNECT " + name + ":443 HTTP/1.1\r\nHost: x\r\n\r\n"); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	if got := p.ask("CONNECT a.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got, "a wildcard does not open: list the whole name") {
+	if got := p.ask("CONNECT a.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got,
+		"a wildcard does not open: list the whole name") {
 		t.Errorf("%q", got)
 	}
-	if diff := cmp.Diff([]string{"10.1.2.3:443", "93.184.216.34:443"}, slices.Sorted(slices.Values(p.dials()))); diff != "" {
+	if diff := cmp.Diff([]string{"10.1.2.3:443", "93.184.216.34:443"},
+		slices.Sorted(slices.Values(p.dials()))); diff != "" {
 		t.Errorf("dialled:\n%s", diff)
 	}
 }
@@ -136,12 +156,15 @@ func TestARebindingResolver(t *testing.T) {
 // Rule: Belay's own addresses and the proxy itself are closed whatever the list says.
 func TestBelayItselfIsClosed(t *testing.T) {
 	own := netip.MustParseAddrPort("10.0.0.5:7420")
-	p := beginWith(t, func(s *Server) { s.Closed = func(a netip.AddrPort) bool { return a == own } }, "127.0.0.0/8", "belay.example.org:7420", "10.0.0.5:7420", "127.0.0.1:7420")
+	p := beginWith(t, func(s *Server) {
+		s.Closed = func(a netip.AddrPort) bool { return a == own }
+	}, "127.0.0.0/8", "belay.example.org:7420", "10.0.0.5:7420", "127.0.0.1:7420")
 	p.names["belay.example.org"] = []string{"10.0.0.5"}
 	loop := policy(t, p.addr)
 	p.Policy.rules = append(p.Policy.rules, loop.rules...)
 	for _, target := range []string{p.addr, "10.0.0.5:7420", "belay.example.org:7420"} {
-		if got := p.ask("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, "Belay itself") {
+		if got := p.ask("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got,
+			"HTTP/1.1 403 ") || !strings.Contains(got, "Belay itself") {
 			t.Errorf("%s: %q", target, got)
 		}
 	}
@@ -155,7 +178,9 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	p := begin(t, "example.com")
 	p.at("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
 	const good = "GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n"
-	for _, bad := range []string{"CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n", "POST http://evil.org/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"} {
+	for _, bad := range []string{"CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET http://evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST http://evil.org/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"} {
 		got := p.ask(bad + good)
 		if strings.Count(got, "HTTP/1.1 ") != 1 || !strings.HasPrefix(got, "HTTP/1.1 403 ") {
 			t.Errorf("%q: %q", bad, got)
@@ -185,13 +210,17 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 				break
 			}
 		}
-		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: X-Secret\r\nX-Secret: 1\r\nProxy-Connection: x\r\nKeep-Alive: 5\r\n\r\nok")
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: X-Secret\r\nX-Secret: "+
+			"1\r\nProxy-Connection: x\r\nKeep-Alive: 5\r\n\r\nok")
 		heard <- all.String()
 	})
 	p := begin(t, "example.com")
 	p.at("example.com", "93.184.216.34", "80", server)
-	got := p.ask("GET http://EXAMPLE.com/a HTTP/1.1\r\nHost: evil.org\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nX-Stays: 1\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\nTE: gzip\r\nUpgrade: h2c\r\n\r\n")
-	if strings.Contains(got, "X-Secret") || strings.Contains(got, "Proxy-Connection") || strings.Contains(got, "Keep-Alive:") || !strings.HasSuffix(got, "ok") {
+	got := p.ask("GET http://EXAMPLE.com/a HTTP/1.1\r\nHost: evil.org\r\nConnection: close, X-Hop\r\nX-Hop: " +
+		"1\r\nX-Stays: 1\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\nTE: " +
+		"gzip\r\nUpgrade: h2c\r\n\r\n")
+	if strings.Contains(got, "X-Secret") || strings.Contains(got, "Proxy-Connection") ||
+		strings.Contains(got, "Keep-Alive:") || !strings.HasSuffix(got, "ok") {
 		t.Errorf("the answer: %q", got)
 	}
 	const want = "GET /a HTTP/1.1\r\nHost: example.com\r\nX-Stays: 1\r\nConnection: close\r\n\r\n"
@@ -200,16 +229,20 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 	}
 	const smuggled = "GET http://evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n"
 	for _, framing := range []string{
-		"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcd", "Content-Length: +4\r\n\r\nabcd", "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-		"Content-Length : 4\r\n\r\nabcd", "X: a\r\n b\x00\r\n\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcd", "Content-Length: +4\r\n\r\nabcd",
+		"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+		"Content-Length : 4\r\n\r\nabcd", "X: a\r\n b\x00\r\n\r\n",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	} {
 		got := p.ask("POST http://example.com/ HTTP/1.1\r\nHost: x\r\n" + framing + smuggled)
-		if !strings.HasPrefix(got, "HTTP/1.1 400 ") && !strings.HasPrefix(got, "HTTP/1.1 501 ") || strings.Count(got, "HTTP/1.1") != 1 {
+		if !strings.HasPrefix(got, "HTTP/1.1 400 ") && !strings.HasPrefix(got, "HTTP/1.1 501 ") ||
+			strings.Count(got, "HTTP/1.1") != 1 {
 			t.Errorf("%q: %q", framing, got)
 		}
 	}
 	// Both lengths: the chunks count, and only they are sent on.
-	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
+	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: " +
+		"chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
 	if got := next(t, heard); strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
 		t.Errorf("the request: %q", got)
 	}
@@ -220,14 +253,18 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 func TestSlowness(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	p := beginWith(t, func(s *Server) {
-		s.Limits = Limits{HeaderTimeout: 30 * time.Millisecond, Keep: 30 * time.Millisecond, Idle: 60 * time.Millisecond}
+		s.Limits = Limits{
+			HeaderTimeout: 30 * time.Millisecond, Keep: 30 * time.Millisecond, Idle: 60 * time.Millisecond,
+		}
 	}, "example.com")
 	p.at("example.com", "93.184.216.34", "443", server)
 	p.at("example.com", "93.184.216.34", "80", server)
 	for name, request := range map[string]string{
-		"nothing at all": "", "half a header": "GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX", "a tunnel without a word": "CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
-		"half a refused body": "POST http://evil.org/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
-		"no answer":           "GET http://example.com/ HTTP/1.1\r\nHost: x\r\n\r\n", "half a body": "POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+		"nothing at all": "", "half a header": "GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX",
+		"a tunnel without a word": "CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"half a refused body":     "POST http://evil.org/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+		"no answer":               "GET http://example.com/ HTTP/1.1\r\nHost: x\r\n\r\n",
+		"half a body":             "POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
 	} {
 		began := time.Now()
 		p.line().send(request).all()
@@ -425,24 +462,29 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 	p.ask("CONNECT \u202eevil\u0085:443 HTTP/1.1\r\nHost: x\r\n\r\n")
 	p.ask("GET http://a%1b%5bm.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	want := []Refusal{
-		{`"\u202eevil\u0085:443"`, "the target of the request cannot be read: a name outside of ASCII is written in its encoded form, which begins with xn--", 1},
+		{`"\u202eevil\u0085:443"`, "the target of the request cannot be read: a name outside of ASCII is written " +
+			"in its encoded form, which begins with xn--", 1},
 		{"evil.org:443", "it is not listed there", 3},
 	}
 	if diff := cmp.Diff(want, p.Refused()); diff != "" {
 		t.Error(diff)
 	}
-	if log := p.logged.String(); strings.Count(log, "target=evil.org:443") != 1 || strings.ContainsFunc(log, func(r rune) bool { return r > 126 || r < 32 && r != '\n' }) {
+	if log := p.logged.String(); strings.Count(log, "target=evil.org:443") != 1 ||
+		strings.ContainsFunc(log, func(r rune) bool { return r > 126 || r < 32 && r != '\n' }) {
 		t.Errorf("logged: %q", log)
 	}
 	for i := range mostRefusals + 50 {
 		p.refused.count(fmt.Sprint(i), "x")
 	}
 	all := p.Refused()
-	if i := slices.IndexFunc(all, func(r Refusal) bool { return r.Target == others }); len(all) != mostRefusals+1 || i < 0 || all[i].Count != 52 {
+	if i := slices.IndexFunc(all, func(r Refusal) bool {
+		return r.Target == others
+	}); len(all) != mostRefusals+1 || i < 0 || all[i].Count != 52 {
 		t.Errorf("%d targets", len(all))
 	}
 	told := p.Told()
-	if len(told) != mostTold+1 || told[0] != "agent.egress refused others, 52 times: more targets than are told apart were refused" {
+	if len(told) != mostTold+1 || told[0] != "agent.egress refused others, 52 times: more targets than are told "+
+		"apart were refused" {
 		t.Errorf("told: %q", told)
 	}
 	for _, line := range told {

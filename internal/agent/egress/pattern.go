@@ -50,7 +50,8 @@ var (
 	errURL       = errors.New("it is an address of a page, and only HOST or HOST:PORT is compared")
 	errRange     = errors.New("it is not a range of addresses")
 	errHostBits  = errors.New("the address has bits beyond the length of the range")
-	errMixed     = errors.New("it holds addresses of several kinds, private ones and others; list the ranges one by one")
+	errMixed     = errors.New("it holds addresses of several kinds, private ones and others; list the ranges one " +
+		"by one")
 )
 
 // closing are words that mean no network to people.
@@ -177,7 +178,9 @@ func suggest(text string, err error) string {
 }
 
 // services are ports that people know by name.
-var services = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432"}
+var services = map[string]string{
+	"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432",
+}
 
 // fromURL takes the host and the port out of an address of a page.
 func fromURL(text string) string {

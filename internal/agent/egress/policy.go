@@ -80,7 +80,9 @@ var own = []string{"localhost", "127.0.0.1", "::1", "[::1]"}
 func (p *Policy) Direct() []string {
 	return slices.DeleteFunc(slices.Clone(own), func(name string) bool {
 		addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
-		return err == nil && p != nil && slices.ContainsFunc(p.rules, func(r rule) bool { return r.name == "" && r.holds(addr) })
+		return err == nil && p != nil && slices.ContainsFunc(p.rules, func(r rule) bool {
+			return r.name == "" && r.holds(addr)
+		})
 	})
 }
 

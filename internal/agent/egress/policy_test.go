@@ -21,7 +21,8 @@ func policy(t testing.TB, patterns ...string) *Policy {
 // Rule: a name or an address is allowed where it is listed, in whichever form it is
 // written, at the ports of its pattern, and nowhere else.
 func TestAllows(t *testing.T) {
-	p := policy(t, "API.Anthropic.com.:443", "*.githubusercontent.com", "127.0.0.1:11434", "[::1]:8080", "10.0.0.0/8:5432", "[fd00::/8]", "git_1.example")
+	p := policy(t, "API.Anthropic.com.:443", "*.githubusercontent.com", "127.0.0.1:11434", "[::1]:8080",
+		"10.0.0.0/8:5432", "[fd00::/8]", "git_1.example")
 	for _, tt := range []struct {
 		host string
 		port int
@@ -176,7 +177,8 @@ func TestParseRefuses(t *testing.T) {
 
 // Rule: what a policy says of itself makes the same policy.
 func TestPolicyAsText(t *testing.T) {
-	p := policy(t, "Example.COM.", "*.example.com:8443", "127.0.0.1:11434", "[::1]", "[fd00::/8]:5432", "10.0.0.0/8", "example.com")
+	p := policy(t, "Example.COM.", "*.example.com:8443", "127.0.0.1:11434", "[::1]", "[fd00::/8]:5432", "10.0.0.0/8",
+		"example.com")
 	const want = "example.com,*.example.com:8443,127.0.0.1:11434,[::1],[fd00::/8]:5432,10.0.0.0/8"
 	if diff := cmp.Diff(want, p.String()); diff != "" {
 		t.Error(diff)
@@ -189,14 +191,19 @@ func TestPolicyAsText(t *testing.T) {
 // Rule: each address is of the kind that the registries say.
 func TestKindsOfAddresses(t *testing.T) {
 	for text, want := range map[string]kind{
-		"8.8.8.8": public, "2606:4700::1111": public, "172.32.0.1": public, "64:ff9b::8.8.8.8": public, "::ffff:8.8.8.8": public,
-		"10.1.2.3": private, "172.31.255.255": private, "192.168.1.1": private, "100.64.0.1": private, "fd12::1": private, "64:ff9b::10.0.0.1": private,
-		"127.0.0.1": loopback, "127.255.255.254": loopback, "::1": loopback, "::ffff:127.0.0.1": loopback, "64:ff9b::7f00:1": loopback,
-		"169.254.0.1": linkLocal, "fe80::1": linkLocal,
-		"169.254.169.254": metadata, "::ffff:169.254.169.254": metadata, "64:ff9b::a9fe:a9fe": metadata, "fd00:ec2::254": metadata, "168.63.129.16": metadata,
+		"8.8.8.8": public, "2606:4700::1111": public, "172.32.0.1": public, "64:ff9b::8.8.8.8": public,
+		"::ffff:8.8.8.8": public,
+		"10.1.2.3":       private, "172.31.255.255": private, "192.168.1.1": private, "100.64.0.1": private,
+		"fd12::1": private, "64:ff9b::10.0.0.1": private,
+		"127.0.0.1": loopback, "127.255.255.254": loopback, "::1": loopback, "::ffff:127.0.0.1": loopback,
+		"64:ff9b::7f00:1": loopback,
+		"169.254.0.1":     linkLocal, "fe80::1": linkLocal,
+		"169.254.169.254": metadata, "::ffff:169.254.169.254": metadata, "64:ff9b::a9fe:a9fe": metadata,
+		"fd00:ec2::254": metadata, "168.63.129.16": metadata,
 		"0.0.0.0": unspecified, "0.1.2.3": unspecified, "::": unspecified,
 		"224.0.0.1": multicast, "ff02::1": multicast,
-		"255.255.255.255": reserved, "198.18.0.1": reserved, "2002:7f00:1::": reserved, "2001:0:4136:e378::": reserved, "::127.0.0.1": reserved, "fec0::1": reserved, "64:ff9b:1::a00:1": reserved,
+		"255.255.255.255": reserved, "198.18.0.1": reserved, "2002:7f00:1::": reserved, "2001:0:4136:e378::": reserved,
+		"::127.0.0.1": reserved, "fec0::1": reserved, "64:ff9b:1::a00:1": reserved,
 	} {
 		if got := kindOf(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s is %s, want %s", text, got, want)
@@ -207,7 +214,8 @@ func TestKindsOfAddresses(t *testing.T) {
 // Rule: a name leads to public addresses; a whole name to private ones too; no name
 // leads elsewhere unless that address is listed as well.
 func TestAdmits(t *testing.T) {
-	p := policy(t, "git.example.org:443", "*.example.com:443", "ollama.example.org:443", "127.0.0.1:443", "169.254.0.0/16:443", "10.9.0.0/16:443")
+	p := policy(t, "git.example.org:443", "*.example.com:443", "ollama.example.org:443", "127.0.0.1:443",
+		"169.254.0.0/16:443", "10.9.0.0/16:443")
 	for _, tt := range []struct {
 		name, addr string
 		want       bool
@@ -241,8 +249,10 @@ func TestAdmits(t *testing.T) {
 // simplest way; whatever is written as a pattern is refused or means what it says.
 func FuzzPolicy(f *testing.F) {
 	for _, s := range []string{
-		"api.example.com", "*.example.com", "127.0.0.1", "0x7f.1", "[::1]:80", "10.0.0.0/8:5432", "a@b:443", "::ffff:1.2.3.4", "none", "*", "xn--a.example.com",
-		"a.example.com.", "A.EXAMPLE.COM:443", "[fe80::1%lo]:1", "https://x.y", "127.1", "1.2.3.4/33", "%31", "[::1", "a:b:c", "\u212A.example.com",
+		"api.example.com", "*.example.com", "127.0.0.1", "0x7f.1", "[::1]:80", "10.0.0.0/8:5432", "a@b:443",
+		"::ffff:1.2.3.4", "none", "*", "xn--a.example.com",
+		"a.example.com.", "A.EXAMPLE.COM:443", "[fe80::1%lo]:1", "https://x.y", "127.1", "1.2.3.4/33", "%31", "[::1",
+		"a:b:c", "\u212A.example.com",
 	} {
 		f.Add(s, s, 443)
 	}
@@ -252,8 +262,10 @@ func FuzzPolicy(f *testing.F) {
 			plain := strings.ToLower(strings.TrimSuffix(host, "."))
 			addr, err := netip.ParseAddr(plain)
 			addr = addr.Unmap()
-			named := err != nil && (plain == "api.example.com" && slices.Contains(defaultPorts, port) || strings.HasSuffix(plain, ".example.com") && len(plain) > 12 && port == 443)
-			listed := err == nil && (addr.String() == "127.0.0.1" && port == 80 || (addr.String() == "::1" || addr.Is4() && addr.As4()[0] == 10) && port == 443)
+			named := err != nil && (plain == "api.example.com" && slices.Contains(defaultPorts, port) ||
+				strings.HasSuffix(plain, ".example.com") && len(plain) > 12 && port == 443)
+			listed := err == nil && (addr.String() == "127.0.0.1" && port == 80 || (addr.String() == "::1" ||
+				addr.Is4() && addr.As4()[0] == 10) && port == 443)
 			if !named && !listed || strings.ContainsAny(host, "@/%[]\\ \x00") {
 				t.Errorf("%q:%d is allowed", host, port)
 			}
@@ -272,7 +284,9 @@ func FuzzPolicy(f *testing.F) {
 		if again, err := Parse([]string{p.String()}); err != nil || again.String() != p.String() {
 			t.Errorf("%q is %s, and that is %v, %v", pattern, p, again, err)
 		}
-		if p.Allows("localhost", 80) || p.Allows("127.0.0.1", 443) && !strings.Contains(pattern, "127") || p.Allows("169.254.169.254", 80) && !strings.Contains(lower(pattern), "169.254.169.254") && !strings.Contains(lower(pattern), "a9fe") {
+		if p.Allows("localhost", 80) || p.Allows("127.0.0.1", 443) && !strings.Contains(pattern, "127") ||
+			p.Allows("169.254.169.254", 80) && !strings.Contains(lower(pattern), "169.254.169.254") &&
+				!strings.Contains(lower(pattern), "a9fe") {
 			t.Errorf("%q opens more than it says", pattern)
 		}
 	})
@@ -282,8 +296,10 @@ func FuzzPolicy(f *testing.F) {
 // for a port of the machine outside.
 func TestDirect(t *testing.T) {
 	for patterns, want := range map[string]string{
-		"none": "localhost 127.0.0.1 ::1 [::1]", "example.org": "localhost 127.0.0.1 ::1 [::1]", "10.0.0.0/8": "localhost 127.0.0.1 ::1 [::1]",
-		"127.0.0.1:11434": "localhost ::1 [::1]", "[::1]:1,127.0.0.2:2": "localhost 127.0.0.1", "127.0.0.0/8:5432": "localhost ::1 [::1]",
+		"none": "localhost 127.0.0.1 ::1 [::1]", "example.org": "localhost 127.0.0.1 ::1 [::1]",
+		"10.0.0.0/8":      "localhost 127.0.0.1 ::1 [::1]",
+		"127.0.0.1:11434": "localhost ::1 [::1]", "[::1]:1,127.0.0.2:2": "localhost 127.0.0.1",
+		"127.0.0.0/8:5432": "localhost ::1 [::1]",
 	} {
 		p, err := Parse(strings.Split(patterns, ","))
 		if err != nil {

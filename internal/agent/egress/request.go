@@ -23,7 +23,8 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	defer s.working.Done()
 	if !s.knows(r) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="belay"`)
-		answer(w, http.StatusProxyAuthRequired, "this proxy belongs to a job of Belay, and the request has not the job's token")
+		answer(w, http.StatusProxyAuthRequired,
+			"this proxy belongs to a job of Belay, and the request has not the job's token")
 		return
 	}
 	if r.Method == http.MethodConnect {
@@ -110,7 +111,8 @@ func denied(err error) bool {
 // refuse answers a request whose target is not allowed.
 func (s *Server) refuse(w http.ResponseWriter, target string, why error) {
 	if s.refused.count(target, why.Error()) && s.Log != nil {
-		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "egress of a job is refused", slog.String("target", target), slog.String("reason", why.Error()))
+		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "egress of a job is refused",
+			slog.String("target", target), slog.String("reason", why.Error()))
 	}
 	answer(w, http.StatusForbidden, target+" is refused by agent.egress: "+why.Error())
 }

@@ -76,7 +76,8 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 	if b, _ := io.ReadAll(resp.Body); string(b) != "POST example.com/ a body in pieces" {
 		t.Errorf("a post: %q", b)
 	}
-	if code, got := get(t, c, "http://other.org/"); code != 403 || got != "belay: other.org:80 is refused by agent.egress: it is not listed there\n" {
+	if code, got := get(t, c, "http://other.org/"); code != 403 ||
+		got != "belay: other.org:80 is refused by agent.egress: it is not listed there\n" {
 		t.Errorf("another host: %d %q", code, got)
 	}
 	if resp, err := c.Get("https://other.org/"); err == nil || !strings.Contains(err.Error(), "Forbidden") {
@@ -87,7 +88,8 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 	}
 	// The search list of the machine must not make another name of one that anybody may
 	// make up.
-	if names := p.lookups(); slices.Contains(names, "other.org") || !slices.Contains(names, "a.example.com.") || !slices.Contains(names, "example.com") {
+	if names := p.lookups(); slices.Contains(names, "other.org") || !slices.Contains(names, "a.example.com.") ||
+		!slices.Contains(names, "example.com") {
 		t.Errorf("names were looked up: %q", names)
 	}
 }
@@ -134,7 +136,8 @@ func TestAnUpgrade(t *testing.T) {
 	})
 	p := begin(t, "example.com")
 	p.at("example.com", "93.184.216.34", "80", server)
-	l := p.line().send("GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	l := p.line().send("GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: " +
+		"echo\r\n\r\n")
 	r := bufio.NewReader(l)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -156,7 +159,8 @@ func TestToken(t *testing.T) {
 	defer server.Close()
 	p := beginWith(t, func(s *Server) { s.Token = "t0ken" }, "example.com")
 	p.at("example.com", "93.184.216.34", "80", server.Listener.Addr().String())
-	if code, _ := get(t, p.client(nil), "http://example.com/"); code != 200 || seen == nil || seen.Get("Proxy-Authorization") != "" {
+	if code, _ := get(t, p.client(nil), "http://example.com/"); code != 200 || seen == nil ||
+		seen.Get("Proxy-Authorization") != "" {
 		t.Errorf("with the token: %d, %v", code, seen)
 	}
 	for credentials, want := range map[string]string{
@@ -172,7 +176,9 @@ func TestToken(t *testing.T) {
 		"Digest username=\"t0ken\"": "407",
 		"":                          "407",
 	} {
-		for _, request := range []string{"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n", "CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n"} {
+		for _, request := range []string{"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nConnection: " +
+			"close\r\n", "CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n",
+			"OPTIONS * HTTP/1.1\r\nHost: x\r\n"} {
 			if strings.HasPrefix(request, "OPTIONS") && want == "200" {
 				continue
 			}
@@ -195,17 +201,22 @@ func TestCurlAndGit(t *testing.T) {
 	dir := t.TempDir()
 	run := func(env []string, name string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir, cmd.Env = dir, slices.Concat(env, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"})
+		cmd.Dir, cmd.Env = dir, slices.Concat(env, []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
+		})
 		out, err := cmd.CombinedOutput()
 		return fmt.Sprintf("%s%v", out, err)
 	}
 	exec1 := strings.TrimSuffix(run(nil, "git", "--exec-path"), "\n<nil>")
-	for _, args := range [][]string{{"init", "-q", "-b", "main", "app.git"}, {"-C", "app.git", "-c", "user.name=N", "-c", "user.email=n@example.org", "commit", "-q", "--allow-empty", "-m", "first"}} {
+	for _, args := range [][]string{{"init", "-q", "-b", "main", "app.git"}, {"-C", "app.git", "-c", "user.name=N",
+		"-c", "user.email=n@example.org", "commit", "-q", "--allow-empty", "-m", "first"}} {
 		if out := run(nil, "git", args...); out != "<nil>" {
 			t.Fatal(out)
 		}
 	}
-	server := httptest.NewUnstartedServer(&cgi.Handler{Path: filepath.Join(exec1, "git-http-backend"), Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1"}, InheritEnv: []string{"PATH"}})
+	server := httptest.NewUnstartedServer(&cgi.Handler{Path: filepath.Join(exec1, "git-http-backend"), Env: []string{
+		"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1",
+	}, InheritEnv: []string{"PATH"}})
 	server.Config.ErrorLog = nil
 	server.StartTLS()
 	defer server.Close()
@@ -217,7 +228,8 @@ func TestCurlAndGit(t *testing.T) {
 	for _, name := range []string{"http_proxy", "https_proxy"} {
 		env = append(env, name+"="+address)
 	}
-	if out := run(append(env, "GIT_SSL_NO_VERIFY=1"), "git", "clone", "-q", "https://example.com/app.git", "clone"); out != "<nil>" {
+	if out := run(append(env, "GIT_SSL_NO_VERIFY=1"), "git", "clone", "-q", "https://example.com/app.git",
+		"clone"); out != "<nil>" {
 		t.Errorf("git clone: %s", out)
 	}
 	if out := run(nil, "git", "-C", "clone", "log", "--format=%s"); out != "first\n<nil>" {
@@ -229,10 +241,12 @@ func TestCurlAndGit(t *testing.T) {
 	if out := run(env, "curl", "-ksS", "https://evil.org/"); !strings.Contains(out, "403") {
 		t.Errorf("curl elsewhere: %s", out)
 	}
-	if out := run(append(env, "GIT_SSL_NO_VERIFY=1"), "git", "clone", "-q", "https://evil.org/app.git", "evil"); !strings.Contains(out, "403") {
+	if out := run(append(env, "GIT_SSL_NO_VERIFY=1"), "git", "clone", "-q", "https://evil.org/app.git",
+		"evil"); !strings.Contains(out, "403") {
 		t.Errorf("git elsewhere: %s", out)
 	}
-	if out := run(env, "curl", "-sS", "http://evil.org/"); out != "belay: evil.org:80 is refused by agent.egress: it is not listed there\n<nil>" {
+	if out := run(env, "curl", "-sS", "http://evil.org/"); out != "belay: evil.org:80 is refused by agent.egress: "+
+		"it is not listed there\n<nil>" {
 		t.Errorf("curl elsewhere: %s", out)
 	}
 }
@@ -293,7 +307,9 @@ func TestABrokenConnection(t *testing.T) {
 
 // Rule: what cannot be reached is said, without telling more of the network.
 func TestWhatCannotBeReached(t *testing.T) {
-	p := beginWith(t, func(s *Server) { s.Limits.Connect = 500 * time.Millisecond }, "example.com", "gone.example.com", "slow.example.com", "10.0.0.1:80")
+	p := beginWith(t, func(s *Server) {
+		s.Limits.Connect = 500 * time.Millisecond
+	}, "example.com", "gone.example.com", "slow.example.com", "10.0.0.1:80")
 	p.at("example.com", "93.184.216.34", "1", "")
 	p.at("slow.example.com", "93.184.216.35", "443", "")
 	dial := p.Dial
@@ -305,11 +321,13 @@ func TestWhatCannotBeReached(t *testing.T) {
 		return dial(ctx, network, address)
 	}
 	for request, want := range map[string]string{
-		"CONNECT example.com:443":      "502 Bad Gateway|belay: example.com:443 cannot be reached\n",
-		"GET http://example.com/":      "502 Bad Gateway|belay: example.com:80 cannot be reached\n",
-		"CONNECT gone.example.com:443": "502 Bad Gateway|belay: gone.example.com:443 cannot be reached: there is no such host\n",
-		"CONNECT slow.example.com:443": "504 Gateway Timeout|belay: slow.example.com:443 cannot be reached: it does not answer in time\n",
-		"GET http://10.0.0.1/":         "502 Bad Gateway|belay: 10.0.0.1:80 cannot be reached\n",
+		"CONNECT example.com:443": "502 Bad Gateway|belay: example.com:443 cannot be reached\n",
+		"GET http://example.com/": "502 Bad Gateway|belay: example.com:80 cannot be reached\n",
+		"CONNECT gone.example.com:443": "502 Bad Gateway|belay: gone.example.com:443 cannot be reached: there is " +
+			"no such host\n",
+		"CONNECT slow.example.com:443": "504 Gateway Timeout|belay: slow.example.com:443 cannot be reached: it " +
+			"does not answer in time\n",
+		"GET http://10.0.0.1/": "502 Bad Gateway|belay: 10.0.0.1:80 cannot be reached\n",
 	} {
 		status, text, _ := strings.Cut(want, "|")
 		got := p.ask(request + " HTTP/1.1\r\nHost: x\r\n\r\n")

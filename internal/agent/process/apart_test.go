@@ -61,7 +61,8 @@ func beBystander(t *testing.T, state string) *exec.Cmd {
 
 // spying are the ways to read a process.
 func spying(pid string) []string {
-	return []string{"read /proc/" + pid + "/environ", "read /proc/" + pid + "/mem", "follow /proc/" + pid + "/fd/0", "read /proc/" + pid + "/maps", "list /proc/" + pid + "/root/",
+	return []string{"read /proc/" + pid + "/environ", "read /proc/" + pid + "/mem", "follow /proc/" + pid + "/fd/0",
+		"read /proc/" + pid + "/maps", "list /proc/" + pid + "/root/",
 		"peek " + pid, "steal " + pid + " 0", "attach " + pid}
 }
 
@@ -101,7 +102,8 @@ func TestWallApartFromTheSupervisor(t *testing.T) {
 		for _, without := range [][]string{nil, {byLandlock, byFilter}} {
 			c, _ := sealed(t, kind)
 			out := new(transcript)
-			c.Args, c.Output = []string{"/bin/sh", "-c", `for f in environ mem maps; do head -c 1 /proc/$PPID/$f >/dev/null 2>&1 && echo "READ $f"; done
+			c.Args, c.Output = []string{"/bin/sh", "-c",
+				`for f in environ mem maps; do head -c 1 /proc/$PPID/$f >/dev/null 2>&1 && echo "READ $f"; done
 readlink /proc/$PPID/fd/0 && echo "READ fd"; ls /proc/$PPID/root/ >/dev/null 2>&1 && echo "READ root"; true`}, out.take
 			c.without, c.Insist = without, nil
 			if r, err := Run(t.Context(), c); err != nil || r.Code != 0 || strings.Contains(out.String(), "READ") {
@@ -143,7 +145,8 @@ func TestWallSockets(t *testing.T) {
 				}
 				users := tenants(t, 2)
 				host.User, guest.User = users[0], users[1]
-				host.Dir, guest.Dir, host.Writable, guest.Writable, guest.Insist, host.Insist = "/", "/", nil, nil, nil, nil
+				host.Dir, guest.Dir, host.Writable, guest.Writable, guest.Insist, host.Insist = "/", "/", nil, nil, nil,
+					nil
 			}
 			out := new(transcript)
 			host.Args, host.Helper, host.Output, host.Grace = []string{"attacker"}, true, out.take, -1
@@ -173,7 +176,8 @@ func TestWallIPC(t *testing.T) {
 		if kind == Subreaper {
 			t.Skip("there is no namespace to keep them")
 		}
-		c, out := shell(t, kind, "readlink /proc/self/ns/ipc /proc/self/ns/uts; id -u; hostname belay-canary 2>/dev/null; true")
+		c, out := shell(t, kind, "readlink /proc/self/ns/ipc /proc/self/ns/uts; id -u; hostname belay-canary "+
+			"2>/dev/null; true")
 		if _, err := Run(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +210,8 @@ func TestWallCapabilities(t *testing.T) {
 		for line := range strings.Lines(out.String()) {
 			name, text, _ := strings.Cut(strings.TrimSpace(line), ":\t")
 			got, err := strconv.ParseUint(text, 16, 64)
-			if limit := map[bool]uint64{true: want}[name == "CapPrm" || name == "CapEff"]; err != nil || got&^limit != 0 {
+			if limit := map[bool]uint64{true: want}[name == "CapPrm" || name == "CapEff"]; err != nil ||
+				got&^limit != 0 {
 				t.Errorf("%s %x, want at most %x, %v", name, got, limit, err)
 			}
 		}
@@ -224,9 +229,12 @@ func TestWallsAreSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[Isolation]Walls{
-			PIDNamespace:  {Seal: "mounts+landlock", Hidden: "mounts", Apart: "namespace+landlock", Sockets: "landlock", Covers: "files+signals+sockets"},
-			UserNamespace: {Seal: "mounts+landlock", Hidden: "mounts", Apart: "namespace+landlock", Sockets: "landlock", Covers: "files+signals+sockets"},
-			Subreaper:     {Seal: "landlock", Hidden: "landlock", Apart: "landlock", Sockets: "landlock", Covers: "files+signals+sockets"},
+			PIDNamespace: {Seal: "mounts+landlock", Hidden: "mounts", Apart: "namespace+landlock", Sockets: "landlock",
+				Covers: "files+signals+sockets"},
+			UserNamespace: {Seal: "mounts+landlock", Hidden: "mounts", Apart: "namespace+landlock", Sockets: "landlock",
+				Covers: "files+signals+sockets"},
+			Subreaper: {Seal: "landlock", Hidden: "landlock", Apart: "landlock", Sockets: "landlock",
+				Covers: "files+signals+sockets"},
 		}[kind]
 		want.Isolation, want.User, want.Landlock = kind, uint32(os.Geteuid()), landlockABI()
 		if diff := cmp.Diff(want, r.Walls); diff != "" {
@@ -239,7 +247,8 @@ func TestWallsAreSaid(t *testing.T) {
 		if d := tree.Describe(); !strings.Contains(d, "; hidden by "+want.Hidden) || !strings.Contains(d, "Landlock ") {
 			t.Errorf("described as %q", d)
 		}
-		if text := strings.Join(r.Walls.Open(), "; "); !strings.Contains(text, "the network") || strings.Contains(text, "modes") != (kind == Subreaper) {
+		if text := strings.Join(r.Walls.Open(), "; "); !strings.Contains(text, "the network") ||
+			strings.Contains(text, "modes") != (kind == Subreaper) {
 			t.Errorf("open: %s", text)
 		}
 	})

@@ -9,8 +9,10 @@ import (
 // contained are the capabilities that root keeps in a walled run: those that programs
 // of root need among their own files and processes, and none by which it could undo
 // the walls or reach the kernel.
-const contained = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL |
-	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_SETFCAP
+const contained = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
+	1<<unix.CAP_KILL |
+	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE |
+	1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_SETFCAP
 
 // renounce gives up the capabilities that the command is not to have, on the calling
 // thread, which will start it. It has given up new privileges, so that they are gone

@@ -185,7 +185,8 @@ func (c *Command) validate() error {
 
 func (c *Command) validatePaths() error {
 	for what, list := range map[string][]string{
-		"writable directory": c.Writable, "directory for temporary files": {c.Tmp}, "hidden path": c.Hidden, "readable path": c.Readable,
+		"writable directory": c.Writable, "directory for temporary files": {c.Tmp}, "hidden path": c.Hidden,
+		"readable path": c.Readable,
 	} {
 		for _, path := range list {
 			if path == "" && what == "directory for temporary files" {

@@ -27,7 +27,8 @@ func BenchmarkWalls(b *testing.B) {
 			{"none", func(*Command) {}},
 			{"seal", func(c *Command) { c.Writable, c.Tmp = []string{at("own")}, at("own/tmp") }},
 			{"seal-hidden-proxied", func(c *Command) {
-				c.Writable, c.Tmp, c.Hidden, c.Readable = []string{at("own")}, at("own/tmp"), []string{at("home")}, []string{at("home/bin")}
+				c.Writable, c.Tmp, c.Hidden, c.Readable = []string{at("own")}, at("own/tmp"), []string{at("home")},
+					[]string{at("home/bin")}
 				c.Network, c.ProxyToken, c.Proxy = ProxiedNetwork, "a-token-of-this-run-alone", func(l net.Listener) {
 					for {
 						if _, err := l.Accept(); err != nil {

@@ -64,7 +64,8 @@ func service(t *testing.T, test, leaf string) {
 		}
 	})
 	for _, c := range controllersOf(t, filepath.Join(top, "cgroup.controllers")) {
-		if !slices.Contains(controllersOf(t, filepath.Join(top, "cgroup.subtree_control")), c) && write(top, "cgroup.subtree_control", "+"+c) == nil {
+		if !slices.Contains(controllersOf(t, filepath.Join(top, "cgroup.subtree_control")), c) &&
+			write(top, "cgroup.subtree_control", "+"+c) == nil {
 			handed = append(handed, c)
 		}
 	}
@@ -155,7 +156,8 @@ func TestLimitsOfTheNewerTree(t *testing.T) {
 	if group == "" {
 		have := controllersOf(t, filepath.Join(newer(t).home, "cgroup.controllers"))
 		if !slices.Contains(have, pids) || !slices.Contains(have, memory) {
-			t.Skipf("the newer tree has the controllers %q here; pids and memory are of the older tree, whose limits other tests are about", have)
+			t.Skipf("the newer tree has the controllers %q here; pids and memory are of the older tree, whose "+
+				"limits other tests are about", have)
 		}
 		service(t, "TestLimitsOfTheNewerTree", ServiceGroup)
 		return
@@ -166,12 +168,14 @@ func TestLimitsOfTheNewerTree(t *testing.T) {
 	c, out := shell(t, Auto, forks)
 	c.Args = []string{"/bin/bash", "-c", forks}
 	c.Limits, c.Timeout, c.Grace = Limits{Pids: 40}, 3*time.Second, -1
-	if r, err := Run(t.Context(), c); r.Enforced.Pids != "cgroup v2" || !strings.Contains(r.Exceeded, "more than 40 processes") {
+	if r, err := Run(t.Context(), c); r.Enforced.Pids != "cgroup v2" ||
+		!strings.Contains(r.Exceeded, "more than 40 processes") {
 		t.Errorf("a fork bomb: %+v, %v\n%s", r, err, out)
 	}
 	c, out = shell(t, Auto, `dd if=/dev/zero of=/dev/null bs=256M count=1`)
 	c.Limits = Limits{Memory: 64 << 20}
-	if r, err := Run(t.Context(), c); err != nil || r.Code == 0 || r.Enforced.Memory != "cgroup v2" || !strings.Contains(r.Exceeded, "more than 64 MiB of memory") {
+	if r, err := Run(t.Context(), c); err != nil || r.Code == 0 || r.Enforced.Memory != "cgroup v2" ||
+		!strings.Contains(r.Exceeded, "more than 64 MiB of memory") {
 		t.Errorf("a memory hog: %+v, %v\n%s", r, err, out)
 	}
 }

@@ -126,7 +126,8 @@ func TestForkingTreeIsCancelled(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
 		for _, means := range []string{"", "signals"} {
 			nap := unique()
-			c, out := shell(t, kind, "trap '' TERM; i=0; while [ $i -lt 2000 ]; do setsid sleep "+nap+" & i=$((i+1)); echo x; done")
+			c, out := shell(t, kind, "trap '' TERM; i=0; while [ $i -lt 2000 ]; do setsid sleep "+nap+
+				" & i=$((i+1)); echo x; done")
 			c.Grace, c.freezer = 100*time.Millisecond, means
 			ctx, cancel := context.WithCancelCause(t.Context())
 			tree := begin(t, ctx, c)
@@ -194,7 +195,8 @@ func TestParentKilledLeavesNothing(t *testing.T) {
 			t.Run("frozen="+frozen+",freezer="+means, func(t *testing.T) {
 				each(t, func(t *testing.T, kind Isolation) {
 					run, nap := id(t), unique()
-					script := "trap '' TERM HUP; env -i setsid /bin/sleep " + nap + " & (setsid sh -c 'sleep " + nap + " & wait' &) ; echo up; sleep " + nap
+					script := "trap '' TERM HUP; env -i setsid /bin/sleep " + nap + " & (setsid sh -c 'sleep " + nap +
+						" & wait' &) ; echo up; sleep " + nap
 					ready := "up"
 					if frozen != "" {
 						ready = "frozen: <nil>"
@@ -252,7 +254,8 @@ func TestSupervisorKilled(t *testing.T) {
 		if kind == Subreaper && means == "signals" {
 			unmarked = ""
 		}
-		c, out := shell(t, kind, "trap '' TERM HUP; "+unmarked+"setsid /bin/sleep "+nap+" & (setsid sh -c 'sleep "+nap+" & wait' &) ; echo up; sleep "+nap)
+		c, out := shell(t, kind, "trap '' TERM HUP; "+unmarked+"setsid /bin/sleep "+nap+" & (setsid sh -c 'sleep "+nap+
+			" & wait' &) ; echo up; sleep "+nap)
 		c.freezer = means
 		tree := begin(t, t.Context(), c)
 		until(t, "the command is up", func() bool { return strings.Contains(out.String(), "up") })

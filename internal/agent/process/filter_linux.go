@@ -56,7 +56,8 @@ func install(program []unix.SockFilter) error {
 		return fmt.Errorf("no filter of system calls for %s", runtime.GOARCH)
 	}
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0,
+		0); err != nil {
 		return fmt.Errorf("filter system calls: %w", err)
 	}
 	return nil

@@ -30,7 +30,8 @@ func house(t *testing.T, kind Isolation) (c Command, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "house")
 	at := func(name string) string { return filepath.Join(dir, name) }
-	fill(t, at("secret"), at("room/key"), at("room/bin/tool"), at("room/bin/key"), at("room/work/file"), at("room/work/vault/key"), at("plain"))
+	fill(t, at("secret"), at("room/key"), at("room/bin/tool"), at("room/bin/key"), at("room/work/file"),
+		at("room/work/vault/key"), at("plain"))
 	if err := os.WriteFile(at("room/bin/tool"), []byte("#!/bin/sh\necho tool works\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -65,12 +66,14 @@ func besieged(t *testing.T, c Command, dir string) {
 			c.Helper, c.Args = false, []string{"/bin/sh", "-c", line}
 			out := new(transcript)
 			c.Output = out.take
-			if _, err := Run(t.Context(), c); err != nil || strings.Contains(out.stdout.String(), filepath.Base(name)+"\n") {
+			if _, err := Run(t.Context(), c); err != nil || strings.Contains(out.stdout.String(), filepath.Base(name)+
+				"\n") {
 				t.Errorf("%s: %q, %v", line, out, err)
 			}
 		}
 	}
-	open(t, c, "read "+at("room/bin/tool"), "list "+at("room/bin"), "write new", "read file", "read "+at("plain"), "read /etc/passwd")
+	open(t, c, "read "+at("room/bin/tool"), "list "+at("room/bin"), "write new", "read file", "read "+at("plain"),
+		"read /etc/passwd")
 	c.Helper, c.Args = false, []string{at("room/bin/tool")}
 	out := new(transcript)
 	c.Output = out.take
@@ -141,10 +144,12 @@ func TestWallHiddenBelowAClosedWay(t *testing.T) {
 	if err := errors.Join(os.Chmod(closed, 0o700), os.Chown(dir, int(user.UID), int(user.GID))); err != nil {
 		t.Fatal(err)
 	}
-	for _, hidden := range [][]string{{data}, {closed, data}, {filepath.Join(data, "secret"), filepath.Join(data, "jobs")}} {
+	for _, hidden := range [][]string{{data}, {closed, data}, {filepath.Join(data, "secret"),
+		filepath.Join(data, "jobs")}} {
 		c, out := shell(t, Auto, `id -u; cat file > copy && echo wrote; cat "$1/secret" "$1/../beside"`)
 		c.Args = append(c.Args, "sh", data)
-		c.Dir, c.User, c.Writable, c.Hidden, c.Insist = dir, &user, []string{dir}, hidden, []Wall{WallHidden, WallSeal, WallUser}
+		c.Dir, c.User, c.Writable, c.Hidden, c.Insist = dir, &user, []string{dir}, hidden, []Wall{WallHidden, WallSeal,
+			WallUser}
 		r, err := Run(t.Context(), c)
 		if err != nil || out.stdout.String() != "1879048192\nwrote\n" || r.Isolation != PIDNamespace {
 			t.Errorf("%q hidden: %+v, %v\n%s", hidden, r, err, out)
@@ -184,8 +189,12 @@ func TestWallHiddenIsEmpty(t *testing.T) {
 		}
 		c, dir := house(t, kind)
 		c.without = []string{byLandlock}
-		repelled(t, c, "write "+dir+"/room/new", "mkdir "+dir+"/room/new", "unmount "+dir+"/room", "unmount "+dir+"/secret", "remount "+dir+"/room")
-		c.Args, c.Helper = []string{"/bin/sh", "-c", "ls -A " + dir + "/room; wc -c <" + dir + "/secret; unshare -Urm umount " + dir + "/room && echo UNCOVERED"}, false
+		repelled(t, c, "write "+dir+"/room/new", "mkdir "+dir+"/room/new", "unmount "+dir+"/room",
+			"unmount "+dir+"/secret", "remount "+dir+"/room")
+		c.Args, c.Helper = []string{
+			"/bin/sh", "-c", "ls -A " + dir + "/room; wc -c <" + dir + "/secret; unshare -Urm umount " + dir +
+				"/room && echo UNCOVERED",
+		}, false
 		out := new(transcript)
 		c.Output = out.take
 		if _, err := Run(t.Context(), c); err != nil || out.stdout.String() != "bin\nwork\n0\n" {
@@ -211,7 +220,8 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 	c.Hidden = append(c.Hidden, filepath.Join(dir, "room/work/vault"))
 	c.Args = []string{"true"}
 	var missing *WallError
-	if _, err := Run(t.Context(), c); !errors.As(err, &missing) || missing.Wall != WallHidden || !strings.Contains(missing.Reason, "vault") {
+	if _, err := Run(t.Context(), c); !errors.As(err, &missing) || missing.Wall != WallHidden ||
+		!strings.Contains(missing.Reason, "vault") {
 		t.Errorf("%v", err)
 	}
 	c.Insist = nil

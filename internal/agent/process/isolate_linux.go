@@ -95,7 +95,9 @@ func mountProc() error {
 // seen from its directory.
 func lookUp(o order) (string, *report) {
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
-		return "", &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("the working directory %s is not there", o.Dir)}
+		return "", &report{
+			Event: unstarted, Code: 126, Text: fmt.Sprintf("the working directory %s is not there", o.Dir),
+		}
 	}
 	name := o.Args[0]
 	if o.Helper {

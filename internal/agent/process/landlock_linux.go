@@ -33,12 +33,15 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
 	deviceRights = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 	ioctlRights  = unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
-	fileRights   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+	fileRights   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+		unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
 // devices are those that every program may use.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"}
+var devices = []string{
+	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
+}
 
 // landlocked is what Landlock is to restrict for a run.
 type landlocked struct {
@@ -84,7 +87,8 @@ func landlockFor(o *order, hiddenByMounts bool) landlocked {
 
 // covers names what is restricted, in the words of [Walls.Covers].
 func (l *landlocked) covers() string {
-	return means(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"}, mean{l.sockets, "sockets"})
+	return means(mean{l.files != 0, "files"}, mean{l.tcp, "tcp"}, mean{l.signals, "signals"},
+		mean{l.sockets, "sockets"})
 }
 
 // ruleset makes the rules of a run, as the calling thread sees the machine; -1 if
@@ -104,7 +108,8 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 		attr.Scoped |= unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
 	// An older kernel knows less of the structure, which is zero then.
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
+		0)
 	if errno != 0 {
 		return -1, fmt.Errorf("make the rules of Landlock: %w", errno)
 	}
@@ -153,7 +158,8 @@ func (r *rules) allowFiles(o *order) error {
 			rights = readRights
 		}
 		visible, listed := beside(root, hidden)
-		if err := errors.Join(r.allowThose(visible, rights), r.allowThose(listed, unix.LANDLOCK_ACCESS_FS_READ_DIR)); err != nil {
+		if err := errors.Join(r.allowThose(visible, rights),
+			r.allowThose(listed, unix.LANDLOCK_ACCESS_FS_READ_DIR)); err != nil {
 			return err
 		}
 	}
@@ -185,11 +191,13 @@ func (r *rules) allowWriting(o *order) error {
 			return err
 		}
 	}
-	if err := r.allowThose(devices, readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE|ioctlRights); err != nil {
+	if err := r.allowThose(devices, readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE|
+		ioctlRights); err != nil {
 		return err
 	}
 	if o.Isolation != Subreaper && o.uid() != 0 {
-		return r.allow("/proc", readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE) // the run's own: names of threads, ids of namespaces
+		// the run's own: names of threads, ids of namespaces
+		return r.allow("/proc", readRights|unix.LANDLOCK_ACCESS_FS_WRITE_FILE)
 	}
 	return nil
 }
@@ -239,7 +247,8 @@ func (r *rules) allowPort(l *landlocked) error {
 }
 
 func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), kind, uintptr(rule), 0, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), kind, uintptr(rule), 0, 0,
+		0); errno != 0 {
 		return errno
 	}
 	return nil

@@ -92,7 +92,8 @@ func (s *supervisor) launch(gates *gates) *report {
 	}
 	filtered := install(program)
 	var missing *report
-	if s.walls, missing = survey(o, facts{sealed: sealed, landlock: lock, filtered: len(program) > 0 && filtered == nil, unfiltered: filtered, limits: s.bounds.enforced}); missing != nil {
+	if s.walls, missing = survey(o, facts{sealed: sealed, landlock: lock, filtered: len(program) > 0 && filtered == nil,
+		unfiltered: filtered, limits: s.bounds.enforced}); missing != nil {
 		return missing
 	}
 	if err := gates.enter(); err != nil {

@@ -177,14 +177,17 @@ func (b *bounds) exceeded() string {
 	for _, g := range b.groups {
 		switch {
 		case g.controller == pids && g.count("pids.events", "max") > 0:
-			said = append(said, fmt.Sprintf("it was refused more than %d processes at a time, %d times", b.limits.Pids, g.count("pids.events", "max")))
+			said = append(said, fmt.Sprintf("it was refused more than %d processes at a time, %d times", b.limits.Pids,
+				g.count("pids.events", "max")))
 		case g.controller == memory:
 			file := "memory.oom_control"
 			if g.version == 2 {
 				file = "memory.events"
 			}
 			if n := g.count(file, "oom_kill"); n > 0 {
-				said = append(said, fmt.Sprintf("the kernel killed %d of its processes, because together they used more than %s of memory", n, bytesText(b.limits.Memory)))
+				said = append(said, fmt.Sprintf(
+					"the kernel killed %d of its processes, because together they used more than %s of memory", n,
+					bytesText(b.limits.Memory)))
 			}
 		}
 	}

@@ -31,7 +31,9 @@ func tenants(t *testing.T, n int) (users []*host.User) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run commands as somebody else")
 	}
-	pool, err := OpenPool(filepath.Join(t.TempDir(), "users"), Range{First: 1_900_000_000 + uint32(os.Getpid()%1000)*1000 + 8*ranges.Add(1), Count: 8})
+	pool, err := OpenPool(filepath.Join(t.TempDir(), "users"), Range{
+		First: 1_900_000_000 + uint32(os.Getpid()%1000)*1000 + 8*ranges.Add(1), Count: 8,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +93,8 @@ func TestPidsAreLimited(t *testing.T) {
 			if !r.TimedOut && r.Code == 0 {
 				t.Errorf("it ended well: %+v, %v", r, err)
 			}
-			if want := map[string]string{"": "cgroup", byRlimit: byRlimit}[means]; !strings.HasPrefix(r.Enforced.Pids, want) {
+			if want := map[string]string{"": "cgroup", byRlimit: byRlimit}[means]; !strings.HasPrefix(r.Enforced.Pids,
+				want) {
 				t.Errorf("enforced by %q", r.Enforced.Pids)
 			}
 			if means == "" && !strings.Contains(r.Exceeded, "more than 40 processes") {
@@ -165,7 +168,8 @@ func TestWallMemory(t *testing.T) {
 		c.Limits.Memory, c.Insist = 64<<20, []Wall{WallLimits}
 		open(t, c, "hoard 8")
 		c.Args, c.Helper, c.Stdin = []string{"attacker"}, true, []byte("hoard 256\n")
-		if r, err := Run(t.Context(), c); err != nil || r.Code == 0 || !strings.Contains(r.Exceeded, "64 MiB of memory") {
+		if r, err := Run(t.Context(), c); err != nil || r.Code == 0 ||
+			!strings.Contains(r.Exceeded, "64 MiB of memory") {
 			t.Errorf("a file in memory: %+v, %v", r, err)
 		}
 		const together = "for i in 1 2 3 4 5 6 7 8; do head -c 32M /dev/zero | tail -c 32M | wc -c & done; wait"
@@ -221,7 +225,8 @@ func TestUnenforcedIsSaid(t *testing.T) {
 	if diff := cmp.Diff(want, r.Enforced); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if d := tree.Describe(); !strings.Contains(d, "100 processes by nothing") || !strings.Contains(d, "1 GiB of memory by rlimit") {
+	if d := tree.Describe(); !strings.Contains(d, "100 processes by nothing") ||
+		!strings.Contains(d, "1 GiB of memory by rlimit") {
 		t.Errorf("described as %q", d)
 	}
 }
@@ -244,8 +249,10 @@ func TestNewerTree(t *testing.T) {
 	g := bound{hierarchy: hierarchy{version: 2, home: filepath.Join(place, ServiceGroup)}}
 	g.dir = filepath.Join(g.place(), cgroupPrefix+"run")
 	for name, text := range map[string]string{
-		"service/cgroup.subtree_control": "memory\n", "service/belay-run/pids.max": "", "service/belay-run/memory.max": "",
-		"service/belay-run/cpu.max": "", "service/belay-run/memory.events": "low 0\noom 3\noom_kill 2\n", "service/belay-run/pids.events": "max 7\n",
+		"service/cgroup.subtree_control": "memory\n", "service/belay-run/pids.max": "",
+		"service/belay-run/memory.max": "",
+		"service/belay-run/cpu.max":    "", "service/belay-run/memory.events": "low 0\noom 3\noom_kill 2\n",
+		"service/belay-run/pids.events": "max 7\n",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -275,7 +282,8 @@ func TestNewerTree(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if said := b.exceeded(); !strings.Contains(said, "killed 2 of its processes") || !strings.Contains(said, "7 times") {
+	if said := b.exceeded(); !strings.Contains(said, "killed 2 of its processes") ||
+		!strings.Contains(said, "7 times") {
 		t.Errorf("exceeded: %q", said)
 	}
 }

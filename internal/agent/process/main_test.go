@@ -18,7 +18,10 @@ import (
 
 // TestMain lets the test binary be a supervisor, and the parent that a test kills.
 func TestMain(m *testing.M) {
-	Main(Helper{Name: "test-helper", Run: func() int { fmt.Println("helped", os.Args[1]); return 7 }}, Helper{Name: "attacker", Run: attack})
+	Main(Helper{Name: "test-helper", Run: func() int {
+		fmt.Println("helped", os.Args[1])
+		return 7
+	}}, Helper{Name: "attacker", Run: attack})
 	if os.Getenv(bystander) != "" {
 		standBy()
 	}

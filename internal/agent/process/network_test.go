@@ -54,7 +54,8 @@ func outward(address string) []string {
 	return []string{
 		"dial tcp " + address, "fastopen " + address,
 		fmt.Sprintf("stream %d %s", unix.IPPROTO_MPTCP, address), "uring",
-		fmt.Sprintf("socket %d %d", unix.AF_VSOCK, unix.SOCK_STREAM), fmt.Sprintf("socket %d %d", unix.AF_ALG, unix.SOCK_SEQPACKET),
+		fmt.Sprintf("socket %d %d", unix.AF_VSOCK, unix.SOCK_STREAM), fmt.Sprintf("socket %d %d", unix.AF_ALG,
+			unix.SOCK_SEQPACKET),
 	}
 }
 
@@ -68,11 +69,14 @@ func TestWallNoNetwork(t *testing.T) {
 		until(t, "it is reached", reached)
 		address, reached = outside(t)
 		c.Network, c.Insist = NoNetwork, []Wall{WallNetwork}
-		r := repelled(t, c, append(outward(address), "dial tcp [::1]:80", fmt.Sprintf("socket %d %d", unix.AF_INET6, unix.SOCK_RAW))...)
-		if sent, _ := assault(t, c, "datagram "+address); sent["datagram "+address] == "open" && kind == Subreaper || reached() {
+		r := repelled(t, c, append(outward(address), "dial tcp [::1]:80", fmt.Sprintf("socket %d %d", unix.AF_INET6,
+			unix.SOCK_RAW))...)
+		if sent, _ := assault(t, c, "datagram "+address); sent["datagram "+address] == "open" && kind == Subreaper ||
+			reached() {
 			t.Errorf("the server was reached: %v; %q", reached(), sent)
 		}
-		if by := r.Walls.Closed; strings.Contains(by, byNamespace) != (kind != Subreaper) || !strings.Contains(by, byFilter) {
+		if by := r.Walls.Closed; strings.Contains(by, byNamespace) != (kind != Subreaper) ||
+			!strings.Contains(by, byFilter) {
 			t.Errorf("closed by %q", by)
 		}
 		within := []string{"socket 1 1"}
@@ -87,7 +91,8 @@ func TestWallNoNetwork(t *testing.T) {
 			return
 		}
 		var missing *WallError
-		if _, err := Run(t.Context(), c); !errors.As(err, &missing) || missing.Wall != WallNetwork || !strings.Contains(missing.Reason, "no filter") {
+		if _, err := Run(t.Context(), c); !errors.As(err, &missing) || missing.Wall != WallNetwork ||
+			!strings.Contains(missing.Reason, "no filter") {
 			t.Errorf("with Landlock alone, which TCP passes by sending: %v", err)
 		}
 	})
@@ -144,7 +149,8 @@ func TestWallProxiedNetwork(t *testing.T) {
 			c, _, _ := proxied(t, kind)
 			c.without, c.Insist, c.Args = []string{without}, nil, []string{"true"}
 			var missing *WallError
-			if _, err := Run(t.Context(), c); errors.As(err, &missing) != (kind == Subreaper) || kind != Subreaper && err != nil {
+			if _, err := Run(t.Context(), c); errors.As(err, &missing) != (kind == Subreaper) || kind != Subreaper &&
+				err != nil {
 				t.Errorf("without %s: %v", without, err)
 			}
 		}
@@ -196,7 +202,8 @@ func TestWallNetworkIsChecked(t *testing.T) {
 			c.Network, c.Proxy, c.ProxyToken = ProxiedNetwork, serve, "has spaces in it, as none should"
 		},
 		"direct host": func(c *Command) {
-			c.Network, c.Proxy, c.ProxyToken, c.Direct = ProxiedNetwork, serve, "a-token-of-this-run-alone", []string{"*"}
+			c.Network, c.Proxy, c.ProxyToken, c.Direct = ProxiedNetwork, serve, "a-token-of-this-run-alone",
+				[]string{"*"}
 		},
 		`unknown wall "moat"`:      func(c *Command) { c.Insist = []Wall{"moat"} },
 		`hidden path "tmp/.."`:     func(c *Command) { c.Hidden = []string{"tmp/.."} },
@@ -227,7 +234,8 @@ func TestWallInsist(t *testing.T) {
 			c.without = []string{byLandlock}
 			var missing *WallError
 			_, err := Run(t.Context(), c)
-			if !errors.As(err, &missing) || missing.Wall != wall || missing.Isolation != kind || !strings.Contains(missing.Reason, want) {
+			if !errors.As(err, &missing) || missing.Wall != wall || missing.Isolation != kind ||
+				!strings.Contains(missing.Reason, want) {
 				t.Errorf("%s: %v", wall, err)
 			}
 			if _, err := os.Stat(c.Dir + "/started"); err == nil {
@@ -236,10 +244,12 @@ func TestWallInsist(t *testing.T) {
 		}
 		c, _ := sealed(t, kind)
 		c.Args, c.without, c.Limits, c.bounds = []string{"true"}, []string{byLandlock}, Limits{CPU: 1}, byRlimit
-		for wall, lacking := range map[Wall]bool{WallSeal: kind == Subreaper, WallApart: kind == Subreaper, WallLimits: true} {
+		for wall, lacking := range map[Wall]bool{WallSeal: kind == Subreaper, WallApart: kind == Subreaper,
+			WallLimits: true} {
 			c.Insist = []Wall{wall}
 			var missing *WallError
-			if _, err := Run(t.Context(), c); errors.As(err, &missing) != lacking || lacking && missing.Wall != wall || !lacking && err != nil {
+			if _, err := Run(t.Context(), c); errors.As(err, &missing) != lacking || lacking && missing.Wall != wall ||
+				!lacking && err != nil {
 				t.Errorf("%s: %v", wall, err)
 			}
 		}

@@ -63,7 +63,8 @@ func parent() {
 func startParent(t *testing.T, kind Isolation, id, script, ready string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", script)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), parentRun + "=" + id, parentIsolation + "=" + string(kind)}, env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), parentRun + "=" + id, parentIsolation + "=" + string(kind)},
+		env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

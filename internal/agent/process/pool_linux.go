@@ -117,7 +117,8 @@ func (p *Pool) Take(ctx context.Context, run string) (*Seat, error) {
 			return nil, fmt.Errorf("take a user for run %s: %w", run, context.Cause(ctx))
 		}
 	}
-	return nil, fmt.Errorf("take a user for run %s: %w", run, errors.Join(fmt.Errorf("%w: %s", ErrNoUser, p.users), why))
+	return nil, fmt.Errorf("take a user for run %s: %w", run, errors.Join(fmt.Errorf("%w: %s", ErrNoUser, p.users),
+		why))
 }
 
 // holder is what the file of a user says.
@@ -157,7 +158,8 @@ func (p *Pool) claim(ctx context.Context, uid uint32, run string, spare bool) (*
 // lock opens a user's file for us alone.
 func (p *Pool) lock(uid uint32) (*os.File, holder, error) {
 	var was holder
-	file, err := os.OpenFile(filepath.Join(p.dir, strconv.FormatUint(uint64(uid), 10)), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(filepath.Join(p.dir, strconv.FormatUint(uint64(uid), 10)), os.O_RDWR|os.O_CREATE|
+		unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, was, err
 	}

@@ -94,7 +94,8 @@ func TestPoolAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The journal as a process leaves it that was killed while it wrote.
-	if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First))), []byte(`{"run":"gone","pro`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First))), []byte(`{"run":"gone","pro`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	left := sleeper(t, r.First)
@@ -129,7 +130,8 @@ func TestUsersOfTheDeadComeLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range r.Count - 1 {
-		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First+i))), []byte(`{"run":"gone"}`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(int(r.First+i))), []byte(`{"run":"gone"}`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +156,8 @@ func TestPoolLeavesStrangersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger := sleeper(t, r.First)
-	if s, err := p.Take(t.Context(), "run"); !errors.Is(err, ErrNoUser) || !strings.Contains(err.Error(), "none of ours") {
+	if s, err := p.Take(t.Context(), "run"); !errors.Is(err, ErrNoUser) ||
+		!strings.Contains(err.Error(), "none of ours") {
 		t.Errorf("%v, %v", s, err)
 	}
 	if stranger.Process.Signal(syscall.Signal(0)) != nil || len(processesOf(r.First)) != 1 {
@@ -165,7 +168,8 @@ func TestPoolLeavesStrangersAlone(t *testing.T) {
 // Rule: a range that is anybody's is refused.
 func TestPoolOfOthers(t *testing.T) {
 	users(t)
-	for _, r := range []Range{{First: 0, Count: 10}, {First: 65000, Count: 1000}, {First: 5000}, {First: 1<<31 - 5, Count: 100}} {
+	for _, r := range []Range{{First: 0, Count: 10}, {First: 65000, Count: 1000}, {First: 5000},
+		{First: 1<<31 - 5, Count: 100}} {
 		if _, err := OpenPool(t.TempDir(), r); err == nil {
 			t.Errorf("%v was taken", r)
 		}
@@ -223,12 +227,14 @@ true`)
 		t.Fatalf("%+v, %v\n%s", r, err, text)
 	}
 	uid := strconv.Itoa(int(c.User.UID))
-	for _, want := range []string{"mine\n", uid + " " + uid + "\n", "null\n", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "place "} {
+	for _, want := range []string{"mine\n", uid + " " + uid + "\n", "null\n", "NoNewPrivs:\t1",
+		"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "place "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
 	}
-	for _, bad := range []string{"SAW", "WROTE " + world, "WROTE /tmp", "WROTE /etc", "WROTE /run", "ESCAPED", "MOUNTED"} {
+	for _, bad := range []string{"SAW", "WROTE " + world, "WROTE /tmp", "WROTE /etc", "WROTE /run", "ESCAPED",
+		"MOUNTED"} {
 		if strings.Contains(text, bad) {
 			t.Errorf("%s:\n%s", bad, text)
 		}

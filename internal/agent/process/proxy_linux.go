@@ -33,7 +33,10 @@ func (t *Tree) open() (port int, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("make the proxy's socket: %w", err)
 		}
-		t.proxy = &proxy{port: proxyPort, ours: os.NewFile(uintptr(pair[0]), "proxy"), theirs: os.NewFile(uintptr(pair[1]), "supervisor")}
+		t.proxy = &proxy{
+			port: proxyPort, ours: os.NewFile(uintptr(pair[0]), "proxy"), theirs: os.NewFile(uintptr(pair[1]),
+				"supervisor"),
+		}
 		return 0, nil
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "127.0.0.1:0")

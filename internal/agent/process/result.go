@@ -49,7 +49,8 @@ func (r *Result) describe(c *Command) string {
 	if len(c.Writable) > 0 && !r.Sealed {
 		held += "; not sealed"
 	}
-	return strings.Join([]string{held, r.Enforced.describe(c.Limits), r.Walls.landlocked(), "frozen by " + r.Freezer}, "; ")
+	return strings.Join([]string{held, r.Enforced.describe(c.Limits), r.Walls.landlocked(), "frozen by " + r.Freezer},
+		"; ")
 }
 
 // Usage is what a tree of processes has used.

@@ -40,7 +40,8 @@ func TestExitCode(t *testing.T) {
 			c, _ := shell(t, kind, tt.script)
 			r, err := Run(t.Context(), c)
 			if err != nil || r.Code != tt.code || r.Signal != tt.signal {
-				t.Errorf("%s: code %d, signal %d, error %v; want %d, %d", tt.script, r.Code, r.Signal, err, tt.code, tt.signal)
+				t.Errorf("%s: code %d, signal %d, error %v; want %d, %d", tt.script, r.Code, r.Signal, err, tt.code,
+					tt.signal)
 			}
 			if r.Isolation != kind || r.TimedOut || r.Cancelled || r.Duration <= 0 || r.Usage.MaxRSS <= 0 {
 				t.Errorf("%s: %+v", tt.script, r)
@@ -76,7 +77,11 @@ func TestCommandThatCannotRun(t *testing.T) {
 		{[]string{file("lost", "#!/no/such/shell\n", 0o755)}, 126, "interpreter"},
 	} {
 		each(t, func(t *testing.T, kind Isolation) {
-			c := Command{ID: id(t), Args: tt.args, Dir: dir, Isolation: kind, Env: map[string]string{"PATH": "rel:" + dir + ":/bin"}}
+			c := Command{
+				ID: id(t), Args: tt.args, Dir: dir, Isolation: kind, Env: map[string]string{
+					"PATH": "rel:" + dir + ":/bin",
+				},
+			}
 			_, err := Start(t.Context(), c)
 			var start *StartError
 			if !errors.As(err, &start) || start.Code != tt.code || !strings.Contains(err.Error(), tt.want) {
@@ -137,7 +142,8 @@ func TestNothingIsInherited(t *testing.T) {
 	}
 	defer syscall.Close(fd)
 	for _, kind := range isolations() {
-		c, out := shell(t, kind, "/usr/bin/env; ls /proc/self/fd | tr '\\n' ' '; echo; cut -d' ' -f7 /proc/$$/stat; grep -E '^(CapInh|NoNewPrivs)' /proc/self/status; pwd")
+		c, out := shell(t, kind, "/usr/bin/env; ls /proc/self/fd | tr '\\n' ' '; echo; cut -d' ' -f7 "+
+			"/proc/$$/stat; grep -E '^(CapInh|NoNewPrivs)' /proc/self/status; pwd")
 		c.Inherit = []string{"WANTED", "UNSET"}
 		c.Env = map[string]string{"PATH": "/usr/bin:/bin", "GIVEN": "a\nb"}
 		if _, err := Run(t.Context(), c); err != nil {
@@ -298,7 +304,8 @@ func TestIsolationIsChosenByTrying(t *testing.T) {
 // else's.
 func TestNamespaceHidesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, kind Isolation) {
-		c, out := shell(t, kind, "ls -d /proc/[0-9]* 2>/dev/null | wc -l; test -d /proc/"+strconv.Itoa(os.Getpid())+"/task && echo seen")
+		c, out := shell(t, kind, "ls -d /proc/[0-9]* 2>/dev/null | wc -l; test -d /proc/"+strconv.Itoa(os.Getpid())+
+			"/task && echo seen")
 		if _, err := Run(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}

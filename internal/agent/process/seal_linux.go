@@ -33,7 +33,9 @@ func view(o *order) (sealed bool, err error) {
 		}
 	}
 	// The shallow first, so that the deep are not covered by them.
-	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(strings.Count(a.at, "/"), strings.Count(b.at, "/")) })
+	slices.SortStableFunc(places, func(a, b place) int {
+		return cmp.Compare(strings.Count(a.at, "/"), strings.Count(b.at, "/"))
+	})
 	var covers []string
 	for _, p := range places {
 		covered, err := p.put(o.User)
@@ -46,7 +48,8 @@ func view(o *order) (sealed bool, err error) {
 		}
 	}
 	for _, at := range covers { // beyond them, mounts of their own are not touched
-		if err := unix.MountSetattr(unix.AT_FDCWD, at, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil && !errors.Is(err, unix.ENOSYS) {
+		if err := unix.MountSetattr(unix.AT_FDCWD, at, 0,
+			&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil && !errors.Is(err, unix.ENOSYS) {
 			return false, fmt.Errorf("close %s: %w", at, err)
 		}
 	}

@@ -51,7 +51,8 @@ func sealed(t *testing.T, kind Isolation) (c Command, world string) {
 	c, _ = shell(t, kind, "")
 	world = t.TempDir()
 	own := filepath.Join(t.TempDir(), "own")
-	fill(t, filepath.Join(world, "file"), filepath.Join(own, "tmp/file"), filepath.Join(own, "a/file"), filepath.Join(own, "b/file"))
+	fill(t, filepath.Join(world, "file"), filepath.Join(own, "tmp/file"), filepath.Join(own, "a/file"),
+		filepath.Join(own, "b/file"))
 	c.Dir, c.Writable, c.Tmp = own, []string{own}, filepath.Join(own, "tmp")
 	c.Insist = []Wall{WallSeal}
 	return c, world
@@ -70,13 +71,17 @@ func TestWallSeal(t *testing.T) {
 			file := filepath.Join(world, "file")
 			repelled(t, c, "write "+file, "write "+file+".new", "cut "+file, "remove "+file, "mkdir "+world+"/new",
 				"rename "+file+" "+c.Dir+"/stolen", "link "+file+" "+c.Dir+"/linked", "rename a/file "+world+"/put",
-				"write /etc/belay-canary", "write "+filepath.Dir(filepath.Dir(world))+"/belay-canary", "mkdir /dev/belay-canary",
-				"write /sys/fs/cgroup/freezer/cgroup.procs", "write /sys/fs/cgroup/unified/cgroup.procs", "write /sys/fs/cgroup/cgroup.procs",
+				"write /etc/belay-canary", "write "+filepath.Dir(filepath.Dir(world))+"/belay-canary",
+				"mkdir /dev/belay-canary",
+				"write /sys/fs/cgroup/freezer/cgroup.procs", "write /sys/fs/cgroup/unified/cgroup.procs",
+				"write /sys/fs/cgroup/cgroup.procs",
 				"device disk", "remount /", "setattr /", "remount "+c.Dir, "unmount /proc", "attach 1")
 			holds(t, file, "file\n")
-			r := open(t, c, "write new", "rename a/file b/moved", "link b/moved a/linked", "mkdir c", "remove b/file", "cut b/moved",
+			r := open(t, c, "write new", "rename a/file b/moved", "link b/moved a/linked", "mkdir c", "remove b/file",
+				"cut b/moved",
 				"write /dev/null", "write "+c.Tmp+"/x", "read /etc/passwd", "read "+file, "write /proc/self/fd/2")
-			if !r.Sealed || strings.Contains(r.Walls.Seal, byLandlock) == (without != "") || strings.Contains(r.Walls.Seal, byMounts) != (kind != Subreaper) {
+			if !r.Sealed || strings.Contains(r.Walls.Seal, byLandlock) == (without != "") ||
+				strings.Contains(r.Walls.Seal, byMounts) != (kind != Subreaper) {
 				t.Errorf("sealed by %q", r.Walls.Seal)
 			}
 		}

@@ -84,7 +84,8 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 		Grace: c.grace(), Isolation: kind, Freezer: c.freezer, User: c.User,
 		Owner:  host.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		Limits: c.Limits, Bounds: c.bounds, Writable: c.Writable, Readable: c.Readable, Hidden: c.Hidden, Tmp: c.Tmp,
-		Helper: c.Helper, Files: directoriesOf(c.Files), Network: c.Network, Port: port, Insist: c.Insist, Without: c.without,
+		Helper: c.Helper, Files: directoriesOf(c.Files), Network: c.Network, Port: port, Insist: c.Insist,
+		Without: c.without,
 	})
 	if err == nil && first.Event == started {
 		err = t.proxy.serve(c.Proxy)
@@ -93,7 +94,8 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 		switch first.Event {
 		case started:
 			t.result = Result{
-				Code: -1, Isolation: kind, Freezer: first.Freezer, Enforced: first.Walls.Limits, Sealed: first.Walls.Seal != "", Walls: first.Walls,
+				Code: -1, Isolation: kind, Freezer: first.Freezer, Enforced: first.Walls.Limits,
+				Sealed: first.Walls.Seal != "", Walls: first.Walls,
 			}
 			t.walls = first.Walls
 			t.cgroup = cgroup{hierarchy: hierarchy{version: first.Version}, dir: first.Cgroup}
@@ -140,9 +142,11 @@ func (t *Tree) spawn() (err error) {
 	t.wire = newWire(conn)
 
 	cmd := &exec.Cmd{
-		Path:        ownPath,
-		Args:        []string{supervisorName, t.command.ID},
-		Env:         []string{Marker + "=" + t.command.ID, filesVariable + "=" + strconv.Itoa(len(t.command.Files)+len(t.proxy.files()))},
+		Path: ownPath,
+		Args: []string{supervisorName, t.command.ID},
+		Env: []string{
+			Marker + "=" + t.command.ID, filesVariable + "=" + strconv.Itoa(len(t.command.Files)+len(t.proxy.files())),
+		},
 		Dir:         "/",
 		ExtraFiles:  slices.Concat([]*os.File{socket}, t.command.Files, t.proxy.files()),
 		SysProcAttr: attributes(t.isolation, t.command.Network),

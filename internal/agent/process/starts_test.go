@@ -59,7 +59,8 @@ func TestNothingOfTheLimiterIsLeft(t *testing.T) {
 		c, _ = shell(t, kind, "")
 		c.bounds, c.Limits.Memory, c.Args = byRlimit, 1<<30, []string{"/etc/passwd"}
 		var failed *StartError
-		if _, err := Run(t.Context(), c); !errors.As(err, &failed) || failed.Code != 126 || !strings.Contains(failed.Reason, "not executable") {
+		if _, err := Run(t.Context(), c); !errors.As(err, &failed) || failed.Code != 126 ||
+			!strings.Contains(failed.Reason, "not executable") {
 			t.Errorf("a program that is none: %v", err)
 		}
 		c.Args = []string{"test-helper", "me"}

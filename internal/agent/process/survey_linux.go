@@ -49,15 +49,20 @@ type facts struct {
 func survey(o *order, f facts) (Walls, *report) {
 	lock := f.landlock
 	w := Walls{
-		Isolation: o.Isolation, User: uint32(o.uid()), OwnUser: o.User != nil && o.User.UID != 0 && int(o.User.UID) != os.Geteuid(),
+		Isolation: o.Isolation, User: uint32(o.uid()), OwnUser: o.User != nil && o.User.UID != 0 &&
+			int(o.User.UID) != os.Geteuid(),
 		Network: o.Network, Landlock: lock.abi, Covers: lock.covers(), Limits: f.limits,
 	}
 	if w.Covers == "" {
 		w.Landlock = 0
 	}
 	contained, closed, hides := o.Isolation != Subreaper, o.Network != HostNetwork, len(o.Hidden) > 0
-	w.Seal = means(mean{f.sealed, byMounts}, mean{lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock})
-	w.Hidden = means(mean{hides && contained, byMounts}, mean{hides && !contained && lock.files != 0 && o.exposed() == "", byLandlock})
+	w.Seal = means(mean{f.sealed, byMounts}, mean{
+		lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock,
+	})
+	w.Hidden = means(mean{hides && contained, byMounts}, mean{
+		hides && !contained && lock.files != 0 && o.exposed() == "", byLandlock,
+	})
 	w.Apart = means(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
 	w.Sockets = means(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
 	// Landlock alone closes little: connections by sending and by Multipath TCP pass it.

@@ -227,7 +227,8 @@ func find(match func(id string) bool) ([]target, error) {
 
 // heads adds what shows by itself that it belongs to a matching run: the marked, the
 // supervisors, and the members of a run's cgroup.
-func heads(table []host.Status, marked []host.Found, match func(id string) bool, add func(s host.Status, run string, supervisor bool)) {
+func heads(table []host.Status, marked []host.Found, match func(id string) bool, add func(s host.Status, run string,
+	supervisor bool)) {
 	marks := make(map[int]host.Found, len(marked))
 	for _, f := range marked {
 		marks[f.PID] = f

@@ -87,7 +87,8 @@ func (w *Walls) Open() (open []string) {
 	say(w.Hidden == "", "files that %s may read", who)
 	say(w.Hidden == byLandlock, "sizes and times of hidden files whose names are known, and unix sockets among them")
 	say(w.Network == HostNetwork, "the network of the machine")
-	say(w.Network == ProxiedNetwork && !strings.Contains(w.Closed, byNamespace), "the TCP port of the proxy on other machines")
+	say(w.Network == ProxiedNetwork && !strings.Contains(w.Closed, byNamespace),
+		"the TCP port of the proxy on other machines")
 	say(w.Apart == "", "signals to the processes of %s, and their memory where they are dumpable", who)
 	say(w.Apart == byLandlock, "the priority and the processors of the processes of %s", who)
 	say(w.Sockets == "", "abstract unix sockets")
@@ -108,7 +109,9 @@ func (w *Walls) has(wall Wall, l Limits) bool {
 	case WallNetwork:
 		return w.Network != HostNetwork && w.Closed != "" && w.Sockets != ""
 	case WallLimits:
-		return l != (Limits{}) && !slices.Contains([]string{w.Limits.Pids, w.Limits.Memory, w.Limits.CPU, w.Limits.FileSize}, Unenforced)
+		return l != (Limits{}) && !slices.Contains([]string{
+			w.Limits.Pids, w.Limits.Memory, w.Limits.CPU, w.Limits.FileSize,
+		}, Unenforced)
 	case WallApart:
 		return w.Apart != ""
 	}

@@ -77,7 +77,8 @@ func TestHardLinksOnlyForOthers(t *testing.T) {
 			t.Errorf("%s: %d names, user %d, mode %o", p, st.Nlink, st.Uid, st.Mode)
 		}
 	}
-	for _, path := range []string{w.Dir, w.Home, w.Tmp, filepath.Join(w.Dir, "a.txt"), filepath.Join(w.Dir, ".git", "config"), filepath.Join(w.Home, ".gitconfig"), filepath.Join(w.Dir, ".git", "objects", "pack")} {
+	for _, path := range []string{w.Dir, w.Home, w.Tmp, filepath.Join(w.Dir, "a.txt"), filepath.Join(w.Dir, ".git",
+		"config"), filepath.Join(w.Home, ".gitconfig"), filepath.Join(w.Dir, ".git", "objects", "pack")} {
 		if st := inode(t, path); st.Uid != w.User.UID {
 			t.Errorf("%s belongs to user %d", path, st.Uid)
 		}
@@ -104,7 +105,8 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Commits != 1 || s.Files != 2 || !strings.Contains(s.Lost, "secret.txt, which belongs to somebody else") || strings.Contains(string(s.Patch), "secret") {
+	if s.Commits != 1 || s.Files != 2 || !strings.Contains(s.Lost, "secret.txt, which belongs to somebody else") ||
+		strings.Contains(string(s.Patch), "secret") {
 		t.Errorf("%+v", s)
 	}
 	again := prepare(t, m, Spec{ID: "second", Repo: source, Commit: w.Commit})
@@ -144,7 +146,9 @@ func TestWorkOfTheDeadIsKept(t *testing.T) {
 	for _, g := range all {
 		seen = append(seen, g.Kind+" "+g.ID+": "+g.Why)
 	}
-	want := []string{"workspace dies: the process that owned it is gone", "workspace idle: the process that owned it is gone"}
+	want := []string{
+		"workspace dies: the process that owned it is gone", "workspace idle: the process that owned it is gone",
+	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("garbage (-want +got):\n%s", diff)
 	}
@@ -177,7 +181,9 @@ func TestWorkOfTheDeadIsKept(t *testing.T) {
 		t.Errorf("restored to %q", got)
 	}
 	other.Now = func() time.Time { return time.Now().Add(8 * 24 * time.Hour) }
-	if all, err := other.Garbage(func(string) bool { return true }); err != nil || len(all) != 1 || all[0].Kind != kindKept || all[0].Why != "it was kept for 8 days" {
+	if all, err := other.Garbage(func(string) bool {
+		return true
+	}); err != nil || len(all) != 1 || all[0].Kind != kindKept || all[0].Why != "it was kept for 8 days" {
 		t.Errorf("after a week: %+v, %v", all, err)
 	}
 	if err := other.Forget("dies"); err != nil {
@@ -247,10 +253,15 @@ func TestQuota(t *testing.T) {
 		script string
 		want   string
 	}{
-		"bytes":   {Quota{Bytes: 20 << 20}, "dd if=/dev/zero of=../tmp/big bs=1M count=30 2>/dev/null", "more than its quota of 20.0 MiB"},
-		"files":   {Quota{Files: 500}, "mkdir many; for i in $(seq 600); do : >many/$i; done", "more than its quota of 500 files"},
-		"reserve": {Quota{Reserve: 1 << 60}, "dd if=/dev/zero of=big bs=1M count=30 2>/dev/null", "the workspace is the largest"},
-		"within":  {Quota{Bytes: 200 << 20, Files: 10_000}, "dd if=/dev/zero of=big bs=1M count=30 2>/dev/null", ""},
+		"bytes": {Quota{Bytes: 20 << 20}, "dd if=/dev/zero of=../tmp/big bs=1M count=30 2>/dev/null",
+			"more than its quota of 20.0 MiB"},
+		"files": {
+			Quota{Files: 500}, "mkdir many; for i in $(seq 600); do : >many/$i; done",
+			"more than its quota of 500 files",
+		},
+		"reserve": {Quota{Reserve: 1 << 60}, "dd if=/dev/zero of=big bs=1M count=30 2>/dev/null",
+			"the workspace is the largest"},
+		"within": {Quota{Bytes: 200 << 20, Files: 10_000}, "dd if=/dev/zero of=big bs=1M count=30 2>/dev/null", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := open(t)
@@ -290,7 +301,8 @@ func TestQuotaCountsOnce(t *testing.T) {
 	}
 	sh(t, w.Dir, "dd if=/dev/zero of=f bs=1M count=8 2>/dev/null; for i in $(seq 99); do ln f f$i; done")
 	after, err := w.Usage(t.Context())
-	if grew := after.Bytes - before.Bytes; err != nil || grew < 7<<20 || grew > 9<<20 || after.Files-before.Files != 100 {
+	if grew := after.Bytes - before.Bytes; err != nil || grew < 7<<20 || grew > 9<<20 ||
+		after.Files-before.Files != 100 {
 		t.Errorf("%+v, then %+v, %v", before, after, err)
 	}
 }
@@ -349,7 +361,8 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 	if s, err := m.Salvage(t.Context(), w); err != nil || !s.Empty() {
 		t.Errorf("with nothing changed: %+v, %v", s, err)
 	}
-	sh(t, w.Dir, "echo tahini >secret2.txt; git add -A; git commit -qm second; echo halva >>secret.txt; echo plain >plain.txt")
+	sh(t, w.Dir, "echo tahini >secret2.txt; git add -A; git commit -qm second; echo halva >>secret.txt; echo "+
+		"plain >plain.txt")
 	s, err := m.Salvage(t.Context(), w)
 	if err != nil || s.Lost != "" || s.Commits != 1 {
 		t.Fatalf("%+v, %v", s, err)
@@ -375,7 +388,8 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 		t.Errorf("restored (-want +got):\n%s", diff)
 	}
 	m.CryptKey = "/nonexistent"
-	if _, err := m.Prepare(t.Context(), Spec{ID: "three", Repo: source}); err == nil || !strings.Contains(err.Error(), "git-crypt") {
+	if _, err := m.Prepare(t.Context(), Spec{ID: "three", Repo: source}); err == nil ||
+		!strings.Contains(err.Error(), "git-crypt") {
 		t.Errorf("without the key: %v", err)
 	}
 }

@@ -23,13 +23,16 @@ func armed(t *testing.T, program string) string {
 	t.Helper()
 	src := repo(t)
 	for _, name := range []string{
-		"filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "core.fsmonitor", "core.pager", "core.sshCommand", "core.gitProxy",
-		"core.alternateRefsCommand", "uploadpack.packObjectsHook", "diff.external", "pager.status", "core.askPass", "credential.helper",
+		"filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "core.fsmonitor", "core.pager",
+		"core.sshCommand", "core.gitProxy",
+		"core.alternateRefsCommand", "uploadpack.packObjectsHook", "diff.external", "pager.status", "core.askPass",
+		"credential.helper",
 	} {
 		run(t, src, "config", name, program)
 	}
 	write(t, filepath.Join(src, ".gitattributes"), "* filter=evil\n")
-	for _, hook := range []string{"post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc", "fsmonitor-watchman"} {
+	for _, hook := range []string{"post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc",
+		"fsmonitor-watchman"} {
 		write(t, filepath.Join(src, ".git", "hooks", hook), "#!/bin/sh\n"+program+"\n")
 		_ = os.Chmod(filepath.Join(src, ".git", "hooks", hook), 0o755)
 	}
@@ -156,7 +159,8 @@ func TestAStewardSeesWhatItsJobSees(t *testing.T) {
 	}
 	secret := filepath.Join(place, "hidden", "secret")
 	write(t, secret, text)
-	write(t, filepath.Join(place, "bin", "git"), "#!/bin/sh\n[ ! -f a.txt ] || cat '"+secret+"' >>a.txt 2>/dev/null\nexec '"+git+"' \"$@\"\n")
+	write(t, filepath.Join(place, "bin", "git"), "#!/bin/sh\n[ ! -f a.txt ] || cat '"+secret+
+		"' >>a.txt 2>/dev/null\nexec '"+git+"' \"$@\"\n")
 	if err := os.Chmod(filepath.Join(place, "bin", "git"), 0o755); err != nil {
 		t.Fatal(err)
 	}

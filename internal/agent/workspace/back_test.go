@@ -32,7 +32,8 @@ echo loose >a.txt; echo forced >x.log; git add -f x.log; git diff --binary --ful
 	if err := m.Restore(t.Context(), again, s); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, again.Dir, "status", "--porcelain") + "\n" + run(t, again.Dir, "log", "-1", "--format=%s"); got != " M a.txt\nA  x.log\nignore" {
+	if got := run(t, again.Dir, "status", "--porcelain") + "\n" + run(t, again.Dir, "log", "-1",
+		"--format=%s"); got != " M a.txt\nA  x.log\nignore" {
 		t.Errorf("restored to\n%s", got)
 	}
 }
@@ -51,7 +52,8 @@ func TestSalvageWithoutNotes(t *testing.T) {
 	if err := m.Restore(t.Context(), again, s); err != nil || s.Lost != "" {
 		t.Fatalf("%v, lost %q", err, s.Lost)
 	}
-	for _, args := range [][]string{{"stash", "list", "--format=%H %gs"}, {"status", "--porcelain"}, {"log", "--all", "--format=%H"}, {"rev-parse", "here"}} {
+	for _, args := range [][]string{{"stash", "list", "--format=%H %gs"}, {"status", "--porcelain"},
+		{"log", "--all", "--format=%H"}, {"rev-parse", "here"}} {
 		if diff := cmp.Diff(run(t, w.Dir, args...), run(t, again.Dir, args...)); diff != "" {
 			t.Errorf("%v (-salvaged +restored):\n%s", args, diff)
 		}
@@ -63,9 +65,11 @@ func TestSalvageWithoutNotes(t *testing.T) {
 func TestRestoreBesideNewRefs(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
-	sh(t, w.Dir, "git tag deep/er; git tag flat; git update-ref refs/remotes/origin/topic HEAD; git update-ref refs/remotes/origin/main HEAD~")
+	sh(t, w.Dir, "git tag deep/er; git tag flat; git update-ref refs/remotes/origin/topic HEAD; git update-ref "+
+		"refs/remotes/origin/main HEAD~")
 	s := salvageOf(t, m, w)
-	sh(t, src, "git tag deep; git tag flat/ter; git branch topic/of/another; git branch new; git branch -D feature/x; git commit -q --allow-empty -m more")
+	sh(t, src, "git tag deep; git tag flat/ter; git branch topic/of/another; git branch new; git branch -D "+
+		"feature/x; git commit -q --allow-empty -m more")
 	prepare(t, m, Spec{ID: "fetches", Repo: src})
 	again := prepare(t, m, Spec{ID: "again", Repo: src, Ref: "main", Commit: w.Commit})
 	if err := m.Restore(t.Context(), again, s); err != nil {
@@ -101,10 +105,17 @@ func TestCheckOutForAPerson(t *testing.T) {
 	src, m := repo(t), open(t)
 	ran := filepath.Join(t.TempDir(), "ran")
 	for name, tt := range map[string]struct{ script, left string }{
-		"a rebase that runs": {"git rebase -q -x 'touch " + ran + "; false' HEAD~ || true; rm -f " + ran, "rebase-merge, which could run programs as you"},
-		"a rebase":           {"echo x >a.txt; git commit -qam x; git checkout -q -b t HEAD~; echo y >a.txt; git commit -qam y; git rebase -q main || true", ""},
-		"a bisection":        {"git bisect start -q HEAD HEAD~ >/dev/null", "BISECT_LOG, BISECT_NAMES"},
-		"hidden":             {"git update-index --assume-unchanged a.txt --skip-worktree dir/b.txt; echo evil >a.txt; echo evil >dir/b.txt; echo n >n; git add -N n", ""},
+		"a rebase that runs": {"git rebase -q -x 'touch " + ran + "; false' HEAD~ || true; rm -f " + ran,
+			"rebase-merge, which could run programs as you"},
+		"a rebase": {
+			"echo x >a.txt; git commit -qam x; git checkout -q -b t HEAD~; echo y >a.txt; git commit -qam y; git " +
+				"rebase -q main || true", "",
+		},
+		"a bisection": {"git bisect start -q HEAD HEAD~ >/dev/null", "BISECT_LOG, BISECT_NAMES"},
+		"hidden": {
+			"git update-index --assume-unchanged a.txt --skip-worktree dir/b.txt; echo evil >a.txt; echo evil " +
+				">dir/b.txt; echo n >n; git add -N n", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := prepare(t, m, Spec{Repo: src})
@@ -138,11 +149,15 @@ func TestStorable(t *testing.T) {
 	dir := repo(t)
 	blob := run(t, dir, "rev-parse", "HEAD:a.txt")
 	for _, name := range []string{
-		"a", "a/b", "...", "..a", "a..", ".gitx", ".gi", "git", "git~2", "a b", "-", ":x", "x:.git", `back\slash`, ".gitignore", ".gitmodules", "\xff", "a\u200cb",
-		".", "..", "a/..", "../a", "./a", "a/./b", "/a", "a//b", "a/", ".git", ".git/x", "a/.git", ".GIT", ".Git/x", "git~1", "GIT~1/x", ".git.", ".git ", ".git . .",
-		".git::$INDEX_ALLOCATION", ".git:x", `a\.git`, `a\git~1`, ".g\u200cit", "\u200c.git", ".git\ufeff", ".\u202agit/x",
+		"a", "a/b", "...", "..a", "a..", ".gitx", ".gi", "git", "git~2", "a b", "-", ":x", "x:.git", `back\slash`,
+		".gitignore", ".gitmodules", "\xff", "a\u200cb",
+		".", "..", "a/..", "../a", "./a", "a/./b", "/a", "a//b", "a/", ".git", ".git/x", "a/.git", ".GIT", ".Git/x",
+		"git~1", "GIT~1/x", ".git.", ".git ", ".git . .",
+		".git::$INDEX_ALLOCATION", ".git:x", `a\.git`, `a\git~1`, ".g\u200cit", "\u200c.git", ".git\ufeff",
+		".\u202agit/x",
 	} {
-		_, err := try(dir, "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true", "update-index", "--add", "--cacheinfo", "100644,"+blob+","+name)
+		_, err := try(dir, "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true", "update-index", "--add",
+			"--cacheinfo", "100644,"+blob+","+name)
 		if (err == nil) != storable(name) {
 			t.Errorf("%q: git says %v, we say %v", name, err, storable(name))
 		}
@@ -153,7 +168,9 @@ func TestStorable(t *testing.T) {
 // Rule: whatever a record says, what is taken from it has a place.
 func FuzzRecord(f *testing.F) {
 	r := &record{
-		files: map[string][]byte{"MERGE_HEAD": []byte("x"), "rebase-merge/onto": []byte("y")}, settings: []setting{{"user.name", "x"}},
+		files: map[string][]byte{
+			"MERGE_HEAD": []byte("x"), "rebase-merge/onto": []byte("y"),
+		}, settings: []setting{{"user.name", "x"}},
 		logs:  map[string][]logEntry{"HEAD": {{strings.Repeat("0", 40), strings.Repeat("1", 40), "a <b> 1 +0000\tx"}}},
 		index: &staged{special: []special{{entry: entry{modeFile, strings.Repeat("a", 40)}, stage: 2, name: "x"}}},
 	}
@@ -188,7 +205,8 @@ func FuzzRecord(f *testing.F) {
 				t.Errorf("an entry %+v", s)
 			}
 		}
-		if config := string(withSettings(nil, r.settings)); strings.Contains(config, "[alias") || strings.Contains(config, "fsmonitor") || strings.Contains(config, "[filter") {
+		if config := string(withSettings(nil, r.settings)); strings.Contains(config, "[alias") ||
+			strings.Contains(config, "fsmonitor") || strings.Contains(config, "[filter") {
 			t.Errorf("settings %s", config)
 		}
 	})
@@ -197,19 +215,28 @@ func FuzzRecord(f *testing.F) {
 // Rule: settings that name programs are not kept, and no password is.
 func TestSettings(t *testing.T) {
 	for s, want := range map[setting]string{
-		{"user.name", "A"}: "A", {"branch.a.b.merge", "refs/heads/x"}: "refs/heads/x", {"remote.o.url", "https://u:p@example.org/x"}: "https://example.org/x",
-		{"remote.o.url", "ssh://git:p@example.org/x"}: "ssh://git@example.org/x", {"remote.o.url", "git@example.org:x"}: "git@example.org:x", {"remote.o.url", "/srv/x"}: "/srv/x",
-		{"remote.o.url", "ext::sh -c x"}: "", {"remote.o.url", "-x"}: "", {"remote.o.url", "../x"}: "", {"remote.o.vcs", "x"}: "", {"remote.o.uploadpack", "x"}: "",
-		{"core.fsmonitor", "x"}: "", {"core.hookspath", "x"}: "", {"core.editor", "x"}: "", {"core.sshcommand", "x"}: "", {"alias.x", "!x"}: "", {"filter.x.clean", "x"}: "",
-		{"diff.x.command", "x"}: "", {"diff.external", "x"}: "", {"include.path", "x"}: "", {"credential.helper", "x"}: "", {"gpg.program", "x"}: "", {"user.name", "a\nb"}: "",
-		{"core.worktree", "/"}: "", {"extensions.worktreeconfig", "true"}: "", {"remote.o.url", "host:-x"}: "", {"remote.a\nb.url", "/x"}: "", {"url.x.insteadof", "y"}: "",
-		{"protocol.ext.allow", "always"}: "", {"http.proxy", "x"}: "", {"core.askpass", "x"}: "", {"sequence.editor", "x"}: "", {"merge.x.driver", "x"}: "", {"http.x.extraheader", "x"}: "",
+		{"user.name", "A"}: "A", {"branch.a.b.merge", "refs/heads/x"}: "refs/heads/x",
+		{"remote.o.url", "https://u:p@example.org/x"}: "https://example.org/x",
+		{"remote.o.url", "ssh://git:p@example.org/x"}: "ssh://git@example.org/x",
+		{"remote.o.url", "git@example.org:x"}:         "git@example.org:x", {"remote.o.url", "/srv/x"}: "/srv/x",
+		{"remote.o.url", "ext::sh -c x"}: "", {"remote.o.url", "-x"}: "", {"remote.o.url", "../x"}: "",
+		{"remote.o.vcs", "x"}: "", {"remote.o.uploadpack", "x"}: "",
+		{"core.fsmonitor", "x"}: "", {"core.hookspath", "x"}: "", {"core.editor", "x"}: "",
+		{"core.sshcommand", "x"}: "", {"alias.x", "!x"}: "", {"filter.x.clean", "x"}: "",
+		{"diff.x.command", "x"}: "", {"diff.external", "x"}: "", {"include.path", "x"}: "",
+		{"credential.helper", "x"}: "", {"gpg.program", "x"}: "", {"user.name", "a\nb"}: "",
+		{"core.worktree", "/"}: "", {"extensions.worktreeconfig", "true"}: "", {"remote.o.url", "host:-x"}: "",
+		{"remote.a\nb.url", "/x"}: "", {"url.x.insteadof", "y"}: "",
+		{"protocol.ext.allow", "always"}: "", {"http.proxy", "x"}: "", {"core.askpass", "x"}: "",
+		{"sequence.editor", "x"}: "", {"merge.x.driver", "x"}: "", {"http.x.extraheader", "x"}: "",
 	} {
 		if got, ok := keptValue(s); got != want && ok || ok != (want != "") {
 			t.Errorf("%v: %q, %v", s, got, ok)
 		}
 	}
-	config := withSettings([]setting{{"core.bare", "false"}, {"user.name", "old"}}, []setting{{"branch.a\"b.merge", "x\\y"}, {"alias.x", "!x"}})
+	config := withSettings([]setting{
+		{"core.bare", "false"}, {"user.name", "old"},
+	}, []setting{{"branch.a\"b.merge", "x\\y"}, {"alias.x", "!x"}})
 	if want := "[core]\n\tbare = \"false\"\n[branch \"a\\\"b\"]\n\tmerge = \"x\\\\y\"\n"; string(config) != want {
 		t.Errorf("written as\n%s, want\n%s", config, want)
 	}

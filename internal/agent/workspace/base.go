@@ -157,7 +157,8 @@ func (b *base) order(spec Spec) keepOrder {
 
 // errand is that of a keeper.
 func (b *base) errand(o *keepOrder) errand {
-	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs, order: order{Keep: o}}
+	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs,
+		order: order{Keep: o}}
 	e.limits.Pids = 0 // without cgroups it would count all keepers
 	e.limits.FileSize = b.m.MaxFetch
 	return e
@@ -178,7 +179,8 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 		}
 	case o.Fetch:
 		e.network, e.inherit = true, remoteEnvironment
-		if file := os.Getenv("SSL_CERT_FILE"); file != "" { // which the keeper may not be able to read, and git knows by another name
+		// which the keeper may not be able to read, and git knows by another name
+		if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 			o.Authorities, _ = os.ReadFile(file)
 		}
 	}

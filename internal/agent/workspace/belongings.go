@@ -31,9 +31,12 @@ const (
 // and in whatever directory they are, by their names.
 var (
 	caches = []string{
-		".cache", ".npm", ".pnpm-store", ".yarn/berry/cache", ".bun/install/cache", ".local/share/pnpm", ".local/share/Trash", ".local/state/nix",
-		"go/pkg", ".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/downloads", ".rustup/tmp", ".gradle/caches", ".gradle/wrapper/dists",
-		".gradle/daemon", ".m2/repository", ".ivy2/cache", ".sbt/boot", ".nuget/packages", ".conda/pkgs", ".deno", ".gem", ".bundle/cache", ".composer/cache",
+		".cache", ".npm", ".pnpm-store", ".yarn/berry/cache", ".bun/install/cache", ".local/share/pnpm",
+		".local/share/Trash", ".local/state/nix",
+		"go/pkg", ".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/downloads", ".rustup/tmp",
+		".gradle/caches", ".gradle/wrapper/dists",
+		".gradle/daemon", ".m2/repository", ".ivy2/cache", ".sbt/boot", ".nuget/packages", ".conda/pkgs", ".deno",
+		".gem", ".bundle/cache", ".composer/cache",
 		".android/cache", ".nv", ".vscode-server", "Library/Caches",
 	}
 	cacheNames = []string{"node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}

@@ -65,7 +65,8 @@ func TestHomeComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{".cache/x", ".npm/_cacache/x", "node_modules/x/y", "go/pkg/mod/x", "deep/node_modules/x", ".cargo/registry/x"} {
+	for _, name := range []string{".cache/x", ".npm/_cacache/x", "node_modules/x/y", "go/pkg/mod/x",
+		"deep/node_modules/x", ".cargo/registry/x"} {
 		write(t, at(name), "again and again")
 	}
 	write(t, at("tagged/CACHEDIR.TAG"), cacheTag+"\n")
@@ -87,7 +88,8 @@ func TestHomeComesBack(t *testing.T) {
 	}
 	want := contents(t, w.Home)
 	for name := range want {
-		if slices.ContainsFunc([]string{".cache", ".npm", "node_modules", "go", "deep", ".cargo", "tagged"}, func(dir string) bool { return strings.HasPrefix(name, dir+"/") }) {
+		if slices.ContainsFunc([]string{".cache", ".npm", "node_modules", "go", "deep", ".cargo", "tagged"},
+			func(dir string) bool { return strings.HasPrefix(name, dir+"/") }) {
 			delete(want, name)
 		}
 	}
@@ -130,7 +132,8 @@ func TestHostileHome(t *testing.T) {
 		}
 	}
 	for name, target := range map[string]string{
-		"shadow": "/etc/shadow", "up": "../../../../etc/shadow", "dir": outside, "sly": "kept/../../owner.json", "checkout": "../checkout", "self": "self",
+		"shadow": "/etc/shadow", "up": "../../../../etc/shadow", "dir": outside, "sly": "kept/../../owner.json",
+		"checkout": "../checkout", "self": "self",
 	} {
 		fails(os.Symlink(target, at(name)))
 	}
@@ -155,8 +158,10 @@ func TestHostileHome(t *testing.T) {
 		fails(os.WriteFile(at(fmt.Sprint("zz/", i)), nil, 0o600))
 	}
 	want := []string{
-		"checkout (it leads out of HOME)", "dir (it leads out of HOME)", "huge (1048576 MiB)", "pipe (not a regular file)", "shadow (it leads out of HOME)",
-		"large0 (HOME has more than 32 MiB)", "more than 64 directories in each other", "only 20000 files of HOME are looked at",
+		"checkout (it leads out of HOME)", "dir (it leads out of HOME)", "huge (1048576 MiB)",
+		"pipe (not a regular file)", "shadow (it leads out of HOME)",
+		"large0 (HOME has more than 32 MiB)", "more than 64 directories in each other",
+		"only 20000 files of HOME are looked at",
 	}
 	if w.User != nil {
 		for _, name := range []string{".", "huge", "kept", "large0", "large1", "large2", "pipe"} {
@@ -191,7 +196,8 @@ func TestHostileHome(t *testing.T) {
 		}
 	}
 	names := namesIn(t, archive)
-	for _, name := range []string{"checkout", "dir", "device", "hard", "huge", "large0", "pipe", "shadow", "up", "sly"} {
+	for _, name := range []string{"checkout", "dir", "device", "hard", "huge", "large0", "pipe", "shadow", "up",
+		"sly"} {
 		if slices.Contains(names, name) {
 			t.Errorf("%s is kept", name)
 		}
@@ -211,11 +217,12 @@ func TestHostileHome(t *testing.T) {
 func TestHomeRefuses(t *testing.T) {
 	outside := t.TempDir()
 	for name, entries := range map[string][]tar.Header{
-		"a name above":         {{Name: "../x", Typeflag: tar.TypeReg}},
-		"a whole name":         {{Name: "/x", Typeflag: tar.TypeReg}},
-		"a link above":         {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../../x"}},
-		"a whole link":         {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: outside}},
-		"through a link":       {{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../../" + filepath.Base(outside)}, {Name: "d/l/x", Typeflag: tar.TypeReg}},
+		"a name above": {{Name: "../x", Typeflag: tar.TypeReg}},
+		"a whole name": {{Name: "/x", Typeflag: tar.TypeReg}},
+		"a link above": {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../../x"}},
+		"a whole link": {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: outside}},
+		"through a link": {{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../../" + filepath.Base(outside)},
+			{Name: "d/l/x", Typeflag: tar.TypeReg}},
 		"a hard link":          {{Name: "h", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}},
 		"a device":             {{Name: "c", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 5}},
 		"a pipe":               {{Name: "p", Typeflag: tar.TypeFifo}},

@@ -73,7 +73,8 @@ func oneJob(m *Manager, source string, i int) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("sh", "-ec", "echo job >> src/job.txt; git add -A; git commit -q -m job; git status --porcelain | wc -l")
+	cmd := exec.Command("sh", "-ec", "echo job >> src/job.txt; git add -A; git commit -q -m job; git status "+
+		"--porcelain | wc -l")
 	cmd.Dir, cmd.Env = w.Dir, environ()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
@@ -98,7 +99,8 @@ func BenchmarkSalvage(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = w.Remove(context.Background()) }()
-	cmd := exec.Command("sh", "-ec", "echo job >> src/job.txt; git add -A; git commit -q -m job; for f in src/fmt/*.go; do echo // >>$f; done; echo new >src/new.txt")
+	cmd := exec.Command("sh", "-ec", "echo job >> src/job.txt; git add -A; git commit -q -m job; for f in "+
+		"src/fmt/*.go; do echo // >>$f; done; echo new >src/new.txt")
 	cmd.Dir, cmd.Env = w.Dir, environ()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
@@ -126,7 +128,8 @@ func grown(b *testing.B) string {
 	b.Helper()
 	var in strings.Builder
 	for i := range 800 {
-		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter T <t@example.com> %d +0000\ndata 6\ncommit\n", 1_700_000_000+i)
+		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter T <t@example.com> %d +0000\ndata 6\ncommit\n",
+			1_700_000_000+i)
 		for f := range 1000 {
 			if i > 0 && f%400 != i%400 {
 				continue

@@ -39,7 +39,9 @@ func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state strin
 	if state == "" {
 		return "", errors.New("the bundle does not say where HEAD stood")
 	}
-	_, err = g.run(ctx, command{dir: dir, stdin: bytes.NewReader(pack), args: []string{"index-pack", "--stdin", "--fix-thin", "--fsck-objects"}})
+	_, err = g.run(ctx, command{
+		dir: dir, stdin: bytes.NewReader(pack), args: []string{"index-pack", "--stdin", "--fix-thin", "--fsck-objects"},
+	})
 	return state, err
 }
 
@@ -52,7 +54,8 @@ func (r *record) whole(ctx context.Context, g *git, dir, base, state string) err
 	for _, ref := range sortedKeys(r.refs) {
 		tips = append(tips, r.refs[ref])
 	}
-	if _, err := g.run(ctx, command{dir: dir, stdin: lines(tips), args: []string{"rev-list", "--objects", "--quiet", "--stdin"}}); err != nil {
+	if _, err := g.run(ctx, command{dir: dir, stdin: lines(tips), args: []string{"rev-list", "--objects", "--quiet",
+		"--stdin"}}); err != nil {
 		return fmt.Errorf("not all is there: %w", err)
 	}
 	return nil
@@ -96,7 +99,9 @@ func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 		}
 	}
 	out, err := p.git(ctx, command{
-		limit: p.at.Most, stdin: lines(tips, stateRef, base), args: []string{"bundle", "create", "--quiet", "-", "--stdin"},
+		limit: p.at.Most, stdin: lines(tips, stateRef, base), args: []string{
+			"bundle", "create", "--quiet", "-", "--stdin",
+		},
 	})
 	return out, count, err
 }

@@ -73,9 +73,12 @@ var traps = map[string]struct {
 	lost  string
 	bites []string // what a careless git would do to run the program
 }{
-	"fsmonitor": {set: func(c trap) { c.git("config", "core.fsmonitor", c.program) }, lost: "the settings core.fsmonitor", bites: []string{"status"}},
+	"fsmonitor": {set: func(c trap) {
+		c.git("config", "core.fsmonitor", c.program)
+	}, lost: "the settings core.fsmonitor", bites: []string{"status"}},
 	"hooks": {set: func(c trap) {
-		for _, hook := range []string{"post-index-change", "reference-transaction", "post-checkout", "pre-commit", "post-rewrite", "fsmonitor-watchman"} {
+		for _, hook := range []string{"post-index-change", "reference-transaction", "post-checkout", "pre-commit",
+			"post-rewrite", "fsmonitor-watchman"} {
 			write(c.t, filepath.Join(c.dir, ".git", "hooks", hook), "#!/bin/sh\n"+c.program+"\n")
 			_ = os.Chmod(filepath.Join(c.dir, ".git", "hooks", hook), 0o755)
 		}
@@ -106,13 +109,16 @@ var traps = map[string]struct {
 		c.git("config", "diff.external", c.program)
 	}, lost: "diff.external", bites: []string{"diff", "HEAD"}},
 	"included configuration": {set: func(c trap) {
-		write(c.t, filepath.Join(c.outside, "config"), "[core]\n\tfsmonitor = "+c.program+"\n[diff]\n\texternal = "+c.program+"\n")
+		write(c.t, filepath.Join(c.outside, "config"), "[core]\n\tfsmonitor = "+c.program+"\n[diff]\n\texternal = "+
+			c.program+"\n")
 		c.git("config", "include.path", filepath.Join(c.outside, "config"))
 	}, lost: "include.path", bites: []string{"status"}},
 	"more programs": {set: func(c trap) {
 		for _, name := range []string{
-			"core.sshCommand", "core.pager", "core.editor", "core.gitProxy", "core.askPass", "core.alternateRefsCommand", "gpg.program",
-			"uploadpack.packObjectsHook", "credential.helper", "pager.diff", "alias.update-index", "trailer.x.command", "sequence.editor",
+			"core.sshCommand", "core.pager", "core.editor", "core.gitProxy", "core.askPass",
+			"core.alternateRefsCommand", "gpg.program",
+			"uploadpack.packObjectsHook", "credential.helper", "pager.diff", "alias.update-index", "trailer.x.command",
+			"sequence.editor",
 		} {
 			c.git("config", name, c.program)
 		}
@@ -147,7 +153,8 @@ var traps = map[string]struct {
 		c.git("commit", "-q", "-m", "a submodule")
 		write(c.t, filepath.Join(c.dir, "sub", ".gitattributes"), "* filter=evil\n")
 		write(c.t, filepath.Join(c.dir, "sub", "a.txt"), "dirty\n")
-		write(c.t, filepath.Join(c.dir, ".gitmodules"), "[submodule \"sub\"]\n\tpath = sub\n\turl = ext::"+c.program+"\n")
+		write(c.t, filepath.Join(c.dir, ".gitmodules"), "[submodule \"sub\"]\n\tpath = sub\n\turl = ext::"+c.program+
+			"\n")
 	}, lost: "what was changed in sub, which is a submodule", bites: []string{"status"}},
 	"nested repository that blocks": {set: func(c trap) {
 		c.file("nested/.git/refs/x", "")
@@ -181,23 +188,39 @@ var traps = map[string]struct {
 	"HEAD elsewhere": {set: func(c trap) {
 		c.replace(".git/HEAD", filepath.Join(c.sideline, ".git", "HEAD"))
 	}, lost: "where HEAD stands (path escapes from parent)"},
-	"HEAD that blocks":        {set: func(c trap) { c.fifo(".git/HEAD") }, lost: "where HEAD stands (not a regular file)"},
-	"packed-refs that blocks": {set: func(c trap) { c.fifo(".git/packed-refs") }, lost: "the refs in packed-refs (not a regular file)"},
-	"a ref that blocks":       {set: func(c trap) { c.fifo(".git/refs/heads/x") }, lost: "refs/heads/x (not a regular file)"},
-	"an index that blocks":    {set: func(c trap) { c.fifo(".git/index") }, lost: "what was staged (the index: not a regular file)"},
-	"a pack that blocks":      {set: func(c trap) { c.fifo(".git/objects/pack/pack-1.pack") }, lost: ".git cannot be used"},
-	"HEAD of nonsense":        {set: func(c trap) { c.file(".git/HEAD", "ref: refs/heads/../../../x\n") }, lost: "where HEAD stands (it leads to no branch)"},
+	"HEAD that blocks": {set: func(c trap) {
+		c.fifo(".git/HEAD")
+	}, lost: "where HEAD stands (not a regular file)"},
+	"packed-refs that blocks": {set: func(c trap) {
+		c.fifo(".git/packed-refs")
+	}, lost: "the refs in packed-refs (not a regular file)"},
+	"a ref that blocks": {set: func(c trap) {
+		c.fifo(".git/refs/heads/x")
+	}, lost: "refs/heads/x (not a regular file)"},
+	"an index that blocks": {set: func(c trap) {
+		c.fifo(".git/index")
+	}, lost: "what was staged (the index: not a regular file)"},
+	"a pack that blocks": {set: func(c trap) {
+		c.fifo(".git/objects/pack/pack-1.pack")
+	}, lost: ".git cannot be used"},
+	"HEAD of nonsense": {set: func(c trap) {
+		c.file(".git/HEAD", "ref: refs/heads/../../../x\n")
+	}, lost: "where HEAD stands (it leads to no branch)"},
 	"HEAD without objects": {set: func(c trap) {
 		c.file(".git/HEAD", strings.Repeat("ab", 20)+"\n")
 	}, lost: "which is no commit that can be read"},
-	"an index of nonsense": {set: func(c trap) { c.file(".git/index", "DIRC\x00\x00\x00\x02\xff\xff\xff\xff") }, lost: "what was staged (the index: it is no index"},
+	"an index of nonsense": {set: func(c trap) {
+		c.file(".git/index", "DIRC\x00\x00\x00\x02\xff\xff\xff\xff")
+	}, lost: "what was staged (the index: it is no index"},
 	"a branch of nonsense": {set: func(c trap) {
 		c.file(".git/refs/heads/bad", strings.Repeat("ab", 20)+"\n")
 	}, lost: "branch bad, which leads to no commit"},
 	"refs elsewhere": {set: func(c trap) {
 		c.replace(".git/refs", filepath.Join(c.sideline, ".git", "refs"))
 	}, lost: "the refs in refs (path escapes from parent)"},
-	"rules that block": {set: func(c trap) { c.fifo(".gitignore") }, lost: `new files in "", because of .gitignore there (not a regular file)`},
+	"rules that block": {set: func(c trap) {
+		c.fifo(".gitignore")
+	}, lost: `new files in "", because of .gitignore there (not a regular file)`},
 	"rules elsewhere": {set: func(c trap) {
 		write(c.t, filepath.Join(c.outside, "rules"), "*\n")
 		c.replace(".gitignore", filepath.Join(c.outside, "rules"))
@@ -239,14 +262,28 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
 		c.file(".git/packed-refs", string(packed)+run(c.t, c.dir, "rev-parse", "HEAD")+" refs/heads/a\x1b[31mred\x07\n")
 	}, lost: "refs/heads/a[31mred (it is not the name of a ref)"},
-	"a packed-refs of 8 GB":   {set: func(c trap) { c.hole(".git/packed-refs", 8<<30) }, lost: "the refs in packed-refs (more than"},
-	"a HEAD of 8 GB":          {set: func(c trap) { c.hole(".git/HEAD", 8<<30) }, lost: "where HEAD stands (more than"},
-	"an index of 8 GB":        {set: func(c trap) { c.hole(".git/index", 8<<30) }, lost: "what was staged (the index: more than"},
-	"a configuration of 8 GB": {set: func(c trap) { c.hole(".git/config", 8<<30) }, lost: "the settings in .git/config (more than"},
-	"a tracked file of 30 GB": {set: func(c trap) { c.hole("dir/b.txt", 30<<30) }, lost: "dir/b.txt, a file of 30720 MiB"},
-	"rules of 8 GB":           {set: func(c trap) { c.hole(".gitignore", 8<<30) }, lost: `new files in "", because of .gitignore there (it has`},
-	"attributes that block":   {set: func(c trap) { c.fifo("dir/.gitattributes") }, lost: `what was changed in "dir", because of .gitattributes there`},
-	"a branch in a circle":    {set: func(c trap) { c.file(".git/refs/heads/main", "ref: refs/heads/main\n") }, lost: "refs/heads/main, which leads to no ref; where HEAD stands (its branch cannot be read)"},
+	"a packed-refs of 8 GB": {set: func(c trap) {
+		c.hole(".git/packed-refs", 8<<30)
+	}, lost: "the refs in packed-refs (more than"},
+	"a HEAD of 8 GB": {set: func(c trap) { c.hole(".git/HEAD", 8<<30) }, lost: "where HEAD stands (more than"},
+	"an index of 8 GB": {set: func(c trap) {
+		c.hole(".git/index", 8<<30)
+	}, lost: "what was staged (the index: more than"},
+	"a configuration of 8 GB": {set: func(c trap) {
+		c.hole(".git/config", 8<<30)
+	}, lost: "the settings in .git/config (more than"},
+	"a tracked file of 30 GB": {set: func(c trap) {
+		c.hole("dir/b.txt", 30<<30)
+	}, lost: "dir/b.txt, a file of 30720 MiB"},
+	"rules of 8 GB": {set: func(c trap) {
+		c.hole(".gitignore", 8<<30)
+	}, lost: `new files in "", because of .gitignore there (it has`},
+	"attributes that block": {set: func(c trap) {
+		c.fifo("dir/.gitattributes")
+	}, lost: `what was changed in "dir", because of .gitattributes there`},
+	"a branch in a circle": {set: func(c trap) {
+		c.file(".git/refs/heads/main", "ref: refs/heads/main\n")
+	}, lost: "refs/heads/main, which leads to no ref; where HEAD stands (its branch cannot be read)"},
 	"a directory that is a ref": {set: func(c trap) {
 		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
 		c.file(".git/packed-refs", string(packed)+run(c.t, c.dir, "rev-parse", "HEAD")+" refs/heads/main/below\n")
@@ -262,7 +299,8 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 	}, lost: "one of more than 10000 refs"},
 	"too many files of refs": {set: func(c trap) {
 		for i := range maxRefFiles + 10 {
-			if err := os.WriteFile(filepath.Join(c.dir, ".git", "refs", "tags", fmt.Sprint("t", i, ".lock")), nil, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(c.dir, ".git", "refs", "tags", fmt.Sprint("t", i, ".lock")), nil,
+				0o600); err != nil {
 				c.t.Fatal(err)
 			}
 		}
@@ -276,7 +314,9 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 		c.replace(".git/logs/refs/stash", filepath.Join(c.outside, "log"))
 		write(c.t, filepath.Join(c.outside, "log"), "secret\n")
 	}, lost: "the list of stashes (path escapes from parent)"},
-	"stashes that block": {set: func(c trap) { c.fifo(".git/logs/refs/stash") }, lost: "the list of stashes (not a regular file)"},
+	"stashes that block": {set: func(c trap) {
+		c.fifo(".git/logs/refs/stash")
+	}, lost: "the list of stashes (not a regular file)"},
 	"stashes of 1 GB": {set: func(c trap) {
 		c.git("stash", "-q")
 		c.file("a.txt", "changed\n")
@@ -294,17 +334,27 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 		write(c.t, filepath.Join(c.outside, "secret"), "secret\n")
 		c.replace(".git/MERGE_HEAD", filepath.Join(c.outside, "secret"))
 	}, lost: ".git/MERGE_HEAD (path escapes from parent)"},
-	"a rebase elsewhere":    {set: func(c trap) { c.replace(".git/rebase-merge", c.outside) }, lost: ".git/rebase-merge (path escapes from parent)"},
-	"a rebase that blocks":  {set: func(c trap) { c.fifo(".git/rebase-merge/onto") }, lost: ".git/rebase-merge/onto (not a regular file)"},
-	"a rebase in a pipe":    {set: func(c trap) { c.fifo(".git/rebase-merge") }, lost: ".git/rebase-merge ("},
-	"a rebase of odd names": {set: func(c trap) { c.file(".git/rebase-merge/-x \x1b[0m", "x") }, lost: "which is none of git's files"},
+	"a rebase elsewhere": {set: func(c trap) {
+		c.replace(".git/rebase-merge", c.outside)
+	}, lost: ".git/rebase-merge (path escapes from parent)"},
+	"a rebase that blocks": {set: func(c trap) {
+		c.fifo(".git/rebase-merge/onto")
+	}, lost: ".git/rebase-merge/onto (not a regular file)"},
+	"a rebase in a pipe": {set: func(c trap) { c.fifo(".git/rebase-merge") }, lost: ".git/rebase-merge ("},
+	"a rebase of odd names": {set: func(c trap) {
+		c.file(".git/rebase-merge/-x \x1b[0m", "x")
+	}, lost: "which is none of git's files"},
 	"an index of absurd entries": {set: func(c trap) {
 		var all []leaf
 		blob := run(c.t, c.dir, "rev-parse", "HEAD:a.txt")
 		for _, e := range []special{
-			{entry: entry{modeFile, blob}, name: "../../outside"}, {entry: entry{modeFile, blob}, name: ".git/hooks/x"}, {entry: entry{modeFile, blob}, name: "/etc/x"},
-			{entry: entry{modeFile, blob}, name: "dir/.GIT /x"}, {entry: entry{modeFile, blob}, name: "git~1/x"}, {entry: entry{"40000", blob}, name: "tree"},
-			{entry: entry{"0", blob}, name: "none"}, {entry: entry{modeFile, strings.Repeat("ab", 20)}, name: "missing"}, {entry: entry{modeFile, blob}, name: "staged"},
+			{entry: entry{modeFile, blob}, name: "../../outside"}, {entry: entry{modeFile, blob}, name: ".git/hooks/x"},
+			{entry: entry{modeFile, blob}, name: "/etc/x"},
+			{entry: entry{modeFile, blob}, name: "dir/.GIT /x"}, {entry: entry{modeFile, blob}, name: "git~1/x"},
+			{entry: entry{"40000", blob}, name: "tree"},
+			{entry: entry{"0", blob}, name: "none"}, {entry: entry{
+				modeFile, strings.Repeat("ab", 20),
+			}, name: "missing"}, {entry: entry{modeFile, blob}, name: "staged"},
 		} {
 			all = append(all, e.leaf())
 		}
@@ -314,7 +364,9 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 		c.file(".gitattributes", "*.bad text working-tree-encoding=UTF-16\n")
 		c.file("x.bad", "no byte order mark")
 	}, lost: "x.bad (git update-index: "},
-	"names that git does not take": {set: func(c trap) { c.file("git~1/x", "x") }, lost: "git~1, a name that git does not take"},
+	"names that git does not take": {set: func(c trap) {
+		c.file("git~1/x", "x")
+	}, lost: "git~1, a name that git does not take"},
 	"a spoilt commit-graph": {set: func(c trap) {
 		c.file("more", "x")
 		c.git("add", "more")
@@ -394,7 +446,8 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 				return err
 			}
 			info, err := d.Info()
-			if all[path] = fmt.Sprint(info.Mode(), info.Size()); filepath.Ext(path) != ".pack" { // which git makes newer when it finds something in it
+			// which git makes newer when it finds something in it
+			if all[path] = fmt.Sprint(info.Mode(), info.Size()); filepath.Ext(path) != ".pack" {
 				all[path] += info.ModTime().String()
 			}
 			return err
@@ -415,7 +468,8 @@ func TestSalvageOfSomethingElse(t *testing.T) {
 	if err := os.Symlink(other, w.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Salvage(t.Context(), w); err == nil || !strings.Contains(err.Error(), "is not the directory that was made") {
+	if _, err := m.Salvage(t.Context(), w); err == nil ||
+		!strings.Contains(err.Error(), "is not the directory that was made") {
 		t.Errorf("error %v", err)
 	}
 	if err := w.Remove(t.Context()); err != nil {
@@ -452,8 +506,10 @@ func TestPrepareRunsNothing(t *testing.T) {
 	templateDir = %[2]s
 `, program, filepath.Dir(template)))
 	for name, value := range map[string]string{
-		"GIT_EXTERNAL_DIFF": program, "GIT_SSH_COMMAND": program, "GIT_DIR": home, "GIT_WORK_TREE": home, "GIT_EXEC_PATH": "",
-		"GIT_TEMPLATE_DIR": filepath.Dir(template), "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": program,
+		"GIT_EXTERNAL_DIFF": program, "GIT_SSH_COMMAND": program, "GIT_DIR": home, "GIT_WORK_TREE": home,
+		"GIT_EXEC_PATH":    "",
+		"GIT_TEMPLATE_DIR": filepath.Dir(template), "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor",
+		"GIT_CONFIG_VALUE_0": program,
 	} {
 		t.Setenv(name, value)
 	}

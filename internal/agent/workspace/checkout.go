@@ -23,7 +23,8 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 
 // checkout makes the checkout of a workspace. It tells whether a local source has
 // changes that are not committed, if status asks for that.
-func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source, status bool) (dirty bool, err error) {
+func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source, status bool) (dirty bool,
+	err error) {
 	if m.git.bin == "" {
 		return false, errNoGit
 	}

@@ -40,7 +40,8 @@ func CredentialFile(path string) Credentials {
 			}
 		}
 		return "", "", false, &belay.Error{
-			Code: belay.CodeUnavailable, Message: "the credentials for repositories cannot be read (agent.git_credentials)", Err: err,
+			Code:    belay.CodeUnavailable,
+			Message: "the credentials for repositories cannot be read (agent.git_credentials)", Err: err,
 		}
 	}
 }
@@ -88,7 +89,9 @@ func credential(line string) (login Login, of Location, used bool, err error) {
 	}
 	login.User = u.User.Username()
 	login.Password, _ = u.User.Password()
-	of = Location{Scheme: "https", Host: plainHost("https", u.Host), Path: withoutGit("/" + strings.Join(segments, "/"))}
+	of = Location{
+		Scheme: "https", Host: plainHost("https", u.Host), Path: withoutGit("/" + strings.Join(segments, "/")),
+	}
 	return login, of, login != Login{}, nil
 }
 

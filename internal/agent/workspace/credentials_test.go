@@ -66,12 +66,14 @@ func TestCredentialFile(t *testing.T) {
 	if got, ok, err := loginOf(known, "https://git.example/team/app"); !ok || err != nil || got.User != "new" {
 		t.Errorf("after a change: %+v, %v, %v", got, ok, err)
 	}
-	for _, broken := range []string{"https://git.example/no-user", "bot:s3cret@git.example", "https://bot:s3cret@", "https://bot:s3cret@git.example/%2e%2e/x", "https://bot:s3cret%zz@git.example"} {
+	for _, broken := range []string{"https://git.example/no-user", "bot:s3cret@git.example", "https://bot:s3cret@",
+		"https://bot:s3cret@git.example/%2e%2e/x", "https://bot:s3cret%zz@git.example"} {
 		if err := os.WriteFile(path, []byte("\n"+broken+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, ok, err := loginOf(known, "https://git.example/x")
-		if ok || belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "line 2: ") || strings.Contains(err.Error(), "s3cret") {
+		if ok || belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "line 2: ") ||
+			strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%q: %v, %v", broken, ok, err)
 		}
 	}
@@ -105,7 +107,8 @@ func TestReveal(t *testing.T) {
 			t.Errorf("%s: %q, %+v, %v", repo, bare, login, err)
 		}
 	}
-	if bare, _, err := Reveal("https://bot:s3cret%zz@git.example/x"); err == nil || strings.Contains(bare+err.Error(), "s3cret") {
+	if bare, _, err := Reveal("https://bot:s3cret%zz@git.example/x"); err == nil ||
+		strings.Contains(bare+err.Error(), "s3cret") {
 		t.Errorf("one that cannot be read: %q, %v", bare, err)
 	}
 }

@@ -53,7 +53,10 @@ func encrypted(dir string) bool {
 func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error {
 	bin, err := exec.LookPath("git-crypt")
 	if err != nil {
-		return &belay.Error{Code: belay.CodeUnavailable, Message: "git-crypt is not installed, or not on PATH; a repository that is encrypted needs it", Err: err}
+		return &belay.Error{
+			Code:    belay.CodeUnavailable,
+			Message: "git-crypt is not installed, or not on PATH; a repository that is encrypted needs it", Err: err,
+		}
 	}
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = tree
@@ -73,7 +76,9 @@ func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
-		return &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf("git-crypt %s: %s", args[0], said.text(nil)), Err: err}
+		return &belay.Error{
+			Code: belay.CodeInvalid, Message: fmt.Sprintf("git-crypt %s: %s", args[0], said.text(nil)), Err: err,
+		}
 	}
 	return nil
 }
@@ -105,6 +110,7 @@ func (p *private) crypt() error {
 		return err
 	}
 	// Any other filter that the attributes name is not configured here, and not run.
-	_, err = fmt.Fprintf(config, "[filter \"git-crypt\"]\n\tclean = %s\n\trequired = true\n", quote("'"+strings.ReplaceAll(bin, "'", `'\''`)+"' clean"))
+	_, err = fmt.Fprintf(config, "[filter \"git-crypt\"]\n\tclean = %s\n\trequired = true\n",
+		quote("'"+strings.ReplaceAll(bin, "'", `'\''`)+"' clean"))
 	return errors.Join(err, config.Close())
 }

@@ -149,7 +149,8 @@ func (d *descent) up() {
 	}
 	var st unix.Stat_t
 	dir, err := openDirAt(int(at.dir.Fd()), "..", "..")
-	if err == nil && unix.Fstat(int(dir.Fd()), &st) == nil && st.Ino == above.ino && uint64(st.Dev) == d.dev { //nolint:unconvert // of 32 bits elsewhere
+	if err == nil && unix.Fstat(int(dir.Fd()), &st) == nil && st.Ino == above.ino &&
+		uint64(st.Dev) == d.dev { //nolint:unconvert // of 32 bits elsewhere
 		above.dir = dir
 		return
 	}

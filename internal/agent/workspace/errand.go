@@ -87,8 +87,11 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 		return process.Command{}, err
 	}
 	c := process.Command{
-		ID: fmt.Sprintf("%s-%d", filepath.Base(t.scratch), os.Getpid()), Args: []string{helperName, e.who}, Helper: true, Dir: t.scratch,
-		Inherit: append([]string{"PATH", "TZ"}, e.inherit...), Env: map[string]string{"HOME": t.scratch, "TMPDIR": t.scratch, "LC_ALL": "C"},
+		ID: fmt.Sprintf("%s-%d", filepath.Base(t.scratch), os.Getpid()), Args: []string{helperName, e.who},
+		Helper: true, Dir: t.scratch,
+		Inherit: append([]string{"PATH", "TZ"}, e.inherit...), Env: map[string]string{
+			"HOME": t.scratch, "TMPDIR": t.scratch, "LC_ALL": "C",
+		},
 		Stdin: in.Bytes(), Output: t.take, Grace: -1, User: e.user, Limits: e.limits,
 		Writable: append([]string{t.scratch}, e.writable...), Hidden: e.hidden, Readable: e.readable, Files: e.files,
 	}
@@ -107,7 +110,8 @@ func (m *Manager) openWays() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
 		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {
-			opened = os.Chmod(dir, 0o711) == nil || opened //nolint:gosec // to be passed, not listed; each directory there is closed
+			opened = os.Chmod(dir, 0o711) == nil ||
+				opened //nolint:gosec // to be passed, not listed; each directory there is closed
 		}
 	}
 	return opened

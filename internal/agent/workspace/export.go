@@ -30,7 +30,10 @@ func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(entries) > 0:
-		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet", dir)}
+		return nil, &belay.Error{
+			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is not empty; name a directory that is, or none yet",
+				dir),
+		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}

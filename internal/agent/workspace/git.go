@@ -58,7 +58,10 @@ var hardened = []string{
 }
 
 // errNoGit means that there is no git.
-var errNoGit = &belay.Error{Code: belay.CodeUnavailable, Message: "git is not installed, or not on PATH; a workspace with a repository needs it"}
+var errNoGit = &belay.Error{
+	Code: belay.CodeUnavailable, Message: "git is not installed, or not on PATH; a workspace with a repository " +
+		"needs it",
+}
 
 // run calls git and returns what it wrote to standard output.
 func (g *git) run(ctx context.Context, c command) ([]byte, error) {
@@ -149,7 +152,8 @@ var remoteEnvironment = []string{
 // name.
 func (g *git) environment(c command) []string {
 	env := []string{
-		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "HOME=" + g.home, "XDG_CONFIG_HOME=" + g.home, "LC_ALL=C",
+		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "HOME=" + g.home, "XDG_CONFIG_HOME=" + g.home,
+		"LC_ALL=C",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull,
 		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_OPTIONAL_LOCKS=0", "GIT_DEFAULT_REF_FORMAT=files",
 		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
@@ -164,7 +168,8 @@ func (g *git) environment(c command) []string {
 	case c.remote == nil:
 		return append(env, "GIT_ALLOW_PROTOCOL=file")
 	}
-	env = append(env, "GIT_ALLOW_PROTOCOL=https", "BELAY_GIT_USERNAME="+c.remote.user, "BELAY_GIT_PASSWORD="+c.remote.password)
+	env = append(env, "GIT_ALLOW_PROTOCOL=https", "BELAY_GIT_USERNAME="+c.remote.user, "BELAY_GIT_PASSWORD="+
+		c.remote.password)
 	for _, name := range remoteEnvironment {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)

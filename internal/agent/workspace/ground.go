@@ -67,13 +67,15 @@ func standsFirm(dir string) error {
 	}
 	switch {
 	case int(st.Uid) != os.Geteuid() && st.Uid != owner0():
-		return fmt.Errorf("%s belongs to user %d, who could put another directory in the place of what is in it: it has to be root's or this user's", dir, st.Uid)
+		return fmt.Errorf("%s belongs to user %d, who could put another directory in the place of what is in it: "+
+			"it has to be root's or this user's", dir, st.Uid)
 	case info.Mode()&0o002 == 0, info.Mode()&os.ModeSticky != 0:
 		return nil
 	case os.Geteuid() != 0 && st.Uid == owner0() && isMount(dir, st):
 		return nil // the volume of a container, which has no other users
 	}
-	return fmt.Errorf("every user may write in %s, and put another directory in the place of what is in it: take that right away (chmod o-w), or let each remove only what is theirs (chmod +t)", dir)
+	return fmt.Errorf("every user may write in %s, and put another directory in the place of what is in it: take "+
+		"that right away (chmod o-w), or let each remove only what is theirs (chmod +t)", dir)
 }
 
 // owner0 is root, also where a user namespace does not know it.

@@ -17,12 +17,23 @@ func TestOpenRefusesWhatOthersCanExchange(t *testing.T) {
 		dir  string // below the parent
 		want string // in the error; empty for none
 	}{
-		"own":                         {set: func(*testing.T, string) error { return nil }, dir: "workspaces"},
-		"writable to all":             {set: func(_ *testing.T, p string) error { return os.Chmod(p, 0o777) }, dir: "workspaces", want: "every user may write in"},
-		"writable to all, further up": {set: func(_ *testing.T, p string) error { return os.Chmod(p, 0o777) }, dir: "a/b/workspaces", want: "every user may write in"},
-		"writable to all, and sticky": {set: func(_ *testing.T, p string) error { return os.Chmod(p, 0o777|os.ModeSticky) }, dir: "workspaces"},
-		"itself writable to all":      {set: func(_ *testing.T, p string) error { return mkdir(p+"/workspaces", 0o777) }, dir: "workspaces", want: "workspaces, and put"},
-		"of another user":             {set: func(t *testing.T, p string) error { asRoot(t); return os.Chown(p, stranger, stranger) }, dir: "workspaces", want: "belongs to user 1600000001"},
+		"own": {set: func(*testing.T, string) error { return nil }, dir: "workspaces"},
+		"writable to all": {set: func(_ *testing.T, p string) error {
+			return os.Chmod(p, 0o777)
+		}, dir: "workspaces", want: "every user may write in"},
+		"writable to all, further up": {set: func(_ *testing.T, p string) error {
+			return os.Chmod(p, 0o777)
+		}, dir: "a/b/workspaces", want: "every user may write in"},
+		"writable to all, and sticky": {set: func(_ *testing.T, p string) error {
+			return os.Chmod(p, 0o777|os.ModeSticky)
+		}, dir: "workspaces"},
+		"itself writable to all": {set: func(_ *testing.T, p string) error {
+			return mkdir(p+"/workspaces", 0o777)
+		}, dir: "workspaces", want: "workspaces, and put"},
+		"of another user": {set: func(t *testing.T, p string) error {
+			asRoot(t)
+			return os.Chown(p, stranger, stranger)
+		}, dir: "workspaces", want: "belongs to user 1600000001"},
 		"itself of another user": {set: func(t *testing.T, p string) error {
 			asRoot(t)
 			_ = mkdir(p+"/workspaces", 0o700)
@@ -33,7 +44,9 @@ func TestOpenRefusesWhatOthersCanExchange(t *testing.T) {
 			_ = os.Chmod(bad, 0o777)
 			return os.Symlink(bad, p+"/link")
 		}, dir: "link/workspaces", want: "every user may write in"},
-		"through a link to a good one": {set: func(t *testing.T, p string) error { return os.Symlink(t.TempDir(), p+"/link") }, dir: "link/workspaces"},
+		"through a link to a good one": {set: func(t *testing.T, p string) error {
+			return os.Symlink(t.TempDir(), p+"/link")
+		}, dir: "link/workspaces"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()

@@ -86,7 +86,9 @@ func failed(err error) *failure {
 }
 
 // refusals are the codes that a helper's errors have.
-var refusals = []belay.Code{belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge}
+var refusals = []belay.Code{
+	belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge,
+}
 
 // err is the error that the failure was, fit to be shown.
 func (f *failure) err() error {

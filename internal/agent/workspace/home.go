@@ -20,11 +20,13 @@ func (m *Manager) config(ctx context.Context, src source) []byte {
 	name, email := m.identity(ctx)
 	safe := ""
 	if src.local {
-		safe = fmt.Sprintf("[safe]\n\tdirectory = %s\n\tdirectory = %s\n", quote(src.url), quote(filepath.Join(src.url, ".git")))
+		safe = fmt.Sprintf("[safe]\n\tdirectory = %s\n\tdirectory = %s\n", quote(src.url),
+			quote(filepath.Join(src.url, ".git")))
 	}
 	return []byte(fmt.Sprintf("[user]\n\tname = %s\n\temail = %s\n", quote(name), quote(email)) +
 		"[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n" +
-		"[advice]\n\tdetachedHead = false\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[core]\n\tfsmonitor = false\n" +
+		"[advice]\n\tdetachedHead = false\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[core]\n\tfsmonitor = " +
+		"false\n" +
 		"[protocol \"ext\"]\n\tallow = never\n" + safe)
 }
 
@@ -34,9 +36,11 @@ func (m *Manager) identity(ctx context.Context) (name, email string) {
 	if m.git.bin == "" {
 		return name, email
 	}
-	cmd := exec.CommandContext(ctx, m.git.bin, "config", "--global", "--includes", "--null", "--get-regexp", `^user\.(name|email)$`)
+	cmd := exec.CommandContext(ctx, m.git.bin, "config", "--global", "--includes", "--null", "--get-regexp",
+		`^user\.(name|email)$`)
 	cmd.Dir = m.git.home
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + homeOfUser(), "XDG_CONFIG_HOME=" + os.Getenv("XDG_CONFIG_HOME")}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + homeOfUser(),
+		"XDG_CONFIG_HOME=" + os.Getenv("XDG_CONFIG_HOME")}
 	out, err := cmd.Output()
 	if err != nil {
 		return name, email // none is set

@@ -85,7 +85,10 @@ func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size in
 	if len(rest) < at {
 		return l, 0, false
 	}
-	l = leaf{stat: rest[:statBytes:statBytes], object: rest[statBytes : statBytes+hash], flags: binary.BigEndian.Uint16(rest[at-2:])}
+	l = leaf{
+		stat: rest[:statBytes:statBytes], object: rest[statBytes : statBytes+hash],
+		flags: binary.BigEndian.Uint16(rest[at-2:]),
+	}
 	if l.flags&flagExtended != 0 {
 		if len(rest) < at+2 {
 			return l, 0, false
@@ -156,7 +159,8 @@ func (l leaf) written(st *unix.Stat_t) bool {
 // untouched tells whether nothing at all was done to a file since: no user can set
 // the time of a change. A file system that counts in seconds does not say enough.
 func (l leaf) untouched(st *unix.Stat_t) bool {
-	return l.plain() && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) && l.at(atCtime+4) == nanos(st.Ctim)
+	return l.plain() && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) &&
+		l.at(atCtime+4) == nanos(st.Ctim)
 }
 
 // note remembers in dir a checkout as it is handed over. Of the index it gives the
@@ -181,7 +185,8 @@ func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, no
 	if err != nil {
 		return sum, notes, err
 	}
-	return sum, notes, errors.Join(writeFile(filepath.Join(dir, "refs"), repo.text()), writeFile(filepath.Join(dir, "config"), config))
+	return sum, notes, errors.Join(writeFile(filepath.Join(dir, "refs"), repo.text()),
+		writeFile(filepath.Join(dir, "config"), config))
 }
 
 // recall reads what was noted in dir, as far as it is there; of the index only if it is

@@ -99,8 +99,9 @@ func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		for at, to := range map[int]uint32{
-			atCtime: seconds(st.Ctim), atCtime + 4: nanos(st.Ctim), atMtime: seconds(st.Mtim), atMtime + 4: nanos(st.Mtim),
-			atInode: low(st.Ino), atSize: low(st.Size),
+			atCtime: seconds(st.Ctim), atCtime + 4: nanos(st.Ctim), atMtime: seconds(st.Mtim),
+			atMtime + 4: nanos(st.Mtim),
+			atInode:     low(st.Ino), atSize: low(st.Size),
 		} {
 			l.set(at, to)
 		}
@@ -152,7 +153,8 @@ func TestUntouchedIsTheSameInAll(t *testing.T) {
 func FuzzLeaves(f *testing.F) {
 	entry := make([]byte, statBytes+20+2, 72)
 	entry = append(append(entry, "name"...), make([]byte, 6)...)
-	for _, body := range []string{"", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01" + string(entry), "DIRC\x00\x00\x00\x03\xff\xff\xff\xff" + string(entry), "DIRC\x00\x00\x00\x04\x00\x00\x00\x00"} {
+	for _, body := range []string{"", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01" + string(entry),
+		"DIRC\x00\x00\x00\x03\xff\xff\xff\xff" + string(entry), "DIRC\x00\x00\x00\x04\x00\x00\x00\x00"} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -59,7 +59,9 @@ type clone struct {
 
 func (h *helper) keep(ctx context.Context, o *keepOrder) (*answer, error) {
 	c := &clone{
-		g: &h.git, dir: o.Dir, src: source{url: o.URL, user: o.User, password: o.Password}, lines: h.files, state: state{Head: o.Head, Detached: o.Detached},
+		g: &h.git, dir: o.Dir, src: source{
+			url: o.URL, user: o.User, password: o.Password,
+		}, lines: h.files, state: state{Head: o.Head, Detached: o.Detached},
 	}
 	if len(o.Authorities) > 0 {
 		h.git.authorities = filepath.Join(h.Scratch, "authorities")
@@ -74,11 +76,13 @@ func (h *helper) keep(ctx context.Context, o *keepOrder) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &found{Commit: t.commit, Branch: []byte(t.branch), Fetched: c.fresh, Head: []byte(c.state.Head), Detached: c.state.Detached, Packs: c.packs()}
+	f := &found{Commit: t.commit, Branch: []byte(t.branch), Fetched: c.fresh, Head: []byte(c.state.Head),
+		Detached: c.state.Detached, Packs: c.packs()}
 	if f.Refs, err = c.refs(ctx); err != nil {
 		return nil, err
 	}
-	if f.Shallow, err = readRegular(filepath.Join(c.dir, "shallow"), maxShallow); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if f.Shallow, err = readRegular(filepath.Join(c.dir, "shallow"), maxShallow); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return &answer{Found: f}, nil
@@ -124,7 +128,8 @@ func (c *clone) fetch(ctx context.Context) error {
 		return c.unreachable(err)
 	}
 	if _, err := os.Stat(filepath.Join(c.dir, "HEAD")); err != nil {
-		if _, err := c.g.run(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=", "--object-format=" + format, c.dir}}); err != nil {
+		if _, err := c.g.run(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=",
+			"--object-format=" + format, c.dir}}); err != nil {
 			return spoilt{err}
 		}
 	}
@@ -140,7 +145,8 @@ func (c *clone) fetch(ctx context.Context) error {
 }
 
 // fetching is how a base is fetched.
-var fetching = []string{"--quiet", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"}
+var fetching = []string{"--quiet", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance",
+	"--no-recurse-submodules"}
 
 func (c *clone) take(ctx context.Context, options []string, refs ...string) error {
 	_, err := c.ask(ctx, command{dir: c.dir, args: append([]string{"fetch"}, options...)}, refs...)
@@ -204,9 +210,13 @@ func (c *clone) unreachable(err error) error {
 	var failed *gitError
 	switch {
 	case errors.Is(err, errEmpty):
-		return &belay.Error{Code: belay.CodeNotFound, Message: fmt.Sprintf("repository %s has no commit yet", c.src), Err: errEmpty}
+		return &belay.Error{
+			Code: belay.CodeNotFound, Message: fmt.Sprintf("repository %s has no commit yet", c.src), Err: errEmpty,
+		}
 	case errors.As(err, &failed):
-		return &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("repository %s cannot be fetched", c.src), Err: err}
+		return &belay.Error{
+			Code: belay.CodeUnavailable, Message: fmt.Sprintf("repository %s cannot be fetched", c.src), Err: err,
+		}
 	}
 	return err
 }

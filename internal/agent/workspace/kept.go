@@ -57,7 +57,8 @@ func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 		return nil, inUse
 	}
 	w := &Workspace{
-		ID: id, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
+		ID: id, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root,
+			"tmp"),
 		Repo: o.Repo, Branch: o.Branch, Commit: o.Commit, User: o.User,
 		m: m, root: root, lock: lock, shallow: o.Shallow, key: o.Base,
 	}
@@ -121,7 +122,8 @@ func (m *Manager) keepAs(ctx context.Context, o owner, held bool) error {
 	if err != nil {
 		return err
 	}
-	if err := writeKept(fresh, &Kept{ID: o.ID, Repo: o.Repo, Commit: o.Commit, Branch: o.Branch, Made: o.Made, At: m.Now(), Salvage: s}); err != nil {
+	if err := writeKept(fresh, &Kept{ID: o.ID, Repo: o.Repo, Commit: o.Commit, Branch: o.Branch, Made: o.Made,
+		At: m.Now(), Salvage: s}); err != nil {
 		return errors.Join(err, removeTree(fresh))
 	}
 	at := filepath.Join(m.dir, "kept", o.ID)

@@ -33,7 +33,10 @@ func TestKnownCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	judged := ""
-	_, err = m.Prepare(t.Context(), Spec{ID: "run_3", Repo: link, Allow: func(repo string) error { judged = repo; return denied }})
+	_, err = m.Prepare(t.Context(), Spec{ID: "run_3", Repo: link, Allow: func(repo string) error {
+		judged = repo
+		return denied
+	}})
 	if wantCode(t, err, belay.CodeForbidden); judged != src {
 		t.Errorf("it was judged by %q", judged)
 	}

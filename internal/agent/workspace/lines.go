@@ -32,7 +32,8 @@ type peer interface {
 // newLine makes the two ends of a line.
 func newLine() (near, far *os.File, err error) {
 	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock() // a process that starts between the two calls would hold the line for as long as it lives
+	// a process that starts between the two calls would hold the line for as long as it lives
+	defer syscall.ForkLock.RUnlock()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a line: %w", err)

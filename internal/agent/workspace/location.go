@@ -50,7 +50,8 @@ func Locate(repo string) (Location, error) {
 		return locateURL(strings.ToLower(scheme), rest)
 	}
 	if helper, _, ok := strings.Cut(repo, "::"); ok && !strings.Contains(helper, "/") {
-		return Location{}, invalid("repository: a transport of the form name:: can run programs and is not allowed; %s", allowed)
+		return Location{}, invalid("repository: a transport of the form name:: can run programs and is not allowed; %s",
+			allowed)
 	}
 	if host, path, ok := strings.Cut(repo, ":"); ok && !strings.Contains(host, "/") {
 		return locateSCP(host, path)
@@ -97,8 +98,10 @@ func locateURL(scheme, rest string) (Location, error) {
 }
 
 // errCredentials refuses what would be stored with the request.
-var errCredentials = &belay.Error{Code: belay.CodeInvalid, Message: "repository: the URL holds credentials, and what is asked for is stored: " +
-	"name the repository without them; who runs the server or worker keeps them in the file that agent.git_credentials names"}
+var errCredentials = &belay.Error{Code: belay.CodeInvalid,
+	Message: "repository: the URL holds credentials, and what is asked for is stored: " +
+		"name the repository without them; who runs the server or worker keeps them in the file that " +
+		"agent.git_credentials names"}
 
 func hasPassword(u *url.URL) bool {
 	_, has := u.User.Password()
@@ -188,7 +191,9 @@ func plainSegments(all []string) ([]string, error) {
 			return nil, invalid("repository: a path with . or .. in it is not taken; write the way out")
 		case strings.ContainsAny(s, `/\%`):
 			return nil, invalid("repository: an encoded slash, a backslash or a percent sign in the path is not taken")
-		case strings.ContainsAny(s, looksLike) || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }):
+		case strings.ContainsAny(s, looksLike) || strings.ContainsFunc(s, func(r rune) bool {
+			return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+		}):
 			return nil, invalid("repository: the path holds a character that can be taken for another")
 		case s != "":
 			kept = append(kept, s)

@@ -246,7 +246,10 @@ func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 // furnished puts into a claimed workspace all that it is to have, within the time and
 // the space that it may take.
 func (m *Manager) furnished(ctx context.Context, w *Workspace, spec Spec, src source) error {
-	late := &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("workspace %s was not made within %s", w.ID, m.PrepareTimeout)}
+	late := &belay.Error{
+		Code: belay.CodeUnavailable, Message: fmt.Sprintf("workspace %s was not made within %s", w.ID,
+			m.PrepareTimeout),
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, late)
 	defer cancel()
 	if err := m.lend(ctx, w); err != nil {
@@ -281,7 +284,8 @@ type owner struct {
 // sign writes down whose a workspace is, and what.
 func (m *Manager) sign(root string, w *Workspace) error {
 	o := owner{
-		Process: m.self, ID: w.ID, Repo: w.Repo, Base: w.key, Made: w.made, User: w.User, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
+		Process: m.self, ID: w.ID, Repo: w.Repo, Base: w.key, Made: w.made, User: w.User, Commit: w.Commit,
+		Branch: w.Branch, Shallow: w.shallow,
 		Home: w.gitconfig[:],
 	}
 	if w.unfinished {

@@ -32,10 +32,13 @@ func (at *site) missing(index []byte) (notes []string) {
 		}
 	}
 	if len(modules) > 0 {
-		notes = append(notes, fmt.Sprintf("submodules are not supported and not checked out: %s; git submodule update --init fetches those that the job can reach", listed(modules)))
+		notes = append(notes, fmt.Sprintf(
+			"submodules are not supported and not checked out: %s; git submodule update --init fetches those that "+
+				"the job can reach", listed(modules)))
 	}
 	if large {
-		notes = append(notes, "Git LFS is not supported: of its files the checkout has the pointers; git lfs pull fetches them if the job has git-lfs and can reach them")
+		notes = append(notes, "Git LFS is not supported: of its files the checkout has the pointers; git lfs pull "+
+			"fetches them if the job has git-lfs and can reach them")
 	}
 	return notes
 }

@@ -52,12 +52,17 @@ func (s source) open() (*origin, error) {
 }
 
 func openat2(at int, path string, resolve uint64) (int, error) {
-	return unix.Openat2(at, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
+	return unix.Openat2(at, path, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve,
+	})
 }
 
 // lost is the error for a source that is not any more what it was.
 func (s source) lost(err error) error {
-	return &belay.Error{Code: belay.CodeNotFound, Message: "repository " + s.url + " cannot be opened, or was exchanged while it was looked at", Err: err}
+	return &belay.Error{
+		Code: belay.CodeNotFound, Message: "repository " + s.url +
+			" cannot be opened, or was exchanged while it was looked at", Err: err,
+	}
 }
 
 func (o *origin) close() {

@@ -37,7 +37,8 @@ func (s *salvage) patch(ctx context.Context, from, to string) ([]byte, error) {
 
 func (s *salvage) diff(ctx context.Context, from, to string) ([]byte, error) {
 	return s.proof.git(ctx, command{limit: s.at.Most, args: []string{
-		"diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", from, to,
+		"diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
+		"--no-color", from, to,
 	}})
 }
 
@@ -100,7 +101,9 @@ func (s *salvage) sizes(ctx context.Context, all []differing) error {
 	for _, d := range all {
 		objects = append(objects, d.was.object, d.is)
 	}
-	out, err := s.proof.git(ctx, command{stdin: lines(objects), args: []string{"cat-file", "--batch-check=%(objectsize)"}})
+	out, err := s.proof.git(ctx, command{
+		stdin: lines(objects), args: []string{"cat-file", "--batch-check=%(objectsize)"},
+	})
 	if err != nil {
 		return err
 	}
@@ -123,6 +126,7 @@ func (s *salvage) nameMissing(ctx context.Context, less, to string) error {
 	for _, d := range all {
 		names = append(names, d.name)
 	}
-	s.unread.add("what was not committed of %s: with it the patch is beyond the limit of %s", listed(names), mib(s.at.Most))
+	s.unread.add("what was not committed of %s: with it the patch is beyond the limit of %s", listed(names),
+		mib(s.at.Most))
 	return err
 }

@@ -33,7 +33,8 @@ func ParsePattern(text string) (Pattern, error) {
 	dir, begins := beginning[:i+1], beginning[i+1:]
 	switch rest, isURL := strings.CutPrefix(dir[strings.IndexByte(dir, ':')+1:], "//"); {
 	case isURL && !strings.Contains(rest, "/"), dir == "":
-		return Pattern{}, invalid("repository %q: a * stands behind a whole host and a slash, as in https://example.org/*", text)
+		return Pattern{}, invalid("repository %q: a * stands behind a whole host and a slash, as in "+
+			"https://example.org/*", text)
 	case dir == "/", dir == "file:///":
 		return Pattern{at: Location{Scheme: "file", Path: "/"}, many: true, begins: begins}, nil
 	}

@@ -103,7 +103,8 @@ func (s *salvage) bound(c *change) {
 
 // pieces are what a bundle is made of. What leads to objects that are not there is named
 // as lost.
-func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository, c *change, index *staged) ([]piece, error) {
+func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository, c *change, index *staged) ([]piece,
+	error) {
 	logs := repo.logs()
 	found, err := reader.find(ctx, wanted(repo, c, logs))
 	if err != nil {
@@ -113,7 +114,8 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 	var all []piece
 	on := "" // the branch that goes with HEAD
 	if commit := repo.head.commit; commit != "" && !is(commit, "commit") {
-		s.lost.add("its commits (HEAD is at %s, which is no commit that can be read); the patch holds the files as they were left", commit)
+		s.lost.add("its commits (HEAD is at %s, which is no commit that can be read); the patch holds the files "+
+			"as they were left", commit)
 	} else {
 		on = follow(repo.links, repo.head.ref)
 		all = append(all, piece{what: "HEAD", tier: ofHead, add: func(r *record) {
@@ -142,7 +144,8 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 			}})
 		}
 	}
-	return slices.Concat(all, stashPieces(c.stash, is, &s.lost), filePieces(c.files, c.under, found), logPieces(logs, is)), nil
+	return slices.Concat(all, stashPieces(c.stash, is, &s.lost), filePieces(c.files, c.under, found),
+		logPieces(logs, is)), nil
 }
 
 // wanted are the objects about which the pieces need to know.
@@ -204,28 +207,30 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 	if len(logs) == 0 {
 		return nil
 	}
-	return []piece{{what: "the log of where HEAD and the branches stood", tier: ofLogs, minor: true, add: func(r *record) {
-		for ref, entries := range logs {
-			for _, e := range entries {
-				if !is(e.object, "commit") {
-					continue
+	return []piece{{what: "the log of where HEAD and the branches stood", tier: ofLogs, minor: true,
+		add: func(r *record) {
+			for ref, entries := range logs {
+				for _, e := range entries {
+					if !is(e.object, "commit") {
+						continue
+					}
+					if r.commits = append(r.commits, e.object); is(e.was, "commit") {
+						r.commits = append(r.commits, e.was)
+					} else {
+						e = e.after("")
+					}
+					r.logs[ref] = append(r.logs[ref], e)
 				}
-				if r.commits = append(r.commits, e.object); is(e.was, "commit") {
-					r.commits = append(r.commits, e.was)
-				} else {
-					e = e.after("")
-				}
-				r.logs[ref] = append(r.logs[ref], e)
 			}
-		}
-	}}}
+		}}}
 }
 
 // record puts pieces together. Without the one of HEAD it stands where it stood.
 func (s *salvage) record(c *change, pieces []piece) *record {
 	stood := s.at.stood()
 	r := &record{
-		refs: make(map[string]string), links: c.links, gone: c.gone, logs: make(map[string][]logEntry), settings: c.settings, modern: true,
+		refs: make(map[string]string), links: c.links, gone: c.gone, logs: make(map[string][]logEntry),
+		settings: c.settings, modern: true,
 	}
 	if !slices.ContainsFunc(pieces, func(p piece) bool { return p.tier == ofHead }) {
 		if r.head = stood; stood.ref != "" {

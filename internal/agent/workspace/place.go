@@ -60,7 +60,9 @@ func (m *Manager) has(id string) bool {
 // seen under their name. What a dead process has left there is kept first.
 func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source) (*Workspace, error) {
 	root := filepath.Join(m.dir, "jobs", name)
-	inUse := &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already and may be in use", name)}
+	inUse := &belay.Error{
+		Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already and may be in use", name),
+	}
 	if m.living(name) != nil {
 		return nil, inUse
 	}
@@ -83,8 +85,10 @@ func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source)
 		return nil, fmt.Errorf("make workspace %s: %w", spec.ID, err)
 	}
 	w := &Workspace{
-		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"), Tmp: filepath.Join(root, "tmp"),
-		Repo: src.url, Local: src.local, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(), unfinished: spec.Unfinished,
+		ID: spec.ID, Dir: filepath.Join(root, "checkout"), Home: filepath.Join(root, "home"),
+		Tmp:  filepath.Join(root, "tmp"),
+		Repo: src.url, Local: src.local, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(),
+		unfinished: spec.Unfinished,
 	}
 	if err := m.furnish(fresh, w, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())

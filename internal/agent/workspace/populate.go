@@ -73,7 +73,8 @@ func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	t := target{commit: at.Commit, branch: at.Branch}
 	dir := filepath.Join(at.Dir, ".git")
 	if _, err := h.git.run(ctx, command{args: []string{
-		"init", "--quiet", "--template=", "--initial-branch=" + cmp.Or(t.branch, "main"), "--object-format=" + format(t.commit), at.Dir,
+		"init", "--quiet", "--template=", "--initial-branch=" + cmp.Or(t.branch, "main"), "--object-format=" +
+			format(t.commit), at.Dir,
 	}}); err != nil {
 		return err
 	}
@@ -86,7 +87,8 @@ func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	if err := h.fits(ctx, at, o); err != nil {
 		return err
 	}
-	for _, args := range [][]string{{"update-ref", "--no-deref", cmp.Or(t.ref(), "HEAD"), t.commit}, {"reset", "--quiet", "--hard"}} {
+	for _, args := range [][]string{{"update-ref", "--no-deref", cmp.Or(t.ref(), "HEAD"), t.commit},
+		{"reset", "--quiet", "--hard"}} {
 		if _, err := h.git.run(ctx, command{dir: dir, tree: at.Dir, args: args}); err != nil {
 			return err
 		}
@@ -104,7 +106,8 @@ func (o *fillOrder) refs(dir string) error {
 		if err := os.MkdirAll(origin, 0o700); err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(origin, "HEAD"), []byte("ref: refs/remotes/origin/"+branch+"\n")); err != nil {
+		if err := writeFile(filepath.Join(origin, "HEAD"), []byte("ref: refs/remotes/origin/"+branch+
+			"\n")); err != nil {
 			return err
 		}
 	}
@@ -117,9 +120,11 @@ func (o *fillOrder) origin(dir string) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quote(o.Charge.Repo))
+	text := fmt.Sprintf("[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
+		quote(o.Charge.Repo))
 	if branch := o.Charge.Site.Branch; branch != "" {
-		text += fmt.Sprintf("[branch %s]\n\tremote = origin\n\tmerge = %s\n", quote(branch), quote("refs/heads/"+branch))
+		text += fmt.Sprintf("[branch %s]\n\tremote = origin\n\tmerge = %s\n", quote(branch),
+			quote("refs/heads/"+branch))
 	}
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
@@ -134,7 +139,9 @@ func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	count := &census{quota: o.Charge.Quota, full: stop}
-	err := h.git.pipe(ctx, command{dir: filepath.Join(at.Dir, ".git"), args: []string{"ls-tree", "-r", "-l", "-z", "--full-tree", at.Commit}}, count)
+	err := h.git.pipe(ctx, command{
+		dir: filepath.Join(at.Dir, ".git"), args: []string{"ls-tree", "-r", "-l", "-z", "--full-tree", at.Commit},
+	}, count)
 	if over := (*QuotaError)(nil); errors.As(err, &over) {
 		return beyondQuota(o.Charge.Repo, over)
 	}
@@ -143,7 +150,10 @@ func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
 
 // beyondQuota is the error of a workspace that would outgrow its quota as it is made.
 func beyondQuota(repo string, over error) error {
-	return &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("repository %s cannot be checked out: %v", repo, over), Err: over}
+	return &belay.Error{
+		Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("repository %s cannot be checked out: %v", repo, over),
+		Err: over,
+	}
 }
 
 // census adds up the files that git ls-tree lists.

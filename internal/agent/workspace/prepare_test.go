@@ -22,7 +22,8 @@ import (
 // out as one, everything else detached; and what is there is what the ref says.
 func TestRefs(t *testing.T) {
 	src, m := repo(t), open(t)
-	main, feature, first := run(t, src, "rev-parse", "main"), run(t, src, "rev-parse", "feature/x"), run(t, src, "rev-parse", "main~")
+	main, feature, first := run(t, src, "rev-parse", "main"), run(t, src, "rev-parse", "feature/x"),
+		run(t, src, "rev-parse", "main~")
 	for _, tt := range []struct{ ref, commit, branch string }{
 		{"", main, "main"},
 		{"HEAD", main, "main"},
@@ -60,7 +61,8 @@ func TestRefs(t *testing.T) {
 func TestCommitIsExact(t *testing.T) {
 	src, m := repo(t), open(t)
 	first := run(t, src, "rev-parse", "main~")
-	for _, tt := range []struct{ ref, branch string }{{"", "main"}, {"main", "main"}, {"gone", "gone"}, {"v1.0", ""}, {first[:8], ""}} {
+	for _, tt := range []struct{ ref, branch string }{{"", "main"}, {"main", "main"}, {"gone", "gone"}, {"v1.0", ""},
+		{first[:8], ""}} {
 		w := prepare(t, m, Spec{Repo: src, Ref: tt.ref, Commit: first})
 		if w.Commit != first || w.Branch != tt.branch || run(t, w.Dir, "rev-parse", "HEAD") != first {
 			t.Errorf("ref %q: commit %s on %q, want %s on %q", tt.ref, w.Commit, w.Branch, first, tt.branch)
@@ -87,7 +89,8 @@ func TestOriginIsTheTrueRemote(t *testing.T) {
 	if got := run(t, w.Dir, "rev-parse", "HEAD"); got != later {
 		t.Errorf("a pull brought %s, want %s", got, later)
 	}
-	if out, err := exec.Command("grep", "-r", filepath.Join(m.dir, "base"), filepath.Join(w.Dir, ".git")).Output(); err == nil {
+	if out, err := exec.Command("grep", "-r", filepath.Join(m.dir, "base"),
+		filepath.Join(w.Dir, ".git")).Output(); err == nil {
 		t.Errorf("the base is named in the checkout:\n%s", out)
 	}
 }
@@ -187,7 +190,8 @@ func TestSources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, m := source(t, repo(t)), open(t)
 			w := prepare(t, m, Spec{Repo: s.dir})
-			if diff := cmp.Diff([]string{s.commit, s.branch, fmt.Sprint(s.dirty)}, []string{w.Commit, w.Branch, fmt.Sprint(w.DirtySource)}); diff != "" {
+			if diff := cmp.Diff([]string{s.commit, s.branch, fmt.Sprint(s.dirty)}, []string{w.Commit, w.Branch,
+				fmt.Sprint(w.DirtySource)}); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if got := run(t, w.Dir, "status", "--porcelain"); got != "" {
@@ -266,7 +270,9 @@ func TestConcurrentPrepares(t *testing.T) {
 					return
 				}
 			}
-			w, err := manager.Prepare(t.Context(), Spec{ID: fmt.Sprintf("run_%d", i), Repo: src, Ref: []string{"main", "feature/x"}[i%2]})
+			w, err := manager.Prepare(t.Context(), Spec{
+				ID: fmt.Sprintf("run_%d", i), Repo: src, Ref: []string{"main", "feature/x"}[i%2],
+			})
 			if err != nil {
 				t.Error(err)
 				return
@@ -441,7 +447,8 @@ func TestIdentity(t *testing.T) {
 	if got := as(prepare(t, m, Spec{Repo: src})); got != "belay <belay@localhost>" {
 		t.Errorf("without a user: %q", got)
 	}
-	write(t, filepath.Join(home, ".gitconfig"), "[user]\n\tname = \"Jo \\\"\\\\# Doe\"\n\temail = jo@example.com\n[core]\n\tpager = touch "+home+"/ran\n")
+	write(t, filepath.Join(home, ".gitconfig"),
+		"[user]\n\tname = \"Jo \\\"\\\\# Doe\"\n\temail = jo@example.com\n[core]\n\tpager = touch "+home+"/ran\n")
 	if got := as(prepare(t, m, Spec{Repo: src})); got != `Jo "\# Doe <jo@example.com>` {
 		t.Errorf("with a user: %q", got)
 	}
@@ -482,7 +489,8 @@ func TestIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	prepare(t, m, Spec{ID: "run_1"})
-	for _, id := range []string{"", ".", "..", "a/b", "../x", "-x", ".hidden", "a b", "ü", "a\x00", strings.Repeat("x", 201)} {
+	for _, id := range []string{"", ".", "..", "a/b", "../x", "-x", ".hidden", "a b", "ü", "a\x00",
+		strings.Repeat("x", 201)} {
 		_, err := m.Prepare(t.Context(), Spec{ID: id})
 		wantCode(t, err, belay.CodeInvalid)
 	}

@@ -45,7 +45,8 @@ func (p *private) fill(objects []string) error {
 	if p.at.CryptKey != "" {
 		attributes = "* !diff !merge\n" // of filters only ours is known
 	}
-	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": config, "info/attributes": attributes} {
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": config,
+		"info/attributes": attributes} {
 		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -130,7 +131,9 @@ func (p *private) find(ctx context.Context, names []string) (map[string]object, 
 	if len(names) == 0 {
 		return found, nil
 	}
-	out, err := p.git(ctx, command{stdin: lines(names), args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)"}})
+	out, err := p.git(ctx, command{
+		stdin: lines(names), args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)"},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -158,13 +161,17 @@ func (p *private) updateIndex(ctx context.Context, index, info string) error {
 	if info == "" {
 		return nil
 	}
-	_, err := p.git(ctx, command{index: index, stdin: strings.NewReader(info), args: []string{"update-index", "-z", "--index-info"}})
+	_, err := p.git(ctx, command{
+		index: index, stdin: strings.NewReader(info), args: []string{"update-index", "-z", "--index-info"},
+	})
 	return err
 }
 
 // store writes an object and gives its name.
 func (p *private) store(ctx context.Context, kind string, data []byte) (string, error) {
-	return p.line(ctx, command{stdin: bytes.NewReader(data), args: []string{"hash-object", "-t", kind, "-w", "--stdin"}})
+	return p.line(ctx, command{
+		stdin: bytes.NewReader(data), args: []string{"hash-object", "-t", kind, "-w", "--stdin"},
+	})
 }
 
 // point makes HEAD and the refs stand where they are to.

@@ -45,7 +45,8 @@ func (e *QuotaError) Error() string {
 	case e.Quota.Files > 0 && e.Usage.Files > e.Quota.Files:
 		return fmt.Sprintf("the workspace has more than its quota of %d files", e.Quota.Files)
 	}
-	return fmt.Sprintf("the disk has %s left, less than the %s that stay free, and the workspace is the largest with %s",
+	return fmt.Sprintf("the disk has %s left, less than the %s that stay free, and the workspace is the largest "+
+		"with %s",
 		size(e.Free), size(e.Reserve), size(e.Usage.Bytes))
 }
 
@@ -151,7 +152,9 @@ func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 
 // judge compares what is used with the quota.
 func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
-	e := &QuotaError{Usage: used, Quota: q, Free: int64(free.Bavail) * int64(free.Bsize)} //nolint:unconvert // of 32 bits elsewhere
+	e := &QuotaError{
+		Usage: used, Quota: q, Free: int64(free.Bavail) * int64(free.Bsize),
+	} //nolint:unconvert // of 32 bits elsewhere
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	w.used = used

@@ -31,13 +31,15 @@ func (h *hand) sh(script string) {
 	h.done = append(h.done, script)
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir, cmd.Env = h.dir, append(environ(), "GIT_EDITOR=true",
-		fmt.Sprintf("GIT_AUTHOR_DATE=%d +0000", 1_700_000_000+h.n), fmt.Sprintf("GIT_COMMITTER_DATE=%d +0000", 1_700_000_000+h.n))
+		fmt.Sprintf("GIT_AUTHOR_DATE=%d +0000", 1_700_000_000+h.n), fmt.Sprintf("GIT_COMMITTER_DATE=%d +0000",
+			1_700_000_000+h.n))
 	_ = cmd.Run()
 }
 
 // file is the name of a file that may be there.
 func (h *hand) file() string {
-	return []string{"a.txt", "dir/b.txt", "x.txt", "new1", "new2", "dir/new", "deep/er/file", "'sp ace'", "$(printf 'n\\303\\251')", "prog.sh", "many"}[h.IntN(11)]
+	return []string{"a.txt", "dir/b.txt", "x.txt", "new1", "new2", "dir/new", "deep/er/file", "'sp ace'",
+		"$(printf 'n\\303\\251')", "prog.sh", "many"}[h.IntN(11)]
 }
 
 func (h *hand) branch() string {
@@ -56,7 +58,8 @@ func (h *hand) do() {
 		func() string { return "git add -N ." },
 		// Some lines of a file, as with add -p.
 		func() string {
-			return fmt.Sprintf("cp %[1]s ../part && echo part %[2]d >>%[1]s && git add %[1]s && cp ../part %[1]s", f, h.n)
+			return fmt.Sprintf("cp %[1]s ../part && echo part %[2]d >>%[1]s && git add %[1]s && cp ../part %[1]s", f,
+				h.n)
 		},
 		func() string { return fmt.Sprintf("git commit -q -m 'commit %d'", h.n) },
 		func() string { return fmt.Sprintf("git commit -q -a -m 'commit all %d'", h.n) },
@@ -132,7 +135,8 @@ func TestRandomWorkComesBack(t *testing.T) {
 			}
 			defer func() {
 				if t.Failed() {
-					t.Logf("again: go test ./internal/agent/workspace -run RandomWork -args -seed %d\n%s", first+n, strings.Join(h.done, "\n"))
+					t.Logf("again: go test ./internal/agent/workspace -run RandomWork -args -seed %d\n%s", first+n,
+						strings.Join(h.done, "\n"))
 				}
 			}()
 			s, again := comesBack(t, m, w)

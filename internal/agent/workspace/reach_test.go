@@ -39,10 +39,18 @@ func TestSourcesThatHang(t *testing.T) {
 		code belay.Code
 		want string
 	}{
-		"HEAD":        {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "HEAD")) }, belay.CodeInvalid, "its HEAD is not a regular file"},
-		"config":      {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "config")) }, belay.CodeInvalid, "its config is not a regular file"},
-		"packed-refs": {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "packed-refs")) }, belay.CodeInvalid, "its packed-refs is not a regular file"},
-		"a branch":    {func(t *testing.T, src string) { hang(t, filepath.Join(src, ".git", "refs", "heads", "main")) }, belay.CodeUnavailable, tooLate},
+		"HEAD": {func(t *testing.T, src string) {
+			hang(t, filepath.Join(src, ".git", "HEAD"))
+		}, belay.CodeInvalid, "its HEAD is not a regular file"},
+		"config": {func(t *testing.T, src string) {
+			hang(t, filepath.Join(src, ".git", "config"))
+		}, belay.CodeInvalid, "its config is not a regular file"},
+		"packed-refs": {func(t *testing.T, src string) {
+			hang(t, filepath.Join(src, ".git", "packed-refs"))
+		}, belay.CodeInvalid, "its packed-refs is not a regular file"},
+		"a branch": {func(t *testing.T, src string) {
+			hang(t, filepath.Join(src, ".git", "refs", "heads", "main"))
+		}, belay.CodeUnavailable, tooLate},
 		"refs of 2 GB": {func(t *testing.T, src string) {
 			write(t, filepath.Join(src, ".git", "packed-refs"), "# pack-refs with: peeled fully-peeled sorted \n")
 			if err := os.Truncate(filepath.Join(src, ".git", "packed-refs"), 2<<30); err != nil {
@@ -84,7 +92,8 @@ func TestRemoteThatHangs(t *testing.T) {
 	m.PrepareTimeout = 2 * time.Second
 	began := time.Now()
 	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: hanging.URL + "/x.git"})
-	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, tooLate) || time.Since(began) > 30*time.Second {
+	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, tooLate) ||
+		time.Since(began) > 30*time.Second {
 		t.Errorf("%s, after %s", text, time.Since(began))
 	}
 }
@@ -137,7 +146,8 @@ func TestWaysOutOfASource(t *testing.T) {
 			write(t, filepath.Join(dir, ".git", "commondir"), filepath.Join(private, ".git")+"\n")
 		},
 		"alternates": func(t *testing.T, dir string) {
-			write(t, filepath.Join(dir, ".git", "objects", "info", "alternates"), filepath.Join(private, ".git", "objects")+"\n")
+			write(t, filepath.Join(dir, ".git", "objects", "info", "alternates"), filepath.Join(private, ".git",
+				"objects")+"\n")
 			write(t, filepath.Join(dir, ".git", "refs", "heads", "stolen"), secret+"\n")
 		},
 	} {
@@ -187,7 +197,8 @@ func TestRootsRepositories(t *testing.T) {
 	}
 	commit(t, src, "more")
 	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: src})
-	if text := wantCode(t, err, belay.CodeForbidden); !strings.Contains(text, "chmod -R o+rX") || !strings.Contains(text, "user 1700000000") {
+	if text := wantCode(t, err, belay.CodeForbidden); !strings.Contains(text, "chmod -R o+rX") ||
+		!strings.Contains(text, "user 1700000000") {
 		t.Error(text)
 	}
 }
@@ -217,18 +228,21 @@ exec sh -c "$last"
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
-		"-oBatchMode=yes", "-oConnectTimeout=30", "-oServerAliveInterval=15", "-oSendEnv=GIT_PROTOCOL", "-p", "2222", "jo@example.com",
+		"-oBatchMode=yes", "-oConnectTimeout=30", "-oServerAliveInterval=15", "-oSendEnv=GIT_PROTOCOL", "-p", "2222",
+		"jo@example.com",
 		"git-upload-pack '" + src + "'", "version=2", "",
 	}, "\n")
 	if diff := cmp.Diff(want+want, string(raw)); diff != "" { // one to look, one to fetch
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "git@example.com:nowhere"})
-	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, "Permission denied (publickey)") || errors.Is(err, ErrUnreachable) {
+	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, "Permission denied (publickey)") ||
+		errors.Is(err, ErrUnreachable) {
 		t.Error(text)
 	}
 	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "git@example.com:away"})
-	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, "Connection refused") || !errors.Is(err, ErrUnreachable) {
+	if text := wantCode(t, err, belay.CodeUnavailable); !strings.Contains(text, "Connection refused") ||
+		!errors.Is(err, ErrUnreachable) {
 		t.Error(text)
 	}
 }

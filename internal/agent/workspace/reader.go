@@ -97,7 +97,8 @@ func (r *reader) look() error {
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			return &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-				"repository %s: user %d, as whom it is read, may not read its %s; let others read it (chmod -R o+rX), or give it to a user who is not root",
+				"repository %s: user %d, as whom it is read, may not read its %s; let others read it (chmod -R "+
+					"o+rX), or give it to a user who is not root",
 				r.Path, os.Getuid(), name)}
 		case err != nil:
 			continue // which git may not mind
@@ -105,7 +106,10 @@ func (r *reader) look() error {
 		info, err := f.Stat()
 		_ = f.Close()
 		if err == nil && !info.Mode().IsRegular() {
-			return &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf("repository %s: its %s is not a regular file", r.Path, name)}
+			return &belay.Error{
+				Code: belay.CodeInvalid, Message: fmt.Sprintf("repository %s: its %s is not a regular file", r.Path,
+					name),
+			}
 		}
 	}
 	return nil
@@ -152,7 +156,8 @@ func (r *reader) trusted() string { return filepath.Join(r.home, "trusted") }
 // and is read with the rights of its owner, or of somebody who has fewer.
 func (r *reader) trust() error {
 	var text strings.Builder
-	for _, path := range []string{r.Path, filepath.Join(r.Path, ".git"), "."} { // of which the last is where it is at work
+	// of which the last is where it is at work
+	for _, path := range []string{r.Path, filepath.Join(r.Path, ".git"), "."} {
 		fmt.Fprintf(&text, "[safe]\n\tdirectory = %s\n", quote(path))
 	}
 	return writeFile(r.trusted(), []byte(text.String()))
@@ -162,7 +167,9 @@ func (r *reader) trust() error {
 // the way to the repository is closed to its reader, since git goes there by its path.
 func (r *reader) status(ctx context.Context) bool {
 	out, err := r.g.run(ctx, command{
-		at: r.dir, dir: ".git", tree: ".", limit: 1 << 16, args: []string{"status", "--porcelain", "-z", "--ignore-submodules=all"},
+		at: r.dir, dir: ".git", tree: ".", limit: 1 << 16, args: []string{
+			"status", "--porcelain", "-z", "--ignore-submodules=all",
+		},
 	})
 	return len(out) > 0 || errors.Is(err, errLimit)
 }

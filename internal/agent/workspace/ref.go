@@ -60,10 +60,12 @@ func isHex(s string) bool {
 func checkID(id string) error {
 	ok := id != "" && len(id) <= 200 && id[0] != '.' && id[0] != '-' && utf8.ValidString(id)
 	for _, c := range id {
-		ok = ok && (c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z')
+		ok = ok && (c == '_' || c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' &&
+			c <= 'Z')
 	}
 	if !ok {
-		return invalid("workspace id %q: it must have 1 to 200 letters, digits, _, - or . and start with none of . and -", id)
+		return invalid("workspace id %q: it must have 1 to 200 letters, digits, _, - or . and start with none of "+
+			". and -", id)
 	}
 	return nil
 }

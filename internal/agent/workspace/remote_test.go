@@ -86,11 +86,14 @@ func TestCredentialsStay(t *testing.T) {
 	other.TLS = r.TLS.Clone()
 	other.StartTLS()
 	defer other.Close()
-	lure := httptest.NewUnstartedServer(http.RedirectHandler(other.URL+"/bare.git/info/refs?service=git-upload-pack", http.StatusFound))
+	lure := httptest.NewUnstartedServer(http.RedirectHandler(other.URL+"/bare.git/info/refs?service=git-upload-pack",
+		http.StatusFound))
 	lure.TLS = r.TLS.Clone()
 	lure.StartTLS()
 	defer lure.Close()
-	_, err := open(t).Prepare(t.Context(), Spec{ID: "run_1", Repo: strings.Replace(lure.URL, "https://", "https://"+rightUser+"@", 1) + "/bare.git"})
+	_, err := open(t).Prepare(t.Context(), Spec{
+		ID: "run_1", Repo: strings.Replace(lure.URL, "https://", "https://"+rightUser+"@", 1) + "/bare.git",
+	})
 	wantCode(t, err, belay.CodeUnavailable)
 	if asked.Load() == 0 || told.Load() > 0 {
 		t.Errorf("the other host was asked %d times and told %d times", asked.Load(), told.Load())

@@ -207,7 +207,8 @@ func TestSweepHalves(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := filepath.Join("base", s.key())
-	for _, path := range []string{"jobs/.new-1/checkout/x", "jobs/.gone-1/it/x", "scratch/git-1/HEAD", base + ".new-1/HEAD", base + ".old-1/HEAD"} {
+	for _, path := range []string{"jobs/.new-1/checkout/x", "jobs/.gone-1/it/x", "scratch/git-1/HEAD",
+		base + ".new-1/HEAD", base + ".old-1/HEAD"} {
 		write(t, filepath.Join(m.dir, path), "")
 	}
 	_, lock, err := m.lockedDir("scratch", "git-")
@@ -221,7 +222,9 @@ func TestSweepHalves(t *testing.T) {
 	}
 	left := func() string {
 		t.Helper()
-		out, err := exec.Command("sh", "-c", "cd "+m.dir+" && ls -d jobs/.* scratch/* base/*.new-* base/*.old-* 2>/dev/null | grep -v '/[.]*$' | wc -l").Output()
+		out, err := exec.Command("sh", "-c",
+			"cd "+m.dir+" && ls -d jobs/.* scratch/* base/*.new-* base/*.old-* 2>/dev/null | grep -v '/[.]*$' | "+
+				"wc -l").Output()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,8 @@ func openRepository(ctx context.Context, dir string) (*repository, error) {
 		return nil, errors.Unwrap(err)
 	}
 	r := &repository{
-		dir: dir, root: root, objects: filepath.Join(dir, "objects"), refs: make(map[string]string), links: make(map[string]string),
+		dir: dir, root: root, objects: filepath.Join(dir, "objects"), refs: make(map[string]string),
+		links: make(map[string]string),
 	}
 	if err := checkObjects(ctx, r.objects); err != nil {
 		return nil, errors.Join(err, root.Close())

@@ -23,7 +23,8 @@ func (c *clone) resolve(ctx context.Context, spec Spec) (target, error) {
 		return t, err
 	}
 	// A commit that no branch or tag leads to is given out only if it is asked for.
-	if want := cmp.Or(spec.Commit, spec.Ref); isObject(want) && c.take(ctx, fetching, "+"+want+":refs/belay/commit/"+want) == nil {
+	if want := cmp.Or(spec.Commit, spec.Ref); isObject(want) && c.take(ctx, fetching, "+"+want+":refs/belay/commit/"+
+		want) == nil {
 		return c.find(ctx, spec)
 	}
 	return target{}, err
@@ -118,7 +119,9 @@ func (c *clone) peel(ctx context.Context, ref string) (target, error) {
 }
 
 func (c *clone) commit(ctx context.Context, name string) (string, error) {
-	out, err := c.g.run(ctx, command{dir: c.dir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name + "^{commit}"}})
+	out, err := c.g.run(ctx, command{
+		dir: c.dir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name + "^{commit}"},
+	})
 	return strings.TrimSpace(string(out)), err
 }
 

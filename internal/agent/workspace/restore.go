@@ -94,7 +94,9 @@ func (r *restore) update(ctx context.Context, form string, lines []string, more 
 	for _, line := range lines {
 		fmt.Fprintf(&text, form, line)
 	}
-	_, err := r.git(ctx, command{stdin: strings.NewReader(text.String()), args: slices.Concat([]string{"update-ref"}, more, []string{"--stdin"})})
+	_, err := r.git(ctx, command{
+		stdin: strings.NewReader(text.String()), args: slices.Concat([]string{"update-ref"}, more, []string{"--stdin"}),
+	})
 	return err
 }
 
@@ -155,7 +157,9 @@ func (r *restore) files(ctx context.Context, patch []byte) error {
 		return err
 	}
 	if _, err := r.git(ctx, command{
-		tree: r.at.Dir, index: index, stdin: bytes.NewReader(patch), args: []string{"apply", "--cached", "--binary", "--whitespace=nowarn", "-"},
+		tree: r.at.Dir, index: index, stdin: bytes.NewReader(patch), args: []string{
+			"apply", "--cached", "--binary", "--whitespace=nowarn", "-",
+		},
 	}); err != nil {
 		return err
 	}
@@ -190,19 +194,25 @@ func (r *restore) refresh(ctx context.Context) error {
 // index: they had been added by force, and the next Salvage would take them for build
 // output.
 func (r *restore) readd(ctx context.Context, from, to string) error {
-	added, err := r.git(ctx, command{args: []string{"diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only", from, to}})
+	added, err := r.git(ctx, command{
+		args: []string{"diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only", from, to},
+	})
 	if err != nil || added == "" {
 		return err
 	}
 	names := "./" + strings.ReplaceAll(strings.TrimSuffix(added, "\x00"), "\x00", "\x00./") + "\x00"
-	ignored, err := r.git(ctx, command{tree: r.at.Dir, stdin: strings.NewReader(names), args: []string{"check-ignore", "--no-index", "-z", "--stdin"}})
+	ignored, err := r.git(ctx, command{
+		tree: r.at.Dir, stdin: strings.NewReader(names), args: []string{"check-ignore", "--no-index", "-z", "--stdin"},
+	})
 	if exitCode(err) == 1 { // none
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	_, err = r.git(ctx, command{tree: r.at.Dir, stdin: strings.NewReader(ignored), args: []string{"update-index", "--add", "-z", "--stdin"}})
+	_, err = r.git(ctx, command{
+		tree: r.at.Dir, stdin: strings.NewReader(ignored), args: []string{"update-index", "--add", "-z", "--stdin"},
+	})
 	return err
 }
 
@@ -221,7 +231,8 @@ func (r *restore) rest(ctx context.Context) error {
 	defer root.Close()
 	if r.at.Person {
 		if left := harmless(r.record.files); len(left) > 0 {
-			r.left = append(r.left, "of what was under way "+strings.Join(left, ", ")+", which could run programs as you")
+			r.left = append(r.left, "of what was under way "+strings.Join(left, ", ")+
+				", which could run programs as you")
 		}
 	}
 	for _, name := range sortedNames(r.record.files) {

@@ -82,7 +82,8 @@ func TestWhoRunsGit(t *testing.T) {
 	if _, err := person.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := person.CheckOut(t.Context(), Spec{Repo: src, Commit: work.Commit}, filepath.Join(t.TempDir(), "again"), work.Salvage); err != nil {
+	if _, err := person.CheckOut(t.Context(), Spec{Repo: src, Commit: work.Commit}, filepath.Join(t.TempDir(), "again"),
+		work.Salvage); err != nil {
 		t.Fatal(err)
 	}
 	person.Now = func() time.Time { return time.Now().Add(100 * 24 * time.Hour) }
@@ -91,7 +92,8 @@ func TestWhoRunsGit(t *testing.T) {
 	}
 	gitwatch.RootAlone(t, seen())
 	did := gitwatch.By(seen())
-	for verb, want := range map[string][]int{"upload-pack": {stranger, keeperUser}, "fetch": {keeperUser}, "ls-remote": {keeperUser}, "status": {stranger, keeperUser}} {
+	for verb, want := range map[string][]int{"upload-pack": {stranger, keeperUser}, "fetch": {keeperUser},
+		"ls-remote": {keeperUser}, "status": {stranger, keeperUser}} {
 		for _, uid := range did[verb] {
 			if !slices.Contains(want, uid) {
 				t.Errorf("git %s was run by user %d", verb, uid)

@@ -55,7 +55,9 @@ func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
 	if err := at.directories(); err != nil {
 		return Salvage{}, err
 	}
-	s := &salvage{g: g, at: at, from: at.Commit, trees: make(map[string]string), lists: make(map[string]map[string]entry)}
+	s := &salvage{
+		g: g, at: at, from: at.Commit, trees: make(map[string]string), lists: make(map[string]map[string]entry),
+	}
 	if err := s.home(ctx); err != nil { // first: it is soon done
 		s.homeless.add("HOME (%v)", err)
 	}
@@ -71,7 +73,8 @@ func (s *salvage) work(ctx context.Context) (err error) {
 	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.stood(), &s.lost)
 	defer s.repo.close()
 	if err != nil {
-		s.lost.add("its commits, because its .git cannot be used (%v); the patch holds the files as they were left", err)
+		s.lost.add("its commits, because its .git cannot be used (%v); the patch holds the files as they were left",
+			err)
 	}
 	if s.proof, err = s.known(ctx); err != nil {
 		return err

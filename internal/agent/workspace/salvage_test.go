@@ -83,7 +83,8 @@ func TestSalvageAndRestore(t *testing.T) {
 			_ = os.Symlink("/etc", filepath.Join(dir, "dir"))
 		},
 		"unusual names": func(t *testing.T, dir string) {
-			for _, name := range []string{"sp ace", "tab\there", "new\nline", "quo\"te", "back\\slash", "-dash", ":colon", ":(top)x", "[a]*?", "ünï", "\xff\xfe", "...", "#x", "!x", ".gitmodules-not"} {
+			for _, name := range []string{"sp ace", "tab\there", "new\nline", "quo\"te", "back\\slash", "-dash",
+				":colon", ":(top)x", "[a]*?", "ünï", "\xff\xfe", "...", "#x", "!x", ".gitmodules-not"} {
 				write(t, filepath.Join(dir, "names", name), name)
 				write(t, filepath.Join(dir, name), name)
 			}
@@ -176,7 +177,8 @@ rmdir one two
 echo a file >one`)
 		},
 		"line endings": func(t *testing.T, dir string) {
-			write(t, filepath.Join(dir, ".gitattributes"), "*.crlf text eol=crlf\n*.utf16 text working-tree-encoding=UTF-16LE\n")
+			write(t, filepath.Join(dir, ".gitattributes"),
+				"*.crlf text eol=crlf\n*.utf16 text working-tree-encoding=UTF-16LE\n")
 			write(t, filepath.Join(dir, "x.crlf"), "a\r\nb\r\n")
 			write(t, filepath.Join(dir, "x.utf16"), "a\x00\n\x00")
 			commit(t, dir, "attributes")
@@ -201,8 +203,10 @@ echo a file >one`)
 				t.Errorf("(-salvaged +restored):\n%s", diff)
 			}
 			run(t, again.Dir, "fsck", "--strict")
-			if !bytes.Equal(s.Patch, twice.Patch) || s.Commits != twice.Commits || (s.Bundle == nil) != (twice.Bundle == nil) {
-				t.Errorf("salvaged again it is another: %d and %d commits\n%s\n%s", s.Commits, twice.Commits, s.Patch, twice.Patch)
+			if !bytes.Equal(s.Patch, twice.Patch) || s.Commits != twice.Commits ||
+				(s.Bundle == nil) != (twice.Bundle == nil) {
+				t.Errorf("salvaged again it is another: %d and %d commits\n%s\n%s", s.Commits, twice.Commits, s.Patch,
+					twice.Patch)
 			}
 			if left := run(t, again.Dir, "for-each-ref", "refs/belay"); left != "" {
 				t.Errorf("refs left: %s", left)
@@ -311,7 +315,8 @@ func TestSalvageBundleBeyondLimit(t *testing.T) {
 	write(t, filepath.Join(w.Dir, "kept"), "kept\n")
 	commit(t, w.Dir, "without it")
 	s := salvageOf(t, m, w)
-	if s.Bundle != nil || !strings.Contains(s.Lost, "2 in a bundle beyond the limit of 1 MiB") || !bytes.Contains(s.Patch, []byte("+kept")) {
+	if s.Bundle != nil || !strings.Contains(s.Lost, "2 in a bundle beyond the limit of 1 MiB") ||
+		!bytes.Contains(s.Patch, []byte("+kept")) {
 		t.Errorf("bundle %d bytes, lost %q, patch\n%.300s", len(s.Bundle), s.Lost, s.Patch)
 	}
 	again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
@@ -382,12 +387,17 @@ func TestRestoreRefuses(t *testing.T) {
 	bad := bytes.Clone(good.Bundle)
 	bad[len(bad)-30] ^= 0xff
 	for name, tt := range map[string]struct{ bundle, patch []byte }{
-		"no bundle":       {[]byte("hello"), nil},
-		"spoilt bundle":   {bad, nil},
-		"cut bundle":      {good.Bundle[:len(good.Bundle)-40], nil},
-		"no patch":        {nil, []byte("hello")},
-		"patch outside":   {nil, []byte("diff --git a/../../x b/../../x\nnew file mode 100644\n--- /dev/null\n+++ b/../../x\n@@ -0,0 +1 @@\n+x\n")},
-		"patch into .git": {nil, []byte("diff --git a/.git/hooks/x b/.git/hooks/x\nnew file mode 100755\n--- /dev/null\n+++ b/.git/hooks/x\n@@ -0,0 +1 @@\n+x\n")},
+		"no bundle":     {[]byte("hello"), nil},
+		"spoilt bundle": {bad, nil},
+		"cut bundle":    {good.Bundle[:len(good.Bundle)-40], nil},
+		"no patch":      {nil, []byte("hello")},
+		"patch outside": {
+			nil, []byte("diff --git a/../../x b/../../x\nnew file mode 100644\n--- /dev/null\n+++ b/../../x\n@@ " +
+				"-0,0 +1 @@\n+x\n"),
+		},
+		"patch into .git": {nil, []byte(
+			"diff --git a/.git/hooks/x b/.git/hooks/x\nnew file mode 100755\n--- /dev/null\n+++ " +
+				"b/.git/hooks/x\n@@ -0,0 +1 @@\n+x\n")},
 	} {
 		again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
 		if err := m.Restore(t.Context(), again, Salvage{Bundle: tt.bundle, Patch: tt.patch}); err == nil {

@@ -70,10 +70,12 @@ func kept(all []setting) (keep []setting, others []string) {
 }
 
 func keptValue(s setting) (string, bool) {
-	if !keptSettings.MatchString(s.key) || len(s.value) > maxName || strings.HasPrefix(s.value, "-") || strings.ContainsFunc(s.key+s.value, unicode.IsControl) {
+	if !keptSettings.MatchString(s.key) || len(s.value) > maxName || strings.HasPrefix(s.value, "-") ||
+		strings.ContainsFunc(s.key+s.value, unicode.IsControl) {
 		return "", false
 	}
-	if strings.HasPrefix(s.key, "remote.") && (strings.HasSuffix(s.key, ".url") || strings.HasSuffix(s.key, ".pushurl")) {
+	if strings.HasPrefix(s.key, "remote.") && (strings.HasSuffix(s.key, ".url") ||
+		strings.HasSuffix(s.key, ".pushurl")) {
 		return keptURL(s.value)
 	}
 	return s.value, true

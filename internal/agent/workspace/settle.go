@@ -38,7 +38,8 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 const settleMost = salvageMost + 30*time.Second
 
 func (m *Manager) settleOne(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, settleMost, fmt.Errorf("it is still in somebody else's hands after %s", settleMost))
+	ctx, cancel := context.WithTimeoutCause(ctx, settleMost, fmt.Errorf("it is still in somebody else's hands after %s",
+		settleMost))
 	defer cancel()
 	root := filepath.Join(m.dir, "jobs", id)
 	for m.abandoned(root) {

@@ -82,7 +82,8 @@ func parseSource(repo string) (source, error) {
 		return parseURL(strings.ToLower(scheme), rest)
 	}
 	if helper, _, ok := strings.Cut(repo, "::"); ok && !strings.Contains(helper, "/") {
-		return source{}, invalid("repository: a transport of the form name:: can run programs and is not allowed; %s", allowed)
+		return source{}, invalid("repository: a transport of the form name:: can run programs and is not allowed; %s",
+			allowed)
 	}
 	if host, path, ok := strings.Cut(repo, ":"); ok && !strings.Contains(host, "/") {
 		return parseSCP(host, path)
@@ -115,7 +116,8 @@ func parseURL(scheme, rest string) (source, error) {
 	}
 	u, err := url.Parse(scheme + "://" + rest)
 	if err != nil {
-		return source{}, invalid("repository: the %s:// URL cannot be read; %s", scheme, allowed) // err would show its credentials
+		// err would show its credentials
+		return source{}, invalid("repository: the %s:// URL cannot be read; %s", scheme, allowed)
 	}
 	if scheme == "file" {
 		if u.Host != "" && u.Host != "localhost" {
@@ -175,7 +177,8 @@ var scpForm = regexp.MustCompile(`^(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_
 func parseSCP(host, path string) (source, error) {
 	path = strings.TrimRight(path, "/")
 	if !scpForm.MatchString(host) || path == "" || strings.HasPrefix(path, "-") {
-		return source{}, invalid("repository: read as host:path it names none (a path with a colon is written ./like:this); %s", allowed)
+		return source{}, invalid("repository: read as host:path it names none (a path with a colon is written "+
+			"./like:this); %s", allowed)
 	}
 	return source{url: host + ":" + path}, nil
 }

@@ -15,12 +15,17 @@ import (
 // before git sees it, and the refusal says what is allowed.
 func TestHostileRepositories(t *testing.T) {
 	for _, repo := range []string{
-		"", "-", "--upload-pack=touch x", "-u./x", "ext::sh -c 'touch x'", "fd::17", "EXT::x", "a+b::x", "::x", " ext::x", "%65xt::x",
-		"http://example.com/x", "git://example.com/x", "ftp://example.com/x", "git+ssh://example.com/x", "javascript://x", "rsync://h/x",
-		"https://", "https:///x", "https://example.com", "https://example.com/", "https://-oProxyCommand=x/y", "ssh://-oProxyCommand=x/y",
-		"ssh://-u@host/x", "ssh://user@-host/x", "ssh://$(x)/y", "ssh://ho st/x", "ssh://host/", "https://exa%00mple.com/x", "https://example.com/%0a",
+		"", "-", "--upload-pack=touch x", "-u./x", "ext::sh -c 'touch x'", "fd::17", "EXT::x", "a+b::x", "::x",
+		" ext::x", "%65xt::x",
+		"http://example.com/x", "git://example.com/x", "ftp://example.com/x", "git+ssh://example.com/x",
+		"javascript://x", "rsync://h/x",
+		"https://", "https:///x", "https://example.com", "https://example.com/", "https://-oProxyCommand=x/y",
+		"ssh://-oProxyCommand=x/y",
+		"ssh://-u@host/x", "ssh://user@-host/x", "ssh://$(x)/y", "ssh://ho st/x", "ssh://host/",
+		"https://exa%00mple.com/x", "https://example.com/%0a",
 		"https://example.com/x#frag", "https://[::1", "ssh://host:port/x", "https://u:%0a@example.com/x",
-		"-host:x", "git@-host:x", "-git@host:x", "git@host:", "git@host:-x", "git@ho st:x", "$(x)@host:y", ":x", "a b:x", "git@host:///",
+		"-host:x", "git@-host:x", "-git@host:x", "git@host:", "git@host:-x", "git@ho st:x", "$(x)@host:y", ":x",
+		"a b:x", "git@host:///",
 		"file://example.com/x", "file://", "file:///x?y", "file://u@/x", "file:///\x01", "file:///x%00",
 		"a\nb", "a\x00b", "/tmp/\x1b[31m", "\xff\xfe", "/\u0085", strings.Repeat("x", 5000),
 	} {
@@ -55,7 +60,8 @@ func TestRepositories(t *testing.T) {
 	}
 	src := repo(t)
 	t.Chdir(filepath.Dir(src))
-	for _, spelling := range []string{src, src + "/", src + "/../source", "source", "./source/dir/..", "file://" + src, "file://localhost" + src, "FILE://" + src} {
+	for _, spelling := range []string{src, src + "/", src + "/../source", "source", "./source/dir/..", "file://" + src,
+		"file://localhost" + src, "FILE://" + src} {
 		got, err := parseSource(spelling)
 		if want := (source{url: src, local: true, owner: uint32(os.Geteuid())}); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", spelling, got, err)
@@ -67,14 +73,17 @@ func TestRepositories(t *testing.T) {
 // a name.
 func TestHostileRefs(t *testing.T) {
 	for _, ref := range []string{
-		"-", "-x", "--upload-pack=x", "a..b", "..", "a@{1}", "@{-1}", "@", "a~1", "a^", "a^{}", "a:b", ":/x", "a?", "a*", "a[b", "a\\b", "a b", " a",
-		"a.lock", "a/b.lock", "a.lock/b", "a/", "/a", "a//b", ".a", "a/.b", "a.", ".", "a\nb", "a\x00b", "a\x7f", "\x1b[0m", "\xff", strings.Repeat("x", 5000),
+		"-", "-x", "--upload-pack=x", "a..b", "..", "a@{1}", "@{-1}", "@", "a~1", "a^", "a^{}", "a:b", ":/x", "a?",
+		"a*", "a[b", "a\\b", "a b", " a",
+		"a.lock", "a/b.lock", "a.lock/b", "a/", "/a", "a//b", ".a", "a/.b", "a.", ".", "a\nb", "a\x00b", "a\x7f",
+		"\x1b[0m", "\xff", strings.Repeat("x", 5000),
 	} {
 		if err := CheckRef(ref); !errors.Is(err, &belay.Error{Code: belay.CodeInvalid}) {
 			t.Errorf("%.40q: error %v, want %s", ref, err, belay.CodeInvalid)
 		}
 	}
-	for _, ref := range []string{"", "main", "HEAD", "feature/x", "v1.0", "refs/heads/main", "0123abcd", "a-b", "a.b", "a@b", "ü", "a{b}", "x'\"$(y)", "a.locked"} {
+	for _, ref := range []string{"", "main", "HEAD", "feature/x", "v1.0", "refs/heads/main", "0123abcd", "a-b", "a.b",
+		"a@b", "ü", "a{b}", "x'\"$(y)", "a.locked"} {
 		if err := CheckRef(ref); err != nil {
 			t.Errorf("%q: %v", ref, err)
 		}
@@ -83,7 +92,8 @@ func TestHostileRefs(t *testing.T) {
 
 // Rule: whatever CheckRef lets through git lets through as the name of a branch.
 func FuzzCheckRef(f *testing.F) {
-	for _, ref := range []string{"main", "-x", "a..b", "a.lock", "a/b", "@", "a@{b", "ü\x80", "HEAD", "refs/heads/x", "a/.b", "a.", "\u0085"} {
+	for _, ref := range []string{"main", "-x", "a..b", "a.lock", "a/b", "@", "a@{b", "ü\x80", "HEAD", "refs/heads/x",
+		"a/.b", "a.", "\u0085"} {
 		f.Add(ref)
 	}
 	f.Fuzz(func(t *testing.T, ref string) {
@@ -103,7 +113,8 @@ func FuzzCheckRef(f *testing.F) {
 // and shows no credentials; read again it is the same.
 func FuzzCheckRepo(f *testing.F) {
 	for _, repo := range []string{
-		"https://u:p@example.com/x", "ssh://git@h/x", "git@h:x", "ext::sh -c x", "file:///tmp", "/tmp", "-x", "a::b", "https://[::1]:1/x", "h:x:y", "https://h//x%2f/",
+		"https://u:p@example.com/x", "ssh://git@h/x", "git@h:x", "ext::sh -c x", "file:///tmp", "/tmp", "-x", "a::b",
+		"https://[::1]:1/x", "h:x:y", "https://h//x%2f/",
 	} {
 		f.Add(repo)
 	}
@@ -126,11 +137,13 @@ func FuzzCheckRepo(f *testing.F) {
 				t.Errorf("%q: the password is in %q", repo, s.url)
 			}
 		default:
-			if host, _, ok := strings.Cut(s.url, ":"); !ok || strings.ContainsAny(host, "/ \\'\"$") || strings.HasPrefix(host, "-") {
+			if host, _, ok := strings.Cut(s.url, ":"); !ok || strings.ContainsAny(host, "/ \\'\"$") ||
+				strings.HasPrefix(host, "-") {
 				t.Errorf("%q: %q", repo, s.url)
 			}
 		}
-		if strings.HasPrefix(s.url, "-") || strings.ContainsAny(s.url, "\x00\n\r\x1b") || strings.Contains(strings.SplitN(s.url, "/", 2)[0], "::") {
+		if strings.HasPrefix(s.url, "-") || strings.ContainsAny(s.url, "\x00\n\r\x1b") ||
+			strings.Contains(strings.SplitN(s.url, "/", 2)[0], "::") {
 			t.Errorf("%q: %q", repo, s.url)
 		}
 		again, err := parseSource(s.url)
@@ -145,7 +158,9 @@ func FuzzCheckRepo(f *testing.F) {
 func TestErrorsAreClean(t *testing.T) {
 	var e tail
 	for _, part := range []string{
-		strings.Repeat("noise\n", 10_000), "fatal: \x1b[31munable\x07 to access 'https://jo:s3cret@example.com/x': \r\n", "second: s3cret \xff\n\n", "third https://a:b@c/\n",
+		strings.Repeat("noise\n", 10_000),
+		"fatal: \x1b[31munable\x07 to access 'https://jo:s3cret@example.com/x': \r\n", "second: s3cret \xff\n\n",
+		"third https://a:b@c/\n",
 	} {
 		_, _ = e.Write([]byte(part))
 	}

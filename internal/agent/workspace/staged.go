@@ -135,7 +135,8 @@ func copyShared(repo *repository, to string) error {
 
 // stage makes the tree of what an index holds beside a tree that it is compared with;
 // nil if it holds the same. What cannot be read of it is named as lost.
-func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map[string]entry, lost *losses) (*staged, error) {
+func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map[string]entry, lost *losses) (*staged,
+	error) {
 	differ, seen := diffLeaves(all, tracked)
 	if len(differ) == 0 && seen == len(tracked) {
 		return nil, nil
@@ -238,7 +239,8 @@ func readSpecial(text []byte) (all []special, err error) {
 		}
 		all = append(all, special{
 			entry: entry{mode: f[1], object: f[2]}, stage: int(f[3][0] - '0'), name: name,
-			assumed: strings.Contains(f[0], "a"), skipped: strings.Contains(f[0], "s"), intended: strings.Contains(f[0], "i"),
+			assumed: strings.Contains(f[0], "a"), skipped: strings.Contains(f[0], "s"), intended: strings.Contains(f[0],
+				"i"),
 		})
 	}
 	return all, nil

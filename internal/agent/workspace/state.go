@@ -61,7 +61,8 @@ func (p *private) writeState(ctx context.Context, r *record) (string, error) {
 	for _, parent := range r.commits {
 		fmt.Fprintf(&c, "parent %s\n", parent)
 	}
-	fmt.Fprintf(&c, "author belay <belay@localhost> 0 +0000\ncommitter belay <belay@localhost> 0 +0000\n\n%s\n\n", stateTitle)
+	fmt.Fprintf(&c, "author belay <belay@localhost> 0 +0000\ncommitter belay <belay@localhost> 0 +0000\n\n%s\n\n",
+		stateTitle)
 	fmt.Fprintf(&c, "head %s\n", cmp.Or(r.head.ref, r.head.commit))
 	for _, ref := range sortedKeys(r.refs) {
 		key := "ref"
@@ -152,7 +153,8 @@ func (r *record) pack() ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, name := range sortedNames(parts) {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(parts[name])), Format: tar.FormatPAX}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(parts[name])),
+			Format: tar.FormatPAX}); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write(parts[name]); err != nil {
@@ -259,7 +261,8 @@ func parseState(raw string) (*record, error) {
 		return nil, errors.New("the bundle does not say where HEAD stood")
 	}
 	r := &record{
-		refs: make(map[string]string), links: make(map[string]string), files: make(map[string][]byte), logs: make(map[string][]logEntry),
+		refs: make(map[string]string), links: make(map[string]string), files: make(map[string][]byte),
+		logs: make(map[string][]logEntry),
 	}
 	for line := range strings.SplitSeq(message, "\n") {
 		key, value, _ := strings.Cut(line, " ")

@@ -58,7 +58,9 @@ func (m *Manager) charge(w *Workspace) charge {
 // stewardFor is the errand of a steward, who works as the user of the workspace and
 // within its limits.
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
-	e := errand{who: "steward", user: w.User, hidden: m.Hidden, readable: m.Readable, limits: m.Limits, limit: limit, order: o}
+	e := errand{
+		who: "steward", user: w.User, hidden: m.Hidden, readable: m.Readable, limits: m.Limits, limit: limit, order: o,
+	}
 	e.limits.FileSize = m.Quota.Bytes
 	if len(e.hidden) > 0 {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
@@ -100,7 +102,8 @@ func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) erro
 // when s was salvaged, to what s holds: HEAD, refs, stashes, the index, what was under
 // way, files and HOME are as they were.
 func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, fmt.Errorf("it took longer than %s", m.PrepareTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, fmt.Errorf("it took longer than %s",
+		m.PrepareTimeout))
 	defer cancel()
 	err := w.watched(ctx, func(ctx context.Context) error {
 		_, err := m.restoreBy(ctx, w, s, false)
@@ -140,7 +143,8 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	if w.Commit == "" {
 		return Salvage{}, nil // without a repository a job begins anew
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s", m.SalvageTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s",
+		m.SalvageTimeout))
 	defer cancel()
 	e := m.stewardFor(w, order{Salvage: &salvageOrder{m.charge(w)}}, 3*m.MaxSalvage+2*maxHome+1<<20)
 	for _, path := range []string{w.root, w.Dir} {

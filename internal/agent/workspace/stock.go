@@ -57,7 +57,8 @@ func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace
 // isStill tells whether a path leads to an open directory.
 func isStill(dir *os.File, path string) bool {
 	var is, was unix.Stat_t
-	return unix.Fstat(int(dir.Fd()), &was) == nil && unix.Lstat(path, &is) == nil && is.Dev == was.Dev && is.Ino == was.Ino
+	return unix.Fstat(int(dir.Fd()), &was) == nil && unix.Lstat(path, &is) == nil && is.Dev == was.Dev &&
+		is.Ino == was.Ino
 }
 
 // supply copies the objects of a base, whose files are its keeper's: a file is taken
@@ -236,7 +237,8 @@ func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool,
 }
 
 func copyInto(src *os.File, name string, to shelf) error {
-	fd, err := unix.Openat(int(to.dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
+	fd, err := unix.Openat(int(to.dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|
+		unix.O_CLOEXEC, 0o444)
 	if err != nil {
 		return err
 	}

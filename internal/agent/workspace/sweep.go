@@ -57,7 +57,8 @@ func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 func (m *Manager) Garbage(alive func(id string) bool) ([]Garbage, error) {
 	var all []Garbage
 	var failed error
-	for _, part := range []func(func(string) bool) ([]Garbage, error){m.deadJobs, m.deadScratch, m.deadBases, m.oldBases, m.oldWork} {
+	for _, part := range []func(func(string) bool) ([]Garbage, error){m.deadJobs, m.deadScratch, m.deadBases,
+		m.oldBases, m.oldWork} {
 		found, err := part(alive)
 		all, failed = append(all, found...), errors.Join(failed, err)
 	}
@@ -119,12 +120,16 @@ func (m *Manager) deadScratch(func(string) bool) (all []Garbage, err error) {
 	unfinished, kerr := filepath.Glob(filepath.Join(m.dir, "kept", ".new-*"))
 	for _, dir := range left {
 		if unlocked(dir) {
-			all = append(all, Garbage{Path: dir, Kind: kindLeftover, Why: "it was in use when its maker died", discard: m.removeAt(dir)})
+			all = append(all, Garbage{
+				Path: dir, Kind: kindLeftover, Why: "it was in use when its maker died", discard: m.removeAt(dir),
+			})
 		}
 	}
 	for _, dir := range unfinished {
 		if info, err := os.Lstat(dir); err == nil && m.Now().Sub(info.ModTime()) > time.Hour {
-			all = append(all, Garbage{Path: dir, Kind: kindLeftover, Why: "it was never finished", discard: m.removeAt(dir)})
+			all = append(all, Garbage{
+				Path: dir, Kind: kindLeftover, Why: "it was never finished", discard: m.removeAt(dir),
+			})
 		}
 	}
 	return all, errors.Join(err, kerr)
@@ -141,9 +146,10 @@ func (m *Manager) deadBases(func(string) bool) (all []Garbage, failed error) {
 			if !free(lock) {
 				continue
 			}
-			all = append(all, Garbage{Path: dir, Kind: kindLeftover, Why: "it was being made or replaced when its maker died", discard: func(context.Context) error {
-				return whileLocked(lock, func() error { return removeTree(dir) })
-			}})
+			all = append(all, Garbage{Path: dir, Kind: kindLeftover,
+				Why: "it was being made or replaced when its maker died", discard: func(context.Context) error {
+					return whileLocked(lock, func() error { return removeTree(dir) })
+				}})
 		}
 	}
 	return all, failed
@@ -178,11 +184,12 @@ func (m *Manager) oldBases(func(string) bool) (all []Garbage, err error) {
 			continue
 		}
 		dir := b.Path
-		all = append(all, Garbage{Path: dir, Kind: kindBase, Why: "nobody has used it for " + days(idle), discard: func(context.Context) error {
-			return whileLocked(dir+".lock", func() error {
-				return whileLocked(dir+".use", func() error { return removeTree(dir) })
-			})
-		}})
+		all = append(all, Garbage{Path: dir, Kind: kindBase, Why: "nobody has used it for " + days(idle),
+			discard: func(context.Context) error {
+				return whileLocked(dir+".lock", func() error {
+					return whileLocked(dir+".use", func() error { return removeTree(dir) })
+				})
+			}})
 	}
 	return all, err
 }

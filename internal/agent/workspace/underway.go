@@ -27,9 +27,12 @@ var stateFiles = []struct {
 	name        string
 	significant bool
 }{
-	{"MERGE_HEAD", true}, {"MERGE_MSG", true}, {"MERGE_MODE", true}, {"MERGE_RR", true}, {"SQUASH_MSG", true}, {"AUTO_MERGE", false},
-	{"CHERRY_PICK_HEAD", true}, {"REVERT_HEAD", true}, {"REBASE_HEAD", true}, {"ORIG_HEAD", false}, {"COMMIT_EDITMSG", false},
-	{"BISECT_LOG", true}, {"BISECT_NAMES", true}, {"BISECT_TERMS", true}, {"BISECT_START", true}, {"BISECT_EXPECTED_REV", true},
+	{"MERGE_HEAD", true}, {"MERGE_MSG", true}, {"MERGE_MODE", true}, {"MERGE_RR", true}, {"SQUASH_MSG", true},
+	{"AUTO_MERGE", false},
+	{"CHERRY_PICK_HEAD", true}, {"REVERT_HEAD", true}, {"REBASE_HEAD", true}, {"ORIG_HEAD", false},
+	{"COMMIT_EDITMSG", false},
+	{"BISECT_LOG", true}, {"BISECT_NAMES", true}, {"BISECT_TERMS", true}, {"BISECT_START", true},
+	{"BISECT_EXPECTED_REV", true},
 	{"BISECT_ANCESTORS_OK", true}, {"BISECT_FIRST_PARENT", true}, {"BISECT_HEAD", true},
 	{"info/exclude", true}, {"info/sparse-checkout", true},
 }
@@ -171,14 +174,17 @@ func runs(file string, text []byte) bool {
 
 // quietVerbs are the lines of a rebase that run nothing.
 var quietVerbs = []string{
-	"pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label", "l", "reset", "t", "merge", "m",
+	"pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label", "l", "reset", "t",
+	"merge", "m",
 	"noop", "break", "b", "update-ref", "u", "revert",
 }
 
 // leaves names what a .git holds that is never kept.
 func (r *repository) leaves(lost *losses) {
 	hooks, _ := r.list("hooks")
-	lost.addAll("the hooks", slices.DeleteFunc(hooks, func(name string) bool { return strings.HasSuffix(name, ".sample") }))
+	lost.addAll("the hooks", slices.DeleteFunc(hooks, func(name string) bool {
+		return strings.HasSuffix(name, ".sample")
+	}))
 	trees, _ := r.list("worktrees")
 	lost.addAll("what is not committed in the worktrees", trees)
 	for _, f := range []struct{ name, what string }{

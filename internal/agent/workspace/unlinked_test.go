@@ -29,8 +29,11 @@ func TestRemovedFilesCount(t *testing.T) {
 			}
 			said := make(chan string, 1)
 			tree, err := process.Start(t.Context(), process.Command{
-				ID: w.ID, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Writable: []string{w.Dir, w.Home, w.Tmp}, Tmp: w.Tmp, Grace: -1,
-				Args:   []string{"sh", "-ec", `exec 3>gone 4>>gone; rm gone; dd if=/dev/zero bs=1M count=30 >&3 2>/dev/null; echo ready; sleep 600`},
+				ID: w.ID, Dir: w.Dir, Inherit: process.Basics(), User: w.User, Writable: []string{w.Dir, w.Home, w.Tmp},
+				Tmp: w.Tmp, Grace: -1,
+				Args: []string{
+					"sh", "-ec", `exec 3>gone 4>>gone; rm gone; dd if=/dev/zero bs=1M count=30 >&3 2>/dev/null; echo ready; sleep 600`,
+				},
 				Output: func(_ context.Context, c process.Chunk) error { said <- string(c.Data); return nil },
 			})
 			if err != nil {
@@ -43,7 +46,8 @@ func TestRemovedFilesCount(t *testing.T) {
 				t.Fatal("the job has written nothing")
 			}
 			after, err := w.Usage(t.Context())
-			if grew := after.Bytes - before.Bytes; err != nil || grew < 29<<20 || grew > 32<<20 || after.Files-before.Files != 1 {
+			if grew := after.Bytes - before.Bytes; err != nil || grew < 29<<20 || grew > 32<<20 ||
+				after.Files-before.Files != 1 {
 				t.Errorf("%+v, then %+v, %v", before, after, err)
 			}
 			m.Quota = Quota{Bytes: 20 << 20}

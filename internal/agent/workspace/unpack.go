@@ -60,7 +60,8 @@ func (u *unpacker) put(head *tar.Header, in io.Reader) error {
 	name := path.Clean(head.Name)
 	u.count++
 	u.size += head.Size
-	if !fs.ValidPath(strings.ToValidUTF8(name, "x")) || name == "." || u.count > maxHomeEntries || u.size > maxHome || head.Size > maxHomeFile {
+	if !fs.ValidPath(strings.ToValidUTF8(name, "x")) || name == "." || u.count > maxHomeEntries || u.size > maxHome ||
+		head.Size > maxHomeFile {
 		return fmt.Errorf("%q has no place in it", printable(head.Name))
 	}
 	mode := fs.FileMode(head.Mode).Perm()

@@ -11,7 +11,8 @@ var ErrUnreachable = errors.New("the repository cannot be reached")
 
 // answers are what git says, in LC_ALL=C, where the other side was reached and refused.
 var answers = []string{
-	"authentication failed", "could not read username", "could not read password", "permission denied", "host key verification failed",
+	"authentication failed", "could not read username", "could not read password", "permission denied",
+	"host key verification failed",
 	"repository not found", "does not appear to be a git repository", "no such file or directory",
 	"returned error: 400", "returned error: 401", "returned error: 403", "returned error: 404", "returned error: 410",
 	"not valid: is this a git repository", "unable to find remote helper", "certificate",

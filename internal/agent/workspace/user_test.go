@@ -28,9 +28,11 @@ func TestWithoutRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", strings.Join([]string{
-		"^TestRemove$", "^TestSweep$", "^TestObjectsAreCopied$", "^TestUnreadable$", "^TestBomb$", "^TestPatternsAndLinks$",
+		"^TestRemove$", "^TestSweep$", "^TestObjectsAreCopied$", "^TestUnreadable$", "^TestBomb$",
+		"^TestPatternsAndLinks$",
 		"^TestRemoteThatHangs$", "^TestSalvageNamesWhatIsLost$", "^TestCredentials$",
-		"^TestSalvageAndRestore$/^(commits_and_changes|modes_and_links)$", "^TestTraps$/^filters$", "^TestSourcesThatHang$/^(HEAD|config|packed-refs|a_branch)$",
+		"^TestSalvageAndRestore$/^(commits_and_changes|modes_and_links)$", "^TestTraps$/^filters$",
+		"^TestSourcesThatHang$/^(HEAD|config|packed-refs|a_branch)$",
 		"^TestAWarmCloneIsNoWayIn$", "^TestSalvagePatchBeyondLimit$", "^TestRemovedFilesCount$", "^TestQuota$",
 	}, "|"))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}

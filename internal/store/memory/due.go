@@ -25,7 +25,9 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	ownerless := s.where(func(e *machine.Execution) bool { return !e.Worker.IsZero() && !s.lives(e.Worker) })
 	slices.SortStableFunc(ownerless, func(a, b *machine.Execution) int { return compareWorkers(a.Worker, b.Worker) })
 	for _, e := range bounded(ownerless, limit) {
-		due.Lost = append(due.Lost, store.Lost{Lose: machine.Lose{Execution: e.ID, Token: e.Token, Worker: e.Worker}, Losses: e.Losses, RunAt: e.RunAt})
+		due.Lost = append(due.Lost, store.Lost{
+			Lose: machine.Lose{Execution: e.ID, Token: e.Token, Worker: e.Worker}, Losses: e.Losses, RunAt: e.RunAt,
+		})
 	}
 
 	s.dueChildren(&due, limit)

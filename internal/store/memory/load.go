@@ -42,7 +42,9 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 		}
 	}
 	for _, id := range unique(need.Owners) {
-		if x := s.ownerOf(id); x != nil && !slices.ContainsFunc(rows.Owners, func(o *machine.Worker) bool { return o.ID == x.ID }) {
+		if x := s.ownerOf(id); x != nil && !slices.ContainsFunc(rows.Owners, func(o *machine.Worker) bool {
+			return o.ID == x.ID
+		}) {
 			rows.Owners = append(rows.Owners, copyWorker(x))
 		}
 	}

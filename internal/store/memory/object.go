@@ -90,7 +90,8 @@ func (s *Store) listObjects(q store.Query, f *store.Filling) {
 }
 
 func compareAudit(a, b *machine.Audit) int {
-	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Version, b.Version))
 }
 
 func copyObject(o *machine.Object) *machine.Object {

@@ -96,17 +96,23 @@ func (f forest) hasChildren(id belay.ExecutionID) bool {
 
 // Children implements store.Forest.
 func (f forest) Children(of []belay.ExecutionID, limit int) ([]store.Member, error) {
-	return f.members(func(e *machine.Execution) bool { return !e.Parent.IsZero() && slices.Contains(of, e.Parent) }, limit)
+	return f.members(func(e *machine.Execution) bool {
+		return !e.Parent.IsZero() && slices.Contains(of, e.Parent)
+	}, limit)
 }
 
 // Leaves implements store.Forest.
 func (f forest) Leaves(of belay.ExecutionID, limit int) ([]store.Member, error) {
-	return f.members(func(e *machine.Execution) bool { return e.Parent == of && f.over(e) && !f.hasChildren(e.ID) }, limit)
+	return f.members(func(e *machine.Execution) bool {
+		return e.Parent == of && f.over(e) && !f.hasChildren(e.ID)
+	}, limit)
 }
 
 // Nodes implements store.Forest.
 func (f forest) Nodes(of belay.ExecutionID, limit int) ([]store.Member, error) {
-	return f.members(func(e *machine.Execution) bool { return e.Parent == of && f.over(e) && f.hasChildren(e.ID) }, limit)
+	return f.members(func(e *machine.Execution) bool {
+		return e.Parent == of && f.over(e) && f.hasChildren(e.ID)
+	}, limit)
 }
 
 // Weigh implements store.Forest.

@@ -20,7 +20,9 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	}
 	r := s.of(q.Execution)
 	if r.execution == nil {
-		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
+		return nil, &belay.Error{
+			Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String(),
+		}
 	}
 	out := &machine.Record{Execution: copyExecution(r.execution)}
 	if q.Spec {
@@ -193,9 +195,12 @@ func (s *Store) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane
 		return nil, err
 	}
 	found := make(map[machine.LaneID]machine.Lane)
-	for _, e := range s.where(func(e *machine.Execution) bool { return e.Ready() != 0 && slices.Contains(ids, e.Lane) }) {
+	for _, e := range s.where(func(e *machine.Execution) bool {
+		return e.Ready() != 0 && slices.Contains(ids, e.Lane)
+	}) {
 		if sp := s.newestSpec(e.ID); sp != nil {
-			found[e.Lane] = machine.Lane{ID: e.Lane, Queue: e.Queue, Workflow: e.Workflow, Version: e.Version, Priority: sp.Priority, Labels: sp.WorkerLabels}
+			found[e.Lane] = machine.Lane{ID: e.Lane, Queue: e.Queue, Workflow: e.Workflow, Version: e.Version,
+				Priority: sp.Priority, Labels: sp.WorkerLabels}
 		}
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b machine.Lane) int { return cmp.Compare(a.ID, b.ID) }), nil

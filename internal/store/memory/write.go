@@ -110,11 +110,12 @@ func (t *tx) writeHistory(c *machine.Changes) error {
 		}
 	}
 	for _, ref := range c.Pruned {
-		change(&t.record(ref.Execution).checkpoints, byCheckpoint, ref.Seq, func(old *machine.Checkpoint) *machine.Checkpoint {
-			next := copyCheckpoint(old, false)
-			next.Pruned = true
-			return next
-		})
+		change(&t.record(ref.Execution).checkpoints, byCheckpoint, ref.Seq,
+			func(old *machine.Checkpoint) *machine.Checkpoint {
+				next := copyCheckpoint(old, false)
+				next.Pruned = true
+				return next
+			})
 	}
 	for _, s := range c.Signals {
 		if err := insert(&t.record(s.Execution).signals, copySignal(s, true), bySignal, s.Seq); err != nil {

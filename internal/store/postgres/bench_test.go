@@ -31,10 +31,12 @@ func newLoads(tb testing.TB, n int) []*load {
 	var counter atomic.Uint64
 	for i := range loads {
 		l := &load{
-			tb: tb, store: s, worker: belay.WorkerID{byte(i + 1)}, counter: &counter, lane: machine.NewLane("default", "noop", "", 0, nil),
+			tb: tb, store: s, worker: belay.WorkerID{byte(i + 1)}, counter: &counter, lane: machine.NewLane("default",
+				"noop", "", 0, nil),
 		}
 		l.fold(&machine.Open{WorkerSpec: belay.WorkerSpec{
-			ID: l.worker, Name: "bench", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000, TTL: belay.Duration(1 << 50),
+			ID: l.worker, Name: "bench", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000,
+			TTL: belay.Duration(1 << 50),
 		}})
 		loads[i] = l
 	}
@@ -100,7 +102,9 @@ func lease(c machine.Claimed) belay.Lease {
 func (l *load) settles(won []machine.Claimed) []machine.Command {
 	commands := make([]machine.Command, len(won))
 	for i, c := range won {
-		commands[i] = &machine.Settle{Settlement: belay.Settlement{Lease: lease(c), Op: l.unique(), Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`)}}
+		commands[i] = &machine.Settle{Settlement: belay.Settlement{
+			Lease: lease(c), Op: l.unique(), Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`),
+		}}
 	}
 	return commands
 }

@@ -39,7 +39,8 @@ SELECT ` + id + `, %[1]d, g, %[2]s, 1, 1, %[3]s, 'default', 'noop', %[4]s, %[5]s
 		fmt.Sprintf(execution, lane, "3", "6", "1", none, none, "g", "g", 1, n.finished),
 		fmt.Sprintf(execution, lane, "1", "1", none, "g", none, none, none, at, at+n.pending-1),
 		fmt.Sprintf(execution, lane, "2", "3", "1", none, w, "g", none, at+n.pending, at+n.pending+n.running-1),
-		"INSERT INTO specs (execution, generation, priority, hash, trigger) SELECT id, 1, 0, '', 'manual' FROM executions",
+		"INSERT INTO specs (execution, generation, priority, hash, trigger) SELECT id, 1, 0, '', 'manual' FROM "+
+			"executions",
 		`INSERT INTO runs (execution, token, worker, attempt, generation, started_seq, started_at, ended_seq, ended_at, outcome, final)
 SELECT id, 1, coalesce(worker, `+w+`), 1, 1, 2, run_at, CASE WHEN state = 6 THEN 3 END, finished_at, CASE WHEN state = 6 THEN 1 END, state = 6 FROM executions WHERE token = 1`,
 		"ANALYZE",
@@ -75,7 +76,8 @@ func newWorker(t *testing.T, s *Store) *worker {
 	t.Helper()
 	w := &worker{t: t, s: s, id: belay.WorkerID{1}, lane: machine.NewLane("default", "noop", "", 0, nil), made: 1 << 40}
 	w.fold(&machine.Open{WorkerSpec: belay.WorkerSpec{
-		ID: w.id, Name: "worker", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000, TTL: belay.Duration(1 << 50),
+		ID: w.id, Name: "worker", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000,
+		TTL: belay.Duration(1 << 50),
 	}})
 	return w
 }
@@ -111,12 +113,15 @@ func (w *worker) round(n int) {
 		w.made++
 		var id belay.ExecutionID
 		binary.BigEndian.PutUint64(id[:], w.made)
-		submits = append(submits, &machine.Submit{Submission: belay.Submission{ID: id, Workflow: "noop", Input: []byte(`1`)}})
+		submits = append(submits, &machine.Submit{
+			Submission: belay.Submission{ID: id, Workflow: "noop", Input: []byte(`1`)},
+		})
 	}
 	w.fold(submits...)
 	w.claim++
 	won := w.fold(&machine.Claim{
-		ClaimRequest: belay.ClaimRequest{Worker: w.id, Number: w.claim, Slots: n}, Lanes: []machine.Lane{w.lane}, Secrets: make([]belay.Secret, n),
+		ClaimRequest: belay.ClaimRequest{Worker: w.id, Number: w.claim, Slots: n}, Lanes: []machine.Lane{w.lane},
+		Secrets: make([]belay.Secret, n),
 	})[0].Claims
 	if len(won) != n {
 		w.t.Fatalf("%d won of %d", len(won), n)
@@ -124,8 +129,12 @@ func (w *worker) round(n int) {
 	for _, c := range won {
 		e := c.Execution
 		l := belay.Lease{Execution: e.ID, Worker: e.Worker, Token: e.Token, Secret: e.Secret}
-		saves = append(saves, &machine.Save{Save: belay.Save{Lease: l, Kind: belay.KindStep, Key: "a", Data: []byte(`1`)}})
-		settles = append(settles, &machine.Settle{Settlement: belay.Settlement{Lease: l, Outcome: belay.OutcomeSucceeded}})
+		saves = append(saves, &machine.Save{
+			Save: belay.Save{Lease: l, Kind: belay.KindStep, Key: "a", Data: []byte(`1`)},
+		})
+		settles = append(settles, &machine.Settle{
+			Settlement: belay.Settlement{Lease: l, Outcome: belay.OutcomeSucceeded},
+		})
 	}
 	w.fold(saves...)
 	w.fold(settles...)
@@ -144,7 +153,8 @@ func (w *worker) owns(n int) (rows []*machine.Execution) {
 	w.fold(submits...)
 	w.claim++
 	for _, c := range w.fold(&machine.Claim{
-		ClaimRequest: belay.ClaimRequest{Worker: w.id, Number: w.claim, Slots: n}, Lanes: []machine.Lane{w.lane}, Secrets: make([]belay.Secret, n),
+		ClaimRequest: belay.ClaimRequest{Worker: w.id, Number: w.claim, Slots: n}, Lanes: []machine.Lane{w.lane},
+		Secrets: make([]belay.Secret, n),
 	})[0].Claims {
 		rows = append(rows, &c.Execution)
 	}
@@ -206,7 +216,9 @@ func TestBatchesReadWhatTheyAreAbout(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := c.pg.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SET idle_in_transaction_session_timeout = 0; SELECT count(*) FROM meta").ReadAll(); err != nil {
+				if _, err := c.pg.Exec(t.Context(),
+					"BEGIN ISOLATION LEVEL REPEATABLE READ; SET idle_in_transaction_session_timeout = 0; SELECT "+
+						"count(*) FROM meta").ReadAll(); err != nil {
 					t.Fatal(err)
 				}
 				defer c.close()

@@ -236,7 +236,8 @@ func (s *step) read(r *pgconn.ResultReader) error {
 // counted makes a statement with so many arguments fail, and with it all that
 // follow, if it touches another number of rows than the last argument says.
 func counted(text string, arguments int) string {
-	return fmt.Sprintf("WITH touched AS (%s RETURNING 1) SELECT 1 / (count(*) = $%d::bigint)::integer FROM touched", text, arguments+1)
+	return fmt.Sprintf("WITH touched AS (%s RETURNING 1) SELECT 1 / (count(*) = $%d::bigint)::integer FROM touched",
+		text, arguments+1)
 }
 
 // refused tells the error of a statement that did not touch all its rows.

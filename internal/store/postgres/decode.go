@@ -67,7 +67,8 @@ func (s stored) run() *machine.Run {
 		return nil
 	}
 	return &machine.Run{
-		Execution: s.ID, Token: s.Token, Worker: s.Worker, Attempt: s.Attempts + 1, Generation: s.Generation, StartedSeq: s.runSeq, StartedAt: s.RunAt,
+		Execution: s.ID, Token: s.Token, Worker: s.Worker, Attempt: s.Attempts + 1, Generation: s.Generation,
+		StartedSeq: s.runSeq, StartedAt: s.RunAt,
 	}
 }
 

@@ -11,10 +11,14 @@ import (
 
 // The questions of Due. Each reads an index that holds little but what it asks for.
 const (
-	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at >= $3::bigint AND expires_at <= $1::bigint ORDER BY expires_at, id LIMIT $2::bigint"
-	selectLiving  = "SELECT min(expires_at) FILTER (WHERE expires_at > $1::bigint), min(ttl), min(expires_at) FROM workers WHERE ended_at IS NULL AND expires_at >= $2::bigint"
-	selectChecks  = "SELECT id, check_at FROM executions WHERE check_at >= $3::bigint AND check_at <= $1::bigint ORDER BY check_at, id LIMIT $2::bigint"
-	selectCheck   = "SELECT check_at FROM executions WHERE check_at > $1::bigint AND check_at >= $2::bigint ORDER BY check_at LIMIT 1"
+	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at >= $3::bigint AND expires_at <= " +
+		"$1::bigint ORDER BY expires_at, id LIMIT $2::bigint"
+	selectLiving = "SELECT min(expires_at) FILTER (WHERE expires_at > $1::bigint), min(ttl), min(expires_at) " +
+		"FROM workers WHERE ended_at IS NULL AND expires_at >= $2::bigint"
+	selectChecks = "SELECT id, check_at FROM executions WHERE check_at >= $3::bigint AND check_at <= $1::bigint " +
+		"ORDER BY check_at, id LIMIT $2::bigint"
+	selectCheck = "SELECT check_at FROM executions WHERE check_at > $1::bigint AND check_at >= $2::bigint ORDER " +
+		"BY check_at LIMIT 1"
 
 	// What sessions have left that ended not long ago.
 	selectLeft = `
@@ -39,7 +43,8 @@ WHERE w.id IS NULL OR w.ended_at IS NOT NULL
 ORDER BY e.worker, e.id
 LIMIT $1::bigint`
 
-	parting = "generation::bigint * 4 + CASE WHEN cancel_by IS NULL THEN 0 ELSE 2 END + CASE WHEN state >= 6 THEN 1 ELSE 0 END"
+	parting = "generation::bigint * 4 + CASE WHEN cancel_by IS NULL THEN 0 ELSE 2 END + CASE WHEN state >= 6 THEN " +
+		"1 ELSE 0 END"
 
 	// A parent without such a child is there by itself.
 	selectChildren = `
@@ -159,7 +164,8 @@ func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
 			return nil
 		})
 		p.add(countOthers, func(r columns) error {
-			counts.Runs, counts.Checkpoints, counts.DeadLetters, counts.Sessions = r.int(0), r.int(1), r.int(2), r.int(3)
+			counts.Runs, counts.Checkpoints, counts.DeadLetters, counts.Sessions = r.int(0), r.int(1), r.int(2),
+				r.int(3)
 			return nil
 		})
 	})

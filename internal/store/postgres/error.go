@@ -11,7 +11,10 @@ import (
 )
 
 // errURL says nothing of the URL itself: it may hold a password.
-var errURL = &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "the address of the database is not one: postgres://user@host:5432/database"}
+var errURL = &belay.Error{
+	Code: belay.CodeInvalid, Op: "open",
+	Message: "the address of the database is not one: postgres://user@host:5432/database",
+}
 
 // errClosed refuses what comes after Close.
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the store is closed"}

@@ -20,11 +20,17 @@ type shape struct {
 }
 
 var updates = []shape{
-	updating(table.MaskOf(table.Seq, table.CheckAt, table.Checkpointed, table.Losses, table.StateSeq, table.Cost, table.ProgressAt)), // a checkpoint
-	updating(table.MaskOf(table.State, table.ReadyAt, table.DueAt, table.CheckAt, table.Seq, table.Token, table.ClaimNo, table.RunSeq,
-		table.StartedAt, table.RunAt, table.ProgressAt, table.Reason, table.ReasonText, table.Worker, table.Secret)), // a claim
-	updating(table.MaskOf(table.State, table.ReadyAt, table.DueAt, table.CheckAt, table.Seq, table.ClaimNo, table.RunSeq, table.Cost,
-		table.Attempts, table.Losses, table.RunAt, table.FinishedAt, table.Reason, table.ReasonText, table.Worker, table.Secret,
+	// a checkpoint
+	updating(table.MaskOf(table.Seq, table.CheckAt, table.Checkpointed, table.Losses, table.StateSeq, table.Cost,
+		table.ProgressAt)),
+	updating(table.MaskOf(table.State, table.ReadyAt, table.DueAt, table.CheckAt, table.Seq, table.Token, table.ClaimNo,
+		table.RunSeq,
+		// a claim
+		table.StartedAt, table.RunAt, table.ProgressAt, table.Reason, table.ReasonText, table.Worker, table.Secret)),
+	updating(table.MaskOf(table.State, table.ReadyAt, table.DueAt, table.CheckAt, table.Seq, table.ClaimNo,
+		table.RunSeq, table.Cost,
+		table.Attempts, table.Losses, table.RunAt, table.FinishedAt, table.Reason, table.ReasonText, table.Worker,
+		table.Secret,
 		table.Class, table.Message)), // the end of a run
 	updating(everything),
 }
@@ -39,8 +45,10 @@ func updating(m table.Mask) shape {
 var inserts = []shape{inserting(submitted), inserting(submitted | claimed), inserting(everything)}
 
 var (
-	submitted = table.MaskOf(table.State, table.ReadyAt, table.Lane, table.DueAt, table.CheckAt, table.Seq, table.Generation, table.InputGen)
-	claimed   = table.MaskOf(table.Token, table.ClaimNo, table.RunSeq, table.StartedAt, table.RunAt, table.ProgressAt, table.Reason,
+	submitted = table.MaskOf(table.State, table.ReadyAt, table.Lane, table.DueAt, table.CheckAt, table.Seq,
+		table.Generation, table.InputGen)
+	claimed = table.MaskOf(table.Token, table.ClaimNo, table.RunSeq, table.StartedAt, table.RunAt, table.ProgressAt,
+		table.Reason,
 		table.ReasonText, table.Worker, table.Secret)
 )
 
@@ -127,5 +135,6 @@ func update[R any](t *table.Table[R], named string) string {
 			where = append(where, "t."+c+" = u."+c)
 		}
 	}
-	return "UPDATE " + t.Name + " t SET " + strings.Join(set, ", ") + " FROM (SELECT " + given(t) + ") u WHERE " + strings.Join(where, " AND ")
+	return "UPDATE " + t.Name + " t SET " + strings.Join(set, ", ") + " FROM (SELECT " + given(t) + ") u WHERE " +
+		strings.Join(where, " AND ")
 }

@@ -30,7 +30,9 @@ func (f *floors) floor(lane machine.LaneID) machine.Time {
 func TestHintsLowerFloors(t *testing.T) {
 	const lane, at, ready = machine.LaneID(7), machine.Time(60_000_000), machine.Time(1_000_000)
 	for name, lower := range map[string]func(*Store){
-		"a hint":             func(s *Store) { s.floors.heed(store.Hint{Lanes: []store.LaneHint{{Lane: lane, At: ready}}}) },
+		"a hint": func(s *Store) {
+			s.floors.heed(store.Hint{Lanes: []store.LaneHint{{Lane: lane, At: ready}}})
+		},
 		"a hint of any lane": func(s *Store) { s.floors.heed(store.Hint{AnyLane: ready}) },
 		"a lost hint":        func(s *Store) { s.floors.heed(store.Hint{Lost: true}) },
 		"a commit": func(s *Store) {
@@ -49,11 +51,13 @@ func TestHintsLowerFloors(t *testing.T) {
 				s.floors.looked(slow, 0)
 			}
 			if from := s.floors.floor(lane); from > ready {
-				t.Errorf("%s, a look under way %t: the next look begins at %d, above what is ready at %d", name, underway, from, ready)
+				t.Errorf("%s, a look under way %t: the next look begins at %d, above what is ready at %d", name,
+					underway, from, ready)
 			}
 			s.floors.looked(looking(s, lane, at+2), time.Millisecond)
 			if from := s.floors.floor(lane); from != (at + 2).Add(-behind) {
-				t.Errorf("%s, a look under way %t: after the next look the one after it begins at %d", name, underway, from)
+				t.Errorf("%s, a look under way %t: after the next look the one after it begins at %d", name, underway,
+					from)
 			}
 		}
 	}

@@ -17,7 +17,8 @@ type forest struct {
 }
 
 const (
-	selectBound = "SELECT id FROM executions WHERE id > $1::uuid AND id <= $2::uuid ORDER BY id OFFSET $3::bigint LIMIT 1"
+	selectBound = "SELECT id FROM executions WHERE id > $1::uuid AND id <= $2::uuid ORDER BY id OFFSET $3::bigint " +
+		"LIMIT 1"
 	selectRoots = `
 SELECT e.id, e.seq, e.reason IS NOT DISTINCT FROM 'forgotten'
 FROM executions e
@@ -143,7 +144,8 @@ func boundOf(limit int) int64 {
 var _ store.Forest = forest{}
 
 // stillOver are those of the trees of which all has still ended before the moment.
-func stillOver(trees map[belay.ExecutionID][]belay.ExecutionID, over map[belay.ExecutionID]bool) (ids []belay.ExecutionID) {
+func stillOver(trees map[belay.ExecutionID][]belay.ExecutionID,
+	over map[belay.ExecutionID]bool) (ids []belay.ExecutionID) {
 	for _, members := range trees {
 		whole := true
 		for _, id := range members {

@@ -83,7 +83,9 @@ func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) 
 	}
 	children := len(due.Children)+len(due.Parted) > 0
 	if f.moved != p.moved { // since it looked, which says nothing of what is there now
-		f.moments = moments{min(f.moments.expires, next.expires), min(f.moments.checks, next.checks), min(f.moments.ended, next.ended)}
+		f.moments = moments{
+			min(f.moments.expires, next.expires), min(f.moments.checks, next.checks), min(f.moments.ended, next.ended),
+		}
 		f.children = f.children || children
 		return
 	}

@@ -42,7 +42,8 @@ func TestALookBesideAnOldSnapshotReadsLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	if _, err := c.pg.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SET idle_in_transaction_session_timeout = 0; SELECT count(*) FROM meta").ReadAll(); err != nil {
+	if _, err := c.pg.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SET "+
+		"idle_in_transaction_session_timeout = 0; SELECT count(*) FROM meta").ReadAll(); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, s, fmt.Sprintf(`DO $$
@@ -138,8 +139,11 @@ func TestALookFromTheFrontFindsWhatIsTold(t *testing.T) {
 	})
 	t.Run("children", func(t *testing.T) {
 		aside(t, s)
-		parent := &machine.Execution{ID: belay.ExecutionID{8}, Workflow: "w", Queue: "q", Lane: 1, State: belay.Failed, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, Open: 1, New: true}
-		child := &machine.Execution{ID: belay.ExecutionID{9}, Parent: parent.ID, ParentGen: 1, Workflow: "w", Queue: "q", Lane: 1, State: belay.Pending, DueAt: 1, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, New: true}
+		parent := &machine.Execution{ID: belay.ExecutionID{8}, Workflow: "w", Queue: "q", Lane: 1, State: belay.Failed,
+			Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, Open: 1, New: true}
+		child := &machine.Execution{ID: belay.ExecutionID{9}, Parent: parent.ID, ParentGen: 1, Workflow: "w",
+			Queue: "q", Lane: 1, State: belay.Pending, DueAt: 1, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1,
+			New: true}
 		commit(&machine.Changes{Executions: []*machine.Execution{parent, child}})
 		for range 2 {
 			if d := due(t, s); len(d.Children) != 1 || len(d.Parted) != 0 {
@@ -149,7 +153,9 @@ func TestALookFromTheFrontFindsWhatIsTold(t *testing.T) {
 	})
 	t.Run("a session whose time is over", func(t *testing.T) {
 		other := belay.WorkerID{3}
-		w.fold(&machine.Open{WorkerSpec: belay.WorkerSpec{ID: other, Name: "w", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1, TTL: belay.MinTTL}})
+		w.fold(&machine.Open{WorkerSpec: belay.WorkerSpec{
+			ID: other, Name: "w", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1, TTL: belay.MinTTL,
+		}})
 		aside(t, s)
 		exec(t, s, "UPDATE workers SET expires_at = 7 WHERE ended_at IS NULL") // as nothing does
 		if d := due(t, s); len(d.Workers) != 0 {

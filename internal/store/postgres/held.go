@@ -16,13 +16,15 @@ var _ store.Holder = (*Store)(nil)
 // committed cannot be seen. So rows that are there are locked where nobody else has
 // them, and keys that are not there are added for a moment: both is undone.
 const (
-	thereWorkers  = "SELECT id FROM workers WHERE id = ANY($1::uuid[])"
-	freeToShare   = thereWorkers + " FOR KEY SHARE SKIP LOCKED"
-	freeToRenew   = thereWorkers + " FOR NO KEY UPDATE SKIP LOCKED"
-	thereRows     = "SELECT id FROM executions WHERE id = ANY($1::uuid[])"
-	freeRows      = thereRows + " FOR NO KEY UPDATE SKIP LOCKED"
-	tryKey        = "INSERT INTO idempotency (workflow, key, execution, at, hash) VALUES ($1::text, $2::text, gen_random_uuid(), 0, '')"
-	tryExecution  = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, state, queue, workflow) VALUES ($1::uuid, 0, 0, 0, 0, 0, 6, '', '')"
+	thereWorkers = "SELECT id FROM workers WHERE id = ANY($1::uuid[])"
+	freeToShare  = thereWorkers + " FOR KEY SHARE SKIP LOCKED"
+	freeToRenew  = thereWorkers + " FOR NO KEY UPDATE SKIP LOCKED"
+	thereRows    = "SELECT id FROM executions WHERE id = ANY($1::uuid[])"
+	freeRows     = thereRows + " FOR NO KEY UPDATE SKIP LOCKED"
+	tryKey       = "INSERT INTO idempotency (workflow, key, execution, at, hash) VALUES ($1::text, $2::text, " +
+		"gen_random_uuid(), 0, '')"
+	tryExecution = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, state, queue, " +
+		"workflow) VALUES ($1::uuid, 0, 0, 0, 0, 0, 6, '', '')"
 	tryTime       = "SET LOCAL lock_timeout = 1" // ms, the least there is
 	selectLockers = `
 SELECT t.n, bool_or(l.mode IN ('ExclusiveLock', 'AccessExclusiveLock'))
@@ -38,7 +40,8 @@ var lockable = []struct {
 	name string
 	kind store.Tables
 }{
-	{"workers", store.TableWorkers}, {"executions", store.TableExecutions}, {"specs", store.TableSpecs}, {"runs", store.TableRuns},
+	{"workers", store.TableWorkers}, {"executions", store.TableExecutions}, {"specs", store.TableSpecs},
+	{"runs", store.TableRuns},
 	{"checkpoints", store.TableCheckpoints}, {"signals", store.TableSignals}, {"actions", store.TableActions},
 	{"dead_letters", store.TableLetters}, {"idempotency", store.TableKeys}, {"blobs", store.TableChunks},
 	{"blob_sums", store.TableChunks}, {"objects", store.TableObjects}, {"audit", store.TableObjects},
@@ -171,14 +174,18 @@ func (h *holding) upward() []belay.ExecutionID {
 // keys finds the idempotency keys that others are about to add.
 func (h *holding) keys(ctx context.Context, c *conn) error {
 	keys := unique(h.need.Keys)
-	return trials(ctx, c, tryKey, keys, func(s *step, k machine.Key) { s.string(k.Workflow).string(k.Key) }, func(k machine.Key) {
+	return trials(ctx, c, tryKey, keys, func(s *step, k machine.Key) {
+		s.string(k.Workflow).string(k.Key)
+	}, func(k machine.Key) {
 		h.held.Rows[store.Row{Kind: store.RowKey, Key: k}] = struct{}{}
 	})
 }
 
 // added finds the executions that others are about to add.
 func (h *holding) added(ctx context.Context, c *conn, missing []belay.ExecutionID) error {
-	return trials(ctx, c, tryExecution, missing, func(s *step, id belay.ExecutionID) { s.id(id) }, func(id belay.ExecutionID) {
+	return trials(ctx, c, tryExecution, missing, func(s *step, id belay.ExecutionID) {
+		s.id(id)
+	}, func(id belay.ExecutionID) {
 		h.held.Rows[store.Row{Kind: store.RowExecution, ID: id}] = struct{}{}
 	})
 }

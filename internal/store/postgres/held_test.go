@@ -45,11 +45,14 @@ func TestWhatSomebodyElseHoldsIsKnown(t *testing.T) {
 	parent := s.run(w, 1)
 	child := belay.ChildID(parent.Execution, 1, "c")
 	s.ok(&machine.Submit{Submission: belay.Submission{ID: child, Workflow: "x", Parent: &parent, ParentKey: "c"}})
-	s.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: child, Name: "s"}}) // whose parent is known from then on
+	// whose parent is known from then on
+	s.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: child, Name: "s"}})
 	free := s.submit(2)
 	fresh := belay.ExecutionID{3}
 	one, two := machine.Key{Workflow: "w", Key: "one"}, machine.Key{Workflow: "w", Key: "two"}
-	s.ok(&machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{4}, Workflow: "w", IdempotencyKey: "three"}})
+	s.ok(&machine.Submit{
+		Submission: belay.Submission{ID: belay.ExecutionID{4}, Workflow: "w", IdempotencyKey: "three"},
+	})
 	need := machine.Need{
 		Workers: []belay.WorkerID{w, v, {9}}, Executions: []belay.ExecutionID{parent.Execution, child, free, fresh},
 		Keys: []machine.Key{one, two, {Workflow: "w", Key: "three"}},
@@ -62,22 +65,36 @@ func TestWhatSomebodyElseHoldsIsKnown(t *testing.T) {
 		want store.Held
 	}{
 		{name: "nothing"},
-		{name: "a session that is written", by: []string{"UPDATE workers SET claim_floor = claim_floor WHERE id = '" + hex.EncodeToString(w[:]) + "'"},
+		{name: "a session that is written", by: []string{
+			"UPDATE workers SET claim_floor = claim_floor WHERE id = '" + hex.EncodeToString(w[:]) + "'",
+		},
 			want: held(row(store.RowRenewal, w))},
-		{name: "a session that is held alone", by: []string{"SELECT FROM workers WHERE id = '" + hex.EncodeToString(v[:]) + "' FOR UPDATE"},
+		{name: "a session that is held alone", by: []string{
+			"SELECT FROM workers WHERE id = '" + hex.EncodeToString(v[:]) + "' FOR UPDATE",
+		},
 			want: held(row(store.RowRenewal, v), row(store.RowSession, v))},
-		{name: "a parent, and so its child", by: []string{"SELECT FROM executions WHERE id = '" + hex.EncodeToString(parent.Execution[:]) + "' FOR UPDATE"},
+		{name: "a parent, and so its child", by: []string{
+			"SELECT FROM executions WHERE id = '" + hex.EncodeToString(parent.Execution[:]) + "' FOR UPDATE",
+		},
 			want: held(row(store.RowExecution, parent.Execution), row(store.RowExecution, child))},
-		{name: "a key that is about to be there", join: &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{7}, Workflow: "w", IdempotencyKey: "two"}},
+		{name: "a key that is about to be there", join: &machine.Submit{
+			Submission: belay.Submission{ID: belay.ExecutionID{7}, Workflow: "w", IdempotencyKey: "two"},
+		},
 			want: held(store.Row{Kind: store.RowKey, Key: two})},
-		{name: "an execution that is about to be there", join: &machine.Submit{Submission: belay.Submission{ID: fresh, Workflow: "w"}},
+		{name: "an execution that is about to be there", join: &machine.Submit{
+			Submission: belay.Submission{ID: fresh, Workflow: "w"},
+		},
 			want: held(row(store.RowExecution, fresh))},
-		{name: "a table that is not written", by: []string{"LOCK TABLE runs IN SHARE MODE"}, want: store.Held{Tables: store.TableRuns}},
+		{name: "a table that is not written", by: []string{"LOCK TABLE runs IN SHARE MODE"},
+			want: store.Held{Tables: store.TableRuns}},
 		{name: "a table that is not read", by: []string{"LOCK TABLE checkpoints IN ACCESS EXCLUSIVE MODE"},
 			want: store.Held{Tables: store.TableCheckpoints, Shut: store.TableCheckpoints}},
-		{name: "tables of rows that are asked for", by: []string{"LOCK TABLE workers, executions, idempotency IN ACCESS EXCLUSIVE MODE"},
+		{name: "tables of rows that are asked for", by: []string{
+			"LOCK TABLE workers, executions, idempotency IN ACCESS EXCLUSIVE MODE",
+		},
 			want: store.Held{
-				Tables: store.TableWorkers | store.TableExecutions | store.TableKeys, Shut: store.TableWorkers | store.TableExecutions | store.TableKeys,
+				Tables: store.TableWorkers | store.TableExecutions | store.TableKeys, Shut: store.TableWorkers |
+					store.TableExecutions | store.TableKeys,
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,8 +25,12 @@ func TestHintsSayWhatWasCommitted(t *testing.T) {
 	ready.State, ready.DueAt, ready.Lane = belay.Pending, 5, 77
 	c.Executions[1].CheckAt = 9
 	c.Executions[2].Attention, c.Executions[2].Worker = true, belay.WorkerID{2}
-	c.Workers = []*machine.Worker{{ID: belay.WorkerID{3}, State: belay.WorkerDraining}, {ID: belay.WorkerID{4}, State: belay.WorkerOpen, New: true, OpenedAt: 8}}
-	c.Runs = []*machine.Run{{Worker: belay.WorkerID{5}, EndedSeq: 3}, {Worker: belay.WorkerID{6}, EndedSeq: 3, Op: belay.OpID{1}}}
+	c.Workers = []*machine.Worker{{
+		ID: belay.WorkerID{3}, State: belay.WorkerDraining,
+	}, {ID: belay.WorkerID{4}, State: belay.WorkerOpen, New: true, OpenedAt: 8}}
+	c.Runs = []*machine.Run{
+		{Worker: belay.WorkerID{5}, EndedSeq: 3}, {Worker: belay.WorkerID{6}, EndedSeq: 3, Op: belay.OpID{1}},
+	}
 	told.note(&machine.Rows{Now: 10}, c)
 	var heard store.Hint
 	seen, ended := make(map[uint32]struct{}), make(map[uint32]struct{})
@@ -80,7 +84,8 @@ func heard(t *testing.T, texts []string) store.Hint {
 		if err != nil || len(text) >= 8000 {
 			t.Fatalf("a notification of %d bytes: %v", len(text), err)
 		}
-		all.Lost, all.AnyWorker, all.AnyLane = all.Lost || h.Lost, all.AnyWorker || h.AnyWorker, max(all.AnyLane, h.AnyLane)
+		all.Lost, all.AnyWorker, all.AnyLane = all.Lost || h.Lost, all.AnyWorker ||
+			h.AnyWorker, max(all.AnyLane, h.AnyLane)
 		all.Lanes, all.Workers = append(all.Lanes, h.Lanes...), append(all.Workers, h.Workers...)
 		all.Changed.All = all.Changed.All || h.Changed.All
 		maps.Copy(all.Changed.Hashes, h.Changed.Hashes)
@@ -102,24 +107,30 @@ func TestHintsAreBounded(t *testing.T) {
 			e := &machine.Execution{State: belay.Pending, DueAt: machine.Time(5 + i), Lane: 1<<62 + machine.LaneID(i)}
 			lanes.note(nil, &machine.Changes{Executions: []*machine.Execution{e}})
 		}
-		lanes.note(nil, &machine.Changes{Executions: []*machine.Execution{{State: belay.Pending, DueAt: 4, Lane: 1 << 62}}})
+		lanes.note(nil, &machine.Changes{
+			Executions: []*machine.Execution{{State: belay.Pending, DueAt: 4, Lane: 1 << 62}},
+		})
 		for i := range mostWorkers + more {
 			x := &machine.Worker{ID: belay.WorkerID{15: byte(i), 14: byte(i >> 8)}, State: belay.WorkerDraining}
 			workers.note(nil, &machine.Changes{Workers: []*machine.Worker{x}})
 		}
 		for what, texts := range map[string][]string{
-			"executions": executions.payloads([16]byte{}), "lanes": lanes.payloads([16]byte{}), "workers": workers.payloads([16]byte{}),
+			"executions": executions.payloads([16]byte{}), "lanes": lanes.payloads([16]byte{}),
+			"workers": workers.payloads([16]byte{}),
 		} {
 			h := heard(t, texts)
 			want := store.Hint{AnyWorker: what == "workers" && more > 0}
 			if what == "lanes" && more > 0 {
 				want.AnyLane = 4
 			}
-			if h.Lost || h.AnyWorker != want.AnyWorker || h.AnyLane != want.AnyLane || h.Changed.All != (what == "executions" && more > 0) {
+			if h.Lost || h.AnyWorker != want.AnyWorker || h.AnyLane != want.AnyLane ||
+				h.Changed.All != (what == "executions" && more > 0) {
 				t.Errorf("%d more %s than a bound: lost %t, any lane from %d, any worker %t, any execution %t",
 					more, what, h.Lost, h.AnyLane, h.AnyWorker, h.Changed.All)
 			}
-			told := map[string]int{"executions": len(h.Changed.Hashes), "lanes": len(h.Lanes), "workers": len(h.Workers)}
+			told := map[string]int{
+				"executions": len(h.Changed.Hashes), "lanes": len(h.Lanes), "workers": len(h.Workers),
+			}
 			all := map[string]int{"executions": mostExecutions, "lanes": mostLanes, "workers": mostWorkers}
 			if more > 0 && told[what] > 0 || more == 0 && told[what] != all[what] {
 				t.Errorf("%d more %s than a bound: told of %d", more, what, told[what])
@@ -134,7 +145,9 @@ func TestHintsAreBounded(t *testing.T) {
 // Whatever somebody sends to the channel is read or refused.
 func FuzzParseHint(f *testing.F) {
 	f.Add(payload{look: 3, flags: flagAnyChanged, ended: []uint32{1}, changed: []uint32{2}}.text([16]byte{1}))
-	f.Add(payload{flags: flagAnyLane | flagAnyWorker, anyLane: 9, lanes: []store.LaneHint{{Lane: 1, At: 2}}}.text([16]byte{1}))
+	f.Add(payload{
+		flags: flagAnyLane | flagAnyWorker, anyLane: 9, lanes: []store.LaneHint{{Lane: 1, At: 2}},
+	}.text([16]byte{1}))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
 		_, h, err := parseHint(text)

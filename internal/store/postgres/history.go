@@ -33,7 +33,8 @@ func pieces[R any](rows []R, size func(R) int) iter.Seq[[]R] {
 var (
 	// A run that is in its execution already is not added once more.
 	insertRuns = counted("INSERT INTO runs ("+table.Runs.Names()+") SELECT u.* FROM (SELECT "+given(table.Runs)+`) u
-WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.execution AND e.token = u.token AND e.run_seq IS NOT NULL)`, len(table.Runs.Columns))
+WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.execution AND e.token = u.token AND e.run_seq IS NOT NULL)`,
+		len(table.Runs.Columns))
 
 	// The row of a run that was in its execution until it ended, and of one that has nothing to say but its output.
 	loudRuns = table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at, " +
@@ -47,13 +48,15 @@ WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.execution AND e.toke
 		"started_seq, started_at, execution, token")
 	endRuns = counted(strings.NewReplacer(
 		"started_seq = u.started_seq", "started_seq = coalesce(u.started_seq, t.started_seq)",
-		"started_at = u.started_at", "started_at = CASE WHEN u.started_seq IS NULL THEN t.started_at ELSE u.started_at END",
+		"started_at = u.started_at", "started_at = CASE WHEN u.started_seq IS NULL THEN t.started_at ELSE "+
+			"u.started_at END",
 	).Replace(update(runEnds, "execution, token")), len(runEnds.Columns))
 )
 
 // plain reports whether of a run nothing is known but its begin.
 func plain(r *machine.Run) bool {
-	return r.New && r.StartedSeq != 0 && r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil && r.ConfigHash == nil
+	return r.New && r.StartedSeq != 0 && r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil &&
+		r.ConfigHash == nil
 }
 
 // begun are the executions whose run begins in these changes and has no row
@@ -132,7 +135,8 @@ func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
 func (s stored) ended(end *machine.Run) *machine.Run {
 	r := *end
 	begin := s.run()
-	r.Worker, r.Attempt, r.Generation, r.StartedSeq, r.StartedAt = begin.Worker, begin.Attempt, begin.Generation, begin.StartedSeq, begin.StartedAt
+	r.Worker, r.Attempt, r.Generation, r.StartedSeq, r.StartedAt = begin.Worker, begin.Attempt, begin.Generation,
+		begin.StartedSeq, begin.StartedAt
 	return &r
 }
 

@@ -40,11 +40,13 @@ FROM pg_control_system() s, meta m, pg_stat_bgwriter b`
 	// Every commit reads meta after its locks, so that none is under way here.
 	lockMeta    = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
 	selectEpoch = "SELECT greatest(floor, epoch << 32), system, timeline, lineage FROM meta"
-	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, floor = $2::bigint, system = $3::text, timeline = $4::text, lineage = $5::uuid"
+	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, floor = $2::bigint, system = $3::text, timeline = " +
+		"$4::text, lineage = $5::uuid"
 
 	// What is acknowledged outlives a crash (G3): a database that is set to
 	// answer before it has written must not do so here.
-	writeFirst = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+	writeFirst = "SELECT set_config('synchronous_commit', 'on', false) WHERE " +
+		"current_setting('synchronous_commit') = 'off'"
 )
 
 // identify looks which database a new connection of a writer leads to. If it is
@@ -82,7 +84,8 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 
 // errStandby refuses writes to a database that may take them once it is promoted.
 var errStandby = &belay.Error{
-	Code: belay.CodeUnavailable, Message: "the database is a standby: it takes no writes until it is promoted", RetryAfter: time.Second,
+	Code: belay.CodeUnavailable, Message: "the database is a standby: it takes no writes until it is promoted",
+	RetryAfter: time.Second,
 }
 
 // epoch begins an epoch, and a lineage with it, if begin says so of the place at which
@@ -109,7 +112,8 @@ func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Tok
 		_, _ = rand.Read(c.identity.lineage[:])
 	}
 	p = c.pipe()
-	p.add(writeEpoch, nil).int(int64(epoch >> 32)).int(int64(epoch)).string(c.identity.system).string(c.identity.timeline).id(c.identity.lineage)
+	p.add(writeEpoch, nil).int(int64(epoch >> 32)).int(int64(epoch)).string(c.identity.system).string(
+		c.identity.timeline).id(c.identity.lineage)
 	p.add("COMMIT", nil)
 	return epoch, p.run(ctx)
 }
@@ -197,6 +201,7 @@ const touchMark = "UPDATE servers SET beat = beat WHERE id = $1::uuid AND slot I
 // written.
 func unknown(err error) error {
 	return &belay.Error{
-		Code: belay.CodeUnavailable, Op: "commit", Message: "the connection was lost in the commit, which may have been written or not", Err: err,
+		Code: belay.CodeUnavailable, Op: "commit",
+		Message: "the connection was lost in the commit, which may have been written or not", Err: err,
 	}
 }

@@ -17,7 +17,8 @@ import (
 // The rows that it locks stay locked until that transaction ends. It should be
 // of isolation READ COMMITTED: in a stricter one, what others have added since it
 // began is refused instead of found.
-func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need,
+	decide func(*machine.Rows) *machine.Changes) error {
 	const op = "join a transaction"
 	if err := s.usable(); err != nil {
 		return err
@@ -51,7 +52,8 @@ func Join(ctx context.Context, tx pgx.Tx, need machine.Need, decide func(*machin
 	return s.Join(ctx, tx, need, decide)
 }
 
-func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need,
+	decide func(*machine.Rows) *machine.Changes) error {
 	if err := c.ask(ctx, s.options.Patience, "SAVEPOINT belay"); err != nil {
 		return err
 	}
@@ -73,7 +75,8 @@ func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need, de
 	}
 	var news telling
 	news.note(t.rows, &all)
-	texts(p.add(notify, nil), news.payloads(belay.OpID{}), func(text string) string { return text }) // nobody's own: this server is told too
+	// nobody's own: this server is told too
+	texts(p.add(notify, nil), news.payloads(belay.OpID{}), func(text string) string { return text })
 	p.add("RELEASE SAVEPOINT belay", nil)
 	return p.run(ctx)
 }

@@ -96,7 +96,9 @@ func TestJoinedSubmissionsMeetOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	keyed := func(n byte) *machine.Submit {
-		return &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{n}, Workflow: "w", IdempotencyKey: "k"}}
+		return &machine.Submit{
+			Submission: belay.Submission{ID: belay.ExecutionID{n}, Workflow: "w", IdempotencyKey: "k"},
+		}
 	}
 	var need machine.Need
 	mine := keyed(1)

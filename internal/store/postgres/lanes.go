@@ -85,7 +85,8 @@ func (s *Store) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane
 		ints(p.add(selectLanes, func(r columns) error {
 			labels, err := table.ParseLabels(r.text(5))
 			all = append(all, machine.Lane{
-				ID: machine.LaneID(r.int(0)), Queue: r.text(1), Workflow: r.text(2), Version: r.text(3), Priority: int(r.int(4)), Labels: labels,
+				ID: machine.LaneID(r.int(0)), Queue: r.text(1), Workflow: r.text(2), Version: r.text(3),
+				Priority: int(r.int(4)), Labels: labels,
 			})
 			return err
 		}), int8s, ids, func(id machine.LaneID) int64 { return int64(id) })

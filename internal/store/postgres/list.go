@@ -13,8 +13,10 @@ import (
 )
 
 var (
-	selectSpecHeadsOf = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + noInput + " FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
-	selectLastRunsOf  = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectRuns + " WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"
+	selectSpecHeadsOf = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + noInput +
+		" FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
+	selectLastRunsOf = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectRuns +
+		" WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"
 )
 
 // List implements store.Store. It walks the primary key, or the index of what
@@ -123,7 +125,8 @@ func (l *listing) walk(p *pipe) {
 			l.last, l.at = r.id(0), r.time(1)
 			return nil
 		})}
-		last.text = "SELECT id, created_at" + table.Newest(&l.List, last.place) + " OFFSET " + last.place(l.scan()-1) + " LIMIT 1"
+		last.text = "SELECT id, created_at" + table.Newest(&l.List, last.place) + " OFFSET " + last.place(l.scan()-1) +
+			" LIMIT 1"
 	}
 }
 
@@ -178,7 +181,8 @@ func (w *where) add(condition string) { w.conditions = append(w.conditions, cond
 
 // end is the whole statement.
 func (w *where) end(from string, limit int) {
-	w.text = "SELECT " + executionColumns + from + " WHERE " + strings.Join(w.conditions, " AND ") + " ORDER BY e.id DESC LIMIT " + w.place(boundOf(limit))
+	w.text = "SELECT " + executionColumns + from + " WHERE " + strings.Join(w.conditions, " AND ") +
+		" ORDER BY e.id DESC LIMIT " + w.place(boundOf(limit))
 }
 
 // fill asks for the specs and newest runs, with payloads if they are asked for.
@@ -210,14 +214,16 @@ func fill(p *pipe, records []*machine.Record, payloads bool) {
 	}
 }
 
-var selectChunks = selecting(table.Chunks) + " WHERE execution = $1::uuid AND name = $2::text AND n >= $3::bigint ORDER BY n LIMIT $4::bigint"
+var selectChunks = selecting(table.Chunks) +
+	" WHERE execution = $1::uuid AND name = $2::text AND n >= $3::bigint ORDER BY n LIMIT $4::bigint"
 
 // Chunks implements store.Store.
 func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error) {
 	var all []machine.Chunk
 	err := s.query(ctx, func(p *pipe) {
 		all = nil
-		p.add(selectChunks, values(table.Chunks, &all)).id(q.Execution).string(q.Name).int(q.From).int(int64(store.ChunkLimit(q.Limit)))
+		p.add(selectChunks, values(table.Chunks,
+			&all)).id(q.Execution).string(q.Name).int(q.From).int(int64(store.ChunkLimit(q.Limit)))
 	})
 	return all, classify("chunks of "+q.Execution.String(), err)
 }

@@ -169,7 +169,8 @@ func (s *Store) heed(text string, heed func(store.Hint)) {
 		return
 	}
 	s.news.heard()
-	if h.Lost || h.Objects || h.Look != 0 || h.AnyLane != 0 || h.AnyWorker || !h.Ended.None() || !h.Changed.None() || len(h.Lanes)+len(h.Workers) > 0 {
+	if h.Lost || h.Objects || h.Look != 0 || h.AnyLane != 0 || h.AnyWorker || !h.Ended.None() || !h.Changed.None() ||
+		len(h.Lanes)+len(h.Workers) > 0 {
 		s.pass(h, heed)
 	}
 }

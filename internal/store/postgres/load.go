@@ -112,7 +112,8 @@ func (t *tx) session(r columns) error {
 }
 
 var (
-	lockExecutions = "SELECT " + executionColumns + " FROM executions e WHERE e.id = ANY($1::uuid[]) ORDER BY e.id FOR NO KEY UPDATE"
+	lockExecutions = "SELECT " + executionColumns +
+		" FROM executions e WHERE e.id = ANY($1::uuid[]) ORDER BY e.id FOR NO KEY UPDATE"
 
 	// The same with all ancestors.
 	lockDeep = "SELECT " + executionColumns + ` FROM executions e
@@ -201,7 +202,8 @@ func (t *tx) missing() (up []belay.ExecutionID, named bool) {
 	return up, named
 }
 
-var selectHeld = "SELECT " + executionColumns + " FROM executions e WHERE e.worker = ANY($1::uuid[]) ORDER BY e.worker, e.id"
+var selectHeld = "SELECT " + executionColumns +
+	" FROM executions e WHERE e.worker = ANY($1::uuid[]) ORDER BY e.worker, e.id"
 
 func (t *tx) loadHeld(p *pipe, ids []belay.WorkerID) {
 	if len(ids) == 0 {
@@ -251,7 +253,8 @@ func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
 	return left
 }
 
-var selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + specColumns +
+var selectNewestSpecs = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " +
+	specColumns +
 	" FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
 
 const (
@@ -282,7 +285,8 @@ WHERE m.id = 1`
 // readClock reads the time, after all locks, and what goes with it.
 func (t *tx) readClock(p *pipe) {
 	p.add(selectBatch, func(r columns) error {
-		t.rows.Epoch, t.rows.Beat, t.oldest, t.rows.Mark, t.xid = belay.Token(r.int(2)), duration(r.int(3)), r.int(4), r.time(5), r.text(6)
+		t.rows.Epoch, t.rows.Beat, t.oldest, t.rows.Mark, t.xid = belay.Token(r.int(2)), duration(r.int(3)), r.int(4),
+			r.time(5), r.text(6)
 		t.rows.Now = t.store.clock.Read(r.time(0), r.time(1))
 		t.store.seen.Epoch(t.rows.Epoch)
 		t.rows.Leapt, t.rows.Ahead = t.store.clock.Leapt(), t.store.clock.Ahead()

@@ -36,8 +36,10 @@ func (t *tx) loadKeys(p *pipe, keys []machine.Key) {
 }
 
 var (
-	selectNamedRuns = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token) u CROSS JOIN LATERAL (" +
-		selectRuns + " WHERE execution = u.id AND token = u.token UNION ALL " + selectOpenRuns + " WHERE id = u.id AND token = u.token AND run_seq IS NOT NULL) r"
+	selectNamedRuns = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS token) u CROSS " +
+		"JOIN LATERAL (" +
+		selectRuns + " WHERE execution = u.id AND token = u.token UNION ALL " + selectOpenRuns +
+		" WHERE id = u.id AND token = u.token AND run_seq IS NOT NULL) r"
 
 	// Runs that have no row.
 	selectOpenRuns = "SELECT id, token, worker, coalesce(attempts, 0) + 1, generation, NULL, NULL, run_seq, run_at, " +
@@ -72,14 +74,17 @@ func (t *tx) loadOps(p *pipe, refs []machine.OpRef) {
 		return
 	}
 	s := p.add(selectOps, func(r columns) error {
-		t.rows.Ops = append(t.rows.Ops, machine.Op{OpRef: machine.OpRef{Execution: r.id(0), Op: r.id(1)}, Seq: r.int(2), Sum: r.id(3)})
+		t.rows.Ops = append(t.rows.Ops, machine.Op{
+			OpRef: machine.OpRef{Execution: r.id(0), Op: r.id(1)}, Seq: r.int(2), Sum: r.id(3),
+		})
 		return nil
 	})
 	uuids(s, refs, func(ref machine.OpRef) [16]byte { return ref.Execution })
 	uuids(s, refs, func(ref machine.OpRef) [16]byte { return ref.Op })
 }
 
-var selectNamedSignals = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS seq) u CROSS JOIN LATERAL (" +
+var selectNamedSignals = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS seq) u CROSS " +
+	"JOIN LATERAL (" +
 	selectSignals + " WHERE execution = u.id AND seq = u.seq) s"
 
 func (t *tx) loadSignals(p *pipe, refs []machine.SignalRef) {
@@ -91,7 +96,8 @@ func (t *tx) loadSignals(p *pipe, refs []machine.SignalRef) {
 	ints(s, int8s, refs, func(ref machine.SignalRef) int64 { return ref.Seq })
 }
 
-var selectNamedChunks = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS n) u" +
+var selectNamedChunks = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, " +
+	"unnest($3::bigint[]) AS n) u" +
 	" CROSS JOIN LATERAL (" + selectChunkHeads + " WHERE execution = u.id AND name = u.name AND n = u.n) c"
 
 func (t *tx) loadChunks(p *pipe, refs []machine.ChunkRef) {
@@ -104,8 +110,10 @@ func (t *tx) loadChunks(p *pipe, refs []machine.ChunkRef) {
 	ints(s, int8s, refs, func(ref machine.ChunkRef) int64 { return ref.N })
 }
 
-var selectDrops = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS high) u" +
-	" CROSS JOIN LATERAL (" + selectChunkHeads + " WHERE execution = u.id AND name = u.name AND n >= u.low AND n < u.high ORDER BY n) c"
+var selectDrops = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name, " +
+	"unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS high) u" +
+	" CROSS JOIN LATERAL (" + selectChunkHeads +
+	" WHERE execution = u.id AND name = u.name AND n >= u.low AND n < u.high ORDER BY n) c"
 
 // loadDrops loads the heads of the chunks that are about to go.
 func (t *tx) loadDrops(p *pipe, drops []machine.ChunkDrop) {
@@ -121,7 +129,8 @@ func bindDrops(s *step, drops []machine.ChunkDrop) {
 	ints(s, int8s, drops, func(d machine.ChunkDrop) int64 { return d.To })
 }
 
-var selectSums = "SELECT b.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name) u CROSS JOIN LATERAL (" +
+var selectSums = "SELECT b.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS name) u CROSS JOIN " +
+	"LATERAL (" +
 	selecting(table.Sums) + " WHERE execution = u.id AND name = u.name) b"
 
 func (t *tx) loadSums(p *pipe, refs []machine.SumRef) {
@@ -133,7 +142,8 @@ func (t *tx) loadSums(p *pipe, refs []machine.SumRef) {
 	texts(s, refs, func(ref machine.SumRef) string { return ref.Name })
 }
 
-var selectAllCheckpoints = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectCheckpoints +
+var selectAllCheckpoints = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" +
+	selectCheckpoints +
 	" WHERE execution = u.id ORDER BY seq) c"
 
 func (t *tx) loadCheckpoints(p *pipe, all []belay.ExecutionID) {

@@ -68,16 +68,19 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 		query(t, srv, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 		query(t, srv, "SELECT pg_reload_conf()")
 		until(t, srv, "SELECT current_setting('synchronous_standby_names') = 'nobody'") // then everybody was told,
-		query(t, srv, "CHECKPOINT")                                                     // and the checkpointer has heard: commits wait from now on
+		// and the checkpointer has heard: commits wait from now on
+		query(t, srv, "CHECKPOINT")
 		done := make(chan error, 1)
 		go func() {
 			_, err := one.during(nil, submit(n))
 			done <- err
 		}()
-		until(t, srv, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'belay'")
+		until(t, srv, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND "+
+			"application_name = 'belay'")
 		return done
 	}
-	terminate := "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'belay'"
+	terminate := "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND " +
+		"application_name = 'belay'"
 	answerAgain := func() {
 		query(t, srv, "ALTER SYSTEM RESET synchronous_standby_names")
 		query(t, srv, "SELECT pg_reload_conf()")
@@ -85,7 +88,8 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 
 	done := hang(2)
 	query(t, srv, terminate)
-	if err := <-done; belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "may have been written or not") {
+	if err := <-done; belay.CodeOf(err) != belay.CodeUnavailable ||
+		!strings.Contains(err.Error(), "may have been written or not") {
 		t.Errorf("while no commit is answered: %v", err)
 	}
 	answerAgain()
@@ -132,7 +136,8 @@ func TestLostConnectionsBeforeTheCommitAreMadeGood(t *testing.T) {
 // While the database is away everything is unavailable, nothing is lost, and it
 // goes on when it is back.
 func TestTheDatabaseGoesAndComesBack(t *testing.T) {
-	for name, end := range map[string]func(*pgtest.Server) error{"stopped": (*pgtest.Server).Stop, "killed": (*pgtest.Server).Kill} {
+	for name, end := range map[string]func(*pgtest.Server) error{"stopped": (*pgtest.Server).Stop,
+		"killed": (*pgtest.Server).Kill} {
 		t.Run(name, func(t *testing.T) {
 			srv, url := alone(t)
 			s := open(t, url, postgres.Options{})
@@ -152,7 +157,8 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 			if err := srv.Resume(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := one.during(nil, submit(3)); err != nil || !there(t, s, 1) || there(t, s, 2) || !there(t, s, 3) {
+			if _, err := one.during(nil, submit(3)); err != nil || !there(t, s, 1) || there(t, s, 2) ||
+				!there(t, s, 3) {
 				t.Errorf("when it is back: %v", err)
 			}
 		})
@@ -162,7 +168,9 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 // A server that stops in the middle of a batch does not hold its rows for ever.
 func TestServersThatStopInABatchLetGoOfTheirRows(t *testing.T) {
 	url := database(t)
-	a, b := server{open(t, url, postgres.Options{Patience: 3 * time.Second}), t}, server{open(t, url, postgres.Options{}), t}
+	a, b := server{
+		open(t, url, postgres.Options{Patience: 3 * time.Second}), t,
+	}, server{open(t, url, postgres.Options{}), t}
 	id := a.submit(1)
 	deliver := &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: "s"}}
 	began := time.Now()
@@ -228,7 +236,8 @@ func name(url string) string {
 func TestErrorsKeepThePassword(t *testing.T) {
 	const secret = "hunter2secret"
 	for _, url := range []string{
-		"postgres://me:" + secret + "@127.0.0.1:1/x", "postgres://me:" + secret + "@[::1/x", "host=127.0.0.1 port=1 password=" + secret + " x",
+		"postgres://me:" + secret + "@127.0.0.1:1/x", "postgres://me:" + secret + "@[::1/x",
+		"host=127.0.0.1 port=1 password=" + secret + " x",
 		"postgres://me:" + secret + "@127.0.0.1:1/x?sslmode=maybe", "postgres://me:" + secret + "@127.0.0.1:notaport/x",
 	} {
 		_, err := postgres.Open(t.Context(), url, postgres.Options{})
@@ -264,7 +273,8 @@ func TestHintsReachOtherServers(t *testing.T) {
 	}
 	a.ok(submit(1))
 	h := <-heard
-	if len(h.Lanes) != 1 || h.Lanes[0].Lane != claim(belay.WorkerID{}, 1, 1).Lanes[0].ID || h.Lanes[0].At == 0 || !h.Changed.Has(belay.ExecutionID{1}) {
+	if len(h.Lanes) != 1 || h.Lanes[0].Lane != claim(belay.WorkerID{}, 1, 1).Lanes[0].ID || h.Lanes[0].At == 0 ||
+		!h.Changed.Has(belay.ExecutionID{1}) {
 		t.Errorf("a submission is told as %+v", h)
 	}
 	query(t, srv, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'belay hints'")

@@ -61,7 +61,8 @@ func (t *tx) leaveMark(p *pipe, c *machine.Changes) {
 	}
 	now := t.rows.Now
 	period := int64(now / markPeriod)
-	p.add(leaveMark, nil).int(period).id(t.store.options.Server).int(int64(slot)).int(int64(now)).int(beat.Microseconds())
+	p.add(leaveMark, nil).int(period).id(t.store.options.Server).int(int64(slot)).int(int64(now)).int(
+		beat.Microseconds())
 	if period != t.slot.period {
 		t.slot.period = period
 		p.add(dropMarks, nil).int(period - markPeriods)

@@ -25,11 +25,14 @@ func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 		return rows.Mark
 	}
 	opened := mark()
-	for n, lock := range []string{"LOCK TABLE workers IN SHARE MODE", "LOCK TABLE executions IN ACCESS EXCLUSIVE MODE"} {
+	for n, lock := range []string{"LOCK TABLE workers IN SHARE MODE",
+		"LOCK TABLE executions IN ACCESS EXCLUSIVE MODE"} {
 		tx := stranger(t, url, lock)
 		before := mark()
 		ctx := store.Urgent(store.Waiting(context.Background(), 50*time.Millisecond))
-		err := a.Commit(ctx, machine.Need{}, func(*machine.Rows) *machine.Changes { return &machine.Changes{Mark: true, Beat: time.Second} })
+		err := a.Commit(ctx, machine.Need{}, func(*machine.Rows) *machine.Changes {
+			return &machine.Changes{Mark: true, Beat: time.Second}
+		})
 		if belay.CodeOf(err) != belay.CodeUnavailable {
 			t.Errorf("%s: a mark of life got %v", lock, err)
 		}
@@ -66,7 +69,8 @@ func TestAHeartbeatBesideAClaimOfItsSession(t *testing.T) {
 		t.Fatalf("the claim was decided %d times: %+v (%v)", decided, replies, err)
 	}
 	workers, err := a.Workers(t.Context(), store.WorkerQuery{Limit: 1})
-	if err != nil || workers[0].ClaimNo != 1 || workers[0].HeartbeatAt != machine.At(clock.Now()) || workers[0].ExpiresAt != machine.At(clock.Now().Add(belay.DefaultTTL.D())) {
+	if err != nil || workers[0].ClaimNo != 1 || workers[0].HeartbeatAt != machine.At(clock.Now()) ||
+		workers[0].ExpiresAt != machine.At(clock.Now().Add(belay.DefaultTTL.D())) {
 		t.Errorf("the session is %+v (%v)", workers[0].Worker, err)
 	}
 	a.submit(2)
@@ -76,7 +80,9 @@ func TestAHeartbeatBesideAClaimOfItsSession(t *testing.T) {
 		if won := b.ok(claim(w, 2, 1)).Claims; len(won) != 1 {
 			t.Errorf("the second claim won %d", len(won))
 		}
-	}, &machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: 1}}}}); err != nil || decided != 1 {
+	}, &machine.Heartbeat{
+		Heartbeat: belay.Heartbeat{Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: 1}}},
+	}); err != nil || decided != 1 {
 		t.Errorf("the heartbeat was decided %d times: %v", decided, err)
 	}
 }

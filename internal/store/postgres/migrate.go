@@ -123,7 +123,8 @@ func up(ctx context.Context, p *goose.Provider) error {
 		}
 		if time.Since(began) > holdUp {
 			return &belay.Error{Code: belay.CodeUnavailable, Op: "migrate", Message: fmt.Sprintf(
-				"somebody, a dump perhaps, holds a table for more than %s; migrate again when that is over", holdUp), Err: err}
+				"somebody, a dump perhaps, holds a table for more than %s; migrate again when that is over", holdUp),
+				Err: err}
 		}
 		if err := pause(ctx, time.Second); err != nil {
 			return err
@@ -165,7 +166,8 @@ func known() ([]Migration, error) { return store.Migrations(migrations) }
 // version is the schema that the database has, 0 if it is empty.
 func version(ctx context.Context, db *sql.DB) (have int64, err error) {
 	var there bool
-	if err := db.QueryRowContext(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&there); err != nil || !there {
+	if err := db.QueryRowContext(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&there); err != nil ||
+		!there {
 		return 0, err
 	}
 	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version").Scan(&have)
@@ -179,7 +181,8 @@ func goOn(ctx context.Context, db *sql.DB, have, known int64) error {
 	err := db.QueryRowContext(ctx, "SELECT oldest FROM meta").Scan(&oldest)
 	var reply *pgconn.PgError
 	switch {
-	case errors.As(err, &reply) && (reply.Code == "42P01" || reply.Code == "42703"): // it does not say in a way known here
+	// it does not say in a way known here
+	case errors.As(err, &reply) && (reply.Code == "42P01" || reply.Code == "42703"):
 		return tooNew(have, known)
 	case err != nil:
 		return err
@@ -191,7 +194,8 @@ func goOn(ctx context.Context, db *sql.DB, have, known int64) error {
 
 func tooNew(have, want int64) error {
 	return &belay.Error{Code: belay.CodeInternal, Op: "open", Message: fmt.Sprintf(
-		"the database has schema %d and this Belay knows up to %d: a newer Belay migrated it; use that one", have, want)}
+		"the database has schema %d and this Belay knows up to %d: a newer Belay migrated it; use that one", have,
+		want)}
 }
 
 // changed are the errors of a statement that names what is not there, or is not as it
@@ -225,5 +229,6 @@ func (s *Store) outdated(ctx context.Context, c *conn, err error) error {
 // to what it must not write.
 func tooOld(known, oldest int64) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Op: "commit", Message: fmt.Sprintf(
-		"the database was migrated, and who writes it must know schema %d now; this Belay knows up to %d: replace it by the newer one", oldest, known)}
+		"the database was migrated, and who writes it must know schema %d now; this Belay knows up to %d: replace "+
+			"it by the newer one", oldest, known)}
 }

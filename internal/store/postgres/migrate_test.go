@@ -46,13 +46,17 @@ func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
 func TestMigrationsAreToldFirst(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	left, err := postgres.Pending(t.Context(), url)
-	if err != nil || len(left) == 0 || left[0].Version != 1 || !strings.Contains(left[0].SQL, "CREATE TABLE executions") {
+	if err != nil || len(left) == 0 || left[0].Version != 1 ||
+		!strings.Contains(left[0].SQL, "CREATE TABLE executions") {
 		t.Fatalf("pending on an empty database: %d (%v)", len(left), err)
 	}
-	if _, err := pgtest.Shared(t).Query(name(url), "SELECT 1 / (count(*) = 0)::int FROM pg_tables WHERE schemaname = 'public'"); err != nil {
+	if _, err := pgtest.Shared(t).Query(name(url),
+		"SELECT 1 / (count(*) = 0)::int FROM pg_tables WHERE schemaname = 'public'"); err != nil {
 		t.Errorf("asking changed the database: %v", err)
 	}
-	if _, err := postgres.Open(t.Context(), url, postgres.Options{ReadOnly: true}); belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "older") {
+	if _, err := postgres.Open(t.Context(), url,
+		postgres.Options{ReadOnly: true}); belay.CodeOf(err) != belay.CodeUnavailable ||
+		!strings.Contains(err.Error(), "older") {
 		t.Errorf("read-only on an empty database: %v", err)
 	}
 	ran, err := postgres.Migrate(t.Context(), url)
@@ -83,7 +87,9 @@ func opened(t *testing.T, url string) (all []error) {
 // another.
 func newer(t *testing.T, url, oldest string) {
 	t.Helper()
-	if _, err := pgtest.Shared(t).Query(name(url), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true); UPDATE meta SET oldest = "+oldest); err != nil {
+	if _, err := pgtest.Shared(t).Query(name(url),
+		"INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true); UPDATE meta SET oldest = "+
+			oldest); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -94,7 +100,8 @@ func TestNewerSchemasAreRefused(t *testing.T) {
 	url := database(t)
 	newer(t, url, "9998")
 	for i, err := range opened(t, url) {
-		if belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "9999") || !strings.Contains(err.Error(), "newer Belay") {
+		if belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "9999") ||
+			!strings.Contains(err.Error(), "newer Belay") {
 			t.Errorf("%d: refused with: %v", i, err)
 		}
 	}
@@ -187,7 +194,8 @@ func TestNewerSchemasLetOlderServersGoOn(t *testing.T) {
 	if reader := open(t, url, postgres.Options{ReadOnly: true}); !there(t, reader, 1) {
 		t.Error("what was written is not there")
 	}
-	if got, err := pgtest.Shared(t).Query(name(url), "SELECT max(version_id) FROM goose_db_version"); err != nil || got != "9999" {
+	if got, err := pgtest.Shared(t).Query(name(url), "SELECT max(version_id) FROM goose_db_version"); err != nil ||
+		got != "9999" {
 		t.Errorf("the schema is %s now (%v)", got, err)
 	}
 }
@@ -201,7 +209,8 @@ func TestReadOnlyReadsBesideServers(t *testing.T) {
 	if !there(t, reader, 1) {
 		t.Error("the reader does not see what was committed")
 	}
-	if _, err := (server{reader, t}).during(nil, submit(2)); belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "read only") {
+	if _, err := (server{reader, t}).during(nil, submit(2)); belay.CodeOf(err) != belay.CodeInternal ||
+		!strings.Contains(err.Error(), "read only") {
 		t.Errorf("writing: %v", err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 )
 
 var (
-	lockObjects = "SELECT o.* FROM (SELECT unnest($1::text[]) AS kind, unnest($2::text[]) AS name) u CROSS JOIN LATERAL (SELECT " +
+	lockObjects = "SELECT o.* FROM (SELECT unnest($1::text[]) AS kind, unnest($2::text[]) AS name) u CROSS JOIN " +
+		"LATERAL (SELECT " +
 		table.Objects.Names() + " FROM objects WHERE kind = u.kind AND name = u.name FOR NO KEY UPDATE) o"
 
 	insertObjects = insert(table.Objects)

@@ -79,7 +79,8 @@ func TestMigrationsHoldNobodyUp(t *testing.T) {
 		done <- err
 	}()
 	waiting := func(on string) bool {
-		return watch.sql(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%"+on+"%'") != "0"
+		return watch.sql(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = "+
+			"current_database() AND query LIKE '%"+on+"%'") != "0"
 	}
 	until := func(on string) {
 		for !waiting(on) {
@@ -113,11 +114,13 @@ func TestMigrationsBeginAgain(t *testing.T) {
 	t.Parallel()
 	url := older(t, 2)
 	c := dial(t, url)
-	c.sql(t, "CREATE INDEX executions_resting ON executions (state); UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'executions_resting'::regclass")
+	c.sql(t, "CREATE INDEX executions_resting ON executions (state); UPDATE pg_index SET indisvalid = false WHERE "+
+		"indexrelid = 'executions_resting'::regclass")
 	if ran, err := Migrate(t.Context(), url); err != nil || len(ran) == 0 {
 		t.Fatalf("%d ran: %v", len(ran), err)
 	}
-	if c.sql(t, "SELECT indisvalid AND indpred IS NOT NULL FROM pg_index WHERE indexrelid = 'executions_resting'::regclass") != "t" {
+	if c.sql(t, "SELECT indisvalid AND indpred IS NOT NULL FROM pg_index WHERE indexrelid = "+
+		"'executions_resting'::regclass") != "t" {
 		t.Error("the index is not whole")
 	}
 }
@@ -142,7 +145,8 @@ func TestDefaultExecutionsAreNotIndexedToBeCounted(t *testing.T) {
 	newWorker(t, s).round(100)
 	c := <-s.readers
 	defer func() { s.readers <- c }()
-	for index, want := range map[string]string{"executions_resting": "8192", "dead_letters_open": "8192", "executions_pkey": "16384"} {
+	for index, want := range map[string]string{"executions_resting": "8192", "dead_letters_open": "8192",
+		"executions_pkey": "16384"} {
 		if got := c.sql(t, "SELECT pg_relation_size('"+index+"')"); got != want {
 			t.Errorf("%s has %s bytes, want %s: a page, and others once anything is in it", index, got, want)
 		}

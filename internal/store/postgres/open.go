@@ -137,7 +137,11 @@ func prepare(ctx context.Context, db *sql.DB, o Options) error {
 	}
 	left, err := pending(ctx, db)
 	if err == nil && len(left) > 0 {
-		err = &belay.Error{Code: belay.CodeUnavailable, Op: "open", Message: "the database is older than this Belay; a server of this version brings it up to date when it starts"}
+		err = &belay.Error{
+			Code: belay.CodeUnavailable, Op: "open",
+			Message: "the database is older than this Belay; a server of this version brings it up to date when " +
+				"it starts",
+		}
 	}
 	return err
 }

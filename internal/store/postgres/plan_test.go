@@ -61,7 +61,8 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 		}
 		for text, sd := range c.prepared {
 			flat := strings.Join(strings.Fields(text), " ")
-			if allowed(flat) || strings.HasPrefix(flat, "BEGIN") || flat == "COMMIT" || flat == "ROLLBACK" || strings.HasPrefix(flat, "LOCK") {
+			if allowed(flat) || strings.HasPrefix(flat, "BEGIN") || flat == "COMMIT" || flat == "ROLLBACK" ||
+				strings.HasPrefix(flat, "LOCK") {
 				continue
 			}
 			checked++
@@ -80,11 +81,14 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 func faults(plan []string, text string) (bad []string) {
 	for i, line := range plan {
 		switch {
-		case strings.Contains(line, "Seq Scan"), strings.Contains(line, "Bitmap"), strings.Contains(line, "Hash Join"), strings.Contains(line, "Merge Join"):
+		case strings.Contains(line, "Seq Scan"), strings.Contains(line, "Bitmap"), strings.Contains(line, "Hash Join"),
+			strings.Contains(line, "Merge Join"):
 			bad = append(bad, line)
 		case strings.Contains(line, "Index Scan") || strings.Contains(line, "Index Only Scan"):
 			bounded := i+1 < len(plan) && strings.Contains(plan[i+1], "Index Cond")
-			small := strings.Contains(line, "executions_parting") || strings.Contains(text, "WITH RECURSIVE owners") || tallied(line, text) // hold only what is asked for
+			// hold only what is asked for
+			small := strings.Contains(line, "executions_parting") || strings.Contains(text, "WITH RECURSIVE owners") ||
+				tallied(line, text)
 			if !bounded && !small {
 				bad = append(bad, line)
 			}
@@ -97,7 +101,8 @@ func faults(plan []string, text string) (bad []string) {
 // to do.
 func tallied(line, text string) bool {
 	if strings.Contains(text, "GROUP BY") {
-		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting", "dead_letters_open"} {
+		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting",
+			"dead_letters_open"} {
 			if strings.Contains(line, "using "+index) {
 				return true
 			}
@@ -140,7 +145,8 @@ func exercise(t *testing.T, s *Store) {
 	id, child, worker := belay.ExecutionID{1}, belay.ExecutionID{2}, belay.WorkerID{3}
 	row := func(id belay.ExecutionID) *machine.Execution {
 		return &machine.Execution{
-			ID: id, Workflow: "w", Queue: "q", Lane: 1, State: belay.Succeeded, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, FinishedAt: 1, New: true,
+			ID: id, Workflow: "w", Queue: "q", Lane: 1, State: belay.Succeeded, Seq: 1, Generation: 1, InputGen: 1,
+			CreatedAt: 1, FinishedAt: 1, New: true,
 		}
 	}
 	both := []*machine.Execution{row(id), row(child)}
@@ -148,21 +154,29 @@ func exercise(t *testing.T, s *Store) {
 	commit := func(c *machine.Changes) {
 		t.Helper()
 		need := machine.Need{
-			Workers: []belay.WorkerID{worker}, Held: []belay.WorkerID{worker}, Executions: []belay.ExecutionID{id, child},
-			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}}, Specs: []belay.ExecutionID{id},
-			Runs: []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
-			Signals: []machine.SignalRef{{Execution: id, Seq: 1}}, Chunks: []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
+			Workers: []belay.WorkerID{worker}, Held: []belay.WorkerID{worker}, Executions: []belay.ExecutionID{id,
+				child},
+			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}},
+			Specs: []belay.ExecutionID{id},
+			Runs:  []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
+			Signals: []machine.SignalRef{{Execution: id, Seq: 1}},
+			Chunks:  []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
 			Owners: []belay.ExecutionID{id}, Objects: []machine.ObjectRef{{Kind: "k", Name: "n"}},
-			Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, Sums: []machine.SumRef{{Execution: id, Name: "n"}},
+			Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
+			Sums:  []machine.SumRef{{Execution: id, Name: "n"}},
 		}
 		if err := s.Commit(t.Context(), need, func(*machine.Rows) *machine.Changes { return c }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	commit(&machine.Changes{
-		Executions: both, Specs: []*machine.Spec{{Execution: id, Generation: 1, Key: "k"}}, Lanes: []machine.Lane{{ID: 1}},
+		Executions: both, Specs: []*machine.Spec{
+			{Execution: id, Generation: 1, Key: "k"},
+		}, Lanes: []machine.Lane{{ID: 1}},
 		Keys:    []machine.KeyRow{{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id}},
-		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, Objects: []*machine.Object{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 1, Body: []byte("{}")}},
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, Objects: []*machine.Object{
+			{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 1, Body: []byte("{}")},
+		},
 		Audit: []*machine.Audit{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}}},
 		Sums:  []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
 	})
@@ -181,19 +195,30 @@ func exercise(t *testing.T, s *Store) {
 		commit(&machine.Changes{Executions: []*machine.Execution{e}})
 	}
 	commit(&machine.Changes{
-		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, HeartbeatAt: 1}}, // as it was, and then it ends
-		Runs:    []*machine.Run{{Execution: id, Token: 1, New: true, StartedSeq: 1}}, Checkpoints: []*machine.Checkpoint{{Execution: id, Seq: 1}},
+		// as it was, and then it ends
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, HeartbeatAt: 1}},
+		Runs: []*machine.Run{
+			{Execution: id, Token: 1, New: true, StartedSeq: 1},
+		}, Checkpoints: []*machine.Checkpoint{{Execution: id, Seq: 1}},
 	})
 	commit(&machine.Changes{
 		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerClosed, EndedAt: 1}},
-		Runs:    []*machine.Run{{Execution: id, Token: 2, New: true, StartedSeq: 1, EndedSeq: 2}, {Execution: id, Token: 1, EndedSeq: 2}},
-		Pruned:  []machine.SignalRef{{Execution: id, Seq: 1}}, Signals: []*machine.Signal{{Execution: id, Seq: 1}},
-		Consumed: []*machine.Signal{{Execution: id, Seq: 1, ConsumedBy: 2}}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
-		DeadLetters: []*machine.DeadLetter{{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"}},
-		Chunks:      []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
-		Drops:   []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
-		Objects: []*machine.Object{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 2, Was: 1, Body: []byte("{}")}},
-		Sums:    []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
+		Runs: []*machine.Run{
+			{Execution: id, Token: 2, New: true, StartedSeq: 1, EndedSeq: 2}, {Execution: id, Token: 1, EndedSeq: 2},
+		},
+		Pruned: []machine.SignalRef{{Execution: id, Seq: 1}}, Signals: []*machine.Signal{{Execution: id, Seq: 1}},
+		Consumed: []*machine.Signal{
+			{Execution: id, Seq: 1, ConsumedBy: 2},
+		}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
+		DeadLetters: []*machine.DeadLetter{
+			{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"},
+		},
+		Chunks: []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
+		Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
+		Objects: []*machine.Object{
+			{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 2, Was: 1, Body: []byte("{}")},
+		},
+		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
 	})
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
 	s.parents.all = nil // then its ancestors are looked for
@@ -208,7 +233,9 @@ func exercise(t *testing.T, s *Store) {
 	}
 	slot := <-s.writers
 	err := s.transact(t.Context(), slot, func(ctx context.Context) error {
-		return s.deleteRows(ctx, slot, &prunable{Felled: store.Felled{Trim: belay.ExecutionID{9}}}, nil, &store.Pruned{}, 1)
+		return s.deleteRows(ctx, slot, &prunable{
+			Felled: store.Felled{Trim: belay.ExecutionID{9}},
+		}, nil, &store.Pruned{}, 1)
 	})
 	if s.writers <- slot; err != nil {
 		t.Fatal(err)
@@ -221,7 +248,9 @@ func exercise(t *testing.T, s *Store) {
 func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	t.Helper()
 	ctx := t.Context()
-	_, read := s.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true})
+	_, read := s.Read(ctx, store.Read{
+		Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true,
+	})
 	_, heads := s.Read(ctx, store.Read{Execution: id, History: true})
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, bare := s.List(ctx, store.List{Parent: id})
@@ -234,7 +263,8 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, objects := s.Query(ctx, store.Query{Of: store.Objects, Kind: "k"})
 	_, trail := s.Query(ctx, store.Query{Of: store.Trail})
 	_, tally := s.Tally(ctx)
-	for _, err := range []error{read, heads, list, bare, due, ready, lanes, chunks, workers, named, objects, trail, tally} {
+	for _, err := range []error{read, heads, list, bare, due, ready, lanes, chunks, workers, named, objects, trail,
+		tally} {
 		if err != nil {
 			t.Fatal(err)
 		}

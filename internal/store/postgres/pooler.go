@@ -172,7 +172,8 @@ func open(config *pgx.ConnConfig, lockTimeout string) *sql.DB {
 // pooler says what a pooler refuses a connection for, in its own words.
 func pooler(reply *pgconn.PgError) (belay.Code, string) {
 	if strings.Contains(reply.Message, "startup parameter") {
-		return belay.CodeInvalid, "a pooler before the database, such as pgbouncer, does not take a setting of the address; " +
+		return belay.CodeInvalid, "a pooler before the database, such as pgbouncer, does not take a setting of " +
+			"the address; " +
 			"leave it out there, or name it in the pooler's ignore_startup_parameters"
 	}
 	return belay.CodeUnavailable, "a pooler before the database, such as pgbouncer, refuses the connection"

@@ -55,7 +55,8 @@ func pooler(t *testing.T, srv *pgtest.Server, database string, settings ...strin
 		t.Fatal(err)
 	}
 	users := filepath.Join(dir, "users")
-	text := fmt.Sprintf("[databases]\n* = host=%s port=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %s\nunix_socket_dir =\n"+
+	text := fmt.Sprintf("[databases]\n* = host=%s port=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = "+
+		"%s\nunix_socket_dir =\n"+
 		"auth_type = trust\nauth_file = %s\n%s\n", host, behind, port, users, strings.Join(settings, "\n"))
 	for name, text := range map[string]string{"users": "\"postgres\" \"\"\n", "ini": text} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -127,7 +128,10 @@ func TestAPoolerInSessionMode(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{})
 	for name, settings := range map[string][]string{
 		"defaults": nil,
-		"ignored":  {"ignore_startup_parameters = extra_float_digits,lock_timeout,idle_in_transaction_session_timeout,plan_cache_mode,jit,enable_seqscan"},
+		"ignored": {
+			"ignore_startup_parameters = " +
+				"extra_float_digits,lock_timeout,idle_in_transaction_session_timeout,plan_cache_mode,jit,enable_seqscan",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			direct := srv.Database(t)
@@ -168,7 +172,8 @@ func TestAPoolerInSessionMode(t *testing.T) {
 			}
 			// A transaction that stands still is ended meanwhile, and done again.
 			_, err = a.during(func(*machine.Rows) {
-				until(t, srv, "SELECT count(*) = 0 FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = '"+named(t, direct)+"'")
+				until(t, srv, "SELECT count(*) = 0 FROM pg_stat_activity WHERE state = 'idle in transaction' AND "+
+					"datname = '"+named(t, direct)+"'")
 			}, &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{3}, Workflow: "w"}})
 			if err != nil {
 				t.Errorf("a transaction that stood still: %v", err)
@@ -187,13 +192,15 @@ func TestAPoolerThatSharesSessionsIsRefused(t *testing.T) {
 		if err == nil || belay.CodeOf(err) != belay.CodeInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s mode: %v", mode, err)
 		}
-		if n, err := srv.Query(named(t, direct), "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"); err != nil || n != "0" {
+		if n, err := srv.Query(named(t, direct),
+			"SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"); err != nil || n != "0" {
 			t.Errorf("%s mode: %s tables were made, %v", mode, n, err)
 		}
 	}
 	url := pooler(t, srv, named(t, srv.Database(t))) + "&statement_timeout=60000"
 	_, err := postgres.Open(t.Context(), url, postgres.Options{})
-	if err == nil || belay.CodeOf(err) != belay.CodeInvalid || !strings.Contains(err.Error(), "pooler") || !strings.Contains(err.Error(), "statement_timeout") {
+	if err == nil || belay.CodeOf(err) != belay.CodeInvalid || !strings.Contains(err.Error(), "pooler") ||
+		!strings.Contains(err.Error(), "statement_timeout") {
 		t.Errorf("a setting in the address: %v", err)
 	}
 }

@@ -42,7 +42,9 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 		return done, nil
 	}
 	if s.options.ReadOnly {
-		return store.Pruned{}, &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only"}
+		return store.Pruned{}, &belay.Error{
+			Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only",
+		}
 	}
 	c, err := s.writers.take(ctx)
 	if err != nil {
@@ -61,7 +63,8 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	}
 }
 
-func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before machine.Time, limit int) (p prunable, err error) {
+func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before machine.Time, limit int) (p prunable,
+	err error) {
 	if p.Felled, err = store.Fell(forest{s, ctx, int64(before)}, stretch, limit); err != nil {
 		return p, err
 	}
@@ -123,13 +126,18 @@ var errBusy = errors.New("another server prunes")
 
 // trims are of the rows beside an execution that there may be many of, or large ones.
 var trims = [...]string{
-	"DELETE FROM runs WHERE execution = $1::uuid AND token = ANY(ARRAY(SELECT token FROM runs WHERE execution = $1::uuid LIMIT $2::bigint))",
-	"DELETE FROM checkpoints WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM checkpoints WHERE execution = $1::uuid LIMIT $2::bigint))",
-	"DELETE FROM signals WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM signals WHERE execution = $1::uuid LIMIT $2::bigint))",
-	"DELETE FROM actions WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM actions WHERE execution = $1::uuid LIMIT $2::bigint))",
+	"DELETE FROM runs WHERE execution = $1::uuid AND token = ANY(ARRAY(SELECT token FROM runs WHERE execution = " +
+		"$1::uuid LIMIT $2::bigint))",
+	"DELETE FROM checkpoints WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM checkpoints WHERE " +
+		"execution = $1::uuid LIMIT $2::bigint))",
+	"DELETE FROM signals WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM signals WHERE execution = " +
+		"$1::uuid LIMIT $2::bigint))",
+	"DELETE FROM actions WHERE execution = $1::uuid AND seq = ANY(ARRAY(SELECT seq FROM actions WHERE execution = " +
+		"$1::uuid LIMIT $2::bigint))",
 	`WITH few AS (SELECT name, n FROM blobs WHERE execution = $1::uuid LIMIT $2::bigint)
 DELETE FROM blobs b USING few WHERE b.execution = $1::uuid AND b.name = few.name AND b.n = few.n`,
-	"DELETE FROM blob_sums WHERE execution = $1::uuid AND NOT EXISTS (SELECT 1 FROM blobs WHERE execution = $1::uuid LIMIT $2::bigint)",
+	"DELETE FROM blob_sums WHERE execution = $1::uuid AND NOT EXISTS (SELECT 1 FROM blobs WHERE execution = " +
+		"$1::uuid LIMIT $2::bigint)",
 }
 
 // trimmed is how many rows of a kind one commit takes from an execution with too much
@@ -137,7 +145,8 @@ DELETE FROM blobs b USING few WHERE b.execution = $1::uuid AND b.name = few.name
 const trimmed = 100
 
 // delete is the transaction of Prune.
-func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pruned, before machine.Time, limit int) error {
+func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pruned, before machine.Time,
+	limit int) error {
 	return s.transact(ctx, c, func(ctx context.Context) error {
 		var named []belay.ExecutionID
 		for _, members := range p.Trees {
@@ -168,7 +177,8 @@ func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pr
 }
 
 // deleteRows deletes what is locked, and commits.
-func (s *Store) deleteRows(ctx context.Context, c *slot, p *prunable, going []belay.ExecutionID, done *store.Pruned, limit int) error {
+func (s *Store) deleteRows(ctx context.Context, c *slot, p *prunable, going []belay.ExecutionID, done *store.Pruned,
+	limit int) error {
 	now := s.Now()
 	done.Executions, done.Sessions, done.Keys = len(going), 0, 0
 	q := c.pipe()

@@ -9,7 +9,9 @@ import (
 )
 
 func createKey(n byte) *machine.CreateKey {
-	return &machine.CreateKey{KeySpec: belay.KeySpec{Name: "k", Scopes: []belay.Scope{belay.ScopeRead}}, ID: belay.KeyID{n}}
+	return &machine.CreateKey{
+		KeySpec: belay.KeySpec{Name: "k", Scopes: []belay.Scope{belay.ScopeRead}}, ID: belay.KeyID{n},
+	}
 }
 
 // Of two servers that add one object at the same moment, the first adds it and the second

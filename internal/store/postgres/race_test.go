@@ -38,7 +38,8 @@ func (s server) during(meanwhile func(*machine.Rows), commands ...machine.Comman
 }
 
 // duringAttempt does so at one of the attempts.
-func (s server) duringAttempt(n int, meanwhile func(*machine.Rows), commands ...machine.Command) ([]machine.Reply, error) {
+func (s server) duringAttempt(n int, meanwhile func(*machine.Rows), commands ...machine.Command) ([]machine.Reply,
+	error) {
 	var need machine.Need
 	for _, c := range commands {
 		c.Need(&need)
@@ -85,7 +86,9 @@ func (s server) submit(n byte) belay.ExecutionID {
 func (s server) openWorker(n byte) belay.WorkerID {
 	s.t.Helper()
 	id := belay.WorkerID{n}
-	s.ok(&machine.Open{WorkerSpec: belay.WorkerSpec{ID: id, Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9}})
+	s.ok(&machine.Open{WorkerSpec: belay.WorkerSpec{
+		ID: id, Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9,
+	}})
 	return id
 }
 
@@ -113,7 +116,9 @@ func (s server) row(id belay.ExecutionID) *machine.Execution {
 }
 
 func settle(l belay.Lease) *machine.Settle {
-	return &machine.Settle{Settlement: belay.Settlement{Lease: l, Op: belay.OpID(l.Execution), Outcome: belay.OutcomeSucceeded}}
+	return &machine.Settle{
+		Settlement: belay.Settlement{Lease: l, Op: belay.OpID(l.Execution), Outcome: belay.OutcomeSucceeded},
+	}
 }
 
 // waits calls do on its own and proves that it waits for somebody else's locks.
@@ -133,7 +138,8 @@ func (s server) waits(do func()) (end func()) {
 func blocked(t *testing.T, n int, done <-chan struct{}) {
 	t.Helper()
 	for {
-		out, err := pgtest.Shared(t).Query("postgres", "SELECT count(*) >= "+string(rune('0'+n))+" FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+		out, err := pgtest.Shared(t).Query("postgres", "SELECT count(*) >= "+string(rune('0'+n))+
+			" FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +163,8 @@ func TestOverlappingBatchesDoNotDeadlock(t *testing.T) {
 	for n := range byte(20) {
 		id := a.submit(n + 1)
 		there = append(there, &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: "a"}})
-		back = append([]machine.Command{&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: "b"}}}, back...)
+		back = append([]machine.Command{&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: "b"}}},
+			back...)
 	}
 	const rounds = 30
 	var wg sync.WaitGroup
@@ -209,7 +216,8 @@ func TestWhatIsHeldByOthersIsLookedAtAgain(t *testing.T) {
 	need := machine.Need{Ready: []machine.ReadyQuery{{Lane: claim(wb, 1, 1).Lanes[0].ID, Limit: 5}}}
 	_, err := a.during(func(*machine.Rows) {
 		err := b.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
-			if lane := rows.Ready[0]; len(lane.Due) != 0 || lane.Next <= rows.Now || lane.Next > rows.Now.Add(time.Second) {
+			if lane := rows.Ready[0]; len(lane.Due) != 0 || lane.Next <= rows.Now ||
+				lane.Next > rows.Now.Add(time.Second) {
 				t.Errorf("while it is held: %+v at %d", lane, rows.Now)
 			}
 			return nil
@@ -228,7 +236,9 @@ func TestWhatIsHeldByOthersIsLookedAtAgain(t *testing.T) {
 func TestTheSameSubmissionToTwoServersIsOneExecution(t *testing.T) {
 	a, b, _ := two(t)
 	keyed := func(n byte) *machine.Submit {
-		return &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{n}, Workflow: "w", IdempotencyKey: "k"}}
+		return &machine.Submit{
+			Submission: belay.Submission{ID: belay.ExecutionID{n}, Workflow: "w", IdempotencyKey: "k"},
+		}
 	}
 	replies, err := a.during(func(*machine.Rows) { b.ok(keyed(2)) }, keyed(1))
 	if err != nil || replies[0].ID != (belay.ExecutionID{2}) || !replies[0].Replayed {
@@ -260,7 +270,8 @@ func TestKeysOfTwoServersDoNotDeadlock(t *testing.T) {
 						k = 19 - n
 					}
 					commands = append(commands, &machine.Submit{Submission: belay.Submission{
-						ID: belay.ExecutionID{byte(i + 1), round, n}, Workflow: "w", IdempotencyKey: string(rune('a'+k)) + string(rune('a'+round)),
+						ID: belay.ExecutionID{byte(i + 1), round, n}, Workflow: "w",
+						IdempotencyKey: string(rune('a'+k)) + string(rune('a'+round)),
 					}})
 				}
 				if _, err := s.during(nil, commands...); err != nil {
@@ -403,7 +414,8 @@ func TestTwoChildrenOfOneParentEndAtOnce(t *testing.T) {
 	}
 	end()
 	if got := a.row(parent.Execution); got.Open != 0 || got.SignalSeq != got.Seq || got.Seq != 4 {
-		t.Errorf("the parent has %d open children, seq %d and its newest signal at %d", got.Open, got.Seq, got.SignalSeq)
+		t.Errorf("the parent has %d open children, seq %d and its newest signal at %d", got.Open, got.Seq,
+			got.SignalSeq)
 	}
 }
 

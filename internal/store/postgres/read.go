@@ -72,7 +72,9 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	case err != nil:
 		return nil, classify(op, err)
 	case rec.Execution == nil:
-		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
+		return nil, &belay.Error{
+			Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String(),
+		}
 	}
 	if store.Tidy(rec); q.Bytes > 0 {
 		store.Page(rec, last[0], last[1])
@@ -94,8 +96,9 @@ var (
 	selectSpec     = "SELECT " + specColumns + " FROM specs WHERE execution = $1::uuid ORDER BY generation DESC LIMIT 1"
 	selectLastRuns = selectRuns + " WHERE execution = $1::uuid ORDER BY token DESC LIMIT $2::bigint"
 
-	runsAfter = " WHERE execution = $1::uuid AND (ended_seq IS NULL OR ended_seq > $2::bigint) ORDER BY token LIMIT $3::bigint"
-	after     = " WHERE execution = $1::uuid AND seq > $2::bigint ORDER BY seq LIMIT $3::bigint"
+	runsAfter = " WHERE execution = $1::uuid AND (ended_seq IS NULL OR ended_seq > $2::bigint) ORDER BY token " +
+		"LIMIT $3::bigint"
+	after = " WHERE execution = $1::uuid AND seq > $2::bigint ORDER BY seq LIMIT $3::bigint"
 
 	// A checkpoint counts if it has its data and no newer one has its kind and key. The
 	// last column is the newest seq of those that count.
@@ -125,7 +128,8 @@ ORDER BY seq`
 )
 
 func (r reading) ask() {
-	run, checkpoint, signal := into(table.Runs, &r.rec.Runs), into(table.Checkpoints, &r.rec.Checkpoints), into(table.Signals, &r.rec.Signals)
+	run, checkpoint, signal := into(table.Runs, &r.rec.Runs), into(table.Checkpoints, &r.rec.Checkpoints),
+		into(table.Signals, &r.rec.Signals)
 	n := max(int64(r.q.Runs), table.Number(r.q.Run))
 	r.add(selectExecution, func(row columns) error {
 		e, err := r.scan(row)

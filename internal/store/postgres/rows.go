@@ -23,7 +23,8 @@ var (
 	specHeads   = table.Specs.First(-1).Names()
 	specColumns = specHeads + ", input, false"
 	noInput     = specHeads + ", NULL::bytea, false"
-	carriedSpec = fmt.Sprintf(specHeads+", CASE WHEN octet_length(input) <= %[1]d THEN input END, octet_length(input) > %[1]d", machine.MaxCarried)
+	carriedSpec = fmt.Sprintf(specHeads+
+		", CASE WHEN octet_length(input) <= %[1]d THEN input END, octet_length(input) > %[1]d", machine.MaxCarried)
 )
 
 func selecting[R any](t *table.Table[R]) string { return "SELECT " + t.Names() + " FROM " + t.Name }

@@ -48,7 +48,11 @@ type reopened struct {
 
 func reopen(t testing.TB, url string, clock *storetest.Clock) *reopened {
 	t.Helper()
-	return &reopened{open(t, url, postgres.Options{Clock: clock.Now, Server: [16]byte{1}, Writers: 1, Readers: 1, LongLook: time.Hour}), url, clock}
+	return &reopened{
+		open(t, url, postgres.Options{
+			Clock: clock.Now, Server: [16]byte{1}, Writers: 1, Readers: 1, LongLook: time.Hour,
+		}), url, clock,
+	}
 }
 
 // Reopen closes the store and opens its database again.

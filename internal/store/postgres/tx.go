@@ -153,7 +153,8 @@ func again(err error, n int) bool {
 }
 
 // attempt runs the transaction once.
-func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need,
+	decide func(*machine.Rows) *machine.Changes) error {
 	return s.transact(ctx, c, func(ctx context.Context) error {
 		t := s.begin(c.conn, m, need)
 		t.slot = c
@@ -172,7 +173,8 @@ func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need,
 func (s *Store) begin(c *conn, m mode, need machine.Need) *tx {
 	return &tx{
 		conn: c, store: s, mode: m, asked: make(map[belay.ExecutionID]struct{}, len(need.Executions)),
-		executions: make(map[belay.ExecutionID]*loaded, len(need.Executions)), workers: make(map[belay.WorkerID]session, len(need.Workers)),
+		executions: make(map[belay.ExecutionID]*loaded, len(need.Executions)), workers: make(map[belay.WorkerID]session,
+			len(need.Workers)),
 		specs: make(map[belay.ExecutionID]bool),
 	}
 }

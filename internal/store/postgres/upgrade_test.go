@@ -44,7 +44,8 @@ func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	}
 	want := []*machine.APIKey{
 		{ID: belay.KeyID{1}, Name: `ci "<é>"`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin}, CreatedAt: 5},
-		{ID: belay.KeyID{0xab, 15: 0xcd}, Name: "old", Scopes: []belay.Scope{belay.ScopeWorker}, Hash: [32]byte{0xff, 31: 1}, CreatedAt: 3, RevokedAt: 7},
+		{ID: belay.KeyID{0xab, 15: 0xcd}, Name: "old", Scopes: []belay.Scope{belay.ScopeWorker},
+			Hash: [32]byte{0xff, 31: 1}, CreatedAt: 3, RevokedAt: 7},
 	}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -55,13 +56,17 @@ func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 // the others are open to workers. No gate has parked either.
 func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	t.Parallel()
-	const columns = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, queue, workflow, state, gate, due_at, ready_at) VALUES "
+	const columns = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, queue, workflow, " +
+		"state, gate, due_at, ready_at) VALUES "
 	row := func(n, state int, rest string) string {
-		return fmt.Sprintf("%s ('%02d000000-0000-0000-0000-000000000000', 7, 1, 1, 1, 1, 'q', 'w', %d, %s);", columns, n, state, rest)
+		return fmt.Sprintf("%s ('%02d000000-0000-0000-0000-000000000000', 7, 1, 1, 1, 1, 'q', 'w', %d, %s);", columns,
+			n, state, rest)
 	}
 	s, c := migrated(t, 10, row(1, int(belay.Pending), "1, 5, NULL")+row(2, int(belay.Pending), "NULL, 5, 5")+
 		row(3, int(belay.Waiting), "1, 5, NULL")+row(4, int(belay.Succeeded), "1, NULL, NULL"))
-	need := machine.Need{Executions: []belay.ExecutionID{{1}, {2}, {3}, {4}}, Ready: []machine.ReadyQuery{{Lane: 7, Limit: 9}}}
+	need := machine.Need{
+		Executions: []belay.ExecutionID{{1}, {2}, {3}, {4}}, Ready: []machine.ReadyQuery{{Lane: 7, Limit: 9}},
+	}
 	external := make(map[belay.ExecutionID]bool)
 	err := s.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
 		for _, e := range rows.Executions {

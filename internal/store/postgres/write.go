@@ -32,7 +32,10 @@ func (t *tx) write(p *pipe, c *machine.Changes) error {
 // change adds a statement that must touch as many rows as there are.
 func change(p *pipe, text, what string, rows int) *step {
 	s := p.add(text, nil)
-	s.miss = &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: fmt.Sprintf("one of %d rows of %s to change is not there", rows, what)}
+	s.miss = &belay.Error{
+		Code: belay.CodeInternal, Op: "commit", Message: fmt.Sprintf("one of %d rows of %s to change is not there",
+			rows, what),
+	}
 	return s
 }
 
@@ -50,7 +53,8 @@ func split[R any](rows []R, holds func(R) bool) (yes, no []R) {
 
 func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 	fresh, changed := make([][]*table.HotRow, len(inserts)), make([][]*table.HotRow, len(updates))
-	rows, was, none := make([]table.HotRow, len(c.Executions)), table.HotRow{}, table.HotRow{Execution: &machine.Execution{}}
+	rows, was, none := make([]table.HotRow, len(c.Executions)), table.HotRow{},
+		table.HotRow{Execution: &machine.Execution{}}
 	begun := t.begun(c)
 	for i, e := range c.Executions {
 		now := &rows[i]
@@ -62,7 +66,10 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 		}
 		old := t.executions[e.ID]
 		if old == nil {
-			return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() + " to change was not loaded"}
+			return &belay.Error{
+				Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() +
+					" to change was not loaded",
+			}
 		}
 		now.Of(e, cmp.Or(begun[e.ID], old.runs(e)))
 		was.Of(old.Execution, old.runSeq)
@@ -158,8 +165,9 @@ WHERE worker IS NOT NULL`
 
 var (
 	insertWorkers = insert(table.Workers)
-	workerChanges = table.Workers.Only("id, state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, claim_floor")
-	theseWorkers  = " FROM (SELECT " + given(workerChanges) + ", unnest($9::bigint[]) AS was) u WHERE w.id = u.id"
+	workerChanges = table.Workers.Only("id, state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, " +
+		"claim_floor")
+	theseWorkers = " FROM (SELECT " + given(workerChanges) + ", unnest($9::bigint[]) AS was) u WHERE w.id = u.id"
 
 	changeWorkers = `
 UPDATE workers w
@@ -172,7 +180,8 @@ SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, e
 	joinWorkers = `
 UPDATE workers w
 SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greatest(w.expires_at, u.expires_at),
-    claim_no = greatest(w.claim_no, u.claim_no), claim_floor = greatest(w.claim_floor, u.claim_floor)` + theseWorkers + `
+    claim_no = greatest(w.claim_no, u.claim_no), claim_floor = greatest(w.claim_floor, u.claim_floor)` + theseWorkers +
+		`
   AND (w.claim_no = u.was OR u.claim_no = u.was AND w.claim_no > u.claim_floor)
   AND (u.claim_no = u.was OR w.claim_floor < u.claim_no)`
 

@@ -59,7 +59,8 @@ func TestABackupBesideAWriter(t *testing.T) {
 	})
 	close(stop)
 	last := <-stopped
-	if err != nil || told == 0 || snap.Executions < before || snap.Executions > int64(last) || snap.Events != snap.Executions {
+	if err != nil || told == 0 || snap.Executions < before || snap.Executions > int64(last) ||
+		snap.Events != snap.Executions {
 		t.Fatalf("%+v after %d and up to %d, %d times told: %v", snap, before, last, told, err)
 	}
 	info, err := os.Stat(to)
@@ -98,7 +99,8 @@ func TestWhatABackupHolds(t *testing.T) {
 	if err != nil || got != made {
 		t.Errorf("%+v, but it was made as %+v: %v", got, made, err)
 	}
-	if got.Executions != 1 || got.Events != 1 || got.Sessions != 1 || got.Owned != 0 || got.Epoch != 0 || got.Schema < 2 || !got.Mark.Time().Equal(at) {
+	if got.Executions != 1 || got.Events != 1 || got.Sessions != 1 || got.Owned != 0 || got.Epoch != 0 ||
+		got.Schema < 2 || !got.Mark.Time().Equal(at) {
 		t.Errorf("%+v", got)
 	}
 	if names, _ := filepath.Glob(filepath.Join(filepath.Dir(to), "*")); len(names) != 1 {
@@ -254,7 +256,9 @@ func TestTokensAfterARestore(t *testing.T) {
 func token(t *testing.T, s *sqlite.Store, session byte) belay.Token {
 	t.Helper()
 	id := belay.WorkerID{session}
-	won := commit(t, s, &machine.Lock{LockRequest: belay.LockRequest{ID: id, Execution: numbered(1), Owner: "test", Reopen: true}}).Claims[0]
+	won := commit(t, s, &machine.Lock{
+		LockRequest: belay.LockRequest{ID: id, Execution: numbered(1), Owner: "test", Reopen: true},
+	}).Claims[0]
 	commit(t, s, &machine.End{Worker: id, Dead: "killed"})
 	commit(t, s, &machine.Lose{Execution: won.Execution.ID, Token: won.Execution.Token, Worker: id})
 	return won.Execution.Token

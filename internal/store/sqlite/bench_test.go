@@ -32,7 +32,8 @@ func newLoad(b *testing.B) *load {
 	b.Cleanup(func() { _ = s.Close() })
 	l := &load{b: b, store: s, worker: belay.WorkerID{1}, lane: machine.NewLane("default", "noop", "", 0, nil)}
 	l.fold(&machine.Open{WorkerSpec: belay.WorkerSpec{
-		ID: l.worker, Name: "bench", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000, TTL: belay.Duration(1 << 50),
+		ID: l.worker, Name: "bench", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1000,
+		TTL: belay.Duration(1 << 50),
 	}})
 	return l
 }
@@ -96,7 +97,9 @@ func lease(c machine.Claimed) belay.Lease {
 func (l *load) settles(won []machine.Claimed) []machine.Command {
 	commands := make([]machine.Command, len(won))
 	for i, c := range won {
-		commands[i] = &machine.Settle{Settlement: belay.Settlement{Lease: lease(c), Op: l.unique(), Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`)}}
+		commands[i] = &machine.Settle{Settlement: belay.Settlement{
+			Lease: lease(c), Op: l.unique(), Outcome: belay.OutcomeSucceeded, Output: []byte(`"done"`),
+		}}
 	}
 	return commands
 }
@@ -110,7 +113,8 @@ func BenchmarkSingleCommit(b *testing.B) {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(b.Context(), "CREATE TABLE rows (id INTEGER PRIMARY KEY, data BLOB) STRICT"); err != nil {
+	if _, err := db.ExecContext(b.Context(),
+		"CREATE TABLE rows (id INTEGER PRIMARY KEY, data BLOB) STRICT"); err != nil {
 		b.Fatal(err)
 	}
 	insert, err := db.PrepareContext(b.Context(), "INSERT INTO rows (data) VALUES (?)")
@@ -200,7 +204,8 @@ func BenchmarkSteps(b *testing.B) {
 				commands := make([]machine.Command, len(won))
 				for i, c := range won {
 					commands[i] = &machine.Save{Save: belay.Save{
-						Lease: lease(c), Op: l.unique(), Kind: belay.KindStep, Key: fmt.Sprintf("step-%d", steps/batch%10), Data: []byte(`{"ok":true}`),
+						Lease: lease(c), Op: l.unique(), Kind: belay.KindStep, Key: fmt.Sprintf("step-%d",
+							steps/batch%10), Data: []byte(`{"ok":true}`),
 					}}
 				}
 				l.fold(commands...)

@@ -13,12 +13,13 @@ import (
 func loaded(t *testing.T, s *Store, id belay.ExecutionID) *machine.Execution {
 	t.Helper()
 	var e *machine.Execution
-	err := s.Commit(t.Context(), machine.Need{Executions: []belay.ExecutionID{id}}, func(rows *machine.Rows) *machine.Changes {
-		if len(rows.Executions) == 1 {
-			e = rows.Executions[0]
-		}
-		return nil
-	})
+	err := s.Commit(t.Context(), machine.Need{Executions: []belay.ExecutionID{id}},
+		func(rows *machine.Rows) *machine.Changes {
+			if len(rows.Executions) == 1 {
+				e = rows.Executions[0]
+			}
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +77,10 @@ func TestTheCacheForgetsWhatFailed(t *testing.T) {
 	e := loaded(t, s, id)
 	e.Cost = 99
 	twice := machine.Spec{Execution: id, Generation: 1}
-	err = s.Commit(t.Context(), machine.Need{Executions: []belay.ExecutionID{id}}, func(*machine.Rows) *machine.Changes {
-		return &machine.Changes{Executions: []*machine.Execution{e}, Specs: []*machine.Spec{&twice}}
-	})
+	err = s.Commit(t.Context(), machine.Need{Executions: []belay.ExecutionID{id}},
+		func(*machine.Rows) *machine.Changes {
+			return &machine.Changes{Executions: []*machine.Execution{e}, Specs: []*machine.Spec{&twice}}
+		})
 	if err == nil {
 		t.Fatal("a second spec of one generation was written")
 	}

@@ -10,7 +10,10 @@ import (
 // page, which takes as long as that takes.
 func (s *Store) Check(ctx context.Context) (version string, damage []string, err error) {
 	err = s.read(ctx, func(ctx context.Context, c *conn) error {
-		if err := c.query(ctx, "SELECT sqlite_version()", func(r columns) error { version = r.text(0); return nil }); err != nil {
+		if err := c.query(ctx, "SELECT sqlite_version()", func(r columns) error {
+			version = r.text(0)
+			return nil
+		}); err != nil {
 			return err
 		}
 		err := c.query(ctx, "PRAGMA quick_check(20)", func(r columns) error {

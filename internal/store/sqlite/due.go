@@ -137,7 +137,8 @@ func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
 			n    *int64
 		}{
 			{"runs", &counts.Runs}, {"checkpoints", &counts.Checkpoints},
-			{"dead_letters WHERE resolution IS NULL", &counts.DeadLetters}, {"workers WHERE ended_at IS NULL", &counts.Sessions},
+			{"dead_letters WHERE resolution IS NULL", &counts.DeadLetters}, {"workers WHERE ended_at IS NULL",
+				&counts.Sessions},
 		} {
 			if err != nil {
 				return fmt.Errorf("count %s: %w", q.from, err)

@@ -47,7 +47,8 @@ func classify(op string, err error) error {
 	case sqlite3.SQLITE_READONLY:
 		e.Message = "the database cannot be written"
 		if driver.Code() == sqlite3.SQLITE_READONLY_ROLLBACK || driver.Code() == sqlite3.SQLITE_READONLY_CANTINIT {
-			e.Code, e.Message = belay.CodeUnavailable, "a crash interrupted a write; the next engine finishes it, and then it can be read"
+			e.Code, e.Message = belay.CodeUnavailable,
+				"a crash interrupted a write; the next engine finishes it, and then it can be read"
 		}
 	case sqlite3.SQLITE_TOOBIG:
 		e.Code, e.Message = belay.CodeInvalid, "a value is too large for the database"
@@ -68,7 +69,8 @@ func breaks(err error) bool {
 		return true
 	case sqlite3.SQLITE_IOERR:
 		switch driver.Code() {
-		case sqlite3.SQLITE_IOERR_NOMEM, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN:
+		case sqlite3.SQLITE_IOERR_NOMEM, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP,
+			sqlite3.SQLITE_IOERR_SHMOPEN:
 			return false // memory shared between processes: nothing was to last
 		}
 		return true
@@ -92,7 +94,8 @@ func (s *Store) damaged(err error) error {
 // broken is what a store answers with for ever after it broke.
 func broken(op string, cause error) error {
 	return &belay.Error{
-		Code: belay.CodeInternal, Op: op, Message: "the store is unusable after a failed write; end this process and see to the disk",
-		Err: fmt.Errorf("%w: %w", store.ErrBroken, cause),
+		Code: belay.CodeInternal, Op: op,
+		Message: "the store is unusable after a failed write; end this process and see to the disk",
+		Err:     fmt.Errorf("%w: %w", store.ErrBroken, cause),
 	}
 }

@@ -17,7 +17,8 @@ const everything table.Mask = (1<<table.HotCount - 1) &^ (1 << table.RunSeq)
 
 // selectExecutions is followed by a condition. A run has its row from the beginning.
 var selectExecutions = "SELECT " + table.Executions.Names() + ", " +
-	strings.Join(namesOf(everything&(1<<table.Ints-1)), ", ") + ", 0, " + strings.Join(namesOf(everything&^(1<<table.Ints-1)), ", ") + " FROM executions"
+	strings.Join(namesOf(everything&(1<<table.Ints-1)), ", ") + ", 0, " +
+	strings.Join(namesOf(everything&^(1<<table.Ints-1)), ", ") + " FROM executions"
 
 // namesOf are the columns of a set, in order.
 func namesOf(m table.Mask) []string {

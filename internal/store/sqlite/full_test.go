@@ -101,7 +101,8 @@ func TestTheLogStaysSmall(t *testing.T) {
 		}
 		largest = max(largest, pages)
 	}
-	if written := pragma(t, s, "page_count"); largest < s.log.limit || largest > (logMost+4)*s.log.limit || written < 2*largest {
+	if written := pragma(t, s, "page_count"); largest < s.log.limit || largest > (logMost+4)*s.log.limit ||
+		written < 2*largest {
 		t.Errorf("the log had up to %d pages, with a limit of %d, for a database of %d", largest, s.log.limit, written)
 	}
 }
@@ -114,7 +115,8 @@ func TestDeadLettersAreWritten(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	letter := machine.DeadLetter{
-		Execution: belay.ExecutionID{1}, Generation: 2, Seq: 3, Token: 4, Reason: "lost", Class: belay.ClassLost, Message: "gone", At: 5, New: true,
+		Execution: belay.ExecutionID{1}, Generation: 2, Seq: 3, Token: 4, Reason: "lost", Class: belay.ClassLost,
+		Message: "gone", At: 5, New: true,
 	}
 	resolved := letter
 	resolved.New, resolved.Resolution, resolved.ResolvedBy, resolved.ResolvedAt = false, "requeued", "me", 6
@@ -127,10 +129,12 @@ func TestDeadLettersAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got string
-	err = s.writer.query(t.Context(), "SELECT concat_ws('|', hex(substr(execution, 1, 1)), generation, seq, token, reason, class, message, at, resolution, resolved_by, resolved_at) FROM dead_letters", func(r columns) error {
-		got += r.text(0)
-		return nil
-	})
+	err = s.writer.query(t.Context(), "SELECT concat_ws('|', hex(substr(execution, 1, 1)), generation, seq, "+
+		"token, reason, class, message, at, resolution, resolved_by, resolved_at) FROM dead_letters",
+		func(r columns) error {
+			got += r.text(0)
+			return nil
+		})
 	if want := "01|2|3|4|lost|5|gone|5|requeued|me|6"; err != nil || got != want {
 		t.Errorf("dead letter %s, want %s (%v)", got, want, err)
 	}

@@ -162,5 +162,6 @@ func bereft(path string) error {
 	return &belay.Error{Code: belay.CodeInternal, Op: "open", Message: fmt.Sprintf(
 		"the database is damaged: writes that were acknowledged are missing, since %s-wal, its log, was removed or is "+
 			"another's, or %s is an older copy. Put the log back, or restore a backup (belay restore --force). "+
-			"To go on without those writes: belay restore --epoch --data %s; to begin anew: remove %s and all files whose names begin so", name, name, filepath.Clean(dir), name)}
+			"To go on without those writes: belay restore --epoch --data %s; to begin anew: remove %s and all "+
+			"files whose names begin so", name, name, filepath.Clean(dir), name)}
 }

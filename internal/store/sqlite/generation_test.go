@@ -54,7 +54,8 @@ func holds(t *testing.T, path string, id byte) (bool, error) {
 // missing wants the error of a database in which commits are missing.
 func missing(t *testing.T, what string, err error) {
 	t.Helper()
-	if belay.CodeOf(err) != belay.CodeInternal || err == nil || !strings.Contains(err.Error(), "acknowledged are missing") || !strings.Contains(err.Error(), "restore") {
+	if belay.CodeOf(err) != belay.CodeInternal || err == nil ||
+		!strings.Contains(err.Error(), "acknowledged are missing") || !strings.Contains(err.Error(), "restore") {
 		t.Errorf("%s: %v", what, err)
 	}
 }

@@ -15,13 +15,15 @@ const (
 )
 
 var (
-	insertRuns  = insertInto(table.Runs)
-	insertBegun = insertInto(table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at")) // of which nothing else is known yet
+	insertRuns = insertInto(table.Runs)
+	// of which nothing else is known yet
+	insertBegun = insertInto(table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at"))
 
 	// By whether the run failed, and whether it has a begin to write.
 	endRuns = map[[2]bool]changing[machine.Run]{
 		{false, false}: change(table.Runs, quiet, theRun), {false, true}: change(table.Runs, quiet+begin, theRun),
-		{true, false}: change(table.Runs, quiet+failing, theRun), {true, true}: change(table.Runs, quiet+failing+begin, theRun),
+		{true, false}: change(table.Runs, quiet+failing, theRun), {true, true}: change(table.Runs, quiet+failing+begin,
+			theRun),
 	}
 )
 
@@ -33,7 +35,8 @@ func (t *tx) writeRuns(c *machine.Changes) error {
 		switch {
 		case !r.New:
 			failed := r.Class != 0 || r.Message != "" || r.Stack != ""
-			if err := endRuns[[2]bool{failed, r.StartedSeq != 0}].must(t, belay.RunID{Execution: r.Execution, Token: r.Token}, r); err != nil {
+			if err := endRuns[[2]bool{failed, r.StartedSeq != 0}].must(t, belay.RunID{Execution: r.Execution,
+				Token: r.Token}, r); err != nil {
 				return err
 			}
 		case r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil && r.ConfigHash == nil:
@@ -53,7 +56,8 @@ func (t *tx) writeCheckpoints(c *machine.Changes) error {
 	}
 	for i := range c.Pruned {
 		t.args.blob(c.Pruned[i].Execution[:]).int(c.Pruned[i].Seq)
-		if _, err := t.exec(t.ctx, "UPDATE checkpoints SET data = NULL, pruned = 1 WHERE execution = ? AND seq = ?"); err != nil {
+		if _, err := t.exec(t.ctx, "UPDATE checkpoints SET data = NULL, pruned = 1 WHERE execution = ? AND seq = "+
+			"?"); err != nil {
 			return err
 		}
 	}
@@ -78,7 +82,8 @@ var (
 	insertDeeds   = insertInto(table.Deeds)
 	insertKeys    = insertInto(table.Keys)
 	insertLetters = insertInto(table.DeadLetters)
-	resolveLetter = change(table.DeadLetters, "resolution, resolved_by, resolved_at", "execution, generation").and("resolution IS NULL")
+	resolveLetter = change(table.DeadLetters, "resolution, resolved_by, resolved_at",
+		"execution, generation").and("resolution IS NULL")
 )
 
 func (t *tx) writeSpecs(c *machine.Changes) error { return insertSpecs.add(t, c.Specs...) }

@@ -72,7 +72,9 @@ type changing[R any] struct {
 
 // change is an update of some columns of a table, the last of which name the row.
 func change[R any](t *table.Table[R], set, where string) changing[R] {
-	return changing[R]{t.Only(set + ", " + where), "UPDATE " + t.Name + " SET " + given(set, ", ") + " WHERE " + given(where, " AND ")}
+	return changing[R]{
+		t.Only(set + ", " + where), "UPDATE " + t.Name + " SET " + given(set, ", ") + " WHERE " + given(where, " AND "),
+	}
 }
 
 func given(names, sep string) string { return strings.ReplaceAll(names, ", ", " = ?"+sep) + " = ?" }

@@ -57,7 +57,8 @@ func (s *Store) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane
 			err := c.query(ctx, selectLane, func(r columns) error {
 				labels, err := table.ParseLabels(r.text(4))
 				all = append(all, machine.Lane{
-					ID: id, Queue: r.text(0), Workflow: r.text(1), Version: r.text(2), Priority: int(r.int(3)), Labels: labels,
+					ID: id, Queue: r.text(0), Workflow: r.text(1), Version: r.text(2), Priority: int(r.int(3)),
+					Labels: labels,
 				})
 				return err
 			})

@@ -114,7 +114,8 @@ SELECT k.execution FROM each CROSS JOIN idempotency k ON k.workflow = each.workf
 func (l *listing) list(from string) error {
 	where := table.Conditions(&l.List, l.place, func(key, value string) string {
 		l.args.text(key).text(value)
-		return "EXISTS (SELECT 1 FROM specs, json_each(labels) AS l WHERE execution = e.id AND l.key = ? AND l.value = ?)"
+		return "EXISTS (SELECT 1 FROM specs, json_each(labels) AS l WHERE execution = e.id AND l.key = ? AND " +
+			"l.value = ?)"
 	})
 	l.args.int(most(l.Limit))
 	text := strings.Replace(selectExecutions, "FROM executions", "FROM "+from, 1) + " AND " + where
@@ -152,7 +153,8 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 	}
 	for _, rec := range records {
 		r := reading{conn: c, ctx: ctx, id: rec.Execution.ID}
-		if err := r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, into(table.Runs, &rec.Runs)); err != nil {
+		if err := r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil,
+			into(table.Runs, &rec.Runs)); err != nil {
 			return err
 		}
 	}
@@ -164,7 +166,8 @@ func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk
 	var all []machine.Chunk
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		c.args.blob(q.Execution[:]).text(q.Name).int(q.From).int(int64(store.ChunkLimit(q.Limit)))
-		return c.query(ctx, selectChunks+" WHERE execution = ? AND name = ? AND n >= ? ORDER BY n LIMIT ?", values(table.Chunks, &all))
+		return c.query(ctx, selectChunks+" WHERE execution = ? AND name = ? AND n >= ? ORDER BY n LIMIT ?",
+			values(table.Chunks, &all))
 	})
 	return all, classify("chunks of "+q.Execution.String(), err)
 }

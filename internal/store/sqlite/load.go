@@ -10,7 +10,8 @@ import (
 
 // load reads the rows of a need.
 func (t *tx) load(need machine.Need) (*machine.Rows, error) {
-	rows := &machine.Rows{Now: t.now, Epoch: t.epoch, Mark: t.mark, Beat: t.beat, Leapt: t.store.clock.Leapt(), Ahead: t.store.clock.Ahead()}
+	rows := &machine.Rows{Now: t.now, Epoch: t.epoch, Mark: t.mark, Beat: t.beat, Leapt: t.store.clock.Leapt(),
+		Ahead: t.store.clock.Ahead()}
 	ids := append([]belay.ExecutionID(nil), need.Executions...)
 	var due []belay.ExecutionID
 	for _, q := range need.Ready {

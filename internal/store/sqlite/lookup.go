@@ -64,16 +64,18 @@ func (t *tx) loadSignals(rows *machine.Rows, refs []machine.SignalRef) error {
 }
 
 func (t *tx) loadChunks(rows *machine.Rows, refs []machine.ChunkRef) error {
-	return one(t, refs, selectChunkHeads+" WHERE execution = ? AND name = ? AND n = ?", func(a *args, ref machine.ChunkRef) {
-		a.blob(ref.Execution[:]).text(ref.Name).int(ref.N)
-	}, values(table.Chunks, &rows.Chunks))
+	return one(t, refs, selectChunkHeads+" WHERE execution = ? AND name = ? AND n = ?",
+		func(a *args, ref machine.ChunkRef) {
+			a.blob(ref.Execution[:]).text(ref.Name).int(ref.N)
+		}, values(table.Chunks, &rows.Chunks))
 }
 
 // loadDrops loads the heads of the chunks that are about to go.
 func (t *tx) loadDrops(rows *machine.Rows, drops []machine.ChunkDrop) error {
-	return one(t, drops, selectChunkHeads+" WHERE execution = ? AND name = ? AND n >= ? AND n < ? ORDER BY n", func(a *args, d machine.ChunkDrop) {
-		a.blob(d.Execution[:]).text(d.Name).int(d.From).int(d.To)
-	}, values(table.Chunks, &rows.Chunks))
+	return one(t, drops, selectChunkHeads+" WHERE execution = ? AND name = ? AND n >= ? AND n < ? ORDER BY n",
+		func(a *args, d machine.ChunkDrop) {
+			a.blob(d.Execution[:]).text(d.Name).int(d.From).int(d.To)
+		}, values(table.Chunks, &rows.Chunks))
 }
 
 func (t *tx) loadSums(rows *machine.Rows, refs []machine.SumRef) error {

@@ -90,7 +90,8 @@ func checkSchema(ctx context.Context, c *conn) error {
 		return tooNew(have, want)
 	case have < want:
 		return &belay.Error{Code: belay.CodeUnavailable, Op: "open", Message: fmt.Sprintf(
-			"the database has schema %d, older than the %d of this Belay; an engine of this version brings it up to date when it starts", have, want)}
+			"the database has schema %d, older than the %d of this Belay; an engine of this version brings it up "+
+				"to date when it starts", have, want)}
 	}
 	return nil
 }
@@ -107,5 +108,6 @@ func (c *conn) version(ctx context.Context) (have int64, err error) {
 
 func tooNew(have, want int64) error {
 	return &belay.Error{Code: belay.CodeInternal, Op: "open", Message: fmt.Sprintf(
-		"the database has schema %d and this Belay knows up to %d: a newer Belay wrote it; use that one, or a copy from before", have, want)}
+		"the database has schema %d and this Belay knows up to %d: a newer Belay wrote it; use that one, or a "+
+			"copy from before", have, want)}
 }

@@ -71,7 +71,8 @@ func TestLogsOfAnOlderSchemaAreCounted(t *testing.T) {
 func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	row := func(n, state int, rest string) string {
-		return fmt.Sprintf("INSERT INTO executions (id, lane, created_at, seq, queue, workflow, state, gate, due_at, ready_at) "+
+		return fmt.Sprintf("INSERT INTO executions (id, lane, created_at, seq, queue, workflow, state, gate, "+
+			"due_at, ready_at) "+
 			"VALUES (x'%02d000000000000000000000000000000', 7, 1, 1, 'q', 'w', %d, %s)", n, state, rest)
 	}
 	at(t, path, 10, row(1, int(belay.Pending), "1, 5, NULL"), row(2, int(belay.Pending), "0, 5, 5"),
@@ -81,7 +82,9 @@ func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	need := machine.Need{Executions: []belay.ExecutionID{{1}, {2}, {3}, {4}}, Ready: []machine.ReadyQuery{{Lane: 7, Limit: 9}}}
+	need := machine.Need{
+		Executions: []belay.ExecutionID{{1}, {2}, {3}, {4}}, Ready: []machine.ReadyQuery{{Lane: 7, Limit: 9}},
+	}
 	external := make(map[belay.ExecutionID]bool)
 	err = s.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
 		for _, e := range rows.Executions {
@@ -128,7 +131,8 @@ func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	}
 	want := []*machine.APIKey{
 		{ID: belay.KeyID{1}, Name: `ci "<é>"`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin}, CreatedAt: 5},
-		{ID: belay.KeyID{0xab, 15: 0xcd}, Name: "old", Scopes: []belay.Scope{belay.ScopeWorker}, Hash: [32]byte{0xff, 31: 1}, CreatedAt: 3, RevokedAt: 7},
+		{ID: belay.KeyID{0xab, 15: 0xcd}, Name: "old", Scopes: []belay.Scope{belay.ScopeWorker},
+			Hash: [32]byte{0xff, 31: 1}, CreatedAt: 3, RevokedAt: 7},
 	}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

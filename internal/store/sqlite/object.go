@@ -12,8 +12,9 @@ import (
 var (
 	selectObjects = selecting(table.Objects)
 	insertObjects = insertInto(table.Objects)
-	changeObject  = change(table.Objects, "version, next_at, updated_at, updated_by, body", "kind, name").and("version = ?")
-	insertAudit   = insertInto(table.Trail)
+	changeObject  = change(table.Objects, "version, next_at, updated_at, updated_by, body",
+		"kind, name").and("version = ?")
+	insertAudit = insertInto(table.Trail)
 )
 
 // loadObjects loads the objects that are named, and then those that the rows refer to.

@@ -87,7 +87,9 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, classify(op, err)
 	}
 	if strings.ContainsRune(path, 0) {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "the path of the database holds a NUL character"}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Op: "open", Message: "the path of the database holds a NUL character",
+		}
 	}
 	if o.ReadOnly {
 		if err := o.file(path); err != nil {
@@ -95,7 +97,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 	}
 	if !o.ReadOnly {
-		// SQLite lets nobody wait who finds another at the switch of a new database to its log, or at the log's first move.
+		// SQLite lets nobody wait who finds another at the switch of a new database to its log, or
+		// at the log's first move.
 		unlock, err := lock(ctx, path+".migrate")
 		if err != nil {
 			return nil, classify(op, fmt.Errorf("wait for others that open it: %w", err))
@@ -109,9 +112,12 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 	}
 	s := &Store{
-		path: path, options: o, clock: store.NewClock(o.Clock, o.Steady), writing: make(chan struct{}, 1), readers: make(chan *conn, o.Readers),
-		vital: make(chan *conn, vitalReaders),
-		texts: texts{updates: make(map[table.Mask]string), inserts: make(map[table.Mask]*insertion)}, log: log{limit: logPages},
+		path: path, options: o, clock: store.NewClock(o.Clock, o.Steady), writing: make(chan struct{}, 1),
+		readers: make(chan *conn, o.Readers),
+		vital:   make(chan *conn, vitalReaders),
+		texts: texts{
+			updates: make(map[table.Mask]string), inserts: make(map[table.Mask]*insertion),
+		}, log: log{limit: logPages},
 	}
 	s.gen.path = path + generationFile
 	s.gen.due.Store(true)
@@ -133,7 +139,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 func (o Options) file(path string) error {
 	if o.ReadOnly {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return &belay.Error{Code: belay.CodeNotFound, Op: "open", Message: "there is no database at " + path + "; run something first"}
+			return &belay.Error{Code: belay.CodeNotFound, Op: "open", Message: "there is no database at " + path +
+				"; run something first"}
 		} else if err != nil {
 			return err
 		}
@@ -183,7 +190,8 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if s.log.mover, err = connect(ctx, c); err != nil {
 			return err
 		}
-		// What a crash left in the log is written to the database anew, so that nothing hangs on pages whose fsync failed.
+		// What a crash left in the log is written to the database anew, so that nothing hangs on
+		// pages whose fsync failed.
 		if err := s.writer.query(ctx, "PRAGMA wal_checkpoint(TRUNCATE)", ignore); err != nil {
 			return err
 		}
@@ -199,17 +207,21 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if err := checkSchema(ctx, c); err != nil {
 			return err
 		}
-		return c.query(ctx, "SELECT (SELECT max(mark_at) FROM servers), "+selectEpoch+" FROM meta", func(r columns) error {
-			s.clock.Read(0, machine.Time(r.int(0)))
-			s.seen.Epoch(belay.Token(r.int(1)))
-			return nil
-		})
+		return c.query(ctx, "SELECT (SELECT max(mark_at) FROM servers), "+selectEpoch+" FROM meta",
+			func(r columns) error {
+				s.clock.Read(0, machine.Time(r.int(0)))
+				s.seen.Epoch(belay.Token(r.int(1)))
+				return nil
+			})
 	})
 }
 
 func checkLibrary(ctx context.Context, c *conn) error {
 	var text string
-	if err := c.query(ctx, "SELECT sqlite_version()", func(r columns) error { text = r.text(0); return nil }); err != nil {
+	if err := c.query(ctx, "SELECT sqlite_version()", func(r columns) error {
+		text = r.text(0)
+		return nil
+	}); err != nil {
 		return err
 	}
 	var major, minor, patch int

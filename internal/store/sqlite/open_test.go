@@ -75,7 +75,8 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 
 // Whatever characters a path has, the database is at that path.
 func TestPathsAreTakenLiterally(t *testing.T) {
-	for _, name := range []string{"plain.db", "a b.db", "50%.db", "what?mode=memory.db", "x#y&z=1;.db", "ünïcode.db", "+%20.db"} {
+	for _, name := range []string{"plain.db", "a b.db", "50%.db", "what?mode=memory.db", "x#y&z=1;.db", "ünïcode.db",
+		"+%20.db"} {
 		path := filepath.Join(t.TempDir(), name)
 		s := mustOpen(t, path, sqlite.Options{})
 		if err := submit(s, belay.ExecutionID{1}); err != nil {
@@ -110,11 +111,14 @@ func TestWhatIsNoDatabaseIsRefused(t *testing.T) {
 		want belay.Code
 		says string
 	}{
-		"missing, to read":   {filepath.Join(dir, "none.db"), sqlite.Options{ReadOnly: true}, belay.CodeNotFound, "there is no database"},
-		"in a missing place": {filepath.Join(dir, "none", "belay.db"), sqlite.Options{}, belay.CodeInternal, "no such file"},
-		"a folder":           {dir, sqlite.Options{}, belay.CodeInternal, ""},
-		"a text":             {text, sqlite.Options{}, belay.CodeInternal, "damaged"},
-		"a text, to read":    {text, sqlite.Options{ReadOnly: true}, belay.CodeInternal, "damaged"},
+		"missing, to read": {
+			filepath.Join(dir, "none.db"), sqlite.Options{ReadOnly: true}, belay.CodeNotFound, "there is no database",
+		},
+		"in a missing place": {filepath.Join(dir, "none", "belay.db"), sqlite.Options{}, belay.CodeInternal,
+			"no such file"},
+		"a folder":        {dir, sqlite.Options{}, belay.CodeInternal, ""},
+		"a text":          {text, sqlite.Options{}, belay.CodeInternal, "damaged"},
+		"a text, to read": {text, sqlite.Options{ReadOnly: true}, belay.CodeInternal, "damaged"},
 	} {
 		s, err := sqlite.Open(t.Context(), c.path, c.o)
 		if err == nil {
@@ -122,7 +126,8 @@ func TestWhatIsNoDatabaseIsRefused(t *testing.T) {
 			t.Errorf("%s: opened", name)
 			continue
 		}
-		if belay.CodeOf(err) != c.want || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.path) {
+		if belay.CodeOf(err) != c.want || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(err.Error(), c.path) {
 			t.Errorf("%s: %s: %v", name, belay.CodeOf(err), err)
 		}
 	}
@@ -140,12 +145,15 @@ func TestSchemasThatAreNotKnownAreRefused(t *testing.T) {
 	}
 	change(t, path, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)")
 	for _, o := range []sqlite.Options{{}, {ReadOnly: true}} {
-		if _, err := sqlite.Open(t.Context(), path, o); err == nil || !strings.Contains(err.Error(), "9999") || !strings.Contains(err.Error(), "newer Belay") {
+		if _, err := sqlite.Open(t.Context(), path, o); err == nil || !strings.Contains(err.Error(), "9999") ||
+			!strings.Contains(err.Error(), "newer Belay") {
 			t.Errorf("newer, read-only %t: %v", o.ReadOnly, err)
 		}
 	}
 	change(t, path, "DELETE FROM goose_db_version WHERE version_id > 0")
-	if _, err := sqlite.Open(t.Context(), path, sqlite.Options{ReadOnly: true}); belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "schema 0") {
+	if _, err := sqlite.Open(t.Context(), path,
+		sqlite.Options{ReadOnly: true}); belay.CodeOf(err) != belay.CodeUnavailable ||
+		!strings.Contains(err.Error(), "schema 0") {
 		t.Errorf("older: %v", err)
 	}
 }
@@ -211,7 +219,8 @@ func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 	if err := engine.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !there(t, reader, belay.ExecutionID{1}) || !there(t, mustOpen(t, path, sqlite.Options{ReadOnly: true}), belay.ExecutionID{1}) {
+	if !there(t, reader, belay.ExecutionID{1}) || !there(t, mustOpen(t, path, sqlite.Options{ReadOnly: true}),
+		belay.ExecutionID{1}) {
 		t.Error("without the engine there is nothing to read")
 	}
 	again := mustOpen(t, path, sqlite.Options{})
@@ -254,7 +263,8 @@ func TestALockedDatabaseIsUnavailableForAWhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := submit(s, belay.ExecutionID{2}); belay.CodeOf(err) != belay.CodeUnavailable || !strings.Contains(err.Error(), "locked") {
+	if err := submit(s, belay.ExecutionID{2}); belay.CodeOf(err) != belay.CodeUnavailable ||
+		!strings.Contains(err.Error(), "locked") {
 		t.Errorf("while it is locked: %v", err)
 	}
 	if err := tx.Rollback(); err != nil {
@@ -277,7 +287,8 @@ func TestDamagedRowsAreErrors(t *testing.T) {
 	}
 	change(t, path, "UPDATE executions SET policy = '{'")
 	s = mustOpen(t, path, sqlite.Options{})
-	if _, err := s.Read(t.Context(), store.Read{Execution: belay.ExecutionID{1}}); belay.CodeOf(err) != belay.CodeInternal || !strings.Contains(err.Error(), "policy") {
+	if _, err := s.Read(t.Context(), store.Read{Execution: belay.ExecutionID{1}}); belay.CodeOf(
+		err) != belay.CodeInternal || !strings.Contains(err.Error(), "policy") {
 		t.Errorf("read: %v", err)
 	}
 	if _, err := s.Counts(t.Context()); err != nil {

@@ -67,7 +67,8 @@ func TestABackupOfAnOlderSchema(t *testing.T) {
 	if s, err := Backup(t.Context(), path, backup, nil); err != nil || s.Schema != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if s, err := Restore(t.Context(), backup, restored, 0, time.Now(), nil); err != nil || s.Schema != 1 || s.Epoch == 0 {
+	if s, err := Restore(t.Context(), backup, restored, 0, time.Now(), nil); err != nil || s.Schema != 1 ||
+		s.Epoch == 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	s, err := Open(t.Context(), restored, Options{})

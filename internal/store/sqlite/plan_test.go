@@ -53,7 +53,8 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 				if strings.HasPrefix(step, "SCAN") && !small(step) && !tallied(step, text) {
 					t.Errorf("%s\n  reads a whole table: %s", text, step)
 				}
-				if strings.Contains(step, "USE TEMP B-TREE") && !strings.Contains(text, "owners") && !strings.Contains(text, "GROUP BY") {
+				if strings.Contains(step, "USE TEMP B-TREE") && !strings.Contains(text, "owners") &&
+					!strings.Contains(text, "GROUP BY") {
 					t.Errorf("%s\n  sorts: %s", text, step)
 				}
 			}
@@ -67,14 +68,17 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 // small reports whether a step goes through what is small: owners of executions,
 // and an index that holds only what is asked for.
 func small(step string) bool {
-	return strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN owners") || strings.HasPrefix(step, "SCAN lanes") || strings.HasPrefix(step, "SCAN (subquery") || strings.Contains(step, "executions_parting")
+	return strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN owners") ||
+		strings.HasPrefix(step, "SCAN lanes") || strings.HasPrefix(step, "SCAN (subquery") ||
+		strings.Contains(step, "executions_parting")
 }
 
 // tallied reports whether a step counts all that is in an index of what there is
 // to do.
 func tallied(step, text string) bool {
 	if strings.Contains(text, "GROUP BY") {
-		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting", "dead_letters_open"} {
+		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting",
+			"dead_letters_open"} {
 			if strings.HasSuffix(step, "INDEX "+index) {
 				return true
 			}
@@ -116,7 +120,8 @@ func exercise(t *testing.T, s *Store) {
 	now := s.Now()
 	row := func(id belay.ExecutionID) *machine.Execution {
 		return &machine.Execution{
-			ID: id, Workflow: "w", Queue: "q", Lane: 1, State: belay.Succeeded, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, FinishedAt: 1, New: true,
+			ID: id, Workflow: "w", Queue: "q", Lane: 1, State: belay.Succeeded, Seq: 1, Generation: 1, InputGen: 1,
+			CreatedAt: 1, FinishedAt: 1, New: true,
 		}
 	}
 	both := []*machine.Execution{row(id), row(child)}
@@ -124,36 +129,54 @@ func exercise(t *testing.T, s *Store) {
 	commit := func(c *machine.Changes) {
 		t.Helper()
 		need := machine.Need{
-			Workers: []belay.WorkerID{worker}, Held: []belay.WorkerID{worker}, Executions: []belay.ExecutionID{id, child},
-			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}}, Specs: []belay.ExecutionID{id},
-			Runs: []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
-			Signals: []machine.SignalRef{{Execution: id, Seq: 1}}, Chunks: []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
+			Workers: []belay.WorkerID{worker}, Held: []belay.WorkerID{worker}, Executions: []belay.ExecutionID{id,
+				child},
+			Ready: []machine.ReadyQuery{{Lane: 1, Limit: 10}}, Keys: []machine.Key{{Workflow: "w", Key: "k"}},
+			Specs: []belay.ExecutionID{id},
+			Runs:  []belay.RunID{{Execution: id, Token: 1}}, Ops: []machine.OpRef{{Execution: id, Op: belay.OpID{1}}},
+			Signals: []machine.SignalRef{{Execution: id, Seq: 1}},
+			Chunks:  []machine.ChunkRef{{Execution: id, Name: "n"}}, Checkpoints: []belay.ExecutionID{id},
 			Owners: []belay.ExecutionID{id}, Objects: []machine.ObjectRef{{Kind: "k", Name: "n"}},
-			Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}}, Sums: []machine.SumRef{{Execution: id, Name: "n"}},
+			Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
+			Sums:  []machine.SumRef{{Execution: id, Name: "n"}},
 		}
 		if err := s.Commit(t.Context(), need, func(*machine.Rows) *machine.Changes { return c }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	commit(&machine.Changes{
-		Executions: both, Specs: []*machine.Spec{{Execution: id, Generation: 1, Key: "k"}}, Lanes: []machine.Lane{{ID: 1}},
+		Executions: both, Specs: []*machine.Spec{
+			{Execution: id, Generation: 1, Key: "k"},
+		}, Lanes: []machine.Lane{{ID: 1}},
 		Keys:    []machine.KeyRow{{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id}},
-		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, Objects: []*machine.Object{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 1, Body: []byte("{}")}},
+		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, New: true}}, Objects: []*machine.Object{
+			{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 1, Body: []byte("{}")},
+		},
 		Audit: []*machine.Audit{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}}},
 		Sums:  []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
 	})
 	changed := *both[0]
 	changed.New, changed.Seq = false, 2
 	commit(&machine.Changes{
-		Executions: []*machine.Execution{&changed}, Workers: []*machine.Worker{{ID: worker, State: belay.WorkerClosed, EndedAt: 1}},
-		Runs: []*machine.Run{{Execution: id, Token: 1, New: true, StartedSeq: 1}}, Checkpoints: []*machine.Checkpoint{{Execution: id, Seq: 1}},
+		Executions: []*machine.Execution{&changed}, Workers: []*machine.Worker{
+			{ID: worker, State: belay.WorkerClosed, EndedAt: 1},
+		},
+		Runs: []*machine.Run{
+			{Execution: id, Token: 1, New: true, StartedSeq: 1},
+		}, Checkpoints: []*machine.Checkpoint{{Execution: id, Seq: 1}},
 		Pruned: []machine.SignalRef{{Execution: id, Seq: 1}}, Signals: []*machine.Signal{{Execution: id, Seq: 1}},
-		Consumed: []*machine.Signal{{Execution: id, Seq: 1, ConsumedBy: 2}}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
-		DeadLetters: []*machine.DeadLetter{{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"}},
-		Chunks:      []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
-		Drops:   []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
-		Objects: []*machine.Object{{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 2, Was: 1, Body: []byte("{}")}},
-		Sums:    []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
+		Consumed: []*machine.Signal{
+			{Execution: id, Seq: 1, ConsumedBy: 2},
+		}, Deeds: []*machine.Deed{{Execution: id, Seq: 2}},
+		DeadLetters: []*machine.DeadLetter{
+			{Execution: id, Generation: 1, New: true}, {Execution: id, Generation: 1, Resolution: "fixed"},
+		},
+		Chunks: []*machine.Chunk{{ChunkRef: machine.ChunkRef{Execution: id, Name: "n"}}}, Grace: time.Second,
+		Drops: []machine.ChunkDrop{{Execution: id, Name: "n", To: 1}},
+		Objects: []*machine.Object{
+			{ObjectRef: machine.ObjectRef{Kind: "k", Name: "n"}, Version: 2, Was: 1, Body: []byte("{}")},
+		},
+		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
 	})
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
 	reads(t, s, id)
@@ -167,7 +190,9 @@ func exercise(t *testing.T, s *Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.write(t.Context(), "trim", func(t *tx) (bool, error) { return true, t.delete(nil, belay.ExecutionID{9}) }); err != nil {
+	if err := s.write(t.Context(), "trim", func(t *tx) (bool, error) {
+		return true, t.delete(nil, belay.ExecutionID{9})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if p, err := s.Prune(t.Context(), now, 10); err != nil || p.Executions != 2 || p.Sessions != 1 {
@@ -178,7 +203,9 @@ func exercise(t *testing.T, s *Store) {
 func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	t.Helper()
 	ctx := t.Context()
-	_, read := s.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true})
+	_, read := s.Read(ctx, store.Read{
+		Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true,
+	})
 	_, heads := s.Read(ctx, store.Read{Execution: id, History: true})
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, due := s.Due(ctx, 10)

@@ -59,7 +59,8 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	return done, nil
 }
 
-func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, before machine.Time, limit int) (p prunable, err error) {
+func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, before machine.Time,
+	limit int) (p prunable, err error) {
 	if p.Felled, err = store.Fell(&forest{c, ctx, int64(before)}, stretch, limit); err != nil {
 		return p, err
 	}
@@ -208,8 +209,10 @@ LIMIT ?`
 	memberColumns = "SELECT c.id, c.parent, c.seq, c.state, c.finished_at FROM executions c"
 	isOver        = "c.state >= 6 AND c.finished_at < ?"
 	hasChildren   = "EXISTS (SELECT 1 FROM executions g WHERE g.parent = c.id)"
-	selectLeaves  = memberColumns + " WHERE c.parent = ? AND " + isOver + " AND NOT " + hasChildren + " ORDER BY c.id LIMIT ?"
-	selectNodes   = memberColumns + " WHERE c.parent = ? AND " + isOver + " AND " + hasChildren + " ORDER BY c.id LIMIT ?"
+	selectLeaves  = memberColumns + " WHERE c.parent = ? AND " + isOver + " AND NOT " + hasChildren +
+		" ORDER BY c.id LIMIT ?"
+	selectNodes = memberColumns + " WHERE c.parent = ? AND " + isOver + " AND " + hasChildren +
+		" ORDER BY c.id LIMIT ?"
 	selectMembers = memberColumns + " WHERE c.parent = ? LIMIT ?"
 
 	selectKept = "SELECT coalesce(sum(bytes), 0) FROM blob_sums WHERE execution = ?"

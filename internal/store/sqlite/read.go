@@ -77,7 +77,9 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 		return nil, err
 	}
 	if rec.Execution == nil {
-		return nil, &belay.Error{Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String()}
+		return nil, &belay.Error{
+			Code: belay.CodeNotFound, Op: "read", Message: "there is no execution " + q.Execution.String(),
+		}
 	}
 	if q.Spec {
 		rec.Spec, err = r.spec()
@@ -86,7 +88,8 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil, into(table.Runs, &rec.Runs))
 	}
 	if err == nil && q.Runs > 0 {
-		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT ?", []int64{int64(q.Runs)}, into(table.Runs, &rec.Runs))
+		err = r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT ?", []int64{int64(q.Runs)},
+			into(table.Runs, &rec.Runs))
 	}
 	if err == nil && q.History {
 		err = r.history(rec, q)
@@ -118,10 +121,11 @@ func (r *reading) query(text string, more []int64, row func(columns) error) erro
 }
 
 func (r *reading) spec() (s *machine.Spec, err error) {
-	err = r.query(selectSpecs+" WHERE execution = ? ORDER BY generation DESC LIMIT 1", nil, func(row columns) (err error) {
-		s, err = scanSpec(row)
-		return err
-	})
+	err = r.query(selectSpecs+" WHERE execution = ? ORDER BY generation DESC LIMIT 1", nil,
+		func(row columns) (err error) {
+			s, err = scanSpec(row)
+			return err
+		})
 	return s, err
 }
 
@@ -140,7 +144,8 @@ func (r *reading) history(rec *machine.Record, q store.Read) error {
 	}
 	const after = " WHERE execution = ? AND seq > ? ORDER BY seq LIMIT ?"
 	return firstOf(
-		r.query(runs+" WHERE execution = ? AND (ended_seq IS NULL OR ended_seq > ?) ORDER BY token LIMIT ?", window, into(table.Runs, &rec.Runs)),
+		r.query(runs+" WHERE execution = ? AND (ended_seq IS NULL OR ended_seq > ?) ORDER BY token LIMIT ?", window,
+			into(table.Runs, &rec.Runs)),
 		r.query(checkpoints+after, window, into(table.Checkpoints, &rec.Checkpoints)),
 		r.query(signals+after, window, into(table.Signals, &rec.Signals)),
 		r.query(selectDeeds+after, window, into(table.Deeds, &rec.Deeds)),
@@ -155,7 +160,8 @@ func (r *reading) resume(rec *machine.Record, q store.Read) error {
 		row         func(columns) error
 		none        bool
 	}{
-		{checkpointSizes, selectResumed, into(table.Checkpoints, &rec.Checkpoints), !q.Resume || rec.Execution.Checkpoints == 0},
+		{checkpointSizes, selectResumed, into(table.Checkpoints, &rec.Checkpoints), !q.Resume ||
+			rec.Execution.Checkpoints == 0},
 		{signalSizes, selectUnconsumed, into(table.Signals, &rec.Signals), rec.Execution.SignalSeq == 0},
 	} {
 		if k.none {

@@ -13,7 +13,8 @@ import (
 // Restore copies the database in a file that nobody uses to a new file, as
 // Backup does, and begins a new epoch in the copy. The file stays as it is. What
 // it answers with is what the file holds, but for the epoch, which is the new one.
-func Restore(ctx context.Context, file, to string, known belay.Token, now time.Time, progress func(done, total int)) (s Snapshot, err error) {
+func Restore(ctx context.Context, file, to string, known belay.Token, now time.Time,
+	progress func(done, total int)) (s Snapshot, err error) {
 	source, err := resting(file)
 	if err == nil {
 		s, err = duplicate(ctx, file, source, to, progress)
@@ -43,7 +44,8 @@ func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Ti
 	if err != nil {
 		return 0, err
 	}
-	epoch = machine.NextEpoch(max(known, had), machine.At(now), rand.Uint64()) //nolint:gosec // it must differ and may be guessed
+	epoch = machine.NextEpoch(max(known, had), machine.At(now),
+		rand.Uint64()) //nolint:gosec // it must differ and may be guessed
 	if err := c.writeEpoch(ctx, epoch, fine); err != nil {
 		return 0, err
 	}

@@ -26,7 +26,9 @@ var (
 	specHeads       = table.Specs.First(-1).Names()
 	selectSpecs     = "SELECT " + specHeads + ", input, 0 FROM specs"
 	selectSpecHeads = "SELECT " + specHeads + ", NULL, 0 FROM specs"
-	selectCarried   = fmt.Sprintf("SELECT "+specHeads+", CASE WHEN length(input) <= %[1]d THEN input END, coalesce(length(input) > %[1]d, 0) FROM specs", machine.MaxCarried)
+	selectCarried   = fmt.Sprintf("SELECT "+specHeads+
+		", CASE WHEN length(input) <= %[1]d THEN input END, coalesce(length(input) > %[1]d, 0) FROM specs",
+		machine.MaxCarried)
 )
 
 func selecting[R any](t *table.Table[R]) string { return "SELECT " + t.Names() + " FROM " + t.Name }

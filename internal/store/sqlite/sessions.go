@@ -27,7 +27,8 @@ ORDER BY id DESC`
 
 	selectEndedSessions = selectWorkers + " WHERE ended_at IS NOT NULL AND " + isOnHost + " ORDER BY id DESC LIMIT ?"
 
-	tallySessions = "SELECT state, count(*) FROM workers INDEXED BY workers_living WHERE ended_at IS NULL GROUP BY state"
+	tallySessions = "SELECT state, count(*) FROM workers INDEXED BY workers_living WHERE ended_at IS NULL GROUP " +
+		"BY state"
 )
 
 // Workers implements store.Store.

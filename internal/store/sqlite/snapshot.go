@@ -45,7 +45,9 @@ func resting(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular():
-		return "", &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: path + " is not a file; name that of a backup, or belay.db"}
+		return "", &belay.Error{
+			Code: belay.CodeInvalid, Op: "open", Message: path + " is not a file; name that of a backup, or belay.db",
+		}
 	}
 	source := sourceOf(path, true)
 	for _, suffix := range []string{"-wal", "-journal"} {
@@ -98,7 +100,9 @@ func inspect(ctx context.Context, path string) (s Snapshot, err error) {
 		return nil
 	})
 	if err == nil && len(damage) > 0 {
-		err = &belay.Error{Code: belay.CodeInternal, Op: "check", Message: "the database is damaged: " + strings.Join(damage, "; ")}
+		err = &belay.Error{
+			Code: belay.CodeInternal, Op: "check", Message: "the database is damaged: " + strings.Join(damage, "; "),
+		}
 	}
 	if err != nil {
 		return s, foreign(err)
@@ -128,7 +132,8 @@ func (c *conn) schema(ctx context.Context) (have int64, err error) {
 		return 0, err
 	}
 	tables := int64(0)
-	err = c.query(ctx, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('goose_db_version', 'meta', 'executions', 'runs', 'workers')",
+	err = c.query(ctx, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('goose_db_version', "+
+		"'meta', 'executions', 'runs', 'workers')",
 		number(&tables))
 	if err == nil && tables == 5 {
 		err = c.query(ctx, version, number(&have))
@@ -152,9 +157,13 @@ func foreign(err error) error {
 	}
 	switch driver.Code() & 0xff {
 	case sqlite3.SQLITE_NOTADB:
-		return &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "this is no database, or its beginning is damaged"}
+		return &belay.Error{
+			Code: belay.CodeInvalid, Op: "open", Message: "this is no database, or its beginning is damaged",
+		}
 	case sqlite3.SQLITE_CORRUPT:
-		return &belay.Error{Code: belay.CodeInternal, Op: "read", Message: "the database is damaged: it cannot be read to its end"}
+		return &belay.Error{
+			Code: belay.CodeInternal, Op: "read", Message: "the database is damaged: it cannot be read to its end",
+		}
 	}
 	return err
 }

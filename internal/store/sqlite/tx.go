@@ -59,12 +59,16 @@ func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)
 	if err := errors.Join(s.usable(op), ctx.Err()); err != nil {
 		return classify(op, err)
 	}
-	t := &tx{conn: s.writer, store: s, ctx: context.WithoutCancel(ctx), found: make(map[belay.ExecutionID]*machine.Execution)}
+	t := &tx{
+		conn: s.writer, store: s, ctx: context.WithoutCancel(ctx),
+		found: make(map[belay.ExecutionID]*machine.Execution),
+	}
 	err := t.run(do)
 	switch {
 	case errors.Is(err, errCommit) && breaks(err):
 		return &belay.Error{
-			Code: belay.CodeUnavailable, Op: op, Message: "the commit may have been written or not", Err: s.failed(op, err),
+			Code: belay.CodeUnavailable, Op: op, Message: "the commit may have been written or not",
+			Err: s.failed(op, err),
 		}
 	case err != nil:
 		return s.failed(op, err)
@@ -119,7 +123,8 @@ func (t *tx) begin() error {
 		return err
 	}
 	err := t.query(t.ctx, selectMark, func(r columns) error {
-		t.epoch, t.mark, t.beat = belay.Token(r.int(0)), machine.Time(r.int(1)), time.Duration(r.int(2))*time.Microsecond
+		t.epoch, t.mark, t.beat = belay.Token(r.int(0)), machine.Time(r.int(1)),
+			time.Duration(r.int(2))*time.Microsecond
 		return nil
 	})
 	t.now = t.store.Now()

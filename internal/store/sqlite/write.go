@@ -32,7 +32,9 @@ func (t *tx) changed(what string, id any, text string) error {
 		return err
 	}
 	if n != 1 {
-		return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: fmt.Sprintf("%s %v to change is not there", what, id)}
+		return &belay.Error{
+			Code: belay.CodeInternal, Op: "commit", Message: fmt.Sprintf("%s %v to change is not there", what, id),
+		}
 	}
 	return nil
 }
@@ -51,7 +53,10 @@ func (t *tx) writeExecutions(c *machine.Changes) error {
 		}
 		old := t.found[e.ID]
 		if old == nil {
-			return &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() + " to change was not loaded"}
+			return &belay.Error{
+				Code: belay.CodeInternal, Op: "commit", Message: "execution " + e.ID.String() +
+					" to change was not loaded",
+			}
 		}
 		was.Of(old, 0)
 		m := now.Since(&was)
@@ -111,7 +116,8 @@ func (t *tx) writeGrace(c *machine.Changes) error {
 	}
 	t.args.int(table.Microseconds(c.Grace)).int(int64(t.now))
 	t.args.int(int64(machine.Time(math.MaxInt64).Add(0))) // times stop somewhere
-	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = min(max(expires_at + ?, ? + ttl), ?) WHERE ended_at IS NULL")
+	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = min(max(expires_at + ?, ? + ttl), ?) WHERE ended_at "+
+		"IS NULL")
 	return err
 }
 
@@ -136,7 +142,8 @@ WHERE worker IS NOT NULL`
 
 var (
 	insertWorkers = insertInto(table.Workers)
-	changeWorkers = change(table.Workers, "state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, claim_floor", "id")
+	changeWorkers = change(table.Workers,
+		"state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, claim_floor", "id")
 )
 
 func (t *tx) writeWorkers(c *machine.Changes) error {

@@ -24,7 +24,8 @@ func (e *env) submit(with ...func(*belay.Submission)) belay.ExecutionID {
 func (e *env) open(with ...func(*belay.WorkerSpec)) belay.WorkerID {
 	e.Helper()
 	s := belay.WorkerSpec{
-		ID: e.id(), Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 10, TTL: belay.Duration(15 * time.Second),
+		ID: e.id(), Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 10,
+		TTL: belay.Duration(15 * time.Second),
 	}
 	for _, change := range with {
 		change(&s)
@@ -95,12 +96,16 @@ func (e *env) settle(l belay.Lease, outcome belay.Outcome) {
 
 func (e *env) signal(id belay.ExecutionID, name string) int64 {
 	e.Helper()
-	return e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: id, Name: name, Payload: []byte(`1`), Op: e.id()}}).Seq
+	return e.ok(&machine.Deliver{
+		SignalRequest: belay.SignalRequest{Execution: id, Name: name, Payload: []byte(`1`), Op: e.id()},
+	}).Seq
 }
 
 func (e *env) control(id belay.ExecutionID, action belay.Action) machine.Reply {
 	e.Helper()
-	return e.ok(&machine.Act{Control: belay.Control{Execution: id, Action: action, Actor: "me", Reason: "because", Op: e.id()}})
+	return e.ok(&machine.Act{
+		Control: belay.Control{Execution: id, Action: action, Actor: "me", Reason: "because", Op: e.id()},
+	})
 }
 
 // child starts a child of the run.

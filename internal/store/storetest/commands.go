@@ -22,8 +22,10 @@ func (w *walker) command() machine.Command {
 	case w.running() < 2 && w.chance(3):
 		return w.claim()
 	}
-	often := one(w, w.submit, w.submitChild, w.claim, w.claim, w.save, w.save, w.settle, w.settle, w.act, w.act, w.heartbeat)
-	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept, w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
+	often := one(w, w.submit, w.submitChild, w.claim, w.claim, w.save, w.save, w.settle, w.settle, w.act, w.act,
+		w.heartbeat)
+	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept,
+		w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
 	rarely := one(w, w.createKey, w.revokeKey, w.openWorker, w.end, w.expire, w.drain)
 	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
 	w.sent = append(w.sent, c)
@@ -102,7 +104,8 @@ func (w *walker) policy() belay.Policy {
 func (w *walker) openWorker() machine.Command {
 	s := belay.WorkerSpec{
 		ID: w.fresh(), Name: "worker", Queues: []string{"default", "q"}, Capacity: 4,
-		Workflows: []belay.Registration{{Workflow: "w"}, {Workflow: "v"}}, TTL: one(w, 0, 2*belay.Duration(time.Second)),
+		Workflows: []belay.Registration{{Workflow: "w"}, {Workflow: "v"}},
+		TTL:       one(w, 0, 2*belay.Duration(time.Second)),
 	}
 	if w.chance(4) {
 		s.Labels = map[string]string{"gpu": "yes"}
@@ -163,8 +166,10 @@ func (w *walker) vacate() machine.Command { return &machine.Vacate{Worker: w.wor
 
 func (w *walker) createKey() machine.Command {
 	return &machine.CreateKey{
-		KeySpec: belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeRead, one(w, belay.ScopeSubmit, belay.ScopeRead)}},
-		ID:      w.fresh(), Hash: [32]byte{byte(w.number(0, 255))},
+		KeySpec: belay.KeySpec{
+			Name: "ci", Scopes: []belay.Scope{belay.ScopeRead, one(w, belay.ScopeSubmit, belay.ScopeRead)},
+		},
+		ID: w.fresh(), Hash: [32]byte{byte(w.number(0, 255))},
 	}
 }
 
@@ -215,13 +220,16 @@ func (w *walker) appendChunk() machine.Command {
 
 func (w *walker) progress() machine.Command {
 	l := w.lease()
-	return &machine.Progress{Execution: l.Execution, Token: l.Token, At: w.oracle.Now().Add(time.Duration(w.number(-2, 1)) * time.Second)}
+	return &machine.Progress{
+		Execution: l.Execution, Token: l.Token, At: w.oracle.Now().Add(time.Duration(w.number(-2, 1)) * time.Second),
+	}
 }
 
 func (w *walker) settle() machine.Command {
 	s := belay.Settlement{
 		Lease: w.lease(), Outcome: one(w,
-			belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeLost, belay.OutcomeSuspended,
+			belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeLost,
+			belay.OutcomeSuspended,
 			belay.OutcomeSuspended, belay.OutcomePreempted, belay.OutcomeReleased, belay.OutcomeCancelled,
 		),
 		Output: w.payload(), SignalSeen: int64(w.number(0, 6)), CostTokens: int64(w.number(0, 1)),
@@ -262,7 +270,9 @@ func (w *walker) heartbeat() machine.Command {
 	h := belay.Heartbeat{Worker: w.worker(), ClaimSeen: int64(w.number(0, 4))}
 	for _, l := range w.leases {
 		if l.Worker == h.Worker && !w.chance(3) || w.chance(20) {
-			h.Holds = append(h.Holds, belay.Held{Execution: l.Execution, Token: l.Token, Idle: time.Duration(w.number(0, 2)) * time.Second})
+			h.Holds = append(h.Holds, belay.Held{
+				Execution: l.Execution, Token: l.Token, Idle: time.Duration(w.number(0, 2)) * time.Second,
+			})
 		}
 	}
 	return &machine.Heartbeat{Heartbeat: h}
@@ -280,7 +290,8 @@ func (w *walker) deliver() machine.Command {
 func (w *walker) act() machine.Command {
 	c := belay.Control{
 		Action: one(w,
-			belay.ActionCancel, belay.ActionPause, belay.ActionPause, belay.ActionResume, belay.ActionResume, belay.ActionRetry,
+			belay.ActionCancel, belay.ActionPause, belay.ActionPause, belay.ActionResume, belay.ActionResume,
+			belay.ActionRetry,
 			belay.ActionRequeue, belay.ActionFork, belay.ActionSteal, belay.ActionPreempt, "dance",
 		),
 		Actor: "me", Reason: "because", Grace: one(w, 0, belay.Duration(time.Second)),

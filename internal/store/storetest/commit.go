@@ -23,7 +23,9 @@ var commitCases = []testCase{
 		again = *e.row(id)
 		again.New = true // it is there already
 		spec := machine.Spec{Execution: fresh.ID, Generation: 1, Trigger: "manual"}
-		err := e.write(&machine.Changes{Executions: []*machine.Execution{&fresh, &again}, Specs: []*machine.Spec{&spec}})
+		err := e.write(&machine.Changes{
+			Executions: []*machine.Execution{&fresh, &again}, Specs: []*machine.Spec{&spec},
+		})
 		if code := belay.CodeOf(err); err == nil || code == belay.CodeUnavailable {
 			e.Errorf("a second row with one id: %v, want a refusal that repeating will not help", err)
 		}
@@ -41,8 +43,10 @@ var commitCases = []testCase{
 		rec.Runs[0].New = true
 		chunk := machine.Chunk{ChunkRef: machine.ChunkRef{Execution: l.Execution, Name: "log"}}
 		for what, c := range map[string]*machine.Changes{
-			"spec": {Specs: []*machine.Spec{rec.Spec}}, "run": {Runs: rec.Runs}, "checkpoint": {Checkpoints: rec.Checkpoints},
-			"signal": {Signals: rec.Signals}, "action": {Deeds: rec.Deeds}, "chunk": {Chunks: []*machine.Chunk{&chunk}},
+			"spec": {Specs: []*machine.Spec{rec.Spec}}, "run": {Runs: rec.Runs},
+			"checkpoint": {Checkpoints: rec.Checkpoints},
+			"signal":     {Signals: rec.Signals}, "action": {Deeds: rec.Deeds},
+			"chunk": {Chunks: []*machine.Chunk{&chunk}},
 		} {
 			if err := e.write(c); err == nil || belay.CodeOf(err) == belay.CodeUnavailable {
 				e.Errorf("a second %s with one key: %v, want a refusal", what, err)
@@ -62,7 +66,9 @@ var commitCases = []testCase{
 	{"rows that a decision changes in place and does not write are unchanged", func(e *env) {
 		id, worker := e.submit(policy(belay.Policy{MaxAttempts: 7})), e.open()
 		before := snapshotOf(e)
-		rows := e.rows(machine.Need{Executions: []belay.ExecutionID{id}, Workers: []belay.WorkerID{worker}, Specs: []belay.ExecutionID{id}})
+		rows := e.rows(machine.Need{
+			Executions: []belay.ExecutionID{id}, Workers: []belay.WorkerID{worker}, Specs: []belay.ExecutionID{id},
+		})
 		rows.Executions[0].State, rows.Executions[0].Seq = belay.Failed, 99
 		rows.Workers[0].State = belay.WorkerLost
 		rows.Specs[0].Input[0] = 'x'
@@ -82,7 +88,9 @@ var commitCases = []testCase{
 		}
 		worker := e.open()
 		e.clock.Advance(time.Second)
-		e.mustWrite(&machine.Changes{Workers: e.rows(machine.Need{Workers: []belay.WorkerID{worker}}).Workers, Beat: 3 * time.Second})
+		e.mustWrite(&machine.Changes{
+			Workers: e.rows(machine.Need{Workers: []belay.WorkerID{worker}}).Workers, Beat: 3 * time.Second,
+		})
 		if rows := e.rows(machine.Need{}); rows.Mark != e.now() || rows.Beat != 3*time.Second {
 			e.Errorf("mark %d and beat %s, want %d and 3s", rows.Mark, rows.Beat, e.now())
 		}
@@ -95,7 +103,8 @@ var commitCases = []testCase{
 		e.clock.Advance(time.Second)
 		e.submit()
 		if rows := e.rows(machine.Need{}); rows.Mark != marked || rows.Beat != time.Second {
-			e.Errorf("after a commit without sessions: mark %d and beat %s, want %d and 1s", rows.Mark, rows.Beat, marked)
+			e.Errorf("after a commit without sessions: mark %d and beat %s, want %d and 1s", rows.Mark, rows.Beat,
+				marked)
 		}
 	}},
 	{"the clock never goes back", func(e *env) {
@@ -125,7 +134,9 @@ var commitCases = []testCase{
 			}
 			wg.Go(func() {
 				for i, op := range ops {
-					save := &machine.Save{Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: named("step", w*each+i)}}
+					save := &machine.Save{
+						Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: named("step", w*each+i)},
+					}
 					if r, err := fold(e.Context(), e.store, []machine.Command{save}); err != nil || r[0].Err != nil {
 						e.Errorf("save: %v", errors.Join(err, r[0].Err))
 					}
@@ -135,7 +146,8 @@ var commitCases = []testCase{
 		wg.Wait()
 		rec := e.read(store.Read{Execution: l.Execution, History: true})
 		if rec.Execution.Seq != seq+writers*each || len(rec.Checkpoints) != writers*each {
-			e.Errorf("seq %d with %d checkpoints, want %d with %d", rec.Execution.Seq, len(rec.Checkpoints), seq+writers*each, writers*each)
+			e.Errorf("seq %d with %d checkpoints, want %d with %d", rec.Execution.Seq, len(rec.Checkpoints),
+				seq+writers*each, writers*each)
 		}
 	}},
 	{"a caller who has given up is refused, and nothing happens", func(e *env) {

@@ -80,7 +80,8 @@ var dueCases = []testCase{
 		e.control(cancelled.Execution, belay.ActionCancel)
 		e.settle(reopened, belay.OutcomeFailed)
 		e.control(reopened.Execution, belay.ActionRetry)
-		e.same("due", ordered([]belay.ExecutionID{a, b}, []belay.ExecutionID{c}, []belay.ExecutionID{f}), e.due(10).Children)
+		e.same("due", ordered([]belay.ExecutionID{a, b}, []belay.ExecutionID{c}, []belay.ExecutionID{f}),
+			e.due(10).Children)
 		if first := e.due(1).Children; len(first) != 1 {
 			e.Errorf("%d with a limit of 1", len(first))
 		}
@@ -128,8 +129,12 @@ var dueCases = []testCase{
 			{"the living", store.WorkerQuery{Living: true}, []line{{young, 0}, {old, 0}}},
 			{"those on a host", store.WorkerQuery{Host: "a", Owned: true}, []line{{old, 2}, {ended, 1}}},
 			{"the living on a host", store.WorkerQuery{Host: "b", Living: true}, []line{{young, 0}}},
-			{"the named", store.WorkerQuery{IDs: []belay.WorkerID{e.id(), ended, old, ended}, Owned: true}, []line{{old, 2}, {ended, 1}}},
-			{"the living of the named", store.WorkerQuery{IDs: []belay.WorkerID{ended, old}, Living: true}, []line{{old, 0}}},
+			{"the named", store.WorkerQuery{
+				IDs: []belay.WorkerID{e.id(), ended, old, ended}, Owned: true,
+			}, []line{{old, 2}, {ended, 1}}},
+			{"the living of the named", store.WorkerQuery{
+				IDs: []belay.WorkerID{ended, old}, Living: true,
+			}, []line{{old, 0}}},
 			{"none of none", store.WorkerQuery{IDs: []belay.WorkerID{}}, nil},
 		} {
 			rows, err := e.store.Workers(e.Context(), c.q)
@@ -161,9 +166,14 @@ var dueCases = []testCase{
 	{"a tally is of what has not ended and of open dead letters, whatever it waits for", func(e *env) {
 		worker, number := e.open(), int64(0)
 		run := func(with ...func(*belay.Submission)) belay.Lease { number++; return e.run(worker, number, with...) }
-		run()                                                                                                                           // running
-		e.settle(run(), belay.OutcomeSuspended)                                                                                         // for a signal
-		e.ok(&machine.Settle{Settlement: belay.Settlement{Lease: run(), Op: e.id(), Outcome: belay.OutcomeSuspended, Wait: time.Hour}}) // for a timer
+		// running
+		run()
+		// for a signal
+		e.settle(run(), belay.OutcomeSuspended)
+		// for a timer
+		e.ok(&machine.Settle{
+			Settlement: belay.Settlement{Lease: run(), Op: e.id(), Outcome: belay.OutcomeSuspended, Wait: time.Hour},
+		})
 		for _, o := range []belay.Outcome{belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeTimedOut} {
 			e.settle(run(policy(belay.Policy{MaxAttempts: 1})), o)
 		}
@@ -223,5 +233,7 @@ func ordered(families ...[]belay.ExecutionID) []belay.ExecutionID {
 func (e *env) lost(id belay.ExecutionID) store.Lost {
 	e.Helper()
 	x := e.row(id)
-	return store.Lost{Lose: machine.Lose{Execution: id, Token: x.Token, Worker: x.Worker}, Losses: x.Losses, RunAt: x.RunAt}
+	return store.Lost{
+		Lose: machine.Lose{Execution: id, Token: x.Token, Worker: x.Worker}, Losses: x.Losses, RunAt: x.RunAt,
+	}
 }

@@ -47,7 +47,8 @@ func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*m
 		w := machine.WorkerView(x.Worker)
 		h.Sessions[x.ID] = &w
 	}
-	stories, seen := make(map[*machine.Record]*promise.Story), make(map[belay.ExecutionID]*machine.Execution) // what was pruned may begin anew
+	// what was pruned may begin anew
+	stories, seen := make(map[*machine.Record]*promise.Story), make(map[belay.ExecutionID]*machine.Execution)
 	for _, rec := range records {
 		story := j.stories[rec]
 		if story == nil {
@@ -81,7 +82,8 @@ func final(rt *rapid.T, was, is *machine.Execution) {
 	w, i := *was, *is
 	// An action on what has ended, such as a fork, is history too.
 	w.Open, i.Open, w.Seq, i.Seq = 0, 0, 0, 0
-	if w.State != i.State || w.FinishedAt != i.FinishedAt || w.Token != i.Token || w.Worker != i.Worker || w.Checkpoints != i.Checkpoints {
+	if w.State != i.State || w.FinishedAt != i.FinishedAt || w.Token != i.Token || w.Worker != i.Worker ||
+		w.Checkpoints != i.Checkpoints {
 		rt.Fatalf("G7: %s ended as %+v and is now %+v", was.ID, w, i)
 	}
 }

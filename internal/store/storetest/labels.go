@@ -8,12 +8,18 @@ import (
 
 // labels are the kinds of commands each of which must succeed in a walk.
 var labels = []string{
-	"submit", "submit child", "submit with key", "repeated submit", "repeated submit with key", "open", "repeated open", "claim", "repeated claim",
-	"schedule", "accept", "save step", "save state", "save wait", "save consuming", "repeated save step", "append", "repeated append",
-	"append and drop", "progress", "settle succeeded", "settle failed", "settle timed_out", "settle suspended", "settle preempted",
-	"settle released", "settle cancelled", "repeated settle succeeded", "release", "lose", "expire", "end", "end dead", "drain", "heartbeat",
-	"signal", "repeated signal", "cancel", "pause", "resume", "retry", "requeue", "fork", "steal", "preempt", "repeated cancel",
-	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key", "repeated revoke key",
+	"submit", "submit child", "submit with key", "repeated submit", "repeated submit with key", "open", "repeated open",
+	"claim", "repeated claim",
+	"schedule", "accept", "save step", "save state", "save wait", "save consuming", "repeated save step", "append",
+	"repeated append",
+	"append and drop", "progress", "settle succeeded", "settle failed", "settle timed_out", "settle suspended",
+	"settle preempted",
+	"settle released", "settle cancelled", "repeated settle succeeded", "release", "lose", "expire", "end", "end dead",
+	"drain", "heartbeat",
+	"signal", "repeated signal", "cancel", "pause", "resume", "retry", "requeue", "fork", "steal", "preempt",
+	"repeated cancel",
+	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
+	"repeated revoke key",
 }
 
 // label names the kind of a command.

@@ -25,7 +25,8 @@ var pruneCases = []testCase{
 			e.Errorf("%d deleted, want the one that ended", n)
 		}
 		e.same("left", []belay.ExecutionID{active, young.Execution}, e.list(store.List{}))
-		if _, err := e.store.Read(e.Context(), store.Read{Execution: l.Execution}); belay.CodeOf(err) != belay.CodeNotFound {
+		if _, err := e.store.Read(e.Context(),
+			store.Read{Execution: l.Execution}); belay.CodeOf(err) != belay.CodeNotFound {
 			e.Errorf("reading what was deleted: %v", err)
 		}
 		got, err := e.store.Counts(e.Context())
@@ -165,7 +166,9 @@ var pruneCases = []testCase{
 		l := e.run(e.open(), 1)
 		rows := &machine.Changes{}
 		for i := range store.FellRows + 250 {
-			rows.Checkpoints = append(rows.Checkpoints, &machine.Checkpoint{Execution: l.Execution, Seq: int64(1000 + i), Kind: belay.KindStep, Key: "k", Token: 1, At: 1})
+			rows.Checkpoints = append(rows.Checkpoints, &machine.Checkpoint{
+				Execution: l.Execution, Seq: int64(1000 + i), Kind: belay.KindStep, Key: "k", Token: 1, At: 1,
+			})
 		}
 		x := *e.row(l.Execution)
 		x.Seq = int64(1000 + len(rows.Checkpoints))

@@ -41,16 +41,21 @@ var listCases = []testCase{
 			want []belay.ExecutionID
 		}{
 			{"one state", store.List{States: []belay.State{belay.Running}}, []belay.ExecutionID{running}},
-			{"states", store.List{States: []belay.State{belay.Running, belay.Cancelled}}, []belay.ExecutionID{plain, running}},
+			{"states", store.List{
+				States: []belay.State{belay.Running, belay.Cancelled},
+			}, []belay.ExecutionID{plain, running}},
 			{"workflow", store.List{Workflow: "other"}, []belay.ExecutionID{other}},
 			{"queue", store.List{Queue: "q"}, []belay.ExecutionID{other}},
 			{"key", store.List{Key: "k"}, []belay.ExecutionID{keyed}},
 			{"key of another workflow", store.List{Key: "k", Workflow: "other"}, nil},
 			{"label", store.List{Labels: map[string]string{"a": "1"}}, []belay.ExecutionID{half, labelled}},
-			{"labels", store.List{Labels: map[string]string{"a": "1", "b<&>": `"quoted"`}}, []belay.ExecutionID{labelled}},
+			{"labels", store.List{
+				Labels: map[string]string{"a": "1", "b<&>": `"quoted"`},
+			}, []belay.ExecutionID{labelled}},
 			{"empty label", store.List{Labels: map[string]string{"b<&>": ""}}, []belay.ExecutionID{half}},
 			{"label with another value", store.List{Labels: map[string]string{"a": "2"}}, nil},
-			{"all at once", store.List{States: []belay.State{belay.Pending}, Workflow: "w", Queue: "default", Labels: map[string]string{"a": "1"}, Before: half, Limit: 9}, []belay.ExecutionID{labelled}},
+			{"all at once", store.List{States: []belay.State{belay.Pending}, Workflow: "w", Queue: "default",
+				Labels: map[string]string{"a": "1"}, Before: half, Limit: 9}, []belay.ExecutionID{labelled}},
 		} {
 			e.same(c.name, c.want, e.list(c.q))
 		}

@@ -16,7 +16,9 @@ var loadCases = []testCase{
 		childLease := e.claim(worker, 2, 1)[0]
 		grandchild := e.child(childLease, "g")
 		e.submit() // and nothing else
-		rows := e.rows(machine.Need{Executions: []belay.ExecutionID{grandchild, root.Execution, grandchild, {}, e.id()}})
+		rows := e.rows(machine.Need{
+			Executions: []belay.ExecutionID{grandchild, root.Execution, grandchild, {}, e.id()},
+		})
 		sortRows(rows)
 		var ids []belay.ExecutionID
 		for _, x := range rows.Executions {
@@ -33,7 +35,9 @@ var loadCases = []testCase{
 		first := e.submit(dueIn(e, -time.Hour)) // counts as due when it was submitted: after those two
 		e.submit(func(s *belay.Submission) { s.External = true })
 		high := machine.NewLane("default", "w", "", 5, nil).ID
-		rows := e.rows(machine.Need{Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 2}, {Lane: high, Limit: 9}, {Lane: lane.ID, Limit: 9}}})
+		rows := e.rows(machine.Need{
+			Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 2}, {Lane: high, Limit: 9}, {Lane: lane.ID, Limit: 9}},
+		})
 		want := []machine.ReadyLane{
 			{Due: []belay.ExecutionID{second, third}}, // the limit was reached before what comes next
 			{Due: []belay.ExecutionID{other}},
@@ -45,7 +49,9 @@ var loadCases = []testCase{
 		}
 		e.clock.Advance(2 * time.Second)
 		rows = e.rows(machine.Need{Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 9}}})
-		e.same("ready when the last is due", []machine.ReadyLane{{Due: []belay.ExecutionID{second, third, first, late}}}, rows.Ready)
+		e.same("ready when the last is due", []machine.ReadyLane{
+			{Due: []belay.ExecutionID{second, third, first, late}},
+		}, rows.Ready)
 	}},
 	{"what is owned, external, paused, parked or ended is not ready", func(e *env) {
 		worker := e.open()
@@ -78,12 +84,16 @@ var loadCases = []testCase{
 		e.run(other, 1)
 		e.settle(e.run(mine, 3), belay.OutcomeSucceeded)
 		rows := e.rows(machine.Need{Held: []belay.WorkerID{mine, mine}})
-		e.same("held", map[belay.WorkerID][]*machine.Execution{mine: {e.row(a.Execution), e.row(b.Execution)}}, rows.Held)
+		e.same("held", map[belay.WorkerID][]*machine.Execution{
+			mine: {e.row(a.Execution), e.row(b.Execution)},
+		}, rows.Held)
 	}},
 	{"the newest spec of an execution counts", func(e *env) {
 		l := e.run(e.open(), 1)
 		e.settle(l, belay.OutcomeFailed)
-		e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`{"n":2}`)}})
+		e.ok(&machine.Act{
+			Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`{"n":2}`)},
+		})
 		rows := e.rows(machine.Need{Specs: []belay.ExecutionID{l.Execution, l.Execution}})
 		if len(rows.Specs) != 1 || rows.Specs[0].Generation != 2 || string(rows.Specs[0].Input) != `{"n":2}` {
 			e.Errorf("specs %+v, want that of generation 2 alone", rows.Specs)
@@ -93,13 +103,20 @@ var loadCases = []testCase{
 		l := e.run(e.open(), 1)
 		save, signal, act, end := belay.OpID(e.id()), belay.OpID(e.id()), belay.OpID(e.id()), belay.OpID(e.id())
 		saved := e.ok(&machine.Save{Save: belay.Save{Lease: l, Op: save, Kind: belay.KindStep, Key: "a"}}).Seq
-		signalled := e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: signal}}).Seq
-		acted := e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: act}}).Seq
-		ended := e.ok(&machine.Settle{Settlement: belay.Settlement{Lease: l, Op: end, Outcome: belay.OutcomeSucceeded}}).Seq
+		signalled := e.ok(&machine.Deliver{
+			SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: signal},
+		}).Seq
+		acted := e.ok(&machine.Act{
+			Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: act},
+		}).Seq
+		ended := e.ok(&machine.Settle{
+			Settlement: belay.Settlement{Lease: l, Op: end, Outcome: belay.OutcomeSucceeded},
+		}).Seq
 		other := e.submit()
 		ref := func(id belay.ExecutionID, op belay.OpID) machine.OpRef { return machine.OpRef{Execution: id, Op: op} }
 		rows := e.rows(machine.Need{Ops: []machine.OpRef{
-			ref(l.Execution, save), ref(l.Execution, signal), ref(l.Execution, act), ref(l.Execution, end), ref(l.Execution, e.id()), ref(other, save), ref(l.Execution, save),
+			ref(l.Execution, save), ref(l.Execution, signal), ref(l.Execution, act), ref(l.Execution, end),
+			ref(l.Execution, e.id()), ref(other, save), ref(l.Execution, save),
 		}})
 		sums := make(map[machine.OpSum]bool)
 		for i := range rows.Ops {
@@ -121,13 +138,19 @@ var loadCases = []testCase{
 			of   func(l belay.Lease) machine.Command
 		}{
 			{"a checkpoint", func(l belay.Lease) machine.Command {
-				return &machine.Save{Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: "a", Data: []byte(`1`), Repeat: true}}
+				return &machine.Save{
+					Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: "a", Data: []byte(`1`), Repeat: true},
+				}
 			}},
 			{"one with other data", func(l belay.Lease) machine.Command {
-				return &machine.Save{Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: "a", Data: []byte(`2`), Repeat: true}}
+				return &machine.Save{
+					Save: belay.Save{Lease: l, Op: op, Kind: belay.KindStep, Key: "a", Data: []byte(`2`), Repeat: true},
+				}
 			}},
 			{"a signal", func(l belay.Lease) machine.Command {
-				return &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: op, Payload: []byte(`1`)}}
+				return &machine.Deliver{
+					SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: op, Payload: []byte(`1`)},
+				}
 			}},
 			{"one with another payload", func(l belay.Lease) machine.Command {
 				return &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: op}}
@@ -139,16 +162,22 @@ var loadCases = []testCase{
 				return &machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: op}}
 			}},
 			{"a preemption with a reason", func(l belay.Lease) machine.Command {
-				return &machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: op, Reason: "r"}}
+				return &machine.Act{
+					Control: belay.Control{Execution: l.Execution, Action: belay.ActionPreempt, Op: op, Reason: "r"},
+				}
 			}},
 			{"a steal, which ends the run", func(l belay.Lease) machine.Command {
 				return &machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionSteal, Op: op}}
 			}},
 			{"a success", func(l belay.Lease) machine.Command {
-				return &machine.Settle{Settlement: belay.Settlement{Lease: l, Op: op, Outcome: belay.OutcomeSucceeded, Output: []byte(`1`), Repeat: true}}
+				return &machine.Settle{Settlement: belay.Settlement{
+					Lease: l, Op: op, Outcome: belay.OutcomeSucceeded, Output: []byte(`1`), Repeat: true,
+				}}
 			}},
 			{"one with another output", func(l belay.Lease) machine.Command {
-				return &machine.Settle{Settlement: belay.Settlement{Lease: l, Op: op, Outcome: belay.OutcomeSucceeded, Output: []byte(`2`), Repeat: true}}
+				return &machine.Settle{Settlement: belay.Settlement{
+					Lease: l, Op: op, Outcome: belay.OutcomeSucceeded, Output: []byte(`2`), Repeat: true,
+				}}
 			}},
 		}
 		worker := e.open()
@@ -181,7 +210,8 @@ var loadCases = []testCase{
 					case i == k && (r.Err != nil || !r.Replayed || r.Seq != seq):
 						e.Errorf("%s again (together %t): %+v, want what it was answered first", then.what, together, r)
 					case i != k && belay.CodeOf(r.Err) != belay.CodeIdempotencyMismatch:
-						e.Errorf("%s under the id of %s (together %t): %+v, want a mismatch", then.what, first.what, together, r)
+						e.Errorf("%s under the id of %s (together %t): %+v, want a mismatch", then.what, first.what,
+							together, r)
 					}
 					if now := e.row(l.Execution).Seq; now != before {
 						e.Errorf("%s under the id of %s wrote something", then.what, first.what)
@@ -201,7 +231,9 @@ var loadCases = []testCase{
 			Executions: []*machine.Execution{&x},
 			Deeds:      []*machine.Deed{{Execution: x.ID, Seq: x.Seq, Kind: "pause", Op: op, At: e.now()}},
 		})
-		r := e.ok(&machine.Act{Control: belay.Control{Execution: x.ID, Action: belay.ActionPause, Reason: "any", Op: op}})
+		r := e.ok(&machine.Act{
+			Control: belay.Control{Execution: x.ID, Action: belay.ActionPause, Reason: "any", Op: op},
+		})
 		if !r.Replayed || r.Seq != x.Seq {
 			e.Errorf("the pause again: %+v", r)
 		}
@@ -218,8 +250,9 @@ var loadCases = []testCase{
 		rows := e.rows(machine.Need{
 			Runs:    []belay.RunID{first.Run(), {Execution: id, Token: 99}},
 			Signals: []machine.SignalRef{{Execution: id, Seq: seq}, {Execution: id, Seq: seq + 1}},
-			Chunks:  []machine.ChunkRef{{Execution: id, Name: "log", N: 1}, {Execution: id, Name: "log", N: 2}, {Execution: id, Name: "out", N: 1}},
-			Keys:    []machine.Key{{Workflow: "w", Key: "k"}, {Workflow: "other", Key: "k"}},
+			Chunks: []machine.ChunkRef{{Execution: id, Name: "log", N: 1}, {Execution: id, Name: "log", N: 2},
+				{Execution: id, Name: "out", N: 1}},
+			Keys: []machine.Key{{Workflow: "w", Key: "k"}, {Workflow: "other", Key: "k"}},
 		})
 		if len(rows.Runs) != 1 || rows.Runs[0].Token != first.Token || rows.Runs[0].Outcome != belay.OutcomeReleased {
 			e.Errorf("runs %+v, want the first alone", rows.Runs)

@@ -23,7 +23,9 @@ func (e *env) query(q store.Query) store.Found {
 
 // object is a new object.
 func object(kind machine.ObjectKind, name, body string) *machine.Object {
-	return &machine.Object{ObjectRef: machine.ObjectRef{Kind: kind, Name: name}, Version: 1, UpdatedAt: 1, Body: []byte(body)}
+	return &machine.Object{
+		ObjectRef: machine.ObjectRef{Kind: kind, Name: name}, Version: 1, UpdatedAt: 1, Body: []byte(body),
+	}
 }
 
 // apiKeys are all keys, in the order of their ids.
@@ -49,13 +51,16 @@ var objectCases = []testCase{
 		var ids []belay.KeyID
 		for i, scopes := range [][]belay.Scope{{belay.ScopeAdmin}, {belay.ScopeRead, belay.ScopeWorker}} {
 			ids = append(ids, e.id())
-			e.ok(&machine.CreateKey{KeySpec: belay.KeySpec{Name: named("key", i), Scopes: scopes}, ID: ids[i], Hash: [32]byte{byte(i)}})
+			e.ok(&machine.CreateKey{
+				KeySpec: belay.KeySpec{Name: named("key", i), Scopes: scopes}, ID: ids[i], Hash: [32]byte{byte(i)},
+			})
 			e.clock.Advance(time.Second)
 		}
 		before := e.apiKeys()
 		e.ok(&machine.RevokeKey{Revocation: belay.Revocation{Key: ids[0], Actor: "me"}})
 		all := e.apiKeys()
-		if len(all) != 2 || all[0].ID != ids[0] || all[0].RevokedAt != e.now() || all[1].ID != ids[1] || all[1].RevokedAt != 0 {
+		if len(all) != 2 || all[0].ID != ids[0] || all[0].RevokedAt != e.now() || all[1].ID != ids[1] ||
+			all[1].RevokedAt != 0 {
 			e.Errorf("keys %+v", all)
 		}
 		before[0].RevokedAt = all[0].RevokedAt
@@ -64,18 +69,22 @@ var objectCases = []testCase{
 		found := e.rows(machine.Need{Objects: []machine.ObjectRef{one, other, one}}).Objects
 		e.same("by id", e.query(store.Query{Of: store.Objects, Kind: machine.KeyObject}).Objects[1:], found)
 		trail := e.query(store.Query{Of: store.Trail}).Trail
-		if len(trail) != 3 || trail[0].Action != "revoke" || trail[0].Actor != "me" || trail[0].At != e.now() || trail[0].Version != 2 ||
+		if len(trail) != 3 || trail[0].Action != "revoke" || trail[0].Actor != "me" || trail[0].At != e.now() ||
+			trail[0].Version != 2 ||
 			trail[0].ObjectRef != machine.KeyRef(ids[0]) || trail[2].Action != "create" {
 			e.Errorf("the audit is %+v", trail)
 		}
-		if r := e.fold(&machine.CreateKey{KeySpec: belay.KeySpec{Name: "again", Scopes: all[0].Scopes}, ID: ids[0]})[0]; belay.CodeOf(r.Err) != belay.CodeConflict {
+		if r := e.fold(&machine.CreateKey{KeySpec: belay.KeySpec{Name: "again", Scopes: all[0].Scopes},
+			ID: ids[0]})[0]; belay.CodeOf(r.Err) != belay.CodeConflict {
 			e.Errorf("the same key made twice: %v", r.Err)
 		}
 	}},
 	{"an object is its own within its kind, and comes once", func(e *env) {
 		all := []*machine.Object{object("a", "x", "1"), object("a", "y", "2"), object("b", "x", "3")}
 		e.mustWrite(&machine.Changes{Objects: all})
-		refs := []machine.ObjectRef{all[2].ObjectRef, all[0].ObjectRef, all[2].ObjectRef, {Kind: "b", Name: "y"}, {Kind: "c", Name: "x"}}
+		refs := []machine.ObjectRef{
+			all[2].ObjectRef, all[0].ObjectRef, all[2].ObjectRef, {Kind: "b", Name: "y"}, {Kind: "c", Name: "x"},
+		}
 		rows := e.rows(machine.Need{Objects: refs})
 		sortRows(rows)
 		e.same("objects", []*machine.Object{all[0], all[2]}, rows.Objects)
@@ -94,10 +103,13 @@ var objectCases = []testCase{
 			"one that is there":     object("a", "x", "3"),
 			"a version from before": {ObjectRef: first.ObjectRef, Version: 2, Was: 1, Body: []byte("3")},
 			"a version to come":     {ObjectRef: first.ObjectRef, Version: 4, Was: 3, Body: []byte("3")},
-			"one that is not there": {ObjectRef: machine.ObjectRef{Kind: "a", Name: "y"}, Version: 2, Was: 1, Body: []byte("3")},
+			"one that is not there": {ObjectRef: machine.ObjectRef{Kind: "a", Name: "y"}, Version: 2, Was: 1,
+				Body: []byte("3")},
 		} {
 			other := object("a", "other", "with it")
-			err := e.write(&machine.Changes{Objects: []*machine.Object{other, wrong}, Audit: []*machine.Audit{{At: 1, ObjectRef: wrong.ObjectRef, Action: "x"}}})
+			err := e.write(&machine.Changes{Objects: []*machine.Object{other, wrong}, Audit: []*machine.Audit{
+				{At: 1, ObjectRef: wrong.ObjectRef, Action: "x"},
+			}})
 			if belay.CodeOf(err) != belay.CodeInternal {
 				e.Errorf("%s is written: %v", what, err)
 			}
@@ -138,7 +150,8 @@ var objectCases = []testCase{
 		for i := range 4 {
 			c.Objects = append(c.Objects, object("a", named("o", i), strings.Repeat("x", 1000*(i+1))))
 			c.Audit = append(c.Audit, &machine.Audit{
-				At: machine.Time(i), ObjectRef: c.Objects[i].ObjectRef, Version: 1, Action: "make", Reason: strings.Repeat("y", 1000*(4-i)),
+				At: machine.Time(i), ObjectRef: c.Objects[i].ObjectRef, Version: 1, Action: "make",
+				Reason: strings.Repeat("y", 1000*(4-i)),
 			})
 		}
 		e.mustWrite(c)
@@ -169,7 +182,9 @@ var objectCases = []testCase{
 				for _, name := range []string{"ä", "a/b", "a"} {
 					for version := range int64(2) {
 						c.Audit = append(c.Audit, &machine.Audit{
-							At: at, ObjectRef: machine.ObjectRef{Kind: kind, Name: name}, Version: version, Action: fmt.Sprint(len(c.Audit)),
+							At: at, ObjectRef: machine.ObjectRef{
+								Kind: kind, Name: name,
+							}, Version: version, Action: fmt.Sprint(len(c.Audit)),
 						})
 					}
 				}
@@ -177,7 +192,9 @@ var objectCases = []testCase{
 		}
 		e.mustWrite(c)
 		want := slices.SortedFunc(slices.Values(c.Audit), func(a, b *machine.Audit) int {
-			return slices.Compare([]string{fmt.Sprint(b.At), string(b.Kind), b.Name, fmt.Sprint(b.Version)}, []string{fmt.Sprint(a.At), string(a.Kind), a.Name, fmt.Sprint(a.Version)})
+			return slices.Compare([]string{
+				fmt.Sprint(b.At), string(b.Kind), b.Name, fmt.Sprint(b.Version),
+			}, []string{fmt.Sprint(a.At), string(a.Kind), a.Name, fmt.Sprint(a.Version)})
 		})
 		for _, limit := range []int{0, 1, 5, 36, 37} {
 			var got []*machine.Audit
@@ -214,7 +231,8 @@ var objectCases = []testCase{
 	}},
 	{"a cursor that no list gave is refused, and so is a list that there is not", func(e *env) {
 		for _, cursor := range []string{"x", "1/2/a", "x/1/a/b", "1/x/a/b"} {
-			if _, err := e.store.Query(e.Context(), store.Query{Of: store.Trail, After: cursor}); belay.CodeOf(err) != belay.CodeInvalid {
+			if _, err := e.store.Query(e.Context(), store.Query{Of: store.Trail,
+				After: cursor}); belay.CodeOf(err) != belay.CodeInvalid {
 				e.Errorf("the cursor %s: %v", cursor, err)
 			}
 		}
@@ -233,7 +251,9 @@ var objectCases = []testCase{
 				if asked++; len(rows.Executions) != 1 || rows.Executions[0].ID != id || len(rows.Objects) != 1 {
 					e.Errorf("asked with %d executions and %d objects", len(rows.Executions), len(rows.Objects))
 				}
-				return []machine.ObjectRef{all[2].ObjectRef, all[0].ObjectRef, {Kind: "a", Name: "nothing"}, all[2].ObjectRef}
+				return []machine.ObjectRef{
+					all[2].ObjectRef, all[0].ObjectRef, {Kind: "a", Name: "nothing"}, all[2].ObjectRef,
+				}
 			},
 		})
 		sortRows(rows)

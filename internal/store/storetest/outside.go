@@ -70,9 +70,13 @@ var outsideCases = []testCase{
 			}
 		}
 		e.same("chunks about to go", []int64{1, 2}, shown)
-		e.ok(&machine.Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: 4, Data: []byte("five5"), DropFrom: 1, DropTo: 3}})
+		e.ok(&machine.Append{
+			Chunk: belay.Chunk{Lease: l, Name: "log", N: 4, Data: []byte("five5"), DropFrom: 1, DropTo: 3},
+		})
 		rows = e.rows(machine.Need{Sums: []machine.SumRef{ref}})
-		e.same("sum afterwards", []*machine.Sum{{SumRef: ref, Bytes: 13, Token: l.Token, Own: 13, Log: true}}, rows.Sums)
+		e.same("sum afterwards", []*machine.Sum{
+			{SumRef: ref, Bytes: 13, Token: l.Token, Own: 13, Log: true},
+		}, rows.Sums)
 		e.settle(l, belay.OutcomeSucceeded)
 		e.clock.Advance(time.Second)
 		e.prune(e.now(), 0)

@@ -29,7 +29,8 @@ var readCases = []testCase{
 		in("owned")
 		owned := machine.NewLane("owned", "w", "", 0, nil)
 		l := leaseOf(&e.ok(&machine.Claim{
-			ClaimRequest: belay.ClaimRequest{Worker: e.open(), Number: 1, Slots: 1}, Lanes: []machine.Lane{owned}, Secrets: []belay.Secret{{1}},
+			ClaimRequest: belay.ClaimRequest{Worker: e.open(), Number: 1, Slots: 1}, Lanes: []machine.Lane{owned},
+			Secrets: []belay.Secret{{1}},
 		}).Claims[0].Execution)
 		check := func(what string, want ...machine.Lane) {
 			e.Helper()
@@ -60,7 +61,8 @@ var readCases = []testCase{
 	}},
 	{"what is not there is not found", func(e *env) {
 		e.submit()
-		if _, err := e.store.Read(e.Context(), store.Read{Execution: e.id(), Spec: true}); belay.CodeOf(err) != belay.CodeNotFound {
+		if _, err := e.store.Read(e.Context(), store.Read{Execution: e.id(),
+			Spec: true}); belay.CodeOf(err) != belay.CodeNotFound {
 			e.Errorf("read: %v", err)
 		}
 	}},
@@ -80,7 +82,8 @@ var readCases = []testCase{
 				e.Errorf("checkpoint %d has its data unasked", k.Seq)
 			}
 		}
-		if heads.Signals[0].Payload != nil || heads.Runs[0].Output != nil || len(heads.Runs) != 2 || len(heads.Deeds) != 1 {
+		if heads.Signals[0].Payload != nil || heads.Runs[0].Output != nil || len(heads.Runs) != 2 ||
+			len(heads.Deeds) != 1 {
 			e.Errorf("history without data: %+v", heads)
 		}
 	}},
@@ -145,7 +148,10 @@ var readCases = []testCase{
 		for i := range 12 {
 			e.save(l, belay.KindStep, named("step", i%7), `"`+strings.Repeat("x", 300*i)+`"`)
 			e.signal(l.Execution, named("signal", i))
-			e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "large", Op: e.id(), Payload: []byte(`"` + strings.Repeat("y", 500*(12-i)) + `"`)}})
+			e.ok(&machine.Deliver{
+				SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "large", Op: e.id(),
+					Payload: []byte(`"` + strings.Repeat("y", 500*(12-i)) + `"`)},
+			})
 		}
 		whole := e.read(store.Read{Execution: l.Execution, Resume: true})
 		if whole.More || len(whole.Checkpoints) != 7 || len(whole.Signals) != 24 {
@@ -167,7 +173,8 @@ var readCases = []testCase{
 				if most < -2*(6000+store.RowBytes) || pages > 31 {
 					e.Fatalf("page %d of %d bytes has %d more", pages, size, -most)
 				}
-				paged.Checkpoints, paged.Signals = append(paged.Checkpoints, page.Checkpoints...), append(paged.Signals, page.Signals...)
+				paged.Checkpoints, paged.Signals = append(paged.Checkpoints, page.Checkpoints...),
+					append(paged.Signals, page.Signals...)
 				if !page.More {
 					break
 				}
@@ -185,7 +192,9 @@ var readCases = []testCase{
 		worker := e.open()
 		l := e.run(worker, 1)
 		first := e.signal(l.Execution, "s")
-		e.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "t", Payload: []byte(`"1234"`)}})
+		e.ok(&machine.Deliver{
+			SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "t", Payload: []byte(`"1234"`)},
+		})
 		e.settle(e.take(worker, 2, e.child(l, "c")), belay.OutcomeSucceeded)
 		counts := func(signals int, bytes int64) {
 			e.Helper()
@@ -198,11 +207,14 @@ var readCases = []testCase{
 		e.ok(&machine.Save{Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindWait, Key: "w", Consumes: first}})
 		counts(1, 6)
 		e.settle(l, belay.OutcomeFailed)
-		e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`2`)}})
+		e.ok(&machine.Act{
+			Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`2`)},
+		})
 		counts(0, 0)
 	}},
 	{"a large input is read once it was won", func(e *env) {
-		small, large := `"`+strings.Repeat("x", machine.MaxCarried-2)+`"`, `"`+strings.Repeat("x", machine.MaxCarried-1)+`"`
+		small, large := `"`+strings.Repeat("x", machine.MaxCarried-2)+`"`,
+			`"`+strings.Repeat("x", machine.MaxCarried-1)+`"`
 		inputs := map[belay.ExecutionID]string{}
 		for _, in := range []string{small, large} {
 			inputs[e.submit(func(s *belay.Submission) { s.Input = []byte(in) })] = in
@@ -213,7 +225,8 @@ var readCases = []testCase{
 		c.Need(&need)
 		for _, s := range e.rows(need).Specs {
 			if want := len(inputs[s.Execution]) > machine.MaxCarried; s.Large != want || want == (s.Input != nil) {
-				e.Errorf("an input of %d bytes: large %v, with %d bytes", len(inputs[s.Execution]), s.Large, len(s.Input))
+				e.Errorf("an input of %d bytes: large %v, with %d bytes", len(inputs[s.Execution]), s.Large,
+					len(s.Input))
 			}
 		}
 		for _, won := range e.ok(c).Claims {
@@ -221,7 +234,8 @@ var readCases = []testCase{
 			if won.Known != (want == small) || won.Known && string(won.Input) != want {
 				e.Errorf("won one of %d bytes, known: %v", len(want), won.Known)
 			}
-			if rec := e.read(store.Read{Execution: won.Execution.ID, Spec: true}); string(rec.Spec.Input) != want || rec.Spec.Large {
+			if rec := e.read(store.Read{Execution: won.Execution.ID, Spec: true}); string(rec.Spec.Input) != want ||
+				rec.Spec.Large {
 				e.Errorf("read %d bytes of %d", len(rec.Spec.Input), len(want))
 			}
 		}
@@ -232,13 +246,16 @@ var readCases = []testCase{
 		e.save(l, belay.KindStep, "a", `1`)
 		e.signal(l.Execution, "old")
 		e.settle(l, belay.OutcomeFailed)
-		e.ok(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`{"n":2}`)}})
+		e.ok(&machine.Act{
+			Control: belay.Control{Execution: l.Execution, Action: belay.ActionRequeue, Input: []byte(`{"n":2}`)},
+		})
 		rec := e.read(store.Read{Execution: l.Execution, Resume: true, Spec: true})
 		if len(rec.Checkpoints)+len(rec.Signals) != 0 || string(rec.Spec.Input) != `{"n":2}` {
 			e.Errorf("resume with %+v, %+v and input %s", rec.Checkpoints, rec.Signals, rec.Spec.Input)
 		}
 		e.save(e.claim(worker, 2, 1)[0], belay.KindStep, "b", `2`)
-		if rec := e.read(store.Read{Execution: l.Execution, Resume: true}); len(rec.Checkpoints) != 1 || rec.Checkpoints[0].Key != "b" {
+		if rec := e.read(store.Read{Execution: l.Execution, Resume: true}); len(rec.Checkpoints) != 1 ||
+			rec.Checkpoints[0].Key != "b" {
 			e.Errorf("resume with %+v, want b alone", rec.Checkpoints)
 		}
 	}},

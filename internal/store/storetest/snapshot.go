@@ -86,7 +86,8 @@ func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Exec
 		everything(&need, snap.Records[len(snap.Records)-1])
 	}
 	for _, ref := range a.chunks {
-		if snap.Chunks[ref.Execution.String()+ref.Name], err = s.Chunks(ctx, belay.ChunkQuery{Execution: ref.Execution, Name: ref.Name}); err != nil {
+		if snap.Chunks[ref.Execution.String()+ref.Name], err = s.Chunks(ctx, belay.ChunkQuery{Execution: ref.Execution,
+			Name: ref.Name}); err != nil {
 			return nil, err
 		}
 	}

@@ -66,7 +66,8 @@ func (w *walker) time(rt *rapid.T) {
 	w.rt = rt
 	w.seed()
 	w.clock.Advance(one(w,
-		time.Millisecond, time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, time.Second, time.Second, time.Second,
+		time.Millisecond, time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, time.Second, time.Second,
+		time.Second,
 		2*time.Second, 3*time.Second, 10*time.Second, time.Minute, -5*time.Second,
 	))
 	if now := w.clock.Now(); now.After(w.latest) {
@@ -110,9 +111,11 @@ func pruneAll(ctx context.Context, s store.Store, before machine.Time, limit int
 			if err != nil {
 				return all, err
 			}
-			all.Executions, all.Sessions, all.Keys = all.Executions+p.Executions, all.Sessions+p.Sessions, all.Keys+p.Keys
+			all.Executions, all.Sessions, all.Keys = all.Executions+p.Executions, all.Sessions+p.Sessions,
+				all.Keys+p.Keys
 			for _, id := range p.Large {
-				if _, err := fold(ctx, s, []machine.Command{&machine.Forget{Execution: id, Before: before}}); err != nil {
+				if _, err := fold(ctx, s,
+					[]machine.Command{&machine.Forget{Execution: id, Before: before}}); err != nil {
 					return all, err
 				}
 				if !slices.Contains(all.Large, id) {

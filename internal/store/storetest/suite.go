@@ -29,7 +29,8 @@ type Reopener interface {
 
 // Run holds a store to the suite.
 func Run(t *testing.T, open Open) {
-	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, outsideCases, objectCases)
+	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, outsideCases,
+		objectCases)
 	if _, keeps := open(t, NewClock()).(Reopener); keeps {
 		cases = append(cases, durableCases...)
 	}
@@ -40,7 +41,9 @@ func Run(t *testing.T, open Open) {
 			c.run(e)
 		})
 	}
-	t.Run("every command leaves the same rows and gets the same reply as in memory", func(t *testing.T) { walk(t, open) })
+	t.Run("every command leaves the same rows and gets the same reply as in memory", func(t *testing.T) {
+		walk(t, open)
+	})
 }
 
 // testCase is a rule and its proof.

@@ -18,7 +18,9 @@ func tour(w *walker) {
 	defer w.close()
 	g := &guide{walker: w}
 	worker := belay.WorkerID(w.fresh())
-	open := &machine.Open{WorkerSpec: belay.WorkerSpec{ID: worker, Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9}}
+	open := &machine.Open{WorkerSpec: belay.WorkerSpec{
+		ID: worker, Name: "worker", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 9,
+	}}
 	g.must(open)
 	g.must(open)
 	g.ownership(worker)
@@ -59,7 +61,9 @@ func (g *guide) won(worker belay.WorkerID, p belay.Policy) belay.Lease {
 func (g *guide) next(worker belay.WorkerID) belay.Lease {
 	g.claims++
 	c := &machine.Claim{
-		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: g.claims, Slots: 1}, Lanes: lanes, Idle: true, Secrets: []belay.Secret{g.fresh()},
+		ClaimRequest: belay.ClaimRequest{
+			Worker: worker, Number: g.claims, Slots: 1,
+		}, Lanes: lanes, Idle: true, Secrets: []belay.Secret{g.fresh()},
 	}
 	won := g.must(c).Claims
 	if len(won) != 1 {
@@ -75,16 +79,22 @@ func (g *guide) ownership(worker belay.WorkerID) {
 	g.must(&machine.Submit{Submission: keyed})
 	keyed.ID = g.fresh()
 	g.must(&machine.Submit{Submission: keyed})
-	s := &machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Policy: belay.Policy{IdleTimeout: belay.Duration(time.Minute)}}}
+	s := &machine.Submit{Submission: belay.Submission{
+		ID: g.fresh(), Workflow: "w", Policy: belay.Policy{IdleTimeout: belay.Duration(time.Minute)},
+	}}
 	g.must(s)
 	g.must(s)
 	l := g.next(worker)
 	for _, kind := range []belay.CheckpointKind{belay.KindStep, belay.KindState, belay.KindState, belay.KindWait} {
-		save := &machine.Save{Save: belay.Save{Lease: l, Op: g.fresh(), Kind: kind, Key: "a", Data: []byte(`1`), CostTokens: 1}}
+		save := &machine.Save{
+			Save: belay.Save{Lease: l, Op: g.fresh(), Kind: kind, Key: "a", Data: []byte(`1`), CostTokens: 1},
+		}
 		g.must(save)
 		g.must(again(save))
 	}
-	signal := &machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: g.fresh(), Payload: []byte(`1`)}}
+	signal := &machine.Deliver{
+		SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: g.fresh(), Payload: []byte(`1`)},
+	}
 	seq := g.must(signal).Seq
 	g.must(signal)
 	g.must(&machine.Save{Save: belay.Save{Lease: l, Op: g.fresh(), Kind: belay.KindWait, Key: "b", Consumes: seq}})
@@ -96,9 +106,13 @@ func (g *guide) ownership(worker belay.WorkerID) {
 	}
 	g.clock.Advance(time.Second)
 	g.must(&machine.Progress{Execution: l.Execution, Token: l.Token, At: g.oracle.Now()})
-	g.must(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}}})
+	g.must(&machine.Heartbeat{
+		Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}},
+	})
 	g.clock.Advance(time.Minute) // nobody could renew anything: the session gets the gap again
-	g.must(&machine.Heartbeat{Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}}})
+	g.must(&machine.Heartbeat{
+		Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}},
+	})
 	key := belay.ChildID(l.Execution, 1, "child")
 	child := &machine.Submit{Submission: belay.Submission{ID: key, Workflow: "w", Parent: &l, ParentKey: "child"}}
 	g.must(child)
@@ -108,7 +122,9 @@ func (g *guide) ownership(worker belay.WorkerID) {
 }
 
 func (g *guide) settled(l belay.Lease, o belay.Outcome) {
-	s := &machine.Settle{Settlement: belay.Settlement{Lease: l, Op: g.fresh(), Outcome: o, Output: []byte(`"out"`), Wait: time.Hour}, Jitter: 0.5}
+	s := &machine.Settle{Settlement: belay.Settlement{
+		Lease: l, Op: g.fresh(), Outcome: o, Output: []byte(`"out"`), Wait: time.Hour,
+	}, Jitter: 0.5}
 	g.must(s)
 	g.must(again(s))
 }
@@ -116,7 +132,8 @@ func (g *guide) settled(l belay.Lease, o belay.Outcome) {
 // outcomes are the ways a run ends.
 func (g *guide) outcomes(worker belay.WorkerID) {
 	for _, o := range []belay.Outcome{
-		belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeSuspended, belay.OutcomePreempted, belay.OutcomeReleased,
+		belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeSuspended, belay.OutcomePreempted,
+		belay.OutcomeReleased,
 	} {
 		l := g.won(worker, belay.Policy{MaxAttempts: 1})
 		g.settled(l, o)
@@ -171,7 +188,9 @@ func (g *guide) control(worker belay.WorkerID) {
 func (g *guide) outside() {
 	id := g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", External: true}}).ID
 	lock := func() (*machine.Lock, belay.Lease) {
-		r := belay.LockRequest{ID: g.fresh(), Execution: id, Owner: "out", TTL: 2 * belay.Duration(time.Second), Reopen: true}
+		r := belay.LockRequest{
+			ID: g.fresh(), Execution: id, Owner: "out", TTL: 2 * belay.Duration(time.Second), Reopen: true,
+		}
 		c := &machine.Lock{LockRequest: r, Secret: g.fresh()}
 		return c, leaseOf(&g.must(c).Claims[0].Execution)
 	}
@@ -194,7 +213,9 @@ func (g *guide) outside() {
 // keys are made and revoked.
 func (g *guide) keys() {
 	id := belay.KeyID(g.fresh())
-	g.must(&machine.CreateKey{KeySpec: belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeAdmin}}, ID: id, Hash: [32]byte{1}})
+	g.must(&machine.CreateKey{
+		KeySpec: belay.KeySpec{Name: "ci", Scopes: []belay.Scope{belay.ScopeAdmin}}, ID: id, Hash: [32]byte{1},
+	})
 	g.must(&machine.RevokeKey{Revocation: belay.Revocation{Key: id}})
 	g.must(&machine.RevokeKey{Revocation: belay.Revocation{Key: id}})
 }

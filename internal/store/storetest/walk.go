@@ -62,8 +62,9 @@ func (w *walker) walk(rt *rapid.T) {
 	w.seed()
 	w.send(rt, []machine.Command{w.openWorker(), w.openWorker(), w.submit(), w.submit(), w.submit()})
 	rt.Repeat(map[string]func(*rapid.T){
-		"batch": w.batch, "batch 2": w.batch, "batch 3": w.batch, "batch 4": w.batch, "batch 5": w.batch, "batch 6": w.batch,
-		"follow": w.follow, "sweep": w.sweep, "time": w.time, "mark": w.mark, "prune": w.prune, "list": w.list,
+		"batch": w.batch, "batch 2": w.batch, "batch 3": w.batch, "batch 4": w.batch, "batch 5": w.batch,
+		"batch 6": w.batch,
+		"follow":  w.follow, "sweep": w.sweep, "time": w.time, "mark": w.mark, "prune": w.prune, "list": w.list,
 		"reopen": w.reopen, "": w.check,
 	})
 	w.compare(rt, everyone)

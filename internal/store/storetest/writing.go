@@ -16,8 +16,9 @@ var writeCases = []testCase{
 		x := rows.Executions[0]
 		rec := e.read(store.Read{Execution: x.ID, Spec: true, Run: true, History: true, Data: true})
 		want := &machine.Record{
-			Execution: kept(x), Spec: rows.Specs[0], Runs: []*machine.Run{keptRun(rows.Runs[0])}, Checkpoints: rows.Checkpoints,
-			Signals: rows.Signals, Deeds: rows.Deeds,
+			Execution: kept(x), Spec: rows.Specs[0], Runs: []*machine.Run{keptRun(rows.Runs[0])},
+			Checkpoints: rows.Checkpoints,
+			Signals:     rows.Signals, Deeds: rows.Deeds,
 		}
 		e.same("record", want, rec)
 		chunks, err := e.store.Chunks(e.Context(), belay.ChunkQuery{Execution: x.ID, Name: rows.Chunks[0].Name})
@@ -25,7 +26,9 @@ var writeCases = []testCase{
 			e.Fatal(err)
 		}
 		e.same("chunks", []machine.Chunk{*rows.Chunks[0]}, chunks)
-		loaded := e.rows(machine.Need{Workers: []belay.WorkerID{rows.Workers[0].ID}, Keys: []machine.Key{rows.Keys[0].Key}})
+		loaded := e.rows(machine.Need{
+			Workers: []belay.WorkerID{rows.Workers[0].ID}, Keys: []machine.Key{rows.Keys[0].Key},
+		})
 		worker := *rows.Workers[0]
 		worker.New = false
 		e.same("worker", []*machine.Worker{&worker}, loaded.Workers)
@@ -59,7 +62,9 @@ var writeCases = []testCase{
 		rows.Executions[0].Attention = true
 		e.mustWrite(rows)
 		id := rows.Executions[0].ID
-		loaded := e.rows(machine.Need{Executions: []belay.ExecutionID{id}, Runs: []belay.RunID{{Execution: id, Token: rows.Runs[0].Token}}, Workers: []belay.WorkerID{rows.Workers[0].ID}})
+		loaded := e.rows(machine.Need{Executions: []belay.ExecutionID{id}, Runs: []belay.RunID{
+			{Execution: id, Token: rows.Runs[0].Token},
+		}, Workers: []belay.WorkerID{rows.Workers[0].ID}})
 		if loaded.Executions[0].New || loaded.Executions[0].Attention || loaded.Runs[0].New || loaded.Workers[0].New {
 			e.Errorf("flags are loaded again: %+v %+v %+v", loaded.Executions[0], loaded.Runs[0], loaded.Workers[0])
 		}
@@ -75,8 +80,10 @@ var writeCases = []testCase{
 		e.mustWrite(&machine.Changes{Runs: []*machine.Run{&end}})
 		want := begun
 		want.New = false
-		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op, want.OpSum = end.EndedSeq, end.EndedAt, end.Outcome, end.Final, end.Op, end.OpSum
-		want.Output, want.Class, want.Message, want.Stack, want.Cost = end.Output, end.Class, end.Message, end.Stack, end.Cost
+		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op, want.OpSum = end.EndedSeq, end.EndedAt,
+			end.Outcome, end.Final, end.Op, end.OpSum
+		want.Output, want.Class, want.Message, want.Stack, want.Cost = end.Output, end.Class, end.Message, end.Stack,
+			end.Cost
 		got := e.read(store.Read{Execution: begun.Execution, Run: true}).Runs
 		e.same("ended", []*machine.Run{&want}, got)
 		end.StartedSeq = 77
@@ -92,8 +99,10 @@ var writeCases = []testCase{
 		next := *rows.Workers[0]
 		var other machine.Worker
 		fill(&other, &n)
-		next.New, next.State, next.HeartbeatAt, next.ExpiresAt = false, belay.WorkerLost, other.HeartbeatAt, other.ExpiresAt
-		next.EndedAt, next.EndReason, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.EndReason, other.ClaimNo, other.ClaimFloor
+		next.New, next.State, next.HeartbeatAt, next.ExpiresAt = false, belay.WorkerLost, other.HeartbeatAt,
+			other.ExpiresAt
+		next.EndedAt, next.EndReason, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.EndReason, other.ClaimNo,
+			other.ClaimFloor
 		e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
 		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: []belay.WorkerID{next.ID}}).Workers)
 	}},
@@ -101,7 +110,9 @@ var writeCases = []testCase{
 		l := e.run(e.open(), 1)
 		seq := e.row(l.Execution).Seq
 		state := func(data string) machine.Command {
-			return &machine.Save{Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindState, Key: "s", Data: []byte(data)}}
+			return &machine.Save{
+				Save: belay.Save{Lease: l, Op: e.id(), Kind: belay.KindState, Key: "s", Data: []byte(data)},
+			}
 		}
 		e.fold(
 			&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "go"}},
@@ -116,12 +127,15 @@ var writeCases = []testCase{
 			got = append(got, string(k.Data))
 		}
 		e.same("data", []string{"", "", `2`}, got)
-		if !rec.Checkpoints[0].Pruned || rec.Checkpoints[2].Pruned || rec.Signals[0].ConsumedBy != seq+4 || rec.Signals[1].ConsumedBy != 0 {
+		if !rec.Checkpoints[0].Pruned || rec.Checkpoints[2].Pruned || rec.Signals[0].ConsumedBy != seq+4 ||
+			rec.Signals[1].ConsumedBy != 0 {
 			e.Errorf("checkpoints %+v, signals %+v", rec.Checkpoints, rec.Signals)
 		}
 	}},
 	{"a dead letter is resolved once", func(e *env) {
-		letter := machine.DeadLetter{Execution: e.submit(), Generation: 1, Seq: 1, Reason: "lost", At: e.now(), New: true}
+		letter := machine.DeadLetter{
+			Execution: e.submit(), Generation: 1, Seq: 1, Reason: "lost", At: e.now(), New: true,
+		}
 		e.mustWrite(&machine.Changes{DeadLetters: []*machine.DeadLetter{&letter}})
 		open := func() int64 {
 			c, err := e.store.Counts(e.Context())
@@ -169,23 +183,29 @@ var writeCases = []testCase{
 		e.append(l, "other", 1, "kept")
 		e.fold(
 			&machine.Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: 4, Data: []byte("four")}},
-			&machine.Append{Chunk: belay.Chunk{Lease: l, Name: "log", N: 5, Data: []byte("five"), DropFrom: 1, DropTo: 5}},
+			&machine.Append{
+				Chunk: belay.Chunk{Lease: l, Name: "log", N: 5, Data: []byte("five"), DropFrom: 1, DropTo: 5},
+			},
 		)
 		e.same("numbers left", []int64{0, 5}, e.chunkNumbers(belay.ChunkQuery{Execution: l.Execution, Name: "log"}))
-		e.same("numbers of another name", []int64{1}, e.chunkNumbers(belay.ChunkQuery{Execution: l.Execution, Name: "other"}))
+		e.same("numbers of another name", []int64{1}, e.chunkNumbers(belay.ChunkQuery{Execution: l.Execution,
+			Name: "other"}))
 	}},
 }
 
 // filled has one row of each kind, all of one execution, with every field set.
 func filled(n int) *machine.Changes {
 	c := &machine.Changes{
-		Executions: []*machine.Execution{{}}, Specs: []*machine.Spec{{}}, Lanes: []machine.Lane{{}}, Runs: []*machine.Run{{}},
+		Executions: []*machine.Execution{{}}, Specs: []*machine.Spec{{}}, Lanes: []machine.Lane{{}},
+		Runs:        []*machine.Run{{}},
 		Checkpoints: []*machine.Checkpoint{{}}, Signals: []*machine.Signal{{}}, Deeds: []*machine.Deed{{}},
-		DeadLetters: []*machine.DeadLetter{{}}, Workers: []*machine.Worker{{}}, Keys: []machine.KeyRow{{}}, Chunks: []*machine.Chunk{{}},
+		DeadLetters: []*machine.DeadLetter{{}}, Workers: []*machine.Worker{{}}, Keys: []machine.KeyRow{{}},
+		Chunks:  []*machine.Chunk{{}},
 		Objects: []*machine.Object{{}}, Audit: []*machine.Audit{{}}, Sums: []*machine.Sum{{}},
 	}
 	for _, row := range []any{
-		c.Executions[0], c.Specs[0], &c.Lanes[0], c.Runs[0], c.Checkpoints[0], c.Signals[0], c.Deeds[0], c.DeadLetters[0],
+		c.Executions[0], c.Specs[0], &c.Lanes[0], c.Runs[0], c.Checkpoints[0], c.Signals[0], c.Deeds[0],
+		c.DeadLetters[0],
 		c.Workers[0], &c.Keys[0], c.Chunks[0], c.Objects[0], c.Audit[0], c.Sums[0],
 	} {
 		fill(row, &n)
@@ -214,8 +234,10 @@ func keptRun(r *machine.Run) *machine.Run {
 
 // setFixed gives a row what never changes of an execution.
 func setFixed(x, from *machine.Execution) {
-	x.ID, x.Parent, x.Child, x.ParentGen, x.Workflow, x.Version = from.ID, from.Parent, from.Child, from.ParentGen, from.Workflow, from.Version
-	x.Queue, x.Lane, x.Policy, x.External, x.CreatedAt = from.Queue, from.Lane, from.Policy, from.External, from.CreatedAt
+	x.ID, x.Parent, x.Child, x.ParentGen, x.Workflow, x.Version = from.ID, from.Parent, from.Child, from.ParentGen,
+		from.Workflow, from.Version
+	x.Queue, x.Lane, x.Policy, x.External, x.CreatedAt = from.Queue, from.Lane, from.Policy, from.External,
+		from.CreatedAt
 }
 
 // sessions are all sessions by id.

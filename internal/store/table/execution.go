@@ -7,7 +7,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Executions has the columns of an execution that never change. Its policy is written and not read with the others: it is
+// Executions has the columns of an execution that never change. Its policy is written and not read
+// with the others: it is
 // shared once it was read.
 var Executions = &Table[machine.Execution]{"executions", []Column[machine.Execution]{
 	id("id", Kept, func(e *machine.Execution) []byte { return e.ID[:] }),
@@ -89,15 +90,21 @@ var Hot = [HotCount]Column[machine.Execution]{
 	State: number("state", Int2, Kept), PausedFrom: number("paused_from", Int2, Lean),
 	ReadyAt: number("ready_at", Int8, Null), Lane: number("lane", Int8, Kept), DueAt: number("due_at", Int8, Null),
 	CheckAt: number("check_at", Int8, Null), Seq: number("seq", Int8, Kept), Token: number("token", Int8, Lean),
-	Generation: number("generation", Int4, Kept), BaseSeq: number("base_seq", Int8, Lean), InputGen: number("input_gen", Int4, Kept),
-	ClaimNo: number("claim_no", Int8, Lean), Attempts: number("attempts", Int4, Lean), Losses: number("losses", Int4, Lean),
+	Generation: number("generation", Int4, Kept), BaseSeq: number("base_seq", Int8, Lean), InputGen: number("input_gen",
+		Int4, Kept),
+	ClaimNo: number("claim_no", Int8, Lean), Attempts: number("attempts", Int4, Lean), Losses: number("losses", Int4,
+		Lean),
 	Checkpointed: number("checkpoints", Int4, Lean), StateSeq: number("state_seq", Int8, Lean),
 	SignalSeq: number("signal_seq", Int8, Lean), SignalSeen: number("signal_seen", Int8, Lean),
-	SignalCount: number("signals", Int4, Lean), SignalBytes: number("signal_bytes", Int8, Lean), Open: number("open_children", Int4, Lean),
-	Cost: number("cost", Int8, Lean), ScheduledAt: number("scheduled_at", Int8, Null), StartedAt: number("started_at", Int8, Null),
-	RunAt: number("run_at", Int8, Null), ProgressAt: number("progress_at", Int8, Null), FinishedAt: number("finished_at", Int8, Null),
-	CancelBy: number("cancel_by", Int8, Null), PauseRequested: number("pause_requested", Boolean, Lean),
-	Preempting: number("preempting", Boolean, Lean), Class: number("class", Int2, Lean), Parted: number("parted", Int8, Lean),
+	SignalCount: number("signals", Int4, Lean), SignalBytes: number("signal_bytes", Int8, Lean),
+	Open: number("open_children", Int4, Lean),
+	Cost: number("cost", Int8, Lean), ScheduledAt: number("scheduled_at", Int8, Null), StartedAt: number("started_at",
+		Int8, Null),
+	RunAt: number("run_at", Int8, Null), ProgressAt: number("progress_at", Int8, Null),
+	FinishedAt: number("finished_at", Int8, Null),
+	CancelBy:   number("cancel_by", Int8, Null), PauseRequested: number("pause_requested", Boolean, Lean),
+	Preempting: number("preempting", Boolean, Lean), Class: number("class", Int2, Lean), Parted: number("parted", Int8,
+		Lean),
 	RunSeq: number("run_seq", Int8, Null),
 
 	Reason:     text("reason", Null, func(e *machine.Execution) *string { return &e.Reason }),
@@ -127,9 +134,11 @@ func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 		Generation: int64(e.Generation), BaseSeq: e.BaseSeq, InputGen: int64(e.InputGen), ClaimNo: e.ClaimNo,
 		Attempts: int64(e.Attempts), Losses: int64(e.Losses), Checkpointed: int64(e.Checkpoints), StateSeq: e.StateSeq,
 		SignalSeq: e.SignalSeq, SignalSeen: e.SignalSeen, SignalCount: int64(e.Signals), SignalBytes: e.SignalBytes,
-		Open: int64(e.Open), Cost: e.Cost, ScheduledAt: int64(e.ScheduledAt), StartedAt: int64(e.StartedAt), RunAt: int64(e.RunAt),
+		Open: int64(e.Open), Cost: e.Cost, ScheduledAt: int64(e.ScheduledAt), StartedAt: int64(e.StartedAt),
+		RunAt:      int64(e.RunAt),
 		ProgressAt: int64(e.ProgressAt), FinishedAt: int64(e.FinishedAt), CancelBy: int64(e.CancelBy),
-		PauseRequested: Number(e.PauseRequested), Preempting: Number(e.Preempting), Class: int64(e.Class), Parted: e.Parted,
+		PauseRequested: Number(e.PauseRequested), Preempting: Number(e.Preempting), Class: int64(e.Class),
+		Parted: e.Parted,
 		RunSeq: runSeq,
 	}
 }
@@ -193,7 +202,8 @@ func ScanExecution[C Row](row C, policy *belay.Policy) (*machine.Execution, int6
 	e.Open, e.Cost, e.Parted = int(number(Open)), number(Cost), number(Parted)
 	e.ScheduledAt, e.StartedAt, e.RunAt = at(ScheduledAt), at(StartedAt), at(RunAt)
 	e.ProgressAt, e.FinishedAt, e.CancelBy = at(ProgressAt), at(FinishedAt), at(CancelBy)
-	e.PauseRequested, e.Preempting, e.Class = number(PauseRequested) != 0, number(Preempting) != 0, belay.Class(number(Class))
+	e.PauseRequested, e.Preempting, e.Class = number(PauseRequested) != 0, number(Preempting) != 0,
+		belay.Class(number(Class))
 	e.Reason, e.ReasonText, e.Message = row.Word(fixed+Reason), row.Text(fixed+ReasonText), row.Text(fixed+Message)
 	e.Gate = belay.GateID(row.Word(fixed + Gate))
 	copy(e.Worker[:], row.Raw(fixed+Worker))

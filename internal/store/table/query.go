@@ -12,7 +12,8 @@ import (
 // Beside are the tables whose rows go with their execution.
 var Beside = [...]string{"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums"}
 
-// TallyExecutions counts what has not ended: it is due at some time, owned, or neither, and each has an index that holds
+// TallyExecutions counts what has not ended: it is due at some time, owned, or neither, and each
+// has an index that holds
 // nothing else.
 const TallyExecutions = `
 SELECT state, count(*)
@@ -30,7 +31,8 @@ FROM executions
 WHERE ready_at IS NULL AND worker IS NULL AND state < 6
 GROUP BY state`
 
-// Unended select the executions that have not ended, or of those the owned ones alone: there are few among all that have.
+// Unended select the executions that have not ended, or of those the owned ones alone: there are
+// few among all that have.
 func Unended(owned bool) []string {
 	all := []string{
 		"SELECT id FROM executions WHERE worker IS NOT NULL", "SELECT id FROM executions WHERE ready_at IS NOT NULL",
@@ -42,7 +44,8 @@ func Unended(owned bool) []string {
 	return all
 }
 
-// Conditions are those of a list on an execution that is called e. place adds an argument, an id or a text, and gives its
+// Conditions are those of a list on an execution that is called e. place adds an argument, an id or
+// a text, and gives its
 // place in the statement; label gives the condition that an execution has a label.
 func Conditions(q *store.List, place func(any) string, label func(key, value string) string) string {
 	var all []string

@@ -149,7 +149,8 @@ var (
 		boolean("log", func(s *machine.Sum) *bool { return &s.Log }),
 	}}
 
-	// Workers has two columns that are written and not read with the others: the spec, which is shared once it was read,
+	// Workers has two columns that are written and not read with the others: the spec, which is
+	// shared once it was read,
 	// and the TTL in it.
 	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
 		id("id", Kept, func(x *machine.Worker) []byte { return x.ID[:] }),

@@ -1,4 +1,5 @@
-// Package table says what the tables of the SQL stores hold: the columns, how a row is read into its struct, and what is
+// Package table says what the tables of the SQL stores hold: the columns, how a row is read into
+// its struct, and what is
 // written of it. Each store adds the statements in its own dialect.
 package table
 
@@ -157,7 +158,9 @@ func boolean[R any](name string, of func(*R) *bool) Column[R] {
 func text[R any, V ~string](name string, zero Zero, of func(*R) *V) Column[R] {
 	return Column[R]{
 		Name: name, Kind: String, Zero: zero,
-		Text: func(r *R) string { return string(*of(r)) }, setText: func(r *R, v string) error { *of(r) = V(v); return nil },
+		Text: func(r *R) string {
+			return string(*of(r))
+		}, setText: func(r *R, v string) error { *of(r) = V(v); return nil },
 	}
 }
 

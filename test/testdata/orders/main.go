@@ -35,7 +35,8 @@ func run() error {
 	}
 	name := os.Getenv("ORDERS_NAME")
 	w := worker.New(b, worker.Options{
-		Name: name, Labels: map[string]string{"at": name}, Concurrency: 20, Grace: 2 * time.Second, Linger: -1, Log: quiet,
+		Name: name, Labels: map[string]string{"at": name}, Concurrency: 20, Grace: 2 * time.Second, Linger: -1,
+		Log: quiet,
 	})
 	worker.Register(w, "order", order)
 	worker.Register(w, "half", half)
@@ -45,7 +46,9 @@ func run() error {
 // order adds up what three steps, a child and a signal give: 17 times n.
 func order(ctx context.Context, n int) (sum int, err error) {
 	for i := 1; i <= 3; i++ {
-		part, err := workflow.Step(ctx, "part", func(ctx context.Context) (int, error) { return n, work(ctx) }, workflow.Key(i))
+		part, err := workflow.Step(ctx, "part", func(ctx context.Context) (int, error) {
+			return n, work(ctx)
+		}, workflow.Key(i))
 		if err != nil {
 			return 0, err
 		}
@@ -65,7 +68,9 @@ func order(ctx context.Context, n int) (sum int, err error) {
 // half is four times n, in two steps.
 func half(ctx context.Context, n int) (sum int, err error) {
 	for i := 1; i <= 2; i++ {
-		part, err := workflow.Step(ctx, "part", func(ctx context.Context) (int, error) { return 2 * n, work(ctx) }, workflow.Key(i))
+		part, err := workflow.Step(ctx, "part", func(ctx context.Context) (int, error) {
+			return 2 * n, work(ctx)
+		}, workflow.Key(i))
 		if err != nil {
 			return 0, err
 		}
