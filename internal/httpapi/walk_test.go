@@ -88,7 +88,8 @@ func (w *walker) executions() {
 	w.step(400, "POST", "/v1/executions", `{"workflow": "w", "idempotency_key": "k"}`, "Idempotency-Key", "other")
 	w.step(413, "POST", "/v1/executions", `{"workflow": "w", "input": "`+strings.Repeat("x", 2<<20)+`"}`)
 	w.step(415, "POST", "/v1/executions", `{"workflow": "w"}`, "Content-Type", "text/plain")
-	w.step(200, "GET", "/v1/executions?state=pending&state=running&label=team:web&queue=q&workflow=w&key=k&limit=5&children=true", "")
+	w.step(200, "GET", "/v1/executions?state=pending&state=running&label=team:web&queue=q&workflow=w&key=k"+
+		"&limit=5&children=true", "")
 	w.step(400, "GET", "/v1/executions?cursor=nonsense", "")
 	w.step(200, "GET", path, "")
 	w.step(200, "GET", path, "", "Prefer", "wait=0.01")

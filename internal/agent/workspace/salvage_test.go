@@ -342,7 +342,8 @@ func TestSalvagePatchBeyondLimit(t *testing.T) {
 		write(t, filepath.Join(w.Dir, fmt.Sprint("large", i)), strings.Repeat(fmt.Sprint("text ", i, "\n"), 900))
 	}
 	s := salvageOf(t, m, w)
-	if want := "what was not committed of large0, large1, large2: with it the patch is beyond the limit of 8 KiB"; s.Lost != want {
+	want := "what was not committed of large0, large1, large2: with it the patch is beyond the limit of 8 KiB"
+	if s.Lost != want {
 		t.Errorf("lost %q, want %q", s.Lost, want)
 	}
 	if s.Commits != 1 || s.Files != 13 {

@@ -85,7 +85,8 @@ func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	if diff := cmp.Diff(map[belay.ExecutionID]bool{{1}: true, {2}: false, {3}: true, {4}: true}, external); diff != "" {
 		t.Errorf("external (-want +got)\n%s", diff)
 	}
-	if got := c.sql(t, "SELECT concat(to_regclass('lanes'), to_regclass('api_keys'), ' ', oldest) FROM meta"); got != " 11" {
+	got := c.sql(t, "SELECT concat(to_regclass('lanes'), to_regclass('api_keys'), ' ', oldest) FROM meta")
+	if got != " 11" {
 		t.Errorf("there is still, and the oldest is: %s", got)
 	}
 }

@@ -120,7 +120,8 @@ func (t *tx) writeChunks(c *machine.Changes) error {
 	for i := range c.Drops {
 		d := &c.Drops[i]
 		t.args.blob(d.Execution[:]).text(d.Name).int(d.From).int(d.To)
-		if _, err := t.exec(t.ctx, "DELETE FROM blobs WHERE execution = ? AND name = ? AND n >= ? AND n < ?"); err != nil {
+		const cut = "DELETE FROM blobs WHERE execution = ? AND name = ? AND n >= ? AND n < ?"
+		if _, err := t.exec(t.ctx, cut); err != nil {
 			return err
 		}
 	}

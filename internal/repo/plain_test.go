@@ -1,0 +1,140 @@
+package repo
+
+import (
+	"go/ast"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// maxColumns is how wide a line may be; a tab counts as four.
+const maxColumns = 120
+
+// Lines fit on a screen. Those that cannot be broken are left alone: raw strings and tags of
+// structures, rows of tables, addresses, and blocks of code in documents.
+func TestLinesFit(t *testing.T) {
+	for _, name := range repoFiles(t) {
+		isGo := strings.HasSuffix(name, ".go")
+		if !isGo && !strings.HasSuffix(name, ".md") {
+			continue
+		}
+		raw := false
+		for i, line := range strings.Split(read(t, name), "\n") {
+			was := raw
+			switch {
+			case isGo && strings.Count(line, "`")%2 == 1, !isGo && strings.HasPrefix(strings.TrimSpace(line), "```"):
+				raw = !raw
+			}
+			columns := utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
+			if columns <= maxColumns || was || raw || strings.Contains(line, "://") || strings.HasPrefix(line, "|") ||
+				isGo && strings.ContainsAny(line, "`") {
+				continue
+			}
+			if isGo && longToken.MatchString(line) {
+				continue
+			}
+			t.Errorf("%s:%d has %d columns, more than %d: break it", name, i+1, columns, maxColumns)
+		}
+	}
+}
+
+// longToken is a line that is one string of data, in which a break would mean something.
+var longToken = regexp.MustCompile(`^\s*(?:\S+ *[:=]+ *)?"(?:[^"\\]|\\.)*"\)?[,)]*(?: \+)?$`)
+
+// plainWords are the words that keep a sentence from being understood at first reading, each with
+// the way to mend it.
+var plainWords = []struct {
+	pattern *regexp.Regexp
+	mend    string
+}{
+	{regexp.MustCompile(`(?:^|[.!?]["')]?\s+)((?:What|Whoever|Who|Nobody|Somebody|One)\s)`),
+		"begin the sentence with the actor or the thing"},
+	{regexp.MustCompile(`(?i)\b((?:came|comes?) of|(?:became|becomes?) of)\b`), "name the result"},
+	{regexp.MustCompile(`(?i)\b((?:is|are|was|were|be|been|being) (?:held|told))\b`),
+		"say who keeps, owns or reports what"},
+	{regexp.MustCompile(`(?i)\b(whoever|whomever)\b`), "name the actor"},
+}
+
+// plainAllowed are sentences that use such a word on purpose: file, a colon, the words found.
+var plainAllowed = map[string]string{}
+
+// plainLater are the folders whose words have not been gone through yet.
+var plainLater = []string{
+	".", "bench/", "belaytest/", "client/", "clients/", "cmd/", "docs/", "embedded/", "examples/", "internal/agent/",
+	"internal/agentapi/", "internal/config/", "internal/datadir/", "internal/demo/", "internal/engine/",
+	"internal/faultproxy/", "internal/gitwatch/", "internal/host/", "internal/httpapi/", "internal/machine/",
+	"internal/peer/", "internal/pgtest/", "internal/promise/", "internal/repo/", "internal/run/", "internal/screen/",
+	"internal/sdktest/", "internal/secret/", "internal/server/", "internal/simulation/", "internal/socket/",
+	"internal/store/", "internal/telemetry/", "internal/uid/", "internal/webui/", "internal/wire/", "test/",
+	"tools/", "worker/", "workflow/",
+}
+
+// Comments, texts for users and documents are plain: the rules that a pattern can see. CONTRIBUTING.md
+// has the others.
+func TestWordsArePlain(t *testing.T) {
+	used := map[string]bool{}
+	check := func(name string, line int, text string) {
+		text = strings.Join(strings.Fields(text), " ")
+		for _, w := range plainWords {
+			for _, m := range w.pattern.FindAllStringSubmatchIndex(text, -1) {
+				words := strings.TrimSpace(text[m[2]:m[3]])
+				if plainAllowed[name+": "+words] != "" {
+					used[name+": "+words] = true
+					continue
+				}
+				from, to := max(0, m[2]-30), min(len(text), m[3]+50)
+				t.Errorf("%s:%d: %q in %q: %s", name, line, words, strings.ToValidUTF8(text[from:to], ""), w.mend)
+			}
+		}
+	}
+	later := func(name string) bool {
+		return slices.ContainsFunc(plainLater, func(dir string) bool {
+			return strings.HasPrefix(name, dir) || dir == "." && !strings.Contains(name, "/")
+		})
+	}
+	fset, sources := goFiles(t)
+	for _, f := range sources {
+		if later(f.path) || f.path == "internal/repo/plain_test.go" {
+			continue
+		}
+		for _, c := range f.ast.Comments {
+			for _, part := range paragraphs(c.Text()) {
+				check(f.path, fset.Position(c.Pos()).Line, part)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if text, err := strconv.Unquote(lit.Value); err == nil && strings.Contains(text, " ") {
+					for _, part := range paragraphs(text) {
+						check(f.path, fset.Position(lit.Pos()).Line, part)
+					}
+				}
+			}
+			return true
+		})
+	}
+	for _, name := range repoFiles(t) {
+		if !strings.HasSuffix(name, ".md") || later(name) || strings.Contains("/"+name, "/testdata/") {
+			continue
+		}
+		at := 1
+		for _, part := range paragraphs(read(t, name)) {
+			check(name, at, strings.TrimLeft(part, "*-> "))
+			at += 2
+		}
+	}
+	for allowed := range plainAllowed {
+		if !used[allowed] {
+			t.Errorf("%s is allowed and not there", allowed)
+		}
+	}
+}
+
+var blank = regexp.MustCompile(`\n\s*(?:\n|[*+-] )`)
+
+// paragraphs are the parts of a text between empty lines; an item of a list is one.
+func paragraphs(text string) []string { return blank.Split(text, -1) }
