@@ -213,6 +213,7 @@ func FuzzParseStat(f *testing.F) {
 	f.Add("42 (sh) S 1 7 7 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 8154 5000000")
 	f.Add(") (")
 	f.Add("1 () ")
+	f.Add("0()\x00 2 0 0 0 0 0 0 0 0 0 1 2 0 0 0 0 3 0 4 0")
 	f.Fuzz(func(t *testing.T, line string) {
 		if s, err := parseStat(line); err == nil && s.State == 0 {
 			t.Errorf("%q was read as %+v", line, s)
