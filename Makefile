@@ -54,7 +54,7 @@ UNRACED := Store HTTPSQLite WithoutRoot
 # tests of workspace in which goroutines meet (SHARING) and those of process in one kind of isolation (the parent's side is
 # the same in all), and internal/agent and internal/server start commands and prepare workspaces under it.
 PLAIN   := ./internal/machine ./internal/agent/process ./internal/agent/workspace
-SHARING := ConcurrentPrepares TheSetupLock APlaceIsWaitedFor Quota RandomWorkComesBack PrepareCancelled OverSSH Credentials WhoRunsGit Sweep Remove
+SHARING := ConcurrentPrepares BaseIsLockedForCopyingOnly PrepareWaitsForItsPlace Quota RandomWorkComesBack PrepareCancelled FetchOverSSH Credentials GitRunsAsTheOwnerOfItsFiles Sweep Remove
 
 # The pattern of tests by the names in these lists, and that of all that is heavy.
 empty :=

@@ -334,10 +334,10 @@ ln -s ` + x.secret + ` .gitignore; mkdir -p deep; ln -s / deep/root; ln ` + x.se
 			lost: "its .git cannot be used"},
 		"objects of others": {
 			script: hostileCommit + `echo ` + x.repo + `/.git/objects > .git/objects/info/alternates`,
-			lost:   "borrows objects",
+			lost:   "refers to objects",
 		},
 		"refs that lead away": {
-			script: hostileCommit + `rm -f .git/HEAD; ln -s ` + x.secret + ` .git/HEAD`, lost: "where HEAD stands",
+			script: hostileCommit + `rm -f .git/HEAD; ln -s ` + x.secret + ` .git/HEAD`, lost: "the value of HEAD",
 		},
 		"no way back": {
 			script: hostileCommit + `mkfifo pipe .git/pipe; mkdir -p a/b/c; : > a/b/c/f; chmod 000 a/b/c a/b a; chmod 000 .git/refs; chmod 500 .`,

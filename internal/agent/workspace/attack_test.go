@@ -17,8 +17,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// armed is a repository whose configuration names a program wherever git would run
-// one.
+// armed makes a repository whose configuration names a program in every setting and hook from which
+// git would run one.
 func armed(t *testing.T, program string) string {
 	t.Helper()
 	src := repo(t)
@@ -36,12 +36,12 @@ func armed(t *testing.T, program string) string {
 		write(t, filepath.Join(src, ".git", "hooks", hook), "#!/bin/sh\n"+program+"\n")
 		_ = os.Chmod(filepath.Join(src, ".git", "hooks", hook), 0o755)
 	}
-	write(t, filepath.Join(src, "a.txt"), "changed\n") // which a status has to read
+	write(t, filepath.Join(src, "a.txt"), "changed\n") // so that git status has to read it
 	return src
 }
 
-// Rule: whoever prepares a repository in a directory of root's, as in the system's
-// temporary directory, has nothing of it run as root.
+// Rule: a repository that a user prepares in a shared directory, such as the system's temporary
+// directory, makes root run none of its programs.
 func TestSourceInASharedDirectory(t *testing.T) {
 	asRoot(t)
 	m := open(t)
@@ -57,7 +57,7 @@ func TestSourceInASharedDirectory(t *testing.T) {
 			}
 		}
 	}
-	w, err := m.Prepare(t.Context(), asked(Spec{ID: "run_1", Repo: shared}))
+	w, err := m.Prepare(t.Context(), allowedOnly(Spec{ID: "run_1", Repo: shared}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,14 +67,14 @@ func TestSourceInASharedDirectory(t *testing.T) {
 	}
 }
 
-// Rule: a repository that its owner exchanges for a way to root's, between any check
-// and any use, is never read or run as root, and leads to nothing of root's.
+// Rule: a repository that its owner keeps replacing by a link to one of root's, between a check and
+// a use, is never read or run as root, and reveals nothing of root's.
 func TestSourceThatIsSwapped(t *testing.T) {
 	asRoot(t)
 	m := open(t)
 	lent(t, m)
 	program, seen := witness(t)
-	private := repo(t) // below a directory that only root may pass
+	private := repo(t) // below a directory that only root may enter
 	write(t, filepath.Join(private, "private.txt"), "of root\n")
 	commit(t, private, "of root")
 	place := public(t)
@@ -90,7 +90,7 @@ func TestSourceThatIsSwapped(t *testing.T) {
 	stop := swapper(t, theirs, link)
 	defer stop()
 	for i := range tries {
-		w, err := m.Prepare(t.Context(), asked(Spec{ID: fmt.Sprintf("run_%d", i), Repo: theirs}))
+		w, err := m.Prepare(t.Context(), allowedOnly(Spec{ID: fmt.Sprintf("run_%d", i), Repo: theirs}))
 		if err != nil {
 			continue
 		}
@@ -101,7 +101,7 @@ func TestSourceThatIsSwapped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if as := seen(); strings.Contains("\n"+as, "\n0\n") {
-			t.Fatalf("after %d tries the stranger's program ran as root", i+1)
+			t.Fatalf("after %d tries the other user's program ran as root", i+1)
 		}
 		if t.Failed() {
 			return
@@ -109,12 +109,11 @@ func TestSourceThatIsSwapped(t *testing.T) {
 	}
 }
 
-// tries is how often a race is run that has to be lost once.
+// tries is how often a race is repeated.
 const tries = 60
 
-// Rule: while a workspace is saved, somebody who has a descriptor of one of its
-// directories and swaps files for links gets nothing by it that its own user could
-// not read.
+// Rule: while a workspace is salvaged, a process with a descriptor of one of its directories that
+// replaces files by links reads nothing that its own user could not read.
 func TestFilesThatAreSwapped(t *testing.T) {
 	asRoot(t)
 	m, src := open(t), repo(t)
@@ -127,7 +126,7 @@ func TestFilesThatAreSwapped(t *testing.T) {
 	}
 	for i := range 40 {
 		file, link := filepath.Join(w.Dir, fmt.Sprintf("file%d", i)), filepath.Join(w.Tmp, fmt.Sprintf("link%d", i))
-		write(t, file, strings.Repeat("x", len(text))) // git reads no more than it had seen
+		write(t, file, strings.Repeat("x", len(text))) // git reads no more bytes than lstat reported
 		if err := os.Symlink(secret, link); err != nil {
 			t.Fatal(err)
 		}
@@ -137,18 +136,18 @@ func TestFilesThatAreSwapped(t *testing.T) {
 	for range tries / 10 {
 		s, err := m.Salvage(t.Context(), w)
 		if err == nil && strings.Contains(string(s.Patch), text) {
-			t.Fatal("what only root may read is in the patch")
+			t.Fatal("the patch contains a file that only root may read")
 		}
 	}
 }
 
-// Rule: where a workspace belongs to the server's own user, the steward that saves it
-// reads nothing that is hidden from its job, whatever a file there is by the time git
-// opens it. The git of this test takes the place of a job that wins that race each time.
-func TestAStewardSeesWhatItsJobSees(t *testing.T) {
+// Rule: where a workspace belongs to the server's own user, its steward can read no file that is
+// hidden from its job, whatever replaces a file before git opens it. The git of this test plays a
+// job that wins this race every time.
+func TestStewardReadsNothingHiddenFromItsJob(t *testing.T) {
 	asRoot(t)
 	const text = "only the server may read this"
-	place, err := os.MkdirTemp("/run", "belay-attack-") // where no seal hides it
+	place, err := os.MkdirTemp("/run", "belay-attack-") // no sandbox hides this directory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,8 +181,7 @@ func TestAStewardSeesWhatItsJobSees(t *testing.T) {
 	}
 }
 
-// bomb is a repository of a few kilobytes whose checkout has so many files of a
-// mebibyte.
+// bomb makes a repository of a few kilobytes whose checkout has this number of files of a mebibyte.
 func bomb(t *testing.T, files int) string {
 	t.Helper()
 	src := filepath.Join(t.TempDir(), "bomb")
@@ -195,9 +193,9 @@ git update-ref refs/heads/main $(git commit-tree -m bomb $tree)`, files))
 	return src
 }
 
-// Rule: a repository of a few kilobytes that unpacks to gigabytes is held by the quota
-// while it is unpacked.
-func TestBomb(t *testing.T) {
+// Rule: a repository of a few kilobytes that unpacks to gigabytes is stopped by the quota while it
+// is unpacked.
+func TestDecompressionBombExceedsQuota(t *testing.T) {
 	m := open(t)
 	if os.Geteuid() == 0 {
 		lent(t, m)
@@ -223,7 +221,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// taken notes the most that a directory took on disk.
+// taken records the largest disk space that a directory takes.
 func taken(t *testing.T, dir string) (most *int64, stop func()) {
 	t.Helper()
 	most = new(int64)
@@ -240,7 +238,7 @@ func taken(t *testing.T, dir string) (most *int64, stop func()) {
 				var now int64
 				_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
 					if err != nil {
-						return nil //nolint:nilerr // gone
+						return nil //nolint:nilerr // removed
 					}
 					if info, err := d.Info(); err == nil {
 						now += info.Sys().(*syscall.Stat_t).Blocks * 512
@@ -254,9 +252,9 @@ func taken(t *testing.T, dir string) (most *int64, stop func()) {
 	return most, sync.OnceFunc(func() { close(done); over.Wait() })
 }
 
-// Rule: a repository of a few kilobytes with a hundred million names is held by the
-// limit of memory while it is unpacked, and the error says so.
-func TestBombOfNames(t *testing.T) {
+// Rule: a repository of a few kilobytes with a hundred million names is stopped by the memory limit
+// while it is unpacked, and the error names that limit.
+func TestDecompressionBombOfNamesExceedsMemory(t *testing.T) {
 	asRoot(t)
 	m := open(t)
 	lent(t, m)

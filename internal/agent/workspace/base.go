@@ -16,40 +16,39 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// base is the warm clone of one repository, and the lock on it. Its files are the
-// keeper's, and nothing that they say is believed here; what is known of it stands
-// beside it.
+// base is the warm clone of one repository, with its lock. Its files belong to the keeper, and this
+// process does not trust their contents; it keeps its own state file beside the base.
 type base struct {
 	m      *Manager
 	src    source
 	dir    string
 	keeper *host.User // nil for the user of this process
-	peer   peer       // what answers for the source; nil if keepers reach it themselves
+	peer   peer       // answers for the source; nil if the keeper reaches the source itself
 	lock   *os.File
 	state  state
 }
 
-// state is what is known of a base; one without was never finished.
+// state is what this process recorded about a base. A base without a state was never finished.
 type state struct {
-	// Repo is the repository, for people.
+	// Repo is the repository, for display.
 	Repo string `json:"repo,omitempty"`
-	// Head is the branch that the source's HEAD was on, as a full ref; empty if
-	// it was detached or has no commit.
+	// Head is the branch of the source's HEAD, as a full ref; empty if HEAD was detached or had no
+	// commit.
 	Head string `json:"head"`
-	// Detached is the commit of a detached HEAD.
+	// Detached is the commit of the source's detached HEAD.
 	Detached string    `json:"detached,omitempty"`
 	Fetched  time.Time `json:"fetched"`
 }
 
-// stateFile follows the name of a base in the name of the file that tells of it.
+// stateFile is the suffix that turns the path of a base into the path of its state.
 const stateFile = ".json"
 
-// base is that of src, without the lock.
+// base returns the base of src, without locking it.
 func (m *Manager) base(src source) *base {
 	return &base{m: m, src: src, dir: filepath.Join(m.dir, "base", src.key()), keeper: m.Keeper}
 }
 
-// lockBase waits for the base of src, to fetch or make it.
+// lockBase waits for the lock that is needed to fetch or make the base of src.
 func (m *Manager) lockBase(ctx context.Context, src source) (*base, error) {
 	b := m.base(src)
 	if err := b.obtain(ctx); err != nil {
@@ -69,9 +68,9 @@ func (b *base) obtain(ctx context.Context) error {
 
 func (b *base) unlock() { _ = b.lock.Close() }
 
-// locate finds what spec asks for: in what is known if that is new enough, else
-// after a fetch; in a new base if this one is damaged. It gives the directory in which
-// it was found, for the caller to close.
+// locate finds the commit that spec names: in the present base if that was fetched recently enough,
+// else after a fetch; in a newly made base if the present one is damaged. It returns the directory
+// of the base that has the commit; the caller closes the directory.
 func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (*found, *os.File, error) {
 	if !damaged {
 		if f, dir, err := b.consult(ctx, spec, false); err == nil && f != nil {
@@ -91,8 +90,8 @@ func (b *base) locate(ctx context.Context, spec Spec, damaged bool) (*found, *os
 	return b.rebuild(ctx, spec)
 }
 
-// consult finds spec in the base that is there, after a fetch if it may fetch and has
-// to. It gives nothing, and no error, where there is no such base.
+// consult looks for spec in the present base; with fetch, it fetches first if necessary. Without a
+// usable base it returns no result and no error.
 func (b *base) consult(ctx context.Context, spec Spec, fetch bool) (*found, *os.File, error) {
 	dir := b.load()
 	if dir == nil {
@@ -115,9 +114,9 @@ func (b *base) consult(ctx context.Context, spec Spec, fetch bool) (*found, *os.
 	return f, dir, nil
 }
 
-// load reads what is known of the base and opens it; nil if there is none that can be
-// used: half made, or another user's. A person who is root and has no keeper uses that
-// of whoever made it.
+// load reads the state of the base and opens its directory. It returns nil if the base is unusable:
+// half made, or owned by another user. A root user without a configured keeper uses an existing
+// base as the user who made it.
 func (b *base) load() *os.File {
 	raw, err := readRegular(b.dir+stateFile, 1<<20)
 	if err != nil || json.Unmarshal(raw, &b.state) != nil || b.state.Fetched.IsZero() {
@@ -140,7 +139,7 @@ func (b *base) load() *os.File {
 	return nil
 }
 
-// owner is whose the files of the base are.
+// owner is the user that must own the files of the base.
 func (b *base) owner() uint32 {
 	if b.keeper != nil {
 		return b.keeper.UID
@@ -155,16 +154,16 @@ func (b *base) order(spec Spec) keepOrder {
 	}
 }
 
-// errand is that of a keeper.
+// errand returns the order for a keeper of this base.
 func (b *base) errand(o *keepOrder) errand {
 	e := errand{who: "keeper", user: b.keeper, writable: []string{o.Dir}, limits: b.m.Limits, limit: 4 * maxBaseRefs,
 		order: order{Keep: o}}
-	e.limits.Pids = 0 // without cgroups it would count all keepers
+	e.limits.Pids = 0 // without cgroups the limit would count the processes of all keepers together
 	e.limits.FileSize = b.m.MaxFetch
 	return e
 }
 
-// ask sends out a keeper.
+// ask runs a keeper and returns the commit that it found.
 func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	e := b.errand(&o)
 	defer func() { closeAll(e.files) }()
@@ -179,7 +178,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 		}
 	case o.Fetch:
 		e.network, e.inherit = true, remoteEnvironment
-		// which the keeper may not be able to read, and git knows by another name
+		// The keeper may not be able to read this file; git gets its contents under another name.
 		if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 			o.Authorities, _ = os.ReadFile(file)
 		}
@@ -188,7 +187,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	closeAll(e.files) // so that the other end sees the end of the keeper
+	closeAll(e.files) // so that the peer sees when the keeper ends
 	e.files = nil
 	a, err := t.wait()
 	if err != nil {
@@ -197,7 +196,7 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 	return a.Found, a.Found.check()
 }
 
-// check makes sure that what a keeper has found could be that.
+// check refuses an answer of a keeper that cannot be genuine.
 func (f *found) check() error {
 	branch := func(ref []byte) bool {
 		name, ok := strings.CutPrefix(string(ref), "refs/heads/")
@@ -206,12 +205,12 @@ func (f *found) check() error {
 	switch {
 	case f == nil, !isObject(f.Commit), len(f.Branch) > 0 && !checkBranch(string(f.Branch)),
 		len(f.Head) > 0 && !branch(f.Head), f.Detached != "" && !isObject(f.Detached), len(f.Shallow) > maxShallow:
-		return errors.New("the keeper has found nothing that makes sense")
+		return errors.New("the answer of the keeper is not valid")
 	}
 	return nil
 }
 
-// remember writes down what a fetch has found.
+// remember saves the result of a fetch as the state of the base.
 func (b *base) remember(f *found) error {
 	b.state = state{Repo: b.src.url, Head: string(f.Head), Detached: f.Detached, Fetched: b.m.Now()}
 	raw, err := json.Marshal(b.state)
@@ -224,7 +223,8 @@ func (b *base) remember(f *found) error {
 	return nil
 }
 
-// compact has the base tidied up if it is time. It is good without.
+// compact runs a keeper that packs the base, if it has too many packs. Errors are ignored: the base
+// is usable without.
 func (b *base) compact(ctx context.Context, f *found) {
 	if f.Packs <= maxPacks {
 		return
@@ -239,7 +239,7 @@ func (b *base) compact(ctx context.Context, f *found) {
 	_, _ = b.m.send(ctx, b.errand(&o))
 }
 
-// rebuild makes the base anew and only then replaces what is there.
+// rebuild makes a new base and only then replaces the present one.
 func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error) {
 	if err := b.clear(".new-"); err != nil {
 		return nil, nil, err
@@ -264,14 +264,14 @@ func (b *base) rebuild(ctx context.Context, spec Spec) (*found, *os.File, error)
 	if err != nil {
 		var s spoilt
 		if errors.As(err, &s) {
-			err = s.error // and there is no other
+			err = s.error // there is no other base to try
 		}
 		return nil, nil, errors.Join(err, dir.Close(), removeTree(next))
 	}
 	return f, dir, b.clear(".old-")
 }
 
-// replace puts a base that was just made in the place of what is there.
+// replace moves a newly made base to the place of the present one.
 func (b *base) replace(ctx context.Context, next string, f *found) error {
 	release, err := b.use(ctx)
 	if err != nil {
@@ -280,7 +280,7 @@ func (b *base) replace(ctx context.Context, next string, f *found) error {
 	defer release()
 	old := fmt.Sprintf("%s.old-%d", b.dir, os.Getpid())
 	for _, step := range []func() error{
-		func() error { return os.Remove(b.dir + stateFile) }, // it is of the old one
+		func() error { return os.Remove(b.dir + stateFile) }, // the state of the old base
 		func() error { return os.Rename(b.dir, old) },
 	} {
 		if err := step(); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -293,7 +293,7 @@ func (b *base) replace(ctx context.Context, next string, f *found) error {
 	return b.remember(f)
 }
 
-// clear removes bases that were on their way in or out when somebody died.
+// clear removes new and replaced bases that a dead process left behind.
 func (b *base) clear(infix string) error {
 	left, err := filepath.Glob(b.dir + infix + "*")
 	for _, dir := range left {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// large makes a repository of at least 5,000 files out of Go's own source tree.
+// large makes a repository of at least 5,000 files from Go's own source tree.
 func large(b *testing.B) string {
 	b.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -34,9 +34,8 @@ func large(b *testing.B) string {
 	return dir
 }
 
-// BenchmarkFiftyWorkspaces sets up and takes down fifty workspaces of a large
-// repository, ten at a time; each commits. It tells for how long the set-up lock was
-// held and waited for.
+// BenchmarkFiftyWorkspaces makes and removes fifty workspaces of a large repository, ten at a time;
+// each commits. It reports how long the locks on the base were kept and waited for.
 func BenchmarkFiftyWorkspaces(b *testing.B) {
 	source := large(b)
 	for b.Loop() {
@@ -82,9 +81,8 @@ func oneJob(m *Manager, source string, i int) error {
 	return w.Remove(context.Background())
 }
 
-// BenchmarkSalvage reads the work of a job on a large repository: with what is known
-// of the files that nobody has touched, as while the job runs, and without, as after
-// the death of its server.
+// BenchmarkSalvage salvages a job on a large repository: with the notes about untouched files, as
+// while the job's server runs, and without, as after its death.
 func BenchmarkSalvage(b *testing.B) {
 	source := large(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
@@ -147,8 +145,8 @@ func grown(b *testing.B) string {
 	return dir
 }
 
-// BenchmarkPrepare makes workspaces of a repository of 1,000 files and 800 commits that
-// is there already, and saves the work in them.
+// BenchmarkPrepare makes workspaces from an existing base of 1,000 files and 800 commits, and
+// salvages the work in them.
 func BenchmarkPrepare(b *testing.B) {
 	source := grown(b)
 	m, err := Open(filepath.Join(b.TempDir(), "workspaces"))
@@ -190,7 +188,7 @@ func BenchmarkPrepare(b *testing.B) {
 	b.ReportMetric(float64(saving.Milliseconds())/float64(n-1), "salvage-ms")
 }
 
-// used is the processor time of this process and of those that it waited for.
+// used returns the processor time of this process and of the child processes that it waited for.
 func used(b *testing.B) (sum time.Duration) {
 	b.Helper()
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {

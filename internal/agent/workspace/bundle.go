@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// unbundle takes a bundle of ours into a git directory that holds the base commit,
-// and gives where HEAD and the refs stood. Every object is checked, and that none is
-// missing: git itself would take a bundle in on trust.
+// unbundle unpacks a bundle that this package made into a git directory that has the base commit,
+// and returns where HEAD and the refs stood. It checks every object and that no object is missing;
+// git itself would trust the bundle.
 func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*record, error) {
 	state, err := unpack(ctx, g, dir, bundle)
 	if err != nil {
@@ -25,7 +25,7 @@ func unbundle(ctx context.Context, g *git, dir, base string, bundle []byte) (*re
 	return r, err
 }
 
-// unpack takes in the objects of a bundle and gives the commit of stateRef.
+// unpack unpacks the objects of a bundle and returns the commit of stateRef.
 func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state string, err error) {
 	header, pack, ok := bytes.Cut(bundle, []byte("\n\n"))
 	if !ok || !bytes.HasPrefix(header, []byte("# v")) {
@@ -45,7 +45,7 @@ func unpack(ctx context.Context, g *git, dir string, bundle []byte) (state strin
 	return state, err
 }
 
-// whole makes sure that a git directory has all that a record needs.
+// whole checks that a git directory has all objects that a record needs.
 func (r *record) whole(ctx context.Context, g *git, dir, base, state string) error {
 	tips := []string{"^" + base, state}
 	if r.head.commit != "" {
@@ -56,13 +56,13 @@ func (r *record) whole(ctx context.Context, g *git, dir, base, state string) err
 	}
 	if _, err := g.run(ctx, command{dir: dir, stdin: lines(tips), args: []string{"rev-list", "--objects", "--quiet",
 		"--stdin"}}); err != nil {
-		return fmt.Errorf("not all is there: %w", err)
+		return fmt.Errorf("objects are missing: %w", err)
 	}
 	return nil
 }
 
-// bundle packs what a record needs, without what the base commit holds. It counts the
-// commits of HEAD and the branches also if the bundle is beyond its limit.
+// bundle packs the objects that a record needs and the base commit does not have. It returns the
+// number of commits on HEAD and the branches also if the bundle exceeds its limit.
 func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	base := "^" + p.at.Commit
 	state, err := p.writeState(ctx, r)
@@ -106,32 +106,32 @@ func (p *private) bundle(ctx context.Context, r *record) ([]byte, int, error) {
 	return out, count, err
 }
 
-// lines is what git reads from --stdin.
+// lines formats its arguments as git reads them from --stdin.
 func lines(first []string, more ...string) *strings.Reader {
 	return strings.NewReader(strings.Join(append(first[:len(first):len(first)], more...), "\n") + "\n")
 }
 
-// attempts bounds how often a bundle is tried to find out which pieces spoil it.
+// attempts bounds how many bundles are made to find the pieces that cannot be packed.
 const attempts = 40
 
-// errTried means that it was tried often enough.
-var errTried = errors.New("too much of it cannot be kept to find out what can")
+// errTried means that the number of attempts is used up.
+var errTried = errors.New("too many parts cannot be kept; the search for the others was given up")
 
-// packing makes a bundle of as many pieces as possible.
+// packing makes one bundle of as many pieces as possible.
 type packing struct {
 	s      *salvage
 	reader *private
 	change *change
 	tried  int
 
-	// What came of the newest try that succeeded.
+	// The result of the newest successful attempt.
 	bundle []byte
 	count  int
-	from   string // where HEAD is in it
+	from   string // the commit of HEAD in the bundle
 	proof  *private
 }
 
-// try makes a bundle of pieces and proves that it can be restored.
+// try makes a bundle of pieces and proves, by unpacking it, that it can be restored.
 func (k *packing) try(ctx context.Context, pieces []piece) error {
 	if k.tried++; k.tried > attempts {
 		return errTried
@@ -144,7 +144,7 @@ func (k *packing) try(ctx context.Context, pieces []piece) error {
 	if err != nil {
 		return err
 	}
-	proof, err := k.s.known(ctx)
+	proof, err := k.s.newProof(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,14 +154,14 @@ func (k *packing) try(ctx context.Context, pieces []piece) error {
 	}
 	if err != nil {
 		proof.remove()
-		return fmt.Errorf("the bundle of them is not sound: %w", err)
+		return fmt.Errorf("the bundle of these parts cannot be restored: %w", err)
 	}
 	k.proof.remove()
 	k.bundle, k.count, k.from, k.proof = bundle, count, r.head.commit, proof
 	return nil
 }
 
-// tooLarge means that a bundle is beyond its limit.
+// tooLarge means that a bundle exceeds its limit.
 type tooLarge struct {
 	commits int
 	limit   int64
@@ -171,10 +171,11 @@ func (e *tooLarge) Error() string {
 	return fmt.Sprintf("%d in a bundle beyond the limit of %s", e.commits, mib(e.limit))
 }
 
-// best tries all pieces, and then without those that are too much or that spoil the
-// rest, which it names as lost. It gives those that are in the bundle.
+// best bundles all pieces or, if that fails, as many as possible, and records the others as lost.
+// It leaves out pieces that are too large or that make the bundle unusable, and returns the pieces
+// in the bundle.
 func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
-	alone := false // HEAD was tried without the others
+	alone := false // HEAD was tried alone
 	for {
 		err := k.try(ctx, pieces)
 		var big *tooLarge
@@ -203,7 +204,7 @@ func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
 	}
 }
 
-// shorten leaves out the pieces of the last tier.
+// shorten leaves out the pieces of the least important tier.
 func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	last := pieces[0].tier
 	for _, p := range pieces {
@@ -219,7 +220,7 @@ func (k *packing) shorten(pieces []piece, err error) (less []piece) {
 	return less
 }
 
-// sift takes out the pieces that cannot be kept even alone.
+// sift leaves out the pieces that cannot be packed even alone, by halving the list.
 func (k *packing) sift(ctx context.Context, pieces []piece) []piece {
 	if len(pieces) > 1 {
 		half := len(pieces) / 2
@@ -232,7 +233,7 @@ func (k *packing) fit(ctx context.Context, pieces []piece) []piece {
 	err := k.try(ctx, pieces)
 	var big *tooLarge
 	switch {
-	case err == nil, errors.As(err, &big): // the size is seen to later
+	case err == nil, errors.As(err, &big): // best handles the size
 		return pieces
 	case len(pieces) > 1 && ctx.Err() == nil && !errors.Is(err, errTried):
 		return k.sift(ctx, pieces)

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fill puts into a claimed workspace what spec asks for.
+// fill fills a claimed workspace with what spec describes.
 func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source) error {
 	if spec.Repo == "" {
 		return nil
@@ -21,8 +21,8 @@ func (m *Manager) fill(ctx context.Context, w *Workspace, spec Spec, src source)
 	return err
 }
 
-// checkout makes the checkout of a workspace. It tells whether a local source has
-// changes that are not committed, if status asks for that.
+// checkout makes the checkout of a workspace. With status, it reports whether a local source has
+// uncommitted changes.
 func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src source, status bool) (dirty bool,
 	err error) {
 	if m.git.bin == "" {
@@ -41,7 +41,7 @@ func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src sou
 	}
 	err = m.clone(ctx, b, w, spec, false)
 	if err != nil && ctx.Err() == nil && !final(err) {
-		// The base is damaged where a fetch did not look.
+		// The base may be damaged in files that the fetch did not read: make a new one.
 		if rerr := m.clone(ctx, b, w, spec, true); rerr == nil || final(rerr) {
 			err = rerr
 		} else {
@@ -62,8 +62,8 @@ func (m *Manager) checkout(ctx context.Context, w *Workspace, spec Spec, src sou
 	return false, err
 }
 
-// explain adds to the error of a source that cannot be fetched what is known from the
-// other end of the lines, and whether trying again may mend it.
+// explain adds to the error of a fetch what the peer reports about the source, and whether a retry
+// may succeed.
 func explain(src source, err error, complaint string, why error) error {
 	var e *belay.Error
 	switch {
@@ -82,13 +82,13 @@ func explain(src source, err error, complaint string, why error) error {
 	return &belay.Error{Code: e.Code, Message: e.Message, Err: cause}
 }
 
-// final tells errors that a new base does not cure.
+// final reports whether err would remain with a new base.
 func final(err error) bool {
 	var e *belay.Error
 	return errors.As(err, &e)
 }
 
-// clone makes the checkout out of the base.
+// clone makes the checkout from the base.
 func (m *Manager) clone(ctx context.Context, b *base, w *Workspace, spec Spec, damaged bool) error {
 	for range 3 {
 		f, dir, err := b.locate(ctx, spec, damaged)
@@ -116,8 +116,8 @@ func (m *Manager) cloneFrom(ctx context.Context, b *base, dir *os.File, w *Works
 	return m.populate(ctx, w, &fillOrder{Refs: f.Refs, Head: b.state.Head})
 }
 
-// objectsOf is where the objects of a workspace's base are: those that it was given
-// itself, where the command cannot change them.
+// objectsOf is the directory with the objects of a workspace's base: a copy in the workspace if the
+// workspace has its own user, since the command cannot change that copy; else the base itself.
 func (m *Manager) objectsOf(w *Workspace) string {
 	if w.User != nil {
 		return filepath.Join(w.root, "objects")
@@ -125,7 +125,7 @@ func (m *Manager) objectsOf(w *Workspace) string {
 	return filepath.Join(m.dir, "base", w.key, "objects")
 }
 
-// empty takes back what an earlier try has put into a workspace.
+// empty removes what an earlier attempt put into a workspace.
 func (w *Workspace) empty() error {
 	err := emptyTree(w.Dir)
 	if w.User != nil {
@@ -134,7 +134,7 @@ func (w *Workspace) empty() error {
 	return err
 }
 
-// deepen tells a git directory where the history of a shallow source ends.
+// deepen records in a git directory the commits at which the history of a shallow source ends.
 func deepen(dir string, shallow []byte) error {
 	if len(shallow) == 0 {
 		return nil
@@ -142,7 +142,7 @@ func deepen(dir string, shallow []byte) error {
 	return writeFile(filepath.Join(dir, "shallow"), shallow)
 }
 
-// format names the hash of a commit's name.
+// format is the hash algorithm of a commit's name.
 func format(commit string) string {
 	if len(commit) == 64 {
 		return "sha256"
@@ -157,7 +157,7 @@ func (t target) ref() string {
 	return "refs/heads/" + t.branch
 }
 
-// head is what HEAD leads to: a ref or a commit, or a ref without a commit.
+// head is the value of HEAD: a ref with or without a commit, or a commit alone.
 type head struct {
 	ref    string // refs/heads/…; "" for a detached HEAD
 	commit string // "" for a branch without a commit

@@ -10,14 +10,14 @@ import (
 	"github.com/belaydev/belay/internal/secret"
 )
 
-// Login is what proves to a server who asks for a repository. Either may be empty.
+// Login is a user name and a password for a server with repositories. Either may be empty.
 type Login struct{ User, Password string }
 
-// Credentials finds the login for a repository's URL. It is asked anew for each use; an
-// error ends that use.
+// Credentials finds the login for a repository's URL. It is called before each fetch; an error
+// fails that fetch.
 type Credentials func(url string) (user, password string, ok bool, err error)
 
-// maxCredentials bounds a file of credentials.
+// maxCredentials bounds a file of credentials, in bytes.
 const maxCredentials = 1 << 20
 
 // CredentialFile finds logins in a file of the format of git's credential store, a line
@@ -26,10 +26,9 @@ const maxCredentials = 1 << 20
 //	https://USER:PASSWORD@HOST
 //	https://USER:PASSWORD@HOST/PATH
 //
-// A line counts for the repositories on its host, with its port, and at or below its
-// path; of several the one with the longest path, then the first. Lines of other schemes
-// and those that begin with # are passed over. The error names lines and shows nothing
-// of them.
+// A line applies to the repositories on its host and port, at or below its path. If several lines
+// apply, the one with the longest path wins, then the first. Lines of other schemes and lines that
+// begin with # are ignored. Errors give the number of a line and never its text.
 func CredentialFile(path string) Credentials {
 	return func(url string) (user, password string, ok bool, err error) {
 		text, err := secret.Read(path, maxCredentials)
@@ -46,11 +45,11 @@ func CredentialFile(path string) Credentials {
 	}
 }
 
-// lookUp finds the login for a repository in the text of a file.
+// lookUp finds the login for a repository in the text of a credentials file.
 func lookUp(text []byte, repo string) (found Login, ok bool, err error) {
 	at, err := Locate(repo)
 	if err != nil || at.Scheme != "https" {
-		return Login{}, false, nil // no line is for what has no location
+		return Login{}, false, nil // a repository without an https location has no login
 	}
 	longest := -1
 	n := 0
@@ -67,19 +66,19 @@ func lookUp(text []byte, repo string) (found Login, ok bool, err error) {
 	return found, ok, nil
 }
 
-// below reports whether a path is another one or lies below it.
+// below reports whether path equals other or lies below it.
 func below(path, other string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(other, "/"))
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// credential reads a line.
+// credential parses one line of a credentials file.
 func credential(line string) (login Login, of Location, used bool, err error) {
 	scheme, rest, ok := strings.Cut(line, "://")
 	if line == "" || line[0] == '#' || ok && isScheme(scheme) && !strings.EqualFold(scheme, "https") {
 		return login, of, false, nil
 	}
-	u, perr := url.Parse("https://" + rest) // whose error would show it
+	u, perr := url.Parse("https://" + rest) // the text of perr would show the password
 	if !ok || perr != nil || u.User == nil || !hostForm.MatchString(u.Host) || u.RawQuery != "" || u.Fragment != "" {
 		return login, of, false, invalid("it is not of the form https://USER:PASSWORD@HOST/PATH")
 	}
@@ -95,8 +94,8 @@ func credential(line string) (login Login, of Location, used bool, err error) {
 	return login, of, login != Login{}, nil
 }
 
-// Reveal takes the credentials out of a repository that its own user has named, so that
-// they are not stored with it.
+// Reveal splits the credentials from a repository URL that the user of this process named, so that
+// they are not stored with the URL.
 func Reveal(repo string) (bare string, login Login, err error) {
 	scheme, rest, ok := strings.Cut(repo, "://")
 	if !ok || !strings.EqualFold(scheme, "https") && !strings.EqualFold(scheme, "ssh") {
@@ -109,7 +108,7 @@ func Reveal(repo string) (bare string, login Login, err error) {
 	if u.User == nil || u.Scheme == "ssh" && !hasPassword(u) {
 		return repo, Login{}, nil
 	}
-	if u.Scheme == "ssh" { // which takes no password
+	if u.Scheme == "ssh" { // ssh ignores a password in the URL
 		u.User = url.User(u.User.Username())
 		return u.String(), Login{}, nil
 	}
@@ -119,7 +118,7 @@ func Reveal(repo string) (bare string, login Login, err error) {
 	return u.String(), login, nil
 }
 
-// Same reports whether two names are of one repository.
+// Same reports whether two names refer to the same repository.
 func Same(a, b string) bool {
 	at, err := Locate(a)
 	bt, err2 := Locate(b)

@@ -26,7 +26,7 @@ func loginOf(c Credentials, url string) (Login, bool, error) {
 	return Login{user, password}, ok, err
 }
 
-// Rule: the line with the longest path counts, on its own host and port alone; spelling
+// Rule: the line with the longest matching path wins, for its own host and port only; spelling
 // makes no difference.
 func TestCredentialFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "credentials")
@@ -59,7 +59,7 @@ func TestCredentialFile(t *testing.T) {
 			t.Errorf("%s: %+v, %v, %v; want %+v", repo, got, ok, err, want)
 		}
 	}
-	// It is read anew for each use.
+	// The file is read again for each use.
 	if err := os.WriteFile(path, []byte("https://new:new-secret@git.example"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +85,7 @@ func TestCredentialFile(t *testing.T) {
 	}
 }
 
-// Rule: what is taken out of a URL is all of it that is secret, and the rest names the
-// same repository.
+// Rule: Reveal removes all secrets from a URL, and the rest names the same repository.
 func TestReveal(t *testing.T) {
 	for repo, want := range map[string]struct {
 		bare  string
@@ -109,6 +108,6 @@ func TestReveal(t *testing.T) {
 	}
 	if bare, _, err := Reveal("https://bot:s3cret%zz@git.example/x"); err == nil ||
 		strings.Contains(bare+err.Error(), "s3cret") {
-		t.Errorf("one that cannot be read: %q, %v", bare, err)
+		t.Errorf("an invalid URL: %q, %v", bare, err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// unlock decrypts a fresh checkout with git-crypt, if there is a key. Nothing of a
-// command has been there yet; what is run is git-crypt, from this process's PATH, and
-// its filters. noKey says why there is no key where there should be one.
+// unlock decrypts a fresh checkout with git-crypt, if there is a key. It runs before the command,
+// so the checkout is untouched; it executes git-crypt from this process's PATH and git-crypt's
+// filters only. noKey, if set, is the reason why the key could not be read.
 func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {
 	switch {
 	case at.CryptKey == "" && noKey == "" || !encrypted(at.Dir):
@@ -30,8 +30,8 @@ func unlock(ctx context.Context, g *git, at *site, repo, noKey string) error {
 	return nil
 }
 
-// encrypted tells whether the attributes of a checkout ask for git-crypt anywhere. A
-// repository without would be taken for one that is unlocked already.
+// encrypted reports whether the .gitattributes of a checkout name git-crypt. git-crypt would take a
+// checkout without them for one that is unlocked already.
 func encrypted(dir string) bool {
 	raw, err := readRegular(filepath.Join(dir, ".gitattributes"), maxRules)
 	if err == nil && strings.Contains(string(raw), "filter=git-crypt") {
@@ -49,7 +49,7 @@ func encrypted(dir string) bool {
 	return false
 }
 
-// crypt runs git-crypt in a work tree of ours, away from everybody's configuration.
+// crypt runs git-crypt on a work tree of this package, without any user's git configuration.
 func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error {
 	bin, err := exec.LookPath("git-crypt")
 	if err != nil {
@@ -70,7 +70,7 @@ func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error
 	cmd.SysProcAttr = ownGroup()
 	said := &tail{}
 	cmd.Stdout, cmd.Stderr = said, said
-	runtime.LockOSThread() // the signal at our death follows the thread that started the process
+	runtime.LockOSThread() // the kernel sends Pdeathsig when the thread that started the process ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -83,9 +83,9 @@ func (g *git) crypt(ctx context.Context, tree, dir string, args ...string) error
 	return nil
 }
 
-// crypt has a private git directory encrypt what the work tree holds in the clear,
-// with our key and our git-crypt: nothing that the workspace names is run, and what
-// was encrypted in the repository is so in what is kept of it.
+// crypt configures a private git directory to encrypt files of the work tree again, with the key
+// and the git-crypt of this process: no program that the workspace names is run, and files that
+// were encrypted in the repository stay encrypted in what is salvaged.
 func (p *private) crypt() error {
 	if p.at.CryptKey == "" {
 		return nil
@@ -109,7 +109,7 @@ func (p *private) crypt() error {
 	if err != nil {
 		return err
 	}
-	// Any other filter that the attributes name is not configured here, and not run.
+	// No other filter is configured here, so filters that the attributes name are not run.
 	_, err = fmt.Fprintf(config, "[filter \"git-crypt\"]\n\tclean = %s\n\trequired = true\n",
 		quote("'"+strings.ReplaceAll(bin, "'", `'\''`)+"' clean"))
 	return errors.Join(err, config.Close())

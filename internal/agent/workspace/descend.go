@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What others can write is counted and removed by descriptors: a directory is opened
-// from the one above it and only if it is one, so that no link that takes its place is
-// followed, and nothing on another file system is touched.
+// Trees that other users can write are counted and removed by descriptors: each directory is opened
+// from the descriptor of its parent, with O_NOFOLLOW and O_DIRECTORY. So no symbolic link put in
+// the place of a directory is followed, and nothing on another file system is touched.
 
-// levels is how many directories are open at a time, however deep they are nested.
+// levels bounds how many directories are open at a time, however deep they are nested.
 const levels = 64
 
 const openAsDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// openDir opens a directory, of whose path only the last name may be in others' hands.
+// openDir opens a directory. The caller makes sure that other users can change only the last name
+// of path.
 func openDir(path string) (*os.File, error) {
 	return openDirAt(unix.AT_FDCWD, path, path)
 }
@@ -33,14 +34,14 @@ func openDirAt(at int, name, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// level is a directory on the way down.
+// level is one of the directories from the top of a tree down to the current one.
 type level struct {
-	dir  *os.File // nil while too many others are open
+	dir  *os.File // nil if closed because too many are open
 	ino  uint64
-	subs []string // which are still to be looked at
+	subs []string // subdirectories that are still to be visited
 }
 
-// descent looks at all that is below a directory.
+// descent is a walk over all files below a directory.
 type descent struct {
 	ctx   context.Context
 	dev   uint64
@@ -48,9 +49,9 @@ type descent struct {
 	visit func(st *unix.Stat_t) error
 }
 
-// descend calls visit for dir and for all that is below it on the same file system.
-// What goes away or is moved meanwhile, or is closed to this process, may be passed over.
-// The error is that of visit, or the cause of ctx.
+// descend calls visit for dir and for every file below it on the same file system. It may skip
+// files that are removed or moved meanwhile, or that this process may not read. The error is that
+// of visit, or the cause of ctx.
 func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -72,7 +73,7 @@ func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) erro
 	return nil
 }
 
-// close closes what is open but the uppermost directory, which is the caller's.
+// close closes the open directories except the first, which the caller closes.
 func (d *descent) close() {
 	for i := range d.way {
 		if i > 0 && d.way[i].dir != nil {
@@ -81,7 +82,7 @@ func (d *descent) close() {
 	}
 }
 
-// enter looks at what is in a directory, and goes on from there.
+// enter visits the entries of a directory and makes it the current one.
 func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 	l := level{dir: dir, ino: st.Ino}
 	d.way = append(d.way, l)
@@ -97,7 +98,7 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 			}
 			var st unix.Stat_t
 			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue // gone
+				continue // removed meanwhile
 			}
 			if err := d.visit(&st); err != nil {
 				return err
@@ -106,14 +107,14 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 				l.subs = append(l.subs, name)
 			}
 		}
-		if len(names) == 0 || err != nil { // the end, or no more of it is to be had
+		if len(names) == 0 || err != nil { // the end of the directory, or it cannot be read further
 			d.way[len(d.way)-1].subs = l.subs
 			return nil //nolint:nilerr // a directory that goes away meanwhile counts for what was seen of it
 		}
 	}
 }
 
-// step goes one directory down, or up.
+// step goes down to the next subdirectory or, without one, back up.
 func (d *descent) step() error {
 	at := &d.way[len(d.way)-1]
 	if len(at.subs) == 0 {
@@ -133,8 +134,8 @@ func (d *descent) step() error {
 	return d.enter(sub, &st)
 }
 
-// up goes back to the directory above. Where that is not open any more, it is the one
-// above in the file system, if nobody has moved this one.
+// up goes back to the parent directory. If the parent's descriptor was closed, up reopens it
+// through "..", unless the directory was moved meanwhile.
 func (d *descent) up() {
 	last := len(d.way) - 1
 	at := d.way[last]
@@ -157,16 +158,18 @@ func (d *descent) up() {
 	if err == nil {
 		_ = dir.Close()
 	}
-	for len(d.way) > 0 && d.way[len(d.way)-1].dir == nil { // from there on nothing can be found again
+	// parents above a moved directory cannot be found again
+	for len(d.way) > 0 && d.way[len(d.way)-1].dir == nil {
 		d.way = d.way[:len(d.way)-1]
 	}
 }
 
-// errNoTree means that a path is none of which a tree could be removed by mistake only.
+// errNoTree means that a path cannot be that of a tree to remove: it is relative, or the root.
 var errNoTree = errors.New("this is not the whole path of a directory to remove")
 
-// removeTree removes path, an absolute one, and everything below it, whatever its modes.
-// Links are removed, never followed. What leads to path is nobody else's.
+// removeTree removes path, which must be absolute, and everything below it, regardless of
+// permissions. Symbolic links are removed, never followed. The caller makes sure that other users
+// cannot change the parents of path.
 func removeTree(path string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) == "/" {
 		return &os.PathError{Op: "remove", Path: path, Err: errNoTree}
@@ -187,7 +190,7 @@ func removeTree(path string) error {
 	return nil
 }
 
-// emptyTree removes everything below path, an absolute one, and not path.
+// emptyTree removes everything below path, which must be absolute, and keeps path.
 func emptyTree(path string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) == "/" {
 		return &os.PathError{Op: "empty", Path: path, Err: errNoTree}
@@ -210,11 +213,11 @@ func emptyTree(path string) error {
 	return nil
 }
 
-// removal removes one tree.
+// removal is the removal of one tree.
 type removal struct {
-	top   *os.File // the uppermost directory of it
+	top   *os.File // the topmost directory of the tree
 	dev   uint64
-	moved int // directories that were too deep down
+	moved int // number of directories moved up because they were nested too deep
 }
 
 func (r *removal) close() {
@@ -235,9 +238,9 @@ func (r *removal) one(dir *os.File, name string, depth int) error {
 	if derr := unix.Unlinkat(at, name, unix.AT_REMOVEDIR); derr == nil || errors.Is(derr, unix.ENOENT) {
 		return nil
 	} else if errors.Is(derr, unix.ENOTDIR) {
-		return err // it is a file, and may not go
+		return err // it is a file that cannot be removed
 	}
-	if depth >= levels { // upwards with it, where it is met again
+	if depth >= levels { // move it up to the topmost directory, which is read again later
 		r.moved++
 		return unix.Renameat(at, name, int(r.top.Fd()), ".deep-"+strconv.Itoa(os.Getpid())+"-"+strconv.Itoa(r.moved))
 	}
@@ -269,8 +272,8 @@ func (r *removal) one(dir *os.File, name string, depth int) error {
 	return nil
 }
 
-// empty removes what is in a directory, looking again until nothing is: removing
-// shifts what is to be read.
+// empty removes the entries of a directory and reads it again until it is empty, since removing
+// entries changes what Readdirnames returns.
 func (r *removal) empty(dir *os.File, depth int) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openUp lets its owner into a directory, and only into a directory.
+// openUp makes a directory readable for its owner; it changes nothing that is not a directory.
 func openUp(dir *os.File, name string) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return // which shows when it is opened
+		return // the caller's attempt to open it reports the error
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// openUp lets its owner into a directory.
+// openUp makes a directory readable for its owner.
 func openUp(dir *os.File, name string) {
 	path := filepath.Join(dir.Name(), name)
 	if info, err := os.Lstat(path); err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nested makes so many directories, each in the one before, where no path reaches, and
-// moves a file into the last.
+// nested makes levels nested directories, deeper than any path can reach, and moves a file into the
+// last.
 func nested(t *testing.T, dir string, levels int, file string) {
 	t.Helper()
 	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -39,8 +39,8 @@ func nested(t *testing.T, dir string, levels int, file string) {
 	_ = unix.Close(at)
 }
 
-// Rule: directories that are nested deeper than any path reaches are no way around a
-// quota, are not a quota of their own, and are removed.
+// Rule: directories nested deeper than any path reaches count towards the quota, can be counted,
+// and are removed.
 func TestDeepDirectories(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{ID: "deep"})
@@ -60,7 +60,7 @@ func TestDeepDirectories(t *testing.T) {
 	m.Quota = Quota{Bytes: 25 << 20}
 	var over *QuotaError
 	if err := w.Watch(t.Context()); !errors.As(err, &over) {
-		t.Errorf("told %v", err)
+		t.Errorf("Watch returned %v", err)
 	}
 	if err := w.Remove(context.Background()); err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func TestDeepDirectories(t *testing.T) {
 	}
 }
 
-// Rule: what is counted or removed is what lies in the workspace, also while somebody
-// swaps its directories for links to others.
+// Rule: only files in the workspace are counted and removed, also while a process replaces its
+// directories by links to others.
 func TestSwappedDirectories(t *testing.T) {
 	m := open(t)
 	outside := t.TempDir()
@@ -90,7 +90,7 @@ func TestSwappedDirectories(t *testing.T) {
 			t.Fatalf("%+v, %v", u, err)
 		}
 	}
-	err := w.Remove(context.Background()) // while it goes on
+	err := w.Remove(context.Background()) // while the swapping goes on
 	stop()
 	if err != nil && w.Remove(context.Background()) != nil {
 		t.Error(err)
@@ -102,9 +102,8 @@ func TestSwappedDirectories(t *testing.T) {
 	}
 }
 
-// Rule: nothing is removed for want of a name: not the working directory for an empty
-// one, and not what lies above it.
-func TestRemoveNeedsAName(t *testing.T) {
+// Rule: a missing or relative path removes nothing, neither the working directory nor a parent.
+func TestRemoveTreeNeedsAnAbsolutePath(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "in", "file"), "x")
 	t.Chdir(filepath.Join(dir, "in"))

@@ -1,98 +1,113 @@
-// Package workspace makes the directories in which commands work: isolated git
-// checkouts at an exact commit, what a command changed in them, and their end.
+// Package workspace makes the directories in which commands work: isolated git checkouts at an
+// exact commit. It also salvages the changes of a command and removes the directories.
+//
+// # Words
+//
+//   - A source is a repository from which workspaces are made. A base is its warm, bare clone.
+//   - A helper is a process of this program that works as another user. There are three kinds:
+//     reader, keeper and steward. Its task is an errand, and the running helper a trip.
+//   - A peer is the process that answers for a source. A line is one socket from a keeper to a peer,
+//     over which git fetches.
+//   - To hand over a workspace is to give it to its command. The notes record its state then.
+//   - To salvage is to save the changes of a command: a bundle of commits and a patch of files.
+//     The changes are split into pieces, such as a branch, so that a damaged piece is left out
+//     and named as lost, and the others are kept.
+//   - To restore is to apply salvaged changes to a fresh checkout.
+//   - A workspace is abandoned, or dead, once its owner, the process that made it, is dead.
+//   - Populate fills a checkout with files, and stock gives it the objects of the base.
 //
 // # Layout
 //
-//	base/HASH          one bare, warm clone per repository, owner and credential, never
-//	                   worked in; the keeper's
-//	base/HASH.json     what is known of it
-//	base/HASH.lock     flock: whoever makes or fetches the base holds it
-//	base/HASH.use      flock: whoever copies or replaces the base holds it, for a
-//	                   moment; its time of change is when the base was used last
+//	base/HASH          one bare, warm clone per repository, owner and credential; no command
+//	                   works in it; its files belong to the keeper
+//	base/HASH.json     its state: HEAD of the source and time of the last fetch
+//	base/HASH.lock     flock: a process makes or fetches the base
+//	base/HASH.use      flock: a process copies or replaces the base, for a moment; its time of
+//	                   change is when the base was used last
 //	jobs/DIR/checkout  the work tree, with a .git of its own
 //	jobs/DIR/home, tmp HOME and TMPDIR of the command
 //	jobs/DIR/owner.json
-//	                   whose it is; the directory is flocked while that process lives
-//	jobs/DIR/notes     how the checkout was handed over: index, refs, configuration
+//	                   the owner; the directory is flocked while that process lives
+//	jobs/DIR/notes     the checkout when it was handed over: index, refs, configuration
 //	jobs/DIR/objects   the objects of the base, where the workspace has its own user
-//	kept/ID            what was salvaged from a workspace whose owner died
+//	kept/ID            work that was salvaged from a dead workspace
 //	scratch/           a directory for each helper
 //
-// # Who runs what
+// # Which process runs what
 //
-// No git, and nothing else that reads what others can write, runs with more rights than
-// whoever owns it. This process, which may be root, runs no git on a source, a base or a
+// A git, or any other program that reads files which a user can write, runs with the rights of
+// that user and no more. This process, which may be root, runs no git on a source, a base or a
 // workspace and reads no contents of these. It opens directories, makes and removes them,
-// links objects, counts, and waits. Helpers do the rest: this program under another name
-// ([Helper]), started by package process, sealed, without a network unless it is said,
-// within limits, and killed with their parent.
+// links objects, counts, and waits. Helpers do the rest. A helper is this program under another
+// name ([Helper]), started by package process in a sandbox, within limits, and killed with its
+// parent. It has no network unless stated below.
 //
-//   - The reader reads a local source, as its owner; root's as the keeper. It has the
-//     directory by a descriptor, opened once by the path without links that was judged,
-//     and may write nothing. For each line that a keeper speaks on it starts upload-pack.
-//   - The keeper (Manager.Keeper) looks into one base, and fetches into it: over lines
-//     that lead to the reader, or to an ssh that this process starts with its user's keys,
-//     or by https, which is when it has the network and the credential.
-//   - The steward does everything in a workspace, as its user: the checkout, git-crypt,
-//     what is restored, what is salvaged.
+//   - The reader reads a local source as the user who owns it, and a source of root as the
+//     keeper. It gets a descriptor of the directory, opened once by the path without symbolic
+//     links that was checked, and may write nothing. It starts an upload-pack for each line on
+//     which a keeper speaks.
+//   - The keeper (Manager.Keeper) reads one base and fetches into it: over lines that lead to
+//     the reader, or to an ssh that this process starts with its own user's keys, or by https.
+//     Only for https does it have the network and the credential.
+//   - The steward does everything in a workspace, as the workspace's user: it makes the checkout,
+//     runs git-crypt, restores and salvages.
 //
-// An order goes in by standard input and comes from here. An answer comes out by standard
-// output, is bounded, and is taken for what the helper's user could have said: names are
-// checked, texts are shortened and made printable. A credential goes to the keeper of its
-// repository alone.
+// A helper reads its order, which comes from this process, on standard input. It writes its
+// answer to standard output. The answer is bounded, and this process trusts it no more than the
+// helper's user: names are checked, texts are shortened and made printable. A credential goes to
+// the keeper of its repository alone.
 //
-// Without root there is one user, and helpers are held as well as the machine can.
+// Without root there is one user, and helpers are sandboxed as far as the machine allows.
 //
 // # Before the command
 //
-// [Manager.Prepare] brings the base up to date and gives its objects to the checkout,
-// which is empty and has been in nobody's hands. They are hard-linked only where the
-// command gets a user of its own (Manager.Users): through a link, a command of the user
-// that we are could rewrite the objects of every job to come. A base that is half made,
-// corrupt or locked by a dead git is made anew beside the old one and takes its place by a
-// rename. A base that is warm answers nobody who could not fetch it: its name is made of
-// the repository, whoever owns that, and the credential.
+// [Manager.Prepare] updates the base and gives its objects to the checkout, which is empty and to
+// which no other user has had access. The objects are hard-linked only where the command has a
+// user of its own (Manager.Users): through a link, a command with the user of this process could
+// rewrite the objects of every later job. A base that is half made, corrupt or locked by a dead
+// git is made anew beside the old one and replaces it by a rename. A warm base serves only
+// callers who could fetch it themselves: its name is a hash of the repository, the repository's
+// owner and the credential.
 //
-// The lock that set-ups wait for is held while objects are copied, and for nothing else;
-// [Manager.Locks] tells for how long. Fetching has a lock of its own, for which only those
-// wait who need what is fetched.
+// Concurrent calls of Prepare share one lock on the base, which each of them has only while it
+// copies objects; [Manager.Locks] reports for how long. A fetch has a lock of its own, for which
+// only those calls wait that need the fetch.
 //
-// All of it is done within PrepareTimeout, within the limits of a command, and within the
-// quota of the workspace. What is to be checked out is counted first: a repository of
-// kilobytes can unpack to more than any disk has.
+// All of this happens within PrepareTimeout, within the limits of a command, and within the
+// quota of the workspace. The size of the checkout is counted before it is written: a repository
+// of kilobytes can unpack to more than any disk has.
 //
-// A repository of git-crypt is unlocked with Manager.CryptKey before the command is
-// there. What is salvaged is encrypted again, with our key and our program.
+// A repository of git-crypt is unlocked with Manager.CryptKey before the command starts. Salvage
+// encrypts files again, with the key and the git-crypt of this process.
 //
-// Every git that runs here has an environment of its own: no configuration of the
-// system or the user, no hooks, no fsmonitor, no prompts, protocols on a list.
+// Every git of this package has an environment of its own: no configuration of the
+// system or the user, no hooks, no fsmonitor, no prompts, and only listed protocols.
 //
 // # After the command
 //
-// Nothing in the workspace is trusted any more, also not by its steward.
-// [Manager.Salvage] never lets git see the workspace's .git: its configuration could name
-// programs, and git would run them. HEAD and refs are parsed, from regular files within
-// bounds. Objects are read through a private git directory after a look for symbolic
-// links and alternates, only to write the bundle; the bundle is then unpacked and checked
-// in a second private directory that knows the base alone, and only from there the patch
-// is made. So what was salvaged can be restored, or is named as lost.
+// Nothing in the workspace is trusted any more, not even by its steward.
+// [Manager.Salvage] never lets git read the workspace's .git, whose configuration could name
+// programs that git would run. The steward parses HEAD and refs itself, from regular files within
+// bounds. It checks the objects for symbolic links and alternates and then reads them through a
+// private git directory, only to write the bundle. It unpacks and checks the bundle in a second
+// private directory that has only the base, and makes the patch from there. So everything
+// salvaged can be restored, and everything else is named as lost.
 //
-// A file that nobody has touched since the command got it is not read again. The time
-// of its last change says so, which the kernel sets and no user can; what was noted of
-// it is believed only by the process that noted it.
+// Salvage does not read a file again that was not touched since it was handed over. It compares
+// the file's change time, which the kernel sets and no user can. The recorded change times are
+// believed only by the process that recorded them.
 //
-// The caller has ended every process of the command before it salvages or removes, or
-// made it stand still.
+// The caller has ended every process of the command, or frozen it, before it salvages or removes
+// the workspace.
 //
 // # Ends
 //
-// [Workspace.Remove] takes a workspace away. What dies before that is found by
-// [Manager.Sweep]: a workspace goes when its owner is proven dead, by its identity
-// or because nobody holds the lock on its directory, which the kernel lets go of
-// with the process. What was unfinished in it is salvaged first, as its user, who is
-// taken back for as long (Manager.Retake), and kept for a while; [Manager.Garbage] lists
-// what would go, and why.
+// [Workspace.Remove] removes a workspace. [Manager.Sweep] finds workspaces whose owner died before
+// that. It removes a workspace when the owner is proven dead, by its process identity or because
+// the lock on the directory is free, which the kernel releases with the process. It first salvages
+// unfinished work, as the workspace's user, whom it reserves meanwhile (Manager.Retake), and keeps
+// that work for a while. [Manager.Garbage] lists what a sweep would remove, and why.
 //
-// Whatever is counted or removed here is reached by descriptors, directory by directory:
-// no link in the place of one is followed.
+// Everything that is counted or removed here is reached by descriptors, directory by directory, so
+// that a symbolic link put in the place of a directory is not followed.
 package workspace

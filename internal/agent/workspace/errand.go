@@ -16,27 +16,27 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errand is what a helper is sent out for.
+// errand is a task for a helper process, with the rights that the helper gets for it.
 type errand struct {
 	who  string     // reader, keeper or steward
 	user *host.User // nil for the user of this process
-	// writable are the directories in which it may write, beside its scratch directory.
+	// writable are the directories in which the helper may write, beside its scratch directory.
 	writable []string
-	// hidden and readable are as those of process.Command.
+	// hidden and readable have the meaning of those in process.Command.
 	hidden, readable []string
 	files            []*os.File
 	inherit          []string
 	limits           process.Limits
-	// network says that it reaches what the machine reaches.
+	// network gives the helper the network of this machine.
 	network bool
-	// besides says that it sees what others have in /tmp: a source may lie there, or
-	// lead there.
+	// besides shows the helper the /tmp of this machine, since a source may lie there or be reached
+	// through it.
 	besides bool
-	limit   int64 // of its answer, in bytes
+	limit   int64 // maximum size of its answer, in bytes
 	order   order
 }
 
-// trip is a helper on its errand.
+// trip is a running helper.
 type trip struct {
 	who     string
 	ctx     context.Context
@@ -46,12 +46,11 @@ type trip struct {
 	out     bounded
 	said    tail
 	end     sync.Once
-	// harvest takes out of the scratch directory what is to stay, if all went well.
+	// harvest moves results out of the scratch directory, if the helper succeeded.
 	harvest func() error
 }
 
-// start sends a helper out. The files are the caller's to close. Whoever starts a trip
-// waits for its end.
+// start starts a helper. The caller closes e.files, and waits for the end of the trip.
 func (m *Manager) start(ctx context.Context, e errand) (*trip, error) {
 	dir, lock, err := m.lockedDir("scratch", e.who+"-")
 	if err != nil {
@@ -104,8 +103,8 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 	return c, nil
 }
 
-// openWays lets the users of helpers pass to their directories, on a machine that has
-// no better way for them. It reports whether they could not do so before.
+// openWays lets the users of helpers pass through the directories above theirs, on a machine where
+// sandboxes cannot bind directories. It reports whether that changed anything.
 func (m *Manager) openWays() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
@@ -129,12 +128,13 @@ func (t *trip) take(_ context.Context, c process.Chunk) error {
 
 func (t *trip) clean() {
 	t.end.Do(func() {
-		_ = removeTree(t.scratch) // what stays is swept
+		_ = removeTree(t.scratch) // a sweep removes what is left
 		_ = t.lock.Close()
 	})
 }
 
-// wait is the end of a trip. The error is the helper's own, or says why it has none.
+// wait waits for the end of a helper. The error is the one that the helper reported, or tells why
+// it reported none.
 func (t *trip) wait() (*answer, error) {
 	r, err := t.tree.Wait()
 	defer t.clean()
@@ -159,7 +159,7 @@ func (t *trip) wait() (*answer, error) {
 	return a, err
 }
 
-// send sends a helper out and waits for it.
+// send starts a helper and waits for it.
 func (m *Manager) send(ctx context.Context, e errand) (*answer, error) {
 	t, err := m.start(ctx, e)
 	if err != nil {

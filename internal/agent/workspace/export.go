@@ -11,10 +11,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// CheckOut makes a checkout for a person in dir, which must not exist or be empty, with
-// the work in s; HOME is not part of it. It belongs to nobody's job and stays. Spec names
-// repository and commit; its ID is not used. What was left out, because it would run
-// programs as that person, is given in words. Errors are those of Prepare.
+// CheckOut makes a checkout for a person in dir, which must not exist or be empty, and applies the
+// work in s; s.Home is ignored. The checkout belongs to no job and is never swept. spec names
+// repository and commit; its ID is not used. left describes work that was left out because it would
+// run programs as that person. Errors are those of Prepare.
 func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage) (left []string, err error) {
 	spec.ID = "checkout"
 	src, err := m.source(spec)
@@ -37,7 +37,7 @@ func (m *Manager) CheckOut(ctx context.Context, spec Spec, dir string, s Salvage
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a clone is made
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // git clone uses the same mode
 		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s cannot be used: %v", dir, err)}
 	}
 	w := &Workspace{ID: spec.ID, Dir: dir, Repo: src.url, Ref: spec.Ref, m: m}

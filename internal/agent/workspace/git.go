@@ -16,15 +16,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// maxOutput bounds what a git may answer with where nothing else does: lists of
-// files and refs.
+// maxOutput bounds, in bytes, the output of a git whose command sets no limit: lists of files and
+// refs.
 const maxOutput int64 = 256 << 20
 
-// git runs the git of this machine, away from everybody's configuration.
+// git runs this machine's git without any user's or the system's configuration.
 type git struct {
-	bin  string // absolute; "" if there is none
+	bin  string // absolute path; "" if git is not installed
 	home string // an empty directory
-	// authorities is a file of certificates to believe in; "" for those of the system.
+	// authorities is a file of trusted certificates; "" for those of the system.
 	authorities string
 }
 
@@ -34,8 +34,8 @@ type command struct {
 	tree  string // work tree; "" for none
 	index string // index file; "" for the one of dir
 	at    string // working directory; "" for the work tree, or an empty directory
-	// remote is the source that it reads; nil for none. It is reached over line, if there
-	// is one.
+	// remote is the source that the command reads; nil for none. git reaches the source over line,
+	// or by the network if line is nil.
 	remote *source
 	line   *os.File
 	stdin  io.Reader
@@ -43,11 +43,11 @@ type command struct {
 	args   []string
 }
 
-// errLimit means that git's answer is longer than its limit.
+// errLimit means that the output of a git exceeds its limit.
 var errLimit = errors.New("the output is beyond its limit")
 
-// hardened stands before every subcommand: nothing that a repository's own
-// configuration names is run, and nothing is left running.
+// hardened are settings for every git: git runs no program that a repository's configuration names,
+// and leaves no process running.
 var hardened = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false",
 	"core.attributesFile=/dev/null", "core.excludesFile=/dev/null", "core.askPass=", "core.autocrlf=false",
@@ -57,13 +57,13 @@ var hardened = []string{
 	"http.lowSpeedLimit=100", "http.lowSpeedTime=60",
 }
 
-// errNoGit means that there is no git.
+// errNoGit means that git is not installed.
 var errNoGit = &belay.Error{
 	Code: belay.CodeUnavailable, Message: "git is not installed, or not on PATH; a workspace with a repository " +
 		"needs it",
 }
 
-// run calls git and returns what it wrote to standard output.
+// run runs git and returns its standard output.
 func (g *git) run(ctx context.Context, c command) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -74,7 +74,7 @@ func (g *git) run(ctx context.Context, c command) ([]byte, error) {
 	return stdout.buf.Bytes(), nil
 }
 
-// pipe calls git and writes its standard output to w.
+// pipe runs git and writes its standard output to w.
 func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	if g.bin == "" {
 		return errNoGit
@@ -82,7 +82,7 @@ func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	stderr := &tail{}
 	cmd := g.command(ctx, c)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, w, stderr
-	// The signal at our death follows the thread that started the process.
+	// The kernel sends Pdeathsig when the thread that started the process ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var err error
@@ -107,7 +107,7 @@ func (g *git) pipe(ctx context.Context, c command, w io.Writer) error {
 	return nil
 }
 
-// command sets up a git in a process group of its own, that ends with ctx.
+// command sets up a git in a process group of its own; the group is killed when ctx ends.
 func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	args := make([]string, 0, 2*len(hardened)+len(c.args)+4)
 	for _, setting := range hardened {
@@ -134,22 +134,21 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	return cmd
 }
 
-// lineURL is how a git calls the source at the other end of its line, the one
-// descriptor that it gets beside its standard ones.
+// lineURL is the URL by which git reaches a source over a line: descriptor 3, the only one that git
+// gets beside its standard ones.
 const lineURL = "fd::3"
 
-// answerFromEnvironment is a helper that hands git what is in its environment, where
-// only this user's processes can read it, and not in arguments, where everybody can.
-// It is set for one host, so that a redirection to another gets nothing.
+// answerFromEnvironment is a credential helper that prints the login from git's environment, which
+// only processes of this user can read; arguments are readable by every user. It is configured for
+// one host, so that a redirection to another host gets no login.
 const answerFromEnvironment = `!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$BELAY_GIT_USERNAME" "$BELAY_GIT_PASSWORD"; }; f`
 
-// remoteEnvironment is passed on to a git that talks to another machine.
+// remoteEnvironment are the variables passed to a git that talks to another machine.
 var remoteEnvironment = []string{
 	"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 }
 
-// environment builds the whole environment of a git; nothing is inherited but by
-// name.
+// environment builds the environment of a git; only variables named here are inherited.
 func (g *git) environment(c command) []string {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "HOME=" + g.home, "XDG_CONFIG_HOME=" + g.home,
@@ -157,7 +156,7 @@ func (g *git) environment(c command) []string {
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull,
 		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_OPTIONAL_LOCKS=0", "GIT_DEFAULT_REF_FORMAT=files",
 		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
-		"GIT_ALLOC_LIMIT=2g", // an object beyond this is an attack on the memory
+		"GIT_ALLOC_LIMIT=2g", // larger objects are treated as an attempt to exhaust memory
 	}
 	if c.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+c.index)

@@ -4,5 +4,5 @@ package workspace
 
 import "syscall"
 
-// ownGroup lets a git be killed with what it started.
+// ownGroup puts a git into a process group of its own, so that it can be killed with its children.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -17,19 +17,19 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// helperName is the Args[0] of a helper.
+// helperName is the Args[0] of a helper process.
 const helperName = "belay-workspace"
 
-// Helper is what works for a Manager as another user; see the package documentation.
-// Main and TestMain of every program that makes workspaces give it to [process.Main].
+// Helper is the helper program of a Manager; see the package documentation. Main and TestMain of
+// every program that makes workspaces pass it to [process.Main].
 func Helper() process.Helper { return process.Helper{Name: helperName, Run: help} }
 
-// order is what a helper is asked to do: one of the pointers. It comes from the process
-// that started it.
+// order is the input of a helper: exactly one of the pointers is set. It was written by the process
+// that started the helper.
 type order struct {
 	Git     string // the program; "" if there is none
-	Scratch string // a directory of the helper's own, empty
-	Files   int    // how many descriptors came along
+	Scratch string // an empty directory for this helper alone
+	Files   int    // number of descriptors passed to the helper
 
 	Read    *readOrder
 	Keep    *keepOrder
@@ -38,8 +38,8 @@ type order struct {
 	Salvage *salvageOrder
 }
 
-// answer is what a helper came to. Whoever can make git run something in a helper can
-// write any answer: it says nothing that its user could not do.
+// answer is the output of a helper. An attacker who makes git run a program in a helper can write
+// any answer: the reader of an answer trusts it no more than the helper's user.
 type answer struct {
 	Failed  *failure `json:"failed,omitempty"`
 	Read    *reading `json:"read,omitempty"`
@@ -50,17 +50,17 @@ type answer struct {
 	Salvage *Salvage `json:"salvage,omitempty"`
 }
 
-// failure is an error on its way from a helper.
+// failure is the error of a helper, in a form that can be encoded.
 type failure struct {
 	Code    belay.Code `json:"code,omitempty"`
 	Message string     `json:"message"`
-	// Cause is what the error wraps.
+	// Cause is the text of the wrapped error.
 	Cause string `json:"cause,omitempty"`
-	// Spoilt says that another base might do.
+	// Spoilt says that a new base may succeed.
 	Spoilt bool `json:"spoilt,omitempty"`
 }
 
-// spoilt is an error that another base might not have.
+// spoilt is an error that may not occur with a new base.
 type spoilt struct{ error }
 
 func (s spoilt) Unwrap() error { return s.error }
@@ -85,12 +85,12 @@ func failed(err error) *failure {
 	return f
 }
 
-// refusals are the codes that a helper's errors have.
+// refusals are the codes that an error of a helper may have.
 var refusals = []belay.Code{
 	belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge,
 }
 
-// err is the error that the failure was, fit to be shown.
+// err decodes a failure and makes its texts printable.
 func (f *failure) err() error {
 	if f == nil {
 		return nil
@@ -109,10 +109,10 @@ func (f *failure) err() error {
 	return err
 }
 
-// brief is the beginning of an error from a helper, printable.
+// brief shortens an error text from a helper and makes it printable.
 func brief(s string) string { return shorten(s, 4096) }
 
-// briefly is the beginning of a list of texts from a helper, printable.
+// briefly shortens a list of texts from a helper and makes them printable.
 func briefly(all []string) (kept []string) {
 	for _, s := range all[:min(len(all), 100)] {
 		kept = append(kept, brief(s))
@@ -120,17 +120,17 @@ func briefly(all []string) (kept []string) {
 	return kept
 }
 
-// shorten is the beginning of a text from a helper, printable.
+// shorten cuts a text from a helper to most bytes and makes it printable.
 func shorten(s string, most int) string { return printable(s[:min(len(s), most)]) }
 
-// helper is a helper at work.
+// helper is the state of a running helper process.
 type helper struct {
 	order
 	files []*os.File
 	git   git
 }
 
-// help is the life of a helper.
+// help is the main function of a helper process and returns its exit code.
 func help() int {
 	h := &helper{}
 	if err := gob.NewDecoder(os.Stdin).Decode(&h.order); err != nil {
@@ -139,7 +139,7 @@ func help() int {
 	}
 	for i := range h.Files {
 		const first = 3
-		unix.CloseOnExec(first + i) // a git gets what it needs, and no more
+		unix.CloseOnExec(first + i) // a git gets only the descriptors that it needs
 		h.files = append(h.files, os.NewFile(uintptr(first+i), "descriptor"))
 	}
 	a, err := h.work(context.Background())
@@ -175,5 +175,5 @@ func (h *helper) work(ctx context.Context) (*answer, error) {
 	case h.Salvage != nil:
 		return h.salvage(ctx, h.Salvage)
 	}
-	return nil, errors.New("nothing was asked for")
+	return nil, errors.New("the order is empty")
 }

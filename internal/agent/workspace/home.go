@@ -12,10 +12,10 @@ import (
 	"unicode"
 )
 
-// config is a git configuration for a command's HOME with which committing works: in
-// the name of the user, and without what needs a person or lives on. A source on this
-// machine may belong to another user than the command's, and stays its origin: what the
-// command may read there, its git may.
+// config returns the .gitconfig for a command's HOME. With it, commits have the name of this
+// process's user; git does not wait for a person, and leaves no process running. A local source
+// remains the checkout's origin and may belong to another user than the command's, so it is marked
+// as safe: git may read there whatever the command may read.
 func (m *Manager) config(ctx context.Context, src source) []byte {
 	name, email := m.identity(ctx)
 	safe := ""
@@ -30,7 +30,7 @@ func (m *Manager) config(ctx context.Context, src source) []byte {
 		"[protocol \"ext\"]\n\tallow = never\n" + safe)
 }
 
-// identity is what the user's own git calls him.
+// identity returns the name and email in the git configuration of this process's user.
 func (m *Manager) identity(ctx context.Context) (name, email string) {
 	name, email = "belay", "belay@localhost"
 	if m.git.bin == "" {
@@ -43,7 +43,7 @@ func (m *Manager) identity(ctx context.Context) (name, email string) {
 		"XDG_CONFIG_HOME=" + os.Getenv("XDG_CONFIG_HOME")}
 	out, err := cmd.Output()
 	if err != nil {
-		return name, email // none is set
+		return name, email // neither is set
 	}
 	for entry := range bytes.SplitSeq(out, []byte{0}) {
 		key, value, ok := strings.Cut(string(entry), "\n")
@@ -70,7 +70,7 @@ func homeOfUser() string {
 	return ""
 }
 
-// quote writes a value, or the name of a section, as git's configuration has it.
+// quote quotes a value, or the name of a section, for git's configuration.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }

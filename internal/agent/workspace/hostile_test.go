@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stranger is a user of this machine who is neither root nor of any job.
+// stranger is the uid of a user that is neither root nor the user of any job.
 const stranger = 1_600_000_001
 
-// asRoot skips a test that is about what others can make root do.
+// asRoot skips a test about attacks on root if the test does not run as root.
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -23,8 +23,8 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// public is a directory that everybody can pass and write, away from where jobs and
-// helpers have their temporary files.
+// public makes a directory that every user may enter and write, apart from the temporary files of
+// jobs and helpers.
 func public(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "belay-attack-")
@@ -38,7 +38,7 @@ func public(t *testing.T) string {
 	return dir
 }
 
-// witness is a program that notes as whom it runs, and gives its input back.
+// witness makes a program that records the user as whom it runs and copies its input to its output.
 func witness(t *testing.T) (program string, seen func() string) {
 	t.Helper()
 	dir := public(t)
@@ -55,7 +55,7 @@ func witness(t *testing.T) (program string, seen func() string) {
 	}
 }
 
-// own gives a tree to a user.
+// own changes the owner of a tree.
 func own(t *testing.T, dir string, uid int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -66,7 +66,7 @@ func own(t *testing.T, dir string, uid int) {
 	}
 }
 
-// swapper exchanges two names until the test ends it.
+// swapper keeps exchanging two names until stop is called.
 func swapper(t *testing.T, a, b string) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -84,7 +84,7 @@ func swapper(t *testing.T, a, b string) (stop func()) {
 	return sync.OnceFunc(func() { close(done); over.Wait() })
 }
 
-// mapped makes a file part of this process's memory.
+// mapped maps a file into this process's memory.
 func mapped(t *testing.T, f *os.File) (undo func()) {
 	t.Helper()
 	data, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)

@@ -10,9 +10,9 @@ import (
 	"runtime"
 )
 
-// ignorer asks a running git whether paths are ignored. It is asked from the root
-// downwards, so that git only ever reads the .gitignore files of directories that
-// were looked at before.
+// ignorer asks one running `git check-ignore` whether paths are ignored. The caller asks about
+// directories from the root downwards, so that git only reads the .gitignore files of directories
+// that the caller has checked before.
 type ignorer struct {
 	g *git
 	c command
@@ -24,19 +24,19 @@ type ignorer struct {
 	done chan struct{}
 }
 
-// match tells whether the .gitignore files name a path that is in no index.
+// match reports whether the .gitignore files ignore a path that is not in the index.
 func (i *ignorer) match(ctx context.Context, name string) (bool, error) {
 	if i.cmd == nil {
 		if err := i.start(ctx); err != nil {
 			return false, fmt.Errorf("git check-ignore: %w", err)
 		}
 	}
-	// A leading ./ keeps a colon from being magic.
+	// The leading ./ keeps git from reading a colon as pathspec magic.
 	if _, err := io.WriteString(i.in, "./"+name+"\x00"); err != nil {
 		return false, fmt.Errorf("git check-ignore: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	var pattern string
-	for field := range 4 { // the file of rules, the line, the rule, the path
+	for field := range 4 { // the rule file, the line number, the rule, the path
 		s, err := i.out.ReadString(0)
 		if err != nil {
 			return false, fmt.Errorf("git check-ignore: %w", cmp.Or(context.Cause(ctx), err))
@@ -65,7 +65,7 @@ func (i *ignorer) start(ctx context.Context) error {
 	started := make(chan error)
 	go func() {
 		defer close(i.done)
-		runtime.LockOSThread() // which must last as long as what it started
+		runtime.LockOSThread() // Pdeathsig needs this thread to live as long as git
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
@@ -78,7 +78,7 @@ func (i *ignorer) start(ctx context.Context) error {
 	return <-started
 }
 
-// close ends the git and waits for it.
+// close ends git and waits for it.
 func (i *ignorer) close() {
 	if i.cmd != nil {
 		i.stop()

@@ -14,28 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaf is a file in an index of git's, as it stands there. Its numbers are cut to
-// 32 bits.
+// leaf is an entry of git's index, in git's binary form: numbers are cut to 32 bits.
 type leaf struct {
-	stat   []byte // of the file when git wrote or read it last
+	stat   []byte // the file's metadata when git last read or wrote it
 	object []byte
 	name   string
-	flags  uint16 // stage, and what is special about it
-	more   uint16 // what else is, since version 3
+	flags  uint16 // the stage of a merge, and flags
+	more   uint16 // further flags, since version 3
 }
 
-// The bits of leaf.flags and leaf.more that say something.
+// The bits of leaf.flags and leaf.more that are used here.
 const (
 	flagAssumed, flagExtended, flagStages, shiftStage = 0x8000, 0x4000, 0x3000, 12
 	moreSkipped, moreIntended                         = 0x4000, 0x2000
 )
 
-// plain tells of no stage of a merge, and that nothing is special about it.
+// plain reports whether the entry has no merge stage and no flag.
 func (l leaf) plain() bool { return l.flags&0xf000 == 0 }
 
 func (l leaf) stage() int { return int(l.flags & flagStages >> shiftStage) }
 
-// Where the numbers stand in leaf.stat.
+// The offsets of the numbers in leaf.stat.
 const (
 	atCtime, atMtime, atInode, atMode, atOwner, atSize = 0, 8, 20, 24, 28, 36
 
@@ -44,9 +43,9 @@ const (
 
 var errIndex = errors.New("it is no index of a known version")
 
-// leaves takes an index apart. hash is how many bytes an object's name has. What is
-// done to a stat is done to raw. An index that says more than its own entries, because
-// it is split or sparse, is none of a known version.
+// leaves parses an index. hash is the number of bytes of an object's name. The stat of a leaf
+// shares memory with raw, so changes to it change raw. Split and sparse indexes, which refer to
+// other files, are refused as unknown.
 func leaves(raw []byte, hash int) ([]leaf, error) {
 	const header = 12
 	if len(raw) < header+hash || string(raw[:4]) != "DIRC" {
@@ -68,7 +67,7 @@ func leaves(raw []byte, hash int) ([]leaf, error) {
 		all = append(all, l)
 		rest, before = rest[size:], l.name
 	}
-	for len(rest) >= 8 { // extensions: those in small letters must be understood
+	for len(rest) >= 8 { // extensions; those with a lower-case name must be understood
 		size := int(binary.BigEndian.Uint32(rest[4:]))
 		if rest[0] < 'A' || rest[0] > 'Z' || size > len(rest)-8 {
 			return nil, errIndex
@@ -78,8 +77,8 @@ func leaves(raw []byte, hash int) ([]leaf, error) {
 	return all, nil
 }
 
-// nextLeaf reads one entry and gives its size. With short names, as in version 4, it
-// says how much of the name before is not part of it.
+// nextLeaf reads one entry and returns its size. With short names, as in version 4, the entry says
+// how many bytes of the previous name it does not share.
 func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size int, ok bool) {
 	at := statBytes + hash + 2
 	if len(rest) < at {
@@ -114,8 +113,8 @@ func nextLeaf(rest []byte, hash int, short bool, before string) (l leaf, size in
 	return l, size, size <= len(rest)
 }
 
-// stripped reads a number as git packs it, and tells how many bytes it took; 0 if it
-// is none.
+// stripped reads a number in git's variable-length form and returns the number of bytes read; 0 if
+// there is no valid number.
 func stripped(b []byte) (value, n int) {
 	for n < len(b) && n < 4 {
 		value = value<<7 | int(b[n]&0x7f)
@@ -127,7 +126,7 @@ func stripped(b []byte) (value, n int) {
 	return 0, 0
 }
 
-// checksum is what stands at the end of an index.
+// checksum is the checksum at the end of an index.
 func checksum(data []byte, hash int) []byte {
 	if hash == sha256.Size {
 		sum := sha256.Sum256(data)
@@ -145,27 +144,29 @@ func (l leaf) entry() entry {
 func seconds(t unix.Timespec) uint32 { return low(t.Sec) }
 func nanos(t unix.Timespec) uint32   { return low(t.Nsec) }
 
-// low cuts a number as git does.
+// low cuts a number to 32 bits as git does.
 func low[T ~int32 | ~int64 | ~uint64](n T) uint32 { return uint32(n) }
 
-// written tells whether a file is the one that was checked out, and was not written
-// since. Its owner may be another.
+// written reports whether st is the file that was checked out and has not been written since. Its
+// owner may have changed.
 func (l leaf) written(st *unix.Stat_t) bool {
 	return l.at(atMtime) == seconds(st.Mtim) && l.at(atMtime+4) == nanos(st.Mtim) &&
 		l.at(atInode) == low(st.Ino) && l.at(atSize) == low(st.Size) &&
 		l.at(atMode)&unix.S_IFMT == uint32(st.Mode)&unix.S_IFMT //nolint:unconvert // of 16 bits elsewhere
 }
 
-// untouched tells whether nothing at all was done to a file since: no user can set
-// the time of a change. A file system that counts in seconds does not say enough.
+// untouched reports whether a file was not changed in any way since, not even its metadata: no user
+// can set a file's change time. On a file system that records whole seconds, untouched is always
+// false.
 func (l leaf) untouched(st *unix.Stat_t) bool {
 	return l.plain() && l.written(st) && nanos(st.Ctim) != 0 && l.at(atCtime) == seconds(st.Ctim) &&
 		l.at(atCtime+4) == nanos(st.Ctim)
 }
 
-// note remembers in dir a checkout as it is handed over. Of the index it gives the
-// checksum, because a command of our own user could write there: Salvage does not read
-// again the files that nobody has touched. It says what is not in the checkout.
+// note saves in dir how the checkout is handed over to the command. It returns the checksum of the
+// index, because a command with the user of this process could overwrite the saved index, and notes
+// about parts of the repository that the checkout lacks. Salvage does not read files again that the
+// index proves untouched.
 func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, notes []string, err error) {
 	raw, err := readRegular(filepath.Join(at.Dir, ".git", "index"), maxIndex)
 	if err == nil {
@@ -189,8 +190,8 @@ func (at *site) note(ctx context.Context, dir string) (sum [sha256.Size]byte, no
 		writeFile(filepath.Join(dir, "config"), config))
 }
 
-// recall reads what was noted in dir, as far as it is there; of the index only if it is
-// still what was noted. Of the rest only the command's own work is at stake.
+// recall loads what note saved in dir, as far as it exists. The index must match the checksum; the
+// other files are not checked, since changes to them harm only the command's own work.
 func (at *site) recall(dir string, sum [sha256.Size]byte) {
 	if raw, err := readRegular(filepath.Join(dir, "index"), maxIndex); err == nil && sha256.Sum256(raw) == sum {
 		at.Index = raw
@@ -202,7 +203,7 @@ func (at *site) recall(dir string, sum [sha256.Size]byte) {
 	}
 }
 
-// handed are the files as they were handed over, none if that is not known.
+// handed returns the files as they were handed to the command; none if the index was not saved.
 func (at *site) handed() map[string]leaf {
 	all, err := leaves(at.Index, at.hash())
 	if err != nil {

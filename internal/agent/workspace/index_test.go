@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// given prepares a workspace for a user of its own where that is possible.
-func given(t *testing.T, src string) (*Manager, *Workspace) {
+// prepareOwned prepares a workspace, with a user of its own where that is possible.
+func prepareOwned(t *testing.T, src string) (*Manager, *Workspace) {
 	t.Helper()
 	m := open(t)
 	if os.Geteuid() == 0 {
@@ -19,18 +19,18 @@ func given(t *testing.T, src string) (*Manager, *Workspace) {
 	return m, prepare(t, m, Spec{Repo: src})
 }
 
-// handedOf are the files of a workspace as they were handed over.
+// handedOf returns the files of a workspace as they were handed over.
 func handedOf(w *Workspace) map[string]leaf {
 	at := &site{Commit: w.Commit}
 	at.recall(w.notes(), w.noted)
 	return at.handed()
 }
 
-// Rule: git finds a workspace as it was checked out without reading a file of it,
-// whomever it was given to.
+// Rule: git sees that a checkout is unchanged without reading its files, whichever user the
+// workspace was given to.
 func TestIndexKnowsTheFiles(t *testing.T) {
-	_, w := given(t, repo(t))
-	// diff-files names what it would have to read.
+	_, w := prepareOwned(t, repo(t))
+	// diff-files lists the files that git would have to read.
 	if out, err := try(w.Dir, "-c", "safe.directory=*", "diff-files", "--name-only"); err != nil || out != "" {
 		t.Errorf("it would read %q, %v", out, err)
 	}
@@ -40,8 +40,8 @@ func TestIndexKnowsTheFiles(t *testing.T) {
 	}
 }
 
-// Rule: whatever is done to a file is salvaged, also where size and time of writing
-// are those from before; only what nobody has touched is not read again.
+// Rule: every change to a file is salvaged, even if size and modification time are as before; only
+// untouched files are not read again.
 func TestTouchedFilesAreRead(t *testing.T) {
 	src := repo(t)
 	const text = "what was there\n"
@@ -50,7 +50,7 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	}
 	write(t, filepath.Join(src, "y/same"), "and elsewhere.\n") // of the same size
 	commit(t, src, "files")
-	m, w := given(t, src)
+	m, w := prepareOwned(t, src)
 	if handed := handedOf(w); handed["one"].name != "one" {
 		t.Fatalf("nothing is known of the files: %v", handed)
 	}
@@ -78,10 +78,10 @@ func TestTouchedFilesAreRead(t *testing.T) {
 	}
 }
 
-// Rule: what stands on disk about the files is believed only if it is what was
-// written there: a command of our own user could change it, to hide its own work.
-func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
-	m, w := given(t, repo(t))
+// Rule: the notes about the checkout are used only if they are unchanged: a command with the user
+// of this process could change them to hide its work.
+func TestChangedNotesAreIgnored(t *testing.T) {
+	m, w := prepareOwned(t, repo(t))
 	write(t, filepath.Join(w.Dir, "a.txt"), "other\n")
 	file := filepath.Join(w.notes(), "index")
 	raw, err := os.ReadFile(file)
@@ -118,10 +118,10 @@ func TestNotesAreNotBelievedWhenChanged(t *testing.T) {
 	}
 }
 
-// Rule: every fact about a file counts; where a file system counts in seconds, none
-// is untouched, because what is written within the second does not show.
-func TestUntouchedIsTheSameInAll(t *testing.T) {
-	_, w := given(t, repo(t))
+// Rule: a difference in any property makes a file touched; where a file system records whole
+// seconds every file is, because a write within the same second would not show.
+func TestUntouchedComparesEveryProperty(t *testing.T) {
+	_, w := prepareOwned(t, repo(t))
 	l := handedOf(w)["a.txt"]
 	var was unix.Stat_t
 	if err := unix.Lstat(filepath.Join(w.Dir, l.name), &was); err != nil {
@@ -149,7 +149,7 @@ func TestUntouchedIsTheSameInAll(t *testing.T) {
 	}
 }
 
-// Rule: an index that git would not take is refused, whatever stands in it.
+// Rule: leaves never panics, and refuses an index with a wrong checksum.
 func FuzzLeaves(f *testing.F) {
 	entry := make([]byte, statBytes+20+2, 72)
 	entry = append(append(entry, "name"...), make([]byte, 6)...)
@@ -166,7 +166,7 @@ func FuzzLeaves(f *testing.F) {
 			}
 		}
 		if _, err := leaves(append(raw, 0), 20); err == nil {
-			t.Error("a wrong checksum was taken")
+			t.Error("a wrong checksum was accepted")
 		}
 	})
 }

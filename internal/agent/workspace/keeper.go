@@ -12,49 +12,49 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keepOrder has a keeper find a commit in a base, and fetch before if need be. The
-// descriptors are lines to what answers for the source; without any it is on another
-// machine, and reached from here.
+// keepOrder is an order for a keeper: find a commit in a base, after a fetch if necessary. The
+// descriptors of the order are lines to the peer that answers for the source; without descriptors
+// the keeper reaches the source over the network.
 type keepOrder struct {
 	Dir string
 	// URL, User and Password are those of the source.
 	URL, User, Password string
-	// Authorities are certificates to believe in; none for those of the system.
+	// Authorities are trusted certificates; none for those of the system.
 	Authorities []byte
-	// Ref and Commit are what to find, as in Spec.
+	// Ref and Commit name the commit to find, as in Spec.
 	Ref, Commit string
-	// Head and Detached are where the source's HEAD was when it was fetched last.
+	// Head and Detached are the source's HEAD at the last fetch.
 	Head, Detached string
-	// Try to find it in what there is, and Fetch if that is not so.
+	// Try looks for the commit in the present base; Fetch fetches if the commit is not there.
 	Try, Fetch bool
-	// Compact is all that is to be done.
+	// Compact packs the base and does nothing else.
 	Compact bool
 }
 
-// found is what a keeper has found.
+// found is the result of a keeper.
 type found struct {
 	Commit string `json:"commit"`
-	Branch []byte `json:"branch"` // without refs/heads/; none for a detached HEAD
-	// Refs are those of the base as a clone of the source would have them packed, and
-	// Shallow where its history ends.
+	Branch []byte `json:"branch"` // without refs/heads/; empty for a detached HEAD
+	// Refs are the packed refs that a clone of the source would have; Shallow are the commits at
+	// which its history ends.
 	Refs    []byte `json:"refs"`
 	Shallow []byte `json:"shallow"`
-	// Fetched tells that there was a fetch, and Head and Detached what it found.
+	// Fetched says that the keeper fetched; Head and Detached are then the source's HEAD.
 	Fetched  bool   `json:"fetched"`
 	Head     []byte `json:"head"`
 	Detached string `json:"detached"`
-	// Packs is how many the base has.
+	// Packs is the number of packs in the base.
 	Packs int `json:"packs"`
 }
 
-// clone is a base in the hands of its keeper.
+// clone is a base as its keeper sees it.
 type clone struct {
 	g     *git
 	dir   string
 	src   source
 	lines []*os.File
 	state state
-	fresh bool // fetched by this keeper
+	fresh bool // this keeper has fetched
 }
 
 func (h *helper) keep(ctx context.Context, o *keepOrder) (*answer, error) {
@@ -72,7 +72,7 @@ func (h *helper) keep(ctx context.Context, o *keepOrder) (*answer, error) {
 	if o.Compact {
 		return nil, c.compact(ctx)
 	}
-	t, err := c.bring(ctx, o)
+	t, err := c.findOrFetch(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -88,27 +88,27 @@ func (h *helper) keep(ctx context.Context, o *keepOrder) (*answer, error) {
 	return &answer{Found: f}, nil
 }
 
-// bring finds what is asked for, in what there is or after a fetch.
-func (c *clone) bring(ctx context.Context, o *keepOrder) (target, error) {
+// findOrFetch finds the commit of an order, in the present base or after a fetch.
+func (c *clone) findOrFetch(ctx context.Context, o *keepOrder) (target, error) {
 	spec := Spec{Ref: o.Ref, Commit: o.Commit}
 	if o.Try {
 		if t, err := c.find(ctx, spec); err == nil || !o.Fetch || !isNotFound(err) {
 			return t, err
 		}
 	}
-	c.unjam()
+	c.removeStaleLocks()
 	if err := c.fetch(ctx); err != nil {
 		return target{}, err
 	}
 	return c.resolve(ctx, spec)
 }
 
-// unjam removes the locks and halves that a killed git has left. Whoever sent us holds
-// the lock on the base, so no living git has them.
-func (c *clone) unjam() {
+// removeStaleLocks removes lock files and temporary files of a killed git. The process that started this
+// keeper has the lock on the base, so the files belong to no living git.
+func (c *clone) removeStaleLocks() {
 	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil //nolint:nilerr // what is in the way shows when git runs
+			return nil //nolint:nilerr // git reports what is still in its way
 		}
 		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") {
 			_ = os.Remove(path)
@@ -117,11 +117,10 @@ func (c *clone) unjam() {
 	})
 }
 
-// errEmpty means that the source holds nothing that could be checked out.
+// errEmpty means that the source has no commit.
 var errEmpty = errors.New("no commit")
 
-// fetch brings the base to what the source has. What fails in it is an error that
-// another base might not have.
+// fetch updates the base from the source. Its errors are spoilt, since a new base may succeed.
 func (c *clone) fetch(ctx context.Context) error {
 	next, format, err := c.look(ctx)
 	if err != nil {
@@ -144,7 +143,7 @@ func (c *clone) fetch(ctx context.Context) error {
 	return nil
 }
 
-// fetching is how a base is fetched.
+// fetching are the options of every fetch into a base.
 var fetching = []string{"--quiet", "--no-tags", "--update-shallow", "--no-write-fetch-head", "--no-auto-maintenance",
 	"--no-recurse-submodules"}
 
@@ -153,7 +152,7 @@ func (c *clone) take(ctx context.Context, options []string, refs ...string) erro
 	return err
 }
 
-// ask calls a git that talks with the source, over a line if there are any.
+// ask runs a git that reads the source, over the next line if there is one.
 func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, error) {
 	url := c.src.url
 	with.remote = &c.src
@@ -161,7 +160,7 @@ func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, 
 		with.line, c.lines = c.lines[0], c.lines[1:]
 		defer with.line.Close()
 		if _, err := with.line.WriteString(hello); err != nil {
-			return nil, &gitError{command: with.args[0], err: err, text: "there is no answer for the source"}
+			return nil, &gitError{command: with.args[0], err: err, text: "the line to the source is closed"}
 		}
 		url = lineURL
 	}
@@ -169,7 +168,7 @@ func (c *clone) ask(ctx context.Context, with command, refs ...string) ([]byte, 
 	return c.g.run(ctx, with)
 }
 
-// look asks the source for its HEAD, and for the format of its object names.
+// look asks the source for its HEAD and its object format.
 func (c *clone) look(ctx context.Context) (state, string, error) {
 	out, err := c.ask(ctx, command{args: []string{"ls-remote", "--quiet", "--symref"}})
 	if err != nil {
@@ -205,7 +204,7 @@ func (c *clone) look(ctx context.Context) (state, string, error) {
 	return s, format, nil
 }
 
-// unreachable says what an error of a fetch means to the caller.
+// unreachable translates an error of a fetch for the caller.
 func (c *clone) unreachable(err error) error {
 	var failed *gitError
 	switch {
@@ -221,7 +220,7 @@ func (c *clone) unreachable(err error) error {
 	return err
 }
 
-// maxPacks is how many packs a base may have before the small ones become one.
+// maxPacks is the number of packs beyond which small packs are merged.
 const maxPacks = 16
 
 func (c *clone) packs() int {
@@ -229,8 +228,8 @@ func (c *clone) packs() int {
 	return len(packs)
 }
 
-// compact keeps the base from getting a pack more with every fetch. Nothing is lost by
-// it, neither what no ref leads to any more nor what failed here.
+// compact merges small packs, since every fetch adds one. It deletes no objects, not even
+// unreachable ones, and an error leaves the base as it was.
 func (c *clone) compact(ctx context.Context) error {
 	_, err := c.g.run(ctx, command{dir: c.dir, args: []string{"repack", "--quiet", "--geometric=2", "-d"}})
 	return err
@@ -239,7 +238,7 @@ func (c *clone) compact(ctx context.Context) error {
 // maxBaseRefs bounds the list of the refs of a base, in bytes.
 const maxBaseRefs = 32 << 20
 
-// refs are those that a clone of the source would have, packed.
+// refs returns the packed refs that a clone of the source would have.
 func (c *clone) refs(ctx context.Context) ([]byte, error) {
 	out, err := c.g.run(ctx, command{dir: c.dir, limit: maxBaseRefs, args: []string{
 		"for-each-ref", "--format=%(objectname) %(*objectname) %(refname)", "refs/heads/", "refs/tags/",

@@ -14,26 +14,26 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Kept is what was salvaged from a workspace whose owner died.
+// Kept is work that was salvaged from a workspace whose owner died.
 type Kept struct {
 	ID     string `json:"id"`
 	Repo   string `json:"repo"`
 	Commit string `json:"commit"`
 	Branch string `json:"branch,omitempty"`
-	// Made is when the workspace was made, At when it was salvaged.
+	// Made is when the workspace was made, At when its work was salvaged.
 	Made time.Time `json:"made"`
 	At   time.Time `json:"at"`
-	// Bytes is how much it takes.
+	// Bytes is the disk space that the work takes.
 	Bytes int64 `json:"-"`
 	Salvage
 }
 
-// Adopt takes over a workspace whose owner is proven dead, to salvage and then to
-// remove it. The error is a [belay.Error] with CodeNotFound, or with CodeConflict if
-// its owner may be living, or another run has its user now.
+// Adopt takes over a workspace whose owner is proven dead; the caller then salvages and removes it.
+// The error is a [belay.Error] with CodeNotFound if there is no such workspace, or with
+// CodeConflict if its owner may be alive or another run has its user now.
 func (m *Manager) Adopt(id string) (*Workspace, error) { return m.adopt(id, false) }
 
-// adopt is Adopt. held says that this process has the workspace's user already.
+// adopt is Adopt. held says that this process already has the workspace's user.
 func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -73,9 +73,9 @@ func (m *Manager) adopt(id string, held bool) (*Workspace, error) {
 	return w, nil
 }
 
-// Abandon lets go of an adopted workspace and leaves it as it was found.
+// Abandon releases an adopted workspace and leaves its files as they were.
 func (w *Workspace) Abandon() {
-	_ = w.release(context.Background()) // what survives keeps its user taken
+	_ = w.release(context.Background()) // a user with surviving processes stays reserved
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	if w.lock != nil {
@@ -85,18 +85,18 @@ func (w *Workspace) Abandon() {
 	}
 }
 
-// salvageMost bounds what is done for one dead workspace.
-const salvageMost = 2 * time.Minute
+// salvageTimeout bounds the salvage of one dead workspace.
+const salvageTimeout = 2 * time.Minute
 
-// keep salvages a dead workspace before it is removed. What cannot be kept is logged:
-// the workspace goes all the same. It reports whether it may go: it may not while
-// somebody else salvages it, who then removes it.
+// keep salvages a dead workspace before its removal. An error is logged and does not prevent the
+// removal. keep reports whether the caller may remove the workspace: it may not while another
+// process salvages the workspace, which then removes it.
 func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
 		return true // it was never finished, or has no repository
 	}
-	ctx, cancel := context.WithTimeout(ctx, salvageMost)
+	ctx, cancel := context.WithTimeout(ctx, salvageTimeout)
 	defer cancel()
 	err = m.keepAs(ctx, o, held)
 	if belay.CodeOf(err) == belay.CodeConflict {
@@ -147,7 +147,7 @@ func writeKept(dir string, k *Kept) error {
 	return writeFile(filepath.Join(dir, "salvage.json"), append(raw, '\n'))
 }
 
-// Kept lists what was salvaged from dead workspaces, the oldest first, without the
+// Kept lists the work that was salvaged from dead workspaces, the oldest first, without the
 // bundles, patches and HOMEs.
 func (m *Manager) Kept() ([]Kept, error) {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "kept"))
@@ -171,7 +171,7 @@ func (m *Manager) Kept() ([]Kept, error) {
 	return all, nil
 }
 
-// Work reads what was kept of one workspace: CodeNotFound if nothing was.
+// Work reads the kept work of one workspace: CodeNotFound if there is none.
 func (m *Manager) Work(id string) (Kept, error) {
 	var k Kept
 	if err := checkID(id); err != nil {
@@ -180,7 +180,7 @@ func (m *Manager) Work(id string) (Kept, error) {
 	dir := filepath.Join(m.dir, "kept", id)
 	raw, err := os.ReadFile(filepath.Join(dir, "salvage.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return k, notFound("nothing was kept of workspace %s", id)
+		return k, notFound("there is no kept work of workspace %s", id)
 	}
 	if err == nil {
 		err = json.Unmarshal(raw, &k)
@@ -194,12 +194,12 @@ func (m *Manager) Work(id string) (Kept, error) {
 		}
 	}
 	if err != nil {
-		return k, fmt.Errorf("read what was kept of workspace %s: %w", id, err)
+		return k, fmt.Errorf("read the kept work of workspace %s: %w", id, err)
 	}
 	return k, nil
 }
 
-// Forget removes what was kept of a workspace: it is safe elsewhere now.
+// Forget deletes the kept work of a workspace, once the caller has stored it elsewhere.
 func (m *Manager) Forget(id string) error {
 	if err := checkID(id); err != nil {
 		return err

@@ -16,23 +16,23 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// hello is what a keeper says first on a line, to whoever starts the program with which
-// it wants to talk.
+// hello is the first message of a keeper on a line. The peer then starts the program that answers
+// git.
 const hello = "\n"
 
-// peer is what answers for a source at the other end of keepers' lines.
+// peer answers for a source at the other ends of the lines.
 type peer interface {
-	// line is a new one.
+	// line makes a new line and returns the keeper's end.
 	line() (*os.File, error)
-	// end ends it, and waits. It says what it has complained of, or why it did not
-	// answer at all.
+	// end ends the peer and waits for it. It returns the peer's error output, or the reason why the
+	// peer gave no answer at all.
 	end() (complaint string, err error)
 }
 
 // newLine makes the two ends of a line.
 func newLine() (near, far *os.File, err error) {
 	syscall.ForkLock.RLock()
-	// a process that starts between the two calls would hold the line for as long as it lives
+	// A process that starts between the two calls would inherit the line and keep it open.
 	defer syscall.ForkLock.RUnlock()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -44,10 +44,10 @@ func newLine() (near, far *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "line"), os.NewFile(uintptr(pair[1]), "line"), nil
 }
 
-// bridge lets a git that is about to start talk over its line, by a line of its own. Git's
-// program for a connection waits for ever where the other end leaves with something
-// unread, which a socket reports as an error: git's own line just ends. Call begun when
-// the git has started, or could not, and hangUp when it has ended.
+// bridge connects a git that is about to start to its line, through a second socket. If a peer
+// closes with unread data, a socket reports an error, on which git's program for connections waits
+// for ever; through the bridge git sees an ordinary end. Call begun after the attempt to start git,
+// and hangUp after git has ended.
 func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 	gits, ours, err := newLine()
 	if err != nil {
@@ -56,7 +56,7 @@ func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 	cmd.ExtraFiles = []*os.File{gits}
 	var copies sync.WaitGroup
 	copies.Go(func() {
-		_, _ = io.Copy(ours, line) // an end in the middle of something is git's to find
+		_, _ = io.Copy(ours, line) // git detects a stream that ends too early
 		_ = unix.Shutdown(int(ours.Fd()), unix.SHUT_WR)
 	})
 	copies.Go(func() {
@@ -74,14 +74,14 @@ func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 }
 
 const (
-	// linesOfKeeper is how many a keeper needs at most: to look, to fetch, and to fetch
-	// a commit that no ref leads to.
+	// linesOfKeeper is the number of lines that a keeper needs at most: to list the refs, to fetch
+	// them, and to fetch a commit that no ref leads to.
 	linesOfKeeper = 3
-	// linesOfReader are enough for the keepers of one Prepare.
+	// linesOfReader is enough for all keepers of one Prepare.
 	linesOfReader = 4 * linesOfKeeper
 )
 
-// readerPeer is a reader that answers for a local source.
+// readerPeer is a running reader, which answers for a local source.
 type readerPeer struct {
 	trip *trip
 	stop context.CancelFunc
@@ -93,8 +93,8 @@ type readerPeer struct {
 	near []*os.File
 }
 
-// read sends out a reader for a local source; status says that it is to look for
-// changes that are not committed.
+// read starts a reader for a local source. With status, the reader also looks for uncommitted
+// changes.
 func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPeer, error) {
 	o, err := src.open()
 	if err != nil {
@@ -113,7 +113,7 @@ func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPee
 	}
 	as, own := readerUser(o.owner, m.Keeper)
 	limits := m.Limits
-	limits.Pids = 0 // without cgroups it would count all that the owner runs
+	limits.Pids = 0 // without cgroups the limit would count all processes of the owner
 	ctx, p.stop = context.WithCancel(ctx)
 	p.trip, err = m.start(ctx, errand{
 		who: "reader", user: as, files: append(files, far...), limits: limits, besides: true, limit: 1 << 20,
@@ -131,9 +131,10 @@ func (m *Manager) read(ctx context.Context, src source, status bool) (*readerPee
 	return p, nil
 }
 
-// readerUser is as whom a source is read: as its owner, or for root's as the keeper.
-// Where this process can be nobody else, it reads it; then, own says, nothing of it may
-// be run that is not its user's.
+// readerUser is the user that reads a source: its owner, or the keeper for a source of root. A
+// process without root reads the source itself; own then says whether the source belongs to its
+// user. If not, git status, which may run programs that the source's configuration names, must not
+// run.
 func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	switch {
 	case os.Geteuid() != 0:
@@ -145,7 +146,7 @@ func readerUser(owner uint32, keeper *host.User) (as *host.User, own bool) {
 	return &u, true
 }
 
-// lines makes lines, whose far ends it gives.
+// lines makes n lines, keeps the near ends and returns the far ends.
 func (p *readerPeer) lines(n int) (far []*os.File, err error) {
 	for range n {
 		a, b, err := newLine()
@@ -169,7 +170,7 @@ func (p *readerPeer) line() (*os.File, error) {
 	return f, nil
 }
 
-// hangUp lets the reader know that nobody will ask any more.
+// hangUp closes the lines that no keeper has taken, so that the reader can end.
 func (p *readerPeer) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,10 +178,10 @@ func (p *readerPeer) hangUp() {
 	p.near = nil
 }
 
-// readerMost bounds how long is waited for a reader, once all else is done.
-const readerMost = 20 * time.Second
+// readerTimeout bounds the wait for a reader after all other work is done.
+const readerTimeout = 20 * time.Second
 
-// dirty tells whether the source has changes that are not committed. No answer is no.
+// dirty reports whether the source has uncommitted changes; false if the reader does not answer.
 func (p *readerPeer) dirty() bool {
 	_, err := p.end()
 	return err == nil && p.got.Read != nil && p.got.Read.Dirty
@@ -188,7 +189,7 @@ func (p *readerPeer) dirty() bool {
 
 func (p *readerPeer) end() (string, error) {
 	p.hangUp()
-	late := time.NewTimer(readerMost)
+	late := time.NewTimer(readerTimeout)
 	defer late.Stop()
 	select {
 	case <-p.over:

@@ -13,25 +13,24 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Info is what can be seen of a workspace.
+// Info describes a workspace.
 type Info struct {
 	ID   string `json:"id"`
 	Path string `json:"path"`
 	Repo string `json:"repo,omitempty"`
-	// Commit is what was checked out.
+	// Commit is the commit checked out.
 	Commit string    `json:"commit,omitempty"`
 	Made   time.Time `json:"made"`
-	// Owner is the process that made it, and whose it is while that lives.
+	// Owner is the process that made the workspace and owns it.
 	Owner host.Process `json:"owner"`
-	// UID is the user that works in it, if it has one of its own.
+	// UID is the user of the workspace, if it has one of its own.
 	UID uint32 `json:"uid,omitempty"`
-	// InUse is false if its owner is proven dead.
+	// InUse is false if the owner is proven dead.
 	InUse bool `json:"in_use"`
 	Usage
 }
 
-// List looks at all workspaces in the directory, whoever made them, in the order of
-// their IDs.
+// List describes all workspaces in the directory, of all processes, in the order of their IDs.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	jobs := filepath.Join(m.dir, "jobs")
 	entries, err := os.ReadDir(jobs)
@@ -52,7 +51,7 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 				i.UID = user.UID
 			}
 		}
-		i.InUse = m.living(e.Name()) != nil || !m.abandoned(root)
+		i.InUse = m.liveAt(e.Name()) != nil || !m.abandoned(root)
 		if i.Usage, err = measure(ctx, root, Quota{}, user); err != nil {
 			return all, fmt.Errorf("list workspaces: %w", err)
 		}
@@ -62,20 +61,20 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	return all, nil
 }
 
-// BaseInfo is what can be seen of a base clone.
+// BaseInfo describes a base clone.
 type BaseInfo struct {
-	// Repo is empty if it was never finished.
+	// Repo is empty if the base was never finished.
 	Repo    string    `json:"repo,omitempty"`
 	Path    string    `json:"path"`
 	Branch  string    `json:"branch,omitempty"`
 	Fetched time.Time `json:"fetched"`
 	Used    time.Time `json:"used"`
-	// InUse tells that it is being fetched or copied right now.
+	// InUse says that a process is fetching or copying the base right now.
 	InUse bool `json:"in_use"`
 	Usage
 }
 
-// Bases looks at all base clones.
+// Bases describes all base clones.
 func (m *Manager) Bases() ([]BaseInfo, error) {
 	locks, err := filepath.Glob(filepath.Join(m.dir, "base", "*.lock"))
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Location is a repository in the one form in which repositories are compared: however
-// it is spelt, what git would fetch has one Location, and what has another is another.
+// Location is a repository in canonical form, for comparisons: two spellings of one repository have
+// the same Location, and different repositories have different ones.
 type Location struct {
 	// Scheme is https, ssh or file.
 	Scheme string
-	// User is whom ssh names; of https there is none.
+	// User is the user in an ssh location; empty for https.
 	User string
-	// Host is in lower case, without the port that the scheme has anyway; "" for file.
+	// Host is in lower case, without the default port of the scheme; "" for file.
 	Host string
-	// Path begins with a slash, is decoded, and has neither empty nor dotted segments.
-	// It has no .git at its end but on this machine, where that is another directory.
-	// What ssh reads from a home directory begins with /~/.
+	// Path begins with a slash, is decoded, and has neither empty nor dotted segments. A trailing
+	// .git is removed, except from a local path, where it names another directory. An ssh path
+	// relative to a home directory begins with /~/.
 	Path string
 }
 
-// String writes the location as a URL.
+// String returns the location as a URL.
 func (l Location) String() string {
 	u := url.URL{Scheme: l.Scheme, Host: l.Host, Path: l.Path}
 	if l.User != "" {
@@ -37,11 +37,11 @@ func (l Location) String() string {
 	return u.String()
 }
 
-// Local reports whether it is a path on this machine.
+// Local reports whether the location is a path on this machine.
 func (l Location) Local() bool { return l.Scheme == "file" }
 
-// Locate reads a repository as [CheckRepo] does, and looks at no file: a path must be
-// absolute. The error is a [belay.Error] with CodeInvalid; it does not show credentials.
+// Locate parses a repository as [CheckRepo] does, but opens no file: a path must be absolute. The
+// error is a [belay.Error] with CodeInvalid; it does not show credentials.
 func Locate(repo string) (Location, error) {
 	if err := checkText("repository", repo); err != nil {
 		return Location{}, err
@@ -74,9 +74,9 @@ func locateURL(scheme, rest string) (Location, error) {
 	case scheme == "file" && (u.User != nil || u.Host != "" && u.Host != "localhost"):
 		return Location{}, invalid("repository: a file:// URL names a path on this machine, as in file:///srv/repo")
 	case scheme != "file" && !hostForm.MatchString(u.Host):
-		return Location{}, invalid("repository: the %s:// URL names no host that could be one", scheme)
+		return Location{}, invalid("repository: the %s:// URL has no valid host", scheme)
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return Location{}, invalid("repository: a URL with a ? or # is not taken; %s", allowed)
+		return Location{}, invalid("repository: a URL with a ? or # is not allowed; %s", allowed)
 	}
 	segments, err := segmentsOf(u.EscapedPath())
 	if err != nil {
@@ -91,16 +91,16 @@ func locateURL(scheme, rest string) (Location, error) {
 	}
 	if u.User != nil {
 		if l.User = u.User.Username(); !userForm.MatchString(l.User) {
-			return Location{}, invalid("repository: the ssh:// URL names no user that could be one")
+			return Location{}, invalid("repository: the ssh:// URL has no valid user")
 		}
 	}
 	return l, nil
 }
 
-// errCredentials refuses what would be stored with the request.
+// errCredentials refuses a URL with credentials, since the URL is stored with the request.
 var errCredentials = &belay.Error{Code: belay.CodeInvalid,
-	Message: "repository: the URL holds credentials, and what is asked for is stored: " +
-		"name the repository without them; who runs the server or worker keeps them in the file that " +
+	Message: "repository: the URL contains credentials, and requests are stored: " +
+		"name the repository without them; the operator of the server or worker puts credentials into the file that " +
 		"agent.git_credentials names"}
 
 func hasPassword(u *url.URL) bool {
@@ -108,13 +108,13 @@ func hasPassword(u *url.URL) bool {
 	return has
 }
 
-// schemes are words that nobody means as the name of a host.
+// schemes are names of URL schemes; before a colon they are not taken for the name of a host.
 var schemes = []string{"http", "https", "ssh", "git", "file", "ftp", "ftps"}
 
-// locateSCP reads host:path. A path that is not absolute is read from a home directory.
+// locateSCP parses host:path. A path that is not absolute is relative to a home directory.
 func locateSCP(host, path string) (Location, error) {
 	if !scpForm.MatchString(host) || strings.HasPrefix(path, "-") || slices.Contains(schemes, strings.ToLower(host)) {
-		return Location{}, invalid("repository: read as host:path it names none; %s", allowed)
+		return Location{}, invalid("repository: as host:path it names no repository; %s", allowed)
 	}
 	if first, _, _ := strings.Cut(strings.TrimLeft(path, "/"), "/"); strings.Contains(first, "@") {
 		return Location{}, errCredentials // user:password@host/path
@@ -124,7 +124,7 @@ func locateSCP(host, path string) (Location, error) {
 		return Location{}, err
 	}
 	if len(segments) == 0 {
-		return Location{}, invalid("repository: read as host:path it names none; %s", allowed)
+		return Location{}, invalid("repository: as host:path it names no repository; %s", allowed)
 	}
 	l := Location{Scheme: "ssh", Path: strings.Join(segments, "/")}
 	if l.User, l.Host, _ = strings.Cut(host, "@"); l.Host == "" {
@@ -140,8 +140,8 @@ func locateSCP(host, path string) (Location, error) {
 	return l, nil
 }
 
-// plainHost is a host as others are compared with it. The port of the scheme is left
-// out, and the dot that may end a name.
+// plainHost is a host in canonical form: in lower case, without the default port of the scheme and
+// without the dot that may end a name.
 func plainHost(scheme, host string) string {
 	name, port := host, ""
 	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
@@ -163,7 +163,7 @@ func plainHost(scheme, host string) string {
 	return name
 }
 
-// segmentsOf are those of the path of a URL, decoded once.
+// segmentsOf splits the path of a URL into segments and decodes each once.
 func segmentsOf(escaped string) ([]string, error) {
 	var all []string
 	for raw := range strings.SplitSeq(escaped, "/") {
@@ -176,25 +176,25 @@ func segmentsOf(escaped string) ([]string, error) {
 	return plainSegments(all)
 }
 
-// looksLike are characters that some servers take for dots, slashes and percent signs.
+// looksLike are characters that some servers take for dots, slashes or percent signs.
 const looksLike = "․‥…﹒．。｡⁄∕⧸／﹨＼⧵％﹪"
 
-// plainSegments leaves out the empty ones. What a server might decode again, or take for
-// a slash or for dots, is refused: it would lead to another place than the one that was
-// judged.
+// plainSegments removes empty segments. It refuses segments that a server might decode again, or
+// take for a slash or for dots: the server would then read another repository than the one that was
+// allowed.
 func plainSegments(all []string) ([]string, error) {
 	var kept []string
 	for _, s := range all {
-		name, _, _ := strings.Cut(s, ";") // which some servers leave out
+		name, _, _ := strings.Cut(s, ";") // some servers ignore the part after a semicolon
 		switch {
 		case name == "." || name == "..":
-			return nil, invalid("repository: a path with . or .. in it is not taken; write the way out")
+			return nil, invalid("repository: a path with . or .. in it is not allowed; resolve it first")
 		case strings.ContainsAny(s, `/\%`):
-			return nil, invalid("repository: an encoded slash, a backslash or a percent sign in the path is not taken")
+			return nil, invalid("repository: an encoded slash, a backslash or a percent sign in the path is not allowed")
 		case strings.ContainsAny(s, looksLike) || strings.ContainsFunc(s, func(r rune) bool {
 			return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
 		}):
-			return nil, invalid("repository: the path holds a character that can be taken for another")
+			return nil, invalid("repository: the path contains a character that looks like another")
 		case s != "":
 			kept = append(kept, s)
 		}
@@ -202,7 +202,7 @@ func plainSegments(all []string) ([]string, error) {
 	return kept, nil
 }
 
-// withoutGit leaves out the ending that git adds by itself where it is needed.
+// withoutGit removes the suffix .git, which git appends itself where needed.
 func withoutGit(p string) string {
 	if name := path.Base(p); name != ".git" {
 		return strings.TrimSuffix(p, ".git")
@@ -210,15 +210,15 @@ func withoutGit(p string) string {
 	return p
 }
 
-// Resolve follows the links of a path on this machine; of another location it changes
-// nothing. The error says no more than that there is no repository.
+// Resolve follows the symbolic links of a local path; other locations are returned as they are. The
+// error says only that there is no repository, so that it reveals nothing about the file system.
 func (l Location) Resolve() (Location, error) {
 	if !l.Local() {
 		return l, nil
 	}
 	real, err := filepath.EvalSymlinks(l.Path)
 	if err != nil || !isRepository(real) {
-		return Location{}, notFound("repository: there is none")
+		return Location{}, notFound("repository: not found")
 	}
 	return Location{Scheme: "file", Path: real}, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: all spellings of a repository have one location, and other repositories another.
+// Rule: all spellings of a repository have the same location, and other repositories have another.
 func TestLocations(t *testing.T) {
 	for want, spellings := range map[Location][]string{
 		{Scheme: "https", Host: "git.example", Path: "/team/app"}: {
@@ -49,8 +49,8 @@ func TestLocations(t *testing.T) {
 	}
 }
 
-// Rule: what could be read in two ways, and what holds credentials, is refused, and the
-// refusal does not show them.
+// Rule: an ambiguous location, or one with credentials, is refused, and the error does not show the
+// credentials.
 func TestLocationsThatAreRefused(t *testing.T) {
 	for _, repo := range []string{
 		"https://git.example/team/../other", "https://git.example/team/%2e%2e/other",
@@ -73,7 +73,7 @@ func TestLocationsThatAreRefused(t *testing.T) {
 		"ext::sh -c x", "-x", "/a\nb",
 	} {
 		l, err := Locate(repo)
-		if strings.HasPrefix(repo, "//") { // a path, if an odd one: there is none such
+		if strings.HasPrefix(repo, "//") { // an absolute path that does not exist
 			continue
 		}
 		if !errors.Is(err, &belay.Error{Code: belay.CodeInvalid}) || strings.Contains(err.Error(), "secret") {
@@ -82,7 +82,7 @@ func TestLocationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: a pattern with a * matches what is below its directory, on its host alone.
+// Rule: a pattern with a * matches the repositories below its directory, on its host alone.
 func TestPatterns(t *testing.T) {
 	for text, c := range map[string]struct{ yes, no []string }{
 		"https://git.example/team/*": {
@@ -148,8 +148,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// Rule: a link out of the directory of a pattern leads to what it does not match, and
-// the links of its own directory are followed.
+// Rule: a pattern does not match a link that leads out of its directory, but links in the path of
+// the directory itself are followed.
 func TestPatternsAndLinks(t *testing.T) {
 	src := repo(t)
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -193,8 +193,8 @@ func TestPatternsAndLinks(t *testing.T) {
 	}
 }
 
-// Rule: a location read again is the same, whatever it was made of; none has dots to
-// climb by; and a pattern matches nothing on another host, however it is written.
+// Rule: a location parsed again is the same; no location has dot segments; and a pattern matches
+// nothing on another host, however the location is spelt.
 func FuzzLocate(f *testing.F) {
 	for _, repo := range []string{
 		"https://git.example/team/app.git", "https://git.example/team/%2e%2e/x", "git@git.example:team/app",
@@ -220,7 +220,7 @@ func FuzzLocate(f *testing.F) {
 		}
 		text := l.String()
 		if l.Local() {
-			text = l.Path // a file may have a name that a URL may not
+			text = l.Path // a path may contain characters that a URL may not
 		}
 		again, err := Locate(text)
 		if err != nil || again != l {
@@ -233,8 +233,7 @@ func FuzzLocate(f *testing.F) {
 		if team.Matches(l) && (l.Host != "git.example" || l.Scheme != "https" || !strings.HasPrefix(l.Path, "/team/")) {
 			t.Errorf("%q matches as %+v", repo, l)
 		}
-		// What git is given says the same: of what CheckRepo lets through, the source is
-		// at the same host and path.
+		// For every location that CheckRepo accepts, git gets a URL with the same host and path.
 		s, err := parseSource(repo)
 		if err != nil || l.Scheme != "https" {
 			return

@@ -12,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks tells about the lock on the base clones that setting up a workspace holds:
-// over the newest thousand times, for how long it was held and waited for. Fetching
-// is not part of it, nor is writing the checkout.
+// Locks reports on the locks on base clones that Prepare has while it copies objects: how long
+// Prepare had a lock and waited for one, over the last thousand times. Fetching and writing the
+// checkout are not part of these times.
 type Locks struct {
-	Count              int           // of all times
+	Count              int           // number of times since the start
 	Held50, Held99     time.Duration // percentiles
 	HeldMost           time.Duration
 	Waited50, Waited99 time.Duration
 }
 
-// times keeps the newest of them.
+// times keeps the most recent durations.
 type times struct {
 	mu           sync.Mutex
 	count        int
 	held, waited []time.Duration
 }
 
-// remembered is how many times are kept.
+// remembered is how many durations are kept.
 const remembered = 1000
 
 func (s *times) add(waited, held time.Duration) {
@@ -43,7 +43,7 @@ func (s *times) add(waited, held time.Duration) {
 	s.count++
 }
 
-// Locks tells how long the set-up lock was held in this process.
+// Locks reports how long this process had and waited for the locks on bases.
 func (m *Manager) Locks() Locks {
 	m.times.mu.Lock()
 	defer m.times.mu.Unlock()
@@ -56,7 +56,7 @@ func (m *Manager) Locks() Locks {
 	}
 }
 
-// rank is a percentile of sorted durations.
+// rank returns a percentile of sorted durations.
 func rank(sorted []time.Duration, percent int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -64,8 +64,8 @@ func rank(sorted []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
-// use waits for the right to copy the base or to replace it. What is copied has to
-// stand still; a fetch only adds and may go on meanwhile.
+// use waits for the lock that is needed to copy or replace the base. The lock keeps files from
+// being removed while they are copied; a fetch only adds files and needs no such lock.
 func (b *base) use(ctx context.Context) (release func(), err error) {
 	asked := time.Now()
 	f, err := waitLock(ctx, b.dir+".use")
@@ -73,14 +73,14 @@ func (b *base) use(ctx context.Context) (release func(), err error) {
 		return nil, fmt.Errorf("wait for the base of %s: %w", b.src, err)
 	}
 	began := time.Now()
-	_ = os.Chtimes(f.Name(), began, began) // by which one sees when it was used last
+	_ = os.Chtimes(f.Name(), began, began) // the time of the last use
 	return func() {
 		_ = f.Close()
 		b.m.times.add(began.Sub(asked), time.Since(began))
 	}, nil
 }
 
-// waitLock waits for the lock on a file, which is made if need be.
+// waitLock waits for the lock on a file and makes the file if necessary.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/belaydev/belay/internal/gitwatch"
 )
 
-// open gives a Manager of its own.
+// open returns a Manager on a new directory.
 func open(t *testing.T) *Manager {
 	t.Helper()
 	m, err := Open(filepath.Join(t.TempDir(), "workspaces"))
@@ -30,7 +30,7 @@ func open(t *testing.T) *Manager {
 	return m
 }
 
-// try runs git as a user does, in dir, with the identity of a test.
+// try runs git in dir with the identity of a test.
 func try(dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
@@ -64,7 +64,7 @@ func run(t *testing.T, dir string, args ...string) string {
 	return out
 }
 
-// sh runs a script with git at hand.
+// sh runs a shell script in dir.
 func sh(t *testing.T, dir, script string) {
 	t.Helper()
 	cmd := exec.Command("sh", "-ec", script)
@@ -74,7 +74,7 @@ func sh(t *testing.T, dir, script string) {
 	}
 }
 
-// write makes a file with everything above it.
+// write writes a file and makes its parent directories.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -85,7 +85,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// commit commits all that is in dir and returns the commit.
+// commit commits all files in dir and returns the commit.
 func commit(t *testing.T, dir, message string) string {
 	t.Helper()
 	run(t, dir, "add", "-A")
@@ -93,7 +93,7 @@ func commit(t *testing.T, dir, message string) string {
 	return run(t, dir, "rev-parse", "HEAD")
 }
 
-// repo gives a repository with two commits, a second branch and two tags.
+// repo makes a repository with two commits, a second branch and two tags.
 func repo(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "source")
@@ -108,7 +108,7 @@ func repo(t *testing.T) string {
 	return dir
 }
 
-// original makes the repository once, to be copied.
+// original makes the repository of repo once, to be copied.
 var original = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "belay-source-")
 	if err != nil {
@@ -125,7 +125,7 @@ git checkout -q main; echo two >>a.txt; git commit -q -a -m second; rm -f .git/h
 	return dir, nil
 })
 
-// TestMain lets the test binary be a helper, and another process that has a workspace.
+// TestMain lets the test binary also be a helper, or another process that owns a workspace.
 func TestMain(m *testing.M) {
 	gitwatch.StandIn()
 	process.Main(Helper())
@@ -139,15 +139,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sampled goes through all cases, or with -short through a third of them, drawn anew each
-// time. A case that -run names is always among them.
+// sampled goes through all cases, or with -short through a third of them, drawn anew each time. It
+// always includes a case that -run names.
 func sampled[V any](cases map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		left := len(cases)
 		if testing.Short() && !strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
 			left = (left + 2) / 3
 		}
-		for name, c := range cases { // in an order of chance
+		for name, c := range cases { // in random order
 			if left--; left < 0 || !yield(name, c) {
 				return
 			}
@@ -155,7 +155,7 @@ func sampled[V any](cases map[string]V) iter.Seq2[string, V] {
 	}
 }
 
-// prepare makes a workspace that goes with the test.
+// prepare makes a workspace that is removed when the test ends.
 func prepare(t *testing.T, m *Manager, s Spec) *Workspace {
 	t.Helper()
 	if s.ID == "" {
@@ -182,7 +182,7 @@ func salvageOf(t *testing.T, m *Manager, w *Workspace) Salvage {
 	return s
 }
 
-// wantCode fails the test if err has another code, and returns its text.
+// wantCode fails the test if err has another code, and returns err's text.
 func wantCode(t *testing.T, err error, code belay.Code) string {
 	t.Helper()
 	if err == nil {
@@ -194,8 +194,7 @@ func wantCode(t *testing.T, err error, code belay.Code) string {
 	return err.Error()
 }
 
-// contents is all that is in a directory, .git left out: kind, execute bit and
-// content by path.
+// contents returns all files in a directory except .git: type, execute bit and content by path.
 func contents(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)

@@ -21,70 +21,70 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Manager makes workspaces below one directory. Several processes may share it;
-// its methods may be called at the same time.
+// Manager makes workspaces below one directory. Several processes may share the directory, and the
+// methods are safe for concurrent use.
 type Manager struct {
-	// Debounce is how old what is known of a remote repository may be before it
-	// is fetched again. Local repositories are always looked at, and so is a
-	// remote one when a ref or commit is asked for that is not known yet.
+	// Debounce is the age up to which the last fetch of a remote repository is used without another
+	// fetch. Prepare always looks at a local repository, and also fetches a remote one when the
+	// requested ref or commit is not known yet.
 	Debounce time.Duration
-	// PrepareTimeout bounds one Prepare, and SalvageTimeout one Salvage.
+	// PrepareTimeout bounds one call of Prepare, SalvageTimeout one call of Salvage.
 	PrepareTimeout, SalvageTimeout time.Duration
-	// MaxSalvage bounds a bundle, a patch, and each new file in it, in bytes.
+	// MaxSalvage bounds, each on its own, the bundle, the patch and every new file in the patch, in
+	// bytes.
 	MaxSalvage int64
-	// KeepHome keeps HOME with what is salvaged.
+	// KeepHome makes Salvage keep HOME as well.
 	KeepHome bool
-	// Users gives each workspace a user of its own, which needs root; nil for that
-	// of this process.
+	// Users gives each workspace a user of its own, which needs root; with nil every workspace has
+	// the user of this process.
 	Users Users
-	// Keeper is the user whose the base clones are, and as whom root's repositories are
-	// read; nil for that of this process. It belongs to nobody else, and Users never
-	// lends it.
+	// Keeper is the user who owns the base clones, and as whom repositories of root are read; nil
+	// for the user of this process. No other program runs as this user, and Users never lends it.
 	Keeper *host.User
-	// Retake takes back the user of a workspace whose owner died, as Users lends one,
-	// while the work in it is salvaged. The error is CodeConflict if another run has
-	// that user now. With nil nobody is asked.
+	// Retake reserves, as Users does, the user of a workspace whose owner died, while the work in
+	// that workspace is salvaged. The error is CodeConflict if another run has that user now. With
+	// nil, no user is reserved.
 	Retake func(ctx context.Context, user host.User, id string) (free func(context.Context) error, err error)
-	// Limits bound what a helper may use, as they bound the command.
+	// Limits are the resource limits of each helper, the same as those of the command.
 	Limits process.Limits
-	// Hidden and Readable are what a helper that reads what jobs can write does not see
-	// of this machine, and what it sees all the same, as the command: where both are one
-	// user, a file that is exchanged for a link leads it to no more than the job itself.
+	// Hidden are paths that a helper must not see if it reads files that jobs can write, and
+	// Readable are paths below them that it sees all the same. Both are the lists that apply to the
+	// command: where helper and command run as the same user, a file that the command replaces by a
+	// link then leads the helper to nothing that the command cannot read itself.
 	Hidden, Readable []string
-	// Quota bounds each workspace, while it is made as well; see [Workspace.Watch].
+	// Quota bounds each workspace, also while Prepare makes it; see [Workspace.Watch].
 	Quota Quota
-	// Credentials finds what proves to a server who asks for a repository whose URL
-	// holds nothing of the kind; nil for nothing.
+	// Credentials finds the user name and password for a repository whose URL has none; with nil
+	// there are none.
 	Credentials Credentials
 	// MaxFetch bounds what one fetch may write, in bytes; 0 for no bound.
 	MaxFetch int64
-	// CryptKey is the file of the git-crypt key with which checkouts are unlocked;
-	// empty for none.
+	// CryptKey is the path of the git-crypt key that unlocks checkouts; empty for none.
 	CryptKey string
-	// KeepWork and KeepBases are how long what was salvaged from dead workspaces and
-	// bases that nobody uses stay; 0 for ever.
+	// KeepWork is how long work salvaged from dead workspaces stays, KeepBases how long an unused
+	// base stays; 0 for ever.
 	KeepWork, KeepBases time.Duration
-	// Now is the clock of Debounce, and of what is kept.
+	// Now is the clock for Debounce, KeepWork and KeepBases.
 	Now func() time.Time
 
 	dir  string
 	git  git
 	self host.Process
 
-	patience time.Duration
+	placeTimeout time.Duration
 
 	times times
 	mu    sync.Mutex
-	live  map[string]*Workspace // made by this Manager and not removed yet, by their directories
+	live  map[string]*Workspace // by directory: made by this Manager and not removed yet
 }
 
-// Open uses dir, an absolute path or one below the working directory, and makes
-// it if need be, for this user's eyes only. It is an error if another user could put
-// another directory in its place. That git is missing shows in Prepare.
+// Open uses dir, an absolute path or one below the working directory, and makes it if it is
+// missing, readable by this user alone. Open fails if another user could replace the directory by
+// another one. If git is missing, Prepare reports that, not Open.
 func Open(dir string) (*Manager, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
-		dir, err = firm(dir)
+		dir, err = secureDir(dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open workspaces: %w", err)
@@ -93,14 +93,15 @@ func Open(dir string) (*Manager, error) {
 		Debounce: 30 * time.Second, PrepareTimeout: 10 * time.Minute, SalvageTimeout: 10 * time.Minute,
 		MaxSalvage: 64 << 20, MaxFetch: 64 << 30, Now: time.Now,
 		KeepHome: true, KeepWork: 7 * 24 * time.Hour, KeepBases: 30 * 24 * time.Hour,
-		dir: dir, live: make(map[string]*Workspace), patience: patience,
+		dir: dir, live: make(map[string]*Workspace), placeTimeout: placeTimeout,
 	}
 	for _, sub := range []string{"", "base", "jobs", "kept", "scratch", "nohome"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}
-	for _, sub := range []string{"base", "kept", "scratch"} { // the others may be passed by the users of workspaces
+	// users of workspaces pass through the others
+	for _, sub := range []string{"base", "kept", "scratch"} {
 		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // a directory is entered
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
@@ -118,33 +119,34 @@ func Open(dir string) (*Manager, error) {
 	return m, nil
 }
 
-// Spec says what a workspace is to hold.
+// Spec describes the workspace to make.
 type Spec struct {
-	// ID names the workspace, as a run's id does: letters, digits, _, - and dot.
+	// ID names the workspace: letters, digits, _, - and dot, as in the id of a run.
 	ID string
-	// Place names its directory, in the same letters; ID unless given. Workspaces that
-	// follow each other may have the same: programs remember where they were. Another
-	// that has it is waited for, for a moment; then the directory is named by ID.
+	// Place names the directory of the workspace, in the same letters as ID; empty means ID.
+	// Consecutive workspaces may share a Place, because programs remember the path in which they
+	// ran. If another workspace still uses the Place, Prepare waits a moment for it and then names
+	// the directory by ID.
 	Place string
 	// Repo is the repository; empty for an empty directory without git.
 	Repo string
 	// Ref is the branch, tag or commit; empty for the source's HEAD.
 	Ref string
-	// Commit is the whole name of the commit to check out, if it is decided; Ref
-	// then only names the branch it is checked out on.
+	// Commit is the full hash of the commit to check out, if the caller knows it; Ref then only
+	// names the branch on which it is checked out.
 	Commit string
-	// Allow judges the repository by where it leads, before anything is read of it: a
-	// path without links, or a URL. nil allows any.
+	// Allow judges the repository by its real location, a path without symbolic links or a URL,
+	// before anything is read from the repository. With nil every location is allowed.
 	Allow func(repo string) error
-	// Unfinished says that [Manager.Restore] follows: until it has ended there is nothing
-	// of a run in the workspace, and whoever finds it abandoned keeps nothing of it.
+	// Unfinished announces that [Manager.Restore] follows. Until Restore has ended, the workspace
+	// contains no work of a run, and a sweep that finds it abandoned salvages nothing.
 	Unfinished bool
-	// Foreign says that somebody else has named Repo than whom this process belongs to:
-	// as a path it leads through no symbolic link.
+	// Foreign says that Repo was named by a person other than the user of this process: if Repo is
+	// a path, it may not lead through a symbolic link.
 	Foreign bool
 }
 
-// source is where a workspace comes from, as far as that is allowed, with what opens it.
+// source returns the allowed source of a workspace, with the credentials for it.
 func (m *Manager) source(s Spec) (source, error) {
 	src, err := s.check()
 	if err != nil || src.url == "" {
@@ -182,52 +184,53 @@ func (s Spec) check() (source, error) {
 	return parseSource(s.Repo)
 }
 
-// Workspace is a place for one job.
+// Workspace is the set of directories in which one job works.
 type Workspace struct {
 	ID string
-	// Dir is the checkout, Home and Tmp are beside it.
+	// Dir is the checkout; Home and Tmp are beside it.
 	Dir, Home, Tmp string
-	// Repo is the repository without credentials, Ref what was asked for.
+	// Repo is the repository without credentials, Ref the requested ref.
 	Repo, Ref string
-	// Branch is what is checked out, empty for a detached HEAD.
+	// Branch is the branch checked out, empty for a detached HEAD.
 	Branch string
-	// Commit is what was checked out.
+	// Commit is the commit checked out.
 	Commit string
-	// DirtySource says that Repo is a local directory with changes that are not
-	// committed. They are not part of the workspace.
+	// DirtySource says that Repo is a local directory with uncommitted changes. These changes are
+	// not part of the workspace.
 	DirtySource bool
-	// User is who is to work in it; nil for the user of this process.
+	// User is the user that works in the workspace; nil for the user of this process.
 	User *host.User
-	// Local tells that Repo is a path on this machine.
+	// Local says that Repo is a path on this machine.
 	Local bool
-	// Notes say what the repository has that the workspace has not.
+	// Notes list parts of the repository that the workspace lacks, such as submodules.
 	Notes []string
 
 	m       *Manager
-	root    string   // the directory with all that is its
-	lock    *os.File // root, flocked while its owner lives
+	root    string   // the directory that contains the whole workspace
+	lock    *os.File // an open descriptor of root, flocked while the owner lives
 	made    time.Time
-	used    Usage                       // when it was last counted
-	free    func(context.Context) error // gives the user back
-	key     string                      // of the base
-	objects string                      // of the base
-	shallow []byte                      // where the history of a shallow base ends
-	noted   [sha256.Size]byte           // of the files as they were handed over
+	used    Usage                       // at the last count
+	free    func(context.Context) error // returns the user to the pool
+	key     string                      // the name of the base
+	objects string                      // the objects directory of the base
+	shallow []byte                      // the commits at which the history of a shallow base ends
+	noted   [sha256.Size]byte           // checksum of the index as Prepare left it
 
-	gitconfig [sha256.Size]byte // of the .gitconfig in Home
+	gitconfig [sha256.Size]byte // checksum of the .gitconfig in Home
 
-	unfinished bool // it is not restored yet
+	unfinished bool // Restore has not ended yet
 }
 
-// notes is where it is noted how a workspace was handed over, for its user to read.
+// notes is the directory that records how Prepare left the workspace; the workspace's user may read
+// it.
 func (w *Workspace) notes() string { return filepath.Join(w.root, "notes") }
 
-// Prepare makes a workspace. Errors of the caller's are a [belay.Error] with
-// CodeInvalid (what cannot be a repository, ref or id), CodeNotFound (nothing
-// there, no such ref, no commit yet), CodeForbidden (a repository that may not be read),
-// CodeConflict (the id is in use), CodePayloadTooLarge (the repository is more than a
-// workspace or a helper may take); CodeUnavailable means that git or the repository
-// cannot be reached, or not within PrepareTimeout.
+// Prepare makes a workspace. Errors that the caller caused are a [belay.Error] with CodeInvalid
+// (not a valid repository, ref or id), CodeNotFound (no repository there, no such ref, no commit
+// yet), CodeForbidden (the repository may not be read), CodeConflict (the id is in use) or
+// CodePayloadTooLarge (the repository exceeds the limits of a workspace or a helper).
+// CodeUnavailable means that git or the repository cannot be reached, or could not be within
+// PrepareTimeout.
 func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	src, err := m.source(spec)
 	if err != nil {
@@ -237,22 +240,21 @@ func (m *Manager) Prepare(ctx context.Context, spec Spec) (*Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.furnished(ctx, w, spec, src); err != nil {
+	if err := m.fillInTime(ctx, w, spec, src); err != nil {
 		return nil, errors.Join(err, w.Remove(context.WithoutCancel(ctx)))
 	}
 	return w, nil
 }
 
-// furnished puts into a claimed workspace all that it is to have, within the time and
-// the space that it may take.
-func (m *Manager) furnished(ctx context.Context, w *Workspace, spec Spec, src source) error {
+// fillInTime fills a claimed workspace within PrepareTimeout and within the quota.
+func (m *Manager) fillInTime(ctx context.Context, w *Workspace, spec Spec, src source) error {
 	late := &belay.Error{
 		Code: belay.CodeUnavailable, Message: fmt.Sprintf("workspace %s was not made within %s", w.ID,
 			m.PrepareTimeout),
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, late)
 	defer cancel()
-	if err := m.lend(ctx, w); err != nil {
+	if err := m.assignUser(ctx, w); err != nil {
 		return err
 	}
 	err := w.watched(ctx, func(ctx context.Context) error { return m.fill(ctx, w, spec, src) })
@@ -265,8 +267,8 @@ func (m *Manager) furnished(ctx context.Context, w *Workspace, spec Spec, src so
 	return nil
 }
 
-// owner is what owner.json holds. With a Commit the workspace was finished, and can
-// be salvaged by whoever finds it.
+// owner is the content of owner.json. If Commit is set, the workspace was finished, and the process
+// that finds it abandoned can salvage it.
 type owner struct {
 	Process host.Process `json:"process"`
 	ID      string       `json:"id"`
@@ -277,11 +279,11 @@ type owner struct {
 	Commit  string       `json:"commit,omitempty"`
 	Branch  string       `json:"branch,omitempty"`
 	Shallow []byte       `json:"shallow,omitempty"`
-	// Home is the sum of the .gitconfig in HOME.
+	// Home is the checksum of the .gitconfig in HOME.
 	Home []byte `json:"home,omitempty"`
 }
 
-// sign writes down whose a workspace is, and what.
+// sign writes owner.json: the process that owns the workspace, and its contents.
 func (m *Manager) sign(root string, w *Workspace) error {
 	o := owner{
 		Process: m.self, ID: w.ID, Repo: w.Repo, Base: w.key, Made: w.made, User: w.User, Commit: w.Commit,
@@ -298,7 +300,7 @@ func (m *Manager) sign(root string, w *Workspace) error {
 	return writeFile(filepath.Join(root, "owner.json"), append(b, '\n'))
 }
 
-func (m *Manager) furnish(fresh string, w *Workspace, config []byte) error {
+func (m *Manager) makeDirs(fresh string, w *Workspace, config []byte) error {
 	for _, sub := range []string{"checkout", "home", "tmp"} {
 		if err := os.Mkdir(filepath.Join(fresh, sub), 0o700); err != nil {
 			return err
@@ -314,8 +316,8 @@ func (m *Manager) furnish(fresh string, w *Workspace, config []byte) error {
 	return os.Rename(fresh, w.root)
 }
 
-// lockedDir makes a directory that is flocked from the start, but for a moment
-// in which somebody's sweep can take it; then another is made.
+// lockedDir makes a directory and flocks it. In the moment between the two, the sweep of another
+// process can remove the directory; lockedDir then makes another one.
 func (m *Manager) lockedDir(parent, prefix string) (string, *os.File, error) {
 	for {
 		dir, err := os.MkdirTemp(filepath.Join(m.dir, parent), prefix)
@@ -335,8 +337,8 @@ func (m *Manager) lockedDir(parent, prefix string) (string, *os.File, error) {
 	}
 }
 
-// tryLock takes the lock on what path names, without waiting: the error is
-// EWOULDBLOCK if somebody else holds it.
+// tryLock flocks the file or directory at path without waiting: the error is EWOULDBLOCK if another
+// process has the lock.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -348,7 +350,7 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// writeFile replaces a file as a whole.
+// writeFile replaces a file atomically.
 func writeFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
 	if err != nil {

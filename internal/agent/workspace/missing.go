@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// maxAttributes bounds the files of attributes that are looked at, and each of them.
+// maxAttributes bounds the number of .gitattributes files that are read, maxAttributesSize each of
+// them, in bytes.
 const (
 	maxAttributes     = 1_000
 	maxAttributesSize = 1 << 20
 )
 
-// missing says, by the index of a fresh checkout, what of the repository is not in it.
+// missing lists, from the index of a fresh checkout, the parts of the repository that the checkout
+// lacks.
 func (at *site) missing(index []byte) (notes []string) {
 	all, err := leaves(index, at.hash())
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// origin is a local source, opened: whatever becomes of its path, this directory is
-// what is read.
+// origin is an opened local source. It stays the same directory even if another directory takes its
+// path.
 type origin struct {
 	dir *os.File
-	// git is the git directory in it; nil if dir is one itself, or if a file or a link
-	// leads to it.
+	// git is the .git directory of a work tree; nil if dir itself is the git directory, or if .git
+	// is a file or a link.
 	git *os.File
-	// owner is whose the git directory is, or what leads to it.
+	// owner is the owner of .git, or of dir if that is the git directory.
 	owner uint32
 	bare  bool
 }
 
-// open opens a local source that was found at its canonical path. A link that has
-// taken the place of any part of that is refused.
+// open opens a local source at its canonical path. It refuses symbolic links in the path, which can
+// only have appeared since the path was resolved.
 func (s source) open() (*origin, error) {
 	fd, err := openat2(unix.AT_FDCWD, s.url, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s source) open() (*origin, error) {
 		}
 	}
 	if o.owner = st.Uid; err == nil && o.owner != s.owner {
-		err = errors.New("it changed hands")
+		err = errors.New("its owner has changed")
 	}
 	if err != nil {
 		o.close()
@@ -57,11 +57,11 @@ func openat2(at int, path string, resolve uint64) (int, error) {
 	})
 }
 
-// lost is the error for a source that is not any more what it was.
+// lost is the error for a source that was removed or replaced since it was found.
 func (s source) lost(err error) error {
 	return &belay.Error{
 		Code: belay.CodeNotFound, Message: "repository " + s.url +
-			" cannot be opened, or was exchanged while it was looked at", Err: err,
+			" cannot be opened, or was replaced meanwhile", Err: err,
 	}
 }
 

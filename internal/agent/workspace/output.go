@@ -10,11 +10,11 @@ import (
 	"unicode"
 )
 
-// gitError is a git that ended badly.
+// gitError is a git that failed.
 type gitError struct {
 	command string
 	err     error
-	text    string // the end of its standard error, fit to be shown
+	text    string // the end of its standard error, printable and without credentials
 }
 
 func (e *gitError) Error() string {
@@ -26,7 +26,7 @@ func (e *gitError) Error() string {
 
 func (e *gitError) Unwrap() error { return e.err }
 
-// exitCode is that of git, -1 if it did not come to one.
+// exitCode is the exit code of a failed git, -1 if it has none.
 func exitCode(err error) int {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -35,7 +35,7 @@ func exitCode(err error) int {
 	return -1
 }
 
-// bounded keeps what is written up to a limit, and tells when it is full.
+// bounded keeps at most limit bytes and calls full when more are written.
 type bounded struct {
 	buf   bytes.Buffer
 	limit int64
@@ -50,7 +50,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// tail keeps the end of what is written.
+// tail keeps the last bytes that are written.
 type tail struct{ buf []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -64,8 +64,7 @@ func (t *tail) Write(p []byte) (int, error) {
 
 var userinfo = regexp.MustCompile(`://[^/@\s]*@`)
 
-// text is the last lines, made fit for people: in one line, printable, without
-// credentials.
+// text returns the last lines for people: in one line, printable, without credentials.
 func (t *tail) text(remote *source) string {
 	s := strings.ToValidUTF8(string(t.buf), "?")
 	if remote != nil {
@@ -85,7 +84,7 @@ func (t *tail) text(remote *source) string {
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
-// printable leaves out what could make a terminal do something.
+// printable removes characters that could control a terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// patch is what leads from one tree to another. Where all is beyond the limit, the
-// largest files are left out and named.
+// patch returns the difference between two trees. If the patch exceeds the limit, it omits the
+// largest files and names them as lost.
 func (s *salvage) patch(ctx context.Context, from, to string) ([]byte, error) {
 	const tries = 6
 	patch, err := s.diff(ctx, from, to)
 	for room := 4 * s.at.Most; errors.Is(err, errLimit) && room >= 4*s.at.Most>>tries; room /= 2 {
 		var less string
-		if less, err = s.lessOf(ctx, from, to, room); err != nil {
+		if less, err = s.withoutLargest(ctx, from, to, room); err != nil {
 			return nil, err
 		}
 		if patch, err = s.diff(ctx, from, less); err == nil {
@@ -26,7 +26,7 @@ func (s *salvage) patch(ctx context.Context, from, to string) ([]byte, error) {
 		}
 	}
 	if errors.Is(err, errLimit) {
-		s.unread.add("what was not committed: its patch is beyond the limit of %s", mib(s.at.Most))
+		s.filesLost.add("the uncommitted changes: their patch is beyond the limit of %s", mib(s.at.Most))
 		return nil, nil
 	}
 	if len(patch) == 0 {
@@ -46,11 +46,11 @@ func (s *salvage) diff(ctx context.Context, from, to string) ([]byte, error) {
 type differing struct {
 	name string
 	was  entry
-	is   string // its object
-	size int64  // of both
+	is   string // its object in the second tree
+	size int64  // of both objects
 }
 
-// differences lists where two trees differ.
+// differences lists the paths at which two trees differ.
 func (s *salvage) differences(ctx context.Context, from, to string) ([]differing, error) {
 	out, err := s.proof.git(ctx, command{args: []string{"diff-tree", "-r", "-z", "--raw", "--no-renames", from, to}})
 	if err != nil {
@@ -68,9 +68,9 @@ func (s *salvage) differences(ctx context.Context, from, to string) ([]differing
 	return all, nil
 }
 
-// lessOf is the tree of those changes whose files have no more bytes together than
-// there is room for, the small ones first.
-func (s *salvage) lessOf(ctx context.Context, from, to string, room int64) (string, error) {
+// withoutLargest returns a tree that has the smallest of the changes between from and to, as many
+// as have no more than room bytes together.
+func (s *salvage) withoutLargest(ctx context.Context, from, to string, room int64) (string, error) {
 	all, err := s.differences(ctx, from, to)
 	if err != nil {
 		return "", err
@@ -93,7 +93,7 @@ func (s *salvage) lessOf(ctx context.Context, from, to string, room int64) (stri
 	return s.proof.writeTree(ctx, filepath.Join(s.proof.dir, "less.index"), to, info.String())
 }
 
-// overhead is what a file takes in a patch beside its content and its name.
+// overhead is an estimate of the bytes that a file takes in a patch beside its content and name.
 const overhead = 256
 
 func (s *salvage) sizes(ctx context.Context, all []differing) error {
@@ -119,14 +119,14 @@ func (s *salvage) sizes(ctx context.Context, all []differing) error {
 	return nil
 }
 
-// nameMissing names the files that a tree has not got as another has them.
+// nameMissing names as lost the files that differ between less and to.
 func (s *salvage) nameMissing(ctx context.Context, less, to string) error {
 	all, err := s.differences(ctx, less, to)
 	names := make([]string, 0, len(all))
 	for _, d := range all {
 		names = append(names, d.name)
 	}
-	s.unread.add("what was not committed of %s: with it the patch is beyond the limit of %s", listed(names),
+	s.filesLost.add("the uncommitted changes of %s: with them the patch is beyond the limit of %s", listed(names),
 		mib(s.at.Most))
 	return err
 }

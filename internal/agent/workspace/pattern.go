@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// Pattern names one repository, or all that begin so: its last character is a * then,
-// and stands behind a whole host.
+// Pattern matches one repository or, if it ends with *, all repositories whose names begin with the
+// text before the *. That text contains at least a whole host and a slash.
 type Pattern struct {
-	at   Location // of the one, or of the directory that the many are below
+	at   Location // the repository or, with many, the directory before the last part of the text
 	many bool
-	// begins is how the path goes on below that directory.
+	// begins is the text between that directory and the *.
 	begins string
 }
 
-// ParsePattern reads a pattern. The error is as that of [Locate].
+// ParsePattern parses a pattern. Its errors are those of [Locate].
 func ParsePattern(text string) (Pattern, error) {
 	beginning, many := strings.CutSuffix(text, "*")
 	switch {
 	case strings.Contains(beginning, "*"):
-		return Pattern{}, invalid("repository %q: a * stands only at the end", text)
+		return Pattern{}, invalid("repository %q: a * is only allowed at the end", text)
 	case !many:
 		at, err := Locate(text)
 		return Pattern{at: at}, err
 	}
-	// The directory is read like any location, and so its host is a whole one.
+	// The directory is parsed like any location, so its host is complete.
 	i := strings.LastIndexByte(beginning, '/')
 	if j := strings.LastIndexByte(beginning, ':'); j > i {
 		i = j // host:*
@@ -33,24 +33,24 @@ func ParsePattern(text string) (Pattern, error) {
 	dir, begins := beginning[:i+1], beginning[i+1:]
 	switch rest, isURL := strings.CutPrefix(dir[strings.IndexByte(dir, ':')+1:], "//"); {
 	case isURL && !strings.Contains(rest, "/"), dir == "":
-		return Pattern{}, invalid("repository %q: a * stands behind a whole host and a slash, as in "+
+		return Pattern{}, invalid("repository %q: a * may only follow a whole host and a slash, as in "+
 			"https://example.org/*", text)
 	case dir == "/", dir == "file:///":
 		return Pattern{at: Location{Scheme: "file", Path: "/"}, many: true, begins: begins}, nil
 	}
-	const below = "x" // a name in it, which Locate wants
+	const below = "x" // a name in the directory, since Locate needs one
 	at, err := Locate(dir + below)
 	if err != nil {
 		return Pattern{}, err
 	}
 	at.Path = path.Dir(at.Path)
 	if _, err := plainSegments([]string{strings.Trim(begins, ".")}); err != nil {
-		return Pattern{}, invalid("repository %q: what stands before the * can be taken for another", text)
+		return Pattern{}, invalid("repository %q: the text before the * contains a character that looks like another", text)
 	}
 	return Pattern{at: at, many: true, begins: begins}, nil
 }
 
-// Resolve follows the links of the directory on this machine, if it is one.
+// Resolve follows the symbolic links of the directory, if it is on this machine.
 func (p Pattern) Resolve() Pattern {
 	if p.at.Local() {
 		if real, err := filepath.EvalSymlinks(p.at.Path); err == nil {
@@ -60,7 +60,7 @@ func (p Pattern) Resolve() Pattern {
 	return p
 }
 
-// Matches reports whether a location is the one, or one of the many.
+// Matches reports whether the pattern matches a location.
 func (p Pattern) Matches(l Location) bool {
 	if !p.many {
 		return l == p.at

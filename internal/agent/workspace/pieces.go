@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// piece is a part of a bundle without which the others can be kept.
+// piece is a part of a bundle that can be left out without losing the others.
 type piece struct {
-	what  string // in words
+	what  string // name for messages
 	tier  tier
 	minor bool // not worth a bundle by itself
 	add   func(*record)
 }
 
-// tier says in which order pieces are left out where all is too much: the last first.
+// tier is the importance of a piece. If the bundle is too large, pieces of the highest tier are
+// left out first.
 type tier int
 
 const (
@@ -25,7 +26,7 @@ const (
 	ofBranches
 	underWay
 	ofStash
-	ofTags // and notes, and whatever else
+	ofTags // and notes, and all other refs
 	ofRemotes
 	ofLogs
 )
@@ -40,19 +41,19 @@ func tierOf(ref string) tier {
 	return ofTags
 }
 
-// change is what a .git holds beside what was handed over, as far as it can be told
-// without reading objects.
+// change describes how a .git differs from the state that was handed over, as far as that is
+// visible without reading objects.
 type change struct {
 	refs, links map[string]string
 	gone        []string
 	stash       []logEntry
 	files       map[string][]byte
-	under       bool // the files tell of something
+	under       bool // the files show an operation in progress
 	settings    []setting
 	any         bool
 }
 
-// changed compares a repository with what was handed over.
+// changed compares a repository with the state that was handed over.
 func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	was, links := refsOf(s.at.Refs)
 	c := &change{refs: make(map[string]string), links: make(map[string]string)}
@@ -79,16 +80,16 @@ func (s *salvage) changed(ctx context.Context, repo *repository) *change {
 	c.files, c.under = repo.underWay(&s.lost)
 	c.settings = settings(ctx, s.proof, repo, &s.lost)
 	repo.leaves(&s.lost)
-	stood := s.at.stood()
-	moved := repo.head != stood || len(branches(c.refs)) != len(c.refs)
+	handed := s.at.handedHead()
+	moved := repo.head != handed || len(branches(c.refs)) != len(c.refs)
 	for ref, object := range c.refs {
-		moved = moved || ref != stood.ref || object != stood.commit
+		moved = moved || ref != handed.ref || object != handed.commit
 	}
 	c.any = moved || c.under || len(c.links)+len(c.gone)+len(c.stash) > 0 || c.settings != nil
 	return c
 }
 
-// bound leaves out refs that are beyond what is kept, those of others first.
+// bound removes refs beyond maxRefs, those of the least important tiers first.
 func (s *salvage) bound(c *change) {
 	if len(c.refs) <= maxRefs {
 		return
@@ -101,8 +102,8 @@ func (s *salvage) bound(c *change) {
 	}
 }
 
-// pieces are what a bundle is made of. What leads to objects that are not there is named
-// as lost.
+// pieces returns the pieces of the bundle. Refs to objects that cannot be read are recorded as
+// lost.
 func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository, c *change, index *staged) ([]piece,
 	error) {
 	logs := repo.logs()
@@ -112,7 +113,7 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 	}
 	is := func(object, kind string) bool { return found[object].kind == kind }
 	var all []piece
-	on := "" // the branch that goes with HEAD
+	on := "" // the branch that HEAD refers to
 	if commit := repo.head.commit; commit != "" && !is(commit, "commit") {
 		s.lost.add("its commits (HEAD is at %s, which is no commit that can be read); the patch holds the files "+
 			"as they were left", commit)
@@ -125,7 +126,7 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 		}})
 	}
 	if index != nil {
-		all = append(all, piece{what: "what was staged", tier: ofIndex, add: func(r *record) { r.index = index }})
+		all = append(all, piece{what: "the staged changes", tier: ofIndex, add: func(r *record) { r.index = index }})
 	}
 	for _, ref := range sortedKeys(c.refs) {
 		object := c.refs[ref]
@@ -148,7 +149,7 @@ func (s *salvage) pieces(ctx context.Context, reader *private, repo *repository,
 		logPieces(logs, is)), nil
 }
 
-// wanted are the objects about which the pieces need to know.
+// wanted returns the objects whose types pieces needs to know.
 func wanted(repo *repository, c *change, logs map[string][]logEntry) []string {
 	all := named(c.files)
 	if repo.head.commit != "" {
@@ -177,7 +178,7 @@ func stashPieces(stash []logEntry, is func(object, kind string) bool, lost *loss
 		}
 		all = append(all, piece{what: fmt.Sprintf("stash@{%d}", len(stash)-1-i), tier: ofStash, add: func(r *record) {
 			r.logs[stashRef] = append(r.logs[stashRef], e.after(r.refs[stashRef]))
-			r.refs[stashRef] = e.object // the newest is the last
+			r.refs[stashRef] = e.object // the newest comes last
 			r.commits = append(r.commits, e.object)
 		}})
 	}
@@ -188,7 +189,7 @@ func filePieces(files map[string][]byte, anything bool, found map[string]object)
 	if len(files) == 0 {
 		return nil
 	}
-	return []piece{{what: "what was under way", tier: underWay, minor: !anything, add: func(r *record) {
+	return []piece{{what: "the operation in progress", tier: underWay, minor: !anything, add: func(r *record) {
 		r.files = files
 		for _, word := range named(files) {
 			switch o := found[word]; o.kind {
@@ -201,13 +202,13 @@ func filePieces(files map[string][]byte, anything bool, found map[string]object)
 	}}}
 }
 
-// logPieces are the logs of HEAD and the branches, with the commits that only they
-// lead to.
+// logPieces returns the piece with the logs of HEAD and the branches, and with commits that only
+// these logs refer to.
 func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []piece {
 	if len(logs) == 0 {
 		return nil
 	}
-	return []piece{{what: "the log of where HEAD and the branches stood", tier: ofLogs, minor: true,
+	return []piece{{what: "the reflogs of HEAD and the branches", tier: ofLogs, minor: true,
 		add: func(r *record) {
 			for ref, entries := range logs {
 				for _, e := range entries {
@@ -225,18 +226,18 @@ func logPieces(logs map[string][]logEntry, is func(object, kind string) bool) []
 		}}}
 }
 
-// record puts pieces together. Without the one of HEAD it stands where it stood.
+// record combines pieces. Without the piece of HEAD, HEAD is where it was handed over.
 func (s *salvage) record(c *change, pieces []piece) *record {
-	stood := s.at.stood()
+	handed := s.at.handedHead()
 	r := &record{
 		refs: make(map[string]string), links: c.links, gone: c.gone, logs: make(map[string][]logEntry),
 		settings: c.settings, modern: true,
 	}
 	if !slices.ContainsFunc(pieces, func(p piece) bool { return p.tier == ofHead }) {
-		if r.head = stood; stood.ref != "" {
-			r.refs[stood.ref] = stood.commit
+		if r.head = handed; handed.ref != "" {
+			r.refs[handed.ref] = handed.commit
 			r.links = maps.Clone(c.links)
-			delete(r.links, stood.ref)
+			delete(r.links, handed.ref)
 		}
 	}
 	for _, p := range pieces {

@@ -13,11 +13,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// patience is how long a workspace waits for its place, unless a test says otherwise.
-const patience = 5 * time.Second
+// placeTimeout is how long a workspace waits for its place; tests change it.
+const placeTimeout = 5 * time.Second
 
-// place makes the directories of a workspace where spec would have them, or by its own
-// name if another workspace still has that place.
+// place makes the directories of a workspace at spec.Place, or at spec.ID if another workspace
+// still uses that place.
 func (m *Manager) place(ctx context.Context, spec Spec, src source) (*Workspace, error) {
 	if m.has(spec.ID) {
 		return nil, &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already", spec.ID)}
@@ -25,7 +25,7 @@ func (m *Manager) place(ctx context.Context, spec Spec, src source) (*Workspace,
 	if spec.Place == "" || spec.Place == spec.ID {
 		return m.claim(ctx, spec, spec.ID, src)
 	}
-	until := time.NewTimer(m.patience)
+	until := time.NewTimer(m.placeTimeout)
 	defer until.Stop()
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
@@ -44,7 +44,7 @@ func (m *Manager) place(ctx context.Context, spec Spec, src source) (*Workspace,
 	}
 }
 
-// has tells whether this Manager has made a workspace and not removed it yet.
+// has reports whether this Manager has made the workspace id and not removed it yet.
 func (m *Manager) has(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,21 +56,21 @@ func (m *Manager) has(id string) bool {
 	return false
 }
 
-// claim makes the directories of a workspace and marks them as ours before they can be
-// seen under their name. What a dead process has left there is kept first.
+// claim makes and locks the directories of a workspace before they appear under their name. If a
+// dead workspace has that name, its work is salvaged first.
 func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source) (*Workspace, error) {
 	root := filepath.Join(m.dir, "jobs", name)
 	inUse := &belay.Error{
 		Code: belay.CodeConflict, Message: fmt.Sprintf("workspace %s exists already and may be in use", name),
 	}
-	if m.living(name) != nil {
+	if m.liveAt(name) != nil {
 		return nil, inUse
 	}
 	if _, err := os.Lstat(root); err == nil {
 		if !m.abandoned(root) {
 			return nil, inUse
 		}
-		if err := m.bury(ctx, name); err != nil {
+		if err := m.salvageAndRemove(ctx, name); err != nil {
 			return nil, err
 		}
 	}
@@ -90,21 +90,21 @@ func (m *Manager) claim(ctx context.Context, spec Spec, name string, src source)
 		Repo: src.url, Local: src.local, Ref: spec.Ref, m: m, root: root, lock: lock, made: m.Now(),
 		unfinished: spec.Unfinished,
 	}
-	if err := m.furnish(fresh, w, config); err != nil {
+	if err := m.makeDirs(fresh, w, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("make workspace %s: %w", spec.ID, err), os.RemoveAll(fresh), lock.Close())
 	}
 	m.live[name] = w
 	return w, nil
 }
 
-// living is the workspace of this Manager in a directory; nil if there is none.
-func (m *Manager) living(name string) *Workspace {
+// liveAt returns this Manager's workspace in the directory name; nil if there is none.
+func (m *Manager) liveAt(name string) *Workspace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.live[name]
 }
 
-// find is the directory of a workspace, by its ID.
+// find returns the directory of the workspace id.
 func (m *Manager) find(id string) (name string, o owner, err error) {
 	jobs := filepath.Join(m.dir, "jobs")
 	if o, err = readOwner(filepath.Join(jobs, id)); err == nil && o.ID == id {

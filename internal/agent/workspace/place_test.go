@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: workspaces that follow each other are in the same place; one that still has it
-// is waited for, and then left alone.
-func TestPlaces(t *testing.T) {
+// Rule: consecutive workspaces get the same place; if another workspace still has it, Prepare waits
+// for a moment and then uses another place.
+func TestConsecutiveWorkspacesShareAPlace(t *testing.T) {
 	m, source := open(t), repo(t)
-	m.patience = 100 * time.Millisecond
+	m.placeTimeout = 100 * time.Millisecond
 	first := prepare(t, m, Spec{ID: "run-1", Place: "job", Repo: source})
 	if want := filepath.Join(m.dir, "jobs", "job", "checkout"); first.Dir != want {
 		t.Errorf("it is at %s, want %s", first.Dir, want)
@@ -45,15 +45,15 @@ func TestPlaces(t *testing.T) {
 	}
 	for _, place := range []string{"../x", ".new-x", "a/b"} {
 		if _, err := m.Prepare(t.Context(), Spec{ID: "run-4", Place: place}); err == nil {
-			t.Errorf("place %q is taken", place)
+			t.Errorf("place %q was accepted", place)
 		}
 	}
 }
 
-// Rule: one that waits for its place gets it as soon as it is free.
-func TestAPlaceIsWaitedFor(t *testing.T) {
+// Rule: a Prepare that waits for its place gets it as soon as it is free.
+func TestPrepareWaitsForItsPlace(t *testing.T) {
 	m, source := open(t), repo(t)
-	m.patience = time.Minute
+	m.placeTimeout = time.Minute
 	first := prepare(t, m, Spec{ID: "run-1", Place: "job", Repo: source})
 	got := make(chan *Workspace)
 	go func() {
@@ -73,9 +73,9 @@ func TestAPlaceIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Rule: of a workspace whose owner died before it was restored nothing is kept: it would
+// Rule: a workspace whose owner died before it was restored is not salvaged: its contents would
 // pass for newer than the work that was to be restored.
-func TestAWorkspaceThatIsNotRestoredYet(t *testing.T) {
+func TestUnrestoredWorkspaceIsNotSalvaged(t *testing.T) {
 	m, source := open(t), repo(t)
 	w := prepare(t, m, Spec{ID: "run-1", Repo: source})
 	write(t, filepath.Join(w.Dir, "new.txt"), "new\n")
@@ -103,9 +103,9 @@ func TestAWorkspaceThatIsNotRestoredYet(t *testing.T) {
 	}
 }
 
-// Rule: what a dead run has left at a place is kept under the name of the run before
-// the next one has it, by [Manager.Settle] or by the next one itself.
-func TestAPlaceOfTheDead(t *testing.T) {
+// Rule: work that a dead run left at a place is kept under the ID of that run before the next run
+// gets the place, by [Manager.Settle] or by the next run itself.
+func TestWorkOfDeadRunIsKeptBeforeItsPlaceIsReused(t *testing.T) {
 	m, source := open(t), repo(t)
 	for i, settle := range []bool{true, false} {
 		dead := []string{"run-1", "run-3"}[i]
@@ -148,7 +148,7 @@ func TestAPlaceOfTheDead(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := os.Lstat(next.Dir); err != nil {
-			t.Error("a living workspace was taken away")
+			t.Error("a living workspace was removed")
 		}
 		if err := next.Remove(t.Context()); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// site is the workspace in a steward's charge, with what only the steward knows.
+// site returns the workspace of a steward, completed with the data that only the steward has.
 func (h *helper) site(c *charge) (*site, error) {
 	at := &c.Site
 	at.Scratch = filepath.Join(h.Scratch, "scratch")
@@ -48,7 +48,7 @@ func (h *helper) salvage(ctx context.Context, o *salvageOrder) (*answer, error) 
 	return &answer{Salvage: &s}, err
 }
 
-// fill makes a checkout, and notes how it is handed over.
+// fill makes a checkout, and notes its state for the comparison in Salvage.
 func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	at, err := h.site(&o.Charge)
 	if err != nil {
@@ -68,7 +68,7 @@ func (h *helper) fill(ctx context.Context, o *fillOrder) (*answer, error) {
 	return &answer{Noted: sum[:], Notes: notes}, err
 }
 
-// populate makes the checkout out of the objects and the refs.
+// populate makes the checkout from the objects and refs.
 func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	t := target{commit: at.Commit, branch: at.Branch}
 	dir := filepath.Join(at.Dir, ".git")
@@ -96,7 +96,7 @@ func (h *helper) populate(ctx context.Context, at *site, o *fillOrder) error {
 	return nil
 }
 
-// refs gives the checkout what a clone of the true remote would have.
+// refs writes the refs that a clone of the remote would have.
 func (o *fillOrder) refs(dir string) error {
 	if err := writeFile(filepath.Join(dir, "packed-refs"), o.Refs); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (o *fillOrder) refs(dir string) error {
 	return o.origin(dir)
 }
 
-// origin points the checkout at the true remote, not at the base.
+// origin configures the real remote as origin, instead of the base.
 func (o *fillOrder) origin(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -130,15 +130,15 @@ func (o *fillOrder) origin(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// fits counts what is to be checked out before it is: a repository of a few kilobytes
-// can unpack to more than any disk has.
+// fits counts the size of the checkout before it is written: a repository of a few kilobytes can
+// unpack to more than any disk has.
 func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
 	if o.Charge.Quota.Bytes <= 0 && o.Charge.Quota.Files <= 0 {
 		return nil
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	count := &census{quota: o.Charge.Quota, full: stop}
+	count := &treeCounter{quota: o.Charge.Quota, full: stop}
 	err := h.git.pipe(ctx, command{
 		dir: filepath.Join(at.Dir, ".git"), args: []string{"ls-tree", "-r", "-l", "-z", "--full-tree", at.Commit},
 	}, count)
@@ -148,7 +148,7 @@ func (h *helper) fits(ctx context.Context, at *site, o *fillOrder) error {
 	return err
 }
 
-// beyondQuota is the error of a workspace that would outgrow its quota as it is made.
+// beyondQuota is the error for a repository that exceeds the quota while its workspace is made.
 func beyondQuota(repo string, over error) error {
 	return &belay.Error{
 		Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("repository %s cannot be checked out: %v", repo, over),
@@ -156,15 +156,15 @@ func beyondQuota(repo string, over error) error {
 	}
 }
 
-// census adds up the files that git ls-tree lists.
-type census struct {
+// treeCounter adds up the files that git ls-tree lists.
+type treeCounter struct {
 	quota Quota
 	used  Usage
 	full  func(error)
 	rest  []byte
 }
 
-func (c *census) Write(p []byte) (int, error) {
+func (c *treeCounter) Write(p []byte) (int, error) {
 	c.rest = append(c.rest, p...)
 	for {
 		line, rest, ok := bytes.Cut(c.rest, []byte{0})
@@ -174,7 +174,7 @@ func (c *census) Write(p []byte) (int, error) {
 		c.rest = rest
 		meta, _, _ := bytes.Cut(line, []byte{'\t'})
 		if f := bytes.Fields(meta); len(f) == 4 {
-			n, _ := strconv.ParseInt(string(f[3]), 10, 64) // a dash for what is no file
+			n, _ := strconv.ParseInt(string(f[3]), 10, 64) // a dash for a submodule
 			c.used.Bytes += n
 			c.used.Files++
 		}

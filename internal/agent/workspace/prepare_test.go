@@ -18,8 +18,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a ref may be a branch, a tag, a full ref or a commit; a branch is checked
-// out as one, everything else detached; and what is there is what the ref says.
+// Rule: a ref may be a branch, a tag, a full ref or a commit; a branch is checked out as a branch,
+// everything else detached; and the files are those of the ref.
 func TestRefs(t *testing.T) {
 	src, m := repo(t), open(t)
 	main, feature, first := run(t, src, "rev-parse", "main"), run(t, src, "rev-parse", "feature/x"),
@@ -56,8 +56,8 @@ func TestRefs(t *testing.T) {
 	}
 }
 
-// Rule: a commit that is asked for is checked out whatever became of the ref, on
-// the branch that the ref names.
+// Rule: Commit is checked out even if its ref has moved or is gone, on the branch that the ref
+// names.
 func TestCommitIsExact(t *testing.T) {
 	src, m := repo(t), open(t)
 	first := run(t, src, "rev-parse", "main~")
@@ -70,7 +70,7 @@ func TestCommitIsExact(t *testing.T) {
 	}
 }
 
-// Rule: the checkout knows the true remote and its branches, and nothing of the base.
+// Rule: origin is the real remote with its branches, and nothing refers to the base.
 func TestOriginIsTheTrueRemote(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: "file://" + src})
@@ -95,8 +95,8 @@ func TestOriginIsTheTrueRemote(t *testing.T) {
 	}
 }
 
-// Rule: no object is shared by a hard link; a job that rewrites its own reaches
-// nobody else's.
+// Rule: no object is hard-linked, so a job that rewrites its own objects does not damage those of
+// others.
 func TestObjectsAreCopied(t *testing.T) {
 	src, m := repo(t), open(t)
 	run(t, src, "gc", "-q")
@@ -125,7 +125,7 @@ func TestObjectsAreCopied(t *testing.T) {
 	run(t, prepare(t, m, Spec{Repo: src}).Dir, "fsck", "--strict")
 }
 
-// Rule: detached, shallow, bare, linked and dirty sources are read as they are.
+// Rule: detached, shallow, bare, linked and dirty sources are all checked out.
 func TestSources(t *testing.T) {
 	type source struct {
 		dir, commit, branch string
@@ -215,7 +215,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// Rule: what is not there is told as not found, by its name, and leaves nothing.
+// Rule: a missing repository or ref is reported as not found, with its name, and leaves nothing
+// behind.
 func TestNotFound(t *testing.T) {
 	src, m := repo(t), open(t)
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -243,7 +244,7 @@ func TestNotFound(t *testing.T) {
 		tt.spec.ID = "run_x"
 		w, err := m.Prepare(t.Context(), tt.spec)
 		if text := wantCode(t, err, tt.code); !strings.Contains(text, tt.say) {
-			t.Errorf("%+v: %q does not say %q", tt.spec, text, tt.say)
+			t.Errorf("%+v: %q does not contain %q", tt.spec, text, tt.say)
 		}
 		if w != nil {
 			t.Errorf("%+v: a workspace beside the error", tt.spec)
@@ -254,7 +255,7 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// Rule: many at once on one repository get along, each with files of its own.
+// Rule: concurrent calls of Prepare for one repository succeed, each with files of its own.
 func TestConcurrentPrepares(t *testing.T) {
 	src, m := repo(t), open(t)
 	const n = 8
@@ -304,8 +305,8 @@ func TestConcurrentPrepares(t *testing.T) {
 	}
 }
 
-// Rule: a base that is corrupt, half made or jammed is mended or made anew, and
-// nobody notices.
+// Rule: a base that is corrupt, half made or has stale locks is repaired or made anew, and Prepare
+// succeeds.
 func TestDamagedBase(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, base string){
 		"no state":  func(t *testing.T, base string) { remove(t, base+stateFile) },
@@ -338,7 +339,7 @@ func TestDamagedBase(t *testing.T) {
 			}
 			run(t, w.Dir, "fsck", "--strict")
 			if mended, _ := os.Stat(base); name == "locks" && !os.SameFile(jammed, mended) {
-				t.Error("it was made anew, for a lock")
+				t.Error("the base was made anew because of a stale lock")
 			}
 			if left, _ := filepath.Glob(filepath.Join(m.dir, "base", "*.new-*")); len(left) > 0 {
 				t.Errorf("left: %v", left)
@@ -354,7 +355,7 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-// spoil overwrites every file below dir with as many zeros.
+// spoil overwrites every file below dir with zeros of the same length.
 func spoil(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -375,8 +376,8 @@ func spoil(t *testing.T, dir string) {
 	}
 }
 
-// Rule: what the commit names is checked out from the base alone when it is known,
-// so that a job goes on though its source is gone.
+// Rule: a known commit is checked out from the base alone, so that a job can continue after its
+// source is gone.
 func TestKnownCommitNeedsNoSource(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -387,8 +388,8 @@ func TestKnownCommitNeedsNoSource(t *testing.T) {
 	}
 }
 
-// Rule: a base that is fetched again and again does not pile up packs, and keeps
-// commits that the source has forgotten.
+// Rule: a base that is fetched often does not pile up packs, and keeps commits that the source has
+// deleted.
 func TestBaseIsCompacted(t *testing.T) {
 	src, m := repo(t), open(t)
 	run(t, src, "checkout", "-q", "-b", "short")
@@ -428,7 +429,8 @@ func TestBaseIsCompacted(t *testing.T) {
 	}
 }
 
-// Rule: commits of the command bear the name of the user, and work without any.
+// Rule: commits of the command have the name of this process's user, or Belay's if that user has
+// none.
 func TestIdentity(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -454,7 +456,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// Rule: without a repository there is an empty place, and git is not needed.
+// Rule: without a repository the workspace is an empty directory, and git is not needed.
 func TestEmptyWorkspace(t *testing.T) {
 	m := open(t)
 	m.git.bin = ""
@@ -473,8 +475,8 @@ func TestEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// Rule: one id, one workspace.
-func TestIDs(t *testing.T) {
+// Rule: an ID is valid for one workspace at a time.
+func TestIDIsUniqueAndValid(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{ID: "run_1"})
 	_, err := m.Prepare(t.Context(), Spec{ID: "run_1"})
@@ -496,7 +498,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// Rule: a context that ends takes git with it, and half a workspace.
+// Rule: when its context ends, Prepare kills git and removes the half-made workspace.
 func TestPrepareCancelled(t *testing.T) {
 	src, m := repo(t), open(t)
 	s, err := parseSource(src)

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// private is a git directory of ours, for one purpose and a short time.
+// private is a git directory that this package makes for one purpose and removes soon after.
 type private struct {
 	g   *git
 	at  *site
 	dir string
 }
 
-// newPrivate makes one that reads the objects of others.
+// newPrivate makes a private git directory that also reads the given object directories.
 func newPrivate(g *git, at *site, objects ...string) (*private, error) {
 	dir, err := os.MkdirTemp(at.Scratch, "git-")
 	if err != nil {
@@ -40,10 +40,10 @@ func (p *private) fill(objects []string) error {
 	if format(p.at.Commit) == "sha256" {
 		config = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
 	}
-	// Whatever a tree's .gitattributes name, no driver is looked for.
+	// Filters and drivers named by the .gitattributes of a tree are never run.
 	attributes := "* -filter !diff !merge\n"
 	if p.at.CryptKey != "" {
-		attributes = "* !diff !merge\n" // of filters only ours is known
+		attributes = "* !diff !merge\n" // the only filter configured is git-crypt's
 	}
 	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": config,
 		"info/attributes": attributes} {
@@ -60,14 +60,14 @@ func (p *private) fill(objects []string) error {
 	return p.crypt()
 }
 
-// borrow sets whose objects are read beside its own.
+// borrow sets the object directories that git reads beside the private one.
 func (p *private) borrow(objects ...string) error {
 	return writeFile(filepath.Join(p.dir, "objects", "info", "alternates"), []byte(strings.Join(objects, "\n")+"\n"))
 }
 
 func (p *private) remove() {
 	if p != nil {
-		_ = removeTree(p.dir) // what stays goes with the scratch directory
+		_ = removeTree(p.dir) // the end of the helper removes the rest, with its scratch directory
 	}
 }
 
@@ -76,7 +76,7 @@ func (p *private) git(ctx context.Context, c command) ([]byte, error) {
 	return p.g.run(ctx, c)
 }
 
-// line calls git and gives its answer without the space around it.
+// line runs git and returns its output without surrounding space.
 func (p *private) line(ctx context.Context, c command) (string, error) {
 	out, err := p.git(ctx, c)
 	return strings.TrimSpace(string(out)), err
@@ -87,7 +87,7 @@ func (p *private) has(ctx context.Context, commit string) bool {
 	return err == nil
 }
 
-// tree is the tree of a commit, the empty one without a commit.
+// tree returns the tree of a commit, or the empty tree if commit is empty.
 func (p *private) tree(ctx context.Context, commit string) (string, error) {
 	if commit == "" {
 		return p.line(ctx, command{stdin: bytes.NewReader(nil), args: []string{"mktree"}})
@@ -95,7 +95,7 @@ func (p *private) tree(ctx context.Context, commit string) (string, error) {
 	return p.line(ctx, command{args: []string{"rev-parse", "--verify", "--end-of-options", commit + "^{tree}"}})
 }
 
-// list gives all files of a tree.
+// list returns all files of a tree.
 func (p *private) list(ctx context.Context, tree string) (map[string]entry, error) {
 	out, err := p.git(ctx, command{args: []string{"ls-tree", "-r", "-z", "--full-tree", tree}})
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *private) list(ctx context.Context, tree string) (map[string]entry, erro
 	return all, nil
 }
 
-// kinds tells of what type objects are, those that are there.
+// kinds returns the types of those objects that exist.
 func (p *private) kinds(ctx context.Context, objects []string) (map[string]string, error) {
 	found, err := p.find(ctx, objects)
 	kinds := make(map[string]string, len(found))
@@ -121,11 +121,11 @@ func (p *private) kinds(ctx context.Context, objects []string) (map[string]strin
 	return kinds, err
 }
 
-// object is one that is there.
+// object is an existing object: its full name and its type.
 type object struct{ name, kind string }
 
-// find looks for objects by names that may be cut short, and gives those that are
-// there, by the name that was asked for.
+// find looks up objects by names that may be abbreviated, and returns those that exist, by the name
+// given.
 func (p *private) find(ctx context.Context, names []string) (map[string]object, error) {
 	found := make(map[string]object, len(names))
 	if len(names) == 0 {
@@ -145,7 +145,7 @@ func (p *private) find(ctx context.Context, names []string) (map[string]object, 
 	return found, nil
 }
 
-// writeTree makes the tree of another one and of lines for update-index.
+// writeTree applies lines for update-index to the tree from and returns the resulting tree.
 func (p *private) writeTree(ctx context.Context, index, from, info string) (string, error) {
 	if _, err := p.git(ctx, command{index: index, args: []string{"read-tree", from}}); err != nil {
 		return "", err
@@ -156,7 +156,7 @@ func (p *private) writeTree(ctx context.Context, index, from, info string) (stri
 	return p.line(ctx, command{index: index, args: []string{"write-tree"}})
 }
 
-// updateIndex changes an index by lines of modes, objects and names.
+// updateIndex applies lines of mode, object and name to an index.
 func (p *private) updateIndex(ctx context.Context, index, info string) error {
 	if info == "" {
 		return nil
@@ -167,14 +167,14 @@ func (p *private) updateIndex(ctx context.Context, index, info string) error {
 	return err
 }
 
-// store writes an object and gives its name.
+// store writes an object and returns its name.
 func (p *private) store(ctx context.Context, kind string, data []byte) (string, error) {
 	return p.line(ctx, command{
 		stdin: bytes.NewReader(data), args: []string{"hash-object", "-t", kind, "-w", "--stdin"},
 	})
 }
 
-// point makes HEAD and the refs stand where they are to.
+// point sets HEAD and the refs.
 func (p *private) point(h head, refs map[string]string) error {
 	var packed strings.Builder
 	packed.WriteString("# pack-refs with: sorted \n")

@@ -12,30 +12,29 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Quota bounds what a workspace may take on disk. 0 means no bound.
+// Quota bounds the disk space of a workspace. 0 means no bound.
 type Quota struct {
-	// Bytes is what all files together may take, HOME and TMPDIR included, and those that
-	// were removed while a process has them open. Objects that are shared with the base do
-	// not count.
+	// Bytes bounds the total of all files, in bytes, including HOME, TMPDIR and removed files that
+	// a process still has open. Objects shared with the base do not count.
 	Bytes int64
-	// Files is how many files and directories there may be.
+	// Files bounds the number of files and directories.
 	Files int64
-	// Reserve is how much of the file system has to stay free, in bytes. When it does
-	// not, the largest workspace has to go.
+	// Reserve is the space that must stay free on the file system, in bytes. If less is free, the
+	// largest workspace exceeds its quota.
 	Reserve int64
 }
 
-// Usage is what a workspace takes on disk.
+// Usage is the disk space that a workspace takes.
 type Usage struct {
 	Bytes int64 `json:"bytes"`
 	Files int64 `json:"files"`
 }
 
-// QuotaError means that a workspace has outgrown its quota.
+// QuotaError means that a workspace has exceeded its quota.
 type QuotaError struct {
 	Usage
 	Quota
-	Free int64 // of the file system
+	Free int64 // free bytes on the file system
 }
 
 func (e *QuotaError) Error() string {
@@ -45,12 +44,12 @@ func (e *QuotaError) Error() string {
 	case e.Quota.Files > 0 && e.Usage.Files > e.Quota.Files:
 		return fmt.Sprintf("the workspace has more than its quota of %d files", e.Quota.Files)
 	}
-	return fmt.Sprintf("the disk has %s left, less than the %s that stay free, and the workspace is the largest "+
+	return fmt.Sprintf("the disk has %s left, less than the %s that must stay free, and the workspace is the largest "+
 		"with %s",
 		size(e.Free), size(e.Reserve), size(e.Usage.Bytes))
 }
 
-// size writes bytes for people.
+// size formats bytes for people.
 func size(n int64) string {
 	switch {
 	case n >= 1<<30:
@@ -62,28 +61,26 @@ func size(n int64) string {
 }
 
 const (
-	// glance is how often the free space of the file system is looked at, which costs
-	// next to nothing.
-	glance = 100 * time.Millisecond
-	// walkShare is how much of the time may go into counting files: one part in so
-	// many.
-	walkShare = 50
-	walkLeast = time.Second
+	// spaceInterval is how often the free space of the file system is read, which costs almost nothing.
+	spaceInterval = 100 * time.Millisecond
+	// walkShare limits the time spent on counting files to one part in walkShare.
+	walkShare    = 50
+	walkInterval = time.Second
 )
 
-// Watch returns a [*QuotaError] when the workspace has outgrown the Manager's quota,
-// and nil when ctx ends. It counts files now and then, and at once when the file
-// system has lost half of what the workspace may still take.
+// Watch returns a [*QuotaError] when the workspace exceeds the Manager's quota, and nil when ctx
+// ends. It counts files from time to time, and immediately when the free space of the file system
+// has shrunk by half of the space that the workspace has left.
 func (w *Workspace) Watch(ctx context.Context) error {
 	q := w.m.Quota
 	if q == (Quota{}) {
 		<-ctx.Done()
 		return nil
 	}
-	look := time.NewTicker(glance)
+	look := time.NewTicker(spaceInterval)
 	defer look.Stop()
 	var next time.Time
-	var enough unix.Statfs_t // what has to be free so that nothing can have happened
+	var enough unix.Statfs_t // the free space above which no recount is needed
 	for {
 		free, ok := w.space()
 		if now := time.Now(); !ok || now.After(next) || free.Bavail < enough.Bavail || free.Ffree < enough.Ffree {
@@ -97,7 +94,7 @@ func (w *Workspace) Watch(ctx context.Context) error {
 			if over := (*QuotaError)(nil); errors.As(err, &over) {
 				return over
 			}
-			next = time.Now().Add(max(walkLeast, walkShare*time.Since(now)))
+			next = time.Now().Add(max(walkInterval, walkShare*time.Since(now)))
 			enough = headroom(free, used, q)
 		}
 		select {
@@ -108,8 +105,7 @@ func (w *Workspace) Watch(ctx context.Context) error {
 	}
 }
 
-// watched does something that fills the workspace, and ends it when that has outgrown
-// its quota.
+// watched runs do, which fills the workspace, and cancels it when the workspace exceeds its quota.
 func (w *Workspace) watched(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -125,15 +121,15 @@ func (w *Workspace) watched(ctx context.Context, do func(ctx context.Context) er
 	return err
 }
 
-// space is the state of the file system.
+// space returns the free space of the file system.
 func (w *Workspace) space() (unix.Statfs_t, bool) {
 	var st unix.Statfs_t
 	err := unix.Statfs(w.root, &st)
 	return st, err == nil
 }
 
-// headroom is the free space down to which the workspace cannot be near its quota,
-// by whomever the space was taken.
+// headroom is a lower bound for the free space: as long as more is free, the workspace cannot be
+// near its quota.
 func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	var least unix.Statfs_t
 	block := max(int64(free.Bsize), 1) //nolint:unconvert // of 32 bits elsewhere
@@ -150,7 +146,7 @@ func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	return least
 }
 
-// judge compares what is used with the quota.
+// judge compares the usage of a workspace with its quota.
 func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
 	e := &QuotaError{
 		Usage: used, Quota: q, Free: int64(free.Bavail) * int64(free.Bsize),
@@ -172,16 +168,16 @@ func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
 	return e
 }
 
-// smallest is what a workspace has to take before a full disk is its fault.
+// smallest is the usage, in bytes, below which a workspace is not ended because the disk is full.
 const smallest = 16 << 20
 
-// Usage counts what the workspace takes now.
+// Usage counts the disk space that the workspace takes now.
 func (w *Workspace) Usage(ctx context.Context) (Usage, error) {
 	return w.measure(ctx, Quota{})
 }
 
-// measure counts until the quota is exceeded, also the files that processes of the run
-// keep open and that have no name any more.
+// measure counts until the quota is exceeded. It includes removed files that processes of the run
+// still have open.
 func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
 	u, err := measure(ctx, w.root, q, w.User)
 	if err != nil || q.exceeded(u) {
@@ -189,33 +185,33 @@ func (w *Workspace) measure(ctx context.Context, q Quota) (Usage, error) {
 	}
 	dev, err := deviceOf(w.root)
 	if err != nil {
-		return u, nil //nolint:nilerr // gone
+		return u, nil //nolint:nilerr // the workspace was removed
 	}
 	pids, err := process.Members(w.ID, w.User)
 	if err != nil {
-		return u, nil //nolint:nilerr // of no process anything is known
+		return u, nil //nolint:nilerr // processes cannot be listed here
 	}
 	open := unlinked(pids, dev)
 	return Usage{Bytes: u.Bytes + open.Bytes, Files: u.Files + open.Files}, nil
 }
 
-// exceeded tells whether a workspace takes more than it may.
+// exceeded reports whether u is more than the quota.
 func (q Quota) exceeded(u Usage) bool {
 	return q.Bytes > 0 && u.Bytes > q.Bytes || q.Files > 0 && u.Files > q.Files
 }
 
-// errEnough ends the counting.
-var errEnough = errors.New("it is more than it may be")
+// errEnough ends a count early.
+var errEnough = errors.New("the quota is exceeded")
 
-// measure counts what is below dir. A file with several names counts in parts, so that
-// what the base shares is as good as free; where the workspace has a user of its own,
-// what is shared belongs to another and is free. What goes away meanwhile is not
+// measure counts the files below dir. The size of a file with several hard links is divided by
+// their number, so that objects shared with the base count little. Where the workspace has a user
+// of its own, hard links of other users do not count at all. Files removed meanwhile are not
 // counted.
 func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, error) {
 	var u Usage
 	top, err := openDir(dir)
 	if err != nil {
-		return u, nil // gone
+		return u, nil // removed
 	}
 	defer top.Close()
 	err = descend(ctx, top, func(st *unix.Stat_t) error {

@@ -15,11 +15,11 @@ import (
 )
 
 var (
-	seed  = flag.Uint64("seed", 0, "the one random history to salvage; 0 for several")
+	seed  = flag.Uint64("seed", 0, "seed of the random history to salvage; 0 for several histories")
 	seeds = flag.Int("seeds", 3, "how many random histories to salvage")
 )
 
-// hand does at random what people do with git. What git refuses is not done.
+// hand runs random git commands. Commands that git refuses have no effect.
 type hand struct {
 	*rand.Rand
 	dir  string
@@ -36,7 +36,7 @@ func (h *hand) sh(script string) {
 	_ = cmd.Run()
 }
 
-// file is the name of a file that may be there.
+// file returns the name of a file that may exist.
 func (h *hand) file() string {
 	return []string{"a.txt", "dir/b.txt", "x.txt", "new1", "new2", "dir/new", "deep/er/file", "'sp ace'",
 		"$(printf 'n\\303\\251')", "prog.sh", "many"}[h.IntN(11)]
@@ -56,7 +56,7 @@ func (h *hand) do() {
 		func() string { return "git add " + f },
 		func() string { return "git add -A" },
 		func() string { return "git add -N ." },
-		// Some lines of a file, as with add -p.
+		// Stages some lines of a file, like add -p.
 		func() string {
 			return fmt.Sprintf("cp %[1]s ../part && echo part %[2]d >>%[1]s && git add %[1]s && cp ../part %[1]s", f,
 				h.n)
@@ -117,8 +117,8 @@ func (h *hand) do() {
 	}[h.IntN(58)]())
 }
 
-// Rule: whatever was done with git, in whatever order, git shows the same of what is
-// restored.
+// Rule: after any sequence of git commands, git shows the same in the restored checkout as in the
+// salvaged one.
 func TestRandomWorkComesBack(t *testing.T) {
 	src, m := repo(t), open(t)
 	first, count := uint64(time.Now().UnixNano())%1_000_000_000, *seeds
@@ -144,9 +144,9 @@ func TestRandomWorkComesBack(t *testing.T) {
 				t.Errorf("lost: %s", s.Lost)
 			}
 			if hidden, _ := try(w.Dir, "ls-files", "-v"); strings.Contains("\n"+hidden, "\nh ") {
-				return // what git does not look at has no influence, or some
+				return // files that git does not look at make the end depend on chance
 			}
-			// Ignored files and empty directories are not kept, and may be in the way.
+			// Ignored files and empty directories are not kept, and may be in the way of git.
 			for _, end := range []string{
 				"git clean -qfdX; find . -name .git -prune -o -type d -empty -delete",
 				"git rebase --abort || git merge --abort || git cherry-pick --abort || git revert --abort",

@@ -19,30 +19,31 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// readOrder has a local source read, as whoever owns it. The first descriptor is its
-// directory, the second its git directory if Inside, the others are lines to keepers.
+// readOrder orders a reader to answer for a local source, as the user who owns it. The first
+// descriptor is the source's directory; if Inside, the second is its git directory; the others are
+// lines to keepers.
 type readOrder struct {
 	Path         string
 	Inside, Bare bool
-	// Status says that somebody wants to know of changes that are not committed.
+	// Status asks for uncommitted changes.
 	Status bool
 }
 
-// reading is what a reader has seen.
+// reading is the result of a reader.
 type reading struct {
-	// Dirty says that there are changes that are not committed.
+	// Dirty says that there are uncommitted changes.
 	Dirty bool `json:"dirty,omitempty"`
-	// Said is what the gits that answered keepers have complained of.
+	// Said is the error output of the upload-packs.
 	Said string `json:"said,omitempty"`
 }
 
-// reader reads a source.
+// reader answers for one source.
 type reader struct {
 	*readOrder
 	g    *git
-	dir  string // the directory, by its descriptor
-	git  string // where upload-pack is at work
-	name string // how it calls the repository from there
+	dir  string // path of the source's directory, by its descriptor
+	git  string // working directory of upload-pack
+	name string // name of the repository, relative to git
 	home string
 
 	mu   sync.Mutex
@@ -57,7 +58,7 @@ func (h *helper) read(ctx context.Context, o *readOrder) (*answer, error) {
 	case o.Inside:
 		r.git, lines = byDescriptor(h.files[1]), h.files[2:]
 	case !o.Bare:
-		r.name = ".git" // a file, or a link, that leads to it
+		r.name = ".git" // .git is a file or a link
 	}
 	for i, line := range lines {
 		var err error
@@ -83,11 +84,11 @@ func (h *helper) read(ctx context.Context, o *readOrder) (*answer, error) {
 	return &answer{Read: &reading{Dirty: dirty, Said: r.said.text(nil)}}, nil
 }
 
-// byDescriptor is a path to what a descriptor is open for.
+// byDescriptor is a path that leads to an open file.
 func byDescriptor(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// look makes sure that the files on which all depends can be read, and are files: git
-// would wait for whoever writes into a pipe.
+// look checks that the important files of the repository can be read and are regular files: on a
+// pipe git would wait for a writer.
 func (r *reader) look() error {
 	if r.name != "." {
 		return nil
@@ -101,7 +102,7 @@ func (r *reader) look() error {
 					"o+rX), or give it to a user who is not root",
 				r.Path, os.Getuid(), name)}
 		case err != nil:
-			continue // which git may not mind
+			continue // git may not need this file
 		}
 		info, err := f.Stat()
 		_ = f.Close()
@@ -115,8 +116,8 @@ func (r *reader) look() error {
 	return nil
 }
 
-// idle is a line that is waited at without a thread for each: where threads are those of
-// C, a dozen of them take more address space than a helper has.
+// idle duplicates a line so that waiting for it needs no thread. Where threads are threads of C, a
+// dozen of them take more address space than a helper has.
 func idle(line *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(line.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -128,20 +129,20 @@ func idle(line *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "line"), nil
 }
 
-// answer lets a keeper that begins to speak on a line talk with upload-pack.
+// answer runs upload-pack on a line once a keeper has sent hello.
 func (r *reader) answer(ctx context.Context, line *os.File) {
 	defer line.Close()
 	if _, err := io.ReadFull(line, make([]byte, len(hello))); err != nil {
-		return // it has nothing to ask
+		return // the keeper closed the line without using it
 	}
-	_ = unix.SetNonblock(int(line.Fd()), false) // as git expects it
+	_ = unix.SetNonblock(int(line.Fd()), false) // git expects a blocking descriptor
 	cmd := exec.CommandContext(ctx, r.g.bin, "upload-pack", "--strict", r.name)
 	cmd.Dir = r.git
 	cmd.Env = append(r.g.environment(command{}), "GIT_PROTOCOL=version=2", "GIT_CONFIG_GLOBAL="+r.trusted())
 	said := &tail{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = line, line, said
 	cmd.SysProcAttr = ownGroup()
-	runtime.LockOSThread() // the signal at our death follows the thread that started the process
+	runtime.LockOSThread() // the kernel sends Pdeathsig when the thread that started the process ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		r.mu.Lock()
@@ -152,19 +153,19 @@ func (r *reader) answer(ctx context.Context, line *os.File) {
 
 func (r *reader) trusted() string { return filepath.Join(r.home, "trusted") }
 
-// trust lets git read this one repository, whomever it belongs to: it was asked for,
-// and is read with the rights of its owner, or of somebody who has fewer.
+// trust lets git read this repository, even if another user owns it. This is safe, because the
+// caller asked for it and the reader has the rights of its owner or fewer.
 func (r *reader) trust() error {
 	var text strings.Builder
-	// of which the last is where it is at work
+	// "." is the path as upload-pack sees it.
 	for _, path := range []string{r.Path, filepath.Join(r.Path, ".git"), "."} {
 		fmt.Fprintf(&text, "[safe]\n\tdirectory = %s\n", quote(path))
 	}
 	return writeFile(r.trusted(), []byte(text.String()))
 }
 
-// status asks for changes that are not committed. No answer is no; there is none where
-// the way to the repository is closed to its reader, since git goes there by its path.
+// status reports whether there are uncommitted changes; false if git gives no answer. git opens the
+// repository by its path, so it gives none where the reader may not enter a parent directory.
 func (r *reader) status(ctx context.Context) bool {
 	out, err := r.g.run(ctx, command{
 		at: r.dir, dir: ".git", tree: ".", limit: 1 << 16, args: []string{

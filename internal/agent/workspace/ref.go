@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// CheckRef refuses what cannot be the name of a branch, tag or commit. Empty is
-// the source's HEAD. The error is a [belay.Error] with CodeInvalid.
+// CheckRef refuses a string that cannot be the name of a branch, tag or commit. Empty means the
+// source's HEAD. The error is a [belay.Error] with CodeInvalid.
 func CheckRef(ref string) error {
 	if ref == "" {
 		return nil
@@ -18,11 +18,11 @@ func CheckRef(ref string) error {
 	}
 	for _, bad := range []string{"..", "@{", "//", "/.", ".lock/"} {
 		if strings.Contains(ref, bad) {
-			return invalid("ref %q: it must not hold %q; %s", ref, bad, what)
+			return invalid("ref %q: it must not contain %q; %s", ref, bad, what)
 		}
 	}
 	if i := strings.IndexAny(ref, " ~^:?*[\\\x7f"); i >= 0 {
-		return invalid("ref %q: it must not hold %q; %s", ref, ref[i:i+1], what)
+		return invalid("ref %q: it must not contain %q; %s", ref, ref[i:i+1], what)
 	}
 	for _, bad := range []string{"/", ".", ".lock"} {
 		if strings.HasSuffix(ref, bad) {
@@ -30,13 +30,13 @@ func CheckRef(ref string) error {
 		}
 	}
 	if strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || ref == "@" {
-		return invalid("ref %q: it must not start like that; %s", ref, what)
+		return invalid("ref %q: it must not start with / or . and must not be @; %s", ref, what)
 	}
 	return nil
 }
 
-// checkBranch tells whether git would let a branch have this name, by the bytes
-// that a hostile repository may have put there: no UTF-8 is asked for.
+// checkBranch reports whether git allows this name for a branch. The name comes from a repository
+// and may be hostile; it need not be UTF-8.
 func checkBranch(name string) bool {
 	if name == "" || name == "HEAD" || len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
 		return false
@@ -44,7 +44,7 @@ func checkBranch(name string) bool {
 	return CheckRef(strings.ToValidUTF8(name, "x")) == nil
 }
 
-// isObject tells whether s is the whole name of an object.
+// isObject reports whether s is the full name of an object.
 func isObject(s string) bool { return (len(s) == 40 || len(s) == 64) && isHex(s) }
 
 func isHex(s string) bool {
@@ -56,7 +56,7 @@ func isHex(s string) bool {
 	return s != ""
 }
 
-// checkID refuses a name that could not be a directory's.
+// checkID refuses an id that cannot be the name of a directory.
 func checkID(id string) error {
 	ok := id != "" && len(id) <= 200 && id[0] != '.' && id[0] != '-' && utf8.ValidString(id)
 	for _, c := range id {

@@ -9,18 +9,17 @@ import (
 	"strings"
 )
 
-// Bounds of what is kept of a log of a ref: the newest.
+// Bounds of what is kept of reflogs; the newest entries are kept.
 const (
-	maxLog     = 1 << 20 // bytes of one
-	maxLogs    = 8 << 20 // bytes of all
-	maxEntries = 1_000   // of one
+	maxLog     = 1 << 20 // bytes of one reflog
+	maxLogs    = 8 << 20 // bytes of all reflogs
+	maxEntries = 1_000   // entries of one reflog
 )
 
-// logEntry is a line of the log of a ref: where it stood and came to stand, and what
-// else the line says.
+// logEntry is a line of a reflog: the previous object, the new object, and the rest of the line.
 type logEntry struct{ was, object, rest string }
 
-// after is the entry as it comes after what was.
+// after returns the entry with was as the previous object; "" for none.
 func (e logEntry) after(was string) logEntry {
 	if was == "" {
 		was = strings.Repeat("0", len(e.object))
@@ -30,8 +29,8 @@ func (e logEntry) after(was string) logEntry {
 
 var logForm = regexp.MustCompile(`^([0-9a-f]{40,64}) ([0-9a-f]{40,64}) ([^\t]*<[^\t]*> [0-9]{1,12} [+-][0-9]{4}(?:\t.*)?)$`)
 
-// parseLog reads the lines of a log, without those that are none and within bounds.
-// cut tells that there are more.
+// parseLog reads the entries of a reflog, within bounds, and ignores invalid lines. cut says that
+// older entries were left out.
 func parseLog(raw []byte) (entries []logEntry, cut bool) {
 	for line := range bytes.SplitSeq(raw, []byte("\n")) {
 		text := string(shown(line))
@@ -45,7 +44,7 @@ func parseLog(raw []byte) (entries []logEntry, cut bool) {
 	return entries, false
 }
 
-// shown is a line without what could make a terminal do something.
+// shown replaces characters that could control a terminal.
 func shown(line []byte) []byte {
 	line = bytes.Clone(line)
 	for i, c := range line {
@@ -56,7 +55,7 @@ func shown(line []byte) []byte {
 	return line
 }
 
-// logText writes what parseLog reads.
+// logText writes entries as parseLog reads them.
 func logText(entries []logEntry) []byte {
 	var b bytes.Buffer
 	for _, e := range entries {
@@ -65,7 +64,7 @@ func logText(entries []logEntry) []byte {
 	return b.Bytes()
 }
 
-// readLog reads the newest entries of the log of a ref.
+// readLog reads the newest entries of the reflog of a ref.
 func (r *repository) readLog(ref string) (entries []logEntry, cut bool, err error) {
 	raw, cut, err := r.tail("logs/"+ref, maxLog)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,15 +73,15 @@ func (r *repository) readLog(ref string) (entries []logEntry, cut bool, err erro
 	if err != nil {
 		return nil, false, err
 	}
-	if cut { // it begins within a line
+	if cut { // it begins in the middle of a line
 		_, raw, _ = bytes.Cut(raw, []byte("\n"))
 	}
 	entries, more := parseLog(raw)
 	return entries, cut || more, nil
 }
 
-// stashes are the entries of the stash, the oldest first. Its log is the list that
-// people see.
+// stashes returns the entries of the stash, the oldest first. They are the reflog of refs/stash,
+// which is the list that git stash shows.
 func (r *repository) stashes(lost *losses) []logEntry {
 	entries, cut, err := r.readLog(stashRef)
 	if err != nil {
@@ -97,7 +96,7 @@ func (r *repository) stashes(lost *losses) []logEntry {
 	return entries
 }
 
-// logs are those of HEAD and of the branches.
+// logs returns the reflogs of HEAD and the branches.
 func (r *repository) logs() map[string][]logEntry {
 	all, size := make(map[string][]logEntry), 0
 	for _, ref := range slices.Concat([]string{"HEAD"}, sortedKeys(branches(r.refs))) {

@@ -17,12 +17,12 @@ import (
 
 // Bounds of the refs of a checkout.
 const (
-	maxRefFiles = 50_000 // looked at, directories included
-	maxRefs     = 10_000 // kept, of those that are not what they were
+	maxRefFiles = 50_000 // files read, directories included
+	maxRefs     = 10_000 // changed refs that are kept
 	maxRefName  = 1024
 )
 
-// Refs that are known by name.
+// Refs with a special meaning.
 const (
 	stashRef    = "refs/stash"
 	heads       = "refs/heads/"
@@ -30,8 +30,8 @@ const (
 	replaceRefs = "refs/replace/"
 )
 
-// checkRef refuses what git would not take for the name of a ref, and what could not
-// be a file everywhere.
+// checkRef refuses a name that git does not allow for a ref, or that some file systems do not allow
+// for a file.
 func checkRef(ref string) error {
 	switch {
 	case !strings.HasPrefix(ref, "refs/"):
@@ -49,7 +49,7 @@ func checkRef(ref string) error {
 	return nil
 }
 
-// readRefs reads all refs, each that is in a file of its own and then the others.
+// readRefs reads all refs, first loose ones (a file each), then packed ones.
 func (r *repository) readRefs(ctx context.Context, lost *losses) {
 	left := maxRefFiles
 	r.readLoose(ctx, "refs", &left, lost)
@@ -75,14 +75,14 @@ func (r *repository) readPacked(lost *losses) error {
 		}
 		ref := string(name)
 		if _, ok := r.links[ref]; ok || r.refs[ref] != "" {
-			continue // the file of its own counts
+			continue // a loose ref takes precedence
 		}
 		r.note(ref, string(object), lost)
 	}
 	return nil
 }
 
-// readLoose reads the refs that are files below a directory.
+// readLoose reads the loose refs below a directory.
 func (r *repository) readLoose(ctx context.Context, dir string, left *int, lost *losses) {
 	if err := r.loose(ctx, dir, left, lost); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		lost.add("the refs in %s (%v)", dir, err)
@@ -143,15 +143,15 @@ func (r *repository) looseRef(name string, lost *losses) {
 	r.links[name] = target
 }
 
-// note takes down a ref if it is one that can be kept.
+// note records a ref, if it can be kept.
 func (r *repository) note(ref, object string, lost *losses) {
 	switch err := checkRef(ref); {
 	case err != nil:
 		lost.add("%s (%v)", ref, err)
 	case strings.HasPrefix(ref, ownRefs):
-		lost.add("%s, a name that belay has for itself", ref)
+		lost.add("%s, a name reserved for belay", ref)
 	case strings.HasPrefix(ref, replaceRefs):
-		lost.add("%s, which would show other objects than there are", ref)
+		lost.add("%s, which would replace objects", ref)
 	case !isObject(object):
 		lost.add("%s, which holds no object", ref)
 	default:
@@ -159,8 +159,8 @@ func (r *repository) note(ref, object string, lost *losses) {
 	}
 }
 
-// settleNames sees to it that no ref has the name of a directory with others in it, for
-// which git has no place, and that none leads back to itself.
+// settleNames drops refs that conflict with each other: a ref whose name is also a directory of
+// other refs, for which git has no representation, and symbolic refs that lead back to themselves.
 func (r *repository) settleNames(lost *losses) {
 	for _, name := range sortedKeys(r.links) {
 		if follow(r.links, name) == "" {
@@ -183,7 +183,7 @@ func (r *repository) settleNames(lost *losses) {
 	}
 }
 
-// text writes down all refs, as was reads them.
+// text writes all refs in the form that refsOf reads.
 func (r *repository) text() []byte {
 	var b bytes.Buffer
 	for _, ref := range sortedKeys(r.refs) {
@@ -195,7 +195,7 @@ func (r *repository) text() []byte {
 	return b.Bytes()
 }
 
-// refsOf reads what text wrote.
+// refsOf reads the output of text.
 func refsOf(text []byte) (refs, links map[string]string) {
 	refs, links = make(map[string]string), make(map[string]string)
 	for line := range strings.SplitSeq(string(text), "\n") {
@@ -209,7 +209,7 @@ func refsOf(text []byte) (refs, links map[string]string) {
 	return refs, links
 }
 
-// branches are the refs below refs/heads.
+// branches returns the refs below refs/heads.
 func branches(refs map[string]string) map[string]string {
 	found := make(map[string]string)
 	for ref, object := range refs {

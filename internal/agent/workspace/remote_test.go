@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// remote serves a bare copy of src over https on loopback, to those who know the
-// password, and counts the fetches.
+// remote serves a bare copy of a repository over https on loopback, to clients with the password,
+// and counts the fetches.
 type remote struct {
 	*httptest.Server
 	dir   string
@@ -47,15 +47,15 @@ func serve(t *testing.T, src string) *remote {
 	return r
 }
 
-// as is the URL with credentials.
+// as returns the URL with credentials.
 func (r *remote) as(userinfo string) string {
 	return strings.Replace(r.URL, "https://", "https://"+userinfo+"@", 1) + "/bare.git"
 }
 
 const rightUser = "jo:s3cret'$(x)%22"
 
-// Rule: credentials of a URL open the repository and show nowhere: not in the
-// checkout, not in the base, not in errors.
+// Rule: credentials in a URL open the repository and appear nowhere: not in the checkout, the base
+// or errors.
 func TestCredentials(t *testing.T) {
 	r, m := serve(t, repo(t)), open(t)
 	w := prepare(t, m, Spec{Repo: r.as(rightUser)})
@@ -71,8 +71,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Rule: a redirection to another host gets no credentials.
-func TestCredentialsStay(t *testing.T) {
+// Rule: git sends no credentials to another host after a redirection.
+func TestRedirectionGetsNoCredentials(t *testing.T) {
 	r := serve(t, repo(t))
 	var asked, told atomic.Int64
 	other := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -96,12 +96,12 @@ func TestCredentialsStay(t *testing.T) {
 	})
 	wantCode(t, err, belay.CodeUnavailable)
 	if asked.Load() == 0 || told.Load() > 0 {
-		t.Errorf("the other host was asked %d times and told %d times", asked.Load(), told.Load())
+		t.Errorf("the other host got %d requests and the credentials %d times", asked.Load(), told.Load())
 	}
 }
 
-// Rule: a remote repository is fetched once within the debounce, but at once for a
-// ref or commit that is not known; a known commit needs no remote at all.
+// Rule: a remote repository is fetched at most once within Debounce, but immediately for an unknown
+// ref or commit; a known commit needs no fetch at all.
 func TestDebounce(t *testing.T) {
 	src := repo(t)
 	r, m := serve(t, src), open(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Remove takes the workspace away with all that is in it, and nothing that it
-// only points at. It may be repeated.
+// Remove deletes the workspace and everything in it; it does not follow symbolic links. It may be
+// repeated.
 func (w *Workspace) Remove(ctx context.Context) error {
 	w.m.mu.Lock()
 	lock := w.lock
@@ -37,8 +37,8 @@ func (w *Workspace) Remove(ctx context.Context) error {
 	return nil
 }
 
-// discard removes a workspace: first from sight, so that no half of it is taken
-// for a whole.
+// discard deletes a workspace. It first renames the directory, so that a half-deleted workspace is
+// not taken for a whole one.
 func (m *Manager) discard(root string) error {
 	gone, err := os.MkdirTemp(filepath.Join(m.dir, "jobs"), ".gone-")
 	if err != nil {
@@ -61,7 +61,8 @@ func (m *Manager) discard(root string) error {
 	return nil
 }
 
-// openUp lets us into a workspace, which a command of our own user may have closed.
+// openUp makes a workspace accessible again: a command with the user of this process may have
+// removed permissions.
 func (m *Manager) openUp(root string) error {
 	jobs, err := openDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {
@@ -71,9 +72,9 @@ func (m *Manager) openUp(root string) error {
 	return jobs.Close()
 }
 
-// abandoned tells whether the owner of a workspace is proven dead: by its
-// identity; or, where that says nothing, as after a restart of the machine or of
-// a container, because the kernel has let go of its lock.
+// abandoned reports whether the owner of a workspace is proven dead: by its process identity or,
+// where that proves nothing, as after a restart of the machine or of a container, because the
+// kernel has released its lock.
 func (m *Manager) abandoned(root string) bool {
 	if o, err := readOwner(root); err == nil {
 		switch o.Process.State(m.self) {
@@ -87,7 +88,7 @@ func (m *Manager) abandoned(root string) bool {
 	return unlocked(root)
 }
 
-// unlocked tells whether nobody holds the lock on a directory.
+// unlocked reports whether no process has the lock on a directory.
 func unlocked(dir string) bool {
 	lock, err := tryLock(dir)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: a workspace goes with all that is in it, whatever its modes, and nothing
-// that it points at.
+// Rule: Remove deletes everything in a workspace, whatever its permissions, and nothing that its
+// links point at.
 func TestRemove(t *testing.T) {
 	src, m := repo(t), open(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -63,7 +63,8 @@ func TestRemove(t *testing.T) {
 
 const holder = "BELAY_TEST_HOLD_WORKSPACE"
 
-// hold is another process that has a workspace until its standard input ends.
+// hold is the main function of another process, which owns a workspace until its standard input
+// ends.
 func hold() {
 	m, err := Open(os.Getenv(holder))
 	if err == nil {
@@ -79,7 +80,7 @@ func hold() {
 	os.Exit(0)
 }
 
-// another starts a process that holds a workspace, and gives how to kill it.
+// another starts a process that owns a workspace, and returns a function that kills it.
 func another(t *testing.T, m *Manager) (id string, kill func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
@@ -132,8 +133,8 @@ func sweep(t *testing.T, m *Manager, alive ...string) {
 	}
 }
 
-// Rule: what belongs to a living process stays, whatever is said of it; what
-// belongs to a dead one goes; of our own what is said to be over goes.
+// Rule: a sweep keeps workspaces of other living processes, whatever alive returns; it removes
+// those of dead processes, and those of this process for which alive returns false.
 func TestSweep(t *testing.T) {
 	m := open(t)
 	living, killLiving := another(t, m)
@@ -159,8 +160,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// Rule: where an identity proves nothing (another boot, another container, a file
-// that the command removed) the kernel's lock does.
+// Rule: where a process identity proves nothing (another boot, another container, a file that the
+// command removed), the kernel's lock decides.
 func TestSweepWithoutIdentity(t *testing.T) {
 	for name, forge := range map[string]func(t *testing.T, root string){
 		"another boot": func(t *testing.T, root string) {
@@ -197,9 +198,9 @@ func TestSweepWithoutIdentity(t *testing.T) {
 	}
 }
 
-// Rule: what was half made or half removed when somebody died goes; a base that
+// Rule: directories that were half made or half removed when a process died are swept; a base that
 // is being made stays.
-func TestSweepHalves(t *testing.T) {
+func TestSweepRemovesUnfinishedDirectories(t *testing.T) {
 	src, m := repo(t), open(t)
 	prepare(t, m, Spec{ID: "run_1", Repo: src})
 	s, err := parseSource(src)

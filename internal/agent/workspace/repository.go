@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is read of a .git that a command has had in its hands.
+// Bounds for reading a .git that a command could write.
 const (
 	maxRefFile    = 64 << 10
 	maxPackedRefs = 32 << 20
@@ -22,19 +22,19 @@ const (
 	maxObjects    = 2_000_000 // files and directories
 )
 
-// repository is what the .git of a checkout says, read without git.
+// repository is the content of a checkout's .git, read without git.
 type repository struct {
 	dir     string
-	root    *os.Root // the same, with no way out of it
+	root    *os.Root // the same directory, without access to anything outside
 	objects string
 	head    head
 	refs    map[string]string // full names to objects
-	links   map[string]string // symbolic refs to their targets; HEAD is not among them
-	// partial means that refs may be missing here that are there.
+	links   map[string]string // symbolic refs to their targets, without HEAD
+	// partial means that some refs could not be read.
 	partial bool
 }
 
-// openRepository opens a .git and makes sure that its objects lie in it.
+// openRepository opens a .git and checks that its objects lie inside it.
 func openRepository(ctx context.Context, dir string) (*repository, error) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		return nil, errors.New("it is not a directory")
@@ -53,10 +53,10 @@ func openRepository(ctx context.Context, dir string) (*repository, error) {
 	return r, nil
 }
 
-// readRepository reads HEAD and the refs from regular files within bounds. Each that
-// cannot be read is named in lost and costs no other; without HEAD it is taken to
-// stand where it stood.
-func readRepository(ctx context.Context, dir string, stood head, lost *losses) (*repository, error) {
+// readRepository reads HEAD and the refs from regular files within bounds. Unreadable refs are
+// recorded in lost, and the others are kept; if HEAD is unreadable, readRepository uses handed, its
+// value when the workspace was handed over.
+func readRepository(ctx context.Context, dir string, handed head, lost *losses) (*repository, error) {
 	r, err := openRepository(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -67,9 +67,9 @@ func readRepository(ctx context.Context, dir string, stood head, lost *losses) (
 		err = errors.New("its branch cannot be read")
 	}
 	if err != nil {
-		lost.add("where HEAD stands (%v)", err)
-		r.head = stood
-		if commit := r.refs[stood.ref]; commit != "" {
+		lost.add("the value of HEAD (%v)", err)
+		r.head = handed
+		if commit := r.refs[handed.ref]; commit != "" {
 			r.head.commit = commit
 		}
 	}
@@ -96,7 +96,7 @@ func (r *repository) readHead() (head, error) {
 		return head{ref: ref, commit: r.resolve(ref)}, nil
 	}
 	if !isObject(text) {
-		return head{}, errors.New("it holds neither a branch nor a commit")
+		return head{}, errors.New("it contains neither a branch nor a commit")
 	}
 	return head{commit: text}, nil
 }
@@ -108,9 +108,9 @@ func resolve(refs, links map[string]string, ref string) string {
 	return refs[follow(links, ref)]
 }
 
-// follow is the ref to which symbolic refs lead; "" if they lead to none.
+// follow returns the ref to which symbolic refs lead; "" if they lead to none.
 func follow(links map[string]string, ref string) string {
-	for range 5 { // as many as git follows
+	for range 5 { // git follows as many
 		to, ok := links[ref]
 		if !ok {
 			return ref
@@ -120,13 +120,12 @@ func follow(links map[string]string, ref string) string {
 	return ""
 }
 
-// read reads a regular file in the .git within a limit. It waits for nobody.
+// read reads a regular file in the .git within a limit. It never blocks.
 func (r *repository) read(name string, limit int64) ([]byte, error) {
 	return readIn(r.root, name, limit)
 }
 
-// tail reads the end of a regular file, of at most limit bytes; cut tells that there
-// is more before it.
+// tail reads the last limit bytes of a regular file; cut says that there is more before them.
 func (r *repository) tail(name string, limit int64) (data []byte, cut bool, err error) {
 	f, info, err := openIn(r.root, name)
 	if err != nil {
@@ -174,7 +173,7 @@ func readUpTo(f *os.File, limit int64) ([]byte, error) {
 	return raw, err
 }
 
-// bare takes the operation and the path off an error of a file: the caller names it.
+// bare removes the operation and the path from a file error; the caller adds the name.
 func bare(err error) error {
 	var e *fs.PathError
 	if errors.As(err, &e) {
@@ -183,8 +182,8 @@ func bare(err error) error {
 	return err
 }
 
-// checkObjects makes sure that a directory of objects is one, that reading it
-// cannot block, and that it neither leads nor points to another place.
+// checkObjects checks that a directory of objects consists of regular files and directories, so
+// that reading cannot block, and has no symbolic links or alternates that lead elsewhere.
 func checkObjects(ctx context.Context, dir string) error {
 	seen := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -208,13 +207,12 @@ func checkObjects(ctx context.Context, dir string) error {
 		return errors.New("objects is not a directory")
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "info", "alternates")); !errors.Is(err, fs.ErrNotExist) {
-		return errors.New("it borrows objects from another place")
+		return errors.New("it refers to objects in another place (alternates)")
 	}
 	return nil
 }
 
-// readRegular reads a regular file within a limit; it follows no symbolic link and
-// waits for nobody.
+// readRegular reads a regular file within a limit; it follows no symbolic link and never blocks.
 func readRegular(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

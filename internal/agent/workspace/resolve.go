@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// target is what is to be checked out.
+// target is the commit to check out, and its branch.
 type target struct {
 	commit string
 	branch string // without refs/heads/; "" for a detached HEAD
@@ -22,7 +22,7 @@ func (c *clone) resolve(ctx context.Context, spec Spec) (target, error) {
 	if err == nil || !isNotFound(err) {
 		return t, err
 	}
-	// A commit that no branch or tag leads to is given out only if it is asked for.
+	// Fetches do not include a commit that no branch or tag leads to; it is fetched by its name.
 	if want := cmp.Or(spec.Commit, spec.Ref); isObject(want) && c.take(ctx, fetching, "+"+want+":refs/belay/commit/"+
 		want) == nil {
 		return c.find(ctx, spec)
@@ -67,7 +67,7 @@ func (c *clone) find(ctx context.Context, spec Spec) (target, error) {
 	return target{}, notFound("no branch, tag or commit %s in %s", spec.Ref, c.src)
 }
 
-// head is what the source's HEAD was at the last fetch.
+// head returns the source's HEAD at the last fetch.
 func (c *clone) head(ctx context.Context) (target, error) {
 	if c.state.Detached != "" {
 		return target{commit: c.state.Detached}, nil
@@ -82,9 +82,8 @@ func (c *clone) head(ctx context.Context) (target, error) {
 	return target{}, notFound("the HEAD of %s leads to no commit; name a branch, tag or commit", c.src)
 }
 
-// branchFor is the branch on which a given commit is checked out. A name that is
-// not known any more was a branch when the commit was decided, unless it looks
-// like a commit.
+// branchFor returns the branch on which a given commit is checked out. If ref does not exist any
+// more, it was a branch when the caller chose the commit, unless ref looks like a commit.
 func (c *clone) branchFor(ctx context.Context, ref string) string {
 	if ref == "" || ref == "HEAD" {
 		return strings.TrimPrefix(c.state.Head, "refs/heads/")
@@ -101,8 +100,8 @@ func (c *clone) branchFor(ctx context.Context, ref string) string {
 	return branch
 }
 
-// peel is the commit behind a ref. If the ref exists and there is none, the base
-// is damaged or the ref is of something else.
+// peel returns the commit to which a ref leads. An existing ref without a commit means that the
+// base is damaged, or that the ref leads to another kind of object.
 func (c *clone) peel(ctx context.Context, ref string) (target, error) {
 	commit, err := c.commit(ctx, ref)
 	if err == nil {

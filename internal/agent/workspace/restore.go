@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// restoreSite brings a workspace that was just made to what was salvaged. It gives, in
-// words, what was left out for the person who is to go on in it.
+// restoreSite applies salvaged work to a fresh workspace. If the workspace is for a person, left
+// describes the parts that were left out for safety.
 func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []string, err error) {
 	r := &restore{g: g, at: at, dir: filepath.Join(at.Dir, ".git")}
 	if len(s.Bundle)+len(s.Patch) > 0 && at.Commit == "" {
@@ -26,12 +26,12 @@ func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []strin
 	}
 	if len(s.Patch) > 0 {
 		if err := r.files(ctx, s.Patch); err != nil {
-			return nil, fmt.Errorf("what was not committed: %w", err)
+			return nil, fmt.Errorf("the uncommitted changes: %w", err)
 		}
 	}
 	if r.record != nil && r.record.modern {
 		if err := r.rest(ctx); err != nil {
-			return nil, fmt.Errorf("what was staged and under way: %w", err)
+			return nil, fmt.Errorf("the staged changes and the operation in progress: %w", err)
 		}
 	}
 	if err := unpackHome(at.Home, s.Home); err != nil {
@@ -40,7 +40,7 @@ func restoreSite(ctx context.Context, g *git, at *site, s Salvage) (left []strin
 	return r.left, nil
 }
 
-// restore is one under way.
+// restore is the state of one restoreSite.
 type restore struct {
 	g      *git
 	at     *site
@@ -55,7 +55,7 @@ func (r *restore) git(ctx context.Context, c command) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// commits takes in a bundle and stands where it says.
+// commits unpacks a bundle and sets the refs, HEAD and the work tree.
 func (r *restore) commits(ctx context.Context, bundle []byte) (err error) {
 	if r.record, err = unbundle(ctx, r.g, r.dir, r.at.Commit, bundle); err != nil {
 		return err
@@ -64,11 +64,11 @@ func (r *restore) commits(ctx context.Context, bundle []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	// Detached first: a branch that is checked out and goes would take HEAD with it.
+	// HEAD is detached first, because deleting its branch would leave it without a commit.
 	if _, err := r.git(ctx, command{args: []string{"update-ref", "--no-deref", "HEAD", r.at.Commit}}); err != nil {
 		return err
 	}
-	if err := r.update(ctx, "delete %s\n", r.inTheWay(strings.Fields(had)), "--no-deref"); err != nil {
+	if err := r.update(ctx, "delete %s\n", r.refsToDelete(strings.Fields(had)), "--no-deref"); err != nil {
 		return err
 	}
 	var updates []string
@@ -83,7 +83,7 @@ func (r *restore) commits(ctx context.Context, bundle []byte) (err error) {
 			return err
 		}
 	}
-	return r.enter(ctx, r.record.head)
+	return r.setHead(ctx, r.record.head)
 }
 
 func (r *restore) update(ctx context.Context, form string, lines []string, more ...string) error {
@@ -100,9 +100,9 @@ func (r *restore) update(ctx context.Context, form string, lines []string, more 
 	return err
 }
 
-// inTheWay are the refs that have to go: branches that were not there, what is said to
-// be gone, and what has a name in which others have no place.
-func (r *restore) inTheWay(had []string) (all []string) {
+// refsToDelete returns the refs to delete: branches that the record lacks, refs recorded as gone, and
+// refs whose names conflict with others.
+func (r *restore) refsToDelete(had []string) (all []string) {
 	dirs := make(map[string]bool)
 	is := func(ref string) bool { return r.record.refs[ref] != "" || r.record.links[ref] != "" }
 	for _, ref := range slices.Concat(sortedKeys(r.record.refs), sortedKeys(r.record.links)) {
@@ -124,8 +124,8 @@ func (r *restore) inTheWay(had []string) (all []string) {
 	return all
 }
 
-// enter makes HEAD be h, and index and work tree what it says.
-func (r *restore) enter(ctx context.Context, h head) error {
+// setHead sets HEAD to h, and resets index and work tree to it.
+func (r *restore) setHead(ctx context.Context, h head) error {
 	var calls [][]string
 	if h.ref != "" {
 		calls = append(calls, []string{"symbolic-ref", "HEAD", h.ref})
@@ -140,9 +140,8 @@ func (r *restore) enter(ctx context.Context, h head) error {
 	return nil
 }
 
-// files brings the work tree to HEAD and the patch, and the index to HEAD. The
-// patch is applied to trees and not to files, so that line endings and links that
-// it passes on its way do not matter.
+// files sets the work tree to HEAD plus the patch, and the index to HEAD. It applies the patch to
+// trees and not to files, so that line endings and symbolic links in the work tree do not matter.
 func (r *restore) files(ctx context.Context, patch []byte) error {
 	index := filepath.Join(r.at.Scratch, "index")
 	from := "HEAD^{tree}"
@@ -168,8 +167,8 @@ func (r *restore) files(ctx context.Context, patch []byte) error {
 		return err
 	}
 	for _, args := range [][]string{
-		{"read-tree", "-m", "-u", from, to}, // the files, with the index
-		{"read-tree", from},                 // the index back, without the files
+		{"read-tree", "-m", "-u", from, to}, // updates files and index
+		{"read-tree", from},                 // resets the index alone
 	} {
 		if _, err := r.git(ctx, command{tree: r.at.Dir, args: args}); err != nil {
 			return err
@@ -178,22 +177,21 @@ func (r *restore) files(ctx context.Context, patch []byte) error {
 	if err := r.refresh(ctx); err != nil || r.record != nil && r.record.modern {
 		return err
 	}
-	return r.readd(ctx, from, to)
+	return r.stageIgnored(ctx, from, to)
 }
 
-// refresh has git look at the files, so that it need not read them again.
+// refresh lets git record the state of the files in the index, so that it need not read them again.
 func (r *restore) refresh(ctx context.Context) error {
 	_, err := r.git(ctx, command{tree: r.at.Dir, args: []string{"update-index", "-q", "--refresh"}})
-	if exitCode(err) == 1 { // which says that there are changes
+	if exitCode(err) == 1 { // exit code 1 means that there are changes
 		return nil
 	}
 	return err
 }
 
-// readd stages the new files that are ignored, for work that was kept without its
-// index: they had been added by force, and the next Salvage would take them for build
-// output.
-func (r *restore) readd(ctx context.Context, from, to string) error {
+// stageIgnored stages new files that are ignored, for work that was salvaged without its index: these
+// files had been added with git add --force, and the next Salvage would take them for build output.
+func (r *restore) stageIgnored(ctx context.Context, from, to string) error {
 	added, err := r.git(ctx, command{
 		args: []string{"diff-tree", "-r", "-z", "--no-renames", "--diff-filter=A", "--name-only", from, to},
 	})
@@ -204,7 +202,7 @@ func (r *restore) readd(ctx context.Context, from, to string) error {
 	ignored, err := r.git(ctx, command{
 		tree: r.at.Dir, stdin: strings.NewReader(names), args: []string{"check-ignore", "--no-index", "-z", "--stdin"},
 	})
-	if exitCode(err) == 1 { // none
+	if exitCode(err) == 1 { // none is ignored
 		return nil
 	}
 	if err != nil {
@@ -216,7 +214,8 @@ func (r *restore) readd(ctx context.Context, from, to string) error {
 	return err
 }
 
-// rest restores what is neither a commit nor a file of the work tree.
+// rest restores what is neither a commit nor a file of the work tree: the index, settings, an
+// operation in progress, and reflogs.
 func (r *restore) rest(ctx context.Context) error {
 	if err := r.staged(ctx); err != nil {
 		return err
@@ -230,8 +229,8 @@ func (r *restore) rest(ctx context.Context) error {
 	}
 	defer root.Close()
 	if r.at.Person {
-		if left := harmless(r.record.files); len(left) > 0 {
-			r.left = append(r.left, "of what was under way "+strings.Join(left, ", ")+
+		if left := removeUnsafe(r.record.files); len(left) > 0 {
+			r.left = append(r.left, "of the operation in progress "+strings.Join(left, ", ")+
 				", which could run programs as you")
 		}
 	}
@@ -240,7 +239,7 @@ func (r *restore) rest(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := root.RemoveAll("logs"); err != nil { // of how the workspace was made and restored
+	if err := root.RemoveAll("logs"); err != nil { // the reflogs of making and restoring the workspace
 		return err
 	}
 	for ref, entries := range r.record.logs {
@@ -251,7 +250,7 @@ func (r *restore) rest(ctx context.Context) error {
 	return nil
 }
 
-// put makes a file below root, with all above it.
+// put writes a file below root and makes its parent directories.
 func put(root *os.Root, name string, data []byte) error {
 	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return err
@@ -259,7 +258,7 @@ func put(root *os.Root, name string, data []byte) error {
 	return root.WriteFile(name, data, 0o600)
 }
 
-// staged brings the index to what was staged.
+// staged restores the index.
 func (r *restore) staged(ctx context.Context) error {
 	s := r.record.index
 	if s == nil {
@@ -269,7 +268,8 @@ func (r *restore) staged(ctx context.Context) error {
 		return err
 	}
 	if r.at.Person {
-		s.special = slices.DeleteFunc(s.special, func(e special) bool { return e.whole() }) // what would hide changes
+		// flags that hide changes from a person
+		s.special = slices.DeleteFunc(s.special, func(e special) bool { return e.whole() })
 	}
 	if len(s.special) > 0 {
 		file := filepath.Join(r.dir, "index")
@@ -287,7 +287,7 @@ func (r *restore) staged(ctx context.Context) error {
 	return r.refresh(ctx)
 }
 
-// settings brings those that are kept to what they were.
+// settings restores the kept settings.
 func (r *restore) settings(ctx context.Context) error {
 	if r.record.settings == nil {
 		return nil

@@ -9,48 +9,47 @@ import (
 	"strings"
 )
 
-// Salvage is what a command changed, in a form that can be kept.
+// Salvage is the work of a command in a form that can be stored.
 type Salvage struct {
-	// Bundle is a git bundle of the commits and of where HEAD and the refs stand, of
-	// the stashes, of what is staged and of what is under way, without what the checked
-	// out commit holds already; nil if all of it is as it was.
+	// Bundle is a git bundle of the commits, HEAD and refs, the stashes, the index and an operation
+	// in progress (such as a merge), without the objects of the commit that was checked out; nil if
+	// none of these changed.
 	Bundle []byte
-	// Patch is a binary patch from HEAD to the tracked and the new, not ignored
-	// files; nil if there is nothing. Without a Bundle it starts at the commit that
-	// was checked out.
+	// Patch is a binary patch from HEAD to the tracked files and the new files that are not
+	// ignored; nil if there are no changes. Without a Bundle it starts at the commit that was
+	// checked out.
 	Patch []byte
-	// Home is a tar.gz of HOME, without what is known to be a cache; nil if it holds
-	// nothing, or if it is not to be kept.
+	// Home is a tar.gz of HOME without known caches; nil if HOME is empty, or is not kept.
 	Home []byte
-	// Commits counts those of HEAD and the branches in the bundle. Files, Insertions
-	// and Deletions count what was changed altogether, committed or not.
+	// Commits counts the commits of HEAD and the branches in the bundle. Files, Insertions and
+	// Deletions count all changes, committed or not.
 	Commits, Files, Insertions, Deletions int
-	// Lost says what could not be kept and why, in words; empty if nothing.
+	// Lost describes what could not be kept, and why; empty if nothing was lost.
 	Lost string
 }
 
-// Empty reports that nothing was changed, as far as can be told.
+// Empty reports that the command changed nothing, as far as could be determined.
 func (s Salvage) Empty() bool {
 	return len(s.Bundle) == 0 && len(s.Patch) == 0 && len(s.Home) == 0 && s.Lost == ""
 }
 
-// salvage is one Salvage under way.
+// salvage is the state of one salvageSite.
 type salvage struct {
 	g     *git
 	at    *site
-	repo  *repository // nil if it cannot be used
-	proof *private    // knows the base, and what came out of the bundle
-	from  string      // the commit that the patch starts from; "" for no files at all
+	repo  *repository // nil if the .git is unusable
+	proof *private    // has the objects of the base and the bundle, and nothing else
+	from  string      // the commit at which the patch starts; "" for an empty tree
 	out   Salvage
-	// What is lost of the .git, of the files and of HOME.
-	lost, unread, homeless losses
+	// The losses of the .git, of the files and of HOME.
+	lost, filesLost, homeLost losses
 
-	gone  bool                        // the base has not got what was checked out
-	trees map[string]string           // of commits
-	lists map[string]map[string]entry // the files of trees
+	gone  bool                        // the base lacks the commit that was checked out
+	trees map[string]string           // by commit
+	lists map[string]map[string]entry // the files, by tree
 }
 
-// salvageSite reads what was changed in a workspace, and runs nothing that it names.
+// salvageSite reads the changes in a workspace; it runs no program that the workspace names.
 func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
 	if err := at.directories(); err != nil {
 		return Salvage{}, err
@@ -58,25 +57,25 @@ func salvageSite(ctx context.Context, g *git, at *site) (Salvage, error) {
 	s := &salvage{
 		g: g, at: at, from: at.Commit, trees: make(map[string]string), lists: make(map[string]map[string]entry),
 	}
-	if err := s.home(ctx); err != nil { // first: it is soon done
-		s.homeless.add("HOME (%v)", err)
+	if err := s.home(ctx); err != nil { // first, because it is quick
+		s.homeLost.add("HOME (%v)", err)
 	}
 	if err := s.work(ctx); err != nil {
 		return Salvage{}, err
 	}
-	s.out.Lost = joinLosses(&s.lost, &s.unread, &s.homeless)
+	s.out.Lost = joinLosses(&s.lost, &s.filesLost, &s.homeLost)
 	return s.out, nil
 }
 
-// work reads what is in the checkout.
+// work salvages the checkout.
 func (s *salvage) work(ctx context.Context) (err error) {
-	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.stood(), &s.lost)
+	s.repo, err = readRepository(ctx, filepath.Join(s.at.Dir, ".git"), s.at.handedHead(), &s.lost)
 	defer s.repo.close()
 	if err != nil {
 		s.lost.add("its commits, because its .git cannot be used (%v); the patch holds the files as they were left",
 			err)
 	}
-	if s.proof, err = s.known(ctx); err != nil {
+	if s.proof, err = s.newProof(ctx); err != nil {
 		return err
 	}
 	defer func() { s.proof.remove() }()
@@ -92,16 +91,16 @@ func (s *salvage) work(ctx context.Context) (err error) {
 	return s.files(ctx, index)
 }
 
-// known makes a git directory that knows what was checked out, and no more.
-func (s *salvage) known(ctx context.Context) (*private, error) {
+// newProof makes a git directory that has the commit checked out and nothing else.
+func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	p, err := newPrivate(s.g, s.at, s.at.Objects)
-	if err == nil && s.proof == nil { // the first
+	if err == nil && s.proof == nil { // the first call
 		s.gone = !p.has(ctx, s.at.Commit)
 	}
 	if err != nil || !s.gone {
 		return p, err
 	}
-	// The base was made anew from a source without it.
+	// The base was made anew from a source that lacks the commit.
 	if s.repo == nil {
 		return nil, fmt.Errorf("commit %s is gone from the base and from the workspace", s.at.Commit)
 	}
@@ -109,7 +108,7 @@ func (s *salvage) known(ctx context.Context) (*private, error) {
 	return p, err
 }
 
-// tree gives the tree of a commit, which is asked for once.
+// tree returns the tree of a commit, from memory after the first call.
 func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, error) {
 	if known, ok := s.trees[commit]; ok && commit != "" {
 		return known, nil
@@ -121,8 +120,8 @@ func (s *salvage) tree(ctx context.Context, p *private, commit string) (string, 
 	return tree, err
 }
 
-// commits makes the bundle, and proves that it can be restored. It gives the index of
-// the checkout.
+// commits makes the bundle and proves that it can be restored. It returns the index of the
+// checkout.
 func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
 	c := s.changed(ctx, s.repo)
 	reader, err := newPrivate(s.g, s.at, s.at.Objects, s.repo.objects)
@@ -132,7 +131,7 @@ func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
 	defer reader.remove()
 	index, err = readIndex(ctx, reader, s.repo)
 	if err != nil {
-		s.lost.add("what was staged (the index: %v)", err)
+		s.lost.add("the staged changes (the index: %v)", err)
 	}
 	var staged *staged
 	if err == nil {
@@ -140,7 +139,7 @@ func (s *salvage) commits(ctx context.Context) (index []leaf, err error) {
 			if ctx.Err() != nil {
 				return index, err
 			}
-			s.lost.add("what was staged (%v)", err)
+			s.lost.add("the staged changes (%v)", err)
 		}
 	}
 	if !c.any && staged == nil {
@@ -181,7 +180,7 @@ func (s *salvage) staged(ctx context.Context, reader *private, index []leaf) (*s
 	return stage(ctx, reader, index, tree, tracked, &s.lost)
 }
 
-// list gives the files of a tree, which is read once.
+// list returns the files of a tree, from memory after the first call.
 func (s *salvage) list(ctx context.Context, p *private, tree string) (map[string]entry, error) {
 	if known, ok := s.lists[tree]; ok {
 		return known, nil
@@ -193,7 +192,7 @@ func (s *salvage) list(ctx context.Context, p *private, tree string) (map[string
 	return all, err
 }
 
-// count compares the end with the beginning.
+// count counts the changes from the commit checked out to the tree to.
 func (s *salvage) count(ctx context.Context, to string) error {
 	out, err := s.proof.git(ctx, command{args: []string{
 		"diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", s.at.Commit, to,
@@ -215,7 +214,7 @@ func (s *salvage) count(ctx context.Context, to string) error {
 	return nil
 }
 
-// losses collects what could not be kept, and names the first of it.
+// losses describes what could not be kept: the first few in words, the others as a number.
 type losses struct {
 	text []string
 	more int
@@ -230,14 +229,14 @@ func (l *losses) add(format string, args ...any) {
 	l.text = append(l.text, printable(fmt.Sprintf(format, args...)))
 }
 
-// addAll names several things of one kind at once.
+// addAll records several losses of one kind as one.
 func (l *losses) addAll(what string, names []string) {
 	if len(names) > 0 {
 		l.add("%s %s", what, listed(names))
 	}
 }
 
-// listed names the first of several things.
+// listed joins names, and only counts those after the first few.
 func listed(names []string) string {
 	const most = 8
 	if n := len(names); n > most {
@@ -246,7 +245,7 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// mib writes a limit for people.
+// mib formats a limit in bytes for people.
 func mib(n int64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d KiB", n>>10)

@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// stand is all that a restored workspace must have in common with the salvaged one.
-type stand struct {
+// workState is the state in which a restored workspace must equal the salvaged one.
+type workState struct {
 	Head, Commit, Log, Branches, Status string
 	Files                               map[string]string
 }
 
-func standOf(t *testing.T, dir string) stand {
+func workStateOf(t *testing.T, dir string) workState {
 	t.Helper()
 	head, _ := try(dir, "symbolic-ref", "-q", "HEAD")
 	commit, _ := try(dir, "rev-parse", "--verify", "-q", "HEAD")
@@ -25,19 +25,19 @@ func standOf(t *testing.T, dir string) stand {
 	files := contents(t, dir)
 	ignored, _ := try(dir, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 	for name := range strings.SplitSeq(ignored, "\x00") {
-		delete(files, name) // ignored and not tracked: not kept, by design
+		delete(files, name) // ignored and not tracked files are not kept, by design
 	}
-	// What was staged is not told from what was not: both are uncommitted.
+	// Staged and unstaged changes are compared as one: both are uncommitted.
 	run(t, dir, "reset", "-q")
-	return stand{
+	return workState{
 		Head: head, Commit: commit, Log: log, Files: files,
 		Branches: run(t, dir, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/"),
 		Status:   run(t, dir, "status", "--porcelain", "-z", "--untracked-files=all"),
 	}
 }
 
-// Rule: what a command left is restored as it was: files of every kind, commits,
-// branches and HEAD.
+// Rule: the work of a command is restored as it was: files of every kind, commits, branches and
+// HEAD.
 func TestSalvageAndRestore(t *testing.T) {
 	src, m := repo(t), open(t)
 	for name, work := range sampled(map[string]func(t *testing.T, dir string){
@@ -199,13 +199,13 @@ echo a file >one`)
 				t.Fatal(err)
 			}
 			twice := salvageOf(t, m, again)
-			if diff := cmp.Diff(standOf(t, w.Dir), standOf(t, again.Dir)); diff != "" {
+			if diff := cmp.Diff(workStateOf(t, w.Dir), workStateOf(t, again.Dir)); diff != "" {
 				t.Errorf("(-salvaged +restored):\n%s", diff)
 			}
 			run(t, again.Dir, "fsck", "--strict")
 			if !bytes.Equal(s.Patch, twice.Patch) || s.Commits != twice.Commits ||
 				(s.Bundle == nil) != (twice.Bundle == nil) {
-				t.Errorf("salvaged again it is another: %d and %d commits\n%s\n%s", s.Commits, twice.Commits, s.Patch,
+				t.Errorf("a second salvage differs: %d and %d commits\n%s\n%s", s.Commits, twice.Commits, s.Patch,
 					twice.Patch)
 			}
 			if left := run(t, again.Dir, "for-each-ref", "refs/belay"); left != "" {
@@ -215,7 +215,7 @@ echo a file >one`)
 	}
 }
 
-// Rule: nothing changed is nothing salvaged.
+// Rule: without changes, Salvage returns nothing.
 func TestSalvageNothing(t *testing.T) {
 	src, m := repo(t), open(t)
 	for _, ref := range []string{"", "light"} {
@@ -227,7 +227,7 @@ func TestSalvageNothing(t *testing.T) {
 	}
 }
 
-// Rule: the numbers are those of git, for all that was changed, committed or not.
+// Rule: Salvage counts all changes as git does, committed or not.
 func TestSalvageCounts(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -244,7 +244,7 @@ func TestSalvageCounts(t *testing.T) {
 	}
 }
 
-// Rule: a person can use what was salvaged with git alone.
+// Rule: a person can apply salvaged work with plain git.
 func TestSalvageIsPlainGit(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -266,7 +266,7 @@ func TestSalvageIsPlainGit(t *testing.T) {
 	}
 }
 
-// Rule: what is beyond a limit, or cannot be read, is named; the rest is kept.
+// Rule: files beyond a limit, or unreadable ones, are named as lost; the rest is kept.
 func TestSalvageNamesWhatIsLost(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -296,14 +296,14 @@ func TestSalvageNamesWhatIsLost(t *testing.T) {
 	}
 }
 
-// Rule: commits beyond the limit are kept as a patch.
+// Rule: if the bundle exceeds the limit, the files of its commits are kept as a patch.
 func TestSalvageBundleBeyondLimit(t *testing.T) {
 	src, m := repo(t), open(t)
 	m.MaxSalvage = 1 << 20
 	w := prepare(t, m, Spec{Repo: src})
 	raw := make([]byte, m.MaxSalvage+10_000)
 	x := uint64(1)
-	for i := range raw { // what does not compress
+	for i := range raw { // incompressible data
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
@@ -328,7 +328,7 @@ func TestSalvageBundleBeyondLimit(t *testing.T) {
 	}
 }
 
-// Rule: where the patch is beyond the limit the largest files are named, and the others
+// Rule: if the patch exceeds the limit, its largest files are named as lost, and the other files
 // and the commits are kept.
 func TestSalvagePatchBeyondLimit(t *testing.T) {
 	src, m := repo(t), open(t)
@@ -342,7 +342,7 @@ func TestSalvagePatchBeyondLimit(t *testing.T) {
 		write(t, filepath.Join(w.Dir, fmt.Sprint("large", i)), strings.Repeat(fmt.Sprint("text ", i, "\n"), 900))
 	}
 	s := salvageOf(t, m, w)
-	want := "what was not committed of large0, large1, large2: with it the patch is beyond the limit of 8 KiB"
+	want := "the uncommitted changes of large0, large1, large2: with them the patch is beyond the limit of 8 KiB"
 	if s.Lost != want {
 		t.Errorf("lost %q, want %q", s.Lost, want)
 	}
@@ -358,8 +358,8 @@ func TestSalvagePatchBeyondLimit(t *testing.T) {
 	}
 }
 
-// Rule: a base that went, or was made anew from a source that forgot the commit,
-// takes no salvage with it.
+// Rule: Salvage succeeds although the base was removed, or made anew from a source that lost the
+// commit.
 func TestSalvageWithoutTheBase(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -379,7 +379,7 @@ func TestSalvageWithoutTheBase(t *testing.T) {
 	}
 }
 
-// Rule: a bundle that was tampered with is refused, and a patch cannot leave.
+// Rule: a manipulated bundle is refused, and a patch changes nothing outside of the checkout.
 func TestRestoreRefuses(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -402,7 +402,7 @@ func TestRestoreRefuses(t *testing.T) {
 	} {
 		again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
 		if err := m.Restore(t.Context(), again, Salvage{Bundle: tt.bundle, Patch: tt.patch}); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 		if _, err := os.Stat(filepath.Join(again.Dir, ".git", "hooks", "x")); err == nil {
 			t.Errorf("%s: it got into .git", name)

@@ -9,13 +9,13 @@ import (
 	"unicode"
 )
 
-// maxConfig bounds the configuration of a repository.
+// maxConfig bounds the configuration of a repository, in bytes.
 const maxConfig = 1 << 20
 
-// setting is a line of git's configuration. Of some keys there are several.
+// setting is an entry of git's configuration. A key may occur several times.
 type setting struct{ key, value string }
 
-// settingsOf reads a configuration as git does, and nothing that it includes.
+// settingsOf parses a configuration with git, without files that it includes.
 func settingsOf(ctx context.Context, p *private, text []byte) ([]setting, error) {
 	file := filepath.Join(p.dir, "workspace.config")
 	if err := writeFile(file, text); err != nil {
@@ -37,7 +37,7 @@ func parseSettings(text []byte) (all []setting) {
 	return all
 }
 
-// settingsText writes down what parseSettings reads.
+// settingsText writes settings as parseSettings reads them.
 func settingsText(all []setting) []byte {
 	var b strings.Builder
 	for _, s := range all {
@@ -46,7 +46,7 @@ func settingsText(all []setting) []byte {
 	return []byte(b.String())
 }
 
-// keptSettings are the keys that say how to work and never name a program.
+// keptSettings matches the keys that change how git works and never name a program.
 var keptSettings = regexp.MustCompile(`^(user\.(name|email)|branch\..+\.(remote|merge|rebase|pushremote|description)|` +
 	`remote\..+\.(url|pushurl|fetch|push|tagopt|prune|skipdefaultupdate)|remote\.pushdefault|` +
 	`core\.(autocrlf|eol|safecrlf|filemode|ignorecase|symlinks|quotepath|precomposeunicode|abbrev|whitespace|logallrefupdates|sparsecheckout|sparsecheckoutcone)|` +
@@ -55,8 +55,8 @@ var keptSettings = regexp.MustCompile(`^(user\.(name|email)|branch\..+\.(remote|
 	`log\.(date|decorate|follow)|status\..+|advice\..+|color\..+|column\..+|init\.defaultbranch|index\.(version|threads)|notes\.(displayref|rewriteref)|` +
 	`checkout\.defaultremote|feature\..+|commit\.(verbose|cleanup)|tag\.sort|branch\.(sort|autosetupmerge|autosetuprebase))$`)
 
-// kept splits settings into those that are kept and the keys of the others. Credentials
-// in URLs are taken out.
+// kept splits settings into those that are kept and the keys of the others. It removes credentials
+// from URLs.
 func kept(all []setting) (keep []setting, others []string) {
 	for _, s := range all {
 		value, ok := keptValue(s)
@@ -81,7 +81,7 @@ func keptValue(s setting) (string, bool) {
 	return s.value, true
 }
 
-// keptURL is a URL without a password, if it is one that only says where something is.
+// keptURL returns a URL without its password, if the URL is of a kind that runs no program.
 func keptURL(at string) (string, bool) {
 	if filepath.IsAbs(at) {
 		return at, true
@@ -103,7 +103,7 @@ func keptURL(at string) (string, bool) {
 	return at, ok && scpForm.MatchString(host) && path != "" && !strings.HasPrefix(path, "-")
 }
 
-// cutLast splits at the last separator; without one all is after it.
+// cutLast splits at the last separator; without a separator, after is the whole string.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
@@ -111,8 +111,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return "", s, false
 }
 
-// settings compares the configuration of a checkout with what was handed over: nil if
-// nothing that is kept is another. Keys that are not kept are named as lost.
+// settings compares the configuration of a checkout with the one that was handed over, and returns
+// the kept settings, nil if none has changed. Changed keys that are not kept are recorded as lost.
 func settings(ctx context.Context, p *private, repo *repository, lost *losses) []setting {
 	if p.at.Config == nil {
 		return nil
@@ -152,10 +152,10 @@ func settings(ctx context.Context, p *private, repo *repository, lost *losses) [
 	return keepNow
 }
 
-// withSettings is a configuration in which those that are kept are others.
+// withSettings returns a configuration in which the kept settings are replaced by others.
 func withSettings(now, others []setting) []byte {
 	all := slices.DeleteFunc(slices.Clone(now), func(s setting) bool { return keptSettings.MatchString(s.key) })
-	keep, _ := kept(others) // again: somebody else may have written them
+	keep, _ := kept(others) // again: the others may come from an attacker
 	all = append(all, keep...)
 	var b strings.Builder
 	for _, s := range all {

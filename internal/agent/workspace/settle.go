@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// settlePause is how often a workspace is looked at that another sweep has in hand.
+// settlePause is the interval at which Settle checks a workspace that another sweep salvages.
 const settlePause = 20 * time.Millisecond
 
-// Settle returns when the workspaces for which mine answers true are salvaged and gone,
-// those whose owner is proven dead: it salvages them itself, or waits for another sweep
-// that does. Without it a sweep passes over a workspace that another one has in hand, and
-// the work in it is not among [Manager.Kept] yet.
+// Settle returns when every dead workspace for which mine returns true is salvaged and removed. It
+// salvages them itself, or waits for another sweep that is doing so. A plain sweep skips a
+// workspace that another sweep has in progress, and its work is then not in [Manager.Kept] yet.
 func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "jobs"))
 	if err != nil {
@@ -33,17 +32,17 @@ func (m *Manager) Settle(ctx context.Context, mine func(id string) bool) error {
 	return nil
 }
 
-// settleMost is how long a workspace is waited for that cannot be salvaged yet: another
-// sweep may take salvageMost, and a run that has its user as long as it likes.
-const settleMost = salvageMost + 30*time.Second
+// settleTimeout bounds the wait for a workspace that cannot be salvaged yet: another sweep may take
+// salvageTimeout, and another run may keep the workspace's user for any time.
+const settleTimeout = salvageTimeout + 30*time.Second
 
 func (m *Manager) settleOne(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, settleMost, fmt.Errorf("it is still in somebody else's hands after %s",
-		settleMost))
+	ctx, cancel := context.WithTimeoutCause(ctx, settleTimeout, fmt.Errorf("another process still uses it after %s",
+		settleTimeout))
 	defer cancel()
 	root := filepath.Join(m.dir, "jobs", id)
 	for m.abandoned(root) {
-		if err := m.bury(ctx, id); err != nil {
+		if err := m.salvageAndRemove(ctx, id); err != nil {
 			return err
 		}
 		if _, err := os.Lstat(root); errors.Is(err, fs.ErrNotExist) {

@@ -7,45 +7,43 @@ import (
 	"path/filepath"
 )
 
-// site is a workspace as it is salvaged and restored: directories and facts, and
-// nothing that only one process has.
+// site is the description of a workspace that a steward salvages or restores: paths and values
+// only, so that it can be sent to the steward.
 type site struct {
 	Dir, Home string
-	// Scratch is an empty directory for what is needed meanwhile. Its maker removes it.
+	// Scratch is an empty directory for temporary files. The maker of the site removes it.
 	Scratch string
-	// Objects are those of the base.
+	// Objects is the objects directory of the base.
 	Objects string
-	// Commit is what was checked out, Branch on which branch, Shallow where the history
-	// ends.
+	// Commit and Branch were checked out; Shallow are the commits at which the history ends.
 	Commit, Branch string
 	Shallow        []byte
-	// Own tells that User is whose files the command could have written.
+	// Own says that the command ran as User, so that files of other users are not its own.
 	Own  bool
 	User uint32
-	// Index, Refs and Config are those of the checkout as it was handed over; nil for
-	// those that are not known.
+	// Index, Refs and Config are those of the checkout when it was handed over; nil if unknown.
 	Index, Refs, Config []byte
-	// HomeConfig is the sum of the .gitconfig that was put into Home.
+	// HomeConfig is the checksum of the .gitconfig that Belay put into Home.
 	HomeConfig [sha256.Size]byte
-	// CryptKey is the file of the key of git-crypt; empty for none.
+	// CryptKey is the path of the git-crypt key; empty for none.
 	CryptKey string
-	// Most bounds a bundle, a patch and each new file in it; MostHome what is kept of
-	// Home, 0 for nothing.
+	// Most bounds, in bytes, the bundle, the patch and each new file; MostHome bounds the archive
+	// of Home, 0 for no archive.
 	Most, MostHome int64
-	// Person tells that a person goes on in what is restored: what would run programs
-	// or hide changes is left out.
+	// Person says that a person will work in the restored checkout: parts that would run programs
+	// or hide changes are left out.
 	Person bool
 }
 
-// hash is how many bytes the name of an object has.
+// hash is the number of bytes of an object's name.
 func (at *site) hash() int { return len(at.Commit) / 2 }
 
-// stood is where HEAD was when the workspace was handed over.
-func (at *site) stood() head {
+// handedHead is HEAD when the workspace was handed over.
+func (at *site) handedHead() head {
 	return head{ref: target{commit: at.Commit, branch: at.Branch}.ref(), commit: at.Commit}
 }
 
-// site is w as it is salvaged and restored, but for what only its helper knows.
+// site describes w for a steward, except for the values that the steward adds.
 func (m *Manager) site(w *Workspace) site {
 	at := site{
 		Dir: w.Dir, Home: w.Home, Objects: w.objects, Commit: w.Commit, Branch: w.Branch, Shallow: w.shallow,
@@ -60,11 +58,11 @@ func (m *Manager) site(w *Workspace) site {
 	return at
 }
 
-// directories makes sure that a workspace consists of those that were made.
+// directories checks that the workspace still consists of directories.
 func (at *site) directories() error {
 	for _, dir := range []string{filepath.Dir(at.Dir), at.Dir} {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-			return fmt.Errorf("%s is not the directory that was made", dir)
+			return fmt.Errorf("%s is not the directory that Belay made", dir)
 		}
 	}
 	return nil

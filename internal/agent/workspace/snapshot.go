@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// Bounds of what is read of a work tree.
+// Bounds for reading a work tree.
 const (
-	// maxUntracked bounds all new files together, and what is read of files with holes,
-	// in bytes.
+	// maxUntracked bounds, in bytes, all new files and sparse files together.
 	maxUntracked = 512 << 20
-	// maxRules bounds a .gitignore or .gitattributes, which git reads as a whole.
+	// maxRules bounds a .gitignore or .gitattributes, in bytes; git reads such a file into memory.
 	maxRules = 16 << 20
-	// maxUnread bounds the files that git refuses one by one.
+	// maxUnread bounds the number of files that git cannot read.
 	maxUnread = 100
 )
 
-// entry is what a tree says about a path.
+// entry is the mode and object of a path in a tree.
 type entry struct{ mode, object string }
 
-// files makes the patch, and counts.
+// files makes the patch and counts the changes.
 func (s *salvage) files(ctx context.Context, index []leaf) error {
 	from, err := s.tree(ctx, s.proof, s.from)
 	if err != nil {
@@ -32,7 +31,7 @@ func (s *salvage) files(ctx context.Context, index []leaf) error {
 		if len(s.out.Bundle) == 0 {
 			return err
 		}
-		s.unread.add("what was not committed (%v)", err)
+		s.filesLost.add("the uncommitted changes (%v)", err)
 		return s.count(context.WithoutCancel(ctx), from)
 	}
 	if s.out.Patch, err = s.patch(ctx, from, to); err != nil {
@@ -41,10 +40,9 @@ func (s *salvage) files(ctx context.Context, index []leaf) error {
 	return s.count(ctx, to)
 }
 
-// snapshot is the tree of what the work tree holds now: the files of tree from and of
-// the index as far as they exist, and new files that no .gitignore names. git is told
-// path by path what to read. It never looks for repositories in there, and would find
-// a work tree without one.
+// snapshot returns the tree of the work tree's present files: the files of the tree from and of the
+// index as far as they exist, and new files that no .gitignore names. git gets each path to read by
+// name, so that it does not search the work tree for repositories.
 func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (string, error) {
 	tracked, err := s.list(ctx, s.proof, from)
 	if err != nil {
@@ -88,8 +86,8 @@ func (s *salvage) snapshot(ctx context.Context, from string, index []leaf) (stri
 	return s.proof.line(ctx, command{index: file, args: []string{"write-tree"}})
 }
 
-// take has git read files into an index. Those that it cannot read are named, found by
-// halves, and cost no others.
+// take adds files to an index. Files that git cannot read are found by halving the list and
+// returned in unread; the others are added.
 func (s *salvage) take(ctx context.Context, index string, names []string) (unread []string, err error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -104,7 +102,7 @@ func (s *salvage) take(ctx context.Context, index string, names []string) (unrea
 	case ctx.Err() != nil:
 		return nil, err
 	case len(names) == 1:
-		s.unread.add("%s (%v)", names[0], err)
+		s.filesLost.add("%s (%v)", names[0], err)
 		return names, nil
 	}
 	half := len(names) / 2

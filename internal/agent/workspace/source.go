@@ -18,24 +18,24 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// allowed names what a repository may be, for errors.
+// allowed describes the valid forms of a repository, for errors.
 const allowed = "a repository is a path, an https://, ssh:// or file:// URL, or user@host:path"
 
 // maxName bounds repositories and refs, in bytes.
 const maxName = 4096
 
-// source is where a repository comes from.
+// source is the place from which a repository is fetched.
 type source struct {
 	url   string // for git: an absolute path, or a URL without a password
 	local bool
-	// owner is whose a local repository is: whose configuration git would follow.
+	// owner is the owner of a local repository, whose configuration git would follow.
 	owner uint32
-	// user and password are handed to git beside the URL, so that they show in
-	// no list of processes, no error and no checkout.
+	// user and password are passed to git separately from the URL, so that they show in no process
+	// list, error or checkout.
 	user, password string
 }
 
-// host is the scheme and host of an https URL, for whom the credentials are meant.
+// host is the scheme and host of an https URL; the credentials are for this host alone.
 func (s source) host() string {
 	u, err := url.Parse(s.url)
 	if err != nil {
@@ -44,8 +44,9 @@ func (s source) host() string {
 	return u.Scheme + "://" + u.Host
 }
 
-// key names the base: the same for every spelling, and another for every credential
-// and every owner, so that nobody gets from a base what they could not fetch.
+// key is the name of the base. It is the same for all spellings of a URL, and different for
+// different credentials and owners, so that a base serves only callers who could fetch it
+// themselves.
 func (s source) key() string {
 	name := s.url
 	if s.local {
@@ -58,19 +59,18 @@ func (s source) key() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// String is the source as people may see it.
+// String is the source for display, without credentials.
 func (s source) String() string { return s.url }
 
-// CheckRepo refuses what is no repository, or none that may be used. It opens no
-// connection: whether a URL leads anywhere shows only when it is fetched. The
-// error is a [belay.Error] with CodeInvalid, or CodeNotFound for a path where
-// nothing is, or no repository.
+// CheckRepo refuses a string that is not an allowed repository. It opens no connection, so a URL
+// that leads nowhere passes. The error is a [belay.Error] with CodeInvalid, or CodeNotFound for a
+// path that does not exist or is not a repository.
 func CheckRepo(repo string) error {
 	_, err := parseSource(repo)
 	return err
 }
 
-// parseSource understands repo and makes it canonical.
+// parseSource parses repo into canonical form.
 func parseSource(repo string) (source, error) {
 	if repo == "" {
 		return source{}, invalid("repository: empty; %s", allowed)
@@ -91,7 +91,7 @@ func parseSource(repo string) (source, error) {
 	return parsePath(repo)
 }
 
-// checkText refuses what no program should be handed.
+// checkText refuses strings that are unsafe to pass to programs.
 func checkText(what, s string) error {
 	switch {
 	case len(s) > maxName:
@@ -99,7 +99,7 @@ func checkText(what, s string) error {
 	case !utf8.ValidString(s):
 		return invalid("%s: not valid UTF-8", what)
 	case strings.ContainsFunc(s, unicode.IsControl):
-		return invalid("%s: it holds a control character", what)
+		return invalid("%s: it contains a control character", what)
 	case strings.HasPrefix(s, "-"):
 		return invalid("%s: it must not start with a dash, which would make it an option", what)
 	}
@@ -116,7 +116,7 @@ func parseURL(scheme, rest string) (source, error) {
 	}
 	u, err := url.Parse(scheme + "://" + rest)
 	if err != nil {
-		// err would show its credentials
+		// err would show the credentials
 		return source{}, invalid("repository: the %s:// URL cannot be read; %s", scheme, allowed)
 	}
 	if scheme == "file" {
@@ -132,7 +132,7 @@ func parseURL(scheme, rest string) (source, error) {
 		return parsePath(u.Path)
 	}
 	if !hostForm.MatchString(u.Host) {
-		return source{}, invalid("repository: the %s:// URL names no host that could be one", scheme)
+		return source{}, invalid("repository: the %s:// URL has no valid host", scheme)
 	}
 	if strings.Trim(u.Path, "/") == "" || u.Fragment != "" || strings.ContainsFunc(u.Path, unicode.IsControl) {
 		return source{}, invalid("repository: the %s:// URL names no repository on %s", scheme, u.Host)
@@ -145,7 +145,7 @@ var (
 	userForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$`)
 )
 
-// withoutCredentials takes them out of the URL; only the user's name of ssh stays.
+// withoutCredentials removes the credentials from the URL, except for the user name of ssh.
 func withoutCredentials(u *url.URL) (source, error) {
 	var s source
 	if u.User != nil {
@@ -153,12 +153,12 @@ func withoutCredentials(u *url.URL) (source, error) {
 		s.password, _ = u.User.Password()
 	}
 	if strings.ContainsFunc(s.user+s.password, unicode.IsControl) {
-		return source{}, invalid("repository: the credentials in the URL hold a control character")
+		return source{}, invalid("repository: the credentials in the URL contain a control character")
 	}
 	u.User = nil
 	if u.Scheme == "ssh" && s.user != "" {
 		if !userForm.MatchString(s.user) {
-			return source{}, invalid("repository: the ssh:// URL names no user that could be one")
+			return source{}, invalid("repository: the ssh:// URL has no valid user")
 		}
 		u.User, s.user = url.User(s.user), ""
 	}
@@ -177,7 +177,7 @@ var scpForm = regexp.MustCompile(`^(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_
 func parseSCP(host, path string) (source, error) {
 	path = strings.TrimRight(path, "/")
 	if !scpForm.MatchString(host) || path == "" || strings.HasPrefix(path, "-") {
-		return source{}, invalid("repository: read as host:path it names none (a path with a colon is written "+
+		return source{}, invalid("repository: as host:path it names no repository (a path with a colon is written "+
 			"./like:this); %s", allowed)
 	}
 	return source{url: host + ":" + path}, nil
@@ -214,7 +214,7 @@ func parsePath(path string) (source, error) {
 	}
 }
 
-// isRepository looks for the marks of a repository without asking git.
+// isRepository checks for the files of a repository without running git.
 func isRepository(dir string) bool {
 	exists := func(name ...string) bool {
 		_, err := os.Lstat(filepath.Join(append([]string{dir}, name...)...))
@@ -229,8 +229,8 @@ func isRepository(dir string) bool {
 	return exists("HEAD") && exists("objects") && exists("refs")
 }
 
-// ownerOf is whose the git directory in a directory is, or what leads to it, or that
-// directory itself.
+// ownerOf is the owner of dir/.git, whether that is a directory, a file or a link; without .git it
+// is the owner of dir.
 func ownerOf(dir string) uint32 {
 	info, err := os.Lstat(filepath.Join(dir, ".git"))
 	if err != nil {

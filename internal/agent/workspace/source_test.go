@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: what git could take for an option, a program or a way out is refused
-// before git sees it, and the refusal says what is allowed.
+// Rule: a repository that git could take for an option, a program or a path elsewhere is refused
+// before git sees it, and the error says what is allowed.
 func TestHostileRepositories(t *testing.T) {
 	for _, repo := range []string{
 		"", "-", "--upload-pack=touch x", "-u./x", "ext::sh -c 'touch x'", "fd::17", "EXT::x", "a+b::x", "::x",
@@ -35,7 +35,7 @@ func TestHostileRepositories(t *testing.T) {
 	}
 }
 
-// Rule: spellings that are allowed lead to one canonical source without credentials.
+// Rule: all allowed spellings lead to one canonical source without credentials.
 func TestRepositories(t *testing.T) {
 	for _, tt := range []struct{ repo, url, user, password string }{
 		{"https://example.com/x/y.git", "https://example.com/x/y.git", "", ""},
@@ -69,8 +69,7 @@ func TestRepositories(t *testing.T) {
 	}
 }
 
-// Rule: git is never run on what could be an option; a name is what git takes for
-// a name.
+// Rule: a ref that git could take for an option, or that is no valid name, is refused.
 func TestHostileRefs(t *testing.T) {
 	for _, ref := range []string{
 		"-", "-x", "--upload-pack=x", "a..b", "..", "a@{1}", "@{-1}", "@", "a~1", "a^", "a^{}", "a:b", ":/x", "a?",
@@ -90,7 +89,7 @@ func TestHostileRefs(t *testing.T) {
 	}
 }
 
-// Rule: whatever CheckRef lets through git lets through as the name of a branch.
+// Rule: git accepts every ref that CheckRef accepts as the name of a branch.
 func FuzzCheckRef(f *testing.F) {
 	for _, ref := range []string{"main", "-x", "a..b", "a.lock", "a/b", "@", "a@{b", "ü\x80", "HEAD", "refs/heads/x",
 		"a/.b", "a.", "\u0085"} {
@@ -101,7 +100,7 @@ func FuzzCheckRef(f *testing.F) {
 			return
 		}
 		if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, "\x00\n") {
-			t.Fatalf("%q is let through", ref)
+			t.Fatalf("%q is accepted", ref)
 		}
 		if err := exec.Command("git", "check-ref-format", "refs/heads/"+ref).Run(); err != nil {
 			t.Errorf("git refuses %q", ref)
@@ -109,8 +108,8 @@ func FuzzCheckRef(f *testing.F) {
 	})
 }
 
-// Rule: whatever CheckRepo lets through is of an allowed transport, is no option,
-// and shows no credentials; read again it is the same.
+// Rule: every repository that CheckRepo accepts has an allowed transport, is no option and shows no
+// credentials; its canonical form parses to itself.
 func FuzzCheckRepo(f *testing.F) {
 	for _, repo := range []string{
 		"https://u:p@example.com/x", "ssh://git@h/x", "git@h:x", "ext::sh -c x", "file:///tmp", "/tmp", "-x", "a::b",
@@ -153,9 +152,8 @@ func FuzzCheckRepo(f *testing.F) {
 	})
 }
 
-// Rule: an error holds the end of what git said, in one printable line, and no
-// credentials.
-func TestErrorsAreClean(t *testing.T) {
+// Rule: an error has the end of git's error output, in one printable line, without credentials.
+func TestGitErrorsAreOneCleanLine(t *testing.T) {
 	var e tail
 	for _, part := range []string{
 		strings.Repeat("noise\n", 10_000),
@@ -170,7 +168,7 @@ func TestErrorsAreClean(t *testing.T) {
 	}
 }
 
-// Rule: a repository that cannot be reached is told by name, without its password.
+// Rule: the error for an unreachable repository has its name without the password.
 func TestUnreachable(t *testing.T) {
 	m := open(t)
 	_, err := m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "https://jo:s3cret@127.0.0.1:1/x.git"})

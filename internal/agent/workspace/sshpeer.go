@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sshPeer answers for a source on another machine with an ssh for each line. It has
-// this user's keys, and what it hears goes to the keeper as it comes.
+// sshPeer answers for a source on another machine, with one ssh for each line. ssh uses the keys of
+// this process's user; its output goes to the keeper unchanged.
 type sshPeer struct {
 	src  source
 	env  []string
@@ -47,7 +47,7 @@ func (p *sshPeer) line() (*os.File, error) {
 	return near, nil
 }
 
-// answer starts an ssh when there is somebody who wants to talk.
+// answer starts an ssh once a keeper has sent hello.
 func (p *sshPeer) answer(far *os.File) {
 	defer far.Close()
 	if _, err := io.ReadFull(far, make([]byte, len(hello))); err != nil {
@@ -64,7 +64,7 @@ func (p *sshPeer) answer(far *os.File) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, said
 	cmd.SysProcAttr = ownGroup()
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	runtime.LockOSThread() // the signal at our death follows the thread that started the process
+	runtime.LockOSThread() // the kernel sends Pdeathsig when the thread that started the process ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		text := said.text(nil)
@@ -89,7 +89,7 @@ func (p *sshPeer) end() (string, error) {
 	return p.said.text(nil), nil
 }
 
-// sshArguments are those with which git would have started ssh.
+// sshArguments are the arguments with which git would start ssh.
 func sshArguments(remote string) ([]string, error) {
 	args := []string{"-oBatchMode=yes", "-oConnectTimeout=30", "-oServerAliveInterval=15", "-oSendEnv=GIT_PROTOCOL"}
 	host, path, _ := strings.Cut(remote, ":")
@@ -115,7 +115,7 @@ func sshArguments(remote string) ([]string, error) {
 	return append(args, host, "git-upload-pack "+shellQuote(path)), nil
 }
 
-// shellQuote makes one word of a text, for a shell.
+// shellQuote quotes a text as one word for a shell.
 func shellQuote(s string) string {
 	return "'" + strings.NewReplacer("'", `'\''`, "!", `'\!'`).Replace(s) + "'"
 }

@@ -15,25 +15,25 @@ import (
 	"strings"
 )
 
-// The modes that an entry of an index can have.
+// The modes of entries in an index.
 const (
 	modeFile, modeProgram, modeLink = "100644", "100755", "120000"
 
 	submodule = "160000" // a commit
 )
 
-// staged is what an index holds. What a tree can hold of it is in one.
+// staged is the content of an index: a tree, and the entries that a tree cannot represent.
 type staged struct {
 	tree    string
 	special []special
 }
 
-// special is an entry of an index that a tree cannot hold, or not all of it: one side
-// of a conflict, or a file about which git was told something.
+// special is an entry of an index that a tree cannot represent fully: one side of a conflict, or a
+// file with a flag of git update-index.
 type special struct {
 	entry
 	stage                      int
-	assumed, skipped, intended bool // unchanged; not in the work tree; to be added
+	assumed, skipped, intended bool // --assume-unchanged; --skip-worktree; --intent-to-add
 	name                       string
 }
 
@@ -61,11 +61,11 @@ func (s special) leaf() leaf {
 	return l
 }
 
-// whole tells that the entry is one of a tree too.
+// whole reports whether a tree can represent the entry, apart from its flags.
 func (s special) whole() bool { return s.stage == 0 && !s.intended }
 
-// readIndex reads the index of a checkout; nil if there is none. An index that only
-// git can read is read by git, from a copy in a directory of ours.
+// readIndex reads the index of a checkout; nil if there is none. If leaves does not know its
+// version, git reads a copy of it in a private directory.
 func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error) {
 	raw, err := repo.read("index", maxIndex)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func readIndex(ctx context.Context, p *private, repo *repository) ([]leaf, error
 	return all, nil
 }
 
-// copyShared copies what a split index shares with others.
+// copyShared copies the shared parts of a split index.
 func copyShared(repo *repository, to string) error {
 	d, err := repo.root.Open(".")
 	if err != nil {
@@ -115,7 +115,7 @@ func copyShared(repo *repository, to string) error {
 	for {
 		entries, err := d.ReadDir(512)
 		if err != nil {
-			return nil // the end; what is missing shows when git reads
+			return nil // the end of the directory; git reports missing files
 		}
 		for _, e := range entries {
 			if hash, ok := strings.CutPrefix(e.Name(), "sharedindex."); !ok || !isObject(hash) || left == 0 {
@@ -133,8 +133,8 @@ func copyShared(repo *repository, to string) error {
 	}
 }
 
-// stage makes the tree of what an index holds beside a tree that it is compared with;
-// nil if it holds the same. What cannot be read of it is named as lost.
+// stage returns how an index differs from a tree, whose files are tracked; nil if it does not.
+// Entries that cannot be read are recorded as lost.
 func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map[string]entry, lost *losses) (*staged,
 	error) {
 	differ, seen := diffLeaves(all, tracked)
@@ -160,7 +160,7 @@ func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map
 		switch e := l.special(); {
 		case !storable(e.name) || !slices.Contains([]string{modeFile, modeProgram, modeLink, submodule}, e.mode),
 			e.mode != submodule && kinds[e.object] != "blob":
-			lost.add("what is staged of %s, which cannot be read", e.name)
+			lost.add("the staged version of %s, which cannot be read", e.name)
 		default:
 			if e.whole() {
 				fmt.Fprintf(&info, "%s %s\t%s\x00", e.mode, e.object, e.name)
@@ -179,13 +179,12 @@ func stage(ctx context.Context, p *private, all []leaf, tree string, tracked map
 	return &s, nil
 }
 
-// gone is the line that takes a name out of an index.
+// gone is the line for update-index that removes a name.
 func gone(name string, hash int) string {
 	return "0 " + strings.Repeat("0", 2*hash) + "\t" + name + "\x00"
 }
 
-// diffLeaves gives the entries that a tree does not hold just so, and how many it
-// does.
+// diffLeaves returns the entries that differ from a tree, and the number of those that are equal.
 func diffLeaves(all []leaf, tracked map[string]entry) (differ []leaf, same int) {
 	for _, l := range all {
 		known, ok := tracked[l.name]
@@ -208,7 +207,7 @@ func objectsOf(all []leaf) []string {
 	return objects
 }
 
-// specialText writes down what readSpecial reads.
+// specialText writes entries in the form that readSpecial reads.
 func specialText(all []special) []byte {
 	var b bytes.Buffer
 	for _, s := range all {
@@ -246,7 +245,7 @@ func readSpecial(text []byte) (all []special, err error) {
 	return all, nil
 }
 
-// merge puts special entries into an index, in the place of those with their names.
+// merge adds special entries to an index; they replace other entries of the same name.
 func merge(raw []byte, hash int, more []special) ([]byte, error) {
 	all, err := leaves(raw, hash)
 	if err != nil {

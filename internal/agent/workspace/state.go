@@ -13,34 +13,34 @@ import (
 	"strings"
 )
 
-// stateRef leads to a commit whose message says where HEAD and the refs stood: a
-// bundle alone cannot say what was moved to an older commit or removed, nor which of
-// two branches at one commit was checked out. Its parents are the commits that no ref
-// leads to and that are needed; its tree has
+// stateRef is the ref, in a bundle, of a commit whose message says where HEAD and the refs stood. The
+// refs of a bundle cannot express that a branch was moved to an older commit or deleted, nor which
+// of two branches at one commit was checked out. The parents of the commit are commits that must be
+// in the bundle although no ref leads to them. Its tree has
 //
-//	staged   what was staged, if that is not what HEAD holds
-//	objects  what else is needed and is no commit
-//	record   a tar: files of the .git, logs of refs, settings, and what the tree of
-//	         what was staged cannot say
+//	staged   the staged files, if they differ from HEAD
+//	objects  other objects that must be in the bundle
+//	record   a tar: files of the .git, reflogs, settings, and the entries of the index that a tree
+//	         cannot represent
 const stateRef = "refs/belay/state"
 
 const stateTitle = "where a workspace stood"
 
-// record is what a bundle says beside the objects in it.
+// record is what a bundle contains beside its commits.
 type record struct {
 	head  head
-	refs  map[string]string // all branches, and of the others those that are not what they were
-	links map[string]string // symbolic refs that are not what they were
-	gone  []string          // refs that were handed over and are there no more; branches need none
-	index *staged           // nil for what HEAD holds
-	files map[string][]byte // of the .git
+	refs  map[string]string // all branches, and other refs that changed
+	links map[string]string // symbolic refs that changed
+	gone  []string          // refs other than branches that were handed over and were deleted
+	index *staged           // nil if the index equals HEAD
+	files map[string][]byte // files of the .git
 	logs  map[string][]logEntry
-	// settings are those that are kept, nil for those that were handed over.
+	// settings are the kept settings; nil if they are unchanged.
 	settings []setting
-	// commits and objects are needed and no ref leads to them.
+	// commits and objects must be in the bundle although no ref leads to them.
 	commits, objects []string
 
-	// modern tells that the record says all of this: before, it did not.
+	// modern is false for a bundle of an older version, which contains HEAD and refs only.
 	modern bool
 }
 
@@ -50,7 +50,7 @@ const (
 	specialFile, logsFile, settingsFile, gitIn = "special", "logs", "settings", "git/"
 )
 
-// writeState makes the commit of stateRef.
+// writeState writes the commit of stateRef and returns its name.
 func (p *private) writeState(ctx context.Context, r *record) (string, error) {
 	tree, err := p.stateTree(ctx, r)
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *private) stateTree(ctx context.Context, r *record) (string, error) {
 	return p.line(ctx, command{stdin: strings.NewReader(entries), args: []string{"mktree", "-z"}})
 }
 
-// needed are the objects that the tree has to hold.
+// needed returns the objects that the tree must contain.
 func (r *record) needed() []string {
 	all := slices.Clone(r.objects)
 	if r.index != nil {
@@ -129,7 +129,7 @@ func (r *record) needed() []string {
 	return slices.Compact(all)
 }
 
-// pack writes the tar.
+// pack writes the tar archive.
 func (r *record) pack() ([]byte, error) {
 	parts := make(map[string][]byte)
 	for name, data := range r.files {
@@ -165,7 +165,7 @@ func (r *record) pack() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// unpack reads what pack wrote. Another may have written it: what has no place is
+// unpack reads the output of pack. The archive may come from an attacker, so unknown entries are
 // refused.
 func (r *record) unpack(raw []byte) error {
 	in := tar.NewReader(bytes.NewReader(raw))
@@ -196,7 +196,7 @@ func (r *record) unpack(raw []byte) error {
 		case h.Name == logsFile:
 			r.readLogs(data)
 		default:
-			return fmt.Errorf("%q has no place in it", h.Name)
+			return fmt.Errorf("%q is not expected", h.Name)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func readState(ctx context.Context, g *git, dir, state string) (*record, error) 
 		}
 	}
 	if blob == "" {
-		return r, nil // of a version that kept no more
+		return r, nil // from a version that kept no more
 	}
 	r.modern = true
 	raw, err = run("cat-file", "blob", blob)
@@ -249,12 +249,12 @@ func readState(ctx context.Context, g *git, dir, state string) (*record, error) 
 		err = r.unpack([]byte(raw))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what the bundle says of the workspace: %w", err)
+		return nil, fmt.Errorf("the state of the workspace in the bundle: %w", err)
 	}
 	return r, nil
 }
 
-// parseState reads the message of the commit of stateRef.
+// parseState parses the message of the commit of stateRef.
 func parseState(raw string) (*record, error) {
 	_, message, ok := strings.Cut(raw, "\n\n"+stateTitle+"\n\n")
 	if !ok {

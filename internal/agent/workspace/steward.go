@@ -9,38 +9,38 @@ import (
 	"path/filepath"
 )
 
-// charge is a workspace in the hands of a steward.
+// charge is the description of a workspace in the orders of a steward.
 type charge struct {
 	Site     site
 	ID, Repo string
-	// Notes is the directory in which it was noted how it was handed over, and Noted the
-	// checksum of the index there.
+	// Notes is the directory in which the state of the checkout was noted; Noted is the checksum of
+	// the index there.
 	Notes string
 	Noted [sha256.Size]byte
 	Quota Quota
-	// Key is the git-crypt key, and NoKey why there is none although one is configured.
+	// Key is the git-crypt key. NoKey is the reason why a configured key could not be read.
 	Key   []byte
 	NoKey string
 }
 
-// fillOrder makes a checkout where nothing is yet but the objects.
+// fillOrder orders a steward to make a checkout from the objects that are already there.
 type fillOrder struct {
 	Charge charge
-	// Refs are packed; Head is the branch of the source's HEAD, as a full ref.
+	// Refs are packed refs; Head is the branch of the source's HEAD, as a full ref.
 	Refs []byte
 	Head string
 }
 
-// restoreOrder brings a fresh checkout to what was salvaged.
+// restoreOrder orders a steward to apply salvaged work to a fresh checkout.
 type restoreOrder struct {
 	Charge  charge
 	Salvage Salvage
 }
 
-// salvageOrder reads what was changed in a workspace.
+// salvageOrder orders a steward to read the changes in a workspace.
 type salvageOrder struct{ Charge charge }
 
-// charge is w as a steward has to know it.
+// charge describes w for a steward.
 func (m *Manager) charge(w *Workspace) charge {
 	c := charge{Site: m.site(w), ID: w.ID, Repo: w.Repo, Noted: w.noted, Quota: m.Quota}
 	if w.root != "" {
@@ -55,8 +55,8 @@ func (m *Manager) charge(w *Workspace) charge {
 	return c
 }
 
-// stewardFor is the errand of a steward, who works as the user of the workspace and
-// within its limits.
+// stewardFor is the errand of a steward, which works as the user of the workspace and within its
+// limits.
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	e := errand{
 		who: "steward", user: w.User, hidden: m.Hidden, readable: m.Readable, limits: m.Limits, limit: limit, order: o,
@@ -66,7 +66,8 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
 	}
 	dirs := []string{w.Dir, w.Home}
-	if w.User != nil { // to whom the ways there may be closed, and who may write in none of them
+	// The sandbox must show these directories; file permissions keep the user from writing there.
+	if w.User != nil {
 		dirs = append(dirs, w.objects, w.notes())
 	}
 	for _, dir := range dirs {
@@ -77,7 +78,7 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	return e
 }
 
-// populate has a steward make the checkout, and note how it was handed over.
+// populate has a steward make the checkout and note its state.
 func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) error {
 	o.Charge = m.charge(w)
 	t, err := m.start(ctx, m.stewardFor(w, order{Fill: o}, 1<<20))
@@ -98,9 +99,8 @@ func (m *Manager) populate(ctx context.Context, w *Workspace, o *fillOrder) erro
 	return nil
 }
 
-// Restore brings a workspace that was just made, at the commit that was checked out
-// when s was salvaged, to what s holds: HEAD, refs, stashes, the index, what was under
-// way, files and HOME are as they were.
+// Restore applies s to a workspace that was just made at the same commit. It restores HEAD, refs,
+// stashes, the index, an operation in progress, files and HOME.
 func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.PrepareTimeout, fmt.Errorf("it took longer than %s",
 		m.PrepareTimeout))
@@ -119,8 +119,7 @@ func (m *Manager) Restore(ctx context.Context, w *Workspace, s Salvage) error {
 	return nil
 }
 
-// restoreBy has a steward restore, for a person or not. It gives, in words, what was
-// left out.
+// restoreBy has a steward restore, for a person or for a job. left describes what was left out.
 func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person bool) (left []string, err error) {
 	if len(s.Bundle)+len(s.Patch)+len(s.Home) == 0 {
 		return nil, nil
@@ -134,14 +133,13 @@ func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person
 	return briefly(a.Left), nil
 }
 
-// Salvage reads what was changed since Prepare, and HOME. It runs nothing that the
-// workspace names, follows no way out of it and changes nothing in it, so that work
-// can go on there; only the times of packs may become newer. Every process of the
-// command must have ended, or stand still. What cannot be kept is told in Lost; an
-// error means that nothing could be.
+// Salvage reads the changes since Prepare, and HOME. It runs no program that the workspace names,
+// follows no link out of it and changes nothing in it except the times of packs, so that work can
+// go on there. Every process of the command must have ended or be frozen. Lost describes what could
+// not be kept; an error means that nothing could be kept.
 func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	if w.Commit == "" {
-		return Salvage{}, nil // without a repository a job begins anew
+		return Salvage{}, nil // a workspace without a repository is not salvaged
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s",
 		m.SalvageTimeout))
@@ -153,14 +151,16 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 			_ = f.Close()
 		}
 		if err != nil {
-			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that was made", w.ID, path)
+			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that Belay made", w.ID, path)
 		}
-		e.files = []*os.File{dir} // the last goes along: if it is exchanged before the steward is there, there is none
+		// the steward gets w.Dir as a descriptor and fails if another directory replaces it before
+		// the steward starts
+		e.files = []*os.File{dir}
 	}
 	defer e.files[0].Close()
 	a, err := m.send(ctx, e)
 	if err == nil && a.Salvage == nil {
-		err = errors.New("the steward has brought nothing")
+		err = errors.New("the steward sent no result")
 	}
 	if err != nil {
 		return Salvage{}, fmt.Errorf("salvage %s: %w", w.ID, err)
@@ -168,7 +168,7 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 	return a.Salvage.bounded(m.MaxSalvage), nil
 }
 
-// bounded is a salvage from a steward as far as it could be one.
+// bounded returns s without the parts that exceed their limits, since the steward is not trusted.
 func (s Salvage) bounded(most int64) Salvage {
 	got := s
 	var lost losses

@@ -14,16 +14,17 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// errExchanged means that a base was made anew since something was found in it.
+// errExchanged means that the base was replaced after the keeper found the commit in it.
 var errExchanged = errors.New("the base was made anew meanwhile")
 
-// stock gives a checkout that nobody has touched yet the objects of the base dir, in
-// which its commit was found. Refs were read before: what a fetch adds meanwhile is not
-// missed. The base is held only while that lasts.
+// stock gives an untouched checkout the objects of the base dir, in which the keeper found the
+// commit. The refs were read before, so objects that a fetch adds meanwhile are not missed. The
+// base is locked only while objects are copied.
 //
-// Only where the command runs as another user than whom the objects belong to can it
-// not rewrite them through a link. There the workspace has them a second time, where
-// the command cannot remove them: against these what it has made is checked.
+// Objects are hard-linked only if the command runs as another user than the owner of the objects,
+// since the owner could change them through a link. The workspace then gets the objects a second
+// time, in a directory where the command cannot remove them; Salvage checks the command's work
+// against these.
 func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace) error {
 	release, err := b.use(ctx)
 	if err != nil {
@@ -54,29 +55,29 @@ func (m *Manager) stock(ctx context.Context, b *base, dir *os.File, w *Workspace
 	return nil
 }
 
-// isStill tells whether a path leads to an open directory.
+// isStill reports whether path still leads to the open directory dir.
 func isStill(dir *os.File, path string) bool {
 	var is, was unix.Stat_t
 	return unix.Fstat(int(dir.Fd()), &was) == nil && unix.Lstat(path, &is) == nil && is.Dev == was.Dev &&
 		is.Ino == was.Ino
 }
 
-// supply copies the objects of a base, whose files are its keeper's: a file is taken
-// only if it is one, is the keeper's and has a name that an object can have.
+// supply copies the objects of a base. The base belongs to the keeper, so supply copies only
+// regular files that the keeper owns and that have the name of an object.
 type supply struct {
 	ctx   context.Context
-	owner uint32 // of the files
+	owner uint32 // the owner that the files must have
 	link  bool
 	to    []shelf
 }
 
-// shelf is a directory of objects that is filled.
+// shelf is a target directory for objects.
 type shelf struct {
 	dir  *os.File
-	user *host.User // whose it is to be; nil for this process's
+	user *host.User // the owner of the target; nil for the user of this process
 }
 
-// add makes a directory below one that only we have had in our hands.
+// add makes a target directory below one to which only this process has had access.
 func (s *supply) add(below string, user *host.User, path ...string) error {
 	at, err := openDir(below)
 	if err != nil {
@@ -100,7 +101,7 @@ func (s *supply) close() {
 	}
 }
 
-// sub makes a directory in a shelf, and gives it to whose the shelf is.
+// sub makes a subdirectory of a shelf, with the shelf's owner.
 func (s shelf) sub(name string) (shelf, error) {
 	at := int(s.dir.Fd())
 	if err := unix.Mkdirat(at, name, 0o755); err != nil {
@@ -116,7 +117,7 @@ func (s shelf) sub(name string) (shelf, error) {
 	return shelf{dir, s.user}, err
 }
 
-// all fills the shelves.
+// all copies all objects to all shelves.
 func (s *supply) all(from *os.File) error {
 	names, err := from.Readdirnames(-1)
 	if err != nil {
@@ -167,8 +168,8 @@ func (s *supply) directory(from *os.File, name string) error {
 	}
 }
 
-// isObjectFile tells whether a file in a directory of objects is one that a checkout
-// needs. What a fetch has under way is none.
+// isObjectFile reports whether a file in a directory of objects is one that a checkout needs.
+// Temporary files of a running fetch are not.
 func isObjectFile(dir, name string) bool {
 	if dir != "pack" {
 		return isObject(dir + name)
@@ -177,7 +178,7 @@ func isObjectFile(dir, name string) bool {
 	return ok && isObject(id) && (kind == "pack" || kind == "idx" || kind == "rev")
 }
 
-// file gives a file to every shelf.
+// file copies a file to every shelf.
 func (s *supply) file(from *os.File, name string) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -211,8 +212,8 @@ func (s *supply) file(from *os.File, name string) error {
 	return nil
 }
 
-// linkInto makes a second name for a file, which everybody may read then. It does not
-// where the file systems do not have it.
+// linkInto hard-links a file, which becomes readable for every user. It returns false where the
+// file systems do not allow the link.
 func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool, error) {
 	if st.Mode&0o777 != 0o444 {
 		if err := src.Chmod(0o444); err != nil {
@@ -230,8 +231,8 @@ func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool,
 	if err := unix.Fstatat(int(to.dir.Fd()), name, &is, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false, err
 	}
-	if is.Dev != st.Dev || is.Ino != st.Ino { // somebody was faster
-		return false, errors.Join(errors.New("it was exchanged"), unix.Unlinkat(int(to.dir.Fd()), name, 0))
+	if is.Dev != st.Dev || is.Ino != st.Ino { // another process replaced it
+		return false, errors.Join(errors.New("the file was replaced meanwhile"), unix.Unlinkat(int(to.dir.Fd()), name, 0))
 	}
 	return true, nil
 }

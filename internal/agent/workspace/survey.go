@@ -16,36 +16,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// survey finds what is in a work tree.
+// survey lists the files of a work tree that the snapshot must read.
 type survey struct {
 	ctx    context.Context
 	at     *site
 	ignore *ignorer
 	lost   *losses
 
-	tracked map[string]entry // what is known; without an object if only the index knows it
-	dirs    map[string]bool  // directories in which something is known
+	tracked map[string]entry // known files; without an object if only the index has the name
+	dirs    map[string]bool  // directories that contain known files
 	handed  map[string]leaf  // files as they were handed over, as far as known
-	absent  map[string]bool  // files that are not to be in the work tree
-	left    int64            // bytes that may still be read of new files
+	absent  map[string]bool  // files with skip-worktree, which need not exist
+	left    int64            // bytes of new files that may still be read
 
-	found []string         // to be read
-	large map[string]int64 // to be read if they are what is known
-	keep  map[string]bool  // to be taken over as they are known
-	same  map[string]entry // nobody has touched them since they were handed over
+	found []string         // files to read
+	large map[string]int64 // files to read if their size is unchanged
+	keep  map[string]bool  // files to keep as they are in tracked
+	same  map[string]entry // files unchanged since they were handed over
 }
 
-// newSurvey knows what is tracked: by a tree, and by an index.
+// newSurvey starts a survey with the tracked files of a tree and of an index.
 func newSurvey(ctx context.Context, s *salvage, tracked map[string]entry, index []leaf) *survey {
 	t := &survey{
-		ctx: ctx, at: s.at, lost: &s.unread, left: maxUntracked, handed: s.at.handed(),
+		ctx: ctx, at: s.at, lost: &s.filesLost, left: maxUntracked, handed: s.at.handed(),
 		tracked: make(map[string]entry, len(tracked)), dirs: make(map[string]bool), absent: make(map[string]bool),
 		large: make(map[string]int64), keep: make(map[string]bool), same: make(map[string]entry),
 	}
 	for name, e := range tracked {
 		t.track(name, e)
 		if e.mode == submodule {
-			t.keep[name] = true // nobody looks into it
+			t.keep[name] = true // submodules are not read
 		}
 	}
 	for _, l := range index {
@@ -71,15 +71,15 @@ func (t *survey) track(name string, e entry) {
 	}
 }
 
-// walk looks at what is in a directory, named from the root of the work tree. Without
-// rules it cannot be told which new files are ignored: none is kept then.
+// walk surveys a directory, named relative to the root of the work tree. rules is false below an
+// unreadable .gitignore: then new files cannot be told from ignored ones, and none is kept.
 func (t *survey) walk(dir string, rules bool) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
 	entries, err := readDir(filepath.Join(t.at.Dir, dir))
 	if err != nil {
-		t.unreadable(dir, fmt.Sprintf("what is in %q (%v)", dir, err))
+		t.unreadable(dir, fmt.Sprintf("the contents of %q (%v)", dir, err))
 		return nil
 	}
 	for _, e := range entries {
@@ -88,7 +88,7 @@ func (t *survey) walk(dir string, rules bool) error {
 			continue
 		}
 		if e.Name() == ".gitattributes" {
-			t.unreadable(dir, fmt.Sprintf("what was changed in %q, because of .gitattributes there (%v)", dir, err))
+			t.unreadable(dir, fmt.Sprintf("the changes in %q, because of .gitattributes there (%v)", dir, err))
 			return nil
 		}
 		if rules {
@@ -114,10 +114,10 @@ func (t *survey) walk(dir string, rules bool) error {
 	return nil
 }
 
-// checkRules makes sure that git can read a file of rules to its end.
+// checkRules checks that git can read a .gitignore or .gitattributes completely.
 func checkRules(e fs.DirEntry) error {
 	if e.Name() != ".gitignore" && e.Name() != ".gitattributes" || e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
-		return nil // of these git takes no rules
+		return nil // git ignores directories and links of these names
 	}
 	info, err := e.Info()
 	switch {
@@ -134,7 +134,7 @@ func checkRules(e fs.DirEntry) error {
 func (t *survey) directory(name string, rules bool) error {
 	if e, ok := t.tracked[name]; ok && e.mode == submodule {
 		if !t.missing(name + "/.git") {
-			t.lost.add("what was changed in %s, which is a submodule", name)
+			t.lost.add("the changes in %s, which is a submodule", name)
 		}
 		return nil
 	}
@@ -150,7 +150,7 @@ func (t *survey) directory(name string, rules bool) error {
 	return t.walk(name, rules)
 }
 
-// ignored tells whether something new is not to be kept.
+// ignored reports whether a new file or directory is ignored.
 func (t *survey) ignored(name string, rules bool) (bool, error) {
 	if !rules {
 		return true, nil
@@ -158,7 +158,7 @@ func (t *survey) ignored(name string, rules bool) (bool, error) {
 	return t.ignore.match(t.ctx, name)
 }
 
-// gone tells whether a submodule's directory is not there any more, or not one.
+// gone reports whether the directory of a submodule was removed or replaced by a file.
 func (t *survey) gone(name string) bool {
 	info, err := os.Lstat(filepath.Join(t.at.Dir, name))
 	return errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir()
@@ -169,7 +169,7 @@ func (t *survey) missing(name string) bool {
 	return err != nil
 }
 
-// unreadable keeps what is known below a directory that cannot be looked into.
+// unreadable keeps the known files below a directory that cannot be read.
 func (t *survey) unreadable(dir, what string) {
 	t.lost.add("%s", what)
 	for name, e := range t.tracked {
@@ -179,7 +179,7 @@ func (t *survey) unreadable(dir, what string) {
 	}
 }
 
-// file decides about a file or a symbolic link.
+// file decides whether to read, keep or lose a file or symbolic link.
 func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	known, tracked := t.tracked[name]
 	if !tracked {
@@ -189,7 +189,7 @@ func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(filepath.Join(t.at.Dir, name), &st); err != nil {
-		return nil //nolint:nilerr // it is gone
+		return nil //nolint:nilerr // it was removed
 	}
 	if was, ok := t.handed[name]; ok && was.untouched(&st) {
 		t.same[name] = was.entry()
@@ -222,14 +222,14 @@ func (t *survey) file(name string, e fs.DirEntry, rules bool) error {
 	return nil
 }
 
-// slack is by how much a file may be longer than what it takes on disk without having
-// holes: some file systems keep short ones elsewhere.
+// slack is the difference, in bytes, between size and disk space that is not taken for holes: some
+// file systems store small files in the inode.
 const slack = 64 << 10
 
-// closed says why a file cannot be read; "" if it can.
+// closed returns why a file cannot be read; "" if it can.
 func (t *survey) closed(name string, st *unix.Stat_t) string {
 	if t.at.Own && st.Uid != t.at.User {
-		return "belongs to somebody else" // through a hard link it may have been brought here to be read
+		return "belongs to another user" // a hard link may have put it here to have it read
 	}
 	f, err := os.OpenFile(filepath.Join(t.at.Dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -239,7 +239,7 @@ func (t *survey) closed(name string, st *unix.Stat_t) string {
 	return ""
 }
 
-// lose names a file and leaves it as it is known.
+// lose records a file as lost and keeps its known version.
 func (t *survey) lose(name, format string, args ...any) {
 	t.lost.add(format, args...)
 	if t.tracked[name].object != "" {
@@ -247,8 +247,8 @@ func (t *survey) lose(name, format string, args ...any) {
 	}
 }
 
-// judgeLarge has those of the large files read that may be what they were: of the size
-// that is known. Others would be too much.
+// judgeLarge decides about large files: those with unchanged size are read, since they may be
+// unchanged, and the others are lost as too large.
 func (t *survey) judgeLarge(ctx context.Context, p *private) error {
 	names := make([]string, 0, len(t.large))
 	var objects []string
@@ -279,7 +279,7 @@ func (t *survey) judgeLarge(ctx context.Context, p *private) error {
 // maxDir bounds the entries of one directory.
 const maxDir = 500_000
 
-// readDir lists a directory by name, and follows no link to one.
+// readDir lists a directory in the order of names; it does not follow a symbolic link to one.
 func readDir(name string) ([]fs.DirEntry, error) {
 	d, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Garbage is something that a sweep would remove, and why.
+// Garbage is something that a sweep would remove, and the reason.
 type Garbage struct {
 	Path string `json:"path"`
 	// Kind is workspace, base, kept or leftover.
 	Kind string `json:"kind"`
-	// ID is the workspace's, if it is one or was kept of one.
+	// ID is the ID of the workspace, for workspaces and kept work.
 	ID  string `json:"id,omitempty"`
 	Why string `json:"why"`
 
-	// discard removes it, if that is still right.
+	// discard removes the garbage if it is still garbage.
 	discard func(ctx context.Context) error
 }
 
@@ -32,8 +32,8 @@ const (
 	kindLeftover  = "leftover"
 )
 
-// Sweep removes what [Manager.Garbage] lists. What the dead have left unfinished in a
-// workspace is salvaged before, and kept; see [Manager.Kept].
+// Sweep removes what [Manager.Garbage] lists. It first salvages and keeps unfinished work in dead
+// workspaces; see [Manager.Kept].
 func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 	all, err := m.Garbage(alive)
 	failed := []error{err}
@@ -49,11 +49,10 @@ func (m *Manager) Sweep(ctx context.Context, alive func(id string) bool) error {
 	return errors.Join(failed...)
 }
 
-// Garbage lists what is left over: workspaces whose owner is proven dead, those of
-// this process for which alive answers false, bases and scratch directories that were
-// being made when their maker died, bases that nobody has used for KeepBases, and
-// work kept for longer than KeepWork. What belongs to another process that may be
-// living is never among it, whatever alive says.
+// Garbage lists workspaces whose owner is proven dead; workspaces of this process for which alive
+// returns false; bases and scratch directories whose maker died before they were finished; bases
+// unused for KeepBases; and work kept for longer than KeepWork. It never lists workspaces of
+// another process that may be alive, whatever alive returns.
 func (m *Manager) Garbage(alive func(id string) bool) ([]Garbage, error) {
 	var all []Garbage
 	var failed error
@@ -73,7 +72,7 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 	entries, err := os.ReadDir(jobs)
 	for _, e := range entries {
 		name, root := e.Name(), filepath.Join(jobs, e.Name())
-		mine := m.living(name)
+		mine := m.liveAt(name)
 		g := Garbage{Path: root, Kind: kindWorkspace, ID: name}
 		if o, err := readOwner(root); err == nil {
 			g.ID = o.ID
@@ -89,7 +88,7 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 			continue
 		default:
 			g.Why = "the process that owned it is gone"
-			g.discard = func(ctx context.Context) error { return m.bury(ctx, name) }
+			g.discard = func(ctx context.Context) error { return m.salvageAndRemove(ctx, name) }
 			if strings.HasPrefix(name, ".") {
 				g.Kind, g.ID, g.Why = kindLeftover, "", "it was never finished"
 			}
@@ -99,11 +98,11 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 	return all, err
 }
 
-// bury keeps what is in a dead workspace and removes it.
-func (m *Manager) bury(ctx context.Context, name string) error {
+// salvageAndRemove salvages a dead workspace and removes it.
+func (m *Manager) salvageAndRemove(ctx context.Context, name string) error {
 	root := filepath.Join(m.dir, "jobs", name)
 	if !m.abandoned(root) {
-		return nil // somebody was faster
+		return nil // another process removed it
 	}
 	if !m.keep(ctx, name, false) {
 		return nil
@@ -135,7 +134,7 @@ func (m *Manager) deadScratch(func(string) bool) (all []Garbage, err error) {
 	return all, errors.Join(err, kerr)
 }
 
-// deadBases lists half-made bases that nobody is making.
+// deadBases lists half-made bases that no process is making.
 func (m *Manager) deadBases(func(string) bool) (all []Garbage, failed error) {
 	for _, infix := range []string{".new-", ".old-"} {
 		left, err := filepath.Glob(filepath.Join(m.dir, "base", "*"+infix+"*"))
@@ -155,7 +154,7 @@ func (m *Manager) deadBases(func(string) bool) (all []Garbage, failed error) {
 	return all, failed
 }
 
-// free tells whether nobody holds the lock on a file.
+// free reports whether no process has the lock on a file.
 func free(lock string) bool {
 	f, err := tryLock(lock)
 	if err != nil {
@@ -164,11 +163,11 @@ func free(lock string) bool {
 	return f.Close() == nil
 }
 
-// whileLocked does something under a lock, or not at all if somebody has it.
+// whileLocked runs do under a lock, or not at all if another process has the lock.
 func whileLocked(lock string, do func() error) error {
 	f, err := tryLock(lock)
 	if err != nil {
-		return nil //nolint:nilerr // then it is in use
+		return nil //nolint:nilerr // another process uses it
 	}
 	return errors.Join(do(), f.Close())
 }
@@ -184,7 +183,7 @@ func (m *Manager) oldBases(func(string) bool) (all []Garbage, err error) {
 			continue
 		}
 		dir := b.Path
-		all = append(all, Garbage{Path: dir, Kind: kindBase, Why: "nobody has used it for " + days(idle),
+		all = append(all, Garbage{Path: dir, Kind: kindBase, Why: "unused for " + days(idle),
 			discard: func(context.Context) error {
 				return whileLocked(dir+".lock", func() error {
 					return whileLocked(dir+".use", func() error { return removeTree(dir) })

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of the files of a .git that say what is under way.
+// Bounds for the files of a .git that describe an operation in progress.
 const (
 	maxStateFile  = 1 << 20
 	maxStateFiles = 2_000
-	maxState      = 8 << 20 // of all together
-	maxNeeds      = 5_000   // objects that they name
+	maxState      = 8 << 20 // bytes of all files together
+	maxNeeds      = 5_000   // objects that the files name
 )
 
-// stateFiles are the files of a .git that say what is under way: a merge, a rebase, a
-// bisection. Those that are not significant are there also when nothing is.
+// stateFiles are the files of a .git that describe an operation in progress: a merge, a rebase, a
+// bisection. Files that are not significant also exist without such an operation.
 var stateFiles = []struct {
 	name        string
 	significant bool
@@ -37,12 +37,12 @@ var stateFiles = []struct {
 	{"info/exclude", true}, {"info/sparse-checkout", true},
 }
 
-// stateDirs are the directories of a .git that do.
+// stateDirs are directories of a .git whose files describe an operation in progress.
 var stateDirs = []string{"rebase-merge", "rebase-apply", "sequencer"}
 
 var stateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// isState tells whether a file of a .git is one of those that say what is under way.
+// isState reports whether a file of a .git describes an operation in progress.
 func isState(name string) bool {
 	dir, file := path.Split(name)
 	if slices.Contains(stateDirs, strings.TrimSuffix(dir, "/")) {
@@ -56,7 +56,8 @@ func isState(name string) bool {
 	return false
 }
 
-// underWay reads the files that say what is under way, and tells whether anything is.
+// underWay reads the files that describe an operation in progress; anything reports whether there
+// is one.
 func (r *repository) underWay(lost *losses) (files map[string][]byte, anything bool) {
 	files = make(map[string][]byte)
 	size := 0
@@ -89,14 +90,14 @@ func (r *repository) underWay(lost *losses) (files map[string][]byte, anything b
 			if isState(dir + "/" + name) {
 				anything = take(dir+"/"+name) || anything
 			} else {
-				lost.add(".git/%s/%s, which is none of git's files", dir, name)
+				lost.add(".git/%s/%s, which is not a file of git", dir, name)
 			}
 		}
 	}
 	return files, anything
 }
 
-// list names what is in a directory of the .git, within bounds.
+// list returns the names in a directory of the .git, within bounds.
 func (r *repository) list(dir string) ([]string, error) {
 	d, err := r.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -113,7 +114,7 @@ func (r *repository) list(dir string) ([]string, error) {
 
 var hexWord = regexp.MustCompile(`\b[0-9a-f]{7,64}\b`)
 
-// named are the objects that such files may name, whole or cut short.
+// named returns the object names, full or abbreviated, that such files may contain.
 func named(files map[string][]byte) []string {
 	seen := make(map[string]bool)
 	var words []string
@@ -131,9 +132,9 @@ func named(files map[string][]byte) []string {
 	return words
 }
 
-// harmless leaves out of such files what would run a program when a person goes on
-// with it, and names it.
-func harmless(files map[string][]byte) (left []string) {
+// removeUnsafe removes, in favour of a person who continues the operation, files that would make git
+// run a program, and returns their names.
+func removeUnsafe(files map[string][]byte) (left []string) {
 	for _, name := range sortedNames(files) {
 		dir, file := path.Split(name)
 		_, still := files[name]
@@ -154,8 +155,8 @@ func harmless(files map[string][]byte) (left []string) {
 	return left
 }
 
-// runs tells whether git would run a program, or one with options, for a file of what
-// is under way.
+// runs reports whether a file of an operation in progress would make git run a program, or one with
+// extra options.
 func runs(file string, text []byte) bool {
 	switch file {
 	case "opts", "strategy", "strategy_opts", "gpg_sign_opt":
@@ -172,21 +173,21 @@ func runs(file string, text []byte) bool {
 	return false
 }
 
-// quietVerbs are the lines of a rebase that run nothing.
+// quietVerbs are the commands of a rebase that run no program.
 var quietVerbs = []string{
 	"pick", "p", "reword", "r", "edit", "e", "squash", "s", "fixup", "f", "drop", "d", "label", "l", "reset", "t",
 	"merge", "m",
 	"noop", "break", "b", "update-ref", "u", "revert",
 }
 
-// leaves names what a .git holds that is never kept.
+// leaves records the parts of a .git that are never kept.
 func (r *repository) leaves(lost *losses) {
 	hooks, _ := r.list("hooks")
 	lost.addAll("the hooks", slices.DeleteFunc(hooks, func(name string) bool {
 		return strings.HasSuffix(name, ".sample")
 	}))
 	trees, _ := r.list("worktrees")
-	lost.addAll("what is not committed in the worktrees", trees)
+	lost.addAll("the uncommitted changes in the worktrees", trees)
 	for _, f := range []struct{ name, what string }{
 		{"lfs", "the files of LFS in .git/lfs"}, {"info/attributes", "the attributes in .git/info/attributes"},
 	} {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file names a file of the machine.
+// file identifies a file on this machine.
 type file struct{ dev, ino uint64 }
 
-// unlinked is what processes keep on a file system of files that have no name any more:
-// which they have open, or look at as their memory. Files in memory are on no file system
-// of that kind. A descriptor that is on its way through a socket is not seen.
+// unlinked counts the removed files on the file system dev that processes still have open or mapped
+// into memory. Files in memory file systems are not on dev. A descriptor that is in flight over a
+// socket is not seen.
 func unlinked(pids []int, dev uint64) (u Usage) {
 	seen := make(map[file]bool)
 	count := func(path string) {
@@ -32,7 +32,8 @@ func unlinked(pids []int, dev uint64) (u Usage) {
 	}
 	for _, pid := range pids {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
-		tables, _ := filepath.Glob(dir + "/task/*/fd") // a thread can have one of its own
+		// a thread can have a descriptor table of its own
+		tables, _ := filepath.Glob(dir + "/task/*/fd")
 		for _, table := range tables {
 			eachName(table, func(name string) { count(filepath.Join(table, name)) })
 		}
@@ -60,7 +61,7 @@ func eachName(dir string, do func(name string)) {
 	}
 }
 
-// mappedDeleted lists the parts of a process's memory that are files without a name.
+// mappedDeleted lists the memory ranges of a process that map removed files.
 func mappedDeleted(dir string) (ranges []string) {
 	f, err := os.Open(filepath.Join(dir, "maps"))
 	if err != nil {
@@ -75,14 +76,14 @@ func mappedDeleted(dir string) (ranges []string) {
 	return ranges
 }
 
-// trimZeros writes a range of addresses as the names in map_files have it.
+// trimZeros converts a range of addresses to the form of the names in map_files.
 func trimZeros(at string) string {
 	from, to, _ := strings.Cut(at, "-")
 	trim := func(s string) string { return strings.TrimLeft(s[:max(len(s)-1, 0)], "0") + s[max(len(s)-1, 0):] }
 	return trim(from) + "-" + trim(to)
 }
 
-// deviceOf is the file system on which a directory lies.
+// deviceOf returns the device of the file system on which a directory lies.
 func deviceOf(dir string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
-// Rule: a file that was removed and is still open counts, whoever's the run's user is;
-// one in memory does not, and no file counts twice.
+// Rule: a removed file that is still open counts, whether the run has its own user or not; a file
+// in memory does not, and no file counts twice.
 func TestRemovedFilesCount(t *testing.T) {
 	for name, own := range map[string]bool{"own user": true, "our user": false} {
 		t.Run(name, func(t *testing.T) {
@@ -53,14 +53,13 @@ func TestRemovedFilesCount(t *testing.T) {
 			m.Quota = Quota{Bytes: 20 << 20}
 			var over *QuotaError
 			if err := w.Watch(t.Context()); !errors.As(err, &over) {
-				t.Errorf("told %v", err)
+				t.Errorf("Watch returned %v", err)
 			}
 		})
 	}
 }
 
-// Rule: a file that was removed and closed counts as long as it is part of a process's
-// memory.
+// Rule: a file that was removed and closed counts as long as a process has it mapped into memory.
 func TestRemovedFilesInMemoryCount(t *testing.T) {
 	asRoot(t)
 	dir := t.TempDir()

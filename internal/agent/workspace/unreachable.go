@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// ErrUnreachable is wrapped by errors of [Manager.Prepare] that trying again may mend:
-// the repository is elsewhere, and did not say that it is not there or not for us.
+// ErrUnreachable is wrapped by errors of [Manager.Prepare] after which a retry may succeed: the
+// repository is on another machine, which did not answer that the repository is missing or
+// forbidden.
 var ErrUnreachable = errors.New("the repository cannot be reached")
 
-// answers are what git says, in LC_ALL=C, where the other side was reached and refused.
+// answers are messages of git, in LC_ALL=C, after the other machine was reached and refused.
 var answers = []string{
 	"authentication failed", "could not read username", "could not read password", "permission denied",
 	"host key verification failed",
@@ -18,8 +19,8 @@ var answers = []string{
 	"not valid: is this a git repository", "unable to find remote helper", "certificate",
 }
 
-// refused reports whether what git said of a remote repository is an answer, so that
-// asking again gets the same.
+// refused reports whether git's output shows that the other machine answered, so that a retry would
+// get the same answer.
 func refused(said string) bool {
 	said = strings.ToLower(said)
 	for _, r := range answers {

@@ -2,9 +2,9 @@ package workspace
 
 import "testing"
 
-// A repository that was reached and refused is not asked again; one that was not reached
-// is.
-func TestRefusals(t *testing.T) {
+// Rule: an error that proves the other machine was reached counts as a refusal, which is not
+// retried; other errors do not.
+func TestRefusedDetectsAnswersOfTheServer(t *testing.T) {
 	for said, want := range map[string]bool{
 		"fatal: unable to access 'https://h/r.git/': Could not resolve host: h": false,
 		"fatal: unable to access 'https://h/r.git/': Failed to connect to h port 443 after 0 ms: Connection " +

@@ -14,14 +14,14 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// Users gives a workspace a user of its own, whom free gives back after killing what
-// he still runs.
+// Users reserves a user for a workspace. free kills the processes that this user still runs and
+// returns the user.
 type Users func(ctx context.Context, id string) (user host.User, free func(context.Context) error, err error)
 
-// nogroup is the group of users that this machine does not know.
+// nogroup is the group given to users that are not in this machine's user database.
 const nogroup = 65534
 
-// userOf is a user of this machine with the groups that it has.
+// userOf returns the user with this uid and the user's groups on this machine.
 func userOf(uid uint32) host.User {
 	is := host.User{UID: uid, GID: nogroup}
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
@@ -40,8 +40,8 @@ func userOf(uid uint32) host.User {
 	return is
 }
 
-// lend takes a user for a workspace, if there are any to take.
-func (m *Manager) lend(ctx context.Context, w *Workspace) error {
+// assignUser assigns a user to a workspace, if the manager has users to assign.
+func (m *Manager) assignUser(ctx context.Context, w *Workspace) error {
 	if m.Users == nil {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (m *Manager) lend(ctx context.Context, w *Workspace) error {
 		return fmt.Errorf("make workspace %s: %w", w.ID, err)
 	}
 	w.User, w.free = &user, free
-	if err = m.evict(ctx, user.UID); err == nil {
+	if err = m.removeAbandonedOf(ctx, user.UID); err == nil {
 		err = m.give(w)
 	}
 	if err != nil {
@@ -59,8 +59,8 @@ func (m *Manager) lend(ctx context.Context, w *Workspace) error {
 	return nil
 }
 
-// evict removes what a run that died has left of the same user: he could read it.
-func (m *Manager) evict(ctx context.Context, uid uint32) error {
+// removeAbandonedOf removes workspaces left by dead runs of the same user, because the user could read them.
+func (m *Manager) removeAbandonedOf(ctx context.Context, uid uint32) error {
 	jobs := filepath.Join(m.dir, "jobs")
 	entries, err := os.ReadDir(jobs)
 	if err != nil {
@@ -74,7 +74,7 @@ func (m *Manager) evict(ctx context.Context, uid uint32) error {
 		if m.keep(ctx, e.Name(), true) {
 			err = m.discard(root)
 		} else {
-			err = m.awaitEnd(ctx, root) // somebody else is at it, who then removes it
+			err = m.awaitEnd(ctx, root) // another process salvages it and then removes it
 		}
 		if err != nil {
 			return err
@@ -99,15 +99,15 @@ func (m *Manager) awaitEnd(ctx context.Context, root string) error {
 	}
 }
 
-// give gives the directories of a workspace to its user, when nobody has had them in
-// hands but us.
+// give makes the workspace's user the owner of its directories. Until now only this process has had
+// access to them.
 func (m *Manager) give(w *Workspace) error {
 	for _, path := range []string{w.Dir, w.Home, filepath.Join(w.Home, ".gitconfig"), w.Tmp} {
 		if err := os.Lchown(path, int(w.User.UID), int(w.User.GID)); err != nil {
 			return err
 		}
 	}
-	// The way to them; nobody can list what else is there.
+	// The user may pass through the directories above the workspace but not list them.
 	for _, dir := range []string{m.dir, filepath.Join(m.dir, "jobs"), w.root} {
 		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // to be passed, not listed
 			return err
@@ -116,7 +116,7 @@ func (m *Manager) give(w *Workspace) error {
 	return nil
 }
 
-// release gives the user back.
+// release returns the user to the pool.
 func (w *Workspace) release(ctx context.Context) error {
 	w.m.mu.Lock()
 	free := w.free
@@ -133,7 +133,7 @@ func (w *Workspace) release(ctx context.Context) error {
 	return nil
 }
 
-// readOwner reads whose a workspace is.
+// readOwner reads the owner.json of a workspace.
 func readOwner(root string) (owner, error) {
 	var o owner
 	raw, err := readRegular(filepath.Join(root, "owner.json"), 1<<20)
@@ -141,7 +141,7 @@ func readOwner(root string) (owner, error) {
 		err = json.Unmarshal(raw, &o)
 	}
 	if err == nil && o.ID == "" {
-		err = errors.New("it does not say of which workspace it is")
+		err = errors.New("the file does not name its workspace")
 	}
 	return o, err
 }

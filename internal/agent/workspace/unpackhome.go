@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// UnpackHome puts what was kept of a HOME into a directory that is there. Nothing that
-// the archive says leads out of it.
+// UnpackHome unpacks a kept HOME into an existing directory. Entries of the archive that lead out
+// of the directory are refused.
 func UnpackHome(dir string, archive []byte) error { return unpackHome(dir, archive) }
 
 func unpackHome(dir string, archive []byte) error {
@@ -48,7 +48,7 @@ func unpackHome(dir string, archive []byte) error {
 	}
 }
 
-// unpacker unpacks HOME.
+// unpacker unpacks a HOME.
 type unpacker struct {
 	root  *os.Root
 	count int
@@ -62,7 +62,7 @@ func (u *unpacker) put(head *tar.Header, in io.Reader) error {
 	u.size += head.Size
 	if !fs.ValidPath(strings.ToValidUTF8(name, "x")) || name == "." || u.count > maxHomeEntries || u.size > maxHome ||
 		head.Size > maxHomeFile {
-		return fmt.Errorf("%q has no place in it", printable(head.Name))
+		return fmt.Errorf("%q is not allowed there", printable(head.Name))
 	}
 	mode := fs.FileMode(head.Mode).Perm()
 	if err := u.root.MkdirAll(path.Dir(name), 0o700); err != nil {
@@ -83,7 +83,7 @@ func (u *unpacker) put(head *tar.Header, in io.Reader) error {
 	return fmt.Errorf("%q is neither a file nor a directory", printable(name))
 }
 
-// clear makes room for something.
+// clear removes a file that is in the way.
 func (u *unpacker) clear(name string) error {
 	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -103,13 +103,14 @@ func (u *unpacker) file(name string, mode fs.FileMode, at time.Time, in io.Reade
 	return errors.Join(err, f.Chmod(mode), f.Close(), u.root.Chtimes(name, at, at))
 }
 
-// finish closes directories as they were closed.
+// finish sets the modes of directories, which may forbid writing into them.
 func (u *unpacker) finish() error {
 	names := make([]string, 0, len(u.modes))
 	for name := range u.modes {
 		names = append(names, name)
 	}
-	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) }) // what is below first
+	// subdirectories first
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
 	for _, name := range names {
 		if err := u.root.Chmod(name, u.modes[name]); err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is kept of HOME.
+// Bounds for what is kept of HOME.
 const (
 	maxHome        = 32 << 20 // bytes of all files
 	maxHomeFile    = 16 << 20
@@ -27,8 +27,8 @@ const (
 	maxHomeDepth   = 64
 )
 
-// caches are the directories of HOME that are known to be made again, by their paths,
-// and in whatever directory they are, by their names.
+// caches are directories of HOME, by path, that programs can make again; cacheNames are names of
+// such directories, at any depth.
 var (
 	caches = []string{
 		".cache", ".npm", ".pnpm-store", ".yarn/berry/cache", ".bun/install/cache", ".local/share/pnpm",
@@ -42,32 +42,31 @@ var (
 	cacheNames = []string{"node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
 
-// cacheTag is the beginning of a file CACHEDIR.TAG, by which a directory says that it is
-// a cache (https://bford.info/cachedir/).
+// cacheTag is the beginning of a file CACHEDIR.TAG, which marks its directory as a cache
+// (https://bford.info/cachedir/).
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55"
 
-// belonging is something in HOME.
+// belonging is a file, directory or symbolic link in HOME.
 type belonging struct {
 	name string
 	info fs.FileInfo
-	link string // the target
+	link string // the target of a symbolic link
 }
 
-// home keeps what is in HOME: regular files, directories, and symbolic links that do
-// not leave it.
+// home packs the contents of HOME: regular files, directories, and symbolic links that stay in it.
 func (s *salvage) home(ctx context.Context) error {
 	if s.at.MostHome <= 0 {
 		return nil
 	}
 	if info, err := os.Lstat(s.at.Home); err != nil || !info.IsDir() {
-		return errors.New("it is not the directory that was made")
+		return errors.New("HOME is not the directory that Belay made")
 	}
 	root, err := os.OpenRoot(s.at.Home)
 	if err != nil {
 		return bare(err)
 	}
 	defer root.Close()
-	h := &packer{ctx: ctx, at: s.at, root: root, lost: &s.homeless}
+	h := &packer{ctx: ctx, at: s.at, root: root, lost: &s.homeLost}
 	h.look(".")
 	h.fit()
 	if s.out.Home, err = h.pack(); err != nil {
@@ -86,14 +85,14 @@ type packer struct {
 
 	seen int
 	all  []belonging
-	left []string // what is not kept, and why
+	left []string // files that are not kept, each with the reason
 }
 
 func (h *packer) leave(name, format string, args ...any) {
 	h.left = append(h.left, printable(name)+" ("+fmt.Sprintf(format, args...)+")")
 }
 
-// look takes down what is in a directory.
+// look records the entries of a directory, recursively.
 func (h *packer) look(dir string) {
 	d, err := h.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -116,11 +115,11 @@ func (h *packer) look(dir string) {
 	}
 }
 
-// take takes down one thing.
+// take records one entry of a directory.
 func (h *packer) take(name string) {
 	info, err := h.root.Lstat(name)
 	if err != nil {
-		return // it is gone
+		return // removed in the meantime
 	}
 	b := belonging{name: name, info: info}
 	stat, ok := info.Sys().(*syscall.Stat_t)
@@ -133,7 +132,7 @@ func (h *packer) take(name string) {
 			h.look(name)
 		}
 	case foreign:
-		h.leave(name, "it belongs to somebody else")
+		h.leave(name, "it belongs to another user")
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := h.root.Readlink(name)
 		if err == nil {
@@ -145,7 +144,7 @@ func (h *packer) take(name string) {
 		}
 		h.all = append(h.all, b)
 	case !info.Mode().IsRegular():
-		if info.Mode()&fs.ModeSocket == 0 { // which is nothing without its process
+		if info.Mode()&fs.ModeSocket == 0 { // a socket is useless without its process
 			h.leave(name, "%v", errNotRegular)
 		}
 	case info.Size() > maxHomeFile:
@@ -155,7 +154,7 @@ func (h *packer) take(name string) {
 	}
 }
 
-// cache tells whether a directory is known to be a cache.
+// cache reports whether a directory is known to be a cache.
 func (h *packer) cache(name string) bool {
 	if slices.Contains(caches, name) || slices.Contains(cacheNames, path.Base(name)) {
 		return true
@@ -170,7 +169,7 @@ func (h *packer) cache(name string) bool {
 	return err == nil && string(head) == cacheTag
 }
 
-// inside is the target of a symbolic link as it is kept: relative, and in HOME.
+// inside returns the target of a symbolic link as it is stored: relative, and within HOME.
 func inside(home, name, target string) (string, error) {
 	if path.IsAbs(target) {
 		below, ok := strings.CutPrefix(path.Clean(target), path.Clean(home)+"/")
@@ -185,7 +184,7 @@ func inside(home, name, target string) (string, error) {
 	return target, nil
 }
 
-// fit leaves out the largest files until the others are within the bound.
+// fit leaves out the largest files until the rest fits the bound.
 func (h *packer) fit() {
 	var total int64
 	var files []int
@@ -214,8 +213,8 @@ func (h *packer) fit() {
 	h.all = keep
 }
 
-// pack writes the archive; nil if there is nothing but what Belay put there. The same
-// files give the same bytes.
+// pack writes the archive of HOME. It returns nil if HOME has only the files that Belay put there.
+// Equal files give equal bytes.
 func (h *packer) pack() ([]byte, error) {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
@@ -244,7 +243,7 @@ func (h *packer) pack() ([]byte, error) {
 			}
 			head.Typeflag, head.Size, head.ModTime, some = tar.TypeReg, int64(len(data)), b.info.ModTime(), true
 		}
-		if err := w.WriteHeader(head); err != nil { // a name that no archive can hold
+		if err := w.WriteHeader(head); err != nil { // the archive format cannot store this name
 			h.leave(b.name, "%v", err)
 			continue
 		}

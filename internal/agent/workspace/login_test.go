@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: a workspace is made with the credentials that are known at the time, and they
-// show nowhere; what may be used is judged by where it leads.
-func TestKnownCredentials(t *testing.T) {
+// Rule: a workspace is made with the credentials that are configured at that moment, and they
+// appear nowhere; Allow judges the URL without them.
+func TestConfiguredCredentials(t *testing.T) {
 	r, m := serve(t, repo(t)), open(t)
 	login := Login{"jo", "s3cret'$(x)\""}
 	asked := ""
@@ -38,6 +38,6 @@ func TestKnownCredentials(t *testing.T) {
 		return denied
 	}})
 	if wantCode(t, err, belay.CodeForbidden); judged != src {
-		t.Errorf("it was judged by %q", judged)
+		t.Errorf("Allow was called with %q", judged)
 	}
 }

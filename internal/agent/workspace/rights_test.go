@@ -32,12 +32,11 @@ func as(t *testing.T, uid uint32, dir, script string) {
 	}
 }
 
-// Rule: no git runs with more rights than whoever owns what it works on. In the whole
-// life of a job (made from another user's repository, saved, killed, salvaged, restored,
-// checked out by a person, removed) no git is root's on a tree that root does not own
-// alone; the source is read by its owner, the clone is the keeper's, and the workspace
-// its user's.
-func TestWhoRunsGit(t *testing.T) {
+// Rule: git never runs with more rights than the owner of the files on which it works. In the whole
+// life of a job (made from another user's repository, salvaged, killed, swept, restored, checked
+// out by a person, removed), git runs as root only on trees that root alone owns; the source is
+// read by its owner, the base by the keeper, and the workspace by its user.
+func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	asRoot(t)
 	src, root := repo(t), repo(t)
 	for path := src; path != filepath.Dir(path) && path != "/tmp"; path = filepath.Dir(path) {
@@ -51,7 +50,7 @@ func TestWhoRunsGit(t *testing.T) {
 	m := open(t)
 	lent(t, m)
 
-	w, err := m.Prepare(t.Context(), asked(Spec{ID: "first", Repo: src}))
+	w, err := m.Prepare(t.Context(), allowedOnly(Spec{ID: "first", Repo: src}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,14 +70,14 @@ func TestWhoRunsGit(t *testing.T) {
 		t.Fatalf("kept %+v, %v", work, err)
 	}
 	as(t, stranger, src, "git commit -q --allow-empty -m later")
-	next := prepare(t, other, asked(Spec{ID: "next", Repo: src, Commit: work.Commit}))
+	next := prepare(t, other, allowedOnly(Spec{ID: "next", Repo: src, Commit: work.Commit}))
 	if err := other.Restore(t.Context(), next, work.Salvage); err != nil {
 		t.Fatal(err)
 	}
-	prepare(t, other, asked(Spec{ID: "newest", Repo: src}))
+	prepare(t, other, allowedOnly(Spec{ID: "newest", Repo: src}))
 	prepare(t, other, Spec{ID: "of-root", Repo: root})
 
-	person := reopen(t, m) // who knows of no keeper
+	person := reopen(t, m) // a Manager without a keeper
 	if _, err := person.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// view is all that git shows of a checkout.
+// view returns all that git shows of a checkout.
 func view(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -46,7 +46,7 @@ func view(t *testing.T, dir string) map[string]string {
 	files := contents(t, dir)
 	ignored, _ := try(dir, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 	for name := range strings.SplitSeq(ignored, "\x00") {
-		delete(files, name) // ignored and not tracked: not kept, by design
+		delete(files, name) // ignored and not tracked files are not kept, by design
 	}
 	for name, text := range files {
 		all["file "+name] = text
@@ -54,7 +54,7 @@ func view(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// comesBack salvages a workspace, restores it in a new one, and compares.
+// comesBack salvages a workspace, restores the work in a new one, and compares the two.
 func comesBack(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
 	t.Helper()
 	s := salvageOf(t, m, w)
@@ -71,9 +71,9 @@ func comesBack(t *testing.T, m *Manager, w *Workspace) (Salvage, *Workspace) {
 	return s, again
 }
 
-// Rule: whatever git knows of the work is there again: stashes, tags, notes, the
-// index, and what is under way.
-func TestNothingIsGone(t *testing.T) {
+// Rule: all of git's state is restored: stashes, tags, notes, the index, and an operation in
+// progress.
+func TestAllStateOfGitIsRestored(t *testing.T) {
 	const conflict = `git checkout -q -b theirs HEAD~; echo theirs >a.txt; git commit -qam theirs; echo more >c.txt; git add c.txt; git commit -qm more
 git checkout -q main
 `
@@ -127,9 +127,9 @@ echo 3 >a.txt; git add a.txt; echo 4 >a.txt; git stash push -q -m 'the third: of
 			twice := salvageOf(t, m, again)
 			if (s.Bundle == nil) != (twice.Bundle == nil) || string(s.Patch) != string(twice.Patch) ||
 				s.Commits != twice.Commits {
-				t.Errorf("salvaged again it is another: %d and %d commits", s.Commits, twice.Commits)
+				t.Errorf("a second salvage differs: %d and %d commits", s.Commits, twice.Commits)
 			}
-			// What was under way can be ended, and comes to the same.
+			// An operation in progress can be ended, with the same result in both.
 			for _, end := range [][]string{{"rebase", "--abort"}, {"merge", "--abort"}, {"cherry-pick", "--abort"},
 				{"revert", "--abort"}, {"am", "--abort"}, {"stash", "pop", "-q"}} {
 				_, one := try(w.Dir, end...)

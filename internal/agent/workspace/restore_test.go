@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: what a version kept that knew HEAD and the branches only is restored as it was
-// then: a new file that is ignored had been added by force.
+// Rule: work salvaged by an old version, which recorded HEAD and the branches only, is restored as
+// that version did: a new file that is ignored is staged, because it had been added by force.
 func TestWorkOfAnOlderVersion(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -38,8 +38,8 @@ echo loose >a.txt; echo forced >x.log; git add -f x.log; git diff --binary --ful
 	}
 }
 
-// Rule: a workspace of which it is not known any more how it was handed over, as one
-// that an older version made, comes back all the same.
+// Rule: a workspace without notes about its original state, such as one of an older version, is
+// salvaged and restored completely.
 func TestSalvageWithoutNotes(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -60,8 +60,8 @@ func TestSalvageWithoutNotes(t *testing.T) {
 	}
 }
 
-// Rule: refs that the source has got since are no hindrance, also where their names
-// leave no place for those that were kept.
+// Rule: refs that the source has gained since do not prevent a restore, not even where their names
+// conflict with salvaged refs.
 func TestRestoreBesideNewRefs(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -85,7 +85,7 @@ func TestRestoreBesideNewRefs(t *testing.T) {
 	}
 }
 
-// Rule: a repository of the other hash comes back as well.
+// Rule: a repository with SHA-256 names is salvaged and restored as well.
 func TestSalvageOfSHA256(t *testing.T) {
 	src, m := filepath.Join(t.TempDir(), "source"), open(t)
 	run(t, "", "init", "-q", "-b", "main", "--object-format=sha256", src)
@@ -99,8 +99,8 @@ git checkout -q -b other; git commit -q --allow-empty -m c`)
 	}
 }
 
-// Rule: in what a person gets nothing that was under way runs a program, and no change
-// is hidden; what was left out is named.
+// Rule: a checkout for a person contains no operation in progress that runs a program, and hides no
+// change; what was left out is named.
 func TestCheckOutForAPerson(t *testing.T) {
 	src, m := repo(t), open(t)
 	ran := filepath.Join(t.TempDir(), "ran")
@@ -132,7 +132,7 @@ func TestCheckOutForAPerson(t *testing.T) {
 			}
 			_, _ = try(dir, "rebase", "--continue")
 			if _, err := os.Lstat(ran); err == nil {
-				t.Error("what was under way has run")
+				t.Error("a program of the operation in progress has run")
 			}
 			if name == "hidden" {
 				if got := run(t, dir, "status", "--porcelain"); got != " M a.txt\n M dir/b.txt\n A n" {
@@ -143,8 +143,7 @@ func TestCheckOutForAPerson(t *testing.T) {
 	}
 }
 
-// Rule: what is said to be no name for git's index is none for git either, and the
-// other way round.
+// Rule: storable refuses exactly the names that git refuses in an index.
 func TestStorable(t *testing.T) {
 	dir := repo(t)
 	blob := run(t, dir, "rev-parse", "HEAD:a.txt")
@@ -165,7 +164,7 @@ func TestStorable(t *testing.T) {
 	}
 }
 
-// Rule: whatever a record says, what is taken from it has a place.
+// Rule: unpack accepts only valid names and values from a record, whatever it contains.
 func FuzzRecord(f *testing.F) {
 	r := &record{
 		files: map[string][]byte{
@@ -212,7 +211,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// Rule: settings that name programs are not kept, and no password is.
+// Rule: settings that name programs are not kept, and passwords are removed.
 func TestSettings(t *testing.T) {
 	for s, want := range map[setting]string{
 		{"user.name", "A"}: "A", {"branch.a.b.merge", "refs/heads/x"}: "refs/heads/x",

@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// firm makes dir, if it is not there, and gives its name without links. It refuses a
-// directory in whose place, or in the place of one above it, another user could put
-// another: what is read, written and removed by its name would be theirs.
-func firm(dir string) (string, error) {
+// secureDir makes dir, if it does not exist, and returns its path without symbolic links. It refuses a
+// path on which another user could replace a directory: that user would then control what is read,
+// written and removed there.
+func secureDir(dir string) (string, error) {
 	there := dir
 	for {
 		_, err := os.Stat(there)
@@ -28,7 +28,7 @@ func firm(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := stands(real); err != nil {
+	if err := checkPath(real); err != nil {
 		return "", err
 	}
 	below, err := filepath.Rel(there, dir)
@@ -39,21 +39,21 @@ func firm(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	return dir, stands(dir) // in a directory like /tmp another may have been faster
+	return dir, checkPath(dir) // in a directory such as /tmp another user may have been faster
 }
 
-// stands looks at dir and at all above it.
-func stands(dir string) error {
+// checkPath checks dir and every directory above it.
+func checkPath(dir string) error {
 	for {
-		if err := standsFirm(dir); err != nil || dir == filepath.Dir(dir) {
+		if err := checkDir(dir); err != nil || dir == filepath.Dir(dir) {
 			return err
 		}
 		dir = filepath.Dir(dir)
 	}
 }
 
-// standsFirm tells whether only root and we can exchange what is in a directory.
-func standsFirm(dir string) error {
+// checkDir checks that only root and this user can replace the entries of dir.
+func checkDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
@@ -66,20 +66,20 @@ func standsFirm(dir string) error {
 		return nil
 	}
 	switch {
-	case int(st.Uid) != os.Geteuid() && st.Uid != owner0():
-		return fmt.Errorf("%s belongs to user %d, who could put another directory in the place of what is in it: "+
+	case int(st.Uid) != os.Geteuid() && st.Uid != rootUID():
+		return fmt.Errorf("%s belongs to user %d, who could replace directories in it: "+
 			"it has to be root's or this user's", dir, st.Uid)
 	case info.Mode()&0o002 == 0, info.Mode()&os.ModeSticky != 0:
 		return nil
-	case os.Geteuid() != 0 && st.Uid == owner0() && isMount(dir, st):
-		return nil // the volume of a container, which has no other users
+	case os.Geteuid() != 0 && st.Uid == rootUID() && isMount(dir, st):
+		return nil // the volume of a container without other users
 	}
-	return fmt.Errorf("every user may write in %s, and put another directory in the place of what is in it: take "+
+	return fmt.Errorf("every user may write in %s and could replace directories in it: take "+
 		"that right away (chmod o-w), or let each remove only what is theirs (chmod +t)", dir)
 }
 
-// owner0 is root, also where a user namespace does not know it.
-func owner0() uint32 {
+// rootUID is the uid of root, also in a user namespace that does not map root.
+func rootUID() uint32 {
 	info, err := os.Lstat("/")
 	if err != nil {
 		return 0
@@ -90,7 +90,7 @@ func owner0() uint32 {
 	return 0
 }
 
-// isMount tells whether a file system begins at dir.
+// isMount reports whether a file system is mounted at dir.
 func isMount(dir string, st *syscall.Stat_t) bool {
 	above, err := os.Lstat(filepath.Dir(dir))
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// hang replaces a file by a pipe, at which whoever opens it waits.
+// hang replaces a file by a named pipe, on which a reader blocks.
 func hang(t *testing.T, path string) {
 	t.Helper()
 	remove(t, path)
@@ -28,11 +28,11 @@ func hang(t *testing.T, path string) {
 	}
 }
 
-// tooLate is what is said of a workspace that took longer than it may.
+// tooLate is part of the error for a workspace that was not made in time.
 const tooLate = "was not made within 2s"
 
-// Rule: a source that makes its reader wait, or read without end, ends with an error
-// within the time, and holds nothing.
+// Rule: a source that makes its reader block, or read without end, ends with an error within the
+// time limit, and leaves nothing behind.
 func TestSourcesThatHang(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(t *testing.T, src string)
@@ -78,8 +78,7 @@ func TestSourcesThatHang(t *testing.T) {
 	}
 }
 
-// Rule: a remote repository that does not answer holds a slot no longer than a workspace
-// may take to be made.
+// Rule: a remote repository that does not answer makes Prepare fail within PrepareTimeout.
 func TestRemoteThatHangs(t *testing.T) {
 	r := serve(t, repo(t))
 	over := make(chan struct{})
@@ -98,9 +97,9 @@ func TestRemoteThatHangs(t *testing.T) {
 	}
 }
 
-// Rule: a clone that is warm answers nobody who could not fetch it: neither whoever has
-// another credential, nor whoever has put a repository of theirs in the place of another's.
-func TestAWarmCloneIsNoWayIn(t *testing.T) {
+// Rule: a warm base serves only callers who could fetch it: it is used neither with other
+// credentials nor for a repository that another user has put at the same path.
+func TestWarmBaseServesOnlyCallersWithAccess(t *testing.T) {
 	src := repo(t)
 	r, m := serve(t, src), open(t)
 	w := prepare(t, m, Spec{Repo: r.as(rightUser)})
@@ -124,11 +123,11 @@ func TestAWarmCloneIsNoWayIn(t *testing.T) {
 	wantCode(t, err, belay.CodeNotFound)
 }
 
-// Rule: what leads out of a repository is followed with the rights of whoever owns what
-// leads there: to nothing that they could not read.
-func TestWaysOutOfASource(t *testing.T) {
+// Rule: a link out of a source is followed with the rights of the user who owns the link, so it
+// reveals nothing that this user could not read.
+func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 	asRoot(t)
-	private := repo(t) // below a directory that only root may pass
+	private := repo(t) // below a directory that only root may enter
 	write(t, filepath.Join(private, "private.txt"), "of root\n")
 	secret := commit(t, private, "of root")
 	for name, set := range map[string]func(t *testing.T, dir string){
@@ -162,7 +161,7 @@ func TestWaysOutOfASource(t *testing.T) {
 				set(t, theirs)
 				own(t, theirs, uid)
 				for _, ref := range []string{"", "stolen", secret} {
-					w, err := m.Prepare(t.Context(), asked(Spec{ID: "run_1", Repo: theirs, Ref: ref}))
+					w, err := m.Prepare(t.Context(), allowedOnly(Spec{ID: "run_1", Repo: theirs, Ref: ref}))
 					if err != nil {
 						continue
 					}
@@ -178,8 +177,8 @@ func TestWaysOutOfASource(t *testing.T) {
 	}
 }
 
-// Rule: root's repositories are read by the keeper, also below a directory that is closed
-// to everybody; of one that is closed itself the error says what to do.
+// Rule: repositories of root are read by the keeper, also below a directory that is closed to
+// others; if the repository itself is closed, the error says how to open it.
 func TestRootsRepositories(t *testing.T) {
 	asRoot(t)
 	m, src := open(t), repo(t)
@@ -203,9 +202,9 @@ func TestRootsRepositories(t *testing.T) {
 	}
 }
 
-// Rule: over ssh a repository is fetched by this process's ssh, started as git would
-// start it, and what it complains of is told.
-func TestOverSSH(t *testing.T) {
+// Rule: a repository over ssh is fetched by an ssh of this process, started as git would start it,
+// and its error output is reported.
+func TestFetchOverSSH(t *testing.T) {
 	m, src := open(t), repo(t)
 	bin := t.TempDir()
 	log := filepath.Join(bin, "log")
@@ -232,7 +231,7 @@ exec sh -c "$last"
 		"jo@example.com",
 		"git-upload-pack '" + src + "'", "version=2", "",
 	}, "\n")
-	if diff := cmp.Diff(want+want, string(raw)); diff != "" { // one to look, one to fetch
+	if diff := cmp.Diff(want+want, string(raw)); diff != "" { // one ssh to list the refs, one to fetch
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	_, err = m.Prepare(t.Context(), Spec{ID: "run_1", Repo: "git@example.com:nowhere"})
@@ -247,7 +246,7 @@ exec sh -c "$last"
 	}
 }
 
-// Rule: ssh is given what git would give it.
+// Rule: ssh gets the arguments that git would give it.
 func TestSSHArguments(t *testing.T) {
 	for _, tt := range []struct{ url, host, command, port string }{
 		{"git@example.com:org/x.git", "git@example.com", "git-upload-pack 'org/x.git'", ""},

@@ -20,10 +20,10 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// keeperUser is the user of base clones, for tests that run as root.
+// keeperUser is the owner of base clones in tests that run as root.
 const keeperUser = 1_700_000_000
 
-// lent gives workspaces users of a range, for tests that run as root.
+// lent makes m give workspaces users of their own, for tests that run as root.
 func lent(t *testing.T, m *Manager) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -49,7 +49,7 @@ func inode(t *testing.T, path string) *syscall.Stat_t {
 	return info.Sys().(*syscall.Stat_t)
 }
 
-// packs lists the packs below a directory of objects.
+// packs lists the packs in a directory of objects.
 func packs(t *testing.T, objects string) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(objects, "pack", "*.pack"))
@@ -59,9 +59,9 @@ func packs(t *testing.T, objects string) []string {
 	return all
 }
 
-// Rule: objects are hard-linked only where the command runs as another user than
-// whom the base belongs to; all else is the user's.
-func TestHardLinksOnlyForOthers(t *testing.T) {
+// Rule: objects are hard-linked only where the command runs as another user than the owner of the
+// base; every other file belongs to the user of the workspace.
+func TestObjectsAreHardLinkedForOtherUsersOnly(t *testing.T) {
 	m, source := open(t), repo(t)
 	own := prepare(t, m, Spec{ID: "own", Repo: source})
 	for _, p := range packs(t, filepath.Join(own.Dir, ".git", "objects")) {
@@ -93,8 +93,8 @@ func TestHardLinksOnlyForOthers(t *testing.T) {
 	}
 }
 
-// Rule: what such a user has done is salvaged and restored as anybody's, and what
-// belongs to somebody else is not taken for his.
+// Rule: the work of a user of its own is salvaged and restored like any other, but files of other
+// users in the workspace are not.
 func TestSalvageOfAnotherUser(t *testing.T) {
 	m, source := open(t), repo(t)
 	lent(t, m)
@@ -105,7 +105,7 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Commits != 1 || s.Files != 2 || !strings.Contains(s.Lost, "secret.txt, which belongs to somebody else") ||
+	if s.Commits != 1 || s.Files != 2 || !strings.Contains(s.Lost, "secret.txt, which belongs to another user") ||
 		strings.Contains(string(s.Patch), "secret") {
 		t.Errorf("%+v", s)
 	}
@@ -120,9 +120,9 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 	}
 }
 
-// Rule: what a dead process left unfinished is kept before its workspace goes, and
-// can be read and forgotten; what would go can be seen before.
-func TestWorkOfTheDeadIsKept(t *testing.T) {
+// Rule: unfinished work of a dead process is salvaged before its workspace is removed, and can be
+// read and forgotten; Garbage lists the workspace first.
+func TestWorkOfDeadProcessIsKept(t *testing.T) {
 	m, source := open(t), repo(t)
 	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: source})
 	if err != nil {
@@ -194,7 +194,7 @@ func TestWorkOfTheDeadIsKept(t *testing.T) {
 	}
 }
 
-// die makes a workspace be that of a process that is gone.
+// die makes the owner of a workspace a process that does not exist.
 func die(t *testing.T, w *Workspace) {
 	t.Helper()
 	w.m.mu.Lock()
@@ -213,7 +213,7 @@ func die(t *testing.T, w *Workspace) {
 	write(t, file, o)
 }
 
-// reopen is another Manager on the same directory.
+// reopen returns another Manager on the same directory.
 func reopen(t *testing.T, m *Manager) *Manager {
 	t.Helper()
 	other, err := Open(m.dir)
@@ -223,8 +223,8 @@ func reopen(t *testing.T, m *Manager) *Manager {
 	return other
 }
 
-// Rule: bases can be seen, and those that nobody uses go after their time.
-func TestBasesCanBeSeen(t *testing.T) {
+// Rule: Bases lists the bases, and a sweep removes those that are unused for long.
+func TestBasesAreListedAndSwept(t *testing.T) {
 	m, source := open(t), repo(t)
 	prepare(t, m, Spec{ID: "one", Repo: source})
 	bases, err := m.Bases()
@@ -242,11 +242,11 @@ func TestBasesCanBeSeen(t *testing.T) {
 	if _, err := os.Lstat(b.Path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after 40 days: %v", err)
 	}
-	prepare(t, m, Spec{ID: "two", Repo: source}) // and is made again
+	prepare(t, m, Spec{ID: "two", Repo: source}) // it is made again
 }
 
-// Rule: a workspace that outgrows its quota is told so, in words, soon; one that
-// does not is left alone.
+// Rule: Watch reports a workspace that exceeds its quota, with the reason, within seconds; it
+// leaves other workspaces alone.
 func TestQuota(t *testing.T) {
 	for name, tt := range map[string]struct {
 		quota  Quota
@@ -284,15 +284,14 @@ func TestQuota(t *testing.T) {
 			case tt.want == "" && err != nil:
 				t.Errorf("%v", err)
 			case tt.want != "" && (!errors.As(err, &over) || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("told %v; want %q", err, tt.want)
+				t.Errorf("Watch returned %v; want %q", err, tt.want)
 			}
 		})
 	}
 }
 
-// Rule: a hundred names of one file are one file, and what the base shares is not
-// the workspace's.
-func TestQuotaCountsOnce(t *testing.T) {
+// Rule: a file with a hundred names counts once, and objects shared with the base do not count.
+func TestQuotaCountsHardLinksOnce(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{Repo: repo(t)})
 	before, err := w.Usage(t.Context())
@@ -307,9 +306,9 @@ func TestQuotaCountsOnce(t *testing.T) {
 	}
 }
 
-// Rule: the lock on the base is held for copying only: not while it is fetched, and
-// not while a checkout is written.
-func TestTheSetupLock(t *testing.T) {
+// Rule: the lock on the base is taken only for copying: not while the base is fetched, and not
+// while a checkout is written.
+func TestBaseIsLockedForCopyingOnly(t *testing.T) {
 	m, source := open(t), repo(t)
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -329,7 +328,7 @@ func TestTheSetupLock(t *testing.T) {
 	if l.Count < 8 || l.Held99 == 0 || l.Held99 > l.HeldMost || l.Held50 > l.Held99 {
 		t.Errorf("%+v", l)
 	}
-	// Whoever knows the commit need not wait for a fetch.
+	// A Prepare that knows the commit need not wait for a fetch.
 	commit := run(t, source, "rev-parse", "HEAD")
 	s, err := parseSource(source)
 	if err != nil {
@@ -343,8 +342,8 @@ func TestTheSetupLock(t *testing.T) {
 	prepare(t, m, Spec{ID: "beside", Repo: source, Commit: commit})
 }
 
-// Rule: an encrypted repository is unlocked by a key from a file; what was encrypted
-// stays so in what is kept of a job, and comes back.
+// Rule: an encrypted repository is unlocked by a key from a file; encrypted files stay encrypted in
+// what is salvaged, and are restored.
 func TestGitCrypt(t *testing.T) {
 	if out, err := exec.Command("../../../scripts/need.sh", "git-crypt").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -394,9 +393,8 @@ git cat-file blob HEAD:secret.txt | grep -q sesame && exit 1; true`)
 	}
 }
 
-// asked is a spec as it comes from a caller, who may work on the repository that is
-// named there and on no other.
-func asked(s Spec) Spec {
+// allowedOnly returns a spec from a caller who may use the named repository and no other.
+func allowedOnly(s Spec) Spec {
 	s.Allow = func(repo string) error {
 		if repo != s.Repo {
 			return &belay.Error{Code: belay.CodeForbidden, Message: repo + " is another repository"}
@@ -406,9 +404,9 @@ func asked(s Spec) Spec {
 	return s
 }
 
-// Rule: what a dead run has left is salvaged as its user, who is taken back for as long;
-// while another run has that user it is left alone, and not lost.
-func TestTheUserOfTheDeadIsTakenBack(t *testing.T) {
+// Rule: the work of a dead run is salvaged as its user, who is reserved meanwhile; while another
+// run has that user, the work stays where it is.
+func TestUserOfDeadRunIsReservedDuringSalvage(t *testing.T) {
 	m := open(t)
 	lent(t, m)
 	w, err := m.Prepare(t.Context(), Spec{ID: "dies", Repo: repo(t)})

@@ -13,13 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// trap is a workspace that a hostile command has had in its hands, and a program
-// that tells if it was run.
+// trap is a workspace as a hostile command has left it, with a program that records when it is run.
 type trap struct {
 	t        *testing.T
 	dir      string // the checkout
 	program  string // a shell script
-	outside  string // a directory that is none of the workspace's business
+	outside  string // a directory outside of the workspace
 	sideline string // a second repository, outside
 }
 
@@ -40,7 +39,7 @@ func (c trap) replace(name, target string) {
 	}
 }
 
-// hole makes a file that has a size and no content.
+// hole makes a sparse file of a given size.
 func (c trap) hole(name string, size int64) {
 	c.t.Helper()
 	remove(c.t, filepath.Join(c.dir, name))
@@ -65,13 +64,12 @@ func (c trap) fifo(name string) {
 	}
 }
 
-// traps are the ways to have git run, read or write something for a command that
-// is over. lost is what the salvage must say; a patch with the changed file is
-// wanted from each.
+// traps are ways in which a finished command tries to make git run, read or write something. lost
+// is a text that Lost must contain; each salvage must have a patch with the changed file.
 var traps = map[string]struct {
 	set   func(c trap)
 	lost  string
-	bites []string // what a careless git would do to run the program
+	bites []string // arguments with which plain git would run the program
 }{
 	"fsmonitor": {set: func(c trap) {
 		c.git("config", "core.fsmonitor", c.program)
@@ -155,7 +153,7 @@ var traps = map[string]struct {
 		write(c.t, filepath.Join(c.dir, "sub", "a.txt"), "dirty\n")
 		write(c.t, filepath.Join(c.dir, ".gitmodules"), "[submodule \"sub\"]\n\tpath = sub\n\turl = ext::"+c.program+
 			"\n")
-	}, lost: "what was changed in sub, which is a submodule", bites: []string{"status"}},
+	}, lost: "the changes in sub, which is a submodule", bites: []string{"status"}},
 	"nested repository that blocks": {set: func(c trap) {
 		c.file("nested/.git/refs/x", "")
 		c.file("nested/.git/objects/x", "")
@@ -164,7 +162,7 @@ var traps = map[string]struct {
 	"alternates": {set: func(c trap) {
 		c.file(".git/objects/info/alternates", filepath.Join(c.sideline, ".git", "objects")+"\n")
 		c.file(".git/refs/heads/stolen", run(c.t, c.sideline, "rev-parse", "HEAD")+"\n")
-	}, lost: "it borrows objects from another place"},
+	}, lost: "it refers to objects in another place"},
 	"objects elsewhere": {set: func(c trap) {
 		c.replace(".git/objects", filepath.Join(c.sideline, ".git", "objects"))
 		c.file(".git/HEAD", run(c.t, c.sideline, "rev-parse", "HEAD")+"\n")
@@ -187,10 +185,10 @@ var traps = map[string]struct {
 	}},
 	"HEAD elsewhere": {set: func(c trap) {
 		c.replace(".git/HEAD", filepath.Join(c.sideline, ".git", "HEAD"))
-	}, lost: "where HEAD stands (path escapes from parent)"},
+	}, lost: "the value of HEAD (path escapes from parent)"},
 	"HEAD that blocks": {set: func(c trap) {
 		c.fifo(".git/HEAD")
-	}, lost: "where HEAD stands (not a regular file)"},
+	}, lost: "the value of HEAD (not a regular file)"},
 	"packed-refs that blocks": {set: func(c trap) {
 		c.fifo(".git/packed-refs")
 	}, lost: "the refs in packed-refs (not a regular file)"},
@@ -199,19 +197,19 @@ var traps = map[string]struct {
 	}, lost: "refs/heads/x (not a regular file)"},
 	"an index that blocks": {set: func(c trap) {
 		c.fifo(".git/index")
-	}, lost: "what was staged (the index: not a regular file)"},
+	}, lost: "the staged changes (the index: not a regular file)"},
 	"a pack that blocks": {set: func(c trap) {
 		c.fifo(".git/objects/pack/pack-1.pack")
 	}, lost: ".git cannot be used"},
 	"HEAD of nonsense": {set: func(c trap) {
 		c.file(".git/HEAD", "ref: refs/heads/../../../x\n")
-	}, lost: "where HEAD stands (it leads to no branch)"},
+	}, lost: "the value of HEAD (it leads to no branch)"},
 	"HEAD without objects": {set: func(c trap) {
 		c.file(".git/HEAD", strings.Repeat("ab", 20)+"\n")
 	}, lost: "which is no commit that can be read"},
 	"an index of nonsense": {set: func(c trap) {
 		c.file(".git/index", "DIRC\x00\x00\x00\x02\xff\xff\xff\xff")
-	}, lost: "what was staged (the index: it is no index"},
+	}, lost: "the staged changes (the index: it is no index"},
 	"a branch of nonsense": {set: func(c trap) {
 		c.file(".git/refs/heads/bad", strings.Repeat("ab", 20)+"\n")
 	}, lost: "branch bad, which leads to no commit"},
@@ -241,7 +239,7 @@ hooks=$(printf '100755 blob %s\tpost-checkout\n' $blob | git mktree)
 dotgit=$(printf '040000 tree %s\thooks\n' $hooks | git mktree)
 tree=$(printf '040000 tree %s\t.git\n' $dotgit | git mktree)
 git update-ref HEAD $(git commit-tree -m evil -p HEAD $tree)`)
-	}, lost: "the bundle of them is not sound"},
+	}, lost: "the bundle of these parts cannot be restored"},
 	"a commit of another content": {set: func(c trap) {
 		write(c.t, filepath.Join(c.dir, "more"), "x")
 		commit(c.t, c.dir, "more")
@@ -254,7 +252,7 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 		c.file(".git/MERGE_HEAD", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
 		c.file(".git/shallow", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
 		c.file(".git/info/grafts", run(c.t, c.dir, "rev-parse", "HEAD")+"\n")
-	}, lost: "which would show other objects than there are"},
+	}, lost: "which would replace objects"},
 	"a ref elsewhere": {set: func(c trap) {
 		c.replace(".git/refs/heads/stolen", filepath.Join(c.sideline, ".git", "refs", "heads", "main"))
 	}, lost: "refs/heads/stolen (path escapes from parent)"},
@@ -265,10 +263,10 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 	"a packed-refs of 8 GB": {set: func(c trap) {
 		c.hole(".git/packed-refs", 8<<30)
 	}, lost: "the refs in packed-refs (more than"},
-	"a HEAD of 8 GB": {set: func(c trap) { c.hole(".git/HEAD", 8<<30) }, lost: "where HEAD stands (more than"},
+	"a HEAD of 8 GB": {set: func(c trap) { c.hole(".git/HEAD", 8<<30) }, lost: "the value of HEAD (more than"},
 	"an index of 8 GB": {set: func(c trap) {
 		c.hole(".git/index", 8<<30)
-	}, lost: "what was staged (the index: more than"},
+	}, lost: "the staged changes (the index: more than"},
 	"a configuration of 8 GB": {set: func(c trap) {
 		c.hole(".git/config", 8<<30)
 	}, lost: "the settings in .git/config (more than"},
@@ -280,10 +278,10 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 	}, lost: `new files in "", because of .gitignore there (it has`},
 	"attributes that block": {set: func(c trap) {
 		c.fifo("dir/.gitattributes")
-	}, lost: `what was changed in "dir", because of .gitattributes there`},
+	}, lost: `the changes in "dir", because of .gitattributes there`},
 	"a branch in a circle": {set: func(c trap) {
 		c.file(".git/refs/heads/main", "ref: refs/heads/main\n")
-	}, lost: "refs/heads/main, which leads to no ref; where HEAD stands (its branch cannot be read)"},
+	}, lost: "refs/heads/main, which leads to no ref; the value of HEAD (its branch cannot be read)"},
 	"a directory that is a ref": {set: func(c trap) {
 		packed, _ := os.ReadFile(filepath.Join(c.dir, ".git", "packed-refs"))
 		c.file(".git/packed-refs", string(packed)+run(c.t, c.dir, "rev-parse", "HEAD")+" refs/heads/main/below\n")
@@ -343,7 +341,7 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 	"a rebase in a pipe": {set: func(c trap) { c.fifo(".git/rebase-merge") }, lost: ".git/rebase-merge ("},
 	"a rebase of odd names": {set: func(c trap) {
 		c.file(".git/rebase-merge/-x \x1b[0m", "x")
-	}, lost: "which is none of git's files"},
+	}, lost: "which is not a file of git"},
 	"an index of absurd entries": {set: func(c trap) {
 		var all []leaf
 		blob := run(c.t, c.dir, "rev-parse", "HEAD:a.txt")
@@ -359,7 +357,7 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 			all = append(all, e.leaf())
 		}
 		c.file(".git/index", string(encode(all, 20)))
-	}, lost: "what is staged of ../../outside, which cannot be read"},
+	}, lost: "the staged version of ../../outside, which cannot be read"},
 	"a file that cannot be converted": {set: func(c trap) {
 		c.file(".gitattributes", "*.bad text working-tree-encoding=UTF-16\n")
 		c.file("x.bad", "no byte order mark")
@@ -376,9 +374,9 @@ cp .git/objects/$(echo $other | cut -c1-2)/$(echo $other | cut -c3-) $file`)
 	}},
 }
 
-// Rule: after an untrusted command nothing that its workspace names is run, and
-// nothing outside of it is read, written or waited for.
-func TestTraps(t *testing.T) {
+// Rule: salvaging and restoring after a hostile command runs no program that the workspace names,
+// reads and writes nothing outside of it, and never blocks.
+func TestHostileCheckoutRunsNoProgram(t *testing.T) {
 	src, m := repo(t), open(t)
 	for name, tt := range sampled(traps) {
 		t.Run(name, func(t *testing.T) {
@@ -393,13 +391,13 @@ func TestTraps(t *testing.T) {
 			commit(t, c.sideline, "secret")
 			c.file("a.txt", "changed\n")
 			tt.set(c)
-			remove(t, ran) // setting it up may run it
+			remove(t, ran) // the set-up itself may run it
 			before := snapshotOf(t, c.outside, c.sideline, src, w.root)
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			s, err := m.Salvage(ctx, w)
 			if raw, _ := os.ReadFile(ran); len(raw) > 0 {
-				t.Errorf("it ran: %s", raw)
+				t.Errorf("the program ran: %s", raw)
 			}
 			if diff := cmp.Diff(before, snapshotOf(t, c.outside, c.sideline, src, w.root)); diff != "" {
 				t.Errorf("it touched (-before +after):\n%s", diff)
@@ -424,19 +422,19 @@ func TestTraps(t *testing.T) {
 				t.Errorf("restored %q", raw)
 			}
 			if raw, _ := os.ReadFile(ran); len(raw) > 0 {
-				t.Errorf("it ran while restoring: %s", raw)
+				t.Errorf("the program ran during the restore: %s", raw)
 			}
 			if tt.bites != nil {
 				_, _ = try(w.Dir, tt.bites...)
 				if raw, _ := os.ReadFile(ran); len(raw) == 0 {
-					t.Errorf("git %v did not run it either: the trap is no trap", tt.bites)
+					t.Errorf("plain git %v did not run the program either, so this case proves nothing", tt.bites)
 				}
 			}
 		})
 	}
 }
 
-// snapshotOf tells when every file in directories was last changed, and its size.
+// snapshotOf returns the mode, size and time of change of every file in directories.
 func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -446,7 +444,7 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 				return err
 			}
 			info, err := d.Info()
-			// which git makes newer when it finds something in it
+			// git updates the time of a pack in which it finds an object
 			if all[path] = fmt.Sprint(info.Mode(), info.Size()); filepath.Ext(path) != ".pack" {
 				all[path] += info.ModTime().String()
 			}
@@ -459,8 +457,8 @@ func snapshotOf(t *testing.T, dirs ...string) map[string]string {
 	return all
 }
 
-// Rule: a workspace that was exchanged for a way out of it is not followed.
-func TestSalvageOfSomethingElse(t *testing.T) {
+// Rule: Salvage does not follow a link that has replaced the workspace.
+func TestSalvageRefusesReplacedWorkspace(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
 	other := repo(t)
@@ -469,7 +467,7 @@ func TestSalvageOfSomethingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := m.Salvage(t.Context(), w); err == nil ||
-		!strings.Contains(err.Error(), "is not the directory that was made") {
+		!strings.Contains(err.Error(), "is not the directory that Belay made") {
 		t.Errorf("error %v", err)
 	}
 	if err := w.Remove(t.Context()); err != nil {
@@ -480,8 +478,8 @@ func TestSalvageOfSomethingElse(t *testing.T) {
 	}
 }
 
-// Rule: attributes that are in the commit itself, and the user's own
-// configuration, make nothing run when a workspace is made.
+// Rule: attributes in the commit itself, and the user's own configuration, make no program run when
+// a workspace is made.
 func TestPrepareRunsNothing(t *testing.T) {
 	home, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
 	program := filepath.Join(home, "program")
@@ -523,7 +521,7 @@ func TestPrepareRunsNothing(t *testing.T) {
 	m := open(t)
 	w := prepare(t, m, Spec{Repo: src})
 	if raw, err := os.ReadFile(ran); err == nil {
-		t.Errorf("it ran: %s", raw)
+		t.Errorf("the program ran: %s", raw)
 	}
 	if hooks, err := os.ReadDir(filepath.Join(w.Dir, ".git", "hooks")); err == nil && len(hooks) > 0 {
 		t.Errorf("hooks came along: %v", hooks)

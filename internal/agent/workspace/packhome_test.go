@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namesIn lists what is in an archive.
+// namesIn lists the names in an archive.
 func namesIn(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	if len(archive) == 0 {
@@ -41,8 +41,8 @@ func namesIn(t *testing.T, archive []byte) (names []string) {
 	}
 }
 
-// Rule: HOME comes back with the work: content, modes, times, links within it; not what
-// is a cache, and not what Belay put there itself.
+// Rule: HOME is restored with its contents, modes, times and links within it, but without caches
+// and without Belay's own files.
 func TestHomeComesBack(t *testing.T) {
 	src, m := repo(t), open(t)
 	w := prepare(t, m, Spec{Repo: src})
@@ -109,12 +109,12 @@ func TestHomeComesBack(t *testing.T) {
 	}
 	m.KeepHome = false
 	if s := salvageOf(t, m, w); s.Home != nil {
-		t.Error("HOME was kept all the same")
+		t.Error("HOME was kept although KeepHome is off")
 	}
 }
 
-// Rule: of HOME nothing is kept that lies outside of it, that belongs to somebody else,
-// that blocks or that is beyond the bounds, and all of that is named; the rest is kept.
+// Rule: of HOME, files outside of it, files of other users, files that block and files beyond the
+// bounds are not kept, and each is named; the rest is kept.
 func TestHostileHome(t *testing.T) {
 	src, m := repo(t), open(t)
 	if os.Geteuid() == 0 {
@@ -173,7 +173,7 @@ func TestHostileHome(t *testing.T) {
 		fails(os.Link(filepath.Join(outside, "secret"), at("hard")))
 		fails(unix.Mknod(at("device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))))
 		fails(os.Lchown(at("device"), int(w.User.UID), int(w.User.GID)))
-		want = append(want, "hard (it belongs to somebody else)", "device (not a regular file)")
+		want = append(want, "hard (it belongs to another user)", "device (not a regular file)")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -212,8 +212,7 @@ func TestHostileHome(t *testing.T) {
 	}
 }
 
-// Rule: an archive that somebody has tampered with writes nothing outside of HOME, and
-// is refused.
+// Rule: a manipulated archive is refused and writes nothing outside of HOME.
 func TestHomeRefuses(t *testing.T) {
 	outside := t.TempDir()
 	for name, entries := range map[string][]tar.Header{
@@ -243,7 +242,7 @@ func TestHomeRefuses(t *testing.T) {
 		_, _ = w.Close(), z.Close()
 		home := t.TempDir()
 		if err := UnpackHome(home, out.Bytes()); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 		if left, _ := os.ReadDir(outside); len(left) > 0 {
 			t.Fatalf("%s: it wrote %v", name, left)
@@ -251,7 +250,7 @@ func TestHomeRefuses(t *testing.T) {
 	}
 	for name, archive := range map[string][]byte{"no archive": []byte("hello"), "cut": {0x1f, 0x8b, 8}} {
 		if err := UnpackHome(t.TempDir(), archive); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 	// A setuid bit is not kept.

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Rule: workspaces are not made where another user could put other directories in
-// their place, and the refusal says which directory it is.
-func TestOpenRefusesWhatOthersCanExchange(t *testing.T) {
+// Rule: workspaces are not made in a directory that another user could replace, and the error names
+// that directory.
+func TestOpenRefusesDirectoriesThatOthersCanReplace(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(t *testing.T, parent string) error
 		dir  string // below the parent
-		want string // in the error; empty for none
+		want string // expected in the error; empty for no error
 	}{
 		"own": {set: func(*testing.T, string) error { return nil }, dir: "workspaces"},
 		"writable to all": {set: func(_ *testing.T, p string) error {
@@ -29,7 +29,7 @@ func TestOpenRefusesWhatOthersCanExchange(t *testing.T) {
 		}, dir: "workspaces"},
 		"itself writable to all": {set: func(_ *testing.T, p string) error {
 			return mkdir(p+"/workspaces", 0o777)
-		}, dir: "workspaces", want: "workspaces, and put"},
+		}, dir: "workspaces", want: "workspaces and could"},
 		"of another user": {set: func(t *testing.T, p string) error {
 			asRoot(t)
 			return os.Chown(p, stranger, stranger)
@@ -66,7 +66,7 @@ func TestOpenRefusesWhatOthersCanExchange(t *testing.T) {
 	}
 }
 
-// mkdir makes a directory with exactly this mode.
+// mkdir makes a directory with exactly this mode, regardless of the umask.
 func mkdir(path string, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil {
 		return err
