@@ -18,121 +18,118 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Prompted is the name of the workflow that hands a prompt to an agent.
+// Prompted is the name of the workflow that passes a prompt to an agent.
 const Prompted = "agent"
 
 // The logs of an agent's execution, beside OutputLog.
 const (
-	// ProgressLog has a Progress in JSON on each line, if the agent's output is
-	// structured.
+	// ProgressLog has a Progress in JSON on each line, if the agent's output is structured.
 	ProgressLog = "progress"
-	// AnswerLog has what the agent says as it comes, if somebody chats with it:
-	// its standard output, or the texts of structured output.
+	// AnswerLog has the agent's words as they arrive, if the prompt came from a chat: its standard
+	// output, or the texts of structured output.
 	AnswerLog = "answer"
-	// PhaseLog has a Phase in JSON for each run whose command was started.
+	// PhaseLog has a Phase in JSON for each run that started its command.
 	PhaseLog = "phase"
 )
 
-// Phase says of a run that its workspace is ready and its command starts.
+// Phase records that the workspace of a run is ready and its command starts.
 type Phase struct {
-	// Session is the conversation with the agent, if it has an id.
+	// Session is the id of the conversation with the agent, if it has one.
 	Session string `json:"session,omitempty"`
-	// Continued tells that the run goes on with the conversation of an earlier one: it
-	// says what comes next, and nothing again.
+	// Continued says that the run continues the conversation of an earlier run: its words follow
+	// those of the earlier run and repeat nothing.
 	Continued bool `json:"continued,omitempty"`
 }
 
-// Prompt is what an agent is asked to do: the input of the workflow.
+// Prompt is a task for an agent: the input of the workflow.
 type Prompt struct {
 	Text string `json:"prompt"`
-	// Repo and Ref say what to work on, as in Job.
+	// Repo and Ref name the repository to work on, as in Job.
 	Repo string `json:"repo,omitempty"`
 	Ref  string `json:"ref,omitempty"`
-	// Timeout bounds the command from the moment it executes.
+	// Timeout bounds the time of the command, from its start.
 	Timeout belay.Duration `json:"timeout,omitempty"`
-	// Chat says that somebody waits for the answer as it comes.
+	// Chat says that a client waits for the answer and reads it as it arrives.
 	Chat bool `json:"chat,omitempty"`
-	// Stream says that they would have it in pieces.
+	// Stream says that this client wants the answer in pieces.
 	Stream bool `json:"stream,omitempty"`
-	// Metadata is the caller's own.
+	// Metadata belongs to the caller; Belay does not interpret it.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Answer is what an agent came to: the output of the workflow, also when it
-// failed.
+// Answer is the result of an agent: the output of the workflow, also after a failure.
 type Answer struct {
-	// Text is the final text of structured output, else the standard output; of
-	// one that is longer than 256 KiB the end, and Cut is set.
+	// Text is the final text of structured output, else the standard output. If it is longer than
+	// 256 KiB, Text is its end, and Cut is set.
 	Text string `json:"text"`
 	Cut  bool   `json:"text_cut,omitempty"`
-	// ExitCode is that of the command, as in Result.
+	// ExitCode is the exit code of the command, as in Result.
 	ExitCode int  `json:"exit_code"`
 	TimedOut bool `json:"timed_out,omitempty"`
-	// SaidFailed tells that structured output ended with an error.
+	// SaidFailed says that structured output ended with an error.
 	SaidFailed bool   `json:"said_failed,omitempty"`
 	Usage      *Usage `json:"usage,omitempty"`
-	// Denied names the tools that the agent wanted to use and was not permitted to.
+	// Denied names the tools that the agent was not permitted to use.
 	Denied []string `json:"denied,omitempty"`
-	// Session is the conversation with the agent, if it has an id.
+	// Session is the id of the conversation with the agent, if it has one.
 	Session string `json:"session,omitempty"`
-	// Resumed tells that the workspace was that of a run which was interrupted, and
-	// Continued that its conversation went on.
+	// Resumed says that the run started with the work of an interrupted run, and Continued that it
+	// continued that run's conversation.
 	Resumed   bool     `json:"resumed,omitempty"`
 	Continued bool     `json:"continued,omitempty"`
 	Commit    string   `json:"commit,omitempty"`
 	Changes   *Changes `json:"changes,omitempty"`
-	// Notes say what an agent could not find in its workspace, what of the network it was
-	// refused, and why.
+	// Notes list parts of the repository that the workspace lacked and network requests that were
+	// refused, with the reasons.
 	Notes      []string `json:"notes,omitempty"`
 	DurationMS int64    `json:"duration_ms"`
 	Bytes      int64    `json:"bytes"`
 	Isolation  string   `json:"isolation,omitempty"`
-	// Walls says in words what held the agent.
+	// Walls describes in words the sandbox in which the agent ran.
 	Walls    string `json:"walls,omitempty"`
 	Exceeded string `json:"exceeded,omitempty"`
 }
 
-// Setup is how agents are run on a server.
+// Setup is the configuration of agents on a server.
 type Setup struct {
 	Command Template
-	// Resume is the command that continues the conversation of a run which was
-	// interrupted. Without it Command is run again.
+	// Resume is the command that continues the conversation of an interrupted run. Without it,
+	// Command is run again.
 	Resume Template
-	// Permissions is one of PermissionsAuto, PermissionsAll and PermissionsEdits, for
-	// presets; empty for PermissionsAuto.
+	// Permissions is PermissionsAuto, PermissionsAll or PermissionsEdits; only presets use it, and
+	// empty means PermissionsAuto.
 	Permissions string
-	// Output is one of OutputAuto, OutputPlain and OutputStreamJSON.
+	// Output is OutputAuto, OutputPlain or OutputStreamJSON.
 	Output string
-	// Env names the variables that are passed on, or read from the file that
-	// NAME_FILE names.
+	// Env names the variables that the agent gets. The value of NAME is that of the worker's
+	// variable NAME, or the content of the file that the worker's variable NAME_FILE names.
 	Env []string
-	// Repo is what is worked on unless a prompt names another; empty for an
-	// empty workspace.
+	// Repo is the repository of prompts that name none; empty for an empty workspace.
 	Repo string
-	// Repos are the others that a prompt may name, Credentials those of the operator, and
-	// Elsewhere says that agents run on other machines: see [Repositories].
+	// Repos are the other repositories that a prompt may name, Credentials those of the operator,
+	// and Elsewhere says that agents run on other machines: see [Repositories].
 	Repos       []string
 	Credentials workspace.Credentials
 	Elsewhere   bool
-	// Timeout bounds the command unless a prompt asks for less or more, and
-	// Grace is how long it may take to end when it is told to.
+	// Timeout bounds the time of the command, unless the prompt has a timeout of its own. Grace is
+	// the time between the request to end and the kill.
 	Timeout, Grace time.Duration
 
-	preset *preset // whose command it is; nil for one's own
+	preset *preset // the preset that Command was taken from; nil for a configured command
 }
 
 // The permissions of an agent of a preset.
 const (
-	// PermissionsAuto is PermissionsAll for jobs that cannot write outside of their
-	// workspace, and PermissionsEdits for others.
+	// PermissionsAuto is PermissionsAll for jobs that cannot write outside of their workspace, and
+	// PermissionsEdits for others.
 	PermissionsAuto = "auto"
-	// PermissionsAll permits everything: what holds the job is all that holds the agent.
+	// PermissionsAll permits everything: only the sandbox restricts the agent.
 	PermissionsAll = "all"
-	// PermissionsEdits permits edits in the workspace. The agent denies itself the rest.
+	// PermissionsEdits permits edits in the workspace; the agent refuses itself everything else.
 	PermissionsEdits = "edits"
 )
 
-// NewSetup fills in a preset, if one is named, beneath what is said.
+// NewSetup completes s with the settings of the named preset; settings of s take precedence.
 func NewSetup(name string, s Setup) (Setup, error) {
 	if name != "" {
 		p, ok := presets[name]
@@ -160,7 +157,7 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	}
 	if len(s.Resume) > 0 {
 		if err := s.Resume.Check(); err != nil {
-			return s, fmt.Errorf("the command that continues a conversation: %w", err)
+			return s, fmt.Errorf("the command that continues a conversation (agent.resume_command): %w", err)
 		}
 	}
 	if err := s.repositories().CheckNamed(); err != nil {
@@ -182,7 +179,7 @@ func (s *Setup) repositories() *Repositories {
 	return &Repositories{Own: s.Repo, Named: s.Repos, Credentials: s.Credentials, Elsewhere: s.Elsewhere}
 }
 
-// Check refuses a prompt that could not be run, or may not.
+// Check refuses a prompt that cannot be run or is not allowed.
 func (s *Setup) Check(p *Prompt) error {
 	if err := s.Command.CheckPrompt(p.Text); err != nil {
 		return err
@@ -207,8 +204,8 @@ func (s *Setup) Check(p *Prompt) error {
 	return workspace.CheckRef(p.Ref)
 }
 
-// command is what a prompt is handed to: its arguments, its standard input and further
-// variables. Walled tells that it cannot write outside of its workspace.
+// command returns the command for a prompt: its arguments, its standard input and further
+// variables. walled says that the command cannot write outside of its workspace.
 func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []byte, env map[string]string) {
 	template := s.Command
 	if t.continued {
@@ -239,19 +236,19 @@ func (s *Setup) permits(walled bool) bool {
 	return walled
 }
 
-// Unpermitted says why the agent cannot do all that it is made for, empty if it can.
+// Unpermitted says why the agent may not do everything, empty if it may.
 func (s *Setup) Unpermitted(walled bool) string {
 	switch {
 	case s.preset == nil, s.permits(walled):
 		return ""
 	case s.Permissions == PermissionsEdits:
-		return "the agent may edit files and nothing else: agent.permissions says so"
+		return "the agent may edit files and nothing else (agent.permissions)"
 	}
-	return "the agent may edit files and nothing else, since jobs can write outside of their workspaces here; " +
+	return "the agent may edit files and nothing else, because jobs can write outside of their workspaces here; " +
 		"agent.permissions: all permits the rest all the same"
 }
 
-// named reports whether the conversations of the agent have an id of ours.
+// named reports whether Belay chooses the ids of the agent's conversations.
 func (s *Setup) named() bool {
 	return slices.ContainsFunc(s.Command, func(a string) bool { return strings.Contains(a, sessionPlace) })
 }
@@ -261,29 +258,27 @@ type Assistant struct {
 	Setup
 	// Workspaces makes the checkouts.
 	Workspaces *workspace.Manager
-	// Limits, Seal and Walls are as those of Runner.
+	// Limits, Seal and Walls have the meaning of those of Runner.
 	Limits process.Limits
 	Seal   bool
 	Walls
-	// Walled tells that the probe of this machine found jobs to be unable to write outside
-	// of their workspaces.
+	// Walled says that, according to the probe of this machine, jobs cannot write outside of their
+	// workspaces.
 	Walled bool
-	// PrepareTimeout is as that of Runner.
+	// PrepareTimeout has the meaning of that of Runner.
 	PrepareTimeout time.Duration
-	// Save is how often what an agent has changed is kept with its execution while
-	// it works; 0 means only when it ends.
+	// Save is the interval at which the changes of an agent are stored with its execution while it
+	// works; 0 stores them only when the agent ends.
 	Save time.Duration
-	// Getenv is the environment that Env is passed on from; nil means that of
-	// the process.
+	// Getenv looks up the variables that Env names; nil means the environment of this process.
 	Getenv func(string) string
-	// Log receives what an operator should know; nil means slog.Default().
+	// Log receives messages for the operator; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Run is the workflow function of a prompt. A run that is stopped with its worker
-// keeps what it changed, and the next one goes on in a workspace that has it. After
-// one that died, the next goes on with what was kept last; on the same host with all
-// that it left.
+// Run is the workflow function of a prompt. A run that stops with its worker stores its changes,
+// and the next run starts with them. After a run that died, the next run starts with the changes
+// that were stored last or, on the same host, with everything that is in the dead run's workspace.
 func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
@@ -354,7 +349,7 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 			err = errors.Join(err, b.saver.released(ctx, result.Changes))
 		}
 		if err = answer.judge(ctx, err); err != nil && ctx.Err() == nil {
-			err = errors.Join(err, b.saver.undo(ctx))
+			err = errors.Join(err, b.saver.restart(ctx))
 		}
 		return answer, err
 	})
@@ -364,7 +359,7 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 	return saved, nil
 }
 
-// converse begins a conversation with the agent, or continues that of an earlier run.
+// converse starts a conversation with the agent, or continues that of an earlier run.
 func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript, resumed bool) (StepResult,
 	error) {
 	w, err := b.workspace(ctx)
@@ -385,8 +380,8 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 	return b.step(ctx, 0, Step{Name: Prompted, Argv: argv})
 }
 
-// judge is the error of a command that ended. Whether it is tried again is the
-// execution's policy to say, so that it is none that would not go away.
+// judge returns the error of a command that ended. The policy of the execution decides about a
+// retry; the error is permanent only if a retry would fail in the same way.
 func (r *Answer) judge(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -411,8 +406,8 @@ func (r *Answer) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// denial says which tools the agent was not permitted to use. Trying again would change
-// nothing about it.
+// denial is the error text for tools that the agent was not permitted to use. A retry would not
+// change that.
 func (r *Answer) denial() string {
 	return "the agent was not permitted to use " + strings.Join(r.Denied, ", ") + "; see agent.permissions"
 }

@@ -17,31 +17,31 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// bench is where one run of a job works: its workspace, made when the first
-// step needs it, and what has been seen so far.
+// bench is the state of one run of a job: its workspace, made when the first step needs it, and the
+// results so far.
 type bench struct {
 	job     *Job
 	runner  *Runner
 	observe Observer
 	log     *workflow.Log
 	allow   func(repo string) error // nil for any
-	foreign bool                    // somebody else than the operator has named the repository
+	foreign bool                    // a person other than the operator named the repository
 
-	// What only agents have: what the command reads, and variables whose values
-	// are kept out of everything but its environment.
+	// Only agents have these: standard input, and variables whose values appear only in the
+	// command's environment.
 	stdin   []byte
 	secrets func() (map[string]string, error)
 	more    map[string]string // further variables
 	saver   *saver
 
-	at       checkout // once it is decided
-	last     *Changes // what the last finished step left
+	at       checkout // after the checkout step
+	last     *Changes // changes saved by the last finished step
 	place    *workspace.Workspace
-	notes    []string // what the job does not have, and what it was refused
-	salvaged bool     // the command ran, and what it left was looked at
+	notes    []string // what the workspace lacks, and requests that were refused
+	salvaged bool     // the command ran, and its changes were salvaged
 }
 
-// checkout makes the workspace for the first time and decides the commit.
+// checkout makes the workspace for the first time and so decides the commit.
 func (b *bench) checkout(ctx context.Context) (checkout, error) {
 	w, err := b.prepare(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *bench) checkout(ctx context.Context) (checkout, error) {
 	return checkout{Commit: w.Commit, Branch: w.Branch}, nil
 }
 
-// workspace is the job's workspace, with what the last finished step left in it.
+// workspace returns the workspace of the run, with the changes of the last finished step.
 func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	if b.place != nil {
 		return b.place, nil
@@ -71,7 +71,7 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 		}
 	}
 	if err := b.runner.Workspaces.Restore(ctx, w, s); err != nil {
-		return nil, fmt.Errorf("restore what the last step left: %w", err)
+		return nil, fmt.Errorf("restore the changes of the last step: %w", err)
 	}
 	if b.saver != nil {
 		b.saver.last = sumOf(&s)
@@ -79,7 +79,7 @@ func (b *bench) workspace(ctx context.Context) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-// step runs one command to its end and keeps what it changed.
+// step runs one command to its end and stores its changes.
 func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	w, err := b.workspace(ctx)
 	if err != nil {
@@ -116,14 +116,14 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	return result, b.log.Flush()
 }
 
-// mostNotes bounds what a job of many steps has noted.
+// mostNotes bounds the notes of a job with many steps.
 const mostNotes = 200
 
-// exitTimeout is the exit code of a step that ran out of time, as timeout(1) has it.
+// exitTimeout is the exit code of a step that ran out of time, the same as that of timeout(1).
 const exitTimeout = 124
 
-// execute starts the command and waits for its end, frozen while the worker
-// does not know whether it still owns the execution.
+// execute starts the command and waits for its end. The command is frozen while the worker does not
+// know whether it still owns the execution.
 func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, result *StepResult) (process.Result,
 	error) {
 	if err := workflow.Guard(ctx); err != nil {
@@ -155,12 +155,12 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 			b.write(stream, show[stream].rest())
 		}
 	}()
-	if h, ok := b.observe.(holder); ok {
+	if h, ok := b.observe.(sandboxObserver); ok {
 		h.Held(tree.Describe())
 	}
 	outgrown := b.watch(ctx, w, tree)
 	hold := &brake{tree: tree}
-	remove := workflow.OnFreeze(ctx, func() { _ = hold.hold(ctx, forFence) }, func() { hold.release(ctx, forFence) })
+	remove := workflow.OnFreeze(ctx, func() { _ = hold.hold(ctx, whileFenced) }, func() { hold.release(ctx, whileFenced) })
 	defer remove()
 	saved := b.saver.begin(ctx, b, w, hold)
 	end, err := tree.Wait()
@@ -173,8 +173,8 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	return end, err
 }
 
-// watch kills the command when its workspace outgrows its quota. The function
-// that it returns ends the watch and says what happened.
+// watch kills the command when its workspace exceeds its quota. The returned function ends the
+// watch and describes an excess.
 func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process.Tree) func() string {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	over := make(chan error, 1)
@@ -194,7 +194,7 @@ func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process
 	}
 }
 
-// environment is what the command sees beside what is inherited by name.
+// environment returns the variables of the command, beside those that it inherits by name.
 func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step) map[string]string {
 	return map[string]string{
 		"HOME": w.Home, "TMPDIR": w.Tmp,
@@ -204,8 +204,8 @@ func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step)
 	}
 }
 
-// hidden adds the variables whose values nobody may see to env, and gives what
-// takes them out of each stream.
+// hidden adds the secret variables to env and returns, for each stream, a filter that removes their
+// values from the output.
 func (b *bench) hidden(env map[string]string) (map[string]string, map[process.Stream]*hider, error) {
 	var values map[string]string
 	if b.secrets != nil {
@@ -224,10 +224,10 @@ func (b *bench) write(stream process.Stream, p []byte) {
 		return
 	}
 	b.observe.Wrote(stream == process.Stderr, p)
-	_, _ = b.log.Write(p) // its error stays and is seen by Flush
+	_, _ = b.log.Write(p) // Flush returns the error
 }
 
-// salvage keeps what the workspace holds now as artifacts of this step.
+// salvage stores the changes in the workspace as artifacts of this step.
 func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Changes {
 	if b.job.Repo == "" {
 		return nil
@@ -240,14 +240,14 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 		return &Changes{Lost: err.Error()}
 	}
 	if !released && (b.saver != nil || i == len(b.job.Steps)-1) {
-		s.Home = nil // nobody goes on with it
+		s.Home = nil // no later step or run needs it
 	}
 	if s.Empty() {
 		return nil
 	}
 	name := fmt.Sprintf("step-%d", i+1)
 	if released {
-		name = b.saver.slot()
+		name = b.saver.freeName()
 	}
 	c, err := b.keep(ctx, name, s)
 	if err != nil {
@@ -256,7 +256,7 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 	return c
 }
 
-// artifact reads an artifact of this execution; nothing for no name.
+// artifact reads an artifact of this execution; for no name it returns nothing.
 func artifact(ctx context.Context, name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil
@@ -264,15 +264,16 @@ func artifact(ctx context.Context, name string) ([]byte, error) {
 	return workflow.ReadArtifact(ctx, name)
 }
 
-// remove takes the workspace away, whatever became of the job.
+// remove removes the workspace, also after a failure.
 func (b *bench) remove(ctx context.Context) {
-	b.saver.forget(ctx)
+	b.saver.emptyHomes(ctx)
 	if b.place == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := b.place.Remove(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "belay: remove the workspace:", err) // the sweep at the next start tries again
+		// the sweep at the next start tries again
+		fmt.Fprintln(os.Stderr, "belay: remove the workspace:", err)
 	}
 }

@@ -7,15 +7,14 @@ import (
 	"sync"
 )
 
-// frozen is what a brake stops: a tree of processes.
+// frozen is the tree of processes that a brake stops.
 type frozen interface {
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
 	Kill(cause error)
 }
 
-// brake stops a tree for as long as there is any reason to: who lets go of his own
-// does not end that of another.
+// brake freezes a tree of processes for as long as there is at least one reason to.
 type brake struct {
 	tree frozen
 
@@ -23,15 +22,15 @@ type brake struct {
 	reasons map[reason]bool
 }
 
-// reason is why a tree is stopped.
+// reason is a reason for which a tree is frozen.
 type reason string
 
 const (
-	forFence reason = "it is not known whether the execution is still ours"
-	forSave  reason = "what it has changed is being read"
+	whileFenced   reason = "the worker does not know whether it still owns the execution"
+	whileSalvaged reason = "its workspace is being salvaged"
 )
 
-// hold stops the tree. The reason counts also when that fails, until release.
+// hold freezes the tree for a reason. If that fails, the reason still counts, until release.
 func (b *brake) hold(ctx context.Context, why reason) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,8 +41,8 @@ func (b *brake) hold(ctx context.Context, why reason) error {
 	return b.tree.Freeze(context.WithoutCancel(ctx))
 }
 
-// release lets the tree go on if nobody else holds it. One that does not thaw is
-// killed: its clock stands still, so that nothing else would ever end it.
+// release thaws the tree if no other reason is left. A tree that cannot be thawed is killed: its
+// clock stands still, so that no timeout would ever end it.
 func (b *brake) release(ctx context.Context, why reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// inherit takes over what an earlier run of the execution, which died on this host,
-// had changed: it was salvaged when its workspace was found. From then on it is kept
-// with the execution, and no more on this host. What the execution has gone on
-// without, elsewhere, stays here for whoever looks for it.
+// inherit takes over the changes of an earlier run of the execution that died on this host; they
+// were salvaged when its workspace was found. From then on they are stored with the execution and
+// no longer on this host. Changes that are older than those with which the execution has continued
+// on another host stay here, for a person to look at.
 func (b *bench) inherit(ctx context.Context) error {
 	if b.job.Repo == "" {
 		return nil
@@ -25,15 +25,16 @@ func (b *bench) inherit(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil { // the work is kept all the same
-		slog.WarnContext(ctx, "an earlier run has left a workspace that cannot be removed", "execution", place, "error",
+	if err != nil { // the salvaged work is kept nevertheless
+		slog.WarnContext(ctx, "the workspace of an earlier run cannot be removed", "execution", place, "error",
 			err)
 	}
 	kept, err := b.runner.Workspaces.Kept()
 	if err != nil {
 		return fmt.Errorf("look for the work of earlier runs: %w", err)
 	}
-	known := b.saver.now.Run // what was kept while that run worked is older than what it left
+	// changes stored while that run worked are older than those in its workspace
+	known := b.saver.now.Run
 	mine := make(map[belay.Token]workspace.Kept)
 	var newest belay.Token
 	for _, k := range kept {
@@ -60,7 +61,7 @@ func (b *bench) inherit(ctx context.Context) error {
 	return err
 }
 
-// earlier is the token of the run that a workspace belongs to, if it is an earlier run of
+// earlier returns the token of the run to which a workspace belongs, if it is an earlier run of
 // this execution; else 0.
 func earlier(ctx context.Context, id string) belay.Token {
 	var run belay.RunID
@@ -71,13 +72,13 @@ func earlier(ctx context.Context, id string) belay.Token {
 	return run.Token
 }
 
-// adopt stores the work of a dead run, and that this one goes on with it.
+// adopt stores the work of a dead run as that with which this run starts.
 func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	k, err := b.runner.Workspaces.Work(id)
 	if err != nil {
 		return err
 	}
-	c, err := b.keep(ctx, b.saver.slot(), k.Salvage)
+	c, err := b.keep(ctx, b.saver.freeName(), k.Salvage)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// assist runs agents until the test ends, or the function that it returns is called.
+// assist runs agents until the test ends or the returned function is called.
 func (d *bed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -41,7 +41,7 @@ func (d *bed) assist(t *testing.T, a *agent.Assistant) (stop func()) {
 	return stop
 }
 
-// until waits for the execution to be as ok wants it.
+// until waits until ok returns true for the execution.
 func (d *bed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Execution) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; {
@@ -53,7 +53,7 @@ func (d *bed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Executi
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it is %+v", x)
+			t.Fatalf("the execution is %+v", x)
 		}
 		if _, err := d.Await(t.Context(), id, 10*time.Millisecond); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func (d *bed) until(t *testing.T, id belay.ExecutionID, ok func(x *belay.Executi
 	}
 }
 
-// dead makes the workspace of a run whose process has ended, with a file in it.
+// dead makes a workspace with a file in it whose owner is a dead process.
 func (d *bed) dead(t *testing.T, run belay.RunID, file, text string) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -99,9 +99,9 @@ func (d *bed) dead(t *testing.T, run belay.RunID, file, text string) {
 	w.Abandon()
 }
 
-// A run goes on with the work of a dead one also while another sweep of this machine has
-// its workspace in hand: it waits, and does not begin the prompt anew beside it.
-func TestARunWaitsForTheWorkThatIsBeingSalvaged(t *testing.T) {
+// A run starts with the work of a dead run also while another sweep of this machine is salvaging
+// it: the run waits, and does not start the prompt from the beginning.
+func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	d := newBed(t)
 	flag := filepath.Join(t.TempDir(), "second")
 	setup, err := agent.NewSetup("", agent.Setup{
@@ -133,7 +133,7 @@ func TestARunWaitsForTheWorkThatIsBeingSalvaged(t *testing.T) {
 	}
 	d.assist(t, &agent.Assistant{Setup: setup})
 	d.until(t, h.ID(), func(x *belay.Execution) bool { return x.State != belay.Pending })
-	held.Abandon() // the other sweep was killed, and has kept nothing
+	held.Abandon() // plays a sweep that was killed and has salvaged nothing
 	got, err := h.Result(t.Context())
 	if err != nil {
 		t.Fatal(err)

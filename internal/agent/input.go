@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// CheckInput refuses the input of a built-in workflow that could not be run, or that
-// holds credentials, whatever may be worked on: see [Setup.Admit] for that. Inputs of
-// other workflows are good.
+// CheckInput refuses an input of a built-in workflow that cannot be run or contains credentials. It
+// does not check which repositories are allowed: see [Setup.Admit]. It accepts every input of other
+// workflows.
 func CheckInput(name string, input json.RawMessage) error {
 	switch name {
 	case Workflow:
@@ -27,7 +27,7 @@ func CheckInput(name string, input json.RawMessage) error {
 	return nil
 }
 
-// Admit refuses the input of Prompted that could not be run, or may not.
+// Admit refuses an input of Prompted that cannot be run or is not allowed.
 func (s *Setup) Admit(input json.RawMessage) error {
 	p, err := promptOf(input)
 	if err != nil {
@@ -36,8 +36,8 @@ func (s *Setup) Admit(input json.RawMessage) error {
 	return s.Check(&p)
 }
 
-// AdmitJob refuses the input of Workflow that could not be run or, unless any repository
-// may be worked on, may not.
+// AdmitJob refuses an input of Workflow that cannot be run, or whose repository is not allowed.
+// With nil repos every repository is allowed.
 func AdmitJob(input json.RawMessage, repos *Repositories) error {
 	j, err := jobOf(input)
 	if err != nil || j.Repo == "" || repos == nil {
@@ -47,20 +47,20 @@ func AdmitJob(input json.RawMessage, repos *Repositories) error {
 }
 
 func promptOf(input json.RawMessage) (p Prompt, err error) {
-	if err := exact(input, &p); err != nil {
+	if err := decodeStrict(input, &p); err != nil {
 		return p, err
 	}
 	return p, checkStored(p.Repo, p.Ref)
 }
 
 func jobOf(input json.RawMessage) (j Job, err error) {
-	if err := exact(input, &j); err != nil {
+	if err := decodeStrict(input, &j); err != nil {
 		return j, err
 	}
 	return j, errors.Join(j.Check(), checkStored(j.Repo, j.Ref))
 }
 
-// checkStored refuses what must not be stored as a repository.
+// checkStored refuses repositories and refs that must not be stored, such as URLs with credentials.
 func checkStored(repo, ref string) error {
 	if repo == "" {
 		return nil
@@ -69,9 +69,9 @@ func checkStored(repo, ref string) error {
 	return errors.Join(err, workspace.CheckRef(ref))
 }
 
-// exact reads an input that has no fields but those of its kind, as they are written: of
-// two that differ by case alone one would be judged and the other shown.
-func exact(input json.RawMessage, v any) error {
+// decodeStrict decodes an input and refuses unknown fields, and fields in another case: of two fields that
+// differ only by case, one could be checked and the other displayed.
+func decodeStrict(input json.RawMessage, v any) error {
 	d := json.NewDecoder(bytes.NewReader(input))
 	d.DisallowUnknownFields()
 	var fields map[string]json.RawMessage
@@ -80,7 +80,7 @@ func exact(input json.RawMessage, v any) error {
 		if errors.As(err, &e) {
 			return e
 		}
-		return invalid("the input is not of the form that this workflow takes")
+		return invalid("the input does not have the form that this workflow expects")
 	}
 	var known []string
 	for f := range reflect.TypeOf(v).Elem().Fields() {
@@ -89,7 +89,7 @@ func exact(input json.RawMessage, v any) error {
 	}
 	for name := range fields {
 		if !slices.Contains(known, name) {
-			return invalid("the input has a field that this workflow does not take")
+			return invalid("the input has a field that this workflow does not have")
 		}
 	}
 	return nil

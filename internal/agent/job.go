@@ -11,38 +11,37 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Workflow is the name under which a Runner's job is registered.
+// Workflow is the name of the workflow that runs a Job.
 const Workflow = "command"
 
-// OutputLog is the name of the log that holds what a job's commands wrote.
+// OutputLog is the name of the log with the output of a job's commands.
 const OutputLog = "output"
 
-// RunQueue begins the name of the queue of a job that one process alone takes.
+// RunQueue is the prefix of the name of a queue from which only one process takes jobs.
 const RunQueue = "run:"
 
 // LabelCommand is the label that shows a job's commands to people.
 const LabelCommand = "command"
 
-// Job is a supervised command, or several one after the other, in an isolated
-// workspace: the input of the workflow.
+// Job is a supervised command, or several in sequence, in an isolated workspace: the input of the
+// workflow.
 type Job struct {
-	// Repo is the repository to work on, a path or URL; empty for an empty
-	// workspace.
+	// Repo is the repository to work on, a path or URL; empty for an empty workspace.
 	Repo string `json:"repo,omitempty"`
 	// Ref is the branch, tag or commit; empty for the source's HEAD.
 	Ref string `json:"ref,omitempty"`
-	// Steps are run in order in one workspace, until one fails. What a step
-	// that has ended left behind is kept, so that a job which goes on
-	// elsewhere starts at the first step that has not.
+	// Steps are run in order in one workspace, until one fails. The changes of each finished step
+	// are saved, so that a job that continues on another host starts with the first unfinished
+	// step.
 	Steps []Step `json:"steps"`
-	// Timeout bounds each step from the moment it executes, so that neither
-	// the queue nor setting up counts; 0 means none.
+	// Timeout bounds the time of each step from its start, without the time in the queue and the
+	// set-up; 0 means no bound.
 	Timeout belay.Duration `json:"timeout,omitempty"`
-	// Grace is how long a step may take to end when it is told to; 0 means
-	// the default of ten seconds.
+	// Grace is the time that a step gets to end after a request to; 0 means the default of ten
+	// seconds.
 	Grace belay.Duration `json:"grace,omitempty"`
-	// Env names the variables that are passed on from the worker's own
-	// environment. Their values are never stored.
+	// Env names variables that the command gets from the worker's environment. Their values are
+	// never stored.
 	Env []string `json:"env,omitempty"`
 }
 
@@ -52,63 +51,61 @@ type Step struct {
 	Argv []string `json:"argv"`
 }
 
-// Result is what a job came to: the output of the workflow, also when it
-// failed.
+// Result is the result of a job: the output of the workflow, also after a failure.
 type Result struct {
-	// ExitCode is that of the last step that ran, 128+n after signal n, 124
-	// after a timeout.
+	// ExitCode is the exit code of the last step that ran, 128+n after signal n, 124 after a
+	// timeout.
 	ExitCode int `json:"exit_code"`
-	// Commit is what was checked out.
+	// Commit is the commit that was checked out.
 	Commit string       `json:"commit,omitempty"`
 	Steps  []StepResult `json:"steps"`
-	// Changes is what the job changed, nil if nothing.
+	// Changes are the changes of the job, nil if there are none.
 	Changes *Changes `json:"changes,omitempty"`
-	// Notes say what the job did not have: submodules, a way to its origin.
+	// Notes list what the job lacked: submodules, a way to its origin.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// StepResult is what one step came to.
+// StepResult is the result of one step.
 type StepResult struct {
 	Name       string `json:"name"`
 	ExitCode   int    `json:"exit_code"`
 	TimedOut   bool   `json:"timed_out,omitempty"`
 	Cancelled  bool   `json:"cancelled,omitempty"`
 	DurationMS int64  `json:"duration_ms"`
-	// Bytes is how much it wrote, kept or not.
+	// Bytes is the size of its output, including output that was not kept.
 	Bytes int64 `json:"bytes"`
-	// Isolation says how its processes were kept together.
+	// Isolation names the method that kept its processes together.
 	Isolation string `json:"isolation,omitempty"`
-	// Exceeded says which limits it came up against.
+	// Exceeded describes the limits that the step reached.
 	Exceeded string `json:"exceeded,omitempty"`
-	// Changes is what the workspace held after it.
+	// Changes are the changes in the workspace after the step.
 	Changes *Changes `json:"changes,omitempty"`
 }
 
-// Duration is how long the step ran.
+// Duration is the time that the step ran.
 func (r StepResult) Duration() time.Duration { return time.Duration(r.DurationMS) * time.Millisecond }
 
-// Changes names the artifacts that hold what was changed since Result.Commit.
+// Changes names the artifacts with the changes since Result.Commit.
 type Changes struct {
-	// Bundle is a git bundle of the commits that were made, and of refs, stashes and
-	// what is staged; empty if all of that is as it was.
+	// Bundle is a git bundle of new commits, refs, stashes and staged changes; empty if there are
+	// none.
 	Bundle string `json:"bundle,omitempty"`
-	// Patch is a binary patch of the rest; empty if nothing.
+	// Patch is a binary patch of the other changes; empty if there are none.
 	Patch string `json:"patch,omitempty"`
-	// Home is a tar.gz of HOME. Only an interrupted job has it, and one between two
-	// steps.
+	// Home is a tar.gz of HOME. Only interrupted jobs, and jobs between two steps, have it.
 	Home       string `json:"home,omitempty"`
 	Commits    int    `json:"commits,omitempty"`
 	Files      int    `json:"files,omitempty"`
 	Insertions int    `json:"insertions,omitempty"`
 	Deletions  int    `json:"deletions,omitempty"`
-	// Lost says what could not be kept, and why.
+	// Lost describes changes that could not be kept, and why.
 	Lost string `json:"lost,omitempty"`
 }
 
 // maxSteps bounds the steps of one job.
 const maxSteps = 100
 
-// Check refuses a job that could not run, before anything is stored.
+// Check refuses a job that could not run, before it is stored.
 func (j *Job) Check() error {
 	if len(j.Steps) == 0 {
 		return invalid("no command given; write it after --, as in: belay run -- make test")
@@ -131,7 +128,7 @@ func (j *Job) Check() error {
 	}
 	for _, name := range j.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return invalid("%q is no name of an environment variable", name)
+			return invalid("%q is not the name of an environment variable", name)
 		}
 		if strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "BELAY_") {
 			return invalid("%s is not passed on: it would point git, or another belay, at the wrong place", name)
@@ -157,7 +154,7 @@ func (s *Step) check() error {
 	}
 	for _, a := range s.Argv {
 		if strings.ContainsRune(a, 0) {
-			return invalid("an argument of step %q holds a NUL character; no program can be given one", s.Name)
+			return invalid("an argument of step %q contains a NUL character, which no argument can have", s.Name)
 		}
 		if !utf8.ValidString(a) {
 			return invalid("an argument of step %q is not valid UTF-8; it could not be stored and given back as it is",

@@ -1,28 +1,28 @@
 package agent
 
-// Observer sees a job as it happens, in the process that runs it. Its methods
-// are called one at a time for one job and must not block for long.
+// Observer watches a job in the process that runs it. Its methods are called one at a time for one
+// job and must not block for long.
 type Observer interface {
-	// Preparing: the workspace is being made.
+	// Preparing is called before the workspace is made.
 	Preparing(j *Job)
-	// Prepared: the workspace is ready at a commit. Dirty says that the source
-	// has changes that are not committed, which are not part of it.
+	// Prepared is called when the workspace is ready at a commit. dirty says that the source has
+	// uncommitted changes, which are not part of the workspace.
 	Prepared(commit string, dirty bool)
-	// Skipped: the step had finished before and is not run again.
+	// Skipped is called for a step that finished in an earlier run and is not run again.
 	Skipped(s StepResult)
-	// Started: the step runs now.
+	// Started is called when a step starts.
 	Started(s Step)
-	// Wrote: the step wrote b, which is valid until the call returns.
+	// Wrote is called with output of the step; b is valid until the call returns.
 	Wrote(stderr bool, b []byte)
-	// Ended: the step has ended and its result is saved.
+	// Ended is called when the step has ended and its result is saved.
 	Ended(s StepResult)
 }
 
-// holder is an Observer that wants to know what holds the step's processes, in one
-// line.
-type holder interface{ Held(by string) }
+// sandboxObserver is an Observer that also wants a description, in one line, of the sandbox of the step's
+// processes.
+type sandboxObserver interface{ Held(by string) }
 
-// silent sees nothing.
+// silent is an Observer that ignores all calls.
 type silent struct{}
 
 func (silent) Preparing(*Job)        {}

@@ -13,10 +13,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// lookAtOrigin is how long a look at the origin of a job may take.
-const lookAtOrigin = 15 * time.Second
+// originTimeout bounds the check whether a job can reach its origin.
+const originTimeout = 15 * time.Second
 
-// note says what the job does not have.
+// note records what the job lacks.
 func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	b.notes = w.Notes
 	if note := b.origin(ctx, w); note != "" {
@@ -24,9 +24,8 @@ func (b *bench) note(ctx context.Context, w *workspace.Workspace) {
 	}
 }
 
-// origin says that a repository on this machine cannot be reached from the job, as it
-// usually cannot from one with a user of its own; "" if it can. It is tried by the
-// job's own user, behind the same walls.
+// origin returns a note if the job cannot reach its repository on this machine, as is usual for a
+// job with a user of its own; else "". It runs git as the job's user, in the same sandbox.
 func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 	hidden := b.runner.Seal && slices.ContainsFunc([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, func(dir string) bool {
 		return strings.HasPrefix(w.Repo, dir)
@@ -41,7 +40,7 @@ func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 		Inherit: process.Basics(), Env: map[string]string{
 			"HOME": w.Home, "TMPDIR": w.Tmp, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0",
 		},
-		User: w.User, Limits: b.runner.Limits, Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookAtOrigin,
+		User: w.User, Limits: b.runner.Limits, Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: originTimeout,
 		Grace: -1,
 		Output: func(_ context.Context, c process.Chunk) error {
 			if c.Stream == process.Stderr && len(said) < 1<<10 {
@@ -51,17 +50,17 @@ func (b *bench) origin(ctx context.Context, w *workspace.Workspace) string {
 		},
 	})
 	if err != nil {
-		return "" // the job itself will not start either, and says why
+		return "" // the job itself will not start either, and reports the reason
 	}
 	end, err := tree.Wait()
 	if err == nil && end.Code == 0 || ctx.Err() != nil {
 		return ""
 	}
-	return fmt.Sprintf("the job cannot reach its origin %s (%s): git fetch and git push fail there; what it "+
-		"commits is in its changes", w.Repo, fatal(said))
+	return fmt.Sprintf("the job cannot reach its origin %s (%s): git fetch and git push fail there; its "+
+		"commits are in its changes", w.Repo, fatal(said))
 }
 
-// fatal is what git says that it died of, fit to be shown.
+// fatal returns the fatal error in git's output, made printable.
 func fatal(said []byte) string {
 	why := "git does not say why"
 	for line := range strings.Lines(strings.ToValidUTF8(string(said), "?")) {

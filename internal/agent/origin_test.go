@@ -17,10 +17,10 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: a job with a user of its own can fetch from a repository on this machine that
-// it can read; of another it is said that it cannot. What else of a repository is not
-// there is said too.
-func TestTheOriginOfAJob(t *testing.T) {
+// Rule: a job with a user of its own can fetch from a readable repository on this machine; if it
+// cannot read the repository, a note says so. Other parts that the workspace lacks are noted as
+// well.
+func TestNotesNameAnUnreachableOrigin(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
@@ -90,7 +90,7 @@ func TestTheOriginOfAJob(t *testing.T) {
 		for _, want := range []string{"submodules are not supported and not checked out: module",
 			"Git LFS is not supported"} {
 			if !strings.Contains(notes, want) {
-				t.Errorf("%s: %q is not said:\n%s", name, want, notes)
+				t.Errorf("%s: no note has %q:\n%s", name, want, notes)
 			}
 		}
 	}

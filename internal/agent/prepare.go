@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// prepareMost bounds how long a workspace may take to be prepared, tries together,
-	// unless [Runner.PrepareTimeout] says otherwise.
-	prepareMost = 10 * time.Minute
-	// firstPause is how long after a try that failed the next one begins. It doubles with
-	// each, up to maxPause.
+	// defaultPrepareTimeout bounds the time to prepare a workspace, with all retries, unless
+	// [Runner.PrepareTimeout] is set.
+	defaultPrepareTimeout = 10 * time.Minute
+	// firstPause is the pause before the first retry. It doubles with each retry, up to maxPause.
 	firstPause, maxPause = time.Second, 30 * time.Second
 )
 
-// retrier is an Observer that wants to know that a workspace is tried again, and why.
-type retrier interface{ Retrying(attempt int, why error) }
+// retryObserver is an Observer that also wants to know of retries to prepare a workspace, and their
+// reasons.
+type retryObserver interface{ Retrying(attempt int, why error) }
 
 func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	b.observe.Preparing(b.job)
 	ref := b.job.Ref
 	if ref == "" {
-		ref = b.at.Branch // the source's HEAD may have moved to another since
+		ref = b.at.Branch // the source's HEAD may have moved to another branch since
 	}
 	spec := workspace.Spec{
 		ID: workflow.RunID(ctx).String(), Place: workflow.Execution(ctx).String(), Repo: b.job.Repo, Ref: ref,
@@ -35,10 +35,10 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 		Unfinished: b.last != nil, Foreign: b.foreign,
 	}
 	var tell func(int, error)
-	if r, ok := b.observe.(retrier); ok {
+	if r, ok := b.observe.(retryObserver); ok {
 		tell = r.Retrying
 	}
-	w, err := persist(ctx, b.runner.PrepareTimeout, tell, func(ctx context.Context) (*workspace.Workspace, error) {
+	w, err := retryUnreachable(ctx, b.runner.PrepareTimeout, tell, func(ctx context.Context) (*workspace.Workspace, error) {
 		return b.runner.Workspaces.Prepare(ctx, spec)
 	})
 	if err != nil {
@@ -49,12 +49,12 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-// persist tries again, within the time, what failed because a repository could not be
-// reached. Any other error is the answer at once.
-func persist[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error),
+// retryUnreachable repeats try, within the time most, while it fails because a repository could not be
+// reached. It returns any other error immediately.
+func retryUnreachable[T any](ctx context.Context, most time.Duration, tell func(attempt int, why error),
 	try func(context.Context) (T, error)) (T, error) {
 	if most <= 0 {
-		most = prepareMost
+		most = defaultPrepareTimeout
 	}
 	late := &belay.Error{Code: belay.CodeUnavailable, Message: fmt.Sprintf("it was not ready within %s", most)}
 	within, over := context.WithTimeoutCause(ctx, most, late)

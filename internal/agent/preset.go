@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// preset is what is known about an agent that is in wide use.
+// preset is the built-in configuration of a widely used agent.
 type preset struct {
-	// command begins a conversation and resume continues one. In both, permissionPlace
-	// stands for the mode in which the agent asks for permissions.
+	// command starts a conversation and resume continues one. In both, permissionPlace stands for
+	// the permission mode.
 	command, resume Template
-	// partial is the flag with which the agent writes texts in pieces.
+	// partial is the flag that makes the agent write its texts in pieces.
 	partial string
 	output  string
 	env     []string
-	// free is the mode in which nothing is asked for, and bounded that in which the
-	// agent may edit files and nothing else. freeEnv goes with free.
+	// free is the permission mode that permits everything, bounded the mode that permits edits of
+	// files only. freeEnv are variables for the mode free.
 	free, bounded string
 	freeEnv       map[string]string
-	// conversation is a script for sh that prints found if HOME has the conversation
-	// "$1", and one that can be continued.
+	// conversation is a shell script that prints found if HOME has the conversation "$1" and that
+	// conversation can be continued.
 	conversation string
 }
 
-// permissionPlace stands for the mode of permissions in the commands of presets.
+// permissionPlace stands for the permission mode in the commands of presets.
 const permissionPlace = "{{permissions}}"
 
 var presets = map[string]*preset{
@@ -34,9 +34,9 @@ var presets = map[string]*preset{
 		output:  OutputStreamJSON,
 		env:     []string{"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "CLAUDE_CODE_OAUTH_TOKEN"},
 		free:    "bypassPermissions", bounded: "acceptEdits",
-		// Without it Claude Code refuses to bypass permissions as root.
+		// Without this variable, Claude Code refuses to bypass permissions as root.
 		freeEnv: map[string]string{"IS_SANDBOX": "1"},
-		// A session that was interrupted before it had a message cannot be resumed.
+		// Claude Code cannot resume a session that was interrupted before its first message.
 		conversation: `grep -qs '"type":"user"' "$HOME"/.claude/projects/*/"$1".jsonl && echo found`,
 	},
 }
@@ -46,16 +46,16 @@ func claude(more ...string) Template {
 	return append(t, more...)
 }
 
-// goOn is what a conversation that was interrupted is continued with.
+// goOn is the prompt that continues an interrupted conversation.
 const goOn = "You were interrupted: your process was ended from outside. This is the same workspace with what you " +
 	"had done. " +
 	"The command that ran last may have taken effect or not: look before you repeat it. " +
 	"Continue from where you left off; if you had finished, give your final answer again."
 
-// Presets are the names of the agents that need no command.
+// Presets returns the names of the presets.
 func Presets() []string { return []string{"claude"} }
 
-// mode is the preset's mode of permissions.
+// mode returns the permission mode.
 func (p *preset) mode(free bool) string {
 	if free {
 		return p.free
@@ -63,7 +63,7 @@ func (p *preset) mode(free bool) string {
 	return p.bounded
 }
 
-// of fills in a preset's mode of permissions, and has it write in pieces.
+// of completes a command with the permission mode and, with pieces, with the flag for pieces.
 func (p *preset) of(t Template, free, pieces bool) Template {
 	filled := make(Template, 0, len(t)+1)
 	for _, a := range t {

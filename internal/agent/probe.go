@@ -11,27 +11,27 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// reach goes to a directory by its whole name, as programs do, and writes there.
+// reach is a script that enters a directory by its full path, as programs do, and writes there.
 const reach = `cd "$1" && : > "$1/probe"`
 
-// Held is what holds a job on this machine.
+// Held describes the sandbox of jobs on this machine.
 type Held struct {
-	// By says it in one line.
+	// By is the description in one line.
 	By string
-	// Walled tells that the job can write nowhere but in its workspace.
+	// Walled says that a job can write nowhere but in its workspace.
 	Walled bool
-	// Walls are all that hold it.
+	// Walls are the parts of the sandbox.
 	Walls process.Walls
 }
 
-// Probe runs next to nothing, in a workspace as jobs have one, and says what held it: so
-// it is known before the first job what this machine gives, and that jobs get to their
-// workspaces.
+// Probe runs a trivial command in a workspace, as a job would run, and describes its sandbox. So an
+// operator knows before the first job what isolation this machine offers, and that jobs can reach
+// their workspaces.
 func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	id := fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano())
 	w, err := r.Workspaces.Prepare(ctx, workspace.Spec{ID: id})
 	if err != nil {
-		return held, fmt.Errorf("try what holds a job: %w", err)
+		return held, fmt.Errorf("probe the sandbox of jobs: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
 	c, _ := r.around(process.Command{
@@ -41,11 +41,11 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 	})
 	tree, err := process.Start(ctx, c)
 	if err != nil {
-		return held, fmt.Errorf("try what holds a job: %w", err)
+		return held, fmt.Errorf("probe the sandbox of jobs: %w", err)
 	}
 	end, err := tree.Wait()
 	if err == nil && end.Code != 0 {
-		err = fmt.Errorf("a job does not get to its workspace %s: the way is closed to its user", w.Dir)
+		err = fmt.Errorf("a job cannot reach its workspace %s: its user may not enter a directory above it", w.Dir)
 	}
 	if err == nil {
 		r.Isolation = end.Isolation

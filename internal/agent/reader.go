@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxAnswer is the most bytes kept of an answer; of a longer one the end is.
+	// maxAnswer bounds an answer, in bytes; of a longer one the end is kept.
 	maxAnswer = 256 << 10
-	// maxLine is the longest line of structured output that is understood.
+	// maxLine bounds a line of structured output, in bytes; longer lines are ignored.
 	maxLine = 4 << 20
-	// maxBrief bounds the text of one step of progress.
+	// maxBrief bounds the text of one Progress, in bytes.
 	maxBrief = 2 << 10
 )
 
-// Usage is what an agent says it has used.
+// Usage is the usage that an agent reports.
 type Usage struct {
 	InputTokens  int64   `json:"input_tokens"`
 	OutputTokens int64   `json:"output_tokens"`
@@ -25,36 +25,36 @@ type Usage struct {
 	Turns        int     `json:"turns,omitempty"`
 }
 
-// Total is all tokens together.
+// Total returns the sum of all tokens.
 func (u Usage) Total() int64 { return u.InputTokens + u.OutputTokens }
 
-// Progress is one thing that an agent did, as its structured output tells it.
+// Progress is one action of an agent, according to its structured output.
 type Progress struct {
 	// Kind is text, tool, tool_result, system or result.
 	Kind string `json:"kind"`
-	// Name is that of the tool.
+	// Name is the name of the tool.
 	Name string `json:"name,omitempty"`
-	// Text is the beginning of what was said.
+	// Text is the beginning of the text.
 	Text string `json:"text,omitempty"`
 }
 
-// reader understands what an agent writes to its standard output: plain text, or
-// JSON objects line by line, as Claude Code's stream-json has them. A line that
-// is none of those it knows is passed over; nothing an agent writes is an error.
+// reader parses the standard output of an agent: plain text, or JSON objects, one a line, in the
+// format stream-json of Claude Code. It ignores lines of unknown form; no output of an agent is an
+// error.
 type reader struct {
-	form string // OutputAuto until it is decided
+	form string // OutputAuto until the form is detected
 	tell func(Progress)
-	said func([]byte) // is given what the agent says as it comes; nil for nobody
+	said func([]byte) // receives the agent's words as they arrive; may be nil
 
 	lines  lines
-	head   []byte // before the form is decided
+	head   []byte // output before the form is detected
 	answer tail
 	speech speech
-	final  *string // what a result said
+	final  *string // the text of the result
 	usage  *Usage
-	failed bool // the result said that it is an error
-	// denied are the tools that the agent was not permitted to use, and session is the
-	// conversation as the agent calls it.
+	failed bool // the result is an error
+	// denied are the tools that the agent was not permitted to use, and session is the agent's id
+	// of the conversation.
 	denied  []string
 	session string
 }
@@ -65,7 +65,7 @@ func newReader(form string, tell func(Progress), said func([]byte)) *reader {
 	return r
 }
 
-// write takes standard output as it comes.
+// write parses a piece of standard output.
 func (r *reader) write(p []byte) {
 	if r.form == OutputAuto {
 		r.head = append(r.head, p...)
@@ -117,7 +117,7 @@ func (r *reader) end() {
 	r.lines.end()
 }
 
-// text is the answer, and whether its beginning was cut off.
+// text returns the answer, and whether its beginning was cut off.
 func (r *reader) text() (string, bool) {
 	if r.form != OutputStreamJSON {
 		return r.answer.text(), r.answer.cut
@@ -126,12 +126,12 @@ func (r *reader) text() (string, bool) {
 	if r.final != nil {
 		t.write([]byte(*r.final))
 	} else {
-		t.write(r.speech.last) // no result came
+		t.write(r.speech.last) // there was no result
 	}
 	return t.text(), t.cut
 }
 
-// message is a line of stream-json, as far as it is of use.
+// message has the fields of a line of stream-json that are used here.
 type message struct {
 	Type    string  `json:"type"`
 	Subtype string  `json:"subtype"`
@@ -145,13 +145,13 @@ type message struct {
 		FromRead int64 `json:"cache_read_input_tokens"`
 		Output   int64 `json:"output_tokens"`
 	} `json:"usage"`
-	// Message is a spoken, or a text.
+	// Message is an object of type spoken, or a string.
 	Message json.RawMessage `json:"message"`
-	// Within names the call of the agent for which another agent works.
+	// Within is the id of the tool call in which another agent works.
 	Within string          `json:"parent_tool_use_id"`
 	Event  json.RawMessage `json:"event"`
-	// Session is told by init, Tool and Denials when a permission was denied: at once,
-	// and again with the result.
+	// The message init has a Session. A denied permission is reported in Tool immediately, and in
+	// Denials of the result.
 	Session string `json:"session_id"`
 	Tool    string `json:"tool_name"`
 	Denials []struct {
@@ -159,25 +159,26 @@ type message struct {
 	} `json:"permission_denials"`
 }
 
-// spoken is what the agent or a tool said.
+// spoken is a message of the agent or a tool.
 type spoken struct {
 	ID      string          `json:"id"`
 	Content json.RawMessage `json:"content"`
 }
 
-// The subtypes of system messages that are of use.
+// The subtypes of system messages that are used here.
 const (
 	systemInit   = "init"
 	systemDenied = "permission_denied"
 )
 
-// maxDenied bounds how many tools are named, and maxName their names.
+// maxDenied bounds the number of denied tools that are recorded, and maxName the length of their
+// names.
 const (
 	maxDenied = 20
 	maxName   = 100
 )
 
-// block is a part of what the agent or a tool said.
+// block is a part of a message.
 type block struct {
 	Type    string          `json:"type"`
 	Text    string          `json:"text"`
@@ -220,7 +221,7 @@ func (r *reader) system(m *message) {
 	r.tell(p)
 }
 
-// deny notes a tool that the agent was not permitted to use, once.
+// deny records a tool that the agent was not permitted to use, once.
 func (r *reader) deny(tool string) {
 	if tool = Shown(tool[:min(len(tool), maxName)]); tool != "" && len(r.denied) < maxDenied &&
 		!slices.Contains(r.denied, tool) {
@@ -252,14 +253,14 @@ func (r *reader) spoken(m *message) {
 	}
 }
 
-// blocksOf reads content, which is a text or a list.
+// blocksOf parses content, which is a string or a list of blocks.
 func blocksOf(content json.RawMessage) []block {
 	var all []block
 	var text string
 	if json.Unmarshal(content, &text) == nil && text != "" {
 		return []block{{Type: "text", Text: text}}
 	}
-	_ = json.Unmarshal(content, &all) // what it does not understand it leaves out
+	_ = json.Unmarshal(content, &all) // unknown content is ignored
 	return all
 }
 
@@ -288,12 +289,12 @@ func brief(s string) string {
 	return Shown(s[:maxBrief]) + "…"
 }
 
-// Shown is what an agent wrote as it can be stored and shown: valid, and without NUL.
+// Shown makes a text of an agent valid UTF-8 without NUL, so that it can be stored and displayed.
 func Shown(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the bytes written to it.
 type tail struct {
 	b   []byte
 	cut bool

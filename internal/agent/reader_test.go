@@ -18,7 +18,7 @@ not JSON at all
 {"type":"result","subtype":"success","is_error":false,"num_turns":2,"result":"All done.","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}
 `
 
-// readAll has a reader read a text in pieces of a size.
+// readAll makes a reader read a text in pieces of the given size.
 func readAll(form, output string, piece int) (*reader, []Progress) {
 	var told []Progress
 	r := newReader(form, func(p Progress) { told = append(told, p) }, nil)
@@ -31,8 +31,8 @@ func readAll(form, output string, piece int) (*reader, []Progress) {
 	return r, told
 }
 
-// Structured output is read for steps, the final text and the cost, however it
-// arrives; what is not understood is passed over.
+// The reader finds progress, the final text and the cost in structured output, however the output
+// is cut; it ignores unknown lines.
 func TestStructuredOutput(t *testing.T) {
 	want := []Progress{
 		{Kind: "system", Name: "init"}, {Kind: "text", Text: "I look."}, {Kind: "tool", Name: "Bash",
@@ -64,15 +64,15 @@ func TestStructuredOutput(t *testing.T) {
 	}
 }
 
-// Plain output is the answer, also when it begins like something else; of a long
-// one the end is kept, in whole characters.
+// Plain output is the answer, also when it begins like structured output; of a long answer the end
+// is kept, in whole characters.
 func TestPlainOutput(t *testing.T) {
 	for _, output := range []string{"hello\n", "", "\n\n", "{", `{"no":"type"}` + "\nmore",
 		"{ broken\n{\"type\":\"x\"}\n"} {
 		for _, piece := range []int{1, 100} {
 			r, told := readAll(OutputAuto, output, piece)
 			if text, cut := r.text(); text != output || cut || len(told) != 0 || r.usage != nil {
-				t.Errorf("%q became %q", output, text)
+				t.Errorf("%q gave %q", output, text)
 			}
 		}
 	}
@@ -82,9 +82,9 @@ func TestPlainOutput(t *testing.T) {
 	}
 }
 
-// A secret is taken out of output, however it is cut into pieces; one that is a
-// part of another, and what only begins like one, are told apart.
-func TestSecretsAreTakenOut(t *testing.T) {
+// A secret is removed from output, however the output is cut; a secret that is a part of another is
+// recognized, and text that only begins like a secret is kept.
+func TestSecretsAreRemovedFromOutput(t *testing.T) {
 	hidden := map[string]string{"LONG": "abcdefghij-1", "INNER": "abcdefgh", "SHORT": "xy"}
 	const output = "xy abcdefg abcdefghij-1 abcdefgh! abcdefghij-2 abcdef"
 	const want = "xy abcdefg [LONG] [INNER]! [INNER]ij-2 abcdef"
@@ -103,7 +103,7 @@ func TestSecretsAreTakenOut(t *testing.T) {
 	}
 }
 
-// The output of Claude Code 2.1.330 when it was not permitted to use two tools.
+// The output of Claude Code 2.1.330 after it was not permitted to use two tools.
 const denied = `{"type":"system","subtype":"init","cwd":"/w","session_id":"3eeacec9-8fd8-4b6a-a54c-79bcb8b8b403","permissionMode":"default"}
 {"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"echo shelled >> log.txt"}}]},"parent_tool_use_id":null}
 {"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"t1","message":"Output redirection to '/w/log.txt' needs approval."}
@@ -112,8 +112,8 @@ const denied = `{"type":"system","subtype":"init","cwd":"/w","session_id":"3eeac
 {"permission_denials":[{"tool_name":"Bash","tool_use_id":"t1","tool_input":{"command":"echo shelled >> log.txt"}},{"tool_name":"Write","tool_use_id":"t2","tool_input":{"file_path":"/w/new.txt"}}],"is_error":false,"num_turns":3,"subtype":"success","result":"All done.","type":"result"}
 `
 
-// Tools that the agent was not permitted to use are named, once each, also where the
-// agent has not come to its result; and the conversation is.
+// Denied tools are recorded, once each, also if the agent has no result; so is the id of the
+// conversation.
 func TestDeniedToolsAreNamed(t *testing.T) {
 	r, told := readAll(OutputAuto, denied, 7)
 	if diff := cmp.Diff([]string{"Bash", "Write"}, r.denied); diff != "" || r.failed {
@@ -137,8 +137,7 @@ func TestDeniedToolsAreNamed(t *testing.T) {
 	}
 }
 
-// An agent that was denied a tool has failed, however it ended, and is not tried again
-// for it.
+// An agent that was denied a tool has failed, whatever its exit code, and is not tried again.
 func TestADenialIsAFailure(t *testing.T) {
 	for _, c := range []struct {
 		a    Answer

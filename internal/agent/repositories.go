@@ -5,30 +5,30 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// Repositories says which repositories jobs may work on. Those that are named may be
-// anything: paths, of ssh, and such as the operator has credentials for. Unless any are
-// named beside Own, all public ones over https may be asked for, and no others.
+// Repositories are the repositories on which jobs may work. The repositories in Own and Named may
+// be of any kind: paths, ssh, and URLs for which the operator has credentials. If Named is empty,
+// all public https repositories are allowed as well.
 type Repositories struct {
-	// Own is what is worked on unless a job names another.
+	// Own is the repository of jobs that name none.
 	Own string
-	// Named are others, as patterns of [workspace.ParsePattern].
+	// Named are patterns of other repositories, in the form of [workspace.ParsePattern].
 	Named []string
-	// Credentials are the operator's: a URL for which there are some is not public.
+	// Credentials are the operator's; a URL for which there are credentials is not public.
 	Credentials workspace.Credentials
-	// Elsewhere says that jobs run on other machines, whose paths cannot be looked at.
+	// Elsewhere says that jobs run on other machines, so that paths cannot be checked here.
 	Elsewhere bool
 }
 
-// errRepository is the one answer to who names a repository that is not allowed, is not
-// there, or is none: more would tell strangers what is on this machine.
+// errRepository is the same for a repository that is not allowed, does not exist or is no
+// repository: a more precise error would tell strangers which paths exist on this machine.
 var errRepository = &belay.Error{Code: belay.CodeForbidden,
-	Message: "that repository may not be worked on here, or there is none: " +
-		"jobs may ask for those that agent.repo and agent.repos name, and where agent.repos is not set, for any that " +
+	Message: "that repository is not allowed here, or does not exist: " +
+		"jobs may use the repositories in agent.repo and agent.repos or, if agent.repos is not set, any that " +
 		"is public over https"}
 
-// Check refuses a repository that a job may not ask for. It looks at no path that is not
-// named. The error is a [belay.Error] with CodeInvalid for what is no repository by its
-// form, or holds credentials, and else with CodeForbidden, in the same words for all.
+// Check refuses a repository that a job may not use. It reads only paths that match Own or Named.
+// The error is a [belay.Error]: CodeInvalid for an invalid repository or one with credentials, else
+// CodeForbidden, always with the same text.
 func (r *Repositories) Check(repo string) error {
 	at, err := workspace.Locate(repo)
 	if err != nil {
@@ -50,8 +50,8 @@ func (r *Repositories) Check(repo string) error {
 	return err
 }
 
-// named reports whether a location is among those that are named, as it is written and
-// by where it leads.
+// named reports whether a location matches Own or Named, both as it is written and after symbolic
+// links are resolved.
 func (r *Repositories) named(at workspace.Location) (bool, error) {
 	patterns := r.Named
 	if r.Own != "" {
@@ -83,7 +83,7 @@ func (r *Repositories) named(at workspace.Location) (bool, error) {
 	return false, nil
 }
 
-// CheckNamed refuses patterns that name no repositories.
+// CheckNamed refuses invalid patterns.
 func (r *Repositories) CheckNamed() error {
 	for _, text := range r.Named {
 		if _, err := workspace.ParsePattern(text); err != nil {

@@ -21,9 +21,9 @@ func gitRepository(t *testing.T, dir string) string {
 	return dir
 }
 
-// Rule: unless repositories are named, jobs may ask for public ones over https alone;
-// what needs the operator's rights is named: paths, ssh, and URLs with credentials.
-func TestRepositoriesThatAreNotNamed(t *testing.T) {
+// Rule: repositories that need the operator's rights (paths, ssh, and URLs with credentials) must
+// be named; without any names, jobs may use all public https repositories.
+func TestOnlyPublicRepositoriesNeedNoName(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestRepositoriesThatAreNotNamed(t *testing.T) {
 		}
 		if err != nil && (strings.Contains(err.Error(), root) || strings.Contains(err.Error(), "secret") ||
 			want == belay.CodeForbidden && err.Error() != errRepository.Error()) {
-			t.Errorf("%s: it tells more than that: %v", repo, err)
+			t.Errorf("%s: the error reveals more: %v", repo, err)
 		}
 	}
 	named := &Repositories{
@@ -70,8 +70,8 @@ func TestRepositoriesThatAreNotNamed(t *testing.T) {
 	}
 }
 
-// Rule: a link in a directory that is named leads to nothing that is not; where jobs run
-// elsewhere no path is looked at.
+// Rule: a link in a named directory that leads to a repository outside of it is refused; where jobs
+// run on other machines, paths are not resolved.
 func TestRepositoriesAndLinks(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -99,9 +99,8 @@ func TestRepositoriesAndLinks(t *testing.T) {
 	}
 }
 
-// Rule: the input of a built-in workflow is judged before it is stored, however it is
-// written.
-func TestInputs(t *testing.T) {
+// Rule: the input of a built-in workflow is checked before it is stored, in every spelling.
+func TestInputIsCheckedBeforeItIsStored(t *testing.T) {
 	s, err := NewSetup("", Setup{
 		Command: Template{"agent", "{{prompt}}"}, Repos: []string{"https://git.example/team/*"},
 	})
@@ -140,7 +139,7 @@ func TestInputs(t *testing.T) {
 		}
 	}
 	if err := AdmitJob(json.RawMessage(`{`+steps+`,"repo":"/srv/x"}`), nil); err != nil {
-		t.Errorf("where any may be worked on: %v", err)
+		t.Errorf("where every repository is allowed: %v", err)
 	}
 	if err := errors.Join(CheckInput("other", json.RawMessage(`{"repo":"https://tok@h/x"}`)),
 		CheckInput(Workflow, json.RawMessage(`{`+steps+`}`))); err != nil {

@@ -18,29 +18,29 @@ import (
 type Runner struct {
 	// Workspaces makes the checkouts.
 	Workspaces *workspace.Manager
-	// Observer sees the jobs as they happen; nil for nobody.
+	// Observer watches the jobs as they run; may be nil.
 	Observer Observer
-	// Limits bound what a command may use, and Seal makes all but its workspace
-	// read-only to it, where this machine can.
+	// Limits bound the resources of a command. Seal makes everything but its workspace read-only
+	// for it, where this machine supports that.
 	Limits process.Limits
 	Seal   bool
-	// Walled is what Probe found.
+	// Walled is the result of Probe.
 	Walled bool
-	// PrepareTimeout bounds how long a workspace may take to be prepared, with all tries
-	// to reach its repository; 0 means ten minutes.
+	// PrepareTimeout bounds the time to prepare a workspace, with all retries to reach its
+	// repository; 0 means ten minutes.
 	PrepareTimeout time.Duration
-	// Walls are what else keeps a command apart.
+	// Walls are the other parts of the sandbox.
 	Walls
-	// Isolation is what kept the processes of the last successful Probe together.
+	// Isolation is the method that kept the processes of the last successful Probe together.
 	Isolation process.Isolation
-	// Env names the variables of this process that a job may ask for, as [Setup.Env]
-	// does, and Repos says for which repositories. With a nil Env the job is the
-	// caller's own, and asks for what it likes.
+	// Env names the variables of this process that a job may have, in the form of [Setup.Env], and
+	// Repos the repositories that it may use. A nil Env means that the job belongs to the user of
+	// this process and may use everything.
 	Env   []string
 	Repos Repositories
 }
 
-// check refuses a job that could not run here, or may not.
+// check refuses a job that cannot run here or is not allowed.
 func (r *Runner) check(j *Job) error {
 	if err := j.Check(); err != nil || r.Env == nil {
 		return err
@@ -60,7 +60,7 @@ func (r *Runner) check(j *Job) error {
 	return r.Repos.Check(j.Repo)
 }
 
-// writable are the directories in which a command may write; none for any.
+// writable returns the directories in which a command may write; nil for everywhere.
 func (r *Runner) writable(w *workspace.Workspace) []string {
 	if !r.Seal {
 		return nil
@@ -68,8 +68,8 @@ func (r *Runner) writable(w *workspace.Workspace) []string {
 	return []string{w.Dir, w.Home, w.Tmp}
 }
 
-// checkout is what the first step of a job saves: the commit that the job works
-// on and the branch that it is on, wherever and however often it is resumed.
+// checkout is the result of the first step: the commit and branch on which the job works, in all
+// its runs.
 type checkout struct {
 	Commit string `json:"commit"`
 	Branch string `json:"branch,omitempty"`
@@ -98,7 +98,7 @@ func (r *Runner) Run(ctx context.Context, j Job) (Result, error) {
 	return result, belay.WithOutput(err, result)
 }
 
-// all runs the steps that have not finished, in order, until one fails.
+// all runs the unfinished steps in order, until one fails.
 func (b *bench) all(ctx context.Context) (Result, error) {
 	var result Result
 	if b.job.Repo != "" {
@@ -139,9 +139,9 @@ func (r *Result) add(s StepResult) {
 	r.Changes = s.Changes
 }
 
-// stepError is a step that failed or was stopped before its end. Its result is
-// part of the job's and is not saved as the step's: if the job is retried or
-// goes on, the step runs again.
+// stepError is the error of a step that failed or was stopped before its end. Its result is part of
+// the job's result but is not saved as the step's: if the job is retried or resumed, the step runs
+// again.
 type stepError struct {
 	result StepResult
 	err    error
@@ -151,7 +151,7 @@ func (e *stepError) Error() string { return e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// failed is the error of a step that ended, and not well.
+// failed returns the error of a step that ended with a failure.
 func (r StepResult) failed() error {
 	err := fmt.Errorf("step %q ended with exit code %d", r.Name, r.ExitCode)
 	if r.Exceeded != "" {
@@ -163,7 +163,7 @@ func (r StepResult) failed() error {
 	return &stepError{r, belay.Permanent(err)}
 }
 
-// stopped is the error of a step that was told to end.
+// stopped returns the error of a step that was asked to end.
 func (r StepResult) stopped(cause error) error {
 	return &stepError{r, fmt.Errorf("step %q was stopped: %w", r.Name, cause)}
 }

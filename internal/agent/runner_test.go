@@ -21,12 +21,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// this binary is the supervisor of its own commands, and the helper of its workspaces
+	// This binary is also the supervisor of its commands and the helper of its workspaces.
 	process.Main(workspace.Helper())
 	os.Exit(m.Run())
 }
 
-// bed is a Backend, a repository and a place for workspaces.
+// bed is a Backend, a repository and a directory for workspaces.
 type bed struct {
 	*embedded.Backend
 	repo       string
@@ -70,7 +70,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// seen notes what an Observer sees.
+// seen records the calls of an Observer.
 type seen struct {
 	mu    sync.Mutex
 	lines []string
@@ -100,8 +100,8 @@ func (s *seen) Wrote(_ bool, b []byte) {
 	s.wrote.Write(b)
 }
 
-// start runs a worker for jobs until the returned function is called, which
-// ends it as abruptly as the context's cause says.
+// start runs a worker for jobs until the returned function is called, which stops it with the given
+// cause.
 func (d *bed) start(t *testing.T, o agent.Observer) (stop func()) {
 	t.Helper()
 	m, err := workspace.Open(d.workspaces)
@@ -132,9 +132,9 @@ func sh(name, script string) agent.Step {
 
 var once = belay.WithPolicy(belay.Policy{MaxAttempts: 1, NoDeadLetters: true})
 
-// A job that is interrupted goes on in a new workspace at the step that was
-// interrupted, with what the finished steps committed and left uncommitted.
-func TestAnInterruptedJobGoesOnWithWhatItsFinishedStepsLeft(t *testing.T) {
+// An interrupted job continues in a new workspace at the interrupted step, with the committed and
+// uncommitted changes of the finished steps.
+func TestInterruptedJobContinuesWithTheChangesOfItsFinishedSteps(t *testing.T) {
 	d := newBed(t)
 	flag := filepath.Join(t.TempDir(), "go-on")
 	job := agent.Job{Repo: d.repo, Grace: belay.Duration(time.Second), Steps: []agent.Step{
@@ -184,9 +184,9 @@ func TestAnInterruptedJobGoesOnWithWhatItsFinishedStepsLeft(t *testing.T) {
 	}
 }
 
-// A failed job keeps its exit code, what ran and what it changed, and stops at
-// the step that failed.
-func TestAFailedJobKeepsWhatItHasToShow(t *testing.T) {
+// A failed job keeps its exit code, the results of its steps and its changes, and stops at the step
+// that failed.
+func TestFailedJobKeepsItsOutputAndChanges(t *testing.T) {
 	d := newBed(t)
 	d.start(t, &seen{})
 	h, err := workflow.Start[agent.Result](t.Context(), d, agent.Workflow, agent.Job{Repo: d.repo, Steps: []agent.Step{
@@ -234,9 +234,8 @@ func chunks(t *testing.T, d *bed, id belay.ExecutionID, name string) string {
 	return b.String()
 }
 
-// A cancelled job's whole tree is gone within its grace, and its work so far is
-// kept (G7).
-func TestACancelledJobIsGoneWithinItsGraceAndKeepsItsWork(t *testing.T) {
+// All processes of a cancelled job end within its grace, and its work so far is kept (G7).
+func TestCancelledJobEndsWithinItsGraceAndKeepsItsWork(t *testing.T) {
 	d := newBed(t)
 	s := &seen{}
 	running := make(chan struct{})

@@ -16,20 +16,19 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// saver keeps what an agent has changed with its execution while it works, so that
-// the work outlives the machine: the next run goes on from there, wherever it is.
-// The agent stands still while its workspace is read, and goes on while that is
-// stored.
+// saver stores the changes of an agent with its execution while the agent works, so that they
+// outlive the machine: the next run starts with them, on any host. The agent is frozen while its
+// workspace is read, and runs on while the changes are stored.
 type saver struct {
 	every time.Duration // 0 for never
-	// before is what the run began with, and now what the execution has at present.
+	// before are the changes with which the run began, now those that the execution has at present.
 	before, now interrupted
 	saved       bool   // by this run
-	ended       bool   // the agent has ended by itself, and well
-	session     string // of the conversation that the work belongs to
+	ended       bool   // the agent ended by itself, successfully
+	session     string // the conversation to which the changes belong
 	log         *slog.Logger
 
-	still chan struct{} // full while the agent stands still
+	still chan struct{} // full while the agent is frozen
 	last  [sha256.Size]byte
 }
 
@@ -37,25 +36,24 @@ func newSaver(every time.Duration, log *slog.Logger) *saver {
 	return &saver{every: every, log: log, still: make(chan struct{}, 1)}
 }
 
-// interrupted is what an execution keeps for its next run.
+// interrupted is the state that an execution stores for its next run.
 type interrupted struct {
 	Changes *Changes `json:"changes"`
-	// Run is the token of the run whose work it is.
+	// Run is the token of the run that made the changes.
 	Run belay.Token `json:"run,omitempty"`
-	// Session is the conversation that HOME holds; empty if it is the one that the run
-	// began.
+	// Session is the conversation in HOME; empty if it is the conversation that the run began.
 	Session string `json:"session,omitempty"`
 }
 
-// share is how little of its time an agent stands still: of a workspace that is slow
-// to read the work is kept less often.
-const share = 20
+// freezeShare bounds the time for which an agent is frozen to one part in freezeShare: if a workspace is slow
+// to read, its changes are stored less often.
+const freezeShare = 20
 
-// standstill is how long an agent stands still at most. What takes longer is kept when
-// it ends.
-const standstill = time.Minute
+// maxFreeze is the longest time for which an agent is frozen. A workspace that takes longer to
+// read is stored only when the agent ends.
+const maxFreeze = time.Minute
 
-// begin saves every so often, until the function that it returns is called.
+// begin stores the changes at an interval, until the returned function is called.
 func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (end func()) {
 	if s == nil || s.every <= 0 || b.job.Repo == "" {
 		return func() {}
@@ -70,12 +68,12 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 			case <-ctx.Done():
 				return
 			}
-			stood, err := s.once(ctx, b, w, hold)
+			frozenFor, err := s.once(ctx, b, w, hold)
 			if err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "what a job has changed so far was not kept", "execution",
+				s.log.WarnContext(ctx, "the changes of a running job could not be stored", "execution",
 					workflow.Execution(ctx).String(), "error", err)
 			}
-			pause = max(s.every, share*stood)
+			pause = max(s.every, freezeShare*frozenFor)
 		}
 	}()
 	return func() {
@@ -84,50 +82,50 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 	}
 }
 
-// once saves what there is now, and says for how long the agent stood still.
+// once stores the present changes, and returns the time for which the agent was frozen.
 func (s *saver) once(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (time.Duration, error) {
 	began := time.Now()
 	got, err := s.read(ctx, b, w, hold)
-	stood := time.Since(began)
+	frozenFor := time.Since(began)
 	if err != nil {
-		return stood, err
+		return frozenFor, err
 	}
 	sum := sumOf(&got)
 	switch {
 	case sum == s.last, got.Empty() && s.now.Changes == nil:
-		return stood, nil
+		return frozenFor, nil
 	case len(got.Bundle)+len(got.Patch) == 0 && got.Lost != "" && (len(got.Home) == 0 || s.now.Changes.work()):
-		return stood, fmt.Errorf("not kept: %s", got.Lost)
+		return frozenFor, fmt.Errorf("lost: %s", got.Lost)
 	}
-	c, err := b.keep(ctx, s.slot(), got)
+	c, err := b.keep(ctx, s.freeName(), got)
 	if err == nil {
-		err = s.point(ctx, c)
+		err = s.checkpoint(ctx, c)
 	}
 	if err == nil {
 		s.last = sum
 	}
-	return stood, err
+	return frozenFor, err
 }
 
-// read reads the workspace while the agent stands still.
+// read reads the workspace while the agent is frozen.
 func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (workspace.Salvage, error) {
 	s.still <- struct{}{}
 	defer func() { <-s.still }()
 	if err := context.Cause(ctx); err != nil {
 		return workspace.Salvage{}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, standstill, fmt.Errorf("reading the workspace took longer than %s",
-		standstill))
+	ctx, cancel := context.WithTimeoutCause(ctx, maxFreeze, fmt.Errorf("reading the workspace took longer than %s",
+		maxFreeze))
 	defer cancel()
-	defer hold.release(ctx, forSave)
-	if err := hold.hold(ctx, forSave); err != nil {
+	defer hold.release(ctx, whileSalvaged)
+	if err := hold.hold(ctx, whileSalvaged); err != nil {
 		return workspace.Salvage{}, fmt.Errorf("stop the agent: %w", err)
 	}
 	return b.runner.Workspaces.Salvage(ctx, w)
 }
 
-// command is the context of the command. It ends with ctx, but not while the agent
-// stands still to be read: a tree that ends frozen gets no grace.
+// command returns the context of the command. It ends with ctx, but not while the agent is frozen:
+// a frozen tree would get no grace.
 func (s *saver) command(ctx context.Context) (context.Context, func()) {
 	if s == nil {
 		return ctx, func() {}
@@ -144,9 +142,9 @@ func (s *saver) command(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// slot is the name for artifacts that hold neither what the execution has at
-// present nor what this run began with: so that each is whole while it counts.
-func (s *saver) slot() string {
+// freeName returns the first name whose artifacts belong neither to the present changes nor to those
+// with which this run began, so that these are never overwritten.
+func (s *saver) freeName() string {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("work-%d", n)
 		used := func(c *Changes) bool {
@@ -160,8 +158,8 @@ func (s *saver) slot() string {
 	}
 }
 
-// point makes c what the next run begins with.
-func (s *saver) point(ctx context.Context, c *Changes) error {
+// checkpoint makes c the changes with which the next run begins.
+func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
 	now := interrupted{c, workflow.Token(ctx), s.session}
 	if err := workflow.Checkpoint(ctx, now); err != nil {
 		return err
@@ -170,30 +168,30 @@ func (s *saver) point(ctx context.Context, c *Changes) error {
 	return nil
 }
 
-// released keeps what a run leaves that gives its execution back: c is nil if the
-// workspace is as it was when it was new.
+// released stores the changes of a run that returns its execution to the queue: c is nil if the
+// workspace is unchanged.
 func (s *saver) released(ctx context.Context, c *Changes) error {
 	if c != nil && !c.work() && c.Lost != "" && s.now.Changes != nil {
-		return nil // what was kept before is more
+		return nil // the changes stored before are more complete
 	}
 	if c == nil && s.now.Changes == nil {
 		return nil
 	}
-	return s.point(ctx, c)
+	return s.checkpoint(ctx, c)
 }
 
-// undo lets the next run begin as this one did: the agent has ended by itself, and
-// if it is tried again, that is anew.
-func (s *saver) undo(ctx context.Context) error {
+// restart makes the next run begin as this run did: the agent ended by itself, so a retry starts from
+// the beginning.
+func (s *saver) restart(ctx context.Context) error {
 	if !s.saved {
 		return nil
 	}
 	return workflow.Checkpoint(ctx, s.before)
 }
 
-// forget empties the HOMEs that were kept of a job that has ended well: nobody goes on
-// with them, and an agent may have written there what is not for others.
-func (s *saver) forget(ctx context.Context) {
+// emptyHomes empties the stored HOMEs of a job that ended successfully: no run needs them, and an agent
+// may have written secrets there.
+func (s *saver) emptyHomes(ctx context.Context) {
 	if s == nil || !s.ended {
 		return
 	}
@@ -202,7 +200,7 @@ func (s *saver) forget(ctx context.Context) {
 			continue
 		}
 		if _, err := workflow.Artifact(ctx, c.Home, bytes.NewReader(nil)); err != nil {
-			s.log.WarnContext(ctx, "the HOME of a job that has ended stays kept", "execution",
+			s.log.WarnContext(ctx, "the stored HOME of a finished job could not be emptied", "execution",
 				workflow.Execution(ctx).String(), "error", err)
 		}
 	}
@@ -217,19 +215,19 @@ func sumOf(s *workspace.Salvage) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// part is one artifact of a salvage: its kind and name, and what is in it.
+// part is one artifact of a salvage: its kind, name and data.
 type part struct {
 	kind string
 	name *string
 	data *[]byte
 }
 
-// parts are the artifacts that belong together.
+// parts returns the artifacts of one salvage.
 func (c *Changes) parts(s *workspace.Salvage) []part {
 	return []part{{"bundle", &c.Bundle, &s.Bundle}, {"patch", &c.Patch, &s.Patch}, {"home", &c.Home, &s.Home}}
 }
 
-// work tells whether there is anything of the checkout.
+// work reports whether there are changes in the checkout.
 func (c *Changes) work() bool { return c != nil && c.Bundle+c.Patch != "" }
 
 // keep stores a salvage as artifacts of the execution.

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tree notes what is asked of it.
+// tree records the calls that it gets.
 type tree struct {
 	asked []string
 	thaw  error
@@ -21,10 +21,10 @@ func (t *tree) Freeze(context.Context) error { t.asked = append(t.asked, "freeze
 func (t *tree) Thaw(context.Context) error   { t.asked = append(t.asked, "thaw"); return t.thaw }
 func (t *tree) Kill(error)                   { t.asked = append(t.asked, "kill") }
 
-// Rule: a tree that is held behind the fence stays so when the reading of its
-// workspace ends, and the other way round.
-func TestTwoHoldOneTree(t *testing.T) {
-	for _, order := range [][2]reason{{forFence, forSave}, {forSave, forFence}} {
+// Rule: a tree that is frozen by the fence stays frozen when its workspace has been read, and the
+// other way round.
+func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
+	for _, order := range [][2]reason{{whileFenced, whileSalvaged}, {whileSalvaged, whileFenced}} {
 		held := new(tree)
 		b := &brake{tree: held}
 		for _, why := range order {
@@ -34,32 +34,32 @@ func TestTwoHoldOneTree(t *testing.T) {
 		}
 		b.release(t.Context(), order[0])
 		if diff := cmp.Diff([]string{"freeze", "freeze"}, held.asked); diff != "" {
-			t.Errorf("%q has let go first: (-want +got):\n%s", order[0], diff)
+			t.Errorf("%q was released first: (-want +got):\n%s", order[0], diff)
 		}
 		b.release(t.Context(), order[1])
 		if held.asked[len(held.asked)-1] != "thaw" {
-			t.Errorf("nobody holds it, and it was asked to %v", held.asked)
+			t.Errorf("after the last release the calls were %v", held.asked)
 		}
 	}
 }
 
-// Rule: what does not thaw is killed: nothing else would ever end it. What has ended
-// is left alone.
-func TestWhatDoesNotThawIsKilled(t *testing.T) {
+// Rule: a tree that cannot be thawed is killed, because nothing else would end it. A tree that has
+// ended is not.
+func TestTreeThatCannotThawIsKilled(t *testing.T) {
 	for thaw, last := range map[error]string{errors.New("no"): "kill", os.ErrProcessDone: "thaw", nil: "thaw"} {
 		held := &tree{thaw: thaw}
 		b := &brake{tree: held}
-		_ = b.hold(t.Context(), forSave)
-		b.release(t.Context(), forSave)
+		_ = b.hold(t.Context(), whileSalvaged)
+		b.release(t.Context(), whileSalvaged)
 		if got := held.asked[len(held.asked)-1]; got != last {
 			t.Errorf("after %v it was asked to %s", thaw, got)
 		}
 	}
 }
 
-// Rule: who is told to end while he stands still is told when he goes on, so that he
-// has his grace; and with the cause that there was.
-func TestNobodyEndsWhileHeStandsStill(t *testing.T) {
+// Rule: a command that must end while it is frozen is asked to end after the thaw, with the
+// original cause, so that it has its grace.
+func TestFrozenCommandIsAskedToEndAfterTheThaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSaver(time.Minute, nil)
 		why := errors.New("cancelled")
@@ -74,20 +74,20 @@ func TestNobodyEndsWhileHeStandsStill(t *testing.T) {
 		}
 		<-s.still
 		synctest.Wait()
-		if context.Cause(command) != why { //nolint:errorlint // it is passed on as it is
+		if context.Cause(command) != why { //nolint:errorlint // it is returned unchanged
 			t.Errorf("it ends with %v", context.Cause(command))
 		}
 	})
 }
 
-// Rule: work is never written over what the execution has at present, nor over what
-// the run began with and may have to go back to.
-func TestWorkThatCountsIsNotOverwritten(t *testing.T) {
+// Rule: changes are never written over those that the execution has at present, nor over those with
+// which the run began, to which it may have to return.
+func TestStoredChangesInUseAreNotOverwritten(t *testing.T) {
 	s := &saver{before: interrupted{Changes: &Changes{Patch: "work-1.patch"}}}
 	s.now = s.before
 	var got []string
 	for range 4 {
-		name := s.slot()
+		name := s.freeName()
 		got = append(got, name)
 		s.now = interrupted{Changes: &Changes{Bundle: name + ".bundle"}}
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/belaydev/belay/internal/secret"
 )
 
-// fileSuffix of a variable says that its value is the path of a file with the
-// value of the variable without it.
+// fileSuffix marks a variable whose value is the path of a file: NAME_FILE names the file with the
+// value of NAME.
 const fileSuffix = "_FILE"
 
 const (
 	maxSecret = 64 << 10
-	// minHidden is the shortest secret that is taken out of output: a shorter
-	// one is a part of too much else.
+	// minHidden is the shortest secret that is removed from output, in bytes: a shorter one occurs
+	// in too many other words.
 	minHidden = 8
 )
 
-// secrets reads those variables among names whose value is in a file: NAME_FILE
-// names it. They are read anew for each command, so that a changed secret counts
-// at once, and are in its environment only.
+// secrets reads those variables among names whose value is in a file, which NAME_FILE names. The
+// files are read again for each command, so that a changed secret takes effect immediately; the
+// values are only in the command's environment.
 func secrets(names []string, lookup func(string) string) (map[string]string, error) {
 	var all map[string]string
 	for _, name := range names {
@@ -45,12 +45,12 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 	return all, nil
 }
 
-// hider takes secrets out of output, also where a write ends in the middle of
-// one. It is no wall: who writes a secret in another form gets it through.
+// hider removes secrets from output, also where a write ends in the middle of a secret. It does not
+// protect against a command that writes a secret in another form.
 type hider struct {
 	values [][]byte
-	words  [][]byte // what stands in their place
-	held   []byte   // may be the beginning of one
+	words  [][]byte // replacements for the values
+	held   []byte   // a possible beginning of a secret
 }
 
 func newHider(hidden map[string]string) *hider {
@@ -61,7 +61,7 @@ func newHider(hidden map[string]string) *hider {
 			names = append(names, name)
 		}
 	}
-	// The longest first: one may be a part of another.
+	// The longest comes first, since a secret may be a part of another.
 	slices.SortFunc(names, func(a, b string) int { return len(hidden[b]) - len(hidden[a]) })
 	for _, name := range names {
 		h.values = append(h.values, []byte(hidden[name]))
@@ -70,7 +70,7 @@ func newHider(hidden map[string]string) *hider {
 	return h
 }
 
-// pass gives what of the output so far can be shown.
+// pass returns the part of the output so far that contains no secret.
 func (h *hider) pass(p []byte) []byte {
 	if len(h.values) == 0 {
 		return p
@@ -78,11 +78,11 @@ func (h *hider) pass(p []byte) []byte {
 	return h.scan(append(h.held, p...), false)
 }
 
-// rest gives what was held back, at the end of the output.
+// rest returns the withheld part, at the end of the output.
 func (h *hider) rest() []byte { return h.scan(h.held, true) }
 
-// scan replaces the secrets in b. From where one may begin that b does not hold
-// wholly, it is held back, unless there is no more to come.
+// scan replaces the secrets in b. It withholds the end of b if a secret may begin there, unless the
+// output has ended.
 func (h *hider) scan(b []byte, last bool) []byte {
 	var out []byte
 	for i := 0; i < len(b); {

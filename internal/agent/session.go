@@ -14,24 +14,24 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// talk is the conversation with the agent that a run has.
+// talk is the conversation of a run with its agent.
 type talk struct {
-	// session is its id.
+	// session is the id of the conversation.
 	session string
-	// continued tells that an earlier run began it.
+	// continued says that an earlier run began it.
 	continued bool
 }
 
-// sessionOf is the id of the conversation that a run begins: a UUID of version 8, made
-// from the run's own, so that no two runs begin the same and nothing needs to be stored.
+// sessionOf returns the id of the conversation that a run begins: a UUID of version 8, derived from
+// the id of the run. So every run has a different one, and the id need not be stored.
 func sessionOf(run belay.RunID) string {
 	u := sha256.Sum256([]byte("conversation of " + run.String()))
 	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// sessions are the conversations that the kept work may hold, the newest first: the run
-// that left it began its own or continued the one that was noted.
+// sessions returns the conversations that the stored work may contain, the newest first: the run
+// that made the work began its own, or continued the one in Session.
 func (i *interrupted) sessions(id belay.ExecutionID) []string {
 	own := sessionOf(belay.RunID{Execution: id, Token: i.Run})
 	if i.Session == "" || i.Session == own {
@@ -40,14 +40,15 @@ func (i *interrupted) sessions(id belay.ExecutionID) []string {
 	return []string{own, i.Session}
 }
 
-// session is the conversation of the kept work where nothing but its note tells.
+// session returns the conversation of the stored work, for agents whose HOME cannot be searched for
+// it.
 func (i *interrupted) session(id belay.ExecutionID) string {
 	all := i.sessions(id)
 	return all[len(all)-1]
 }
 
-// next is what an execution keeps after a run that began with i and left c: a run that
-// began with nothing began a conversation of its own.
+// next returns the state to store after a run that began with i and made the changes c. If i is
+// empty, the run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
 	n := interrupted{Changes: c, Run: run}
 	if *i != (interrupted{}) {
@@ -56,8 +57,8 @@ func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) in
 	return n
 }
 
-// talk decides whether this run continues the conversation of the work that it took
-// over. It does where the agent can, and where the work has the conversation.
+// talk decides whether this run continues the conversation of the work that it took over. It does
+// if the agent supports that and the conversation is in the work.
 func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, resumed bool) (talk, error) {
 	fresh := talk{session: sessionOf(workflow.RunID(ctx))}
 	id := workflow.Execution(ctx)
@@ -79,19 +80,19 @@ func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, 
 	return fresh, nil
 }
 
-// lookMost bounds how long a preset's script may look for a conversation. An agent that
-// has put something there that cannot be read has none.
-const lookMost = 10 * time.Second
+// searchTimeout bounds the search of a preset's script for a conversation. If the script takes longer,
+// because the agent has put an unreadable file there, there is none.
+const searchTimeout = 10 * time.Second
 
-// converses runs a preset's script as the job's commands run: what it looks through was
-// written by the agent.
+// converses runs a preset's script in the sandbox of the job's commands, since the agent wrote the
+// files that the script searches.
 func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
 	var said bytes.Buffer
 	look, _ := b.runner.around(process.Command{
 		ID: workflow.RunID(ctx).String(), Args: []string{"sh", "-c", script, "sh", session}, Dir: w.Dir,
 		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp}, User: w.User,
 		Limits:   b.runner.Limits,
-		Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: lookMost, Grace: -1,
+		Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: searchTimeout, Grace: -1,
 		Output: func(_ context.Context, c process.Chunk) error {
 			if c.Stream == process.Stdout && said.Len() < maxBrief {
 				said.Write(c.Data)

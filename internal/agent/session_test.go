@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/agent/workspace"
 )
 
-// A conversation is named by the run that began it: a UUID of version 8, another for
-// each run, the same whenever it is asked for.
-func TestConversationsHaveNames(t *testing.T) {
+// The id of a conversation is derived from the run that began it: a UUID of version 8, different
+// for each run and always the same for one.
+func TestConversationIdIsDerivedFromTheRun(t *testing.T) {
 	one := belay.RunID{Execution: belay.ExecutionID{1}, Token: 1}
 	two := belay.RunID{Execution: belay.ExecutionID{1}, Token: 2}
 	got := sessionOf(one)
@@ -26,9 +26,9 @@ func TestConversationsHaveNames(t *testing.T) {
 	}
 }
 
-// The work of a run has the conversation that is noted with it; without a note the one
-// that the run began.
-func TestTheConversationOfKeptWork(t *testing.T) {
+// Stored work has the conversation in its Session; if that is empty, the conversation that the run
+// began.
+func TestStoredWorkNamesItsConversation(t *testing.T) {
 	id := belay.ExecutionID{1}
 	own := sessionOf(belay.RunID{Execution: id, Token: 5})
 	for _, c := range []struct {
@@ -46,8 +46,8 @@ func TestTheConversationOfKeptWork(t *testing.T) {
 	}
 }
 
-// However often a run dies that continued a conversation, the next one continues the same.
-func TestAConversationOutlivesManyRuns(t *testing.T) {
+// If runs that continue a conversation keep dying, each next run continues the same conversation.
+func TestConversationSurvivesRepeatedCrashes(t *testing.T) {
 	id := belay.ExecutionID{1}
 	var kept interrupted
 	for run := range belay.Token(4) {
@@ -58,9 +58,9 @@ func TestAConversationOutlivesManyRuns(t *testing.T) {
 	}
 }
 
-// Claude Code has a conversation to continue as soon as it has written down what it was
-// asked; a session without that it refuses to resume.
-func TestClaudesConversationIsLookedFor(t *testing.T) {
+// A conversation of Claude Code can be continued once its file has the prompt; Claude Code refuses
+// to resume a session without it.
+func TestClaudeConversationIsFoundByItsPrompt(t *testing.T) {
 	m, err := workspace.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -5,21 +5,21 @@ import (
 	"encoding/json"
 )
 
-// speech is what an agent says in structured output, in order: every text that is
-// no other agent's, an empty line between two. A text may come in pieces
-// (stream_event) and again whole with its message (assistant): it is told once. The
-// final text (result) is normally the last part, and is told where it is not.
+// speech collects the words of an agent from structured output, in order: every text except those
+// of other agents, separated by empty lines. A text may arrive in pieces (stream_event) and again
+// as a whole message (assistant); it is passed on once. The final text (result) normally repeats
+// the last part; it is passed on only if it does not.
 type speech struct {
-	tell func([]byte) // nil for nobody
+	tell func([]byte) // may be nil
 
-	begun  bool   // something was told
-	next   bool   // what comes is a new part
+	begun  bool   // some text was passed on
+	next   bool   // the next text begins a new part
 	last   []byte // the last part, as far as it is known
-	stream string // the id of the message that comes in pieces
-	pieces string // the id of the last message of which pieces were told
+	stream string // id of the message that arrives in pieces
+	pieces string // id of the last message whose pieces were passed on
 }
 
-// event is a piece of a message that is still being made.
+// event is a piece of a message that the agent is still writing.
 type event struct {
 	Type    string `json:"type"`
 	Message struct {
@@ -31,7 +31,7 @@ type event struct {
 	} `json:"delta"`
 }
 
-// piece takes a piece of a message.
+// piece handles a piece of a message.
 func (s *speech) piece(of json.RawMessage) {
 	var e event
 	if json.Unmarshal(of, &e) != nil {
@@ -43,7 +43,8 @@ func (s *speech) piece(of json.RawMessage) {
 	case "content_block_start":
 		s.next = true
 	case "content_block_delta":
-		// Without an id its message could not be told from another when it comes whole.
+		// Pieces without a message id are ignored, since the whole message could not be matched
+		// with them.
 		if e.Delta.Type == "text_delta" && s.stream != "" {
 			s.pieces = s.stream
 			s.more(e.Delta.Text)
@@ -51,7 +52,7 @@ func (s *speech) piece(of json.RawMessage) {
 	}
 }
 
-// part takes a whole text of a message.
+// part handles a whole text of a message.
 func (s *speech) part(id, text string) {
 	s.next = true
 	if id != "" && id == s.pieces {
@@ -62,7 +63,7 @@ func (s *speech) part(id, text string) {
 	s.next = true
 }
 
-// final takes the text that the agent calls its result.
+// final handles the text that the agent reports as its result.
 func (s *speech) final(text string) {
 	rest := []byte(text)
 	s.next = true

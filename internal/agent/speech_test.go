@@ -20,10 +20,9 @@ const (
 
 func line(form string, values ...any) string { return fmt.Sprintf(form, values...) + "\n" }
 
-// What an agent says is told as it comes and once, in pieces or whole, and ends
-// with its final text. Nothing of another agent's, and nothing that was thought, is
-// part of it.
-func TestWhatAnAgentSays(t *testing.T) {
+// The words of an agent are passed on as they arrive and once, in pieces or whole, and end with its
+// final text. Texts of other agents, and thoughts, are not part of them.
+func TestAgentTextsArePassedOnOnce(t *testing.T) {
 	turn := line(begins, "m1") + line(opens) + line(thinks, "hm") + line(opens) + line(piece, "I ") + line(piece,
 		"look.") + line(whole, "m1", "I look.")
 	for _, c := range []struct{ name, lines, want, answer string }{
@@ -62,7 +61,7 @@ func TestWhatAnAgentSays(t *testing.T) {
 			}
 			r.end()
 			if answer, _ := r.text(); told.String() != c.want || answer != c.answer {
-				t.Errorf("%s, %d bytes at a time: %q was told, and the answer is %q", c.name, size, told.String(),
+				t.Errorf("%s, %d bytes at a time: %q was passed on, and the answer is %q", c.name, size, told.String(),
 					answer)
 			}
 		}

@@ -20,31 +20,30 @@ const (
 )
 
 const (
-	// maxArgument is the most bytes that one argument of a program may have on
-	// Linux, the NUL at its end left out.
+	// maxArgument is the longest argument of a program on Linux, in bytes, without the NUL at its
+	// end.
 	maxArgument = 128<<10 - 1
-	// maxStdin bounds a prompt that goes to standard input, so that it fits into
-	// an execution's input however it is escaped.
+	// maxStdin bounds a prompt that goes to standard input, in bytes, so that it fits into an
+	// execution's input even when escaped.
 	maxStdin = 512 << 10
 )
 
-// Template is the command of an agent: arguments in which {{prompt}} stands for the
-// prompt and {{session}} for the id of the conversation. A prompt is written by others
-// and may be hostile: it becomes a part of one argument, or the standard input where no
-// argument has its place, and no shell ever reads it.
+// Template is the command of an agent: arguments in which {{prompt}} stands for the prompt and
+// {{session}} for the id of the conversation. A prompt may be hostile. It becomes a part of one
+// argument or, if no argument has a {{prompt}}, the standard input; no shell ever reads it.
 type Template []string
 
-// Check refuses what could not be run.
+// Check refuses a template that cannot be run.
 func (t Template) Check() error {
 	if len(t) == 0 || strings.TrimSpace(t[0]) == "" {
 		return invalid("the agent's command is empty")
 	}
 	if strings.Contains(t[0], placeholder) {
-		return invalid("the agent's command must not be chosen by the prompt: %s stands in its name", placeholder)
+		return invalid("the agent's command must not be chosen by the prompt: %s is in its name", placeholder)
 	}
 	for _, a := range t {
 		if strings.ContainsRune(a, 0) || !utf8.ValidString(a) {
-			return invalid("an argument of the agent's command is no text")
+			return invalid("an argument of the agent's command is not valid text")
 		}
 	}
 	if t.shelled() {
@@ -74,7 +73,7 @@ func (t Template) piped() bool {
 	return !slices.ContainsFunc(t, func(a string) bool { return strings.Contains(a, placeholder) })
 }
 
-// MaxPrompt is the most bytes that a prompt may have.
+// MaxPrompt returns the longest prompt, in bytes.
 func (t Template) MaxPrompt() int {
 	if t.piped() {
 		return maxStdin
@@ -88,17 +87,17 @@ func (t Template) MaxPrompt() int {
 	return max(most, 0)
 }
 
-// CheckPrompt refuses what could not be handed to the command.
+// CheckPrompt refuses a prompt that cannot be passed to the command.
 func (t Template) CheckPrompt(prompt string) error {
 	switch {
 	case strings.TrimSpace(prompt) == "":
 		return invalid("the prompt is empty")
 	case strings.ContainsRune(prompt, 0) || !utf8.ValidString(prompt):
-		return invalid("the prompt is no text: it holds a NUL character, or is not UTF-8")
+		return invalid("the prompt is not valid text: it has a NUL character, or is not UTF-8")
 	}
 	size := len(prompt)
 	if text, err := json.Marshal(prompt); err == nil {
-		size = max(size, len(text)-maxStdin) // what escaping adds must fit as well
+		size = max(size, len(text)-maxStdin) // the additional bytes of escaping must fit as well
 	}
 	if most := t.MaxPrompt(); size > most {
 		return &belay.Error{
@@ -109,9 +108,8 @@ func (t Template) CheckPrompt(prompt string) error {
 	return nil
 }
 
-// Fill puts the prompt and the session in their places. A prompt that begins with a
-// dash is given a space before it where it would be a whole argument and no -- stands
-// before that: otherwise the command would take it for an option.
+// Fill replaces the placeholders. A prompt that begins with a dash gets a space before it where it
+// begins an argument and there is no -- before: otherwise the command would take it for an option.
 func (t Template) Fill(prompt, session string) (argv []string, stdin []byte) {
 	safe := !strings.HasPrefix(prompt, "-")
 	for _, a := range t {
@@ -128,8 +126,8 @@ func (t Template) Fill(prompt, session string) (argv []string, stdin []byte) {
 	return argv, stdin
 }
 
-// Continue is Fill for a command that continues a conversation, which knows the prompt:
-// it gets it where {{prompt}} stands, and never on standard input.
+// Continue is Fill for a command that continues a conversation. The agent knows the prompt already,
+// so the command gets it only where {{prompt}} stands, and never on standard input.
 func (t Template) Continue(prompt, session string) []string {
 	argv, _ := t.Fill(prompt, session)
 	return argv
@@ -137,21 +135,21 @@ func (t Template) Continue(prompt, session string) []string {
 
 // The forms of an agent's output.
 const (
-	// OutputAuto decides by the first line: an object with a type is stream-json.
+	// OutputAuto detects the form by the first line: an object with a type is stream-json.
 	OutputAuto = "auto"
-	// OutputPlain takes standard output for the answer.
+	// OutputPlain uses the standard output as the answer.
 	OutputPlain = "plain"
-	// OutputStreamJSON reads a JSON object a line.
+	// OutputStreamJSON reads a JSON object from each line.
 	OutputStreamJSON = "stream-json"
 )
 
-// lines cuts what is written into lines, without their ends. A line that is
-// longer than most is cut into pieces, whole says which are whole lines.
+// lines splits its input into lines, without their ends. A line longer than most is split into
+// pieces; whole says whether a call passes a whole line.
 type lines struct {
 	most int
 	each func(line []byte, whole bool)
 	rest []byte
-	long bool // rest goes on with a line of which a piece was given already
+	long bool // rest continues a line of which a piece was passed on already
 }
 
 func (l *lines) write(p []byte) {
@@ -174,7 +172,7 @@ func (l *lines) write(p []byte) {
 	}
 }
 
-// end gives what has no end of line.
+// end passes on a last line without end.
 func (l *lines) end() {
 	if len(l.rest) > 0 {
 		l.each(l.rest, !l.long)

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A prompt is one argument, or standard input; where it would be an option of the
-// command it is given a space in front.
+// A prompt is one argument, or standard input; where the command would take it for an option it
+// gets a space before it.
 func TestAPromptFillsATemplate(t *testing.T) {
 	for _, c := range []struct {
 		template Template
@@ -35,7 +35,7 @@ func TestAPromptFillsATemplate(t *testing.T) {
 	}
 }
 
-// What no program could be given is refused, with the limit.
+// A prompt that no program could get as an argument is refused, with the limit.
 func TestPromptsHaveLimits(t *testing.T) {
 	argument, piped := Template{"a", "x" + placeholder}, Template{"a"}
 	for _, c := range []struct {
@@ -47,7 +47,8 @@ func TestPromptsHaveLimits(t *testing.T) {
 		{argument, "a\xff", belay.CodeInvalid},
 		{argument, strings.Repeat("x", argument.MaxPrompt()+1), belay.CodePayloadTooLarge},
 		{piped, strings.Repeat("x", maxStdin+1), belay.CodePayloadTooLarge},
-		{piped, strings.Repeat("\x01", 400<<10), belay.CodePayloadTooLarge}, // six times as long in JSON
+		// six times as long in JSON
+		{piped, strings.Repeat("\x01", 400<<10), belay.CodePayloadTooLarge},
 	} {
 		if err := c.template.CheckPrompt(c.prompt); belay.CodeOf(err) != c.code {
 			t.Errorf("%d bytes for %q: %v", len(c.prompt), c.template, err)
@@ -60,14 +61,14 @@ func TestPromptsHaveLimits(t *testing.T) {
 	}
 }
 
-// A command that the prompt would choose, or that has a shell read it, is none.
-func TestCommandsThatAreRefused(t *testing.T) {
+// A command that the prompt would choose, or in which a shell reads the prompt, is refused.
+func TestUnsafeCommandsAreRefused(t *testing.T) {
 	for _, bad := range []Template{
 		nil, {""}, {placeholder}, {"a", "b\x00"}, {"sh", "-c", "agent " + placeholder}, {"/usr/bin/env", "bash", "-euc",
 			placeholder}, {"timeout", "9", "zsh", "-lc", "a '" + placeholder + "'"},
 	} {
 		if bad.Check() == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 	for _, good := range []Template{{"sh", "-c", `agent "$1"`, "sh", placeholder}, {"agent", "-c", placeholder},
@@ -78,8 +79,8 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever a prompt is, it changes nothing but the arguments that are there for it,
-// is in them byte for byte, and begins none that could be an option.
+// Any prompt changes only the arguments with a placeholder, is in them byte for byte, and begins no
+// argument that could be an option.
 func FuzzFill(f *testing.F) {
 	for _, prompt := range []string{"hello", "-rf", "--", "--output-format=text", "\n-x", placeholder,
 		"$(id)`id`;'\"\\", "\u2014x", "- - -"} {
@@ -109,8 +110,9 @@ func FuzzFill(f *testing.F) {
 	})
 }
 
-// A preset is beneath what is said, and allows what its agent needs.
-func TestPresets(t *testing.T) {
+// Configured settings take precedence over those of a preset, and a preset permits what its agent
+// needs.
+func TestConfigurationOverridesPreset(t *testing.T) {
 	fresh, again := talk{session: "S"}, talk{"S", true}
 	line := func(s *Setup, p Prompt, t talk, walled bool) string {
 		argv, stdin, env := s.command(&p, t, walled)
@@ -155,7 +157,7 @@ func TestPresets(t *testing.T) {
 		Command: Template{"mine", placeholder}, Resume: Template{"mine", "--resume", sessionPlace},
 	})
 	if got := line(&s, Prompt{Text: "x", Stream: true}, fresh, true); err != nil || got != "mine x  " {
-		t.Errorf("instead of the command that is configured %q is run, %v", got, err)
+		t.Errorf("instead of the configured command %q runs, %v", got, err)
 	}
 	if got := line(&s, Prompt{Text: "x"}, again, true); got != "mine --resume S  " {
 		t.Errorf("a conversation is continued with %q", got)

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// transcript is the observer of an agent: it reads its output as it comes and
-// keeps what others follow.
+// transcript is the Observer of an agent: it parses the output as it arrives and writes the logs
+// that clients follow.
 type transcript struct {
 	silent
 	ctx      context.Context
@@ -19,7 +19,7 @@ type transcript struct {
 	reader   *reader
 	progress *workflow.Log
 	phase    *workflow.Log
-	said     *workflow.Log // nil if nobody chats
+	said     *workflow.Log // nil without a chat
 	talk     talk
 	walls    string
 }
@@ -29,7 +29,7 @@ func newTranscript(ctx context.Context, form string, chat bool) *transcript {
 	var said func([]byte)
 	if chat {
 		t.said = workflow.Output(ctx, AnswerLog)
-		said = func(p []byte) { _, _ = t.said.Write(p) } // its error stays and is seen by Close
+		said = func(p []byte) { _, _ = t.said.Write(p) } // Close returns the error
 	}
 	t.reader = newReader(form, t.tell, said)
 	return t
@@ -38,40 +38,40 @@ func newTranscript(ctx context.Context, form string, chat bool) *transcript {
 func (t *transcript) tell(p Progress) {
 	line, err := json.Marshal(p)
 	if err == nil {
-		_, _ = t.progress.Write(append(line, '\n')) // its error stays and is seen by Close
+		_, _ = t.progress.Write(append(line, '\n')) // Close returns the error
 	}
 }
 
-// Retrying tells that the workspace could not be prepared, and is tried again.
+// Retrying reports that the workspace could not be prepared and is tried again.
 func (t *transcript) Retrying(attempt int, why error) {
 	t.tell(Progress{Kind: "preparing", Name: fmt.Sprintf("fetching, attempt %d", attempt), Text: brief(why.Error())})
 	t.log.WarnContext(t.ctx, "a workspace is not ready yet", "execution", workflow.Execution(t.ctx).String(), "attempt",
 		attempt, "error", why)
 }
 
-// Started stores that the command starts before anything that it does or says can be.
+// Started stores the phase before the command can do or write anything.
 func (t *transcript) Started(Step) {
 	line, err := json.Marshal(Phase{t.talk.session, t.talk.continued})
 	if err == nil {
 		_, _ = t.phase.Write(append(line, '\n'))
-		_ = t.phase.Flush() // its error stays and is seen by close
+		_ = t.phase.Flush() // close returns the error
 	}
 }
 
-// Held tells operators what holds the agent.
+// Held tells operators in which sandbox the agent runs.
 func (t *transcript) Held(by string) {
 	t.walls = by
 	t.log.InfoContext(t.ctx, "an agent runs", "execution", workflow.Execution(t.ctx).String(), "held_by", by)
 }
 
-// Wrote reads standard output; what is said beside it is for people.
+// Wrote parses standard output; standard error is only for people.
 func (t *transcript) Wrote(stderr bool, p []byte) {
 	if !stderr {
 		t.reader.write(p)
 	}
 }
 
-// answer is what the command came to, after its end.
+// answer returns the result of the command, after its end.
 func (t *transcript) answer(r StepResult) Answer {
 	t.reader.end()
 	a := Answer{
