@@ -61,14 +61,14 @@ func TestEveryRouteIsHeldToTheRules(t *testing.T) {
 	if got := a.want(http.StatusOK, "POST", "/v1/batch", batch(prompt)); !strings.Contains(got.text, `"queue_full"`) {
 		t.Errorf("a batch: %s", got.text)
 	}
-	p.belay("submit", "agent", "--input", prompt).want(75).saying("no more than 3 are taken")
+	p.belay("submit", "agent", "--input", prompt).want(75).saying("the limit is 3")
 	if again := a.want(http.StatusOK, "POST", "/v1/executions", submit(prompt), "Idempotency-Key",
 		"k").string("id"); again != second {
 		t.Errorf("a repeat found %s, want %s", again, second)
 	}
 	a.want(http.StatusOK, "POST", "/v1/executions/"+second+"/cancel", "{}")
 	fourth := a.want(http.StatusAccepted, "POST", "/execute", prompt).string("job_id")
-	p.belay("retry", second).want(75).saying("no more than 3 are taken")
+	p.belay("retry", second).want(75).saying("the limit is 3")
 	p.belay("retry", second, "--input", `{"prompt":"a","repo":"/etc"}`).want(77)
 	if err := os.WriteFile(free, nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// decode reads a body whose form the server has checked. Unknown fields are
-// refused if strict.
+// decode reads a JSON body; the server has already checked that it is valid JSON. If strict,
+// unknown fields are refused.
 func decode(r *http.Request, strict bool, v any) error {
 	d := json.NewDecoder(r.Body)
 	if strict {
@@ -42,10 +42,10 @@ func decode(r *http.Request, strict bool, v any) error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return &belay.Error{Code: belay.CodeInvalid, Message: "a value is not of the form that its field has"}
+	return &belay.Error{Code: belay.CodeInvalid, Message: "a value does not have the form of its field"}
 }
 
-// fieldError is an error that names the field of the request which is wrong.
+// fieldError is an error that names the wrong field of the request.
 type fieldError struct {
 	field string
 	err   *belay.Error
@@ -59,18 +59,18 @@ func wrongField(field, message string) error {
 	return &fieldError{field, &belay.Error{Code: belay.CodeInvalid, Message: message}}
 }
 
-// jsonOf is v as JSON, with the end of a line.
+// jsonOf encodes v as JSON with a newline at the end.
 func jsonOf(v any) *bytes.Buffer {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		panic(err) // made of texts and numbers of ours, and JSON that the store keeps
+		panic(err) // v consists of strings, numbers, and JSON from the store
 	}
 	return &b
 }
 
-// reply answers with JSON.
+// reply sends a JSON response.
 func reply(w http.ResponseWriter, status int, v any) {
 	b := jsonOf(v)
 	w.Header().Set("Content-Type", "application/json")
@@ -79,7 +79,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-// problem is an error as it is answered. What is ours is logged.
+// problem converts an error for the response. Internal errors are logged.
 func (s *Service) problem(r *http.Request, err error) wire.Problem {
 	if ctx := r.Context(); ctx.Err() != nil && belay.CodeOf(err) == belay.CodeInternal {
 		err = &belay.Error{
@@ -93,20 +93,20 @@ func (s *Service) problem(r *http.Request, err error) wire.Problem {
 	return p
 }
 
-// refuse answers with a problem.
+// refuse sends an error response.
 func (s *Service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := s.problem(r, err)
 	retry(w, &p)
 	w.Header().Set("Content-Type", wire.ProblemType)
 	body, err := json.Marshal(&p)
-	if err != nil { // a struct of texts and numbers always marshals
+	if err != nil { // strings and numbers can always be marshalled
 		body = nil
 	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// retry says when to ask again, where asking again may help.
+// retry sets Retry-After on errors after which a retry may succeed.
 func retry(w http.ResponseWriter, p *wire.Problem) {
 	switch p.Status {
 	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -116,7 +116,7 @@ func retry(w http.ResponseWriter, p *wire.Problem) {
 	}
 }
 
-// stream writes server-sent events to a client that has its time to accept each.
+// stream writes server-sent events to a client, which gets timeout to accept each.
 type stream struct {
 	w       http.ResponseWriter
 	timeout time.Duration
@@ -129,17 +129,17 @@ func (s *Service) stream(w http.ResponseWriter) *stream {
 	return &stream{w, s.o.WriteTimeout}
 }
 
-// send reports whether the client took it.
+// send reports whether the client accepted the text.
 func (s *stream) send(text []byte) bool {
 	c := http.NewResponseController(s.w)
-	_ = c.SetWriteDeadline(time.Now().Add(s.timeout)) // not every writer of a test has one
+	_ = c.SetWriteDeadline(time.Now().Add(s.timeout)) // some writers in tests have no deadline
 	if _, err := s.w.Write(text); err != nil {
 		return false
 	}
 	if err := c.Flush(); err != nil {
 		return false
 	}
-	_ = c.SetWriteDeadline(time.Time{}) // over HTTP/2 it would end a stream on which there is nothing to write
+	_ = c.SetWriteDeadline(time.Time{}) // over HTTP/2 the deadline would end an idle stream
 	return true
 }
 

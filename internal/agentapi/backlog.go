@@ -11,19 +11,18 @@ import (
 )
 
 const (
-	// rescan is how old the list of open jobs may be before it is read again, for
-	// those that others have submitted; more where reading it takes more than one
-	// part in share of that.
-	rescan = 10 * time.Second
-	share  = 20
-	// recount is how old the number of slots may be.
+	// rescan is the age after which the list of open jobs is read again, to find jobs that others
+	// have submitted. If one read takes more than one part in scanShare of rescan, the interval is
+	// longer.
+	rescan    = 10 * time.Second
+	scanShare = 20
+	// recount is the age after which the number of slots is read again.
 	recount = time.Second
 )
 
-// backlog knows which jobs have not ended. The store is the truth: the backlog
-// holds ids, all that were open at some time, and asks the store which of them
-// still are whenever that matters. So counting costs a read for each open job and
-// not one of the whole table.
+// backlog is the set of jobs that have not ended. The store has the truth: the backlog keeps the
+// ids of jobs that were open at some time, and asks the store which of them still are whenever it
+// counts them. So a count costs one read for each open job instead of a scan of the whole table.
 type backlog struct {
 	b   belay.Client
 	now func() time.Time
@@ -31,21 +30,20 @@ type backlog struct {
 
 	mu      sync.Mutex
 	open    map[belay.ExecutionID]struct{}
-	taken   int // places of jobs that are being stored
+	taken   int // places reserved for jobs that are being stored
 	scanned time.Time
 	every   time.Duration
 	slots   int
 	counted time.Time
 }
 
-// counts are numbers of jobs, and of slots.
+// counts are the numbers of running jobs, waiting jobs and slots.
 type counts struct{ active, queued, slots int }
 
 func (c counts) total() int { return c.active + c.queued }
 
-// place takes a place for a job if there is one: fewer than depth jobs are open, or are
-// being stored. The function that it gives is called with the id of what was stored, zero
-// for nothing.
+// place reserves a place for a job if fewer than depth jobs are open or being stored. The caller
+// calls the returned function with the id of the stored job, or with zero if nothing was stored.
 func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.ExecutionID), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +58,7 @@ func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.Execu
 		if have.total()+l.taken >= depth {
 			return nil, &belay.Error{
 				Code: belay.CodeQueueFull, RetryAfter: retryAfter,
-				Message: fmt.Sprintf("%d jobs run and %d wait; no more than %d are taken", have.active,
+				Message: fmt.Sprintf("%d jobs run and %d wait; the limit is %d", have.active,
 					have.queued+l.taken, depth),
 			}
 		}
@@ -76,10 +74,10 @@ func (l *backlog) place(ctx context.Context, depth int) (stored func(belay.Execu
 	}, nil
 }
 
-// retryAfter is when whoever found the queue full may ask again.
+// retryAfter is the time after which a client may try again when the queue is full.
 const retryAfter = 5 * time.Second
 
-// count counts the jobs that run, those that wait, and the slots.
+// count counts the running jobs, the waiting jobs and the slots.
 func (l *backlog) count(ctx context.Context) (counts, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +100,8 @@ func (l *backlog) count(ctx context.Context) (counts, error) {
 	return c, nil
 }
 
-// fresh reports whether what was known at a time is still good. A clock that was set
-// back makes it none.
+// fresh reports whether data read at a time is younger than most. After the clock was set back it
+// is not.
 func fresh(at, now time.Time, most time.Duration) bool {
 	age := now.Sub(at)
 	return age >= 0 && age < most
@@ -130,14 +128,14 @@ func (l *backlog) countLocked(ctx context.Context) (counts, error) {
 // unended are the states of a job that has not ended.
 var unended = belay.ActiveStates()
 
-// scanLocked reads which jobs are open, unless that was done of late.
+// scanLocked reads the ids of open jobs, unless that was done recently.
 func (l *backlog) scanLocked(ctx context.Context) error {
 	now := l.now()
 	if l.open != nil && fresh(l.scanned, now, max(rescan, l.every)) {
 		return nil
 	}
 	if l.open != nil && l.taken > 0 && fresh(l.scanned, now, 2*max(rescan, l.every)) {
-		return nil // what is just being stored would be counted twice
+		return nil // jobs that are being stored would be counted twice
 	}
 	if l.open == nil {
 		l.open = make(map[belay.ExecutionID]struct{})
@@ -152,7 +150,7 @@ func (l *backlog) scanLocked(ctx context.Context) error {
 			l.open[page.Executions[i].ID] = struct{}{}
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
-			l.scanned, l.every = now, share*l.now().Sub(now)
+			l.scanned, l.every = now, scanShare*l.now().Sub(now)
 			return nil
 		}
 	}

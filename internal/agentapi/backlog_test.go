@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// desk is a Backend that keeps executions in memory, and a clock.
+// desk is a Backend that keeps executions in memory, with a clock.
 type desk struct {
 	belay.Client
 	mu      sync.Mutex
@@ -20,7 +20,7 @@ type desk struct {
 	workers []belay.Worker
 	made    byte
 	scans   int
-	takes   time.Duration // of a scan
+	takes   time.Duration // time that a scan takes
 	err     error
 }
 
@@ -71,7 +71,7 @@ func (d *desk) Executions(context.Context, belay.Filter) (p belay.Page, err erro
 
 func (d *desk) Workers(context.Context) ([]belay.Worker, error) { return d.workers, d.err }
 
-// accept takes a place and stores a job, as a service does.
+// accept reserves a place and stores a job, as the service does.
 func accept(ctx context.Context, l *backlog, depth int) error {
 	stored, err := l.place(ctx, depth)
 	if err != nil {
@@ -86,8 +86,8 @@ func accept(ctx context.Context, l *backlog, depth int) error {
 	return nil
 }
 
-// No more than depth jobs run or wait, however many ask at once; whoever ends or is
-// gone makes room, and whoever is refused is told when to come again.
+// No more than depth jobs run or wait, also with concurrent requests; a job that ends or is deleted
+// frees its place, and a refusal has a Retry-After.
 func TestTheQueueIsBounded(t *testing.T) {
 	d := newDesk()
 	l := &backlog{b: d, now: d.now, own: 2}
@@ -104,11 +104,11 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 	all.Wait()
 	if len(refused) != 17 {
-		t.Fatalf("%d of 20 were refused, with 2 of 5 places taken", len(refused))
+		t.Fatalf("%d of 20 were refused, with 2 of 5 places in use", len(refused))
 	}
 	var e *belay.Error
 	if err := <-refused; !errors.As(err, &e) || e.Code != belay.CodeQueueFull || e.RetryAfter != retryAfter ||
-		e.Message != "1 jobs run and 4 wait; no more than 5 are taken" {
+		e.Message != "1 jobs run and 4 wait; the limit is 5" {
 		t.Errorf("refused with %v", err)
 	}
 	d.jobs[active] = belay.Failed
@@ -126,9 +126,9 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 }
 
-// A place that is taken counts until it is known what was stored, and is free again if
-// that is nothing.
-func TestPlacesThatAreTaken(t *testing.T) {
+// A reserved place counts until the caller reports the stored job, and is free again if nothing was
+// stored.
+func TestReservedPlacesCount(t *testing.T) {
 	d := newDesk()
 	l := &backlog{b: d, now: d.now}
 	first, err := l.place(t.Context(), 2)
@@ -152,9 +152,9 @@ func TestPlacesThatAreTaken(t *testing.T) {
 	}
 }
 
-// What others have submitted counts within rescan, also when the clock is set back;
-// the table is not read more often than that.
-func TestOthersJobsAreFound(t *testing.T) {
+// Jobs that other servers have submitted count after rescan at the latest, also when the clock is
+// set back; the table is not read more often than that.
+func TestJobsOfOtherServersCount(t *testing.T) {
 	d := newDesk()
 	l := &backlog{b: d, now: d.now}
 	for _, step := range []struct {
@@ -170,7 +170,7 @@ func TestOthersJobsAreFound(t *testing.T) {
 	if d.scans != 3 {
 		t.Errorf("the table was read %d times", d.scans)
 	}
-	d.takes = time.Second // of a large table
+	d.takes = time.Second // a large table
 	for _, after := range []time.Duration{rescan, rescan, rescan - time.Second, time.Second} {
 		d.at = d.at.Add(after)
 		if _, err := l.count(t.Context()); err != nil {
@@ -186,8 +186,8 @@ func TestOthersJobsAreFound(t *testing.T) {
 	}
 }
 
-// The slots are those of all workers that run agents, and at least this server's.
-func TestSlotsOfAllServers(t *testing.T) {
+// The number of slots is that of all workers that run agents, and at least this server's.
+func TestSlotsOfAllWorkersCount(t *testing.T) {
 	worker := func(state belay.WorkerState, capacity int, workflow string, queues ...string) belay.Worker {
 		return belay.Worker{State: state, WorkerSpec: belay.WorkerSpec{
 			Capacity: capacity, Queues: queues, Workflows: []belay.Registration{{Workflow: workflow}},

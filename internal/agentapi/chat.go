@@ -11,19 +11,19 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// chat is one chat and the job that answers it.
+// chat is one chat request and its job.
 type chat struct {
-	*door
+	*endpoint
 	r     *http.Request
 	w     http.ResponseWriter
 	req   ChatRequest
 	id    belay.ExecutionID
 	keyed bool
-	over  time.Time // when the caller has waited for long enough
+	over  time.Time // the end of ChatTimeout
 }
 
-func (d *door) chat(w http.ResponseWriter, r *http.Request) {
-	c := &chat{door: d, r: r, w: w, over: d.o.Now().Add(d.o.ChatTimeout)}
+func (d *endpoint) chat(w http.ResponseWriter, r *http.Request) {
+	c := &chat{endpoint: d, r: r, w: w, over: d.o.Now().Add(d.o.ChatTimeout)}
 	if err := c.begin(); err != nil {
 		c.refuse(err)
 		return
@@ -50,14 +50,14 @@ func (d *door) chat(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, c.completion(x, a))
 }
 
-// acceptTime is how long the store may take to accept a chat.
+// acceptTime bounds the time in which the store accepts a chat.
 const acceptTime = 30 * time.Second
 
-// startSlack is how much later than the caller the store gives up a chat that has
-// not started: normally the caller's end cancels it.
+// startSlack is the additional time after which the store ends a chat that has not started:
+// normally this server cancels the job earlier, when ChatTimeout is over.
 const startSlack = 10 * time.Second
 
-// begin makes the chat a job, or joins the one that was made under its key.
+// begin submits the job of a chat, or joins the job that was submitted under its key.
 func (c *chat) begin() error {
 	if err := decode(c.r, false, &c.req); err != nil {
 		return err
@@ -75,10 +75,11 @@ func (c *chat) begin() error {
 	key := c.r.Header.Get("Idempotency-Key")
 	c.keyed = key != ""
 	policy := c.o.Policy
-	if !c.keyed { // a job that dies with its caller
+	if !c.keyed { // the job is of no use without its caller
 		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout+startSlack)
 	}
-	// Of a caller that goes meanwhile the job is known, to be cancelled.
+	// The submission finishes even if the caller disconnects meanwhile, so that the job is known
+	// and can be cancelled.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), acceptTime)
 	defer cancel()
 	got, err := c.accept(ctx, p, key, policy)
@@ -89,7 +90,7 @@ func (c *chat) begin() error {
 	return err
 }
 
-// end waits for the end of the job, for as long as the caller does.
+// end waits for the end of the job until ChatTimeout is over.
 func (c *chat) end(ctx context.Context) (*belay.Execution, error) {
 	for {
 		left := c.over.Sub(c.o.Now())
@@ -98,7 +99,7 @@ func (c *chat) end(ctx context.Context) (*belay.Execution, error) {
 		}
 		x, err := c.b.Await(ctx, c.id, min(left, wire.MaxWait))
 		if err != nil {
-			return nil, c.gone(ctx, err)
+			return nil, c.disconnected(ctx, err)
 		}
 		if x.State.Terminal() {
 			x, err = c.b.Execution(ctx, c.id)
@@ -107,31 +108,31 @@ func (c *chat) end(ctx context.Context) (*belay.Execution, error) {
 	}
 }
 
-// late is the end of a chat whose time is over.
+// late returns the error of a chat that exceeded ChatTimeout.
 func (c *chat) late() error {
 	message := "the chat took longer than " + c.o.ChatTimeout.String()
 	if c.keyed {
-		message += "; its job goes on: ask again with the same Idempotency-Key"
+		message += "; its job continues: send the request again with the same Idempotency-Key"
 	} else {
-		c.once()
+		c.noRetry()
 		c.drop(c.r.Context(), c.id, message)
 	}
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// once tells OpenAI's clients, which ask again by themselves where they get a 503,
-// that this would be another job with the same end, or the same one.
-func (c *chat) once() { c.w.Header().Set("X-Should-Retry", "false") }
+// noRetry tells OpenAI's clients, which retry by themselves after a 503, not to: a retry would start
+// another job or get the same error.
+func (c *chat) noRetry() { c.w.Header().Set("X-Should-Retry", "false") }
 
-// gone is the end of a chat whose caller has gone, whose server stops, or whose
-// store cannot be asked.
-func (c *chat) gone(ctx context.Context, err error) error {
-	why := "its caller has gone"
+// disconnected returns the error of a chat whose caller has disconnected, whose server stops, or whose
+// store cannot be read.
+func (c *chat) disconnected(ctx context.Context, err error) error {
+	why := "its caller has disconnected"
 	switch {
 	case c.stops():
-		why = "the server stops, and its caller cannot be answered"
+		why = "the server stops and cannot answer its caller"
 	case ctx.Err() == nil:
-		why = "its caller was answered with an error"
+		why = "its caller got an error"
 	}
 	if !c.keyed {
 		c.drop(ctx, c.id, why)
@@ -139,17 +140,17 @@ func (c *chat) gone(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return &belay.Error{Code: belay.CodeUnavailable, Message: "the server stops; ask again", RetryAfter: time.Second}
+	return &belay.Error{Code: belay.CodeUnavailable, Message: "the server stops; try again", RetryAfter: time.Second}
 }
 
-// failure is the error of a job that did not end well: callers of a chat expect
-// 503 whatever the reason.
+// failure returns the error of a job that did not succeed: clients of chats expect a 503, whatever
+// the reason.
 func (c *chat) failure(x *belay.Execution) error {
 	status := Status(x, answerOf(x))
 	if status == Completed {
 		return nil
 	}
-	c.once()
+	c.noRetry()
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the agent did not answer (" + status + "): " + reason(x),
 		RetryAfter: retryAfter}
 }
@@ -160,7 +161,7 @@ func (c *chat) completion(x *belay.Execution, a *agent.Answer) *Completion {
 	return done
 }
 
-// piece is an answer, or a piece of one.
+// piece returns a whole answer, or a piece of a stream.
 func (c *chat) piece(x *belay.Execution, object string, choices ...Choice) *Completion {
 	if choices == nil {
 		choices = []Choice{}

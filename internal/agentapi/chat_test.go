@@ -13,13 +13,13 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// queue is a Backend in which a job waits for a slot for ever, and that knows why it
-// was cancelled.
+// queue is a Backend in which a job waits for a slot for ever, and which records why it was
+// cancelled.
 type queue struct {
 	belay.Client
 	cancelled []string
 	policy    belay.Policy
-	submit    func() // what happens meanwhile
+	submit    func() // called during Submit
 	read      func()
 }
 
@@ -59,7 +59,7 @@ func (q *queue) Control(_ context.Context, c belay.Control) (belay.Execution, er
 	return belay.Execution{}, nil
 }
 
-// ask asks for a chat and gives the answer and how long it took.
+// ask sends a chat request and returns the response and the time that it took.
 func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan struct{}) (*httptest.ResponseRecorder,
 	time.Duration) {
 	body := `{"messages":[{"role":"user","content":"x"}]}`
@@ -72,14 +72,13 @@ func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan 
 		Command: agent.Template{"a"}, Timeout: time.Hour,
 	}})
 	w, began := httptest.NewRecorder(), time.Now()
-	(&door{s, stopping}).chat(w, r)
+	(&endpoint{s, stopping}).chat(w, r)
 	return w, time.Since(began)
 }
 
-// A chat waits for a slot as long as it may in all and no longer: a stream is kept
-// open by pings meanwhile. Then one without a key is cancelled, and one with a key
-// goes on and says so.
-func TestAChatThatGetsNoSlot(t *testing.T) {
+// A chat waits for a slot until ChatTimeout; pings keep a stream open meanwhile. Then a chat
+// without a key is cancelled, and the job of a chat with a key continues, as its error says.
+func TestChatWithoutASlotEndsAfterItsTimeout(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		for _, stream := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -118,9 +117,9 @@ func lastEvent(body string) string {
 	return strings.TrimPrefix(parts[len(parts)-1], "data: ")
 }
 
-// A chat whose caller goes, at whatever moment, or whose server stops is cancelled
-// unless it has a key.
-func TestAChatWithoutACallerEnds(t *testing.T) {
+// The job of a chat is cancelled when its caller disconnects, at any moment, or its server stops,
+// unless the chat has a key.
+func TestChatOfADisconnectedCallerIsCancelled(t *testing.T) {
 	type moment struct {
 		name    string
 		happens func(q *queue, leave func(), stopping chan struct{})
@@ -129,14 +128,14 @@ func TestAChatWithoutACallerEnds(t *testing.T) {
 	for _, m := range []moment{
 		{"while it waits", func(_ *queue, leave func(), _ chan struct{}) {
 			time.AfterFunc(5*time.Second, leave)
-		}, "its caller has gone"},
+		}, "its caller has disconnected"},
 		{"while it is accepted", func(q *queue, leave func(), _ chan struct{}) {
 			q.submit = leave
-		}, "its caller has gone"},
+		}, "its caller has disconnected"},
 		{"while it waits or its log is read", func(q *queue, leave func(), _ chan struct{}) {
 			q.read = leave
 			time.AfterFunc(5*time.Second, leave)
-		}, "its caller has gone"},
+		}, "its caller has disconnected"},
 		{"when the server stops", func(_ *queue, _ func(), stopping chan struct{}) {
 			time.AfterFunc(5*time.Second, func() { close(stopping) })
 		}, "the server stops"},

@@ -9,19 +9,19 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// streamed is a chat that is answered as the agent speaks.
+// streamed is a chat whose answer is streamed while the agent works.
 type streamed struct {
 	*chat
-	out   *stream
-	want  belay.Token // the first run whose words may count
-	begun []begun     // the runs that are known
-	from  int64       // the next chunk
-	told  told
-	last  time.Time // when something was written
+	out     *stream
+	want    belay.Token  // the first run whose words may be sent
+	started []startedRun // the runs known so far
+	from    int64        // the next chunk
+	sent    sentText
+	last    time.Time // the time of the last write
 }
 
-// stream answers in pieces. Its status is sent before the job has a slot, so that
-// there can be pings: what fails after that is an error in the stream.
+// stream sends the answer in pieces. It sends the status before the job has a slot, so that it can
+// send pings; a later error becomes an event of the stream.
 func (c *chat) stream(ctx context.Context) {
 	s := &streamed{chat: c, out: c.Service.stream(c.w), last: c.o.Now()}
 	x, err := s.run(ctx)
@@ -36,29 +36,29 @@ func (c *chat) stream(ctx context.Context) {
 	}
 }
 
-// run passes on what the agent writes until the job has ended.
+// run sends the agent's output until the job has ended.
 func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 	x, err := s.b.Execution(ctx, s.id)
 	if err != nil {
-		return nil, s.gone(ctx, err)
+		return nil, s.disconnected(ctx, err)
 	}
 	s.want = awaited(&x)
 	empty := ""
 	if !s.delta(&x, Spoken{"assistant", &empty}) {
-		return nil, s.left(ctx)
+		return nil, s.notRead(ctx)
 	}
 	for {
-		now, err := s.b.Await(ctx, s.id, look)
+		now, err := s.b.Await(ctx, s.id, pollInterval)
 		if err != nil {
-			return nil, s.gone(ctx, err)
+			return nil, s.disconnected(ctx, err)
 		}
 		switch ok, same, err := s.more(ctx, &x); {
 		case err != nil:
-			return nil, s.gone(ctx, err)
+			return nil, s.disconnected(ctx, err)
 		case !same:
-			return nil, s.strayed()
+			return nil, s.diverged()
 		case !ok:
-			return nil, s.left(ctx)
+			return nil, s.notRead(ctx)
 		}
 		if now.State.Terminal() {
 			x, err = s.b.Execution(ctx, s.id)
@@ -70,40 +70,40 @@ func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
 		}
 		if at.Sub(s.last) >= s.o.Ping {
 			if s.last = at; !s.out.ping() {
-				return nil, s.left(ctx)
+				return nil, s.notRead(ctx)
 			}
 		}
 	}
 }
 
-// left is the end of a stream that its caller does not take any more.
-func (s *streamed) left(ctx context.Context) error {
+// notRead returns the error of a stream whose caller does not read any more.
+func (s *streamed) notRead(ctx context.Context) error {
 	if !s.keyed {
-		s.drop(ctx, s.id, "its caller has gone")
+		s.drop(ctx, s.id, "its caller has disconnected")
 	}
-	return &belay.Error{Code: belay.CodeUnavailable, Message: "the stream was not taken"}
+	return &belay.Error{Code: belay.CodeUnavailable, Message: "the client does not read the stream"}
 }
 
-// strayed is the end of a stream whose agent began again and says something else
-// than what was passed on.
-func (s *streamed) strayed() error {
-	message := "the agent had to begin again and answers otherwise than it had begun"
+// diverged returns the error of a stream whose agent was started again and gives a different answer
+// from the text already sent.
+func (s *streamed) diverged() error {
+	message := "the agent was started again and its new answer differs from the text already sent"
 	if s.keyed {
-		message += "; its job goes on: ask again with the same Idempotency-Key"
+		message += "; its job continues: send the request again with the same Idempotency-Key"
 	} else {
 		s.drop(s.r.Context(), s.id, message)
 	}
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
-// more passes on what came since. It is ok if the caller took it, and same if it
-// goes on where what was passed on ends.
+// more sends new output. ok says that the caller accepted it, and same that it continues the text
+// already sent.
 func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
-	if s.told.root == 0 {
+	if s.sent.root == 0 {
 		if known, err := s.known(ctx, s.want); err != nil || !known {
 			return true, true, err
 		}
-		s.told.root = root(s.begun, s.begun[len(s.begun)-1].Token)
+		s.sent.root = root(s.started, s.started[len(s.started)-1].Token)
 	}
 	ok, same = true, true
 	var failed error
@@ -113,23 +113,23 @@ func (s *streamed) more(ctx context.Context, x *belay.Execution) (ok, same bool,
 		}
 		s.from = c.N + 1
 		var text string
-		text, same = s.told.add(c.Token, root(s.begun, c.Token), c.Data)
+		text, same = s.sent.add(c.Token, root(s.started, c.Token), c.Data)
 		ok = text == "" || s.delta(x, Spoken{Content: &text})
 		return ok && same
 	})
 	return ok, same, errors.Join(err, failed)
 }
 
-// known reports whether a run, or a later one, is known to have begun: nothing that it
-// says is stored before that is.
+// known reports whether a run, or a later one, is among the started runs: a run stores that it has
+// started before any of its output.
 func (s *streamed) known(ctx context.Context, run belay.Token) (bool, error) {
-	is := func() bool { return len(s.begun) > 0 && s.begun[len(s.begun)-1].Token >= run }
+	is := func() bool { return len(s.started) > 0 && s.started[len(s.started)-1].Token >= run }
 	if is() {
 		return true, nil
 	}
-	all, err := s.Service.begun(ctx, s.id)
+	all, err := s.Service.startedRuns(ctx, s.id)
 	if err == nil {
-		s.begun = all
+		s.started = all
 	}
 	return is(), err
 }
@@ -141,19 +141,19 @@ func (s *streamed) delta(x *belay.Execution, said Spoken) bool {
 
 const chunkObject = "chat.completion.chunk"
 
-// finish sends the rest of the answer and how it ended.
+// finish sends the rest of the answer and the reason of its end.
 func (s *streamed) finish(x *belay.Execution) error {
 	a := answerOf(x)
 	if a == nil {
 		a = &agent.Answer{}
 	}
-	rest, same := s.told.end(a.Text)
+	rest, same := s.sent.end(a.Text)
 	if !same {
-		return s.strayed()
+		return s.diverged()
 	}
 	why := finish(a)
-	if len(s.told.text) > 0 {
-		why = finish(&agent.Answer{}) // all of it was passed on as it came
+	if len(s.sent.text) > 0 {
+		why = finish(&agent.Answer{}) // the whole answer was already sent, not only its end
 	}
 	if rest != "" {
 		s.delta(x, Spoken{Content: &rest})

@@ -12,23 +12,23 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Execute asks for a job.
+// Execute is the request for a job.
 type Execute struct {
-	Prompt string `json:"prompt" doc:"What the agent is asked to do."`
-	Repo   string `json:"repo,omitempty" doc:"The repository to work on; that of the server, unless given."`
-	Ref    string `json:"ref,omitempty" doc:"Its branch, tag or commit; its HEAD, unless given."`
-	// TimeoutSeconds counts from when the agent starts.
-	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"How long the agent may run, counted from when it starts."`
-	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"The caller's own; shown with the job."`
+	Prompt string `json:"prompt" doc:"The task for the agent."`
+	Repo   string `json:"repo,omitempty" doc:"The repository to work on; the default is the server's repository."`
+	Ref    string `json:"ref,omitempty" doc:"The branch, tag or commit of the repository; the default is its HEAD."`
+	// TimeoutSeconds counts from the start of the agent.
+	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
+	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
 }
 
-// Accepted answers an Execute.
+// Accepted is the response to an Execute.
 type Accepted struct {
 	JobID  belay.ExecutionID `json:"job_id"`
 	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
 }
 
-// maxTimeout bounds what a caller may ask for.
+// maxTimeout bounds the timeout of a request.
 const maxTimeout = 30 * 24 * time.Hour
 
 func (e *Execute) prompt(s *agent.Setup) (agent.Prompt, error) {
@@ -42,7 +42,7 @@ func (e *Execute) prompt(s *agent.Setup) (agent.Prompt, error) {
 	if t := e.TimeoutSeconds; t != nil {
 		if math.IsNaN(*t) || *t <= 0 || *t > maxTimeout.Seconds() {
 			return p, &belay.Error{
-				Code: belay.CodeInvalid, Message: "timeout_seconds must be more than 0 and at most that of 30 days",
+				Code: belay.CodeInvalid, Message: "timeout_seconds must be more than 0 and at most 2592000 (30 days)",
 			}
 		}
 		p.Timeout = belay.Duration(max(time.Millisecond, time.Duration(*t*float64(time.Second))))
@@ -51,7 +51,7 @@ func (e *Execute) prompt(s *agent.Setup) (agent.Prompt, error) {
 	return p, err
 }
 
-func (d *door) execute(w http.ResponseWriter, r *http.Request) {
+func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	var e Execute
 	err := decode(r, true, &e)
 	var p agent.Prompt
@@ -78,7 +78,7 @@ func (d *door) execute(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusAccepted, Accepted{got.ID, status})
 }
 
-// accept makes a job of a prompt, or finds the one that was made under the key.
+// accept submits a job for a prompt, or finds the job that was submitted under the key.
 func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy) (belay.Submitted,
 	error) {
 	if len(key) > belay.MaxName {
@@ -88,7 +88,7 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	}
 	input, err := json.Marshal(&p)
 	if err != nil {
-		return belay.Submitted{}, &belay.Error{Code: belay.CodeInvalid, Message: "metadata is no JSON"}
+		return belay.Submitted{}, &belay.Error{Code: belay.CodeInvalid, Message: "metadata is not valid JSON"}
 	}
 	got, err := s.submit(ctx, belay.Submission{
 		Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy,
@@ -97,8 +97,8 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	if key == "" || err == nil || code != belay.CodeQueueFull && code != belay.CodeIdempotencyMismatch {
 		return got, err
 	}
-	// A repeat is answered however full the queue is, and whatever the server's
-	// settings were at the time.
+	// A repeated request is answered even if the queue is full, and even if the server's settings
+	// have changed since.
 	page, lerr := s.b.Executions(ctx, belay.Filter{Workflow: agent.Prompted, Key: key, Children: true, Limit: 1})
 	if lerr != nil {
 		return got, lerr
@@ -136,9 +136,9 @@ func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submi
 	return answers[0], nil
 }
 
-// Admit judges a job that is submitted by another route than the service's own: it is
-// held to the same rules, and takes a place in the same queue. The function is called
-// with the id of what was stored, zero for nothing.
+// Admit checks a job that is submitted by a route outside of this service: the same rules apply,
+// and the job takes a place in the same queue. The caller calls the returned function with the id
+// of the stored job, or with zero if nothing was stored.
 func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func(belay.ExecutionID), err error) {
 	if err := s.o.Setup.Admit(job.Input); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func
 	return s.backlog.place(ctx, s.o.QueueDepth)
 }
 
-// same reports whether two inputs ask for the same, in pieces or whole.
+// same reports whether two inputs are the same request, apart from the timeout and from streaming.
 func same(a, b json.RawMessage) bool {
 	var p, q agent.Prompt
 	if json.Unmarshal(a, &p) != nil || json.Unmarshal(b, &q) != nil {

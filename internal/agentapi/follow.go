@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// look is how often the end of a log is looked at while somebody follows it:
-	// what is appended wakes nobody.
-	look = 250 * time.Millisecond
-	// pageOf is how many chunks are read at a time.
+	// pollInterval is the interval at which the end of a log is read while a client follows it; nothing
+	// signals that a log has grown.
+	pollInterval = 250 * time.Millisecond
+	// pageOf is the number of chunks that are read at a time.
 	pageOf = 4
 )
 
-// chunks reads a log from a chunk on, a page at a time, until each is false or
-// there is no more. A page takes room that all readers share.
+// chunks passes the chunks of a log, from a number on, to each, until each returns false or the log
+// ends. It reads a page at a time, and the memory for a page comes from a budget that all readers
+// share.
 func (s *Service) chunks(ctx context.Context, id belay.ExecutionID, name string, from int64,
 	each func(belay.StoredChunk) bool) error {
 	for {
@@ -56,8 +57,8 @@ func (s *Service) page(ctx context.Context, id belay.ExecutionID, name string, f
 	return from, len(page) == pageOf, nil
 }
 
-// position is how far a follower has come: the next chunk of output, and a chunk of
-// progress of which so many lines are done.
+// position is the position of a client in a job's log: the next chunk of output, a chunk of
+// progress, and the number of lines sent of that chunk.
 type position struct{ output, progress, lines int64 }
 
 func (p position) String() string { return fmt.Sprintf("%d.%d.%d", p.output, p.progress, p.lines) }
@@ -81,27 +82,27 @@ func positionOf(text string) (p position, err error) {
 }
 
 var errPosition = &belay.Error{
-	Code: belay.CodeMalformed, Message: "the header Last-Event-ID is the id of an event of this stream",
+	Code: belay.CodeMalformed, Message: "the header Last-Event-ID must be the id of an event of this stream",
 }
 
-// Output is an event of a job's log: a piece of what the agent wrote.
+// Output is an event of a job's log: a piece of the agent's output.
 type Output struct {
 	Text string `json:"text"`
 }
 
-// follower writes the log of a job as it comes.
+// follower sends the log of a job as it grows.
 type follower struct {
-	*door
+	*endpoint
 	ctx  context.Context
 	out  *stream
 	id   belay.ExecutionID
 	at   position
-	text held
+	text partialRune
 	next int64  // the next chunk of progress
-	line []byte // the beginning of a line of it
+	line []byte // the beginning of an incomplete line of progress
 }
 
-func (d *door) follow(w http.ResponseWriter, r *http.Request) {
+func (d *endpoint) follow(w http.ResponseWriter, r *http.Request) {
 	at, err := positionOf(r.Header.Get("Last-Event-ID"))
 	var x belay.Execution
 	if err == nil {
@@ -113,14 +114,14 @@ func (d *door) follow(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, done := d.waiting(r.Context())
 	defer done()
-	f := &follower{door: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at, next: at.progress}
+	f := &follower{endpoint: d, ctx: ctx, out: d.stream(w), id: x.ID, at: at, next: at.progress}
 	f.run()
 }
 
 func (f *follower) run() {
 	if f.at.output > 0 && f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output-1, func(c belay.StoredChunk) bool {
 		if c.N < f.at.output {
-			_ = f.text.take(c.Data) // a character may begin in it
+			_ = f.text.take(c.Data) // its end may be the beginning of a character
 		}
 		return false
 	}) != nil {
@@ -128,9 +129,9 @@ func (f *follower) run() {
 	}
 	last := f.o.Now()
 	for {
-		x, err := f.b.Await(f.ctx, f.id, look)
+		x, err := f.b.Await(f.ctx, f.id, pollInterval)
 		if err != nil {
-			return // the client comes again and is told why
+			return // the client connects again and then gets the error
 		}
 		wrote, ok := f.more()
 		if !ok {
@@ -138,7 +139,7 @@ func (f *follower) run() {
 		}
 		now := f.o.Now()
 		switch {
-		case x.State.Terminal(): // what came before the end has been read after it
+		case x.State.Terminal(): // the output from before the end was read after it
 			j := jobOf(&x, "", nil)
 			f.out.event("end", "", struct {
 				Status   string  `json:"status"`
@@ -156,8 +157,8 @@ func (f *follower) run() {
 	}
 }
 
-// more writes what has come since, and reports whether there was any and whether
-// the stream goes on.
+// more sends new output and progress. wrote says that there was some, and ok that the stream
+// continues.
 func (f *follower) more() (wrote, ok bool) {
 	ok = true
 	err := f.chunks(f.ctx, f.id, agent.OutputLog, f.at.output, func(c belay.StoredChunk) bool {
@@ -178,8 +179,8 @@ func (f *follower) more() (wrote, ok bool) {
 	return wrote, ok && err == nil
 }
 
-// steps writes the lines of progress that are whole. The id of each says how many
-// lines of its chunk are done, so that none is missed by who goes on from there.
+// steps sends the complete lines of progress. The id of each event has the number of lines of its
+// chunk that were sent, so that a client that resumes from there misses none.
 func (f *follower) steps(c belay.StoredChunk) bool {
 	data, done := c.Data, int64(0)
 	if c.N == f.at.progress {

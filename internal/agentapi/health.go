@@ -8,21 +8,20 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// AgentHealth says how busy the agents are, on all servers and workers that share
-// the store.
+// AgentHealth is the load of the agents, on all servers and workers that share the store.
 type AgentHealth struct {
 	Status   string `json:"status" enum:"ok"`
-	Busy     bool   `json:"busy" doc:"Whether every slot is taken."`
-	Active   int    `json:"active" doc:"Jobs that run."`
-	Queued   int    `json:"queued" doc:"Jobs that wait."`
-	Capacity int    `json:"capacity" doc:"How many jobs may run at the same time."`
+	Busy     bool   `json:"busy" doc:"Whether every slot is in use."`
+	Active   int    `json:"active" doc:"The number of running jobs."`
+	Queued   int    `json:"queued" doc:"The number of waiting jobs."`
+	Capacity int    `json:"capacity" doc:"The number of jobs that may run at the same time."`
 }
 
 func healthOf(c counts) AgentHealth {
 	return AgentHealth{"ok", c.active >= c.slots, c.active, c.queued, c.slots}
 }
 
-func (d *door) health(w http.ResponseWriter, r *http.Request) {
+func (d *endpoint) health(w http.ResponseWriter, r *http.Request) {
 	c, err := d.backlog.count(r.Context())
 	if err != nil {
 		d.refuse(w, r, err)
@@ -31,7 +30,7 @@ func (d *door) health(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, healthOf(c))
 }
 
-// slotsOf is how many agents these workers run at the same time.
+// slotsOf returns the number of agents that these workers run at the same time.
 func slotsOf(workers []belay.Worker) int {
 	n := 0
 	for i := range workers {

@@ -19,17 +19,17 @@ import (
 
 // The statuses of a job.
 const (
-	Queued    = "queued"    // it waits for a slot, or for its next attempt
-	Running   = "running"   // a worker has it: its workspace is made, or the agent runs
-	Completed = "completed" // the agent ended well
-	Failed    = "failed"    // the agent ended badly: its exit code, its own word, or for want of a permission
+	Queued    = "queued"    // the job waits for a slot, or for its next attempt
+	Running   = "running"   // a worker has the job: it prepares the workspace or runs the agent
+	Completed = "completed" // the agent succeeded
+	Failed    = "failed"    // the agent failed: its exit code, its own report, or a missing permission
 	Timeout   = "timeout"   // the agent ran out of time
-	Errored   = "error"     // it was cancelled, lost, or could not be run
+	Errored   = "error"     // the job was cancelled, was lost with its worker, or could not run
 )
 
 // The phases of a job that is running.
 const (
-	Preparing = "preparing" // its workspace is made
+	Preparing = "preparing" // the workspace is being prepared
 	Working   = "working"   // the agent runs
 )
 
@@ -38,8 +38,8 @@ const (
 //	pending, scheduled, waiting, paused                   queued
 //	running                                               running
 //	succeeded                                             completed
-//	failed, the agent or its run ran out of time          timeout
-//	failed, the agent ended by itself and badly           failed
+//	failed: the agent or its run ran out of time          timeout
+//	failed: the agent ended by itself, with a failure     failed
 //	failed otherwise: no workspace, its worker was lost   error
 //	cancelled                                             error
 //
@@ -66,31 +66,31 @@ func Status(x *belay.Execution, a *agent.Answer) string {
 	return Errored
 }
 
-// Job is a job as its callers see it.
+// Job is a job in responses.
 type Job struct {
-	JobID  belay.ExecutionID `json:"job_id" doc:"Also the id of its execution."`
+	JobID  belay.ExecutionID `json:"job_id" doc:"The id of the job and of its execution."`
 	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
-	Phase  string            `json:"phase,omitempty" enum:"preparing,working" doc:"Of a job that is running: its workspace is made, or the agent runs."`
-	Output string            `json:"output" doc:"What the agent has written so far, standard error too; the last MiB of it."`
-	// ExitCode, Result and Error are null until there is one.
+	Phase  string            `json:"phase,omitempty" enum:"preparing,working" doc:"Only while the job runs: its workspace is being prepared, or the agent works."`
+	Output string            `json:"output" doc:"The output of the agent so far, with standard error; the last MiB of it."`
+	// ExitCode, Result and Error are null until they are known.
 	ExitCode   *int            `json:"exit_code" nullable:"true" doc:"128+n after signal n, 124 after a timeout."`
 	Result     *string         `json:"result" nullable:"true" doc:"The agent's final text, or its standard output."`
 	Error      *string         `json:"error" nullable:"true"`
 	CreatedAt  time.Time       `json:"created_at"`
-	StartedAt  *time.Time      `json:"started_at" nullable:"true" doc:"When the agent was first started; null before."`
+	StartedAt  *time.Time      `json:"started_at" nullable:"true" doc:"The time at which the agent was first started; null before."`
 	FinishedAt *time.Time      `json:"finished_at" nullable:"true"`
-	Commit     string          `json:"commit,omitempty" doc:"What was checked out."`
-	Changes    *agent.Changes  `json:"changes,omitempty" doc:"The artifacts that hold what was changed."`
+	Commit     string          `json:"commit,omitempty" doc:"The commit that was checked out."`
+	Changes    *agent.Changes  `json:"changes,omitempty" doc:"The artifacts with the changes."`
 	Usage      *agent.Usage    `json:"usage,omitempty"`
-	Denied     []string        `json:"denied,omitempty" doc:"The tools that the agent wanted to use and was not permitted to."`
+	Denied     []string        `json:"denied,omitempty" doc:"The tools that the agent was not permitted to use."`
 	Session    string          `json:"session,omitempty" doc:"The id of the conversation with the agent."`
-	Resumed    bool            `json:"resumed,omitempty" doc:"The job was interrupted and went on with what it had done."`
-	Notes      []string        `json:"notes,omitempty" doc:"What the agent could not find in its workspace, what of the network it was refused, and why."`
-	Walls      string          `json:"walls,omitempty" doc:"What held the agent."`
+	Resumed    bool            `json:"resumed,omitempty" doc:"The job was interrupted and continued with the work that it had done."`
+	Notes      []string        `json:"notes,omitempty" doc:"Parts of the repository that the workspace lacked and network requests that were refused, with the reasons."`
+	Walls      string          `json:"walls,omitempty" doc:"The sandbox in which the agent ran."`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
-// answerOf is the output of a job, nil if there is none.
+// answerOf returns the output of a job, nil if there is none.
 func answerOf(x *belay.Execution) *agent.Answer {
 	var a agent.Answer
 	if len(x.Output) == 0 || json.Unmarshal(x.Output, &a) != nil {
@@ -99,8 +99,8 @@ func answerOf(x *belay.Execution) *agent.Answer {
 	return &a
 }
 
-// jobOf is the job whose execution is x, with what it has written and its runs.
-func jobOf(x *belay.Execution, output string, runs []begun) *Job {
+// jobOf returns the job of an execution, with its output and its started runs.
+func jobOf(x *belay.Execution, output string, runs []startedRun) *Job {
 	a := answerOf(x)
 	j := &Job{
 		JobID: x.ID, Status: Status(x, a), Output: output, CreatedAt: x.CreatedAt, FinishedAt: moment(x.FinishedAt),
@@ -113,7 +113,7 @@ func jobOf(x *belay.Execution, output string, runs []begun) *Job {
 	if a != nil && x.State.Terminal() {
 		j.Commit, j.Changes, j.Usage, j.Resumed = a.Commit, a.Changes, a.Usage, a.Resumed
 		j.Denied, j.Session, j.Notes, j.Walls = a.Denied, a.Session, a.Notes, a.Walls
-		if a.Isolation != "" || a.ExitCode != 0 { // the command ran, or there was none to run
+		if a.Isolation != "" || a.ExitCode != 0 { // the command ran, or could not be started
 			j.ExitCode = &a.ExitCode
 			j.Result = &a.Text
 		}
@@ -124,10 +124,10 @@ func jobOf(x *belay.Execution, output string, runs []begun) *Job {
 	return j
 }
 
-// begin says since when the agent works, and in which conversation.
-func (j *Job) begin(x *belay.Execution, runs []begun) {
-	// an earlier generation's
-	runs = slices.DeleteFunc(slices.Clone(runs), func(b begun) bool { return b.At.Before(x.StartedAt) })
+// begin sets the time at which the agent started, its conversation and the phase.
+func (j *Job) begin(x *belay.Execution, runs []startedRun) {
+	// Runs of an earlier generation do not count.
+	runs = slices.DeleteFunc(slices.Clone(runs), func(b startedRun) bool { return b.At.Before(x.StartedAt) })
 	if len(runs) > 0 {
 		j.StartedAt, j.Session = &runs[0].At, runs[len(runs)-1].Session
 	}
@@ -139,7 +139,7 @@ func (j *Job) begin(x *belay.Execution, runs []begun) {
 	}
 }
 
-// reason says why a job did not end well.
+// reason returns the reason why a job did not succeed.
 func reason(x *belay.Execution) string {
 	switch {
 	case x.State == belay.Cancelled && x.Error != nil:
@@ -161,7 +161,7 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// find reads the execution of a job that is still answered for.
+// find reads the execution of a job that has not been evicted.
 func (s *Service) find(r *http.Request) (belay.Execution, error) {
 	id, err := belay.ParseExecutionID(r.PathValue("id"))
 	if err != nil {
@@ -181,12 +181,12 @@ func (s *Service) read(ctx context.Context, id belay.ExecutionID) (belay.Executi
 
 var errNoJob = &belay.Error{Code: belay.CodeNotFound, Message: "there is no such job, or it ended too long ago"}
 
-// evicted reports whether a job ended too long ago to be answered for.
+// evicted reports whether a job ended longer than JobTTL ago.
 func (s *Service) evicted(x *belay.Execution) bool {
 	return s.o.JobTTL > 0 && x.State.Terminal() && s.o.Now().Sub(x.FinishedAt) >= s.o.JobTTL
 }
 
-func (d *door) job(w http.ResponseWriter, r *http.Request) {
+func (d *endpoint) job(w http.ResponseWriter, r *http.Request) {
 	if accepts(r, "text/event-stream") {
 		d.follow(w, r)
 		return
@@ -199,9 +199,9 @@ func (d *door) job(w http.ResponseWriter, r *http.Request) {
 	if err == nil && wait > 0 && !x.State.Terminal() {
 		x, err = d.await(r.Context(), x.ID, wait)
 	}
-	var runs []begun
+	var runs []startedRun
 	if err == nil {
-		runs, err = d.begun(r.Context(), x.ID)
+		runs, err = d.startedRuns(r.Context(), x.ID)
 	}
 	if err == nil {
 		err = d.show(w, r, &x, runs)
@@ -211,16 +211,16 @@ func (d *door) job(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// show answers with a job. Its output is written a piece at a time: as JSON it may be
-// six times as long.
-func (d *door) show(w http.ResponseWriter, r *http.Request, x *belay.Execution, runs []begun) error {
+// show sends a job. It writes the output in pieces, because encoded as JSON the output may be six
+// times as long.
+func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Execution, runs []startedRun) error {
 	output, give, err := d.output(r.Context(), x.ID)
 	if err != nil {
 		return err
 	}
 	defer give()
 	const field = `"output":"`
-	// the texts before it hold no quotes
+	// The strings before the field output contain no quotes.
 	before, after, _ := bytes.Cut(jsonOf(jobOf(x, "", runs)).Bytes(), []byte(field))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -235,12 +235,12 @@ func (d *door) show(w http.ResponseWriter, r *http.Request, x *belay.Execution, 
 		_, err = w.Write(after)
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // half an answer must not look whole
+		panic(http.ErrAbortHandler) // the client must not take half a response for a whole one
 	}
 	return nil
 }
 
-// pieceOf is how many bytes of an output are written at a time: whole characters.
+// pieceOf returns how many bytes of an output to write next: whole characters.
 func pieceOf(output []byte) int {
 	const most = 32 << 10
 	if len(output) <= most {
@@ -254,8 +254,8 @@ func pieceOf(output []byte) int {
 	return most
 }
 
-// await waits for the end of a job, for a while at most.
-func (d *door) await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
+// await waits for the end of a job, for at most wait.
+func (d *endpoint) await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	waiting, done := d.waiting(ctx)
 	_, err := d.b.Await(waiting, id, wait)
 	done()
@@ -265,7 +265,7 @@ func (d *door) await(ctx context.Context, id belay.ExecutionID, wait time.Durati
 	return d.b.Execution(ctx, id)
 }
 
-// waitOf is how long a request may wait: "30s", or seconds.
+// waitOf returns the time that a request may wait: "30s", or seconds.
 func waitOf(r *http.Request) (time.Duration, error) {
 	text := r.URL.Query().Get("wait")
 	if text == "" {
@@ -276,7 +276,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, &belay.Error{Code: belay.CodeMalformed, Message: `wait is written like "30s" or 30`}
+		return 0, &belay.Error{Code: belay.CodeMalformed, Message: `wait must have the form "30s" or 30`}
 	}
 	return min(d, wire.MaxWait), nil
 }
@@ -285,7 +285,7 @@ func accepts(r *http.Request, kind string) bool {
 	return strings.Contains(r.Header.Get("Accept"), kind)
 }
 
-func (d *door) cancel(w http.ResponseWriter, r *http.Request) {
+func (d *endpoint) cancel(w http.ResponseWriter, r *http.Request) {
 	x, err := d.find(r)
 	if err == nil {
 		x, err = d.b.Control(r.Context(), belay.Control{
@@ -301,14 +301,14 @@ func (d *door) cancel(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusAccepted, Accepted{x.ID, Status(&x, answerOf(&x))})
 }
 
-// drop cancels a job that nobody waits for any more, also when its request is
-// over.
+// drop cancels a job whose caller has disconnected; it works also after the end of the request.
 func (s *Service) drop(ctx context.Context, id belay.ExecutionID, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_, err := s.b.Control(ctx, belay.Control{Execution: id, Action: belay.ActionCancel, Reason: why})
 	var e *belay.Error
-	if err != nil && !(errors.As(err, &e) && e.Code == belay.CodeConflict) { // it has ended meanwhile
-		s.o.Log.ErrorContext(ctx, "belay: cancel a chat that nobody waits for", "execution", id.String(), "error", err)
+	// the job has ended meanwhile
+	if err != nil && !(errors.As(err, &e) && e.Code == belay.CodeConflict) {
+		s.o.Log.ErrorContext(ctx, "belay: cancel the job of a disconnected chat", "execution", id.String(), "error", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Every state of an execution, and every way in which one fails, has one status.
+// Every state of an execution, and every kind of failure, has one status.
 func TestStatusOfEveryState(t *testing.T) {
 	failure := func(class belay.Class) *belay.Failure { return &belay.Failure{Class: class} }
 	for _, c := range []struct {
@@ -23,7 +23,8 @@ func TestStatusOfEveryState(t *testing.T) {
 	}{
 		{belay.Pending, nil, nil, Queued}, {belay.Scheduled, nil, nil, Queued}, {belay.Waiting, nil, nil, Queued},
 		{belay.Paused, nil, nil, Queued},
-		{belay.Pending, failure(belay.ClassTransient), &agent.Answer{ExitCode: 1}, Queued}, // between two attempts
+		// between two attempts
+		{belay.Pending, failure(belay.ClassTransient), &agent.Answer{ExitCode: 1}, Queued},
 		{belay.Running, nil, nil, Running},
 		{belay.Succeeded, nil, &agent.Answer{}, Completed}, {belay.Succeeded, nil, nil, Completed},
 		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{ExitCode: 3}, Failed},
@@ -32,7 +33,8 @@ func TestStatusOfEveryState(t *testing.T) {
 		{belay.Failed, failure(belay.ClassPermanent), &agent.Answer{Denied: []string{"Bash"}}, Failed},
 		{belay.Failed, failure(belay.ClassTimeout), nil, Timeout},
 		{belay.Failed, failure(belay.ClassLost), nil, Errored},
-		{belay.Failed, failure(belay.ClassLost), &agent.Answer{ExitCode: 1}, Errored}, // an earlier attempt's answer
+		// the answer of an earlier attempt
+		{belay.Failed, failure(belay.ClassLost), &agent.Answer{ExitCode: 1}, Errored},
 		{belay.Failed, failure(belay.ClassPermanent), nil, Errored},
 		{belay.Failed, failure(belay.ClassTransient), &agent.Answer{}, Errored}, // no workspace
 		{belay.Failed, nil, nil, Errored},
@@ -42,7 +44,7 @@ func TestStatusOfEveryState(t *testing.T) {
 			t.Errorf("%s, %+v, %+v: %s, want %s", c.state, c.err, c.a, got, c.want)
 		}
 	}
-	// What is not listed above would be an error by default.
+	// A state that is missing above would count as an error by default.
 	for _, s := range append([]belay.State{belay.Succeeded}, unended...) {
 		if Status(&belay.Execution{State: s}, nil) == Errored {
 			t.Errorf("%s has no status", s)
@@ -50,9 +52,9 @@ func TestStatusOfEveryState(t *testing.T) {
 	}
 }
 
-// A job shows null until there is something to show, and what its agent came to only
-// once it has ended.
-func TestWhatAJobShows(t *testing.T) {
+// A field of a job is null until its value is known, and the result of its agent is shown only
+// after the job has ended.
+func TestJobShowsItsResultAfterItsEnd(t *testing.T) {
 	at := time.Unix(1, 0)
 	output, err := json.Marshal(&agent.Answer{Text: "done", ExitCode: 3, Isolation: "none"})
 	if err != nil {
@@ -62,7 +64,7 @@ func TestWhatAJobShows(t *testing.T) {
 		State: belay.Running, CreatedAt: at, StartedAt: at, Output: output,
 		Input: json.RawMessage(`{"prompt":"p","metadata":{"a":1}}`),
 	}
-	runs := []begun{
+	runs := []startedRun{
 		{Token: 1, At: at.Add(-time.Hour)}, {Token: 2, At: at.Add(time.Second), Phase: agent.Phase{Session: "s1"}},
 		{Token: 4, At: at.Add(time.Minute)},
 	}
@@ -100,8 +102,8 @@ func TestWhatAJobShows(t *testing.T) {
 	}
 }
 
-// A wait is seconds or a duration, never longer than the server holds a request.
-func TestWaits(t *testing.T) {
+// A wait is given in seconds or as a duration, and is at most the longest wait of the server.
+func TestWaitIsBounded(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": 0, "0": 0, "1.5": 1500 * time.Millisecond,
 		"30s": 30 * time.Second, "9h": time.Minute, "99999999": time.Minute} {
 		if got, err := waitOf(httptest.NewRequest("GET", "/jobs/x?wait="+text, nil)); err != nil || got != want {
@@ -116,8 +118,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// A timeout is that of the request or that of the server, and never none.
-func TestTimeoutsOfPrompts(t *testing.T) {
+// The timeout is that of the request or else that of the server; there always is one.
+func TestPromptAlwaysHasATimeout(t *testing.T) {
 	setup := &agent.Setup{Command: agent.Template{"a"}, Timeout: time.Minute, Repo: ""}
 	number := func(f float64) *float64 { return &f }
 	for _, c := range []struct {
@@ -135,8 +137,8 @@ func TestTimeoutsOfPrompts(t *testing.T) {
 	}
 }
 
-// Two inputs are the same request whatever the server's timeout was.
-func TestSameRequest(t *testing.T) {
+// Two inputs that differ only in the timeout or in streaming are the same request.
+func TestSameRequestIgnoresTimeoutAndStreaming(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want bool

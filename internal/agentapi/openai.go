@@ -12,29 +12,28 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// ChatRequest is a chat in OpenAI's form, as far as it means something here.
+// ChatRequest is a chat request in OpenAI's format, with the fields that are used here.
 type ChatRequest struct {
-	Model         string         `json:"model,omitempty" doc:"Any; there is one agent."`
+	Model         string         `json:"model,omitempty" doc:"Any name; there is one agent."`
 	Messages      []ChatMessage  `json:"messages"`
 	Stream        bool           `json:"stream,omitempty"`
 	StreamOptions *StreamOptions `json:"stream_options,omitempty"`
 	N             *int           `json:"n,omitempty" doc:"1, if given."`
 }
 
-// StreamOptions are those of a streamed chat.
+// StreamOptions are the options of a streamed chat.
 type StreamOptions struct {
 	IncludeUsage bool `json:"include_usage,omitempty"`
 }
 
-// ChatMessage is what somebody said. Its content is a text, or a list of parts
-// of type text.
+// ChatMessage is a message of a chat. Its content is a string, or a list of parts of type text.
 type ChatMessage struct {
 	Role    string          `json:"role"`
 	Name    string          `json:"name,omitempty"`
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
-// Completion answers a chat.
+// Completion is the response to a chat.
 type Completion struct {
 	ID      string    `json:"id"`
 	Object  string    `json:"object"`
@@ -44,7 +43,7 @@ type Completion struct {
 	Usage   *Consumed `json:"usage,omitempty"`
 }
 
-// Choice is the one answer there is: whole, or a piece of it in a stream.
+// Choice is the only answer: the whole answer, or a piece of it in a stream.
 type Choice struct {
 	Index        int      `json:"index"`
 	Message      *Spoken  `json:"message,omitempty"`
@@ -53,21 +52,20 @@ type Choice struct {
 	FinishReason *string  `json:"finish_reason" nullable:"true"`
 }
 
-// Spoken is what the agent says.
+// Spoken is a message of the agent.
 type Spoken struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
 }
 
-// Consumed is what a chat has used, by the agent's own account; 0 where it gives
-// none.
+// Consumed is the usage that the agent reports; 0 if it reports none.
 type Consumed struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
 }
 
-// Models lists the one model there is.
+// Models is the list of models, which has one entry.
 type Models struct {
 	Object string  `json:"object"`
 	Data   []Model `json:"data"`
@@ -81,12 +79,12 @@ type Model struct {
 	OwnedBy string `json:"owned_by"`
 }
 
-// ChatError is a refusal in OpenAI's form.
+// ChatError is an error in OpenAI's format.
 type ChatError struct {
 	Error ChatFault `json:"error"`
 }
 
-// ChatFault says what is wrong.
+// ChatFault describes the error.
 type ChatFault struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
@@ -94,24 +92,24 @@ type ChatFault struct {
 	Code    string  `json:"code"`
 }
 
-func (d *door) models(w http.ResponseWriter, _ *http.Request) {
+func (d *endpoint) models(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, Models{"list", []Model{d.theModel()}})
 }
 
-// model answers for the one that the list names; chats take any name.
-func (d *door) model(w http.ResponseWriter, r *http.Request) {
+// model returns the model in the list and refuses other names; chats accept every name.
+func (d *endpoint) model(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("model") != d.o.Model {
 		refuseChat(w, wire.ProblemOf(&belay.Error{
-			Code: belay.CodeNotFound, Message: "there is one model, " + d.o.Model + "; a chat may name any",
+			Code: belay.CodeNotFound, Message: "the only model is " + d.o.Model + "; a chat may use any name",
 		}))
 		return
 	}
 	reply(w, http.StatusOK, d.theModel())
 }
 
-func (d *door) theModel() Model { return Model{d.o.Model, "model", 0, "belay"} }
+func (d *endpoint) theModel() Model { return Model{d.o.Model, "model", 0, "belay"} }
 
-// faultOf is a problem in OpenAI's form.
+// faultOf converts a problem to OpenAI's format.
 func faultOf(p wire.Problem) ChatError {
 	kind := "invalid_request_error"
 	switch {
@@ -131,8 +129,8 @@ func faultOf(p wire.Problem) ChatError {
 	return ChatError{ChatFault{Message: message, Type: kind, Code: string(p.Code)}}
 }
 
-// chatStatus is the status of a refused chat, where its callers expect another than
-// those of other routes.
+// chatStatus is the HTTP status of a refused chat, which for some codes differs from that of other
+// routes.
 func chatStatus(p wire.Problem) int {
 	switch p.Code {
 	case belay.CodeQueueFull:
@@ -144,10 +142,10 @@ func chatStatus(p wire.Problem) int {
 	}
 }
 
-// refuseChat writes a problem in OpenAI's form.
+// refuseChat sends a problem in OpenAI's format.
 func refuseChat(w http.ResponseWriter, p wire.Problem) { refuseField(w, p, nil) }
 
-// refuseField names the field that is wrong as well, unless it is nil.
+// refuseField also names the wrong field, unless it is nil.
 func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	p.Status = chatStatus(p)
 	retry(w, &p)
@@ -156,7 +154,7 @@ func refuseField(w http.ResponseWriter, p wire.Problem, field *string) {
 	reply(w, p.Status, fault)
 }
 
-// refuse answers a chat with what is wrong.
+// refuse sends the error of a chat.
 func (c *chat) refuse(err error) {
 	var field *string
 	var wrong *fieldError
@@ -166,20 +164,20 @@ func (c *chat) refuse(err error) {
 	refuseField(c.w, c.problem(c.r, err), field)
 }
 
-// prompt makes the messages one prompt. A single message of a user is the prompt
-// as it stands; otherwise each is marked with who said it:
+// prompt makes one prompt of the messages. A single message of a user is the prompt, unchanged;
+// otherwise each message is put between tags with its role:
 //
 //	<message role="user">
 //	…
 //	</message>
 //
-// A message that holds such a mark itself, however it is written, has its <
-// written as &lt;, so that nobody can speak in another's name.
+// A < that begins such a tag in the text of a message, in any spelling, is replaced by &lt;, so that no
+// message can imitate the tag of another role.
 func (c *ChatRequest) prompt() (string, error) {
 	if len(c.Messages) == 0 {
 		return "", wrongField("messages", "a chat needs a message")
 	}
-	if len(c.Model) > belay.MaxName { // it is in every piece of the answer
+	if len(c.Model) > belay.MaxName { // the name is repeated in every piece of the answer
 		return "", wrongField("model", fmt.Sprintf("the name of a model has %d bytes at most", belay.MaxName))
 	}
 	if c.N != nil && *c.N != 1 {
@@ -196,7 +194,7 @@ func (c *ChatRequest) prompt() (string, error) {
 		case "system", "developer", "user", "assistant", "tool", "function":
 		default:
 			return "", wrongField("messages",
-				"a message has one of the roles system, developer, user, assistant and tool")
+				"a message must have one of the roles system, developer, user, assistant and tool")
 		}
 		if len(c.Messages) == 1 && m.Role == "user" {
 			return text, nil
@@ -206,13 +204,13 @@ func (c *ChatRequest) prompt() (string, error) {
 	return b.String(), nil
 }
 
-// mark is the beginning of a mark of who speaks, or of its end.
+// mark matches the beginning of a <message> or </message> tag.
 var mark = regexp.MustCompile(`(?i)<(\s*/?\s*message)`)
 
-// text is what was said.
+// text returns the text of a message.
 func (m *ChatMessage) text() (string, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
-		return "", nil // an assistant's message may have none
+		return "", nil // a message of the assistant may have no content
 	}
 	var text string
 	if json.Unmarshal(m.Content, &text) == nil {
@@ -224,7 +222,7 @@ func (m *ChatMessage) text() (string, error) {
 		Refusal string `json:"refusal"`
 	}
 	if err := json.Unmarshal(m.Content, &parts); err != nil {
-		return "", wrongField("messages", "the content of a message is a text, or a list of parts")
+		return "", wrongField("messages", "the content of a message must be a string or a list of parts")
 	}
 	var all []string
 	for _, p := range parts {
@@ -232,7 +230,7 @@ func (m *ChatMessage) text() (string, error) {
 		case "text", "refusal":
 			all = append(all, p.Text+p.Refusal)
 		default:
-			return "", wrongField("messages", fmt.Sprintf("a part of type %q; only text is taken", p.Type))
+			return "", wrongField("messages", fmt.Sprintf("a part of type %q; only text is supported", p.Type))
 		}
 	}
 	return strings.Join(all, "\n"), nil

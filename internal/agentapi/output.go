@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxOutput is how much of its output a job shows.
+	// maxOutput is the size of the output that a job shows, in bytes.
 	maxOutput = 1 << 20
-	// outputRoom is the room that it takes: a page, and the end of the output.
+	// outputRoom is the memory needed for it: a page, and the end of the output.
 	outputRoom = httpapi.PageRoom + maxOutput
 )
 
-// output is the end of what a job has written. give is called when it has been sent.
+// output returns the end of a job's output. The caller calls give after sending it.
 func (s *Service) output(ctx context.Context, id belay.ExecutionID) (end []byte, give func(), err error) {
 	if give, err = s.o.Reading.Take(ctx, outputRoom); err != nil {
 		return nil, nil, err
@@ -29,7 +29,7 @@ func (s *Service) output(ctx context.Context, id belay.ExecutionID) (end []byte,
 	return end, give, nil
 }
 
-// end reads a log from its end on, as far as it is shown.
+// end reads the last maxOutput bytes of a log.
 func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error) {
 	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
 		return s.b.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: agent.OutputLog, From: n, Limit: limit})
@@ -47,7 +47,7 @@ func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error)
 			return nil, err
 		}
 		if len(page) == 0 || page[0].N >= begin {
-			break // the hole in the middle, before which enough is kept
+			break // a gap in a long log, before which enough was kept
 		}
 		for i := len(page) - 1; i >= 0 && free > 0; i-- {
 			if page[i].N >= begin {
@@ -66,8 +66,8 @@ func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error)
 	return end, nil
 }
 
-// lastChunk is the number of the last chunk of a log, below 0 if there is none. It looks
-// ahead in doubling steps until there is nothing, then closes in.
+// lastChunk returns the number of the last chunk of a log, below 0 if there is none. It searches in
+// doubling steps for a number beyond the end, then halves the steps.
 func lastChunk(from func(n int64, limit int) ([]belay.StoredChunk, error)) (int64, error) {
 	last, step, growing := int64(-1), int64(1), true
 	for {

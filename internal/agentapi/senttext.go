@@ -9,26 +9,26 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// maxTold is how much of an answer that was passed on is kept, to compare another
-// run's words with: more than any answer is kept of.
+// maxTold bounds, in bytes, the sent text that is kept for comparison with the words of another
+// run. It is more than the longest answer that is stored.
 const maxTold = 512 << 10
 
-// told is what was passed on of an answer as it came. Of an execution that had to begin
-// its conversation anew only the newest conversation's words count; those that repeat
-// what was passed on are not passed on again. The words of a run that continued a
-// conversation come after those of the run before it.
-type told struct {
+// sentText is the part of a streamed answer that was sent. If an execution had to begin its
+// conversation again, only the words of the newest conversation count, and those that repeat the
+// sent text are not sent again. The words of a run that continues a conversation follow those of
+// the run before it.
+type sentText struct {
 	root belay.Token // the run that began the conversation whose words count
-	run  belay.Token // whose words came last
-	rest held
-	text []byte // what was passed on
-	at   int    // where in it the conversation is
-	long bool   // more was passed on than is kept
-	open bool   // if so, it does not end with a line
+	run  belay.Token // the run whose words came last
+	rest partialRune
+	text []byte // the sent text
+	at   int    // the position of the conversation in text
+	long bool   // text is incomplete, since more than maxTold was sent
+	open bool   // with long: the sent text does not end with a newline
 }
 
-// awaited is the first run of an execution whose words may count: of those that have
-// ended, only the last.
+// awaited returns the first run of an execution whose words may be sent: of the runs that have
+// ended, only the last counts.
 func awaited(x *belay.Execution) belay.Token {
 	if x.State == belay.Running || x.State.Terminal() {
 		return x.Token
@@ -36,22 +36,21 @@ func awaited(x *belay.Execution) belay.Token {
 	return x.Token + 1
 }
 
-// add takes what a run said in the conversation that the run root began, and gives what
-// of it is to be passed on. It is not same if the conversation was begun anew and goes
-// otherwise than what was passed on.
-func (t *told) add(run, root belay.Token, data []byte) (text string, same bool) {
+// add takes words of a run, in the conversation that the run root began, and returns the part to
+// send. same is false if the conversation was begun again and differs from the sent text.
+func (t *sentText) add(run, root belay.Token, data []byte) (text string, same bool) {
 	if root < t.root {
 		return "", true
 	}
 	gap := ""
 	switch {
 	case root > t.root:
-		t.root, t.run, t.at, t.rest = root, run, 0, held{}
+		t.root, t.run, t.at, t.rest = root, run, 0, partialRune{}
 		if t.long {
 			return "", false
 		}
 	case run > t.run:
-		t.run, t.rest = run, held{}
+		t.run, t.rest = run, partialRune{}
 		if t.long && t.open || !t.long && t.at > 0 && t.text[t.at-1] != '\n' {
 			gap = "\n\n"
 		}
@@ -77,22 +76,22 @@ func (t *told) add(run, root belay.Token, data []byte) (text string, same bool) 
 	return said, true
 }
 
-// end gives what is missing of the whole answer.
-func (t *told) end(answer string) (rest string, same bool) {
+// end returns the part of the whole answer that was not sent.
+func (t *sentText) end(answer string) (rest string, same bool) {
 	if t.long {
 		return "", true
 	}
 	rest, _ = strings.CutPrefix(answer, string(t.text))
 	if len(rest) == len(answer) && len(t.text) > 0 {
-		rest = "" // it is the last of what was said
+		rest = "" // the answer is the last part of the sent text
 	}
 	return rest, t.at == len(t.text)
 }
 
-// held keeps the beginning of a character until the rest of it is there.
-type held struct{ rest []byte }
+// partialRune keeps an incomplete character at the end of a text until its rest arrives.
+type partialRune struct{ rest []byte }
 
-func (h *held) take(p []byte) string {
+func (h *partialRune) take(p []byte) string {
 	b := slices.Concat(h.rest, p)
 	whole := len(b)
 	for i := 1; i <= min(utf8.UTFMax, len(b)); i++ {

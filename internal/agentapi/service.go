@@ -12,39 +12,38 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// Workflow is the name of the workflow that jobs are executions of.
+// Workflow is the workflow of which every job is an execution.
 const Workflow = agent.Prompted
 
-// Options of the service.
+// Options are the settings of the service.
 type Options struct {
-	// Setup is how agents are run.
+	// Setup is the configuration of agents.
 	Setup agent.Setup
-	// Capacity is how many jobs this process runs itself at the same time, and
-	// QueueDepth how many may run or wait on all that share the store.
+	// Capacity is the number of jobs that this process itself runs at the same time, and QueueDepth
+	// the number that may run or wait on all servers that share the store.
 	Capacity, QueueDepth int
-	// JobTTL is how long after its end a job is answered for; 0 for as long as
-	// its execution is kept.
+	// JobTTL is the time after its end for which a job can be read; 0 for as long as its execution
+	// is kept.
 	JobTTL time.Duration
-	// ChatTimeout is how long a chat may take, its wait for a slot included.
+	// ChatTimeout bounds the time of a chat, with its wait for a slot.
 	ChatTimeout time.Duration
-	// Policy is that of jobs.
+	// Policy is the policy of jobs.
 	Policy belay.Policy
-	// Model is the name of the one model; any other is accepted as well.
+	// Model is the name of the model; chats may use any other name as well.
 	Model string
 
-	// Log gets what went wrong inside; nil means slog.Default().
+	// Log receives internal errors; nil means slog.Default().
 	Log *slog.Logger
-	// Ping is how often a stream without news says that it is alive, and
-	// WriteTimeout how long a client may take to accept what is written. 0
-	// means 15 s and 10 s.
+	// Ping is the interval of pings in an idle stream, and WriteTimeout the time in which a client
+	// must accept each write. 0 means 15 s and 10 s.
 	Ping, WriteTimeout time.Duration
-	// Reading is the room of readers of logs, which others may share; nil makes one.
+	// Reading is the memory budget for reading logs, which other readers may share; nil makes one.
 	Reading *httpapi.Reading
-	// Now is the clock by which jobs are forgotten; nil means time.Now.
+	// Now is the clock for JobTTL; nil means time.Now.
 	Now func() time.Time
 }
 
-// Service answers for agents on one Backend.
+// Service serves agents over one Backend.
 type Service struct {
 	b       belay.Client
 	o       Options
@@ -71,37 +70,37 @@ func New(b belay.Client, o Options) *Service {
 	return &Service{b: b, o: o, backlog: backlog{b: b, now: o.Now, own: o.Capacity}}
 }
 
-// door is the service behind one listener.
-type door struct {
+// endpoint is the service behind one listener.
+type endpoint struct {
 	*Service
 	stopping <-chan struct{} // closed when the listener begins to stop
 }
 
-// Routes are the service's, for a listener that stops when stopping is closed.
+// Routes returns the routes of the service, for a listener that stops when stopping is closed.
 func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
-	d := &door{s, stopping}
+	d := &endpoint{s, stopping}
 	read, submit := []belay.Scope{belay.ScopeRead, belay.ScopeSubmit}, []belay.Scope{belay.ScopeSubmit}
 	cancel := []belay.Scope{belay.ScopeSubmit, belay.ScopeOperate}
 	job, accepted := reflect.TypeFor[Job](), reflect.TypeFor[Accepted]()
 	routes := []httpapi.Route{
 		{
-			ID: "execute", Method: http.MethodPost, Path: "/execute", Summary: "Hand a prompt to the agent",
+			ID: "execute", Method: http.MethodPost, Path: "/execute", Summary: "Send a prompt to the agent",
 			Scopes: submit,
-			Doc:    "An Idempotency-Key makes a repeat find the first job.",
+			Doc:    "A repeated request with the same Idempotency-Key returns the first job.",
 			Body:   reflect.TypeFor[Execute](), Answer: accepted, Status: http.StatusAccepted,
 			Also: []int{http.StatusConflict}, Handler: d.execute,
 		},
 		{
 			ID: "getJob", Method: http.MethodGet, Path: "/jobs/{id}", Summary: "Read a job, or wait for its end",
 			Scopes: read,
-			Doc: "With wait=30 it answers when the job has ended, or after so many seconds, 60 at most. " +
+			Doc: "With wait=30 the response comes when the job has ended, or after 30 seconds; the maximum is 60. " +
 				"Accept: text/event-stream follows its output.",
 			Answer: job, Stream: true, Handler: d.job,
 		},
 		{
 			ID: "followJob", Method: http.MethodGet, Path: "/jobs/{id}/log", Summary: "Follow the output of a job",
 			Scopes: read,
-			Doc:    "Events output, progress and end. Last-Event-ID goes on from there.", Stream: true,
+			Doc:    "Events output, progress and end. Last-Event-ID resumes after that event.", Stream: true,
 			Handler: d.follow,
 		},
 		{
@@ -114,14 +113,14 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,
 		},
 		{
-			ID: "agentHealth", Method: http.MethodGet, Path: "/health", Summary: "How busy the agents are",
+			ID: "agentHealth", Method: http.MethodGet, Path: "/health", Summary: "Read the load of the agents",
 			Answer: reflect.TypeFor[AgentHealth](), Handler: d.health,
 		},
 		{
 			ID: "chat", Method: http.MethodPost, Path: "/v1/chat/completions", Summary: "Chat with the agent",
 			Scopes: submit,
-			Doc: "As OpenAI's. Any model is accepted. The last of several messages is what is asked, those " +
-				"before it are what was said.",
+			Doc: "The request has OpenAI's format, and any model is accepted. The last message is the question; the earlier messages " +
+				"are the conversation so far.",
 			Body: reflect.TypeFor[ChatRequest](), Answer: reflect.TypeFor[Completion](), Stream: true,
 			Refuse: refuseChat, Handler: d.chat,
 		},
@@ -140,8 +139,8 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 	return routes
 }
 
-// waiting is a context for what may wait: it ends when the listener stops.
-func (d *door) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+// waiting returns a context for a request that may wait: it also ends when the listener stops.
+func (d *endpoint) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if d.stopping == nil {
 		return ctx, cancel
@@ -157,7 +156,7 @@ func (d *door) waiting(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // stops reports whether the listener stops.
-func (d *door) stops() bool {
+func (d *endpoint) stops() bool {
 	select {
 	case <-d.stopping:
 		return true

@@ -10,18 +10,18 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// begun is a run of a job whose command was started.
-type begun struct {
+// startedRun is a run of a job that has started its command.
+type startedRun struct {
 	Token belay.Token
 	At    time.Time // by the clock of the store
 	agent.Phase
 }
 
-// begun are the runs of a job whose command was started, the oldest first.
-func (s *Service) begun(ctx context.Context, id belay.ExecutionID) ([]begun, error) {
-	var all []begun
+// startedRuns returns the runs of a job that have started their command, the oldest first.
+func (s *Service) startedRuns(ctx context.Context, id belay.ExecutionID) ([]startedRun, error) {
+	var all []startedRun
 	err := s.chunks(ctx, id, agent.PhaseLog, 0, func(c belay.StoredChunk) bool {
-		b := begun{Token: c.Token, At: c.At}
+		b := startedRun{Token: c.Token, At: c.At}
 		if json.Unmarshal(c.Data, &b.Phase) == nil { // each run writes one line
 			all = append(all, b)
 		}
@@ -30,9 +30,9 @@ func (s *Service) begun(ctx context.Context, id belay.ExecutionID) ([]begun, err
 	return all, err
 }
 
-// root is the run that began the conversation which a run is a part of: itself, unless
-// it continued an earlier one's.
-func root(all []begun, run belay.Token) belay.Token {
+// root returns the run that began the conversation of a run: the run itself, unless it continued
+// the conversation of an earlier run.
+func root(all []startedRun, run belay.Token) belay.Token {
 	for _, b := range slices.Backward(all) {
 		if b.Token > run {
 			continue

@@ -16,8 +16,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 )
 
-// Whatever an agent writes is the data of one event: it begins no line of its own
-// and ends none.
+// Output is the data of one event, whatever it contains: it cannot begin or end an event.
 func TestEventsAreFramed(t *testing.T) {
 	w := httptest.NewRecorder()
 	s := New(nil, Options{}).stream(w)
@@ -34,12 +33,12 @@ func TestEventsAreFramed(t *testing.T) {
 	}
 }
 
-// What was written is shown in whole characters, however it is cut into pieces;
-// what is none, and NUL, is marked.
-func TestCharactersAreHeldTogether(t *testing.T) {
+// Output is sent in whole characters, however it is cut into pieces; invalid bytes and NUL are
+// replaced.
+func TestOutputIsSentInWholeCharacters(t *testing.T) {
 	const text = "früh \xff 𝄞 \x00."
 	for size := 1; size <= len(text); size++ {
-		var h held
+		var h partialRune
 		var got strings.Builder
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))
@@ -52,10 +51,10 @@ func TestCharactersAreHeldTogether(t *testing.T) {
 	}
 }
 
-// Of an execution that began its conversation anew only the newest conversation's words
-// are passed on, and what was passed on before is not repeated; where they differ it is
-// known. The words of a run that continued a conversation come after those before it.
-func TestWhatWasToldIsNotRepeated(t *testing.T) {
+// If an execution began its conversation again, only the words of the newest conversation are sent,
+// without those that repeat the sent text; a difference is detected. The words of a run that
+// continues a conversation follow those before it.
+func TestSentTextIsNotRepeated(t *testing.T) {
 	type words struct {
 		run, root belay.Token
 		said      string
@@ -97,7 +96,7 @@ func TestWhatWasToldIsNotRepeated(t *testing.T) {
 		{"again, and continued", 1, []words{{1, 1, "a\nb\n"}, {2, 2, "a\n"}, {3, 2, "b\nc\n"}}, "c\n", "a\nb\nc\n",
 			true},
 	} {
-		told, got, same := told{root: c.first}, "", true
+		told, got, same := sentText{root: c.first}, "", true
 		for _, w := range c.words {
 			if same {
 				var text string
@@ -119,17 +118,17 @@ func TestWhatWasToldIsNotRepeated(t *testing.T) {
 	for state, want := range map[belay.State]belay.Token{belay.Running: 7, belay.Succeeded: 7, belay.Failed: 7,
 		belay.Pending: 8, belay.Waiting: 8} {
 		if got := awaited(&belay.Execution{State: state, Token: 7}); got != want {
-			t.Errorf("of one that is %s run %d counts", state, got)
+			t.Errorf("of a %s job run %d counts", state, got)
 		}
 	}
 }
 
-// A conversation is named by the run that began it, however often it was continued.
+// The root of a conversation is the run that began it, however often it was continued.
 func TestTheRootOfAConversation(t *testing.T) {
-	run := func(token belay.Token, continued bool) begun {
-		return begun{Token: token, Phase: agent.Phase{Continued: continued}}
+	run := func(token belay.Token, continued bool) startedRun {
+		return startedRun{Token: token, Phase: agent.Phase{Continued: continued}}
 	}
-	all := []begun{run(1, false), run(3, true), run(4, true), run(6, false), run(9, true)}
+	all := []startedRun{run(1, false), run(3, true), run(4, true), run(6, false), run(9, true)}
 	for of, want := range map[belay.Token]belay.Token{1: 1, 3: 1, 4: 1, 6: 6, 9: 6, 2: 1, 20: 6} {
 		if got := root(all, of); got != want {
 			t.Errorf("run %d belongs to the conversation of %d, want %d", of, got, want)
@@ -140,8 +139,8 @@ func TestTheRootOfAConversation(t *testing.T) {
 	}
 }
 
-// A chat that joins a job which was interrupted gets all that was said in its conversation;
-// of one that was begun anew only what is said in the newest.
+// A chat that joins an interrupted job gets all words of its conversation; if the conversation was
+// begun again, only those of the newest.
 func TestAChatJoinsAConversation(t *testing.T) {
 	for continued, want := range map[bool]string{true: "one\n\ntwo", false: "two"} {
 		store := &logs{
@@ -152,9 +151,9 @@ func TestAChatJoinsAConversation(t *testing.T) {
 			tokens: []belay.Token{1, 2}, output: `{"text":"two"}`,
 		}
 		w := httptest.NewRecorder()
-		d := &door{Service: New(store, Options{ChatTimeout: time.Minute})}
+		d := &endpoint{Service: New(store, Options{ChatTimeout: time.Minute})}
 		c := &chat{
-			door: d, w: w, r: httptest.NewRequest("POST", "/v1/chat/completions", nil),
+			endpoint: d, w: w, r: httptest.NewRequest("POST", "/v1/chat/completions", nil),
 			over: d.o.Now().Add(time.Minute), keyed: true,
 		}
 		c.stream(t.Context())
@@ -173,12 +172,12 @@ func TestAChatJoinsAConversation(t *testing.T) {
 	}
 }
 
-// logs is a Backend of which every execution has ended and has these logs, and of each
-// the chunks of the runs in turn.
+// logs is a Backend in which every execution has ended and has these logs; the chunks of a log
+// belong to the runs in tokens.
 type logs struct {
 	belay.Client
 	chunks map[string][]string
-	tokens []belay.Token // 1 unless set
+	tokens []belay.Token // all 1 if nil
 	output string
 }
 
@@ -209,8 +208,8 @@ func (l *logs) Chunks(_ context.Context, q belay.ChunkQuery) (page []belay.Store
 	return page, nil
 }
 
-// Who goes on from any event of a log gets what follows it, all of it and once.
-func TestALogGoesOnFromAnyEvent(t *testing.T) {
+// A client that resumes after any event of a log gets every later event exactly once.
+func TestLogResumesAfterAnyEvent(t *testing.T) {
 	store := &logs{chunks: map[string][]string{
 		agent.OutputLog: {"fr\xc3", "\xbch\n", "spät"},
 		agent.ProgressLog: {"{\"kind\":\"a\"}\n{\"kind\":\"b\"}\n{\"ki", "nd\":\"c\"}\n{\"kind\":\"d\"}\n",
@@ -221,7 +220,7 @@ func TestALogGoesOnFromAnyEvent(t *testing.T) {
 		r.SetPathValue("id", "ex_00000000000000000000000000")
 		r.Header.Set("Last-Event-ID", last)
 		w := httptest.NewRecorder()
-		(&door{Service: New(store, Options{})}).follow(w, r)
+		(&endpoint{Service: New(store, Options{})}).follow(w, r)
 		for _, frame := range strings.Split(w.Body.String(), "\n\n") {
 			var id, data string
 			for _, l := range strings.Split(frame, "\n") {
@@ -260,15 +259,15 @@ func TestALogGoesOnFromAnyEvent(t *testing.T) {
 	}
 }
 
-// An id that no event has is refused, or is beyond the end; it costs nothing.
-func TestHostilePositions(t *testing.T) {
+// An invalid Last-Event-ID is refused, and one beyond the end costs nothing.
+func TestInvalidPositionsAreRefused(t *testing.T) {
 	for _, text := range []string{"x", "1", "1.2", "1.2.3.4", "-1.0.0", "1.+2.3", "1.2.99999999999999999999", " 1.2.3",
 		"1.2.3\n"} {
 		if _, err := positionOf(text); belay.CodeOf(err) != belay.CodeMalformed {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	f := &follower{door: &door{Service: New(nil, Options{})}, out: New(nil, Options{}).stream(httptest.NewRecorder()),
+	f := &follower{endpoint: &endpoint{Service: New(nil, Options{})}, out: New(nil, Options{}).stream(httptest.NewRecorder()),
 		at: position{0, 0, 1<<63 - 1}}
 	if !f.steps(belay.StoredChunk{Data: []byte("{}\n")}) {
 		t.Error("the stream ended")
