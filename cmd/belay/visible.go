@@ -200,7 +200,7 @@ func wallsOf(c *config.Config, s sight) (agent.Walls, error) {
 		s := &egress.Server{Policy: policy, Token: rand.Text(), Log: slog.Default(), Closed: ownAddress(c.Listen)}
 		return agent.Proxy{
 			Serve: func(l net.Listener) { _ = s.Serve(l) }, // which ends with the job
-			Token: s.Token, Direct: policy.Direct(), Refused: s.Told,
+			Token: s.Token, Direct: policy.Direct(), Refused: s.Summary,
 		}
 	}
 	return w, nil

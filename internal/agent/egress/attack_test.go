@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: no way of writing a target leads anywhere that is not listed, and nothing is
-// looked up or dialled for it. The answer names the setting.
-func TestTargetsThatAreRefused(t *testing.T) {
+// Rule: no spelling of a target reaches a host that is not listed, and the proxy neither resolves
+// nor dials it. The response names the setting.
+func TestUnlistedTargetsAreRefused(t *testing.T) {
 	belay := httptest.NewServer(http.HandlerFunc(hello)) // a server that must not be reached
 	defer belay.Close()
 	port := portOf(belay.Listener.Addr().String())
@@ -78,7 +78,7 @@ func TestTargetsThatAreRefused(t *testing.T) {
 	}
 	for _, name := range p.lookups() {
 		if name != "example.com" {
-			t.Errorf("%s was looked up", name)
+			t.Errorf("%s was resolved", name)
 		}
 	}
 	if dials := p.dials(); len(dials) > 0 {
@@ -86,13 +86,13 @@ func TestTargetsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Rule: a name that leads to another kind of address than it may is refused, also when
-// another address beside it would do; the address itself is not told.
-func TestNamesThatLeadInside(t *testing.T) {
+// Rule: a name that resolves to a forbidden kind of address is refused, except at a permitted
+// address beside it; the response does not show the address.
+func TestNamesOfForbiddenAddressesAreRefused(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { fmt.Fprint(c, "inside") })
 	p := begin(t, "git.example.org:443", "*.example.com:443", "127.0.0.2:443")
 	for addr, want := range map[string]string{
-		"127.0.0.1":       "a loopback address, which only listing",
+		"127.0.0.1":       "a loopback address, which is only allowed if",
 		"::1":             "a loopback address",
 		"169.254.169.254": "an address at which a cloud hands out credentials",
 		"0.0.0.0":         "an unspecified address",
@@ -121,7 +121,7 @@ func TestNamesThatLeadInside(t *testing.T) {
 		}
 	}
 	if got := p.ask("CONNECT a.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.Contains(got,
-		"a wildcard does not open: list the whole name") {
+		"a wildcard does not allow: list the whole name") {
 		t.Errorf("%q", got)
 	}
 	if diff := cmp.Diff([]string{"10.1.2.3:443", "93.184.216.34:443"},
@@ -130,9 +130,9 @@ func TestNamesThatLeadInside(t *testing.T) {
 	}
 }
 
-// Rule: a name is looked up once for a connection, and what was checked is what is
-// dialled: a resolver that says something else the next time gains nothing.
-func TestARebindingResolver(t *testing.T) {
+// Rule: a name is resolved once for a connection, and the checked address is the one dialled, so a
+// resolver that changes its answer gains nothing.
+func TestCheckedAddressIsTheOneDialled(t *testing.T) {
 	p := begin(t, "rebind.example.com:443")
 	turn := 0
 	p.Resolve = func(context.Context, string) ([]netip.Addr, error) {
@@ -149,12 +149,12 @@ func TestARebindingResolver(t *testing.T) {
 		}
 	}
 	if dials := p.dials(); len(dials) != 2 || dials[0] != "93.184.216.34:443" || turn != 3 {
-		t.Errorf("after %d look-ups it dialled %q", turn, dials)
+		t.Errorf("after %d resolutions it dialled %q", turn, dials)
 	}
 }
 
-// Rule: Belay's own addresses and the proxy itself are closed whatever the list says.
-func TestBelayItselfIsClosed(t *testing.T) {
+// Rule: Belay's own addresses and the proxy itself are closed, whatever the list allows.
+func TestAddressesOfBelayAreClosed(t *testing.T) {
 	own := netip.MustParseAddrPort("10.0.0.5:7420")
 	p := beginWith(t, func(s *Server) {
 		s.Closed = func(a netip.AddrPort) bool { return a == own }
@@ -170,8 +170,7 @@ func TestBelayItselfIsClosed(t *testing.T) {
 	}
 }
 
-// Rule: what follows a refused request is never read, so that it cannot pass for
-// another.
+// Rule: bytes after a refused request are never read, so they cannot be taken for another request.
 func TestNothingIsReadAfterARefusal(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(hello))
 	defer server.Close()
@@ -189,16 +188,16 @@ func TestNothingIsReadAfterARefusal(t *testing.T) {
 	if dials := p.dials(); len(dials) > 0 {
 		t.Errorf("dialled: %q", dials)
 	}
-	// Two requests on one connection are two requests.
+	// Two requests on one connection are checked separately.
 	l := p.line().send(good + strings.Replace(good, "example.com/", "evil.org/", 1))
 	if got := l.all(); !strings.Contains(got, "GET example.com/ ") || !strings.Contains(got, "403 Forbidden") {
 		t.Errorf("%q", got)
 	}
 }
 
-// Rule: a server gets requests that net/http wrote: with the Host of the target, with
-// one length, and without what was meant for the proxy.
-func TestRequestsAreWrittenAnew(t *testing.T) {
+// Rule: a server gets requests that net/http wrote: with the target as Host, with one length, and
+// without headers for the proxy.
+func TestForwardedRequestsAreRewritten(t *testing.T) {
 	heard := make(chan string, 1)
 	server := listen(t, func(c *net.TCPConn) {
 		r := bufio.NewReader(c)
@@ -240,7 +239,7 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 			t.Errorf("%q: %q", framing, got)
 		}
 	}
-	// Both lengths: the chunks count, and only they are sent on.
+	// With both lengths, the chunks count, and only they are forwarded.
 	p.line().send("POST http://example.com/ HTTP/1.1\r\nHost: x\r\nContent-Length: 60\r\nTransfer-Encoding: " +
 		"chunked\r\n\r\n0\r\n\r\n" + smuggled).all()
 	if got := next(t, heard); strings.Contains(got, "Content-Length: 60") || strings.Contains(got, "evil") {
@@ -248,9 +247,9 @@ func TestRequestsAreWrittenAnew(t *testing.T) {
 	}
 }
 
-// Rule: a connection that does not get on with its request is closed, and so is one
-// that carries nothing for long.
-func TestSlowness(t *testing.T) {
+// Rule: a connection with an incomplete request is closed after a time, and so is one that carries
+// nothing for long.
+func TestIdleConnectionsAreClosed(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	p := beginWith(t, func(s *Server) {
 		s.Limits = Limits{
@@ -274,8 +273,8 @@ func TestSlowness(t *testing.T) {
 	}
 }
 
-// Rule: a header has a bound.
-func TestALongHeader(t *testing.T) {
+// Rule: the size of a request's header is bounded.
+func TestHeaderIsBounded(t *testing.T) {
 	p := beginWith(t, func(s *Server) { s.Limits.Header = 4 << 10 }, "example.com")
 	got := p.ask("GET http://example.com/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 431 ") {
@@ -283,8 +282,8 @@ func TestALongHeader(t *testing.T) {
 	}
 }
 
-// Rule: a tunnel that carries something in either direction stays open for longer than
-// the idle time, and is closed when it has carried nothing for so long.
+// Rule: a tunnel that carries bytes in either direction stays open longer than the idle time, and
+// is closed once it has carried nothing for the idle time.
 func TestATunnelInUseStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
@@ -315,7 +314,7 @@ func TestATunnelInUseStaysOpen(t *testing.T) {
 		}
 		began := time.Now()
 		if n, err := near.Read(b); err == nil {
-			t.Errorf("it was sent %q", b[:n])
+			t.Errorf("the server received %q", b[:n])
 		}
 		if took := time.Since(began); took != idle {
 			t.Errorf("closed after %s", took)
@@ -352,7 +351,7 @@ func (l *one) Close() error {
 
 func (l *one) Addr() net.Addr { return &net.UnixAddr{Name: "one", Net: "unix"} }
 
-// Rule: a job has so many connections at the same time, and the next when one of them
+// Rule: the number of connections of a job is bounded, and a further one is accepted when another
 // has ended.
 func TestConnectionsAreBounded(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
@@ -367,7 +366,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	_ = lines[3].SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := lines[3].Read(make([]byte, 1)); err == nil {
-		t.Fatalf("the fourth was answered, %d", n)
+		t.Fatalf("the fourth connection got a response, %d", n)
 	}
 	lines[0].Close()
 	_ = lines[3].SetReadDeadline(time.Now().Add(patience))
@@ -376,9 +375,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: the end of the server is the end of every connection, to the job and to its
-// targets, and of whatever worked on them.
-func TestTheEnd(t *testing.T) {
+// Rule: Close ends every connection to the job and to its targets, and every goroutine of the
+// server.
+func TestCloseEndsEverything(t *testing.T) {
 	ended := make(chan struct{}, 2)
 	server := listen(t, func(c *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, c)
@@ -412,18 +411,18 @@ func TestTheEnd(t *testing.T) {
 	next(t, ended)
 	next(t, ended)
 	if _, err := net.Dial("tcp", p.addr); err == nil {
-		t.Error("it listens still")
+		t.Error("it still listens")
 	}
 	if err := p.Close(); err != nil {
-		t.Errorf("again: %v", err)
+		t.Errorf("second Close: %v", err)
 	}
 	if err := p.Serve(onlyCloses{}); err == nil {
-		t.Error("it served again")
+		t.Error("it served after Close")
 	}
 }
 
-// Rule: the end of the listener is the end of the server too.
-func TestTheListenerEnds(t *testing.T) {
+// Rule: the end of the listener ends the server.
+func TestEndOfTheListenerEndsTheServer(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -447,14 +446,14 @@ func TestTheListenerEnds(t *testing.T) {
 	}
 }
 
-// onlyCloses is a listener that only closes.
+// onlyCloses is a listener whose Close does nothing.
 type onlyCloses struct{ net.Listener }
 
 func (onlyCloses) Close() error { return nil }
 
-// Rule: each refused target is logged once and counted always, in a form that does
-// nothing to whoever reads it, and their number is bounded.
-func TestRefusalsAreToldOnce(t *testing.T) {
+// Rule: each refused target is logged once and counted every time, in printable ASCII, and the
+// number of targets is bounded.
+func TestRefusalsAreLoggedOnce(t *testing.T) {
 	p := begin(t, "example.com")
 	for range 3 {
 		p.ask("CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -482,14 +481,14 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 	}); len(all) != mostRefusals+1 || i < 0 || all[i].Count != 52 {
 		t.Errorf("%d targets", len(all))
 	}
-	told := p.Told()
-	if len(told) != mostTold+1 || told[0] != "agent.egress refused others, 52 times: more targets than are told "+
-		"apart were refused" {
-		t.Errorf("told: %q", told)
+	lines := p.Summary()
+	if len(lines) != maxSummary+1 || lines[0] != "agent.egress refused others, 52 times: targets after the first 200, "+
+		"counted together" {
+		t.Errorf("summary: %q", lines)
 	}
-	for _, line := range told {
-		if len(line) > longest+3 || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
-			t.Errorf("told: %q", line)
+	for _, line := range lines {
+		if len(line) > maxLine+3 || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("summary: %q", line)
 		}
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// bounded is a listener with so many connections at the same time; others wait in
-// the kernel.
+// bounded is a listener with a bounded number of open connections; further ones wait in the kernel.
 type bounded struct {
 	net.Listener
 	server *Server
@@ -47,8 +46,8 @@ func (b *bounded) Close() error {
 	return b.Listener.Close()
 }
 
-// accepted is a connection of the job, closed when it has carried nothing for the
-// idle time. All that a tunnel carries passes through it, in either direction.
+// accepted is a connection of the job, closed after it has carried nothing for the idle time. All
+// bytes of a tunnel pass through it, in both directions.
 type accepted struct {
 	net.Conn
 	listener *bounded
@@ -56,14 +55,14 @@ type accepted struct {
 	once     sync.Once
 }
 
-// Read reads, and tells that the connection is in use.
+// Read reads, and restarts the idle time.
 func (c *accepted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.used(n)
 	return n, err
 }
 
-// Write writes, and tells that the connection is in use.
+// Write writes, and restarts the idle time.
 func (c *accepted) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.used(n)
@@ -77,7 +76,7 @@ func (c *accepted) used(n int) {
 	}
 }
 
-// Close closes the connection, and gives its slot to the next.
+// Close closes the connection and frees its slot.
 func (c *accepted) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -88,5 +87,5 @@ func (c *accepted) Close() error {
 	return err
 }
 
-// CloseWrite ends what is sent to the job.
+// CloseWrite ends the direction to the job.
 func (c *accepted) CloseWrite() error { return closeWrite(c.Conn) }

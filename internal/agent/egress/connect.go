@@ -11,16 +11,15 @@ import (
 const (
 	// mostAddresses bounds how many addresses of a name are tried.
 	mostAddresses = 8
-	// attempt is how long one of several addresses may take to answer.
+	// attempt is the timeout of a connection to one of several addresses.
 	attempt = 5 * time.Second
 )
 
 // errNowhere means that a name has no address.
 var errNowhere = errors.New("the name has no address")
 
-// connect reaches a target that the policy allows, at one of the addresses that the
-// policy admits for it. A name is resolved once, and what was checked is what is
-// dialled.
+// connect connects to an allowed target, at an address that the policy permits for it. A name is
+// resolved once, so that the checked address is the one dialled.
 func (s *Server) connect(ctx context.Context, t target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Limits.Connect)
 	defer cancel()
@@ -63,8 +62,8 @@ func (s *Server) dial(ctx context.Context, a netip.AddrPort, others bool) (net.C
 	return d, nil
 }
 
-// addresses gives those addresses of a target that may be dialled. If there is
-// none, the error says why the first one may not.
+// addresses returns the addresses of a target that may be dialled. If there is none, the error is
+// the reason for the first address.
 func (s *Server) addresses(ctx context.Context, t target) (good []netip.AddrPort, err error) {
 	all := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -93,13 +92,13 @@ func (s *Server) addresses(ctx context.Context, t target) (good []netip.AddrPort
 	return nil, firstOf(err)
 }
 
-// isOwn reports whether an address is the proxy's own or another of Belay's.
+// isOwn reports whether an address is the proxy's own or another address of Belay.
 func (s *Server) isOwn(at netip.AddrPort) bool {
 	listener := at.Port() == s.own.Port() && (at.Addr() == s.own.Addr() || s.own.Addr().IsUnspecified())
 	return listener || s.Closed != nil && s.Closed(at)
 }
 
-// firstOf is the first of several errors: one is enough to say.
+// firstOf returns the first of several joined errors.
 func firstOf(err error) error {
 	for {
 		joined, ok := err.(interface{ Unwrap() []error })
@@ -110,9 +109,9 @@ func firstOf(err error) error {
 	}
 }
 
-// resolve looks a name up. A name that only a wildcard allows is looked up as it
-// stands: the search list of this machine would make a name of another domain out
-// of it. What the operator has listed exactly means what it means on this machine.
+// resolve resolves a name. A name that only a wildcard allows is resolved as a fully qualified
+// name, since this machine's search list could turn it into a name of another domain. A name that
+// the operator has listed exactly is resolved as usual on this machine.
 func (s *Server) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
 	name := t.name
 	if !s.Policy.exact(t) {
@@ -124,7 +123,7 @@ func (s *Server) resolve(ctx context.Context, t target) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// dialled is a connection to a target, which the end of the server closes.
+// dialled is a connection to a target; the end of the server closes it.
 type dialled struct {
 	net.Conn
 	server *Server
@@ -136,5 +135,5 @@ func (d *dialled) Close() error {
 	return d.Conn.Close()
 }
 
-// CloseWrite ends what is sent to the target.
+// CloseWrite ends the direction to the target.
 func (d *dialled) CloseWrite() error { return closeWrite(d.Conn) }

@@ -12,15 +12,14 @@ import (
 // maxName is the length of the longest name in DNS.
 const maxName = 253
 
-// target is where a request goes: a name or an address, in the one form in which
-// this package compares them, and a port.
+// target is the destination of a request: a name or an address, in canonical form, and a port.
 type target struct {
 	name string     // "" for an address
 	addr netip.Addr // the zero Addr for a name
 	port int
 }
 
-// host is the name or the address, without brackets.
+// host returns the name or the address, without brackets.
 func (t target) host() string {
 	if t.name != "" {
 		return t.name
@@ -28,10 +27,10 @@ func (t target) host() string {
 	return t.addr.String()
 }
 
-// String is HOST:PORT, with brackets around an IPv6 address.
+// String returns HOST:PORT, with brackets around an IPv6 address.
 func (t target) String() string { return net.JoinHostPort(t.host(), strconv.Itoa(t.port)) }
 
-// newTarget reads a host in any form that a request may have it in.
+// newTarget parses a host in any form that requests use.
 func newTarget(host string, port int) (target, error) {
 	if port < 1 || port > 65535 {
 		return target{}, fmt.Errorf("port %d is not from 1 to 65535", port)
@@ -40,8 +39,7 @@ func newTarget(host string, port int) (target, error) {
 	return target{name: name, addr: addr, port: port}, err
 }
 
-// parseTarget reads HOST:PORT. A port of 0 for otherwise means that it has to be
-// there.
+// parseTarget parses HOST:PORT. otherwise is the default port; 0 means that the port is required.
 func parseTarget(text string, otherwise int) (target, error) {
 	host, port, err := splitPort(text)
 	if err != nil {
@@ -59,14 +57,14 @@ func parseTarget(text string, otherwise int) (target, error) {
 	return newTarget(host, n)
 }
 
-// splitPort parts HOST, HOST:PORT, [V6] and [V6]:PORT. The port is "" if there is
-// none, and not yet read.
+// splitPort splits HOST, HOST:PORT, [V6] and [V6]:PORT. The port is returned as text, "" if there
+// is none.
 func splitPort(text string) (host, port string, err error) {
 	rest := ""
 	if inner, after, ok := strings.Cut(text, "]"); ok && strings.HasPrefix(inner, "[") {
 		host, rest = inner[1:], after
 		if !strings.Contains(host, ":") {
-			return "", "", errors.New("only an IPv6 address stands in brackets")
+			return "", "", errors.New("only an IPv6 address may be in brackets")
 		}
 	} else if i := strings.IndexByte(text, ':'); i >= 0 {
 		host, rest = text[:i], text[i:]
@@ -88,8 +86,8 @@ func splitPort(text string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// errBare means that nothing tells the last part of an IPv6 address from a port.
-var errBare = errors.New("an IPv6 address stands in brackets")
+// errBare means that an IPv6 address has no brackets, so that its last part could be a port.
+var errBare = errors.New("an IPv6 address must be in brackets")
 
 func parsePort(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
@@ -99,8 +97,8 @@ func parsePort(text string) (int, error) {
 	return int(n), nil
 }
 
-// canonical gives a host as a name or as an address, in the one form in which it is
-// compared and dialled.
+// canonical returns a host as a name or as an address, in the form in which it is compared and
+// dialled.
 func canonical(host string) (string, netip.Addr, error) {
 	none := netip.Addr{}
 	if strings.ContainsAny(host, ":%") {
@@ -124,8 +122,8 @@ func canonical(host string) (string, netip.Addr, error) {
 	return name, none, nil
 }
 
-// lower changes ASCII letters only: others are refused, and must not become ASCII on
-// the way, as the Kelvin sign would.
+// lower changes ASCII letters only. Other letters are refused later and must not become ASCII here,
+// as the Kelvin sign would.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
@@ -135,8 +133,8 @@ func lower(s string) string {
 	}, s)
 }
 
-// checkName refuses what DNS does not know as the name of a host, and what some
-// programs read as an address.
+// checkName refuses names that are not valid host names in DNS, and names that some programs read
+// as an address.
 func checkName(name string) error {
 	if name == "" {
 		return errors.New("it names no host")
@@ -169,7 +167,7 @@ func checkLabel(label string) error {
 		case r >= 0x80:
 			return errNotASCII
 		default:
-			return fmt.Errorf("%s is in no name of a host", safe(string(r)))
+			return fmt.Errorf("%s is not allowed in the name of a host", safe(string(r)))
 		}
 	}
 	switch {
@@ -183,8 +181,8 @@ func checkLabel(label string) error {
 	return nil
 }
 
-// numeric reports whether the last part of a name makes programs take all of it for
-// an IPv4 address: decimal, octal or hexadecimal. No top level domain is a number.
+// numeric reports whether the last part of a name makes programs read the whole name as an IPv4
+// address: a decimal, octal or hexadecimal number. No top-level domain is a number.
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -192,8 +190,8 @@ func numeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// safe makes text from outside fit to be shown and logged: ASCII in quotes, of
-// bounded length, without control characters and direction marks.
+// safe makes text of unknown origin printable: quoted ASCII of bounded length, without control
+// characters and direction marks.
 func safe(text string) string {
 	const most = 300
 	if len(text) > most {

@@ -18,25 +18,25 @@ import (
 	"time"
 )
 
-// patience bounds every wait of which the length is not what a test looks at.
+// patience is the timeout of waits whose length a test does not measure.
 const patience = 20 * time.Second
 
-// proxy is a server under test with a small internet of its own: names that resolve
-// to public addresses, which are dialled at servers on loopback.
+// proxy is a server under test with a simulated internet: names that resolve to public addresses,
+// whose connections lead to servers on loopback.
 type proxy struct {
 	*Server
 	t    *testing.T
 	addr string
 
 	mu      sync.Mutex
-	names   map[string][]string // what a name resolves to
-	servers map[string]string   // where an address and port is really
+	names   map[string][]string // the addresses to which a name resolves
+	servers map[string]string   // the real address for an address and port
 	asked   []string
 	dialled []string
 	logged  bytes.Buffer
 }
 
-// begin serves a policy until the test ends, and then finds no goroutine left of it.
+// begin serves a policy until the test ends, and then checks that no goroutine is left.
 func begin(t *testing.T, patterns ...string) *proxy { return beginWith(t, nil, patterns...) }
 
 func beginWith(t *testing.T, set func(s *Server), patterns ...string) *proxy {
@@ -78,18 +78,18 @@ func settle(t *testing.T, before int) {
 	}
 }
 
-// next is what comes from a channel.
+// next returns the next value of a channel.
 func next[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
 	case <-time.After(patience):
-		t.Fatalf("nothing came within %s", patience)
+		t.Fatalf("no value within %s", patience)
 	}
 	return v
 }
 
-// until waits for something that must become true.
+// until waits until ok returns true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	if !happens(ok) {
@@ -108,7 +108,7 @@ func happens(ok func() bool) bool {
 	return true
 }
 
-// at puts a server into the small internet, under a name and an address.
+// at adds a server to the simulated internet, under a name and an address.
 func (p *proxy) at(name, addr, port, really string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *proxy) lookups() []string {
 	return p.asked
 }
 
-// client is an ordinary client that goes through the proxy and trusts a server.
+// client returns an ordinary HTTP client that uses the proxy and trusts a server.
 func (p *proxy) client(trusted *httptest.Server) *http.Client {
 	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: p.addr})}
 	if p.Token != "" {
@@ -170,7 +170,7 @@ func (p *proxy) client(trusted *httptest.Server) *http.Client {
 	return &http.Client{Transport: tr, Timeout: patience}
 }
 
-// line is a connection to the proxy on which a test writes what it likes.
+// line is a raw connection to the proxy.
 type line struct {
 	t *testing.T
 	*net.TCPConn
@@ -205,7 +205,7 @@ func (l line) all() string {
 	return string(b)
 }
 
-// reads reads so many bytes.
+// reads reads n bytes.
 func (l line) reads(n int) string {
 	l.t.Helper()
 	b := make([]byte, n)
@@ -217,15 +217,13 @@ func (l line) reads(n int) string {
 
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// ask sends a request and gives its status and the text, up to the end of the
-// connection.
+// ask sends a request and returns the response, up to the end of the connection.
 func (p *proxy) ask(request string) string {
 	p.t.Helper()
 	return p.line().send(request).all()
 }
 
-// listen runs a server of plain TCP, one goroutine for each connection, to the end
-// of the test.
+// listen runs a TCP server until the test ends, with one goroutine for each connection.
 func listen(t *testing.T, serve func(c *net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -253,7 +251,7 @@ func listen(t *testing.T, serve func(c *net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// portOf is the port of an address.
+// portOf returns the port of an address.
 func portOf(address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	return port

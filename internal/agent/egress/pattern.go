@@ -12,9 +12,8 @@ import (
 // nothing is the list that closes the network.
 const nothing = "none"
 
-// Parse reads the patterns of a policy. The error has a line for each pattern that
-// is none. An empty list is refused, because it could be read as nothing and as
-// everything.
+// Parse parses the patterns of a policy. The error has a line for each invalid pattern. An empty
+// list is refused, because a reader could take it for nothing or for everything.
 func Parse(patterns []string) (*Policy, error) {
 	if len(patterns) == 0 {
 		return nil, fmt.Errorf("the list is empty; did you mean %q, which closes the network?", nothing)
@@ -42,19 +41,19 @@ func Parse(patterns []string) (*Policy, error) {
 
 var (
 	errAll       = errors.New("it would allow every host; list those that jobs need")
-	errStanding  = fmt.Errorf("%q stands alone in the list", nothing)
-	errWord      = errors.New("it is no host")
-	errWildcard  = errors.New("a star stands only at the beginning, followed by a dot, for the names below a domain")
+	errStanding  = fmt.Errorf("%q must be the only entry of the list", nothing)
+	errWord      = errors.New("it is not a host")
+	errWildcard  = errors.New("a star is only allowed at the beginning, followed by a dot, for the names below a domain")
 	errTopLevel  = errors.New("it would allow everything below a top level domain; name one more part")
 	errLocalhost = errors.New("a loopback address is listed as an address")
-	errURL       = errors.New("it is an address of a page, and only HOST or HOST:PORT is compared")
+	errURL       = errors.New("it is a URL, but a pattern is HOST or HOST:PORT")
 	errRange     = errors.New("it is not a range of addresses")
 	errHostBits  = errors.New("the address has bits beyond the length of the range")
-	errMixed     = errors.New("it holds addresses of several kinds, private ones and others; list the ranges one " +
+	errMixed     = errors.New("it contains addresses of several kinds, private ones and others; list the ranges one " +
 		"by one")
 )
 
-// closing are words that mean no network to people.
+// closing are words with which people mean no network.
 var closing = []string{"", "none", "no", "off", "nothing", "false", "null"}
 
 func parseRule(text string) (rule, error) {
@@ -125,7 +124,7 @@ func parseRange(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// explain says of a pattern what is wrong with it, and what would be right.
+// explain returns the error of an invalid pattern, with a suggestion.
 func explain(text string, err error) error {
 	if better := suggest(text, err); better != "" {
 		if _, bad := parseRule(better); bad == nil || better == nothing {
@@ -135,7 +134,7 @@ func explain(text string, err error) error {
 	return fmt.Errorf("%s: %w", safe(text), err)
 }
 
-// suggest is the pattern that the operator may have meant; "" if none is near.
+// suggest returns the pattern that the operator may have meant; "" if there is no good guess.
 func suggest(text string, err error) string {
 	trimmed := strings.TrimSpace(text)
 	switch {
@@ -177,12 +176,12 @@ func suggest(text string, err error) string {
 	return ""
 }
 
-// services are ports that people know by name.
+// services are well-known ports by name.
 var services = map[string]string{
 	"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432",
 }
 
-// fromURL takes the host and the port out of an address of a page.
+// fromURL returns the host and the port of a URL.
 func fromURL(text string) string {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
@@ -195,9 +194,9 @@ func fromURL(text string) string {
 	return rest
 }
 
-// oddAddress reads an IPv4 address as the C library does: one to four numbers,
-// decimal, octal or hexadecimal, of which the last fills what is left. It is only for
-// saying what was meant; no such address is ever used.
+// oddAddress parses an IPv4 address as the C library does: one to four numbers, decimal, octal or
+// hexadecimal, the last of which fills the remaining bits. It only serves suggestions; no such
+// address is ever used.
 func oddAddress(text string) (netip.Addr, bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) > 4 {

@@ -7,30 +7,29 @@ import (
 	"strings"
 )
 
-// Policy says which hosts a job may reach. [Parse] makes one; the zero Policy and a
-// nil one allow nothing. It does not change, and is safe for use by many goroutines.
+// Policy is the set of hosts that a job may reach. [Parse] makes one; the zero Policy and a nil one
+// allow nothing. A Policy does not change, and is safe for concurrent use.
 type Policy struct {
 	rules []rule
 }
 
 // rule is one pattern of the list.
 type rule struct {
-	name   string       // of a host, or of the domain below which all are meant
-	below  bool         // the names below it, and not the name itself
-	prefix netip.Prefix // of a rule without a name
+	name   string       // of a host, or of the domain of a wildcard
+	below  bool         // a wildcard: the names below name, without name itself
+	prefix netip.Prefix // for a rule without a name
 	ports  []int
 }
 
-// defaultPorts are those of a pattern that names none.
+// defaultPorts are the ports of a pattern without a port.
 var defaultPorts = []int{443, 80}
 
-// None reports whether the policy allows nothing at all, so that a job needs no
-// network.
+// None reports whether the policy allows nothing, so that a job needs no network.
 func (p *Policy) None() bool { return p == nil || len(p.rules) == 0 }
 
-// Allows reports whether a job may ask for this host, a name or an IP address without
-// brackets, at this port. It looks nothing up: an allowed name may still resolve to
-// an address that is refused; see the package documentation.
+// Allows reports whether a job may request this host, a name or an IP address without brackets, at
+// this port. It resolves nothing: an allowed name may still resolve to an address that is refused;
+// see the package documentation.
 func (p *Policy) Allows(host string, port int) bool {
 	t, err := newTarget(host, port)
 	return err == nil && p.allows(t)
@@ -58,8 +57,7 @@ func (p *Policy) opens(addr netip.Addr, port int) bool {
 	})
 }
 
-// admits reports whether an allowed target may be reached at an address to which it
-// was resolved.
+// admits reports whether an allowed target may be reached at an address to which it was resolved.
 func (p *Policy) admits(t target, addr netip.Addr) bool {
 	switch kindOf(addr) {
 	case public:
@@ -71,12 +69,12 @@ func (p *Policy) admits(t target, addr netip.Addr) bool {
 	}
 }
 
-// own are the names of a machine for itself, as programs know them.
+// own are the names that programs use for their own machine.
 var own = []string{"localhost", "127.0.0.1", "::1", "[::1]"}
 
-// Direct lists those names of a job's own machine that programs are to connect to by
-// themselves, without the proxy: all but the addresses of which a port is listed, which
-// is one of the machine outside.
+// Direct lists the names of a job's own machine to which programs connect without the proxy. It
+// omits addresses in listed ranges, since these mean a port of the host outside of the job's
+// network.
 func (p *Policy) Direct() []string {
 	return slices.DeleteFunc(slices.Clone(own), func(name string) bool {
 		addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
@@ -96,9 +94,9 @@ func (r rule) named(t target) bool {
 	return t.name == r.name
 }
 
-// holds reports whether a range has an address. A range opens addresses that are
-// not public only where all of it is of their kind, so that a wide one does not open
-// by accident what lies within.
+// holds reports whether a range opens an address. A range opens addresses that are not public only
+// if all of its addresses are of the same kind, so that a wide range does not open others by
+// accident.
 func (r rule) holds(addr netip.Addr) bool {
 	if !r.prefix.Contains(addr) {
 		return false
@@ -107,7 +105,7 @@ func (r rule) holds(addr netip.Addr) bool {
 	return k == public || kindOf(r.prefix.Addr()) == k && kindOf(last(r.prefix)) == k
 }
 
-// String is the pattern, in the form in which it is compared.
+// String returns the pattern in canonical form.
 func (r rule) String() string {
 	host := r.name
 	switch {
@@ -127,8 +125,7 @@ func (r rule) String() string {
 	return host + ":" + strconv.Itoa(r.ports[0])
 }
 
-// String lists the patterns, with commas in between; Parse would give the same policy
-// for them.
+// String lists the patterns, separated by commas; Parse gives the same policy for them.
 func (p *Policy) String() string {
 	if p.None() {
 		return nothing

@@ -18,8 +18,8 @@ func policy(t testing.TB, patterns ...string) *Policy {
 	return p
 }
 
-// Rule: a name or an address is allowed where it is listed, in whichever form it is
-// written, at the ports of its pattern, and nowhere else.
+// Rule: a name or an address is allowed where it is listed, in any spelling, at the ports of its
+// pattern, and nowhere else.
 func TestAllows(t *testing.T) {
 	p := policy(t, "API.Anthropic.com.:443", "*.githubusercontent.com", "127.0.0.1:11434", "[::1]:8080",
 		"10.0.0.0/8:5432", "[fd00::/8]", "git_1.example")
@@ -63,7 +63,7 @@ func TestAllows(t *testing.T) {
 		{"10.255.0.1", 5432, true},
 		{"11.0.0.1", 5432, false},
 		{"fd12::1", 443, true},
-		{"fd00:ec2::254", 80, false}, // metadata, which a range does not open
+		{"fd00:ec2::254", 80, false}, // a metadata address, which a range does not open
 		{"git_1.example", 443, true},
 		{"api.anthropic.com\x00.evil.org", 443, false},
 		{"api.anthropic.com%00", 443, false},
@@ -91,19 +91,19 @@ func TestAllows(t *testing.T) {
 }
 
 // Rule: no policy, an empty one and "none" allow nothing.
-func TestNone(t *testing.T) {
+func TestNoneAllowsNothing(t *testing.T) {
 	for _, p := range []*Policy{nil, {}, policy(t, "none")} {
 		if p.Allows("127.0.0.1", 80) || p.Allows("example.com", 443) || !p.None() || p.String() != "none" {
 			t.Errorf("%v is not none", p)
 		}
 	}
 	if policy(t, "example.com").None() {
-		t.Error("a list is none")
+		t.Error("a policy with a pattern reports None")
 	}
 }
 
-// Rule: a pattern that is wrong is refused with a reason, and with what would be right
-// where that can be guessed.
+// Rule: an invalid pattern is refused with a reason, and with a suggestion if there is a good
+// guess.
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://api.example.com/v1":      `did you mean api.example.com:443?`,
@@ -112,15 +112,15 @@ func TestParseRefuses(t *testing.T) {
 		"*":                               `it would allow every host`,
 		"*:443":                           `it would allow every host`,
 		"*.com":                           `a top level domain`,
-		"*example.com":                    `a star stands only at the beginning, followed by a dot, for the names below a domain; did you mean *.example.com?`,
-		"a.*.example.com":                 `a star stands only at the beginning`,
-		"*.10.0.0.1":                      `a star stands only`,
+		"*example.com":                    `a star is only allowed at the beginning, followed by a dot, for the names below a domain; did you mean *.example.com?`,
+		"a.*.example.com":                 `a star is only allowed at the beginning`,
+		"*.10.0.0.1":                      `a star is only allowed`,
 		".example.com":                    `did you mean *.example.com?`,
 		"localhost:11434":                 `did you mean 127.0.0.1:11434?`,
-		"::1":                             `an IPv6 address stands in brackets; did you mean [::1]?`,
-		"fd00::1:443":                     `an IPv6 address stands in brackets`,
-		"[example.com]:443":               `only an IPv6 address stands in brackets`,
-		"fe80::1%eth0":                    `an IPv6 address stands in brackets`,
+		"::1":                             `an IPv6 address must be in brackets; did you mean [::1]?`,
+		"fd00::1:443":                     `an IPv6 address must be in brackets`,
+		"[example.com]:443":               `only an IPv6 address may be in brackets`,
+		"fe80::1%eth0":                    `an IPv6 address must be in brackets`,
 		"[fe80::1%eth0]":                  `zone`,
 		"127.1:80":                        `four decimal numbers without leading zeros; did you mean 127.0.0.1:80?`,
 		"0x7f000001":                      `did you mean 127.0.0.1?`,
@@ -141,13 +141,13 @@ func TestParseRefuses(t *testing.T) {
 		"example.com:":                    `no port after it`,
 		"example.com:443@evil.org":        `not a number`,
 		"bücher.example":                  `begins with xn--`,
-		"exam ple.com":                    `" " is in no name`,
+		"exam ple.com":                    `" " is not allowed in the name`,
 		" example.com":                    `did you mean example.com?`,
 		"exa\u202emple.com":               `"exa\u202emple.com"`,
 		"None":                            `did you mean none?`,
-		"off":                             `it is no host; did you mean none?`,
-		"NONE.":                           `it is no host`,
-		"gitlab":                          ``, // a name without a dot, as internal ones are
+		"off":                             `it is not a host; did you mean none?`,
+		"NONE.":                           `it is not a host`,
+		"gitlab":                          ``, // a name without a dot, as internal names are
 		"":                                `did you mean none?`,
 		"-a.example":                      `hyphen`,
 		"a..example":                      `two dots`,
@@ -160,13 +160,13 @@ func TestParseRefuses(t *testing.T) {
 			continue
 		}
 		if err == nil {
-			t.Errorf("%q was taken for %s", text, p)
+			t.Errorf("%q was parsed as %s", text, p)
 		} else if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %s", text, err, want)
 		}
 	}
 	_, err := Parse([]string{"none", "ok.example", "*"})
-	want := "\"none\": \"none\" stands alone in the list\n\"*\": it would allow every host; list those that jobs need"
+	want := "\"none\": \"none\" must be the only entry of the list\n\"*\": it would allow every host; list those that jobs need"
 	if err == nil || err.Error() != want {
 		t.Errorf("several faults: %v", err)
 	}
@@ -175,7 +175,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Rule: what a policy says of itself makes the same policy.
+// Rule: the text of a policy parses to the same policy.
 func TestPolicyAsText(t *testing.T) {
 	p := policy(t, "Example.COM.", "*.example.com:8443", "127.0.0.1:11434", "[::1]", "[fd00::/8]:5432", "10.0.0.0/8",
 		"example.com")
@@ -188,7 +188,7 @@ func TestPolicyAsText(t *testing.T) {
 	}
 }
 
-// Rule: each address is of the kind that the registries say.
+// Rule: each address has the kind that the registries give it.
 func TestKindsOfAddresses(t *testing.T) {
 	for text, want := range map[string]kind{
 		"8.8.8.8": public, "2606:4700::1111": public, "172.32.0.1": public, "64:ff9b::8.8.8.8": public,
@@ -211,9 +211,9 @@ func TestKindsOfAddresses(t *testing.T) {
 	}
 }
 
-// Rule: a name leads to public addresses; a whole name to private ones too; no name
-// leads elsewhere unless that address is listed as well.
-func TestAdmits(t *testing.T) {
+// Rule: a name may lead to public addresses, an exact name also to private ones, and to any other
+// address only if that address is listed as well.
+func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 	p := policy(t, "git.example.org:443", "*.example.com:443", "ollama.example.org:443", "127.0.0.1:443",
 		"169.254.0.0/16:443", "10.9.0.0/16:443")
 	for _, tt := range []struct {
@@ -223,7 +223,7 @@ func TestAdmits(t *testing.T) {
 		{"git.example.org", "93.184.216.34", true},
 		{"git.example.org", "10.1.2.3", true},
 		{"git.example.org", "fd12::1", true},
-		{"git.example.org", "127.0.0.1", true}, // it is listed itself
+		{"git.example.org", "127.0.0.1", true}, // the address itself is listed
 		{"git.example.org", "127.0.0.2", false},
 		{"git.example.org", "::1", false},
 		{"git.example.org", "0.0.0.0", false},
@@ -245,8 +245,8 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// Rule: whatever is asked for is allowed only if a pattern says so, read in the
-// simplest way; whatever is written as a pattern is refused or means what it says.
+// Rule: a target is allowed only if a pattern, read in the simplest way, lists it; a pattern is
+// refused or means what it says.
 func FuzzPolicy(f *testing.F) {
 	for _, s := range []string{
 		"api.example.com", "*.example.com", "127.0.0.1", "0x7f.1", "[::1]:80", "10.0.0.0/8:5432", "a@b:443",
@@ -292,9 +292,9 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// Rule: names of the job's own machine need no proxy, but for the addresses that stand
-// for a port of the machine outside.
-func TestDirect(t *testing.T) {
+// Rule: names of the job's own machine need no proxy, except addresses that are listed and so mean
+// the host.
+func TestOwnNamesNeedNoProxy(t *testing.T) {
 	for patterns, want := range map[string]string{
 		"none": "localhost 127.0.0.1 ::1 [::1]", "example.org": "localhost 127.0.0.1 ::1 [::1]",
 		"10.0.0.0/8":      "localhost 127.0.0.1 ::1 [::1]",

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// mostRefusals bounds how many targets are told apart.
+// mostRefusals bounds how many targets are counted separately.
 const mostRefusals = 200
 
-// Refusal is a target that the job asked for in vain.
+// Refusal is a target that the proxy refused.
 type Refusal struct {
-	// Target is HOST:PORT, or what was sent in its place, in quotes; ASCII.
+	// Target is HOST:PORT, or the invalid text of the request, quoted; ASCII.
 	Target string
-	// Reason says why, naming the setting.
+	// Reason is the reason, with the name of the setting.
 	Reason string
-	// Count is how often.
+	// Count is the number of refusals.
 	Count int
 }
 
@@ -29,7 +29,7 @@ type refusals struct {
 	all map[string]*Refusal
 }
 
-// count notes a refusal, and reports whether it is the first of its target.
+// count counts a refusal, and reports whether it is the first of its target.
 func (r *refusals) count(target, reason string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +37,7 @@ func (r *refusals) count(target, reason string) bool {
 		r.all = map[string]*Refusal{}
 	}
 	if r.all[target] == nil && len(r.all) >= mostRefusals {
-		target, reason = others, "more targets than are told apart were refused"
+		target, reason = others, "targets after the first 200, counted together"
 	}
 	if have := r.all[target]; have != nil {
 		have.Count++
@@ -47,8 +47,7 @@ func (r *refusals) count(target, reason string) bool {
 	return true
 }
 
-// Refused lists what was refused so far, by target. Beyond the first 200 targets all
-// others are counted as one.
+// Refused lists the refused targets. After the first 200 targets, all others are counted as one.
 func (s *Server) Refused() []Refusal {
 	s.refused.mu.Lock()
 	defer s.refused.mu.Unlock()
@@ -60,32 +59,32 @@ func (s *Server) Refused() []Refusal {
 	return list
 }
 
-// The bounds of what is told of refusals.
+// The bounds of Summary: the number of lines, and the bytes of a line.
 const (
-	mostTold = 10
-	longest  = 300
+	maxSummary = 10
+	maxLine    = 300
 )
 
-// String says what was refused, in one line of ASCII.
+// String describes the refusal in one line of ASCII.
 func (r Refusal) String() string {
 	times := ""
 	if r.Count > 1 {
 		times = fmt.Sprintf(", %d times", r.Count)
 	}
 	line := fmt.Sprintf("agent.egress refused %s%s: %s", r.Target, times, r.Reason)
-	if len(line) > longest {
-		line = line[:longest] + "..."
+	if len(line) > maxLine {
+		line = line[:maxLine] + "..."
 	}
 	return line
 }
 
-// Told says in a few lines what was refused, the most frequent first.
-func (s *Server) Told() (lines []string) {
+// Summary describes the refusals in a few lines, the most frequent first.
+func (s *Server) Summary() (lines []string) {
 	all := s.Refused()
 	slices.SortStableFunc(all, func(a, b Refusal) int { return cmp.Compare(b.Count, a.Count) })
 	rest := 0
 	for i, r := range all {
-		if i < mostTold {
+		if i < maxSummary {
 			lines = append(lines, r.String())
 			continue
 		}

@@ -24,7 +24,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	if !s.knows(r) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="belay"`)
 		answer(w, http.StatusProxyAuthRequired,
-			"this proxy belongs to a job of Belay, and the request has not the job's token")
+			"this proxy belongs to a job of Belay, and the request lacks the job's token")
 		return
 	}
 	if r.Method == http.MethodConnect {
@@ -32,7 +32,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Scheme != "http" || r.URL.Opaque != "" {
-		answer(w, http.StatusBadRequest, "this is a proxy: it takes CONNECT, and requests for a whole http:// address")
+		answer(w, http.StatusBadRequest, "this is a proxy: it accepts CONNECT, and requests for a whole http:// URL")
 		return
 	}
 	t, err := parseTarget(r.URL.Host, 80)
@@ -50,8 +50,8 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	s.forward.ServeHTTP(w, r)
 }
 
-// knows compares the request's token without telling by the time it takes how much
-// of it was right.
+// knows compares the request's token in constant time, so that the time does not show how much of
+// it was right.
 func (s *Server) knows(r *http.Request) bool {
 	if s.Token == "" {
 		return true
@@ -69,10 +69,10 @@ func (s *Server) knows(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
-// linger is how long a client whose request was refused may still send its body.
+// linger is the time in which a client may still send the body of a refused request.
 const linger = time.Second
 
-// answer ends a request, and its connection, with a text.
+// answer ends a request and its connection with a text.
 func answer(w http.ResponseWriter, status int, text string) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(linger))
 	h := w.Header()
@@ -86,23 +86,23 @@ func answer(w http.ResponseWriter, status int, text string) {
 // The texts of these errors complete "TARGET is refused by agent.egress: …".
 var (
 	errTarget      = errors.New("the target of the request cannot be read")
-	errCredentials = errors.New("it has credentials in it")
+	errCredentials = errors.New("it contains credentials")
 	errNotListed   = errors.New("it is not listed there")
-	errOwn         = errors.New("it is an address of Belay itself, which no list opens")
+	errOwn         = errors.New("it is an address of Belay itself, which no list can allow")
 )
 
-// errKind means that a listed name leads to an address that the policy does not open.
+// errKind means that a listed name resolves to an address that the policy does not open.
 type errKind kind
 
 func (e errKind) Error() string {
 	text := "the name is listed, and resolves to " + string(e)
 	if kind(e) == private {
-		return text + ", which a wildcard does not open: list the whole name"
+		return text + ", which a wildcard does not allow: list the whole name"
 	}
-	return text + ", which only listing the address opens"
+	return text + ", which is only allowed if the address is listed"
 }
 
-// denied reports whether a connection was refused and not merely impossible.
+// denied reports whether a connection was refused by the policy and did not merely fail.
 func denied(err error) bool {
 	var k errKind
 	return errors.As(err, &k) || errors.Is(err, errOwn)
@@ -135,7 +135,7 @@ func (s *Server) fail(w http.ResponseWriter, t target, err error) {
 	}
 }
 
-// forwarder sends requests on whose target is a whole http address.
+// forwarder forwards requests whose target is a whole http URL.
 func (s *Server) forwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -152,11 +152,11 @@ func (s *Server) forwarder() *httputil.ReverseProxy {
 				}
 				return s.connect(ctx, t)
 			},
-			// A connection that is used again may be closed by its server at that moment, and
-			// a request that must not be repeated would be lost with it.
+			// A server may close a reused connection just when a request is sent, and a request
+			// that must not be repeated would then be lost.
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: int64(s.Limits.Header),
 		},
-		FlushInterval: -1, // what a model says comes in pieces
+		FlushInterval: -1, // streamed responses must arrive in pieces
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			t, _ := parseTarget(r.URL.Host, 80)

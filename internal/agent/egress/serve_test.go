@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// hello says who was asked, and by what.
+// hello answers with the request's method, host and body.
 func hello(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	fmt.Fprintf(w, "%s %s%s %s", r.Method, r.Host, r.RequestURI, body)
@@ -41,8 +41,8 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// Rule: a client reaches what is listed, over https by a tunnel and over http, by name,
-// by wildcard and by address, and nothing else.
+// Rule: a client reaches listed hosts, by tunnel (https) and by http, by name, wildcard and
+// address, and no others.
 func TestAClientReachesWhatIsListed(t *testing.T) {
 	tls := httptest.NewTLSServer(http.HandlerFunc(hello))
 	defer tls.Close()
@@ -86,16 +86,16 @@ func TestAClientReachesWhatIsListed(t *testing.T) {
 			resp.Body.Close()
 		}
 	}
-	// The search list of the machine must not make another name of one that anybody may
-	// make up.
+	// A name that only a wildcard allows, and which anybody may make up, must be resolved without
+	// the machine's search list.
 	if names := p.lookups(); slices.Contains(names, "other.org") || !slices.Contains(names, "a.example.com.") ||
 		!slices.Contains(names, "example.com") {
 		t.Errorf("names were looked up: %q", names)
 	}
 }
 
-// Rule: what a server sends arrives when it is sent.
-func TestAStreamIsNotHeldBack(t *testing.T) {
+// Rule: a response is forwarded as it is sent, without buffering.
+func TestStreamIsForwardedWithoutBuffering(t *testing.T) {
 	next := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for range 3 {
@@ -124,8 +124,8 @@ func TestAStreamIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// Rule: a request may become another protocol, whose end is the connection's.
-func TestAnUpgrade(t *testing.T) {
+// Rule: a request may upgrade to another protocol, which lasts until the connection ends.
+func TestUpgradedConnectionIsATunnel(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		r := bufio.NewReader(c)
 		if _, err := http.ReadRequest(r); err != nil {
@@ -151,9 +151,9 @@ func TestAnUpgrade(t *testing.T) {
 	}
 }
 
-// Rule: the token has to come with each request, as a password or as a bearer token,
-// and goes no further.
-func TestToken(t *testing.T) {
+// Rule: each request needs the token, as a password or as a bearer token, and the token is not
+// forwarded.
+func TestEachRequestNeedsTheToken(t *testing.T) {
 	var seen http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Header }))
 	defer server.Close()
@@ -191,7 +191,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Rule: curl and git work through the proxy, with the token in its address.
+// Rule: curl and git work through the proxy, with the token in its URL.
 func TestCurlAndGit(t *testing.T) {
 	for _, name := range []string{"curl", "git"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -251,15 +251,15 @@ func TestCurlAndGit(t *testing.T) {
 	}
 }
 
-// Rule: when one side has said all, the other may still answer.
-func TestHalfAConnection(t *testing.T) {
+// Rule: when one side has ended its direction, the other may still send.
+func TestOneDirectionMayEndFirst(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		all, _ := io.ReadAll(c)
 		fmt.Fprintf(c, "%d bytes", len(all))
 	})
 	p := begin(t, "example.com")
 	p.at("example.com", "93.184.216.34", "443", server)
-	// What comes with the request belongs to the tunnel.
+	// Bytes after the request belong to the tunnel.
 	l := p.line().send("CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r\nearly")
 	if got := l.reads(len(established)); got != established {
 		t.Fatal(got)
@@ -269,9 +269,9 @@ func TestHalfAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := l.all(); got != "10 bytes" {
-		t.Errorf("it says %q", got)
+		t.Errorf("the job received %q", got)
 	}
-	// And the other way round.
+	// The same in the other direction.
 	heard := make(chan string, 1)
 	other := listen(t, func(c *net.TCPConn) {
 		fmt.Fprint(c, "bye")
@@ -282,16 +282,16 @@ func TestHalfAConnection(t *testing.T) {
 	p.at("example.com", "93.184.216.34", "80", other)
 	l = p.line().send("CONNECT example.com:80 HTTP/1.1\r\nHost: x\r\n\r\n")
 	if got := l.all(); got != established+"bye" {
-		t.Errorf("it says %q", got)
+		t.Errorf("the job received %q", got)
 	}
 	l.send("still here").Close()
 	if got := next(t, heard); got != "still here" {
-		t.Errorf("it heard %q", got)
+		t.Errorf("the server received %q", got)
 	}
 }
 
-// Rule: a server that breaks its connection breaks the job's.
-func TestABrokenConnection(t *testing.T) {
+// Rule: if a server breaks its connection, the job's connection breaks as well.
+func TestBrokenConnectionIsPassedOn(t *testing.T) {
 	server := listen(t, func(c *net.TCPConn) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.SetLinger(0)
@@ -305,8 +305,8 @@ func TestABrokenConnection(t *testing.T) {
 	}
 }
 
-// Rule: what cannot be reached is said, without telling more of the network.
-func TestWhatCannotBeReached(t *testing.T) {
+// Rule: a response says that a target cannot be reached, without revealing more of the network.
+func TestUnreachableTargetRevealsNothing(t *testing.T) {
 	p := beginWith(t, func(s *Server) {
 		s.Limits.Connect = 500 * time.Millisecond
 	}, "example.com", "gone.example.com", "slow.example.com", "10.0.0.1:80")

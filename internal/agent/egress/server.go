@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// Server is a proxy that lets one job reach what its policy allows. Its fields are
+// Server is a proxy through which one job reaches the hosts that its policy allows. Its fields are
 // set before Serve and not changed afterwards.
 type Server struct {
-	// Policy says what is allowed; with nil nothing is.
+	// Policy is the policy; nil allows nothing.
 	Policy *Policy
-	// Token, if it is set, has to come with every request: as the password of basic
-	// credentials, whatever the name of the user, or as a bearer token.
+	// Token, if it is set, is required in every request: as the password of basic credentials with
+	// any user name, or as a bearer token.
 	Token string
-	// Log is told of each target that is refused, once; nil for nobody.
+	// Log receives each refused target once; may be nil.
 	Log *slog.Logger
-	// Dial connects to an IP address and port that have been checked; nil for a
-	// net.Dialer. It must not look anything up.
+	// Dial connects to a checked IP address and port; nil means a net.Dialer. It must not resolve
+	// names.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Resolve finds the addresses of a name; nil for the resolver of this machine.
+	// Resolve returns the addresses of a name; nil means the resolver of this machine.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Closed, if it is set, reports addresses that no policy opens: those of Belay
-	// itself. The address of the proxy's own listener is always among them.
+	// Closed, if it is set, reports addresses that no policy opens: those of Belay itself. The
+	// address of the proxy's own listener is always closed.
 	Closed func(address netip.AddrPort) bool
-	// Limits bound what the job may take of this process.
+	// Limits bound the resources of this process that the job may use.
 	Limits Limits
 
 	mu       sync.Mutex
@@ -39,27 +39,29 @@ type Server struct {
 	stop     context.CancelFunc
 	http     *http.Server
 	open     map[net.Conn]struct{} // to the job and to its targets
-	working  sync.WaitGroup        // requests
-	finished chan struct{}         // closed when nothing is left
+	working  sync.WaitGroup        // running requests
+	finished chan struct{}         // closed when everything has ended
 	own      netip.AddrPort
 	refused  refusals
 	forward  *httputil.ReverseProxy
 }
 
-// Limits bound what a job may take of its proxy. A field that is 0 has the default.
+// Limits bound the resources that a job may use through its proxy. A field that is 0 has the
+// default.
 type Limits struct {
-	// Connections of the job at the same time; others wait to be accepted. 256.
+	// Connections is the number of open connections of the job; further ones wait to be accepted.
+	// Default 256.
 	Connections int
-	// Header is the size of a request's header in bytes. 64 KiB.
+	// Header bounds the header of a request, in bytes. Default 64 KiB.
 	Header int
-	// HeaderTimeout is how long a header may take to arrive. 10 s.
+	// HeaderTimeout bounds the time in which a header arrives. Default 10 s.
 	HeaderTimeout time.Duration
-	// Keep is how long a connection may stay open between two requests. 2 minutes.
+	// Keep bounds the time of a connection between two requests. Default 2 minutes.
 	Keep time.Duration
-	// Idle is how long a connection may carry nothing in either direction while a
-	// request or a tunnel is open. 15 minutes.
+	// Idle bounds the time in which an open request or tunnel carries nothing in either direction.
+	// Default 15 minutes.
 	Idle time.Duration
-	// Connect is how long it may take to resolve a name and to connect. 30 s.
+	// Connect bounds the time to resolve a name and to connect. Default 30 s.
 	Connect time.Duration
 }
 
@@ -82,9 +84,8 @@ func fill[T int | time.Duration](to *T, otherwise T) {
 // errOver means that the server was closed.
 var errOver = errors.New("the proxy is closed")
 
-// Serve answers on l, which it closes, until Close, or until l is closed; then it ends
-// every connection and returns nil. Any other end of the listener is an error. A Server
-// serves once.
+// Serve answers on l until Close is called or l is closed; then it ends every connection and
+// returns nil. It closes l. Any other end of the listener is an error. A Server serves only once.
 func (s *Server) Serve(l net.Listener) error {
 	h, err := s.begin(l)
 	if err != nil {
@@ -115,7 +116,8 @@ func (s *Server) begin(l net.Listener) (*http.Server, error) {
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.forward = s.forwarder()
-	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // clients end as they like
+	// the way in which clients disconnect is of no interest
+	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(s.handle), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,
 		BaseContext:       func(net.Listener) context.Context { return s.life },
@@ -128,8 +130,8 @@ func (s *Server) begin(l net.Listener) (*http.Server, error) {
 	return s.http, nil
 }
 
-// Close ends every connection at once. When it returns, no request is being worked
-// on. It may be called at any time, also again.
+// Close ends every connection immediately, and returns when no request is running any more. It may
+// be called at any time and repeatedly.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.over = true
@@ -144,7 +146,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// end closes what the listener's end has left.
+// end closes the connections that are open when the listener has ended.
 func (s *Server) end() {
 	s.mu.Lock()
 	s.over = true
@@ -152,7 +154,7 @@ func (s *Server) end() {
 	s.open = nil
 	s.mu.Unlock()
 	s.stop()
-	_ = s.http.Close() // the connections are what counts
+	_ = s.http.Close() // only the connections matter
 	for c := range open {
 		_ = c.Close()
 	}
@@ -160,7 +162,7 @@ func (s *Server) end() {
 	close(s.finished)
 }
 
-// track keeps a connection so that the end closes it; false if the end has been.
+// track records a connection so that end closes it; false if end was called already.
 func (s *Server) track(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +179,7 @@ func (s *Server) untrack(c net.Conn) {
 	delete(s.open, c)
 }
 
-// enter counts a request; false if the end has been.
+// enter counts a running request; false if end was called already.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

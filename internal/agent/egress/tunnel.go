@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// tunnel answers CONNECT: bytes in both directions, until both sides have ended.
+// tunnel answers CONNECT: it copies bytes in both directions until both have ended.
 func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
-	t, err := parseTarget(r.RequestURI, 0) // not r.URL, whose parser finds a user and a path there
+	t, err := parseTarget(r.RequestURI, 0) // not r.URL, whose parser accepts a user and a path in it
 	switch {
 	case err != nil:
 		s.refuse(w, safe(r.RequestURI), fmt.Errorf("%w: %w", errTarget, err))
@@ -32,7 +32,7 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
 	defer up.Close()
 	down, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return // the job is gone
+		return // the job has disconnected
 	}
 	defer down.Close()
 	if _, err := io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -41,9 +41,8 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
 	join(up, down, buffered.Reader)
 }
 
-// join carries bytes between two connections. The end of one direction is handed
-// on, and the other goes on; a failure of either ends both. It returns when both
-// have ended.
+// join copies bytes between two connections. The end of one direction is passed on, and the other
+// continues; an error in either ends both. It returns when both have ended.
 func join(up, down net.Conn, read *bufio.Reader) {
 	var both sync.WaitGroup
 	carry := func(to net.Conn, from io.Reader) {
@@ -57,24 +56,24 @@ func join(up, down net.Conn, read *bufio.Reader) {
 	both.Wait()
 }
 
-// early reads what came with the request before what comes after it.
+// early reads the bytes that arrived with the request, then those after it.
 type early struct {
-	came *bufio.Reader
-	next net.Conn
+	buffered *bufio.Reader
+	next     net.Conn
 }
 
 // Read reads.
 func (e early) Read(p []byte) (int, error) {
-	if n := e.came.Buffered(); n > 0 {
-		return e.came.Read(p[:min(n, len(p))])
+	if n := e.buffered.Buffered(); n > 0 {
+		return e.buffered.Read(p[:min(n, len(p))])
 	}
 	return e.next.Read(p)
 }
 
-// errWhole means that a connection cannot be ended by half.
+// errWhole means that a connection cannot end one direction alone.
 var errWhole = errors.New("the connection ends as a whole")
 
-// closeWrite ends one direction of a connection.
+// closeWrite ends the outgoing direction of a connection.
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
