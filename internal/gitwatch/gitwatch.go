@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package gitwatch tells tests who runs git: a git that is first in PATH says as whom it
-// runs and on what, and then is the real one.
+// Package gitwatch shows tests which user runs git: a stand-in for git, which is first in PATH,
+// reports its user and its directories to the test and then executes the real git.
 package gitwatch
 
 import (
@@ -21,16 +21,16 @@ import (
 	"testing"
 )
 
-// Sighting is one git.
+// Sighting is one run of git.
 type Sighting struct {
 	UID  int      `json:"uid"`
 	Args []string `json:"args"`
-	// Shared names what root does not have for itself of the directories at which a git
-	// of root's is at work, and above them.
+	// Shared lists, for a git run by root, the files in its directories and above them that do not
+	// belong to root alone.
 	Shared []string `json:"shared,omitempty"`
 }
 
-// Verb is the subcommand, as far as it can be told.
+// Verb returns the subcommand, if it can be recognized.
 func (s Sighting) Verb() string {
 	for i := 0; i < len(s.Args); i++ {
 		switch arg := s.Args[i]; {
@@ -43,8 +43,8 @@ func (s Sighting) Verb() string {
 	return ""
 }
 
-// StandIn is the life of the git that stands in. TestMain calls it first; it returns at
-// once in a process that was started under another name.
+// StandIn is the main function of the stand-in. TestMain calls it first; in a process that was
+// started under another name it returns immediately.
 func StandIn() {
 	if filepath.Base(os.Args[0]) != "git" {
 		return
@@ -64,11 +64,11 @@ func StandIn() {
 	if err = errors.Join(err, rerr); err == nil {
 		err = syscall.Exec(string(real), append([]string{"git"}, os.Args[1:]...), os.Environ())
 	}
-	fmt.Fprintln(os.Stderr, "the git that stands in:", err)
-	os.Exit(70) //nolint:forbidigo // it stands in for a program
+	fmt.Fprintln(os.Stderr, "the stand-in for git:", err)
+	os.Exit(70) //nolint:forbidigo // it is the main function of a program
 }
 
-// directoriesOf are those that a git is given.
+// directoriesOf returns the directories that git gets by arguments and environment.
 func directoriesOf(args []string) []string {
 	cwd, _ := os.Getwd()
 	dirs := []string{cwd, os.Getenv("GIT_DIR"), os.Getenv("GIT_WORK_TREE"), os.Getenv("GIT_COMMON_DIR"),
@@ -90,15 +90,16 @@ func directoriesOf(args []string) []string {
 		if !filepath.IsAbs(dir) {
 			dirs[i] = filepath.Join(cwd, dir)
 		}
-		if real, err := filepath.EvalSymlinks(dirs[i]); err == nil && real != dirs[i] { // a descriptor, say
+		// a link or a descriptor
+		if real, err := filepath.EvalSymlinks(dirs[i]); err == nil && real != dirs[i] {
 			dirs = append(dirs, real)
 		}
 	}
 	return dirs
 }
 
-// shared lists what in directories, or above them, belongs to another user than root or
-// can be written by one.
+// shared lists files in directories, or above them, that belong to a user other than root or that
+// such a user can write.
 func shared(dirs ...string) (found []string) {
 	look := func(path string) {
 		var st syscall.Stat_t
@@ -130,15 +131,15 @@ func shared(dirs ...string) (found []string) {
 	return found
 }
 
-// Watch makes the git that stands in, which is the calling test's program. The directory
-// is to be first in PATH; seen gives what was seen so far.
+// Watch makes the stand-in, which is a copy of the calling test's program, in dir, which must be
+// first in PATH. seen returns the runs of git so far.
 func Watch(t testing.TB) (dir string, seen func() []Sighting) {
 	t.Helper()
 	real, err := exec.LookPath("git")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dir, err = os.MkdirTemp("/run", "belay-git-"); err != nil { // where no seal hides it
+	if dir, err = os.MkdirTemp("/run", "belay-git-"); err != nil { // no sandbox hides this directory
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -182,21 +183,20 @@ func Watch(t testing.TB) (dir string, seen func() []Sighting) {
 	}
 }
 
-// RootAlone fails the test for each git of root's that was at work on what root does not
-// have for itself.
+// RootAlone fails the test for each git that root ran on files that do not belong to root alone.
 func RootAlone(t testing.TB, all []Sighting) {
 	t.Helper()
 	for _, s := range Faults(all) {
-		t.Errorf("root runs git %s on what is not root's alone: %q\nits arguments: %q", s.Verb(), s.Shared, s.Args)
+		t.Errorf("root runs git %s on files that are not root's alone: %q\nits arguments: %q", s.Verb(), s.Shared, s.Args)
 	}
 }
 
-// Faults are the gits of root's that were at work on what root does not have for itself.
+// Faults returns the runs of git by root on files that do not belong to root alone.
 func Faults(all []Sighting) []Sighting {
 	return slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return s.UID != 0 || len(s.Shared) == 0 })
 }
 
-// By lists, for each subcommand, the users who ran it.
+// By returns, for each subcommand, the users who ran it.
 func By(all []Sighting) map[string][]int {
 	did := make(map[string][]int)
 	for _, s := range all {

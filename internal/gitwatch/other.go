@@ -2,5 +2,5 @@
 
 package gitwatch
 
-// StandIn does nothing on this system, on which nobody watches.
+// StandIn does nothing on this system, on which Watch does not exist.
 func StandIn() {}
