@@ -160,7 +160,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	}
 	outgrown := b.watch(ctx, w, tree)
 	hold := &brake{tree: tree}
-	remove := workflow.OnFreeze(ctx, func() { _ = hold.hold(ctx, whileFenced) }, func() { hold.release(ctx, whileFenced) })
+	remove := workflow.OnFreeze(ctx, func() { _ = hold.hold(ctx, fenced) }, func() { hold.release(ctx, fenced) })
 	defer remove()
 	saved := b.saver.begin(ctx, b, w, hold)
 	end, err := tree.Wait()

@@ -14,7 +14,7 @@ type frozen interface {
 	Kill(cause error)
 }
 
-// brake freezes a tree of processes for as long as there is at least one reason to.
+// brake freezes a tree of processes as long as at least one reason holds.
 type brake struct {
 	tree frozen
 
@@ -26,8 +26,8 @@ type brake struct {
 type reason string
 
 const (
-	whileFenced   reason = "the worker does not know whether it still owns the execution"
-	whileSalvaged reason = "its workspace is being salvaged"
+	fenced    reason = "the worker does not know whether it still owns the execution"
+	salvaging reason = "its workspace is being salvaged"
 )
 
 // hold freezes the tree for a reason. If that fails, the reason still counts, until release.

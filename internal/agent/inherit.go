@@ -72,7 +72,7 @@ func earlier(ctx context.Context, id string) belay.Token {
 	return run.Token
 }
 
-// adopt stores the work of a dead run as that with which this run starts.
+// adopt stores the work of a dead run with the execution and makes this run start with it.
 func (b *bench) adopt(ctx context.Context, id string, run belay.Token) error {
 	k, err := b.runner.Workspaces.Work(id)
 	if err != nil {

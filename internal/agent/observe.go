@@ -18,8 +18,8 @@ type Observer interface {
 	Ended(s StepResult)
 }
 
-// sandboxObserver is an Observer that also wants a description, in one line, of the sandbox of the step's
-// processes.
+// sandboxObserver is an Observer that also wants a description, in one line, of the sandbox of the
+// step's processes.
 type sandboxObserver interface{ Held(by string) }
 
 // silent is an Observer that ignores all calls.

@@ -38,9 +38,8 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 	if r, ok := b.observe.(retryObserver); ok {
 		tell = r.Retrying
 	}
-	w, err := retryUnreachable(ctx, b.runner.PrepareTimeout, tell, func(ctx context.Context) (*workspace.Workspace, error) {
-		return b.runner.Workspaces.Prepare(ctx, spec)
-	})
+	try := func(ctx context.Context) (*workspace.Workspace, error) { return b.runner.Workspaces.Prepare(ctx, spec) }
+	w, err := retryUnreachable(ctx, b.runner.PrepareTimeout, tell, try)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the workspace: %w", err)
 	}

@@ -65,7 +65,10 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 			&belay.Error{Code: belay.CodeUnavailable}, errors.New("disk full"),
 		} {
 			tries := 0
-			_, err := retryUnreachable(t.Context(), 0, nil, func(context.Context) (int, error) { tries++; return 0, final })
+			_, err := retryUnreachable(t.Context(), 0, nil, func(context.Context) (int, error) {
+				tries++
+				return 0, final
+			})
 			if err != final || tries != 1 { //nolint:errorlint // it is returned unchanged
 				t.Errorf("%v after %d tries", err, tries)
 			}
@@ -74,7 +77,9 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		time.AfterFunc(90*time.Second, func() { end(why) })
 		began := time.Now()
-		_, err := retryUnreachable(ctx, 0, nil, func(context.Context) (int, error) { return 0, workspace.ErrUnreachable })
+		_, err := retryUnreachable(ctx, 0, nil, func(context.Context) (int, error) {
+			return 0, workspace.ErrUnreachable
+		})
 		if !errors.Is(err, why) || time.Since(began) != 90*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}

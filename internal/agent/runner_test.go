@@ -173,7 +173,7 @@ func TestInterruptedJobContinuesWithTheChangesOfItsFinishedSteps(t *testing.T) {
 	out := second.wrote.String()
 	for _, piece := range []string{"add one\nfirst", "kept\nedited", `a  \0   b`, "half.txt"} {
 		if !strings.Contains(out, piece) {
-			t.Errorf("%q is not in what the restored workspace shows:\n%s", piece, out)
+			t.Errorf("%q is missing from the output in the restored workspace:\n%s", piece, out)
 		}
 	}
 	if c := r.Changes; c == nil || c.Commits != 1 || c.Bundle == "" || c.Patch == "" || c.Lost != "" {

@@ -117,8 +117,8 @@ func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold
 	ctx, cancel := context.WithTimeoutCause(ctx, maxFreeze, fmt.Errorf("reading the workspace took longer than %s",
 		maxFreeze))
 	defer cancel()
-	defer hold.release(ctx, whileSalvaged)
-	if err := hold.hold(ctx, whileSalvaged); err != nil {
+	defer hold.release(ctx, salvaging)
+	if err := hold.hold(ctx, salvaging); err != nil {
 		return workspace.Salvage{}, fmt.Errorf("stop the agent: %w", err)
 	}
 	return b.runner.Workspaces.Salvage(ctx, w)

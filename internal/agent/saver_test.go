@@ -24,7 +24,7 @@ func (t *tree) Kill(error)                   { t.asked = append(t.asked, "kill")
 // Rule: a tree that is frozen by the fence stays frozen when its workspace has been read, and the
 // other way round.
 func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
-	for _, order := range [][2]reason{{whileFenced, whileSalvaged}, {whileSalvaged, whileFenced}} {
+	for _, order := range [][2]reason{{fenced, salvaging}, {salvaging, fenced}} {
 		held := new(tree)
 		b := &brake{tree: held}
 		for _, why := range order {
@@ -44,13 +44,13 @@ func TestTreeStaysFrozenUntilTheLastReasonEnds(t *testing.T) {
 }
 
 // Rule: a tree that cannot be thawed is killed, because nothing else would end it. A tree that has
-// ended is not.
+// ended already is not killed.
 func TestTreeThatCannotThawIsKilled(t *testing.T) {
 	for thaw, last := range map[error]string{errors.New("no"): "kill", os.ErrProcessDone: "thaw", nil: "thaw"} {
 		held := &tree{thaw: thaw}
 		b := &brake{tree: held}
-		_ = b.hold(t.Context(), whileSalvaged)
-		b.release(t.Context(), whileSalvaged)
+		_ = b.hold(t.Context(), salvaging)
+		b.release(t.Context(), salvaging)
 		if got := held.asked[len(held.asked)-1]; got != last {
 			t.Errorf("after %v it was asked to %s", thaw, got)
 		}

@@ -83,7 +83,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 func (s *Service) problem(r *http.Request, err error) wire.Problem {
 	if ctx := r.Context(); ctx.Err() != nil && belay.CodeOf(err) == belay.CodeInternal {
 		err = &belay.Error{
-			Code: belay.CodeUnavailable, Message: "it was not finished in time; ask again", RetryAfter: time.Second,
+			Code: belay.CodeUnavailable, Message: "the request was not finished in time; try again",
+			RetryAfter: time.Second,
 		}
 	}
 	p := wire.ProblemOf(err)

@@ -309,6 +309,7 @@ func (s *Service) drop(ctx context.Context, id belay.ExecutionID, why string) {
 	var e *belay.Error
 	// the job has ended meanwhile
 	if err != nil && !(errors.As(err, &e) && e.Code == belay.CodeConflict) {
-		s.o.Log.ErrorContext(ctx, "belay: cancel the job of a disconnected chat", "execution", id.String(), "error", err)
+		s.o.Log.ErrorContext(ctx, "belay: cancel the job of a disconnected chat", "execution", id.String(), "error",
+			err)
 	}
 }

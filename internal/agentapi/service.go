@@ -119,8 +119,8 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 		{
 			ID: "chat", Method: http.MethodPost, Path: "/v1/chat/completions", Summary: "Chat with the agent",
 			Scopes: submit,
-			Doc: "The request has OpenAI's format, and any model is accepted. The last message is the question; the earlier messages " +
-				"are the conversation so far.",
+			Doc: "The request has OpenAI's format, and any model is accepted. The last message is the question; the " +
+				"earlier messages are the conversation so far.",
 			Body: reflect.TypeFor[ChatRequest](), Answer: reflect.TypeFor[Completion](), Stream: true,
 			Refuse: refuseChat, Handler: d.chat,
 		},

@@ -267,8 +267,10 @@ func TestInvalidPositionsAreRefused(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	f := &follower{endpoint: &endpoint{Service: New(nil, Options{})}, out: New(nil, Options{}).stream(httptest.NewRecorder()),
-		at: position{0, 0, 1<<63 - 1}}
+	f := &follower{
+		endpoint: &endpoint{Service: New(nil, Options{})},
+		out:      New(nil, Options{}).stream(httptest.NewRecorder()),
+		at:       position{0, 0, 1<<63 - 1}}
 	if !f.steps(belay.StoredChunk{Data: []byte("{}\n")}) {
 		t.Error("the stream ended")
 	}

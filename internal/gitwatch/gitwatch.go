@@ -187,7 +187,7 @@ func Watch(t testing.TB) (dir string, seen func() []Sighting) {
 func RootAlone(t testing.TB, all []Sighting) {
 	t.Helper()
 	for _, s := range Faults(all) {
-		t.Errorf("root runs git %s on files that are not root's alone: %q\nits arguments: %q", s.Verb(), s.Shared, s.Args)
+		t.Errorf("root runs git %s on files not of root alone: %q\nits arguments: %q", s.Verb(), s.Shared, s.Args)
 	}
 }
 

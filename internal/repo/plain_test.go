@@ -64,9 +64,9 @@ var plainAllowed = map[string]string{}
 
 // plainLater are the folders whose words have not been gone through yet.
 var plainLater = []string{
-	".", "bench/", "belaytest/", "client/", "clients/", "cmd/", "docs/", "embedded/", "examples/", "internal/agent/",
-	"internal/agentapi/", "internal/config/", "internal/datadir/", "internal/demo/", "internal/engine/",
-	"internal/faultproxy/", "internal/gitwatch/", "internal/host/", "internal/httpapi/", "internal/machine/",
+	".", "bench/", "belaytest/", "client/", "clients/", "cmd/", "docs/", "embedded/", "examples/", "internal/agent/process/",
+	"internal/config/", "internal/datadir/", "internal/demo/", "internal/engine/",
+	"internal/faultproxy/", "internal/host/", "internal/httpapi/", "internal/machine/",
 	"internal/peer/", "internal/pgtest/", "internal/promise/", "internal/repo/", "internal/run/", "internal/screen/",
 	"internal/sdktest/", "internal/secret/", "internal/server/", "internal/simulation/", "internal/socket/",
 	"internal/store/", "internal/telemetry/", "internal/uid/", "internal/webui/", "internal/wire/", "test/",

@@ -43,7 +43,7 @@ var (
 	errAll       = errors.New("it would allow every host; list those that jobs need")
 	errStanding  = fmt.Errorf("%q must be the only entry of the list", nothing)
 	errWord      = errors.New("it is not a host")
-	errWildcard  = errors.New("a star is only allowed at the beginning, followed by a dot, for the names below a domain")
+	errWildcard  = errors.New("a star is only allowed at the beginning, before a dot, for the names below a domain")
 	errTopLevel  = errors.New("it would allow everything below a top level domain; name one more part")
 	errLocalhost = errors.New("a loopback address is listed as an address")
 	errURL       = errors.New("it is a URL, but a pattern is HOST or HOST:PORT")

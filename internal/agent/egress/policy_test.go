@@ -112,7 +112,7 @@ func TestParseRefuses(t *testing.T) {
 		"*":                               `it would allow every host`,
 		"*:443":                           `it would allow every host`,
 		"*.com":                           `a top level domain`,
-		"*example.com":                    `a star is only allowed at the beginning, followed by a dot, for the names below a domain; did you mean *.example.com?`,
+		"*example.com":                    `a star is only allowed at the beginning, before a dot, for the names below a domain; did you mean *.example.com?`,
 		"a.*.example.com":                 `a star is only allowed at the beginning`,
 		"*.10.0.0.1":                      `a star is only allowed`,
 		".example.com":                    `did you mean *.example.com?`,

@@ -63,7 +63,7 @@ func TestSourceInASharedDirectory(t *testing.T) {
 	}
 	defer w.Remove(context.Background())
 	if as := seen(); strings.Contains("\n"+as, "\n0\n") {
-		t.Errorf("the stranger's program ran as root; it ran as %q", as)
+		t.Errorf("the other user's program ran as root; it ran as %q", as)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestSourceThatIsSwapped(t *testing.T) {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(w.Dir, "private.txt")); err == nil {
-			t.Error("the job has what is in root's repository")
+			t.Error("the job can read the repository of root")
 		}
 		if err := w.Remove(context.Background()); err != nil {
 			t.Fatal(err)

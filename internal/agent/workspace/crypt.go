@@ -92,7 +92,7 @@ func (p *private) crypt() error {
 	}
 	bin, err := exec.LookPath("git-crypt")
 	if err != nil {
-		return nil //nolint:nilerr // then no checkout was unlocked either
+		return nil //nolint:nilerr // without git-crypt no checkout was unlocked
 	}
 	key, err := os.ReadFile(p.at.CryptKey)
 	if err != nil {

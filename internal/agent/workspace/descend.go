@@ -60,7 +60,7 @@ func descend(ctx context.Context, dir *os.File, visit func(st *unix.Stat_t) erro
 	if err := visit(&st); err != nil {
 		return err
 	}
-	d := &descent{ctx: ctx, dev: uint64(st.Dev), visit: visit} //nolint:unconvert // of 32 bits elsewhere
+	d := &descent{ctx: ctx, dev: uint64(st.Dev), visit: visit} //nolint:unconvert // 32 bits on other systems
 	defer d.close()
 	if err := d.enter(dir, &st); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (d *descent) enter(dir *os.File, st *unix.Stat_t) error {
 		}
 		if len(names) == 0 || err != nil { // the end of the directory, or it cannot be read further
 			d.way[len(d.way)-1].subs = l.subs
-			return nil //nolint:nilerr // a directory that goes away meanwhile counts for what was seen of it
+			return nil //nolint:nilerr // of a directory removed meanwhile, the entries read so far count
 		}
 	}
 }
@@ -125,10 +125,10 @@ func (d *descent) step() error {
 	at.subs = at.subs[:len(at.subs)-1]
 	sub, err := openDirAt(int(at.dir.Fd()), name, name)
 	if err != nil {
-		return nil //nolint:nilerr // gone, or something else now
+		return nil //nolint:nilerr // removed or replaced
 	}
 	var st unix.Stat_t
-	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != d.dev { //nolint:unconvert // of 32 bits elsewhere
+	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != d.dev { //nolint:unconvert // 32 bits on other systems
 		return sub.Close()
 	}
 	return d.enter(sub, &st)
@@ -151,7 +151,7 @@ func (d *descent) up() {
 	var st unix.Stat_t
 	dir, err := openDirAt(int(at.dir.Fd()), "..", "..")
 	if err == nil && unix.Fstat(int(dir.Fd()), &st) == nil && st.Ino == above.ino &&
-		uint64(st.Dev) == d.dev { //nolint:unconvert // of 32 bits elsewhere
+		uint64(st.Dev) == d.dev { //nolint:unconvert // 32 bits on other systems
 		above.dir = dir
 		return
 	}
@@ -203,7 +203,7 @@ func emptyTree(path string) error {
 	defer r.close()
 	var st unix.Stat_t
 	err = unix.Fstat(int(dir.Fd()), &st)
-	r.dev = uint64(st.Dev) //nolint:unconvert // of 32 bits elsewhere
+	r.dev = uint64(st.Dev) //nolint:unconvert // 32 bits on other systems
 	if err == nil {
 		err = r.empty(dir, 1)
 	}
@@ -259,8 +259,8 @@ func (r *removal) one(dir *os.File, name string, depth int) error {
 		return err
 	}
 	if depth == 0 {
-		r.dev = uint64(st.Dev) //nolint:unconvert // of 32 bits elsewhere
-	} else if uint64(st.Dev) != r.dev { //nolint:unconvert // of 32 bits elsewhere
+		r.dev = uint64(st.Dev) //nolint:unconvert // 32 bits on other systems
+	} else if uint64(st.Dev) != r.dev { //nolint:unconvert // 32 bits on other systems
 		return unix.EXDEV
 	}
 	if err := r.empty(sub, depth+1); err != nil {

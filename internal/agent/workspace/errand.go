@@ -109,8 +109,9 @@ func (m *Manager) openWays() (opened bool) {
 	for _, sub := range []string{"base", "scratch"} {
 		dir := filepath.Join(m.dir, sub)
 		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm() == 0o700 {
-			opened = os.Chmod(dir, 0o711) == nil ||
-				opened //nolint:gosec // to be passed, not listed; each directory there is closed
+			if os.Chmod(dir, 0o711) == nil { //nolint:gosec // users enter it but cannot list it
+				opened = true
+			}
 		}
 	}
 	return opened

@@ -166,7 +166,7 @@ func TestLinksOutOfASourceRevealNothing(t *testing.T) {
 						continue
 					}
 					if _, err := os.Stat(filepath.Join(w.Dir, "private.txt")); err == nil {
-						t.Errorf("with ref %q the job has what is in root's repository", ref)
+						t.Errorf("with ref %q the job can read the repository of root", ref)
 					}
 					if err := w.Remove(context.Background()); err != nil {
 						t.Fatal(err)

@@ -209,7 +209,7 @@ var traps = map[string]struct {
 	}, lost: "which is no commit that can be read"},
 	"an index of nonsense": {set: func(c trap) {
 		c.file(".git/index", "DIRC\x00\x00\x00\x02\xff\xff\xff\xff")
-	}, lost: "the staged changes (the index: it is no index"},
+	}, lost: "the staged changes (the index: it is not an index"},
 	"a branch of nonsense": {set: func(c trap) {
 		c.file(".git/refs/heads/bad", strings.Repeat("ab", 20)+"\n")
 	}, lost: "branch bad, which leads to no commit"},
@@ -412,7 +412,7 @@ func TestHostileCheckoutRunsNoProgram(t *testing.T) {
 				t.Errorf("the patch misses the change:\n%s", s.Patch)
 			}
 			if strings.Contains(string(s.Patch), "+secret") {
-				t.Errorf("the patch holds what lies outside:\n%s", s.Patch)
+				t.Errorf("the patch contains a file from outside:\n%s", s.Patch)
 			}
 			again := prepare(t, m, Spec{Repo: src, Commit: w.Commit})
 			if err := m.Restore(ctx, again, s); err != nil {

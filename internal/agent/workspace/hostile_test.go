@@ -38,7 +38,7 @@ func public(t *testing.T) string {
 	return dir
 }
 
-// witness makes a program that records the user as whom it runs and copies its input to its output.
+// witness makes a program that records which user runs it and copies its input to its output.
 func witness(t *testing.T) (program string, seen func() string) {
 	t.Helper()
 	dir := public(t)

@@ -41,7 +41,7 @@ const (
 	statBytes = 40
 )
 
-var errIndex = errors.New("it is no index of a known version")
+var errIndex = errors.New("it is not an index of a known version")
 
 // leaves parses an index. hash is the number of bytes of an object's name. The stat of a leaf
 // shares memory with raw, so changes to it change raw. Split and sparse indexes, which refer to
@@ -152,7 +152,7 @@ func low[T ~int32 | ~int64 | ~uint64](n T) uint32 { return uint32(n) }
 func (l leaf) written(st *unix.Stat_t) bool {
 	return l.at(atMtime) == seconds(st.Mtim) && l.at(atMtime+4) == nanos(st.Mtim) &&
 		l.at(atInode) == low(st.Ino) && l.at(atSize) == low(st.Size) &&
-		l.at(atMode)&unix.S_IFMT == uint32(st.Mode)&unix.S_IFMT //nolint:unconvert // of 16 bits elsewhere
+		l.at(atMode)&unix.S_IFMT == uint32(st.Mode)&unix.S_IFMT //nolint:unconvert // 16 bits on other systems
 }
 
 // untouched reports whether a file was not changed in any way since, not even its metadata: no user

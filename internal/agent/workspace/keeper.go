@@ -120,7 +120,8 @@ func (c *clone) removeStaleLocks() {
 // errEmpty means that the source has no commit.
 var errEmpty = errors.New("no commit")
 
-// fetch updates the base from the source. Its errors are spoilt, since a new base may succeed.
+// fetch updates the base from the source. Its errors have the type spoilt, since a new base may
+// succeed.
 func (c *clone) fetch(ctx context.Context) error {
 	next, format, err := c.look(ctx)
 	if err != nil {

@@ -190,7 +190,8 @@ func plainSegments(all []string) ([]string, error) {
 		case name == "." || name == "..":
 			return nil, invalid("repository: a path with . or .. in it is not allowed; resolve it first")
 		case strings.ContainsAny(s, `/\%`):
-			return nil, invalid("repository: an encoded slash, a backslash or a percent sign in the path is not allowed")
+			return nil, invalid("repository: the path must not contain an encoded slash, " +
+				"a backslash or a percent sign")
 		case strings.ContainsAny(s, looksLike) || strings.ContainsFunc(s, func(r rune) bool {
 			return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
 		}):

@@ -182,7 +182,7 @@ func TestPatternsAndLinks(t *testing.T) {
 		p = p.Resolve()
 		if !p.Matches(at(filepath.Join(root, "allowed/in"))) || !p.Matches(at(filepath.Join(root, "alias/in"))) ||
 			p.Matches(at(filepath.Join(root, "allowed/out"))) {
-			t.Errorf("%s/* does not match what is in it, or matches what is not", dir)
+			t.Errorf("%s/* does not match a repository in it, or matches one outside", dir)
 		}
 	}
 	for _, none := range []string{filepath.Join(root, "nothing"), root, filepath.Join(src, "dir")} {

@@ -102,7 +102,7 @@ func Open(dir string) (*Manager, error) {
 	}
 	// users of workspaces pass through the others
 	for _, sub := range []string{"base", "kept", "scratch"} {
-		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // a directory is entered
+		if err := os.Chmod(filepath.Join(dir, sub), 0o700); err != nil { //nolint:gosec // entering a directory needs x
 			return nil, fmt.Errorf("open workspaces: %w", err)
 		}
 	}

@@ -68,8 +68,8 @@ func (s *salvage) differences(ctx context.Context, from, to string) ([]differing
 	return all, nil
 }
 
-// withoutLargest returns a tree that has the smallest of the changes between from and to, as many
-// as have no more than room bytes together.
+// withoutLargest returns a tree with the smallest of the changes between the trees from and to, as
+// many of them as have no more than room bytes together.
 func (s *salvage) withoutLargest(ctx context.Context, from, to string, room int64) (string, error) {
 	all, err := s.differences(ctx, from, to)
 	if err != nil {

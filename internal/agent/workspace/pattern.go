@@ -45,7 +45,7 @@ func ParsePattern(text string) (Pattern, error) {
 	}
 	at.Path = path.Dir(at.Path)
 	if _, err := plainSegments([]string{strings.Trim(begins, ".")}); err != nil {
-		return Pattern{}, invalid("repository %q: the text before the * contains a character that looks like another", text)
+		return Pattern{}, invalid("repository %q: the text before the * has a character that looks like another", text)
 	}
 	return Pattern{at: at, many: true, begins: begins}, nil
 }

@@ -132,7 +132,7 @@ func (w *Workspace) space() (unix.Statfs_t, bool) {
 // near its quota.
 func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 	var least unix.Statfs_t
-	block := max(int64(free.Bsize), 1) //nolint:unconvert // of 32 bits elsewhere
+	block := max(int64(free.Bsize), 1) //nolint:unconvert // 32 bits on other systems
 	below := func(have uint64, left int64) uint64 { return have - min(have, uint64(max(left, 0))) }
 	if q.Bytes > 0 {
 		least.Bavail = below(free.Bavail, (q.Bytes-used.Bytes)/2/block)
@@ -148,9 +148,8 @@ func headroom(free unix.Statfs_t, used Usage, q Quota) unix.Statfs_t {
 
 // judge compares the usage of a workspace with its quota.
 func (w *Workspace) judge(used Usage, q Quota, free *unix.Statfs_t) error {
-	e := &QuotaError{
-		Usage: used, Quota: q, Free: int64(free.Bavail) * int64(free.Bsize),
-	} //nolint:unconvert // of 32 bits elsewhere
+	left := int64(free.Bavail) * int64(free.Bsize) //nolint:unconvert // 32 bits on other systems
+	e := &QuotaError{Usage: used, Quota: q, Free: left}
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	w.used = used
@@ -205,8 +204,8 @@ var errEnough = errors.New("the quota is exceeded")
 
 // measure counts the files below dir. The size of a file with several hard links is divided by
 // their number, so that objects shared with the base count little. Where the workspace has a user
-// of its own, hard links of other users do not count at all. Files removed meanwhile are not
-// counted.
+// of its own, files of other users that have several hard links count no bytes. Files removed
+// meanwhile are not counted.
 func measure(ctx context.Context, dir string, q Quota, user *host.User) (Usage, error) {
 	var u Usage
 	top, err := openDir(dir)

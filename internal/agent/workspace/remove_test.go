@@ -147,7 +147,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("after the first (-want +got):\n%s", diff)
 	}
 	if err := over.Remove(t.Context()); err != nil {
-		t.Errorf("remove what was swept: %v", err)
+		t.Errorf("remove a swept workspace: %v", err)
 	}
 	sweep(t, m)
 	if diff := cmp.Diff([]string{living}, jobs(t, m)); diff != "" {

@@ -110,7 +110,7 @@ func resolve(refs, links map[string]string, ref string) string {
 
 // follow returns the ref to which symbolic refs lead; "" if they lead to none.
 func follow(links map[string]string, ref string) string {
-	for range 5 { // git follows as many
+	for range 5 { // git follows no more
 		to, ok := links[ref]
 		if !ok {
 			return ref

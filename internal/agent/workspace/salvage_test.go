@@ -405,7 +405,7 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 		if _, err := os.Stat(filepath.Join(again.Dir, ".git", "hooks", "x")); err == nil {
-			t.Errorf("%s: it got into .git", name)
+			t.Errorf("%s: a file was written into .git", name)
 		}
 	}
 }

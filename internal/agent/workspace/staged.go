@@ -19,7 +19,7 @@ import (
 const (
 	modeFile, modeProgram, modeLink = "100644", "100755", "120000"
 
-	submodule = "160000" // a commit
+	submodule = "160000" // the entry is a commit
 )
 
 // staged is the content of an index: a tree, and the entries that a tree cannot represent.

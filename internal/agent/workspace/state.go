@@ -241,7 +241,7 @@ func readState(ctx context.Context, g *git, dir, state string) (*record, error) 
 		}
 	}
 	if blob == "" {
-		return r, nil // from a version that kept no more
+		return r, nil // an older version of Belay stored no more
 	}
 	r.modern = true
 	raw, err = run("cat-file", "blob", blob)

@@ -232,7 +232,7 @@ func linkInto(from, src *os.File, st *unix.Stat_t, name string, to shelf) (bool,
 		return false, err
 	}
 	if is.Dev != st.Dev || is.Ino != st.Ino { // another process replaced it
-		return false, errors.Join(errors.New("the file was replaced meanwhile"), unix.Unlinkat(int(to.dir.Fd()), name, 0))
+		return false, errors.Join(errors.New("it was replaced meanwhile"), unix.Unlinkat(int(to.dir.Fd()), name, 0))
 	}
 	return true, nil
 }

@@ -72,7 +72,8 @@ func (t *survey) track(name string, e entry) {
 }
 
 // walk surveys a directory, named relative to the root of the work tree. rules is false below an
-// unreadable .gitignore: then new files cannot be told from ignored ones, and none is kept.
+// unreadable .gitignore: then no new file is kept, because new files cannot be distinguished from
+// ignored ones.
 func (t *survey) walk(dir string, rules bool) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)

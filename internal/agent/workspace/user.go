@@ -109,7 +109,7 @@ func (m *Manager) give(w *Workspace) error {
 	}
 	// The user may pass through the directories above the workspace but not list them.
 	for _, dir := range []string{m.dir, filepath.Join(m.dir, "jobs"), w.root} {
-		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // to be passed, not listed
+		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // users enter it but cannot list it
 			return err
 		}
 	}

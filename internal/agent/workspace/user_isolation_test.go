@@ -153,7 +153,7 @@ func TestWorkOfDeadProcessIsKept(t *testing.T) {
 		t.Errorf("garbage (-want +got):\n%s", diff)
 	}
 	if _, err := other.Adopt("lives"); belay.CodeOf(err) != belay.CodeConflict {
-		t.Errorf("adopt what lives: %v", err)
+		t.Errorf("adopt a workspace in use: %v", err)
 	}
 	if err := other.Sweep(t.Context(), func(string) bool { return true }); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestBasesAreListedAndSwept(t *testing.T) {
 	if _, err := os.Lstat(b.Path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after 40 days: %v", err)
 	}
-	prepare(t, m, Spec{ID: "two", Repo: source}) // it is made again
+	prepare(t, m, Spec{ID: "two", Repo: source}) // the base is made again
 }
 
 // Rule: Watch reports a workspace that exceeds its quota, with the reason, within seconds; it
@@ -423,7 +423,7 @@ func TestUserOfDeadRunIsReservedDuringSalvage(t *testing.T) {
 	var taken, freed int
 	other.Retake = func(_ context.Context, u host.User, id string) (func(context.Context) error, error) {
 		if u.UID != w.User.UID || id != "dies" {
-			t.Errorf("user %d was taken back for %s", u.UID, id)
+			t.Errorf("user %d was reserved for %s", u.UID, id)
 		}
 		if busy != nil {
 			return nil, busy

@@ -28,12 +28,15 @@ func TestWithoutRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", strings.Join([]string{
-		"^TestRemove$", "^TestSweep$", "^TestObjectsAreCopied$", "^TestUnreadable$", "^TestDecompressionBombExceedsQuota$",
+		"^TestRemove$", "^TestSweep$", "^TestObjectsAreCopied$", "^TestUnreadable$",
+		"^TestDecompressionBombExceedsQuota$",
 		"^TestPatternsAndLinks$",
 		"^TestRemoteThatHangs$", "^TestSalvageNamesWhatIsLost$", "^TestCredentials$",
-		"^TestSalvageAndRestore$/^(commits_and_changes|modes_and_links)$", "^TestHostileCheckoutRunsNoProgram$/^filters$",
+		"^TestSalvageAndRestore$/^(commits_and_changes|modes_and_links)$",
+		"^TestHostileCheckoutRunsNoProgram$/^filters$",
 		"^TestSourcesThatHang$/^(HEAD|config|packed-refs|a_branch)$",
-		"^TestWarmBaseServesOnlyCallersWithAccess$", "^TestSalvagePatchBeyondLimit$", "^TestRemovedFilesCount$", "^TestQuota$",
+		"^TestWarmBaseServesOnlyCallersWithAccess$", "^TestSalvagePatchBeyondLimit$",
+		"^TestRemovedFilesCount$", "^TestQuota$",
 	}, "|"))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
 	cmd.Dir = dir
