@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// oneByOne folds the commands again, each alone: a batch decides as its
-// commands would one after the other at the same moment. Batches with claims
-// are left out: among what became due at one moment they may choose in another
+// oneByOne folds the commands again, each in a fold of its own at the same moment, and compares:
+// a batch must give the same result as its commands one after the other. Batches with claims are
+// left out, since among executions that became due at one moment a claim may choose another
 // order.
 func oneByOne(before, together *keeper, commands []Command, replies []Reply) error {
 	if slices.ContainsFunc(commands, func(c Command) bool { _, ok := c.(*Claim); return ok }) {
@@ -32,12 +32,13 @@ func oneByOne(before, together *keeper, commands []Command, replies []Reply) err
 	}
 	if !reflect.DeepEqual(k.workers, together.workers) || !reflect.DeepEqual(k.keys, together.keys) ||
 		len(k.records) != len(together.records) {
-		return fmt.Errorf("alone, sessions, keys or executions end differently")
+		return fmt.Errorf("alone, sessions, keys or executions have another end state")
 	}
 	return nil
 }
 
-// answer is all of a reply, lists in no order.
+// answer formats all of a reply. The parts of its lists are sorted, since their order has no
+// meaning.
 func answer(r Reply) string {
 	var parts []string
 	for _, c := range r.Follow {
@@ -54,7 +55,7 @@ func answer(r Reply) string {
 	e := ""
 	if r.Execution != nil {
 		x := *r.Execution
-		x.New, x.Attention, x.Policy = false, false, nil // of the fold
+		x.New, x.Attention, x.Policy = false, false, nil // these fields belong to the fold
 		e = fmt.Sprintf("%+v", x)
 	}
 	return fmt.Sprintf("%s seq %d repeated %v drain %v in %s err %v %v %s %s",

@@ -7,21 +7,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// KeyObject is the kind of the keys that let others use a server. An object's name is the
-// key's id in hexadecimal digits, so that lists are in the order of ids.
+// KeyObject is the kind of objects that hold API keys. An object's name is the key's id in
+// hexadecimal digits, so lists are in the order of ids.
 const KeyObject ObjectKind = "key"
 
-// APIKey is a key that lets its holder use a server. Of its secret only the hash is kept.
+// APIKey gives its holder access to a server. The store keeps only the hash of the key's secret.
 type APIKey struct {
 	ID        belay.KeyID
 	Name      string
 	Scopes    []belay.Scope
 	Hash      [32]byte // SHA-256 of the secret
 	CreatedAt Time
-	RevokedAt Time // 0 while it lives
+	RevokedAt Time // 0 while the key is valid
 }
 
-// keyBody is a key as an object keeps it.
+// keyBody is the body of the object that holds a key.
 type keyBody struct {
 	Name      string        `json:"name"`
 	Scopes    []belay.Scope `json:"scopes"`
@@ -35,7 +35,7 @@ var keyCodec = codec[keyBody]{KeyObject}
 // KeyRef names the object of a key.
 func KeyRef(id belay.KeyID) ObjectRef { return keyCodec.ref(hex.EncodeToString(id[:])) }
 
-// ReadAPIKey reads the key that an object is.
+// ReadAPIKey decodes the key from its object.
 func ReadAPIKey(o *Object) (*APIKey, error) {
 	b, err := keyCodec.decode(o)
 	if err != nil {
@@ -55,12 +55,12 @@ func ReadAPIKey(o *Object) (*APIKey, error) {
 	return k, nil
 }
 
-// body is what the object of the key keeps.
+// body encodes the key as the body of its object.
 func (k *APIKey) body() ([]byte, error) {
 	return keyCodec.encode(&keyBody{k.Name, k.Scopes, hex.EncodeToString(k.Hash[:]), k.CreatedAt, k.RevokedAt})
 }
 
-// View is the key as belay shows it.
+// View is the key as the public API shows it.
 func (k *APIKey) View() belay.Key {
 	return belay.Key{
 		ID: k.ID, Name: k.Name, Scopes: slices.Clone(k.Scopes), CreatedAt: k.CreatedAt.Time(),
@@ -68,10 +68,10 @@ func (k *APIKey) View() belay.Key {
 	}
 }
 
-// scopes are those there are.
+// scopes lists all scopes that a key can have.
 var scopes = []belay.Scope{belay.ScopeRead, belay.ScopeSubmit, belay.ScopeOperate, belay.ScopeWorker, belay.ScopeAdmin}
 
-// CreateKey makes a key.
+// CreateKey adds a key.
 type CreateKey struct {
 	belay.KeySpec
 	ID   belay.KeyID
@@ -107,7 +107,7 @@ func (c *CreateKey) apply(w *world) (Reply, error) {
 	return w.putKey(op, k, 0, "create", c.Actor)
 }
 
-// RevokeKey ends a key for good.
+// RevokeKey revokes a key. A revoked key never becomes valid again.
 type RevokeKey struct{ belay.Revocation }
 
 // Need names the key.
@@ -133,7 +133,7 @@ func (c *RevokeKey) apply(w *world) (Reply, error) {
 	return w.putKey(op, k, o.Version, "revoke", c.Actor)
 }
 
-// putKey writes a key.
+// putKey writes the object of a key, with the audit of the action.
 func (w *world) putKey(op string, k *APIKey, expected int64, action, actor string) (Reply, error) {
 	body, err := k.body()
 	if err != nil {

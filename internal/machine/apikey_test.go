@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keyDeal is one kind of command about a key.
-type keyDeal struct {
+// keyCommand is a command on a key, with its name in the table.
+type keyCommand struct {
 	name string
 	make func(belay.KeyID) Command
 }
@@ -21,19 +21,19 @@ func create(name string, scopes ...belay.Scope) func(belay.KeyID) Command {
 	}
 }
 
-var keyDeals = []keyDeal{
+var keyCommands = []keyCommand{
 	{"create", create("ci", belay.ScopeRead, belay.ScopeSubmit)},
 	{"create without a scope", create("ci")},
-	{"create with a scope that is not there", create("ci", belay.ScopeRead, "fly")},
+	{"create with an unknown scope", create("ci", belay.ScopeRead, "fly")},
 	{"create with a scope named twice", create("ci", belay.ScopeRead, belay.ScopeRead)},
 	{"create without a name", create("", belay.ScopeRead)},
 	{"revoke", func(id belay.KeyID) Command { return &RevokeKey{Revocation: belay.Revocation{Key: id}} }},
 }
 
-// TestEveryKeyCommandInEverySituation holds the rules against testdata/keys.txt.
+// TestEveryKeyCommandInEverySituation compares the rules with testdata/keys.txt.
 func TestEveryKeyCommandInEverySituation(t *testing.T) {
 	rules := readRules(t, "testdata/keys.txt")
-	for _, d := range keyDeals {
+	for _, d := range keyCommands {
 		t.Run(d.name, func(t *testing.T) {
 			block := rules.block(t, d.name)
 			for _, at := range []string{"missing", "living", "revoked"} {
@@ -77,8 +77,8 @@ func keyOutcome(k *APIKey, c *Changes, r Reply) string {
 	return "something else"
 }
 
-// A key that is made and revoked in one batch is written once, as it ends.
-func TestAKeyMadeAndRevokedTogether(t *testing.T) {
+// A key that is created and revoked in one batch is written once, in its last state.
+func TestAKeyCreatedAndRevokedInOneBatchIsWrittenOnce(t *testing.T) {
 	s := newStage(t)
 	id := belay.KeyID(s.id())
 	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{Revocation: belay.Revocation{Key: id}},
@@ -96,7 +96,7 @@ func TestAKeyMadeAndRevokedTogether(t *testing.T) {
 	}
 }
 
-// key is a key as it is kept, nil if there is none.
+// key is the stored key, nil if there is none.
 func (s *stage) key(t *testing.T, id belay.KeyID) *APIKey {
 	t.Helper()
 	o := s.objects[KeyRef(id)]
@@ -110,8 +110,9 @@ func (s *stage) key(t *testing.T, id belay.KeyID) *APIKey {
 	return k
 }
 
-// The body of a key is what other versions of Belay, and migrations, read and write.
-func TestTheBodyOfAKey(t *testing.T) {
+// Other versions of Belay, and migrations, read and write the body of a key, so its format must
+// not change.
+func TestTheBodyOfAKeyKeepsItsFormat(t *testing.T) {
 	k := &APIKey{
 		ID: belay.KeyID{0xab, 15: 1}, Name: `ci <"é">`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin},
 		Hash: [32]byte{0xcd, 31: 2}, CreatedAt: 3, RevokedAt: 4,

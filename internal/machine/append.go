@@ -30,37 +30,36 @@ type SumRef struct {
 	Name      string
 }
 
-// Sum is how much is kept of a log or artifact, so that a limit is held without
-// adding up its chunks.
+// Sum counts the bytes kept of a log or artifact, so that a limit can be checked without adding
+// up the chunks.
 type Sum struct {
 	SumRef
 	Bytes int64
-	Token belay.Token // of the run that wrote last
-	Own   int64       // bytes of the chunks of that run
-	Log   bool        // a piece of its middle was dropped
+	Token belay.Token // of the run that wrote the newest chunk
+	Own   int64       // bytes of the chunks that this run wrote
+	Log   bool        // the writer dropped a piece of the middle
 	New   bool
 }
 
-// maxChunks bounds a chunk's number, not how many are kept: a log that keeps its
-// tail for days counts far.
+// maxChunks bounds the number of a chunk, not how many chunks are kept: a log that keeps only its
+// head and tail reaches high numbers within days.
 const maxChunks = 1 << 40
 
-// Append writes a chunk of a log or artifact by its owner. It is no transition
-// and raises no seq.
+// Append writes a chunk of a log or artifact on behalf of the run's owner. Append is no
+// transition and raises no seq.
 type Append struct {
 	belay.Chunk
 	judged *judged // nil before Judge
 }
 
-// Judge finds out the chunk's hash.
+// Judge computes the hash of the chunk.
 func (c *Append) Judge() {
 	if c.judged == nil {
 		c.judged = &judged{hash: sha256.Sum256(c.Data)}
 	}
 }
 
-// Need names the execution, the session, the chunk, those it drops, and how much
-// there is.
+// Need names the execution, the session, the chunk, the chunks to drop, and the sum of the name.
 func (c *Append) Need(n *Need) {
 	needLease(n, c.Lease)
 	n.Chunks = append(n.Chunks, c.ref())
@@ -124,10 +123,10 @@ func (c *Append) check(op string) error {
 	return nil
 }
 
-// count adds the chunk to what is kept under its name, and refuses it if that is
-// too much. What had a piece of its middle dropped is a log, which keeps its head
-// and its tail. Anything else may be an artifact, and what this run writes of it
-// the one that takes the place of an earlier run's, which stays until it is whole.
+// count adds the chunk to the sum of its name, and refuses a chunk that exceeds the limit. A name
+// from whose middle a piece was dropped is a log, which keeps its head and its tail. Any other
+// name may be an artifact: the bytes that this run writes may replace the artifact of an earlier
+// run, which is kept until the new one is complete. Both together may have twice the limit.
 func (c *Append) count(w *world, op string, token belay.Token) error {
 	s := w.sums[c.sum()]
 	next := Sum{SumRef: c.sum(), New: true}
@@ -166,7 +165,7 @@ func (c *Append) count(w *world, op string, token belay.Token) error {
 	return nil
 }
 
-// chunk finds a chunk that is there at this point of the fold.
+// chunk finds a chunk that exists at this point of the fold.
 func (w *world) chunk(ref ChunkRef) (Chunk, bool) {
 	for _, c := range w.out.Chunks {
 		if c.ChunkRef == ref {
@@ -190,7 +189,7 @@ func (d ChunkDrop) covers(ref ChunkRef) bool {
 	return d.Execution == ref.Execution && d.Name == ref.Name && d.From <= ref.N && ref.N < d.To
 }
 
-// droppedBy are the chunks that a drop would take.
+// droppedBy lists the chunks that a drop would remove.
 func (w *world) droppedBy(d ChunkDrop) []Chunk {
 	var out []Chunk
 	seen := make(map[ChunkRef]bool)
@@ -208,7 +207,7 @@ func (w *world) droppedBy(d ChunkDrop) []Chunk {
 	return out
 }
 
-// drop takes chunks away. Those that came in this fold are never written.
+// drop removes chunks. Chunks that were appended in this fold are never written.
 func (w *world) drop(d ChunkDrop) {
 	w.out.Chunks = slices.DeleteFunc(w.out.Chunks, func(c *Chunk) bool { return d.covers(c.ChunkRef) })
 	w.out.Drops = append(w.out.Drops, d)

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fill writes chunks of a name from a number on, the last of which may be refused.
+// fill appends chunks number from to to-1. Only the last may be refused; fill returns its error.
 func (s *stage) fill(l belay.Lease, name string, from, to int64, with ...func(*belay.Chunk)) *belay.Error {
 	s.t.Helper()
 	data := make([]byte, belay.MaxChunk)
@@ -31,12 +31,12 @@ func (s *stage) fill(l belay.Lease, name string, from, to int64, with ...func(*b
 	return nil
 }
 
-// Rule: a log that keeps its head and its tail keeps MaxLog at most.
+// Rule: a log that keeps only its head and its tail keeps at most MaxLog bytes.
 func TestALogKeepsItsLimit(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	const most = belay.MaxLog / belay.MaxChunk
-	keep := func(c *belay.Chunk) { // the first four and as many of the last as fit
+	keep := func(c *belay.Chunk) { // keeps the first four chunks and as many of the last as fit
 		if c.N >= most {
 			c.DropFrom, c.DropTo = c.N-most+4, c.N-most+5
 		}
@@ -52,8 +52,8 @@ func TestALogKeepsItsLimit(t *testing.T) {
 	}
 }
 
-// Rule: an artifact has MaxArtifact at most; the one of an earlier run that it
-// takes the place of may stay until it is whole.
+// Rule: an artifact has at most MaxArtifact bytes. The artifact of an earlier run that it
+// replaces may stay until the new one is complete.
 func TestAnArtifactKeepsItsLimit(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -75,8 +75,7 @@ func TestAnArtifactKeepsItsLimit(t *testing.T) {
 	}
 }
 
-// Rule: a chunk that a drop took is gone, and its number may be used again, in
-// one batch as one by one.
+// Rule: a dropped chunk is gone and its number may be used again, in one batch as in several.
 func TestADroppedNumberMayBeUsedAgain(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G7: while the grace lasts the owner's work is accepted, at its end nothing is
-// any more, and then the rules end it.
-func TestCancelLeavesAGrace(t *testing.T) {
+// G7: during the grace period the owner's writes are accepted. After it they are refused, and
+// Tick ends the execution.
+func TestCancelGivesAGracePeriod(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{CancelGrace: belay.Duration(time.Second)}))
 	s.do(s.act(l.Execution, belay.ActionCancel))
@@ -27,7 +27,7 @@ func TestCancelLeavesAGrace(t *testing.T) {
 	s.is(l.Execution, "cancelled")
 }
 
-// G7: a cancel that was acknowledged ends in cancelled, whichever end comes.
+// G7: an execution whose cancel was acknowledged ends as cancelled, however its run ends.
 func TestEveryEndOfACancelledRunIsCancelled(t *testing.T) {
 	ends := map[string]func(*stage, belay.Lease){
 		"loss": func(s *stage, l belay.Lease) { s.lose(l) },
@@ -68,14 +68,14 @@ func TestEveryEndOfACancelledRunIsCancelled(t *testing.T) {
 	}
 }
 
-// tickAt looks at an execution after some time.
+// tickAt lets time pass and sends a Tick.
 func (s *stage) tickAt(id belay.ExecutionID, after time.Duration) {
 	s.t.Helper()
 	s.pass(after)
 	s.do(&Tick{Execution: id})
 }
 
-// A second cancel can only make it sooner.
+// A second cancel can shorten the grace period but not lengthen it.
 func TestCancelAgainOnlyShortensTheGrace(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -95,8 +95,8 @@ func TestCancelAgainOnlyShortensTheGrace(t *testing.T) {
 	}
 }
 
-// Children are cancelled with their parent unless they may live on; one level
-// follows the other.
+// Children are cancelled with their parent unless their policy lets them live on; the cancel goes
+// down one level after the other.
 func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -107,7 +107,7 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	free := s.submit(s.childOf(root, "c"), policy(belay.Policy{Abandon: true}))
 	s.refused(&CancelChild{child.Execution}, belay.CodeConflict)
 	s.do(s.act(root.Execution, belay.ActionCancel))
-	s.refused(&CancelChild{grandchild}, belay.CodeConflict) // its own parent goes on
+	s.refused(&CancelChild{grandchild}, belay.CodeConflict) // its own parent is not being cancelled
 	s.do(&CancelChild{child.Execution})
 	s.do(&CancelChild{child.Execution})
 	s.do(&CancelChild{grandchild})
@@ -125,9 +125,9 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	}
 }
 
-// A parent parts from its children once for each reason it has: it is cancelled, it ends, it
-// is run again. A child that it starts while it is cancelled is a reason too.
-func TestAParentPartsFromItsChildrenOnce(t *testing.T) {
+// An execution needs a parting from its children once for each reason: it is cancelled, it ends,
+// it is reopened. A child that it starts while being cancelled is a new reason.
+func TestAPartingIsNotedOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
 	root := s.run(w, policy(belay.Policy{MaxAttempts: 1}))
@@ -165,7 +165,7 @@ func TestAParentPartsFromItsChildrenOnce(t *testing.T) {
 	has(false, "when all have ended")
 }
 
-// A root has no parent to be cancelled with.
+// CancelChild is refused for a root, which has no parent.
 func TestCancelChildNeedsAParent(t *testing.T) {
 	s := newStage(t)
 	s.refused(&CancelChild{s.submit()}, belay.CodeConflict)

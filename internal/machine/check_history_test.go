@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// checkHistories holds what the rows tell everybody against the promises, and the
-// rows against what they tell.
+// checkHistories checks the histories that the public API shows against the promises, and the
+// rows against the histories.
 func checkHistories(f *faults, k *keeper) {
 	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker, len(k.workers)), Pruned: true}
 	for id, x := range k.workers {
@@ -45,8 +45,8 @@ func checkHistories(f *faults, k *keeper) {
 	}
 }
 
-// checkSeqs: no two transitions carry one seq. A run's end and the action that
-// ended it are one.
+// checkSeqs checks that no two transitions carry one seq. The end of a run and the action that
+// ended it count as one transition.
 func checkSeqs(f *faults, r record) {
 	carried := []int64{1}
 	for _, run := range r.runs {

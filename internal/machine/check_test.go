@@ -8,25 +8,24 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The checkers: what must hold of the rows after every fold, whatever was
-// folded. They are written against the promises, not against the code: where
-// both need a formula, the checker has its own. The checkers of the history that
-// everybody can see stand in internal/promise. Each is shown to fail on a planted
-// bug by TestCheckersCatchPlantedBugs.
+// The checkers check the rows after every fold. They follow from the promises and not from the
+// code: where both need a formula, the checker has its own. The checkers of the public history
+// are in internal/promise. TestCheckersCatchPlantedBugs shows for each checker that it fails on a
+// planted bug.
 
-// faults are the promises found broken.
+// faults lists the promises that were found broken.
 type faults []error
 
 func (f *faults) add(promise, format string, args ...any) {
 	*f = append(*f, fmt.Errorf(promise+": "+format, args...))
 }
 
-// check looks at all rows.
+// check checks all rows.
 func (k *keeper) check() error {
 	var f faults
 	for id, r := range k.records {
 		if r.execution == nil {
-			f.add("G4", "rows of %s, which is not there", id)
+			f.add("G4", "rows of %s, which does not exist", id)
 			continue
 		}
 		checkRow(&f, k, r.execution)
@@ -51,8 +50,8 @@ func (k *keeper) check() error {
 	return errors.Join(f...)
 }
 
-// checkRow holds one execution against the invariants of its state, and against
-// G5: nobody is left without a way on.
+// checkRow checks one execution against the invariants of its state and against G5: every
+// execution that has not ended has a way to go on.
 func checkRow(f *faults, k *keeper, e *Execution) {
 	owned := e.State == belay.Running || e.State == belay.Scheduled
 	running, terminal := e.State == belay.Running, e.State.Terminal()
@@ -72,7 +71,7 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 		"has an error iff it failed":                (e.Class != 0) == (e.State == belay.Failed),
 		"has a due time only while it has no owner": e.DueAt == 0 || !owned && !terminal,
 		"has an input of a generation there was":    e.InputGen >= 1 && e.InputGen <= e.Generation,
-		"has a reason only while it rests": e.Reason == "" || !running && !terminal || terminal &&
+		"has a reason only while it has no owner": e.Reason == "" || !running && !terminal || terminal &&
 			e.Reason == Forgotten,
 		"is a state": e.State >= belay.Pending && e.State <= belay.Cancelled,
 	} {
@@ -89,12 +88,12 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 	checkLimbo(f, k, e)
 }
 
-// checkLimbo is G5 as far as rows tell it.
+// checkLimbo checks G5 as far as rows show it.
 func checkLimbo(f *faults, k *keeper, e *Execution) {
 	switch e.State {
 	case belay.Running, belay.Scheduled:
-		if k.workers[e.Worker] == nil { // alive, or found by the reaper
-			f.add("G5", "%s is %s by %s, which is not there", e.ID, e.State, e.Worker)
+		if k.workers[e.Worker] == nil { // the session is alive, or the reaper finds that it is not
+			f.add("G5", "%s is %s by %s, which does not exist", e.ID, e.State, e.Worker)
 		}
 		return
 	case belay.Succeeded, belay.Failed, belay.Cancelled:
@@ -127,8 +126,8 @@ func wantReady(e *Execution) Time {
 	return 0
 }
 
-// wantCheckAt is the earliest moment at which a rule about time may act, from
-// the policy's own words.
+// wantCheckAt computes, from the policy alone, the earliest moment at which a rule about time may
+// act.
 func wantCheckAt(e *Execution) Time {
 	var p belay.Policy
 	if e.Policy != nil {
@@ -173,8 +172,8 @@ func wantCheckAt(e *Execution) Time {
 	return slices.Min(at)
 }
 
-// checkSums: what is counted of a log or artifact is what is there of it, and no
-// more than the limits.
+// checkSums: the sum of a log or artifact counts the bytes of its chunks, and is within the
+// limits.
 func checkSums(f *faults, r record) {
 	bytes, own := make(map[SumRef]int64), make(map[SumRef]int64)
 	for _, s := range r.sums {
@@ -201,8 +200,8 @@ func checkSums(f *faults, r record) {
 	}
 }
 
-// checkConsumed: a signal is consumed by one checkpoint, a checkpoint consumes
-// one signal.
+// checkConsumed: a signal is consumed by at most one checkpoint, and a checkpoint consumes at
+// most one signal.
 func checkConsumed(f *faults, r record) {
 	by := make(map[int64]int64)
 	for _, s := range r.signals {
@@ -214,7 +213,7 @@ func checkConsumed(f *faults, r record) {
 		}
 		by[s.ConsumedBy] = s.Seq
 		if !slices.ContainsFunc(r.checkpoints, func(c *Checkpoint) bool { return c.Seq == s.ConsumedBy }) {
-			f.add("signals", "signal %d of %s was taken by checkpoint %d, which is not there", s.Seq, s.Execution,
+			f.add("signals", "signal %d of %s was taken by checkpoint %d, which does not exist", s.Seq, s.Execution,
 				s.ConsumedBy)
 		}
 	}

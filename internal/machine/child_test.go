@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G4: a child's end and the signal that tells its parent are one fold, wherever
-// the parent stands. It wakes a parent that waits, also one that is paused, and
-// leaves one that ended alone.
+// G4: the end of a child and the signal to its parent are written in one fold, in whatever state
+// the parent is. The signal wakes a waiting parent, also a paused one. A parent that has ended is
+// not changed.
 func TestAChildsEndReachesItsParent(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -69,8 +69,8 @@ func TestAChildsEndReachesItsParent(t *testing.T) {
 	}
 }
 
-// Each level tells the one above it and no other.
-func TestThreeLevels(t *testing.T) {
+// The end of an execution is delivered to its parent and to no other ancestor.
+func TestAnEndIsDeliveredToNoGrandparent(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	root := s.run(w)
@@ -96,7 +96,7 @@ func TestThreeLevels(t *testing.T) {
 	}
 }
 
-// Children that end in one fold each count and each tell.
+// Children that end in one fold are each counted and each delivered.
 func TestChildrenEndInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -109,7 +109,7 @@ func TestChildrenEndInOneFold(t *testing.T) {
 	if got := s.row(parent.Execution).Open; got != 3 {
 		t.Fatalf("%d open children, want 3", got)
 	}
-	ends = append(ends, s.settle(parent, belay.OutcomeSuspended)) // it knows of none of the ends
+	ends = append(ends, s.settle(parent, belay.OutcomeSuspended)) // the parent has seen none of the ends
 	s.batch(ends...)
 	s.is(parent.Execution, "waiting(signal due)")
 	if p := s.records[parent.Execution]; p.execution.Open != 0 || len(p.signals) != 3 {
@@ -117,7 +117,7 @@ func TestChildrenEndInOneFold(t *testing.T) {
 	}
 }
 
-// A parent that was pruned is told nothing, and its child ends all the same.
+// The end of a child whose parent was deleted is delivered to no execution; the child still ends.
 func TestAChildOutlivesAPrunedParent(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -131,7 +131,7 @@ func TestAChildOutlivesAPrunedParent(t *testing.T) {
 	s.is(child.Execution, "succeeded")
 }
 
-// Only roots have dead letters (G10): a child's failure is its parent's matter.
+// Only root executions leave dead letters (G10): the parent handles a child's failure.
 func TestAChildLeavesNoDeadLetter(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -144,9 +144,10 @@ func TestAChildLeavesNoDeadLetter(t *testing.T) {
 	}
 }
 
-// Children of an earlier generation: what had finished counts; what ends after
-// a reopening with the same input is told, so that it may count; with another
-// input it is not, for nothing may be built on it. Each is counted out of Open.
+// Children of an earlier generation. The result of a child that had finished counts. The end of a
+// child after a reopening with the same input is delivered, so that its result can count. After a
+// reopening with another input it is not delivered, since its result must not be used. Each end
+// is subtracted from Open.
 func TestChildrenOfAnEarlierGeneration(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -182,8 +183,8 @@ func TestChildrenOfAnEarlierGeneration(t *testing.T) {
 	}
 }
 
-// A dependent child that is still open when its parent was reopened is found
-// and cancelled: the new generation starts its own.
+// A dependent child that is still open when its parent was reopened is found and cancelled: the
+// new generation starts its own child.
 func TestAnOutlivedChildIsCancelled(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

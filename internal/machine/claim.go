@@ -10,18 +10,18 @@ import (
 // Claim gives a worker the executions that are due in its lanes.
 type Claim struct {
 	belay.ClaimRequest
-	// Lanes are those the worker may take from, by priority, highest first.
+	// Lanes are the lanes from which the worker may claim, highest priority first.
 	Lanes []Lane
-	// Secrets has one for each slot.
+	// Secrets has one lease secret for each slot.
 	Secrets []belay.Secret
 	// Idle says that the worker runs nothing.
 	Idle bool
-	// After is the queue that had the last turn, if that is known: the next one has the
-	// first of this claim. It decides nothing but whose turn it is.
+	// After is the queue that had the last turn, empty if unknown: the queue after it has the
+	// first turn in this claim. After affects nothing but the turns.
 	After string
 }
 
-// Need names the session and asks each lane for as many as there are slots.
+// Need names the session and asks each lane for as many executions as the claim has slots.
 func (c *Claim) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	if c.Repeat {
@@ -51,7 +51,7 @@ func (c *Claim) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	if x.Spec.External {
-		return Reply{}, outside("claim", x)
+		return Reply{}, refuseExternal("claim", x)
 	}
 	if c.Slots < 0 || c.Slots > len(c.Secrets) {
 		return Reply{}, refuse(belay.CodeInvalid, "claim", "cannot claim %d executions with %d secrets", c.Slots,
@@ -78,10 +78,9 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	return Reply{Claims: won}, nil
 }
 
-// again answers a claim that was decided before with the runs that it won and
-// that are still the worker's. If there are none, its number is of no use any
-// more: the worker, which takes no answer for nothing won, would ask under it
-// for ever.
+// again answers a claim that was decided before, with the runs that the claim won and the worker
+// still owns. If there are none, again refuses the number: a worker does not accept an empty
+// answer to a repeated claim, and would repeat the same number for ever.
 func (c *Claim) again(w *world) (Reply, error) {
 	var r Reply
 	for _, e := range w.held(c.Worker) {
@@ -97,8 +96,8 @@ func (c *Claim) again(w *world) (Reply, error) {
 	return r, nil
 }
 
-// held are the executions that the worker owns at this point of the fold: those
-// read for it, as they stand now, and those that it won since.
+// held lists the executions that the worker owns at this point of the fold: those loaded for it,
+// in their present state, and those that it won in this fold.
 func (w *world) held(id belay.WorkerID) []*Execution {
 	var held []*Execution
 	for _, e := range w.Held[id] {
@@ -125,13 +124,14 @@ func (w *world) claimed(e *Execution) Claimed {
 	return c
 }
 
-// pick takes up to Slots due executions: lanes of higher priority first. Among lanes of
-// one priority the queues take turns, so that the backlog of one does not keep the
-// others waiting; among those of one queue it is the longest due. Each starts before the
-// next is looked for, since one that became due again in this fold is listed twice. One
-// that is to run alone is won with nothing else: by a worker that runs nothing before all
-// others of its priority, by another in turns with them, so that many such executions do
-// not keep the others waiting.
+// pick takes up to Slots due executions, from lanes of higher priority first. Among lanes of one
+// priority the queues take turns, so that the backlog of one queue does not delay the others;
+// within a queue the longest due execution comes first. Each run starts before the next execution
+// is picked, since an execution that became due again in this fold is listed twice.
+//
+// A suspect, which must run alone, is never won together with another execution. A worker that
+// runs nothing takes a suspect before all others of its priority; a busy worker takes one only on
+// every second claim, so that many suspects do not delay other executions.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {
@@ -143,9 +143,9 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 		for j < len(c.Lanes) && c.Lanes[j].Priority == c.Lanes[i].Priority {
 			j++
 		}
-		lonely := w.longestDue(c.Lanes[i:j], c.mayRunAlone)
-		if lonely != nil && len(won) == 0 && (c.Idle || c.Number%2 == 0) {
-			return append(won, c.take(w, x, lonely, 0))
+		suspect := w.longestDue(c.Lanes[i:j], c.mayRunAlone)
+		if suspect != nil && len(won) == 0 && (c.Idle || c.Number%2 == 0) {
+			return append(won, c.take(w, x, suspect, 0))
 		}
 		turns := c.turns(w, c.Lanes[i:j])
 		for len(won) < c.Slots {
@@ -155,15 +155,15 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 			}
 			won = append(won, c.take(w, x, e, len(won)))
 		}
-		if lonely != nil && len(won) == 0 {
-			return append(won, c.take(w, x, lonely, 0))
+		if suspect != nil && len(won) == 0 {
+			return append(won, c.take(w, x, suspect, 0))
 		}
 		i = j
 	}
 	return won
 }
 
-// take starts the run of an execution, which is the nth that the claim won.
+// take starts the run of an execution, with the nth secret of the claim.
 func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
 	first := e.Token == 0
 	e.Secret, e.ClaimNo = c.Secrets[n], c.Number
@@ -174,24 +174,24 @@ func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
 	return claimed
 }
 
-// mayRunAlone takes what is to run alone, on a worker that runs nothing; on any worker if
-// it has waited too long for such a one.
+// mayRunAlone selects suspects. An idle worker may take any suspect; a busy worker only one that
+// has waited for an idle worker longer than AloneWait.
 func (c *Claim) mayRunAlone(w *world, e *Execution) bool {
 	return e.Lane.IsAlone() && (c.Idle || e.DueAt.Add(AloneWait) <= w.Now)
 }
 
-// shared takes what may run beside others.
+// shared selects executions that may run beside others.
 func shared(_ *world, e *Execution) bool { return !e.Lane.IsAlone() }
 
 // turns are queues that take turns, each with its lanes.
 type turns struct {
 	queues [][]Lane
-	at     int // whose turn it is
+	at     int // index of the queue whose turn is next
 }
 
-// turns divides lanes of one priority by their queues, in the order of their names. The
-// first turn has the one after the last, or if none is known to have had it the one with
-// the longest due.
+// turns groups lanes of one priority by queue, in the order of the queues' names. The first turn
+// goes to the queue after the one that had the last turn. If no last turn is known, it goes to
+// the queue with the longest due execution.
 func (c *Claim) turns(w *world, lanes []Lane) *turns {
 	t := &turns{}
 	if !slices.ContainsFunc(lanes, func(l Lane) bool { return l.Queue != lanes[0].Queue }) {
@@ -218,8 +218,8 @@ func (c *Claim) turns(w *world, lanes []Lane) *turns {
 	return t
 }
 
-// next is the longest due of the queue whose turn it is, or of the next one that has
-// any; nil if none has.
+// next is the longest due execution of the queue whose turn it is. A queue with no due execution
+// loses its turn to the next queue; next is nil if no queue has any.
 func (t *turns) next(w *world) *Execution {
 	for range t.queues {
 		lanes := t.queues[t.at]
@@ -231,8 +231,8 @@ func (t *turns) next(w *world) *Execution {
 	return nil
 }
 
-// longestDue is the head that was due first among the lanes, of those that fit. Once it
-// started it is the head of none.
+// longestDue is the execution with the earliest due time among the heads of the lanes that fit.
+// Once started, an execution is no longer the head of its lane.
 func (w *world) longestDue(lanes []Lane, fits func(*world, *Execution) bool) *Execution {
 	var best *Execution
 	for _, l := range lanes {
@@ -250,9 +250,9 @@ func before(a, b *Execution) bool {
 	return a.ID.Compare(b.ID) < 0
 }
 
-// head is the first execution of the lane that is still due: those that were
-// ready when the fold began, then those that became so in it. The latter only
-// count when the former were all there are.
+// head is the first execution of the lane that is still due. Executions that were ready when the
+// fold began come before those that became ready in the fold. The latter are reached only when
+// all of the former have been taken.
 func (w *world) head(lane LaneID) *Execution {
 	for {
 		q := w.ready
@@ -269,7 +269,7 @@ func (w *world) head(lane LaneID) *Execution {
 	}
 }
 
-// assign binds a due execution to a session with a new token (G1).
+// assign binds a due execution to a session under a new token (G1).
 func (w *world) assign(e *Execution, x *Worker) {
 	e.Token = token(e.Token, w.Epoch)
 	e.Worker = x.ID
@@ -282,8 +282,8 @@ func (w *world) assign(e *Execution, x *Worker) {
 	}
 }
 
-// start begins the run of an execution that was just assigned or accepted; the
-// seq was raised for it.
+// start begins the run of an execution that was just assigned or accepted. The caller has raised
+// the seq.
 func (w *world) start(e *Execution) {
 	e.State = belay.Running
 	e.RunAt, e.ProgressAt, e.DueAt = w.Now, w.Now, 0
@@ -294,7 +294,7 @@ func (w *world) start(e *Execution) {
 	r.StartedSeq, r.StartedAt = e.Seq, w.Now
 }
 
-// Schedule assigns a due execution to a named worker, which has yet to accept.
+// Schedule assigns a due execution to a named worker, which must still accept it.
 type Schedule struct {
 	Execution belay.ExecutionID
 	Worker    belay.WorkerID
@@ -318,7 +318,7 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	if x.Spec.External {
-		return Reply{}, outside(op, x)
+		return Reply{}, refuseExternal(op, x)
 	}
 	if x.State == belay.WorkerDraining {
 		return Reply{}, refuse(belay.CodeConflict, op, "worker %s is draining", c.Worker)
@@ -335,7 +335,7 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
 }
 
-// Accept begins the run of a scheduled execution.
+// Accept begins the run of a scheduled execution, at the request of its worker.
 type Accept struct {
 	Worker    belay.WorkerID
 	Execution belay.ExecutionID
@@ -360,7 +360,7 @@ func (c *Accept) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	if x.Spec.External {
-		return Reply{}, outside(op, x)
+		return Reply{}, refuseExternal(op, x)
 	}
 	mine := e.Worker == c.Worker && e.Token == c.Token
 	if mine && e.State == belay.Running {
@@ -375,7 +375,7 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	return Reply{Claims: []Claimed{w.claimed(e)}}, nil
 }
 
-// execution finds the row of a command.
+// execution finds an execution's row, or refuses the command.
 func (w *world) execution(op string, id belay.ExecutionID) (*Execution, error) {
 	e := w.execs[id]
 	if e == nil {
@@ -384,7 +384,7 @@ func (w *world) execution(op string, id belay.ExecutionID) (*Execution, error) {
 	return e, nil
 }
 
-// illegal refuses a transition that is not legal from where the row stands.
+// illegal refuses a transition that the execution's state does not allow.
 func (w *world) illegal(op string, e *Execution, why string) error {
 	return refuse(belay.CodeConflict, op+" "+e.ID.String(), "%s; the execution is %s", why, e.State)
 }

@@ -23,9 +23,9 @@ func anyJob(s *belay.WorkerSpec) {
 	s.Workflows = []belay.Registration{{Workflow: "job"}, {Workflow: "other"}}
 }
 
-// G12: the higher priority first; within one priority the longest due first,
-// over all lanes; among those due at one moment the older one.
-func TestClaimOrder(t *testing.T) {
+// G12: the higher priority is claimed first. Within one priority the longest due is claimed
+// first, over all lanes; among executions due at one moment, the older one.
+func TestClaimsFollowPriorityThenDueTime(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", anyJob)
 	inQ := func(b *belay.Submission) { b.Queue = "q" }
@@ -49,9 +49,9 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
-// Queues with work of one priority take turns, within a claim and from one claim to the
-// next; one that has nothing is passed over. Within a queue, and before all turns by
-// priority, the order stays.
+// Queues with work of one priority take turns, within a claim and from one claim to the next; a
+// queue without work loses its turn. Within a queue the longest due still comes first, and a
+// higher priority still comes before all turns.
 func TestQueuesTakeTurns(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", func(w *belay.WorkerSpec) { w.Queues = []string{"a", "b", "c"} })
@@ -77,7 +77,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 		want  []belay.ExecutionID
 	}{
 		{1, "", []belay.ExecutionID{first}},
-		{2, "", []belay.ExecutionID{a[0], b[0]}}, // the longest due has the first turn
+		{2, "", []belay.ExecutionID{a[0], b[0]}}, // the queue with the longest due execution has the first turn
 		{1, "a", []belay.ExecutionID{b[1]}},
 		{3, "b", []belay.ExecutionID{a[1], b[2], a[2]}},
 		{2, "gone", []belay.ExecutionID{a[3], a[4]}},
@@ -89,9 +89,8 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// The same order when claims share a fold: no execution is won twice, none is
-// passed over.
-func TestClaimsShareAFold(t *testing.T) {
+// Claims that share a fold keep this order: no execution is won twice and none is left out.
+func TestClaimsOfOneFoldWinEachExecutionOnce(t *testing.T) {
 	s := newStage(t)
 	a, b, c := s.worker("a"), s.worker("b"), s.worker("c")
 	var ids []belay.ExecutionID
@@ -108,7 +107,7 @@ func TestClaimsShareAFold(t *testing.T) {
 	}
 }
 
-// What is submitted can start in the commit that accepts it.
+// An execution can start in the commit that accepts its submission.
 func TestClaimInTheFoldOfTheSubmission(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -126,9 +125,9 @@ func TestClaimInTheFoldOfTheSubmission(t *testing.T) {
 	}
 }
 
-// Whatever ended a run in the fold, its execution can be claimed in the same
-// one; what was taken away in the fold cannot.
-func TestClaimSeesWhatItsFoldDid(t *testing.T) {
+// A run that ends in the fold leaves an execution that a later claim of the fold can win. An
+// execution that was cancelled or paused in the fold cannot be won.
+func TestAClaimSeesEarlierChangesOfItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
@@ -141,8 +140,7 @@ func TestClaimSeesWhatItsFoldDid(t *testing.T) {
 	}
 }
 
-// G1: what became due again in the fold is won once, however many slots there
-// are.
+// G1: an execution that became due twice in one fold is won once, even if slots are left.
 func TestClaimWinsNothingTwice(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -158,9 +156,9 @@ func TestClaimWinsNothingTwice(t *testing.T) {
 	}
 }
 
-// Whatever makes an execution due in a fold, a claim of that fold may have it,
-// and with the input that counts by then.
-func TestClaimWhatItsFoldMadeDue(t *testing.T) {
+// An execution that becomes due in a fold can be won by a claim of that fold, and comes with the
+// input that counts by then.
+func TestAClaimTakesExecutionsMadeDueInItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	paused := s.submit()
@@ -189,8 +187,8 @@ func TestClaimWhatItsFoldMadeDue(t *testing.T) {
 	}
 }
 
-// A failed execution is not due in the fold of its failure.
-func TestClaimNotBeforeTheBackoffInOneFold(t *testing.T) {
+// An execution that fails or is lost is not due in the same fold if it must wait.
+func TestAClaimWaitsForTheBackoffInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
@@ -204,9 +202,9 @@ func TestClaimNotBeforeTheBackoffInOneFold(t *testing.T) {
 	}
 }
 
-// A number gets what it won, and only that, however often it is asked; older
-// numbers and those given up get nothing ever.
-func TestClaimNumbers(t *testing.T) {
+// A repeated claim number gets the runs that it won, and only those, however often it is
+// repeated. Older numbers, and numbers that were given up, win nothing.
+func TestAClaimNumberWinsOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	a, b := s.submit(), s.submit()
@@ -226,18 +224,18 @@ func TestClaimNumbers(t *testing.T) {
 	s.do(s.settle(leaseOf(s.row(b)), belay.OutcomeSucceeded))
 	repeat := *second
 	repeat.Repeat = true
-	s.refused(&repeat, belay.CodeConflict) // what it won has ended: the number is used up
+	s.refused(&repeat, belay.CodeConflict) // the run that it won has ended, so the number cannot be used again
 	s.do(s.beat(w, leaseOf(s.row(a))))
 	s.refused(&repeat, belay.CodeConflict) // given up
 	third := s.claims(w, 1)
-	s.do(third) // wins nothing and may be sent again
+	s.do(third) // it wins nothing and may be repeated
 	s.submit()
 	if got := won(s.do(third)); len(got) != 1 {
 		t.Errorf("a number that had won nothing won %v", got)
 	}
 }
 
-// The repetition may share the fold of the first.
+// The repetition of a claim may be in the same fold as the first.
 func TestClaimAgainInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -256,8 +254,8 @@ func TestClaimAgainInOneFold(t *testing.T) {
 	}
 }
 
-// A claim that was given up and is still on its way is refused in its commit.
-func TestClaimGivenUpOnItsWay(t *testing.T) {
+// A claim that its worker gave up before it was committed is refused in its commit.
+func TestAClaimThatWasGivenUpIsRefused(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	id := s.submit()
@@ -296,8 +294,8 @@ func TestClaimIsRefused(t *testing.T) {
 	}
 }
 
-// A new run knows nothing of what was asked of the one before, and counts from
-// the attempts that were charged.
+// A new run does not inherit the requests to the run before it. Its attempt number follows from
+// the attempts that were counted.
 func TestAClaimBeginsAFreshRun(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -317,8 +315,8 @@ func TestAClaimBeginsAFreshRun(t *testing.T) {
 	}
 }
 
-// Scheduled by name, accepted once by that worker with that token: a repeat gets
-// the same lease, anything else is dropped (G14).
+// A scheduled execution is accepted once, by the named worker with its token. A repetition gets
+// the same lease; any other accept is refused (G14).
 func TestScheduleAndAccept(t *testing.T) {
 	s := newStage(t)
 	w, other := s.worker("w"), s.worker("other")

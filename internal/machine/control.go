@@ -4,10 +4,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Act carries out an operator's action.
+// Act carries out an action of an operator: cancel, pause, resume, retry, requeue, fork, steal or
+// preempt.
 type Act struct{ belay.Control }
 
-// Need names the execution, the operation and what a reopening or fork reads.
+// Need names the execution, the operation, and the rows that a reopening or a fork reads.
 func (c *Act) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Specs = append(n.Specs, c.Execution)
@@ -30,7 +31,7 @@ func (c *Act) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	if seq, ok, err := w.did(op, e.ID, c.Op, c.sum()); err != nil {
+	if seq, ok, err := w.repetition(op, e.ID, c.Op, c.sum()); err != nil {
 		return Reply{}, err
 	} else if ok {
 		return c.again(w, e, seq)
@@ -65,13 +66,14 @@ func (c *Act) apply(w *world) (Reply, error) {
 	}, nil
 }
 
-// sum is of what the action says, but for its actor: who asks again for the same may
-// do so with another key. Zero if it has no operation id.
+// sum covers all that the action says except its actor: the same request may be repeated with
+// another API key. The sum is zero if the action has no operation id.
 func (c *Act) sum() OpSum {
 	if c.Op.IsZero() {
 		return OpSum{}
 	}
-	return say(string(c.Action)).text(c.Reason).duration(c.Grace.D()).int(c.UpTo).bytes(c.Fork[:]).json(c.Input).sum()
+	s := contentOf(string(c.Action)).text(c.Reason).duration(c.Grace.D()).int(c.UpTo).bytes(c.Fork[:])
+	return s.json(c.Input).sum()
 }
 
 // again answers an action that was carried out before.
@@ -101,18 +103,18 @@ func (c *Act) check(op string) error {
 	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
 }
 
-// record raises the seq and writes the action under it.
+// record raises the seq and writes the action with this seq.
 func (c *Act) record(w *world, e *Execution) {
 	w.advance(e)
 	w.deed(e, string(c.Action), c.Actor, c.Reason, c.Op, c.sum())
 }
 
-// ending is the end that this action is.
+// ending describes the end of a run by this action.
 func (c *Act) ending(outcome belay.Outcome) ended {
 	return ended{outcome: outcome, deed: string(c.Action), actor: c.Actor, reason: c.Reason, op: c.Op, sum: c.sum()}
 }
 
-// cancel ends what is not running at once and gives a running one its grace.
+// cancel ends an execution that is not running at once, and gives a running one its grace period.
 func (c *Act) cancel(w *world, e *Execution) error {
 	switch {
 	case e.State == belay.Cancelled:
@@ -123,9 +125,9 @@ func (c *Act) cancel(w *world, e *Execution) error {
 		w.finish(e, belay.Cancelled, c.ending(belay.OutcomeCancelled))
 		return nil
 	}
-	grace := c.Grace
-	or(&grace, e.policy().CancelGrace)
-	by := w.Now.Add(grace.D())
+	extendSessions := c.Grace
+	setDefault(&extendSessions, e.policy().CancelGrace)
+	by := w.Now.Add(extendSessions.D())
 	if e.CancelBy != 0 && e.CancelBy <= by {
 		return nil
 	}
@@ -165,20 +167,20 @@ func (c *Act) resume(w *world, e *Execution) error {
 	case e.State == belay.Paused:
 		c.record(w, e)
 		e.State, e.PausedFrom = e.PausedFrom, 0
-		w.awake(e)
+		w.markDue(e)
 		return nil
 	case e.State.Terminal():
 		return w.illegal("resume", e, "it has ended; retry it to run it again")
 	}
-	return nil // it goes on already
+	return nil // the execution is not paused
 }
 
-// reopen raises the generation of an execution that ended. Without a new input
-// finished steps count; with one none do.
+// reopen raises the generation of an execution that has ended. Without a new input the finished
+// steps still count; with a new input none of them counts.
 func (c *Act) reopen(w *world, e *Execution) error {
 	op := string(c.Action)
 	if e.State != belay.Failed && e.State != belay.Cancelled {
-		return w.illegal(op, e, "only what failed or was cancelled is run again; fork it to run it beside")
+		return w.illegal(op, e, "only a failed or cancelled execution can run again; fork it to run a copy")
 	}
 	if !e.Parent.IsZero() {
 		return w.illegal(op, e, "it is a child; "+op+" its root")
@@ -187,7 +189,7 @@ func (c *Act) reopen(w *world, e *Execution) error {
 		return w.illegal(op, e, e.ReasonText)
 	}
 	if len(c.Input) > 0 && c.Action == belay.ActionRetry {
-		return refuse(belay.CodeInvalid, op, "a retry keeps its input; requeue takes another")
+		return refuse(belay.CodeInvalid, op, "a retry keeps its input; use requeue to give another")
 	}
 	old := *e
 	c.record(w, e)
@@ -195,7 +197,7 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	e.State, e.DueAt = belay.Pending, w.Now
 	e.Reason, e.ReasonText = "reopened", "run again by "+c.actor()
 	e.Attempts = 0
-	e.lostTimes(0)
+	e.setLosses(0)
 	e.StartedAt, e.FinishedAt, e.ProgressAt = 0, 0, 0
 	e.Class, e.Message = 0, ""
 	if len(c.Input) > 0 {
@@ -207,7 +209,7 @@ func (c *Act) reopen(w *world, e *Execution) error {
 			ResolvedAt: w.Now,
 		})
 	}
-	w.awake(e)
+	w.markDue(e)
 	return nil
 }
 
@@ -230,11 +232,11 @@ func (c *Act) actor() string {
 	return c.Actor
 }
 
-// steal takes an execution from its owner; whoever claims it next has a newer
-// token, and the old owner is refused.
+// steal takes an execution from its owner. The next claim gets a newer token, so that the writes
+// of the old owner are refused.
 func (c *Act) steal(w *world, e *Execution) error {
 	if e.State != belay.Running && e.State != belay.Scheduled {
-		return w.illegal("steal", e, "nobody owns it")
+		return w.illegal("steal", e, "it has no owner")
 	}
 	w.handBack(e, c.ending(belay.OutcomeReleased), "released", "taken from its owner by "+c.actor())
 	return nil
@@ -242,7 +244,7 @@ func (c *Act) steal(w *world, e *Execution) error {
 
 func (c *Act) preempt(w *world, e *Execution) error {
 	if e.State != belay.Running {
-		return w.illegal("preempt", e, "only what is running can yield")
+		return w.illegal("preempt", e, "only a running execution can be preempted")
 	}
 	if e.Preempting {
 		return nil
@@ -252,9 +254,10 @@ func (c *Act) preempt(w *world, e *Execution) error {
 	return nil
 }
 
-// Parting names what an execution has to part from its open children for: its end, its
-// cancel, its generation. It is 0 if it need not, and once it did: nothing is left to do
-// then, however many of its children live on.
+// Parting is the reason for which the execution must cancel its open children: its end, its
+// cancellation or its reopening, as one number. Parting is 0 if there is no such reason, or if
+// Part has noted that its children were handled; no work is left then, even if some children live
+// on.
 func (e *Execution) Parting() int64 {
 	cause := int64(e.Generation) << 2
 	if e.CancelBy != 0 {
@@ -269,7 +272,7 @@ func (e *Execution) Parting() int64 {
 	return cause
 }
 
-// Part notes that no child of an execution is left to be cancelled for a parting.
+// Part notes that for a parting no child is left to cancel.
 type Part struct {
 	Execution belay.ExecutionID
 	Parting   int64
@@ -285,19 +288,19 @@ func (c *Part) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	if c.Parting == 0 || e.Parting() != c.Parting {
-		return Reply{}, w.illegal(op, e, "it has nothing to part from its children for, or something else")
+		return Reply{}, w.illegal(op, e, "there is no such reason to cancel its children")
 	}
 	e.Parted = c.Parting
 	w.changed(e)
 	return Reply{Seq: e.Seq}, nil
 }
 
-// CancelChild cancels a child whose parent has ended, is being cancelled, or was
-// reopened since it started the child. It follows the parent's end; the cause
-// stands in the two rows.
+// CancelChild cancels a child whose parent has ended, is being cancelled, or was reopened after
+// it started the child. CancelChild is a follow-up of the parent's change; a sweep finds the
+// cause in the rows of parent and child.
 type CancelChild struct{ Execution belay.ExecutionID }
 
-// Need names the execution; its parent comes along.
+// Need names the execution; the store loads its parent too.
 func (c *CancelChild) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
 
 func (c *CancelChild) apply(w *world) (Reply, error) {

@@ -9,12 +9,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// describe says where an execution stands, in the words of the table:
+// describe formats the state of an execution in the notation of the tables:
 //
 //	pending(retry later)  waiting(timer)  paused(waiting)  running+cancelling
 //
-// Pending is due unless it says later, outside or gated; waiting is not unless it says
-// due.
+// A pending execution is due unless it says later, outside or gated. A waiting one is due only if
+// it says due.
 func describe(e *Execution, now Time) string {
 	var in []string
 	switch e.State {
@@ -54,9 +54,9 @@ func describe(e *Execution, now Time) string {
 	return s
 }
 
-// written lists the rows that changes write beside the execution that they are
-// about, in the words of the table. An exclamation mark says that the execution
-// ended with it.
+// written lists the rows that changes write, except the row of the execution that the command
+// names, in the notation of the tables. An exclamation mark says that the execution ended with
+// the row.
 func written(c *Changes, about belay.ExecutionID) string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -114,13 +114,13 @@ func written(c *Changes, about belay.ExecutionID) string {
 	return strings.Join(out, " ")
 }
 
-// other says what became of an execution beside the one that the command named.
+// other describes the change of another execution than the one that the command names.
 func other(c *Changes, e *Execution) string {
 	if e.New {
 		return "new"
 	}
 	if slices.ContainsFunc(c.Signals, func(s *Signal) bool { return s.Execution == e.ID }) {
-		return "parent-told"
+		return "parent-signalled"
 	}
 	return "parent"
 }
@@ -132,7 +132,7 @@ func mark(final bool) string {
 	return ""
 }
 
-// outcome is what a command did, as the right side of the table says it.
+// outcome describes the effect of a command in the notation of the tables' right side.
 func outcome(s *stage, about belay.ExecutionID, c *Changes, r Reply) string {
 	var e *belay.Error
 	others := *c
@@ -158,8 +158,7 @@ func outcome(s *stage, about belay.ExecutionID, c *Changes, r Reply) string {
 	return words(describe(s.row(about), s.now), rows)
 }
 
-// sessions says what became of an owner's session: that of one was opened or
-// ended, or is to end; any was renewed.
+// sessions lists the changes of sessions: opened, ended, renewed, or about to end by a follow-up.
 func sessions(c *Changes, r Reply) string {
 	var out []string
 	for _, x := range c.Workers {

@@ -6,36 +6,34 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// An epoch begins whenever a store's newest commits may be gone: a backup was
-// restored, or a standby took over that had not seen them all. It is a floor below
-// all tokens that are given out from then on.
+// An epoch is a floor for tokens: all tokens that are given out after it begins are above it. A
+// new epoch begins whenever a store's newest commits may be gone: a backup was restored, or a
+// standby took over that had not received all of them.
 //
-// A store that goes back in time cannot know of every epoch that began after the
-// moment it goes back to, so floors follow the clock: a token's upper 21 bits count
-// spans of ten minutes since 2026, which lasts until 2064 and leaves room for 65,536
-// epochs after it below 2^53. The lower 32 bits count within the span, seven to each
-// microsecond, far faster than any execution is claimed. So two epochs that begin one
-// after the other, on whichever copies of a database, are apart, and the later one
-// is above all tokens of the earlier one.
+// A restored store may know nothing of epochs that began after the backup was made. So floors
+// follow the clock. A token's upper 21 bits count spans of ten minutes since 2026; this lasts
+// until 2064 and leaves room for 65,536 more epochs below 2^53. The lower 32 bits count within
+// the span, seven for each microsecond, which is far faster than any execution is claimed. So the
+// floors of two epochs that begin one after the other differ, on whichever copies of a database,
+// and the later floor is above all tokens of the earlier epoch.
 const (
 	epochStart Time = 1_767_225_600_000_000 // 2026-01-01 00:00:00 UTC
 	epochSpan       = Time(10 * time.Minute / time.Microsecond)
 	lastSpan        = 1<<21 - 1<<16
 )
 
-// Two clocks may show the same moment. Chance keeps floors apart then, by so many
-// steps of so many tokens: an eighth of a second by the clock, in all.
+// Two clocks may show the same moment. A random number then keeps the floors apart: it selects
+// one of epochChances steps of epochStep tokens, in all an eighth of a second by the clock.
 const (
 	epochChances = 1 << 8
 	epochStep    = 1 << 12
 )
 
-// NextEpoch is the floor of the epoch that begins now. known is the highest floor
-// that can be found; random is any number. Every token above the answer is above all
-// that were ever given (G1), also those that no row tells of any more, provided that
-// the clocks of two servers that begin an epoch on copies of one database differ by
-// less than the time between the two. Where the clock has not passed the known floor
-// the answer is one span above that.
+// NextEpoch is the floor of the epoch that begins now. known is the highest floor that the caller
+// can find; random is any number. Every token above the result is above all tokens ever given out
+// (G1), also those whose rows are gone, provided that the clocks of two servers that begin an
+// epoch on copies of one database differ by less than the time between the two. If the clock has
+// not passed the known floor, the result is one span above the known floor.
 func NextEpoch(known belay.Token, now Time, random uint64) belay.Token {
 	chance := belay.Token(random%epochChances) * epochStep
 	if floor := floorAt(now); floor > known+epochChances*epochStep {
@@ -44,7 +42,7 @@ func NextEpoch(known belay.Token, now Time, random uint64) belay.Token {
 	return known + 1<<32 + chance
 }
 
-// floorAt is the floor of an epoch that begins at a moment.
+// floorAt is the floor of an epoch that begins at the moment now.
 func floorAt(now Time) belay.Token {
 	since := max(now-epochStart, 0)
 	span, within := since/epochSpan, since%epochSpan
@@ -54,8 +52,8 @@ func floorAt(now Time) belay.Token {
 	return belay.Token(span<<32 + within<<32/epochSpan)
 }
 
-// EpochBegan is about when an epoch began, by its floor; false for the first one, which
-// every store begins with.
+// EpochBegan derives from a floor about when its epoch began; false for the first epoch, with
+// which every store begins.
 func EpochBegan(floor belay.Token) (Time, bool) {
 	if floor < epochChances*epochStep {
 		return 0, false

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The tokens of an epoch are above all of those before, and stay below 2^53.
+// The tokens of an epoch are above all tokens of earlier epochs, and stay below 2^53.
 func TestEpochsGrow(t *testing.T) {
 	const span = belay.Token(1) << 32
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
@@ -19,7 +19,7 @@ func TestEpochsGrow(t *testing.T) {
 	}{
 		{"the clock counts", 0, may, 69_912 * span},
 		{"a second restore of the same backup, a second later", 0, may.Add(time.Second), 69_912*span + span/600},
-		{"a second one at once, beside the first", 69_912 * span, may, 69_913 * span},
+		{"a second one at the same moment, which knows the first", 69_912 * span, may, 69_913 * span},
 		{"the clock was set back", 69_912 * span, 0, 69_913 * span},
 		{"the clock shows nothing", 0, 0, span},
 		{"long after the clock stopped counting", 0, latest, lastSpan * span},
@@ -37,9 +37,8 @@ func TestEpochsGrow(t *testing.T) {
 	}
 }
 
-// Two copies of one database that are promoted one after the other never give out
-// the same token, however soon after the first the second is promoted, and the
-// tokens of the second are above those of the first.
+// Two copies of one database that are promoted one after the other never give out the same token,
+// however short the time between. The tokens of the second are above those of the first.
 func TestEpochsOfSiblings(t *testing.T) {
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
 	for _, apart := range []time.Duration{200 * time.Millisecond, time.Second, time.Minute, 10 * time.Minute,
@@ -47,7 +46,7 @@ func TestEpochsOfSiblings(t *testing.T) {
 		for random := range uint64(epochChances) {
 			first := NextEpoch(1<<32, may, random)
 			second := NextEpoch(1<<32, may.Add(apart), epochChances-1-random)
-			// One execution is claimed a thousand times a second by the first meanwhile.
+			// Meanwhile the first copy claims one execution a thousand times a second.
 			if last := first + belay.Token(apart.Seconds()*1000); second <= last {
 				t.Fatalf("%s apart: epoch %d after token %d", apart, second, last)
 			}
@@ -55,8 +54,7 @@ func TestEpochsOfSiblings(t *testing.T) {
 	}
 }
 
-// An epoch that begins by a copy's clock at the very moment of a sibling's is most
-// likely another.
+// Two copies whose clocks show the same moment most likely begin different epochs.
 func TestEpochsOfOneMoment(t *testing.T) {
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
 	floors := make(map[belay.Token]bool)

@@ -6,43 +6,43 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Need names the rows that a batch of commands must see. A store locks and
-// loads them, in the order of the fields, before it reads its clock.
+// Need names the rows that a batch of commands must see. A store locks and loads these rows, in
+// the order of the fields, before it reads its clock.
 type Need struct {
 	Workers []belay.WorkerID
-	// Held asks for the executions a worker owns, read without locks: what
-	// must become of them is a command of its own.
+	// Held asks for the executions that a worker owns, read without locks: each is changed by a
+	// command of its own.
 	Held []belay.WorkerID
 	// Executions come with all their ancestors.
 	Executions []belay.ExecutionID
-	// Owners asks for the sessions that own executions, read without locks:
-	// it is only told who they are, which does not change.
+	// Owners asks for the sessions that own executions, read without locks: the rules use only
+	// the parts of a session that never change.
 	Owners []belay.ExecutionID
-	// Ready asks for the first due executions of a lane, those that another
-	// transaction holds left out.
+	// Ready asks for the first due executions of a lane. The store leaves out executions that
+	// another transaction has locked.
 	Ready []ReadyQuery
 	Keys  []Key
 	// Specs asks for the newest spec of executions.
 	Specs []belay.ExecutionID
-	// Runs, Ops, Signals and Chunks are looked up where a command may be a
-	// repetition or names another row.
+	// Runs, Ops, Signals and Chunks are looked up where a command may be a repetition or names
+	// another row.
 	Runs    []belay.RunID
 	Ops     []OpRef
 	Signals []SignalRef
 	Chunks  []ChunkRef
-	// Drops asks for the chunks of a range, without their data, and Sums for
-	// how much is kept under a name.
+	// Drops asks for the chunks of a range, without their data. Sums asks how many bytes are kept
+	// under a name.
 	Drops []ChunkDrop
 	Sums  []SumRef
 	// Checkpoints asks for all checkpoints of an execution, to fork it.
 	Checkpoints []belay.ExecutionID
 	// Objects are locked last.
 	Objects []ObjectRef
-	// Refer, if set, is asked what the rows refer to that are loaded: those objects are
-	// loaded too, before the clock is read. It may be asked more than once.
+	// Refer, if set, names the objects to which the loaded rows refer. The store loads these
+	// objects too, before it reads its clock. The store may call Refer more than once.
 	Refer func(*Rows) []ObjectRef
 
-	ready map[LaneID]int // where a lane stands in Ready
+	ready map[LaneID]int // index of a lane's query in Ready
 }
 
 // ReadyQuery asks for up to Limit executions of a lane, the longest due first.
@@ -51,21 +51,20 @@ type ReadyQuery struct {
 	Limit int
 }
 
-// Rows are what a store found for a Need. Fold changes them in place.
+// Rows are the rows that a store found for a Need. Fold changes them in place.
 type Rows struct {
-	// Now is the store's clock, read after the locks.
+	// Now is the store's clock, read after the rows were locked.
 	Now Time
-	// Epoch is below every token that is given out now; see [NextEpoch].
+	// Epoch is the floor of tokens: every new token is above it; see [NextEpoch].
 	Epoch belay.Token
-	// Mark is the newest mark of life of any server and Beat how often the
-	// server that committed last writes one; 0 if there never was one. They are
-	// there whatever the Need: who writes a mark must first have looked at the
-	// last.
+	// Mark is the newest mark of life of any server, and Beat how often the server that committed
+	// last writes its mark; 0 if there never was one. A store loads both for every Need, since
+	// the rules look at the last mark before they write a new one.
 	Mark Time
 	Beat time.Duration
-	// Leapt is by how much the store's clock leapt forwards, since it was set, and no
-	// batch has made good yet. Ahead is by how much it is ahead of the clock that it
-	// follows; it decides nothing.
+	// Leapt is how far the store's clock leapt forwards since it was last set, as far as no batch
+	// has extended deadlines for it yet. Ahead is how far the store's clock is ahead of the clock
+	// that it follows. No rule uses Ahead.
 	Leapt, Ahead time.Duration
 
 	Workers     []*Worker
@@ -78,7 +77,7 @@ type Rows struct {
 	Runs        []*Run
 	Ops         []Op
 	Signals     []*Signal
-	Chunks      []Chunk // of Need.Chunks and of Need.Drops; Data left out
+	Chunks      []Chunk // of Need.Chunks and of Need.Drops, without Data
 	Sums        []*Sum
 	Checkpoints []*Checkpoint
 	Objects     []*Object
@@ -88,44 +87,43 @@ type Rows struct {
 type ReadyLane struct {
 	// Due are the executions to claim, in order.
 	Due []belay.ExecutionID
-	// Next is when the first execution that is not due yet will be, 0 if
-	// there is none or the limit was reached before it.
+	// Next is the due time of the first execution that is not due yet. It is 0 if there is none,
+	// or if the limit was reached before it.
 	Next Time
 }
 
-// Changes are what a fold wants written, all or nothing.
+// Changes are the rows that a fold wants written: all of them in one transaction, or none.
 type Changes struct {
 	Executions  []*Execution
 	Specs       []*Spec
-	Lanes       []Lane // of what was submitted, each once
+	Lanes       []Lane // of submitted executions, each once
 	Runs        []*Run
 	Checkpoints []*Checkpoint
-	Pruned      []SignalRef // checkpoints that lose their data, by execution and seq
+	Pruned      []SignalRef // checkpoints whose data is deleted, by execution and seq
 	Signals     []*Signal
-	Consumed    []*Signal // signals that got their ConsumedBy
+	Consumed    []*Signal // signals whose ConsumedBy was set
 	Deeds       []*Deed
 	DeadLetters []*DeadLetter // New, or resolved
 	Workers     []*Worker
 	Keys        []KeyRow
-	Drops       []ChunkDrop // made before Chunks are written
+	Drops       []ChunkDrop // deleted before Chunks are written
 	Chunks      []*Chunk
 	Sums        []*Sum
 	Objects     []*Object
 	Audit       []*Audit
-	// Grace, if not 0, moves the end of every session that has not ended
-	// later by so much, and at least to its own TTL from now. Sessions in
-	// Workers have it already.
+	// Grace, if not 0, extends every session that has not ended by this much, and at least to its
+	// own TTL from now. Sessions in Workers are extended already.
 	Grace time.Duration
-	// Leap, if not 0, moves the times by which owned executions are late (when they
-	// began, were assigned, made progress, must have been cancelled) later by so much,
-	// and at most to now: it did not pass. Executions that are changed anyway have it
+	// Leap, if not 0, moves the times from which the delays of owned executions are counted
+	// (begin, assignment, progress, end of the cancel grace) later by this much, and at most to
+	// now: the clock leapt, and this time did not pass. Executions in Executions are moved
 	// already.
 	Leap time.Duration
-	// Mark asks for the server's mark of life though no session is written; with
-	// a session it is written anyway.
+	// Mark asks the store to write the server's mark of life although no session is written. With
+	// a session the store writes the mark in any case.
 	Mark bool
-	// Beat is how often the server means to write its mark of life, written
-	// with it. The engine sets it; it is no reason to write by itself.
+	// Beat is how often the server intends to write its mark of life; it is written with the
+	// mark. The engine sets Beat. Beat alone is no reason to write.
 	Beat time.Duration
 }
 
@@ -143,54 +141,55 @@ func (c *Changes) Empty() bool {
 		len(c.Objects)+len(c.Audit) == 0 && c.Grace == 0 && !c.Mark
 }
 
-// Vital reports whether writing the changes proves that sessions can be written: they
-// change one, or are a mark of life. Only then has a mark something to say to those who
-// judge sessions by time: while heartbeats cannot be written, nobody else's writes may
-// say that all is well.
+// Vital reports whether writing the changes proves that sessions can be written: the changes
+// include a session or a mark of life. Only such a commit may write a mark. While heartbeats
+// cannot be written, a mark from other writes would hide this from the judgement of sessions by
+// time.
 func (c *Changes) Vital() bool { return len(c.Workers) > 0 || c.Mark || c.Grace != 0 }
 
-// Command is one thing to decide. The commands are the types of this package
-// that implement it.
+// Command is one request to decide. The types of this package that implement it are all the
+// commands.
 type Command interface {
-	// Need adds the rows the command must see.
+	// Need adds the rows that the command must see.
 	Need(n *Need)
-	// apply decides: it checks everything, then changes, or refuses and
+	// apply decides the command: it checks everything and then changes rows, or refuses and
 	// changes nothing.
 	apply(w *world) (Reply, error)
 }
 
-// Reply answers one command. Only the fields that the command speaks of are set.
+// Reply answers one command. Only the fields that concern the command are set.
 type Reply struct {
 	ID        belay.ExecutionID
 	Seq       int64
 	Replayed  bool
-	Execution *Execution // a copy, as it stood after the command
-	Spec      *Spec      // of that execution, where an action answers with it
+	Execution *Execution // a copy, in its state after the command
+	Spec      *Spec      // of that execution, in the reply to an action
 	Claims    []Claimed
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply
-	Object    *Object // a copy, as it stood after the command
-	// Follow are commands that must follow: their cause stands in rows, so
-	// that a sweep finds them if this process dies before they are sent.
+	Object    *Object // a copy, in its state after the command
+	// Follow are follow-up commands for other rows. Their cause stands in rows, so a sweep finds
+	// it if this process dies before the commands are sent.
 	Follow []Command
 	Err    error
 }
 
-// Claimed is one execution won.
+// Claimed is one execution that a claim won.
 type Claimed struct {
 	Execution Execution
-	// Input is that of the execution if Known: what became due in the very
-	// batch that claims it was not read with its input, nor was a large one.
+	// Input is the execution's input if Known is set. Known is not set for an execution that
+	// became due in the batch that claims it, nor for a large input: neither is read with the
+	// claim.
 	Input []byte
 	Known bool
-	// First tells that the execution was never claimed before: nothing can be stored
-	// of it but what was submitted.
+	// First says that the execution was never claimed before: the store can have nothing of it
+	// but the submission.
 	First bool
-	// Alone asks the worker to take nothing else while the run is young.
+	// Alone asks the worker to claim nothing else while the run is young.
 	Alone bool
 }
 
-// NeedOf is what a batch of commands must see.
+// NeedOf names the rows that a batch of commands must see.
 func NeedOf(commands []Command) Need {
 	need := Need{Refer: Refer}
 	for _, c := range commands {

@@ -6,9 +6,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A refused command stands alone: its neighbours in the fold pass, and the
-// rows are what they would be without it.
-func TestRefusalsLeaveTheirNeighboursAlone(t *testing.T) {
+// A refused command does not affect the other commands of its fold: they pass, and the rows are
+// as they would be without it.
+func TestARefusalDoesNotAffectOtherCommands(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
@@ -34,8 +34,8 @@ func TestRefusalsLeaveTheirNeighboursAlone(t *testing.T) {
 	}
 }
 
-// What a reply shows is the execution after its command, whatever later
-// commands of the fold do to it.
+// A reply shows the execution as it was after its command; later commands of the fold do not
+// change the reply.
 func TestRepliesDoNotChangeLater(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -67,9 +67,9 @@ func TestRepliesDoNotChangeLater(t *testing.T) {
 	}
 }
 
-// An execution may be submitted, deal with much and end in one fold: one new
-// row in its last state, and its whole history.
-func TestAWholeLifeInOneFold(t *testing.T) {
+// An execution may be submitted, run and end in one fold. The fold writes one new row in its last
+// state, and the whole history.
+func TestAnExecutionMayBeginAndEndInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	sub, other := s.submission(), s.submission()
@@ -90,7 +90,7 @@ func TestAWholeLifeInOneFold(t *testing.T) {
 	}
 }
 
-// Two ends in one fold: the first counts, the second is told so.
+// Of two ends in one fold the first counts, and the second is refused.
 func TestOneEndPerGeneration(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -103,8 +103,8 @@ func TestOneEndPerGeneration(t *testing.T) {
 	s.is(l.Execution, "succeeded")
 }
 
-// A session that ends in the fold takes its leases with it at once.
-func TestNothingPassesAfterTheSessionsEndInOneFold(t *testing.T) {
+// A session that ends in a fold loses its leases at once.
+func TestNoWriteIsAcceptedAfterTheSessionEndedInItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
@@ -119,8 +119,8 @@ func TestNothingPassesAfterTheSessionsEndInOneFold(t *testing.T) {
 	}
 }
 
-// An empty fold wants nothing written.
-func TestNothingToDoIsNothingToWrite(t *testing.T) {
+// A fold without effect writes nothing.
+func TestAFoldWithoutEffectWritesNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)

@@ -2,15 +2,15 @@ package machine
 
 import "github.com/belaydev/belay"
 
-// Forgotten is the reason of a root that is about to be deleted.
+// Forgotten is the reason of a root execution that is about to be deleted.
 const Forgotten = "forgotten"
 
-// Forget says of a root whose retention is over that it is deleted, together with all
-// that descends from it. From then on nothing of it is run again or forked, so that it
-// may go piece by piece: what is deleted in one commit needs no such word.
+// Forget marks a root execution whose retention is over as being deleted, together with all of
+// its descendants. From then on none of them can be reopened or forked, so the store may delete
+// them in several commits. A tree that is deleted in one commit needs no Forget.
 type Forget struct {
 	Execution belay.ExecutionID
-	// Before is the moment before which it must have ended.
+	// Before is a moment: the execution must have ended before it.
 	Before Time
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fork starts a new execution with the checkpoints of another up to a seq.
-// The new one has its own id, history and tokens; steps it has count as done.
+// fork starts a new execution with the checkpoints of another one up to a seq. The new execution
+// has its own id, history and tokens; the steps whose checkpoints it has count as done.
 func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	if c.Fork.IsZero() || c.Fork == e.ID {
 		return Reply{}, refuse(belay.CodeInvalid, "fork", "the new execution has no id of its own")
@@ -30,13 +30,13 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		}
 		return Reply{ID: have.ID, Execution: w.copyOf(have), Spec: w.specs[have.ID], Replayed: true}, nil
 	}
-	// What was saved earlier in this fold counts as well.
+	// Checkpoints that were saved earlier in this fold count as well.
 	saved := append(slices.Clip(w.Rows.Checkpoints), w.out.Checkpoints...)
 	kept := newest(saved, e, c.UpTo)
 	for _, k := range kept {
 		if k.Kind == belay.KindState && k.Seq != e.StateSeq {
 			return Reply{}, w.illegal("fork", e,
-				fmt.Sprintf("the state saved at seq %d is gone, a newer one took its place", k.Seq))
+				fmt.Sprintf("the state saved at seq %d is gone: a newer one replaced it", k.Seq))
 		}
 	}
 	f := &Execution{
@@ -63,13 +63,13 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		})
 	}
 	c.record(w, e)
-	w.awake(f)
+	w.markDue(f)
 	return Reply{ID: f.ID, Execution: w.copyOf(f), Spec: w.specs[f.ID], Seq: e.Seq}, nil
 }
 
-// newest are the checkpoints of e that count, up to a seq (0 for all), in order:
-// of each kind and key the last one, and of states the last of all, since an
-// execution has one state and saving it prunes the one before.
+// newest lists the checkpoints of e that count, up to a seq (0 for all), in order: the last one
+// of each kind and key. Of states only the last one counts whatever its key, since an execution
+// has one state and saving it prunes the one before.
 func newest(all []*Checkpoint, e *Execution, upTo int64) []*Checkpoint {
 	type slot struct {
 		kind belay.CheckpointKind

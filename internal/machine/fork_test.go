@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// source is an execution with steps, one of them saved again, and a state saved
+// source makes an execution with steps, of which one was saved twice, and a state that was saved
 // twice.
 func source(t *testing.T) (*stage, belay.Lease) {
 	t.Helper()
@@ -30,12 +30,12 @@ func source(t *testing.T) (*stage, belay.Lease) {
 	return s, l
 }
 
-// A fork goes on from the newest checkpoint of each kind and key, up to a seq,
-// under its own gapless numbers; the source only notes it.
+// A fork starts from the newest checkpoint of each kind and key, up to a seq, and numbers them
+// without gaps. In the source only the action is recorded.
 func TestForkCopiesTheNewestCheckpoints(t *testing.T) {
 	for _, c := range []struct {
 		upTo int64
-		want string // the data of what it keeps: the seq in the source
+		want string // the data of the checkpoints it keeps: their seqs in the source
 	}{{0, "5678"}, {8, "5678"}, {100, "5678"}, {7, "567"}, {3, "3"}, {2, ""}, {1, ""}} {
 		s, l := source(t)
 		r, seq := s.row(l.Execution), s.row(l.Execution).Seq
@@ -61,8 +61,8 @@ func TestForkCopiesTheNewestCheckpoints(t *testing.T) {
 	}
 }
 
-// A fork never goes on silently without a state that was there: the data of an
-// older state is gone once there is a newer one.
+// A fork up to a seq at which there was a state is refused if that state was pruned: a fork must
+// not lose a state silently.
 func TestForkRefusesAStateThatIsGone(t *testing.T) {
 	s, l := source(t)
 	for _, upTo := range []int64{4, 5} {
@@ -70,7 +70,7 @@ func TestForkRefusesAStateThatIsGone(t *testing.T) {
 	}
 }
 
-// The state of an execution is one, under whichever key it is saved.
+// An execution has one state, even if it saves states under several keys.
 func TestAnExecutionHasOneState(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -97,8 +97,8 @@ func TestForkTakesAnotherInput(t *testing.T) {
 	}
 }
 
-// A key leads to one execution, and that is not the fork.
-func TestForkLeavesTheKey(t *testing.T) {
+// An idempotency key leads to the original execution and not to its fork.
+func TestAForkHasNoIdempotencyKey(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(key("k"))
 	f := s.do(s.act(id, belay.ActionFork)).ID
@@ -110,8 +110,8 @@ func TestForkLeavesTheKey(t *testing.T) {
 	}
 }
 
-// A repeated fork is found by its operation or by its own id.
-func TestForkOnce(t *testing.T) {
+// A repeated fork finds the first one, by its operation or by the fork's id.
+func TestARepeatedForkFindsTheFirst(t *testing.T) {
 	s := newStage(t)
 	id, unrelated := s.submit(), s.submit(func(b *belay.Submission) { b.Input = json.RawMessage(`"x"`) })
 	c := s.act(id, belay.ActionFork)
@@ -126,7 +126,7 @@ func TestForkOnce(t *testing.T) {
 	}
 	another := *c
 	another.Fork = belay.ExecutionID(s.id())
-	s.refused(&another, belay.CodeIdempotencyMismatch) // the operation made another one
+	s.refused(&another, belay.CodeIdempotencyMismatch) // the operation made another fork
 	s.refused(s.act(id, belay.ActionFork, func(x *belay.Control) { x.Fork = unrelated }), belay.CodeConflict)
 }
 
@@ -144,8 +144,8 @@ func TestForkIsRefused(t *testing.T) {
 	}
 }
 
-// A fork in the fold of the last save has it, as it would a moment later.
-func TestForkSeesWhatItsFoldSaved(t *testing.T) {
+// A fork copies a checkpoint that was saved earlier in the same fold.
+func TestAForkCopiesACheckpointSavedInItsFold(t *testing.T) {
 	apart, l := source(t)
 	together, _ := source(t)
 	for _, s := range []*stage{apart, together} {
@@ -174,8 +174,8 @@ func kept(s *stage) (keys []string) {
 	return keys
 }
 
-// The fork of a fork, and of what has been reopened with another input, starts
-// from what counts there.
+// A fork of a fork, and a fork of an execution that was reopened with another input, start from
+// the checkpoints that count there.
 func TestForkOfAFork(t *testing.T) {
 	s, l := source(t)
 	f := s.do(s.act(l.Execution, belay.ActionFork)).ID
@@ -199,7 +199,7 @@ func TestForkOfAFork(t *testing.T) {
 	if k := s.records[own.Execution].checkpoints; !k[2].Pruned {
 		t.Errorf("the state that the fork brought along is kept: %+v", *k[2])
 	}
-	s2, _, id := died(t)
+	s2, _, id := failedExecution(t)
 	s2.do(s2.act(id, belay.ActionRequeue, func(x *belay.Control) { x.Input = json.RawMessage(`2`) }))
 	h := s2.do(s2.act(id, belay.ActionFork)).ID
 	if r := s2.records[h]; len(r.checkpoints) != 0 || string(s2.input(h)) != `2` {

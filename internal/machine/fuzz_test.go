@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// noise is a string of random bytes that depends on its seed alone.
-func noise(seed uint64, n int) []byte {
+// randomBytes is a string of random bytes that depends on the seed alone.
+func randomBytes(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, 0))
 	b := make([]byte, n)
 	for i := range b {
@@ -17,26 +17,26 @@ func noise(seed uint64, n int) []byte {
 	return b
 }
 
-// FuzzHistories: no sequence of commands, folded in batches of any size, breaks
-// G1, G2, G3, G5, G7, G8, G9, G10, G11 or G15.
+// FuzzHistories: no sequence of commands, folded in batches of any size, breaks G1, G2, G3, G5,
+// G7, G8, G9, G10, G11 or G15.
 func FuzzHistories(f *testing.F) {
 	for seed := range uint64(20) {
-		f.Add(noise(seed, 400))
+		f.Add(randomBytes(seed, 400))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
-		src = src[:min(len(src), 4<<10)] // longer than it takes to break anything
+		src = src[:min(len(src), 4<<10)] // longer inputs find nothing more
 		if _, err := play(newKeeper(), src); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// TestRandomHistories is the same on long random histories, and shows that they
-// are worth something: whatever can happen did, more than once.
+// TestRandomHistories does the same with long random histories, and shows that they cover the
+// rules: each entry of happenings occurred at least three times.
 func TestRandomHistories(t *testing.T) {
 	seen := make(map[string]int)
 	for seed := range uint64(120) {
-		p, err := play(newKeeper(), noise(1000+seed, 2500))
+		p, err := play(newKeeper(), randomBytes(1000+seed, 2500))
 		if err != nil {
 			t.Fatalf("seed %d: %v", 1000+seed, err)
 		}
@@ -44,7 +44,7 @@ func TestRandomHistories(t *testing.T) {
 			seen[what] += n
 		}
 	}
-	for _, what := range happenings() {
+	for _, what := range requiredEvents() {
 		if seen[what] < 3 {
 			t.Errorf("%s happened %d times: the histories prove nothing about it", what, seen[what])
 		}
@@ -52,8 +52,8 @@ func TestRandomHistories(t *testing.T) {
 	t.Logf("%d kinds of things happened", len(seen))
 }
 
-// happenings are what random histories must contain.
-func happenings() []string {
+// requiredEvents lists the events that the random histories must contain.
+func requiredEvents() []string {
 	all := []string{
 		"Accept", "Accept repeated", "Accept refused: conflict", "Act repeated", "Act refused: conflict", "Append",
 		"Append repeated",

@@ -7,10 +7,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Grace is written, not remembered: after three missed marks of life the first
-// batch that sees sessions or leaves a mark, whatever it is about, gives every session
-// the gap again, at least its own TTL from now; the next batch finds nothing to do.
-func TestGraceAfterAStall(t *testing.T) {
+// The extension of sessions is written to the rows, not kept in memory. After three missed marks
+// of life the first batch that sees sessions or writes a mark extends every session by the gap,
+// and at least to its own TTL from now. The next batch extends nothing.
+func TestSessionsAreExtendedAfterAStall(t *testing.T) {
 	for name, first := range map[string]func(*stage, belay.WorkerID) Command{
 		"expire":    func(_ *stage, w belay.WorkerID) Command { return &Expire{w} },
 		"heartbeat": func(s *stage, w belay.WorkerID) Command { return s.beat(w) },
@@ -51,9 +51,9 @@ func TestGraceAfterAStall(t *testing.T) {
 	}
 }
 
-// A batch that sees no session and leaves no mark gives nothing back, and need not wait
-// for the sessions: the gap is there for the next batch.
-func TestABatchWithoutSessionsLeavesTheGap(t *testing.T) {
+// A batch that sees no session and writes no mark extends nothing and need not lock the sessions.
+// The next batch still finds the gap.
+func TestABatchWithoutSessionsExtendsNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(6*time.Second))
 	s.stall(time.Minute)
@@ -68,27 +68,28 @@ func TestABatchWithoutSessionsLeavesTheGap(t *testing.T) {
 	s.refused(&Expire{w}, belay.CodeConflict)
 }
 
-// No grace while anybody's mark is fresh: up to three beats nothing is missed.
-func TestNoGraceWhileMarksAreFresh(t *testing.T) {
+// Sessions are not extended while the mark of any server is fresh: a gap of up to three beats
+// counts as fresh.
+func TestSessionsAreNotExtendedWhileMarksAreFresh(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(5*time.Second))
-	s.stall(3 * s.beat0())
+	s.stall(3 * s.markInterval())
 	changes, r := s.batch(&Expire{w})
 	if changes.Grace != 0 || r[0].Err != nil || s.workers[w].State != belay.WorkerLost {
 		t.Errorf("grace %s, %v, %s", changes.Grace, r[0].Err, s.workers[w].State)
 	}
 	w = s.worker("w2", ttl(5*time.Second))
-	s.stall(3*s.beat0() + time.Microsecond)
+	s.stall(3*s.markInterval() + time.Microsecond)
 	if changes, r := s.batch(&Expire{w}); changes.Grace == 0 || r[0].Err == nil {
 		t.Errorf("grace %s, %v", changes.Grace, r[0].Err)
 	}
 }
 
-func (s *stage) beat0() time.Duration { return s.keeper.beat }
+func (s *stage) markInterval() time.Duration { return s.keeper.beat }
 
-// A single worker that falls silent is given up at its time, no later, while
-// others go on.
-func TestASingleSilentWorkerIsGivenUp(t *testing.T) {
+// A single worker that stops its heartbeats is lost when its session expires, not later, while
+// other workers go on.
+func TestASingleSilentWorkerIsLost(t *testing.T) {
 	s := newStage(t)
 	silent, lively := s.worker("silent"), s.worker("lively")
 	end := s.workers[silent].ExpiresAt
@@ -104,8 +105,8 @@ func TestASingleSilentWorkerIsGivenUp(t *testing.T) {
 	s.refused(&Expire{lively}, belay.CodeConflict)
 }
 
-// Without any mark yet, and with a clock that went back, there is no gap.
-func TestNoGraceWithoutAGap(t *testing.T) {
+// Before the first mark, or with a clock that was set back, there is no gap.
+func TestSessionsAreNotExtendedWithoutAGap(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	for _, mark := range []Time{0, s.now, s.now.Add(hour)} {
@@ -116,7 +117,7 @@ func TestNoGraceWithoutAGap(t *testing.T) {
 	}
 }
 
-// The mark of life is a reason to write, and nothing else.
+// A Mark command writes the mark of life and nothing else.
 func TestMarkWritesNothingElse(t *testing.T) {
 	s := newStage(t)
 	changes, _ := s.batch(&Mark{})

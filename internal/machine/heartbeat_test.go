@@ -11,9 +11,9 @@ import (
 
 func held(l belay.Lease) belay.Held { return belay.Held{Execution: l.Execution, Token: l.Token} }
 
-// One heartbeat renews all leases of a session in one row, and tells of each
-// run named what its owner must know.
-func TestHeartbeatTells(t *testing.T) {
+// A heartbeat renews all leases of a session in one row, and reports for each named run the
+// requests to its owner.
+func TestAHeartbeatReportsRequestsToOwners(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(9*time.Second))
 	plain, cancelled, paused, preempted, signalled := s.run(w), s.run(w), s.run(w), s.run(w), s.run(w)
@@ -46,14 +46,14 @@ func TestHeartbeatTells(t *testing.T) {
 	}
 }
 
-// What the worker names and does not own is revoked, with the token it named.
-func TestHeartbeatRevokes(t *testing.T) {
+// A run that the worker names and does not own is revoked, with the token that the worker named.
+func TestAHeartbeatRevokesRunsThatTheWorkerDoesNotOwn(t *testing.T) {
 	s := newStage(t)
 	w, other := s.worker("w"), s.worker("other")
 	stolen, ended, foreign := s.run(w), s.run(w), s.run(other)
 	s.do(s.act(stolen.Execution, belay.ActionSteal))
 	s.do(s.settle(ended, belay.OutcomeSucceeded))
-	again := s.win(w) // the stolen one, by the worker that does not know it lost it
+	again := s.win(w) // the stolen execution, won again by the worker that does not know of the loss
 	unknown := belay.Lease{Execution: belay.ExecutionID(s.id()), Token: 3}
 	for _, holds := range [][]belay.Lease{
 		{stolen, again, ended, foreign, unknown},
@@ -75,10 +75,9 @@ func TestHeartbeatRevokes(t *testing.T) {
 	}
 }
 
-// A run that the worker owns and does not name is released once its claim was
-// answered or given up, and not before; a run named with another token is not
-// named.
-func TestHeartbeatReleasesWhatNobodyHolds(t *testing.T) {
+// A run that the worker owns and does not name is released once the claim that won it was given
+// up, and not before. A run named with another token counts as not named.
+func TestAHeartbeatReleasesRunsThatItDoesNotName(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	seen, lost, flying := s.run(w), s.run(w), s.run(w)
@@ -100,7 +99,7 @@ func TestHeartbeatReleasesWhatNobodyHolds(t *testing.T) {
 	if r := s.do(s.beat(w, stale, flying)); len(r.Follow) != 1 || len(r.Heartbeat.Revoked) != 1 {
 		t.Errorf("named with an old token: %+v", r)
 	}
-	// The floor never falls: what was given up stays so.
+	// ClaimFloor never falls: a claim that was given up stays given up.
 	beat = s.beat(w)
 	beat.ClaimSeen = 0
 	s.do(beat)
@@ -109,8 +108,8 @@ func TestHeartbeatReleasesWhatNobodyHolds(t *testing.T) {
 	}
 }
 
-// Rule: a heartbeat that arrives behind a newer one releases nothing that its worker has
-// won since it was sent: two would do it at once.
+// Rule: a heartbeat that arrives after a newer one does not release runs that its worker won
+// after sending it. A worker may send two heartbeats at the same time.
 func TestAnOvertakenHeartbeatReleasesNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -124,9 +123,8 @@ func TestAnOvertakenHeartbeatReleasesNothing(t *testing.T) {
 	s.is(won.Execution, "running")
 }
 
-// A heartbeat goes by what its own fold has done to the runs, not by what was
-// read for it.
-func TestHeartbeatSeesWhatItsFoldDid(t *testing.T) {
+// A heartbeat sees the runs as earlier commands of its fold left them, not as they were loaded.
+func TestAHeartbeatSeesEarlierChangesOfItsFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	ended, stolen, kept := s.run(w), s.run(w), s.run(w)
@@ -141,14 +139,14 @@ func TestHeartbeatSeesWhatItsFoldDid(t *testing.T) {
 	if d := cmp.Diff([]belay.Held{held(kept)}, b.Preempt); d != "" {
 		t.Error(d)
 	}
-	// The claim's reply was given up with this heartbeat: its runs go back.
+	// The heartbeat gives up the claim before its reply was seen: the runs it won are released.
 	if len(r[4].Claims) != 2 || len(r[5].Follow) != 2 {
 		t.Errorf("won %v, follow %+v", won(r[4]), r[5].Follow)
 	}
 }
 
-// Progress is written only where an idle timeout looks at it, and only when it
-// makes a difference; nonsense from a worker's clock changes nothing.
+// Progress is written only for runs with an idle timeout, and only if it makes a difference.
+// Absurd values from a worker's clock change nothing.
 func TestHeartbeatReportsProgress(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -162,7 +160,7 @@ func TestHeartbeatReportsProgress(t *testing.T) {
 		return s.do(b)
 	}
 	if r := beat(29500 * time.Millisecond); len(r.Follow) != 0 {
-		t.Errorf("half a second is worth a write: %+v", r.Follow)
+		t.Errorf("a difference of half a second is written: %+v", r.Follow)
 	}
 	r := beat(2 * time.Second)
 	if d := cmp.Diff([]Command{&Progress{timed.Execution, timed.Token, s.now.Add(-2 * time.Second)}},
@@ -176,7 +174,7 @@ func TestHeartbeatReportsProgress(t *testing.T) {
 		e.CheckAt != e.ProgressAt.Add(time.Minute) {
 		t.Errorf("%+v", *e)
 	}
-	s.follow(r) // again: older progress is none
+	s.follow(r) // older progress changes nothing
 	for _, idle := range []time.Duration{-hour, -1 << 63, 1<<63 - 1} {
 		s.follow(beat(idle))
 		if got := s.row(timed.Execution).ProgressAt; got > s.now {

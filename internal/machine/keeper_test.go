@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// keeper keeps rows as a store does, in maps, and applies changes to them. It
-// is strict: a new row that is there already, a change to one that is not, a
-// row that was changed and not written, is an error. Rows in it are never
-// changed in place, so that a shallow clone is a snapshot.
+// keeper keeps rows in maps as a store keeps them in tables, and writes changes to them. It
+// reports as an error: a new row that exists already, a change to a row that does not exist, and
+// a row that was changed but not written. Rows in a keeper are never changed in place, so a
+// shallow clone is a snapshot.
 type keeper struct {
 	now     Time
 	epoch   belay.Token
@@ -26,14 +26,14 @@ type keeper struct {
 	objects map[ObjectRef]*Object
 	audit   []*Audit
 
-	folding []Command // what is being folded
+	folding []Command // the commands of the present fold
 
-	// Planted bugs: what they do to rows read and to changes written.
+	// Planted bugs change the rows that were read, or the changes before they are written.
 	onRead  func(*keeper, *Rows)
 	onWrite func(*keeper, *Changes)
 }
 
-// record is all rows of one execution, each kind by its key.
+// record is all rows of one execution, each list sorted by its key.
 type record struct {
 	execution   *Execution
 	specs       []*Spec
@@ -46,7 +46,7 @@ type record struct {
 	sums        []*Sum
 }
 
-// began is when the tests' clock starts.
+// began is the moment at which the clock of the tests starts.
 const began Time = 1_700_000_000_000_000
 
 func newKeeper() *keeper {
@@ -64,7 +64,7 @@ func (k *keeper) clone() *keeper {
 	return &c
 }
 
-// fold carries out one batch: it loads what the commands need, folds, writes.
+// fold carries out one batch: it loads the rows that the commands need, folds, and writes.
 func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
 	need := NeedOf(commands)
 	rows := k.load(&need)
@@ -122,7 +122,7 @@ func (k *keeper) load(n *Need) *Rows {
 	return rows
 }
 
-// lookUp loads the rows that are named one by one.
+// lookUp loads the rows that commands name one by one.
 func (k *keeper) lookUp(n *Need, rows *Rows) {
 	for _, key := range unique(n.Keys) {
 		if row, ok := k.keys[key]; ok {
@@ -183,7 +183,7 @@ func (k *keeper) lookUp(n *Need, rows *Rows) {
 	}
 }
 
-// sum is how much is kept under a name, nil if nothing was.
+// sum is the sum of a name, nil if there is none.
 func (k *keeper) sum(ref SumRef) *Sum {
 	for _, s := range k.records[ref.Execution].sums {
 		if s.SumRef == ref {
@@ -193,7 +193,7 @@ func (k *keeper) sum(ref SumRef) *Sum {
 	return nil
 }
 
-// op is the seq of the row that an operation wrote, 0 if none did.
+// op is the row that an operation wrote; its seq is 0 if there is none.
 func (r record) op(ref OpRef) Op {
 	for _, c := range r.checkpoints {
 		if c.Op == ref.Op {
@@ -245,7 +245,7 @@ func (k *keeper) ready(q ReadyQuery) ReadyLane {
 	return lane
 }
 
-// where are the executions for which a condition holds, by id.
+// where lists the executions that meet a condition, sorted by id.
 func (k *keeper) where(holds func(*Execution) bool) []*Execution {
 	var all []*Execution
 	for _, r := range k.records {
@@ -257,7 +257,7 @@ func (k *keeper) where(holds func(*Execution) bool) []*Execution {
 	return all
 }
 
-// history is what a store reads of an execution to merge its events.
+// history is the record from which events are merged.
 func (r record) history() *Record {
 	h := &Record{
 		Execution: r.execution, Runs: r.runs, Checkpoints: r.checkpoints, Signals: r.signals, Deeds: r.deeds,
@@ -268,8 +268,8 @@ func (r record) history() *Record {
 	return h
 }
 
-// unwritten finds rows that a fold changed and does not want written: a store
-// would lose the change.
+// unwritten finds rows that a fold changed but did not list as changed: a store would lose the
+// change.
 func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 	for _, e := range rows.Executions {
 		if was := k.records[e.ID].execution; !slices.Contains(c.Executions, e) && !same(was, e) {
@@ -294,7 +294,7 @@ func (k *keeper) unwritten(rows *Rows, c *Changes) error {
 	}
 	for _, o := range rows.Objects {
 		if !same(k.objects[o.ObjectRef], o) {
-			return fmt.Errorf("%s %s was changed where it was loaded", o.Kind, o.Name)
+			return fmt.Errorf("the loaded row of %s %s was changed in place", o.Kind, o.Name)
 		}
 	}
 	for _, x := range rows.Owners {

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// write applies changes as a store does, copying every row. Flags that speak of
-// one fold are not kept.
+// write applies changes as a store does, and copies every row. Flags that belong to one fold are
+// cleared.
 func (k *keeper) write(c *Changes) error {
 	if err := k.writeExecutions(c); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (k *keeper) write(c *Changes) error {
 	}
 	for _, row := range c.Keys {
 		if _, ok := k.keys[row.Key]; ok {
-			return fmt.Errorf("keys: key %v is there already", row.Key)
+			return fmt.Errorf("keys: key %v exists already", row.Key)
 		}
 		k.keys[row.Key] = row
 	}
@@ -50,14 +50,14 @@ func (k *keeper) write(c *Changes) error {
 	return k.writeChunks(c)
 }
 
-// writeObject adds an object or replaces the version that the change names.
+// writeObject adds an object, or replaces the version that the change names.
 func (k *keeper) writeObject(o *Object) error {
 	was := int64(0)
 	if there := k.objects[o.ObjectRef]; there != nil {
 		was = there.Version
 	}
 	if o.Was != was {
-		return fmt.Errorf("keys: %s %s: version %d replaced, and there is %d", o.Kind, o.Name, o.Was, was)
+		return fmt.Errorf("keys: %s %s: the change replaces version %d, stored is %d", o.Kind, o.Name, o.Was, was)
 	}
 	row := copied(o)
 	row.Was = 0
@@ -78,7 +78,7 @@ func (k *keeper) writeExecutions(c *Changes) error {
 	}
 	for _, e := range c.Executions {
 		if e.New != (k.records[e.ID].execution == nil) {
-			return fmt.Errorf("keys: execution %s: new %v, and there %v", e.ID, e.New, !e.New)
+			return fmt.Errorf("keys: execution %s: new %v, exists %v", e.ID, e.New, !e.New)
 		}
 		row := copied(e)
 		row.New, row.Attention = false, false
@@ -116,7 +116,7 @@ func (k *keeper) writeWorkers(c *Changes) error {
 	}
 	for _, x := range c.Workers {
 		if x.New != (k.workers[x.ID] == nil) {
-			return fmt.Errorf("keys: worker %s: new %v, and there %v", x.ID, x.New, !x.New)
+			return fmt.Errorf("keys: worker %s: new %v, exists %v", x.ID, x.New, !x.New)
 		}
 		row := copied(x)
 		row.New = false
@@ -125,8 +125,7 @@ func (k *keeper) writeWorkers(c *Changes) error {
 	return nil
 }
 
-// writeRun adds a run, or writes the end, and the begin if it has one, of one
-// that is there.
+// writeRun adds a run, or writes the end of an existing run, and its begin if the change has one.
 func (k *keeper) writeRun(run *Run) error {
 	return k.change(run.Execution, func(r *record) error {
 		if run.New {
@@ -195,7 +194,7 @@ func (k *keeper) writeHistory(c *Changes) error {
 	return err
 }
 
-// writeLetter adds a dead letter or resolves one, at most once (G10).
+// writeLetter adds a dead letter, or resolves one at most once (G10).
 func (k *keeper) writeLetter(d *DeadLetter) error {
 	return k.change(d.Execution, func(r *record) error {
 		if d.New {
@@ -225,7 +224,7 @@ func (k *keeper) writeChunks(c *Changes) error {
 	for _, x := range c.Chunks {
 		err := k.change(x.Execution, func(r *record) error {
 			if slices.ContainsFunc(r.chunks, func(y *Chunk) bool { return y.ChunkRef == x.ChunkRef }) {
-				return fmt.Errorf("keys: chunk %v is there already", x.ChunkRef)
+				return fmt.Errorf("keys: chunk %v exists already", x.ChunkRef)
 			}
 			r.chunks = append(slices.Clip(r.chunks), copied(x))
 			return nil
@@ -236,7 +235,7 @@ func (k *keeper) writeChunks(c *Changes) error {
 	}
 	for _, s := range c.Sums {
 		if s.New != (k.sum(s.SumRef) == nil) {
-			return fmt.Errorf("keys: sum of %s: new %v, and there %v", s.Name, s.New, !s.New)
+			return fmt.Errorf("keys: sum of %s: new %v, exists %v", s.Name, s.New, !s.New)
 		}
 		row := copied(s)
 		row.New = false
@@ -250,24 +249,23 @@ func (k *keeper) writeChunks(c *Changes) error {
 	return nil
 }
 
-// insert adds a copy of a row in the order of its key, and refuses a key that
-// is taken. The old slice stays as it was.
+// insert adds a copy of a row in the order of its key, and refuses a key that exists. The old
+// slice stays unchanged.
 func insert[R any](rows *[]*R, row *R, key func(*R) int64) error {
 	i, taken := slices.BinarySearchFunc(*rows, key(row), func(x *R, k int64) int { return cmp.Compare(key(x), k) })
 	if taken {
-		return fmt.Errorf("keys: %T %d is there already: %+v", *row, key(row), *row)
+		return fmt.Errorf("keys: %T %d exists already: %+v", *row, key(row), *row)
 	}
 	*rows = slices.Insert(slices.Clip(*rows), i, copied(row))
 	return nil
 }
 
-// replace puts a changed copy in the place of a row, and refuses if there is
-// none.
+// replace replaces a row by a changed copy, and refuses if the row does not exist.
 func replace[R any](rows *[]*R, is func(*R) bool, with func(*R) error) error {
 	i := slices.IndexFunc(*rows, is)
 	if i < 0 {
 		var r R
-		return fmt.Errorf("keys: the %T to change is not there", r)
+		return fmt.Errorf("keys: the %T to change does not exist", r)
 	}
 	next := slices.Clone(*rows)
 	next[i] = copied(next[i])

@@ -6,11 +6,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// owner is the execution of a lease that holds at this moment. Every write of
-// an owner passes here; nothing is believed without it (G1, G2).
+// owner is the execution of a valid lease. Every write of an owner is checked here first (G1,
+// G2).
 func (w *world) owner(op string, l belay.Lease) (*Execution, error) { return w.ownerAt(op, l, w.Now) }
 
-// ownerAt does so with a session whose time was not over at a moment.
+// ownerAt is like owner, but the session must not have expired at the moment at.
 func (w *world) ownerAt(op string, l belay.Lease, at Time) (*Execution, error) {
 	e := w.execs[l.Execution]
 	op += " " + l.Execution.String()
@@ -25,11 +25,11 @@ func (w *world) ownerAt(op string, l belay.Lease, at Time) (*Execution, error) {
 	return e, nil
 }
 
-// lost says why the lease does not hold, if it does not.
+// lost says why the lease is not valid; the cause is empty if it is valid.
 func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string) {
 	current := e.Token == l.Token && e.Worker == l.Worker && e.Secret == l.Secret
 	newer := e.Token > l.Token
-	if l.Token == 0 { // known by its secret alone
+	if l.Token == 0 { // the lease names no token; its secret identifies it
 		newer = e.Worker != l.Worker && (e.State == belay.Running || e.State == belay.Scheduled)
 	}
 	switch {
@@ -43,7 +43,7 @@ func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string)
 	case e.State == belay.Running && !current && l.Token == 0:
 		return belay.CauseExpired, "the lease is not the one that holds"
 	case e.State != belay.Running || !current:
-		return belay.CauseExpired, fmt.Sprintf("nobody holds token %d any more; the execution is %s", l.Token, e.State)
+		return belay.CauseExpired, fmt.Sprintf("no owner has token %d any more; the execution is %s", l.Token, e.State)
 	case e.CancelBy.over(w.Now):
 		return belay.CauseCancelled, "the execution was cancelled and the grace to end it is over"
 	case !w.alive(l.Worker, at):
@@ -52,9 +52,9 @@ func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string)
 	return "", ""
 }
 
-// Owns refuses who does not own an execution under the lease. It looks at the row alone,
-// which is enough for a read: a session that is over and was not lost yet may read what
-// nobody else has written since.
+// Owns refuses a lease that does not own the execution. Owns looks at the execution's row alone,
+// which is enough for a read: an expired session that was not ended yet may read, since no other
+// owner has written in between.
 func Owns(e *Execution, l belay.Lease) error {
 	w := world{Rows: &Rows{}, workers: map[belay.WorkerID]*Worker{
 		l.Worker: {ID: l.Worker, State: belay.WorkerOpen, ExpiresAt: 1},
@@ -68,20 +68,20 @@ func Owns(e *Execution, l belay.Lease) error {
 	return err
 }
 
-// alive reports whether the session may still write: it has not ended and its
-// time was not over at a moment.
+// alive reports whether the session may still write: it has not ended and had not expired at the
+// moment at.
 func (w *world) alive(id belay.WorkerID, at Time) bool {
 	x := w.workers[id]
 	return x != nil && !x.State.Ended() && !x.ExpiresAt.over(at)
 }
 
-// needLease adds what the check of a lease must see.
+// needLease adds the rows that the check of a lease needs.
 func needLease(n *Need, l belay.Lease) {
 	n.Executions = append(n.Executions, l.Execution)
 	n.Workers = append(n.Workers, l.Worker)
 }
 
-// refuse is the error of a command that does not pass.
+// refuse makes the error of a refused command.
 func refuse(code belay.Code, op, format string, args ...any) *belay.Error {
 	return &belay.Error{Code: code, Op: op, Message: fmt.Sprintf(format, args...)}
 }

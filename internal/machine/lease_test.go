@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// ownerWrites are the commands of an owner, each under a lease.
+// ownerWrites lists the commands of an owner under a lease.
 func (s *stage) ownerWrites(l belay.Lease) []Command {
 	all := []Command{
 		s.save(l, belay.KindStep, "k"), s.save(l, belay.KindState, "k"), s.save(l, belay.KindWait, "k"),
@@ -22,9 +22,9 @@ func (s *stage) ownerWrites(l belay.Lease) []Command {
 	return all
 }
 
-// G1, G2: in no situation does anything pass under a lease that is not the last
-// one, letter for letter.
-func TestNothingPassesUnderAWrongLease(t *testing.T) {
+// G1, G2: in every situation, every write under a lease that differs from the present one in any
+// field is refused.
+func TestEveryWriteUnderAWrongLeaseIsRefused(t *testing.T) {
 	wrong := map[string]func(*belay.Lease, *subject){
 		"an older token": func(l *belay.Lease, _ *subject) { l.Token-- },
 		"a newer token":  func(l *belay.Lease, _ *subject) { l.Token++ },
@@ -51,13 +51,13 @@ func TestNothingPassesUnderAWrongLease(t *testing.T) {
 	}
 }
 
-// The refusal of a stale write says why.
-func TestStaleWritesAreToldWhy(t *testing.T) {
+// The refusal of a stale write gives the cause.
+func TestTheRefusalOfAStaleWriteGivesTheCause(t *testing.T) {
 	s := newStage(t)
 	a, b := s.worker("a"), s.worker("b", ttl(time.Hour))
 	old := s.run(a)
 	s.do(s.act(old.Execution, belay.ActionSteal))
-	s.refused(s.save(old, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired) // taken, and nobody else's yet
+	s.refused(s.save(old, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired) // not claimed since
 	now := s.win(b)
 	s.refused(s.save(old, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseReassigned)
 	s.do(s.act(now.Execution, belay.ActionCancel))
@@ -73,8 +73,8 @@ func TestStaleWritesAreToldWhy(t *testing.T) {
 	s.refused(s.save(ended, belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseFinished)
 }
 
-// G6: a lease holds up to the last microsecond of its session, and not at its
-// end, whether anybody has noticed or not.
+// G6: a lease is valid until the last microsecond of its session and refused from expires_at on,
+// whether the reaper has run or not.
 func TestLeaseEndsWithItsSession(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(2*time.Second))
@@ -90,8 +90,8 @@ func TestLeaseEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// G1: tokens of one execution grow with every claim and assignment, across
-// generations and losses, and jump with the epoch, never back.
+// G1: tokens of one execution grow with every claim and every assignment, across generations and
+// losses, and jump up with an epoch. They never fall.
 func TestTokensGrowForEver(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -127,8 +127,8 @@ func TestTokensGrowForEver(t *testing.T) {
 	}
 }
 
-// G2: a repeated operation gets its first answer again, whoever owns the
-// execution now and wherever it stands.
+// G2: a repeated operation gets its first answer again, also after the execution has changed its
+// owner or its state.
 func TestRepeatedOperationsGetTheirFirstAnswer(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))
@@ -163,7 +163,7 @@ func TestRepeatedOperationsGetTheirFirstAnswer(t *testing.T) {
 	again("ended")
 }
 
-// G2 also within one fold: the repetition may be in the batch of the first.
+// G2 also within one fold: a repetition may be in the same batch as the first.
 func TestRepeatedOperationsInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -183,7 +183,7 @@ func TestRepeatedOperationsInOneFold(t *testing.T) {
 	}
 }
 
-// An operation without an id is new each time.
+// Without an operation id each command is a new operation.
 func TestOperationsWithoutAnIDAreNotRepeated(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

@@ -7,15 +7,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Lock makes somebody who is no worker the owner of one execution: it opens the
-// session of one and claims the execution in the same commit. Locking again
-// under the same id finds the lock.
+// Lock makes an external owner, which is no worker, the owner of one execution: Lock opens a
+// session for it and claims the execution in the same commit. A second Lock under the same id
+// finds the existing lock.
 type Lock struct {
 	belay.LockRequest
 	Secret belay.Secret
 }
 
-// Need names the session, the execution with its input, and who owns it now.
+// Need names the session, the execution with its input, and the session of the present owner.
 func (c *Lock) Need(n *Need) {
 	n.Workers = append(n.Workers, c.ID)
 	n.Held = append(n.Held, c.ID)
@@ -64,16 +64,16 @@ func (c *Lock) check(op string) error {
 	return checkTTL(op, c.TTL)
 }
 
-// spec is what the session of an outside owner says of itself.
+// spec describes the session of the external owner.
 func (c *Lock) spec() belay.WorkerSpec {
 	s := belay.WorkerSpec{ID: c.ID, Name: c.Owner, Capacity: 1, TTL: c.TTL, External: true}
-	or(&s.TTL, belay.DefaultLockTTL)
+	setDefault(&s.TTL, belay.DefaultLockTTL)
 	s.Heartbeat = s.TTL / 3
 	return s
 }
 
-// again answers a lock that was given before, with the terms it was given on.
-// Asking is a sign of life: it renews the lock.
+// again answers a lock that was given before, with the original terms. A repeated Lock is a sign
+// of life and renews the lock.
 func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error) {
 	if said := c.spec(); !x.Spec.External || x.Spec.Name != said.Name || x.Spec.TTL != said.TTL {
 		return Reply{}, refuse(belay.CodeIdempotencyMismatch, op,
@@ -99,12 +99,12 @@ func (c *Lock) again(w *world, op string, e *Execution, x *Worker) (Reply, error
 	return Reply{}, err
 }
 
-// lockable refuses what is not to be had, and says when it will be or what to
-// do. What waits may be had: its outside owner decides when to go on.
+// lockable refuses an execution that cannot be locked, and says when it can be or what to do. An
+// execution that waits can be locked: its external owner decides when to go on.
 func (c *Lock) lockable(w *world, op string, e *Execution) error {
 	switch {
 	case e.State == belay.Running, e.State == belay.Scheduled:
-		return w.heldBy(op, e)
+		return w.refuseOwned(op, e)
 	case e.State.Terminal() && !c.Reopen:
 		return refuse(belay.CodeConflict, op, "it has ended: %s; %s", e.State, reopenText(e))
 	case e.State.Terminal():
@@ -112,11 +112,11 @@ func (c *Lock) lockable(w *world, op string, e *Execution) error {
 	case e.State == belay.Paused:
 		return refuse(belay.CodeConflict, op, "it is paused; resume it to lock it")
 	case e.Gate != "":
-		return refuse(belay.CodeConflict, op, "it is held back by its gate: %s", e.Gate)
+		return refuse(belay.CodeConflict, op, "its gate keeps it from running: %s", e.Gate)
 	case e.State == belay.Pending && !e.DueAt.over(w.Now):
 		wait := e.DueAt.Sub(w.Now)
 		text := e.ReasonText
-		or(&text, "it is not due before")
+		setDefault(&text, "it is not due before")
 		err := refuse(belay.CodeConflict, op, "it may be locked in %s: %s", wait.Round(time.Millisecond), text)
 		err.RetryAfter = wait
 		return err
@@ -134,8 +134,8 @@ func reopenText(e *Execution) string {
 	return "lock it with reopen to run it again"
 }
 
-// heldBy refuses since somebody owns the execution, and says who.
-func (w *world) heldBy(op string, e *Execution) error {
+// refuseOwned refuses a lock because the execution has an owner, and names the owner.
+func (w *world) refuseOwned(op string, e *Execution) error {
 	h := &belay.Holder{Owner: e.Worker.String(), Worker: e.Worker, Token: e.Token}
 	if x := w.holder(e); x != nil {
 		h.Owner, h.ExpiresIn = x.Spec.Name, max(0, w.expires(x).Sub(w.Now))
@@ -146,8 +146,8 @@ func (w *world) heldBy(op string, e *Execution) error {
 	return err
 }
 
-// holder is the session that owns an execution, nil if it is not known here. It
-// may have been read without a lock: what it says of time may be old.
+// holder is the session that owns an execution, nil if its row was not loaded. The row may have
+// been read without a lock, so its times may be old.
 func (w *world) holder(e *Execution) *Worker {
 	if x := w.workers[e.Worker]; x != nil {
 		return x
@@ -160,7 +160,7 @@ func (w *world) holder(e *Execution) *Worker {
 	return nil
 }
 
-// expires is when a session's time is over, with the grace of this fold.
+// expires is when a session expires, including the extension that this fold gives.
 func (w *world) expires(x *Worker) Time {
 	if w.workers[x.ID] == x || w.out.Grace == 0 || x.State.Ended() {
 		return x.ExpiresAt
@@ -168,12 +168,12 @@ func (w *world) expires(x *Worker) Time {
 	return max(x.ExpiresAt.Add(w.out.Grace), w.Now.Add(x.ttl()))
 }
 
-// Renew is the heartbeat of one run: it renews the session that holds the lease
-// and counts as progress. It reconciles nothing. A lease without a token is
-// known by its secret. Like a heartbeat it comes when the server receives it.
+// Renew is the heartbeat of one run: it renews the session that owns the lease and counts as
+// progress. Renew does not reconcile lists as Heartbeat does. If the lease has no token, its
+// secret identifies it. The time of a Renew is when the server received it.
 type Renew struct {
 	belay.Lease
-	// Waited is how long the server has had it.
+	// Waited is how long ago the server received the request.
 	Waited time.Duration
 }
 
@@ -192,7 +192,7 @@ func (c *Renew) apply(w *world) (Reply, error) {
 	e, err := w.ownerAt(op, l, received)
 	if err != nil {
 		if x := w.workers[l.Worker]; current && x != nil && !x.State.Ended() && x.ExpiresAt.over(received) {
-			w.endSession(x, belay.WorkerLost, lateText(x))
+			w.endSession(x, belay.WorkerLost, expiredText(x))
 		}
 		return Reply{}, err
 	}
@@ -201,12 +201,12 @@ func (c *Renew) apply(w *world) (Reply, error) {
 	e.ProgressAt = w.Now
 	w.changed(e)
 	r := Reply{Heartbeat: belay.HeartbeatReply{ExpiresIn: x.ttl(), Drain: x.State == belay.WorkerDraining}}
-	w.news(e, belay.Held{Execution: e.ID, Token: e.Token}, &r.Heartbeat)
+	w.addRequests(e, belay.Held{Execution: e.ID, Token: e.Token}, &r.Heartbeat)
 	return r, nil
 }
 
-// Vacate ends the session of an outside owner whose run somebody else has ended.
-// It follows that end; if it is forgotten, the session ends by its time.
+// Vacate ends the session of an external owner whose run was ended by another command. Vacate is
+// a follow-up of that end; if Vacate is lost, the session expires.
 type Vacate struct {
 	Worker belay.WorkerID
 	Why    string
@@ -233,8 +233,8 @@ func (c *Vacate) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// vacate asks for the end of an outside owner's session, if one owned what a
-// command has just taken from its owner. It is called with the row as it was.
+// vacate asks for the end of an external owner's session, if a command has just taken the
+// execution from it. was is the row before the command.
 func (w *world) vacate(was Execution, e *Execution, why string) []Command {
 	x := w.holder(&was)
 	if was.Worker.IsZero() || e.Worker == was.Worker || x == nil || !x.Spec.External {
@@ -243,13 +243,13 @@ func (w *world) vacate(was Execution, e *Execution, why string) []Command {
 	return []Command{&Vacate{x.ID, why}}
 }
 
-// outside names the session whose calls are not for a lock.
-func outside(op string, x *Worker) error {
+// refuseExternal refuses a worker's call on the session of an external owner.
+func refuseExternal(op string, x *Worker) error {
 	return refuse(belay.CodeConflict, op,
 		"session %s is the lock of %s: it is renewed by its lease and ends with its run", x.ID, x.Spec.Name)
 }
 
-// lostOwner says whom an execution lost.
+// lostOwner describes the owner that was lost, for the message of the failure.
 func lostOwner(x *Worker, id belay.WorkerID) string {
 	switch {
 	case x == nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// owned submits an execution for owners from outside and locks it.
+// owned submits an external execution and locks it.
 func (s *stage) owned(owner string, with ...func(*belay.Submission)) belay.Lease {
 	s.t.Helper()
 	id := s.submit(append(with, external)...)
@@ -17,9 +17,9 @@ func (s *stage) owned(owner string, with ...func(*belay.Submission)) belay.Lease
 	return leaseOf(&r.Claims[0].Execution)
 }
 
-// Rule: a lock refused because somebody holds the execution says who, with which
-// token, and when to ask again.
-func TestALockRefusedNamesItsHolder(t *testing.T) {
+// Rule: a lock that is refused because the execution has an owner names the owner, its token, and
+// when to try again.
+func TestARefusedLockNamesTheOwner(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")
 	s.pass(5 * time.Second)
@@ -28,7 +28,7 @@ func TestALockRefusedNamesItsHolder(t *testing.T) {
 		h.ExpiresIn != 10*time.Second || err.RetryAfter != h.ExpiresIn {
 		t.Errorf("%+v, held by %+v", err, h)
 	}
-	s.stall(time.Minute) // nobody could renew: the holder is given the gap
+	s.stall(time.Minute) // no server was alive, so no owner could renew: the owner gets the gap again
 	_, r := s.batch(s.lock(belay.WorkerID(s.id()), l.Execution))
 	if !errors.As(r[0].Err, &err) || err.Holder == nil {
 		t.Fatalf("after a stall: %v", r[0].Err)
@@ -38,8 +38,8 @@ func TestALockRefusedNamesItsHolder(t *testing.T) {
 	}
 }
 
-// Rule: what is not due may be locked when it is, and not before; the refusal
-// says when and why. A paused one and one behind another gate say what holds them.
+// Rule: an execution that is not due can be locked once it is due and not before; the refusal
+// says when and why. The refusal for a paused execution, or one behind a gate, gives that reason.
 func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")
@@ -68,7 +68,7 @@ func TestALockBeforeItsTimeIsRefused(t *testing.T) {
 	}
 }
 
-// Rule: after a loss nobody may lock before the lock delay is over.
+// Rule: after a loss the execution cannot be locked before the lock delay is over.
 func TestALockWaitsForTheLockDelay(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann", policy(belay.Policy{OnLost: belay.Requeue, LockDelay: within(4 * time.Second)}))
@@ -83,9 +83,9 @@ func TestALockWaitsForTheLockDelay(t *testing.T) {
 	s.do(s.lock(belay.WorkerID(s.id()), l.Execution))
 }
 
-// Rule: a lock's id is the operation's. It finds its lock while that holds, and nothing
-// else ever.
-func TestALocksIDFindsItAndNothingElse(t *testing.T) {
+// Rule: the id of a lock is its operation id. A repeated id finds its lock while the lock is
+// valid, and never locks again.
+func TestALocksIDNamesOneLock(t *testing.T) {
 	s := newStage(t)
 	first := s.lock(belay.WorkerID(s.id()), s.submit(external))
 	won := s.do(first)
@@ -97,7 +97,7 @@ func TestALocksIDFindsItAndNothingElse(t *testing.T) {
 		r.Session.TTL != first.TTL {
 		t.Errorf("asked again: %+v, was %+v", r, won)
 	}
-	s.pass(10 * time.Second) // asking was a sign of life
+	s.pass(10 * time.Second) // the repetition was a sign of life
 	other := *first
 	other.Execution = s.submit(external)
 	s.refused(&other, belay.CodeIdempotencyMismatch)
@@ -113,8 +113,8 @@ func TestALocksIDFindsItAndNothingElse(t *testing.T) {
 	}
 }
 
-// Rule: only the lease renews a lock: its secret is enough, and nothing is without
-// it. What it tells is about its run alone.
+// Rule: only a renewal by lease renews a lock: the secret is enough, and is required. The reply
+// reports requests for this run alone.
 func TestALockIsRenewedByItsSecret(t *testing.T) {
 	s := newStage(t)
 	l := s.owned("ann")
@@ -145,8 +145,8 @@ func TestALockIsRenewedByItsSecret(t *testing.T) {
 	}
 }
 
-// Rule: a worker may renew one of its runs by its lease. It counts for the session
-// and reconciles nothing.
+// Rule: a worker may renew one of its runs by its lease. The renewal counts for the worker's
+// session and reconciles nothing.
 func TestRenewingOneRunOfAWorker(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -156,11 +156,11 @@ func TestRenewingOneRunOfAWorker(t *testing.T) {
 		t.Errorf("it reconciles: %+v", r)
 	}
 	s.pass(10 * time.Second)
-	s.do(s.save(b, belay.KindStep, "a")) // the session lives
+	s.do(s.save(b, belay.KindStep, "a")) // the session is alive
 }
 
-// Rule: an ordinary execution may be owned from outside too; given back, workers
-// take it. While an owner outside holds it no worker does.
+// Rule: an external owner may own an ordinary execution too. While it does, no worker can claim
+// the execution; once given back, workers can.
 func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	s := newStage(t)
 	w, id := s.worker("w"), s.submit()
@@ -168,7 +168,7 @@ func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 {
 		t.Fatalf("a worker claimed %+v", r.Claims)
 	}
-	s.do(s.beat(w)) // says that it holds nothing
+	s.do(s.beat(w)) // names no run
 	s.do(s.save(l, belay.KindStep, "a"))
 	s.do(s.settle(l, belay.OutcomeSuspended))
 	s.is(id, "waiting(signal)")
@@ -182,8 +182,8 @@ func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	}
 }
 
-// Rule: an external execution stays one through signals, retries and losses, and its
-// limits count all the same.
+// Rule: an external execution stays external through signals, retries and losses, and its
+// attempts and losses are limited as usual.
 func TestAnExternalExecutionStaysExternal(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -220,7 +220,7 @@ func TestAnExternalExecutionStaysExternal(t *testing.T) {
 	s.is(l.Execution, "failed")
 }
 
-// Rule: what a lock asks for is checked.
+// Rule: invalid lock requests are refused.
 func TestALockIsChecked(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(external)

@@ -7,15 +7,16 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Lose takes an execution back from a session that has ended.
+// Lose takes an execution back from a session that has ended. Where the session was lost, its
+// worker is presumed to have crashed.
 type Lose struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
 	Worker    belay.WorkerID
-	// Beside says that its session owned other suspects, and Newest that none of them
-	// began later.
+	// Beside says that the session owned other suspects too; Newest says that none of them began
+	// later than this execution.
 	Beside, Newest bool
-	// Together says that its session owned others, suspects or not.
+	// Together says that the session owned other executions too, suspects or not.
 	Together bool
 }
 
@@ -42,10 +43,10 @@ func (c *Lose) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// blames reports whether the loss is put down to the execution, should it be suspect: no
-// other suspect was there, or it was taken last and had not outlived the time in which a
-// worker takes nothing else. Every fourth run counts whatever else was there: nothing
-// kills workers for ever.
+// blames reports whether the loss counts against the execution if it is a suspect. The loss
+// counts if the session owned no other suspect, or if this run began last and the worker's last
+// heartbeat came within the time in which the worker claims nothing else. Every fourth run counts
+// in any case, so that no execution can kill workers for ever.
 func (c *Lose) blames(e *Execution, x *Worker) bool {
 	switch {
 	case !c.Beside || e.Token%4 == 0:
@@ -56,10 +57,10 @@ func (c *Lose) blames(e *Execution, x *Worker) bool {
 	return c.Newest && x.HeartbeatAt < e.RunAt.Add(belay.AloneFor)
 }
 
-// takeBack takes an execution from its owner x, whose session has ended; nil if
-// even its row is gone. A session that ended in order gives back what it held
-// (G11). Blamed says that a loss is put down to the execution, and
-// together that others were lost with it.
+// takeBack takes an execution from its owner x, whose session has ended; x is nil if even the
+// session's row is gone. If the session was closed or drained, the execution is due again at no
+// cost (G11). blamed says that a loss counts against the execution, and together that other
+// executions were lost with it.
 func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
 		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
@@ -68,12 +69,12 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	w.lose(e, x, blamed, together)
 }
 
-// lose ends a run whose owner is gone. Its cap is its own: so many in a row
-// without a new checkpoint end the execution, since a job that kills its
-// workers must not loop for ever (G8). From the third on only those count that are put
-// down to it, since those that run beside such a job are innocent. Nobody but who lost
-// it knows how to go on with what was owned from outside, so unless its policy says
-// otherwise it fails.
+// lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a
+// row without a new checkpoint the execution fails, since a job that kills its workers must not
+// loop for ever (G8). From the third loss on, only those that are blamed on the execution count,
+// since executions that ran beside such a job are innocent. An execution with an external owner
+// fails at its first loss unless its policy says otherwise, since only the lost owner knows how
+// to continue.
 func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	p, text, outside := e.policy(), lostOwner(x, e.Worker), x != nil && x.Spec.External
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
@@ -83,7 +84,7 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 		outcome: belay.OutcomeLost, failure: belay.Failure{Class: belay.ClassLost, Message: clip(text, maxMessage)},
 	}
 	if blamed || !e.Suspect() {
-		e.lostTimes(e.Losses + 1)
+		e.setLosses(e.Losses + 1)
 	}
 	switch {
 	case e.CancelBy != 0:
@@ -103,9 +104,10 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	}
 }
 
-// LossDelay is how long an execution waits after so many losses in a row, if others were
-// lost with it. The first is made good at once: workers die without its doing. From then
-// on each loss may be its own doing, and the others get the time.
+// LossDelay is how long an execution waits after so many losses in a row, if other executions
+// were lost with it. The first loss causes no delay: most workers die for other reasons. From the
+// second on the execution may be the cause, and the delay gives the others time to go on without
+// it.
 func LossDelay(losses int) time.Duration {
 	if losses < suspectAfter {
 		return 0
@@ -115,9 +117,8 @@ func LossDelay(losses int) time.Duration {
 
 const maxLossDelay = 30 * time.Second
 
-// Release gives back a run that its worker does not hold, since the reply to
-// the claim that won it was lost on the way, or what is scheduled to a worker
-// that drains and will not accept it.
+// Release gives back a run that its worker does not know of, because the reply to the winning
+// claim was lost, or an execution scheduled to a worker that is draining and will not accept it.
 type Release struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
@@ -148,8 +149,8 @@ func (c *Release) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// unclaimed says why a worker cannot come to hold what it owns and does not
-// name; empty if it can.
+// unclaimed says why a worker will never run an execution that it owns and did not name; empty if
+// it still may.
 func unclaimed(e *Execution, x *Worker) string {
 	switch {
 	case e.State == belay.Scheduled && x.State == belay.WorkerDraining:

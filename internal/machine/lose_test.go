@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// lose ends the worker's session by its time and takes back what it owned.
+// lose lets the worker's session expire and takes back the execution of the lease.
 func (s *stage) lose(l belay.Lease) {
 	s.t.Helper()
 	s.to(s.workers[l.Worker].ExpiresAt)
@@ -16,8 +16,8 @@ func (s *stage) lose(l belay.Lease) {
 	s.do(&Lose{l.Execution, l.Token, l.Worker, false, true, false})
 }
 
-// G8: losses are counted in a row; a checkpoint, and nothing less, begins the
-// count again. The cap ends the execution with a dead letter.
+// G8: losses in a row are counted; only a checkpoint resets the count. At the limit the execution
+// fails with a dead letter.
 func TestLossesInARow(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{MaxLosses: 3}))
@@ -39,7 +39,7 @@ func TestLossesInARow(t *testing.T) {
 		s.do(&Append{Chunk: belay.Chunk{Lease: l, Name: "log", Data: []byte("x")}})
 		s.do(&Progress{id, l.Token, s.now})
 	})
-	s.do(s.settle(s.win(s.worker("w")), belay.OutcomeReleased)) // given back is not lost, and no progress either
+	s.do(s.settle(s.win(s.worker("w")), belay.OutcomeReleased)) // a release is not a loss, but no progress either
 	lose(3)
 	s.is(id, "failed")
 	if e, d := s.row(id), s.records[id].letters; e.Class != belay.ClassLost || len(d) != 1 || d[0].Reason != "lost" ||
@@ -55,8 +55,8 @@ func TestLossesInARow(t *testing.T) {
 	}
 }
 
-// A failed run shows that its worker lived: the count of losses begins again.
-func TestAFailureIsNoLoss(t *testing.T) {
+// A failed run shows that its worker was alive: the count of losses in a row is reset.
+func TestAFailureResetsTheLossCount(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), policy(belay.Policy{MaxLosses: 2, MaxAttempts: 9}))
 	s.lose(l)
@@ -67,7 +67,8 @@ func TestAFailureIsNoLoss(t *testing.T) {
 	}
 }
 
-// For targets that cannot check a token nobody may claim for a while.
+// During the lock delay after a loss no worker may claim: the delay protects targets that cannot
+// check a token.
 func TestLockDelayAfterALoss(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), policy(belay.Policy{LockDelay: belay.Duration(time.Minute)}))
@@ -81,14 +82,13 @@ func TestLockDelayAfterALoss(t *testing.T) {
 	s.win(w)
 }
 
-// RULE 3: nothing is taken from a session that may still live, whoever asks,
-// and nothing but what it owns with that token.
-func TestLoseOnlyWhatIsLost(t *testing.T) {
+// Rule 3: a run is lost only if its session has ended, and only the run with the named token.
+func TestOnlyRunsOfEndedSessionsAreLost(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
 	s.to(s.workers[w].ExpiresAt.Add(time.Hour))
-	s.refused(&Lose{l.Execution, l.Token, w, false, true, false}, belay.CodeConflict) // overdue, and yet to be judged
+	s.refused(&Lose{l.Execution, l.Token, w, false, true, false}, belay.CodeConflict) // expired, not ended yet
 	s.do(&Expire{w})
 	s.refused(&Lose{l.Execution, l.Token - 1, w, false, true, false}, belay.CodeConflict)
 	s.refused(&Lose{l.Execution, l.Token, s.worker("other"), false, true, false}, belay.CodeConflict)
@@ -97,8 +97,8 @@ func TestLoseOnlyWhatIsLost(t *testing.T) {
 	s.is(l.Execution, "pending(lost)")
 }
 
-// A session whose row is gone is as lost as one can be.
-func TestLoseWhatAMissingSessionOwned(t *testing.T) {
+// A run whose session's row is gone counts as lost.
+func TestARunOfAMissingSessionIsLost(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	delete(s.workers, l.Worker)
@@ -111,9 +111,9 @@ func TestLoseWhatAMissingSessionOwned(t *testing.T) {
 	s.is(l.Execution, "pending(lost)")
 }
 
-// A run is released for its worker only when the claim that won it was given
-// up. One that was accepted has no claim and is never released so.
-func TestReleaseOnlyWhatWasGivenUp(t *testing.T) {
+// A run is released for its worker only when the claim that won it was given up. An accepted run
+// has no claim and is never released in this way.
+func TestOnlyRunsOfClaimsThatWereGivenUpAreReleased(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
@@ -124,7 +124,7 @@ func TestReleaseOnlyWhatWasGivenUp(t *testing.T) {
 	s.is(l.Execution, "pending(released)")
 
 	r := s.do(&Schedule{Execution: l.Execution, Worker: w, Secret: belay.Secret{1}})
-	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict) // it may still accept
+	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict) // the worker may still accept
 	s.do(&Accept{w, l.Execution, r.Execution.Token})
 	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict)
 	if r := s.do(s.beat(w)); len(r.Follow) != 0 {

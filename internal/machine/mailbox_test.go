@@ -7,8 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// An execution keeps so many signals and so many bytes of them, and no more. Those that a
-// checkpoint consumed do not count, nor do the ends of children, which nobody can refuse.
+// An execution keeps a limited number of signals, with a limited number of bytes. Signals that a
+// checkpoint consumed do not count. Ends of children do not count either, since they cannot be
+// refused.
 func TestAnExecutionKeepsABoundedNumberOfSignals(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")

@@ -8,17 +8,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// mutant is a planted bug: a store that reads or writes something else than it
-// should.
+// mutant is a planted bug: it changes the rows that are read or the changes that are written.
 type mutant struct {
 	name    string
-	promise string // the one whose checker must notice
+	promise string // the promise whose checker must notice
 	read    func(*keeper, *Rows)
 	write   func(*keeper, *Changes)
 }
 
-// eachChanged goes through the executions that are written and were there
-// before.
+// eachChanged calls with for the executions that are written and existed before.
 func eachChanged(with func(is, was *Execution)) func(*keeper, *Changes) {
 	return func(k *keeper, c *Changes) {
 		for _, e := range c.Executions {
@@ -63,7 +61,7 @@ var mutants = []mutant{
 			is.Token = 0
 		}
 	})},
-	{name: "writes of a session that is over pass", promise: "G2", read: func(_ *keeper, r *Rows) {
+	{name: "writes of an expired session pass", promise: "G2", read: func(_ *keeper, r *Rows) {
 		for _, x := range r.Workers {
 			x.ExpiresAt = max(x.ExpiresAt, r.Now+1)
 		}
@@ -103,13 +101,13 @@ var mutants = []mutant{
 	{name: "a child's end is not counted", promise: "G4", write: eachChanged(func(is, was *Execution) {
 		is.Open = max(is.Open, was.Open)
 	})},
-	{name: "a child's end is not told", promise: "G15", write: func(_ *keeper, c *Changes) {
+	{name: "a child's end is not delivered", promise: "G15", write: func(_ *keeper, c *Changes) {
 		c.Signals = slices.DeleteFunc(c.Signals, func(s *Signal) bool { return !s.Child.IsZero() })
 	}},
 	{name: "an end is not written", promise: "G4", write: dropExecutions(func(_ *Changes, is, was *Execution) bool {
 		return is.State.Terminal() && !was.State.Terminal()
 	})},
-	{name: "a signal wakes nobody", promise: "G5", write: eachChanged(func(is, was *Execution) {
+	{name: "a signal wakes no execution", promise: "G5", write: eachChanged(func(is, was *Execution) {
 		if is.State == belay.Waiting && was.State == belay.Waiting {
 			is.DueAt = was.DueAt
 		}
@@ -124,27 +122,28 @@ var mutants = []mutant{
 			x.ExpiresAt = min(x.ExpiresAt, r.Now)
 		}
 	}},
-	{name: "grace reaches only who is looked at", promise: "G6", write: func(_ *keeper, c *Changes) { c.Grace = 0 }},
+	{name: "grace extends the batch's sessions only", promise: "G6",
+		write: func(_ *keeper, c *Changes) { c.Grace = 0 }},
 	{name: "a cancel is forgotten", promise: "G7", write: eachChanged(func(is, was *Execution) {
 		if was.CancelBy == 0 {
 			is.CancelBy = 0
 		}
 	})},
-	{name: "an end is taken back", promise: "G7", write: eachChanged(func(is, was *Execution) {
+	{name: "an end is reversed", promise: "G7", write: eachChanged(func(is, was *Execution) {
 		if was.State.Terminal() && is.Generation == was.Generation {
 			is.State, is.FinishedAt, is.Class, is.DueAt = belay.Pending, 0, 0, 1
 		}
 	})},
 	{name: "failures are not counted", promise: "G8", write: eachChanged(func(is, _ *Execution) { is.Attempts = 0 })},
 	{name: "losses are not counted", promise: "G8", write: eachChanged(func(is, _ *Execution) { is.Losses = 0 })},
-	{name: "the loss of an owner from outside is that of a worker", promise: "G8", read: func(_ *keeper, r *Rows) {
+	{name: "the loss of an external owner counts as that of a worker", promise: "G8", read: func(_ *keeper, r *Rows) {
 		for _, x := range r.Workers {
 			if x.State.Ended() {
 				x.Spec.External = false
 			}
 		}
 	}},
-	{name: "a renewal by anybody passes", promise: "G2", read: func(k *keeper, r *Rows) {
+	{name: "a renewal with a wrong secret passes", promise: "G2", read: func(k *keeper, r *Rows) {
 		for _, c := range k.folding {
 			for _, e := range r.Executions {
 				if l, ok := c.(*Renew); ok && l.Execution == e.ID && l.Worker == e.Worker {
@@ -158,14 +157,14 @@ var mutants = []mutant{
 			x.State, x.EndedAt, x.EndReason = belay.WorkerOpen, 0, ""
 		}
 	})},
-	{name: "what a drop freed is not counted", promise: "sums", write: func(_ *keeper, c *Changes) { c.Drops = nil }},
+	{name: "dropped bytes are not subtracted", promise: "sums", write: func(_ *keeper, c *Changes) { c.Drops = nil }},
 	{name: "a claim comes early", promise: "G8", read: claimEarly},
-	{name: "workers are not kept away", promise: "G8", read: func(_ *keeper, r *Rows) {
+	{name: "workers can claim external executions", promise: "G8", read: func(_ *keeper, r *Rows) {
 		for _, e := range r.Executions {
 			e.External = false
 		}
 	}},
-	{name: "workers are not kept away from the next generation", promise: "G8",
+	{name: "workers can claim the next generation of an external execution", promise: "G8",
 		write: eachChanged(func(is, was *Execution) {
 			is.External = is.External && is.Generation == was.Generation
 		})},
@@ -188,13 +187,13 @@ var mutants = []mutant{
 	{name: "CheckAt is not written", promise: "CheckAt", write: eachChanged(func(is, was *Execution) {
 		is.CheckAt = was.CheckAt
 	})},
-	{name: "a pause forgets where from", promise: "row", write: eachChanged(func(is, _ *Execution) {
+	{name: "a pause forgets the state before it", promise: "row", write: eachChanged(func(is, _ *Execution) {
 		is.PausedFrom = 0
 	})},
 	{name: "rows are read before they are locked", promise: "G4", read: readOld},
 }
 
-// claimEarly shows claims what is due within some seconds.
+// claimEarly makes executions claimable that become due within some seconds.
 func claimEarly(k *keeper, r *Rows) {
 	for _, e := range k.where(func(e *Execution) bool { return e.Ready() > k.now && e.Ready() < k.now.Add(5e9) }) {
 		for i := range r.Ready {
@@ -211,7 +210,7 @@ func claimEarly(k *keeper, r *Rows) {
 	}
 }
 
-// readOld hides the last change of a row from every third fold.
+// readOld gives every third fold an execution's row as it was before its last change.
 func readOld(k *keeper, r *Rows) {
 	for i, e := range r.Executions {
 		if e.State == belay.Running && e.Seq%3 == 0 {
@@ -227,14 +226,14 @@ func readOld(k *keeper, r *Rows) {
 	}
 }
 
-// about reports whether an error says that a promise is broken.
+// about reports whether an error names a broken promise.
 func about(err error, promise string) bool {
 	return strings.Contains(err.Error(), promise+": ")
 }
 
-// TestCheckersCatchPlantedBugs: a checker's "ok" counts since each of these
-// bugs makes it say which promise is broken. Faults in other promises, which
-// most bugs break as well, do not end the hunt.
+// TestCheckersCatchPlantedBugs: an "ok" of the checkers counts because each of these bugs makes a
+// checker name the broken promise. Most bugs break other promises as well; those faults do not
+// end the search.
 func TestCheckersCatchPlantedBugs(t *testing.T) {
 	caught := 0
 	for _, m := range mutants {
@@ -243,8 +242,8 @@ func TestCheckersCatchPlantedBugs(t *testing.T) {
 		for ; err == nil && tries < 1000; tries++ {
 			k := newKeeper()
 			k.onRead, k.onWrite = m.read, m.write
-			p := newPlayer(k, noise(uint64(tries), 600))
-			p.hunt = m.promise
+			p := newPlayer(k, randomBytes(uint64(tries), 600))
+			p.onlyPromise = m.promise
 			err = p.play()
 		}
 		if err == nil || !about(err, m.promise) {

@@ -9,53 +9,53 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// ObjectKind says what an object is: which codec reads its body, and which commands
-// change it.
+// ObjectKind is the kind of an object. The kind determines the codec of the object's body and the
+// commands that change the object.
 type ObjectKind string
 
-// ObjectRef names an object: its name is its own within its kind.
+// ObjectRef names an object. Names are unique within a kind.
 type ObjectRef struct {
 	Kind ObjectKind
 	Name string
 }
 
-// Compare orders objects by kind and name, as stores lock them.
+// Compare orders objects by kind and name, the order in which stores lock them.
 func (r ObjectRef) Compare(other ObjectRef) int {
 	return cmp.Or(cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.Name, other.Name))
 }
 
-// Object is the row of a thing that is not an execution and changes rarely. Stores keep
-// its body as bytes; the codec of its kind gives them their meaning.
+// Object is the row of a thing that is not an execution and changes rarely. Stores keep the body
+// as bytes; the codec of the kind reads it.
 type Object struct {
 	ObjectRef
-	Version   int64 // 1 when it was made, and one more with each command that changed it
+	Version   int64 // 1 when the object is created, plus one with each change
 	NextAt    Time  // when the rules must look at it again, 0 for never
 	UpdatedAt Time
-	UpdatedBy string // the actor of the newest change, empty if it named none
-	Body      []byte // never changed in place
+	UpdatedBy string // the actor of the newest change, empty if the change named none
+	Body      []byte // replaced as a whole, never changed in place
 
-	// Was is, in a change, the version that it replaces: 0 adds the object.
+	// Was is the version that a change replaces: 0 adds the object.
 	Was int64
 }
 
-// Audit is the trace of an action on something that is not one execution. It is written
-// in the commit that carries the action out, once for each version of an object.
+// Audit records an action on something other than an execution. Audit is written in the commit of
+// the action, once for each version of an object.
 type Audit struct {
 	At    Time
 	Actor string
 	ObjectRef
-	Version        int64 // that the object has since
+	Version        int64 // of the object after the action
 	Action, Reason string
 	Op             belay.OpID
 }
 
-// Refer names the objects that rows refer to. The rows that commands name are loaded
-// first; then a store asks this once, and loads what it names before it reads its clock.
-// Where nothing is named it makes no further trip. No row refers to an object yet.
+// Refer names the objects to which rows refer. A store first loads the rows that commands name,
+// then calls Refer once and loads the objects it names, before it reads its clock. If Refer names
+// nothing, the store makes no further trip. No row refers to an object yet.
 func Refer(*Rows) []ObjectRef { return nil }
 
-// Further are the objects to load beside those that the need names, each once: what the
-// rows refer to that are loaded.
+// Further lists the objects, each once, to which the loaded rows refer and which the need does
+// not name already.
 func (n *Need) Further(rows *Rows) []ObjectRef {
 	if n.Refer == nil {
 		return nil
@@ -69,19 +69,18 @@ func (n *Need) Further(rows *Rows) []ObjectRef {
 	return more
 }
 
-// codec reads and writes the bodies of one kind of objects, which are JSON: then a
-// migration can make them too. A field that a body does not have is zero, and one that is
-// not known here is passed over.
+// codec encodes and decodes the bodies of one kind of object. Bodies are JSON so that migrations
+// can write them too. A missing field is zero; an unknown field is ignored.
 type codec[B any] struct{ kind ObjectKind }
 
-// ref names the object of the kind.
+// ref names an object of the codec's kind.
 func (c codec[B]) ref(name string) ObjectRef { return ObjectRef{c.kind, name} }
 
 func (c codec[B]) decode(o *Object) (*B, error) {
 	b := new(B)
 	err := json.Unmarshal(o.Body, b)
 	if o.Kind != c.kind {
-		err = fmt.Errorf("it is a %s", o.Kind)
+		err = fmt.Errorf("its kind is %s", o.Kind)
 	}
 	if err != nil {
 		return nil, &belay.Error{
@@ -101,10 +100,10 @@ func (c codec[B]) encode(b *B) ([]byte, error) {
 	return body, nil
 }
 
-// put is what a command makes of an object, and what the audit says of it.
+// put is a command's change of an object, and its entry in the audit.
 type put struct {
 	ref      ObjectRef
-	expected int64 // the version that the command has seen, 0 for an object that is not there
+	expected int64 // the version that the command has seen, 0 for a new object
 	next     Time
 	body     []byte
 
@@ -112,7 +111,7 @@ type put struct {
 	op                    belay.OpID
 }
 
-// object is the row as it stands at this point of the fold, nil if there is none.
+// object is the row as it is at this point of the fold, nil if there is none.
 func (w *world) object(ref ObjectRef) *Object {
 	for _, all := range [][]*Object{w.out.Objects, w.Objects} {
 		for _, o := range all {
@@ -124,9 +123,8 @@ func (w *world) object(ref ObjectRef) *Object {
 	return nil
 }
 
-// put writes an object and its audit, and answers with the object. It refuses a change to
-// another version than the one that is there, which another command has written
-// meanwhile.
+// put writes an object and its audit, and answers with the object. put refuses the change if the
+// object has another version than the expected one, which another command has written in between.
 func (w *world) put(op string, p put) (Reply, error) {
 	if err := checkName(op, "the actor", p.actor, false); err != nil {
 		return Reply{}, err
@@ -144,7 +142,7 @@ func (w *world) put(op string, p put) (Reply, error) {
 		o = &Object{ObjectRef: p.ref}
 	}
 	if !slices.Contains(w.out.Objects, o) {
-		c := *o // as it was loaded, it stays
+		c := *o // the loaded row stays unchanged
 		o, c.Was = &c, c.Version
 		w.out.Objects = append(w.out.Objects, o)
 	}
@@ -155,8 +153,7 @@ func (w *world) put(op string, p put) (Reply, error) {
 	return Reply{Object: o.copy()}, nil
 }
 
-// copy is the row as it stands, for a reply that later commands of the fold must not
-// change.
+// copy is a copy of the row for a reply, which later commands of the fold must not change.
 func (o *Object) copy() *Object {
 	c := *o
 	c.Was = 0

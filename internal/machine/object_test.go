@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A change to an object names the version that it replaces. A change that names another
-// version is refused and writes nothing.
+// A change to an object names the version that it replaces. A change that names another version
+// is refused and writes nothing.
 func TestAChangeToAnotherVersionIsRefused(t *testing.T) {
 	ref := ObjectRef{"thing", "a"}
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestAChangeToAnotherVersionIsRefused(t *testing.T) {
 			t.Errorf("%+v: %v, %+v", c, err, w.out)
 		}
 		if c.there > 0 && string(rows.Objects[0].Body) != "old" {
-			t.Errorf("%+v: what was loaded has changed", c)
+			t.Errorf("%+v: the loaded object was changed", c)
 		}
 		if !same(r.Object, want.copy()) {
 			t.Errorf("%+v: the reply is %+v", c, r.Object)

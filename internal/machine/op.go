@@ -7,9 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// OpSum stands beside the id of an operation wherever that is kept: it is of what the
-// operation was and all that it said. It is zero where it is not known, which every
-// operation matches: rows that an older server wrote have none.
+// OpSum is a checksum of an operation's kind and content, stored beside the operation's id. A sum
+// of zero is unknown and matches every operation: rows that an older server wrote have none.
 type OpSum [16]byte
 
 // OpRef names an operation on an execution.
@@ -25,40 +24,40 @@ type Op struct {
 	Sum OpSum
 }
 
-// saying builds the sum of an operation. The same said in another way is the same:
-// JSON with other white space between its parts, a time that was rounded to
-// milliseconds on its way.
-type saying []byte
+// opContent collects the content of an operation for its sum. Differences of encoding do not change
+// the sum: white space between the parts of JSON, and times that were rounded to milliseconds on
+// the way.
+type opContent []byte
 
-func say(what string) saying { return appendString(make([]byte, 0, 128), what) }
+func contentOf(what string) opContent { return appendString(make([]byte, 0, 128), what) }
 
-func (s saying) text(v string) saying { return appendString(s, v) }
-func (s saying) int(v int64) saying   { return appendInt(s, v) }
-func (s saying) bytes(v []byte) saying {
+func (s opContent) text(v string) opContent { return appendString(s, v) }
+func (s opContent) int(v int64) opContent   { return appendInt(s, v) }
+func (s opContent) bytes(v []byte) opContent {
 	return append(appendInt(s, int64(len(v))), v...)
 }
 
-// json adds a payload. It is the last of what an operation says, so that its length
-// need not be known before.
-func (s saying) json(v []byte) saying { return appendJSON(s, v) }
+// json adds a payload. json must be the last call, since the payload's length is not added before
+// it.
+func (s opContent) json(v []byte) opContent { return appendJSON(s, v) }
 
-func (s saying) duration(d time.Duration) saying {
+func (s opContent) duration(d time.Duration) opContent {
 	if d > 0 && d < time.Millisecond {
 		return appendInt(s, 1)
 	}
 	return appendInt(s, d.Milliseconds())
 }
 
-// sum is that of what was said.
-func (s saying) sum() OpSum {
+// sum is the checksum of the collected content.
+func (s opContent) sum() OpSum {
 	h := sha256.Sum256(s)
 	return OpSum(h[:16])
 }
 
-// did finds the operation that was carried out under an id, in the store or earlier
-// in this fold, and its seq. An id stands for one operation with one body: it is
-// CodeIdempotencyMismatch if it was another.
-func (w *world) did(op string, id belay.ExecutionID, named belay.OpID, sum OpSum) (int64, bool, error) {
+// repetition finds the operation that was carried out under an id, in the store or earlier in this fold,
+// and its seq. An id stands for one operation with one content; did refuses another operation
+// under the same id with CodeIdempotencyMismatch.
+func (w *world) repetition(op string, id belay.ExecutionID, named belay.OpID, sum OpSum) (int64, bool, error) {
 	if named.IsZero() {
 		return 0, false, nil
 	}
@@ -68,13 +67,13 @@ func (w *world) did(op string, id belay.ExecutionID, named belay.OpID, sum OpSum
 		return 0, false, nil
 	case found.Sum != (OpSum{}) && found.Sum != sum:
 		return 0, true, refuse(belay.CodeIdempotencyMismatch, op,
-			"operation %s was carried out on %s before, with seq %d, and was another or said something else", named, id,
-			found.Seq)
+			"operation %s was carried out on %s before, with seq %d, and was another one or had another body",
+			named, id, found.Seq)
 	}
 	return found.Seq, true, nil
 }
 
-// operation finds what was carried out under an id.
+// operation finds the operation that was carried out under an id.
 func (w *world) operation(ref OpRef) (Op, bool) {
 	for _, o := range w.Ops {
 		if o.OpRef == ref {

@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A running execution pauses when its run gives it back, however it does, and
-// the run's outcome says where it goes on.
+// A running execution is paused when its run ends without ending the execution. The run's outcome
+// decides the state to which resume returns.
 func TestPauseARunningExecution(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*stage, belay.Lease)
@@ -50,7 +50,7 @@ func TestPauseARunningExecution(t *testing.T) {
 	}
 }
 
-// A pause that comes too late for the run it meant is over with the run.
+// A pause that is resumed before the run has paused has no further effect.
 func TestResumeBeforeTheRunPaused(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -60,8 +60,8 @@ func TestResumeBeforeTheRunPaused(t *testing.T) {
 	s.is(l.Execution, "pending(released)")
 }
 
-// Pausing what is scheduled takes it back from its worker, who cannot accept it
-// any more, and charges nothing.
+// Pausing a scheduled execution takes it back from its worker, which cannot accept it any more.
+// No attempt is counted.
 func TestPauseAScheduledExecution(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -74,7 +74,7 @@ func TestPauseAScheduledExecution(t *testing.T) {
 	s.is(id, "pending(released)")
 }
 
-// While paused signals are kept and wake it at the end, and its timers and
+// While an execution is paused it keeps signals, which wake it after resume, and its timers and
 // deadlines go on.
 func TestTimeAndSignalsGoOnWhilePaused(t *testing.T) {
 	s := newStage(t)
@@ -95,15 +95,14 @@ func TestTimeAndSignalsGoOnWhilePaused(t *testing.T) {
 	s.is(timer, "waiting(timer due)")
 	s.do(&Tick{Execution: deadline})
 	s.is(deadline, "failed")
-	l := s.win(w) // the one that was due first: the signal's
+	l := s.win(w) // the signalled execution, which was due first
 	if l.Execution != signalled || s.row(signalled).SignalSeq != seq {
 		t.Errorf("won %s, want %s", l.Execution, signalled)
 	}
 	s.do(s.save(l, belay.KindWait, "go"))
 }
 
-// The time that nobody starts it in counts while paused, so that resuming does
-// not spring a deadline long past.
+// The start timeout counts while paused too: it acts in the pause, not at once after a resume.
 func TestStartTimeoutCountsWhilePaused(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{StartTimeout: belay.Duration(time.Minute)}))
@@ -115,7 +114,7 @@ func TestStartTimeoutCountsWhilePaused(t *testing.T) {
 	s.is(id, "failed")
 }
 
-// Doing what is already done is no error and no event.
+// A repeated pause or resume is no error and adds no event.
 func TestPauseAndResumeAgain(t *testing.T) {
 	s := newStage(t)
 	id := s.submit()

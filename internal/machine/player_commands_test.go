@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// policies are those that executions are submitted with.
+// policies are the policies of the submitted executions.
 var policies = []belay.Policy{
 	{}, {}, {MaxAttempts: 2}, {MaxLosses: 2}, {OnLost: belay.Fail}, {Abandon: true},
 	{RunTimeout: within(5 * time.Second), CancelGrace: within(time.Second), MaxAttempts: 2},
@@ -21,10 +21,10 @@ var policies = []belay.Policy{
 	{NoDeadLetters: true, MaxAttempts: 1}, {MaxAttempts: 1},
 }
 
-// most executions of one history.
-const crowd = 9
+// maxExecutions is the most executions of one history.
+const maxExecutions = 9
 
-// step sends one command, or what a sweep finds.
+// step sends one command, or the commands of a sweep.
 func (p *player) step() {
 	steps := []func(){
 		p.submit, p.submit, p.child, p.child, p.claim, p.claim, p.claim, p.claim, p.schedule, p.accept,
@@ -51,7 +51,7 @@ func (p *player) submit() {
 			s.ID = id // most likely with another body
 		}
 	}
-	if len(p.executions) < crowd {
+	if len(p.executions) < maxExecutions {
 		p.send(&Submit{Submission: s})
 	}
 }
@@ -59,7 +59,7 @@ func (p *player) submit() {
 func (p *player) child() {
 	l := p.lease()
 	e := p.row(l.Execution)
-	if e == nil || len(p.executions) >= 2*crowd {
+	if e == nil || len(p.executions) >= 2*maxExecutions {
 		return
 	}
 	k := string(rune('x' + p.n(3)))
@@ -75,14 +75,14 @@ func (p *player) claim() {
 	c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: 1, Slots: 1 + p.n(3)}}
 	if last != nil {
 		c.Number = last.Number + 1
-		if p.n(5) == 0 { // the reply to the last one was lost
+		if p.n(5) == 0 { // the reply to the last claim was lost
 			again := *last
 			again.Repeat = true
 			p.send(&again)
 			return
 		}
 	}
-	p.aim(c)
+	p.fillClaim(c)
 	for i := range c.Secrets {
 		c.Secrets[i] = belay.Secret(p.id())
 	}
@@ -93,10 +93,10 @@ func (p *player) claim() {
 func (p *player) lock() {
 	id := belay.WorkerID(p.id())
 	if l := p.lease(); p.n(3) == 0 {
-		id = l.Worker // most likely an id that is taken
+		id = l.Worker // most likely an id that is used already
 	}
 	ttl := within(time.Duration(p.n(40)) * time.Second)
-	if x := p.keeper.workers[id]; x != nil { // the same body
+	if x := p.keeper.workers[id]; x != nil { // repeats the original request
 		ttl = x.Spec.TTL
 	}
 	p.send(&Lock{belay.LockRequest{ID: id, Execution: p.execution(), Owner: "out", TTL: ttl, Reopen: p.n(2) == 0},
@@ -173,7 +173,7 @@ func (p *player) act() {
 	c := belay.Control{Execution: p.execution(), Action: actions[p.n(len(actions))], Op: p.op()}
 	switch c.Action {
 	case belay.ActionFork:
-		if c.Fork, c.UpTo = belay.ExecutionID(p.id()), int64(p.n(10)); len(p.executions) >= crowd {
+		if c.Fork, c.UpTo = belay.ExecutionID(p.id()), int64(p.n(10)); len(p.executions) >= maxExecutions {
 			return
 		}
 	case belay.ActionRequeue:
@@ -186,7 +186,7 @@ func (p *player) act() {
 	p.operate(&Act{c})
 }
 
-// operate sends a command and remembers it, to be repeated some day.
+// operate sends a command and remembers it for a repetition.
 func (p *player) operate(c Command) {
 	p.past = append(p.past, c)
 	p.send(c)
@@ -215,7 +215,7 @@ func (p *player) append() {
 	p.send(&Append{Chunk: c})
 }
 
-// beat names some of what the worker was ever given.
+// beat sends a heartbeat that names some of all leases that the worker ever had.
 func (p *player) beat() {
 	h := belay.Heartbeat{Worker: p.worker()}
 	if c := p.claims[h.Worker]; c != nil {
@@ -268,7 +268,7 @@ func (p *player) session() {
 	}
 }
 
-// sweep sends what the rows ask for, as the engine's sweeper does.
+// sweep sends the commands that the rows ask for, as the engine's sweeper does.
 func (p *player) sweep() {
 	for id, x := range ordered(p.keeper.workers) {
 		if !x.State.Ended() && x.ExpiresAt <= p.now {
@@ -293,7 +293,7 @@ func (p *player) sweep() {
 	}
 }
 
-// ordered goes through a map of sessions in the order of their ids.
+// ordered iterates over sessions in the order of their ids.
 func ordered(m map[belay.WorkerID]*Worker) iter.Seq2[belay.WorkerID, *Worker] {
 	return func(yield func(belay.WorkerID, *Worker) bool) {
 		for _, id := range slices.SortedFunc(maps.Keys(m), func(a, b belay.WorkerID) int {

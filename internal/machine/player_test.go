@@ -10,30 +10,31 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// player turns a string of bytes into a history: commands about a few
-// executions, children and workers, sane and absurd ones, current and long
-// stale, folded in batches of any size while the clock steps, stalls and jumps.
-// After each fold the checkers look at the rows and at the answers.
+// player turns a string of bytes into a history: commands about a few executions, children and
+// workers. The commands are valid or absurd, current or stale, and folded in batches of any size,
+// while the clock steps, stalls and jumps. After each fold the checkers check the rows and the
+// replies.
 type player struct {
 	*keeper
 	src []byte
 	ids uint64
 
 	executions []belay.ExecutionID
-	leases     []belay.Lease // all there ever were
+	leases     []belay.Lease // all leases so far
 	workers    [4]belay.WorkerID
 	claims     map[belay.WorkerID]*Claim
 	past       []Command // operations to repeat
 	queue      []Command
 
-	told told
-	seen map[string]int // how often what happened
-	hunt string         // the only promise whose faults end the history; empty for all
+	replies     replyLog
+	seen        map[string]int // how often each event happened
+	onlyPromise string         // only faults of this promise end the history; empty for all
 }
 
 func newPlayer(k *keeper, src []byte) *player {
 	return &player{
-		keeper: k, src: src, claims: make(map[belay.WorkerID]*Claim), told: newTold(), seen: make(map[string]int),
+		keeper: k, src: src, claims: make(map[belay.WorkerID]*Claim),
+		replies: newReplyLog(), seen: make(map[string]int),
 	}
 }
 
@@ -59,13 +60,13 @@ func (p *player) play() error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	if err := p.heal(); err != nil && (p.hunt == "" || about(err, p.hunt)) {
+	if err := p.heal(); err != nil && (p.onlyPromise == "" || about(err, p.onlyPromise)) {
 		return err
 	}
 	return nil
 }
 
-// n is the next byte of the source, below max.
+// n is a number below limit, from the next byte of the source.
 func (p *player) n(limit int) int {
 	if len(p.src) == 0 {
 		return 0
@@ -82,7 +83,7 @@ func (p *player) id() (id [16]byte) {
 	return id
 }
 
-// recent picks one of a list, the last ones more often.
+// recent picks an element of a list, the last ones more often.
 func recent[T any](p *player, all []T) (v T) {
 	if len(all) == 0 {
 		return v
@@ -94,7 +95,7 @@ func recent[T any](p *player, all []T) (v T) {
 	return all[i]
 }
 
-// lease is more often than not one that holds.
+// lease is usually a valid lease.
 func (p *player) lease() belay.Lease {
 	if p.n(3) == 0 {
 		return recent(p, p.leases)
@@ -112,8 +113,8 @@ func (p *player) op() belay.OpID                      { return belay.OpID(p.id()
 func (p *player) send(c Command)                      { p.queue = append(p.queue, c) }
 func (p *player) row(id belay.ExecutionID) *Execution { return p.records[id].execution }
 
-// tick moves the clock: a little, to the next moment the rows name, by a
-// worker's life, or with no server alive to write a mark.
+// tick moves the clock: a little, to the next moment that the rows name, by a session's TTL, or
+// without a server to write a mark.
 func (p *player) tick() {
 	switch p.n(16) {
 	default:
@@ -133,7 +134,7 @@ func (p *player) tick() {
 		p.now = p.now.Add(time.Duration(1+p.n(16)) * time.Second)
 	case 14:
 		p.now = p.now.Add(time.Duration(p.n(40)) * time.Second)
-		return // a stall: nobody has written a mark
+		return // a stall: no server has written a mark
 	case 15:
 		p.epoch += belay.Token(p.n(20)/19) << 32
 	}
@@ -147,7 +148,7 @@ func after(t, now Time) Time {
 	return t
 }
 
-// flush folds what is queued and has everything checked.
+// flush folds the queued commands and runs all checkers.
 func (p *player) flush() error {
 	if len(p.queue) == 0 {
 		return nil
@@ -157,12 +158,12 @@ func (p *player) flush() error {
 	before := p.keeper.clone()
 	changes, replies, err := p.fold(commands...)
 	if err == nil {
-		err = errors.Join(p.check(), p.told.step(before, p.keeper, commands, replies))
+		err = errors.Join(p.check(), p.replies.step(before, p.keeper, commands, replies))
 	}
 	if err == nil && p.onRead == nil && p.onWrite == nil {
 		err = oneByOne(before, p.keeper, commands, replies)
 	}
-	if err != nil && (p.hunt == "" || about(err, p.hunt)) {
+	if err != nil && (p.onlyPromise == "" || about(err, p.onlyPromise)) {
 		return fmt.Errorf("folding %s: %w", list(commands, replies), err)
 	}
 	p.learn(commands, replies)
@@ -172,7 +173,7 @@ func (p *player) flush() error {
 	return nil
 }
 
-// learn takes ids and leases from the answers, and counts what happened.
+// learn takes ids and leases from the replies, and counts events.
 func (p *player) learn(commands []Command, replies []Reply) {
 	for i, r := range replies {
 		what := fmt.Sprintf("%T", commands[i])[len("*machine."):]
@@ -188,10 +189,10 @@ func (p *player) learn(commands []Command, replies []Reply) {
 		}
 		switch c := commands[i].(type) {
 		case *Submit:
-			p.met(r.ID)
+			p.addExecution(r.ID)
 		case *Act:
 			if c.Action == belay.ActionFork {
-				p.met(r.ID)
+				p.addExecution(r.ID)
 			}
 			p.seen["control "+string(c.Action)]++
 		case *Settle:
@@ -209,7 +210,7 @@ func (p *player) learn(commands []Command, replies []Reply) {
 			}
 		}
 		for _, c := range r.Follow {
-			if p.n(4) != 0 { // else it is lost in a crash
+			if p.n(4) != 0 { // otherwise the follow-up is lost in a crash
 				p.send(c)
 			}
 		}
@@ -226,7 +227,7 @@ func (p *player) learn(commands []Command, replies []Reply) {
 	}
 }
 
-func (p *player) met(id belay.ExecutionID) {
+func (p *player) addExecution(id belay.ExecutionID) {
 	for _, known := range p.executions {
 		if known == id {
 			return
@@ -235,9 +236,8 @@ func (p *player) met(id belay.ExecutionID) {
 	p.executions = append(p.executions, id)
 }
 
-// heal is the end of a history: faults stop, operators resume what they paused,
-// a worker with room for all finishes whatever it is given, signals come. Then
-// nothing may stay open (G5).
+// heal ends a history: faults stop, operators resume paused executions, a worker with enough
+// slots finishes every execution, and signals arrive. Then every execution must end (G5).
 func (p *player) heal() error {
 	w := belay.WorkerID(p.id())
 	p.send(&Open{belay.WorkerSpec{
@@ -263,9 +263,9 @@ func (p *player) heal() error {
 			}
 		}
 		p.sweep()
-		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: int64(round + 1), Slots: 2 * crowd}}
+		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: int64(round + 1), Slots: 2 * maxExecutions}}
 		if p.keeper.workers[w] != nil {
-			p.aim(c)
+			p.fillClaim(c)
 			p.send(c)
 		}
 		if err := p.flush(); err != nil {
@@ -276,7 +276,7 @@ func (p *player) heal() error {
 	}
 	var f faults
 	for _, e := range p.where(func(e *Execution) bool { return !e.State.Terminal() }) {
-		f.add("G5", "%s stays %s though nothing is wrong any more: %+v", e.ID, describe(e, p.now), *e)
+		f.add("G5", "%s stays %s though all faults are over: %+v", e.ID, describe(e, p.now), *e)
 	}
 	return errors.Join(f...)
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// died is an execution that failed after it had saved a step and taken one of
-// two signals.
-func died(t *testing.T) (*stage, belay.WorkerID, belay.ExecutionID) {
+// failedExecution makes an execution that failed after it had saved a step and consumed one of two signals.
+func failedExecution(t *testing.T) (*stage, belay.WorkerID, belay.ExecutionID) {
 	t.Helper()
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -25,11 +24,11 @@ func died(t *testing.T) (*stage, belay.WorkerID, belay.ExecutionID) {
 	return s, w, l.Execution
 }
 
-// Reopened without another input finished steps and kept signals count, budgets
-// begin again, and the dead letter is resolved. Tokens go on.
+// After a reopening without another input, finished steps and kept signals count, attempts and
+// losses begin again, and the dead letter is resolved. Tokens go on growing.
 func TestReopenKeepsFinishedSteps(t *testing.T) {
 	for _, action := range []belay.Action{belay.ActionRetry, belay.ActionRequeue} {
-		s, w, id := died(t)
+		s, w, id := failedExecution(t)
 		r := s.do(s.act(id, action))
 		e := s.row(id)
 		if e.Generation != 2 || e.InputGen != 1 || e.BaseSeq != 0 || e.Attempts != 0 || e.Class != 0 ||
@@ -57,16 +56,16 @@ func TestReopenKeepsFinishedSteps(t *testing.T) {
 	}
 }
 
-// input is what the next run is given.
+// input is the input of the next run.
 func (s *stage) input(id belay.ExecutionID) []byte {
 	specs := s.records[id].specs
 	return specs[len(specs)-1].Input
 }
 
-// With another input nothing counts that came before: no step, no state, no
-// signal, neither for a resume nor to be consumed.
+// After a reopening with another input, nothing from before counts: no step, no state, no signal,
+// neither for a resume nor to be consumed.
 func TestReopenWithAnotherInput(t *testing.T) {
-	s, w, id := died(t)
+	s, w, id := failedExecution(t)
 	left := s.row(id).SignalSeq
 	s.do(s.act(id, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`{"n":2}`) }))
 	e := s.row(id)
@@ -95,7 +94,7 @@ func TestReopenWithAnotherInput(t *testing.T) {
 	}
 }
 
-// The id still finds the execution by the body it was submitted with.
+// The id still finds the execution when the original submission is repeated.
 func TestSubmitAgainAfterARequeue(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -112,7 +111,7 @@ func TestSubmitAgainAfterARequeue(t *testing.T) {
 }
 
 func TestReopenIsRefused(t *testing.T) {
-	s, w, id := died(t)
+	s, w, id := failedExecution(t)
 	s.refused(s.act(id, belay.ActionRetry, func(c *belay.Control) {
 		c.Input = json.RawMessage(`2`)
 	}), belay.CodeInvalid)
@@ -125,8 +124,7 @@ func TestReopenIsRefused(t *testing.T) {
 	s.refused(s.act(id, belay.ActionRequeue), belay.CodeConflict)
 }
 
-// A cancelled execution is reopened as well, and what was asked of the run
-// before is forgotten.
+// A cancelled execution can be reopened too; requests to its earlier run are forgotten.
 func TestReopenACancelledExecution(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -144,7 +142,7 @@ func TestReopenACancelledExecution(t *testing.T) {
 	s.is(l.Execution, "running")
 }
 
-// Its end, its reopening and its next claim may be one fold.
+// The end, the reopening and the next claim of an execution may be in one fold.
 func TestFailReopenAndClaimInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -161,8 +159,8 @@ func TestFailReopenAndClaimInOneFold(t *testing.T) {
 	}
 }
 
-// A gate is gone with the generation that it parked.
-func TestReopenForgetsGates(t *testing.T) {
+// A reopening removes the gate that parked the earlier generation.
+func TestReopenRemovesTheGate(t *testing.T) {
 	s := newStage(t)
 	id := s.submit()
 	_ = s.change(id, func(r *record) error {
@@ -176,8 +174,8 @@ func TestReopenForgetsGates(t *testing.T) {
 	s.is(id, "pending(reopened)")
 }
 
-// Who owns it from outside does not change with its generation.
-func TestReopenKeepsWorkersAway(t *testing.T) {
+// An external execution stays external across generations.
+func TestAReopenedExternalExecutionStaysExternal(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	id := s.submit(func(b *belay.Submission) { b.External = true })
@@ -185,7 +183,7 @@ func TestReopenKeepsWorkersAway(t *testing.T) {
 	s.do(s.act(id, belay.ActionRetry))
 	f := s.do(s.act(id, belay.ActionFork)).ID
 	if r := s.do(s.claims(w, 5)); len(r.Claims) != 0 {
-		t.Errorf("a worker won what is owned from outside: %+v", r.Claims)
+		t.Errorf("a worker won an external execution: %+v", r.Claims)
 	}
 	for _, id := range []belay.ExecutionID{id, f} {
 		if !s.row(id).External {

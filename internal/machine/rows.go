@@ -8,52 +8,52 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Execution is the hot row: the current truth about one execution. Payloads,
-// labels and history stand beside it in rows of their own.
+// Execution is the hot row: the present state of one execution. Payloads, labels and history are
+// in rows of their own.
 type Execution struct {
 	ID     belay.ExecutionID
 	Parent belay.ExecutionID // zero for a root
 	Child  string            // the key under which the parent started it
-	// ParentGen is the generation of the parent that started it. Once the
-	// parent has a newer one it does not depend on its parent any more: a
-	// sweep finds it like the child of a parent that has ended.
+	// ParentGen is the generation of the parent that started this child. When the parent has a
+	// newer generation, the child does not depend on it any more: a sweep finds the child like
+	// one whose parent has ended.
 	ParentGen int
 	Workflow  string
 	Version   string
 	Queue     string
 	Lane      LaneID
 	Policy    *belay.Policy // nil for the defaults; never changed in place
-	External  bool          // only owners from outside may have it; never changed
+	External  bool          // only external owners may own it; never changed
 
 	State      belay.State
-	PausedFrom belay.State  // while paused: where it goes back to
-	Gate       belay.GateID // that parked it; empty for none
-	Reason     string       // code
+	PausedFrom belay.State  // while paused: the state to which resume returns
+	Gate       belay.GateID // the gate that keeps it from workers; empty for none
+	Reason     string       // a code, for programs
 	ReasonText string
 
-	DueAt   Time // when it may run; 0 while only a signal or child can wake it
-	CheckAt Time // when the rules must look at it again
+	DueAt   Time // when it may run; 0 while only a signal or the end of a child can make it due
+	CheckAt Time // the next moment at which a rule about time may apply
 
 	Seq        int64
 	Token      belay.Token
 	Generation int
-	BaseSeq    int64 // checkpoints and signals up to this seq do not count
-	InputGen   int   // the generation whose input counts
+	BaseSeq    int64 // checkpoints and signals up to this seq do not count any more
+	InputGen   int   // the generation that gave the present input
 
 	Worker  belay.WorkerID // the owner while scheduled or running
 	Secret  belay.Secret
-	ClaimNo int64 // the claim of that worker which won it
+	ClaimNo int64 // the number of that worker's claim which won it
 
 	Attempts    int // failed and timed-out runs of this generation
 	Losses      int // lost runs in a row without a new checkpoint
-	Checkpoints int // saved ever; none means nothing to load at a claim
+	Checkpoints int // number saved; 0 means that a claim has nothing to load
 	StateSeq    int64
 	SignalSeq   int64 // newest signal delivered
-	SignalSeen  int64 // newest signal the last suspended run knew
-	Signals     int   // kept that no checkpoint has consumed, ends of children left out
-	SignalBytes int64 // of their payloads
+	SignalSeen  int64 // newest signal that the last suspended run had seen
+	Signals     int   // kept and not consumed by a checkpoint, without the ends of children
+	SignalBytes int64 // total payload bytes of Signals
 	Open        int   // children that have not ended
-	Parted      int64 // the newest parting that was carried out; see Parting
+	Parted      int64 // the newest Parting for which the children were handled
 	Cost        int64
 
 	CreatedAt   Time
@@ -67,32 +67,31 @@ type Execution struct {
 	PauseRequested bool
 	Preempting     bool
 
-	Class   belay.Class // of the failure; 0 if none
+	Class   belay.Class // of the failure; 0 if it has not failed
 	Message string
 
 	// New marks a row that is not in the store yet.
 	New bool
-	// Attention marks a running row whose owner should hear of it soon.
+	// Attention marks a running execution whose owner should hear of a change soon.
 	Attention bool
 }
 
-// suspectAfter is how many losses in a row make an execution suspect: it may be what
-// kills its workers.
+// suspectAfter is how many losses in a row make an execution a suspect: a possible cause of its
+// workers' crashes.
 const suspectAfter = 2
 
-// AloneWait is how long an execution that is to run alone waits for a worker that runs
-// nothing else. Then any worker may take it.
+// AloneWait is how long a suspect waits for a worker that runs nothing else. After AloneWait any
+// worker may take it.
 const AloneWait = 30 * time.Second
 
-// Suspect reports whether the execution was lost so often in a row that it is to run
-// alone.
+// Suspect reports whether the execution was lost so often in a row that it must run alone.
 func (e *Execution) Suspect() bool { return Suspect(e.Losses) }
 
-// Suspect reports whether so many losses in a row make an execution suspect.
+// Suspect reports whether this number of losses in a row makes an execution a suspect.
 func Suspect(losses int) bool { return losses >= suspectAfter }
 
-// lostTimes says how often in a row the execution was lost, which decides its lane.
-func (e *Execution) lostTimes(n int) {
+// setLosses sets the number of losses in a row, which decides between the execution's two lanes.
+func (e *Execution) setLosses(n int) {
 	if e.Losses = n; e.Suspect() {
 		e.Lane = e.Lane.Alone()
 	} else {
@@ -100,8 +99,7 @@ func (e *Execution) lostTimes(n int) {
 	}
 }
 
-// Ready is when the execution may be claimed; 0 while it may not be at all. It
-// is what the ready index holds.
+// Ready is when workers may claim the execution; 0 while they may not. Stores index this value.
 func (e *Execution) Ready() Time {
 	if e.External || e.Gate != "" || e.State != belay.Pending && e.State != belay.Waiting {
 		return 0
@@ -120,25 +118,25 @@ func (e *Execution) policy() belay.Policy {
 
 // Defaults is the policy with its zero fields filled in.
 func Defaults(p belay.Policy) belay.Policy {
-	or(&p.MaxAttempts, belay.DefaultMaxAttempts)
-	or(&p.BackoffBase, belay.DefaultBackoffBase)
-	or(&p.BackoffCap, belay.DefaultBackoffCap)
-	or(&p.MaxLosses, belay.DefaultMaxLosses)
-	or(&p.ScheduledTimeout, belay.DefaultScheduled)
-	or(&p.CancelGrace, belay.DefaultCancelGrace)
-	or(&p.OnLost, belay.Requeue)
-	or(&p.OnExpired, belay.Reschedule)
+	setDefault(&p.MaxAttempts, belay.DefaultMaxAttempts)
+	setDefault(&p.BackoffBase, belay.DefaultBackoffBase)
+	setDefault(&p.BackoffCap, belay.DefaultBackoffCap)
+	setDefault(&p.MaxLosses, belay.DefaultMaxLosses)
+	setDefault(&p.ScheduledTimeout, belay.DefaultScheduled)
+	setDefault(&p.CancelGrace, belay.DefaultCancelGrace)
+	setDefault(&p.OnLost, belay.Requeue)
+	setDefault(&p.OnExpired, belay.Reschedule)
 	return p
 }
 
-func or[T comparable](p *T, v T) {
+func setDefault[T comparable](p *T, v T) {
 	var zero T
 	if *p == zero {
 		*p = v
 	}
 }
 
-// ParsePolicy reads what belay.Policy.Text wrote; nil for nothing.
+// ParsePolicy reads the text that belay.Policy.Text wrote; nil for no text.
 func ParsePolicy(b []byte) (*belay.Policy, error) {
 	if len(b) == 0 {
 		return nil, nil
@@ -150,13 +148,13 @@ func ParsePolicy(b []byte) (*belay.Policy, error) {
 	return p, nil
 }
 
-// Spec is what was submitted and does not change: beside the hot row, one row
-// per input (a generation with another input adds one).
+// Spec is the part of a submission that does not change. There is one row for each input; a
+// generation with a new input adds a row.
 type Spec struct {
 	Execution    belay.ExecutionID
 	Generation   int
 	Input        []byte
-	Large        bool // Input was left out; see [MaxCarried]
+	Large        bool // the input was not loaded; see [MaxCarried]
 	Labels       map[string]string
 	WorkerLabels map[string]string
 	Priority     int
@@ -165,17 +163,17 @@ type Spec struct {
 	Hash         [32]byte // of the whole submission
 }
 
-// MaxCarried is the most bytes of an input that a store loads with what is ready in a
-// lane. A larger one is read once its execution was won: a claim looks at more than it
-// wins.
+// MaxCarried is the size in bytes up to which a store loads the inputs of ready executions with
+// their lane. A store reads a larger input only after the execution was won, since a claim loads
+// more executions than it wins.
 const MaxCarried = 8 << 10
 
-// LaneID is derived from the lane's content, so that it is the same everywhere.
+// LaneID is a hash of the lane's content, so that every server computes the same id.
 type LaneID int64
 
-// Alone is the lane beside this one of executions that were lost [suspectAfter] times in
-// a row: one of them may be what kills its workers, so each runs alone on its worker.
-// A lane's own id is not negative.
+// Alone is the id of the suspects' lane beside this lane. Suspects, which were lost
+// [suspectAfter] times in a row, may be the cause of their workers' crashes, so each runs alone
+// on its worker. The id of an ordinary lane is not negative.
 func (id LaneID) Alone() LaneID {
 	if id < 0 {
 		return id
@@ -183,7 +181,7 @@ func (id LaneID) Alone() LaneID {
 	return ^id
 }
 
-// Shared is the lane itself, where id is the one beside it.
+// Shared is the id of the ordinary lane, whether id is that lane or the suspects' lane beside it.
 func (id LaneID) Shared() LaneID {
 	if id < 0 {
 		return ^id
@@ -194,19 +192,19 @@ func (id LaneID) Shared() LaneID {
 // IsAlone reports whether executions of the lane run alone on their workers.
 func (id LaneID) IsAlone() bool { return id < 0 }
 
-// Lane is the routing key of executions. Its priority is part of it, so that
-// first in, first out within a lane is an index in order of time.
+// Lane is the routing key of executions. Its priority is part of the key, so that the order
+// within a lane is the order of due times, which an index gives.
 type Lane struct {
 	ID       LaneID
 	Queue    string
 	Workflow string
 	Version  string
 	Priority int
-	Labels   map[string]string // that a worker must have
+	Labels   map[string]string // labels that a worker must have
 }
 
-// Run is one attempt. A change to a run that is not New writes its end only,
-// and its begin where StartedSeq is set.
+// Run is one attempt. Of a run that is not New a change writes the end, and also the begin if
+// StartedSeq is set.
 type Run struct {
 	Execution    belay.ExecutionID
 	Token        belay.Token
@@ -220,7 +218,7 @@ type Run struct {
 	EndedSeq     int64
 	EndedAt      Time
 	Outcome      belay.Outcome
-	Final        bool       // the execution ended with it
+	Final        bool       // the execution ended with this run
 	Op           belay.OpID // of the settlement
 	OpSum        OpSum
 	Output       []byte
@@ -233,7 +231,7 @@ type Run struct {
 	New          bool
 }
 
-// Checkpoint is saved progress, append-only.
+// Checkpoint is saved progress. Rows are only added, never replaced.
 type Checkpoint struct {
 	Execution belay.ExecutionID
 	Seq       int64
@@ -245,10 +243,10 @@ type Checkpoint struct {
 	At        Time
 	Data      []byte
 	Cost      int64
-	Pruned    bool // the data is gone; a newer one counts
+	Pruned    bool // the data was deleted since a newer checkpoint counts
 }
 
-// Signal is a signal or the end of a child.
+// Signal is a signal sent to an execution, or the notice that a child has ended.
 type Signal struct {
 	Execution  belay.ExecutionID
 	Seq        int64
@@ -258,7 +256,7 @@ type Signal struct {
 	OpSum      OpSum
 	Payload    []byte
 	At         Time
-	ConsumedBy int64 // seq of the checkpoint that took it
+	ConsumedBy int64 // seq of the checkpoint that consumed it
 }
 
 // Deed is an action of an operator or of the system that no other row records.
@@ -275,12 +273,13 @@ type Deed struct {
 	Final     bool
 }
 
-// DeadLetter is an execution that gave up, by generation.
+// DeadLetter records the failure of a root execution that will not be retried, one for each
+// generation.
 type DeadLetter struct {
 	Execution  belay.ExecutionID
 	Generation int
 	Seq        int64
-	Token      belay.Token // of the run that failed, 0 if none ran
+	Token      belay.Token // of the run that failed, 0 if there was none
 	Reason     string      // max_retries, permanent_error, lost, timeout
 	Class      belay.Class
 	Message    string
@@ -291,7 +290,7 @@ type DeadLetter struct {
 	New        bool
 }
 
-// Worker is the row of a session.
+// Worker is the row of a worker's session.
 type Worker struct {
 	ID          belay.WorkerID
 	Spec        belay.WorkerSpec // with defaults filled in; never changes
@@ -301,18 +300,18 @@ type Worker struct {
 	ExpiresAt   Time
 	EndedAt     Time
 	EndReason   string
-	ClaimNo     int64 // last claim that won anything
-	ClaimFloor  int64 // claims up to this number are given up
+	ClaimNo     int64 // the last claim that won an execution
+	ClaimFloor  int64 // claims up to this number are given up: their replies will not be used
 	New         bool
 }
 
-// ttl is how long a heartbeat lasts.
+// ttl is how long the session lives after a heartbeat.
 func (w *Worker) ttl() time.Duration { return w.Spec.TTL.D() }
 
 // Key is an idempotency key within a workflow.
 type Key struct{ Workflow, Key string }
 
-// KeyRow remembers the execution of a key.
+// KeyRow records which execution an idempotency key started.
 type KeyRow struct {
 	Key
 	Execution belay.ExecutionID
@@ -326,7 +325,7 @@ type SignalRef struct {
 	Seq       int64
 }
 
-// token is the next token of a row, never below what the epoch demands.
+// token is the next token of an execution. It is above the epoch's floor.
 func token(last, epoch belay.Token) belay.Token { return max(last, epoch) + 1 }
 
 func appendInt(b []byte, v int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(v)) }

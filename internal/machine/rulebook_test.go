@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// rulebook is the parsed table.
+// rulebook is a parsed table of testdata.
 type rulebook struct {
 	blocks map[string]*block
 	read   map[string]bool
 }
 
-// block is what one command does, by situation.
+// block lists the effects of one command, by situation.
 type block struct {
 	name  string
 	lines map[string]string // by the name of a situation, or a state and a star
@@ -45,7 +45,7 @@ func readRules(t *testing.T, file string) *rulebook {
 			}
 			b, names = &block{line, make(map[string]string), make(map[string]bool)}, nil
 			book.blocks[line] = b
-		case b == nil: // a set goes on
+		case b == nil: // a set may go on in the next line
 			sets[names[0]] = append(sets[names[0]], strings.Fields(line)...)
 		default:
 			for _, name := range strings.Fields(left) {
@@ -60,7 +60,7 @@ func readRules(t *testing.T, file string) *rulebook {
 	return book
 }
 
-// set is what a name stands for: itself, or what a let said.
+// set expands a name: to itself, or to the names of its let.
 func set(sets map[string][]string, name string) []string {
 	if s, ok := sets[name]; ok {
 		return s
@@ -73,7 +73,7 @@ func (b *block) rule(t *testing.T, line int, names []string, want string) {
 	t.Helper()
 	for _, name := range names {
 		if _, twice := b.lines[name]; twice {
-			t.Errorf("line %d: %s is said twice in %q", line, name, b.name)
+			t.Errorf("line %d: %s is listed twice in %q", line, name, b.name)
 		}
 		b.lines[name] = want
 	}
@@ -89,7 +89,7 @@ func (r *rulebook) block(t *testing.T, name string) *block {
 	return b
 }
 
-// find is the line of a situation: its own, or that of the rest of its state.
+// find is the line of a situation: its own, or the one for the rest of its state.
 func (b *block) find(situation string) (string, bool) {
 	state, _, _ := strings.Cut(situation, "/")
 	for _, name := range []string{situation, state + "*", "*"} {
@@ -101,12 +101,12 @@ func (b *block) find(situation string) (string, bool) {
 	return "", false
 }
 
-// unused finds lines that no situation reads: misspelt, or not needed.
+// unused reports lines for situations that do not exist, or that are not needed.
 func (b *block) unused(t *testing.T) {
 	t.Helper()
 	for name := range b.lines {
 		if !b.used[name] {
-			t.Errorf("nothing is %s in block %q", name, b.name)
+			t.Errorf("no situation is %s in block %q", name, b.name)
 		}
 	}
 }

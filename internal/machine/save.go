@@ -2,25 +2,26 @@ package machine
 
 import "github.com/belaydev/belay"
 
-// Save writes a checkpoint by its owner.
+// Save writes a checkpoint on behalf of the run's owner.
 type Save struct {
 	belay.Save
 	judged *judged // nil before Judge
 }
 
-// Judge finds out whether the checkpoint's data is sound, and the operation's sum.
+// Judge checks the checkpoint's data and computes the operation's sum.
 func (c *Save) Judge() {
 	if c.judged != nil {
 		return
 	}
 	c.judged = &judged{err: CheckPayload("save", "checkpoint "+c.Key, c.Data, belay.MaxPayload)}
 	if c.judged.err == nil && !c.Op.IsZero() {
-		c.judged.sum = say("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).int(c.CostTokens).json(
+		c.judged.sum = contentOf("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).int(c.CostTokens).json(
 			c.Data).sum()
 	}
 }
 
-// Need names the execution, the session and what may be repeated or consumed.
+// Need names the execution, the session, the operation if it may be a repetition, and the
+// consumed signal.
 func (c *Save) Need(n *Need) {
 	needLease(n, c.Lease)
 	if c.Repeat {
@@ -35,7 +36,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 	const op = "save"
 	c.Judge()
 	if c.Repeat {
-		if seq, ok, err := w.did(op, c.Lease.Execution, c.Op, c.judged.sum); ok {
+		if seq, ok, err := w.repetition(op, c.Lease.Execution, c.Op, c.judged.sum); ok {
 			return Reply{Seq: seq, Replayed: err == nil}, err
 		}
 	}
@@ -62,7 +63,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 	w.advance(e)
 	if taken != nil {
 		taken.ConsumedBy = e.Seq
-		if taken.Child.IsZero() { // signals that older servers kept were not counted
+		if taken.Child.IsZero() { // signals kept by older servers were not counted
 			e.Signals, e.SignalBytes = max(0, e.Signals-1), max(0, e.SignalBytes-int64(len(taken.Payload)))
 		}
 		w.out.Consumed = append(w.out.Consumed, taken)
@@ -74,9 +75,9 @@ func (c *Save) apply(w *world) (Reply, error) {
 		e.StateSeq = e.Seq
 	}
 	e.Checkpoints++
-	e.lostTimes(0)
+	e.setLosses(0)
 	e.ProgressAt = w.Now
-	e.Cost = charge(e.Cost, c.CostTokens)
+	e.Cost = addCost(e.Cost, c.CostTokens)
 	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{
 		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, OpSum: c.judged.sum, At: w.Now,
 		Data: c.Data, Cost: c.CostTokens,
@@ -84,13 +85,13 @@ func (c *Save) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// consume finds the signal that the checkpoint takes; it can be taken once.
+// consume finds the signal that the checkpoint consumes. A signal can be consumed once.
 func (c *Save) consume(w *world, e *Execution) (*Signal, error) {
 	if c.Consumes == 0 {
 		return nil, nil
 	}
 	s := w.signal(e.ID, c.Consumes)
-	if s == nil || s.Seq <= e.BaseSeq { // older ones are not this input's
+	if s == nil || s.Seq <= e.BaseSeq { // older signals belong to an earlier input
 		return nil, refuse(belay.CodeNotFound, "save", "execution %s has no signal %d", e.ID, c.Consumes)
 	}
 	if s.ConsumedBy != 0 {
@@ -114,8 +115,8 @@ func (w *world) signal(id belay.ExecutionID, seq int64) *Signal {
 	return nil
 }
 
-// Progress notes that a run which has an idle timeout did something. It is no
-// transition and raises no seq.
+// Progress notes that a run with an idle timeout was active. Progress is no transition and raises
+// no seq.
 type Progress struct {
 	Execution belay.ExecutionID
 	Token     belay.Token

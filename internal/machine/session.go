@@ -9,7 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Open opens a worker's session. Opening it again while it lives renews it.
+// Open opens a worker's session. A second Open under the same id renews the session while it
+// lives.
 type Open struct{ belay.WorkerSpec }
 
 // Need names the session.
@@ -22,7 +23,7 @@ func (c *Open) apply(w *world) (Reply, error) {
 	}
 	if x := w.workers[c.ID]; x != nil {
 		if x.Spec.External {
-			return Reply{}, outside(op, x)
+			return Reply{}, refuseExternal(op, x)
 		}
 		if !sameSpec(&x.Spec, withSessionDefaults(c.WorkerSpec)) {
 			return Reply{}, refuse(belay.CodeIdempotencyMismatch, op,
@@ -40,7 +41,7 @@ func (c *Open) apply(w *world) (Reply, error) {
 	return Reply{Session: x.session()}, nil
 }
 
-// sameSpec reports whether a session's spec says the same as another, as it is stored.
+// sameSpec reports whether two specs of a session are equal in their stored form.
 func sameSpec(have *belay.WorkerSpec, said belay.WorkerSpec) bool {
 	a, err := json.Marshal(have)
 	if err != nil {
@@ -50,8 +51,7 @@ func sameSpec(have *belay.WorkerSpec, said belay.WorkerSpec) bool {
 	return err == nil && bytes.Equal(a, b)
 }
 
-// session is what the worker is told: the terms on which the session was first
-// opened.
+// session is the reply to the worker: the terms under which the session was first opened.
 func (w *Worker) session() belay.Session {
 	s := belay.Session{ID: w.ID, TTL: w.Spec.TTL, Heartbeat: w.Spec.Heartbeat}
 	if s.Heartbeat > s.TTL/3 {
@@ -109,7 +109,7 @@ func (c *Open) check(op string) error {
 	return checkLabels(op, "labels", c.Labels)
 }
 
-// checkTTL refuses a time for which no session lives. 0 is the default.
+// checkTTL refuses a TTL outside the limits. 0 is allowed and means the default.
 func checkTTL(op string, ttl belay.Duration) error {
 	switch {
 	case ttl != 0 && ttl < belay.MinTTL:
@@ -124,8 +124,8 @@ func withSessionDefaults(s belay.WorkerSpec) belay.WorkerSpec {
 	if s.TTL == 0 && s.Heartbeat != 0 {
 		s.TTL = min(max(3*s.Heartbeat, belay.MinTTL), belay.MaxTTL)
 	}
-	or(&s.TTL, belay.DefaultTTL)
-	or(&s.Heartbeat, s.TTL/3)
+	setDefault(&s.TTL, belay.DefaultTTL)
+	setDefault(&s.Heartbeat, s.TTL/3)
 	if len(s.Queues) == 0 {
 		s.Queues = []string{"default"}
 	}
@@ -137,14 +137,12 @@ func (w *world) renew(x *Worker) {
 	w.changedWorker(x)
 }
 
-// session is the living session of a command. One whose time is over is
-// refused here and ended by Expire.
+// session finds a session that is alive. An expired session is refused here; Expire ends it.
 func (w *world) session(op string, id belay.WorkerID) (*Worker, error) {
 	return w.sessionAt(op, id, w.Now)
 }
 
-// sessionAt is the session that has not ended, and whose time was not over at a
-// moment.
+// sessionAt finds a session that has not ended and had not expired at the moment at.
 func (w *world) sessionAt(op string, id belay.WorkerID, at Time) (*Worker, error) {
 	x := w.workers[id]
 	if x == nil {
@@ -168,13 +166,13 @@ func lostSession(op string, x *Worker) error {
 	return err
 }
 
-// Heartbeat renews a session and compares what its worker holds with what the
-// store says it owns. One that comes too late is refused and ends the session:
-// the one refusal that changes a row. It comes when the server receives it: for how
-// long that had it before it is decided is not the worker's fault.
+// Heartbeat renews a session and compares the runs that the worker names with the runs that it
+// owns in the store. A heartbeat that comes too late is refused and ends the session; no other
+// refusal changes a row. The time of a heartbeat is when the server received it, since time in
+// the server's queue is not the worker's fault.
 type Heartbeat struct {
 	belay.Heartbeat
-	// Waited is how long the server has had it.
+	// Waited is how long ago the server received the heartbeat.
 	Waited time.Duration
 }
 
@@ -186,12 +184,12 @@ func (c *Heartbeat) Need(n *Need) {
 
 func (c *Heartbeat) apply(w *world) (Reply, error) {
 	if x := w.workers[c.Worker]; x != nil && x.Spec.External {
-		return Reply{}, outside("heartbeat", x)
+		return Reply{}, refuseExternal("heartbeat", x)
 	}
 	x, err := w.sessionAt("heartbeat", c.Worker, w.Now.Add(-c.Waited))
 	if err != nil {
 		if x := w.workers[c.Worker]; x != nil && !x.State.Ended() {
-			w.endSession(x, belay.WorkerLost, lateText(x))
+			w.endSession(x, belay.WorkerLost, expiredText(x))
 		}
 		return Reply{}, err
 	}
@@ -202,12 +200,12 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 	return r, nil
 }
 
-// reconcile goes through both sides' lists. What the worker won and does not
-// name is released; what it names and does not own is revoked. A heartbeat that was
-// overtaken by a newer one knows nothing of the claims that its worker has seen since:
-// what those won stays.
+// reconcile compares both lists. A run that the worker owns and does not name is released if the
+// worker will never run it. A run that the worker names and does not own is revoked. A heartbeat
+// that a newer one has overtaken does not know the claims that the worker has received since; the
+// runs that those claims won stay.
 func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
-	// two runs of one execution while it does not know that it lost one
+	// a worker may name two runs of one execution, until it learns that it lost the first
 	named := make(map[belay.RunID]belay.Held, len(c.Holds))
 	for _, h := range c.Holds {
 		named[belay.RunID{Execution: h.Execution, Token: h.Token}] = h
@@ -219,7 +217,7 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 		switch {
 		case ok && e.State == belay.Running:
 			owned[id] = true
-			c.tell(w, e, h, r)
+			c.reportRun(w, e, h, r)
 		case e.State == belay.Running && e.ClaimNo > c.ClaimSeen:
 		case unclaimed(e, x) != "":
 			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID})
@@ -232,9 +230,9 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	}
 }
 
-// tell adds what the owner of a run should know of it, and notes its progress.
-func (c *Heartbeat) tell(w *world, e *Execution, h belay.Held, r *Reply) {
-	w.news(e, h, &r.Heartbeat)
+// reportRun adds the news of a run to the reply, and notes the run's progress.
+func (c *Heartbeat) reportRun(w *world, e *Execution, h belay.Held, r *Reply) {
+	w.addRequests(e, h, &r.Heartbeat)
 	if idle := e.policy().IdleTimeout.D(); idle > 0 {
 		if at := w.Now.Add(-max(0, h.Idle)); at.Sub(e.ProgressAt) > min(idle/4, time.Second) {
 			r.Follow = append(r.Follow, &Progress{e.ID, e.Token, at})
@@ -242,8 +240,8 @@ func (c *Heartbeat) tell(w *world, e *Execution, h belay.Held, r *Reply) {
 	}
 }
 
-// news adds what the owner of a run should know of it.
-func (w *world) news(e *Execution, h belay.Held, b *belay.HeartbeatReply) {
+// addRequests adds the requests to a run's owner to the reply: cancel, pause, preempt, and new signals.
+func (w *world) addRequests(e *Execution, h belay.Held, b *belay.HeartbeatReply) {
 	if e.CancelBy != 0 {
 		b.Cancel = append(b.Cancel, belay.Cancelling{Held: h, Within: max(0, e.CancelBy.Sub(w.Now))})
 	}
@@ -258,7 +256,7 @@ func (w *world) news(e *Execution, h belay.Held, b *belay.HeartbeatReply) {
 	}
 }
 
-// Mark writes the server's mark of life where no other command did.
+// Mark writes the server's mark of life if no other command of the batch does.
 type Mark struct{}
 
 // Need names nothing.
@@ -269,8 +267,8 @@ func (*Mark) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// Drain stops new claims of a worker (G11) and takes back what is scheduled to
-// it; its next heartbeat does so too.
+// Drain stops new claims of a worker (G11) and takes back the executions scheduled to it. The
+// worker's next heartbeat takes them back too, if Drain's follow-ups are lost.
 type Drain struct{ Worker belay.WorkerID }
 
 // Need names the session and what it owns.
@@ -297,10 +295,11 @@ func (c *Drain) apply(w *world) (Reply, error) {
 	return r, nil
 }
 
-// End ends a session in order, or because its death was proven on its own host.
+// End ends a session because the worker closed it, or because its process was proven dead on its
+// own host.
 type End struct {
 	Worker belay.WorkerID
-	// Dead, if set, says how the death was proven.
+	// Dead, if set, says how the death of the process was proven.
 	Dead string
 }
 
@@ -315,7 +314,7 @@ func (c *End) apply(w *world) (Reply, error) {
 	case x.State.Ended():
 		return Reply{Replayed: true}, nil
 	case x.Spec.External && c.Dead == "":
-		return Reply{}, outside("end worker", x)
+		return Reply{}, refuseExternal("end worker", x)
 	case c.Dead != "":
 		w.endSession(x, belay.WorkerLost, clip(c.Dead, belay.MaxName))
 	case x.State == belay.WorkerDraining:
@@ -326,8 +325,7 @@ func (c *End) apply(w *world) (Reply, error) {
 	return Reply{}, nil
 }
 
-// Expire ends a session whose time is over. It is the reaper's only command,
-// and an ordinary one.
+// Expire ends a session that has expired. The reaper sends no other command.
 type Expire struct{ Worker belay.WorkerID }
 
 // Need names the session.
@@ -338,16 +336,16 @@ func (c *Expire) apply(w *world) (Reply, error) {
 	if x == nil || x.State.Ended() || !x.ExpiresAt.over(w.Now) {
 		return Reply{}, refuse(belay.CodeConflict, "expire", "the time of session %s is not over", c.Worker)
 	}
-	w.endSession(x, belay.WorkerLost, lateText(x))
+	w.endSession(x, belay.WorkerLost, expiredText(x))
 	return Reply{}, nil
 }
 
-func lateText(x *Worker) string {
+func expiredText(x *Worker) string {
 	return fmt.Sprintf("no heartbeat within its TTL of %s", x.ttl())
 }
 
-// endSession ends a session for good. What it owned follows: a sweep finds
-// executions owned by a session that has ended.
+// endSession ends a session for good. The runs that it owned are handled later: a sweep finds
+// executions whose session has ended.
 func (w *world) endSession(x *Worker, state belay.WorkerState, why string) {
 	x.State, x.EndedAt, x.EndReason = state, w.Now, why
 	w.changedWorker(x)

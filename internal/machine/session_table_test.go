@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// sessionSituations are where a worker's session may stand. The worker was
-// assigned one execution by name, which it has not accepted. Outside is the
-// session of an owner from outside, which holds its execution.
+// sessionSituations are the situations of a worker's session. The worker was assigned one
+// execution by name and has not accepted it. The situations named outside are those of an
+// external owner's session, which owns its execution.
 var sessionSituations = []struct {
 	name string
 	set  func(*stage, belay.WorkerID)
@@ -46,13 +46,13 @@ var sessionSituations = []struct {
 	}},
 }
 
-// sessionDeal is one kind of command about a session.
-type sessionDeal struct {
+// sessionCommand is a command on a session, with its name in the table.
+type sessionCommand struct {
 	name string
 	make func(*stage, belay.WorkerID) Command
 }
 
-var sessionDeals = []sessionDeal{
+var sessionCommands = []sessionCommand{
 	{"open", func(s *stage, id belay.WorkerID) Command {
 		if x := s.workers[id]; x != nil && !x.Spec.External {
 			return &Open{x.Spec}
@@ -84,12 +84,11 @@ var sessionDeals = []sessionDeal{
 	{"mark", func(*stage, belay.WorkerID) Command { return &Mark{} }},
 }
 
-// TestEverySessionCommandInEverySituation holds the rules against
-// testdata/sessions.txt. A late heartbeat is the one refusal that changes a
-// row: it ends its session.
+// TestEverySessionCommandInEverySituation compares the rules with testdata/sessions.txt. A late
+// heartbeat is the only refusal that changes a row: it ends its session.
 func TestEverySessionCommandInEverySituation(t *testing.T) {
 	rules := readRules(t, "testdata/sessions.txt")
-	for _, d := range sessionDeals {
+	for _, d := range sessionCommands {
 		t.Run(d.name, func(t *testing.T) {
 			block := rules.block(t, d.name)
 			for _, at := range sessionSituations {
@@ -123,7 +122,7 @@ func TestEverySessionCommandInEverySituation(t *testing.T) {
 	rules.done(t)
 }
 
-// sessionOutcome is what a command did to a session, as the table says it.
+// sessionOutcome describes the effect of a command on a session in the notation of the table.
 func sessionOutcome(before, after *Worker, c *Changes, r Reply) string {
 	var out []string
 	var e *belay.Error

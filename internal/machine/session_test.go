@@ -8,9 +8,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G6: a heartbeat that comes at or after expires_at is refused and ends the
-// session, whether or not the reaper was there; a microsecond earlier it is in
-// time.
+// G6: a heartbeat at or after expires_at is refused and ends the session, whether or not the
+// reaper has run; a microsecond earlier it is accepted.
 func TestLateHeartbeat(t *testing.T) {
 	s := newStage(t)
 	early, late := s.worker("early", ttl(5*time.Second)), s.worker("late", ttl(5*time.Second))
@@ -39,9 +38,9 @@ func TestLateHeartbeat(t *testing.T) {
 	s.is(l.Execution, "pending(lost)")
 }
 
-// G11: a drained worker claims nothing more and its heartbeat says so; what it
-// runs may finish, what was scheduled to it goes back, and what is left at its
-// end is released: due at once, nothing charged.
+// G11: a draining worker wins no claims, and its heartbeat says so. Its runs may finish, an
+// execution scheduled to it is taken back, and runs left at its end are released: due at once,
+// with no attempt counted.
 func TestDrain(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -70,9 +69,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// What is scheduled to a draining worker is found by its heartbeats too, should
-// the drain's own follow-ups be lost.
-func TestADrainIsRememberedByHeartbeats(t *testing.T) {
+// Heartbeats of a draining worker also take back the execution scheduled to it, in case the
+// follow-ups of Drain were lost.
+func TestHeartbeatsRepeatTheFollowUpsOfADrain(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	id := s.submit()
@@ -85,8 +84,8 @@ func TestADrainIsRememberedByHeartbeats(t *testing.T) {
 	s.is(id, "pending(released)")
 }
 
-// The end in order releases, a proven death and a lapse lose.
-func TestHowASessionEndsDecides(t *testing.T) {
+// Closing a session releases its runs; a proven death or an expiry loses them.
+func TestTheEndOfASessionDecidesBetweenReleaseAndLoss(t *testing.T) {
 	for _, c := range []struct {
 		end   func(*stage, belay.WorkerID)
 		state belay.WorkerState
@@ -116,8 +115,8 @@ func TestHowASessionEndsDecides(t *testing.T) {
 	}
 }
 
-// Opening a session again finds it, on the terms it has. With another body it is no
-// repetition.
+// Opening a session again finds it, with its original terms. Another body under the same id is
+// refused.
 func TestOpenAgain(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(9*time.Second))
@@ -126,7 +125,7 @@ func TestOpenAgain(t *testing.T) {
 	other.TTL = belay.Duration(hour)
 	s.refused(&Open{other}, belay.CodeIdempotencyMismatch)
 	again := s.workers[w].Spec
-	again.Queues, again.Heartbeat = nil, 0 // as by default
+	again.Queues, again.Heartbeat = nil, 0 // these are the defaults
 	r := s.do(&Open{again})
 	if !r.Replayed || r.Session.TTL.D() != 9*time.Second || r.Session.Heartbeat.D() != 3*time.Second {
 		t.Errorf("answered %+v", r)
@@ -142,7 +141,7 @@ func TestOpenFillsInAndWarns(t *testing.T) {
 		warning                      bool
 	}{
 		{0, 0, 15 * time.Second, 5 * time.Second, false},
-		{30 * time.Second, 15 * time.Second, 30 * time.Second, 15 * time.Second, true}, // seed 000's own
+		{30 * time.Second, 15 * time.Second, 30 * time.Second, 15 * time.Second, true},
 		{time.Second, 0, time.Second, time.Second / 3, false},
 		{0, 2 * time.Second, 6 * time.Second, 2 * time.Second, false},
 		{0, 300 * time.Millisecond, time.Second, 300 * time.Millisecond, false},

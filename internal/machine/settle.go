@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Settle ends a run by its owner.
+// Settle ends a run on behalf of its owner.
 type Settle struct {
 	belay.Settlement
 	// Jitter is a random number in [0, 1), for the backoff.
@@ -17,7 +17,7 @@ type Settle struct {
 	judged *judged // nil before Judge
 }
 
-// Judge finds out whether the output is sound, and the operation's sum.
+// Judge checks the output and computes the operation's sum.
 func (c *Settle) Judge() {
 	if c.judged != nil {
 		return
@@ -28,11 +28,11 @@ func (c *Settle) Judge() {
 	}
 }
 
-// sum is of all that the settlement says, and of which run it ends: its secret names
-// that also where the token is not said.
+// sum covers all of the settlement's content and the run that it ends. The lease's secret
+// identifies the run even where the token is missing.
 func (c *Settle) sum() OpSum {
-	s := say("settle").bytes(c.Lease.Secret[:]).text(c.Outcome.String()).duration(c.RetryAfter).duration(c.Wait).text(
-		c.WaitText).int(c.SignalSeen).int(c.CostTokens)
+	s := contentOf("settle").bytes(c.Lease.Secret[:]).text(c.Outcome.String()).duration(c.RetryAfter)
+	s = s.duration(c.Wait).text(c.WaitText).int(c.SignalSeen).int(c.CostTokens)
 	if f := c.Failure; f != nil {
 		s = s.text(f.Class.String()).text(f.Message).text(f.Stack)
 	}
@@ -41,8 +41,7 @@ func (c *Settle) sum() OpSum {
 
 func (c *Settle) op() string { return "settle as " + c.Outcome.String() }
 
-// Need names the execution, the session, and the run where this may be a
-// repetition.
+// Need names the execution and the session, and the run if the command may be a repetition.
 func (c *Settle) Need(n *Need) {
 	needLease(n, c.Lease)
 	if c.Repeat {
@@ -56,7 +55,7 @@ func (c *Settle) Need(n *Need) {
 func (c *Settle) apply(w *world) (Reply, error) {
 	op := c.op()
 	c.Judge()
-	if seq, ok, err := c.did(w, op); ok {
+	if seq, ok, err := c.repetition(w, op); ok {
 		return Reply{Seq: seq, Replayed: err == nil}, err
 	}
 	e, err := w.owner(op, c.Lease)
@@ -66,7 +65,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	if err := c.check(op, e); err != nil {
 		return Reply{}, err
 	}
-	e.Cost = charge(e.Cost, c.CostTokens)
+	e.Cost = addCost(e.Cost, c.CostTokens)
 	r := w.run(e)
 	r.Op, r.OpSum, r.Output, r.Cost = c.Op, c.judged.sum, c.Output, c.CostTokens
 	f := c.failure()
@@ -80,7 +79,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	case belay.OutcomeSuspended:
 		s := c.Settlement
 		if outside {
-			or(&s.WaitText, "suspended by "+x.Spec.Name)
+			setDefault(&s.WaitText, "suspended by "+x.Spec.Name)
 		}
 		w.suspend(e, s)
 	case belay.OutcomePreempted:
@@ -89,7 +88,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 		w.handBack(e, ended{outcome: c.Outcome}, "released", "given back unfinished by its worker")
 	case belay.OutcomeCancelled:
 		w.finish(e, belay.Cancelled, ended{outcome: c.Outcome})
-	case belay.OutcomeLost: // refused by check: nobody is lost who can say so
+	case belay.OutcomeLost: // check refuses it: an owner that settles its run is not lost
 	}
 	if outside {
 		w.endSession(x, belay.WorkerClosed, "its run has ended: "+c.Outcome.String())
@@ -97,11 +96,11 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// did finds the settlement if it was carried out before. Where it is not said to be a
-// repetition, it may be one of the run's own end all the same.
-func (c *Settle) did(w *world, op string) (int64, bool, error) {
+// repetition finds the settlement if it was carried out before. A settlement that is not marked as a
+// repetition still counts as one if it has the operation id of the run's end.
+func (c *Settle) repetition(w *world, op string) (int64, bool, error) {
 	if r := w.runs[c.Lease.Run()]; c.Repeat || r != nil && r.EndedSeq != 0 && r.Op == c.Op {
-		return w.did(op, c.Lease.Execution, c.Op, c.judged.sum)
+		return w.repetition(op, c.Lease.Execution, c.Op, c.judged.sum)
 	}
 	return 0, false, nil
 }
@@ -123,8 +122,8 @@ func (c *Settle) check(op string, e *Execution) error {
 	return c.judged.err
 }
 
-// charge adds a cost, as far as it can be counted.
-func charge(cost, more int64) int64 { return cost + min(more, math.MaxInt64-cost) }
+// addCost adds a cost without overflow.
+func addCost(cost, more int64) int64 { return cost + min(more, math.MaxInt64-cost) }
 
 func (c *Settle) failure() belay.Failure {
 	f := belay.Failure{Class: belay.ClassTransient}
@@ -134,25 +133,26 @@ func (c *Settle) failure() belay.Failure {
 	if c.Outcome == belay.OutcomeTimedOut {
 		f.Class = belay.ClassTimeout
 	}
-	if f.Class == 0 || f.Class >= belay.ClassLost { // nobody is lost who can say so
+	if f.Class == 0 || f.Class >= belay.ClassLost { // an owner that reports its failure is not lost
 		f.Class = belay.ClassTransient
 	}
 	f.Message, f.Stack = clip(f.Message, maxMessage), clip(f.Stack, maxStack)
 	return f
 }
 
-// ended is how a run ends.
+// ended describes how a run ends.
 type ended struct {
 	outcome belay.Outcome
 	failure belay.Failure
-	// deed, if set, is the action that ends the run; it names the event.
+	// deed, if set, is the kind of the action that ends the run; the event in the history has
+	// this kind.
 	deed, actor, reason string
 	op                  belay.OpID
 	sum                 OpSum
 }
 
-// end closes the current run, if there is one, and takes the execution from
-// its owner. It raises the seq once, for all that happens with it.
+// end closes the current run, if there is one, and removes the owner. end raises the seq once,
+// for the end of the run and for all changes that come with it.
 func (w *world) end(e *Execution, how ended) {
 	w.advance(e)
 	owned := e.State == belay.Running || e.State == belay.Scheduled
@@ -171,8 +171,8 @@ func (w *world) end(e *Execution, how ended) {
 	e.RunAt, e.ScheduledAt, e.Preempting = 0, 0, false
 }
 
-// finish ends the execution for good, and with it its run if it has one. A
-// cancelled execution ends as cancelled whatever its run says (G7).
+// finish ends the execution for good, together with its run if it has one. An execution that was
+// being cancelled ends as cancelled whatever the outcome of its run (G7).
 func (w *world) finish(e *Execution, state belay.State, how ended) {
 	if e.CancelBy != 0 {
 		state = belay.Cancelled
@@ -191,13 +191,13 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	}
 	if state == belay.Failed {
 		e.Class, e.Message = how.failure.Class, how.failure.Message
-		w.bury(e, ran)
+		w.writeDeadLetter(e, ran)
 	}
 	w.tellParent(e)
 }
 
-// bury writes the dead letter of a root that failed, in the same commit (G10).
-func (w *world) bury(e *Execution, ran bool) {
+// writeDeadLetter writes the dead letter of a root execution that failed, in the same commit (G10).
+func (w *world) writeDeadLetter(e *Execution, ran bool) {
 	if !e.Parent.IsZero() || e.policy().NoDeadLetters {
 		return
 	}
@@ -216,16 +216,16 @@ func (w *world) bury(e *Execution, ran bool) {
 	w.out.DeadLetters = append(w.out.DeadLetters, d)
 }
 
-// tellParent delivers a child's end to its parent in the same commit. The end
-// of one that was started with an input that does not count any more is not
-// delivered: nothing may be built on it.
+// tellParent delivers the end of a child to its parent in the same commit. The end of a child
+// from before the parent's present input is not delivered, since the parent must not use its
+// result.
 func (w *world) tellParent(e *Execution) {
 	if e.Parent.IsZero() {
 		return
 	}
 	p := w.execs[e.Parent]
 	if p == nil {
-		return // pruned
+		return // the parent was deleted after its retention
 	}
 	p.Open--
 	w.changed(p)
@@ -239,11 +239,12 @@ func (w *world) tellParent(e *Execution) {
 	})
 }
 
-// attemptFailed charges a failed or timed-out run and retries it or gives up.
+// attemptFailed counts a failed or timed-out run as an attempt, and retries the execution or lets
+// it fail.
 func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, jitter float64) {
 	p := e.policy()
 	e.Attempts++
-	e.lostTimes(0)
+	e.setLosses(0)
 	if e.CancelBy != 0 || how.failure.Class == belay.ClassPermanent || e.Attempts >= p.MaxAttempts {
 		w.finish(e, belay.Failed, how)
 		return
@@ -254,9 +255,9 @@ func (w *world) attemptFailed(e *Execution, how ended, atLeast time.Duration, ji
 	e.DueAt = w.Now.Add(wait)
 }
 
-// Backoff is the wait after the n-th failure: base·2^(n-1) up to the cap, and
-// up to a quarter more as jitter, so that nothing is retried before its time
-// and not everything at once (G8).
+// Backoff is the wait after the n-th failure: base·2^(n-1) up to the cap, plus up to a quarter as
+// jitter. So no retry comes before its backoff is over, and retries of many executions are spread
+// out (G8).
 func Backoff(p belay.Policy, n int, jitter float64) time.Duration {
 	p = Defaults(p)
 	d := p.BackoffBase.D()
@@ -270,7 +271,7 @@ func Backoff(p belay.Policy, n int, jitter float64) time.Duration {
 	return d + min(time.Duration(float64(d/4)*jitter), math.MaxInt64-d)
 }
 
-// handBack ends the run and leaves the execution due now, with nothing charged.
+// handBack ends the run and makes the execution due now, without counting an attempt.
 func (w *world) handBack(e *Execution, how ended, code, text string) {
 	if e.CancelBy != 0 {
 		w.finish(e, belay.Cancelled, how)
@@ -279,11 +280,11 @@ func (w *world) handBack(e *Execution, how ended, code, text string) {
 	w.end(e, how)
 	e.State, e.DueAt = belay.Pending, w.Now
 	e.Reason, e.ReasonText = code, text
-	w.rest(e)
+	w.pauseOrMarkDue(e)
 }
 
-// suspend ends the run and lets the execution wait without a worker. A signal
-// newer than the run knew of makes it due at once: no wake-up is lost.
+// suspend ends the run and lets the execution wait without a worker. A signal newer than the run
+// had seen makes the execution due at once, so no wake-up is lost.
 func (w *world) suspend(e *Execution, s belay.Settlement) {
 	if e.CancelBy != 0 {
 		w.finish(e, belay.Cancelled, ended{outcome: s.Outcome})
@@ -298,11 +299,11 @@ func (w *world) suspend(e *Execution, s belay.Settlement) {
 	if e.SignalSeq > e.SignalSeen {
 		e.DueAt = w.Now
 	}
-	w.rest(e)
+	w.pauseOrMarkDue(e)
 }
 
-// waitCode is what a suspended execution waits for: a wait for a signal or a child is one
-// also where it has a timeout.
+// waitCode is the kind of thing that a suspended execution waits for. A wait for a signal or a
+// child keeps its kind when it has a timeout.
 func waitCode(s belay.Settlement) string {
 	switch word, _, _ := strings.Cut(s.WaitText, " "); {
 	case word == "signal", word == "child":
@@ -313,13 +314,13 @@ func waitCode(s belay.Settlement) string {
 	return "signal"
 }
 
-// rest settles an execution that lost its owner and goes on later: into pause
-// if that was asked for.
-func (w *world) rest(e *Execution) {
+// pauseOrMarkDue decides where an execution goes that has lost its owner and will continue: to paused if a
+// pause was requested, and otherwise back into its lane.
+func (w *world) pauseOrMarkDue(e *Execution) {
 	if e.PauseRequested {
 		e.PauseRequested = false
 		e.PausedFrom, e.State = e.State, belay.Paused
 		return
 	}
-	w.awake(e)
+	w.markDue(e)
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G8: the wait after the n-th failure is base·2^(n-1), capped, and up to a
-// quarter more.
+// G8: the wait after the n-th failure is base·2^(n-1), capped, plus up to a quarter.
 func TestBackoff(t *testing.T) {
 	p := belay.Policy{BackoffBase: belay.Duration(time.Second), BackoffCap: belay.Duration(30 * time.Second)}
 	most := belay.Policy{BackoffBase: 1, BackoffCap: math.MaxInt64}
@@ -39,9 +38,9 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// G8: no claim wins a failed execution before its backoff, each failure is
-// charged once, and the last one ends it with a dead letter.
-func TestRetriesKeepTheirTerms(t *testing.T) {
+// G8: no claim wins a failed execution before its backoff is over, each failure counts as one
+// attempt, and the last one ends the execution with a dead letter.
+func TestRetriesWaitForTheirBackoff(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
 	id := s.submit(policy(belay.Policy{MaxAttempts: 4}))
@@ -67,7 +66,7 @@ func TestRetriesKeepTheirTerms(t *testing.T) {
 }
 
 // RetryAfter can only lengthen the backoff.
-func TestRetryAfterIsTheLeast(t *testing.T) {
+func TestRetryAfterIsAMinimum(t *testing.T) {
 	for _, c := range []struct{ ask, want time.Duration }{{0, time.Second}, {time.Millisecond, time.Second},
 		{time.Minute, time.Minute}} {
 		s := newStage(t)
@@ -81,7 +80,7 @@ func TestRetryAfterIsTheLeast(t *testing.T) {
 	}
 }
 
-// Giving back costs nothing: no attempt, no wait.
+// Giving a run back counts no attempt and causes no wait.
 func TestHandingBackIsNotCharged(t *testing.T) {
 	for _, o := range []belay.Outcome{belay.OutcomeReleased, belay.OutcomePreempted} {
 		s := newStage(t)
@@ -97,7 +96,8 @@ func TestHandingBackIsNotCharged(t *testing.T) {
 	}
 }
 
-// What a worker says about a failure decides, but nobody can call himself lost.
+// The failure class that the worker gives decides, except that a worker cannot give the class
+// lost.
 func TestFailureClasses(t *testing.T) {
 	for _, c := range []struct {
 		outcome belay.Outcome
@@ -127,8 +127,8 @@ func TestFailureClasses(t *testing.T) {
 	}
 }
 
-// Messages and stacks are kept within their bounds and without what would
-// disturb a terminal.
+// Messages and stacks are shortened to their limits and cleaned of characters that would disturb
+// a terminal.
 func TestFailuresAreClipped(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), policy(belay.Policy{MaxAttempts: 1}))
@@ -147,7 +147,7 @@ func TestFailuresAreClipped(t *testing.T) {
 	}
 }
 
-// A run that fails may leave its output; it is shown once it was the last.
+// A failed run may leave an output. The output is shown if that run was the last.
 func TestOutputOfAFailedRunIsKept(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -193,7 +193,7 @@ func TestCostAddsUp(t *testing.T) {
 	}
 }
 
-func TestSettleRefusesWhatItCannotBe(t *testing.T) {
+func TestInvalidSettlementsAreRefused(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	for name, change := range map[string]func(*belay.Settlement){

@@ -2,20 +2,20 @@ package machine
 
 import "github.com/belaydev/belay"
 
-// Deliver hands a signal to an execution.
+// Deliver delivers a signal to an execution.
 type Deliver struct {
 	belay.SignalRequest
 	judged *judged // nil before Judge
 }
 
-// Judge finds out whether the payload is sound, and the operation's sum.
+// Judge checks the payload and computes the operation's sum.
 func (c *Deliver) Judge() {
 	if c.judged != nil {
 		return
 	}
 	c.judged = &judged{err: CheckPayload("signal", "the signal's payload", c.Payload, belay.MaxSignal)}
 	if c.judged.err == nil && !c.Op.IsZero() {
-		c.judged.sum = say("signal").text(c.Name).json(c.Payload).sum()
+		c.judged.sum = contentOf("signal").text(c.Name).json(c.Payload).sum()
 	}
 }
 
@@ -34,7 +34,7 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	c.Judge()
-	if seq, ok, err := w.did(op, e.ID, c.Op, c.judged.sum); ok {
+	if seq, ok, err := w.repetition(op, e.ID, c.Op, c.judged.sum); ok {
 		return Reply{Seq: seq, Replayed: err == nil}, err
 	}
 	if err := checkName(op, "the signal's name", c.Name, true); err != nil {
@@ -60,9 +60,9 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// deliver writes a signal under the seq just raised and wakes whom it concerns:
-// a waiting execution becomes due, also while it is paused; a running one
-// hears of it through its worker.
+// deliver writes a signal with the seq that the caller has just raised. A waiting execution
+// becomes due, also while it is paused; the owner of a running one hears of the signal in its
+// heartbeat.
 func (w *world) deliver(e *Execution, s *Signal) {
 	w.out.Signals = append(w.out.Signals, s)
 	e.SignalSeq = s.Seq
@@ -72,7 +72,7 @@ func (w *world) deliver(e *Execution, s *Signal) {
 	case e.State == belay.Waiting, e.State == belay.Paused && e.PausedFrom == belay.Waiting:
 		if e.DueAt == 0 || e.DueAt > w.Now {
 			e.DueAt = w.Now
-			w.awake(e)
+			w.markDue(e)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// No lost wake-up: a signal that the suspending run did not know of makes the
-// execution due at once, whichever of the two came first, in one fold or two.
-func TestSuspendAgainstSignal(t *testing.T) {
+// No wake-up is lost: a signal that the suspending run had not seen makes the execution due at
+// once, whether the signal or the suspend is first, in one fold or in two.
+func TestASuspendSeesEverySignal(t *testing.T) {
 	for name, play := range map[string]func(s *stage, l belay.Lease, suspend *Settle, signal *Deliver){
 		"signal, then suspend": func(s *stage, _ belay.Lease, suspend *Settle, signal *Deliver) {
 			s.do(signal)
@@ -41,7 +41,7 @@ func TestSuspendAgainstSignal(t *testing.T) {
 	}
 }
 
-// A signal that the run knew of does not wake it again.
+// A signal that the run had seen does not wake the execution.
 func TestSuspendAfterSeeingTheSignal(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -52,9 +52,9 @@ func TestSuspendAfterSeeingTheSignal(t *testing.T) {
 	s.is(l.Execution, "waiting(signal due)")
 }
 
-// A signal wakes who waits, and nobody else: what is not due yet for another
-// reason stays so, also while it is paused.
-func TestSignalWakesOnlyWhoWaits(t *testing.T) {
+// A signal wakes only waiting executions: an execution that is not due for another reason does
+// not become due, also while it is paused.
+func TestASignalWakesOnlyWaitingExecutions(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(func(b *belay.Submission) { b.DueAt = s.now.Add(hour).Time() })
 	s.do(s.signal(id, "go"))
@@ -65,7 +65,7 @@ func TestSignalWakesOnlyWhoWaits(t *testing.T) {
 	s.is(id, "pending(delayed later)")
 }
 
-// An owner hears soon of what concerns it.
+// A signal, cancel, pause or preempt asks for the attention of the owner.
 func TestOwnersAreAskedForAttention(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -92,8 +92,8 @@ func TestOwnersAreAskedForAttention(t *testing.T) {
 	}
 }
 
-// A waiting execution that is due already stays due since then: it keeps its
-// place in the lane.
+// An execution that is due already keeps its due time when a signal arrives, and so its place in
+// the lane.
 func TestSignalKeepsAnEarlierDueTime(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -106,7 +106,7 @@ func TestSignalKeepsAnEarlierDueTime(t *testing.T) {
 	}
 }
 
-// A signal is consumed by the checkpoint of the wait that took it, once.
+// A signal is consumed once, by the checkpoint of the wait that received it.
 func TestSignalsAreConsumedOnce(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -135,8 +135,8 @@ func TestSignalsAreConsumedOnce(t *testing.T) {
 	}
 }
 
-// Also in one fold: of two waits one takes it, and one may take a signal that
-// was delivered just before.
+// In one fold too: of two waits one consumes a signal, and a wait may consume a signal that was
+// delivered earlier in the fold.
 func TestSignalsAreConsumedOnceInOneFold(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -150,7 +150,7 @@ func TestSignalsAreConsumedOnceInOneFold(t *testing.T) {
 	if got := s.records[l.Execution].signals[0].ConsumedBy; got != next+1 {
 		t.Errorf("consumed by %d", got)
 	}
-	// Seqs are an execution's own: two take a signal of the same seq.
+	// A seq belongs to one execution: two executions consume signals of the same seq.
 	x, y := s.run(l.Worker), s.run(l.Worker)
 	seq := s.row(x.Execution).Seq + 1
 	p, q := s.save(x, belay.KindWait, "p"), s.save(y, belay.KindWait, "q")
@@ -181,8 +181,8 @@ func TestSignalsAreRefused(t *testing.T) {
 	s.refused(s.signal(belay.ExecutionID(s.id()), "a"), belay.CodeNotFound)
 }
 
-// A signal whose sender asks again after the execution has ended gets its first
-// answer and not a refusal.
+// A signal that its sender repeats after the execution has ended gets its first answer and no
+// refusal.
 func TestSignalRepeatedAfterTheEnd(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))

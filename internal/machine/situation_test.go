@@ -6,17 +6,16 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// subject is an execution in a situation of the table, and who deals with it.
+// subject is an execution in a situation of the table, with its workers.
 type subject struct {
 	*stage
 	id    belay.ExecutionID
-	lease belay.Lease // of its last claim, if it was ever claimed
+	lease belay.Lease // the lease of its last claim, zero if it was never claimed
 	owner belay.WorkerID
-	other belay.WorkerID // has free slots and takes the same lane
+	other belay.WorkerID // has free slots and may claim the same lane
 }
 
-// situation is where an execution may stand: its state and what else the rules
-// look at.
+// situation is the state of an execution together with all other rows that the rules look at.
 type situation struct {
 	name string // state/detail
 	says string
@@ -49,10 +48,10 @@ func (x *subject) waiting(p belay.Policy, wait time.Duration) {
 	x.do(x.settle(x.lease, belay.OutcomeSuspended, func(s *belay.Settlement) { s.Wait = wait }))
 }
 
-// forget comes when its retention is over, if that ever is.
+// forget is the Forget of an execution whose retention is over, if it has ended.
 func (x *subject) forget() Command { return &Forget{x.id, x.now + 1} }
 
-// outside is owned from outside, and from nowhere else.
+// outside makes an external execution and locks it.
 func (x *subject) outside(p belay.Policy) {
 	x.submitted(p, external)
 	x.owner = belay.WorkerID(x.stage.id())
@@ -70,9 +69,8 @@ func (x *subject) parked(by belay.GateID) {
 
 func external(s *belay.Submission) { s.External = true }
 
-// child puts a child of a running parent in place and answers the parent's
-// lease. The parent is owned by another worker, so that the child's owner can
-// be lost alone.
+// child makes a child of a running parent and answers the parent's lease. Another worker owns the
+// parent, so that the child's owner can be lost alone.
 func (x *subject) child(p belay.Policy) belay.Lease {
 	parent := x.run(x.worker("parent's"))
 	x.submitted(p, x.childOf(parent, "c"))
@@ -85,13 +83,13 @@ func (x *subject) runningChild(p belay.Policy) belay.Lease {
 	return parent
 }
 
-// lost ends the owner's session by its time.
+// lost lets the owner's session expire and ends it as lost.
 func (x *subject) lost() {
 	x.overdue()
 	x.do(&Expire{x.owner})
 }
 
-// overdue lets the owner's time run out, and nobody else's.
+// overdue lets only the owner's session expire, and does not end it.
 func (x *subject) overdue() {
 	x.pass(8 * time.Second)
 	for id := range x.workers {
@@ -108,7 +106,7 @@ func failing(s *belay.Settlement) {
 
 func within(d time.Duration) belay.Duration { return belay.Duration(d) }
 
-// situations are the rows of the table, grouped by state.
+// situations are the situations of the table, grouped by state.
 var situations = []situation{
 	{"missing", "no such execution", func(x *subject) {
 		x.id = belay.ExecutionID(x.stage.id())
@@ -179,7 +177,7 @@ var situations = []situation{
 		x.scheduled(belay.Policy{})
 		x.do(&Drain{x.owner})
 	}},
-	{"scheduled/overdue", "its owner's time is over, nobody noticed", func(x *subject) {
+	{"scheduled/overdue", "its owner's session has expired, and was not ended yet", func(x *subject) {
 		x.scheduled(belay.Policy{})
 		x.overdue()
 	}},
@@ -188,7 +186,7 @@ var situations = []situation{
 		x.lost()
 	}},
 
-	{"running", "a live worker holds it", func(x *subject) { x.running(belay.Policy{}) }},
+	{"running", "a live worker owns it", func(x *subject) { x.running(belay.Policy{}) }},
 	{"running/child", "and its parent waits for it", func(x *subject) {
 		p := x.runningChild(belay.Policy{})
 		x.do(x.settle(p, belay.OutcomeSuspended))
@@ -240,7 +238,7 @@ var situations = []situation{
 		x.running(belay.Policy{})
 		x.do(&Drain{x.owner})
 	}},
-	{"running/overdue", "its owner's time is over, nobody noticed", func(x *subject) {
+	{"running/overdue", "its owner's session has expired, and was not ended yet", func(x *subject) {
 		x.running(belay.Policy{})
 		x.overdue()
 	}},
@@ -301,7 +299,7 @@ var situations = []situation{
 		x.do(x.act(x.id, belay.ActionCancel))
 		x.pass(grace)
 	}},
-	{"running/outside-overdue", "the time of its owner outside is over, nobody noticed", func(x *subject) {
+	{"running/outside-overdue", "its external owner's session has expired, not ended yet", func(x *subject) {
 		x.outside(belay.Policy{})
 		x.overdue()
 	}},

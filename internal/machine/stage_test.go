@@ -12,8 +12,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// stage is a keeper that a test plays on. After every fold all checkers look at
-// the rows.
+// stage is a keeper with helpers for tests. After every fold all checkers check the rows.
 type stage struct {
 	*keeper
 	t     *testing.T
@@ -26,7 +25,7 @@ func newStage(t *testing.T) *stage {
 	return &stage{keeper: newKeeper(), t: t, claim: make(map[belay.WorkerID]int64)}
 }
 
-// id is a new one, in the order of making, as UUIDv7 are.
+// id is a new id. Ids are in the order of their creation, as UUIDv7 are.
 func (s *stage) id() [16]byte {
 	s.ids++
 	return [16]byte{0: 1, 6: 0x70, 8: 0x80, 15: s.ids}
@@ -45,7 +44,7 @@ func (s *stage) batch(commands ...Command) (*Changes, []Reply) {
 	return changes, replies
 }
 
-// do folds one command, which must pass.
+// do folds one command, which must not be refused.
 func (s *stage) do(c Command) Reply {
 	s.t.Helper()
 	_, replies := s.batch(c)
@@ -67,17 +66,17 @@ func (s *stage) refused(c Command, code belay.Code, cause ...belay.Cause) *belay
 		s.t.Fatalf("%T: refused with %v, and changed %+v", c, e, changes)
 	}
 	if e.Error() == "" || e.Message == "" {
-		s.t.Fatalf("%T: a refusal says what is wrong", c)
+		s.t.Fatalf("%T: the refusal does not say what is wrong", c)
 	}
 	return e
 }
 
-// pass lets time go by with a server alive; stall without one.
+// pass lets time pass with a server alive, which writes marks of life.
 func (s *stage) pass(d time.Duration) { s.now, s.mark = s.now.Add(d), s.now.Add(d) }
 
 func (s *stage) stall(d time.Duration) { s.now = s.now.Add(d) }
 
-// to passes time up to a moment.
+// to lets time pass up to a moment.
 func (s *stage) to(t Time) { s.pass(t.Sub(s.now)) }
 
 // worker opens a session that takes workflow "job" from queue "default".
@@ -97,7 +96,7 @@ func ttl(d time.Duration) func(*belay.WorkerSpec) {
 	return func(s *belay.WorkerSpec) { s.TTL = belay.Duration(d) }
 }
 
-// submission is one of workflow "job".
+// submission makes a submission of workflow "job".
 func (s *stage) submission(with ...func(*belay.Submission)) *Submit {
 	sub := belay.Submission{ID: belay.ExecutionID(s.id()), Workflow: "job", Input: json.RawMessage(`{"n":1}`)}
 	for _, w := range with {
@@ -111,7 +110,7 @@ func (s *stage) submit(with ...func(*belay.Submission)) belay.ExecutionID {
 	return s.do(s.submission(with...)).ID
 }
 
-// childOf makes a submission one of the run's child under key.
+// childOf turns a submission into that of a child of the run, under key.
 func (s *stage) childOf(l belay.Lease, key string) func(*belay.Submission) {
 	return func(b *belay.Submission) {
 		b.ID = belay.ChildID(l.Execution, s.row(l.Execution).Generation, key)
@@ -123,7 +122,7 @@ func policy(p belay.Policy) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.Policy = p }
 }
 
-// row is the execution as it stands.
+// row is the present row of the execution.
 func (s *stage) row(id belay.ExecutionID) *Execution {
 	s.t.Helper()
 	e := s.records[id].execution
@@ -133,17 +132,17 @@ func (s *stage) row(id belay.ExecutionID) *Execution {
 	return e
 }
 
-// claims is a worker's next claim.
+// claims makes the next claim of a worker.
 func (s *stage) claims(w belay.WorkerID, slots int) *Claim {
 	s.claim[w]++
 	c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Number: s.claim[w], Slots: slots}}
-	s.aim(c)
+	s.fillClaim(c)
 	return c
 }
 
-// aim gives a claim the lanes that its worker takes, and secrets, and says whether the
-// worker runs nothing. The lane of "job" is known before anything was submitted to it.
-func (k *keeper) aim(c *Claim) {
+// fillClaim sets the claim's lanes, which follow from its worker, its secrets, and whether the worker
+// runs nothing. The lane of "job" is known even before the first submission.
+func (k *keeper) fillClaim(c *Claim) {
 	x := k.workers[c.Worker]
 	lanes := maps.Clone(k.lanes)
 	job := NewLane("default", "job", "", 0, nil)
@@ -170,7 +169,7 @@ func (k *keeper) aim(c *Claim) {
 	}
 }
 
-// lock makes an owner from outside.
+// lock makes the Lock of an external owner.
 func (s *stage) lock(id belay.WorkerID, execution belay.ExecutionID, with ...func(*belay.LockRequest)) *Lock {
 	r := belay.LockRequest{ID: id, Execution: execution, Owner: "out", TTL: within(15 * time.Second)}
 	for _, w := range with {
@@ -179,7 +178,7 @@ func (s *stage) lock(id belay.WorkerID, execution belay.ExecutionID, with ...fun
 	return &Lock{r, belay.Secret{0: 2, 3: id[15]}}
 }
 
-// win claims one execution, which must be there.
+// win claims one execution; one must be due.
 func (s *stage) win(w belay.WorkerID) belay.Lease {
 	s.t.Helper()
 	for _, r := range s.records {
@@ -198,7 +197,7 @@ func leaseOf(e *Execution) belay.Lease {
 	return belay.Lease{Execution: e.ID, Worker: e.Worker, Token: e.Token, Secret: e.Secret}
 }
 
-// run submits and claims.
+// run submits an execution and claims it.
 func (s *stage) run(w belay.WorkerID, with ...func(*belay.Submission)) belay.Lease {
 	s.t.Helper()
 	s.submit(with...)
@@ -244,7 +243,7 @@ func (s *stage) beat(w belay.WorkerID, holds ...belay.Lease) *Heartbeat {
 	return &Heartbeat{Heartbeat: h}
 }
 
-// follow carries out what a reply says must follow.
+// follow carries out the follow-up commands of a reply.
 func (s *stage) follow(r Reply) {
 	s.t.Helper()
 	for _, c := range r.Follow {
@@ -252,7 +251,7 @@ func (s *stage) follow(r Reply) {
 	}
 }
 
-// is checks where an execution stands.
+// is checks the state of an execution, in the notation of describe.
 func (s *stage) is(id belay.ExecutionID, want string) {
 	s.t.Helper()
 	if got := describe(s.row(id), s.now); got != want {

@@ -10,13 +10,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Submit accepts an execution. Its ID must be set; it is the operation's id.
+// Submit accepts an execution. Its ID must be set and serves as the operation's id.
 type Submit struct {
 	belay.Submission
 	judged *judged // nil before Judge
 }
 
-// Judge finds out whether the submission is sound, and its hash.
+// Judge checks the submission and computes its hash.
 func (c *Submit) Judge() {
 	if c.judged != nil {
 		return
@@ -86,15 +86,15 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	if parent != nil {
 		parent.Open++
 		if parent.CancelBy != 0 {
-			parent.Parted = 0 // from those that it had before
+			parent.Parted = 0 // the new child is not among the children handled before
 		}
 		w.changed(parent)
 	}
-	w.awake(e)
+	w.markDue(e)
 	return Reply{ID: e.ID}, nil
 }
 
-// replay answers a submission that was accepted before, by key or by id (G9).
+// replay answers a submission that was accepted before, found by its key or its id (G9).
 func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 	if row, ok := w.keys[c.key()]; ok && c.IdempotencyKey != "" {
 		if row.Hash != hash {
@@ -105,7 +105,7 @@ func (c *Submit) replay(w *world, hash [32]byte) (Reply, bool, error) {
 		return Reply{ID: row.Execution, Replayed: true}, true, nil
 	}
 	if e := w.execs[c.ID]; e != nil {
-		// Another key would be answered with an execution it does not lead to.
+		// With another key the same id would lead to an execution that the key does not name.
 		if s := w.specs[c.ID]; s == nil || s.Hash != hash || s.Key != c.IdempotencyKey {
 			return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, "submit",
 				"id %s was submitted with another body or key", c.ID)
@@ -136,8 +136,8 @@ func (c *Submit) check() error {
 	if c.ID.IsZero() {
 		return refuse(belay.CodeInvalid, op, "the execution has no id")
 	}
-	or(&c.Queue, "default")
-	or(&c.Trigger, belay.TriggerManual)
+	setDefault(&c.Queue, "default")
+	setDefault(&c.Trigger, belay.TriggerManual)
 	for _, n := range []struct {
 		what, s string
 		needed  bool
@@ -179,8 +179,7 @@ func (c *Submit) lane() Lane {
 	return NewLane(c.Queue, c.Workflow, c.Version, c.Priority, c.WorkerLabels)
 }
 
-// hash is of everything the submission says but its id, its key, and what
-// triggered it.
+// hash covers all of the submission except its id, its key and its trigger.
 func (c *Submit) hash() [32]byte {
 	b := make([]byte, 0, 256+len(c.Input))
 	for _, s := range []string{c.Workflow, c.Version, c.Queue, c.ParentKey} {
@@ -197,8 +196,8 @@ func (c *Submit) hash() [32]byte {
 	return sha256.Sum256(appendJSON(b, c.Input))
 }
 
-// appendJSON adds JSON without the white space between its parts, which the same
-// body has or has not by the way that it came.
+// appendJSON adds JSON without the white space between its parts, which may differ between two
+// transports of the same body.
 func appendJSON(b, text []byte) []byte {
 	if !bytes.ContainsAny(text, " \t\r\n") {
 		return append(b, text...)
@@ -210,9 +209,9 @@ func appendJSON(b, text []byte) []byte {
 	return buffer.Bytes()
 }
 
-// NewLane is the lane of what it is made of; an empty queue is the default one.
+// NewLane is the lane with this routing key; an empty queue is the default one.
 func NewLane(queue, workflow, version string, priority int, labels map[string]string) Lane {
-	or(&queue, "default")
+	setDefault(&queue, "default")
 	b := make([]byte, 0, 96)
 	b = appendString(b, queue)
 	b = appendString(b, workflow)

@@ -14,7 +14,7 @@ func key(k string) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.IdempotencyKey = k }
 }
 
-// G9: one execution per idempotency key of a workflow.
+// G9: an idempotency key of a workflow leads to one execution.
 func TestSubmitOncePerKey(t *testing.T) {
 	s := newStage(t)
 	first := s.submit(key("k"))
@@ -38,8 +38,8 @@ func TestSubmitOncePerKey(t *testing.T) {
 	}
 }
 
-// A body is the same body whatever white space stands between its parts; within
-// a text it counts.
+// White space between the parts of JSON does not make another body; white space within a string
+// does.
 func TestSubmitAgainWithOtherWhiteSpace(t *testing.T) {
 	s := newStage(t)
 	body := func(text string) func(*belay.Submission) {
@@ -70,8 +70,8 @@ func TestSubmitOncePerKeyInOneFold(t *testing.T) {
 	}
 }
 
-// An id is an operation: submitted again, it finds the first; a key that did
-// not come with it is not silently accepted, since it would lead elsewhere.
+// The id of an execution is its operation id: a repeated submission finds the first. A repetition
+// with another key is refused, since the key would not lead to this execution.
 func TestSubmitAgainByID(t *testing.T) {
 	s := newStage(t)
 	c := s.submission(key("k"))
@@ -89,8 +89,8 @@ func TestSubmitAgainByID(t *testing.T) {
 	}
 }
 
-// Another body is another body in whichever field it differs.
-func TestSubmitTellsBodiesApart(t *testing.T) {
+// A difference in any field makes another body.
+func TestAnyDifferentFieldMakesAnotherBody(t *testing.T) {
 	for name, change := range map[string]func(*belay.Submission){
 		"version":       func(s *belay.Submission) { s.Version = "2" },
 		"queue":         func(s *belay.Submission) { s.Queue = "q" },
@@ -135,7 +135,7 @@ func TestSubmitIsDue(t *testing.T) {
 	s.refused(s.submission(func(b *belay.Submission) { b.DueAt = latest.Time().Add(time.Second) }), belay.CodeInvalid)
 }
 
-// What a submission says comes back in the view of its execution.
+// The view of an execution shows all fields of its submission.
 func TestSubmitKeepsWhatItWasGiven(t *testing.T) {
 	s := newStage(t)
 	want := belay.Submission{
@@ -155,13 +155,13 @@ func TestSubmitKeepsWhatItWasGiven(t *testing.T) {
 	}
 	v.Policy.MaxAttempts = 1
 	if s.row(want.ID).Policy.MaxAttempts != 7 {
-		t.Error("whoever holds a view can change the row")
+		t.Error("changing a view changes the row")
 	}
 }
 
-// A child's id is made of its parent, the parent's generation and its key: the
-// same call after a crash finds the same child, also when it has ended and when
-// the parent does not own the lease any more.
+// The id of a child follows from its parent, the parent's generation and the child key: after a
+// crash the same call finds the same child, even if the child has ended or the parent's lease is
+// not valid any more.
 func TestSubmitChildOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -209,8 +209,8 @@ func TestSubmitRefusesAForgedChild(t *testing.T) {
 	s.refused(s.submission(s.childOf(stale, "a")), belay.CodeLeaseLost, belay.CauseExpired)
 }
 
-// The lane is the queue, workflow, version, priority and the labels a worker
-// must have; nothing else routes.
+// A lane is made of queue, workflow, version, priority and required worker labels; nothing else
+// decides where an execution runs.
 func TestLanes(t *testing.T) {
 	spec := belay.WorkerSpec{
 		Queues:    []string{"default", "q"},

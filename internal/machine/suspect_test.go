@@ -7,8 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// suspects has so many executions be lost with a worker that ran them together, until
-// they are suspect.
+// suspects makes n executions suspects: they are lost together with their worker until they are.
 func (s *stage) suspects(n int) []belay.ExecutionID {
 	s.t.Helper()
 	ids := make([]belay.ExecutionID, n)
@@ -37,9 +36,9 @@ func (s *stage) suspects(n int) []belay.ExecutionID {
 	return ids
 }
 
-// Rule: a worker that runs nothing takes a suspect, and nothing with it; one that runs
-// something takes it once it has waited for [AloneWait].
-func TestASuspectIsTakenAlone(t *testing.T) {
+// Rule: a worker that runs nothing takes one suspect and nothing else with it. A worker that runs
+// something takes a suspect only after the suspect has waited for [AloneWait].
+func TestASuspectIsClaimedAlone(t *testing.T) {
 	s := newStage(t)
 	suspect := s.suspects(2)
 	s.pass(LossDelay(suspectAfter))
@@ -65,7 +64,7 @@ func TestASuspectIsTakenAlone(t *testing.T) {
 	}
 }
 
-// Rule: a checkpoint and a failure clear an execution of suspicion.
+// Rule: after a checkpoint or a failure an execution is no suspect any more.
 func TestProgressClearsASuspect(t *testing.T) {
 	for name, progress := range map[string]func(*stage, belay.Lease){
 		"checkpoint": func(s *stage, l belay.Lease) { s.do(s.save(l, belay.KindStep, "a")) },
@@ -88,13 +87,13 @@ func TestProgressClearsASuspect(t *testing.T) {
 	}
 }
 
-// Rule: among suspects that are lost together the loss is put down to the one that began
-// last, and to it only while it was young; every fourth run counts whatever was there.
-func TestWhoIsBlamed(t *testing.T) {
+// Rule: if several suspects are lost together, the loss counts only for the one that began last,
+// and only while its run was young. Every fourth run counts in any case.
+func TestALossIsBlamedOnTheNewestYoungSuspect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		beside, newest bool
-		lasted         time.Duration // from the run's begin to the last heartbeat
-		runs           int           // that it had before
+		lasted         time.Duration // from the begin of the run to the last heartbeat
+		runs           int           // number of runs before
 		want           int
 	}{
 		"the only suspect":                {false, true, time.Minute, 0, 3},
@@ -123,8 +122,8 @@ func TestWhoIsBlamed(t *testing.T) {
 	}
 }
 
-// Rule: suspects that have waited too long and what else is due take turns on a worker
-// that runs something.
+// Rule: on a worker that runs something, suspects that have waited long enough take turns with
+// other due work.
 func TestManySuspectsDoNotKeepOthersWaiting(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("busy", ttl(hour))

@@ -15,15 +15,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// deal is one kind of command of the table, made for a subject.
-type deal struct {
+// tableCommand is a command of the table, made for a subject.
+type tableCommand struct {
 	name string
 	make func(*subject) Command
 }
 
-// deals are the blocks of the table.
-func deals() []deal {
-	all := []deal{
+// tableCommands are the commands of the table, one for each block.
+func tableCommands() []tableCommand {
+	all := []tableCommand{
 		{"submit again", func(x *subject) Command { return x.resubmit("") }},
 		{"submit another body under the same id", func(x *subject) Command { return x.resubmit(`{"n":2}`) }},
 		{"submit a child by its last lease", func(x *subject) Command {
@@ -83,15 +83,17 @@ func deals() []deal {
 		{"control explode", func(x *subject) Command { return x.act(x.id, "explode") }},
 	}
 	for k := belay.KindStep; !strings.HasPrefix(k.String(), "unknown"); k++ {
-		all = append(all, deal{"save " + k.String(), func(x *subject) Command { return x.save(x.lease, k, "key") }})
+		all = append(all, tableCommand{"save " + k.String(), func(x *subject) Command {
+			return x.save(x.lease, k, "key")
+		}})
 	}
 	for o := belay.OutcomeSucceeded; !strings.HasPrefix(o.String(), "unknown"); o++ {
-		all = append(all, deal{"settle as " + o.String(), func(x *subject) Command {
+		all = append(all, tableCommand{"settle as " + o.String(), func(x *subject) Command {
 			return x.settle(x.lease, o, failing)
 		}})
 	}
 	for _, a := range actions {
-		all = append(all, deal{"control " + string(a), func(x *subject) Command { return x.act(x.id, a) }})
+		all = append(all, tableCommand{"control " + string(a), func(x *subject) Command { return x.act(x.id, a) }})
 	}
 	return all
 }
@@ -101,8 +103,7 @@ var actions = []belay.Action{
 	belay.ActionSteal, belay.ActionPreempt,
 }
 
-// resubmit is the submission that made the subject, word for word but for the
-// input, if there is another one.
+// resubmit is the submission that made the subject, with another input if one is given.
 func (x *subject) resubmit(input string) Command {
 	s := belay.Submission{ID: x.id, Workflow: "job", Input: []byte(`{"n":1}`)}
 	if input != "" {
@@ -124,13 +125,13 @@ func (x *subject) resubmit(input string) Command {
 	return &Submit{Submission: s}
 }
 
-// TestEveryCommandInEverySituation holds the rules against testdata/rules.txt,
-// which is their specification: what each command does to an execution in each
-// situation, which rows it writes, or why it is refused. A refusal changes
-// nothing. A pair that the file does not name is a failure.
+// TestEveryCommandInEverySituation compares the rules with their specification in
+// testdata/rules.txt: the effect of each command on an execution in each situation, the rows it
+// writes, or why it is refused. A refusal changes nothing. A pair of command and situation that
+// is missing in the file fails the test.
 func TestEveryCommandInEverySituation(t *testing.T) {
 	rules := readRules(t, "testdata/rules.txt")
-	for _, d := range deals() {
+	for _, d := range tableCommands() {
 		t.Run(d.name, func(t *testing.T) {
 			block := rules.block(t, d.name)
 			for _, at := range situations {
@@ -154,20 +155,20 @@ func TestEveryCommandInEverySituation(t *testing.T) {
 	rules.done(t)
 }
 
-// TestTheTableIsComplete: every command type of the package and every action
-// there is has its block, so that a new one cannot be forgotten.
+// TestTheTableIsComplete: every command type of the package and every action has a block, so that
+// a new one is not forgotten.
 func TestTheTableIsComplete(t *testing.T) {
 	have := make(map[string]bool)
 	x := &subject{stage: newStage(t)}
 	x.owner, x.other = x.worker("owner"), x.worker("other")
 	x.running(belay.Policy{})
-	for _, d := range deals() {
+	for _, d := range tableCommands() {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x)), "*machine.")] = true
 	}
-	for _, d := range sessionDeals {
+	for _, d := range sessionCommands {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x.stage, x.owner)), "*machine.")] = true
 	}
-	for _, d := range keyDeals {
+	for _, d := range keyCommands {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(belay.KeyID{1})), "*machine.")] = true
 	}
 	for _, name := range commandTypes(t) {
@@ -185,7 +186,7 @@ func TestTheTableIsComplete(t *testing.T) {
 	}
 }
 
-// commandTypes are the types of this package with a method apply.
+// commandTypes lists the types of this package with a method apply.
 func commandTypes(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -211,7 +212,7 @@ func commandTypes(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// constants are the names declared with a type in a file.
+// constants lists the constants of a type in a file.
 func constants(t *testing.T, file, typ string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(gotoken.NewFileSet(), file, nil, 0)

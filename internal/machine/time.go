@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Time is a moment of the store's clock: microseconds since 1970, 0 for never.
+// Time is a moment of the store's clock in microseconds since 1970; 0 stands for never.
 type Time int64
 
-// At is the moment t as a Time; the zero time.Time is never.
+// At converts t to a Time; the zero time.Time becomes 0.
 func At(t time.Time) Time {
 	if t.IsZero() {
 		return 0
@@ -16,7 +16,7 @@ func At(t time.Time) Time {
 	return Time(t.UnixMicro())
 }
 
-// Time is the moment as Go's own type, in UTC.
+// Time converts the moment to Go's own type, in UTC.
 func (t Time) Time() time.Time {
 	if t == 0 {
 		return time.Time{}
@@ -24,12 +24,11 @@ func (t Time) Time() time.Time {
 	return time.UnixMicro(int64(t)).UTC()
 }
 
-// latest is the end of the year 9999, the last that JSON can write. Times stop
-// there instead of wrapping around, however long the durations of a policy.
+// latest is the end of the year 9999, the last moment that JSON can write. Additions stop at
+// latest instead of overflowing, however long the durations of a policy are.
 const latest Time = 253_402_300_799_999_999
 
-// Add is the moment d later, rounded up to a microsecond, so that no time is
-// over early.
+// Add is the moment d later, rounded up to a microsecond, so that no deadline comes early.
 func (t Time) Add(d time.Duration) Time {
 	us := Time(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -38,16 +37,16 @@ func (t Time) Add(d time.Duration) Time {
 	return min(t+us, latest)
 }
 
-// Sub is the time from u to t, as far as a duration can tell it.
+// Sub is the time from u to t, limited to the longest duration.
 func (t Time) Sub(u Time) time.Duration {
 	const most = Time(math.MaxInt64 / time.Microsecond)
 	return time.Duration(min(max(t-u, -most), most)) * time.Microsecond
 }
 
-// over reports whether the moment t, if it is set, has come.
+// over reports whether the moment t is set and not after now.
 func (t Time) over(now Time) bool { return t != 0 && t <= now }
 
-// first is the earliest of the moments that are set, 0 if none is.
+// first is the earliest of the moments that are set, 0 if none is set.
 func first(times ...Time) Time {
 	var m Time
 	for _, t := range times {

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Nothing is over early: a duration that is no whole number of microseconds
-// ends at the next one.
+// A duration that is not a whole number of microseconds is rounded up, so that no deadline comes
+// early.
 func TestTimeRoundsUp(t *testing.T) {
 	for _, c := range []struct {
 		d    time.Duration
@@ -24,7 +24,7 @@ func TestTimeRoundsUp(t *testing.T) {
 	}
 }
 
-// However long a duration is, the sum is later and not earlier.
+// Adding a duration never gives an earlier moment, however long the duration is.
 func TestTimeDoesNotWrapAround(t *testing.T) {
 	for _, from := range []Time{1, began, latest - 1, latest} {
 		if got := from.Add(math.MaxInt64); got < from || got > latest {
@@ -60,7 +60,7 @@ func TestNeverIsZero(t *testing.T) {
 	}
 }
 
-// A policy of the longest durations neither fires early nor breaks a fold.
+// A policy with the longest durations neither fires early nor breaks a fold.
 func TestLongestPolicyNeverFires(t *testing.T) {
 	const most = belay.Duration(math.MaxInt64)
 	s := newStage(t)

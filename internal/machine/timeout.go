@@ -6,26 +6,26 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// System is the actor of what Belay does by itself.
+// System is the actor of actions that Belay carries out by itself.
 const System = "belay"
 
-// Tick looks whether any of an execution's times is over and acts on the one
-// that is. If the session of its owner has ended, it takes the execution back
-// instead. It may be sent at any time and as often as one likes.
+// Tick checks the deadlines of an execution and acts on one that has passed. If the session of
+// the owner has ended, Tick takes the execution back instead. Tick may be sent at any time and
+// repeated.
 type Tick struct {
 	Execution belay.ExecutionID
 	// Jitter is a random number in [0, 1), for the backoff.
 	Jitter float64
 }
 
-// Need names the execution and who owns it.
+// Need names the execution and the session that owns it.
 func (c *Tick) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Owners = append(n.Owners, c.Execution)
 }
 
-// times are the moments at which an execution's own rules act, each 0 if it
-// does not apply.
+// times are the moments at which the rules about time act on an execution; 0 if a rule does not
+// apply.
 type times struct {
 	cancel, total, run, idle, scheduled, start Time
 }
@@ -44,7 +44,8 @@ func (e *Execution) times() times {
 	}
 	t.total = after(e.StartedAt, p.Timeout)
 	switch {
-	case e.State == belay.Running: // its worker ends it in time; the grace is for one that does not
+	case e.State == belay.Running:
+		// The worker should end the run in time; the grace is for a worker that does not.
 		t.cancel = e.CancelBy
 		t.run = after(after(e.RunAt, p.RunTimeout), p.CancelGrace)
 		t.total = after(t.total, p.CancelGrace)
@@ -57,13 +58,13 @@ func (e *Execution) times() times {
 	return t
 }
 
-// first is the first of them, 0 if none applies.
+// first is the earliest of the times, 0 if no rule applies.
 func (t times) first() Time { return first(t.cancel, t.total, t.run, t.idle, t.scheduled, t.start) }
 
-// checkAt is when the rules must look at the execution again.
+// checkAt is the next moment at which a rule about time may act on the execution.
 func checkAt(e *Execution) Time {
 	if e.Policy == nil && e.CancelBy == 0 && e.State != belay.Scheduled {
-		return 0 // the defaults have no other time
+		return 0 // the default policy has no other deadlines
 	}
 	return e.times().first()
 }
@@ -80,7 +81,8 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	owner := w.holder(e)
 	switch {
 	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
-		// nobody runs it, so it is not late; the next tick looks at the times it has without an owner
+		// an execution whose owner is gone is not late; the next tick checks the deadlines that
+		// apply without an owner
 		w.takeBack(e, owner, false, false)
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{
@@ -102,19 +104,18 @@ func (c *Tick) apply(w *world) (Reply, error) {
 		f := timeout("no worker started it within %s", p.StartTimeout.D())
 		w.finish(e, belay.Failed, ended{deed: "start_timeout", actor: System, reason: f.Message, failure: f})
 	case e.CheckAt != checkAt(e):
-		w.changed(e) // written at the end of the fold with the right one
+		w.changed(e) // the end of the fold writes the row with the right CheckAt
 	}
 	return Reply{Seq: e.Seq, Follow: w.vacate(was, e, "its run was ended by a time limit")}, nil
 }
 
-// totalTimeout ends an execution whatever it does. Only a run that began is
-// charged.
+// totalTimeout ends an execution in any state. Only a run that has begun counts as an attempt.
 func (w *world) totalTimeout(e *Execution, f belay.Failure) {
 	how := ended{outcome: belay.OutcomeReleased, deed: "timeout", actor: System, reason: f.Message, failure: f}
 	if e.State == belay.Running {
 		how.outcome = belay.OutcomeTimedOut
 		e.Attempts++
-		e.lostTimes(0)
+		e.setLosses(0)
 	}
 	w.finish(e, belay.Failed, how)
 }

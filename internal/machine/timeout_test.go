@@ -7,9 +7,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Each time acts at its moment and not a microsecond before, and the row says
-// beforehand when to look.
-func TestTimesActAtTheirMoment(t *testing.T) {
+// Each deadline acts at its moment and not a microsecond before, and the row's CheckAt names that
+// moment beforehand.
+func TestDeadlinesActAtTheirMoment(t *testing.T) {
 	const d, cg = 10 * time.Minute, 2 * time.Second
 	p := belay.Policy{CancelGrace: belay.Duration(cg)}
 	with := func(change func(*belay.Policy)) belay.Policy {
@@ -77,8 +77,8 @@ func TestTimesActAtTheirMoment(t *testing.T) {
 	}
 }
 
-// The timeout of an execution starts when it starts to run, never while it
-// queues, and is not begun again by a retry.
+// The timeout of an execution starts with its first run, not while it is queued, and a retry does
+// not restart it.
 func TestTotalTimeoutStartsWithTheFirstRun(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(24*hour))
@@ -112,8 +112,8 @@ func TestTotalTimeoutStartsWithTheFirstRun(t *testing.T) {
 	}
 }
 
-// A run that lasted too long is charged like one that failed, and the last one
-// ends the execution; the class says timeout.
+// A run that lasted too long counts as a failed attempt, and the last attempt ends the execution;
+// the failure's class is timeout.
 func TestRunTimeoutSpendsTheBudget(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(24*hour))
@@ -136,7 +136,7 @@ func TestRunTimeoutSpendsTheBudget(t *testing.T) {
 	}
 }
 
-// Progress in time keeps an idle timeout away.
+// Progress restarts the idle timeout.
 func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(24*hour)), policy(belay.Policy{IdleTimeout: belay.Duration(time.Minute)}))
@@ -153,8 +153,8 @@ func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
 	s.is(l.Execution, "pending(retry later)")
 }
 
-// Where several times are over, the most final one acts.
-func TestCancelComesBeforeOtherTimes(t *testing.T) {
+// If several deadlines have passed, the one with the most final effect acts.
+func TestCancelComesBeforeOtherDeadlines(t *testing.T) {
 	s := newStage(t)
 	d := belay.Duration(time.Second)
 	l := s.run(s.worker("w", ttl(hour)), policy(belay.Policy{
@@ -168,8 +168,7 @@ func TestCancelComesBeforeOtherTimes(t *testing.T) {
 	}
 }
 
-// A row whose time to be looked at was written by an older rule is put right by
-// a look.
+// A Tick corrects a CheckAt that an older version of the rules wrote.
 func TestTickRepairsCheckAt(t *testing.T) {
 	s := newStage(t)
 	id := s.submit()
@@ -182,7 +181,7 @@ func TestTickRepairsCheckAt(t *testing.T) {
 	}
 }
 
-// The history says what a timeout was about, also where no run tells it.
+// The history explains each timeout, also where no run shows it.
 func TestTimeoutsAreExplainedInHistory(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{StartTimeout: belay.Duration(time.Minute)}))
@@ -195,9 +194,9 @@ func TestTimeoutsAreExplainedInHistory(t *testing.T) {
 	}
 }
 
-// What a session has given up in order is charged for nothing (G11), though a
-// time of the run is over before anybody takes it back.
-func TestNothingIsLateWithoutAnOwner(t *testing.T) {
+// A run whose session was closed is released without counting an attempt (G11), even if a
+// deadline of the run passes before the run is taken back.
+func TestARunWhoseSessionEndedDoesNotTimeOut(t *testing.T) {
 	for name, p := range map[string]belay.Policy{
 		"run": {RunTimeout: belay.Duration(time.Minute)}, "idle": {IdleTimeout: belay.Duration(time.Minute)},
 		"total": {Timeout: belay.Duration(time.Minute)},

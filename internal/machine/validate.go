@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// checkName refuses what is no name: empty where one is needed, too long, not
-// UTF-8, or with control characters, which would forge log lines and terminals.
+// checkName refuses invalid names: empty where a name is needed, too long, not UTF-8, or with
+// control characters, which could forge lines in logs and on terminals.
 func checkName(op, what, s string, needed bool) error {
 	switch {
 	case s == "" && needed:
@@ -24,14 +24,14 @@ func checkName(op, what, s string, needed bool) error {
 	case !utf8.ValidString(s):
 		return refuse(belay.CodeInvalid, op, "%s is not valid UTF-8", what)
 	case strings.ContainsFunc(s, unicode.IsControl):
-		return refuse(belay.CodeInvalid, op, "%s holds a control character", what)
+		return refuse(belay.CodeInvalid, op, "%s contains a control character", what)
 	}
 	return nil
 }
 
-// CheckPayload refuses what is no payload: not JSON text in UTF-8, larger than
-// the limit in bytes, or with a NUL anywhere in it, which databases and C
-// programs on the way cannot carry. No payload at all is fine.
+// CheckPayload refuses invalid payloads: text that is not JSON in UTF-8, more bytes than the
+// limit, or a NUL anywhere, which databases and C programs cannot carry. An empty payload is
+// valid.
 func CheckPayload(op, what string, p []byte, limit int) error {
 	if len(p) > limit {
 		return refuse(belay.CodePayloadTooLarge, op, "%s has %d bytes; the limit is %d", what, len(p), limit)
@@ -43,7 +43,7 @@ func CheckPayload(op, what string, p []byte, limit int) error {
 		return refuse(belay.CodeInvalid, op, "%s is not valid UTF-8", what)
 	}
 	if bad := badCharacter(p); bad != "" {
-		return refuse(belay.CodeInvalid, op, "%s holds %s", what, bad)
+		return refuse(belay.CodeInvalid, op, "%s contains %s", what, bad)
 	}
 	if !json.Valid(p) {
 		return refuse(belay.CodeInvalid, op, "%s is not JSON", what)
@@ -51,8 +51,8 @@ func CheckPayload(op, what string, p []byte, limit int) error {
 	return nil
 }
 
-// badCharacter names what JSON text p holds, written as itself or escaped, and what not
-// every reader of it could take: a NUL character, or half a surrogate pair.
+// badCharacter names a character in JSON text p, written directly or as an escape, that some
+// readers of JSON cannot handle: NUL, or half a surrogate pair. It is empty if there is none.
 func badCharacter(p []byte) string {
 	const nul, surrogate = "a NUL character", "half a surrogate pair"
 	if bytes.IndexByte(p, 0) >= 0 {
@@ -81,7 +81,7 @@ func badCharacter(p []byte) string {
 	}
 }
 
-// escaped is the code unit of an escape that text begins with: \u and four digits.
+// escaped is the code unit of the escape with which the text begins: \u and four digits.
 func escaped(p []byte) (rune, bool) {
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
 		return 0, false
@@ -130,8 +130,8 @@ func checkPolicy(op string, p belay.Policy) error {
 	return nil
 }
 
-// clip cuts text that people wrote to a bound, at a character, and takes
-// control characters but newline and tab out of it.
+// clip shortens free text to limit bytes, at the border of a character, and removes control
+// characters except newline and tab.
 func clip(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "�")
 	s = strings.Map(func(r rune) rune {
@@ -150,7 +150,7 @@ func clip(s string, limit int) string {
 	return s[:cut] + "…"
 }
 
-// Bounds of what a failure keeps, in bytes.
+// Limits of the message and the stack of a failure, in bytes.
 const (
 	maxMessage = 4 << 10
 	maxStack   = 16 << 10

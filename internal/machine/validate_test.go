@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Payloads are JSON text in UTF-8 without a NUL, raw or escaped; an escaped
-// backslash before u0000 is none.
+// Payloads are JSON text in UTF-8 without a NUL, direct or escaped. A backslash that is itself
+// escaped does not begin an escape.
 func TestCheckPayload(t *testing.T) {
 	for _, c := range []struct {
 		p    string
@@ -28,7 +28,7 @@ func TestCheckPayload(t *testing.T) {
 		{"\"\xed\xa0\x80\"", belay.CodeInvalid},
 		{`{`, belay.CodeInvalid}, {`1 2`, belay.CodeInvalid}, {`'a'`, belay.CodeInvalid},
 		{"\ufeff1", belay.CodeInvalid},
-		{strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), belay.CodeInvalid}, // deeper than any parser goes
+		{strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), belay.CodeInvalid}, // too deep for any parser
 		{`"` + strings.Repeat("x", 98) + `"`, ""}, {`"` + strings.Repeat("x", 99) + `"`, belay.CodePayloadTooLarge},
 	} {
 		limit := 100
@@ -45,8 +45,7 @@ func TestCheckPayload(t *testing.T) {
 	}
 }
 
-// Every payload of every command is checked, against its own limit, and a
-// refusal names it.
+// Every payload of every command is checked against its own limit, and a refusal names the limit.
 func TestPayloadsAreCheckedEverywhere(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -91,7 +90,7 @@ func TestPayloadsAreCheckedEverywhere(t *testing.T) {
 	}
 }
 
-// Names are not empty where one is needed, bounded, UTF-8, and free of control
+// Names are checked: not empty where one is needed, limited in length, UTF-8, without control
 // characters.
 func TestNamesAreChecked(t *testing.T) {
 	s := newStage(t)
@@ -230,9 +229,9 @@ func TestSavesAndChunksAreChecked(t *testing.T) {
 	}
 }
 
-// A chunk written again replaces nothing: the same content is no error, another
-// is; what was dropped is gone, and a log's seq does not move.
-func TestChunks(t *testing.T) {
+// A repeated chunk replaces nothing: the same content is no error, other content is refused. A
+// dropped chunk is gone. Chunks do not raise the execution's seq.
+func TestARepeatedChunkReplacesNothing(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	seq := s.row(l.Execution).Seq
@@ -252,7 +251,7 @@ func TestChunks(t *testing.T) {
 	}
 	s.refused(write(1, "c"), belay.CodeConflict)
 	s.do(write(2, "c"))
-	s.do(write(3, "\x00\xff", 1, 3)) // a log may hold any bytes
+	s.do(write(3, "\x00\xff", 1, 3)) // a log may contain any bytes
 	var left []int64
 	for _, c := range s.records[l.Execution].chunks {
 		left = append(left, c.N)
@@ -265,7 +264,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// FuzzCheckPayload: whatever passes is JSON that decodes without a NUL.
+// FuzzCheckPayload: an accepted payload is JSON that decodes without a NUL.
 func FuzzCheckPayload(f *testing.F) {
 	for _, p := range []string{`{"a":1}`, `"\u0000"`, `"\\u0000"`, "\"\x00\"", `"\ud800"`, "\xff", "1E700", `"\\x00"`} {
 		f.Add([]byte(p))
@@ -276,7 +275,7 @@ func FuzzCheckPayload(f *testing.F) {
 		}
 		var v any
 		d := json.NewDecoder(bytes.NewReader(p))
-		d.UseNumber() // a number may be larger than a float64: it is passed on as it is
+		d.UseNumber() // a number may exceed a float64; it is passed on unchanged
 		if err := d.Decode(&v); err != nil {
 			t.Fatalf("%q passed and is no JSON: %v", p, err)
 		}

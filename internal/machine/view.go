@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Record is what a store reads of one execution in one snapshot. A store fills
-// what it was asked for.
+// Record is the part of one execution that a store read in one snapshot. A store fills the fields
+// for which it was asked.
 type Record struct {
 	Execution   *Execution
 	Spec        *Spec
@@ -16,11 +16,11 @@ type Record struct {
 	Checkpoints []*Checkpoint
 	Signals     []*Signal
 	Deeds       []*Deed
-	// More tells that there are checkpoints or signals to resume from beyond those read.
+	// More says that the execution has more checkpoints or signals to resume from than were read.
 	More bool
 }
 
-// View is the execution as belay shows it.
+// View is the execution as the public API shows it.
 func View(r *Record) belay.Execution {
 	e := r.Execution
 	v := belay.Execution{
@@ -65,8 +65,8 @@ func View(r *Record) belay.Execution {
 	return v
 }
 
-// reason says why an execution that neither runs nor has ended stands where it
-// does; every such state has one.
+// reason explains why an execution that has neither owner nor end does not run. Every such state
+// has a reason.
 func reason(e *Execution) *belay.Reason {
 	if e.State.Terminal() || e.State == belay.Running {
 		return nil
@@ -88,8 +88,8 @@ func reason(e *Execution) *belay.Reason {
 	return r
 }
 
-// Events merges an execution's rows after a seq into its history: ordered,
-// unique and gapless (G15). At most limit of them.
+// Events merges an execution's rows after a seq into its history, which is ordered, without
+// duplicates and without gaps (G15). The result has at most limit events.
 func Events(r *Record, after int64, limit int) []belay.Event {
 	by := make(map[int64]belay.Event)
 	put := func(ev belay.Event) {
@@ -116,7 +116,7 @@ func Events(r *Record, after int64, limit int) []belay.Event {
 		put(ev)
 	}
 	for _, d := range r.Deeds {
-		ev := by[d.Seq] // the run it ended, if any
+		ev := by[d.Seq] // the run that the action ended, if any
 		ev.Seq, ev.Kind, ev.At, ev.Actor = d.Seq, d.Kind, d.At.Time(), d.Actor
 		if d.Reason != "" {
 			ev.Text = d.Reason
@@ -135,7 +135,7 @@ func Events(r *Record, after int64, limit int) []belay.Event {
 	return events
 }
 
-// runEvents puts the begin and the end of a run.
+// runEvents adds the events of the begin and the end of a run.
 func runEvents(run *Run, put func(belay.Event)) {
 	ev := belay.Event{Token: run.Token, Worker: run.Worker, Attempt: run.Attempt}
 	if run.ScheduledSeq != 0 {
@@ -159,7 +159,7 @@ func runEvents(run *Run, put func(belay.Event)) {
 	put(ev)
 }
 
-// Resume is what was read of what an owner goes on from.
+// Resume is the data from which an owner resumes the execution.
 func Resume(r *Record, now Time) belay.Resumed {
 	out := belay.Resumed{Signals: Unconsumed(r, 0), More: r.More}
 	if r.Spec != nil {
@@ -173,7 +173,7 @@ func Resume(r *Record, now Time) belay.Resumed {
 	return out
 }
 
-// Unconsumed are the signals after a seq that no checkpoint has taken.
+// Unconsumed lists the signals after a seq that no checkpoint has consumed.
 func Unconsumed(r *Record, after int64) []belay.Signal {
 	var signals []belay.Signal
 	for _, s := range r.Signals {
@@ -184,7 +184,7 @@ func Unconsumed(r *Record, after int64) []belay.Signal {
 	return signals
 }
 
-// RunView is an attempt as belay shows it.
+// RunView is a run as the public API shows it.
 func RunView(r *Run) belay.RunRecord {
 	v := belay.RunRecord{
 		ID: belay.RunID{
@@ -200,7 +200,7 @@ func RunView(r *Run) belay.RunRecord {
 	return v
 }
 
-// WorkerView is a session as belay shows it, but for how much it runs.
+// WorkerView is a session as the public API shows it, without the number of its runs.
 func WorkerView(w *Worker) belay.Worker {
 	return belay.Worker{
 		WorkerSpec: w.Spec, State: w.State, OpenedAt: w.OpenedAt.Time(), HeartbeatAt: w.HeartbeatAt.Time(),

@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G15: the history is the merge of the rows by seq: ordered, unique, gapless,
+// G15: the history is the merge of the rows by seq: ordered, without duplicates or gaps, and
 // resumable from any seq.
 func TestEventsTellTheWholeStory(t *testing.T) {
 	s := newStage(t)
@@ -66,7 +66,7 @@ func TestEventsTellTheWholeStory(t *testing.T) {
 	}
 }
 
-// A child's end is an event of its own kind, which names the child.
+// The end of a child is an event of its own kind, which names the child.
 func TestEventsNameChildren(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -87,11 +87,11 @@ func kinds(events []belay.Event) string {
 	return strings.Join(out, " ")
 }
 
-// Each resting execution says why, and when somebody looks again.
-func TestReasons(t *testing.T) {
+// Each execution that has neither owner nor end has a reason, and the time of the next check.
+func TestEachRestingExecutionHasAReason(t *testing.T) {
 	for _, c := range []struct {
 		situation, code string
-		until           time.Duration // from now; 0: never by itself
+		until           time.Duration // from now; 0: only an event can end it
 	}{
 		{"pending", "queued", -1}, {"pending/delayed", "delayed", hour}, {"pending/external", "external", 0},
 		{"pending/gated", "gate", 0},
@@ -131,8 +131,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// The attempt shown is that of the current or next run, and of the last one
-// once it has ended.
+// The attempt shown is that of the present or the next run, and after the end that of the last
+// run.
 func TestAttemptShown(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
@@ -161,8 +161,8 @@ func TestAttemptShown(t *testing.T) {
 	shows(2)
 }
 
-// What a new owner resumes from carries its age by the store's clock, so that a
-// durable sleep ends when it should.
+// The checkpoints from which a new owner resumes carry their age by the store's clock, so that a
+// durable sleep ends at the right time.
 func TestResumeTellsAges(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(hour)))
@@ -180,9 +180,9 @@ func TestResumeTellsAges(t *testing.T) {
 	}
 }
 
-// A deadline is shown once it counts, and no longer than it does; the output
-// only of the run that the execution ended with.
-func TestViewShowsNothingThatDoesNotHold(t *testing.T) {
+// A deadline is shown only while it applies, and an output only if the execution ended with its
+// run.
+func TestViewShowsDeadlineAndOutputOnlyWhileTheyApply(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
 	deadline := func(id belay.ExecutionID) bool { return !View(s.records[id].history()).Deadline.IsZero() }
@@ -204,7 +204,7 @@ func TestViewShowsNothingThatDoesNotHold(t *testing.T) {
 	}
 }
 
-// A policy reads back as it was written.
+// A policy is read back as it was written.
 func TestParsePolicy(t *testing.T) {
 	want := belay.Policy{
 		MaxAttempts: 1, BackoffBase: 2, BackoffCap: 3, MaxLosses: 4, ScheduledTimeout: 5, StartTimeout: 6,

@@ -6,7 +6,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// world is the rows of one fold, by their keys, and the changes so far.
+// world is the state of one fold: the rows by their keys, and the changes so far.
 type world struct {
 	*Rows
 	execs   map[belay.ExecutionID]*Execution
@@ -24,7 +24,7 @@ type world struct {
 	isDirty      map[*Execution]bool
 	dirtyRuns    map[*Run]bool
 	dirtyWorkers []*Worker
-	gap          time.Duration // to give back if the batch leaves a mark of life
+	gap          time.Duration // added to sessions if the batch writes a mark of life
 	out          *Changes
 }
 
@@ -71,16 +71,17 @@ func newWorld(rows *Rows) *world {
 			}
 		}
 	}
-	w.grace()
+	w.extendSessions()
 	return w
 }
 
-// grace gives every session the gap again if the servers' marks have missed
-// three beats: a worker cannot renew with nobody to answer it. Time over which the
-// clock leapt did not pass at all: what is owned is not late by it either. It does so
-// whatever the commands are about, if they see sessions or leave a mark, which would
-// hide the gap from the next batch; others need not wait for the sessions.
-func (w *world) grace() {
+// extendSessions extends every session by the gap since the last mark of life, if the servers have missed
+// three beats: while no server answers, no worker can renew its session. If the clock leapt
+// forwards, grace also moves the deadlines of owned executions, since the skipped time did not
+// pass. grace applies to every batch that sees sessions or writes a mark, which would hide the
+// gap from the next batch. Other batches leave the sessions alone, so that they need not wait for
+// the sessions' locks.
+func (w *world) extendSessions() {
 	if w.Mark == 0 || w.Beat == 0 {
 		return
 	}
@@ -96,7 +97,7 @@ func (w *world) grace() {
 	w.out.Grace, w.out.Leap = gap, leap
 	for _, e := range w.Rows.Executions {
 		if leap > 0 && !e.Worker.IsZero() {
-			e.late(leap, w.Now)
+			e.moveTimes(leap, w.Now)
 			w.changed(e)
 		}
 	}
@@ -108,8 +109,8 @@ func (w *world) grace() {
 	}
 }
 
-// late moves the times from which an owner's delays are counted.
-func (e *Execution) late(by time.Duration, now Time) {
+// moveTimes moves the times from which the delays of an owned execution are counted.
+func (e *Execution) moveTimes(by time.Duration, now Time) {
 	for _, t := range []*Time{&e.StartedAt, &e.RunAt, &e.ProgressAt, &e.ScheduledAt} {
 		if *t != 0 {
 			*t = max(*t, min(t.Add(by), now))
@@ -123,19 +124,18 @@ func (e *Execution) late(by time.Duration, now Time) {
 // Late is the row of an owned execution after a leap of the clock; see [Changes].
 func (e *Execution) Late(by time.Duration, now Time) Execution {
 	c := *e
-	c.late(by, now)
+	c.moveTimes(by, now)
 	return c
 }
 
-// copyOf is the row as it stands, for a reply that later commands of the fold
-// must not change.
+// copyOf is a copy of the row for a reply, which later commands of the fold must not change.
 func (w *world) copyOf(e *Execution) *Execution {
 	c := *e
 	c.CheckAt = checkAt(e)
 	return &c
 }
 
-// changed notes that the row must be written.
+// changed notes that the execution's row must be written.
 func (w *world) changed(e *Execution) {
 	if !w.isDirty[e] {
 		w.isDirty[e] = true
@@ -152,22 +152,22 @@ func (w *world) changedWorker(x *Worker) {
 	w.dirtyWorkers = append(w.dirtyWorkers, x)
 }
 
-// advance gives the execution its next seq and notes the change.
+// advance gives the execution its next seq and notes that its row must be written.
 func (w *world) advance(e *Execution) int64 {
 	e.Seq++
 	w.changed(e)
 	return e.Seq
 }
 
-// awake notes that the execution has become due in this fold, so that a claim
-// later in the fold may take it.
-func (w *world) awake(e *Execution) {
+// markDue notes that the execution became due in this fold, so that a later claim of the fold may
+// take it.
+func (w *world) markDue(e *Execution) {
 	if e.Ready().over(w.Now) {
 		w.fresh[e.Lane] = append(w.fresh[e.Lane], e)
 	}
 }
 
-// run is the row of the execution's current run, made to be written.
+// run is the row of the execution's current run; the caller changes it, and the fold writes it.
 func (w *world) run(e *Execution) *Run {
 	id := belay.RunID{Execution: e.ID, Token: e.Token}
 	r := w.runs[id]
@@ -186,7 +186,7 @@ func (w *world) changedRun(r *Run) {
 	}
 }
 
-// deed records an action under the execution's current seq.
+// deed records an action with the execution's current seq.
 func (w *world) deed(e *Execution, kind, actor, reason string, op belay.OpID, sum OpSum) *Deed {
 	d := &Deed{Execution: e.ID, Seq: e.Seq, Kind: kind, Actor: actor, Reason: reason, Op: op, OpSum: sum, At: w.Now}
 	w.out.Deeds = append(w.out.Deeds, d)

@@ -8,23 +8,23 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// told is what clients were told, and the checkers that hold it against the
-// rows: what was acknowledged is there, a repetition gets its first answer, a
-// key leads to one execution, an effect carries the latest token.
-type told struct {
+// replyLog records the replies to clients, with checkers that compare them with the rows: an
+// acknowledged write is in the rows, a repetition gets its first answer, an idempotency key leads
+// to one execution, an accepted write carries the latest token.
+type replyLog struct {
 	ops     map[belay.OpID]int64
 	keys    map[string]belay.ExecutionID
 	drained map[belay.WorkerID]bool
-	secrets map[belay.ExecutionID]belay.Secret // of the last lock
+	secrets map[belay.ExecutionID]belay.Secret // the secret of the last lock
 }
 
-func newTold() told {
-	return told{make(map[belay.OpID]int64), make(map[string]belay.ExecutionID), make(map[belay.WorkerID]bool),
+func newReplyLog() replyLog {
+	return replyLog{make(map[belay.OpID]int64), make(map[string]belay.ExecutionID), make(map[belay.WorkerID]bool),
 		make(map[belay.ExecutionID]belay.Secret)}
 }
 
-// step looks at one fold: the rows before and after it, and the answers.
-func (t *told) step(before, after *keeper, commands []Command, replies []Reply) error {
+// step checks one fold: the rows before and after it, and the replies.
+func (t *replyLog) step(before, after *keeper, commands []Command, replies []Reply) error {
 	var f faults
 	for id, r := range before.records {
 		stepExecution(&f, before, after, r, after.records[id])
@@ -47,9 +47,9 @@ func (t *told) step(before, after *keeper, commands []Command, replies []Reply) 
 	return errors.Join(f...)
 }
 
-// answer checks one command that passed.
-func (t *told) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token, commands []Command,
-	c Command, r Reply) {
+// answer checks one command that was accepted.
+func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.ExecutionID]belay.Token,
+	commands []Command, c Command, r Reply) {
 	switch c := c.(type) {
 	case *Submit:
 		if first, ok := t.keys[c.IdempotencyKey]; ok && c.IdempotencyKey != "" && first != r.ID {
@@ -59,7 +59,7 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 			t.keys[c.IdempotencyKey] = r.ID
 		}
 		if after.records[r.ID].execution == nil {
-			f.add("G3", "%s was accepted and is not there", r.ID)
+			f.add("G3", "%s was accepted and does not exist", r.ID)
 		}
 		if c.Parent != nil && !r.Replayed {
 			effect(f, before, latest, *c.Parent, c)
@@ -101,7 +101,7 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 		if c.Consumes != 0 && !slices.ContainsFunc(after.records[c.Lease.Execution].signals, func(s *Signal) bool {
 			return s.ConsumedBy == r.Seq
 		}) {
-			f.add("signals", "checkpoint %d of %s took a signal that does not know of it", r.Seq, c.Lease.Execution)
+			f.add("signals", "checkpoint %d of %s consumed a signal that does not name it", r.Seq, c.Lease.Execution)
 		}
 		t.operation(f, after.records[c.Lease.Execution].op(OpRef{c.Lease.Execution, c.Op}).Seq, c.Op, r)
 		if !r.Replayed {
@@ -118,7 +118,7 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 		if !r.Replayed {
 			effect(f, before, latest, c.Lease, c)
 			if x := after.workers[c.Lease.Worker]; x.Spec.External && !x.State.Ended() {
-				f.add("G4", "the run of the owner from outside %s has ended, and its session has not", x.ID)
+				f.add("G4", "the run of the external owner %s has ended, and its session has not", x.ID)
 			}
 		}
 	case *Append:
@@ -129,7 +129,7 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 		if !dropped && !slices.ContainsFunc(after.records[c.Lease.Execution].chunks, func(k *Chunk) bool {
 			return k.ChunkRef == c.ref()
 		}) {
-			f.add("G3", "chunk %v was acknowledged and is not there", c.ref())
+			f.add("G3", "chunk %v was acknowledged and does not exist", c.ref())
 		}
 		if !r.Replayed {
 			effect(f, before, latest, c.Lease, c)
@@ -139,16 +139,16 @@ func (t *told) answer(f *faults, before, after *keeper, latest map[belay.Executi
 	case *Deliver:
 		t.operation(f, after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq, c.Op, r)
 	case *Act:
-		// One that found nothing to do wrote nothing.
+		// An action that had nothing to do wrote nothing.
 		if seq := after.records[c.Execution].op(OpRef{c.Execution, c.Op}).Seq; seq != 0 || t.ops[c.Op] != 0 {
 			t.operation(f, seq, c.Op, r)
 		}
 	}
 }
 
-// operation is G2 and G3: what was acknowledged is in the rows, and the same
-// answer was given each time.
-func (t *told) operation(f *faults, written int64, op belay.OpID, r Reply) {
+// operation checks G2 and G3: an acknowledged operation is in the rows, and each repetition gets
+// the same answer.
+func (t *replyLog) operation(f *faults, written int64, op belay.OpID, r Reply) {
 	if written == 0 || written != r.Seq {
 		f.add("G3", "operation %s was acknowledged as seq %d and written as %d", op, r.Seq, written)
 	}
@@ -158,8 +158,8 @@ func (t *told) operation(f *faults, written int64, op belay.OpID, r Reply) {
 	t.ops[op] = r.Seq
 }
 
-// effect is G1 and G2 for an owner's write that was accepted: its token is the
-// latest, its session lives, its cancel's grace is not over.
+// effect checks G1 and G2 for an accepted write of an owner: its token is the latest, its session
+// is alive, and the grace of its cancel is not over.
 func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token, l belay.Lease, c Command) {
 	if l.Token != latest[l.Execution] {
 		f.add("G1", "%T with token %d was accepted after token %d", c, l.Token, latest[l.Execution])
@@ -175,12 +175,12 @@ func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token,
 	}
 }
 
-// outside reports whether the session is that of an owner from outside.
+// outside reports whether the session is that of an external owner.
 func (k *keeper) outside(id belay.WorkerID) bool {
 	return k.workers[id] != nil && k.workers[id].Spec.External
 }
 
-// expires is when a session's time is over, grace given if it is due.
+// expires is when a session expires, with the extension if one is due.
 func (k *keeper) expires(x *Worker) Time {
 	gap := k.now.Sub(k.mark)
 	if k.mark == 0 || gap <= 3*k.beat {
@@ -214,8 +214,8 @@ func stepExecution(f *faults, before, after *keeper, b, a record) {
 	}
 }
 
-// stepClaim checks the first claim of an execution in a fold: it was due, and
-// nothing held it (G8, G11).
+// stepClaim checks the first claim of an execution in a fold: the execution was due, and neither
+// gated, waiting nor paused (G8, G11).
 func stepClaim(f *faults, before, after *keeper, b, a record) {
 	was := b.execution
 	i := slices.IndexFunc(a.runs, func(r *Run) bool { return r.Token > was.Token })
@@ -246,8 +246,8 @@ func stepClaim(f *faults, before, after *keeper, b, a record) {
 	}
 }
 
-// stepSession: a session that ended never comes back, none is judged before its
-// time (G6), and the numbers of claims only grow.
+// stepSession: a session that ended stays ended, no session is ended before it expires (G6), and
+// claim numbers only grow.
 func stepSession(f *faults, before, after *keeper, was, is *Worker, commands []Command) {
 	switch {
 	case is == nil:
