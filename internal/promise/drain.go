@@ -7,12 +7,11 @@ import (
 )
 
 // G11: draining loses nothing. A worker whose drain was acknowledged, or whose session has ended,
-// claims nothing any more.
-// The executions of a session that ended in order are given back, and not lost. G4 and G8 check
-// that they are not charged.
+// claims nothing any more. When a session is closed or drained, its runs are released and not
+// lost. G4 and G8 check that no attempt is counted for them.
 func G11(f *Finding) {
 	drained := make(map[belay.WorkerID]*Entry)
-	f.told("drain", OK, func(e *Entry) {
+	f.eachEntry("drain", OK, func(e *Entry) {
 		f.OK()
 		if drained[e.Worker] == nil {
 			drained[e.Worker] = e
@@ -40,9 +39,8 @@ func G11(f *Finding) {
 	}
 }
 
-// byOwners are the ends of runs that the owner writes, or a timeout while there is an owner: none
-// of them follows the orderly
-// end of the owner's session.
+// byOwners lists the ends of runs that need an owner: those that the owner writes, and a timeout.
+// None of them can come after the session of the owner was closed or drained.
 var byOwners = []string{
 	belay.OutcomeSucceeded.String(), belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String(),
 	belay.OutcomeSuspended.String(),

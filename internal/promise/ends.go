@@ -2,17 +2,16 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G7: terminal is final, cancel is final. At most one end in each generation, and nothing after it
-// but what reopens, copies or
-// forgets it. A cancelled execution is not claimed any more, and ends as cancelled unless another
-// end was committed first.
+// G7: terminal is final, cancel is final. A generation ends at most once, and after its end come
+// only a retry, a requeue, a fork or a forget. A cancelled execution is not claimed any more, and
+// ends as cancelled unless another end was committed first.
 func G7(f *Finding) {
 	for _, s := range f.History.Stories {
 		f.ends(s)
 		x, l := &s.Execution, s.life()
 		switch {
 		case x.State.Terminal() != (l.end != nil):
-			f.Violation(s, "it is %s and its history says ended: %t", x.State, l.end != nil)
+			f.Violation(s, "its state is %s; its history has an end: %t", x.State, l.end != nil)
 		case l.end != nil && x.State != l.state:
 			f.Violation(s, "it ended with %s at seq %d as %s, and is %s", l.end.Kind, l.end.Seq, l.state, x.State)
 		case l.end == nil && l.cancelled != nil && x.CancelBy.IsZero():
@@ -58,7 +57,7 @@ func (f *Finding) ends(s *Story) {
 	}
 }
 
-// afterCancel looks at the end of a run that was cancelled while it ran.
+// afterCancel checks the end of a run that was cancelled while it ran.
 func (f *Finding) afterCancel(s *Story, cancelled, end *belay.Event) {
 	if !end.Final {
 		f.Violation(s, "it was cancelled at seq %d, its run ended with %s at seq %d, and it goes on", cancelled.Seq,

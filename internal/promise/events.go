@@ -1,8 +1,8 @@
 package promise
 
-// G15: watchers miss nothing. The events of an execution are ordered, unique and gapless, as the
-// store tells them and as every
-// watcher saw them, over every connection that broke and server that died, to the end.
+// G15: watchers miss nothing. The events of an execution are ordered, unique and gapless, both in
+// the store and as each watcher received them, over all broken connections and crashed servers,
+// to the end.
 func G15(f *Finding) {
 	for _, s := range f.History.Stories {
 		for i := range s.Events {
@@ -19,7 +19,7 @@ func G15(f *Finding) {
 	last := make(map[string]*Sighting)
 	for i := range f.History.Seen {
 		x := &f.History.Seen[i]
-		f.saw(x, last[x.Watcher])
+		f.checkSighting(x, last[x.Watcher])
 		last[x.Watcher] = x
 	}
 	for name, x := range last {
@@ -33,8 +33,8 @@ func G15(f *Finding) {
 	}
 }
 
-// saw holds a sighting against the one before it and against the history.
-func (f *Finding) saw(x, old *Sighting) {
+// checkSighting compares a sighting with the one before it and with the history.
+func (f *Finding) checkSighting(x, old *Sighting) {
 	s, before := f.History.Story(x.Execution), int64(0)
 	if old != nil {
 		before = old.Seq
@@ -43,7 +43,7 @@ func (f *Finding) saw(x, old *Sighting) {
 		f.Violation(s, "%s saw event %d after %d", x.Watcher, x.Seq, before)
 	}
 	if s == nil || s.At(x.Seq) == nil {
-		f.Violation(nil, "%s saw event %d of %s, which is not there", x.Watcher, x.Seq, x.Execution)
+		f.Violation(nil, "%s saw event %d of %s, which does not exist", x.Watcher, x.Seq, x.Execution)
 		return
 	}
 	if ev := s.At(x.Seq); ev.Kind != x.Kind {

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Finding is what one checker found in one history.
+// Finding is the result of one checker for one history.
 type Finding struct {
 	History  *History
 	Promise  string
@@ -18,13 +18,13 @@ type Finding struct {
 	Violated []string
 }
 
-// OK counts what was looked at and found in order.
+// OK counts a thing that was checked and found right.
 func (f *Finding) OK() { f.Looked++ }
 
-// Count counts something that must happen at least sometimes.
+// Count counts an event that must happen at least sometimes.
 func (f *Finding) Count(what string) { f.History.count(what) }
 
-// Violation notes a broken promise, of an execution if there is one to name.
+// Violation notes a broken promise, with the execution if s is not nil.
 func (f *Finding) Violation(s *Story, format string, args ...any) {
 	text := f.Promise + ": "
 	if s != nil {
@@ -40,8 +40,8 @@ func (f *Finding) name(id belay.ExecutionID) string {
 	return id.String()
 }
 
-// told are the entries of a kind that ended in a way.
-func (f *Finding) told(kind string, end Ending, each func(*Entry)) {
+// eachEntry calls each for the entries of a kind with an ending.
+func (f *Finding) eachEntry(kind string, end Ending, each func(*Entry)) {
 	for i := range f.History.Told {
 		if e := &f.History.Told[i]; e.Kind == kind && e.End == end {
 			each(e)
@@ -49,18 +49,18 @@ func (f *Finding) told(kind string, end Ending, each func(*Entry)) {
 	}
 }
 
-// storyOf is the story that an entry is about. An acknowledged entry about an execution that is not
-// there is a broken promise.
+// storyOf is the story of an entry's execution. If the execution of an acknowledged entry does
+// not exist, a promise is broken.
 func (f *Finding) storyOf(e *Entry) *Story {
 	s := f.History.Story(e.Execution)
 	if s == nil && e.End == OK {
-		f.Violation(nil, "%s was told %s of %s at %s, which is not there", e.Who, e.Kind, e.Execution,
+		f.Violation(nil, "%s got an answer to %s of %s at %s, which does not exist", e.Who, e.Kind, e.Execution,
 			e.To.Format(clock))
 	}
 	return s
 }
 
-// Missing are the names that were never counted.
+// Missing lists the names that were never counted.
 func Missing(names []string, counted map[string]int) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return counted[name] > 0 })
 }
@@ -74,7 +74,7 @@ func Sum(m map[string]int) int {
 	return n
 }
 
-// List is counts as a person reads them: all, or those of some names.
+// List formats counts for people: all, or those of some names.
 func List(m map[string]int, names ...string) string {
 	if names == nil {
 		names = slices.Collect(maps.Keys(m))
@@ -86,7 +86,7 @@ func List(m map[string]int, names ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// Quantiles is durations as a person reads them.
+// Quantiles formats durations for people.
 func Quantiles(all []time.Duration) string {
 	if len(all) == 0 {
 		return "(never)"

@@ -8,22 +8,22 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// History is all that the checkers see.
+// History is the input of the checkers.
 type History struct {
 	Stories  []*Story
 	Sessions map[belay.WorkerID]*belay.Worker
 	Told     []Entry
 	Seen     []Sighting
 
-	// Skew is how far the clock of the store and that of its callers may be apart.
+	// Skew is how far the clocks of the store and of its callers may differ.
 	Skew time.Duration
-	// Pruned says that executions that have ended may have been deleted.
+	// Pruned says that ended executions may have been deleted.
 	Pruned bool
 	// NoLetters says that the dead letters were not read.
 	NoLetters bool
-	// Name is how violations call an execution; nil for its id.
+	// Name formats the execution in a violation; nil for its id.
 	Name func(belay.ExecutionID) string
-	// Sometimes counts what is worth seeing at least sometimes.
+	// Sometimes counts events that must happen at least sometimes.
 	Sometimes map[string]int
 
 	byID map[belay.ExecutionID]*Story
@@ -40,7 +40,7 @@ func (h *History) Story(id belay.ExecutionID) *Story {
 	return h.byID[id]
 }
 
-// count counts something worth seeing at least sometimes.
+// count counts an event that must happen at least sometimes.
 func (h *History) count(what string) {
 	if h.Sometimes == nil {
 		h.Sometimes = make(map[string]int)
@@ -53,18 +53,18 @@ type Letter struct {
 	Execution  belay.ExecutionID `json:"execution"`
 	Generation int               `json:"generation"`
 	Seq        int64             `json:"seq"`
-	Token      belay.Token       `json:"token,omitempty"` // of the run that failed, 0 if none had begun
+	Token      belay.Token       `json:"token,omitempty"` // of the run that failed, 0 if no run had begun
 	At         time.Time         `json:"at"`              // when it was written
 	Resolution string            `json:"resolution,omitempty"`
 }
 
-// Sighting is an event that a watcher saw.
+// Sighting is an event that a watcher received.
 type Sighting struct {
 	Watcher   string            `json:"watcher"`
 	Execution belay.ExecutionID `json:"execution"`
 	Seq       int64             `json:"seq"`
 	Kind      string            `json:"kind"`
-	Began     time.Time         `json:"began"` // the stream it came in
+	Began     time.Time         `json:"began"` // when the stream opened that delivered the event
 	At        time.Time         `json:"at"`
 }
 
@@ -74,13 +74,13 @@ type Check struct {
 	Find    func(*Finding)
 }
 
-// Checks are all there are, in the order of the promises.
+// Checks lists all checkers in the order of the promises.
 var Checks = []Check{
 	{"G1", G1}, {"G2", G2}, {"G3", G3}, {"G4", G4}, {"G7", G7}, {"G8", G8}, {"G9", G9}, {"G10", G10}, {"G11", G11},
 	{"G15", G15},
 }
 
-// Judge has every checker look, and answers what they found.
+// Judge runs every checker, and answers the violations that they found.
 func (h *History) Judge() []string {
 	var violated []string
 	for _, c := range Checks {
@@ -91,10 +91,10 @@ func (h *History) Judge() []string {
 	return violated
 }
 
-// clock is how violations show a moment.
+// clock is the format of moments in violations.
 const clock = "15:04:05.000000"
 
-// Same reports whether two JSON texts are the same, byte for byte; nothing and null are.
+// Same reports whether two JSON texts are equal byte for byte; an empty text equals null.
 func Same(a, b json.RawMessage) bool {
 	null := []byte("null")
 	return bytes.Equal(a, b) || len(a) == 0 && bytes.Equal(b, null) || len(b) == 0 && bytes.Equal(a, null)

@@ -2,14 +2,14 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G9: one execution per idempotency key. All ok answers for a workflow and key name the same
-// execution, which was submitted
-// with that very body; another body is refused.
+// G9: one execution per idempotency key. All successful answers for a workflow and key name the
+// same execution, and it was submitted with the same body; a submission with another body is
+// refused.
 func G9(f *Finding) {
 	type key struct{ workflow, key string }
 	first := make(map[key]*Entry)
 	same := func(a, b *Entry) bool { return Same(a.Data, b.Data) && a.Terms == b.Terms }
-	f.told("submit", OK, func(e *Entry) {
+	f.eachEntry("submit", OK, func(e *Entry) {
 		if e.Replayed {
 			f.Count("submission replayed")
 		}
@@ -28,12 +28,12 @@ func G9(f *Finding) {
 			f.Violation(f.History.Story(e.Named), "key %q of %s was accepted with two bodies", e.Key, e.Name)
 		}
 	})
-	f.told("submit", Refused, func(e *Entry) {
+	f.eachEntry("submit", Refused, func(e *Entry) {
 		if e.Code == belay.CodeLeaseLost && !e.Parent.IsZero() {
-			return // its parent's owner is none any more
+			return // the lease of its parent is not valid any more
 		}
 		if e.Code == belay.CodeRateLimited {
-			return // the server had too much to do
+			return // the server was overloaded
 		}
 		if e.Code != belay.CodeIdempotencyMismatch {
 			f.Violation(nil, "%s was refused a submission: %s", e.Who, e.Text)

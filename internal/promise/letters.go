@@ -2,9 +2,9 @@ package promise
 
 import "github.com/belaydev/belay"
 
-// G10: dead letters are conserved. A root that failed has exactly one of that generation, written
-// in the failing commit unless
-// its policy wants none, and resolved if it was reopened; nothing else has one.
+// G10: dead letters are conserved. A root execution that failed has exactly one dead letter for
+// that generation, written in the failing commit unless its policy wants none, and resolved if it
+// was reopened. No other execution has one.
 func G10(f *Finding) {
 	for _, s := range f.History.Stories {
 		if s.IsRoot() {
@@ -24,7 +24,7 @@ func (f *Finding) letters(s *Story) {
 			f.Violation(s, "generation %d has two dead letters", l.Generation)
 		}
 		if l.Generation < 1 || l.Generation > len(s.lives) {
-			f.Violation(s, "there is a dead letter of generation %d, which is not there", l.Generation)
+			f.Violation(s, "there is a dead letter of generation %d, which does not exist", l.Generation)
 		}
 		letters[l.Generation] = l
 		f.Count("dead letter")
@@ -54,8 +54,8 @@ func (f *Finding) letters(s *Story) {
 	}
 }
 
-// Books holds what the store counts against the stories: the executions in each state, and the dead
-// letters that are open.
+// Books compares the counts of the store with the stories: the executions in each state, and the
+// open dead letters.
 func (f *Finding) Books(states map[belay.State]int64, open int64) {
 	have, letters := make(map[belay.State]int64), int64(0)
 	for _, s := range f.History.Stories {
@@ -66,7 +66,7 @@ func (f *Finding) Books(states map[belay.State]int64, open int64) {
 	}
 	for state := belay.Pending; state <= belay.Cancelled; state++ {
 		if states[state] != have[state] {
-			f.Violation(nil, "the store counts %d executions that are %s; %d are there", states[state], state,
+			f.Violation(nil, "the store counts %d executions that are %s; %d exist", states[state], state,
 				have[state])
 		}
 	}

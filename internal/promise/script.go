@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// player is the workflow whose input is a script.
+// player is the name of the workflow whose input is a script.
 const player = "play"
 
-// Op is one thing that a workflow does. A script of them is an execution's input, so that what it
-// must return can be told from
-// its input.
+// Op is one operation of a workflow. The input of an execution is a script of operations, so that
+// its output can be computed from its input.
 type Op struct {
 	Do string `json:"do"`
 	Ms int    `json:"ms,omitempty"`
 	N  int    `json:"n,omitempty"`
-	// Pad makes the script larger.
+	// Pad only makes the script larger.
 	Pad string `json:"pad,omitempty"`
-	// Sub is the script of a child or of the first branch, Other that of the second.
+	// Sub is the script of a child or of the first branch, Other the script of the second branch.
 	Sub   []Op `json:"sub,omitempty"`
 	Other []Op `json:"other,omitempty"`
 }
 
-// D is how long it takes.
+// D is the duration of the operation.
 func (o Op) D() time.Duration { return time.Duration(o.Ms) * time.Millisecond }
 
-// The answers of ops that have none of their own.
+// Outputs of operations that have no output of their own.
 const (
 	TimedOut   = "timeout"
 	ChildEnded = "the child did not succeed"
 	ChildDone  = "the child succeeded"
 )
 
-// expected takes what a script must return off what was returned, and gives the rest.
+// expected removes the output that the script must have from the front of out, and returns the
+// rest.
 func expected(script []Op, prefix string, out []string) ([]string, error) {
 	for i, o := range script {
 		var err error

@@ -4,9 +4,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G2: no stale effect. After an expiry, a newer claim or an end nothing with an older token is
-// applied: an owner's writes were
-// made within its run. A refusal says why, is true, and has left nothing; a repeated operation gets its first answer.
+// G2: no stale effect. After an expiry, a newer claim or an end, no write with an older token is
+// applied: each write of an owner lies within its run. A refusal names a cause that is true, and
+// has changed nothing. A repeated operation gets its first answer.
 func G2(f *Finding) {
 	for _, s := range f.History.Stories {
 		for i := range s.Events {
@@ -50,7 +50,7 @@ func (f *Finding) repeated(answers map[belay.OpID]*Entry, e *Entry) {
 	}
 }
 
-// ownToken checks that an accepted checkpoint stands under the token with which it was sent.
+// ownToken checks that an accepted checkpoint is stored with the token under which it was sent.
 func (f *Finding) ownToken(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if e.Kind != "save" || s == nil {
@@ -61,7 +61,8 @@ func (f *Finding) ownToken(e *Entry) {
 	}
 }
 
-// refused checks that a caller who was refused for want of a lease was told why, and changed nothing.
+// refused checks a call that was refused with lease_lost: the refusal names a true cause, and
+// nothing was written.
 func (f *Finding) refused(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if e.Why == "" {
@@ -76,7 +77,7 @@ func (f *Finding) refused(e *Entry) {
 	case "save", "settle":
 		f.Count("stale write refused")
 		if ev := s.written(e); ev != nil {
-			f.Violation(s, "%s %s of %s under token %d was refused (%s) and is there at seq %d", e.Kind, e.Name, e.Who,
+			f.Violation(s, "%s %s of %s under token %d was refused (%s) and is stored at seq %d", e.Kind, e.Name, e.Who,
 				e.Token, e.Why, ev.Seq)
 		}
 	default:
@@ -88,9 +89,8 @@ func (f *Finding) refused(e *Entry) {
 	f.OK()
 }
 
-// written is what an operation wrote that was refused, nil for nothing. Without ids one that is
-// repeated cannot be told from
-// its first time, which may have been accepted.
+// written is the event that a refused operation wrote, nil for none. Without operation ids a
+// repetition cannot be distinguished from the first call, which may have been accepted.
 func (s *Story) written(e *Entry) *belay.Event {
 	if s.Ops != nil {
 		if seqs := s.Ops[e.Op]; !e.Op.IsZero() && len(seqs) > 0 {

@@ -10,13 +10,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Tale is what a store tells of one execution.
+// Tale is the row and the events of one execution, as the store gives them.
 type Tale struct {
 	Execution belay.Execution `json:"execution"`
 	Events    []belay.Event   `json:"events"`
 }
 
-// Story is a tale put in order for the checkers.
+// Story is a Tale with its runs and generations in order, for the checkers.
 type Story struct {
 	*Tale
 	ID      belay.ExecutionID
@@ -24,56 +24,58 @@ type Story struct {
 	Letters []Letter
 	Script  []Op // nil if it is not of a player
 
-	// Submitted is the input it was submitted with, where another one counts by now.
+	// Submitted is the submitted input, if a requeue has replaced it since.
 	Submitted json.RawMessage
-	// Ops are the seqs written under each operation id. Without them operations are found by what they say.
+	// Ops lists the seqs written under each operation id. If it is nil, operations are found by
+	// their content.
 	Ops map[belay.OpID][]int64
-	// When is when an event was written, by the clock of those who were told; nil for its own time.
+	// When is the time of an event by the clock of the callers; nil for the event's own time.
 	When func(*belay.Event) time.Time
 
 	byToken map[belay.Token]*Run
 	lives   []life // by generation
-	// Failed is how many runs of this generation have.
+	// Failed is the number of failed runs in this generation.
 	Failed int
 	lost   Losses
 }
 
-// Losses are those in a row without a checkpoint or a failure between them.
+// Losses counts lost runs in a row, without a checkpoint or a failed run between them.
 type Losses struct {
 	All int
-	// Sure are those that are put down to the execution in any case: the first two, and of the others every fourth run.
+	// Sure counts the losses that count against the execution in any case: the first two, and of
+	// the others every fourth run.
 	Sure int
 }
 
 // Run is one attempt.
 type Run struct {
-	*belay.Event              // that began it
-	Started      *belay.Event // nil if it was scheduled only
-	End          *belay.Event // nil while it runs
+	*belay.Event              // the event that began it
+	Started      *belay.Event // nil if the run was only scheduled
+	End          *belay.Event // nil if it has not ended
 	Generation   int
-	// Base is up to which seq checkpoints do not count, since they belong to an input that does not count any more.
+	// Base is a seq: checkpoints up to it belong to an earlier input and do not count.
 	Base int64
-	// Asked is the least delay that its settlement asked for.
+	// Asked is the least delay that the run's settlement requested.
 	Asked time.Duration
 
-	// Failed is how many runs of its generation had failed before it.
+	// Failed is the number of runs of its generation that had failed before it.
 	Failed int
-	// Losses are those in a row after it.
+	// Losses is the count after this run.
 	Losses
 }
 
-// EndedBy reports whether the run has ended by a moment.
+// EndedBy reports whether the run had ended at a moment.
 func (r *Run) EndedBy(t time.Time) bool { return r.End != nil && !r.End.At.After(t) }
 
 // life is one generation.
 type life struct {
-	cancelled *belay.Event // the first cancel
-	end       *belay.Event // nil if it has not ended
-	state     belay.State  // how it ended
+	cancelled *belay.Event // the first cancel, nil if there is none
+	end       *belay.Event // nil if the generation has not ended
+	state     belay.State  // the state in which it ended
 	reopened  bool
 }
 
-// NewStory puts a tale in order.
+// NewStory makes the story of a tale.
 func NewStory(t *Tale) *Story {
 	s := &Story{Tale: t, ID: t.Execution.ID, byToken: make(map[belay.Token]*Run), lives: make([]life, 1)}
 	if t.Execution.Workflow == player {
@@ -82,13 +84,13 @@ func NewStory(t *Tale) *Story {
 		}
 	}
 	for i := range t.Events {
-		s.take(&t.Events[i])
+		s.add(&t.Events[i])
 	}
 	return s
 }
 
-// take adds the next event.
-func (s *Story) take(ev *belay.Event) {
+// add adds the next event.
+func (s *Story) add(ev *belay.Event) {
 	now := &s.lives[len(s.lives)-1]
 	switch {
 	case begins(ev):
@@ -132,7 +134,7 @@ func (s *Story) ended(r *Run, ev *belay.Event) {
 	switch ev.Kind {
 	case belay.OutcomeFailed.String(), belay.OutcomeTimedOut.String():
 		s.Failed, s.lost = s.Failed+1, Losses{}
-	case "timeout": // of the whole execution; it is charged if the run had begun
+	case "timeout": // the timeout of the execution; it counts as a failed run if the run had begun
 		if r.Started != nil {
 			s.Failed, s.lost = s.Failed+1, Losses{}
 		}
@@ -144,7 +146,7 @@ func (s *Story) ended(r *Run, ev *belay.Event) {
 	r.Losses = s.lost
 }
 
-// life is the generation that counts.
+// life is the present generation.
 func (s *Story) life() *life { return &s.lives[len(s.lives)-1] }
 
 // Ended is the state in which a generation ended, 0 if it has not.
@@ -177,7 +179,7 @@ func (s *Story) At(seq int64) *belay.Event {
 	return &s.Events[i]
 }
 
-// Find is the first event of a kind that says what it should.
+// Find is the first event of a kind that meets a condition.
 func (s *Story) Find(kind string, is func(*belay.Event) bool) *belay.Event {
 	for i := range s.Events {
 		if ev := &s.Events[i]; ev.Kind == kind && is(ev) {
@@ -187,10 +189,10 @@ func (s *Story) Find(kind string, is func(*belay.Event) bool) *belay.Event {
 	return nil
 }
 
-// IsRoot reports whether no other execution started it.
+// IsRoot reports whether the execution has no parent.
 func (s *Story) IsRoot() bool { return s.Execution.Parent.IsZero() }
 
-// policy is that of the execution, with what was left out filled in.
+// policy is the execution's policy with defaults filled in.
 func (s *Story) policy() belay.Policy {
 	var p belay.Policy
 	if s.Execution.Policy != nil {
@@ -203,12 +205,12 @@ func (s *Story) policy() belay.Policy {
 	return p
 }
 
-// wantsLetters reports whether each of its failures leaves a dead letter.
+// wantsLetters reports whether each failure of the execution leaves a dead letter.
 func (s *Story) wantsLetters() bool {
 	return s.IsRoot() && (s.Execution.Policy == nil || !s.Execution.Policy.NoDeadLetters)
 }
 
-// when is when an event was written, by the clock of those who were told.
+// when is the time of an event by the clock of the callers.
 func (s *Story) when(ev *belay.Event) time.Time {
 	if s.When != nil {
 		return s.When(ev)
@@ -227,8 +229,8 @@ func reopens(ev *belay.Event) bool {
 	return ev.Kind == string(belay.ActionRetry) || ev.Kind == string(belay.ActionRequeue)
 }
 
-// brief is an event in a few words.
-func brief(ev *belay.Event) string {
+// format formats an event in one line.
+func format(ev *belay.Event) string {
 	if ev == nil {
 		return "nothing"
 	}

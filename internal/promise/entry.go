@@ -12,14 +12,14 @@ import (
 // Ending is how a call ended for its caller.
 type Ending string
 
-// The endings of calls. An effect or a sleep has none.
+// The endings of calls. Entries of effects and sleeps have none.
 const (
 	OK      Ending = "ok"
 	Refused Ending = "refused"
-	Unknown Ending = "unknown" // it may have happened
+	Unknown Ending = "unknown" // the call may have been carried out
 )
 
-// EndOf is how a call ended that was answered with an error or without one.
+// EndOf is the ending of a call that returned err.
 func EndOf(err error) Ending {
 	switch {
 	case err == nil:
@@ -30,15 +30,14 @@ func EndOf(err error) Ending {
 	return Refused
 }
 
-// Entry is one call as its caller was told of it, or something that a workflow did: an effect (the
-// begin of a step), a sleep
-// that it has slept. The fields that it does not need are empty.
+// Entry is one call as its caller saw it, or an event in a workflow: an effect, which is the
+// begin of a step, or the end of a sleep. Fields that do not apply are empty.
 type Entry struct {
 	Kind string      `json:"kind"`
 	Who  string      `json:"who,omitempty"`
-	At   time.Time   `json:"at"`            // when it was sent, or happened
-	To   time.Time   `json:"to,omitzero"`   // when it was answered
-	End  Ending      `json:"end,omitempty"` // empty for what is no call
+	At   time.Time   `json:"at"`            // when the call was sent, or the event happened
+	To   time.Time   `json:"to,omitzero"`   // when the call was answered
+	End  Ending      `json:"end,omitempty"` // empty if the entry is no call
 	Code belay.Code  `json:"code,omitempty"`
 	Why  belay.Cause `json:"why,omitempty"`
 	Text string      `json:"text,omitempty"`
@@ -48,27 +47,28 @@ type Entry struct {
 	Worker    belay.WorkerID       `json:"worker,omitzero"`
 	Token     belay.Token          `json:"token,omitempty"`
 	Op        belay.OpID           `json:"op,omitzero"`
-	Name      string               `json:"name,omitempty"`  // workflow, key of a checkpoint, signal, action
-	Key       string               `json:"key,omitempty"`   // idempotency key, reason of an action
-	Terms     string               `json:"terms,omitempty"` // of a submission, beside its input
+	Name      string               `json:"name,omitempty"`  // workflow, key of a checkpoint, signal or action
+	Key       string               `json:"key,omitempty"`   // idempotency key, or reason of an action
+	Terms     string               `json:"terms,omitempty"` // of a submission, without its input
 	Check     belay.CheckpointKind `json:"check,omitzero"`
 	Outcome   belay.Outcome        `json:"outcome,omitzero"`
 	Seq       int64                `json:"seq,omitempty"`
 	Number    int64                `json:"number,omitempty"`
 	Data      json.RawMessage      `json:"data,omitempty"`
-	Had       []belay.Checkpoint   `json:"had,omitempty"` // checkpoints that a claim came with
+	Had       []belay.Checkpoint   `json:"had,omitempty"` // the checkpoints that came with a claim
 	Least     time.Duration        `json:"least,omitempty"`
-	// the execution that a submission was answered with, or that a fork makes
+	// the execution that answers a submission, or that a fork makes
 	Named    belay.ExecutionID `json:"named,omitzero"`
 	Replayed bool              `json:"replayed,omitempty"`
 	Revoked  int               `json:"revoked,omitempty"`
-	Delay    time.Duration     `json:"delay,omitempty"` // that a settlement asked for
+	Delay    time.Duration     `json:"delay,omitempty"` // the delay that a settlement requested
 }
 
-// won reports whether the entry tells of an execution that a worker or an owner from outside was given.
+// won reports whether the entry is of a claim or a lock.
 func (e *Entry) won() bool { return e.Kind == "claim" || e.Kind == "lock" }
 
-// op names what the entry is about, however often it was asked: a submission is its execution.
+// op identifies the operation, also when it is repeated. The id of a submission is that of its
+// execution.
 func (e *Entry) op() belay.OpID {
 	if e.Kind == "submit" {
 		return belay.OpID(e.Execution)
@@ -89,9 +89,9 @@ func (e *Entry) Answer(to time.Time, err error) {
 	}
 }
 
-// Entries are what a caller was told by one call, of which the kind, the caller and the times are
-// known. Each execution that
-// was submitted or won has an entry of its own. Requests are pointers, except for ids.
+// Entries makes the entries of one call from its request and its reply. The fields of e that are
+// common to all calls (kind, caller, times) must be set. Each execution that was submitted or won
+// gets an entry of its own. Requests are pointers, except for ids.
 func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
 	e.Answer(to, err)
 	switch r := request.(type) {
@@ -160,7 +160,8 @@ func submissions(began Entry, all []belay.Submission, reply any, err error) []En
 	return out
 }
 
-// claims are one entry for each execution that was won, or one for a claim that was not answered.
+// claims makes an entry for each execution that the claim won, or one entry for a claim that
+// failed.
 func claims(e Entry, r *belay.ClaimRequest, reply any) []Entry {
 	e.Worker, e.Number = r.Worker, r.Number
 	if e.End != OK {

@@ -6,12 +6,12 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G8: retries and waits keep their terms. The next claim is never before the backoff, base·2^(n-1)
-// capped, nor before the
-// delay that the settlement asked for; attempts stay within their limit; losses have a limit of their own and charge no
-// attempt. A sleep never ends early.
+// G8: retries and waits keep their terms. The next claim does not come before the backoff,
+// base·2^(n-1) capped, is over, nor before the delay that the settlement requested. Attempts stay
+// within their limit. Losses have a limit of their own and count as no attempt. A sleep never
+// ends early.
 func G8(f *Finding) {
-	f.told("settle", OK, func(e *Entry) {
+	f.eachEntry("settle", OK, func(e *Entry) {
 		if s := f.History.Story(e.Execution); s != nil && s.Run(e.Token) != nil {
 			s.Run(e.Token).Asked = e.Delay
 		}
@@ -28,10 +28,10 @@ func G8(f *Finding) {
 			}
 		}
 		if s.Execution.Losses > p.MaxLosses {
-			f.Violation(s, "it was lost %d times in a row of %d", s.Execution.Losses, p.MaxLosses)
+			f.Violation(s, "it was lost %d times in a row; the limit is %d", s.Execution.Losses, p.MaxLosses)
 		}
 	}
-	f.told("slept", "", f.slept)
+	f.eachEntry("slept", "", f.slept)
 }
 
 // runEnd checks whether the execution may go on after a run, and when.
@@ -79,11 +79,11 @@ func backoff(p belay.Policy, n int) time.Duration {
 	return min(d, p.BackoffCap.D())
 }
 
-// slept holds the end of a sleep against the moment it began.
+// slept compares the end of a sleep with its begin.
 func (f *Finding) slept(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if s == nil {
-		return // see G2
+		return // G2 reports it
 	}
 	base := int64(0)
 	if r := s.Run(e.Token); r != nil {

@@ -7,15 +7,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// G4: transitions are atomic. An execution's row says what its events say; a child's end and its
-// parent's news are of one
-// moment; a claim comes with the last accepted checkpoint of every key, and no step is carried out again that has one.
+// G4: transitions are atomic. An execution's row agrees with its events. The end of a child and
+// the event in its parent have the same time. A claim comes with the last accepted checkpoint of
+// every key, and a step with a checkpoint is not carried out again.
 func G4(f *Finding) {
 	for _, s := range f.History.Stories {
 		f.row(s)
 		f.Looked += len(s.Events)
 	}
-	f.families()
+	f.children()
 	for i := range f.History.Told {
 		switch e := &f.History.Told[i]; {
 		case e.won() && e.End == OK:
@@ -55,15 +55,16 @@ func (f *Finding) row(s *Story) {
 	}
 }
 
-// news is a child's end as its parent was told of it.
-type news struct {
+// childEvent is the end of a child as the events of its parent show it.
+type childEvent struct {
 	*belay.Event
 	times int
 }
 
-// families checks that open children are counted, and that a child's end and its parent's news are one commit.
-func (f *Finding) families() {
-	open, told := make(map[belay.ExecutionID]int), make(map[belay.ExecutionID]news)
+// children checks that open children are counted, and that the end of a child and the event in
+// its parent are in one commit.
+func (f *Finding) children() {
+	open, eachEntry := make(map[belay.ExecutionID]int), make(map[belay.ExecutionID]childEvent)
 	for _, s := range f.History.Stories {
 		if !s.IsRoot() && !s.Execution.State.Terminal() {
 			open[s.Execution.Parent]++
@@ -71,7 +72,7 @@ func (f *Finding) families() {
 		for i := range s.Events {
 			if ev := &s.Events[i]; ev.Kind == "child" {
 				if id, err := belay.ParseExecutionID(ev.Text); err == nil {
-					told[id] = news{ev, told[id].times + 1}
+					eachEntry[id] = childEvent{ev, eachEntry[id].times + 1}
 				}
 			}
 		}
@@ -81,38 +82,39 @@ func (f *Finding) families() {
 			f.Violation(s, "it counts %d open children and has %d", s.Execution.OpenChildren, open[s.ID])
 		}
 		if !s.IsRoot() {
-			f.child(s, told[s.ID])
+			f.child(s, eachEntry[s.ID])
 		}
 	}
 }
 
-func (f *Finding) child(s *Story, n news) {
+func (f *Finding) child(s *Story, n childEvent) {
 	p, end := f.History.Story(s.Execution.Parent), s.life().end
 	switch {
 	case p == nil:
 		if !f.History.Pruned {
-			f.Violation(s, "its parent %s is not there", s.Execution.Parent)
+			f.Violation(s, "its parent %s does not exist", s.Execution.Parent)
 		}
 	case n.times > 1 || n.times == 1 && end == nil:
-		f.Violation(s, "it is %s and its parent %s was told its end %d times", s.Execution.State, f.name(p.ID), n.times)
+		f.Violation(s, "it is %s and its parent %s has its end %d times", s.Execution.State, f.name(p.ID), n.times)
 	case end == nil:
 	case n.times == 1:
 		f.Count("child's end told")
 		if at, was := p.when(n.Event), s.when(end); !at.Equal(was) {
-			f.Violation(s, "it ended at %s and its parent was told at %s", was.Format(clock), at.Format(clock))
+			f.Violation(s, "it ended at %s and the event in its parent is of %s", was.Format(clock), at.Format(clock))
 		}
 	default:
-		// A parent that had ended before does not wait for it, nor one that began anew since.
+		// A parent that had ended before does not wait for the child, nor does a parent that was
+		// reopened since.
 		for i := range p.Events {
 			if ev := &p.Events[i]; ev.Final && !ev.At.After(end.At) {
 				return
 			}
 		}
-		f.Violation(s, "it ended at %s and its parent %s was not told", end.At.Format(clock), f.name(p.ID))
+		f.Violation(s, "it ended at %s and its parent %s has no event of that", end.At.Format(clock), f.name(p.ID))
 	}
 }
 
-// resumed compares the checkpoints that a claim came with with those that had been accepted.
+// resumed compares the checkpoints that came with a claim with the accepted ones.
 func (f *Finding) resumed(e *Entry) {
 	s := f.storyOf(e)
 	if s == nil {
@@ -120,7 +122,7 @@ func (f *Finding) resumed(e *Entry) {
 	}
 	r := s.Run(e.Token)
 	if r == nil {
-		f.Violation(s, "token %d was handed to %s and never claimed", e.Token, e.Who)
+		f.Violation(s, "token %d was given to %s and never claimed", e.Token, e.Who)
 		return
 	}
 	type key struct{ kind, name string }
@@ -137,10 +139,10 @@ func (f *Finding) resumed(e *Entry) {
 		k := key{got.Kind.String(), got.Key}
 		ev := want[k]
 		switch {
-		case ev == nil && got.Seq > r.Seq: // its own: the claim was asked again
+		case ev == nil && got.Seq > r.Seq: // saved in this run: the claim was repeated
 		case ev == nil, got.Seq < ev.Seq, got.Seq == ev.Seq && !ev.Pruned && !Same(got.Data, ev.Data):
 			f.Violation(s, "token %d came with checkpoint %q of seq %d, which is not the last accepted one: %s",
-				e.Token, got.Key, got.Seq, brief(ev))
+				e.Token, got.Key, got.Seq, format(ev))
 		}
 		delete(want, k)
 	}
@@ -150,11 +152,11 @@ func (f *Finding) resumed(e *Entry) {
 	f.OK()
 }
 
-// again finds steps that were carried out though they had been saved.
+// again finds steps that were carried out although they had been saved.
 func (f *Finding) again(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if s == nil || s.Run(e.Token) == nil {
-		return // see G2
+		return // G2 reports it
 	}
 	_, name, _ := strings.Cut(e.Name, "/")
 	name, err := url.PathUnescape(name)

@@ -6,14 +6,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// LeastLarge is from which size on a checkpoint counts as large.
+// LeastLarge is the size in bytes from which a checkpoint counts as large.
 const LeastLarge = 128 << 10
 
-// G3: nothing acknowledged is lost. Every acknowledged write is there, byte for byte; a write whose
-// end its caller was never
-// told is there as a whole, once, or not at all; and nothing is there that was never asked for. A
-// script returned what it must
-// return.
+// G3: nothing acknowledged is lost. Every acknowledged write is in the store, byte for byte. A
+// write whose answer never reached its caller is in the store completely and once, or not at all.
+// The store has nothing that was never requested. A script returned the output that follows from
+// it.
 func G3(f *Finding) {
 	if len(f.History.Told) == 0 {
 		return
@@ -34,11 +33,11 @@ func G3(f *Finding) {
 		}
 	}
 	for i := range f.History.Told {
-		k.look(&f.History.Told[i])
+		k.check(&f.History.Told[i])
 	}
 	for _, s := range f.History.Stories {
 		if !asked[s.ID] && s.IsRoot() {
-			f.Violation(s, "it is there and was never submitted")
+			f.Violation(s, "it exists and was never submitted")
 		}
 		f.output(s)
 	}
@@ -57,34 +56,34 @@ func (f *Finding) once() {
 	}
 }
 
-// kept looks for what callers were told.
+// kept looks for the writes that callers requested.
 type kept struct {
 	*Finding
-	answered map[belay.OpID]bool // operations of which a caller was told the end
+	answered map[belay.OpID]bool // operations whose answer reached a caller
 }
 
-func (k kept) look(e *Entry) {
+func (k kept) check(e *Entry) {
 	if e.Kind == "submit" {
 		k.submission(e)
 		return
 	}
-	look := map[string]func(*Story, *Entry) bool{
+	check := map[string]func(*Story, *Entry) bool{
 		"save": k.save, "settle": k.settlement, "signal": k.signal, "control": k.control,
 	}[e.Kind]
-	if look == nil || e.End == Refused {
+	if check == nil || e.End == Refused {
 		return
 	}
 	if s := k.storyOf(e); s != nil {
-		there := look(s, e)
-		k.fate(e, there)
+		there := check(s, e)
+		k.countUnknown(e, there)
 		if e.End == OK {
 			k.OK()
 		}
 	}
 }
 
-// fate counts whether a call happened whose end no caller was ever told.
-func (k kept) fate(e *Entry, happened bool) {
+// countUnknown counts, for a call whose answer never reached a caller, whether the store carried it out.
+func (k kept) countUnknown(e *Entry, happened bool) {
 	switch {
 	case e.End != Unknown || k.answered[e.op()]:
 	case happened:
@@ -100,9 +99,9 @@ func (k kept) submission(e *Entry) {
 		id = e.Named
 	}
 	s := k.History.Story(id)
-	k.fate(e, s != nil)
+	k.countUnknown(e, s != nil)
 	if e.End == OK && s == nil {
-		k.Violation(nil, "%s submitted %s and was told %s at %s, which is not there", e.Who, e.Execution, id,
+		k.Violation(nil, "%s submitted %s and was answered with %s at %s, which does not exist", e.Who, e.Execution, id,
 			e.To.Format(clock))
 	}
 	if s == nil || e.End == Refused {
@@ -113,7 +112,7 @@ func (k kept) submission(e *Entry) {
 		input = s.Submitted
 	}
 	if !Same(input, e.Data) || s.Execution.Parent != e.Parent || s.Execution.Workflow != e.Name {
-		k.Violation(s, "it was submitted as %s with %s and is there as %s with %s", e.Name, e.Data,
+		k.Violation(s, "it was submitted as %s with %s and is stored as %s with %s", e.Name, e.Data,
 			s.Execution.Workflow, input)
 	}
 	k.OK()
@@ -128,9 +127,9 @@ func (k kept) save(s *Story, e *Entry) bool {
 		return ev != nil
 	}
 	if ev == nil || ev.Kind != e.Check.String() || ev.Name != e.Name || ev.Token != e.Token || !ev.Pruned &&
-		!Same(ev.Data, e.Data) || !s.did(e.Op, e.Seq) {
-		k.Violation(s, "checkpoint %s was acknowledged to %s at seq %d with %.60s under token %d; there is %s", e.Name,
-			e.Who, e.Seq, e.Data, e.Token, brief(ev))
+		!Same(ev.Data, e.Data) || !s.wrote(e.Op, e.Seq) {
+		k.Violation(s, "checkpoint %s was acknowledged to %s at seq %d with %.60s under token %d; stored is %s", e.Name,
+			e.Who, e.Seq, e.Data, e.Token, format(ev))
 		return false
 	}
 	if len(e.Data) >= LeastLarge {
@@ -139,17 +138,17 @@ func (k kept) save(s *Story, e *Entry) bool {
 	return true
 }
 
-// did reports whether an operation wrote a seq, as far as the story knows.
-func (s *Story) did(op belay.OpID, seq int64) bool {
+// wrote reports whether an operation wrote a seq, as far as the story has operation ids.
+func (s *Story) wrote(op belay.OpID, seq int64) bool {
 	return s.Ops == nil || op.IsZero() || len(s.Ops[op]) > 0 && s.Ops[op][0] == seq
 }
 
 func (k kept) settlement(s *Story, e *Entry) bool {
 	r := s.Run(e.Token)
-	there := r != nil && r.End != nil && s.did(e.Op, r.End.Seq) && (r.End.Kind == e.Outcome.String() ||
+	there := r != nil && r.End != nil && s.wrote(e.Op, r.End.Seq) && (r.End.Kind == e.Outcome.String() ||
 		e.Outcome == belay.OutcomeCancelled && r.End.Final)
 	if e.End == OK && !there {
-		k.Violation(s, "the run of token %d was acknowledged to %s as %s and is not there so", e.Token, e.Who,
+		k.Violation(s, "the run of token %d was acknowledged to %s as %s and is not stored so", e.Token, e.Who,
 			e.Outcome)
 	} else if e.End == OK && !Same(r.End.Data, e.Data) {
 		k.Violation(s, "the output %s of %s became %s", e.Data, e.Who, r.End.Data)
@@ -161,29 +160,29 @@ func (k kept) signal(s *Story, e *Entry) bool {
 	n := 0
 	for i := range s.Events {
 		if ev := &s.Events[i]; ev.Kind == "signal" && ev.Name == e.Name && Same(ev.Data, e.Data) &&
-			s.did(e.Op, ev.Seq) {
+			s.wrote(e.Op, ev.Seq) {
 			n++
 		}
 	}
 	if n > 1 || n == 0 && e.End == OK {
-		k.Violation(s, "signal %s is there %d times; %s was told %s", e.Data, n, e.Who, e.End)
+		k.Violation(s, "signal %s is stored %d times; the call of %s ended as %s", e.Data, n, e.Who, e.End)
 	}
 	return n > 0
 }
 
-// control looks for an action. Doing what is already done is no error and leaves nothing.
+// control looks for an action. An action that had nothing to do succeeds and leaves no event.
 func (k kept) control(s *Story, e *Entry) bool {
-	// A cancel at rest is the action; one that ends a run by force is too.
+	// A cancel appears as the action itself, also where it ends a run by force.
 	there := s.Find(e.Name, func(ev *belay.Event) bool {
-		return s.Ops != nil && s.did(e.Op, ev.Seq) || s.Ops == nil && ev.Text == e.Key
+		return s.Ops != nil && s.wrote(e.Op, ev.Seq) || s.Ops == nil && ev.Text == e.Key
 	}) != nil
 	if !there && e.End == OK && !k.already(s, e) {
-		k.Violation(s, "%s was acknowledged to %s at seq %d and is not there", e.Name, e.Who, e.Seq)
+		k.Violation(s, "%s was acknowledged to %s at seq %d and is not stored", e.Name, e.Who, e.Seq)
 	}
 	return there
 }
 
-// already reports whether the action was done already at some time of the call.
+// already reports whether at some time during the call the action had nothing to do.
 func (k kept) already(s *Story, e *Entry) bool {
 	const cancel, pause, resume, preempt = string(belay.ActionCancel), string(belay.ActionPause),
 		string(belay.ActionResume), string(belay.ActionPreempt)
@@ -221,7 +220,7 @@ func (k kept) already(s *Story, e *Entry) bool {
 	return false
 }
 
-// output holds the output of a script against the script.
+// output compares the output of a script with the script.
 func (f *Finding) output(s *Story) {
 	if s.Execution.State != belay.Succeeded || s.Script == nil {
 		return
