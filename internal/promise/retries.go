@@ -95,7 +95,7 @@ func (f *Finding) slept(e *Entry) {
 		return
 	}
 	if began.Token == 0 {
-		return // a fork's: it began in another execution
+		return // a fork copied it: the sleep began in another execution
 	}
 	f.OK()
 	if got := e.At.Sub(s.when(began)); got < e.Least-f.History.Skew {

@@ -69,7 +69,7 @@ var plainLater = []string{
 	"internal/faultproxy/", "internal/host/", "internal/httpapi/", "internal/machine/",
 	"internal/peer/", "internal/pgtest/", "internal/promise/", "internal/repo/", "internal/run/", "internal/screen/",
 	"internal/sdktest/", "internal/secret/", "internal/server/", "internal/simulation/", "internal/socket/",
-	"internal/store/", "internal/telemetry/", "internal/uid/", "internal/webui/", "internal/wire/", "test/",
+	"internal/store/postgres/", "internal/store/sqlite/", "internal/telemetry/", "internal/uid/", "internal/webui/", "internal/wire/", "test/",
 	"tools/", "worker/", "workflow/",
 }
 

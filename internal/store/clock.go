@@ -7,51 +7,50 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Clock is the time by which a store decides. It follows another clock, the wall clock
-// of this machine or of the database, as long as that goes on evenly, and never goes
-// back, whatever becomes of that one:
+// Clock is the time by which a store decides. It follows another clock, the wall clock of this
+// machine or of the database, while that clock runs evenly. A Clock never goes back, whatever the
+// other clock does:
 //
-//   - A clock that is set back, or ran ahead once and was put right, is left behind:
-//     time goes on at its normal pace from where it is, and [Clock.Ahead] tells by how
-//     much it is ahead. Without that, timers, retries and the reaper would stand still
-//     until the other clock has caught up.
-//   - A clock that is set forwards is followed at once, and [Clock.Leapt] tells by how
-//     much it leapt, so that what runs is not charged for time that has not passed.
-//   - Less than a second, by which clocks differ that drift or are read over a network,
-//     is made up for by a pace that is a thousandth slower, or a tenth faster. So what
-//     leaps untold is never more than a tenth of the time that passes, and workers count
-//     two thirds of what they were given.
+//   - If the other clock is set back, or ran ahead and was corrected, the Clock does not follow:
+//     its time goes on at the normal pace, and [Clock.Ahead] is the difference. Otherwise timers,
+//     retries and the reaper would stand still until the other clock has caught up.
+//   - If the other clock is set forwards, the Clock follows at once, and [Clock.Leapt] is the
+//     size of the leap, so that running work is not charged for time that has not passed.
+//   - Differences below a second occur when clocks drift or are read over a network. The Clock
+//     corrects them by running a thousandth slower or a tenth faster. So the time that is skipped
+//     without being reported as a leap is at most a tenth of the time that passes. Workers allow
+//     for this: they use only two thirds of the time they were given.
 //
-// How fast time passes is measured by a clock that nobody can set and that stands still
-// while the machine is suspended.
+// The pace is measured by a clock that cannot be set and that stands still while the machine is
+// suspended.
 type Clock struct {
-	wall   func() machine.Time // nil where readings come from elsewhere
+	wall   func() machine.Time // nil if the readings come through Read
 	steady func() time.Duration
 
 	mu    sync.Mutex
 	began bool
-	last  machine.Time  // the newest time that was shown
-	at    time.Duration // when, by steady
-	read  time.Duration // when the other clock was last read, by steady
-	seen  machine.Time  // what the other clock showed then
-	ahead time.Duration // of the other clock, at its last reading
-	leapt time.Duration // that no batch has made good yet
-	leaps time.Duration // all together
+	last  machine.Time  // the newest time that was returned
+	at    time.Duration // the steady time when last was returned
+	read  time.Duration // the steady time when the other clock was last read
+	seen  machine.Time  // the other clock's time at that reading
+	ahead time.Duration // of the other clock, at the last reading
+	leapt time.Duration // leaps for which no batch has extended deadlines yet
+	leaps time.Duration // total of all leaps
 }
 
 const (
-	// evenly is how far two readings of a clock may be off without its having been set.
-	evenly = time.Second
-	// slower is the part of its pace by which time slows down to wait for a clock that
-	// drifts.
+	// maxDrift is how much the difference to the other clock may change between two readings
+	// without the other clock counting as set.
+	maxDrift = time.Second
+	// slower is the fraction by which the Clock runs slower to wait for a drifting clock.
 	slower = 1000
-	// faster is the part by which it is faster to catch up with it.
+	// faster is the fraction by which the Clock runs faster to catch up.
 	faster = 10
 )
 
-// NewClock makes a clock that follows wall. With a nil wall it is told its readings by
-// Read alone. With a nil steady the pace is that of the other clock: a clock that is set
-// is then followed forwards, and backwards time stands still.
+// NewClock makes a clock that follows wall. With a nil wall it gets all readings through Read.
+// With a nil steady it has no pace of its own: it follows the other clock forwards, and stands
+// still while the other clock is behind.
 func NewClock(wall func() time.Time, steady func() time.Duration) *Clock {
 	c := &Clock{steady: steady}
 	if wall != nil {
@@ -60,13 +59,13 @@ func NewClock(wall func() time.Time, steady func() time.Duration) *Clock {
 	return c
 }
 
-// Steady measures the time from now by the monotonic clock of this machine.
+// Steady measures the time from now on by the monotonic clock of this machine.
 func Steady() func() time.Duration {
 	began := time.Now()
 	return func() time.Duration { return time.Since(began) }
 }
 
-// Now is the time to show.
+// Now is the present time.
 func (c *Clock) Now() machine.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,9 +79,9 @@ func (c *Clock) Now() machine.Time {
 	return c.last
 }
 
-// Read takes in what the other clock shows at this moment, or showed a moment ago, and
-// a time that was shown by whoever else decides for this store, such as the newest mark
-// of life. It gives the time to decide by.
+// Read takes a reading of the other clock, of this moment or of a moment ago, and a time that
+// another server has shown for this store, such as the newest mark of life. It returns the time
+// by which to decide.
 func (c *Clock) Read(at, shown machine.Time) machine.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +99,7 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	}
 	now := c.steady()
 	if c.began && now == c.read && at == c.seen && shown <= c.last {
-		return c.last // readings at one moment show one time, however many there are
+		return c.last // several readings at one moment give the same time
 	}
 	c.read, c.seen = now, at
 	if !c.began {
@@ -113,23 +112,24 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	return c.last
 }
 
-// followLocked is the time, after it has passed at its own pace since it was last shown.
+// followLocked is the time after it went on at its own pace since the last reading and was
+// corrected by the new one.
 func (c *Clock) followLocked(at, shown machine.Time, now time.Duration) machine.Time {
 	pace := c.paceLocked(now)
 	switch off := at.Sub(pace); {
-	case shown.Sub(pace) > evenly: // others have leapt, and made it good
+	case shown.Sub(pace) > maxDrift:
 		return max(at, shown)
-	case off > evenly:
+	case off > maxDrift:
 		c.leapt += off
 		c.leaps += off
 		return at
-	case off < -evenly:
+	case off < -maxDrift:
 		return max(pace, shown)
 	case off >= 0:
-		c.at -= min(off, (now-c.at)/faster) // as if that had passed too
+		c.at -= min(off, (now-c.at)/faster) // as if more time had passed
 		return max(shown, c.paceLocked(now))
 	default:
-		c.at += min(-off, (now-c.at)/slower) // as if that had not passed
+		c.at += min(-off, (now-c.at)/slower) // as if less time had passed
 		return max(c.last, shown, c.paceLocked(now))
 	}
 }
@@ -138,23 +138,22 @@ func (c *Clock) paceLocked(now time.Duration) machine.Time {
 	return machine.Time(int64(c.last) + (now - c.at).Microseconds())
 }
 
-// wholeLocked is now, without the part of a microsecond that has passed since the last
-// reading and that the time does not show yet: it counts with the next one. Lost at each
-// reading it would have the time of a busy server stand still.
+// wholeLocked is now without the fraction of a microsecond that has passed since the last
+// reading. The time does not show this fraction yet; it counts with the next reading. If each
+// reading lost its fraction, the time of a busy server would stand still.
 func (c *Clock) wholeLocked(now time.Duration) time.Duration {
 	return now - (now-c.at)%time.Microsecond
 }
 
-// Ahead is by how much the time that is shown is ahead of the other clock; below zero
-// for behind.
+// Ahead is how far the Clock is ahead of the other clock; negative if it is behind.
 func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ahead
 }
 
-// offset is by how much time is ahead of the other clock now, where that can be read,
-// or was when it was last read, and by how much it leapt forwards in all.
+// offset is how far the Clock is ahead of the other clock, read now if possible and otherwise at
+// the last reading, and the total of all leaps.
 func (c *Clock) offset() (ahead, leaps time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,14 +163,15 @@ func (c *Clock) offset() (ahead, leaps time.Duration) {
 	return c.ahead, c.leaps
 }
 
-// Leapt is by how much time leapt forwards and was not made good.
+// Leapt is the time that the Clock leapt forwards and for which no batch has extended deadlines
+// yet.
 func (c *Clock) Leapt() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leapt
 }
 
-// MadeGood notes that a batch which knew of a leap was committed.
+// MadeGood notes that a batch was committed that extended deadlines for a leap.
 func (c *Clock) MadeGood(leapt time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,29 +8,31 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// hands are two clocks that only the test moves: one that can be set, and one that
-// cannot.
-type hands struct {
+// testClocks are two clocks that the test moves: a wall clock, which can be set, and a steady one,
+// which cannot.
+type testClocks struct {
 	wall   time.Time
 	steady time.Duration
 }
 
-func (h *hands) pass(d time.Duration) {
+func (h *testClocks) pass(d time.Duration) {
 	h.wall = h.wall.Add(d)
 	h.steady += d
 }
 
-func (h *hands) clock() *store.Clock {
+func (h *testClocks) clock() *store.Clock {
 	return store.NewClock(func() time.Time { return h.wall }, func() time.Duration { return h.steady })
 }
 
-func newHands() *hands { return &hands{wall: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)} }
+func newTestClocks() *testClocks {
+	return &testClocks{wall: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+}
 
-// Time goes on at its normal pace while the wall clock is behind, however far it was
-// set back, and after a restart.
+// Time goes on at its normal pace while the wall clock is behind, however far the wall clock was
+// set back, and after a restart too.
 func TestTimeGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{2 * time.Second, time.Hour, 10_000 * time.Hour} {
-		h := newHands()
+		h := newTestClocks()
 		c := h.clock()
 		began := c.Now()
 		h.wall = h.wall.Add(-back)
@@ -54,9 +56,10 @@ func TestTimeGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// A clock that is set forwards is followed, and the leap is told until it was made good.
-func TestALeapIsToldUntilItWasMadeGood(t *testing.T) {
-	h := newHands()
+// A clock that is set forwards is followed, and the leap is reported until a batch has extended
+// deadlines for it.
+func TestALeapIsReportedUntilDeadlinesAreExtended(t *testing.T) {
+	h := newTestClocks()
 	c := h.clock()
 	began := c.Now()
 	h.pass(time.Second)
@@ -75,9 +78,10 @@ func TestALeapIsToldUntilItWasMadeGood(t *testing.T) {
 	}
 }
 
-// Another server that has leapt and made it good is followed without a leap.
-func TestALeapOfOthersIsFollowed(t *testing.T) {
-	h := newHands()
+// If another server has already extended deadlines for a leap, the clock is followed without
+// reporting the leap again.
+func TestALeapThatAnotherServerHandledIsFollowed(t *testing.T) {
+	h := newTestClocks()
 	c := h.clock()
 	began := c.Now()
 	h.pass(time.Second)
@@ -87,10 +91,10 @@ func TestALeapOfOthersIsFollowed(t *testing.T) {
 	}
 }
 
-// Readings that drift or come late never make time go back or stand still, and the
-// drift does not add up.
+// Readings that drift or come late never make time go back or stand still, and the drift does not
+// accumulate.
 func TestDriftDoesNotAddUp(t *testing.T) {
-	h := newHands()
+	h := newTestClocks()
 	c := store.NewClock(nil, func() time.Duration { return h.steady })
 	last := c.Read(machine.At(h.wall), 0)
 	for n := range 100_000 {
@@ -108,10 +112,10 @@ func TestDriftDoesNotAddUp(t *testing.T) {
 	}
 }
 
-// Time goes on at its normal pace however often it is read: a reading between two
-// microseconds loses nothing of what has passed.
-func TestTimeGoesOnHoweverOftenItIsRead(t *testing.T) {
-	h := newHands()
+// Time goes on at its normal pace however often it is read: readings within one microsecond lose
+// nothing of the time that passed.
+func TestFrequentReadingsLoseNoTime(t *testing.T) {
+	h := newTestClocks()
 	c := h.clock()
 	began := c.Now()
 	h.wall = h.wall.Add(-time.Hour)
@@ -124,10 +128,10 @@ func TestTimeGoesOnHoweverOftenItIsRead(t *testing.T) {
 	}
 }
 
-// Readings at one moment show one time, also while the store's clock catches up with the
-// other one: the number of readings is not decided by the seed of a simulation.
+// Readings at one moment give the same time, also while the clock catches up with the other one.
+// The seed of a simulation does not decide the number of readings, so the number must not matter.
 func TestReadingsAtOneMomentShowOneTime(t *testing.T) {
-	h := newHands()
+	h := newTestClocks()
 	c := h.clock()
 	c.Now()
 	h.pass(300*time.Microsecond + 900*time.Nanosecond)
@@ -140,9 +144,9 @@ func TestReadingsAtOneMomentShowOneTime(t *testing.T) {
 	}
 }
 
-// A clock that drifts is waited for however often the time is read.
-func TestADriftingClockIsWaitedForHoweverOftenTheTimeIsRead(t *testing.T) {
-	h := newHands()
+// The clock waits for a drifting clock at the same rate, however often it is read.
+func TestFrequentReadingsDoNotHinderTheCorrectionOfDrift(t *testing.T) {
+	h := newTestClocks()
 	c := h.clock()
 	c.Now()
 	h.wall = h.wall.Add(-100 * time.Microsecond)
@@ -155,12 +159,12 @@ func TestADriftingClockIsWaitedForHoweverOftenTheTimeIsRead(t *testing.T) {
 	}
 }
 
-// However often a clock is set forwards by less than a second, time is at most a tenth
-// faster than it passes, beside what is told as a leap: a session does not end before the
-// worker has stopped that counts two thirds of it.
-func TestTimeIsNeverMuchFasterThanItPasses(t *testing.T) {
+// However often a clock is set forwards by less than a second, time runs at most a tenth too
+// fast, apart from reported leaps. So a session does not expire before its worker, which uses two
+// thirds of the TTL, has stopped.
+func TestTimeRunsAtMostATenthTooFast(t *testing.T) {
 	for _, step := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 999 * time.Millisecond} {
-		h := newHands()
+		h := newTestClocks()
 		c := h.clock()
 		last := c.Now()
 		for n := range 200 {
@@ -171,7 +175,7 @@ func TestTimeIsNeverMuchFasterThanItPasses(t *testing.T) {
 			now, told := c.Now(), c.Leapt()
 			c.MadeGood(told)
 			if passed := now.Sub(last) - told; passed > 55*time.Millisecond || passed < 0 {
-				t.Fatalf("steps of %s: %s passed in 50ms, and %s was told", step, passed, told)
+				t.Fatalf("steps of %s: %s passed in 50ms, with a reported leap of %s", step, passed, told)
 			}
 			last = now
 		}
@@ -185,10 +189,10 @@ func TestTimeIsNeverMuchFasterThanItPasses(t *testing.T) {
 	}
 }
 
-// A server that begins shows the time of its clock, however little of it has passed since
-// the newest mark: what another has stamped meanwhile is due for it too.
-func TestTimeBeginsAtTheClock(t *testing.T) {
-	h := newHands()
+// A server that starts takes the time of its wall clock, even if that is less than a second ahead
+// of the newest mark: rows that another server has stamped since then must be due for it too.
+func TestANewServerTakesTheTimeOfItsClock(t *testing.T) {
+	h := newTestClocks()
 	shown := h.clock().Now()
 	h.pass(800 * time.Millisecond)
 	c := h.clock()

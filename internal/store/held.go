@@ -8,45 +8,45 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// ErrBusy lies below the errors of a commit that waited too long for rows which
-// somebody else holds. Nothing was written.
-var ErrBusy = errors.New("somebody else holds the rows")
+// ErrBusy is wrapped by the error of a commit that waited too long for rows that another
+// transaction has locked. Nothing was written.
+var ErrBusy = errors.New("another transaction has locked the rows")
 
-// ErrSlow lies below the errors of a commit that took longer than one may. Nothing
-// was written: less at a time may pass.
+// ErrSlow is wrapped by the error of a commit that took longer than the limit. Nothing was
+// written; a smaller commit may succeed.
 var ErrSlow = errors.New("the commit took too long")
 
-// Holder is a store in whose rows others write too, and which can tell what of them
-// somebody holds. A Store may be one.
+// Holder is a store whose rows other processes lock too, and which can report these locks. A
+// Store may be a Holder.
 type Holder interface {
-	// Held tells which of the rows that a need names are held by somebody else's
-	// transaction at this moment, and which tables are. It waits for none of them.
+	// Held reports which of the rows that a need names, and which tables, other transactions have
+	// locked at this moment. Held does not wait for any lock.
 	Held(ctx context.Context, need machine.Need) (Held, error)
 }
 
-// Held is what somebody else's transaction holds.
+// Held lists the locks of other transactions.
 type Held struct {
 	Rows map[Row]struct{}
-	// Tables are those that cannot be written, and Shut those whose rows cannot even be
-	// held.
+	// Tables are the tables that cannot be written. Shut are the tables whose rows cannot even be
+	// locked.
 	Tables, Shut Tables
 }
 
-// None reports whether nothing is held.
+// None reports whether nothing is locked.
 func (h Held) None() bool { return h.Tables|h.Shut == 0 && len(h.Rows) == 0 }
 
-// Row names a row that may be held.
+// Row names a row that may be locked.
 type Row struct {
 	Kind RowKind
 	ID   [16]byte    // of a session or an execution
 	Key  machine.Key // an idempotency key
 }
 
-// RowKind is what a Row is.
+// RowKind is the kind of a Row.
 type RowKind uint8
 
-// The kinds of rows that batches may wait for. A session that is held as RowSession
-// cannot even be shared, as RowRenewal it cannot be written.
+// The kinds of rows for which batches may wait. A session locked as RowSession can be neither
+// read with a share lock nor written; locked as RowRenewal it cannot be written.
 const (
 	RowSession RowKind = iota + 1
 	RowRenewal
@@ -54,10 +54,10 @@ const (
 	RowKey
 )
 
-// Tables is a set of kinds of rows that are held as a whole.
+// Tables is a set of tables that are locked as a whole.
 type Tables uint32
 
-// The kinds of rows.
+// The tables.
 const (
 	TableWorkers Tables = 1 << iota
 	TableExecutions
@@ -70,46 +70,46 @@ const (
 	TableKeys
 	TableChunks
 	TableObjects
-	// TableAll is what every commit needs.
+	// TableAll stands for the tables that every commit needs.
 	TableAll
 )
 
-// waiting is the key of a context whose commits wait for others for so long at most.
+// waiting is the context key of a limit to the wait for locks.
 type waiting struct{}
 
-// Waiting is a context whose commits are ErrBusy once they have waited for somebody
-// else's rows for so long.
+// Waiting is a context with a limit: a commit fails with ErrBusy once it has waited this long for
+// rows that other transactions have locked.
 func Waiting(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waiting{}, d)
 }
 
-// WaitOf is for how long commits of a context wait for rows; 0 if it does not say.
+// WaitOf is the limit of Waiting; 0 if the context has none.
 func WaitOf(ctx context.Context) time.Duration {
 	d, _ := ctx.Value(waiting{}).(time.Duration)
 	return d
 }
 
-// urgent is the key of a context whose calls must not wait for others.
+// urgent is the context key of calls that must not wait for other calls.
 type urgent struct{}
 
-// Urgent is a context whose calls keep an engine and its sessions alive: a store that
-// has several connections does them on some that nothing else uses.
+// Urgent is a context for calls that keep an engine and its sessions alive. A store with several
+// connections reserves some of them for urgent calls.
 func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx, urgent{}, true) }
 
 // IsUrgent reports whether a context is Urgent.
 func IsUrgent(ctx context.Context) bool { return ctx.Value(urgent{}) != nil }
 
-// names are the tables of each kind of rows, as an operator knows them.
-var names = []string{
+// tableNames are the names of the tables in the database, in the order of the bits.
+var tableNames = []string{
 	"workers", "executions", "specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "idempotency",
 	"blobs",
 	"objects or audit", "meta or servers",
 }
 
-// Names are the tables, for people.
+// Names are the names of the tables in the database.
 func (t Tables) Names() []string {
 	var out []string
-	for i, name := range names {
+	for i, name := range tableNames {
 		if t&(1<<i) != 0 {
 			out = append(out, name)
 		}

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Migration is one step of a schema.
+// Migration is one step of a database schema.
 type Migration struct {
 	Version int64
 	Name    string
 	SQL     string
 }
 
-// Migrations are those in the folder of that name, oldest first.
+// Migrations reads the files in the folder migrations, oldest first.
 func Migrations(files fs.FS) ([]Migration, error) {
-	names, err := fs.Glob(files, "migrations/*.sql")
+	tableNames, err := fs.Glob(files, "migrations/*.sql")
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Migration, len(names))
-	for i, path := range names {
+	all := make([]Migration, len(tableNames))
+	for i, path := range tableNames {
 		text, err := fs.ReadFile(files, path)
 		if err != nil {
 			return nil, err
@@ -37,7 +37,7 @@ func Migrations(files fs.FS) ([]Migration, error) {
 	return all, nil
 }
 
-// After are the migrations that follow a version.
+// After lists the migrations after a version.
 func After(version int64, all []Migration) []Migration {
 	for len(all) > 0 && all[0].Version <= version {
 		all = all[1:]

@@ -8,10 +8,10 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// RowBytes is what a row counts for in a page beside its payload.
+// RowBytes is how many bytes a row counts in a page, in addition to its payload.
 const RowBytes = 200
 
-// Budget is how many bytes of each kind of row a query for a page reads.
+// Budget is how many bytes of each kind of row a query for a page may read.
 func (q Read) Budget() int64 {
 	if q.Bytes <= 0 {
 		return math.MaxInt64
@@ -19,9 +19,10 @@ func (q Read) Budget() int64 {
 	return int64(q.Bytes)
 }
 
-// Page cuts what was read to resume from to those rows behind which nothing is missing. The
-// checkpoints and the signals were read in order of seq, each up to a budget of bytes; the
-// newest that there are have the seqs lastCheckpoint and lastSignal.
+// Page cuts the rows that were read for a resume, so that no row is missing before the last one
+// that remains. Checkpoints and signals were each read in order of seq up to a budget of bytes,
+// so one list may stop earlier than the other. lastCheckpoint and lastSignal are the newest seqs
+// that exist.
 func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 	upTo := int64(math.MaxInt64)
 	if n := len(r.Checkpoints); n > 0 && r.Checkpoints[n-1].Seq < lastCheckpoint {
@@ -41,8 +42,8 @@ func Page(r *machine.Record, lastCheckpoint, lastSignal int64) {
 	}
 }
 
-// Tidy brings rows that were read in two ways into one order, each once, with its payload if
-// either had it.
+// Tidy sorts rows that came from two queries and removes duplicates, keeping the copy that has
+// the payload.
 func Tidy(r *machine.Record) {
 	r.Runs = merged(r.Runs, func(r *machine.Run) int64 {
 		return int64(r.Token)

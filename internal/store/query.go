@@ -11,34 +11,33 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Listing is what a Query lists.
+// Listing is the kind of a list.
 type Listing uint8
 
-// The listings.
+// The kinds of lists.
 const (
-	// Objects are those of Query.Kind, in the order of the bytes of their names.
+	// Objects lists the objects of Query.Kind in the order of the bytes of their names.
 	Objects Listing = iota + 1
-	// Trail is the audit, newest first.
+	// Trail lists the audit, newest first.
 	Trail
 )
 
-// Query asks for a part of a list.
+// Query asks for one part of a list.
 type Query struct {
 	Of   Listing
 	Kind machine.ObjectKind
-	// After is the cursor at which the part before ended, empty for the first part.
+	// After is the cursor from the previous part, empty for the first part.
 	After string
-	// Limit is how many rows there are at most: 100 if it is 0, and never more than
-	// 1,000. Of more than Bytes, if that is not 0, about the first so many are read, one
-	// row at least; 0 means 1 MiB.
+	// Limit is the most rows of the part: 100 if it is 0, and never more than 1,000. Bytes is
+	// about the most bytes of the part, at least one row; 0 means 1 MiB.
 	Limit, Bytes int
 }
 
-// Found is a part of a list.
+// Found is one part of a list.
 type Found struct {
 	Objects []*machine.Object
 	Trail   []*machine.Audit
-	// Next is the cursor at which the list goes on, empty if this was all of it.
+	// Next is the cursor for the next part, empty at the end of the list.
 	Next string
 }
 
@@ -54,7 +53,7 @@ func (q Query) Bounds() (rows, bytes int64) {
 	return rows, bytes
 }
 
-// Filling is a part of a list that is being read, row by row.
+// Filling is a part of a list while a store fills it row by row.
 type Filling struct {
 	Found
 	rows, bytes int64
@@ -67,8 +66,8 @@ func (q Query) Fill() *Filling {
 	return f
 }
 
-// Object adds an object whose body has so many bytes, and reports whether there was room
-// for it. Without room the object is ignored: a store need not have read its body.
+// Object adds an object whose body has size bytes, and reports whether the part had room for it.
+// Without room the object is ignored, so a store need not have read its body.
 func (f *Filling) Object(o *machine.Object, size int64) bool {
 	if !f.room(size) {
 		f.Next = f.Objects[len(f.Objects)-1].Name
@@ -78,7 +77,7 @@ func (f *Filling) Object(o *machine.Object, size int64) bool {
 	return true
 }
 
-// Audit adds a row of the audit, and reports whether there was room for it.
+// Audit adds a row of the audit, and reports whether the part had room for it.
 func (f *Filling) Audit(a *machine.Audit) bool {
 	if !f.room(int64(len(a.Reason))) {
 		f.Next = auditCursor(f.Trail[len(f.Trail)-1])
@@ -96,13 +95,13 @@ func (f *Filling) room(size int64) bool {
 	return true
 }
 
-// auditCursor is the place of a row in the audit. Kinds have no slash; names may.
+// auditCursor is the cursor of a row of the audit. Kinds contain no slash; names may.
 func auditCursor(a *machine.Audit) string {
 	return fmt.Sprintf("%d/%d/%s/%s", a.At, a.Version, a.Kind, a.Name)
 }
 
-// Start checks the query. For the audit it answers with the row before which the part
-// begins: only what orders the audit is said of it.
+// Start checks the query. For the audit it returns a row before which the part begins; only the
+// fields by which the audit is ordered are set.
 func (q Query) Start() (*machine.Audit, error) {
 	switch {
 	case q.Of == Objects:
@@ -130,10 +129,9 @@ func (q Query) Start() (*machine.Audit, error) {
 	}, nil
 }
 
-var errCursor = &belay.Error{Code: belay.CodeInvalid, Op: "list", Message: "the cursor is not one that a list gave"}
+var errCursor = &belay.Error{Code: belay.CodeInvalid, Op: "list", Message: "the cursor is not from a list"}
 
-// All lists all objects of a kind, part by part: each part is read in a snapshot of its
-// own.
+// All lists all objects of a kind, part by part. Each part is read in a snapshot of its own.
 func All(ctx context.Context, s Store, kind machine.ObjectKind) ([]*machine.Object, error) {
 	var all []*machine.Object
 	for q := (Query{Of: Objects, Kind: kind, Limit: 1000}); ; {

@@ -6,65 +6,65 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Pruned is what a call of Prune has done.
+// Pruned is the result of a call of Prune.
 type Pruned struct {
-	// Executions, Sessions and Keys are how many it deleted.
+	// Executions, Sessions and Keys count the deleted rows.
 	Executions, Sessions, Keys int
-	// Large are roots whose retention is over, and whose trees are too large to
-	// go in one commit. Once they are forgotten they go piece by piece.
+	// Large are roots whose retention is over and whose trees are too large for one commit. After
+	// a [machine.Forget] they are deleted in several commits.
 	Large []belay.ExecutionID
 	// More says that there is more to delete now.
 	More bool
 }
 
-// Root is an execution that ended before the moment, and whose parent is not there if
-// it had one.
+// Root is an execution without an existing parent that ended before the moment of the call.
 type Root struct {
 	ID        belay.ExecutionID
 	Seq       int64
 	Forgotten bool
 }
 
-// Member is an execution in a tree.
+// Member is an execution in a tree: a root with its descendants.
 type Member struct {
 	ID, Parent belay.ExecutionID
 	Seq        int64
-	Over       bool // it ended before the moment
+	Over       bool // it ended before the moment of the call
 }
 
-// Forest is what a store is asked for by Fell. A limit of 0 is none.
+// Forest is the part of a store that Fell needs. A limit of 0 means no limit.
 type Forest interface {
-	// Roots are those that ended before the moment, in the order of their ids, of
-	// the executions within a stretch. It says up to where it looked, and whether
-	// that is short of the stretch's end.
+	// Roots lists, within a stretch and in the order of ids, the roots that ended before the
+	// moment. next is the last id at which Roots looked; more says that the stretch goes on after
+	// it.
 	Roots(s Stretch, limit int) (roots []Root, next belay.ExecutionID, more bool, err error)
-	// Children are those of some executions, in any order.
+	// Children lists the children of some executions, in any order.
 	Children(of []belay.ExecutionID, limit int) ([]Member, error)
-	// Leaves are the children that are over and have no children, by id; Nodes
-	// those that are over and have some.
+	// Leaves lists by id the children that are over and have no children themselves; Nodes lists
+	// those that are over and have children.
 	Leaves(of belay.ExecutionID, limit int) ([]Member, error)
 	Nodes(of belay.ExecutionID, limit int) ([]Member, error)
-	// Weigh says what executions keep, about; those that keep as many rows as
-	// their seq says, and few bytes, may be left out.
+	// Weigh estimates the number of rows and bytes of executions. An execution with as many rows
+	// as its seq and few bytes may be left out.
 	Weigh(of []Member) (map[belay.ExecutionID]Weight, error)
 }
 
-// Weight is how much an execution keeps.
+// Weight is the number of rows and bytes of an execution.
 type Weight struct{ Rows, Bytes int64 }
 
-// LightSeq is the seq up to which an execution cannot keep much beside its logs and
+// LightSeq is the seq up to which an execution has few rows and bytes apart from its logs and
 // artifacts.
 const LightSeq = 20
 
 // Felled is what a store deletes in one commit.
 type Felled struct {
-	// Trees are whole, by their roots: each goes if all of it is still over.
+	// Trees are complete trees by their roots. A tree is deleted if all of it is still over at
+	// the commit.
 	Trees map[belay.ExecutionID][]belay.ExecutionID
-	// Leaves are executions of a tree whose root is forgotten.
+	// Leaves are executions at the ends of a tree whose root is forgotten; see [machine.Forget].
 	Leaves []belay.ExecutionID
-	// Trim is such a leaf with too much to go at once: a part of its rows goes.
+	// Trim is a leaf with too many rows for one commit: a part of its rows is deleted.
 	Trim belay.ExecutionID
-	// Next is up to where it looked; More says that this is not all.
+	// Next is the last id at which Fell looked. More says that there is more to look at.
 	Next belay.ExecutionID
 	More bool
 
@@ -74,25 +74,26 @@ type Felled struct {
 // Nothing reports whether there is nothing to delete.
 func (f *Felled) Nothing() bool { return len(f.Trees)+len(f.Leaves) == 0 && f.Trim.IsZero() }
 
-// Bounds of what one commit deletes beside the limit of executions, and of how many
-// branches of a large tree are followed for leaves.
+// Limits to one commit, in addition to the limit of executions, and to the number of branches in
+// which a large tree is searched for leaves.
 const (
 	FellRows     = 5000
 	fellBytes    = 64 << 20
 	fellBranches = 50
 )
 
-// Fell chooses what to delete next: trees whose root and every other execution ended
-// before the moment, whole, at most limit executions together. What may be run again
-// needs its descendants, so these stay with it; and what has not ended needs its
-// ancestors. A tree that is too large goes from its leaves, once its root is forgotten.
+// Fell chooses the executions to delete next: complete trees whose root and descendants all ended
+// before the moment, at most limit executions together. The rules for a tree: an execution that
+// may be reopened needs its descendants, and one that has not ended needs its ancestors. A tree
+// that is too large for one commit is deleted from its leaves upwards, once its root is
+// forgotten.
 func Fell(f Forest, s Stretch, limit int) (Felled, error) {
 	x := felling{forest: f, limit: limit, Felled: Felled{Trees: make(map[belay.ExecutionID][]belay.ExecutionID)}}
 	roots, next, more, err := f.Roots(s, limit)
 	if err != nil {
 		return x.Felled, err
 	}
-	if some, err := x.grow(roots); err != nil {
+	if some, err := x.loadTrees(roots); err != nil {
 		return x.Felled, err
 	} else if len(some) < len(roots) {
 		roots, next, more = some, some[len(some)-1].ID, true
@@ -117,18 +118,18 @@ func Fell(f Forest, s Stretch, limit int) (Felled, error) {
 	return x.Felled, nil
 }
 
-// felling is one call of Fell.
+// felling is the state of one call of Fell.
 type felling struct {
 	forest Forest
 	Felled
 	limit int
 	trees map[belay.ExecutionID]*tree
 
-	count       int // of executions taken
+	count       int // of chosen executions
 	rows, bytes int64
 }
 
-// tree is a root and what descends from it, or the beginning of that.
+// tree is a root with its descendants.
 type tree struct {
 	members []Member
 	part    bool
@@ -136,10 +137,10 @@ type tree struct {
 	Weight
 }
 
-// grow finds the trees of as many of the roots as a bounded number of rows tells.
-func (x *felling) grow(roots []Root) ([]Root, error) {
+// loadTrees loads the trees of the roots. If they have too many rows, it halves the number of roots.
+func (x *felling) loadTrees(roots []Root) ([]Root, error) {
 	for {
-		whole, err := x.trunks(roots)
+		whole, err := x.loadCompletely(roots)
 		if err != nil || whole || len(roots) <= 1 {
 			return roots, err
 		}
@@ -147,8 +148,8 @@ func (x *felling) grow(roots []Root) ([]Root, error) {
 	}
 }
 
-// trunks finds the trees of roots, and reports whether it found all of them.
-func (x *felling) trunks(roots []Root) (bool, error) {
+// loadCompletely loads the trees of the roots, and reports whether it loaded them completely.
+func (x *felling) loadCompletely(roots []Root) (bool, error) {
 	x.trees = make(map[belay.ExecutionID]*tree, len(roots))
 	of := make(map[belay.ExecutionID]*tree, len(roots)) // by member
 	level := make([]belay.ExecutionID, len(roots))
@@ -184,8 +185,8 @@ func (x *felling) trunks(roots []Root) (bool, error) {
 	return true, nil
 }
 
-// take takes a tree, or leaves it for another pass. It reports whether there is no room
-// for it, or for no more after it.
+// take chooses a tree, or leaves it for another pass. full reports that this call has no room for
+// the tree, or no room for another one.
 func (x *felling) take(r *Root) (full bool, err error) {
 	t := x.trees[r.ID]
 	large := t.part || x.limit > 0 && len(t.members) > x.limit || t.Rows > FellRows || t.Bytes > fellBytes
@@ -197,7 +198,7 @@ func (x *felling) take(r *Root) (full bool, err error) {
 		return false, nil
 	case large || !t.over:
 		if x.count > 0 {
-			return true, nil // it comes first the next time
+			return true, nil // the next call begins with this tree
 		}
 		return x.prune(r.ID)
 	case x.count > 0 && (x.limit > 0 && x.count+len(t.members) > x.limit || x.rows+t.Rows > FellRows ||
@@ -213,7 +214,7 @@ func (x *felling) take(r *Root) (full bool, err error) {
 	return false, nil
 }
 
-// weighAll says of all trees that may go whole how much they keep.
+// weighAll sets the weights of the trees that may be deleted as a whole.
 func (x *felling) weighAll(roots []Root) error {
 	var all []Member
 	for _, r := range roots {
@@ -240,7 +241,7 @@ func (x *felling) weighAll(roots []Root) error {
 	return nil
 }
 
-// weightOf is how much one keeps.
+// weightOf is the weight of one execution.
 func weightOf(kept map[belay.ExecutionID]Weight, m Member) Weight {
 	if w, known := kept[m.ID]; known {
 		return w
@@ -248,8 +249,8 @@ func weightOf(kept map[belay.ExecutionID]Weight, m Member) Weight {
 	return Weight{Rows: m.Seq}
 }
 
-// prune takes leaves of a tree whose root is forgotten. It reports false where none
-// may go now.
+// prune chooses leaves of a tree whose root is forgotten. It reports false if no leaf may be
+// deleted now.
 func (x *felling) prune(root belay.ExecutionID) (some bool, err error) {
 	leaves, err := x.leaves(root)
 	if err != nil {
@@ -280,7 +281,7 @@ func (x *felling) prune(root belay.ExecutionID) (some bool, err error) {
 	return true, nil
 }
 
-// leaves are some below an execution.
+// leaves lists some leaves below an execution.
 func (x *felling) leaves(of belay.ExecutionID) ([]Member, error) {
 	leaves, err := x.forest.Leaves(of, x.limit)
 	if err != nil || len(leaves) > 0 {

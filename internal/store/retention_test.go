@@ -9,15 +9,15 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// grove is executions in the order of their ids, each by itself.
-type grove struct {
+// flatForest is a Forest of executions without children, in the order of their ids.
+type flatForest struct {
 	ids  []belay.ExecutionID
 	over map[belay.ExecutionID]bool
 	seq  map[belay.ExecutionID]int64
-	read int // the most rows that a call read
+	read int // the most rows that one call read
 }
 
-func (g *grove) Roots(s Stretch, limit int) (roots []Root, next belay.ExecutionID, more bool, err error) {
+func (g *flatForest) Roots(s Stretch, limit int) (roots []Root, next belay.ExecutionID, more bool, err error) {
 	from, _ := slices.BinarySearchFunc(g.ids, s.From, belay.ExecutionID.Compare)
 	for i, id := range g.ids[from:] {
 		switch {
@@ -35,15 +35,15 @@ func (g *grove) Roots(s Stretch, limit int) (roots []Root, next belay.ExecutionI
 	return roots, s.To, false, nil
 }
 
-func (g *grove) Children([]belay.ExecutionID, int) ([]Member, error) { return nil, nil }
-func (g *grove) Leaves(belay.ExecutionID, int) ([]Member, error)     { return nil, nil }
-func (g *grove) Nodes(belay.ExecutionID, int) ([]Member, error)      { return nil, nil }
-func (g *grove) Weigh([]Member) (map[belay.ExecutionID]Weight, error) {
+func (g *flatForest) Children([]belay.ExecutionID, int) ([]Member, error) { return nil, nil }
+func (g *flatForest) Leaves(belay.ExecutionID, int) ([]Member, error)     { return nil, nil }
+func (g *flatForest) Nodes(belay.ExecutionID, int) ([]Member, error)      { return nil, nil }
+func (g *flatForest) Weigh([]Member) (map[belay.ExecutionID]Weight, error) {
 	return nil, nil
 }
 
-// fell makes a pass, and answers how many were deleted in how many calls.
-func (g *grove) fell(t *testing.T, w *Walk, before machine.Time, limit int) (gone, calls int) {
+// fell makes a pass, and returns the number of deleted executions and of calls.
+func (g *flatForest) fell(t *testing.T, w *Walk, before machine.Time, limit int) (gone, calls int) {
 	t.Helper()
 	for more := true; more; calls++ {
 		s := w.Next(before)
@@ -71,7 +71,7 @@ func (g *grove) fell(t *testing.T, w *Walk, before machine.Time, limit int) (gon
 	return gone, calls
 }
 
-func (g *grove) add(n int, at machine.Time, over bool) {
+func (g *flatForest) add(n int, at machine.Time, over bool) {
 	for range n {
 		id := begunAt(at)
 		binary.BigEndian.PutUint64(id[8:], uint64(len(g.ids)+1))
@@ -83,28 +83,28 @@ func (g *grove) add(n int, at machine.Time, over bool) {
 	slices.SortFunc(g.ids, belay.ExecutionID.Compare)
 }
 
-// What has ended is found in one pass, however much has not lies before it, and no call
-// reads or deletes more than a bounded number of rows. In a large store a pass leaves
-// out what began after the moment, but for a part, whatever its ids say.
-func TestAWalkFindsAllThatIsOver(t *testing.T) {
+// A pass finds all ended executions, however many others come before them, and no call reads or
+// deletes more than a limited number of rows. In a large store a pass leaves out executions whose
+// ids say that they began after the moment, except for a part of them.
+func TestAPassFindsAllEndedExecutions(t *testing.T) {
 	const second = machine.Time(1_000_000)
 	before := 1000 * second
-	g := &grove{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
+	g := &flatForest{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
 	g.add(120_000, 10*second, false)
 	g.add(1000, 20*second, true)
 	for id := range g.over {
-		g.seq[id] = 30 // some histories are longer, and fewer of them go at once
+		g.seq[id] = 30 // longer histories: fewer of them are deleted in one call
 	}
 	var w Walk
 	if gone, calls := g.fell(t, &w, before, 200); gone != 1000 || calls > 20 {
 		t.Errorf("%d deleted in %d calls, want 1000", gone, calls)
 	}
 	if !w.large {
-		t.Error("the store is not taken for a large one")
+		t.Error("the store does not count as large")
 	}
 	g.add(300_000, 2000*second, false) // began after the moment
 	g.add(500, 999*second, true)
-	g.add(10, 3000*second, true) // say that they began later than they ended
+	g.add(10, 3000*second, true) // ids that lie: they say that the execution began after it ended
 	if gone, calls := g.fell(t, &w, before, 200); gone != 500 || calls > 12 {
 		t.Errorf("%d deleted in %d calls, want 500", gone, calls)
 	}
@@ -114,17 +114,17 @@ func TestAWalkFindsAllThatIsOver(t *testing.T) {
 		gone += n
 	}
 	if gone != 10 || passes < 100 {
-		t.Errorf("%d whose ids lie deleted in %d passes, want 10 in some of them", gone, passes)
+		t.Errorf("%d executions with lying ids deleted in %d passes, want 10", gone, passes)
 	}
 	if g.read > stride {
 		t.Errorf("one call read %d rows", g.read)
 	}
 }
 
-// What is too large for one commit by its rows alone waits until it is forgotten, and
-// holds nothing up.
-func TestAHeavyExecutionHoldsNothingUp(t *testing.T) {
-	g := &grove{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
+// An execution with too many rows for one commit waits until it is forgotten, and does not delay
+// others.
+func TestALargeExecutionDoesNotDelayOthers(t *testing.T) {
+	g := &flatForest{over: make(map[belay.ExecutionID]bool), seq: make(map[belay.ExecutionID]int64)}
 	g.add(3, 1000, true)
 	g.seq[g.ids[1]] = FellRows + 1
 	f, err := Fell(g, new(Walk).Next(2000), 10)

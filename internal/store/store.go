@@ -1,9 +1,13 @@
-// Package store says what a store of Belay must do. One conformance suite,
-// package storetest, holds every store to it; the memory store is its oracle.
+// Package store defines the interface of Belay's stores. The conformance suite, package
+// storetest, tests every store; the memory store is the reference for the others.
 //
-// A store keeps rows and knows no rules. Writes pass through one door: Commit
-// locks and loads the rows that a batch of commands names, reads the clock,
-// lets the caller decide, and writes what was decided, all or nothing.
+// A store keeps rows and contains no rules. All writes go through Commit, which locks and loads
+// the rows that a batch of commands names, reads the clock, lets the caller decide, and writes
+// the caller's changes in one transaction, or none of them.
+//
+// Retention deletes executions by trees. A tree is a root execution with its descendants, a leaf
+// is an execution without children, and to fell is to choose trees and leaves for deletion (see
+// retention.go).
 package store
 
 import (
@@ -17,90 +21,83 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Store is where Belay keeps its rows. Every method is safe for concurrent use.
-// Errors are *belay.Error: CodeUnavailable when trying again may help,
-// CodeInternal when it will not.
+// Store keeps Belay's rows. Every method is safe for concurrent use. Errors are *belay.Error:
+// CodeUnavailable when trying again may help, CodeInternal when it will not.
 type Store interface {
-	// Commit runs one transaction: it locks the rows of need in the order of
-	// its fields, each kind by id, loads them, asks need.Refer what they refer to
-	// and loads that, reads the clock, calls decide and writes its changes,
-	// together with the server's mark of life if they are vital. Nothing is written if decide wants
-	// nothing written. When Commit returns nil, the
-	// changes survive power loss. An error of CodeUnavailable may mean that
-	// they were written or not; any other error means they were not. decide
-	// may be called more than once, each time with freshly loaded rows, which
-	// it may change in place.
+	// Commit runs one transaction. It locks the rows of need in the order of its fields, each
+	// kind by id, and loads them. It asks need.Refer to which objects these rows refer, and loads
+	// those. It reads the clock, calls decide, and writes the changes, together with the server's
+	// mark of life if the changes are vital. If the changes are empty, nothing is written.
+	//
+	// When Commit returns nil, the changes survive a power loss. After an error of
+	// CodeUnavailable the changes may have been written or not; after any other error they were
+	// not. Commit may call decide more than once, each time with freshly loaded rows, which
+	// decide may change in place.
 	Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error
 
-	// Read reads one execution in one snapshot. CodeNotFound if it is not
-	// there.
+	// Read reads one execution in one snapshot. CodeNotFound if there is no such execution.
 	Read(ctx context.Context, q Read) (*machine.Record, error)
 
-	// List reads executions, newest first. It looks at q.Scan of them at most: of the
-	// children of one parent; of those that have not ended, or have an owner, if only
-	// such are asked for and there are no more than that; else of all. A key is found
-	// by itself.
+	// List reads executions, newest first. It examines at most q.Scan executions. With a parent
+	// it examines that parent's children. If only states before the end, or only states with an
+	// owner, are selected and at most q.Scan executions are in them, it examines only those.
+	// Otherwise it examines all executions. A key is found by an index.
 	List(ctx context.Context, q List) (Listed, error)
 
-	// Due finds what time or a crash has left to do, up to limit of each.
+	// Due finds the work that time or a crash has left, up to limit of each kind.
 	Due(ctx context.Context, limit int) (Due, error)
 
-	// ReadyLanes lists the lanes in which something is ready, now or later, by
-	// id, with the first moment at which it is. It takes as long as there are
-	// such lanes, and may answer with what it found not long ago.
+	// ReadyLanes lists the lanes that have an execution that is ready now or later, by id, each
+	// with the first such moment. The call's time grows with the number of such lanes; its answer
+	// may be a recent one from a cache.
 	ReadyLanes(ctx context.Context) ([]LaneHint, error)
 
-	// Lanes says what lanes are, by id; those in which nothing is ready are
-	// left out.
+	// Lanes describes lanes, by id. Lanes without a ready execution are left out.
 	Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.Lane, error)
 
-	// Workers lists sessions, the living first, then newest first. It takes as
-	// long as there are sessions that live or are asked for, however many have
-	// ended.
+	// Workers lists sessions: first those that have not ended, then the others, each newest
+	// first. The call's time grows with the number of sessions that have not ended or that are
+	// selected, not with the number of ended ones.
 	Workers(ctx context.Context, q WorkerQuery) ([]WorkerRow, error)
 
 	// Chunks reads chunks of one log or artifact, in order of number.
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk, error)
 
-	// Query lists rows of the kinds that are no execution's, a part at a time. It
-	// takes as long as the part is, whatever else there is. CodeInvalid for a cursor
-	// that no list gave.
+	// Query lists rows that belong to no execution, one part at a time. The call's time grows
+	// with the size of the part only. CodeInvalid for an invalid cursor.
 	Query(ctx context.Context, q Query) (Found, error)
 
-	// Counts counts rows, for reports and checks. It reads through whole
-	// tables.
+	// Counts counts rows for reports and checks. It reads whole tables.
 	Counts(ctx context.Context) (Counts, error)
 
-	// Tally counts what there is to do. It takes as long as that is much,
-	// whatever was done before.
+	// Tally counts the work that has not ended. The call's time grows with that work only.
 	Tally(ctx context.Context) (Tally, error)
 
-	// Prune deletes executions whose root and all that descends from it ended
-	// before a moment, tree by tree, with all their rows; sessions that ended
-	// before it and own nothing; and idempotency keys, which live on for KeyLife
-	// after their execution; up to limit of each, and a bounded number of rows.
+	// Prune deletes three kinds of rows. It deletes whole trees of executions that ended before a
+	// moment, with all their rows; sessions that ended before that moment and own nothing; and
+	// idempotency keys KeyLife after their execution was deleted. It deletes at most limit of
+	// each kind, and a limited number of rows.
 	Prune(ctx context.Context, before machine.Time, limit int) (Pruned, error)
 
 	// Now is the store's clock.
 	Now() machine.Time
 
-	// Vitals are what the store knows of itself. They are quick to tell.
+	// Vitals are facts that the store knows without a query. The call is fast.
 	Vitals() Vitals
 
-	// Close ends the store's use.
+	// Close ends the use of the store.
 	Close() error
 }
 
-// ErrBroken lies below the errors of a store that cannot keep anything any more:
-// a write to its disk failed. Nothing was written since and nothing will be;
-// the process must end.
+// ErrBroken is wrapped by the errors of a store that cannot write any more, because a write to
+// its disk failed. Nothing was written since then and nothing will be: the process must end.
 var ErrBroken = errors.New("the store is broken")
 
 // KeyLife is how long an idempotency key outlives its execution.
 const KeyLife = 24 * time.Hour
 
-// ChunkLimit is how many chunks a query for so many gets: at most 256, 64 if
-// it does not say.
+// ChunkLimit is the number of chunks that a query reads: its limit, at most 256, or 64 if it has
+// no limit.
 func ChunkLimit(limit int) int {
 	if limit <= 0 {
 		return 64
@@ -108,24 +105,23 @@ func ChunkLimit(limit int) int {
 	return min(limit, 256)
 }
 
-// Read says what of an execution to read. A limit of 0 is none, in all queries
-// of a store but a belay.ChunkQuery.
+// Read selects the parts of an execution to read. In the queries of a store a limit of 0 means no
+// limit, except in a belay.ChunkQuery.
 type Read struct {
 	Execution belay.ExecutionID
-	// Spec reads the spec whose input counts; Run only the newest run, Runs
-	// the newest so many of them, with their outputs.
+	// Spec reads the spec with the present input. Run reads the newest run, and Runs the newest
+	// so many runs, with their outputs.
 	Spec, Run bool
 	Runs      int
-	// History reads all rows with a seq after After, up to about Limit
-	// events (the oldest first); Data includes payloads.
+	// History reads all rows with a seq after After, up to about Limit events, the oldest first;
+	// Data includes their payloads.
 	History bool
 	After   int64
 	Limit   int
 	Data    bool
-	// Resume reads the checkpoints that count, with data, and the signals not
-	// consumed, those with a seq after ResumeAfter; Signals the signals alone. Of more
-	// than Bytes, if that is not 0, about the first so many are read, one row at least;
-	// see [Page].
+	// Resume reads the checkpoints that count, with their data, and the signals that were not
+	// consumed, both with a seq after ResumeAfter. Signals reads these signals alone. Bytes, if
+	// not 0, limits about how many bytes are read, at least one row; see [Page].
 	Resume      bool
 	Signals     bool
 	ResumeAfter int64
@@ -138,64 +134,65 @@ type List struct {
 	Workflow string
 	Queue    string
 	Key      string
-	Parent   belay.ExecutionID // its children only
-	Children bool              // children of any too
+	Parent   belay.ExecutionID // only its children
+	Children bool              // includes children of any parent
 	Labels   map[string]string
-	Before   belay.ExecutionID // those older than it; zero for all
+	Before   belay.ExecutionID // only executions older than this one; zero for all
 	Limit    int
-	// Scan is how many are looked at, at most.
+	// Scan is the most executions that are examined.
 	Scan int
 	// Payloads includes inputs and outputs.
 	Payloads bool
 }
 
-// Listed is a part of a list.
+// Listed is one part of a list.
 type Listed struct {
 	Records []*machine.Record
-	// Last is the oldest execution that was looked at, and At when it was made, where
-	// older ones were not and fewer were found than were asked for.
+	// Last is the oldest execution that was examined, and At the time of its creation. Both are
+	// set only if older executions were not examined although fewer than the limit were found.
 	Last belay.ExecutionID
 	At   machine.Time
 }
 
-// Active reports whether only states are named in which an execution has not ended.
+// Active reports whether the states are all states before the end of an execution, and at least
+// one is named.
 func Active(states []belay.State) bool {
 	return len(states) > 0 && !slices.ContainsFunc(states, belay.State.Terminal)
 }
 
-// Owned reports whether only states are named in which an execution has an owner.
+// Owned reports whether the states are all states with an owner, and at least one is named.
 func Owned(states []belay.State) bool {
 	return len(states) > 0 && !slices.ContainsFunc(states, func(s belay.State) bool {
 		return s != belay.Running && s != belay.Scheduled
 	})
 }
 
-// Due is what there is to do now, and when there will be more.
+// Due lists the work that is due now, and when there will be more.
 type Due struct {
-	// Workers are sessions whose time is over.
+	// Workers are sessions that have expired.
 	Workers []belay.WorkerID
 	// Checks are executions whose CheckAt has come.
 	Checks []belay.ExecutionID
-	// Lost are executions owned by a session that has ended or is not there.
-	// They are in order of their sessions.
+	// Lost are executions whose owner's session has ended or does not exist, in the order of
+	// their sessions.
 	Lost []Lost
-	// Children are open children of parents that have ended, are being
-	// cancelled or were reopened since, themselves neither cancelled yet nor
-	// meant to live on.
+	// Children are open children that must be cancelled: their parent has ended, is being
+	// cancelled, or was reopened since, and their policy does not let them live on. Children that
+	// are being cancelled already are left out.
 	Children []belay.ExecutionID
-	// Parted are such parents of whom no such child is left, which nobody has noted yet.
-	// Parents are looked at in order of their ids, up to the limit, and no more once
-	// they are noted.
+	// Parted are executions with a parting (see [machine.Execution.Parting]) that have no such
+	// child left, which no command has noted yet. Parents are examined in the order of their ids,
+	// up to the limit, until their parting is noted.
 	Parted []machine.Part
-	// NextWorker and NextCheck are the earliest times after now, 0 for none.
+	// NextWorker and NextCheck are the earliest later times, 0 for none.
 	NextWorker machine.Time
 	NextCheck  machine.Time
-	// MinTTL is the shortest TTL of the living sessions, 0 if none lives.
+	// MinTTL is the shortest TTL of the sessions that have not ended, 0 if there is none.
 	MinTTL time.Duration
 }
 
-// Lost is an execution whose owner has gone, how often in a row it was lost before, and
-// when its run began.
+// Lost is an execution whose owner is gone, with the number of losses in a row before this one
+// and the begin of its run.
 type Lost struct {
 	machine.Lose
 	Losses int
@@ -206,16 +203,16 @@ type Lost struct {
 type WorkerQuery struct {
 	// IDs selects these, those that are not there left out.
 	IDs []belay.WorkerID
-	// Living selects those that have not ended.
+	// Living selects sessions that have not ended.
 	Living bool
-	// Host selects those whose process runs on this host.
+	// Host selects sessions whose process runs on this host.
 	Host  string
 	Limit int
-	// Owned counts what each owns.
+	// Owned counts the executions that each session owns.
 	Owned bool
 }
 
-// Of are the rows of those that the query selects, in order.
+// Of filters and sorts rows as the query demands.
 func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
 	named := make(map[belay.WorkerID]bool, len(q.IDs))
 	for _, id := range q.IDs {
@@ -227,7 +224,7 @@ func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
 	})
 	slices.SortFunc(rows, func(a, b WorkerRow) int {
 		if a.State.Ended() != b.State.Ended() {
-			return cmp.Compare(a.State, b.State) // those of the living come before the others
+			return cmp.Compare(a.State, b.State) // the states of living sessions come before the others
 		}
 		return slices.Compare(b.ID[:], a.ID[:])
 	})
@@ -237,7 +234,7 @@ func (q WorkerQuery) Of(rows []WorkerRow) []WorkerRow {
 	return rows
 }
 
-// WorkerRow is a session and, if that was asked for, how much it owns.
+// WorkerRow is a session with the number of executions that it owns, if the query asked for it.
 type WorkerRow struct {
 	*machine.Worker
 	Running int
@@ -252,14 +249,14 @@ type Counts struct {
 	Sessions    int64 // living ones
 }
 
-// Tally is how much there is to do.
+// Tally counts work that has not ended.
 type Tally struct {
-	Executions  map[belay.State]int64       // those that have not ended
+	Executions  map[belay.State]int64       // executions that have not ended
 	DeadLetters map[string]int64            // open ones, by reason
-	Workers     map[belay.WorkerState]int64 // sessions that live
+	Workers     map[belay.WorkerState]int64 // sessions that have not ended
 }
 
-// NewTally is nothing at all.
+// NewTally makes a Tally of zeros.
 func NewTally() Tally {
 	return Tally{
 		Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64),

@@ -7,22 +7,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Vitals are what a store knows of itself without asking its database.
+// Vitals are facts that a store knows without a query to its database.
 type Vitals struct {
-	// Epoch is the floor below all tokens that are given out, as it was last read; see
-	// [machine.NextEpoch]. Begun reports that this process began it.
+	// Epoch is the floor of all new tokens, as it was last read; see [machine.NextEpoch]. Begun
+	// reports that this process began the epoch.
 	Epoch belay.Token
 	Begun bool
-	// Ahead is by how much the time that the store shows is ahead of the clock that it
-	// follows, which was set back. Leapt is by how much that clock was set forwards since
-	// the store was opened, in all.
+	// Ahead is how far the store's time is ahead of the clock that it follows, which was set
+	// back. Leapt is the total by which that clock was set forwards since the store was opened.
 	Ahead, Leapt time.Duration
-	// Damage is the first error which said that what is stored is damaged. It stays
-	// until the store is opened again: another read may not touch what is damaged.
+	// Damage is the first error that reported damaged data. It stays until the store is opened
+	// again: a later read may succeed because it does not touch the damage.
 	Damage error
 }
 
-// Seen gathers what a store learns of itself while it works.
+// Seen collects the Vitals while a store works.
 type Seen struct {
 	mu     sync.Mutex
 	vitals Vitals
@@ -42,7 +41,7 @@ func (s *Seen) Begun(floor belay.Token) {
 	s.vitals.Epoch, s.vitals.Begun = max(s.vitals.Epoch, floor), true
 }
 
-// Damage notes an error which says that what is stored is damaged.
+// Damage notes an error that reports damaged data.
 func (s *Seen) Damage(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +50,7 @@ func (s *Seen) Damage(err error) {
 	}
 }
 
-// Vitals are what was learned, with what the clock shows.
+// Vitals are the collected facts, with the state of the clock.
 func (s *Seen) Vitals(c *Clock) Vitals {
 	s.mu.Lock()
 	v := s.vitals

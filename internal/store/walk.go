@@ -10,31 +10,31 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Stretch is a part of the executions in the order of their ids: After is not part of
-// it, and it has at most so many rows.
+// Stretch is a range of executions in the order of their ids, from after From to To, with at most
+// Rows rows.
 type Stretch struct {
 	From, To belay.ExecutionID
 	Rows     int
 }
 
-// Walk is where a store's search for what retention may delete stands. It goes through
-// the executions in the order of their ids, which is about that in which they began: so
-// that nothing has to be kept for it, and no execution pays for its end.
+// Walk is the position of a store's search for executions whose retention is over. The search
+// goes through the executions in the order of their ids, which is about the order of their
+// creation. So the store keeps no index for it, and the end of an execution costs nothing extra.
 //
-// While there are few it goes through all of them. In a large store those that began
-// after the moment, which cannot have ended before it, are left out. But ids are the
-// clients' to choose, so that of these too a part is looked at with every pass.
+// In a small store each pass goes through all executions. In a large store it leaves out
+// executions created after the moment, which cannot have ended before it. But clients choose the
+// ids, so an id may lie about the time: of these late executions, each pass examines a part too.
 type Walk struct {
 	mu      sync.Mutex
-	at      belay.ExecutionID // in this pass
-	strides int               // long ones in this pass
+	at      belay.ExecutionID // the position in this pass
+	strides int               // stretches of this pass in which nothing was found
 	large   bool
-	late    bool              // it is among those that began after the moment, by their ids
-	latest  belay.ExecutionID // up to where it came there
+	late    bool              // the pass has reached the executions whose ids say that they began after the moment
+	latest  belay.ExecutionID // the position among the late executions
 }
 
-// The rows of a stretch, and of one among those that began after the moment; and after
-// how many stretches a store is large.
+// The rows of a stretch, the rows of a stretch of late executions, and the number of stretches
+// without a find after which a store counts as large.
 const (
 	stride     = 20_000
 	lateStride = 2_000
@@ -43,7 +43,7 @@ const (
 
 var lastID = belay.ExecutionID(bytes.Repeat([]byte{0xff}, 16))
 
-// Next is where to look next.
+// Next is the next stretch to examine.
 func (w *Walk) Next(before machine.Time) Stretch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,13 +56,13 @@ func (w *Walk) Next(before machine.Time) Stretch {
 	return Stretch{From: w.at, To: lastID, Rows: stride}
 }
 
-// Went notes what came of that, and reports whether the pass goes on.
+// Went notes the result of a stretch, and reports whether the pass goes on.
 func (w *Walk) Went(s Stretch, f *Felled) (more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.late {
 		if w.late, w.latest = false, f.Next; !f.More {
-			w.latest = belay.ExecutionID{} // it begins anew
+			w.latest = belay.ExecutionID{} // the next pass starts again at the first of them
 		}
 		w.at, w.strides = belay.ExecutionID{}, 0
 		return false
@@ -82,7 +82,7 @@ func (w *Walk) Went(s Stretch, f *Felled) (more bool) {
 	return false
 }
 
-// begunAt is the first id of those that were made at a moment, as a UUIDv7.
+// begunAt is the smallest id that a UUIDv7 of this moment can have.
 func begunAt(t machine.Time) (id belay.ExecutionID) {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(max(0, int64(t)/int64(time.Millisecond/time.Microsecond))))

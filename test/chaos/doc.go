@@ -50,7 +50,7 @@
 // Two things have tests of their own here: power cuts, by copies of a file system in a
 // loop device, and the promotion of two standbys of one primary, one after the other.
 // The clock of a machine cannot be set for one process from outside: steps of the
-// clock are tested in internal/store (TestTimeGoesOnHoweverOftenItIsRead) and in
+// clock are tested in internal/store (TestFrequentReadingsLoseNoTime) and in
 // internal/engine (TestAClockThatIsSetIsTold).
 //
 // Each fault has a quota, about as many as are planned for so long a run. A run in

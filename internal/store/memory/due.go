@@ -85,13 +85,13 @@ func (s *Store) dueChecks(due *store.Due, now machine.Time, limit int) {
 	due.Checks = bounded(due.Checks, limit)
 }
 
-// lives reports whether the session is there and has not ended.
+// lives reports whether the session exists and has not ended.
 func (s *Store) lives(id belay.WorkerID) bool {
 	x := s.workers[id]
 	return x != nil && !x.State.Ended()
 }
 
-// sessions are those for which a condition holds, by id.
+// sessions lists the sessions that meet a condition, by id.
 func (s *Store) sessions(holds func(*machine.Worker) bool) []*machine.Worker {
 	var all []*machine.Worker
 	for _, x := range s.workers {

@@ -52,7 +52,7 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 	return rows
 }
 
-// ownerOf is the session that owns an execution, nil if none does.
+// ownerOf is the session that owns an execution, nil if there is none.
 func (s *Store) ownerOf(id belay.ExecutionID) *machine.Worker {
 	e := s.of(id).execution
 	if e == nil || e.Worker.IsZero() {
@@ -142,7 +142,7 @@ func (r *record) op(ref machine.OpRef) (machine.Op, bool) {
 	return machine.Op{}, false
 }
 
-// withAncestors are those of the ids that exist, with their ancestors that do.
+// withAncestors lists the executions of the ids that exist, with their ancestors.
 func (s *Store) withAncestors(ids []belay.ExecutionID) []belay.ExecutionID {
 	var all []belay.ExecutionID
 	for _, id := range ids {
@@ -171,7 +171,7 @@ func (s *Store) ready(q machine.ReadyQuery, now machine.Time) machine.ReadyLane 
 	return lane
 }
 
-// owned are copies of the executions that a worker owns, by id.
+// owned lists copies of the executions that a worker owns, by id.
 func (s *Store) owned(id belay.WorkerID) []*machine.Execution {
 	held := s.where(func(e *machine.Execution) bool { return e.Worker == id && !id.IsZero() })
 	for i, e := range held {
@@ -180,7 +180,7 @@ func (s *Store) owned(id belay.WorkerID) []*machine.Execution {
 	return held
 }
 
-// where are the rows for which a condition holds, by id.
+// where lists the executions that meet a condition, by id.
 func (s *Store) where(holds func(*machine.Execution) bool) []*machine.Execution {
 	var all []*machine.Execution
 	for _, r := range s.records {
@@ -192,7 +192,7 @@ func (s *Store) where(holds func(*machine.Execution) bool) []*machine.Execution 
 	return all
 }
 
-// newestSpec is the spec whose input counts.
+// newestSpec is the spec with the present input.
 func (s *Store) newestSpec(id belay.ExecutionID) *machine.Spec {
 	if specs := s.of(id).specs; len(specs) > 0 {
 		return specs[len(specs)-1]
@@ -200,7 +200,7 @@ func (s *Store) newestSpec(id belay.ExecutionID) *machine.Spec {
 	return nil
 }
 
-// unique keeps the first of each.
+// unique removes duplicates and keeps the order.
 func unique[T comparable](all []T) []T {
 	seen := make(map[T]bool, len(all))
 	var out []T

@@ -17,8 +17,8 @@ func (s *Store) loadObjects(rows *machine.Rows, refs []machine.ObjectRef) {
 	}
 }
 
-// checkObjects refuses what is there already, and a change to another version than the
-// one that is there.
+// checkObjects refuses an object that exists already, a change to another version than the stored
+// one, and an existing row of the audit.
 func (t *tx) checkObjects(c *machine.Changes) error {
 	for _, o := range c.Objects {
 		was := int64(0)
@@ -37,7 +37,7 @@ func (t *tx) checkObjects(c *machine.Changes) error {
 	return nil
 }
 
-// writeObjects puts objects and their audit in place.
+// writeObjects stores objects and their audit.
 func (t *tx) writeObjects(c *machine.Changes) {
 	for _, o := range c.Objects {
 		next := copyObject(o)

@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// The keys of the rows of one execution, as orders that binary search takes.
+// The orders in which the rows of one execution are sorted, for binary search.
 
 func byToken(r *machine.Run, token int64) int           { return cmp.Compare(int64(r.Token), token) }
 func byGeneration(s *machine.Spec, n int) int           { return cmp.Compare(s.Generation, n) }
@@ -23,13 +23,13 @@ func byChunk(k *machine.Chunk, ref machine.ChunkRef) int {
 	return cmp.Or(cmp.Compare(k.Name, ref.Name), cmp.Compare(k.N, ref.N))
 }
 
-// find is where a key stands among sorted rows, or would stand.
+// find returns the index of a key among sorted rows, or the index at which it would be inserted.
 func find[R, K any](rows []*R, order func(*R, K) int, key K) (int, bool) {
 	return slices.BinarySearchFunc(rows, key, order)
 }
 
-// insert adds a row in its place; it refuses a key that is taken. The old slice
-// stays as it was, for whoever still reads it.
+// insert adds a row at its place; it refuses a key that exists. The old slice stays unchanged for
+// its readers.
 func insert[R, K any](rows *[]*R, row *R, order func(*R, K) int, key K) error {
 	i, taken := find(*rows, order, key)
 	if taken {
@@ -39,8 +39,7 @@ func insert[R, K any](rows *[]*R, row *R, order func(*R, K) int, key K) error {
 	return nil
 }
 
-// change replaces the row of a key, if there is one. The old slice stays as it
-// was.
+// change replaces the row of a key, if there is one. The old slice stays unchanged.
 func change[R, K any](rows *[]*R, order func(*R, K) int, key K, with func(*R) *R) bool {
 	i, ok := find(*rows, order, key)
 	if !ok {
@@ -52,8 +51,8 @@ func change[R, K any](rows *[]*R, order func(*R, K) int, key K, with func(*R) *R
 	return true
 }
 
-// Copies: what goes in or out of the store shares nothing with it that anybody
-// changes. Flags that speak of one fold are not kept.
+// The store copies every row that it takes or returns, so that it shares no memory that a caller
+// may change. The copies leave out flags that belong to one fold.
 
 func copyOf[R any](r *R) *R {
 	c := *r
@@ -103,7 +102,7 @@ func copyWorker(x *machine.Worker) *machine.Worker {
 	return c
 }
 
-// payloadOf is a copy of a payload, nothing if it is empty or not asked for.
+// payloadOf is a copy of a payload; nil if the payload is empty or not wanted.
 func payloadOf(p []byte, wanted bool) []byte {
 	if !wanted || len(p) == 0 {
 		return nil

@@ -49,7 +49,7 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 	return p, nil
 }
 
-// forget deletes an execution; its idempotency key lives on for a while.
+// forget deletes an execution. Its idempotency key stays until it expires.
 func (s *Store) forget(id belay.ExecutionID, expires machine.Time) {
 	for k, row := range s.keys {
 		if row.Execution == id {
@@ -60,7 +60,7 @@ func (s *Store) forget(id belay.ExecutionID, expires machine.Time) {
 	delete(s.records, id)
 }
 
-// forest is the store as retention looks at it.
+// forest is the store in the form that store.Fell needs.
 type forest struct {
 	*Store
 	before machine.Time
@@ -138,10 +138,10 @@ func (f forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, er
 	return all, nil
 }
 
-// trimmed is how many rows of a kind are taken from an execution at a time.
+// trimmed is the number of rows of a kind that trim deletes.
 const trimmed = 100
 
-// trim takes a part of the rows of an execution.
+// trim deletes a part of the rows of an execution.
 func (s *Store) trim(id belay.ExecutionID) {
 	r := *s.of(id)
 	r.runs, r.checkpoints = rest(r.runs), rest(r.checkpoints)

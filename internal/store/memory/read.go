@@ -74,8 +74,8 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	return out, nil
 }
 
-// resumed are the seqs of the checkpoints that count: of this input, with data,
-// the newest of their kind and key.
+// resumed is the set of seqs of the checkpoints that count: those of the present input with data,
+// the newest of each kind and key.
 func (r *record) resumed() map[int64]bool {
 	type name struct {
 		kind belay.CheckpointKind
@@ -122,8 +122,8 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	return out, nil
 }
 
-// looksAt are the executions that a list looks at, newest first, and whether these are
-// all that it could find something among.
+// looksAt lists the executions that a query examines, newest first. all reports that no other
+// execution can match.
 func (s *Store) looksAt(q store.List) (looked []*machine.Execution, all bool) {
 	among := func(holds func(*machine.Execution) bool) []*machine.Execution {
 		found := s.where(func(e *machine.Execution) bool {
@@ -222,7 +222,7 @@ func (s *Store) Chunks(ctx context.Context, q belay.ChunkQuery) ([]machine.Chunk
 	return bounded(out, store.ChunkLimit(q.Limit)), nil
 }
 
-// bounded are the first of the rows, up to a limit; 0 is none.
+// bounded is the first limit rows; a limit of 0 means no limit.
 func bounded[R any](rows []R, limit int) []R {
 	if limit > 0 && len(rows) > limit {
 		return rows[:limit]

@@ -1,7 +1,7 @@
-// Package memory is a store in the memory of one process: the oracle that every
-// other store is compared with, and the ground of the simulation. It is written
-// to be obviously right; it starts no goroutine, and the same calls give the
-// same answers in the same order. Nothing of it survives the process.
+// Package memory is a store in the memory of one process. It is the reference to which the
+// conformance suite compares the other stores, and the store of the simulation. Its code is
+// simple so that its correctness is obvious. It starts no goroutine, and the same calls give the
+// same answers in the same order. Its data ends with the process.
 package memory
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Store keeps all rows in maps. Rows in it are never changed in place: a commit
-// puts changed copies in their stead, all at once.
+// Store keeps all rows in maps. Rows in it are never changed in place: a commit replaces rows by
+// changed copies, all at once.
 type Store struct {
 	clock *store.Clock
 	seen  store.Seen
 
 	mu      sync.Mutex
 	closed  bool
-	walk    store.Walk // of Prune
+	walk    store.Walk // the position of Prune
 	epoch   belay.Token
 	mark    machine.Time
 	beat    time.Duration // written with the mark
@@ -30,10 +30,10 @@ type Store struct {
 	workers map[belay.WorkerID]*machine.Worker
 	keys    map[machine.Key]keyRow
 	objects map[machine.ObjectRef]*machine.Object
-	audit   []*machine.Audit // in its order, oldest first
+	audit   []*machine.Audit // in the order of the audit, oldest first
 }
 
-// record is all rows of one execution, each kind in the order of its key.
+// record is all rows of one execution, each list sorted by its key.
 type record struct {
 	execution   *machine.Execution
 	specs       []*machine.Spec
@@ -46,7 +46,8 @@ type record struct {
 	sums        map[string]machine.Sum // by name; replaced, never changed in place
 }
 
-// keyRow is an idempotency key; it outlives its execution until expires.
+// keyRow is an idempotency key; it is kept until expires, which is set when its execution is
+// deleted.
 type keyRow struct {
 	machine.KeyRow
 	expires machine.Time
@@ -54,8 +55,8 @@ type keyRow struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New gives an empty store that tells the time by clock, and how fast it passes by
-// steady, if there is one; see [store.NewClock].
+// New makes an empty store with the clock clock, and steady as the measure of its pace, if there
+// is one; see [store.NewClock].
 func New(clock func() time.Time, steady ...func() time.Duration) *Store {
 	var pace func() time.Duration
 	if len(steady) > 0 {
@@ -118,8 +119,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// markLocked writes the mark of life, if the changes leave one; a beat of 0 leaves the
-// last one.
+// markLocked writes the mark of life, if the changes are vital, and the beat, if the changes have
+// one.
 func (s *Store) markLocked(now machine.Time, c *machine.Changes) {
 	if c.Vital() {
 		s.mark = now
@@ -129,12 +130,12 @@ func (s *Store) markLocked(now machine.Time, c *machine.Changes) {
 	}
 }
 
-// nowLocked is the clock, which never shows less than it did.
+// nowLocked is the time of the store's clock.
 func (s *Store) nowLocked() machine.Time {
 	return s.clock.Now()
 }
 
-// usable refuses what comes after Close or too late.
+// usable refuses a call after Close, or whose context has ended.
 func (s *Store) usable(ctx context.Context, op string) error {
 	if s.closed {
 		return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "the store is closed"}

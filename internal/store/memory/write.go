@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// tx is one commit: changed copies of the records, put in place by publish when
-// every change has passed.
+// tx is one commit: changed copies of the records, which publish puts into the store when every
+// change was accepted.
 type tx struct {
 	*Store
 	now     machine.Time
@@ -28,8 +28,8 @@ func (t *tx) record(id belay.ExecutionID) *record {
 	return r
 }
 
-// write makes the changes in the transaction's copies. It refuses a new row
-// where there is one already, and a change where there is none.
+// write makes the changes in the transaction's copies. It refuses a new row that exists already,
+// and a change to a row that does not exist.
 func (t *tx) write(c *machine.Changes) error {
 	for _, e := range c.Executions {
 		r := t.record(e.ID)
@@ -63,7 +63,7 @@ func (t *tx) write(c *machine.Changes) error {
 	return t.writeChunks(c)
 }
 
-// writeWorkers only checks: sessions are put in place by publish.
+// writeWorkers only checks; publish stores the sessions.
 func (t *tx) writeWorkers(c *machine.Changes) error {
 	for _, x := range c.Workers {
 		if x.New != (t.workers[x.ID] == nil) {
@@ -73,8 +73,8 @@ func (t *tx) writeWorkers(c *machine.Changes) error {
 	return nil
 }
 
-// writeRuns adds runs. Of a run that is there it writes the end, and the begin
-// if it has one.
+// writeRuns adds runs. Of a run that exists it writes the end, and the begin if the change has
+// one.
 func (t *tx) writeRuns(runs []*machine.Run) error {
 	for _, run := range runs {
 		r := t.record(run.Execution)
@@ -101,8 +101,8 @@ func (t *tx) writeRuns(runs []*machine.Run) error {
 	return nil
 }
 
-// writeHistory adds checkpoints, signals, actions and dead letters, then makes
-// the changes to those that are there, which may be the same ones.
+// writeHistory adds checkpoints, signals, actions and dead letters, and then changes existing
+// ones, which may be among those just added.
 func (t *tx) writeHistory(c *machine.Changes) error {
 	for _, k := range c.Checkpoints {
 		if err := insert(&t.record(k.Execution).checkpoints, copyCheckpoint(k, true), byCheckpoint, k.Seq); err != nil {
@@ -137,7 +137,7 @@ func (t *tx) writeHistory(c *machine.Changes) error {
 	return t.writeLetters(c.DeadLetters)
 }
 
-// writeLetters adds dead letters and resolves those that are open.
+// writeLetters adds dead letters and resolves open ones.
 func (t *tx) writeLetters(letters []*machine.DeadLetter) error {
 	for _, d := range letters {
 		r := t.record(d.Execution)
@@ -160,7 +160,7 @@ func (t *tx) writeLetters(letters []*machine.DeadLetter) error {
 	return nil
 }
 
-// writeChunks drops chunks, then adds others: a number may be used again.
+// writeChunks drops chunks and then adds others, since a number may be used again.
 func (t *tx) writeChunks(c *machine.Changes) error {
 	for _, d := range c.Drops {
 		r := t.record(d.Execution)
@@ -189,7 +189,7 @@ func (t *tx) writeChunks(c *machine.Changes) error {
 	return nil
 }
 
-// publish puts everything in place at once; nothing can go wrong any more.
+// publish puts all changes into the store at once; it cannot fail.
 func (t *tx) publish(c *machine.Changes) {
 	for id, r := range t.records {
 		t.Store.records[id] = r
@@ -224,6 +224,6 @@ func (t *tx) publish(c *machine.Changes) {
 func refused(what string, id any) error {
 	return &belay.Error{
 		Code: belay.CodeInternal, Op: "commit",
-		Message: fmt.Sprintf("%s %v: a new row is there already, or one to change is not", what, id),
+		Message: fmt.Sprintf("%s %v: a new row exists already, or a row to change does not exist", what, id),
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// What clients and workers do, for cases that need rows in some state.
+// The actions of clients and workers, for cases that need rows in some state.
 
 // submit accepts an execution of workflow w.
 func (e *env) submit(with ...func(*belay.Submission)) belay.ExecutionID {
@@ -34,17 +34,17 @@ func (e *env) open(with ...func(*belay.WorkerSpec)) belay.WorkerID {
 	return s.ID
 }
 
-// lane is where submit puts executions by default.
+// lane is the lane of submit's executions without options.
 var lane = machine.NewLane("default", "w", "", 0, nil)
 
-// lanes are it and the one beside it.
+// lanes are lane and the suspects' lane beside it.
 var lanes = func() []machine.Lane {
 	alone := lane
 	alone.ID = lane.ID.Alone()
 	return []machine.Lane{lane, alone}
 }()
 
-// claim wins up to n executions; number must grow.
+// claim wins up to n executions; number must be higher with each call.
 func (e *env) claim(worker belay.WorkerID, number int64, n int) []belay.Lease {
 	e.Helper()
 	var leases []belay.Lease
@@ -54,7 +54,7 @@ func (e *env) claim(worker belay.WorkerID, number int64, n int) []belay.Lease {
 	return leases
 }
 
-// claims is the command that does so.
+// claims makes the command of claim.
 func (e *env) claims(worker belay.WorkerID, number int64, n int) *machine.Claim {
 	c := &machine.Claim{
 		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: number, Slots: n}, Lanes: lanes, Idle: true,
@@ -122,7 +122,7 @@ func (e *env) append(l belay.Lease, name string, n int64, data string) {
 	e.ok(&machine.Append{Chunk: belay.Chunk{Lease: l, Name: name, N: n, Data: []byte(data)}})
 }
 
-// laneOf is the lane of a submission that differs from the default in one thing.
+// priority gives a submission a priority, and so another lane than the default one.
 func priority(p int) func(*belay.Submission) { return func(s *belay.Submission) { s.Priority = p } }
 func dueIn(e *env, d time.Duration) func(*belay.Submission) {
 	return func(s *belay.Submission) { s.DueAt = e.now().Add(d).Time() }

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// command draws a command: most of them may pass, all of them may be refused.
-// One in ten was sent before.
+// command draws a command that is likely to be accepted but may be refused. One in ten is the
+// repetition of an earlier one.
 func (w *walker) command() machine.Command {
 	w.seed()
 	switch {
@@ -32,7 +32,7 @@ func (w *walker) command() machine.Command {
 	return c
 }
 
-// again is a command as it is sent when its reply was not seen.
+// again is the command as a client repeats it when it saw no reply.
 func again(c machine.Command) machine.Command {
 	switch c := c.(type) {
 	case *machine.Claim:
@@ -325,15 +325,15 @@ func (w *walker) tick() machine.Command {
 	return &machine.Tick{Execution: w.execution(0), Jitter: 0.5}
 }
 
-// seed draws what the next choices come from. One draw for all of a command
-// keeps them even, which rapid's own numbers are not, and a failing walk is
-// still made shorter by whole commands.
+// seed draws the seed of the next choices from rapid. With one draw for all choices of a command
+// the choices are evenly distributed, which rapid's own numbers are not, and rapid still shortens
+// a failing walk by whole commands.
 func (w *walker) seed() {
 	seed := rapid.Uint64().Draw(w.rt, "seed")
 	w.rand = rand.New(rand.NewPCG(seed, 0))
 }
 
-// number chooses a number between two, both included.
+// number chooses a number between least and most, both included.
 func (w *walker) number(least, most int) int { return least + w.rand.IntN(most-least+1) }
 
 // chance is true once in n times.
@@ -341,7 +341,7 @@ func (w *walker) chance(n int) bool { return w.rand.IntN(n) == 0 }
 
 func one[T any](w *walker, from ...T) T { return from[w.rand.IntN(len(from))] }
 
-// add adds a value once.
+// add adds a value unless the list has it.
 func add[T comparable](all []T, v T) []T {
 	for _, have := range all {
 		if have == v {
@@ -351,7 +351,7 @@ func add[T comparable](all []T, v T) []T {
 	return append(all, v)
 }
 
-// fresh is an id that was not there before.
+// fresh is a new id.
 func (w *walker) fresh() (id [16]byte) {
 	w.made++
 	binary.BigEndian.PutUint64(id[:], 0x0193_0000_0000_7000+w.made<<16)

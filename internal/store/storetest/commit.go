@@ -21,7 +21,7 @@ var commitCases = []testCase{
 		fill(&fresh, &n)
 		fresh.New = true
 		again = *e.row(id)
-		again.New = true // it is there already
+		again.New = true // the row exists already
 		spec := machine.Spec{Execution: fresh.ID, Generation: 1, Trigger: "manual"}
 		err := e.write(&machine.Changes{
 			Executions: []*machine.Execution{&fresh, &again}, Specs: []*machine.Spec{&spec},
@@ -31,9 +31,9 @@ var commitCases = []testCase{
 		}
 		e.same("rows", before, snapshotOf(e))
 		e.same("mark", mark, e.rows(machine.Need{}).Mark)
-		e.submit() // and the store goes on
+		e.submit() // the store still accepts commits
 	}},
-	{"each kind of row is there once", func(e *env) {
+	{"a second row with the same key is refused, for each kind of row", func(e *env) {
 		l := e.run(e.open(), 1)
 		e.save(l, belay.KindStep, "a", `1`)
 		e.signal(l.Execution, "s")
@@ -53,7 +53,7 @@ var commitCases = []testCase{
 			}
 		}
 	}},
-	{"a decision for nothing writes nothing, not even a mark", func(e *env) {
+	{"empty changes write nothing, not even a mark of life", func(e *env) {
 		e.submit()
 		before := e.rows(machine.Need{})
 		e.clock.Advance(time.Second)
@@ -74,7 +74,7 @@ var commitCases = []testCase{
 		rows.Specs[0].Input[0] = 'x'
 		e.same("rows", before, snapshotOf(e))
 	}},
-	{"what was written is not changed by who wrote it", func(e *env) {
+	{"a caller that changes its rows after the commit does not change the store", func(e *env) {
 		input := []byte(`{"n":1}`)
 		id := e.submit(func(s *belay.Submission) { s.Input = input })
 		input[0] = 'x'
@@ -82,7 +82,7 @@ var commitCases = []testCase{
 			e.Errorf("input %s", got)
 		}
 	}},
-	{"a commit that writes sessions leaves a mark of life, with its beat, and no other does", func(e *env) {
+	{"only a commit that writes sessions writes a mark of life, with its beat", func(e *env) {
 		if rows := e.rows(machine.Need{}); rows.Mark != 0 || rows.Beat != 0 {
 			e.Errorf("a new store has mark %d and beat %s", rows.Mark, rows.Beat)
 		}
@@ -122,7 +122,7 @@ var commitCases = []testCase{
 			e.Errorf("the clock shows %d, want %d", now, before.Add(time.Hour))
 		}
 	}},
-	{"commits stand one after the other", func(e *env) {
+	{"concurrent commits are serialized", func(e *env) {
 		const writers, each = 4, 10
 		l := e.run(e.open(), 1)
 		seq := e.row(l.Execution).Seq
@@ -150,7 +150,7 @@ var commitCases = []testCase{
 				seq+writers*each, writers*each)
 		}
 	}},
-	{"a caller who has given up is refused, and nothing happens", func(e *env) {
+	{"a call whose context has ended is refused and writes nothing", func(e *env) {
 		ctx, cancel := context.WithCancel(e.Context())
 		cancel()
 		called := false

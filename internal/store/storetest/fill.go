@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// transient are the fields of rows that speak of one fold and are not kept.
+// transient are the fields of rows that belong to one fold and are not stored.
 var transient = []string{"New", "Attention", "Was"}
 
-// fill gives every field of a row a value of its own, so that a field which a
-// store forgets, also one added later, is found missing. n counts the values.
+// fill gives every field of a row a different value, so that a test notices each field that a
+// store forgets, including fields that are added later. n counts the values.
 func fill(row any, n *int) { fillValue(reflect.ValueOf(row).Elem(), n) }
 
 func fillValue(v reflect.Value, n *int) {
@@ -44,7 +44,7 @@ func fillValue(v reflect.Value, n *int) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Uint8:
-		v.SetUint(uint64(*n%7 + 1)) // states, classes and bytes alike
+		v.SetUint(uint64(*n%7 + 1)) // valid for states, classes and bytes alike
 	case reflect.Uint64, reflect.Uint:
 		v.SetUint(uint64(*n))
 	case reflect.Int, reflect.Int64:

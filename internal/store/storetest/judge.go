@@ -9,15 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judge watches a walk for what Belay promises of every history.
+// judge checks the promises of docs/guarantees.md during a walk.
 type judge struct {
 	stories map[*machine.Record]*promise.Story
-	seen    map[belay.ExecutionID]*machine.Execution // as it stood last
-	done    []done
+	seen    map[belay.ExecutionID]*machine.Execution // each execution after the last step
+	writes  []ownerWrite
 }
 
-// done is an owner's write that was accepted in this step.
-type done struct {
+// ownerWrite is a write of an owner that was accepted in this step.
+type ownerWrite struct {
 	lease belay.Lease
 	op    belay.OpID
 	what  string
@@ -25,18 +25,18 @@ type done struct {
 
 func newJudge() *judge { return &judge{} }
 
-// note remembers what was accepted.
+// note remembers an accepted write.
 func (j *judge) note(c machine.Command, r machine.Reply) {
 	if r.Err != nil || r.Replayed {
 		return
 	}
 	switch c := c.(type) {
 	case *machine.Save:
-		j.done = append(j.done, done{c.Lease, c.Op, label(c)})
+		j.writes = append(j.writes, ownerWrite{c.Lease, c.Op, label(c)})
 	case *machine.Settle:
-		j.done = append(j.done, done{c.Lease, c.Op, label(c)})
+		j.writes = append(j.writes, ownerWrite{c.Lease, c.Op, label(c)})
 	case *machine.Append:
-		j.done = append(j.done, done{c.Lease, belay.OpID{}, label(c)})
+		j.writes = append(j.writes, ownerWrite{c.Lease, belay.OpID{}, label(c)})
 	}
 }
 
@@ -47,7 +47,7 @@ func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*m
 		w := machine.WorkerView(x.Worker)
 		h.Sessions[x.ID] = &w
 	}
-	// what was pruned may begin anew
+	// a deleted execution may be submitted again
 	stories, seen := make(map[*machine.Record]*promise.Story), make(map[belay.ExecutionID]*machine.Execution)
 	for _, rec := range records {
 		story := j.stories[rec]
@@ -70,8 +70,8 @@ func (j *judge) check(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*m
 	j.effects(rt, s, records)
 }
 
-// final reports an end that was not: after it only another generation changes
-// anything but the number of open children (G7). A token never falls (G1).
+// final reports an end that was not final: after an end only a new generation changes the
+// execution, except the number of open children (G7). A token never falls (G1).
 func final(rt *rapid.T, was, is *machine.Execution) {
 	if is.Token < was.Token {
 		rt.Fatalf("G1: the token of %s fell from %d to %d", is.ID, was.Token, is.Token)
@@ -80,7 +80,7 @@ func final(rt *rapid.T, was, is *machine.Execution) {
 		return
 	}
 	w, i := *was, *is
-	// An action on what has ended, such as a fork, is history too.
+	// An action on an ended execution, such as a fork, adds to its history.
 	w.Open, i.Open, w.Seq, i.Seq = 0, 0, 0, 0
 	if w.State != i.State || w.FinishedAt != i.FinishedAt || w.Token != i.Token || w.Worker != i.Worker ||
 		w.Checkpoints != i.Checkpoints {
@@ -88,11 +88,11 @@ func final(rt *rapid.T, was, is *machine.Execution) {
 	}
 }
 
-// effects were accepted of owners only whose session lives, or ended in the
-// same step, and stand under their own token (G1, G2).
+// effects checks the accepted writes of owners: the session was alive, or ended in the same step,
+// and each write is stored under the owner's token (G1, G2).
 func (j *judge) effects(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]*machine.Record) {
 	now := s.Rows.Now
-	for _, d := range j.done {
+	for _, d := range j.writes {
 		ok := false
 		for _, x := range s.Workers {
 			if x.ID == d.lease.Worker && (x.ExpiresAt > now || x.EndedAt == now) {
@@ -100,17 +100,17 @@ func (j *judge) effects(rt *rapid.T, s *snapshot, records map[belay.ExecutionID]
 			}
 		}
 		if !ok {
-			rt.Fatalf("G2: %s was accepted of worker %s, whose session is over", d.what, d.lease.Worker)
+			rt.Fatalf("G2: %s was accepted from worker %s, whose session has ended", d.what, d.lease.Worker)
 		}
 		if rec := records[d.lease.Execution]; rec != nil && !d.op.IsZero() && !wrote(rec, d) {
-			rt.Fatalf("G1: %s was accepted with token %d and does not stand under it: %+v", d.what, d.lease.Token, rec)
+			rt.Fatalf("G1: %s was accepted with token %d and is not stored under it: %+v", d.what, d.lease.Token, rec)
 		}
 	}
-	j.done = nil
+	j.writes = nil
 }
 
-// wrote reports whether the record has what an owner did under its token.
-func wrote(rec *machine.Record, d done) bool {
+// wrote reports whether the record has the write under its token.
+func wrote(rec *machine.Record, d ownerWrite) bool {
 	for _, k := range rec.Checkpoints {
 		if k.Op == d.op && k.Token == d.lease.Token {
 			return true

@@ -6,7 +6,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// labels are the kinds of commands each of which must succeed in a walk.
+// labels lists the kinds of commands. In a walk each must be accepted at least once.
 var labels = []string{
 	"submit", "submit child", "submit with key", "repeated submit", "repeated submit with key", "open", "repeated open",
 	"claim", "repeated claim",
@@ -94,7 +94,7 @@ func label(c machine.Command) string {
 	panic("storetest: a command without a label")
 }
 
-// unseen are the commands that never succeeded.
+// unseen lists the kinds of commands that were never accepted.
 func unseen(seen map[string]int) []string {
 	var missing []string
 	for _, name := range labels {

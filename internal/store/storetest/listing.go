@@ -26,7 +26,7 @@ var listCases = []testCase{
 		slices.SortFunc(all, func(a, b belay.ExecutionID) int { return b.Compare(a) })
 		e.same("all", all, e.list(store.List{Children: true}))
 	}},
-	{"a list keeps to its filter", func(e *env) {
+	{"a list has only executions that match its filter", func(e *env) {
 		worker := e.open()
 		running := e.run(worker, 1).Execution
 		plain := e.submit()
@@ -79,7 +79,7 @@ var listCases = []testCase{
 		}
 		e.same("ids", all, paged)
 	}},
-	{"a list looks at so many and says how far it came", func(e *env) {
+	{"a list examines a limited number and says how far it came", func(e *env) {
 		var all []belay.ExecutionID
 		for i := range 6 {
 			e.clock.Advance(time.Second)
@@ -105,7 +105,7 @@ var listCases = []testCase{
 		e.same("enough of all", []belay.ExecutionID{all[5], all[4]}, ids)
 		e.same("their last", belay.ExecutionID{}, last)
 	}},
-	{"a key is found whatever a list looks at, and so is what has not ended", func(e *env) {
+	{"a key, and executions that have not ended, are found whatever Scan is", func(e *env) {
 		worker := e.open()
 		waiting := e.run(worker, 1)
 		e.settle(waiting, belay.OutcomeSuspended)
@@ -129,10 +129,10 @@ var listCases = []testCase{
 		one(store.List{States: []belay.State{belay.Running}}, running.Execution)
 		one(store.List{States: []belay.State{belay.Pending}}, other, keyed)
 		one(store.List{States: []belay.State{belay.Pending}, Before: other}, keyed)
-		e.submit() // one more than are looked at
+		e.submit() // one more than the list may examine
 		_, last := e.search(store.List{States: []belay.State{belay.Waiting}, Limit: 5, Scan: 4})
 		if last.IsZero() {
-			e.Errorf("of more that have not ended than may be looked at, all were")
+			e.Errorf("more open executions than Scan were all examined")
 		}
 	}},
 	{"payloads are listed only if asked for", func(e *env) {
@@ -161,7 +161,7 @@ func (e *env) list(q store.List) []belay.ExecutionID {
 	return ids
 }
 
-// search is a list, and the last execution that was looked at.
+// search is a list with the last execution that it examined.
 func (e *env) search(q store.List) (ids []belay.ExecutionID, last belay.ExecutionID) {
 	e.Helper()
 	list, err := e.store.List(e.Context(), q)
@@ -177,7 +177,7 @@ func (e *env) search(q store.List) (ids []belay.ExecutionID, last belay.Executio
 	return ids, list.Last
 }
 
-// createdAt is when an execution was made, 0 if there is none.
+// createdAt is when an execution was created, 0 if there is none.
 func (e *env) createdAt(id belay.ExecutionID) machine.Time {
 	e.Helper()
 	if id.IsZero() {

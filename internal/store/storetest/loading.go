@@ -15,7 +15,7 @@ var loadCases = []testCase{
 		child := e.child(root, "c")
 		childLease := e.claim(worker, 2, 1)[0]
 		grandchild := e.child(childLease, "g")
-		e.submit() // and nothing else
+		e.submit() // not asked for
 		rows := e.rows(machine.Need{
 			Executions: []belay.ExecutionID{grandchild, root.Execution, grandchild, {}, e.id()},
 		})
@@ -28,18 +28,18 @@ var loadCases = []testCase{
 		slices.SortFunc(want, belay.ExecutionID.Compare)
 		e.same("executions", want, ids)
 	}},
-	{"what is due in a lane comes longest due first, up to the limit", func(e *env) {
+	{"the due executions of a lane come longest due first, up to the limit", func(e *env) {
 		late, other := e.submit(dueIn(e, 3*time.Second)), e.submit(priority(5))
 		e.clock.Advance(time.Second)
 		second, third := e.submit(), e.submit()
-		first := e.submit(dueIn(e, -time.Hour)) // counts as due when it was submitted: after those two
+		first := e.submit(dueIn(e, -time.Hour)) // its due time counts as the time of submission: after those two
 		e.submit(func(s *belay.Submission) { s.External = true })
 		high := machine.NewLane("default", "w", "", 5, nil).ID
 		rows := e.rows(machine.Need{
 			Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 2}, {Lane: high, Limit: 9}, {Lane: lane.ID, Limit: 9}},
 		})
 		want := []machine.ReadyLane{
-			{Due: []belay.ExecutionID{second, third}}, // the limit was reached before what comes next
+			{Due: []belay.ExecutionID{second, third}}, // the limit was reached before the next one
 			{Due: []belay.ExecutionID{other}},
 			{Due: []belay.ExecutionID{second, third, first}, Next: e.row(late).DueAt},
 		}
@@ -53,7 +53,7 @@ var loadCases = []testCase{
 			{Due: []belay.ExecutionID{second, third, first, late}},
 		}, rows.Ready)
 	}},
-	{"what is owned, external, paused, parked or ended is not ready", func(e *env) {
+	{"an owned, external, paused, gated or ended execution is not ready", func(e *env) {
 		worker := e.open()
 		e.run(worker, 1)
 		e.settle(e.run(worker, 2), belay.OutcomeSucceeded)
@@ -78,7 +78,7 @@ var loadCases = []testCase{
 		gate("")
 		e.same("ready after its gate let it go", []machine.ReadyLane{{Due: []belay.ExecutionID{parked}}}, ready())
 	}},
-	{"what a worker owns is told by its session, oldest first", func(e *env) {
+	{"the executions that a session owns come with it, oldest first", func(e *env) {
 		mine, other := e.open(), e.open()
 		a, b := e.run(mine, 1), e.run(mine, 2)
 		e.run(other, 1)
@@ -188,7 +188,7 @@ var loadCases = []testCase{
 			seq := e.ok(first.of(l)).Seq
 			for _, together := range []bool{false, true} {
 				for k, then := range writes {
-					if together { // in one commit
+					if together { // both in one commit
 						number++
 						l = e.run(worker, number)
 					}
@@ -216,14 +216,15 @@ var loadCases = []testCase{
 					if now := e.row(l.Execution).Seq; now != before {
 						e.Errorf("%s under the id of %s wrote something", then.what, first.what)
 					}
-					if together || k == len(writes)-1 { // what was handed back must not be claimed in place of the next
+					// The execution that was handed back must not be claimed instead of the next.
+					if together || k == len(writes)-1 {
 						e.fold(&machine.Act{Control: belay.Control{Execution: l.Execution, Action: belay.ActionCancel}})
 					}
 				}
 			}
 		}
 	}},
-	{"an operation of which no sum is kept is taken for any", func(e *env) {
+	{"an operation without a stored sum matches any operation", func(e *env) {
 		l := e.run(e.open(), 1)
 		x, op := *e.row(l.Execution), belay.OpID(e.id())
 		x.Seq++
@@ -238,7 +239,7 @@ var loadCases = []testCase{
 			e.Errorf("the pause again: %+v", r)
 		}
 	}},
-	{"runs, signals, chunks and keys are found by name, and nothing else is", func(e *env) {
+	{"runs, signals, chunks and keys are found by name, without others", func(e *env) {
 		worker := e.open()
 		first := e.run(worker, 1, func(s *belay.Submission) { s.IdempotencyKey = "k" })
 		e.settle(first, belay.OutcomeReleased)
@@ -267,7 +268,7 @@ var loadCases = []testCase{
 			e.Errorf("keys %+v, want that of the workflow alone", rows.Keys)
 		}
 	}},
-	{"all checkpoints of an execution come for a fork, in order", func(e *env) {
+	{"all checkpoints of an execution come in order, for a fork", func(e *env) {
 		worker := e.open()
 		l, other := e.run(worker, 1), e.run(worker, 2)
 		e.save(l, belay.KindState, "state", `1`)

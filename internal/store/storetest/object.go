@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// query reads a part of a list.
+// query reads one part of a list.
 func (e *env) query(q store.Query) store.Found {
 	e.Helper()
 	f, err := e.store.Query(e.Context(), q)
@@ -21,14 +21,14 @@ func (e *env) query(q store.Query) store.Found {
 	return f
 }
 
-// object is a new object.
+// object makes a new object.
 func object(kind machine.ObjectKind, name, body string) *machine.Object {
 	return &machine.Object{
 		ObjectRef: machine.ObjectRef{Kind: kind, Name: name}, Version: 1, UpdatedAt: 1, Body: []byte(body),
 	}
 }
 
-// apiKeys are all keys, in the order of their ids.
+// apiKeys lists all API keys, in the order of their ids.
 func (e *env) apiKeys() []*machine.APIKey {
 	e.Helper()
 	objects, err := store.All(e.Context(), e.store, machine.KeyObject)
@@ -64,7 +64,7 @@ var objectCases = []testCase{
 			e.Errorf("keys %+v", all)
 		}
 		before[0].RevokedAt = all[0].RevokedAt
-		e.same("what else is said of them", before, all)
+		e.same("the other fields", before, all)
 		one, other := machine.KeyRef(ids[1]), machine.KeyRef(e.id())
 		found := e.rows(machine.Need{Objects: []machine.ObjectRef{one, other, one}}).Objects
 		e.same("by id", e.query(store.Query{Of: store.Objects, Kind: machine.KeyObject}).Objects[1:], found)
@@ -79,7 +79,7 @@ var objectCases = []testCase{
 			e.Errorf("the same key made twice: %v", r.Err)
 		}
 	}},
-	{"an object is its own within its kind, and comes once", func(e *env) {
+	{"objects of different kinds may have one name, and each comes once", func(e *env) {
 		all := []*machine.Object{object("a", "x", "1"), object("a", "y", "2"), object("b", "x", "3")}
 		e.mustWrite(&machine.Changes{Objects: all})
 		refs := []machine.ObjectRef{
@@ -89,7 +89,7 @@ var objectCases = []testCase{
 		sortRows(rows)
 		e.same("objects", []*machine.Object{all[0], all[2]}, rows.Objects)
 	}},
-	{"a change replaces the version that it names, and no other", func(e *env) {
+	{"a change to another version than the stored one is refused", func(e *env) {
 		first := object("a", "x", "1")
 		e.mustWrite(&machine.Changes{Objects: []*machine.Object{first}})
 		second := object("a", "x", "2")
@@ -100,10 +100,10 @@ var objectCases = []testCase{
 		there := func() []*machine.Object { return e.query(store.Query{Of: store.Objects, Kind: "a"}).Objects }
 		e.same("changed", []*machine.Object{&want}, there())
 		for what, wrong := range map[string]*machine.Object{
-			"one that is there":     object("a", "x", "3"),
-			"a version from before": {ObjectRef: first.ObjectRef, Version: 2, Was: 1, Body: []byte("3")},
-			"a version to come":     {ObjectRef: first.ObjectRef, Version: 4, Was: 3, Body: []byte("3")},
-			"one that is not there": {ObjectRef: machine.ObjectRef{Kind: "a", Name: "y"}, Version: 2, Was: 1,
+			"an object that exists": object("a", "x", "3"),
+			"an earlier version":    {ObjectRef: first.ObjectRef, Version: 2, Was: 1, Body: []byte("3")},
+			"a later version":       {ObjectRef: first.ObjectRef, Version: 4, Was: 3, Body: []byte("3")},
+			"an object that does not exist": {ObjectRef: machine.ObjectRef{Kind: "a", Name: "y"}, Version: 2, Was: 1,
 				Body: []byte("3")},
 		} {
 			other := object("a", "other", "with it")
@@ -117,7 +117,7 @@ var objectCases = []testCase{
 			e.same("the audit after "+what, []*machine.Audit(nil), e.query(store.Query{Of: store.Trail}).Trail)
 		}
 	}},
-	{"objects are listed in the order of the bytes of their names, a part at a time", func(e *env) {
+	{"objects are listed in the order of the bytes of their names, in parts", func(e *env) {
 		c := &machine.Changes{Objects: []*machine.Object{object("b", "a", "1"), object("Z", "a", "1")}}
 		names := []string{"", "B", "a", "a b", "a.b", "ab", "z", "ä", "日本"}
 		for i, name := range names[1:] {
@@ -145,7 +145,7 @@ var objectCases = []testCase{
 			}
 		}
 	}},
-	{"a part of a list ends with its bytes, and has one row at least", func(e *env) {
+	{"a part of a list keeps to its limit of bytes, and has at least one row", func(e *env) {
 		c := &machine.Changes{}
 		for i := range 4 {
 			c.Objects = append(c.Objects, object("a", named("o", i), strings.Repeat("x", 1000*(i+1))))
@@ -175,7 +175,7 @@ var objectCases = []testCase{
 			e.Errorf("without a bound %d rows of 600 KiB come, and %q follows", len(f.Objects), f.Next)
 		}
 	}},
-	{"the audit is listed newest first, a part at a time", func(e *env) {
+	{"the audit is listed newest first, in parts", func(e *env) {
 		c := &machine.Changes{}
 		for _, at := range []machine.Time{2, 1, 3} {
 			for _, kind := range []machine.ObjectKind{"b", "B"} {
@@ -214,7 +214,7 @@ var objectCases = []testCase{
 			e.Errorf("an action is written twice: %v", err)
 		}
 	}},
-	{"a list has at most a thousand rows in a part, a hundred if it does not say", func(e *env) {
+	{"a part of a list has at most 1,000 rows, and 100 by default", func(e *env) {
 		c := &machine.Changes{}
 		for i := range 1002 {
 			c.Objects = append(c.Objects, object("a", fmt.Sprintf("%04d", i), "1"))
@@ -229,7 +229,7 @@ var objectCases = []testCase{
 		e.same("all", c.Objects, all)
 		e.same("error", nil, err)
 	}},
-	{"a cursor that no list gave is refused, and so is a list that there is not", func(e *env) {
+	{"an invalid cursor and an unknown list are refused", func(e *env) {
 		for _, cursor := range []string{"x", "1/2/a", "x/1/a/b", "1/x/a/b"} {
 			if _, err := e.store.Query(e.Context(), store.Query{Of: store.Trail,
 				After: cursor}); belay.CodeOf(err) != belay.CodeInvalid {
@@ -240,7 +240,7 @@ var objectCases = []testCase{
 			e.Errorf("no list: %v", err)
 		}
 	}},
-	{"what the rows refer to comes with them, each once", func(e *env) {
+	{"the objects to which rows refer are loaded with them, each once", func(e *env) {
 		all := []*machine.Object{object("a", "x", "1"), object("a", "y", "2"), object("a", "z", "3")}
 		e.mustWrite(&machine.Changes{Objects: all})
 		id := e.submit()

@@ -12,7 +12,7 @@ import (
 )
 
 var readCases = []testCase{
-	{"a lane is there, with all that it is, while something is ready in it, now or later", func(e *env) {
+	{"a lane is listed with all its fields while an execution is ready in it, now or later", func(e *env) {
 		labels := map[string]string{"gpu": "a100", "zone": "ü"}
 		in := func(queue string, more ...func(*belay.Submission)) belay.ExecutionID {
 			return e.submit(append(more, func(s *belay.Submission) { s.Queue = queue })...)
@@ -59,14 +59,14 @@ var readCases = []testCase{
 		e.settle(l, belay.OutcomeReleased)
 		check("after a release", now, later, owned)
 	}},
-	{"what is not there is not found", func(e *env) {
+	{"reading an execution that does not exist is not_found", func(e *env) {
 		e.submit()
 		if _, err := e.store.Read(e.Context(), store.Read{Execution: e.id(),
 			Spec: true}); belay.CodeOf(err) != belay.CodeNotFound {
 			e.Errorf("read: %v", err)
 		}
 	}},
-	{"a read brings what it asks for and nothing else", func(e *env) {
+	{"a read returns the parts that it asks for and nothing else", func(e *env) {
 		l, _ := e.eventful()
 		bare := e.read(store.Read{Execution: l.Execution})
 		if bare.Spec != nil || bare.Runs != nil || bare.Checkpoints != nil || bare.Signals != nil || bare.Deeds != nil {
@@ -87,7 +87,7 @@ var readCases = []testCase{
 			e.Errorf("history without data: %+v", heads)
 		}
 	}},
-	{"rows asked for in two ways come once, with their data", func(e *env) {
+	{"rows that two parts of a read share come once, with their data", func(e *env) {
 		l, _ := e.eventful()
 		rec := e.read(store.Read{Execution: l.Execution, Run: true, History: true, Resume: true})
 		seen := make(map[int64]bool)
@@ -101,7 +101,7 @@ var readCases = []testCase{
 			e.Errorf("runs %+v checkpoints %+v", rec.Runs, rec.Checkpoints)
 		}
 	}},
-	{"history in pages of any length is history", func(e *env) {
+	{"history read in pages equals history read at once", func(e *env) {
 		l, _ := e.eventful()
 		rec := e.read(store.Read{Execution: l.Execution, History: true, Data: true})
 		whole := machine.Events(rec, 0, 1000)
@@ -126,7 +126,7 @@ var readCases = []testCase{
 			e.same(named("history in pages of", limit), whole, paged)
 		}
 	}},
-	{"a resume gets the checkpoints that count and the signals not taken", func(e *env) {
+	{"a resume gets the checkpoints that count and the signals not consumed", func(e *env) {
 		l, taken := e.eventful()
 		rec := e.read(store.Read{Execution: l.Execution, Resume: true})
 		var data []string
@@ -143,7 +143,7 @@ var readCases = []testCase{
 			e.Errorf("%d signals, want the one not taken", len(rec.Signals))
 		}
 	}},
-	{"a resume in pages of any size is the resume", func(e *env) {
+	{"a resume in pages equals a resume at once", func(e *env) {
 		l := e.run(e.open(), 1)
 		for i := range 12 {
 			e.save(l, belay.KindStep, named("step", i%7), `"`+strings.Repeat("x", 300*i)+`"`)
@@ -212,7 +212,7 @@ var readCases = []testCase{
 		})
 		counts(0, 0)
 	}},
-	{"a large input is read once it was won", func(e *env) {
+	{"a large input is read only after its execution was won", func(e *env) {
 		small, large := `"`+strings.Repeat("x", machine.MaxCarried-2)+`"`,
 			`"`+strings.Repeat("x", machine.MaxCarried-1)+`"`
 		inputs := map[belay.ExecutionID]string{}
@@ -240,7 +240,7 @@ var readCases = []testCase{
 			}
 		}
 	}},
-	{"after a new input nothing older counts", func(e *env) {
+	{"after a new input no older checkpoint or signal counts", func(e *env) {
 		worker := e.open()
 		l := e.run(worker, 1)
 		e.save(l, belay.KindStep, "a", `1`)
@@ -276,8 +276,8 @@ var readCases = []testCase{
 	}},
 }
 
-// eventful runs an execution in which everything happens, and ends it. It gives
-// the seq of the signal that was taken; another was not.
+// eventful runs an execution in which all kinds of events happen, and ends it. It returns the
+// lease and the seq of the signal that was consumed; another signal was not.
 func (e *env) eventful() (belay.Lease, int64) {
 	e.Helper()
 	worker := e.open()

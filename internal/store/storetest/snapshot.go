@@ -11,9 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// snapshot is all that can be read of a store.
+// snapshot is everything that can be read from a store.
 type snapshot struct {
-	Records []*machine.Record // with all history, newest execution first
+	Records []*machine.Record // with the whole history, newest execution first
 	Resumed []*machine.Record
 	Bare    []*machine.Record // history without payloads
 	Listed  []*machine.Record
@@ -26,10 +26,10 @@ type snapshot struct {
 	Due     store.Due
 	Counts  store.Counts
 	Tally   store.Tally
-	Rows    *machine.Rows // of a need for everything
+	Rows    *machine.Rows // the rows of a need that names everything
 }
 
-// asked is what a snapshot asks for beyond what it finds by itself.
+// asked names the things that a snapshot must ask for, since no list has them.
 type asked struct {
 	chunks []machine.ChunkRef
 	keys   []machine.Key
@@ -39,19 +39,18 @@ type asked struct {
 // snapshotOf reads everything.
 func snapshotOf(e *env) *snapshot {
 	e.Helper()
-	s, err := take(e.Context(), e.store, asked{}, everyone)
+	s, err := take(e.Context(), e.store, asked{}, allExecutions)
 	if err != nil {
 		e.Fatalf("snapshot: %v", err)
 	}
-	s.Rows.Now = 0 // time passes
+	s.Rows.Now = 0 // the stores read their clocks at different moments
 	return s
 }
 
-// everyone is for snapshots of all executions.
-func everyone(*machine.Execution) bool { return true }
+// allExecutions selects all executions.
+func allExecutions(*machine.Execution) bool { return true }
 
-// take reads a store: lists in full, and of the executions that are wanted all
-// rows.
+// take reads a store: all lists in full, and all rows of the selected executions.
 func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Execution) bool) (*snapshot, error) {
 	snap := &snapshot{Chunks: make(map[string][]machine.Chunk)}
 	var err error
@@ -110,7 +109,7 @@ func everything(need *machine.Need, rec *machine.Record) {
 	}
 }
 
-// rest reads what is not one execution's.
+// rest reads the rows that belong to no execution.
 func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need) (err error) {
 	if snap.Workers, err = s.Workers(ctx, store.WorkerQuery{Owned: true}); err != nil {
 		return err
@@ -161,7 +160,7 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 	return err
 }
 
-// sortRows brings the rows into an order: a store may load them in any.
+// sortRows sorts the rows, since a store may load them in any order.
 func sortRows(rows *machine.Rows) {
 	slices.SortFunc(rows.Executions, func(a, b *machine.Execution) int { return a.ID.Compare(b.ID) })
 	slices.SortFunc(rows.Workers, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })

@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The steps of a walk: rapid chooses among them.
+// The steps of a walk, among which rapid chooses.
 
-// batch sends a few commands at once.
+// batch sends a few commands in one batch.
 func (w *walker) batch(rt *rapid.T) {
 	w.rt = rt
 	var commands []machine.Command
@@ -24,17 +24,17 @@ func (w *walker) batch(rt *rapid.T) {
 	w.send(rt, commands)
 }
 
-// follow sends what commands before asked to follow.
+// follow sends follow-up commands of earlier replies.
 func (w *walker) follow(rt *rapid.T) {
 	if len(w.following) == 0 {
-		rt.Skip("nothing follows")
+		rt.Skip("there is no follow-up")
 	}
 	commands := w.following
 	w.following = nil
 	w.send(rt, commands)
 }
 
-// sweep sends what is due.
+// sweep sends the commands that are due.
 func (w *walker) sweep(rt *rapid.T) {
 	w.rt = rt
 	w.seed()
@@ -61,7 +61,7 @@ func (w *walker) sweep(rt *rapid.T) {
 	w.send(rt, commands)
 }
 
-// time lets time pass, or the clock jump back.
+// time lets time pass, or sets the clock back.
 func (w *walker) time(rt *rapid.T) {
 	w.rt = rt
 	w.seed()
@@ -101,8 +101,8 @@ func (w *walker) prune(rt *rapid.T) {
 	}
 }
 
-// pruneAll prunes, and forgets what is too large, until there is nothing more to
-// delete, and answers with what it did in all.
+// pruneAll prunes, and forgets trees that are too large, until there is nothing more to delete.
+// It returns the total.
 func pruneAll(ctx context.Context, s store.Store, before machine.Time, limit int) (all store.Pruned, err error) {
 	for forgotten := true; forgotten; {
 		forgotten = false
@@ -128,7 +128,7 @@ func pruneAll(ctx context.Context, s store.Store, before machine.Time, limit int
 	return all, nil
 }
 
-// list compares a filtered list.
+// list compares a filtered list of both stores.
 func (w *walker) list(rt *rapid.T) {
 	w.rt = rt
 	w.seed()
@@ -162,7 +162,7 @@ func (w *walker) list(rt *rapid.T) {
 	}
 }
 
-// reopen closes the store and opens it again, if it keeps anything.
+// reopen closes the store and opens it again, if the store can.
 func (w *walker) reopen(rt *rapid.T) {
 	w.rt = rt
 	w.seed()
@@ -170,7 +170,7 @@ func (w *walker) reopen(rt *rapid.T) {
 	if !ok || !w.chance(5) {
 		rt.Skip("not reopened")
 	}
-	if w.clock.Now().Before(w.latest) { // what was shown and never written may be forgotten
+	if w.clock.Now().Before(w.latest) { // a time that was returned and never written may be lost
 		w.clock.Advance(w.latest.Sub(w.clock.Now()))
 	}
 	w.subject = r.Reopen(w.folder)

@@ -1,6 +1,7 @@
-// Package storetest is what a store must pass to be one: a case for every rule
-// of store.Store, and a long random walk through all commands in which every
-// reply and every row is compared with the memory store's.
+// Package storetest is the conformance suite of stores. It has a case for every rule of
+// store.Store, and a long random walk: it sends commands of all kinds to the store under test and
+// to the memory store, and compares every reply and every row. On a tour, which comes before the
+// random steps, every command must be accepted.
 package storetest
 
 import (
@@ -18,16 +19,16 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// Open opens an empty store on a clock. It is closed, or let go of, when t ends.
+// Open opens an empty store with a clock. It arranges that the store is closed when t ends.
 type Open func(t testing.TB, clock *Clock) store.Store
 
-// Reopener is implemented by a store that outlives its process: it closes and
-// opens what it wrote.
+// Reopener is implemented by a store whose data outlives its process: it closes the store and
+// opens it again.
 type Reopener interface {
 	Reopen(t testing.TB) store.Store
 }
 
-// Run holds a store to the suite.
+// Run runs the suite on a store.
 func Run(t *testing.T, open Open) {
 	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, outsideCases,
 		objectCases)
@@ -41,41 +42,41 @@ func Run(t *testing.T, open Open) {
 			c.run(e)
 		})
 	}
-	t.Run("every command leaves the same rows and gets the same reply as in memory", func(t *testing.T) {
+	t.Run("every command gives the same rows and the same reply as in the memory store", func(t *testing.T) {
 		walk(t, open)
 	})
 }
 
-// testCase is a rule and its proof.
+// testCase is a rule with its test.
 type testCase struct {
 	name string
 	run  func(*env)
 }
 
-// Clock is a clock that only tests move.
+// Clock is a clock that moves only when a test moves it.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// NewClock gives a clock that shows some moment.
+// NewClock makes a clock.
 func NewClock() *Clock { return &Clock{now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)} }
 
-// Now is the moment shown.
+// Now is the clock's time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Advance moves the clock on, or back.
+// Advance moves the clock forwards, or back if d is negative.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// env is what a case works with.
+// env is the environment of a case.
 type env struct {
 	*testing.T
 	clock *Clock
@@ -83,7 +84,7 @@ type env struct {
 	made  uint64
 }
 
-// id gives ids in order.
+// id makes ids in ascending order.
 func (e *env) id() (id [16]byte) {
 	e.made++
 	binary.BigEndian.PutUint64(id[:], 0x0193_0000_0000_7000+e.made<<16)
@@ -91,7 +92,7 @@ func (e *env) id() (id [16]byte) {
 	return id
 }
 
-// now is the time the store shows.
+// now is the time of the store's clock.
 func (e *env) now() machine.Time { return e.store.Now() }
 
 // fold sends commands in one batch.
@@ -125,13 +126,13 @@ func (e *env) ok(c machine.Command) machine.Reply {
 	return r
 }
 
-// write commits changes that no rule made.
+// write commits changes that were not made by the rules.
 func (e *env) write(c *machine.Changes) error {
 	e.Helper()
 	return e.store.Commit(e.Context(), needOf(c), func(*machine.Rows) *machine.Changes { return c })
 }
 
-// mustWrite commits changes that must pass.
+// mustWrite commits changes that must be accepted.
 func (e *env) mustWrite(c *machine.Changes) {
 	e.Helper()
 	if err := e.write(c); err != nil {
@@ -139,7 +140,7 @@ func (e *env) mustWrite(c *machine.Changes) {
 	}
 }
 
-// needOf names the rows that changes are made to, as any honest caller does.
+// needOf names the rows that the changes change.
 func needOf(c *machine.Changes) machine.Need {
 	var need machine.Need
 	for _, x := range c.Executions {
@@ -165,7 +166,7 @@ func (e *env) rows(need machine.Need) *machine.Rows {
 	return rows
 }
 
-// read reads an execution that must be there.
+// read reads an execution that must exist.
 func (e *env) read(q store.Read) *machine.Record {
 	e.Helper()
 	rec, err := e.store.Read(e.Context(), q)
@@ -181,7 +182,7 @@ func (e *env) row(id belay.ExecutionID) *machine.Execution {
 	return e.read(store.Read{Execution: id}).Execution
 }
 
-// same fails the test unless got is want; nothing and empty are the same.
+// same fails the test unless got equals want; nil and empty are equal.
 func (e *env) same(what string, want, got any) {
 	e.Helper()
 	if diff := cmp.Diff(want, got, equal...); diff != "" {

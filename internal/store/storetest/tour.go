@@ -7,13 +7,13 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// guide leads a walk on which every command succeeds.
+// guide leads the tour: a walk on which every command is accepted.
 type guide struct {
 	*walker
 	claims int64
 }
 
-// tour sends every command where it must succeed, and some once more.
+// tour sends every command where it must be accepted, and repeats some.
 func tour(w *walker) {
 	defer w.close()
 	g := &guide{walker: w}
@@ -32,7 +32,7 @@ func tour(w *walker) {
 	w.clock.Advance(time.Hour)
 	w.latest = w.clock.Now()
 	w.prune(w.rt)
-	w.compare(w.rt, everyone)
+	w.compare(w.rt, allExecutions)
 }
 
 // must sends a command that must not be refused.
@@ -46,7 +46,7 @@ func (g *guide) must(c machine.Command) machine.Reply {
 	return replies[0]
 }
 
-// submitted accepts a root.
+// submitted submits a root execution.
 func (g *guide) submitted(p belay.Policy) belay.ExecutionID {
 	return g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Policy: p}}).ID
 }
@@ -57,7 +57,7 @@ func (g *guide) won(worker belay.WorkerID, p belay.Policy) belay.Lease {
 	return g.next(worker)
 }
 
-// next wins what is due first.
+// next wins the execution that is due first.
 func (g *guide) next(worker belay.WorkerID) belay.Lease {
 	g.claims++
 	c := &machine.Claim{
@@ -73,7 +73,7 @@ func (g *guide) next(worker belay.WorkerID) belay.Lease {
 	return leaseOf(&won[0].Execution)
 }
 
-// ownership is what owners write.
+// ownership sends the commands of owners.
 func (g *guide) ownership(worker belay.WorkerID) {
 	keyed := belay.Submission{ID: g.fresh(), Workflow: "other", IdempotencyKey: "k"}
 	g.must(&machine.Submit{Submission: keyed})
@@ -109,7 +109,7 @@ func (g *guide) ownership(worker belay.WorkerID) {
 	g.must(&machine.Heartbeat{
 		Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}},
 	})
-	g.clock.Advance(time.Minute) // nobody could renew anything: the session gets the gap again
+	g.clock.Advance(time.Minute) // no server was alive, so no worker could renew: the session gets the gap again
 	g.must(&machine.Heartbeat{
 		Heartbeat: belay.Heartbeat{Worker: worker, Holds: []belay.Held{{Execution: l.Execution, Token: l.Token}}},
 	})
@@ -129,7 +129,7 @@ func (g *guide) settled(l belay.Lease, o belay.Outcome) {
 	g.must(again(s))
 }
 
-// outcomes are the ways a run ends.
+// outcomes ends runs with each outcome.
 func (g *guide) outcomes(worker belay.WorkerID) {
 	for _, o := range []belay.Outcome{
 		belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeSuspended, belay.OutcomePreempted,
@@ -153,7 +153,7 @@ func (g *guide) outcomes(worker belay.WorkerID) {
 	g.must(&machine.Tick{Execution: late})
 }
 
-// act carries out an action, and once more under the same operation.
+// act carries out an action, and repeats it under the same operation id.
 func (g *guide) act(id belay.ExecutionID, action belay.Action) {
 	c := &machine.Act{Control: belay.Control{Execution: id, Action: action, Op: g.fresh(), Actor: "me"}}
 	if action == belay.ActionFork {
@@ -163,7 +163,7 @@ func (g *guide) act(id belay.ExecutionID, action belay.Action) {
 	g.must(c)
 }
 
-// control is what operators do.
+// control sends the commands of operators.
 func (g *guide) control(worker belay.WorkerID) {
 	id := g.submitted(belay.Policy{})
 	g.act(id, belay.ActionPause)
@@ -184,7 +184,7 @@ func (g *guide) control(worker belay.WorkerID) {
 	}
 }
 
-// outside is what owners from outside do.
+// outside sends the commands of external owners.
 func (g *guide) outside() {
 	id := g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", External: true}}).ID
 	lock := func() (*machine.Lock, belay.Lease) {
@@ -210,7 +210,7 @@ func (g *guide) outside() {
 	g.settled(l, belay.OutcomeSucceeded)
 }
 
-// keys are made and revoked.
+// keys creates API keys and revokes them.
 func (g *guide) keys() {
 	id := belay.KeyID(g.fresh())
 	g.must(&machine.CreateKey{
@@ -220,7 +220,7 @@ func (g *guide) keys() {
 	g.must(&machine.RevokeKey{Revocation: belay.Revocation{Key: id}})
 }
 
-// sessions is how sessions and what they own end.
+// sessions ends sessions in each way, with the executions that they own.
 func (g *guide) sessions(worker belay.WorkerID) {
 	id := g.submitted(belay.Policy{})
 	scheduled := g.must(&machine.Schedule{Execution: id, Worker: worker, Secret: g.fresh()}).Execution

@@ -18,17 +18,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// How long the random walks last: in make unit, in make test-long, and in make quick.
-// STORETEST_FOR=10m makes them longer, -rapid.checks sets a number of walks instead.
+// The durations of the random walks in make unit, make test-long and make quick. The variable
+// STORETEST_FOR=10m replaces them; the flag -rapid.checks sets a number of walks instead.
 const (
 	walkFor   = 6 * time.Second
 	walkLong  = 30 * time.Second
 	walkShort = 2 * time.Second
 )
 
-// walk sends commands to the memory store and to the store under test, and
-// compares every reply and all rows after each step: first on a tour on which
-// every command succeeds, then at random.
+// walk sends commands to the memory store and to the store under test, and compares every reply
+// and all rows after each step: first on the tour, on which every command is accepted, then at
+// random.
 func walk(t *testing.T, open Open) {
 	seen := make(map[string]int)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -40,7 +40,7 @@ func walk(t *testing.T, open Open) {
 		t.Errorf("these never succeeded: %s", strings.Join(missing, ", "))
 	}
 	end, walks := time.Now().Add(walkTime(t)), 0
-	failing := false // then every walk counts, or a failure could not be made shorter
+	failing := false // after a failure every walk counts, since rapid shortens the failing one
 	over := func() bool { return counted() == "" && !failing && time.Now().After(end) }
 	for once := true; once || counted() == "" && !over(); once = false {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -67,10 +67,10 @@ func (w *walker) walk(rt *rapid.T) {
 		"follow":  w.follow, "sweep": w.sweep, "time": w.time, "mark": w.mark, "prune": w.prune, "list": w.list,
 		"reopen": w.reopen, "": w.check,
 	})
-	w.compare(rt, everyone)
+	w.compare(rt, allExecutions)
 }
 
-// counted is the number of walks asked for, empty if none was.
+// counted is the number of walks in -rapid.checks, empty if the flag was not given.
 func counted() string {
 	f := flag.Lookup("rapid.checks")
 	if f == nil || f.Value.String() == f.DefValue {
@@ -97,7 +97,7 @@ func walkTime(t *testing.T) time.Duration {
 	return d
 }
 
-// walker is one random walk.
+// walker is the state of one random walk.
 type walker struct {
 	t       *testing.T
 	rt      *rapid.T
@@ -107,7 +107,7 @@ type walker struct {
 	folder  *folder
 	seen    map[string]int
 	asked   asked
-	now     *snapshot // of the oracle
+	now     *snapshot // of the memory store
 	records map[belay.ExecutionID]*machine.Record
 	judge   *judge
 
@@ -115,9 +115,9 @@ type walker struct {
 	made      uint64
 	latest    time.Time
 	sent      []machine.Command
-	known     []belay.ExecutionID // also those that were never accepted
+	known     []belay.ExecutionID // includes executions that were never accepted
 	workers   []belay.WorkerID
-	leases    []belay.Lease // ever won
+	leases    []belay.Lease // all leases that were ever won
 	ops       []belay.OpID
 	following []machine.Command
 }
@@ -127,7 +127,7 @@ func newWalker(t *testing.T, rt *rapid.T, open Open, seen map[string]int) *walke
 	w.latest = w.clock.Now()
 	w.oracle = memory.New(w.clock.Now)
 	w.subject = open(w.folder, w.clock)
-	w.compare(rt, everyone)
+	w.compare(rt, allExecutions)
 	return w
 }
 
@@ -138,8 +138,8 @@ func (w *walker) close() {
 	w.folder.remove()
 }
 
-// folder is a test whose folders last one walk, so that a thousand walks do not
-// fill the disk.
+// folder is a test whose temporary folders are removed after one walk, so that a thousand walks
+// do not fill the disk.
 type folder struct {
 	testing.TB
 	paths []string
@@ -161,7 +161,7 @@ func (f *folder) remove() {
 	}
 }
 
-// send carries out commands on both stores.
+// send sends commands to both stores.
 func (w *walker) send(rt *rapid.T, commands []machine.Command) []machine.Reply {
 	w.rt = rt
 	rt.Logf("send %s", describe(commands))
@@ -182,7 +182,7 @@ func (w *walker) send(rt *rapid.T, commands []machine.Command) []machine.Reply {
 	return want
 }
 
-// remember notes what later commands may refer to.
+// remember notes ids to which later commands may refer.
 func (w *walker) remember(c machine.Command, r machine.Reply) {
 	name := label(c)
 	if x, ok := c.(*machine.Claim); ok {
@@ -206,8 +206,8 @@ func (w *walker) remember(c machine.Command, r machine.Reply) {
 	w.judge.note(c, r)
 }
 
-// check compares all lists, and all rows of the executions that changed since
-// the last step; at the end of a walk everything is compared.
+// check compares all lists, and all rows of the executions that changed in the last step; the end
+// of a walk compares everything.
 func (w *walker) check(rt *rapid.T) {
 	w.compare(rt, func(x *machine.Execution) bool {
 		was := w.records[x.ID]
@@ -215,7 +215,7 @@ func (w *walker) check(rt *rapid.T) {
 	})
 }
 
-// compare compares rows, and looks whether what is promised holds.
+// compare compares rows, and checks the promises.
 func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	w.rt = rt
 	want, err := take(w.t.Context(), w.oracle, w.asked, wanted)
@@ -226,7 +226,7 @@ func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	if err != nil {
 		rt.Fatalf("read the store: %v", err)
 	}
-	if !reflect.DeepEqual(want, got) { // the quick way
+	if !reflect.DeepEqual(want, got) { // the fast way
 		if diff := cmp.Diff(want, got, equal...); diff != "" {
 			rt.Fatalf("rows differ (-memory +store):\n%s", diff)
 		}
@@ -245,7 +245,7 @@ func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	w.judge.check(rt, want, left)
 }
 
-// describe is commands as a person reads them.
+// describe formats commands for people.
 func describe(commands []machine.Command) string {
 	var all []string
 	for _, c := range commands {

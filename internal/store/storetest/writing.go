@@ -51,7 +51,7 @@ var writeCases = []testCase{
 		setFixed(&next, first)
 		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&next}})
 		e.same("changed", &next, e.row(first.ID))
-		var bare machine.Execution // and back to nothing
+		var bare machine.Execution // and back to zero values
 		setFixed(&bare, first)
 		bare.State, bare.Seq, bare.Generation, bare.InputGen = belay.Pending, 1, 1, 1
 		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&bare}})
@@ -69,7 +69,7 @@ var writeCases = []testCase{
 			e.Errorf("flags are loaded again: %+v %+v %+v", loaded.Executions[0], loaded.Runs[0], loaded.Workers[0])
 		}
 	}},
-	{"of a run that is there only the end is written, and the begin where there is one", func(e *env) {
+	{"of an existing run only the end is written, and the begin if the change has one", func(e *env) {
 		rows := filled(100)
 		begun := *rows.Runs[0]
 		e.mustWrite(rows)
@@ -91,7 +91,7 @@ var writeCases = []testCase{
 		want.StartedSeq, want.StartedAt = end.StartedSeq, end.StartedAt
 		e.same("begun", []*machine.Run{&want}, e.read(store.Read{Execution: begun.Execution, Run: true}).Runs)
 	}},
-	{"of a session that is there all but its spec and its opening is written", func(e *env) {
+	{"of an existing session all fields but its spec and its opening are written", func(e *env) {
 		rows := filled(100)
 		rows.Workers[0].State = belay.WorkerOpen
 		e.mustWrite(rows)
@@ -106,7 +106,7 @@ var writeCases = []testCase{
 		e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
 		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: []belay.WorkerID{next.ID}}).Workers)
 	}},
-	{"a checkpoint can lose its data and a signal be taken in the batch that wrote them", func(e *env) {
+	{"a checkpoint can be pruned, and a signal consumed, in the batch that wrote them", func(e *env) {
 		l := e.run(e.open(), 1)
 		seq := e.row(l.Execution).Seq
 		state := func(data string) machine.Command {
@@ -153,15 +153,15 @@ var writeCases = []testCase{
 			e.Errorf("%d open dead letters, want none", n)
 		}
 	}},
-	{"grace reaches every session that lives, and none that ended", func(e *env) {
+	{"Grace extends every living session and no ended one", func(e *env) {
 		short := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(2 * time.Second) })
 		ended, own := e.open(), e.open()
 		e.ok(&machine.End{Worker: ended})
-		e.clock.Advance(3 * time.Second) // no gap yet that the rules would act on
+		e.clock.Advance(3 * time.Second) // not long enough for the rules to act
 		long := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(time.Minute) })
 		before := e.sessions()
 		given := *before[own]
-		given.ExpiresAt = 12345 // has its grace already, whatever that is
+		given.ExpiresAt = 12345 // has its grace already; the store must keep this value
 		e.mustWrite(&machine.Changes{Grace: 2 * time.Second, Workers: []*machine.Worker{&given}})
 		after := e.sessions()
 		for id, want := range map[belay.WorkerID]machine.Time{
@@ -219,7 +219,7 @@ func filled(n int) *machine.Changes {
 	return c
 }
 
-// kept is a row as it comes back.
+// kept is the row as the store returns it.
 func kept(x *machine.Execution) *machine.Execution {
 	c := *x
 	c.New, c.Attention = false, false
@@ -232,7 +232,7 @@ func keptRun(r *machine.Run) *machine.Run {
 	return &c
 }
 
-// setFixed gives a row what never changes of an execution.
+// setFixed copies the fields of an execution that never change.
 func setFixed(x, from *machine.Execution) {
 	x.ID, x.Parent, x.Child, x.ParentGen, x.Workflow, x.Version = from.ID, from.Parent, from.Child, from.ParentGen,
 		from.Workflow, from.Version

@@ -7,9 +7,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Executions has the columns of an execution that never change. Its policy is written and not read
-// with the others: it is
-// shared once it was read.
+// Executions has the columns of an execution that never change. Its policy is written with the
+// other columns but read separately, so that equal policies share one struct.
 var Executions = &Table[machine.Execution]{"executions", []Column[machine.Execution]{
 	id("id", Kept, func(e *machine.Execution) []byte { return e.ID[:] }),
 	id("parent", Null, func(e *machine.Execution) []byte { return e.Parent[:] }),
@@ -30,13 +29,14 @@ func policyText(e *machine.Execution) string {
 	return string(e.Policy.Text())
 }
 
-// ExecutionPolicy is the place of the policy in an execution's row.
+// ExecutionPolicy is the index of the policy in an execution's row.
 const ExecutionPolicy = 7
 
-// fixed is how many columns never change.
+// fixed is the number of columns that never change.
 const fixed = 10
 
-// The columns of an execution that change, in the order in which they follow those that never do.
+// The columns of an execution that change. In a row they follow the columns that never change, in
+// this order.
 const (
 	State = iota
 	PausedFrom
@@ -70,8 +70,8 @@ const (
 	Preempting
 	Class
 	Parted
-	RunSeq // in PostgreSQL alone: at which the run began that it is in, if that run has no row
-	Ints   // from here on what is no integer
+	RunSeq // only in PostgreSQL: the seq at which the present run began, if that run has no row of its own
+	Ints   // the columns from here on are no integers
 )
 
 // The columns that change and are no integers.
@@ -85,7 +85,7 @@ const (
 	HotCount
 )
 
-// Hot are the columns that change. An id in it is that of the execution itself.
+// Hot has the columns that change.
 var Hot = [HotCount]Column[machine.Execution]{
 	State: number("state", Int2, Kept), PausedFrom: number("paused_from", Int2, Lean),
 	ReadyAt: number("ready_at", Int8, Null), Lane: number("lane", Int8, Kept), DueAt: number("due_at", Int8, Null),
@@ -115,18 +115,19 @@ var Hot = [HotCount]Column[machine.Execution]{
 	Gate:       text("gate", Null, func(e *machine.Execution) *belay.GateID { return &e.Gate }),
 }
 
-// number is a column whose value stands in HotRow.Ints.
+// number is a column whose value is in HotRow.Ints.
 func number(name string, kind Kind, zero Zero) Column[machine.Execution] {
 	return Column[machine.Execution]{Name: name, Kind: kind, Zero: zero}
 }
 
-// HotRow is an execution with the integers of the columns that change.
+// HotRow is an execution with the integers of its columns that change.
 type HotRow struct {
 	*machine.Execution
 	Ints [Ints]int64
 }
 
-// Of takes in an execution, and the seq at which the run began that it is in, if that run has no row.
+// Of sets the row from an execution, and RunSeq to the seq at which its present run began, if
+// that run has no row of its own.
 func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 	h.Execution, h.Ints = e, [Ints]int64{
 		State: int64(e.State), PausedFrom: int64(e.PausedFrom), ReadyAt: int64(e.Ready()),
@@ -143,7 +144,8 @@ func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 	}
 }
 
-// Since are the columns in which h differs from what was. A row without an execution has only zeros.
+// Since is the set of columns in which h differs from was. A HotRow without an execution has only
+// zeros.
 func (h *HotRow) Since(was *HotRow) Mask {
 	var m Mask
 	for i := range h.Ints {
@@ -165,7 +167,7 @@ func (h *HotRow) Since(was *HotRow) Mask {
 // Mask is a set of columns that change.
 type Mask uint64
 
-// MaskOf is the set of some columns.
+// MaskOf is the set of the given columns.
 func MaskOf(columns ...int) (m Mask) {
 	for _, i := range columns {
 		m |= 1 << i
@@ -182,7 +184,7 @@ func (m Mask) All(yield func(int) bool) {
 	}
 }
 
-// ScanExecution reads an execution whose policy was parsed, and its RunSeq.
+// ScanExecution reads an execution and its RunSeq from a row. The caller has parsed the policy.
 func ScanExecution[C Row](row C, policy *belay.Policy) (*machine.Execution, int64) {
 	e := &machine.Execution{
 		Child: row.Text(2), ParentGen: int(row.Int(3)), Workflow: row.Word(4), Version: row.Word(5), Queue: row.Word(6),

@@ -9,12 +9,11 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Beside are the tables whose rows go with their execution.
+// Beside lists the tables whose rows are deleted with their execution.
 var Beside = [...]string{"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums"}
 
-// TallyExecutions counts what has not ended: it is due at some time, owned, or neither, and each
-// has an index that holds
-// nothing else.
+// TallyExecutions counts executions that have not ended. Such an execution has a ready time, an
+// owner, or neither; for each of these cases there is an index that contains only these rows.
 const TallyExecutions = `
 SELECT state, count(*)
 FROM executions
@@ -31,8 +30,8 @@ FROM executions
 WHERE ready_at IS NULL AND worker IS NULL AND state < 6
 GROUP BY state`
 
-// Unended select the executions that have not ended, or of those the owned ones alone: there are
-// few among all that have.
+// Unended are statements that together select the executions that have not ended, or only those
+// with an owner. Each uses an index that contains only such rows.
 func Unended(owned bool) []string {
 	all := []string{
 		"SELECT id FROM executions WHERE worker IS NOT NULL", "SELECT id FROM executions WHERE ready_at IS NOT NULL",
@@ -44,9 +43,9 @@ func Unended(owned bool) []string {
 	return all
 }
 
-// Conditions are those of a list on an execution that is called e. place adds an argument, an id or
-// a text, and gives its
-// place in the statement; label gives the condition that an execution has a label.
+// Conditions is the condition of a list on the execution e. place adds an argument, an id or a
+// text, and returns its placeholder in the statement. label returns the condition that an
+// execution has a label.
 func Conditions(q *store.List, place func(any) string, label func(key, value string) string) string {
 	var all []string
 	add := func(condition string) { all = append(all, condition) }
@@ -81,7 +80,7 @@ func Conditions(q *store.List, place func(any) string, label func(key, value str
 	return strings.Join(all, " AND ")
 }
 
-// Newest are the executions, or the children of one, newest first.
+// Newest selects the executions, or the children of one, newest first.
 func Newest(q *store.List, place func(any) string) string {
 	condition := "true"
 	if !q.Parent.IsZero() {

@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// The tables beside that of the executions. The last column of those with a payload is the payload.
+// The other tables. In a table with a payload the payload is the last column.
 var (
 	Specs = &Table[machine.Spec]{"specs", []Column[machine.Spec]{
 		id("execution", Kept, func(s *machine.Spec) []byte { return s.Execution[:] }),
@@ -149,9 +149,8 @@ var (
 		boolean("log", func(s *machine.Sum) *bool { return &s.Log }),
 	}}
 
-	// Workers has two columns that are written and not read with the others: the spec, which is
-	// shared once it was read,
-	// and the TTL in it.
+	// Workers has two columns that are written with the others but read separately: the spec, so
+	// that equal specs share one struct, and its TTL.
 	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
 		id("id", Kept, func(x *machine.Worker) []byte { return x.ID[:] }),
 		integer("state", Int2, Kept, func(x *machine.Worker) *belay.WorkerState { return &x.State }),
@@ -170,18 +169,18 @@ var (
 func specText(x *machine.Worker) string {
 	b, err := json.Marshal(x.Spec)
 	if err != nil {
-		panic(err) // strings and numbers always pass
+		panic(err) // strings and numbers can always be encoded
 	}
 	return string(b)
 }
 
-// WorkerSpec is the place of a session's spec in its row.
+// WorkerSpec is the index of the spec in a session's row.
 const WorkerSpec = 9
 
 // WorkerColumns are the columns that ScanWorker reads.
 var WorkerColumns = Workers.First(WorkerSpec + 1).Names()
 
-// ScanWorker reads a session whose spec was parsed.
+// ScanWorker reads a session from a row. The caller has parsed the spec.
 func ScanWorker[C Row](row C, spec *belay.WorkerSpec) (*machine.Worker, error) {
 	x, err := Scan(Workers, row)
 	if err == nil && spec != nil {
@@ -190,5 +189,5 @@ func ScanWorker[C Row](row C, spec *belay.WorkerSpec) (*machine.Worker, error) {
 	return x, err
 }
 
-// Microseconds rounds up, as times do.
+// Microseconds rounds up, as machine.Time does.
 func Microseconds(d time.Duration) int64 { return int64(machine.Time(0).Add(d)) }

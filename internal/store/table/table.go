@@ -1,6 +1,5 @@
-// Package table says what the tables of the SQL stores hold: the columns, how a row is read into
-// its struct, and what is
-// written of it. Each store adds the statements in its own dialect.
+// Package table describes the tables of the SQL stores: the columns, how a row is read into its
+// struct, and which values are written. Each store adds the statements in its own dialect.
 package table
 
 import (
@@ -12,7 +11,7 @@ import (
 // Kind is the type of a column.
 type Kind uint8
 
-// The types of columns. SQLite has one type for the first four, and one for the last two.
+// The types of columns. SQLite stores the first four as INTEGER, and the last two as BLOB.
 const (
 	Boolean Kind = iota
 	Int2
@@ -23,17 +22,19 @@ const (
 	Bytes
 )
 
-// Zero says how a column keeps the zero value.
+// Zero says how a column stores the zero value.
 type Zero uint8
 
-// The ways to keep the zero value. Lean is NULL in PostgreSQL alone, where that takes no room.
+// The ways to store the zero value: Kept as the value itself, Null as NULL, and Lean as NULL in
+// PostgreSQL only, where NULL takes no space.
 const (
 	Kept Zero = iota
 	Lean
 	Null
 )
 
-// Column is a column and its field in a row. Of the three fields that read, the one that goes with the type is set.
+// Column is a column and its field in a row struct. Of the functions Int, Text and Bytes, the one
+// for the column's type is set.
 type Column[R any] struct {
 	Name string
 	Kind Kind
@@ -45,7 +46,7 @@ type Column[R any] struct {
 
 	setInt   func(*R, int64)
 	setText  func(*R, string) error
-	setBytes func(*R, []byte) // nil for one of a fixed size, whose Bytes can be written to
+	setBytes func(*R, []byte) // nil for a field of fixed size, for which Bytes returns the field itself
 }
 
 // Table is a table, or some of its columns.
@@ -54,7 +55,7 @@ type Table[R any] struct {
 	Columns []Column[R]
 }
 
-// Names are the columns, for a statement.
+// Names is the list of the columns' names for a statement.
 func (t *Table[R]) Names() string {
 	names := make([]string, len(t.Columns))
 	for i := range t.Columns {
@@ -63,7 +64,8 @@ func (t *Table[R]) Names() string {
 	return strings.Join(names, ", ")
 }
 
-// First are the first n columns; below zero, all but the last so many.
+// First is the table with its first n columns only; if n is negative, without its last -n
+// columns.
 func (t *Table[R]) First(n int) *Table[R] {
 	if n < 0 {
 		n += len(t.Columns)
@@ -71,7 +73,7 @@ func (t *Table[R]) First(n int) *Table[R] {
 	return &Table[R]{t.Name, t.Columns[:n]}
 }
 
-// Only are some of the columns, in the order of names.
+// Only is the table with the named columns only, in this order.
 func (t *Table[R]) Only(names string) *Table[R] {
 	some := &Table[R]{Name: t.Name}
 	for name := range strings.SplitSeq(names, ", ") {
@@ -88,8 +90,8 @@ func (t *Table[R]) Only(names string) *Table[R] {
 	return some
 }
 
-// Row is a row of a result. NULL reads as zero. Raw may share memory with the result, Blob may not; Word is for texts
-// that stand in many rows.
+// Row is a row of a result. NULL reads as zero. Raw may share memory with the result, Blob may
+// not. Word is for texts that occur in many rows: equal texts may share memory.
 type Row interface {
 	Int(i int) int64
 	Text(i int) string
@@ -118,7 +120,7 @@ func Scan[R any, C Row](t *Table[R], row C) (*R, error) {
 	return r, nil
 }
 
-// Into reads each row of a table into a list.
+// Into returns a function that reads rows of a table and appends them to a list.
 func Into[R any, C Row](t *Table[R], all *[]*R) func(C) error {
 	return func(row C) error {
 		r, err := Scan(t, row)
@@ -129,7 +131,7 @@ func Into[R any, C Row](t *Table[R], all *[]*R) func(C) error {
 	}
 }
 
-// Values is Into for a list of the rows themselves.
+// Values is Into for a list of structs instead of pointers.
 func Values[R any, C Row](t *Table[R], all *[]R) func(C) error {
 	return func(row C) error {
 		r, err := Scan(t, row)
@@ -164,7 +166,7 @@ func text[R any, V ~string](name string, zero Zero, of func(*R) *V) Column[R] {
 	}
 }
 
-// labels are kept as JSON.
+// labels is a column of labels, stored as JSON.
 func labels[R any](name string, of func(*R) *map[string]string) Column[R] {
 	return Column[R]{
 		Name: name, Kind: String, Zero: Null,
@@ -176,7 +178,7 @@ func labels[R any](name string, of func(*R) *map[string]string) Column[R] {
 	}
 }
 
-// id is a column of ids: of gives the bytes of the field.
+// id is a column of ids: of returns the bytes of the field.
 func id[R any](name string, zero Zero, of func(*R) []byte) Column[R] {
 	return Column[R]{Name: name, Kind: UUID, Zero: zero, Bytes: of}
 }
@@ -192,13 +194,13 @@ func blob[R any](name string, of func(*R) *[]byte) Column[R] {
 	}
 }
 
-// kept is a column whose zero value is no NULL.
+// kept makes a column store its zero value as the value itself.
 func kept[R any](c Column[R]) Column[R] {
 	c.Zero = Kept
 	return c
 }
 
-// ParseLabels reads labels as they are stored.
+// ParseLabels decodes stored labels.
 func ParseLabels(text string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil
@@ -210,23 +212,23 @@ func ParseLabels(text string) (map[string]string, error) {
 	return labels, nil
 }
 
-// LabelsText is labels as they are stored; empty for none.
+// LabelsText encodes labels for the table; empty for none.
 func LabelsText(labels map[string]string) string {
 	if len(labels) == 0 {
 		return ""
 	}
 	b, err := json.Marshal(labels)
 	if err != nil {
-		panic(err) // maps of strings always pass
+		panic(err) // maps of strings can always be encoded
 	}
 	return string(b)
 }
 
-// Parsed remembers the meaning of JSON texts that stand in many rows or are read often. The values are shared and never
-// changed in place.
+// Parsed caches decoded JSON texts that occur in many rows or are read often. The values are
+// shared and never changed in place.
 type Parsed[T any] map[string]*T
 
-// Parse reads a text; an empty one is nil.
+// Parse decodes a text, or finds it in the cache; nil for an empty text.
 func Parse[T any, S string | []byte](p *Parsed[T], what string, text S) (*T, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -245,7 +247,7 @@ func Parse[T any, S string | []byte](p *Parsed[T], what string, text S) (*T, err
 	return v, nil
 }
 
-// Number is a boolean as a number.
+// Number is 1 for true and 0 for false.
 func Number(b bool) int64 {
 	if b {
 		return 1

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// lock makes an owner from outside.
+// lock makes an external owner.
 func (e *env) lock(id belay.ExecutionID) belay.Lease {
 	e.Helper()
 	r := e.ok(&machine.Lock{LockRequest: belay.LockRequest{ID: e.id(), Execution: id, Owner: "out"}, Secret: e.id()})
@@ -17,7 +17,7 @@ func (e *env) lock(id belay.ExecutionID) belay.Lease {
 }
 
 var outsideCases = []testCase{
-	{"who owns an execution is told with it, each owner once", func(e *env) {
+	{"the sessions that own executions come with them, each once", func(e *env) {
 		worker := e.open()
 		a, b := e.run(worker, 1), e.run(worker, 2)
 		out := e.lock(e.submit(func(s *belay.Submission) { s.External = true }))
@@ -32,7 +32,7 @@ var outsideCases = []testCase{
 		slices.SortFunc(want, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
 		e.same("owners", want, rows.Owners)
 		if !sessions[out.Worker].Spec.External || len(rows.Workers) != 0 {
-			e.Errorf("the owner from outside is %+v; %d sessions are locked", sessions[out.Worker], len(rows.Workers))
+			e.Errorf("the external owner is %+v; %d sessions are locked", sessions[out.Worker], len(rows.Workers))
 		}
 	}},
 	{"the newest runs come with their outputs, as many as asked for", func(e *env) {
@@ -52,7 +52,7 @@ var outsideCases = []testCase{
 			e.same(named("runs", n), want, got)
 		}
 	}},
-	{"what is kept of a log is counted, and its dropped chunks are shown before they go", func(e *env) {
+	{"the bytes of a log are counted, and its dropped chunks are loaded before the drop", func(e *env) {
 		l := e.run(e.open(), 1)
 		for n := range int64(4) {
 			e.append(l, "log", n, "four")

@@ -9,10 +9,10 @@ import (
 )
 
 var dueCases = []testCase{
-	{"an empty store has nothing to do, ever", func(e *env) {
+	{"an empty store has nothing due, now or later", func(e *env) {
 		e.same("due", store.Due{}, e.due(10))
 	}},
-	{"sessions whose time is over are due, the longest over first", func(e *env) {
+	{"expired sessions are due, the longest expired first", func(e *env) {
 		ttl := func(d time.Duration) func(*belay.WorkerSpec) {
 			return func(s *belay.WorkerSpec) { s.TTL = belay.Duration(d) }
 		}
@@ -23,14 +23,14 @@ var dueCases = []testCase{
 		if d := e.due(10); len(d.Workers) != 0 || d.NextWorker != at(fast) || d.MinTTL != 5*time.Second {
 			e.Errorf("%+v, want nothing until the fast one's end at %d", d, at(fast))
 		}
-		e.clock.Advance(10 * time.Second) // to the microsecond
+		e.clock.Advance(10 * time.Second) // exactly its TTL
 		if d := e.due(10); d.NextWorker != at(slow) {
 			e.Errorf("the next session ends at %d, want %d", d.NextWorker, at(slow))
 		}
 		e.same("due", []belay.WorkerID{fast, middle}, e.due(10).Workers)
 		e.same("the first that is due", []belay.WorkerID{fast}, e.due(1).Workers)
 	}},
-	{"executions whose check has come are due, the longest due first", func(e *env) {
+	{"executions whose CheckAt has come are due, the longest due first", func(e *env) {
 		start := func(d time.Duration) func(*belay.Submission) {
 			return policy(belay.Policy{StartTimeout: belay.Duration(d)})
 		}
@@ -48,7 +48,7 @@ var dueCases = []testCase{
 		e.same("due later", []belay.ExecutionID{soon, late}, e.due(10).Checks)
 		e.same("the first that is due", []belay.ExecutionID{soon}, e.due(1).Checks)
 	}},
-	{"what a session left behind when it ended is lost, and so is what belongs to none", func(e *env) {
+	{"executions whose session has ended or does not exist are lost", func(e *env) {
 		dead, living := e.open(), e.open()
 		a, b := e.run(dead, 1), e.run(dead, 2)
 		e.run(living, 1)
@@ -90,21 +90,21 @@ var dueCases = []testCase{
 		}
 		e.same("when all are cancelled", []belay.ExecutionID(nil), e.due(10).Children)
 		e.child(cancelled, "lives on too", policy(belay.Policy{Abandon: true}))
-		parted := e.due(10).Parted // those with children that live on
-		e.same("of whom none is left", []belay.ExecutionID{ended.Execution, cancelled.Execution}, parents(parted))
+		parted := e.due(10).Parted // parents with only children that live on
+		e.same("without such children", []belay.ExecutionID{ended.Execution, cancelled.Execution}, parents(parted))
 		e.same("the first of them", parted[:1], e.due(1).Parted)
 		for i := range parted {
 			e.ok(&parted[i])
 		}
 		if d := e.due(10); len(d.Children)+len(d.Parted) != 0 {
-			e.Errorf("looked at again though nothing is left to do: %+v", d)
+			e.Errorf("due again though nothing is left to do: %+v", d)
 		}
 		e.settle(goesOn, belay.OutcomeSucceeded)
 		if d := e.due(10); len(d.Children) != 1 || len(d.Parted) != 0 {
 			e.Errorf("after the end of another: %+v", d)
 		}
 	}},
-	{"sessions are listed the living first, the newest first, with what they own", func(e *env) {
+	{"sessions are listed: living before ended, newest first, with the number of their runs", func(e *env) {
 		on := func(host string) func(*belay.WorkerSpec) {
 			return func(s *belay.WorkerSpec) { s.Process.Host = host }
 		}
@@ -148,7 +148,7 @@ var dueCases = []testCase{
 			e.same(c.what, c.want, got)
 		}
 	}},
-	{"counts are of what is there", func(e *env) {
+	{"counts agree with the rows", func(e *env) {
 		worker := e.open()
 		e.save(e.run(worker, 1), belay.KindStep, "a", `1`)
 		e.settle(e.run(worker, 2), belay.OutcomeFailed)
@@ -163,7 +163,7 @@ var dueCases = []testCase{
 			Runs:       2, Checkpoints: 1, DeadLetters: 1, Sessions: 1,
 		}, got)
 	}},
-	{"a tally is of what has not ended and of open dead letters, whatever it waits for", func(e *env) {
+	{"a tally counts all executions that have not ended, and open dead letters", func(e *env) {
 		worker, number := e.open(), int64(0)
 		run := func(with ...func(*belay.Submission)) belay.Lease { number++; return e.run(worker, number, with...) }
 		// running
@@ -177,7 +177,7 @@ var dueCases = []testCase{
 		for _, o := range []belay.Outcome{belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeTimedOut} {
 			e.settle(run(policy(belay.Policy{MaxAttempts: 1})), o)
 		}
-		e.settle(run(), belay.OutcomeFailed) // and again
+		e.settle(run(), belay.OutcomeFailed) // the second failure
 		again := run(policy(belay.Policy{MaxAttempts: 1}))
 		e.settle(again, belay.OutcomeTimedOut)
 		e.control(again.Execution, belay.ActionRetry)
@@ -216,8 +216,8 @@ func parents(all []machine.Part) (ids []belay.ExecutionID) {
 	return ids
 }
 
-// ordered joins families of children: each in order of id, the families in
-// order of their parents, which they are given in.
+// ordered joins lists of children: each list sorted by id, the lists in the order of their
+// parents, which is the order of the arguments.
 func ordered(families ...[]belay.ExecutionID) []belay.ExecutionID {
 	var all []belay.ExecutionID
 	for _, f := range families {
@@ -229,7 +229,7 @@ func ordered(families ...[]belay.ExecutionID) []belay.ExecutionID {
 	return all
 }
 
-// lost is how an execution is listed whose owner has gone.
+// lost is how Due lists an execution whose owner is gone.
 func (e *env) lost(id belay.ExecutionID) store.Lost {
 	e.Helper()
 	x := e.row(id)

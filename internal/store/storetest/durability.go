@@ -11,7 +11,7 @@ import (
 )
 
 var pruneCases = []testCase{
-	{"what ended before a moment is deleted with all its rows", func(e *env) {
+	{"an execution that ended before the moment is deleted with all its rows", func(e *env) {
 		l, _ := e.eventful()
 		e.clock.Advance(time.Minute)
 		moment := e.now()
@@ -36,7 +36,7 @@ var pruneCases = []testCase{
 		if got.Runs != 1 || got.Checkpoints != 0 || got.DeadLetters != 1 {
 			e.Errorf("rows are left behind: %+v", got)
 		}
-		if n := e.prune(e.now()+1, 0); n != 1 { // the failed one, and its dead letter
+		if n := e.prune(e.now()+1, 0); n != 1 { // the failed one, with its dead letter
 			e.Errorf("%d deleted, want 1", n)
 		}
 		if got, err = e.store.Counts(e.Context()); err != nil || got.DeadLetters != 0 || got.Runs != 0 {
@@ -58,7 +58,7 @@ var pruneCases = []testCase{
 			e.Errorf("%d deleted, want 3", n)
 		}
 	}},
-	{"what a parent or child that has not ended needs stays", func(e *env) {
+	{"an execution stays while its parent or a child has not ended", func(e *env) {
 		worker := e.open()
 		waits, ended := e.run(worker, 1), e.run(worker, 2)
 		done := e.child(waits, "done")
@@ -75,7 +75,7 @@ var pruneCases = []testCase{
 			e.Errorf("%d deleted, want the parent that waited and its child", n)
 		}
 	}},
-	{"what a retry may need stays as long as its root, and goes with it", func(e *env) {
+	{"an execution that a retry may need stays as long as its root, and is deleted with it", func(e *env) {
 		worker := e.open()
 		root := e.run(worker, 1)
 		child := e.take(worker, 2, e.child(root, "child"))
@@ -101,7 +101,7 @@ var pruneCases = []testCase{
 		}
 		e.same("left", []belay.ExecutionID(nil), e.list(store.List{Children: true}))
 	}},
-	{"a descendant that lives on keeps its whole tree", func(e *env) {
+	{"a descendant that has not ended keeps its whole tree", func(e *env) {
 		worker := e.open()
 		root := e.run(worker, 1)
 		child := e.take(worker, 2, e.child(root, "child"))
@@ -121,7 +121,7 @@ var pruneCases = []testCase{
 			e.Errorf("%d deleted, want all three", n)
 		}
 	}},
-	{"a tree too large for one commit goes from its leaves, once it is forgotten", func(e *env) {
+	{"a tree too large for one commit is deleted from its leaves, once it is forgotten", func(e *env) {
 		worker := e.open()
 		root := e.run(worker, 1)
 		child := e.take(worker, 2, e.child(root, "child"))
@@ -162,7 +162,7 @@ var pruneCases = []testCase{
 			e.Errorf("%+v in the end, want nothing", p)
 		}
 	}},
-	{"an execution with too much to go in one commit goes piece by piece, once it is forgotten", func(e *env) {
+	{"an execution with too many rows for one commit is deleted in several, once it is forgotten", func(e *env) {
 		l := e.run(e.open(), 1)
 		rows := &machine.Changes{}
 		for i := range store.FellRows + 250 {
@@ -187,7 +187,7 @@ var pruneCases = []testCase{
 			if !p.More || calls == 9 {
 				e.Fatalf("after %d calls: %+v", calls+1, p)
 			}
-			e.row(l.Execution) // is there until all the rest is gone
+			e.row(l.Execution) // exists until all its other rows are deleted
 		}
 		got, err := e.store.Counts(e.Context())
 		if err != nil {
@@ -197,7 +197,7 @@ var pruneCases = []testCase{
 			e.Errorf("rows are left behind: %+v", got)
 		}
 	}},
-	{"trees that stay do not hold up those behind them", func(e *env) {
+	{"trees that stay do not delay the deletion of others", func(e *env) {
 		worker := e.open()
 		for n := range int64(5) {
 			l := e.run(worker, n+1)
@@ -218,7 +218,7 @@ var pruneCases = []testCase{
 			e.Errorf("%d deleted in %d calls, want 3", gone, calls)
 		}
 	}},
-	{"keys and sessions go a limited number at a time", func(e *env) {
+	{"a call deletes a limited number of keys and sessions", func(e *env) {
 		for i := range 3 {
 			id := e.submit(func(s *belay.Submission) { s.IdempotencyKey = fmt.Sprint("k", i) })
 			e.control(id, belay.ActionCancel)
@@ -276,7 +276,7 @@ var pruneCases = []testCase{
 }
 
 var durableCases = []testCase{
-	{"what was committed is there when the store is opened again", func(e *env) {
+	{"committed rows are there when the store is opened again", func(e *env) {
 		l, _ := e.eventful()
 		e.append(e.run(e.open(), 1), "log", 0, "text")
 		rows := filled(100)
@@ -306,8 +306,8 @@ var durableCases = []testCase{
 	}},
 }
 
-// prune deletes what ended before a moment, and answers how many executions and
-// sessions that were.
+// prune deletes what ended before a moment, and returns the number of deleted executions and
+// sessions.
 func (e *env) prune(before machine.Time, limit int) int {
 	e.Helper()
 	p, err := e.store.Prune(e.Context(), before, limit)
@@ -317,7 +317,7 @@ func (e *env) prune(before machine.Time, limit int) int {
 	return p.Executions + p.Sessions
 }
 
-// pruned deletes what has ended.
+// pruned deletes everything that has ended.
 func (e *env) pruned(limit int) store.Pruned {
 	e.Helper()
 	p, err := e.store.Prune(e.Context(), e.now(), limit)
@@ -327,7 +327,7 @@ func (e *env) pruned(limit int) store.Pruned {
 	return p
 }
 
-// take claims an execution that is ready in the lane of all.
+// take claims an execution that must be the first in lane.
 func (e *env) take(worker belay.WorkerID, number int64, id belay.ExecutionID) belay.Lease {
 	e.Helper()
 	leases := e.claim(worker, number, 1)

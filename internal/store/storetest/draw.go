@@ -5,9 +5,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// What a walk knows, so that most of its commands make sense.
+// The rows that a walk has seen, from which it draws commands that are likely to be accepted.
 
-// row is an execution as it stood after the last step.
+// row is an execution after the last step.
 func (w *walker) row(id belay.ExecutionID) *machine.Execution {
 	for _, rec := range w.now.Listed {
 		if rec.Execution.ID == id {
@@ -17,7 +17,7 @@ func (w *walker) row(id belay.ExecutionID) *machine.Execution {
 	return nil
 }
 
-// session is a session as it stood after the last step.
+// session is a session after the last step.
 func (w *walker) session(id belay.WorkerID) *machine.Worker {
 	for _, x := range w.now.Workers {
 		if x.ID == id {
@@ -27,8 +27,8 @@ func (w *walker) session(id belay.WorkerID) *machine.Worker {
 	return nil
 }
 
-// running is how many executions have a running owner, living how many sessions
-// may claim. Without them most commands come to nothing.
+// running is the number of running executions, and living the number of sessions that may claim.
+// Without them most commands would be refused.
 func (w *walker) running() int { return int(w.now.Counts.Executions[belay.Running]) }
 
 func (w *walker) living() (n int) {
@@ -40,7 +40,7 @@ func (w *walker) living() (n int) {
 	return n
 }
 
-// execution draws an execution, mostly one in a state if one is given.
+// execution draws an execution, most likely one in the given state, if a state is given.
 func (w *walker) execution(state belay.State) belay.ExecutionID {
 	var fit []belay.ExecutionID
 	for _, rec := range w.now.Listed {
@@ -57,7 +57,7 @@ func (w *walker) execution(state belay.State) belay.ExecutionID {
 	return w.fresh()
 }
 
-// worker draws a session, mostly a living one.
+// worker draws a session, most likely a living one.
 func (w *walker) worker() belay.WorkerID {
 	var living []belay.WorkerID
 	for _, x := range w.now.Workers {
@@ -74,7 +74,7 @@ func (w *walker) worker() belay.WorkerID {
 	return w.fresh()
 }
 
-// lease draws a lease, mostly one that holds.
+// lease draws a lease, most likely a valid one.
 func (w *walker) lease() belay.Lease { return w.leaseIn(belay.Running) }
 
 func (w *walker) leaseIn(state belay.State) belay.Lease {
@@ -95,8 +95,7 @@ func (w *walker) leaseIn(state belay.State) belay.Lease {
 	return l
 }
 
-// op draws the id of an operation: a new one, or one that was used before and
-// is sent again.
+// op draws an operation id: a new one, or one of an earlier operation for a repetition.
 func (w *walker) op() (op belay.OpID, again bool) {
 	if len(w.ops) > 0 && w.chance(5) {
 		return one(w, w.ops...), true
@@ -106,7 +105,7 @@ func (w *walker) op() (op belay.OpID, again bool) {
 	return op, w.chance(10)
 }
 
-// signalSeq draws the seq of a signal of an execution, mostly one there is.
+// signalSeq draws the seq of a signal of an execution, most likely an existing one.
 func (w *walker) signalSeq(id belay.ExecutionID) int64 {
 	if rec := w.records[id]; rec != nil && len(rec.Signals) > 0 && !w.chance(6) {
 		return one(w, rec.Signals...).Seq
@@ -114,7 +113,7 @@ func (w *walker) signalSeq(id belay.ExecutionID) int64 {
 	return int64(w.number(0, 5))
 }
 
-// payload draws a payload, or none.
+// payload draws a payload, which may be empty.
 func (w *walker) payload() []byte {
 	return one(w, nil, nil, []byte(`1`), []byte(`{"text":"ünïcode <&>"}`), []byte(`"not JSON`))
 }
