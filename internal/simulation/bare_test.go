@@ -11,15 +11,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// bareInput is what a bare worker does with an execution: so many checkpoints,
-// each after a while, and then an end.
+// bareInput tells a bare worker what to do with an execution: save some checkpoints, each after a
+// pause, and then end the run.
 type bareInput struct {
 	Saves int    `json:"saves"`
 	Ms    int    `json:"ms"`
 	End   string `json:"end"` // an outcome
-	// Tries is how many attempts end so; the next succeeds.
+	// Tries is the number of attempts that end with End; the next attempt succeeds.
 	Tries int `json:"tries,omitempty"`
-	// Waits is for how long a suspended one waits, in ms; 0 for a signal.
+	// Waits is how long a suspended execution waits, in ms; 0 for a signal.
 	Waits int `json:"waits,omitempty"`
 }
 
@@ -32,9 +32,9 @@ func writeBare(r *rand.Rand) bareInput {
 	return in
 }
 
-// bareWorker speaks the protocol without the SDK, and carelessly: it has no
-// fence, writes on when it should not any more, and does not say when it settles
-// for the second time. The store has to refuse by itself.
+// bareWorker speaks the protocol without the SDK and violates it on purpose: it has no fence,
+// goes on writing after it lost its lease, and does not mark a repeated settlement as a
+// repetition. The store must refuse its stale writes.
 type bareWorker struct {
 	p  *process
 	id belay.WorkerID
@@ -113,7 +113,7 @@ func (b *bareWorker) lose() {
 func (b *bareWorker) beat() {
 	for !b.over() {
 		b.pause(b.p.ttl / 3)
-		if b.p.ctx.Err() == nil { // what it holds is ending at this very instant
+		if b.p.ctx.Err() == nil { // otherwise the process is just ending its runs
 			b.heartbeat()
 		}
 	}
@@ -159,7 +159,7 @@ func (b *bareWorker) claim(wg *sync.WaitGroup) {
 			b.pause(20 * time.Millisecond)
 		case belay.CodeOf(err) == belay.CodeLeaseLost:
 			b.lose()
-		case belay.CodeOf(err) == belay.CodeConflict || n%3 == 0: // gives up what it may have won
+		case belay.CodeOf(err) == belay.CodeConflict || n%3 == 0: // gives up the runs that it may have won
 			b.mu.Lock()
 			b.claimSeen = n
 			b.mu.Unlock()
@@ -186,8 +186,8 @@ func (b *bareWorker) won(n int64, all []belay.Assignment, wg *sync.WaitGroup) {
 	}
 }
 
-// work saves what is not saved yet and settles. It goes on when its session is
-// lost: what it writes then must be refused.
+// work saves the missing checkpoints and settles. It goes on when its session is lost: the store
+// must refuse these writes.
 func (b *bareWorker) work(a belay.Assignment) {
 	defer b.forget(a.Lease.Run())
 	var in bareInput
@@ -205,14 +205,14 @@ func (b *bareWorker) work(a belay.Assignment) {
 		}
 		b.pause(time.Duration(in.Ms) * time.Millisecond)
 		c := belay.Chunk{Lease: a.Lease, Name: fmt.Sprintf("log %d", a.Lease.Token), N: int64(i), Data: []byte(key)}
-		if !b.tell(func(ctx context.Context) error { return b.p.link.Append(ctx, c) }) {
+		if !b.untilAnswered(func(ctx context.Context) error { return b.p.link.Append(ctx, c) }) {
 			return
 		}
 		s := belay.Save{
 			Lease: a.Lease, Op: b.op(a.Lease, key), Kind: belay.KindStep, Key: key,
 			Data: json.RawMessage(fmt.Sprintf("%q", key)),
 		}
-		if !b.tell(func(ctx context.Context) error {
+		if !b.untilAnswered(func(ctx context.Context) error {
 			_, err := b.p.link.Save(ctx, s)
 			s.Repeat = true
 			return err
@@ -222,7 +222,7 @@ func (b *bareWorker) work(a belay.Assignment) {
 	}
 	b.pause(time.Duration(in.Ms) * time.Millisecond)
 	s := b.end(a, in)
-	b.tell(func(ctx context.Context) error { return b.p.link.Settle(ctx, s) })
+	b.untilAnswered(func(ctx context.Context) error { return b.p.link.Settle(ctx, s) })
 }
 
 func (b *bareWorker) op(l belay.Lease, key string) (id belay.OpID) {
@@ -264,8 +264,8 @@ func (b *bareWorker) end(a belay.Assignment, in bareInput) belay.Settlement {
 	return s
 }
 
-// tell repeats a write until it is answered. It reports whether the run may go on.
-func (b *bareWorker) tell(write func(context.Context) error) bool {
+// untilAnswered repeats a write until it gets an answer, and reports whether the run may go on.
+func (b *bareWorker) untilAnswered(write func(context.Context) error) bool {
 	for b.p.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), b.p.w.unlike(b.p.name, 2*time.Second))
 		err := write(ctx)

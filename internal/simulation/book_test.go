@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// book is a history put in order for the checkers: what became of each
-// execution and of each session, commit by commit.
+// book is a history in the form that the checkers need: the rows of each execution and of each
+// session, commit by commit.
 type book struct {
 	*history
 	w       *world
@@ -21,17 +21,15 @@ type book struct {
 	byID    map[belay.ExecutionID]*story
 	shifts  []*shift
 	workers map[belay.WorkerID]*shift
-	// stale is, by commit, the gap that the marks of life had before it, where
-	// that was more than three beats.
+	// stale is, for a commit, the gap since the last mark of life, if the gap was more than three
+	// beats.
 	stale map[*commit]time.Duration
-	// healed is when the last fault was over, ended when nobody worked any
-	// more.
+	// healed is when the last fault was over; ended is when all workers and nodes had stopped.
 	healed, ended time.Duration
-	detected      []time.Duration // how long after its time a session was given up
+	detected      []time.Duration // how long after its expiry each session was ended
 }
 
-// story is all that was written of one execution: what it tells everybody, and the
-// rows, commit by commit.
+// story is all rows of one execution, commit by commit, with its public history.
 type story struct {
 	*promise.Story
 	id       belay.ExecutionID
@@ -39,15 +37,15 @@ type story struct {
 	runs     []*attempt
 	byToken  map[belay.Token]*attempt
 	letters  []promise.Letter
-	resolved map[int]int // how often the dead letter of a generation was
+	resolved map[int]int // how often the dead letter of a generation was resolved
 	specs    []*machine.Spec
 	ops      map[belay.OpID][]int64
 	wrote    map[int64]*commit // by seq
 	written  *machine.Record
-	record   *machine.Record // as the store has it in the end
+	record   *machine.Record // the record that the store has at the end
 }
 
-// row is the execution as a commit left it.
+// row is an execution's row after a commit.
 type row struct {
 	*machine.Execution
 	c *commit
@@ -58,17 +56,17 @@ type attempt struct {
 	began, ended *commit
 }
 
-// shift is all that was written of one session.
+// shift is all rows of one session.
 type shift struct {
 	id       belay.WorkerID
 	versions []version
 }
 
-// version is the session as a commit left it.
+// version is a session's row after a commit.
 type version struct {
 	*machine.Worker
 	c     *commit
-	grace bool // moved by grace alone
+	grace bool // only the grace of a commit changed it
 }
 
 func (w *world) newBook() *book {
@@ -92,7 +90,7 @@ func (w *world) newBook() *book {
 		b.enter(c)
 	}
 	for _, s := range b.stories {
-		b.tell(s)
+		b.publicStory(s)
 		if r, err := w.store.Read(context.Background(), store.Read{Execution: s.id, Spec: true, History: true,
 			Data: true}); err == nil {
 			s.record = r
@@ -191,7 +189,7 @@ func (s *story) enterRun(r *machine.Run, c *commit) {
 	}
 }
 
-// enterLetter takes a dead letter as of the commit in which it was written.
+// enterLetter notes a dead letter at the commit in which it was written.
 func (s *story) enterLetter(d *machine.DeadLetter, c *commit) {
 	if d.New {
 		s.letters = append(s.letters, promise.Letter{
@@ -233,7 +231,7 @@ func (b *book) enterWorkers(c *commit) {
 
 func (s *shift) last() version { return s.versions[len(s.versions)-1] }
 
-// before is the session as it was before a commit; false if it was not there.
+// before is the session before a commit; false if it did not exist.
 func (s *shift) before(c *commit) (version, bool) {
 	i, _ := slices.BinarySearchFunc(s.versions, c.n, func(v version, n int) int { return cmp.Compare(v.c.n, n) })
 	if i == 0 {
@@ -242,7 +240,7 @@ func (s *shift) before(c *commit) (version, bool) {
 	return s.versions[i-1], true
 }
 
-// before is the execution as it was before a commit; false if it was not there.
+// before is the execution before a commit; false if it did not exist.
 func (s *story) before(c *commit) (row, bool) {
 	i, _ := slices.BinarySearchFunc(s.rows, c.n, func(r row, n int) int { return cmp.Compare(r.c.n, n) })
 	if i == 0 {
@@ -251,7 +249,7 @@ func (s *story) before(c *commit) (row, bool) {
 	return s.rows[i-1], true
 }
 
-// at is the execution as a commit left it, or one before it.
+// at is the execution after a commit that may not have changed it.
 func (s *story) at(c *commit) (row, bool) {
 	i, _ := slices.BinarySearchFunc(s.rows, c.n+1, func(r row, n int) int { return cmp.Compare(r.c.n, n) })
 	if i == 0 {
@@ -262,8 +260,8 @@ func (s *story) at(c *commit) (row, bool) {
 
 func (s *story) last() row { return s.rows[len(s.rows)-1] }
 
-// tell makes the story of what was written.
-func (b *book) tell(s *story) {
+// publicStory makes the public story of an execution from the rows that were written.
+func (b *book) publicStory(s *story) {
 	s.wrote[1] = s.rows[0].c
 	s.written.Execution = s.last().Execution
 	if n := len(s.specs); n > 0 {
@@ -283,7 +281,7 @@ func (b *book) tell(s *story) {
 	}
 }
 
-// public is the history as everybody sees it.
+// public is the history that the public API shows.
 func (b *book) public() *promise.History {
 	h := &promise.History{Sessions: make(map[belay.WorkerID]*belay.Worker), Told: b.entries(), Seen: b.seen,
 		Name: short, Sometimes: b.sometimes}
@@ -297,8 +295,8 @@ func (b *book) public() *promise.History {
 	return h
 }
 
-// entries are the calls as those who made them were told of them, and what workflows did.
-// Sleeps count where the store's clock went like all others.
+// entries are the calls as their callers saw them, and the effects and sleeps of workflows.
+// Sleeps are included if the store's clock ran evenly.
 func (b *book) entries() []promise.Entry {
 	var out []promise.Entry
 	for _, c := range b.calls {
@@ -321,9 +319,9 @@ func (b *book) entries() []promise.Entry {
 	return out
 }
 
-// deadline is by when what became due at a moment must have been done. The node
-// that wrote the time does it promptly, but for the times at which it could not;
-// another one finds out with its next slow poll.
+// deadline is the moment by which work that became due must be done. The node that wrote the time
+// does it promptly, except while faults keep it from working; another node finds the work with
+// its next slow poll.
 func (b *book) deadline(due time.Duration, c *commit) time.Duration {
 	latest := time.Duration(1<<63 - 1)
 	for _, n := range b.w.nodes {

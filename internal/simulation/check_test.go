@@ -9,37 +9,38 @@ import (
 // check is the checker of one promise.
 type check struct {
 	promise string
-	// what is counted, for the verdict.
+	// the things that the checker counts, for the verdict
 	what string
-	// shared looks at what everybody can see, own at commits and rows; nil if there is none.
+	// shared checks the public history, own checks commits and rows; nil if there is no such
+	// part.
 	shared func(*promise.Finding)
 	own    func(*finding)
 }
 
-// checks are all there are, in the order of the promises.
+// checks lists all checkers in the order of the promises.
 var checks = []check{
-	{"G1", "claims, one writer each", promise.G1, nil},
-	{"G2", "effects by owners, none stale", promise.G2, g2},
-	{"G3", "acknowledged writes, none lost", promise.G3, g3},
-	{"G4", "transitions, each whole", promise.G4, g4},
-	{"G5", "moments, none in limbo", nil, g5},
-	{"G6", "sessions given up in time", nil, g6},
-	{"G7", "ends, each final", promise.G7, g7},
+	{"G1", "claims, with one writer each", promise.G1, nil},
+	{"G2", "effects by owners, none of them stale", promise.G2, g2},
+	{"G3", "acknowledged writes, none of them lost", promise.G3, g3},
+	{"G4", "transitions, each of them atomic", promise.G4, g4},
+	{"G5", "moments, without an execution in limbo", nil, g5},
+	{"G6", "sessions ended in time", nil, g6},
+	{"G7", "ends, each of them final", promise.G7, g7},
 	{"G8", "retries on their terms", promise.G8, g8},
 	{"G9", "answers by idempotency key", promise.G9, nil},
-	{"G10", "roots, dead letters in balance", promise.G10, g10},
+	{"G10", "roots, with their dead letters", promise.G10, g10},
 	{"G11", "orderly ends of workers", promise.G11, g11},
-	{"G12", "claims in order", nil, g12},
-	{"G15", "events, seen without a gap", promise.G15, nil},
+	{"G12", "claims, in order", nil, g12},
+	{"G15", "events, without a gap", promise.G15, nil},
 }
 
-// finding is what one checker found in one book.
+// finding is the result of one checker for one book.
 type finding struct {
 	*book
 	*promise.Finding
 }
 
-// violation notes a broken promise, and the commit in which it was broken.
+// violation notes a broken promise, and the commit that broke it.
 func (f *finding) violation(s *story, c *commit, format string, args ...any) {
 	text, told := fmt.Sprintf(format, args...), (*promise.Story)(nil)
 	if c != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// client submits executions and does to them what people do.
+// client submits executions, and sends signals and actions as people do.
 type client struct {
 	w    *world
 	name string
 	link *link
 	rng  *rand.Rand
 	ids  uint64
-	keys map[string]belay.Submission // what was submitted under a key
+	keys map[string]belay.Submission // the submission of each idempotency key
 	stop func()
 	done chan struct{}
 }
@@ -54,8 +54,8 @@ func (c *client) id() [16]byte {
 	return c.w.id(c.name, c.ids)
 }
 
-// persist makes a call, and while nobody knows what became of it perhaps again,
-// as the same operation.
+// persist makes a call. While the outcome is unknown, it may repeat the call as the same
+// operation.
 func (c *client) persist(ctx context.Context, call func(context.Context) error) {
 	for range 1 + c.rng.IntN(4) {
 		bounded, cancel := context.WithTimeout(ctx, c.w.unlike(c.name, 2*time.Second))
@@ -92,7 +92,7 @@ func (c *client) act(ctx context.Context) {
 	}
 }
 
-// pick is some execution, rather one that has not ended.
+// pick chooses an execution, most likely one that has not ended.
 func (c *client) pick(ctx context.Context) (belay.Execution, bool) {
 	f := belay.Filter{Children: true, Limit: 40}
 	if c.rng.IntN(5) > 0 {
@@ -128,7 +128,7 @@ func (c *client) control(ctx context.Context, x belay.Execution) {
 		q.Input = c.input(x.Workflow)
 	case belay.ActionFork:
 		if c.rng.IntN(3) > 0 {
-			return // enough to do
+			return // the client has enough executions
 		}
 		q.Fork, q.UpTo = belay.ExecutionID(c.id()), int64(c.rng.IntN(2))*x.Seq
 	}
@@ -195,8 +195,8 @@ func (c *client) submit(ctx context.Context) {
 	})
 }
 
-// keyed gives the submission one of few keys, so that some are repeats, of the
-// same body or of another.
+// keyed gives the submission one of few idempotency keys, so that some submissions repeat a key,
+// with the same body or with another.
 func (c *client) keyed(s belay.Submission) belay.Submission {
 	s.IdempotencyKey = fmt.Sprintf("key %d", c.rng.IntN(4))
 	old, used := c.keys[s.Workflow+s.IdempotencyKey]

@@ -1,56 +1,59 @@
-// Package simulation runs the whole of Belay under a seeded scheduler and checks
-// its promises. It holds tests only.
+// Package simulation runs Belay's engines, workers and clients under a seeded scheduler and
+// checks the promises of docs/guarantees.md. It contains only tests.
 //
 // # The world
 //
-// One or two nodes (real engines) on one memory store, workers of the SDK that
-// run real workflows, bare workers that speak the protocol carelessly, clients,
-// watchers. All of it lives in one testing/synctest bubble: time is virtual, and
-// nothing but this package decides how it passes.
+// A world has one or two nodes (real engines) on one memory store; workers of the SDK that run
+// real workflows; bare workers, which violate the protocol on purpose; outsiders, which are
+// external owners; clients; and watchers. All of them run in one testing/synctest bubble: time is
+// virtual, and this package alone decides how it passes. A plan, drawn from the seed, says how
+// many of them there are and which faults happen.
 //
 // # The gate
 //
-// Every call from a node to the store, every call from a worker or client to a
-// node, there and back, and every batch of a committer stops at one gate. Once
-// everything has come to rest there, the driver draws one call from the seed and
-// decides its fate: it goes; it fails; it is carried out and nobody hears of it;
-// it is held for longer. So one thing happens at a time, in an order that the
-// seed gives, and the same seed gives the same history to the last decision.
+// Every call from a node to the store stops at one gate, as does every call from a worker or
+// client to a node, on the way there and on the way back, and every batch of a committer. A call
+// that has stopped there is a ticket. Once all goroutines rest, the driver draws one ticket from
+// the seed and decides its fate: the call is carried out; it fails; it is carried out and its
+// answer is lost; or it waits longer. So only one thing happens at a time, in an order that the
+// seed gives, and the same seed gives the same history down to the last decision.
 //
-// That holds as long as what runs between two decisions does not depend on the
-// scheduler of goroutines. What would break it: a select with several cases
-// ready (timers get durations that no other has), the order in which goroutines
-// queue (the engine's committer gathers a batch and sorts it), maps that are
-// walked, ids and jitter drawn from a shared source (they are derived from names
-// and moments). TestTheSameSeedGivesTheSameTrace watches over it.
+// This requires that the code between two decisions does not depend on the scheduler of
+// goroutines. It would depend on it through a select with several ready cases (so each timer gets
+// a duration that no other timer has), the order in which goroutines queue (so the engine's
+// committer gathers a batch and sorts it), iteration over maps, and ids and jitter drawn from a
+// shared source (so they are derived from names and moments). TestTheSameSeedGivesTheSameTrace
+// checks this.
 //
-// # What goes wrong
+// # Faults
 //
-// Calls fail, lose their answer, take long; nodes crash, one or all; workers are
-// killed, stopped and continued, asked to stop, cut off in one direction or both;
-// the store's clock is set forwards and backwards; calls whose process has died
-// arrive nevertheless; hints between nodes are heard, late or lost. Each seed has a plan of its
-// own: some know one kind of
-// fault only, some none.
+// Calls fail, lose their answer, or take long. Nodes crash, one or all. Workers are killed,
+// stopped and continued, asked to stop, or cut off from the network in one direction or both. The
+// store's clock is set forwards and backwards. Calls of a dead process, called ghosts, still
+// arrive. Hints between nodes arrive, come late or are lost. The part of the driver that causes
+// faults at chosen moments is the nemesis. Each seed has its own plan: in some only one kind of
+// fault happens, in some none.
 //
 // # Two phases
 //
-// First safety: faults all the time. Then healing: no more faults, everybody is
-// started again, what is paused is resumed, and whoever waits for a signal that
-// is not there gets one. Then nothing may stay open.
+// In the safety phase faults happen all the time. In the healing phase there are no more faults:
+// everything is started again, paused executions are resumed, and executions that wait for a
+// signal that was never sent get one. At the end every execution must have ended.
 //
 // # The checkers
 //
-// A checker reads the history and nothing else: what callers were told, every
-// commit, what the store holds at the end. There is one for each promise: what
-// everybody can see is judged by internal/promise, commits and rows are judged
-// here, g2 to g12, each in a file of its own. Mutants plant bugs at the seams, and
-// each must be found by the checker that it is meant for.
+// A checker reads only the history of a run: the answers to callers, every commit, and the
+// store's rows at the end. The history in the form that the checkers need is a book; it has a
+// story for each execution and a shift for each session. Each promise has a checker:
+// internal/promise checks the public history, and the files g2 to g12 of this package check
+// commits and rows. Mutants are planted bugs: each changes what passes a seam (a call, a reply,
+// the rows of a fold), and the checker of the promise that it breaks must find it.
 //
 // # The races
 //
-// The known races are not left to chance: explore tries two calls that meet in
-// every order, with every fate of each.
+// Known races are tried systematically: explore runs two concurrent calls in every order and with
+// every fate of each call. The world of such a test is a rig: one node without faults of its own,
+// in which the test makes every decision.
 //
 // # Running it
 //

@@ -12,20 +12,18 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// race is two calls that meet, and what must be true whichever comes first and
-// whatever becomes of them on their way.
+// race is two concurrent calls, with the condition that must hold in whichever order and with
+// whichever faults they are carried out.
 type race struct {
-	// before brings the world to where the calls are made.
+	// before prepares the world for the calls.
 	before func(*rig)
-	// calls are made at the same time, each as often as it is not known what
-	// became of it.
+	// calls are made at the same time, each repeated until its outcome is known.
 	calls [2]func(context.Context, *rig) error
-	// after looks at what came of it; the calls have been answered then.
+	// after checks the result, when both calls have been answered.
 	after func(*rig)
 }
 
-// rig is a world of one node without faults of its own, in which a test decides
-// everything.
+// rig is a world of one node without faults of its own, in which a test makes every decision.
 type rig struct {
 	*world
 	failed  []string
@@ -39,14 +37,14 @@ type rig struct {
 	won     []belay.Assignment
 	repeats bool
 
-	path   []int // the choices to make, by number
-	sizes  []int // how many there were
-	faults int   // still to be spent
+	path   []int // the indices of the choices to make
+	sizes  []int // the number of options that each choice had
+	faults int   // faults that may still be chosen
 	said   []string
 }
 
-// explore runs a race in every order of its calls at the gate, and with every
-// fate of every call up to a number of faults.
+// explore runs a race in every order of its calls at the gate, and with every fate of every call,
+// up to a number of faults.
 func explore(t *testing.T, r race) {
 	faults := 1
 	if *forFlag > 0 || *seedsFlag > 0 {
@@ -77,7 +75,8 @@ func tryAll(t *testing.T, m *mutant, faults int, r race) (orders int, failed []s
 	return orders, failed
 }
 
-// following is the next path through choices of these sizes, nil after the last.
+// following is the next path through choices with these numbers of options, nil after the last
+// path.
 func following(path, sizes []int) []int {
 	next := make([]int, len(sizes))
 	copy(next, path)
@@ -125,7 +124,7 @@ func (g *rig) run(r race) {
 	}
 }
 
-// link is the way of somebody to the node.
+// link makes a connection to the node.
 func (g *rig) link(who string) *link {
 	if g.links[who] == nil {
 		g.links[who] = g.newLink(who, 0)
@@ -138,7 +137,7 @@ func (g *rig) op() belay.OpID {
 	return belay.OpID(g.world.id("op", g.ops))
 }
 
-// persist makes a call until its outcome is known.
+// persist repeats a call until its outcome is known.
 func (g *rig) persist(call func(context.Context) error) error {
 	for {
 		err := call(context.Background())
@@ -149,7 +148,7 @@ func (g *rig) persist(call func(context.Context) error) error {
 	}
 }
 
-// auto runs something while everything at the gate goes.
+// auto runs do while every call at the gate is let through.
 func (g *rig) auto(do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -160,7 +159,7 @@ func (g *rig) auto(do func()) {
 	g.drainGate(done)
 }
 
-// decideAll takes one choice after the other until the calls have ended.
+// decideAll makes one choice after the other until the calls have ended.
 func (g *rig) decideAll(done <-chan struct{}) {
 	g.healing.Store(false)
 	for {
@@ -183,8 +182,7 @@ func (g *rig) decideAll(done <-chan struct{}) {
 	}
 }
 
-// service is a call that an engine makes by itself; its order does not matter
-// here.
+// service finds a call that an engine makes by itself, whose order does not matter here.
 func service(held []*ticket) *ticket {
 	for _, t := range held {
 		if t.place == atStore && !strings.HasSuffix(t.name, " commit") {
@@ -194,7 +192,7 @@ func service(held []*ticket) *ticket {
 	return nil
 }
 
-// choose takes the next choice: which call goes, to which fate.
+// choose makes the next choice: a call and its fate.
 func (g *rig) choose(held []*ticket) {
 	type choice struct {
 		t *ticket
@@ -216,7 +214,7 @@ func (g *rig) choose(held []*ticket) {
 	}
 	g.sizes = append(g.sizes, len(all))
 	if n >= len(all) {
-		g.fail("the same choices led elsewhere: choice %d of %d", n, len(all))
+		g.fail("the same choices gave other options: choice %d of %d", n, len(all))
 		n = 0
 	}
 	c := all[n]
@@ -234,7 +232,7 @@ func (g *rig) fail(format string, args ...any) {
 	g.failed = append(g.failed, fmt.Sprintf(format, args...))
 }
 
-// The steps from which races are made. They fail the test if they are refused.
+// The steps of which races consist. They fail the test if they are refused.
 
 func (g *rig) check(err error) {
 	if err != nil {
@@ -262,12 +260,12 @@ func (g *rig) submit(parent *belay.Lease) belay.ExecutionID {
 	return s.ID
 }
 
-// claim wins what is due, under a number.
+// claim claims under a number.
 func (g *rig) claim(ctx context.Context, number int64, repeat bool) ([]belay.Assignment, error) {
 	r, err := g.link("worker").Claim(ctx, belay.ClaimRequest{
 		Worker: g.worker, Number: number, Slots: 1, Repeat: repeat,
 	})
-	if r.Attention { // there is news for the worker's heartbeat; ask again
+	if r.Attention { // the worker should send a heartbeat first; the claim is repeated
 		r, err = g.link("worker").Claim(ctx, belay.ClaimRequest{Worker: g.worker, Number: number, Slots: 1})
 	}
 	return r.Assignments, err

@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// g10: dead letters are conserved, by the rows: each is resolved at most once, and the books
-// of the store balance.
+// g10: dead letters are conserved, checked by the rows: each dead letter is resolved at most
+// once, and the counts of the store agree with the history.
 func g10(f *finding) {
 	for _, s := range f.stories {
 		for generation, n := range s.resolved {
@@ -16,7 +16,7 @@ func g10(f *finding) {
 	}
 	counts, err := f.w.store.Counts(context.Background())
 	if err != nil {
-		f.violation(nil, nil, "the store cannot be counted: %v", err)
+		f.violation(nil, nil, "the rows of the store cannot be counted: %v", err)
 		return
 	}
 	f.Books(counts.Executions, counts.DeadLetters)

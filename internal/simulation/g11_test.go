@@ -4,8 +4,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g11: drain, by the rows: no session claims once it is not open, and an execution that is
-// given back is due at once and not charged.
+// g11: draining, checked by the rows: a session that is not open claims nothing, and a released
+// execution is due at once without a counted attempt.
 func g11(f *finding) {
 	for _, s := range f.stories {
 		for _, a := range s.runs {

@@ -5,15 +5,15 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// g12: order. Within one lane and priority, first in first out up to the number
-// of concurrent claimers; on a store that commits one batch after the other
-// there is one, and nothing that is due is passed over.
+// g12: order. Within one lane and priority, executions are claimed first in, first out, up to the
+// number of concurrent claimers. The memory store commits one batch after the other, so there is
+// one claimer and no due execution is passed over.
 func g12(f *finding) {
 	ready := make(map[machine.LaneID]map[belay.ExecutionID]*machine.Execution)
 	for _, c := range f.commits {
 		claimed := make(map[belay.ExecutionID]bool)
 		for _, r := range c.changes.Runs {
-			if x := f.workers[r.Worker]; r.New && (x == nil || !x.last().Spec.External) { // a lock names what it takes
+			if x := f.workers[r.Worker]; r.New && (x == nil || !x.last().Spec.External) { // a lock names its execution
 				claimed[r.Execution] = true
 			}
 		}
@@ -43,7 +43,7 @@ func g12(f *finding) {
 	}
 }
 
-// rowIn is the execution's row in a commit, nil if that did not change it.
+// rowIn is the execution's row in the commit, nil if the commit did not change the execution.
 func (s *story) rowIn(c *commit) *machine.Execution {
 	if r, there := s.at(c); there && r.c == c {
 		return r.Execution

@@ -5,8 +5,8 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// g2: no stale effect, by the sessions in the rows: whatever an owner wrote was written
-// while its session was alive by the store's clock.
+// g2: no stale effect, checked by the rows of sessions: each write of an owner was made while the
+// owner's session was alive by the store's clock.
 func g2(f *finding) {
 	for _, s := range f.stories {
 		for i := range s.Events {
@@ -26,11 +26,11 @@ func g2(f *finding) {
 	}
 }
 
-// g2alive holds an effect against the session under which it was written.
+// g2alive checks that a write was made while its owner's session was alive.
 func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	a := s.byToken[ev.Token]
 	if a == nil {
-		return // see promise.G2
+		return // promise.G2 reports it
 	}
 	x := f.workers[a.Worker]
 	if x == nil {
@@ -47,7 +47,7 @@ func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	}
 	for _, now := range c.changes.Workers {
 		if now.ID == v.ID && now.HeartbeatAt == c.at {
-			// by a heartbeat before it in the batch, that the server had received in time
+			// renewed by an earlier heartbeat of the batch, which the server had received in time
 			expires = c.at.Add(v.Spec.TTL.D())
 		}
 	}
@@ -61,8 +61,8 @@ func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	}
 }
 
-// g2renewed checks that whoever renewed a run owned it at some time of the call:
-// by its secret, and by its token if it named one.
+// g2renewed checks that the caller of an accepted renewal owned the run at some time of the call:
+// its secret was right, and its token too if the renewal named one.
 func g2renewed(f *finding, c *call, l belay.Lease) {
 	f.OK()
 	s := f.byID[l.Execution]
@@ -77,5 +77,6 @@ func g2renewed(f *finding, c *call, l belay.Lease) {
 			return
 		}
 	}
-	f.violation(s, nil, "a renewal with token %d of %s was accepted of somebody who did not own it", l.Token, c.actor)
+	f.violation(s, nil, "a renewal with token %d of %s was accepted although the caller did not own the run",
+		l.Token, c.actor)
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// g3: nothing acknowledged is lost, as far as only the store shows it: chunks, sessions,
-// and that the store holds in the end what was written, and showed nothing else.
+// g3: nothing acknowledged is lost, for the rows that the public history does not show: chunks
+// and sessions. At the end the store has the rows that were written, and it never showed other
+// ones.
 func g3(f *finding) {
 	for _, c := range f.calls {
 		if c.end == promise.Unknown {
@@ -28,7 +29,7 @@ func g3(f *finding) {
 	}
 }
 
-// g3call finds what an acknowledged call wrote or was shown.
+// g3call finds the rows that an acknowledged call wrote or showed.
 func g3call(f *finding, c *call) {
 	switch r := c.request.(type) {
 	case belay.ExecutionID:
@@ -40,12 +41,13 @@ func g3call(f *finding, c *call) {
 			Execution: r.Lease.Execution, Name: r.Name, From: r.N, Limit: 1,
 		})
 		if err != nil || len(chunks) != 1 || chunks[0].Token != r.Lease.Token || !bytes.Equal(chunks[0].Data, r.Data) {
-			f.violation(f.byID[r.Lease.Execution], nil, "chunk %d of %q was acknowledged and is not there", r.N, r.Name)
+			f.violation(f.byID[r.Lease.Execution], nil, "chunk %d of %q was acknowledged and does not exist",
+				r.N, r.Name)
 			return
 		}
 	case *belay.WorkerSpec:
 		if f.workers[c.reply.(belay.Session).ID] == nil {
-			f.violation(nil, nil, "a session of %s was opened and is not there", r.Name)
+			f.violation(nil, nil, "a session of %s was opened and does not exist", r.Name)
 			return
 		}
 	default:
@@ -54,7 +56,7 @@ func g3call(f *finding, c *call) {
 	f.OK()
 }
 
-// g3view holds what somebody was shown of an execution against what was written.
+// g3view compares the view of an execution that a caller got with the rows that were written.
 func g3view(f *finding, c *call, x *belay.Execution) {
 	s := f.byID[x.ID]
 	for _, r := range s.rows {
@@ -62,14 +64,15 @@ func g3view(f *finding, c *call, x *belay.Execution) {
 			continue
 		}
 		if a := s.byToken[r.Token]; x.State == belay.Succeeded && !bytes.Equal(a.Output, x.Output) {
-			f.violation(s, r.c, "%s was shown output %.60q; it is %.60q", c.actor, x.Output, a.Output)
+			f.violation(s, r.c, "%s got a view with output %.60q; the output is %.60q", c.actor, x.Output, a.Output)
 		}
 		return
 	}
-	f.violation(s, nil, "%s was shown it as %s at seq %d, which it never was", c.actor, x.State, x.Seq)
+	f.violation(s, nil, "%s got a view of it as %s at seq %d, which it never was", c.actor, x.State, x.Seq)
 }
 
-// g3record compares what was written with what the store holds at the end, and tells.
+// g3record compares the rows that were written with the rows and the history that the store has
+// at the end.
 func g3record(f *finding, s *story) {
 	r := s.record
 	if r == nil {
@@ -96,7 +99,8 @@ func g3record(f *finding, s *story) {
 		if e := s.Events[i]; t.Seq != e.Seq || t.Kind != e.Kind || t.Final != e.Final || !t.Pruned &&
 			!bytes.Equal(t.Data, e.Data) {
 			f.violation(s, s.wrote[e.Seq],
-				"event %d is told as %s (final %t) with %.60q and was %s (final %t) with %.60q", e.Seq, t.Kind, t.Final,
+				"event %d is shown as %s (final %t) with %.60q and was %s (final %t) with %.60q",
+				e.Seq, t.Kind, t.Final,
 				t.Data, e.Kind, e.Final, e.Data)
 		}
 	}

@@ -4,9 +4,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g4: transitions are atomic, commit by commit: each writes every seq that it raises, and a
-// state that its runs agree with. A run writes on where the last one of its execution has
-// stopped: a lawful owner is never told that its piece of a log is there already.
+// g4: transitions are atomic, checked commit by commit: a commit that raises a seq writes its
+// row, and the execution's state agrees with its runs. A run continues a log where the
+// execution's last run stopped: no append of the owner is refused because the chunk exists with
+// other content.
 func g4(f *finding) {
 	for _, s := range f.stories {
 		prev := int64(0)

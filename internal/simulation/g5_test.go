@@ -7,12 +7,11 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// promptly is how soon after its time the store acts by itself.
+// promptly is the time within which the store's own work must follow its due time.
 const promptly = time.Second
 
-// g5: no limbo. At every moment an execution that has not ended has a live
-// owner, or a due time, or a named reason and a next check; and what its rules
-// are to look at is looked at in time.
+// g5: no limbo. At every moment an execution that has not ended has a live owner, a due time, or
+// a reason with a next check; and a check that is due is made in time.
 func g5(f *finding) {
 	for _, s := range f.stories {
 		for i, r := range s.rows {
@@ -31,7 +30,7 @@ func g5(f *finding) {
 	}
 }
 
-// g5row checks that the row itself says what moves it on.
+// g5row checks that the row itself has a way to go on.
 func g5row(f *finding, s *story, r row) {
 	if r.State.Terminal() {
 		return
@@ -54,7 +53,7 @@ func g5row(f *finding, s *story, r row) {
 			f.violation(s, r.c, "it waits for a signal newer than %d and has %d", r.SignalSeen, r.SignalSeq)
 		}
 		if r.SignalSeen > r.SignalSeq {
-			f.violation(s, r.c, "it has seen signal %d, which is not there: the newest is %d", r.SignalSeen,
+			f.violation(s, r.c, "it has seen signal %d, which does not exist: the newest is %d", r.SignalSeen,
 				r.SignalSeq)
 		}
 	case belay.Running, belay.Scheduled:
@@ -65,11 +64,11 @@ func g5row(f *finding, s *story, r row) {
 		f.violation(s, r.c, "it is in state %s", state)
 	}
 	if r.CancelBy != 0 && (r.CheckAt == 0 || r.CheckAt > r.CancelBy) {
-		f.violation(s, r.c, "it must end by %d and is looked at only at %d", r.CancelBy, r.CheckAt)
+		f.violation(s, r.c, "it must end by %d and is checked only at %d", r.CancelBy, r.CheckAt)
 	}
 }
 
-// g5owner checks that whoever owns it lives, or that it is taken back in time.
+// g5owner checks that the owner is alive, or that the execution is taken back in time.
 func g5owner(f *finding, s *story, r row, until time.Duration) {
 	if r.State != belay.Running && r.State != belay.Scheduled {
 		return
@@ -89,12 +88,12 @@ func g5owner(f *finding, s *story, r row, until time.Duration) {
 	}
 }
 
-// g5check checks that nothing is overdue.
+// g5check checks that no check is overdue.
 func g5check(f *finding, s *story, r row, until time.Duration) {
 	if r.CheckAt == 0 {
 		return
 	}
 	if by := f.deadline(max(f.real(r.CheckAt), r.c.real), r.c); until > by {
-		f.violation(s, r.c, "it was to be looked at by %s and was not until %s", f.real(r.CheckAt), until)
+		f.violation(s, r.c, "its check was due by %s and was not made until %s", f.real(r.CheckAt), until)
 	}
 }

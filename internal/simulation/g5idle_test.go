@@ -7,24 +7,23 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// soon is how long something due may wait for a worker that has a free slot all
-// the time.
+// soon is the time for which a due execution may wait for a worker that has a free slot.
 const soon = 300 * time.Millisecond
 
-// busy is what is known of a worker's slots.
-type busy struct {
+// slotUse is the use of a worker's slots.
+type slotUse struct {
 	*shift
 	runs []span
-	// alone says which of the runs were to be alone.
+	// alone says for each run whether its execution had to run alone.
 	alone []bool
-	died  time.Duration // its process; 0 if it did not
+	died  time.Duration // when its process died; 0 if it did not
 }
 
-// g5idle is the part of G5 that needs a world in which nothing goes wrong but
-// with workers: what is due does not wait while a worker that takes it is idle.
-// Hints are hints, but somebody has to give them.
+// g5idle is the part of G5 that holds in a world whose only faults are faults of workers: a due
+// execution does not wait while a worker that takes it is idle. Hints may be lost, but some part
+// of the system has to give them.
 func g5idle(f *finding) {
-	workers := f.busy()
+	workers := f.slotUse()
 	for _, s := range f.stories {
 		for i, r := range s.rows {
 			due := r.Ready()
@@ -37,7 +36,7 @@ func g5idle(f *finding) {
 			}
 			from := max(f.real(due), r.c.real)
 			within := soon
-			switch { // until it is looked for whose hint may have got lost
+			switch { // later if a hint from another node may have been lost
 			case f.w.plan.hints:
 				within += f.w.plan.hintPoll
 			case len(f.w.nodes) > 1:
@@ -57,18 +56,18 @@ func g5idle(f *finding) {
 	}
 }
 
-func (f *finding) busy() []*busy {
-	var out []*busy
+func (f *finding) slotUse() []*slotUse {
+	var out []*slotUse
 	for _, x := range f.shifts {
 		if !strings.HasPrefix(x.last().Spec.Name, "w") {
-			continue // a bare worker does not hear of a free slot at once
+			continue // a bare worker does not notice a free slot at once
 		}
-		b := &busy{shift: x, died: f.crashed[x.last().Spec.Process.PID]}
+		b := &slotUse{shift: x, died: f.crashed[x.last().Spec.Process.PID]}
 		for _, s := range f.stories {
 			for _, a := range s.runs {
 				if a.Worker == x.id && a.began != nil {
 					run := span{a.began.real, f.ended}
-					// Taken away, its function may go on and keep the slot.
+					// A function whose run was taken away may go on and keep the slot.
 					if a.ended != nil && !a.Op.IsZero() {
 						run.to = a.ended.real
 					}
@@ -82,7 +81,7 @@ func (f *finding) busy() []*busy {
 	return out
 }
 
-// suspectAt reports whether the execution was to run alone when a run of it began.
+// suspectAt reports whether the execution had to run alone when a run of it began.
 func (s *story) suspectAt(a *attempt) bool {
 	for _, r := range s.rows {
 		if r.c == a.began {
@@ -92,7 +91,7 @@ func (s *story) suspectAt(a *attempt) bool {
 	return false
 }
 
-func (b *busy) takes(r row) bool {
+func (b *slotUse) takes(r row) bool {
 	for _, w := range b.last().Spec.Workflows {
 		if w.Workflow == r.Workflow && w.Version == r.Version {
 			return true
@@ -101,14 +100,13 @@ func (b *busy) takes(r row) bool {
 	return false
 }
 
-// claimWait is how long a claim of the SDK waits. One that was sent while the worker ran
-// something asks for fewer slots than it has, and takes nothing that is to run alone.
+// claimWait is how long a claim of the SDK waits. A claim that was sent while the worker ran
+// something asks for fewer slots than the worker has, and wins no suspect.
 const claimWait = 20 * time.Second
 
-// mixes reports whether the worker takes an execution beside what it ran at some time
-// between two moments: one that is to run alone it takes beside nothing, and beside such a
-// one it takes nothing.
-func (b *busy) mixes(r row, from, to time.Duration) bool {
+// mixes reports whether the worker could take an execution beside its runs between two moments: a
+// suspect cannot be taken beside any run, and no execution beside a suspect.
+func (b *slotUse) mixes(r row, from, to time.Duration) bool {
 	since := from - soon
 	if r.Suspect() {
 		since = from - claimWait
@@ -121,8 +119,8 @@ func (b *busy) mixes(r row, from, to time.Duration) bool {
 	return true
 }
 
-// idle reports whether the worker had a free slot during all of a time.
-func (b *busy) idle(from, to time.Duration) bool {
+// idle reports whether the worker had a free slot during the whole time.
+func (b *slotUse) idle(from, to time.Duration) bool {
 	first, last := b.versions[0], b.last()
 	open := first.c.real < from-soon && (b.died == 0 || b.died > to)
 	for _, v := range b.versions {
@@ -132,7 +130,7 @@ func (b *busy) idle(from, to time.Duration) bool {
 	}
 	n := 0
 	for _, run := range b.runs {
-		// One that has just ended frees its slot a moment later.
+		// A run that has just ended frees its slot a moment later.
 		if run.from < to && run.to > from-soon {
 			n++
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// g6: bounded detection. An owner whose last accepted heartbeat was at h is given
-// up in [t+TTL, t+TTL+1s], t being the later of h and the last written recovery
-// of the store or of all servers; never earlier, except on a death proven on its
-// own host. Nobody is judged by time while the marks of life have a gap that was
-// not given back. Watchers see it within a second.
+// g6: bounded detection. t is the later of two moments: the owner's last accepted heartbeat, and
+// the last written recovery of the store or of all servers. A lost session is ended between t+TTL
+// and t+TTL+1s, and never earlier, except after a death proven on its own host. While the marks
+// of life have a gap for which sessions were not extended, no session is ended by time. Watchers
+// see a loss within a second.
 func g6(f *finding) {
 	for _, x := range f.shifts {
 		for i := 1; i < len(x.versions); i++ {
@@ -42,7 +42,7 @@ func g6end(f *finding, v, before version) {
 	}
 	f.Count("session expired")
 	if gap := f.stale[v.c]; gap > 0 && v.c.changes.Grace == 0 {
-		f.violation(nil, v.c, "%s was given up in a batch that found no mark of life for %s and gave nothing back",
+		f.violation(nil, v.c, "%s was ended in a batch that found no mark of life for %s and extended no session",
 			v.Spec.Name, gap)
 	}
 	if early := before.ExpiresAt.Sub(v.EndedAt); early > 0 {
@@ -58,7 +58,7 @@ func g6end(f *finding, v, before version) {
 	}
 }
 
-// g6silent finds sessions whose time is over and that nobody gave up.
+// g6silent finds expired sessions that were not ended.
 func g6silent(f *finding, x *shift) {
 	for i, v := range x.versions {
 		if want := v.HeartbeatAt.Add(v.Spec.TTL.D()); !v.State.Ended() && v.ExpiresAt < want {
@@ -73,8 +73,8 @@ func g6silent(f *finding, x *shift) {
 	}
 }
 
-// g6watchers checks that a loss is seen within a second where nothing holds the
-// news up; by another server whose hint may have got lost, with its next slow poll.
+// g6watchers checks that watchers see a loss within a second if no fault delays it. A watcher of
+// another node, whose hint may be lost, sees it with that node's next slow poll.
 func g6watchers(f *finding) {
 	lost := make(map[belay.ExecutionID]map[int64]time.Duration)
 	for _, s := range f.stories {

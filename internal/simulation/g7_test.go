@@ -1,7 +1,7 @@
 package simulation
 
-// g7: terminal is final, row by row: no commit takes an end back, nor a generation, a seq or
-// a token, and each generation ends in the state that its events say.
+// g7: terminal is final, checked row by row: no commit reverses an end, nor lowers a generation,
+// a seq or a token, and each generation ends in the state that its events show.
 func g7(f *finding) {
 	for _, s := range f.stories {
 		for _, r := range s.rows {

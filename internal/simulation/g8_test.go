@@ -7,8 +7,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// g8: retries keep their terms, by the rows: the next claim is due after the backoff and up
-// to a quarter more, whatever the settlement asked for, and after a loss not much later.
+// g8: retries keep their terms, checked by the rows: the next claim is due after the backoff plus
+// up to a quarter, or the delay that the settlement requested, and after a loss not much later
+// than the lock delay.
 func g8(f *finding) {
 	asked := make(map[belay.OpID]time.Duration)
 	for _, c := range f.calls {

@@ -10,23 +10,23 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// fate is what becomes of a call at the gate.
+// fate is the driver's decision about a call at the gate.
 type fate uint8
 
 const (
 	goes    fate = iota // carried out and answered
-	fails               // not carried out; the caller is told that it may have been
-	unheard             // carried out; the caller is told that it may have been
-	dies                // whoever called is gone
+	fails               // not carried out; the caller learns that its outcome is unknown
+	unheard             // carried out; the caller learns that its outcome is unknown
+	dies                // the caller is gone
 )
 
 func (f fate) String() string { return [...]string{"goes", "fails", "unheard", "dies"}[f] }
 
-// place is where a call is held.
+// place is the place where a call has stopped.
 type place uint8
 
 const (
-	atBatch   place = iota // a committer is about to take what has queued
+	atBatch   place = iota // a committer is about to take the queued commands
 	atStore                // between an engine and the store
 	onRequest              // on the way from a worker or client to a node
 	onReply                // on the way back
@@ -34,32 +34,31 @@ const (
 
 func (p place) String() string { return [...]string{"batch", "store", "request", "reply"}[p] }
 
-// ticket is a call held at the gate.
+// ticket is a call that has stopped at the gate.
 type ticket struct {
 	place place
-	// name tells the tickets apart that are held together, the same in every
-	// run of a seed.
+	// name distinguishes the tickets that wait at the same time, and is the same in every run of
+	// a seed.
 	name string
-	life *life // of the node whose call it is, at the batch and at the store
-	link *link // over which it comes, on the way
-	// onWire says that it has left a process that was stopped since.
+	life *life // the life of the node that makes the call, at the batch and at the store
+	link *link // the link that carries the call, on the way there or back
+	// onWire says that the call had left its process before the process was stopped.
 	onWire bool
 
-	since time.Duration // held
-	until time.Duration // not to be let go before
+	since time.Duration // when it stopped at the gate
+	until time.Duration // the driver must not let it go earlier
 	fate  chan fate
 }
 
-// gate holds every call until the driver lets it go. What a call sets off comes
-// to rest before the next one goes, so that the order in which things happen is
-// the driver's choice and nobody else's.
+// gate stops every call until the driver lets it go. Before the driver lets the next call go, all
+// effects of the last one have come to rest, so the driver alone decides the order of events.
 type gate struct {
 	began   time.Time
 	mu      sync.Mutex
 	held    []*ticket // by name
 	arrived chan struct{}
-	// twins are names that two held calls had at a time: which of them goes
-	// first is not the driver's choice.
+	// twins counts names that two waiting calls had at the same time: the seed does not decide
+	// which of the two goes first.
 	twins map[string]int
 }
 
@@ -97,7 +96,7 @@ func byName(a, b *ticket) int {
 	return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.name, b.name))
 }
 
-// let has a held call go to its fate.
+// let lets a waiting call go with its fate.
 func (g *gate) let(t *ticket, f fate) {
 	if g.remove(t) {
 		t.fate <- f
@@ -114,7 +113,7 @@ func (g *gate) remove(t *ticket) bool {
 	return i >= 0
 }
 
-// those are the held calls for which a condition holds, by name.
+// those lists the waiting calls that meet a condition, by name.
 func (g *gate) those(holds func(*ticket) bool) []*ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,18 +126,18 @@ func (g *gate) those(holds func(*ticket) bool) []*ticket {
 	return out
 }
 
-// errUnknown is what a call is told whose fate nobody knows.
+// errUnknown is the error of a call whose outcome is unknown to its caller.
 func errUnknown(op string) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Op: op, Message: "no answer came; it may have happened or not"}
 }
 
-// errGone is what a process is told that is gone: nobody hears it.
+// errGone is the error of a call of a process that is gone; no code receives it.
 var errGone error = &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: "this process is gone"}
 
 type actorKey struct{}
 
-// withActor says in whose name a call is carried out, so that what it asks of
-// the store has a name of its own.
+// withActor notes for whom a call is made, so that the calls it makes to the store have names of
+// their own.
 func withActor(actor string) context.Context {
 	return context.WithValue(context.Background(), actorKey{}, actor)
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 )
 
-// healBound is how long after the last fault something may stay open. The
-// longest script with all its retries is far below it.
+// healBound is how long after the last fault an execution may stay open. The longest script with
+// all its retries takes much less.
 const healBound = 3 * time.Minute
 
-// heal ends all faults, brings everything back, gives whoever waits what it
-// waits for, and lets the world run until nothing is open any more.
+// heal ends all faults, restarts all processes, gives waiting executions the signal for which
+// they wait, and lets the world run until every execution has ended.
 func (w *world) heal() {
 	synctest.Wait()
 	w.healed = w.gate.now()
@@ -57,7 +57,8 @@ func (w *world) heal() {
 	w.drainGate(done)
 }
 
-// longHealed reports whether no fault can be the reason of anything any more.
+// longHealed reports whether the last fault is so long ago that it cannot explain anything any
+// more.
 func (w *world) longHealed() bool {
 	return w.healing.Load() && w.gate.now() > w.healed+10*time.Second
 }
@@ -71,7 +72,7 @@ func (w *world) restaffNow() {
 	}
 }
 
-// settled reports whether nothing is open and every watcher has seen all.
+// settled reports whether every execution has ended and every watcher has seen all events.
 func (w *world) settled() bool {
 	w.history.mu.Lock()
 	open := len(w.history.open)
@@ -85,8 +86,8 @@ func (w *world) newestSeq(id belay.ExecutionID) int64 {
 	return w.history.newest[id]
 }
 
-// helpAll resumes what is paused and sends a signal to whoever waits for one
-// that is not there yet. One that is there must wake by itself.
+// helpAll resumes paused executions, and sends a signal to each execution that waits for a signal
+// that was never sent. An execution whose signal was sent must wake by itself.
 func (w *world) helpAll(ctx context.Context, l *link) {
 	n := uint64(0)
 	for ctx.Err() == nil {
@@ -129,7 +130,7 @@ func (w *world) help(ctx context.Context, l *link, x *belay.Execution, n uint64)
 	})
 }
 
-// openAtEnd says of whatever is still open what it is and why.
+// openAtEnd describes the executions that are still open, with their reasons.
 func (w *world) openAtEnd() []string {
 	w.history.mu.Lock()
 	var ids []belay.ExecutionID
@@ -148,7 +149,7 @@ func (w *world) openAtEnd() []string {
 	return append(out, w.watches.behind(w.newestSeq)...)
 }
 
-// stop ends everybody in order: clients, workers, nodes.
+// stop stops clients, workers and nodes, in this order.
 func (w *world) stop() {
 	synctest.Wait()
 	all := make(chan struct{})
@@ -168,7 +169,7 @@ func (w *world) stop() {
 		}
 	}()
 	w.drainGate(all)
-	w.run(w.gate.now() + maxTTL + 2*promptly) // sessions that nobody knows of end too
+	w.run(w.gate.now() + maxTTL + 2*promptly) // sessions of processes that were killed expire too
 	w.stoppedAt = w.gate.now()
 	nodes := make(chan struct{})
 	go func() {

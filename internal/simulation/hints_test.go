@@ -13,14 +13,14 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// hinting is a gated store whose nodes hear each other: what one commits the
-// others are told at that moment, with the next commit, or not at all.
+// hinting is a gated store whose nodes give each other hints: a hint of a commit arrives at once,
+// with the next commit, or never.
 type hinting struct{ *gated }
 
 var _ store.Hinter = hinting{}
 
-// Listen hears the other nodes until the life ends, once the gate has let it. If
-// it does not, the node knows that it hears nothing.
+// Listen receives hints from the other nodes until the life ends, once the gate has let the call
+// go. If the gate does not, the node knows that it receives none.
 func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	if _, err := s.hold(ctx, "listen"); err != nil {
 		return err
@@ -31,9 +31,9 @@ func (s hinting) Listen(ctx context.Context, heed func(store.Hint)) error {
 	return context.Cause(ctx)
 }
 
-// tell tells the other nodes of a commit. Which of them hear it hangs on the seed
+// giveHints gives the other nodes a hint of a commit. Whether a node receives it depends on the seed
 // and the moment alone.
-func (w *world) tell(from *life, rows *machine.Rows, c *machine.Changes) {
+func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 	if !w.plan.hints {
 		return
 	}
@@ -52,7 +52,7 @@ func (w *world) tell(from *life, rows *machine.Rows, c *machine.Changes) {
 			x.heed(merged(x.late, h))
 			x.late = store.Hint{}
 		case chance == 0:
-			x.late = merged(x.late, h) // one at a time: who is woken by it comes to rest first
+			x.late = merged(x.late, h) // one at a time: the calls that a hint wakes must come to rest first
 			w.history.fault("hint late")
 		case chance == 1:
 			x.heed(store.Hint{Down: true})
@@ -63,7 +63,7 @@ func (w *world) tell(from *life, rows *machine.Rows, c *machine.Changes) {
 	}
 }
 
-// merged is two hints in one.
+// merged is one hint with the content of two.
 func merged(a, b store.Hint) store.Hint {
 	b.Objects, b.Lost, b.AnyWorker = b.Objects || a.Objects, b.Lost || a.Lost, b.AnyWorker || a.AnyWorker
 	b.Look, b.AnyLane = sooner(a.Look, b.Look), sooner(a.AnyLane, b.AnyLane)
@@ -73,7 +73,7 @@ func merged(a, b store.Hint) store.Hint {
 	return b
 }
 
-// sooner is the sooner of two moments; 0 is none.
+// sooner is the earlier of two moments; 0 stands for none.
 func sooner(a, b machine.Time) machine.Time {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -88,8 +88,8 @@ func both(a, b store.Executions) store.Executions {
 	return store.Executions{All: a.All || b.All, Hashes: hashes}
 }
 
-// hintOf is what a node tells of a commit: what servers on PostgreSQL tell each other, there
-// and back through their encoding. Its lists are in an order that the seed gives.
+// hintOf is the hint that a node gives of a commit: the same that servers on PostgreSQL give each
+// other, encoded and decoded. Its lists are in an order that the seed gives.
 func hintOf(rows *machine.Rows, c *machine.Changes) (h store.Hint, some bool) {
 	hints, err := postgres.Told(rows, c)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// history is what happened: what the store wrote, what callers were told, what
-// went wrong on purpose. The checkers read nothing else.
+// history is the record of a simulation: the commits of the store, the answers to callers, and
+// the injected faults. The checkers read nothing else.
 type history struct {
 	began func() time.Duration
 
@@ -21,16 +21,16 @@ type history struct {
 	calls     []*call
 	steps     []carried
 	slept     []promise.Entry
-	refusals  []carried // writes to a log that met what another run had written
+	refusals  []carried // appends to a log that were refused because another run had written that chunk
 	seen      []promise.Sighting
 	faults    map[string]int
 	sometimes map[string]int
-	trouble   map[string][]span     // of a node: when the store did not serve it, or it was down
-	offsets   []offset              // of the store's clock, in order
-	crashed   map[int]time.Duration // workers' processes that ended or were killed, by pid
+	trouble   map[string][]span     // for each node, when the store did not serve it or the node was down
+	offsets   []offset              // of the store's clock, in order of time
+	crashed   map[int]time.Duration // for each pid, when the worker's process ended or was killed
 	errors    []string
-	open      map[belay.ExecutionID]bool  // what has not ended
-	newest    map[belay.ExecutionID]int64 // seqs
+	open      map[belay.ExecutionID]bool  // executions that have not ended
+	newest    map[belay.ExecutionID]int64 // the newest seq of each execution
 }
 
 func newHistory(now func() time.Duration) *history {
@@ -41,17 +41,17 @@ func newHistory(now func() time.Duration) *history {
 	}
 }
 
-// commit is one transaction that wrote something, or a mark of life alone.
+// commit is one transaction that wrote rows or a mark of life.
 type commit struct {
 	n       int
 	at      machine.Time  // by the store's clock
-	real    time.Duration // since the simulation began
+	real    time.Duration // since the begin of the simulation
 	node    string
 	changes *machine.Changes // empty for a mark
-	beat    time.Duration    // after which the next mark was promised
+	beat    time.Duration    // the interval until the next mark that the server announced
 }
 
-// call is one call of a worker or client, as it was told its end.
+// call is one call of a worker or client, with its end as the caller saw it.
 type call struct {
 	actor, kind, about string
 	request, reply     any
@@ -60,7 +60,7 @@ type call struct {
 	err                error
 }
 
-// open is the end of a call that its caller was never told.
+// open is the end of a call that never returned to its caller.
 const open promise.Ending = ""
 
 // carried is a step that a workflow carried out.
@@ -69,13 +69,13 @@ type carried struct {
 	token     belay.Token
 	key       string
 	real      time.Duration
-	stopped   bool // while its process was: it cannot look at its clock, nor do anything that is seen
+	stopped   bool // while its process was stopped: it cannot see its clock, its effects are not visible
 }
 
-// span is a time between two moments since the simulation began.
+// span is the time between two moments since the begin of the simulation.
 type span struct{ from, to time.Duration }
 
-// offset is by how much the store's clock is ahead from a moment on.
+// offset is how far the store's clock is ahead from a moment on.
 type offset struct{ real, by time.Duration }
 
 func (h *history) committed(c *commit) {
@@ -101,8 +101,8 @@ func (h *history) call(actor, kind, about string, request any) *call {
 	return c
 }
 
-// told notes what the caller was told.
-func (h *history) told(c *call, reply any, err error) {
+// noteAnswer notes the answer that the caller got.
+func (h *history) noteAnswer(c *call, reply any, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.reply, c.err, c.to, c.end = reply, err, h.began(), promise.EndOf(err)
@@ -134,7 +134,7 @@ func (h *history) saw(s promise.Sighting) {
 	h.seen = append(h.seen, s)
 }
 
-// gone notes that a worker's process is there no more.
+// gone notes that a worker's process has ended.
 func (h *history) gone(pid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +149,7 @@ func (h *history) noteError(who string, err error) {
 	h.errors = append(h.errors, who+": "+err.Error())
 }
 
-// count counts something worth seeing at least sometimes.
+// count counts an event that must happen at least sometimes.
 func (h *history) count(kind string) { h.sometimes[kind]++ }
 
 func (h *history) fault(kind string) {
@@ -158,14 +158,14 @@ func (h *history) fault(kind string) {
 	h.faults[kind]++
 }
 
-// troubled notes that a node could do nothing for a while.
+// troubled notes that a node could not work for a while.
 func (h *history) troubled(node string, from, to time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trouble[node] = append(h.trouble[node], span{from, to})
 }
 
-// settle puts what goroutines noted beside each other into an order.
+// settle sorts the entries that concurrent goroutines noted.
 func (h *history) settle() {
 	slices.SortStableFunc(h.calls, func(a, b *call) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.actor, b.actor), cmp.Compare(a.kind, b.kind),
@@ -176,8 +176,8 @@ func (h *history) settle() {
 	}
 }
 
-// clockShows is when the store's clock first showed a time. It is as far ahead as the
-// clock that was set furthest, and goes on from there when that is set back.
+// clockShows is when the store's clock first showed a time. The store's clock is as far ahead as
+// the wall clock ever was, and goes on from there when the wall clock is set back.
 func (h *history) clockShows(at machine.Time, zero time.Time) time.Duration {
 	want := at.Time().Sub(zero)
 	ahead := time.Duration(0)

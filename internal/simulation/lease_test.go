@@ -8,14 +8,14 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// sign is a call of a worker that says that it lives, as the worker knows of it.
+// sign is a sign of life: a call of a worker that renews its session, as the worker saw it.
 type sign struct {
 	from, to time.Duration
 	end      promise.Ending
-	ttl      time.Duration // that it was promised; 0 if it was told nothing
+	ttl      time.Duration // the TTL that the answer promised; 0 without an answer
 }
 
-// signs are those of each session, in order of their ends.
+// signs lists the signs of life of each session, in the order of their ends.
 func (b *book) signs() map[belay.WorkerID][]sign {
 	all := make(map[belay.WorkerID][]sign)
 	for _, c := range b.calls {
@@ -40,8 +40,8 @@ func (b *book) signs() map[belay.WorkerID][]sign {
 	return all
 }
 
-// g2fenced checks that no worker begins a step behind its fence: later than two thirds of
-// the TTL after the sending of the last call that it knows to have kept its session alive.
+// g2fenced checks that no worker begins a step after its fence. The fence is two thirds of the
+// TTL after the worker sent the last call that it knows to have renewed its session.
 func g2fenced(f *finding) {
 	signs := f.signs()
 	for _, x := range f.steps {
@@ -63,10 +63,10 @@ func g2fenced(f *finding) {
 	}
 }
 
-// g6accepted holds the end of a session against the last heartbeat that its worker knows to
-// have been accepted, whatever the rows say: it comes no sooner than the TTL after its
-// sending, or where the clock was set, than the worker's fence; and where nothing excuses a
-// delay, within a second after the TTL of the last one that may have been accepted.
+// g6accepted compares the end of a lost session with the last heartbeats, whatever the rows say.
+// The session ends no sooner than the TTL after the worker sent the last heartbeat that it knows
+// to be accepted, or than the worker's fence if the clock was set. If no fault explains a delay,
+// it ends within a second after the TTL of the last heartbeat that may have been accepted.
 func g6accepted(f *finding) {
 	signs := f.signs()
 	for _, x := range f.shifts {
@@ -93,8 +93,8 @@ func g6accepted(f *finding) {
 		}
 		f.OK()
 		if v.c.real < least {
-			f.violation(nil, v.c, "%s was given up at %s, and had been told that it has until %s", v.Spec.Name,
-				v.c.real, least)
+			f.violation(nil, v.c, "%s was given up at %s, although its worker was promised the time until %s",
+				v.Spec.Name, v.c.real, least)
 		}
 		if f.w.plan.calm() && !x.graced() && most > 0 && v.c.real > most+promptly {
 			f.violation(nil, v.c, "%s was given up at %s, and its last heartbeat was over by %s", v.Spec.Name, v.c.real,
@@ -103,7 +103,7 @@ func g6accepted(f *finding) {
 	}
 }
 
-// graced reports whether the session was ever given time again.
+// graced reports whether the session was ever extended.
 func (s *shift) graced() bool {
 	for _, v := range s.versions {
 		if v.grace || v.c.changes.Grace != 0 {

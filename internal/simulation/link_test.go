@@ -10,21 +10,21 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// link is the network between one process and the nodes: a belay.Backend whose
-// every call is held at the gate on its way there and on its way back.
+// link is the network between one process and the nodes: a belay.Backend whose every call stops
+// at the gate on its way there and on its way back.
 type link struct {
 	w     *world
 	actor string
 
-	// The driver's: the node it talks to, whether its process is stopped, and
-	// what does not get through.
+	// These fields belong to the driver: the node to which the link leads, whether its process is
+	// stopped, and which directions are cut off.
 	node              int
 	frozen            bool
 	cutThere, cutBack bool
 
 	died chan struct{}
 	dead atomic.Bool
-	wg   sync.WaitGroup // calls on their way, also those nobody waits for
+	wg   sync.WaitGroup // calls on their way, also those for which no caller waits
 
 	mu       sync.Mutex
 	sessions map[belay.WorkerID]belay.WorkerID
@@ -38,13 +38,13 @@ func (w *world) newLink(actor string, node int) *link {
 	return l
 }
 
-// name tells a call from all others of the link, by the moment it was made.
+// name is unique among the calls of the link: it contains the moment of the call.
 func (l *link) name(c *call) string {
 	return l.actor + " " + c.kind + " " + c.about + " " + strconv.FormatInt(int64(c.from), 36)
 }
 
-// session is the id under which a worker's session is known to the nodes. The
-// id that the worker drew may depend on what its other goroutines drew.
+// session is the id under which the nodes know a worker's session. It replaces the id that the
+// worker drew, which may depend on the draws of the worker's other goroutines.
 func (l *link) session(drawn belay.WorkerID) belay.WorkerID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,8 +59,8 @@ func (l *link) session(drawn belay.WorkerID) belay.WorkerID {
 	return id
 }
 
-// kill ends the process behind the link: whatever it still calls is told
-// nothing, and what it sent may arrive.
+// kill ends the process behind the link: its calls get no answer, and requests that it sent may
+// still arrive.
 func (l *link) kill() {
 	if !l.dead.Swap(true) {
 		close(l.died)
@@ -92,7 +92,7 @@ func send[T any](ctx context.Context, l *link, kind, about string, request any,
 			return v, err
 		})
 		if arrived {
-			l.w.history.told(c, v, err)
+			l.w.history.noteAnswer(c, v, err)
 		}
 		out <- answer{v, err}
 	})
@@ -105,7 +105,7 @@ func send[T any](ctx context.Context, l *link, kind, about string, request any,
 	case <-ctx.Done():
 		gone.Store(true)
 		err := &belay.Error{Code: belay.CodeUnavailable, Op: kind, Message: "gave up waiting", Err: context.Cause(ctx)}
-		l.w.history.told(c, nil, err)
+		l.w.history.noteAnswer(c, nil, err)
 		if !l.w.livesOn(name) {
 			cancel()
 		}
@@ -113,8 +113,8 @@ func send[T any](ctx context.Context, l *link, kind, about string, request any,
 	}
 }
 
-// carry is the way there, the call, and the way back. It reports whether its
-// caller was still there for the answer.
+// carry carries the request, makes the call and carries the reply. arrived reports whether the
+// caller still waited for the reply.
 func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool,
 	do func(context.Context, belay.Backend) (T, error)) (v T, err error,
 	arrived bool) { //nolint:revive // the error belongs to the value
@@ -122,7 +122,7 @@ func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool,
 	if f := l.w.gate.pass(ctx, t); f != goes {
 		return v, errUnknown(name), !gone.Load()
 	}
-	life := t.life // chosen by the driver when it let the call go
+	life := t.life // the driver chose it when it let the call go
 	v, err = do(ctx, life.engine)
 	if life.dead.Load() {
 		var zero T
@@ -331,7 +331,7 @@ func (l *link) Renew(ctx context.Context, x belay.Lease) (belay.HeartbeatReply, 
 	})
 }
 
-// errNoKeys refuses what nobody here does.
+// errNoKeys refuses calls on API keys, which the simulation does not have.
 var errNoKeys = &belay.Error{Code: belay.CodeForbidden, Message: "there are no keys in the simulation"}
 
 // CreateKey implements belay.Keyring.

@@ -8,42 +8,42 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// mutant is a bug planted at the seams, so that the code under test stays as it
-// is. Each must be found by the checker that it is meant for.
+// mutant is a planted bug. It changes what passes a seam, so that the code under test stays
+// unchanged. The checker that it is meant for must find it.
 type mutant struct {
 	name  string
-	meant string // the promise it breaks
-	says  string // what the checker must say of it; "" for anything
-	// still says that time stands still while the store's clock is behind what it showed,
-	// blind that workers' own clocks always show the same.
+	meant string // the promise that it breaks
+	says  string // a text that the checker's violation must contain; "" for any text
+	// still makes the store's time stand still while its clock is behind; blind makes the
+	// workers' own clocks stand still.
 	still, blind bool
-	// plan, if set, makes the simulation one in which it shows.
+	// plan, if set, changes the plan so that the bug has an effect.
 	plan func(*plan)
-	// state is the mutant's own, made anew for each simulation.
+	// state is the mutant's state in one simulation.
 	state *mutantState
-	// before changes the rows that a fold sees; after changes what it decided
-	// and reports whether the commit is to be acknowledged and not written.
+	// before changes the rows that a fold sees. after changes the decision, and reports whether
+	// the commit is acknowledged without being written.
 	before func(*world, *mutantState, *machine.Need, *machine.Rows)
 	after  func(*world, *mutantState, *machine.Rows, *machine.Changes) bool
-	// due and read change what the store answers.
+	// due and read change answers of the store.
 	due  func(*world, *mutantState, *store.Due)
 	read func(store.Read, *machine.Record)
-	// ready changes in which lanes the store finds something ready.
+	// ready changes the lanes in which the store finds a ready execution.
 	ready func([]store.LaneHint) []store.LaneHint
-	// request changes what a call asks of a node, reply what it is answered.
+	// request changes a request to a node, reply changes the answer.
 	request func(*world, any)
 	reply   func(*mutantState, any)
 }
 
-// mutantState is what a mutant remembers. The gate lets one call go at a time,
-// so that it needs no lock.
+// mutantState is the state of a mutant in one simulation. It needs no lock, since the gate lets
+// one call go at a time.
 type mutantState struct {
 	rng     *rand.Rand
 	letters []*machine.DeadLetter
 	worker  belay.WorkerID
 }
 
-// in gives the mutant a state of its own.
+// in returns the mutant with a state of its own.
 func (m *mutant) in(w *world) *mutant {
 	if m == nil {
 		return nil
@@ -94,7 +94,7 @@ func (m *mutant) replied(reply any) {
 	}
 }
 
-// asSent is what the caller has sent, whatever a mutant makes of it on its way.
+// asSent is a copy of the request as the caller sent it, which a mutant cannot change.
 func (m *mutant) asSent(request any) any {
 	if m == nil || m.request == nil {
 		return request

@@ -44,7 +44,7 @@ var mutants = []*mutant{
 			*r = currentLease(w, *r)
 		}
 	}},
-	{name: "loss of an owner from outside is that of a worker", meant: "G8", plan: func(p *plan) {
+	{name: "loss of an external owner counts as that of a worker", meant: "G8", plan: func(p *plan) {
 		p.outside, p.workerCrash = 2, 2*time.Second
 	}, before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
 		for _, x := range rows.Workers {
@@ -60,7 +60,7 @@ var mutants = []*mutant{
 			r.Checkpoints = r.Checkpoints[:n-1]
 		}
 	}},
-	{name: "parent not told in the commit of its child's end", meant: "G4", after: func(_ *world, _ *mutantState,
+	{name: "parent not changed in the commit of its child's end", meant: "G4", after: func(_ *world, _ *mutantState,
 		_ *machine.Rows, c *machine.Changes) bool {
 		for _, s := range c.Signals {
 			if !s.Child.IsZero() {
@@ -82,7 +82,7 @@ var mutants = []*mutant{
 		return false
 	}},
 	{name: "dead owners forgotten", meant: "G5", due: func(_ *world, _ *mutantState, d *store.Due) { d.Lost = nil }},
-	{name: "claim that does not look", meant: "G5", plan: (*plan).calmDown, before: func(_ *world, m *mutantState,
+	{name: "claim that overlooks due work", meant: "G5", plan: (*plan).calmDown, before: func(_ *world, m *mutantState,
 		_ *machine.Need, rows *machine.Rows) {
 		for i := range rows.Ready {
 			if m.rng.IntN(3) == 0 {
@@ -108,7 +108,7 @@ var mutants = []*mutant{
 			}
 		}
 	}},
-	{name: "heartbeat that renews less than it says", meant: "G6", says: "had been told",
+	{name: "heartbeat that renews less than it says", meant: "G6", says: "was promised",
 		after: func(_ *world, _ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
 			for _, x := range c.Workers {
 				if x.HeartbeatAt == rows.Now && !x.State.Ended() { // the rows agree with each other
@@ -131,11 +131,11 @@ var mutants = []*mutant{
 		p.calmDown()
 		p.clockStep, p.clockJump = 2*time.Second, 2*time.Hour
 	}, still: true},
-	{name: "worker that does not look at the clock", meant: "G2", says: "its worker's fence", plan: func(p *plan) {
+	{name: "worker that does not read its clock", meant: "G2", says: "its worker's fence", plan: func(p *plan) {
 		p.workerFreeze, p.cut = 2*time.Second, 2*time.Second
 		p.ttl = func(*rand.Rand) time.Duration { return time.Second }
 	}, blind: true},
-	{name: "every claim is told that it is the first", meant: "G4", says: "the log of the run", plan: func(p *plan) {
+	{name: "every claim looks like the first", meant: "G4", says: "the log of the run", plan: func(p *plan) {
 		p.epoch = 2 * time.Second
 	}, reply: func(_ *mutantState, reply any) {
 		if r, is := reply.(*belay.ClaimReply); is {
@@ -148,7 +148,7 @@ var mutants = []*mutant{
 		rows *machine.Rows) {
 		rows.Mark = rows.Now
 	}},
-	{name: "reaper that looks the other way", meant: "G6", due: func(_ *world, m *mutantState, d *store.Due) {
+	{name: "reaper that ignores expired sessions", meant: "G6", due: func(_ *world, m *mutantState, d *store.Due) {
 		if m.rng.IntN(4) > 0 {
 			d.Workers = nil
 		}
@@ -247,7 +247,7 @@ var mutants = []*mutant{
 	}},
 }
 
-// currentLease is the lease that holds now, whoever asks.
+// currentLease is the valid lease of the execution, whatever lease the caller has.
 func currentLease(w *world, l belay.Lease) belay.Lease {
 	r, err := w.store.Read(context.Background(), store.Read{Execution: l.Execution})
 	if err != nil || r.Execution.State != belay.Running {

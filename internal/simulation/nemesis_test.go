@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// nemesis is something that goes wrong at a moment, or is put right again.
+// nemesis is a fault, or its repair, at a chosen moment.
 type nemesis struct {
 	at  time.Duration
 	act func()
@@ -16,19 +16,19 @@ func (w *world) later(at time.Duration, act func()) {
 	w.nemesis = slices.Insert(w.nemesis, i, nemesis{at, act})
 }
 
-// again does something every so often, with the mean given, until the healing.
-func (w *world) again(mean time.Duration, act func()) {
+// everySoOften repeats a fault at random intervals with the given mean, until the healing.
+func (w *world) everySoOften(mean time.Duration, act func()) {
 	if mean == 0 {
 		return
 	}
 	at := w.gate.now() + time.Duration(w.rng.ExpFloat64()*float64(mean))
 	w.later(at, func() {
 		act()
-		w.again(mean, act)
+		w.everySoOften(mean, act)
 	})
 }
 
-// note tells the trace and the count of faults.
+// note adds a fault to the trace and to the count of faults.
 func (w *world) note(kind, who string) {
 	w.history.fault(kind)
 	w.trace.add(w.gate.now(), "fault", kind, who)
@@ -36,18 +36,18 @@ func (w *world) note(kind, who string) {
 
 func (w *world) planNemesis() {
 	p := w.plan
-	w.again(p.nodeCrash, func() { w.crashNode(w.nodes[w.rng.IntN(len(w.nodes))]) })
-	w.again(p.allDown, w.crashAll)
-	w.again(p.workerCrash, func() { w.crashWorker(w.workers[w.rng.IntN(len(w.workers))]) })
-	w.again(p.workerFreeze, func() { w.freezeWorker(w.workers[w.rng.IntN(len(w.workers))]) })
-	w.again(p.workerStop, func() { w.stopWorker(w.workers[w.rng.IntN(len(w.workers))]) })
-	w.again(p.cut, w.cutOff)
-	w.again(p.clockStep, w.stepClock)
-	w.again(p.epoch, w.raiseEpoch)
+	w.everySoOften(p.nodeCrash, func() { w.crashNode(w.nodes[w.rng.IntN(len(w.nodes))]) })
+	w.everySoOften(p.allDown, w.crashAll)
+	w.everySoOften(p.workerCrash, func() { w.crashWorker(w.workers[w.rng.IntN(len(w.workers))]) })
+	w.everySoOften(p.workerFreeze, func() { w.freezeWorker(w.workers[w.rng.IntN(len(w.workers))]) })
+	w.everySoOften(p.workerStop, func() { w.stopWorker(w.workers[w.rng.IntN(len(w.workers))]) })
+	w.everySoOften(p.cut, w.cutOff)
+	w.everySoOften(p.clockStep, w.stepClock)
+	w.everySoOften(p.epoch, w.raiseEpoch)
 	w.later(400*time.Millisecond, w.restaff)
 }
 
-// crashNode kills a node; it comes back after a while.
+// crashNode kills a node and starts it again after a while.
 func (w *world) crashNode(n *node) {
 	if n.life == nil {
 		return
@@ -79,7 +79,7 @@ func (w *world) crashWorker(s *workerSlot) {
 	s.proc.kill()
 }
 
-// freezeWorker stops a worker's process and continues it, rather too late.
+// freezeWorker stops a worker's process and continues it, often after its session has expired.
 func (w *world) freezeWorker(s *workerSlot) {
 	p := s.proc
 	if p == nil || p.over() || p.link.dead.Load() || p.link.frozen {
@@ -99,7 +99,7 @@ func (w *world) stopWorker(s *workerSlot) {
 	s.proc.stop()
 }
 
-// cutOff takes a process from the network, in one direction or both.
+// cutOff cuts a process off from the network, in one direction or in both.
 func (w *world) cutOff() {
 	l := w.links[w.rng.IntN(len(w.links))]
 	if l.dead.Load() {
@@ -122,19 +122,19 @@ func (w *world) stepClock() {
 	}
 	w.note(kind, by.String())
 	w.setClock(time.Duration(w.ahead.Load()) + by)
-	for _, n := range w.nodes { // whose timers know nothing of it
+	for _, n := range w.nodes { // timers of the nodes do not notice that the clock was set
 		w.history.troubled(n.name, w.gate.now(), w.gate.now()+w.plan.slowPoll)
 	}
 }
 
-// raiseEpoch does what restoring a backup does to the tokens.
+// raiseEpoch raises the tokens' epoch, as restoring a backup does.
 func (w *world) raiseEpoch() {
 	w.epoch += 1 << 32
 	w.note("epoch raised", "")
 	w.store.SetEpoch(w.epoch)
 }
 
-// restaff starts a process in slots whose last one has ended.
+// restaff starts a process in each slot whose last process has ended.
 func (w *world) restaff() {
 	for _, s := range w.workers {
 		if s.proc.over() {

@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// node is a server: an engine on the store that all nodes share. What it has in
-// memory dies with each life.
+// node is a server: an engine on the store that all nodes share. Its memory is lost at the end of
+// each life.
 type node struct {
 	w     *world
 	name  string
@@ -24,7 +24,7 @@ type node struct {
 	life  *life // nil while it is down
 }
 
-// life is a node from its start to its crash.
+// life is a node from its start to its crash or stop.
 type life struct {
 	node   *node
 	name   string
@@ -33,12 +33,12 @@ type life struct {
 	dead   atomic.Bool
 	closed chan struct{}
 	ids    atomic.Uint64
-	// next is the fate of the commit that follows a batch, if it was decided
-	// with it. Written while the committer is held, read by it.
+	// next is the fate of the commit that follows a batch, if the driver decided it together with
+	// the batch. The driver writes it while the committer waits at the gate, and the committer
+	// reads it.
 	next *fate
-	// heed is how the node is told of what others did, if it listens, and late
-	// what it will be told with the next hint. They are used while everything
-	// else rests.
+	// heed gives the node a hint of another node's commit, if the node listens; late is the part
+	// of the hints that it gets with the next one. Both are used while all goroutines rest.
 	heed func(store.Hint)
 	late store.Hint
 }
@@ -69,8 +69,8 @@ func (n *node) start() {
 	n.w.lives = append(n.w.lives, x)
 }
 
-// crash ends the life: its memory is lost, and of what it was just writing the
-// driver decides.
+// crash ends the life. Its memory is lost; executed decides for each call to the store whether it
+// was still carried out.
 func (n *node) crash(executed func() bool) {
 	x := n.life
 	n.life = nil
@@ -91,7 +91,7 @@ func (n *node) crash(executed func() bool) {
 	}()
 }
 
-// stop ends the life in order.
+// stop stops the node gracefully.
 func (n *node) stop() {
 	x := n.life
 	n.life = nil
@@ -101,14 +101,14 @@ func (n *node) stop() {
 	}()
 }
 
-// gather holds the committer until what is to meet in a batch has come.
+// gather stops the committer until the commands of the next batch have arrived.
 func (x *life) gather(bool) {
 	if !x.dead.Load() {
 		x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: x.name, life: x})
 	}
 }
 
-// planned is the fate of a commit that was decided with its batch.
+// planned is the fate of a commit that the driver decided together with its batch.
 func (x *life) planned(op string) *fate {
 	if op != "commit" {
 		return nil
@@ -118,7 +118,7 @@ func (x *life) planned(op string) *fate {
 	return f
 }
 
-// order mixes the commands of a batch, the same way every time.
+// order sorts the commands of a batch by a hash, in the same way in every run of a seed.
 func (w *world) order(salt int) func(a, b machine.Command) int {
 	rank := func(c machine.Command) (uint64, string) {
 		s := identity(c)
@@ -133,8 +133,8 @@ func (w *world) order(salt int) func(a, b machine.Command) int {
 	}
 }
 
-// identity is what tells a command from the others that wait with it, without
-// what is drawn at random by whoever comes first.
+// identity is a text that distinguishes a command from the others of a batch. It leaves out
+// values whose random draw depends on the order of goroutines.
 func identity(c machine.Command) string {
 	switch c := c.(type) {
 	case *machine.Submit:

@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// outside submits an execution for owners from outside, who have links to it.
+// outside submits an external execution, and makes a link for each of two external owners.
 func (g *rig) outside() {
 	g.link("ann")
 	g.link("bob")
@@ -27,8 +27,8 @@ func (g *rig) lock(ctx context.Context, owner string, n byte) (belay.Lock, error
 	return g.link(owner).Lock(ctx, belay.LockRequest{ID: belay.WorkerID{15: n}, Execution: g.id, Owner: owner})
 }
 
-// Of two that lock one execution at the same time one has it, however often each
-// asks, and the other is told who.
+// If two owners lock one execution at the same time, one of them gets it, however often each
+// repeats the call, and the other learns the owner's name.
 func TestRaceLockAgainstLock(t *testing.T) {
 	var locks [2]belay.Lock
 	try := func(i int, owner string) func(context.Context, *rig) error {
@@ -47,7 +47,7 @@ func TestRaceLockAgainstLock(t *testing.T) {
 			}
 			g.check(g.errs[winner])
 			if belay.CodeOf(g.errs[1-winner]) != belay.CodeLeaseHeld || g.errs[1-winner] == nil {
-				g.fail("the other was told %v", g.errs[1-winner])
+				g.fail("the other lock got %v", g.errs[1-winner])
 			}
 			_, err := g.link("ann").Renew(context.Background(), locks[winner].Lease)
 			g.check(err)
@@ -55,7 +55,7 @@ func TestRaceLockAgainstLock(t *testing.T) {
 	})
 }
 
-// A lock and a claim that meet over an execution that both may have: one has it.
+// If a lock and a claim compete for an execution that both may have, one of them gets it.
 func TestRaceLockAgainstClaim(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -72,7 +72,7 @@ func TestRaceLockAgainstClaim(t *testing.T) {
 			g.check(g.errs[0])
 			switch {
 			case len(g.won) == 1 && (g.errs[1] == nil || belay.CodeOf(g.errs[1]) != belay.CodeLeaseHeld):
-				g.fail("the claim won it, and the lock was told %v", g.errs[1])
+				g.fail("the claim won it, and the lock got %v", g.errs[1])
 			case len(g.won) == 0:
 				g.check(g.errs[1])
 				_, err := g.link("ann").Renew(context.Background(), g.child)
@@ -82,8 +82,8 @@ func TestRaceLockAgainstClaim(t *testing.T) {
 	})
 }
 
-// A lock that is stolen while its owner settles: one of the two is refused, and
-// whoever comes next has it at once.
+// If a lock is stolen while its owner settles, one of the two calls is refused, and the next lock
+// gets the execution at once.
 func TestRaceStealAgainstSettle(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -102,10 +102,10 @@ func TestRaceStealAgainstSettle(t *testing.T) {
 			settled, stolen := g.errs[0] == nil, g.errs[1] == nil
 			switch {
 			case settled == stolen:
-				g.fail("the settlement was told %v, the theft %v", g.errs[0], g.errs[1])
+				g.fail("the settlement got %v, the steal %v", g.errs[0], g.errs[1])
 			case stolen && belay.CodeOf(g.errs[0]) != belay.CodeLeaseLost, settled &&
 				belay.CodeOf(g.errs[1]) != belay.CodeConflict:
-				g.fail("the other was told %v, %v", g.errs[0], g.errs[1])
+				g.fail("the later call got %v, %v", g.errs[0], g.errs[1])
 			}
 			if _, err := g.lock(context.Background(), "bob", 2); err != nil {
 				g.fail("the next lock: %v", err)

@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// outsider is a program that is no worker: it locks one execution after the
-// other, renews each lock beside its work, and settles. Like a bare worker it has
-// no fence and goes on writing when it should not any more.
+// outsider is an external owner, a program that is no worker: it locks one execution after the
+// other, renews each lock while it works, and settles. Like a bare worker it has no fence and
+// goes on writing after it lost its lock.
 type outsider struct {
 	*bareWorker
 }
@@ -31,8 +31,8 @@ func startOutside(p *process) {
 	}
 }
 
-// pick is an execution to lock: most likely one that is meant for it and free,
-// sometimes one that somebody owns, that has ended, or that is meant for workers.
+// pick chooses an execution to lock: most likely a free external one, sometimes one that has an
+// owner, that has ended, or that is for workers.
 func (o *outsider) pick() (id belay.ExecutionID, reopen, found bool) {
 	r, healing := o.p.rng, o.p.w.healing.Load()
 	f := belay.Filter{
@@ -56,8 +56,8 @@ func (o *outsider) pick() (id belay.ExecutionID, reopen, found bool) {
 	return page.Executions[r.IntN(len(page.Executions))].ID, reopen, true
 }
 
-// own locks the execution, asking again under the same id while nobody knows
-// what became of it, and works on it.
+// own locks the execution, repeats the lock under the same id while its outcome is unknown, and
+// works on the execution.
 func (o *outsider) own(id belay.ExecutionID, reopen bool) {
 	p := o.p
 	r := belay.LockRequest{
@@ -79,7 +79,7 @@ func (o *outsider) own(id belay.ExecutionID, reopen bool) {
 	}
 }
 
-// locked works under the lock and renews it meanwhile.
+// locked works under the lock, and renews the lock meanwhile.
 func (o *outsider) locked(l belay.Lock) {
 	p := o.p
 	ctx, done := context.WithCancel(p.ctx)
@@ -88,7 +88,7 @@ func (o *outsider) locked(l belay.Lock) {
 	o.work(assignmentOf(l))
 	done()
 	wg.Wait()
-	if p.ctx.Err() != nil && !p.link.dead.Load() { // asked to stop: gives it back
+	if p.ctx.Err() != nil && !p.link.dead.Load() { // asked to stop: gives the execution back
 		bounded, cancel := context.WithTimeout(context.Background(), p.w.unlike(p.name, time.Second))
 		_ = p.link.Settle(bounded, belay.Settlement{
 			Lease: l.Lease, Op: o.op(l.Lease, "stop"), Outcome: belay.OutcomeReleased,
@@ -96,14 +96,14 @@ func (o *outsider) locked(l belay.Lock) {
 		cancel()
 		return
 	}
-	if p.rng.IntN(3) == 0 { // one too many
+	if p.rng.IntN(3) == 0 { // a write too many
 		o.pause(p.ttl / 2)
 		o.renewOnce(p.ctx, l.Lease)
 	}
 }
 
-// renew keeps the lock alive, now by its token and secret, now by the secret
-// alone, until it is refused or the work is done.
+// renew renews the lock until a renewal is refused or the work is done, sometimes with token and
+// secret, sometimes with the secret alone.
 func (o *outsider) renew(ctx context.Context, l belay.Lock) {
 	for n := 0; ctx.Err() == nil; n++ {
 		timer := time.NewTimer(o.p.w.unlike(o.p.name, l.Heartbeat))
@@ -123,7 +123,7 @@ func (o *outsider) renew(ctx context.Context, l belay.Lock) {
 	}
 }
 
-// renewOnce reports whether the lock is lost.
+// renewOnce renews the lock once, and reports whether the lock is lost.
 func (o *outsider) renewOnce(ctx context.Context, l belay.Lease) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.p.w.unlike(o.p.name, o.p.ttl/2))
 	defer cancel()
@@ -131,8 +131,8 @@ func (o *outsider) renewOnce(ctx context.Context, l belay.Lease) bool {
 	return err != nil && belay.CodeOf(err) != belay.CodeUnavailable
 }
 
-// assignmentOf is a lock as a worker would have been given the execution. It works
-// quickly, since it owns but one at a time, and one that was suspended often
+// assignmentOf is the assignment that a worker would get for the execution. The outsider works
+// faster, since it owns only one execution at a time, and an execution that was suspended often
 // enough does not wait any more.
 func assignmentOf(l belay.Lock) belay.Assignment {
 	a := belay.Assignment{

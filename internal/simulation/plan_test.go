@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// plan is what a seed decides before anything happens: who is there, how often
-// what goes wrong, for how long. Seeds differ on purpose: some know one kind of
-// fault only, some all of them, some none.
+// plan is drawn from the seed before the simulation begins: how many processes there are, which
+// faults happen, how often, and for how long. Plans differ on purpose: in some only one kind of
+// fault happens, in some all kinds, in some none.
 type plan struct {
 	nodes, workers, bare, clients int
-	outside                       int           // owners from outside
-	safety                        time.Duration // faults all the time
+	outside                       int           // number of external owners
+	safety                        time.Duration // duration of the phase with faults
 	slowPoll, hintPoll            time.Duration
 	proves                        bool // deaths of processes are proven on their host
-	hints                         bool // nodes hear of each other's commits
+	hints                         bool // nodes give each other hints
 
-	// Of a call at the gate, in 1.
+	// The probability of each fate of a call at the gate.
 	storeFails, storeUnheard, storeSlow float64
 	netLost, netUnheard, netSlow        float64
-	merged                              float64 // a batch and its commit are one decision
+	merged                              float64 // a batch and its commit get one decision
 	pace                                time.Duration
 
-	// The mean time between two of a kind; 0 for never.
+	// The mean interval of each kind of fault; 0 for never.
 	nodeCrash, workerCrash, workerFreeze, workerStop, cut, clockStep, allDown, epoch time.Duration
-	// clockJump is how far the clock is set at most.
+	// clockJump is the most by which the clock is set.
 	clockJump time.Duration
 
 	ttl func(*rand.Rand) time.Duration
@@ -74,7 +74,7 @@ func newPlan(r *rand.Rand) plan {
 	p.hintPoll = between(r, 100*time.Millisecond, p.slowPoll)
 	p.outside = r.IntN(3)
 	p.hints = p.nodes > 1 && r.IntN(3) > 0
-	if p.hints && p.calm() { // nothing but looking for lost hints brings what is due in time
+	if p.hints && p.calm() { // then only the search for lost hints finds due work in time
 		p.slowPoll = 20 * time.Second
 	}
 	p.ttl = func(r *rand.Rand) time.Duration { return ttls[r.IntN(len(ttls))] }
@@ -84,15 +84,15 @@ func newPlan(r *rand.Rand) plan {
 // maxTTL is the longest TTL of a session.
 const maxTTL = 20 * time.Second
 
-// calmDown leaves nothing that goes wrong but with workers.
+// calmDown removes all faults but those of workers.
 func (p *plan) calmDown() {
 	p.storeFails, p.storeUnheard, p.storeSlow, p.netLost, p.netUnheard, p.netSlow = 0, 0, 0, 0, 0, 0
 	p.nodeCrash, p.cut, p.clockStep, p.allDown, p.workerFreeze = 0, 0, 0, 0, 0
 	p.workerCrash, p.slowPoll = 2*time.Second, min(p.slowPoll, 800*time.Millisecond)
 }
 
-// calm reports whether nothing goes wrong but with workers, so that what the
-// servers do has no excuse to be late.
+// calm reports whether the plan has only faults of workers, so that nothing excuses a late
+// server.
 func (p *plan) calm() bool {
 	return p.storeFails+p.storeUnheard+p.storeSlow+p.netLost+p.netUnheard+p.netSlow == 0 &&
 		p.nodeCrash+p.cut+p.clockStep+p.allDown+p.workerFreeze == 0

@@ -8,18 +8,18 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// The races that a durable execution service is known to lose. Each is tried in
-// every order, with a call failing or losing its answer, in a long run two.
+// Known races of durable execution services. Each is tried in every order, with one call that
+// fails or loses its answer, and in a long run with two.
 
-// claimed has the worker own one execution.
+// claimed makes the worker the owner of one execution.
 func claimed(g *rig) {
 	g.open()
 	g.id = g.submit(nil)
 	g.lease = g.mustClaim(1).Lease
 }
 
-// A signal that comes while its receiver suspends is not lost: the execution is
-// due at once, and whoever claims it is given the signal.
+// A signal that arrives while its execution suspends is not lost: the execution is due at once,
+// and the next claim gets the signal.
 func TestRaceSignalAgainstSuspend(t *testing.T) { explore(t, signalAgainstSuspend) }
 
 var signalAgainstSuspend = race{
@@ -31,12 +31,12 @@ var signalAgainstSuspend = race{
 		g.check(g.errs[0])
 		g.check(g.errs[1])
 		if a := g.mustClaim(2); len(a.Signals) != 1 || a.Signals[0].Name != signalName {
-			g.fail("claimed again, it was given signals %v", a.Signals)
+			g.fail("the next claim got the signals %v", a.Signals)
 		}
 	},
 }
 
-// The exploration finds what is lost in one order only.
+// The exploration finds a wake-up that is lost in one order only.
 func TestRaceFindsALostWakeUp(t *testing.T) {
 	i := slices.IndexFunc(mutants, func(m *mutant) bool { return m.name == "wake-up lost when suspended" })
 	if n, failed := tryAll(t, mutants[i], 0, signalAgainstSuspend); len(failed) == 0 {
@@ -48,7 +48,7 @@ func suspends(ctx context.Context, g *rig) error {
 	return g.settle(ctx, g.lease, belay.OpID{2}, belay.OutcomeSuspended)
 }
 
-// The end of a child that comes while its parent suspends is not lost.
+// The end of a child that arrives while its parent suspends is not lost.
 func TestRaceChildEndAgainstSuspend(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -63,14 +63,14 @@ func TestRaceChildEndAgainstSuspend(t *testing.T) {
 			g.check(g.errs[0])
 			g.check(g.errs[1])
 			if a := g.mustClaim(3); len(a.Signals) != 1 || a.Signals[0].Child != g.child.Execution {
-				g.fail("claimed again, it was given signals %v", a.Signals)
+				g.fail("the next claim got the signals %v", a.Signals)
 			}
 		},
 	})
 }
 
-// A cancel that is acknowledged ends in cancelled, unless the execution had ended
-// before: then it is refused.
+// An execution whose cancel is acknowledged ends as cancelled. If the execution ended before, the
+// cancel is refused.
 func TestRaceCancelAgainstComplete(t *testing.T) {
 	explore(t, race{
 		before: claimed,
@@ -97,8 +97,8 @@ func TestRaceCancelAgainstComplete(t *testing.T) {
 	})
 }
 
-// An execution that is paused while it is being claimed is either not claimed, or
-// its owner hears of it.
+// If an execution is paused while it is being claimed, either the claim does not win it, or its
+// owner is asked to pause.
 func TestRacePauseAgainstClaim(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -118,15 +118,15 @@ func TestRacePauseAgainstClaim(t *testing.T) {
 			g.check(err)
 			switch x := g.state(g.id); {
 			case len(g.won) == 0 && x.State != belay.Paused:
-				g.fail("nobody won it and it is %s", x.State)
+				g.fail("no claim won it and it is %s", x.State)
 			case len(g.won) == 1 && (x.State != belay.Running || len(h.Pause) != 1):
-				g.fail("it was claimed, is %s, and its owner was told to pause %v", x.State, h.Pause)
+				g.fail("it was claimed, is %s, and the requests to pause are %v", x.State, h.Pause)
 			}
 		},
 	})
 }
 
-// claims claims as the SDK does: asked again under its number if need be.
+// claims claims as the SDK does: it repeats the claim under the same number if necessary.
 func claims(ctx context.Context, g *rig) error {
 	a, err := g.claim(ctx, 1, g.repeats)
 	g.repeats = err != nil
@@ -136,7 +136,7 @@ func claims(ctx context.Context, g *rig) error {
 	return err
 }
 
-// heldBy is a heartbeat of the worker that names what it won.
+// heldBy is a heartbeat that names the runs that the worker won.
 func heldBy(g *rig) belay.Heartbeat {
 	h := belay.Heartbeat{Worker: g.worker}
 	for _, a := range g.won {
@@ -146,8 +146,8 @@ func heldBy(g *rig) belay.Heartbeat {
 	return h
 }
 
-// A heartbeat that is sent before a claim's reply has come does not take back
-// what the claim won.
+// A heartbeat sent before the reply to a claim has arrived does not take back the runs that the
+// claim won.
 func TestRaceHeartbeatAgainstClaimReply(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -166,15 +166,15 @@ func TestRaceHeartbeatAgainstClaimReply(t *testing.T) {
 				return
 			}
 			if h, err := g.link("worker").Heartbeat(context.Background(), heldBy(g)); err != nil || len(h.Revoked) > 0 {
-				g.fail("the next heartbeat was told %v, %v", h.Revoked, err)
+				g.fail("the next heartbeat got %v, %v", h.Revoked, err)
 			}
 			g.check(g.settle(context.Background(), g.won[0].Lease, belay.OpID{2}, belay.OutcomeSucceeded))
 		},
 	})
 }
 
-// A claim that its worker has given up wins nothing that stays won: either it is
-// refused, or what it won is released at once and goes to the next claim.
+// A claim that its worker has given up keeps nothing: it is refused, or the runs that it won are
+// released at once and go to the next claim.
 func TestRaceHeartbeatAgainstAClaimGivenUp(t *testing.T) {
 	explore(t, race{
 		before: func(g *rig) {
@@ -185,7 +185,7 @@ func TestRaceHeartbeatAgainstAClaimGivenUp(t *testing.T) {
 			func(ctx context.Context, g *rig) error {
 				_, err := g.claim(ctx, 1, false)
 				if belay.CodeOf(err) == belay.CodeConflict || belay.CodeOf(err) == belay.CodeUnavailable {
-					return nil // given up, whatever became of it
+					return nil // given up, whatever its outcome
 				}
 				return err
 			},

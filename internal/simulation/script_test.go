@@ -21,12 +21,12 @@ var errScripted = errors.New("the script says so")
 type player struct {
 	w *world
 	p *process
-	// branch is what the names of the branch begin with.
+	// branch is the prefix of the names in the branch.
 	branch string
 }
 
-// play carries out a script. It ends after a moment that no other run has, so
-// that runs which end for one reason do not end at the same instant.
+// play carries out a script. It ends with a pause whose length no other run has, so that runs
+// which end for the same reason do not end at the same instant.
 func (p player) play(ctx context.Context, script []op) ([]string, error) {
 	defer time.Sleep(p.w.unlike(workflow.IdempotencyKey(ctx), 1))
 	return p.ops(ctx, "", script)
@@ -74,7 +74,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 		return nil, p.write(ctx, name, o)
 	case "hog":
 		return nil, p.work(ctx, o.D())
-	case "stubborn": // does not hear its context end
+	case "stubborn": // it does not stop when its context ends
 		return nil, p.work(context.WithoutCancel(ctx), o.D())
 	case "fail":
 		if workflow.Attempt(ctx) <= o.N {
@@ -90,7 +90,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 	return nil, nil
 }
 
-// work takes its time.
+// work waits for the duration of the work.
 func (p player) work(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(p.w.unlike(workflow.IdempotencyKey(ctx), d))
 	defer timer.Stop()
@@ -114,7 +114,7 @@ func (p player) signal(ctx context.Context, name string, o op) ([]string, error)
 	return []string{v}, err
 }
 
-// signalName is the one signal that scripts wait for.
+// signalName is the name of the signal for which scripts wait.
 const signalName = "go"
 
 func (p player) child(ctx context.Context, name string, o op) ([]string, error) {
@@ -133,8 +133,8 @@ func (p player) child(ctx context.Context, name string, o op) ([]string, error) 
 }
 
 func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
-	// The branches do not begin at the same instant: which would be first is
-	// not for the scheduler of goroutines to decide.
+	// The branches begin at different instants: otherwise the scheduler of goroutines would
+	// decide which is first.
 	begin := func(branch string, after time.Duration, o []op) func(context.Context) ([]string, error) {
 		return func(ctx context.Context) ([]string, error) {
 			if err := p.work(ctx, after); err != nil {
@@ -150,7 +150,7 @@ func (p player) both(ctx context.Context, name string, o op) ([]string, error) {
 	return append(a, b...), errors.Join(err, err2)
 }
 
-// write writes a line to the execution's one log, with every run that comes by.
+// write writes a line to the execution's log; the log continues over all runs.
 func (p player) write(ctx context.Context, name string, o op) error {
 	log := workflow.Output(ctx, logName)
 	_, err := fmt.Fprintf(log, "%s by %d\n", name, workflow.Token(ctx))
@@ -160,10 +160,10 @@ func (p player) write(ctx context.Context, name string, o op) error {
 	return errors.Join(err, p.work(ctx, o.D()))
 }
 
-// logName is the log that scripts write to.
+// logName is the name of the log to which scripts write.
 const logName = "out"
 
-// state counts up in a state checkpoint, from where the last run stood.
+// state counts upwards in a state checkpoint, from the count of the last run.
 func (p player) state(ctx context.Context, name string, o op) ([]string, error) {
 	n, _, err := workflow.State[int](ctx)
 	for ; err == nil && n < o.N; n++ {
@@ -174,7 +174,7 @@ func (p player) state(ctx context.Context, name string, o op) ([]string, error) 
 	return []string{fmt.Sprint(name, " counted to ", n)}, err
 }
 
-// writeScript makes a script up.
+// writeScript draws a script.
 func writeScript(r *rand.Rand, depth int) []op {
 	var script []op
 	for range 1 + r.IntN(4) {

@@ -24,11 +24,11 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "simulate this seed alone and print what happened")
 )
 
-// budget is how long the default run takes, with all processors.
+// budget is the duration of the default run, which uses all processors.
 const budget = 8 * time.Second
 
-// Every promise holds in every simulation, and every fault and race that matters
-// has happened in some of them.
+// Every promise holds in every simulation, and every fault and race that matters has happened in
+// some of them.
 func TestSimulation(t *testing.T) {
 	if *seedFlag != 0 {
 		replay(t, *seedFlag)
@@ -60,14 +60,13 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// twiceEvery is how many seeds apart one is run twice, to see that it gives the
+// twiceEvery is the distance between seeds that are run twice, to check that both runs give the
 // same trace.
 const twiceEvery = 20
 
-// simulateAll simulates seeds on all processors until there are enough or the
-// time is over.
+// simulateAll simulates seeds on all processors until there are enough or the time is over.
 func simulateAll(t *testing.T, first, many uint64, limit time.Duration) *verdict {
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // a simulation is garbage in milliseconds
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // a simulation produces its garbage within milliseconds
 	v, began := newVerdict(), time.Now()
 	var mu sync.Mutex
 	var next atomic.Uint64
@@ -95,7 +94,7 @@ func simulateAll(t *testing.T, first, many uint64, limit time.Duration) *verdict
 	return v
 }
 
-// replay runs one seed and prints all of it.
+// replay runs one seed and prints its whole trace.
 func replay(t *testing.T, seed uint64) {
 	r := simulate(t, seed, nil, true)
 	v := newVerdict()
@@ -110,7 +109,7 @@ func replay(t *testing.T, seed uint64) {
 	}
 }
 
-// explain prints what a failed seed broke, and what happened around it.
+// explain prints the violations of a failed seed, and the trace around them.
 func explain(t *testing.T, r *result) {
 	t.Errorf("seed %d broke %d promises; replay it with\n\tmake simulate SEED=%d", r.seed, len(r.violated), r.seed)
 	for i, s := range r.violated {
@@ -130,11 +129,11 @@ func explain(t *testing.T, r *result) {
 	t.Logf("the end of its trace:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
 }
 
-// The same seed gives the same simulation, to the last decision: otherwise a
-// failure could not be replayed.
+// The same seed gives the same simulation, down to the last decision; otherwise a failure could
+// not be replayed.
 func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
-	// These gave one of two traces each time: two things happened at one instant, and a
-	// select took either.
+	// Each of these seeds once gave two different traces: two events happened at one instant, and
+	// a select took either.
 	seeds := []uint64{1795418219, 1795421359, 1795422159, 1795426379, 1795432499}
 	for seed := uint64(1); seed <= 40; seed++ {
 		seeds = append(seeds, seed)
@@ -145,7 +144,7 @@ func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 			t.Errorf("seed %d gave two traces:\n%s", seed, firstDifference(a.lines, b.lines))
 		}
 		for name, n := range a.twins {
-			t.Errorf("seed %d: %d times two calls were held as %q: which goes first is not decided by the seed", seed,
+			t.Errorf("seed %d: %d times two calls waited as %q: which goes first is not decided by the seed", seed,
 				n, name)
 		}
 	}
@@ -179,7 +178,8 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	fmt.Fprintf(os.Stdout, "MUTANTS   %d of %d caught\n", len(caught), len(mutants))
 }
 
-// A mutant that changes nothing is never caught: what catches the others is what they break.
+// A mutant that changes nothing is never caught: the others are caught for the promise that they
+// break.
 func TestAMutantThatDoesNothingIsNotCaught(t *testing.T) {
 	nothing := &mutant{
 		name: "nothing", before: func(*world, *mutantState, *machine.Need, *machine.Rows) {},

@@ -8,9 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// sometimes is what must have happened at least once in a run of the size that
-// `make test` makes, since a promise that was never put to the test has not been
-// kept.
+// sometimes lists the events that must happen at least once in a run as long as that of `make
+// test`: a promise counts as kept only if it was put to the test.
 var sometimes = []string{
 	"stale write refused", "outcome unknown", "session expired", "grace written", "death proven", "run lost",
 	"resumed from checkpoints", "retried", "run timed out", "start timed out", "dead letter", "gave up after losses",
@@ -23,7 +22,7 @@ var sometimes = []string{
 	"node died in a commit", "write of a dead process arrived",
 }
 
-// tally counts what only the book as a whole shows; the checkers count the rest.
+// tally counts the events that only the book as a whole shows; the checkers count the others.
 func (b *book) tally() {
 	for _, s := range b.stories {
 		b.tallyRows(s)
@@ -80,7 +79,7 @@ func (b *book) tallyRows(s *story) {
 }
 
 func (b *book) tallyCalls() {
-	told := make(map[belay.OpID]time.Duration) // operations whose fate somebody did not know
+	told := make(map[belay.OpID]time.Duration) // operations whose caller did not learn their outcome
 	for _, c := range b.calls {
 		var op belay.OpID
 		switch r := c.request.(type) {

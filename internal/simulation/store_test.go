@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// gated is the store as one life of a node sees it: every call is held at the
-// gate first, and whatever is written is noted.
+// gated is the store of one life of a node: every call stops at the gate first, and every commit
+// is noted in the history.
 type gated struct {
 	*memory.Store
 	w    *world
@@ -19,8 +19,8 @@ type gated struct {
 
 var _ store.Store = (*gated)(nil)
 
-// hold waits at the gate. An error says that the call is not carried out; told
-// is to be called with the result of one that is.
+// hold waits at the gate. An error means that the call must not be carried out. Otherwise the
+// caller calls told with the call's result, and returns the error that told returns.
 func (s *gated) hold(ctx context.Context, op string) (told func(error) error, err error) {
 	if s.life.dead.Load() {
 		return nil, errUnknown(op)
@@ -57,7 +57,7 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		out := decide(rows)
 		if s.w.mutant.afterFold(s.w, rows, out) {
 			c = nil
-			return nil // answered and not written
+			return nil // acknowledged and not written
 		}
 		found = rows
 		c = &commit{at: rows.Now, node: s.life.name, changes: out, beat: out.Beat}
@@ -66,7 +66,7 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	if err == nil && c != nil && !c.changes.Empty() {
 		s.w.history.committed(c)
 		s.w.traceCommit(c)
-		s.w.tell(s.life, found, c.changes)
+		s.w.giveHints(s.life, found, c.changes)
 	}
 	return told(err)
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// trace is what happened in the order in which it did. Its hash is the same
-// whenever a seed is run; its lines are kept only when somebody will read them.
+// trace is the list of events in their order. Its hash is the same in every run of a seed; the
+// lines are kept only if they will be printed.
 type trace struct {
 	mu      sync.Mutex
 	hash    hash.Hash64
@@ -36,7 +36,7 @@ func (t *trace) add(at time.Duration, what ...string) {
 	}
 }
 
-// firstDifference shows where two traces part.
+// firstDifference shows where two traces begin to differ.
 func firstDifference(a, b []string) string {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -49,7 +49,7 @@ func firstDifference(a, b []string) string {
 		"\n\t"), part(a), part(b))
 }
 
-// traceCommit adds what a commit wrote.
+// traceCommit adds the rows that a commit wrote.
 func (w *world) traceCommit(c *commit) {
 	var b strings.Builder
 	for _, e := range c.changes.Executions {

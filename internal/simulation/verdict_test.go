@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// result is what came of one seed.
+// result is the result of one seed.
 type result struct {
 	seed      uint64
 	hash      uint64
@@ -16,16 +16,16 @@ type result struct {
 	virtual   time.Duration
 	commits   int
 	calls     int
-	ended     map[string]int // executions by state
+	ended     map[string]int // number of executions by state
 	violated  []string
-	looked    map[string]int // by promise
+	looked    map[string]int // number of checks by promise
 	faults    map[string]int
 	sometimes map[string]int
 	detected  []time.Duration
 	twins     map[string]int
 	lines     []string
-	// repeated is how often it was run again, differed how often that gave
-	// another trace.
+	// repeated is how often the seed was run again, differed how often the other run gave another
+	// trace.
 	repeated, differed int
 }
 
@@ -40,7 +40,7 @@ func (r *result) checkAgain(other *result) {
 	}
 }
 
-// judgeAll has every checker look at what happened.
+// judgeAll runs every checker on the history.
 func (w *world) judgeAll(open []string) *result {
 	b := w.newBook()
 	r := &result{
@@ -67,7 +67,7 @@ func (w *world) judgeAll(open []string) *result {
 	return r
 }
 
-// verdict is what came of many seeds.
+// verdict is the result of many seeds.
 type verdict struct {
 	first, last uint64
 	seeds       int
@@ -84,7 +84,7 @@ type verdict struct {
 	failed      []*result
 	repeated    int
 	differed    int
-	// sample says that there are too few seeds to ask for everything.
+	// sample says that there are too few seeds to expect every event.
 	sample bool
 }
 
@@ -120,7 +120,7 @@ func (v *verdict) add(r *result) {
 	}
 }
 
-// missing is what must have happened and did not.
+// missing lists the events that should have happened and did not.
 func (v *verdict) missing() []string { return promise.Missing(sometimes, v.sometimes) }
 
 // word is the verdict in one word.
@@ -134,7 +134,7 @@ func (v *verdict) word() string {
 	return "PASS"
 }
 
-// String is the verdict as a person reads it.
+// String formats the verdict for people.
 func (v *verdict) String() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {

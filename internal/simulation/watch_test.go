@@ -11,7 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/promise"
 )
 
-// watches are those who follow the events of one execution each.
+// watches are the watchers; each follows the events of one execution.
 type watches struct {
 	w      *world
 	ctx    context.Context
@@ -22,7 +22,7 @@ type watches struct {
 	all []*watch
 }
 
-// watch is one watcher and how far it is.
+// watch is one watcher with its position.
 type watch struct {
 	name      string
 	execution belay.ExecutionID
@@ -47,7 +47,7 @@ func (x *watches) begin(client string, n uint64, id belay.ExecutionID) {
 	})
 }
 
-// follow reads from where it stands, again and again.
+// follow reads the events from the watcher's position on, again and again.
 func (x *watches) follow(v *watch, l *link) {
 	for x.ctx.Err() == nil {
 		x.mu.Lock()
@@ -76,7 +76,7 @@ func (x *watches) follow(v *watch, l *link) {
 	}
 }
 
-// await asks for the end of an execution until it is told.
+// await asks for the end of an execution until it gets the end.
 func (x *watches) await(client string, n uint64, id belay.ExecutionID) {
 	l := &link{w: x.w, actor: fmt.Sprintf("%s/await%d", client, n), died: make(chan struct{})}
 	x.wg.Go(func() {
@@ -97,7 +97,7 @@ func (x *watches) await(client string, n uint64, id belay.ExecutionID) {
 	})
 }
 
-// behind are the watchers that have not seen all there is.
+// behind lists the watchers that have not seen all events.
 func (x *watches) behind(newest func(belay.ExecutionID) int64) []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -14,36 +14,37 @@ import (
 	"github.com/belaydev/belay/worker"
 )
 
-// workerSlot is a place where a worker's process runs, one after the other.
+// workerSlot is a place for worker processes, which run there one after the other.
 type workerSlot struct {
 	w     *world
 	name  string
 	lives int
-	rng   *rand.Rand // the driver's
+	rng   *rand.Rand // used by the driver alone
 	begin func(*process)
 	proc  *process // nil while none runs
 }
 
-// process is one life of a worker.
+// process is one process of a worker.
 type process struct {
 	w    *world
 	name string
 	pid  int
 	link *link
-	rng  *rand.Rand // of whoever starts it
+	rng  *rand.Rand // used by the goroutine that starts the process
 	ttl  time.Duration
-	stop func() // asks it to stop, as SIGTERM does
+	stop func() // asks the process to stop, as SIGTERM does
 	ctx  context.Context
 	done chan struct{}
-	// stuckAt is what its clock shows while it is stopped, below 0 otherwise.
+	// stuckAt is the time that the process's clock shows while the process is stopped; negative
+	// otherwise.
 	stuckAt atomic.Int64
 
 	mu  sync.Mutex
-	at  time.Duration // of the last id
-	nth uint64        // of that moment
+	at  time.Duration // the moment of the last id
+	nth uint64        // the number of ids of that moment
 }
 
-// employ opens a slot and starts its first process.
+// employ makes a slot and starts its first process.
 func (w *world) employ(name string, begin func(*process)) {
 	s := &workerSlot{w: w, name: name, begin: begin, rng: w.random("slot " + name)}
 	w.workers = append(w.workers, s)
@@ -69,8 +70,8 @@ func (s *workerSlot) start() {
 	}()
 }
 
-// Boottime is the process's own clock. It goes on while the process is stopped,
-// which then does not look at it.
+// Boottime is the process's own clock. It goes on while the process is stopped, but the process
+// does not see it go on.
 func (p *process) Boottime() time.Duration {
 	if p.w.mutant != nil && p.w.mutant.blind {
 		return 0
@@ -90,8 +91,8 @@ func (p *process) kill() {
 	p.stop()
 }
 
-// freeze stops the process, as SIGSTOP does: nothing of it gets through the
-// gate but what has left it, and it does not see the time pass.
+// freeze stops the process, as SIGSTOP does: the gate lets no call of it go except those that
+// have left the process, and the process does not see the time pass.
 func (p *process) freeze() {
 	p.link.frozen = true
 	p.stuckAt.Store(int64(p.w.gate.now()))
@@ -114,8 +115,8 @@ func (p *process) over() bool {
 	}
 }
 
-// id gives 16 bytes that depend on the moment, so that what one goroutine draws
-// does not depend on what others drew before.
+// id makes 16 bytes that depend on the moment, so that the draws of one goroutine do not depend
+// on those of others.
 func (p *process) id() [16]byte {
 	p.mu.Lock()
 	if now := p.w.gate.now(); now != p.at {
@@ -142,7 +143,7 @@ func startSDK(p *process) {
 	}
 }
 
-// provenDead is what a node's host knows of processes.
+// provenDead is the knowledge that a node's host has of processes.
 func (w *world) provenDead(p belay.Process) (string, bool) {
 	w.history.mu.Lock()
 	defer w.history.mu.Unlock()

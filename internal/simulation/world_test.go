@@ -17,17 +17,17 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// world is one simulation: nodes on one store, workers and clients that reach
-// them over a network, and a driver who decides what happens next.
+// world is one simulation: nodes on one store, workers and clients that reach the nodes over a
+// network, and a driver that decides what happens next.
 type world struct {
 	seed    uint64
 	plan    plan
 	mutant  *mutant
-	rng     *rand.Rand // the driver's alone
-	zero    time.Time  // when it began
+	rng     *rand.Rand // used by the driver alone
+	zero    time.Time  // the begin of the simulation
 	gate    *gate
 	store   *memory.Store
-	ahead   atomic.Int64 // of the store's clock
+	ahead   atomic.Int64 // of the wall clock that the store follows
 	history *history
 	trace   *trace
 
@@ -40,14 +40,14 @@ type world struct {
 
 	epoch             belay.Token
 	pids              int
-	healed, stoppedAt time.Duration // when the last fault was over, and when the nodes stopped
+	healed, stoppedAt time.Duration // when the last fault was over, and when the nodes had stopped
 
 	nemesis []nemesis
 	healing atomic.Bool
 	decided int
 }
 
-// newWorld builds the world of a seed. It must be called in a bubble.
+// newWorld builds the world of a seed. It must be called in a synctest bubble.
 func newWorld(seed uint64, m *mutant, verbose bool) *world {
 	w := &world{seed: seed, zero: time.Now(), gate: newGate(), trace: newTrace(verbose)}
 	w.rng = w.random("driver")
@@ -65,7 +65,7 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 	return w
 }
 
-// populate starts the nodes, workers and clients that the plan asks for.
+// populate starts the nodes, workers and clients of the plan.
 func (w *world) populate() {
 	for i := range w.plan.nodes {
 		n := &node{w: w, name: fmt.Sprintf("n%d", i)}
@@ -88,24 +88,24 @@ func (w *world) populate() {
 	w.planNemesis()
 }
 
-// clock is what the store's clock shows.
+// clock is the wall clock that the store follows.
 func (w *world) clock() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
-// setClock sets the store's clock. What it showed is never taken back.
+// setClock sets the wall clock that the store follows. The store's own time never goes back.
 func (w *world) setClock(by time.Duration) {
 	w.store.Now()
 	w.ahead.Store(int64(by))
 	w.history.offsets = append(w.history.offsets, offset{w.gate.now(), by})
 }
 
-// random is a source of its own for whoever has the name.
+// random is a source of randomness of its own for each name.
 func (w *world) random(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// fill gives bytes that depend on the seed, a name and a number only.
+// fill makes bytes that depend only on the seed, a name and a number.
 func (w *world) fill(b []byte, name string, n uint64) {
 	r := rand.NewPCG(w.seed^n*0x9e3779b97f4a7c15, digest(name)+n)
 	for len(b) > 0 {
@@ -115,7 +115,7 @@ func (w *world) fill(b []byte, name string, n uint64) {
 	}
 }
 
-// id is a UUIDv7 that depends on the seed, the time, a name and a number only.
+// id is a UUIDv7 that depends only on the seed, the time, a name and a number.
 func (w *world) id(name string, n uint64) (id [16]byte) {
 	w.fill(id[:], name, n)
 	var ms [8]byte
@@ -132,15 +132,15 @@ func digest(s string) uint64 {
 	return h.Sum64()
 }
 
-// short is what the trace calls an execution.
+// short is the name of an execution in the trace.
 func (w *world) short(id belay.ExecutionID) string { return short(id) }
 
 func short(id belay.ExecutionID) string {
 	return "e" + hex.EncodeToString(id[4:6]) + hex.EncodeToString(id[12:16])
 }
 
-// unlike makes a duration that no other timer has, so that no two things happen
-// at the same instant by themselves.
+// unlike makes a duration that no other timer has, so that no two timers fire at the same
+// instant.
 func (w *world) unlike(name string, d time.Duration) time.Duration {
 	if d <= 0 {
 		return d
@@ -148,12 +148,12 @@ func (w *world) unlike(name string, d time.Duration) time.Duration {
 	return d + time.Duration((digest(name)^w.seed^uint64(w.gate.now()))%1_000_003)
 }
 
-// livesOn decides whether a call whose caller gave up is still carried out.
+// livesOn decides whether a call is still carried out after its caller gave up.
 func (w *world) livesOn(name string) bool {
 	return !w.healing.Load() && (digest(name)+uint64(w.gate.now()))%3 == 0
 }
 
-// step lets one call go, or time pass until there is one.
+// step lets one call go, or lets time pass until there is one.
 func (w *world) step(until time.Duration) {
 	synctest.Wait()
 	if !w.anybody() {
@@ -167,7 +167,7 @@ func (w *world) step(until time.Duration) {
 	}
 }
 
-// idle lets time pass until something arrives at the gate or may leave it.
+// idle lets time pass until a call arrives at the gate or may leave it.
 func (w *world) idle(until time.Duration) {
 	now := w.gate.now()
 	for _, t := range w.gate.those(func(t *ticket) bool { return t.until > now }) {
@@ -186,7 +186,7 @@ func (w *world) idle(until time.Duration) {
 	}
 }
 
-// patience is how long a call may be passed over for others.
+// patience is how long other calls may go before a waiting call.
 const patience = 20 * time.Millisecond
 
 func (w *world) free(t *ticket) bool {
@@ -204,8 +204,8 @@ func (w *world) anybody() bool {
 	return false
 }
 
-// choose picks the call that goes next. One that has waited for long goes
-// before the others.
+// choose picks the call that goes next. A call that has waited longer than patience goes before
+// the others.
 func (w *world) choose() *ticket {
 	free := w.gate.those(w.free)
 	if len(free) == 0 {
@@ -223,12 +223,12 @@ func (w *world) choose() *ticket {
 	return free[w.rng.IntN(len(free))]
 }
 
-// decide lets a call go to its fate, or holds it for longer.
+// decide lets a call go with its fate, or makes it wait longer.
 func (w *world) decide(t *ticket) {
 	w.decided++
 	f, wait := w.judge(t)
 	if wait > 0 {
-		w.trace.add(w.gate.now(), t.place.String(), t.name, "is held for "+wait.String())
+		w.trace.add(w.gate.now(), t.place.String(), t.name, "waits for "+wait.String())
 		t.until = w.gate.now() + wait
 		return
 	}
@@ -274,7 +274,7 @@ func simulate(t *testing.T, seed uint64, m *mutant, verbose bool) *result {
 	return r
 }
 
-// drainGate lets everything go until done closes.
+// drainGate lets every call go until done closes.
 func (w *world) drainGate(done <-chan struct{}) {
 	for {
 		synctest.Wait()

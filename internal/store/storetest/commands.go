@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// command draws a command that is likely to be accepted but may be refused. One in ten is the
-// repetition of an earlier one.
+// command draws a command that is likely to be accepted but may be refused. A tenth of the
+// commands are repetitions of earlier ones.
 func (w *walker) command() machine.Command {
 	w.seed()
 	switch {
