@@ -39,7 +39,7 @@ func TestEveryKeyCommandInEverySituation(t *testing.T) {
 			for _, at := range []string{"missing", "living", "revoked"} {
 				want, ok := block.find(at)
 				if !ok {
-					t.Errorf("the table does not say what %q does to a key that is %s", d.name, at)
+					t.Errorf("the table has no line for %q and a key that is %s", d.name, at)
 					continue
 				}
 				s := newStage(t)

@@ -86,7 +86,7 @@ func (c *Append) apply(w *world) (Reply, error) {
 	hash := c.judged.hash
 	if have, ok := w.chunk(c.ref()); ok {
 		if have.Hash != hash {
-			return Reply{}, refuse(belay.CodeConflict, op, "chunk %d of %q is there with other content", c.N, c.Name)
+			return Reply{}, refuse(belay.CodeConflict, op, "chunk %d of %q exists with other content", c.N, c.Name)
 		}
 		return Reply{Replayed: true}, nil
 	}

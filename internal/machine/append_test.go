@@ -32,7 +32,7 @@ func (s *stage) fill(l belay.Lease, name string, from, to int64, with ...func(*b
 }
 
 // Rule: a log that keeps only its head and its tail keeps at most MaxLog bytes.
-func TestALogKeepsItsLimit(t *testing.T) {
+func TestALogKeepsAtMostMaxLogBytes(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	const most = belay.MaxLog / belay.MaxChunk
@@ -54,7 +54,7 @@ func TestALogKeepsItsLimit(t *testing.T) {
 
 // Rule: an artifact has at most MaxArtifact bytes. The artifact of an earlier run that it
 // replaces may stay until the new one is complete.
-func TestAnArtifactKeepsItsLimit(t *testing.T) {
+func TestAnArtifactKeepsAtMostMaxArtifactBytes(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
 	l := s.run(w)

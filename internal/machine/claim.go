@@ -58,8 +58,8 @@ func (c *Claim) apply(w *world) (Reply, error) {
 			len(c.Secrets))
 	}
 	if c.Number <= x.ClaimFloor {
-		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d was given up; number the next one above %d",
-			c.Number, x.ClaimFloor)
+		return Reply{}, refuse(belay.CodeConflict, "claim",
+			"claim %d was given up; give the next claim a number above %d", c.Number, x.ClaimFloor)
 	}
 	if c.Number < x.ClaimNo {
 		return Reply{}, refuse(belay.CodeConflict, "claim", "claim %d is older than claim %d", c.Number, x.ClaimNo)
@@ -79,8 +79,8 @@ func (c *Claim) apply(w *world) (Reply, error) {
 }
 
 // again answers a claim that was decided before, with the runs that the claim won and the worker
-// still owns. If there are none, again refuses the number: a worker does not accept an empty
-// answer to a repeated claim, and would repeat the same number for ever.
+// still owns. If there are none, again refuses the number. A worker that gets an empty answer
+// assumes that its claim won nothing, keeps the number, and would repeat it for ever.
 func (c *Claim) again(w *world) (Reply, error) {
 	var r Reply
 	for _, e := range w.held(c.Worker) {
@@ -90,7 +90,7 @@ func (c *Claim) again(w *world) (Reply, error) {
 	}
 	if len(r.Claims) == 0 {
 		return Reply{}, refuse(belay.CodeConflict, "claim",
-			"claim %d was decided before and nothing it won is still the worker's; number the next one above it",
+			"claim %d was decided before and the worker owns none of its runs any more; give the next a higher number",
 			c.Number)
 	}
 	return r, nil
@@ -130,8 +130,9 @@ func (w *world) claimed(e *Execution) Claimed {
 // is picked, since an execution that became due again in this fold is listed twice.
 //
 // A suspect, which must run alone, is never won together with another execution. A worker that
-// runs nothing takes a suspect before all others of its priority; a busy worker takes one only on
-// every second claim, so that many suspects do not delay other executions.
+// runs nothing takes a suspect before all others of its priority; a busy worker does so only on
+// claims with an even number, so that many suspects do not delay other executions. If no other
+// execution of the priority is due, the claim takes a suspect whatever its number.
 func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	due := 0
 	for _, l := range c.Lanes {

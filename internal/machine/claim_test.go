@@ -236,7 +236,7 @@ func TestAClaimNumberWinsOnce(t *testing.T) {
 }
 
 // The repetition of a claim may be in the same fold as the first.
-func TestClaimAgainInOneFold(t *testing.T) {
+func TestAClaimMayBeRepeatedInOneFold(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	a, b := s.submit(), s.submit()

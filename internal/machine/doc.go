@@ -34,11 +34,11 @@
 // the session has neither ended nor expired (see lease.go). Only a settlement, the loss of the
 // session, a timeout or an operator ends a run.
 //
-// An external owner is a program that is no worker: Lock opens a session for it and claims one
-// execution in the same commit (see lock.go). Its lease is checked like any other. The session
-// ends with its run. If the session is lost, the execution fails, unless its policy says that it
-// continues. An external execution can have only external owners, in every run and every
-// generation.
+// An external owner (an owner from outside) is a program that is no worker: Lock opens a session
+// for it and claims one execution in the same commit (see lock.go). Its lease is checked like any
+// other. The session ends with its run. If the session is lost, the execution fails, unless its
+// policy says that it continues. An external execution can have only external owners, in every
+// run and every generation.
 //
 // A gate is a reason for which an execution that is due is not given to workers; the execution's
 // row names its gate. An execution that was lost twice in a row is a suspect: it may be the cause

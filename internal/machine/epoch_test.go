@@ -39,7 +39,7 @@ func TestEpochsGrow(t *testing.T) {
 
 // Two copies of one database that are promoted one after the other never give out the same token,
 // however short the time between. The tokens of the second are above those of the first.
-func TestEpochsOfSiblings(t *testing.T) {
+func TestPromotedCopiesGetDifferentEpochs(t *testing.T) {
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
 	for _, apart := range []time.Duration{200 * time.Millisecond, time.Second, time.Minute, 10 * time.Minute,
 		24 * time.Hour} {
@@ -55,7 +55,7 @@ func TestEpochsOfSiblings(t *testing.T) {
 }
 
 // Two copies whose clocks show the same moment most likely begin different epochs.
-func TestEpochsOfOneMoment(t *testing.T) {
+func TestEpochsOfOneMomentDiffer(t *testing.T) {
 	may := At(time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC))
 	floors := make(map[belay.Token]bool)
 	for random := range uint64(epochChances) {

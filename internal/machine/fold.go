@@ -62,9 +62,9 @@ type Rows struct {
 	// the rules look at the last mark before they write a new one.
 	Mark Time
 	Beat time.Duration
-	// Leapt is how far the store's clock leapt forwards since it was last set, as far as no batch
-	// has extended deadlines for it yet. Ahead is how far the store's clock is ahead of the clock
-	// that it follows. No rule uses Ahead.
+	// Leapt is how far the store's clock leapt forwards because it was set, as far as no batch
+	// has extended deadlines for the leap yet. Ahead is how far the store's clock is ahead of the
+	// clock that it follows. No rule uses Ahead.
 	Leapt, Ahead time.Duration
 
 	Workers     []*Worker

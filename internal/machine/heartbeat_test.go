@@ -70,7 +70,7 @@ func TestAHeartbeatRevokesRunsThatTheWorkerDoesNotOwn(t *testing.T) {
 			t.Error(d)
 		}
 		if len(r.Follow) != 0 {
-			t.Errorf("what is named with its token is released: %+v", r.Follow)
+			t.Errorf("a run named with its token is released: %+v", r.Follow)
 		}
 	}
 }

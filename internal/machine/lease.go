@@ -41,7 +41,7 @@ func (w *world) lost(e *Execution, l belay.Lease, at Time) (belay.Cause, string)
 		return belay.CauseReassigned, fmt.Sprintf("a newer claim owns the execution: token %d, not %d", e.Token,
 			l.Token)
 	case e.State == belay.Running && !current && l.Token == 0:
-		return belay.CauseExpired, "the lease is not the one that holds"
+		return belay.CauseExpired, "the lease is not the present one"
 	case e.State != belay.Running || !current:
 		return belay.CauseExpired, fmt.Sprintf("no owner has token %d any more; the execution is %s", l.Token, e.State)
 	case e.CancelBy.over(w.Now):

@@ -127,7 +127,7 @@ func (c *Lock) lockable(w *world, op string, e *Execution) error {
 func reopenText(e *Execution) string {
 	switch {
 	case e.State == belay.Succeeded:
-		return "fork it to run it beside"
+		return "fork it to run a copy"
 	case !e.Parent.IsZero():
 		return "it is a child: retry its root"
 	}
@@ -140,7 +140,7 @@ func (w *world) refuseOwned(op string, e *Execution) error {
 	if x := w.holder(e); x != nil {
 		h.Owner, h.ExpiresIn = x.Spec.Name, max(0, w.expires(x).Sub(w.Now))
 	}
-	err := refuse(belay.CodeLeaseHeld, op, "%s owns it with token %d; without a heartbeat it is given up in %s",
+	err := refuse(belay.CodeLeaseHeld, op, "%s owns it with token %d; without a heartbeat its lease expires in %s",
 		h.Owner, h.Token, h.ExpiresIn.Round(time.Millisecond))
 	err.Holder, err.RetryAfter = h, max(h.ExpiresIn, 100*time.Millisecond)
 	return err

@@ -26,7 +26,7 @@ func TestARefusedLockNamesTheOwner(t *testing.T) {
 	err := s.refused(s.lock(belay.WorkerID(s.id()), l.Execution), belay.CodeLeaseHeld)
 	if h := err.Holder; h.Owner != "ann" || h.Worker != l.Worker || h.Token != l.Token ||
 		h.ExpiresIn != 10*time.Second || err.RetryAfter != h.ExpiresIn {
-		t.Errorf("%+v, held by %+v", err, h)
+		t.Errorf("%+v, owned by %+v", err, h)
 	}
 	s.stall(time.Minute) // no server was alive, so no owner could renew: the owner gets the gap again
 	_, r := s.batch(s.lock(belay.WorkerID(s.id()), l.Execution))
@@ -129,7 +129,7 @@ func TestALockIsRenewedByItsSecret(t *testing.T) {
 	b := s.do(&Renew{Lease: byIt}).Heartbeat
 	if b.ExpiresIn != 15*time.Second || len(b.Pause) != 1 || len(b.Preempt) != 1 || len(b.Signals) != 1 ||
 		b.Signals[0].SignalSeq != seq+1 || !b.Drain || len(b.Revoked) != 0 {
-		t.Errorf("told %+v", b)
+		t.Errorf("the reply is %+v", b)
 	}
 	if e := s.row(l.Execution); e.ProgressAt != s.now {
 		t.Errorf("progress at %d, want %d", e.ProgressAt, s.now)
@@ -141,7 +141,7 @@ func TestALockIsRenewedByItsSecret(t *testing.T) {
 	s.refused(&Renew{Lease: wrong}, belay.CodeLeaseLost, belay.CauseExpired)
 	s.do(s.act(l.Execution, belay.ActionCancel))
 	if c := s.do(&Renew{Lease: l}).Heartbeat.Cancel; len(c) != 1 || c[0].Within != grace || c[0].Token != l.Token {
-		t.Errorf("told to cancel %+v", c)
+		t.Errorf("the requests to cancel are %+v", c)
 	}
 }
 

@@ -63,7 +63,7 @@ func (c *Lose) blames(e *Execution, x *Worker) bool {
 // executions were lost with it.
 func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 	if e.State == belay.Scheduled || x != nil && x.State != belay.WorkerLost {
-		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "its worker ended in order")
+		w.handBack(e, ended{outcome: belay.OutcomeReleased}, "released", "the session of its worker was closed")
 		return
 	}
 	w.lose(e, x, blamed, together)
@@ -154,7 +154,7 @@ func (c *Release) apply(w *world) (Reply, error) {
 func unclaimed(e *Execution, x *Worker) string {
 	switch {
 	case e.State == belay.Scheduled && x.State == belay.WorkerDraining:
-		return "its worker drains and will not accept it"
+		return "its worker is draining and will not accept it"
 	case e.State == belay.Running && e.ClaimNo != 0 && e.ClaimNo <= x.ClaimFloor:
 		return "the reply to its claim never reached the worker"
 	}

@@ -18,7 +18,7 @@ func (s *stage) lose(l belay.Lease) {
 
 // G8: losses in a row are counted; only a checkpoint resets the count. At the limit the execution
 // fails with a dead letter.
-func TestLossesInARow(t *testing.T) {
+func TestLossesInARowAreCountedUntilACheckpoint(t *testing.T) {
 	s := newStage(t)
 	id := s.submit(policy(belay.Policy{MaxLosses: 3}))
 	lose := func(want int, first ...func(belay.Lease)) {
@@ -103,7 +103,7 @@ func TestARunOfAMissingSessionIsLost(t *testing.T) {
 	l := s.run(s.worker("w"))
 	delete(s.workers, l.Worker)
 	if _, r, _ := s.fold(&Release{l.Execution, l.Token, l.Worker}); belay.CodeOf(r[0].Err) != belay.CodeConflict {
-		t.Errorf("released for nobody: %v", r[0].Err)
+		t.Errorf("released without a session: %v", r[0].Err)
 	}
 	if _, r, err := s.fold(&Lose{l.Execution, l.Token, l.Worker, false, true, false}); err != nil || r[0].Err != nil {
 		t.Fatal(err, r[0].Err)

@@ -54,9 +54,9 @@ func (s opContent) sum() OpSum {
 	return OpSum(h[:16])
 }
 
-// repetition finds the operation that was carried out under an id, in the store or earlier in this fold,
-// and its seq. An id stands for one operation with one content; did refuses another operation
-// under the same id with CodeIdempotencyMismatch.
+// repetition finds the operation that was carried out under an id, in the store or earlier in
+// this fold, and its seq. An id stands for one operation with one content; repetition refuses
+// another operation under the same id with CodeIdempotencyMismatch.
 func (w *world) repetition(op string, id belay.ExecutionID, named belay.OpID, sum OpSum) (int64, bool, error) {
 	if named.IsZero() {
 		return 0, false, nil

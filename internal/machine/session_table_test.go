@@ -73,7 +73,7 @@ var sessionCommands = []sessionCommand{
 	{"schedule to it", func(s *stage, id belay.WorkerID) Command {
 		return &Schedule{Execution: s.submit(), Worker: id, Secret: belay.Secret{7}}
 	}},
-	{"accept what is scheduled to it", func(s *stage, id belay.WorkerID) Command {
+	{"accept its scheduled execution", func(s *stage, id belay.WorkerID) Command {
 		e := s.where(func(e *Execution) bool { return e.Worker == id })
 		if len(e) == 0 {
 			return &Accept{id, s.submit(), 1}
@@ -94,7 +94,7 @@ func TestEverySessionCommandInEverySituation(t *testing.T) {
 			for _, at := range sessionSituations {
 				want, ok := block.find(at.name)
 				if !ok {
-					t.Errorf("the table does not say what %q does to a session that is %s", d.name, at.name)
+					t.Errorf("the table has no line for %q and a session that is %s", d.name, at.name)
 					continue
 				}
 				s := newStage(t)

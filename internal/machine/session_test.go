@@ -41,7 +41,7 @@ func TestLateHeartbeat(t *testing.T) {
 // G11: a draining worker wins no claims, and its heartbeat says so. Its runs may finish, an
 // execution scheduled to it is taken back, and runs left at its end are released: due at once,
 // with no attempt counted.
-func TestDrain(t *testing.T) {
+func TestADrainingWorkerClaimsNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
@@ -117,7 +117,7 @@ func TestTheEndOfASessionDecidesBetweenReleaseAndLoss(t *testing.T) {
 
 // Opening a session again finds it, with its original terms. Another body under the same id is
 // refused.
-func TestOpenAgain(t *testing.T) {
+func TestOpeningASessionAgainFindsIt(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(9*time.Second))
 	s.pass(time.Second)

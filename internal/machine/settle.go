@@ -83,7 +83,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 		}
 		w.suspend(e, s)
 	case belay.OutcomePreempted:
-		w.handBack(e, ended{outcome: c.Outcome}, "preempted", "gave way to something more urgent")
+		w.handBack(e, ended{outcome: c.Outcome}, "preempted", "gave way to more urgent work")
 	case belay.OutcomeReleased:
 		w.handBack(e, ended{outcome: c.Outcome}, "released", "given back unfinished by its worker")
 	case belay.OutcomeCancelled:

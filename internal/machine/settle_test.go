@@ -96,8 +96,8 @@ func TestHandingBackIsNotCharged(t *testing.T) {
 	}
 }
 
-// The failure class that the worker gives decides, except that a worker cannot give the class
-// lost.
+// The worker's failure class decides whether the execution is retried, except that a worker
+// cannot give the class lost.
 func TestFailureClasses(t *testing.T) {
 	for _, c := range []struct {
 		outcome belay.Outcome

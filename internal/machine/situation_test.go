@@ -268,7 +268,7 @@ var situations = []situation{
 		x.running(belay.Policy{MaxLosses: 1})
 		x.lost()
 	}},
-	{"running/closed", "its owner ended in order", func(x *subject) {
+	{"running/closed", "its owner's session was closed", func(x *subject) {
 		x.running(belay.Policy{})
 		x.do(&End{Worker: x.owner})
 	}},

@@ -113,7 +113,7 @@ func TestAnyDifferentFieldMakesAnotherBody(t *testing.T) {
 	}
 }
 
-func TestSubmitIsDue(t *testing.T) {
+func TestADueTimeInThePastCountsAsNow(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		due  time.Time
@@ -136,7 +136,7 @@ func TestSubmitIsDue(t *testing.T) {
 }
 
 // The view of an execution shows all fields of its submission.
-func TestSubmitKeepsWhatItWasGiven(t *testing.T) {
+func TestAViewShowsAllFieldsOfTheSubmission(t *testing.T) {
 	s := newStage(t)
 	want := belay.Submission{
 		ID: belay.ExecutionID(s.id()), Workflow: "job", Version: "3", Input: json.RawMessage(`[1]`), Queue: "q",
@@ -211,7 +211,7 @@ func TestSubmitRefusesAForgedChild(t *testing.T) {
 
 // A lane is made of queue, workflow, version, priority and required worker labels; nothing else
 // decides where an execution runs.
-func TestLanes(t *testing.T) {
+func TestALaneIsMadeOfRoutingFields(t *testing.T) {
 	spec := belay.WorkerSpec{
 		Queues:    []string{"default", "q"},
 		Workflows: []belay.Registration{{Workflow: "job"}, {Workflow: "job", Version: "2"}},

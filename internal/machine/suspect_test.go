@@ -7,7 +7,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// suspects makes n executions suspects: they are lost together with their worker until they are.
+// suspects makes n suspects: worker after worker that owns all n executions is lost, until they
+// are suspects.
 func (s *stage) suspects(n int) []belay.ExecutionID {
 	s.t.Helper()
 	ids := make([]belay.ExecutionID, n)

@@ -137,7 +137,7 @@ func TestEveryCommandInEverySituation(t *testing.T) {
 			for _, at := range situations {
 				want, ok := block.find(at.name)
 				if !ok {
-					t.Errorf("the table does not say what %q does to %s", d.name, at.name)
+					t.Errorf("the table has no line for %q and situation %s", d.name, at.name)
 					continue
 				}
 				x := &subject{stage: newStage(t)}

@@ -13,7 +13,7 @@ import (
 
 // G15: the history is the merge of the rows by seq: ordered, without duplicates or gaps, and
 // resumable from any seq.
-func TestEventsTellTheWholeStory(t *testing.T) {
+func TestTheHistoryIsTheMergeOfAllRows(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
 	id := s.submit(policy(belay.Policy{MaxAttempts: 2}))
@@ -133,7 +133,7 @@ func TestEachRestingExecutionHasAReason(t *testing.T) {
 
 // The attempt shown is that of the present or the next run, and after the end that of the last
 // run.
-func TestAttemptShown(t *testing.T) {
+func TestTheViewShowsThePresentAttempt(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(hour))
 	id := s.submit(policy(belay.Policy{MaxAttempts: 2}))
@@ -163,7 +163,7 @@ func TestAttemptShown(t *testing.T) {
 
 // The checkpoints from which a new owner resumes carry their age by the store's clock, so that a
 // durable sleep ends at the right time.
-func TestResumeTellsAges(t *testing.T) {
+func TestResumeGivesTheAgesOfCheckpoints(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w", ttl(hour)))
 	s.do(s.save(l, belay.KindWait, "nap"))

@@ -169,7 +169,7 @@ func (w *world) stop() {
 		}
 	}()
 	w.drainGate(all)
-	w.run(w.gate.now() + maxTTL + 2*promptly) // sessions of processes that were killed expire too
+	w.run(w.gate.now() + maxTTL + 2*promptly) // sessions that no process knows of expire too
 	w.stoppedAt = w.gate.now()
 	nodes := make(chan struct{})
 	go func() {

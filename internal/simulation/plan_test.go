@@ -19,7 +19,7 @@ type plan struct {
 	// The probability of each fate of a call at the gate.
 	storeFails, storeUnheard, storeSlow float64
 	netLost, netUnheard, netSlow        float64
-	merged                              float64 // a batch and its commit get one decision
+	merged                              float64 // probability that a batch and its commit get one decision
 	pace                                time.Duration
 
 	// The mean interval of each kind of fault; 0 for never.

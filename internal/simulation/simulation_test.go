@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	seedsFlag = flag.Int("seeds", 0, "simulate so many seeds instead of ten seconds of them")
-	forFlag   = flag.Duration("for", 0, "simulate for so long")
+	seedsFlag = flag.Int("seeds", 0, "simulate this number of seeds instead of about ten seconds of them")
+	forFlag   = flag.Duration("for", 0, "simulate for this duration")
 	fromFlag  = flag.Uint64("from", 0, "the first seed; 0 means 1, or with -for one of the time")
 	seedFlag  = flag.Uint64("seed", 0, "simulate this seed alone and print what happened")
 )
@@ -178,8 +178,8 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	fmt.Fprintf(os.Stdout, "MUTANTS   %d of %d caught\n", len(caught), len(mutants))
 }
 
-// A mutant that changes nothing is never caught: the others are caught for the promise that they
-// break.
+// A mutant that changes nothing is never caught, so the checkers catch the other mutants because
+// of their bugs.
 func TestAMutantThatDoesNothingIsNotCaught(t *testing.T) {
 	nothing := &mutant{
 		name: "nothing", before: func(*world, *mutantState, *machine.Need, *machine.Rows) {},

@@ -83,9 +83,9 @@ const (
 )
 
 // Fell chooses the executions to delete next: complete trees whose root and descendants all ended
-// before the moment, at most limit executions together. The rules for a tree: an execution that
-// may be reopened needs its descendants, and one that has not ended needs its ancestors. A tree
-// that is too large for one commit is deleted from its leaves upwards, once its root is
+// before the moment, at most limit executions together. Trees stay complete because an execution
+// that may be reopened needs its descendants, and one that has not ended needs its ancestors. A
+// tree that is too large for one commit is deleted from its leaves upwards, once its root is
 // forgotten.
 func Fell(f Forest, s Stretch, limit int) (Felled, error) {
 	x := felling{forest: f, limit: limit, Felled: Felled{Trees: make(map[belay.ExecutionID][]belay.ExecutionID)}}

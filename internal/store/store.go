@@ -201,7 +201,7 @@ type Lost struct {
 
 // WorkerQuery selects sessions; the zero WorkerQuery selects all.
 type WorkerQuery struct {
-	// IDs selects these, those that are not there left out.
+	// IDs selects these sessions, as far as they exist.
 	IDs []belay.WorkerID
 	// Living selects sessions that have not ended.
 	Living bool

@@ -27,7 +27,7 @@ var pruneCases = []testCase{
 		e.same("left", []belay.ExecutionID{active, young.Execution}, e.list(store.List{}))
 		if _, err := e.store.Read(e.Context(),
 			store.Read{Execution: l.Execution}); belay.CodeOf(err) != belay.CodeNotFound {
-			e.Errorf("reading what was deleted: %v", err)
+			e.Errorf("reading a deleted execution: %v", err)
 		}
 		got, err := e.store.Counts(e.Context())
 		if err != nil {
@@ -36,7 +36,7 @@ var pruneCases = []testCase{
 		if got.Runs != 1 || got.Checkpoints != 0 || got.DeadLetters != 1 {
 			e.Errorf("rows are left behind: %+v", got)
 		}
-		if n := e.prune(e.now()+1, 0); n != 1 { // the failed one, with its dead letter
+		if n := e.prune(e.now()+1, 0); n != 1 { // the failed execution, with its dead letter
 			e.Errorf("%d deleted, want 1", n)
 		}
 		if got, err = e.store.Counts(e.Context()); err != nil || got.DeadLetters != 0 || got.Runs != 0 {
@@ -306,8 +306,8 @@ var durableCases = []testCase{
 	}},
 }
 
-// prune deletes what ended before a moment, and returns the number of deleted executions and
-// sessions.
+// prune deletes the executions that ended before a moment, and returns the number of deleted
+// executions and sessions.
 func (e *env) prune(before machine.Time, limit int) int {
 	e.Helper()
 	p, err := e.store.Prune(e.Context(), before, limit)

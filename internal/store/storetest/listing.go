@@ -60,7 +60,7 @@ var listCases = []testCase{
 			e.same(c.name, c.want, e.list(c.q))
 		}
 	}},
-	{"a list goes on before an id", func(e *env) {
+	{"a list has only executions older than Before", func(e *env) {
 		var all []belay.ExecutionID
 		for range 5 {
 			all = append(all, e.submit())

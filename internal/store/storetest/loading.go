@@ -32,7 +32,7 @@ var loadCases = []testCase{
 		late, other := e.submit(dueIn(e, 3*time.Second)), e.submit(priority(5))
 		e.clock.Advance(time.Second)
 		second, third := e.submit(), e.submit()
-		first := e.submit(dueIn(e, -time.Hour)) // its due time counts as the time of submission: after those two
+		first := e.submit(dueIn(e, -time.Hour)) // the past counts as the time of submission, after those two
 		e.submit(func(s *belay.Submission) { s.External = true })
 		high := machine.NewLane("default", "w", "", 5, nil).ID
 		rows := e.rows(machine.Need{

@@ -52,7 +52,7 @@ var readCases = []testCase{
 			if err != nil {
 				e.Fatal(err)
 			}
-			e.same(what+": what they are", want, got)
+			e.same(what+": the lanes' fields", want, got)
 		}
 		now, later := machine.NewLane("now", "w", "v2", -3, labels), machine.NewLane("later", "w", "", 0, nil)
 		check("before", now, later)
@@ -136,11 +136,11 @@ var readCases = []testCase{
 		e.same("checkpoints", []string{"a=2", "wait=", "state=5"}, data)
 		for _, s := range rec.Signals {
 			if s.Seq == taken {
-				e.Errorf("signal %d was taken", s.Seq)
+				e.Errorf("signal %d was consumed", s.Seq)
 			}
 		}
 		if len(rec.Signals) != 1 {
-			e.Errorf("%d signals, want the one not taken", len(rec.Signals))
+			e.Errorf("%d signals, want the one not consumed", len(rec.Signals))
 		}
 	}},
 	{"a resume in pages equals a resume at once", func(e *env) {
