@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// crowdedAfter is how long what is asked for may wait for its batch before more
-	// of it is refused. Shorter, and a burst would be refused that is worked off in a
-	// moment; longer, and callers would give up on what is then done for nobody.
-	crowdedAfter = time.Second
-	// comeBack is the longest that a caller is asked to wait.
-	comeBack = 5 * time.Second
+	// maxQueueAge is how long client work may wait for its batch before more of it is refused. With
+	// a shorter limit a burst would be refused that the server can finish in a moment; with a
+	// longer one callers would give up before their work is done.
+	maxQueueAge = time.Second
+	// maxRetryAfter is the longest time that a caller is asked to wait.
+	maxRetryAfter = 5 * time.Second
 )
 
-// Crowded says why new work is refused at the moment (CodeRateLimited); nil while it is
-// taken.
+// Crowded returns the error with which new client work is refused at the moment (CodeRateLimited),
+// or nil while it is accepted.
 func (e *Engine) Crowded() error { return e.committer.admit() }
 
-// admit refuses what clients ask for while others have waited too long for the same:
-// a server that is asked for more than it can do keeps its sessions and ends what it
-// has begun, and its callers wait outside.
+// admit refuses client work while the queued client work has waited too long. An overloaded server
+// keeps its sessions and ends the runs that it has begun; new work waits outside.
 func (c *committer) admit() error {
 	c.mu.Lock()
-	wait := max(c.queue.age(asked, time.Now()), c.pace.wait(len(c.queue.calls[asked])))
+	wait := max(c.queue.age(clientWork, time.Now()), c.pace.wait(len(c.queue.calls[clientWork])))
 	c.mu.Unlock()
-	if wait <= crowdedAfter {
+	if wait <= maxQueueAge {
 		return nil
 	}
 	return &belay.Error{
-		Code: belay.CodeRateLimited, RetryAfter: min(wait, comeBack),
-		Message: "more is asked of this server than it can write; wait as Retry-After says",
+		Code: belay.CodeRateLimited, RetryAfter: min(wait, maxRetryAfter),
+		Message: "the server is overloaded: it receives more work than it can write; " +
+			"repeat the request after the time in Retry-After",
 	}
 }

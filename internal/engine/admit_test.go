@@ -10,18 +10,18 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 )
 
-// While what was asked for earlier waits too long, more of it is refused, with how long
-// to wait; owners and what belongs to their runs are not. Once the queue is short again
-// everybody is let in.
-func TestWhatIsAskedForIsRefusedWhileTooMuchWaits(t *testing.T) {
+// While earlier client work has waited too long, new client work is refused, with the time to wait.
+// Writes of owners and children of their runs are accepted. Once the queue is short again, client
+// work is accepted.
+func TestNewWorkIsRefusedWhileTheQueueIsTooOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{})
 		defer e.Close()
 		s, a := worker(t, e, time.Hour)
 		g.set(true, true)
-		flood(t, e, 1) // is under way
-		flood(t, e, 1) // waits
+		submitMany(t, e, 1) // this submission is being committed
+		submitMany(t, e, 1) // this submission waits in the queue
 		time.Sleep(1100 * time.Millisecond)
 		out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "w"}))
 		var refused *belay.Error
@@ -53,15 +53,15 @@ func TestWhatIsAskedForIsRefusedWhileTooMuchWaits(t *testing.T) {
 		g.all()
 		for range 3 {
 			if err := <-answers; err != nil {
-				t.Errorf("what belongs to a run got %v", err)
+				t.Errorf("a command of a run got %v", err)
 			}
 		}
 		submit(t, e)
 	})
 }
 
-// One call with very much to submit takes turns with the others.
-func TestALongSubmissionLetsOthersThrough(t *testing.T) {
+// A call with very many submissions takes turns with other calls.
+func TestALargeSubmissionTakesTurnsWithOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{MaxBatch: 10})

@@ -8,15 +8,15 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// call is a command on its way.
+// call is a command and the channel for its reply.
 type call struct {
-	command machine.Command
-	class   class
-	ends    bool // a run
-	reply   chan *machine.Reply
-	sent    time.Time // when this server received it
-	queued  time.Time // when it was last put into the queue
-	held    time.Time // when it first had to wait for somebody else's rows
+	command      machine.Command
+	class        class
+	ends         bool // the command ends a run
+	reply        chan *machine.Reply
+	sent         time.Time // when this server received the command
+	queued       time.Time // when the command was last put into the queue
+	blockedSince time.Time // when the command first had to wait for locked rows
 }
 
 func newCall(cmd machine.Command) *call {
@@ -24,17 +24,17 @@ func newCall(cmd machine.Command) *call {
 	return &call{command: cmd, class: classOf(cmd), ends: ends, reply: make(chan *machine.Reply, 1)}
 }
 
-// judges lets a few at a time look through large payloads: while many did, heartbeats
-// would wait for a processor.
-type judges chan struct{}
+// payloadChecks limits how many large payloads are checked at the same time, so that a processor
+// stays free for heartbeats.
+type payloadChecks chan struct{}
 
-// largePayload is one that takes a millisecond or so to look through.
+// largePayload is the size of a payload whose check takes about a millisecond.
 const largePayload = 64 << 10
 
-func newJudges() judges { return make(judges, max(1, runtime.GOMAXPROCS(0)-1)) }
+func newPayloadChecks() payloadChecks { return make(payloadChecks, max(1, runtime.GOMAXPROCS(0)-1)) }
 
-// judge has a command judged, as far as that needs no rows.
-func (j judges) judge(cmd machine.Command) {
+// precheck runs the checks of a command that need no rows.
+func (j payloadChecks) precheck(cmd machine.Command) {
 	c, ok := cmd.(machine.Judger)
 	if !ok {
 		return
@@ -56,27 +56,27 @@ func (k *call) received(now time.Time) {
 	}
 }
 
-// hands counts the signs of life of each session that this server has received and
-// not answered yet.
-type hands map[belay.WorkerID]*hand
+// pendingBeats counts, for each session, the signs of life that this server has received and not
+// answered yet.
+type pendingBeats map[belay.WorkerID]*pendingBeat
 
-type hand struct {
+type pendingBeat struct {
 	n     int
 	empty chan struct{} // closed when all were answered
 }
 
-func (h hands) take(k *call) {
+func (h pendingBeats) take(k *call) {
 	id := sessionOf(k.command)
 	if id.IsZero() {
 		return
 	}
 	if h[id] == nil {
-		h[id] = &hand{empty: make(chan struct{})}
+		h[id] = &pendingBeat{empty: make(chan struct{})}
 	}
 	h[id].n++
 }
 
-func (h hands) answer(k *call) {
+func (h pendingBeats) answer(k *call) {
 	id := sessionOf(k.command)
 	x := h[id]
 	if x == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// maxSlots bounds what one claim may ask for.
+// maxSlots is the maximum number of executions that one claim may ask for.
 const maxSlots = 10_000
 
-// Claim wins executions for a worker's free slots, waiting for them if need be.
+// Claim takes executions for a worker's free slots. If there are none, it waits for r.Wait.
 func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
 	if r.Slots < 0 || r.Slots > maxSlots {
 		return belay.ClaimReply{}, &belay.Error{
@@ -39,8 +39,8 @@ func (e *Engine) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimRe
 	return e.assignments(ctx, reply.Claims)
 }
 
-// wait parks the claim until it won something, its worker has a reason to
-// heartbeat (a reply without claims), or its time is over (no reply).
+// wait parks the claim until it has won executions, its worker has a reason to heartbeat (a reply
+// without claims), or its time is over (nil).
 func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error) {
 	timer := time.NewTimer(c.request.Wait)
 	defer timer.Stop()
@@ -49,11 +49,11 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 	over := false
 	for first := true; ; first = false {
 		switch next, sent := d.step(c, first, over); next {
-		case haveNews:
+		case heartbeatNow:
 			return &machine.Reply{}, nil
-		case giveUp:
+		case timeOver:
 			return nil, nil
-		case endWith:
+		case engineStops:
 			return nil, errClosed
 		case awaitAnswer:
 			r, err := d.engine.await(ctx, sent)
@@ -62,7 +62,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 				return r, err
 			}
 			if d.answered(c, r.Heartbeat.Drain); r.Heartbeat.Drain {
-				return &machine.Reply{}, nil // drained through another server
+				return &machine.Reply{}, nil // another server has drained the session
 			}
 			continue
 		case stay:
@@ -72,25 +72,25 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 		case <-timer.C:
 			over = true
 		case <-ctx.Done():
-			over = true // a command that is on its way is waited for above
+			over = true // the answer of a command that was sent is still awaited above
 		}
 	}
 }
 
-// move is what a parked claim does next.
+// move is the next action of a parked claim.
 type move uint8
 
 const (
-	stay        move = iota
-	awaitAnswer      // of the command that is on its way
-	haveNews         // for its worker's next heartbeat
-	giveUp           // its time is over
-	endWith          // the engine stops
+	stay         move = iota
+	awaitAnswer       // wait for the answer of the command that was sent
+	heartbeatNow      // answer, since the worker should heartbeat
+	timeOver          // answer, since the claim's time is over
+	engineStops       // answer, since the engine stops
 )
 
-// step decides what a parked claim does next, and sends its command if there is
-// hope. A claim that is to be answered is parked no more from that moment on:
-// what a batch won for it would reach nobody.
+// step decides the next action of a parked claim, and sends its command if a lane may have work. A
+// claim that is about to be answered leaves the parked claims at that moment: executions that a
+// batch won for it later would reach no worker.
 func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,29 +98,29 @@ func (d *dispatcher) step(c *claim, first, over bool) (move, *call) {
 		return awaitAnswer, c.sent
 	}
 	gone := d.sessions[c.session.spec.ID] != c.session
-	repeat := first && c.request.Repeat // has its answer already; that comes before news
+	repeat := first && c.request.Repeat // its worker already has an answer to come, before any news
 	switch {
 	case c.session.attention && !gone && !repeat:
 		c.session.attention = false
 		d.unparkLocked(c)
-		return haveNews, nil
+		return heartbeatNow, nil
 	case d.stopped:
 		d.unparkLocked(c)
-		return endWith, nil
+		return engineStops, nil
 	case over && !first:
 		d.unparkLocked(c)
-		return giveUp, nil
-	case gone || repeat || d.hopefulLocked(c, d.engine.store.Now()):
+		return timeOver, nil
+	case gone || repeat || d.mayWinLocked(c, d.engine.store.Now()):
 		c.sent = d.engine.committer.send(d.commandLocked(c, nil))
 		return awaitAnswer, c.sent
 	}
 	return stay, nil
 }
 
-// won notes how many a claim won, and which queue had the last turn.
+// won notes how many executions a claim won, and the queue of the last one.
 func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
 	if r, ok := sent.command.(*machine.Claim); ok && len(won) >= r.Slots {
-		d.engine.committer.hungry(len(won))
+		d.engine.committer.noteLargeClaim(len(won))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,8 +130,7 @@ func (d *dispatcher) won(c *claim, sent *call, won []machine.Claimed) {
 	}
 }
 
-// answered lets a claim that won nothing wait again, and remembers if its worker
-// may not claim at all.
+// answered parks a claim again that won nothing, and notes if its worker may not claim any more.
 func (d *dispatcher) answered(c *claim, draining bool) {
 	d.mu.Lock()
 	c.sent = nil
@@ -147,7 +146,7 @@ func (d *dispatcher) park(c *claim) {
 	d.parked = append(d.parked, c)
 	c.session.waiting = c
 	if d.shared && len(d.parked) == 1 {
-		d.nudge() // it has to look for the claim now and then
+		d.nudge() // the dispatcher has to poll the store for the claim
 	}
 }
 

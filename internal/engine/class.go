@@ -5,25 +5,26 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// class is how urgent a command is. A server that is asked for more than it can do
-// first keeps its sessions alive, then ends what was begun, then begins what is there,
-// and only then accepts more.
+// class is the priority of a command. An overloaded server first keeps its sessions alive, then
+// ends the runs that were begun, then begins queued executions, and only then accepts more.
 type class uint8
 
 const (
-	// alive keeps sessions: heartbeats, renewals, marks of life.
+	// alive is for commands that keep sessions alive: heartbeats, renewals, marks of life, new
+	// sessions.
 	alive class = iota
-	// owned is what owners write, what operators order, and what the engine finds due.
+	// owned is for writes of owners, orders of operators, and commands that the engine itself
+	// sends.
 	owned
-	// claiming gives executions to owners.
+	// claiming is for commands that give executions to owners.
 	claiming
-	// asked is what clients hand in: submissions and signals. It alone is refused when
+	// clientWork is for the submissions and signals of clients. Only this class is refused when
 	// there is too much of it.
-	asked
+	clientWork
 	classes
 )
 
-// classOf is the class of a command. A child that a run submits is a part of that run.
+// classOf returns the class of a command. A child that a run submits counts as a write of that run.
 func classOf(c machine.Command) class {
 	switch c := c.(type) {
 	case *machine.Heartbeat, *machine.Renew, *machine.Mark, *machine.Open:
@@ -32,15 +33,15 @@ func classOf(c machine.Command) class {
 		return claiming
 	case *machine.Submit:
 		if c.Parent == nil {
-			return asked
+			return clientWork
 		}
 	case *machine.Deliver:
-		return asked
+		return clientWork
 	}
 	return owned
 }
 
-// sizeOf is about how many bytes a command writes beside its rows.
+// sizeOf is the approximate number of payload bytes that a command writes.
 func sizeOf(c machine.Command) int {
 	switch c := c.(type) {
 	case *machine.Submit:
@@ -62,7 +63,7 @@ func sizeOf(c machine.Command) int {
 	return 0
 }
 
-// sessionOf is the session that a sign of life renews, zero if it is none.
+// sessionOf returns the session that a sign of life renews, and the zero id for other commands.
 func sessionOf(c machine.Command) belay.WorkerID {
 	switch c := c.(type) {
 	case *machine.Heartbeat:

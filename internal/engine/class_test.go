@@ -17,14 +17,14 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// gates is a memory store whose commits go one at a time, when a test says so.
+// gates is a memory store whose commits a test lets pass one at a time.
 type gates struct {
 	store.Store
 	mu     sync.Mutex
 	closed bool // ordinary commits wait
-	shut   bool // urgent ones wait
+	shut   bool // urgent commits wait
 	next   chan struct{}
-	wrote  []string // what each commit wrote
+	wrote  []string // the contents of each commit
 }
 
 func newGates() *gates { return &gates{Store: memory.New(time.Now), next: make(chan struct{})} }
@@ -61,21 +61,21 @@ func (g *gates) set(closed, shut bool) {
 	g.closed, g.shut, g.wrote = closed, shut, nil
 }
 
-// one lets one commit go, and waits for its end.
+// one lets one commit pass, and waits for its end.
 func (g *gates) one() {
 	g.next <- struct{}{}
 	synctest.Wait()
 }
 
-// all lets everything go from now on.
+// all lets all commits pass from now on.
 func (g *gates) all() {
 	g.set(false, false)
 	close(g.next)
 	synctest.Wait()
 }
 
-// flood submits so many executions without waiting for them, each by a call of its own.
-func flood(t *testing.T, e *engine.Engine, n int) {
+// submitMany submits n executions without waiting for the answers, each by its own call.
+func submitMany(t *testing.T, e *engine.Engine, n int) {
 	t.Helper()
 	for range n {
 		go func() { _, _ = e.Submit(t.Context(), belay.Submission{Workflow: "bulk"}) }()
@@ -83,16 +83,16 @@ func flood(t *testing.T, e *engine.Engine, n int) {
 	synctest.Wait()
 }
 
-// A heartbeat is written by the next batch, however many submissions came before it.
-// With 200,000 before it, one that was sent on time used to be judged late.
-func TestAHeartbeatGoesBeforeWhatWasAskedForEarlier(t *testing.T) {
+// The next batch has a heartbeat, however many submissions arrived before it. Without this rule, a
+// heartbeat behind 200,000 submissions counted as late although it was sent on time.
+func TestAHeartbeatIsWrittenBeforeEarlierSubmissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{MaxBatch: 10})
 		defer e.Close()
 		s, a := worker(t, e, 3*time.Second)
 		g.set(true, true)
-		flood(t, e, 100)
+		submitMany(t, e, 100)
 		answers := make(chan error, 2)
 		go func() {
 			_, err := e.Heartbeat(t.Context(), belay.Heartbeat{
@@ -105,8 +105,8 @@ func TestAHeartbeatGoesBeforeWhatWasAskedForEarlier(t *testing.T) {
 			answers <- err
 		}()
 		synctest.Wait()
-		g.one() // what was under way
-		g.one() // the next
+		g.one() // the commit that was under way
+		g.one() // the next commit
 		for range 2 {
 			select {
 			case err := <-answers:
@@ -121,9 +121,9 @@ func TestAHeartbeatGoesBeforeWhatWasAskedForEarlier(t *testing.T) {
 	})
 }
 
-// Every class is sure of a part of each batch: nothing that was accepted waits for
-// ever behind what is more urgent.
-func TestNothingWaitsForEverBehindWhatIsMoreUrgent(t *testing.T) {
+// Every class gets a part of each batch, so that no accepted command waits for ever behind more
+// urgent ones.
+func TestEveryClassGetsAPartOfEachBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{MaxBatch: 16})
@@ -135,7 +135,7 @@ func TestNothingWaitsForEverBehindWhatIsMoreUrgent(t *testing.T) {
 				_, _ = e.Save(t.Context(), belay.Save{Lease: a.Lease, Kind: belay.KindStep, Key: fmt.Sprint(i)})
 			}()
 		}
-		flood(t, e, 100)
+		submitMany(t, e, 100)
 		g.one()
 		g.set(true, true)
 		g.one()
@@ -146,16 +146,16 @@ func TestNothingWaitsForEverBehindWhatIsMoreUrgent(t *testing.T) {
 	})
 }
 
-// A store that keeps a connection for it has heartbeats and marks of life written
-// while ordinary commits stand still.
-func TestHeartbeatsAreWrittenBesideABatchThatStandsStill(t *testing.T) {
+// With a store that keeps a connection for it, heartbeats and marks of life are written while
+// ordinary commits are stuck.
+func TestHeartbeatsAreWrittenBesideAStuckBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{Pulse: true})
 		defer e.Close()
 		s, a := worker(t, e, 3*time.Second)
 		g.set(true, false)
-		flood(t, e, 3)
+		submitMany(t, e, 3)
 		marks := e.Stats().Marks
 		for range 20 {
 			time.Sleep(time.Second)
@@ -174,9 +174,9 @@ func TestHeartbeatsAreWrittenBesideABatchThatStandsStill(t *testing.T) {
 	})
 }
 
-// G6: a heartbeat that this server received in time counts, however long it was held
-// up here, and so does what its worker writes meanwhile; no session is judged before
-// what was received of it.
+// G6: a heartbeat that this server received in time counts, however long it was delayed here, and
+// so do the writes of its worker meanwhile. No session is judged while a received heartbeat of it
+// is unwritten.
 func TestAHeartbeatCountsFromWhenItIsReceived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second
@@ -219,9 +219,8 @@ func TestAHeartbeatCountsFromWhenItIsReceived(t *testing.T) {
 	})
 }
 
-// What is written together has so many bytes at most: a database takes 8 MiB in time,
-// and 600 of a megabyte never.
-func TestABatchHasABoundInBytes(t *testing.T) {
+// A batch has a maximum size in bytes: a database writes 8 MiB in time, and 600 megabytes never.
+func TestABatchHasAMaximumSizeInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{})
@@ -250,8 +249,8 @@ func TestABatchHasABoundInBytes(t *testing.T) {
 	})
 }
 
-// What the store does not take in time is tried in halves: less of it may pass.
-func TestWhatTakesTooLongIsHalved(t *testing.T) {
+// A batch that the store does not write in time is tried in halves, since a smaller one may pass.
+func TestABatchThatTakesTooLongIsHalved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
 		f := &faulty{Store: memory.New(time.Now), hold: hold, refuse: func(c *machine.Changes) error {

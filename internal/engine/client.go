@@ -7,13 +7,13 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// window is how many batches one call of Submit has in the queue at a time: some are
-// committed while others are made ready, and what others submit gets its turn.
+// window is the maximum number of batches that one call of Submit has in the queue: some are
+// committed while others are prepared, and the submissions of other callers get their turn.
 const window = 4
 
-// Submit accepts executions; those of a call are usually one commit, if they are no
-// more than a batch takes. While too much waits already they are refused
-// (CodeRateLimited), but for children, which belong to what has begun.
+// Submit accepts executions. Those of one call are usually one commit, if they fit into one batch.
+// While the queue of client work is too old, they are refused (CodeRateLimited), except children,
+// which belong to a run that has begun.
 func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	for i := range s {
 		if s[i].ID.IsZero() {
@@ -26,7 +26,7 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	for i := range s {
 		if most := window * e.opt.MaxBatch; sent <= i || len(s) > sent && sent-i <= most/2 {
 			until := min(len(s), i+most)
-			e.hand(ctx, calls[sent:until], s[sent:until], crowded)
+			e.enqueue(ctx, calls[sent:until], s[sent:until], crowded)
 			sent = until
 		}
 		out[i] = e.submitted(ctx, calls[i], s[i].ID, crowded)
@@ -34,34 +34,35 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	return out, nil
 }
 
-// hand queues submissions together, without those that are refused. Of a caller who
-// has given up none is queued any more.
-func (e *Engine) hand(ctx context.Context, calls []*call, s []belay.Submission, crowded error) {
+// enqueue queues submissions together, except those that are refused. If the caller has given up,
+// none is queued.
+func (e *Engine) enqueue(ctx context.Context, calls []*call, s []belay.Submission, crowded error) {
 	if ctx.Err() != nil {
 		return
 	}
 	queued := make([]*call, 0, len(s))
 	for i := range s {
 		k := newCall(&machine.Submit{Submission: s[i]})
-		if k.class == asked && crowded != nil {
+		if k.class == clientWork && crowded != nil {
 			continue
 		}
-		e.committer.judges.judge(k.command)
+		e.committer.payloadChecks.precheck(k.command)
 		calls[i] = k
 		queued = append(queued, k)
 	}
 	e.committer.sendAll(queued...)
 }
 
-// submitted awaits the answer to a submission, if it was queued.
+// submitted waits for the answer to a submission, if it was queued.
 func (e *Engine) submitted(ctx context.Context, k *call, id belay.ExecutionID, crowded error) belay.Submitted {
 	switch {
 	case k == nil && crowded != nil:
 		return belay.Submitted{ID: id, Err: crowded}
 	case k == nil:
 		return belay.Submitted{ID: id, Err: &belay.Error{
-			Code: belay.CodeUnavailable, Op: "submit", Message: "given up before it was decided; it did not happen",
-			Err: context.Cause(ctx),
+			Code: belay.CodeUnavailable, Op: "submit",
+			Message: "the call ended before the submission was queued; it was not accepted",
+			Err:     context.Cause(ctx),
 		}}
 	}
 	r, err := e.await(ctx, k)
@@ -75,7 +76,7 @@ func (e *Engine) submitted(ctx context.Context, k *call, id belay.ExecutionID, c
 func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
 	if c.Action == belay.ActionFork && c.Fork.IsZero() {
 		c.Fork = belay.ExecutionID(e.opt.IDs())
-		if !c.Op.IsZero() { // asked again, it finds the same fork
+		if !c.Op.IsZero() { // the same id in a repeated call, which so finds the same fork
 			c.Fork = belay.ChildID(c.Execution, 0, "fork "+c.Op.String())
 		}
 	}
@@ -83,7 +84,7 @@ func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution,
 	switch {
 	case err != nil:
 		return belay.Execution{}, err
-	case r.Execution.State.Terminal(): // its output stands with its last run
+	case r.Execution.State.Terminal(): // the output is in the last run, which must be read
 		return e.Execution(ctx, r.Execution.ID)
 	}
 	return machine.View(&machine.Record{Execution: r.Execution, Spec: r.Spec}), nil

@@ -14,58 +14,58 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// committer is the one door for writes. Each of its goroutines commits one batch
-// after the other; whatever is sent meanwhile becomes the next batch.
+// committer makes every write of the engine. Each of its goroutines commits one batch after the
+// other; commands that arrive meanwhile become the next batch.
 type committer struct {
 	store store.Store
 	max   int
-	// claims gives the parked claims that the batch may serve, so that what
-	// is submitted can start in the commit that accepts it.
+	// claims returns the parked claims that the batch may serve, so that an execution can start in
+	// the commit that accepts it.
 	claims    func([]*call) []*call
 	published func(*batch)
 	begin     func() began
 	beat      func(*batch) time.Duration
-	broken    func(error)       // told once the store can keep nothing any more
+	broken    func(error)       // called when the store has failed for good (store.ErrBroken)
 	gather    func(urgent bool) // see Options
 	order     func(a, b machine.Command) int
-	observe   func(*Observation) // nil if nobody observes
+	observe   func(*Observation) // nil without Options.Observe
 
-	stats Stats // under mu
+	stats Stats // protected by mu
 
-	// pulse says that what keeps sessions alive has a goroutine of its own, which
-	// commits nothing else and never waits behind other batches.
-	pulse  bool
-	aside  *aside
-	life   *life
-	sweep  func() // has the sweeper look
-	judges judges
+	// pulse says that signs of life have a goroutine of their own, which commits nothing else and
+	// never waits behind other batches.
+	pulse         bool
+	blocked       *blocked
+	health        *health
+	sweep         func() // wakes the sweeper
+	payloadChecks payloadChecks
 
-	mu      sync.Mutex
-	queue   queue
-	hands   hands
-	most    int // batches at a time, beside the pulse
-	batches int // that are being committed
-	load    int // commands in them
-	ration  ration
-	pace    pace
-	stopped bool
-	refused refused // the newest write that the store did not take
-	wake    chan struct{}
-	urgent  chan struct{} // wakes the pulse
+	mu           sync.Mutex
+	queue        queue
+	pendingBeats pendingBeats
+	most         int // maximum number of batches at a time, beside the pulse
+	batches      int // batches that are being committed
+	load         int // commands in the batches that are being committed
+	quota        quota
+	pace         pace
+	stopped      bool
+	refused      refused // the newest write that the store refused
+	wake         chan struct{}
+	urgent       chan struct{} // wakes the pulse
 }
 
-// Stats count what a committer has done since it began.
+// Stats are counts since the committer started.
 type Stats struct {
-	// Commands is how many were decided, Commits how many transactions wrote
-	// something, Marks how many of the server's marks were written alone.
+	// Commands is the number of commands that were decided, Commits the number of transactions that
+	// wrote something, Marks the number of marks of life that were written alone.
 	Commands, Commits, Marks int64
 }
 
-// began is what was known when a batch began: what it found says nothing about
-// what has become known since.
+// began has the numbers of the newest hints at the time when a batch began: rows that the batch
+// read do not contradict later hints.
 type began struct{ lanes, changes uint64 }
 
-// batch is what one commit did.
+// batch is the input and the result of one commit.
 type batch struct {
 	began    began
 	calls    []*call
@@ -76,27 +76,27 @@ type batch struct {
 	replies  []machine.Reply
 }
 
-// newCommitter makes a committer of at most so many batches at a time.
+// newCommitter makes a committer that commits at most most batches at the same time.
 func newCommitter(s store.Store, most, maxBatch int, published func(*batch)) *committer {
 	c := &committer{
-		life: newLife(), sweep: func() {},
-		store: s, most: most, max: maxBatch, published: published, hands: make(hands),
+		health: newHealth(), sweep: func() {},
+		store: s, most: most, max: maxBatch, published: published, pendingBeats: make(pendingBeats),
 		wake: make(chan struct{}, most), urgent: make(chan struct{}, 1),
 	}
-	c.aside, c.judges = newAside(c), newJudges()
+	c.blocked, c.payloadChecks = newBlocked(c), newPayloadChecks()
 	return c
 }
 
-// send queues a command. Its reply comes by the call's channel, which takes it
-// without anybody waiting.
+// send queues a command. The reply arrives in the call's channel, which has room for it, so that
+// the committer never waits for the caller.
 func (c *committer) send(cmd machine.Command) *call {
-	c.judges.judge(cmd)
+	c.payloadChecks.precheck(cmd)
 	k := newCall(cmd)
 	c.sendAll(k)
 	return k
 }
 
-// sendAll queues calls together, so that no batch begins with the first of them.
+// sendAll queues calls together, so that no batch begins with only some of them.
 func (c *committer) sendAll(calls ...*call) {
 	now := time.Now()
 	for _, k := range calls {
@@ -111,15 +111,15 @@ func (c *committer) sendAll(calls ...*call) {
 		return
 	}
 	for _, k := range calls {
-		c.hands.take(k)
+		c.pendingBeats.take(k)
 	}
 	c.queue.add(now, calls...)
 	c.rouseLocked()
 	c.mu.Unlock()
 }
 
-// again queues calls that were put aside, before all that came later.
-func (c *committer) again(calls []*call) {
+// returnToQueue queues calls that were blocked, before all calls that arrived later.
+func (c *committer) returnToQueue(calls []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queue.back(time.Now(), calls...)
@@ -130,24 +130,24 @@ func (c *committer) again(calls []*call) {
 func (c *committer) answer(k *call, r *machine.Reply) {
 	if !sessionOf(k.command).IsZero() {
 		c.mu.Lock()
-		c.hands.answer(k)
+		c.pendingBeats.answer(k)
 		c.mu.Unlock()
 	}
 	k.reply <- r
 }
 
-// inHand gives a channel that closes when every sign of life of a session that was
-// received has been answered; nil if there is none.
-func (c *committer) inHand(id belay.WorkerID) <-chan struct{} {
+// pendingBeat returns a channel that closes when every sign of life of a session that was received
+// has been answered; nil if there is none.
+func (c *committer) pendingBeat(id belay.WorkerID) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.hands[id]; h != nil {
+	if h := c.pendingBeats[id]; h != nil {
 		return h.empty
 	}
 	return nil
 }
 
-// rouseLocked wakes those who have a batch to begin.
+// rouseLocked wakes the goroutines that have a batch to begin.
 func (c *committer) rouseLocked() {
 	if c.dueLocked() {
 		nudge(c.wake)
@@ -157,22 +157,22 @@ func (c *committer) rouseLocked() {
 	}
 }
 
-// dueLocked reports whether there is a batch to begin. Beside another one it must
-// be worth its while: small ones are, since nobody is in their way, but to cut
-// large ones in pieces costs more than it saves.
+// dueLocked reports whether a batch should begin. While another batch is committed, the next one
+// must be at least half as large: many small batches beside each other are fine, but cutting the
+// queue into small parts while a large batch is under way costs more than it saves.
 func (c *committer) dueLocked() bool {
 	n := c.countLocked()
 	return c.batches < c.most && n > 0 && (2*n >= c.load || c.stopped)
 }
 
-// countLocked is how many the next batch may take that is not the pulse's.
+// countLocked is the number of commands that the next batch may take, without those of the pulse.
 func (c *committer) countLocked() int {
-	n := c.queue.len - len(c.queue.calls[asked])
+	n := c.queue.len - len(c.queue.calls[clientWork])
 	if c.pulse {
 		n -= c.queue.urgent()
 	}
 	room, _ := c.roomLocked()
-	return n + min(len(c.queue.calls[asked]), room)
+	return n + min(len(c.queue.calls[clientWork]), room)
 }
 
 func nudge(wake chan struct{}) {
@@ -184,7 +184,7 @@ func nudge(wake chan struct{}) {
 
 // stop refuses new commands; run ends when the queue is empty.
 func (c *committer) stop() {
-	c.aside.stop()
+	c.blocked.stop()
 	c.mu.Lock()
 	c.stopped = true
 	c.mu.Unlock()
@@ -194,22 +194,22 @@ func (c *committer) stop() {
 	nudge(c.urgent)
 }
 
-// run commits batches until the committer has stopped and the queue is empty. It
-// is run as often as there may be batches at a time.
+// run commits batches until the committer has stopped and the queue is empty. It runs in as many
+// goroutines as there may be batches at a time.
 func (c *committer) run(ctx context.Context) { c.work(ctx, c.wake, c.waiting, c.take, c.done) }
 
-// beats does so with what keeps sessions alive.
+// beats commits the batches of the pulse.
 func (c *committer) beats(ctx context.Context) {
-	c.work(store.Urgent(ctx), c.urgent, c.beating, c.takeBeats, func(freight) {})
+	c.work(store.Urgent(ctx), c.urgent, c.beating, c.takeBeats, func(contents) {})
 }
 
 func (c *committer) work(
-	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, freight, bool),
-	done func(freight),
+	ctx context.Context, wake <-chan struct{}, waiting func() bool, take func() ([]*call, contents, bool),
+	done func(contents),
 ) {
-	var o *teller
+	var o *recorder
 	if c.observe != nil {
-		o = &teller{tell: c.observe}
+		o = &recorder{report: c.observe}
 	}
 	for {
 		if c.gather != nil {
@@ -231,7 +231,7 @@ func (c *committer) work(
 	}
 }
 
-// waiting reports whether there is something to take, or nothing more to wait for.
+// waiting reports whether there are commands to take, or the committer has stopped.
 func (c *committer) waiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,8 +244,8 @@ func (c *committer) beating() bool {
 	return c.queue.urgent() > 0 || c.stopped
 }
 
-// take gives the next batch, and reports whether there will be none any more.
-func (c *committer) take() (calls []*call, f freight, over bool) {
+// take returns the next batch. over reports that there will be no more.
+func (c *committer) take() (calls []*call, f contents, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.dueLocked() {
@@ -259,20 +259,20 @@ func (c *committer) take() (calls []*call, f freight, over bool) {
 		first = owned
 	}
 	room, extra := c.roomLocked()
-	calls = c.queue.take(c.max, room, first, asked)
-	f = freightOf(calls)
-	c.spendLocked(&f, extra)
+	calls = c.queue.take(c.max, room, first, clientWork)
+	f = contentsOf(calls)
+	c.chargeLocked(&f, extra)
 	c.batches++
 	c.load += f.all
-	c.pace.took(time.Now(), f.asked, len(c.queue.calls[asked]))
+	c.pace.took(time.Now(), f.clientWork, len(c.queue.calls[clientWork]))
 	if c.dueLocked() {
 		nudge(c.wake)
 	}
 	return calls, f, false
 }
 
-// takeBeats gives the next batch of the pulse.
-func (c *committer) takeBeats() (calls []*call, f freight, over bool) {
+// takeBeats returns the next batch of the pulse.
+func (c *committer) takeBeats() (calls []*call, f contents, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.order != nil {
@@ -282,32 +282,33 @@ func (c *committer) takeBeats() (calls []*call, f freight, over bool) {
 	return calls, f, len(calls) == 0 && c.stopped
 }
 
-// done notes the end of a batch.
-func (c *committer) done(f freight) {
+// done counts the end of a batch.
+func (c *committer) done(f contents) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.batches--
 	c.load -= f.all
-	c.restLocked(f)
+	c.delayExtraLocked(f)
 }
 
-// commit carries out one batch, without what is known to wait for somebody else.
-func (c *committer) commit(ctx context.Context, calls []*call, o *teller) {
+// commit commits one batch, without the commands that are known to be blocked by another
+// transaction.
+func (c *committer) commit(ctx context.Context, calls []*call, o *recorder) {
 	began := c.begin()
-	calls = c.aside.screen(calls)
+	calls = c.blocked.removeBlocked(calls)
 	if c.claims != nil && !store.IsUrgent(ctx) {
 		calls = append(calls, c.claims(calls)...)
 	}
 	if len(calls) > 0 {
-		guesses := mostGuesses
+		guesses := maxGuesses
 		c.try(ctx, calls, began, o, &guesses)
 	}
 }
 
-// try commits calls together. If the store refuses them for what is in them, or they
-// are too many for one transaction, they are halved, so that a poisoned command never
-// fails its neighbours. What waits for rows that somebody else holds leaves the others.
-func (c *committer) try(ctx context.Context, calls []*call, began began, o *teller, guesses *int) {
+// try commits calls together. If the store refuses the content of a call, or there are too many for
+// one transaction, the calls are halved, so that a command that is refused never fails the others.
+// Calls that wait for rows of another transaction leave the batch.
+func (c *committer) try(ctx context.Context, calls []*call, began began, o *recorder, guesses *int) {
 	b := &batch{began: began, calls: calls, commands: make([]machine.Command, len(calls))}
 	for i, k := range calls {
 		b.commands[i] = k.command
@@ -334,7 +335,7 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *tell
 			o.committed(b, start, took)
 		}
 	case errors.Is(err, store.ErrBusy):
-		for _, part := range c.aside.part(ctx, calls, b.need, guesses) {
+		for _, part := range c.blocked.separate(ctx, calls, b.need, guesses) {
 			c.try(store.Waiting(ctx, guessPatience), part, began, o, guesses)
 		}
 	case len(calls) == 1 || belay.CodeOf(err) == belay.CodeUnavailable && !split || errors.Is(err, store.ErrBroken):
@@ -348,9 +349,9 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *tell
 }
 
 // decide runs the transaction of a batch.
-func (c *committer) decide(ctx context.Context, b *batch, o *teller) error {
-	landed := c.life.flight()
-	defer landed()
+func (c *committer) decide(ctx context.Context, b *batch, o *recorder) error {
+	ended := c.health.transaction()
+	defer ended()
 	var panicked error
 	err := c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
 		defer func() {
@@ -380,7 +381,7 @@ func (c *committer) decide(ctx context.Context, b *batch, o *teller) error {
 	return err
 }
 
-// now is the time, if anybody wants to know how long things take.
+// now is the time if the committer has an observer, and zero otherwise.
 func (c *committer) now() time.Time {
 	if c.observe == nil {
 		return time.Time{}
@@ -394,7 +395,7 @@ func (c *committer) count(b *batch) {
 	c.stats.Commands += int64(len(b.commands))
 	if !b.changes.Empty() {
 		c.stats.Commits++
-		c.life.wrote(b.changes.Vital())
+		c.health.wrote(b.changes.Vital())
 		if slices.ContainsFunc(b.calls, func(k *call) bool { return k.class != alive }) {
 			c.refused = refused{} // a sign of life may fit on a disk that has no room for more
 		}

@@ -16,11 +16,11 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// faulty is a memory store whose commits a test can hold, count and refuse.
+// faulty is a memory store whose commits a test can delay, count and refuse.
 type faulty struct {
 	store.Store
 	mu      sync.Mutex
-	hold    chan struct{} // if set, commits wait for it
+	hold    chan struct{} // if set, commits wait until it is closed
 	refuse  func(*machine.Changes) error
 	batches []int // executions written by each commit that passed
 }
@@ -54,8 +54,8 @@ func (f *faulty) Commit(ctx context.Context, need machine.Need, decide func(*mac
 	return err
 }
 
-// What queues while a commit is in flight becomes one batch.
-func TestWhatQueuesWhileACommitIsInFlightIsOneBatch(t *testing.T) {
+// Commands that queue while a commit is in flight become one batch.
+func TestCommandsQueuedDuringACommitAreOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
 		f := &faulty{Store: memory.New(time.Now), hold: hold}
@@ -81,8 +81,8 @@ func TestWhatQueuesWhileACommitIsInFlightIsOneBatch(t *testing.T) {
 	})
 }
 
-// What one call submits is queued together: no batch begins with the first of it.
-func TestOneSubmissionOfManyIsOneBatch(t *testing.T) {
+// The submissions of one call are queued together: no batch has only the first of them.
+func TestSubmissionsOfOneCallAreOneBatch(t *testing.T) {
 	f := &faulty{Store: memory.New(time.Now)}
 	e := engine.New(f, engine.Options{})
 	defer e.Close()
@@ -98,8 +98,8 @@ func TestOneSubmissionOfManyIsOneBatch(t *testing.T) {
 	}
 }
 
-// A poisoned command is refused alone; its neighbours in the batch stand.
-func TestAPoisonedCommandNeverFailsItsNeighbours(t *testing.T) {
+// A command that the store refuses is refused alone; the other commands of its batch are committed.
+func TestARefusedCommandDoesNotFailItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		poison := errors.New("constraint failed")
 		hold := make(chan struct{})
@@ -139,9 +139,9 @@ func TestAPoisonedCommandNeverFailsItsNeighbours(t *testing.T) {
 	})
 }
 
-// An unavailable store refuses the whole batch as unavailable and is not asked
-// again: whether it was written is not known.
-func TestAnUnknownCommitIsNotRepeated(t *testing.T) {
+// If the store is unavailable, the whole batch is refused as unavailable and is not tried again,
+// since it may have been written.
+func TestACommitWithUnknownOutcomeIsNotRepeated(t *testing.T) {
 	calls := 0
 	f := &faulty{Store: memory.New(time.Now), refuse: func(c *machine.Changes) error {
 		if len(c.Executions) == 0 {
@@ -164,9 +164,9 @@ func TestAnUnknownCommitIsNotRepeated(t *testing.T) {
 	}
 }
 
-// After Close every call is refused as unavailable, and what had queued before
-// is committed.
-func TestCloseCommitsWhatHasQueuedAndRefusesTheRest(t *testing.T) {
+// After Close every call is refused as unavailable, and commands that had queued before are
+// committed.
+func TestCloseCommitsTheQueueAndRefusesNewCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
 		f := &faulty{Store: memory.New(time.Now), hold: hold}
@@ -196,9 +196,9 @@ func TestCloseCommitsWhatHasQueuedAndRefusesTheRest(t *testing.T) {
 	})
 }
 
-// G2: a write that was carried out is never refused as stale. While it cannot be
-// looked up whether a repeated one was, nobody knows.
-func TestARepeatedWriteThatCannotBeLookedUpIsUnknown(t *testing.T) {
+// G2: a write that was committed is never refused as stale. While the store cannot tell whether a
+// repeated write was committed, its outcome is unknown.
+func TestARepeatedWriteThatCannotBeLookedUpIsUnavailable(t *testing.T) {
 	f := &faulty{Store: memory.New(time.Now)}
 	e := engine.New(f, engine.Options{})
 	defer e.Close()
@@ -212,7 +212,7 @@ func TestARepeatedWriteThatCannotBeLookedUpIsUnknown(t *testing.T) {
 	calls := 0
 	f.mu.Lock()
 	f.refuse = func(*machine.Changes) error {
-		if calls++; calls == 2 { // the first is refused by the rules, the second looks it up
+		if calls++; calls == 2 { // the rules refuse the first commit, the second one looks the write up
 			return &belay.Error{Code: belay.CodeUnavailable}
 		}
 		return nil
@@ -226,8 +226,8 @@ func TestARepeatedWriteThatCannotBeLookedUpIsUnknown(t *testing.T) {
 	}
 }
 
-// A store that can keep nothing any more is told to whoever runs the engine, and
-// is not asked again for the halves of a batch.
+// When the store can keep nothing any more, the engine reports it through Failed, and does not try
+// the halves of a batch.
 func TestABrokenStoreEndsTheEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -260,9 +260,9 @@ func TestABrokenStoreEndsTheEngine(t *testing.T) {
 	})
 }
 
-// A store that takes no writes is not writable until one passes. The engine tries by
-// itself, with a small one that counts ten seconds after the last that was refused.
-func TestAStoreThatTakesNoWritesIsNotWritable(t *testing.T) {
+// A store that refuses writes counts as not writable until a write passes. The engine itself tries
+// a small write, which counts ten seconds after the last write that was refused.
+func TestAStoreThatRefusesWritesIsNotWritable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := &belay.Error{Code: belay.CodeUnavailable, Message: "the disk is full"}
 		f := &faulty{Store: memory.New(time.Now)}

@@ -9,7 +9,8 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Rule: the answer to an action is the execution as the action's commit left it, whole: what reading it would show.
+// Rule: the answer to an action is the complete execution as the action's commit left it, equal to
+// a read of it.
 func TestAnActionAnswersWithTheWholeExecution(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	sub := must[[]belay.Submitted](t)(e.Submit(ctx, belay.Submission{

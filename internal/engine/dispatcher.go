@@ -12,25 +12,25 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// dispatcher parks the claims of workers until there may be work for them and
-// serves those together. What it knows are hints: for each lane the earliest
-// moment at which something in it may be due.
+// dispatcher parks the claims of workers until their lanes may have work, and serves those claims
+// together. It keeps hints: for each lane the earliest time at which an execution in the lane may
+// be due.
 type dispatcher struct {
 	engine *Engine
-	shared bool // with other servers, whose hints may get lost
+	shared bool // several servers use the store, and their hints may get lost
 
-	reading chan struct{} // holds who reads the sessions: one at a time
+	reading chan struct{} // the lock for reading sessions from the store: one goroutine at a time has it
 
 	mu       sync.Mutex
 	lanes    map[machine.LaneID]*lane
-	routes   map[route]*crossing
+	routes   map[route]*members
 	timers   timers
-	unknown  map[machine.LaneID]bool // lanes that must be read
-	stale    bool                    // which lanes there are must be read
-	news     uint64                  // grows when something becomes ready, or may have
+	unknown  map[machine.LaneID]bool // lanes that must be read from the store
+	stale    bool                    // the list of lanes must be read from the store
+	news     uint64                  // number of the newest report that an execution may have become ready
 	sessions map[belay.WorkerID]*session
-	unread   map[belay.WorkerID]bool // sessions that are asked for and must be read
-	parked   []*claim                // in order of arrival
+	unread   map[belay.WorkerID]bool // sessions that a claim has named and that must be read from the store
+	parked   []*claim                // claims that wait, in order of arrival
 	arrived  uint64
 	stopped  bool
 	wake     chan struct{}
@@ -40,22 +40,22 @@ type dispatcher struct {
 type claim struct {
 	request belay.ClaimRequest
 	session *session
-	arrived uint64 // its number
-	sent    *call  // while a command of it is on its way
+	arrived uint64 // number of the claim in the order of arrival
+	sent    *call  // the command of this claim that waits for its reply, or nil
 	notify  chan struct{}
 }
 
 func newDispatcher(e *Engine) *dispatcher {
 	return &dispatcher{
-		engine: e, lanes: make(map[machine.LaneID]*lane), routes: make(map[route]*crossing),
+		engine: e, lanes: make(map[machine.LaneID]*lane), routes: make(map[route]*members),
 		unknown:  make(map[machine.LaneID]bool),
 		sessions: make(map[belay.WorkerID]*session), unread: make(map[belay.WorkerID]bool),
 		wake: make(chan struct{}, 1), reading: make(chan struct{}, 1),
 	}
 }
 
-// run wakes parked claims when a time comes that a lane's hint names, and looks
-// now and then for what another server has made ready.
+// run wakes parked claims at the times in the hints of their lanes. It also polls the store for
+// executions that another server has made ready.
 func (d *dispatcher) run(ctx context.Context) {
 	for {
 		roused, ok := d.refresh(ctx)
@@ -64,7 +64,7 @@ func (d *dispatcher) run(ctx context.Context) {
 			poll = roused.Add(min(d.engine.opt.SlowPoll, readAgain))
 		}
 		for roused < poll && !(ok && d.isStale()) {
-			// What fell due since the last rousing is looked at at once.
+			// A lane whose time came since the last round is looked at immediately.
 			wait := d.next(poll, peek).Sub(d.engine.store.Now())
 			if !d.pause(ctx, wait) {
 				return
@@ -81,7 +81,7 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// readAgain is how soon the lanes are read again that could not be read.
+// readAgain is how soon the lanes are read again after reading them failed.
 const readAgain = time.Second
 
 func (d *dispatcher) isStale() bool {
@@ -98,7 +98,8 @@ func (d *dispatcher) nudge() {
 	}
 }
 
-// pause waits for so long or until something wakes the dispatcher.
+// pause waits for the given time or until something wakes the dispatcher. It reports false if ctx
+// ends first.
 func (d *dispatcher) pause(ctx context.Context, wait time.Duration) bool {
 	t := time.NewTimer(max(wait, time.Microsecond))
 	defer t.Stop()
@@ -111,8 +112,8 @@ func (d *dispatcher) pause(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-// next is the earliest hint that lies ahead, or when to look for more if that is
-// sooner: at peek while a claim waits for it, and at poll in any case.
+// next is the earliest time in a hint, or the time of the next look at the store if that is sooner:
+// peek while a claim is parked, and poll in any case.
 func (d *dispatcher) next(poll, peek machine.Time) machine.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,31 +126,31 @@ func (d *dispatcher) next(poll, peek machine.Time) machine.Time {
 	return poll
 }
 
-// rouse wakes the parked claims that may find something now.
+// rouse wakes the parked claims of the lanes whose time has come.
 func (d *dispatcher) rouse(now machine.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, l := range d.timers.over(now) {
+	for _, l := range d.timers.expired(now) {
 		d.rouseLocked(l, now)
 	}
 }
 
-func (c *claim) poke() {
+func (c *claim) notifyClaim() {
 	select {
 	case c.notify <- struct{}{}:
 	default:
 	}
 }
 
-// wants reports whether a claim would take anything at all.
+// wants reports whether a claim would take any execution.
 func (c *claim) wants() bool { return c.request.Slots > 0 && !c.session.draining }
 
-// hopefulLocked reports whether any lane of the claim may have something due.
-func (d *dispatcher) hopefulLocked(c *claim, now machine.Time) bool {
+// mayWinLocked reports whether any lane of the claim may have an execution that is due.
+func (d *dispatcher) mayWinLocked(c *claim, now machine.Time) bool {
 	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool { return c.mayWin(l, now) })
 }
 
-// mayWin reports whether something may be due in the lane that the claim can win.
+// mayWin reports whether the lane may have a due execution that the claim can win.
 func (c *claim) mayWin(l *lane, now machine.Time) bool {
 	if l.ID.IsAlone() && !c.idle() {
 		return l.hint != 0 && l.hint.Add(machine.AloneWait) <= now
@@ -162,8 +163,8 @@ func (c *claim) idle() bool {
 	return c.session.spec.Capacity > 0 && c.request.Slots >= c.session.spec.Capacity
 }
 
-// join gives the commands of parked claims that may take what the batch is
-// about to make ready.
+// join returns commands for the parked claims that may take executions that the batch is about to
+// make ready.
 func (d *dispatcher) join(calls []*call) []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +180,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 		}
 		last = s
 		x := d.routes[route{cmp.Or(s.Queue, "default"), s.Workflow, s.Version}]
-		if x == nil || !x.waited() {
+		if x == nil || !x.hasParkedClaim() {
 			continue
 		}
 		l := d.laneLocked(machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels))
@@ -196,13 +197,13 @@ func (d *dispatcher) join(calls []*call) []*call {
 	}) {
 		c.sent = newCall(d.commandLocked(c, lanes))
 		joined = append(joined, c.sent)
-		c.poke()
+		c.notifyClaim()
 	}
 	return joined
 }
 
-// waited reports whether a claim is parked at the crossing.
-func (x *crossing) waited() bool {
+// hasParkedClaim reports whether a session of the route has a parked claim.
+func (x *members) hasParkedClaim() bool {
 	for s := range x.sessions {
 		if s.waiting != nil && s.waiting.sent == nil {
 			return true
@@ -211,23 +212,23 @@ func (x *crossing) waited() bool {
 	return false
 }
 
-// sameLane reports whether two submissions go to one lane, without working out
-// which.
+// sameLane reports whether two submissions certainly go to the same lane, without computing the
+// lane's id.
 func sameLane(a, b *machine.Submit) bool {
 	return a.Workflow == b.Workflow && a.Queue == b.Queue && a.Version == b.Version && a.Priority == b.Priority &&
 		len(a.WorkerLabels)+len(b.WorkerLabels) == 0
 }
 
-// manySlots is for how many slots a claim is made ready that may win nothing. One
-// that wins more than half of what it could is followed by one for twice as many.
+// manySlots is the maximum number of slots of a claim that may win nothing. If a claim wins more
+// than half of its slots, the next one asks for twice as many as it won.
 const manySlots = 128
 
-// manyLanes is how many lanes a claim asks for whatever is known of them. Of more it
-// asks for those in which something may be due.
+// manyLanes is the number of lanes up to which a claim names all lanes of its session. With more
+// lanes it names only those that may have a due execution.
 const manyLanes = 32
 
-// commandLocked is the command of a claim, for which the batch may make something
-// ready in some lanes.
+// commandLocked builds the command of a claim. The batch may make executions ready in the lanes in
+// soon.
 func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Command {
 	r, idle := c.request, c.idle()
 	r.Slots = min(r.Slots, max(manySlots, 2*c.session.won))
@@ -247,12 +248,12 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 	return &machine.Claim{ClaimRequest: r, Lanes: lanes, Secrets: secrets, Idle: idle, After: c.session.turn}
 }
 
-// stop ends all parked claims, and those that come later.
+// stop ends all parked claims, and all later ones.
 func (d *dispatcher) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = true
 	for _, c := range d.parked {
-		c.poke()
+		c.notifyClaim()
 	}
 }

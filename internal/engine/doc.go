@@ -1,55 +1,68 @@
 // Package engine runs the rules of package machine on a store.
 //
-// # One door
+// # Words
 //
-// Every write is a command through the [committer]: it gathers whatever has
-// queued while the last transaction was in flight and commits it as one. There
-// is no timer in it, so a lone command waits for nothing, and under load
-// batches grow by themselves. A batch that the store refuses is halved until
-// the poisoned command stands alone and is refused by itself.
+// A batch is a set of commands that one transaction writes. A session is the connection of a
+// worker; to judge a session is to decide by its last renewal whether it has expired. A sign of life
+// is a command that keeps a session alive: a heartbeat or a renewal. A mark of life is the time of a
+// commit that could have renewed sessions; the store keeps it, to show that the engine works. The
+// pulse is a goroutine that commits signs of life and marks of life and nothing else. Client work
+// is the new executions and signals of clients. A parked claim is a worker's claim that waits
+// because no lane that it can use has work. A hint is a guess about the store that speeds the
+// engine up and decides nothing; news is a report that a hint may be out of date. Attention is a
+// session's flag that its worker should heartbeat, because there is news for the worker.
+//
+// A suspect is an execution that was lost several times in a row and may be the cause of its
+// workers' crashes; it runs alone.
+//
+// # One door for writes
+//
+// Every write is a command that goes through the [committer]. The committer collects the commands
+// that arrive while the last transaction is in flight and commits them as one batch. It has no
+// timer: a single command is committed at once, and batches grow under load. If the store refuses a
+// batch, the committer halves it until the command that causes the refusal stands alone and is
+// refused.
 //
 // # Services
 //
-// The [dispatcher] parks claims until there may be work in their lanes and
-// serves them together. The sweeper is the reaper, the timers and the finder of
-// what a crash forgot in one loop: it asks the store what is due, sends an
-// ordinary command for each, and sleeps until the next moment that the store
-// named. The hub wakes those who watch.
+// The [dispatcher] parks claims until their lanes may have work and then serves them together. The
+// sweeper asks the store which sessions, timeouts and unfinished changes are due, sends an ordinary
+// command for each, and sleeps until the next time that the store named. The hub wakes callers that
+// watch an execution.
 //
 // # Several servers
 //
-// Any number of engines may write one store. There is no leader: claims pass over
-// what another engine is just claiming, and sweepers that find the same thing due
-// send the same command, of which the second is refused. A store that others write
-// too is a [store.Hinter]: what they commit is heard of soon after, and each engine
-// tells the others by its commits. While nothing can be heard, an engine looks at
-// everything once a second.
+// Any number of engines may write to one store. There is no leader: a claim skips executions that
+// another engine is claiming, and if two sweepers send the same command, the second is refused. A
+// store that several servers write to is a [store.Hinter]: each commit sends hints to the other
+// engines. While an engine receives no hints, it looks at everything once a second.
 //
-// What an engine keeps in memory are hints. Losing all of it, or being told wrong,
-// changes how long things take and nothing else:
+// Everything that an engine keeps in memory is a hint. If hints are lost or wrong, the engine is
+// slower and its results are the same:
 //
-//	what               may be wrong because                  then
-//	lanes, their hints others made or filled one             it is read with the slow poll
-//	sessions           others opened, drained or ended one   an unknown one is read; the commit of a
-//	                                                         claim decides by the row
-//	attention          others cancelled or signalled         the worker's own heartbeat brings it
-//	open executions    others ended one                      who awaits it reads at the next poll
-//	watchers           others changed what is watched        they read at the next poll
-//	keys               others made or revoked one            they are read every five seconds
-//	next sweep         others opened a session or wait for   the slow poll sweeps; while any session
-//	                   something                             lives, every mark of life does
-//	beat of marks      others know of a shorter TTL          the shorter one that was promised counts
-//	sessions near      others opened one for a process here  they are listed with the slow poll
+//	hint                 may be wrong because               then
+//	lanes, their hints   others made or filled one          the slow poll reads it
+//	sessions             others opened, drained or ended    an unknown one is read; the commit of a claim
+//	                     one                                decides by the row
+//	attention            others cancelled or signalled      the worker's own heartbeat reports it
+//	open executions      others ended one                   callers of Await read at the next poll
+//	watchers             others changed the execution       watchers read at the next poll
+//	keys                 others made or revoked one         keys are read every five seconds
+//	next sweep           others opened a session or wait    the slow poll sweeps; while any session lives,
+//	                     for something                      every mark of life does
+//	interval of marks    others know of a shorter TTL       the shortest promised interval counts
+//	sessions nearby      others opened one for a process    the slow poll lists them
+//	                     on this host
 //
-// What a batch finds is older than what was heard since it began: it takes nothing
-// of that back.
+// A batch may read rows before a hint arrives. Hints that arrived after the batch began therefore
+// override what the batch read.
 //
-// Every commit leaves a mark of life beside what it writes. After a gap in the marks
-// of all engines, whoever judges first gives every session its time again; the end
-// of one engine among several leaves no gap.
+// Each commit that writes sessions leaves a mark of life, and the sweeper writes one if no commit
+// did. If all engines stopped writing marks for a while, the first one that judges sessions gives
+// every session its full time again. The end of one engine among several leaves no such gap.
 //
 // # Stopping
 //
-// Close stops in two stages: new calls and waiting claims are refused as
-// unavailable; then what has queued is committed, and the services end.
+// Close stops in two stages. First, new calls and parked claims are refused as unavailable. Then
+// the queued commands are committed and the services end.
 package engine

@@ -14,24 +14,21 @@ import (
 	"github.com/belaydev/belay/internal/uid"
 )
 
-// Options tell an engine how to run. The zero value is what a user gets.
+// Options configure an engine. The zero value has the defaults that users get.
 type Options struct {
-	// MaxBatch is the most commands of one transaction; 0 means 1,000.
+	// MaxBatch is the maximum number of commands in one transaction; 0 means 1,000.
 	MaxBatch int
-	// Committers is how many transactions are written at a time; 0 means 1. It
-	// is for stores that can write several at once.
+	// Committers is the number of transactions that may be written at the same time; 0 means 1.
+	// More than one is for stores that can write several at once.
 	Committers int
-	// SlowPoll is how long a hint that got lost may delay anything; 0 means
-	// 30 s.
+	// SlowPoll is the longest delay that a lost hint can cause; 0 means 30 s.
 	SlowPoll time.Duration
-	// HintPoll is how long a hint of another server that got lost may delay the
-	// start of what is due while a worker waits for it here; 0 means 5 s, at most
-	// SlowPoll.
+	// HintPoll is the longest delay that a lost hint of another server can cause before due work
+	// starts while a worker of this server waits for it; 0 means 5 s. It is at most SlowPoll.
 	HintPoll time.Duration
-	// Retention is how long an ended execution is kept; 0 means 30 days,
-	// below 0 for ever.
+	// Retention is how long an ended execution is kept; 0 means 30 days, below 0 means for ever.
 	Retention time.Duration
-	// Log receives what an operator should know; nil means slog.Default().
+	// Log receives the messages for operators; nil means slog.Default().
 	Log *slog.Logger
 	// IDs makes ids; nil means UUIDv7.
 	IDs func() [16]byte
@@ -39,28 +36,27 @@ type Options struct {
 	Random func([]byte)
 	// Jitter is a random number in [0, 1); nil means math/rand.
 	Jitter func() float64
-	// Self is this process, and Dead proves the death of another one on this
-	// host, or does not. Without Dead nobody is declared dead before its
-	// time. Near, if set, says of which processes Dead can prove it at all.
+	// Self is this process. Dead reports whether it can prove that another process on this host is
+	// dead. Without Dead no session ends before its time. Near, if set, reports whether Dead could
+	// prove the death of a process at all.
 	Self belay.Process
 	Dead func(belay.Process) (proof string, dead bool)
 	Near func(belay.Process) bool
-	// Bury ends what a dead worker left behind on this host before its
-	// executions go on elsewhere.
+	// Bury ends the child processes that a dead worker left on this host. It runs before the
+	// worker's executions go on elsewhere.
 	Bury func(ctx context.Context, c belay.Client, w belay.Worker) error
-	// Pulse has what keeps sessions alive committed beside all batches. It is for
+	// Pulse commits signs of life in a goroutine of their own, beside all other batches. It is for
 	// stores that keep a connection for store.Urgent commits.
 	Pulse bool
-	// Gather, if set, is called before what has queued is taken as a batch,
-	// and may wait for more to queue; urgent says that it is the pulse that asks.
-	// Order, if set, compares commands to take those of one class in its order
-	// instead of that of their arrival, which the scheduler decides. With both a
-	// simulation has the same batches every time.
+	// Gather, if set, is called before the queue is taken as a batch, and may wait for more
+	// commands to queue; urgent says that the pulse calls it. Order, if set, sorts the commands of
+	// one class, which otherwise stay in the order of arrival, which depends on the Go scheduler.
+	// With both, a simulation has the same batches in every run.
 	Gather func(urgent bool)
 	Order  func(a, b machine.Command) int
-	// Observe, if set, is told what each batch did, after its callers have
-	// their answers; batches that are committed at the same time one after the
-	// other. It must be quick.
+	// Observe, if set, is called with the results of each batch after the callers have their
+	// answers. Calls do not overlap, even if batches are committed at the same time. Observe must
+	// return quickly.
 	Observe func(*Observation)
 }
 
@@ -70,19 +66,19 @@ type Engine struct {
 	opt Options
 	log *slog.Logger
 
-	committer  *committer
-	dispatcher *dispatcher
-	sweeper    *sweeper
-	mourner    *mourner
-	keyring    keyring
-	observers  []observer // set before anything runs
-	troubled   troubled
+	committer   *committer
+	dispatcher  *dispatcher
+	sweeper     *sweeper
+	localReaper *localReaper
+	keyring     keyring
+	observers   []observer // set before any goroutine starts
+	outage      outage
 
-	ctx    context.Context // ends when the engine must not wait any more
+	ctx    context.Context // ends when the engine must not wait any longer
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 
-	committing sync.WaitGroup // with the store
+	committing sync.WaitGroup // the goroutines that commit to the store
 	once       sync.Once
 
 	failOnce sync.Once
@@ -92,7 +88,7 @@ type Engine struct {
 
 var _ belay.Backend = (*Engine)(nil)
 
-// New starts an engine on a store. Close ends it; the store stays the caller's.
+// New starts an engine on a store. Close ends the engine; the caller closes the store.
 func New(s store.Store, opt Options) *Engine {
 	opt = opt.withDefaults()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -100,8 +96,8 @@ func New(s store.Store, opt Options) *Engine {
 	e.Reader = Reader{store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done()}
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
-	e.sweeper, e.mourner = newSweeper(e), newMourner(e)
-	e.observers = []observer{e.dispatcher, e.mourner, e.sweeper, e.hub, &e.keyring}
+	e.sweeper, e.localReaper = newSweeper(e), newLocalReaper(e)
+	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, &e.keyring}
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat, e.committer.sweep = e.sweeper.beat, e.sweeper.nudge
@@ -122,7 +118,7 @@ func New(s store.Store, opt Options) *Engine {
 	if opt.Pulse {
 		e.committing.Go(func() { e.committer.beats(store.Waiting(ctx, beatPatience)) })
 	}
-	e.serve(e.committer.aside.run)
+	e.serve(e.committer.blocked.run)
 	e.keyring.want = make(chan struct{}, 1)
 	e.serve(func(ctx context.Context) { e.keyring.run(ctx, s) })
 	h, shared := s.(store.Hinter)
@@ -130,8 +126,8 @@ func New(s store.Store, opt Options) *Engine {
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
 	if shared {
-		r := &ear{engine: e, hinter: h}
-		r.deaf.Store(true) // until it is connected
+		r := &listener{engine: e, hinter: h}
+		r.disconnected.Store(true) // until the listener is connected
 		e.serve(r.listen)
 		e.serve(r.poll)
 	}
@@ -172,19 +168,20 @@ func (o Options) withDefaults() Options {
 }
 
 const (
-	// rowPatience is how long a batch waits for rows that another transaction holds
-	// before those that wait leave it: longer than commits of other servers take.
+	// rowPatience is how long a batch waits for rows that another transaction has locked. After
+	// that the waiting commands leave the batch. It is longer than commits of other servers take.
 	rowPatience = 250 * time.Millisecond
-	// beatPatience is how long heartbeats wait so, all together.
+	// beatPatience is the same limit for batches of heartbeats.
 	beatPatience = 100 * time.Millisecond
 )
 
-// serve runs a service until the engine ends. What it reads does not wait for others.
+// serve runs a service until the engine ends. The reads of a service do not wait behind other
+// reads.
 func (e *Engine) serve(run func(context.Context)) {
 	e.wg.Go(func() { run(store.Urgent(e.ctx)) })
 }
 
-// Close stops the engine in two stages and waits for it.
+// Close stops the engine in two stages and waits until it has stopped.
 func (e *Engine) Close() error {
 	e.once.Do(func() {
 		e.dispatcher.stop()
@@ -199,12 +196,12 @@ func (e *Engine) Close() error {
 // errClosed refuses calls after Close.
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the engine is stopping", RetryAfter: time.Second}
 
-// Failed is closed when the store can keep nothing any more, because a write to
-// its disk failed. Whether the last commits are there is known only to a new
-// process that reads them, so this one must end.
+// Failed returns a channel that is closed when the store can keep nothing any more because a write
+// to its disk failed. This process must end then: only a new process that reads the database can
+// tell whether the last commits are in it.
 func (e *Engine) Failed() <-chan struct{} { return e.failed }
 
-// Failure says why, once Failed is closed.
+// Failure returns the error of the store after the channel of Failed is closed.
 func (e *Engine) Failure() error {
 	select {
 	case <-e.failed:
@@ -222,7 +219,7 @@ func (e *Engine) fail(err error) {
 	})
 }
 
-// Stats count what the engine has written since it began.
+// Stats returns counts of the engine's writes since it started.
 func (e *Engine) Stats() Stats {
 	e.sweeper.mu.Lock()
 	marks := e.sweeper.marks
@@ -240,8 +237,8 @@ func (e *Engine) do(ctx context.Context, c machine.Command) (*machine.Reply, err
 	return e.await(ctx, call)
 }
 
-// await waits for the reply of a command that was sent, which is never nil. When
-// ctx ends first nobody knows what became of it.
+// await waits for the reply of a command that was sent. The reply is never nil. If ctx ends first,
+// the outcome of the command is unknown.
 func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) {
 	select {
 	case r := <-call.reply:
@@ -251,25 +248,27 @@ func (e *Engine) await(ctx context.Context, call *call) (*machine.Reply, error) 
 		return r, r.Err
 	case <-ctx.Done():
 		return &machine.Reply{}, &belay.Error{
-			Code: belay.CodeUnavailable, Message: "gave up waiting; it may have happened or not",
+			Code: belay.CodeUnavailable,
+			Message: "the call ended before the reply arrived; the command may have been " +
+				"carried out or not",
 			Err: context.Cause(ctx),
 		}
 	}
 }
 
-// observer is a part of the engine that remembers something of what is stored, and hears
-// what may be otherwise by now.
+// observer is a part of the engine that keeps hints about the stored data. It receives the news
+// that may make the hints wrong.
 type observer interface {
-	// observe hears of a batch that this engine has committed, before its callers have
-	// their answers. It runs between two batches and must be quick.
+	// observe receives a batch that this engine has committed, before the batch's callers have
+	// their answers. It runs between two batches and must return quickly.
 	observe(b *batch)
-	// heed hears a hint of another server on the store.
-	heed(h store.Hint)
+	// onHint receives a hint of another server on the store.
+	onHint(h store.Hint)
 }
 
-// published tells the observers of a batch, and sends what follows from it.
+// published passes a batch to the observers and sends the batch's follow-up commands.
 func (e *Engine) published(b *batch) {
-	e.committer.life.tell(e.log, b.rows, e.store.Vitals())
+	e.committer.health.logChanges(e.log, b.rows, e.store.Vitals())
 	for _, o := range e.observers {
 		o.observe(b)
 	}
@@ -280,7 +279,7 @@ func (e *Engine) published(b *batch) {
 	}
 }
 
-// sleep waits for d and reports whether ctx is still alive.
+// sleep waits for d. It reports false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -32,7 +32,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// One execution from submit to its end, seen from both sides.
+// An execution from submit to its end, as its client and its worker see it.
 func TestAnExecutionFromSubmitToItsEnd(t *testing.T) {
 	e, ctx := open(t), context.Background()
 	s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{

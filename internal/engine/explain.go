@@ -10,8 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Explain says why an execution is where it is, from the same rows that the
-// rules decide on.
+// Explain says why an execution is in its state, from the rows on which the rules decide.
 func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	rec, err := r.store.Read(ctx, store.Read{Execution: id, Spec: true, Run: true})
 	if err != nil {
@@ -45,11 +44,12 @@ func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Expla
 	return x.out, nil
 }
 
-// maxChildren is how many children are named of an execution that waits for some.
+// maxChildren is the maximum number of children that are named for an execution that waits for
+// children.
 const maxChildren = 5
 
-// maxExplained is how many of the living sessions are looked through for those that
-// could take an execution.
+// maxExplained is the maximum number of living sessions that are searched for workers that could
+// take an execution.
 const maxExplained = 10_000
 
 type explainer struct {
@@ -57,8 +57,8 @@ type explainer struct {
 	rec     *machine.Record
 	view    belay.Execution
 	workers []store.WorkerRow
-	// children are the newest that have not ended, and signals those of the history of an
-	// execution that waits.
+	// children are the newest ones that have not ended. signals are those in the history of a
+	// waiting execution.
 	children []*machine.Record
 	signals  []*machine.Signal
 	out      belay.Explanation
@@ -95,9 +95,8 @@ func (x *explainer) explain() {
 	if e.Losses > 0 {
 		x.fact("owners lost in a row without a new checkpoint: %d", e.Losses)
 		if e.Suspect() && !e.State.Terminal() {
-			x.fact("it may be what kills its workers: it is claimed by a worker that runs nothing, or by any "+
-				"after %s, and "+
-				"nothing is claimed beside it for %s", machine.AloneWait, belay.AloneFor)
+			x.fact("its workers may have crashed because of it: it is claimed by a worker that runs nothing, or by "+
+				"any worker after %s; that worker claims nothing else for %s", machine.AloneWait, belay.AloneFor)
 		}
 	}
 	if e.Open > 0 {
@@ -107,7 +106,7 @@ func (x *explainer) explain() {
 		}
 	}
 	if e.Checkpoints > 0 && !e.State.Terminal() {
-		x.fact("checkpoints saved: %d; whoever claims it goes on after them", e.Checkpoints)
+		x.fact("checkpoints saved: %d; the next run goes on after them", e.Checkpoints)
 	}
 }
 
@@ -125,23 +124,23 @@ func (x *explainer) ended(e *machine.Execution) {
 }
 
 func (x *explainer) running(e *machine.Execution) {
-	x.out.Summary = fmt.Sprintf("It runs for %s, with token %d.", ago(x.now, e.RunAt), e.Token)
+	x.out.Summary = fmt.Sprintf("It has run for %s, with token %d.", ago(x.now, e.RunAt), e.Token)
 	for _, w := range x.workers {
 		if w.ID != e.Worker {
 			continue
 		}
 		switch {
 		case w.State.Ended():
-			x.fact("its owner %s (%s) has ended: %s; it is being taken back", w.Spec.Name, w.ID, w.EndReason)
+			x.fact("its owner %s (%s) has ended: %s; the execution is being taken back", w.Spec.Name, w.ID, w.EndReason)
 		case w.ExpiresAt <= x.now:
-			x.fact("its owner %s (%s) is overdue and is being given up", w.Spec.Name, w.ID)
+			x.fact("its owner %s (%s) has missed its heartbeats and is being given up", w.Spec.Name, w.ID)
 		case w.Spec.External:
-			x.fact("its owner from outside is %s (%s), whose last heartbeat was %s ago; without another it is "+
-				"given up in %s and then %s",
+			x.fact("its owner from outside is %s (%s), whose last heartbeat was %s ago; without another heartbeat the "+
+				"execution is given up in %s and then %s",
 				w.Spec.Name, w.ID, ago(x.now, w.HeartbeatAt), ago(w.ExpiresAt, x.now), ifLost(e))
 		default:
-			x.fact("its owner is %s (%s, process %d on %s), whose last heartbeat was %s ago; without another it "+
-				"is given up in %s",
+			x.fact("its owner is %s (%s, process %d on %s), whose last heartbeat was %s ago; without another "+
+				"heartbeat the execution is given up in %s",
 				w.Spec.Name, w.ID, w.Spec.Process.PID, w.Spec.Process.Host, ago(x.now, w.HeartbeatAt),
 				ago(w.ExpiresAt, x.now))
 		}
@@ -151,11 +150,11 @@ func (x *explainer) running(e *machine.Execution) {
 		x.fact("it was cancelled and must end within %s", ago(e.CancelBy, x.now))
 	}
 	if e.PauseRequested {
-		x.fact("it was asked to pause and will at its next step")
+		x.fact("it was asked to pause and will pause at its next step")
 	}
 }
 
-// ifLost says what becomes of an execution whose owner from outside is lost.
+// ifLost says what happens to an execution when its external owner is lost.
 func ifLost(e *machine.Execution) string {
 	if policyOf(e).OnLost == belay.Requeue {
 		return "waits for the next lock"
@@ -163,10 +162,9 @@ func ifLost(e *machine.Execution) string {
 	return "fails"
 }
 
-// external says when an execution that only owners from outside may have is to
-// be had.
+// external says when an execution that only external owners can have may be locked.
 func (x *explainer) external(e *machine.Execution) {
-	x.out.Summary = "It waits for an owner from outside: whoever locks it owns it, and no worker gets it."
+	x.out.Summary = "It waits for an owner from outside: the program that locks it owns it, and no worker gets it."
 	if e.ReasonText != "" {
 		x.fact("%s", e.ReasonText)
 	}
@@ -176,13 +174,13 @@ func (x *explainer) external(e *machine.Execution) {
 		x.fact("it may be locked now")
 	}
 	if e.CheckAt != 0 {
-		x.fact("its own time limits are looked at in %s", ago(e.CheckAt, x.now))
+		x.fact("its time limits are checked in %s", ago(e.CheckAt, x.now))
 	}
 }
 
-// queued says why nobody takes what is due.
+// queued says why no worker has taken a due execution.
 func (x *explainer) queued(e *machine.Execution) {
-	x.out.Summary = fmt.Sprintf("It is due since %s and waits for a worker.", ago(x.now, e.DueAt))
+	x.out.Summary = fmt.Sprintf("It has been due for %s and waits for a worker.", ago(x.now, e.DueAt))
 	lane := x.lane(e)
 	living, able, free := 0, 0, 0
 	for _, w := range x.workers {
@@ -199,7 +197,7 @@ func (x *explainer) queued(e *machine.Execution) {
 		}
 	}
 	if len(x.workers) == maxExplained {
-		x.fact("more workers are connected than are looked through here: the newest %d", maxExplained)
+		x.fact("more workers are connected than are searched here: the newest %d", maxExplained)
 	}
 	switch {
 	case living == 0:
@@ -232,14 +230,14 @@ func (x *explainer) resting(e *machine.Execution) {
 		x.fact("it goes on when its gate opens")
 	}
 	if !r.Until.IsZero() {
-		x.fact("the next look at it is in %s", ago(machine.At(r.Until), x.now))
+		x.fact("it is checked again in %s", ago(machine.At(r.Until), x.now))
 	} else if r.Code != "gate" {
 		x.fact("nothing but a signal, a child's end or an operator moves it on")
 	}
 }
 
-// unread names the signals that the execution has received and does not wait for: their
-// sender may have mistyped the name.
+// unread names the signals that the execution has received and does not wait for: the sender may
+// have mistyped the name.
 func (x *explainer) unread() {
 	count := make(map[string]int)
 	var names []string
@@ -277,7 +275,7 @@ func policyOf(e *machine.Execution) belay.Policy {
 	return *e.Policy
 }
 
-// ago is the time from then to now, for people.
+// ago is the rounded time from then to now.
 func ago(now, then machine.Time) time.Duration {
 	d := max(0, now.Sub(then))
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// An execution that a gate has parked names it, and explain says what it waits for, also
-// where only an owner from outside may have it.
+// An execution that a gate has parked names the gate, and explain says that the execution waits for
+// it. This is also true of executions that only external owners may have.
 func TestExplainNamesTheGate(t *testing.T) {
 	s := memory.New(time.Now)
 	e := engine.New(s, engine.Options{})

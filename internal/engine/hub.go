@@ -9,28 +9,27 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// hub wakes those who watch an execution. It holds no events: who is woken
-// reads the store.
-// Those who await an execution's end are given what the batch that ended it
-// says, and need not read at all.
+// hub wakes callers that watch an execution. It stores no events: a watcher that wakes reads the
+// store. Callers that await the end of an execution get the execution from the batch that ended it
+// and need not read the store at all.
 type hub struct {
 	mu       sync.Mutex
 	waiting  map[belay.ExecutionID]map[chan struct{}]struct{}
 	awaiting map[belay.ExecutionID][]chan *belay.Execution
-	// open holds executions, by their hash, that this engine saw begin and of
-	// which it has not heard since: whoever awaits one of them need not look
-	// first. It may be forgotten any time.
+	// open has executions, by their hash, that began in a batch of this engine and of which no
+	// change was reported since. A caller that awaits one of them need not read the store first.
+	// Entries may be forgotten at any time.
 	open map[uint32]belay.ExecutionID
-	// heard are the newest changes that might overtake the batch in which
-	// their execution began; number counts them.
+	// heard is a ring of the newest changes that were reported. Such a change may be newer than the
+	// batch in which its execution began. number counts the changes.
 	heard  [maxHeard]uint32
 	number uint64
 }
 
 const (
-	// maxOpen bounds what the hub remembers of executions that have not ended.
+	// maxOpen is the maximum number of executions in open.
 	maxOpen = 1 << 16
-	// maxHeard bounds what it remembers of changes.
+	// maxHeard is the number of changes in heard.
 	maxHeard = 1 << 13
 )
 
@@ -42,9 +41,9 @@ func newHub() *hub {
 	}
 }
 
-// await gives a channel that gets the execution when it ends, or nil when it has
-// to be read, a function that ends the waiting, and whether the execution is known
-// not to have ended yet. The execution is shared by all who await it.
+// await returns a channel, a function that ends the waiting, and whether the execution is known not
+// to have ended yet. The channel gets the execution when it ends, or nil when the caller must read
+// it from the store. All callers that await the execution share it.
 func (h *hub) await(id belay.ExecutionID) (ended <-chan *belay.Execution, done func(), open bool) {
 	ch := make(chan *belay.Execution, 1)
 	h.mu.Lock()
@@ -63,8 +62,8 @@ func (h *hub) await(id belay.ExecutionID) (ended <-chan *belay.Execution, done f
 	}, open
 }
 
-// watch gives a channel that is written to once the execution changes, and a
-// function that ends the watch.
+// watch returns a channel that gets a value when the execution changes, and a function that ends
+// the watch.
 func (h *hub) watch(id belay.ExecutionID) (<-chan struct{}, func()) {
 	ch := make(chan struct{}, 1)
 	h.mu.Lock()
@@ -83,14 +82,14 @@ func (h *hub) watch(id belay.ExecutionID) (<-chan struct{}, func()) {
 	}
 }
 
-// begin is the number of the newest change heard of, for a batch that begins.
+// begin is the number of the newest reported change, for a batch that begins.
 func (h *hub) begin() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.number
 }
 
-// observe wakes the watchers of what a batch changed.
+// observe wakes the watchers of the executions that a batch changed.
 func (h *hub) observe(b *batch) {
 	c := b.changes
 	h.mu.Lock()
@@ -105,7 +104,7 @@ func (h *hub) observe(b *batch) {
 			if runs == nil {
 				runs = ended(c)
 			}
-			var view *belay.Execution // nil: read it, the batch says too little
+			var view *belay.Execution // nil if the caller must read the execution from the store
 			if run, here := runs[e.ID]; here {
 				v := machine.View(endRecord(e, run))
 				view = &v
@@ -117,8 +116,8 @@ func (h *hub) observe(b *batch) {
 	}
 }
 
-// endedLocked passes an execution that has ended on to those who await it. If
-// one has a word already, it will read anyway.
+// endedLocked passes an execution that has ended to the callers that await it. A channel that
+// already has a value stays as it is: its caller reads the store in any case.
 func (h *hub) endedLocked(id belay.ExecutionID, view *belay.Execution) {
 	for _, ch := range h.awaiting[id] {
 		select {
@@ -137,8 +136,8 @@ func (h *hub) changedLocked(id belay.ExecutionID) {
 	}
 }
 
-// rememberLocked notes what has begun in a batch, unless it was heard of since
-// the batch began: then it may have ended already.
+// rememberLocked notes the executions that began in a batch. It leaves out those of which a change
+// was reported since the batch began, since they may have ended already.
 func (h *hub) rememberLocked(c *machine.Changes, began uint64) {
 	if len(h.open) > maxOpen {
 		clear(h.open)
@@ -167,8 +166,8 @@ func (h *hub) forgetLocked(hash uint32) {
 	h.number++
 }
 
-// heed wakes those whom it concerns what another server has done.
-func (h *hub) heed(x store.Hint) {
+// onHint wakes the callers that watch or await an execution that another server has changed.
+func (h *hub) onHint(x store.Hint) {
 	if x.Lost || x.Down || x.Ended.All || x.Changed.All {
 		h.look()
 		return
@@ -192,7 +191,7 @@ func (h *hub) heed(x store.Hint) {
 	}
 }
 
-// look has everybody look, and remembers nothing.
+// look wakes all callers, so that they read the store, and forgets everything in open.
 func (h *hub) look() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,8 +205,8 @@ func (h *hub) look() {
 	}
 }
 
-// ended are the executions that a batch ended, with the run that ended with them,
-// if one did.
+// ended returns the executions that a batch ended, each with the run that ended with it, if there
+// is one.
 func ended(c *machine.Changes) map[belay.ExecutionID]*machine.Run {
 	runs := make(map[belay.ExecutionID]*machine.Run, len(c.Runs))
 	for _, d := range c.Deeds {
@@ -223,7 +222,7 @@ func ended(c *machine.Changes) map[belay.ExecutionID]*machine.Run {
 	return runs
 }
 
-// endRecord is what a batch says of an execution that it ended.
+// endRecord is the record of an execution that a batch has ended.
 func endRecord(e *machine.Execution, r *machine.Run) *machine.Record {
 	rec := &machine.Record{Execution: e}
 	if r != nil {

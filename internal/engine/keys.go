@@ -17,33 +17,33 @@ import (
 
 const (
 	keyPrefix = "bly_"
-	// keysFor is how long keys that another server made or revoked may go
-	// unnoticed; somewhat sooner they are read again, beside the requests.
+	// keysFor is the longest time in which a key that another server made or revoked may go
+	// unnoticed. After keysRenew the keys are read again, while requests go on.
 	keysFor   = 5 * time.Second
 	keysRenew = 4 * time.Second
-	// keysWait is how long a request waits for keys to be read again before those
-	// count that are known, and keysStale how old these may be: a store that is slow
-	// to answer must not lock its workers out.
+	// keysWait is how long a request waits for the keys to be read again before the known keys
+	// count. keysStale is the maximum age of the known keys: a store that answers slowly must not
+	// lock out its workers.
 	keysWait  = time.Second
 	keysStale = time.Minute
 )
 
-// keyring remembers the keys, so that not every request reads them. What this
-// engine writes is seen at once.
+// keyring keeps the keys of the API in memory, so that not every request reads them. Keys that this
+// engine writes are seen at once.
 type keyring struct {
-	want chan struct{} // asks for a reading
+	want chan struct{} // a value asks for a reading of the keys
 
-	mu      sync.Mutex
-	version int // grows with every key written here
-	at      time.Time
-	bySum   map[[32]byte]belay.Key // nil if they must be read
-	living  int
-	reading chan struct{} // closed when the reading that was asked for has ended
-	asked   time.Time     // when it was asked for
-	err     error         // of the last reading
+	mu        sync.Mutex
+	version   int // grows with every batch that writes keys here
+	at        time.Time
+	bySum     map[[32]byte]belay.Key // nil if the keys must be read
+	living    int
+	reading   chan struct{} // closed when the requested reading has ended
+	requested time.Time     // when the reading was requested
+	err       error         // error of the last reading
 }
 
-// observe takes in the keys that a batch has made or revoked.
+// observe adds the keys that a batch has made or revoked.
 func (k *keyring) observe(b *batch) {
 	written, err := keysOf(b.changes.Objects)
 	if len(written) == 0 && err == nil {
@@ -58,7 +58,7 @@ func (k *keyring) observe(b *batch) {
 	if k.bySum == nil {
 		return
 	}
-	k.bySum = maps.Clone(k.bySum) // others look at the old one
+	k.bySum = maps.Clone(k.bySum) // concurrent requests still read the old map
 	for _, row := range written {
 		k.bySum[row.Hash] = row.View()
 	}
@@ -70,9 +70,9 @@ func (k *keyring) observe(b *batch) {
 	}
 }
 
-// heed has the keys read again before they count, if another server has changed one
-// or may have.
-func (k *keyring) heed(h store.Hint) {
+// onHint makes requests read the keys again if another server has changed one or may have changed
+// one.
+func (k *keyring) onHint(h store.Hint) {
 	if !h.Objects && !h.Lost {
 		return
 	}
@@ -80,13 +80,13 @@ func (k *keyring) heed(h store.Hint) {
 	defer k.mu.Unlock()
 	now := time.Now()
 	k.version++
-	k.asked = now
+	k.requested = now
 	if old := now.Add(-keysFor); k.at.After(old) {
 		k.at = old
 	}
 }
 
-// run reads the keys when asked to, until ctx ends.
+// run reads the keys on request, until ctx ends.
 func (k *keyring) run(ctx context.Context, s store.Store) {
 	for {
 		select {
@@ -113,31 +113,31 @@ func (k *keyring) read(ctx context.Context, s store.Store) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err = err; err == nil && k.version == version { // else one was written meanwhile
+	if k.err = err; err == nil && k.version == version { // otherwise a key was written during the reading
 		k.at, k.bySum, k.living = at, keys, living
 	}
 	close(k.reading)
 	k.reading = nil
 }
 
-// askLocked has the keys read, and gives a channel that closes when they were.
+// askLocked requests a reading of the keys, and returns a channel that closes when it has ended.
 func (k *keyring) askLocked() <-chan struct{} {
 	if k.reading == nil {
-		k.reading, k.asked = make(chan struct{}), time.Now()
-		k.want <- struct{}{} // has room: one is asked for at a time
+		k.reading, k.requested = make(chan struct{}), time.Now()
+		k.want <- struct{}{} // does not block: one reading is requested at a time
 	}
 	return k.reading
 }
 
-// keys are what is known of the keys at one moment.
+// keys are the known keys at one moment.
 type keys struct {
 	bySum  map[[32]byte]belay.Key
 	living int
-	stale  bool // others may have changed them more than keysFor ago
+	stale  bool // the keys are older than keysFor: other servers may have changed them
 }
 
-// knownLocked are the keys, if they count: they are fresh, or could not be read again
-// for a while.
+// knownLocked returns the known keys, and whether they count. They count if they are fresh, or if
+// reading them again has failed or takes too long.
 func (k *keyring) knownLocked() (keys, bool) {
 	age := time.Since(k.at)
 	if k.bySum == nil || age >= keysStale {
@@ -147,10 +147,10 @@ func (k *keyring) knownLocked() (keys, bool) {
 		k.askLocked()
 	}
 	stale := age >= keysFor
-	return keys{k.bySum, k.living, stale}, !stale || time.Since(k.asked) >= keysWait || k.err != nil
+	return keys{k.bySum, k.living, stale}, !stale || time.Since(k.requested) >= keysWait || k.err != nil
 }
 
-// known are the keys.
+// known returns the keys, and waits for a reading if the known ones do not count.
 func (e *Engine) known(ctx context.Context) (keys, error) {
 	k := &e.keyring
 	for {
@@ -160,7 +160,7 @@ func (e *Engine) known(ctx context.Context) (keys, error) {
 			k.mu.Unlock()
 			return have, nil
 		}
-		read, late := k.askLocked(), time.NewTimer(time.Until(k.asked.Add(keysWait)))
+		read, late := k.askLocked(), time.NewTimer(time.Until(k.requested.Add(keysWait)))
 		k.mu.Unlock()
 		select {
 		case <-read:
@@ -175,7 +175,7 @@ func (e *Engine) known(ctx context.Context) (keys, error) {
 			if ok {
 				return have, nil
 			}
-			continue // one was written meanwhile
+			continue // a key was written during the reading
 		case <-late.C:
 			if have.bySum != nil {
 				continue
@@ -195,9 +195,9 @@ func (e *Engine) known(ctx context.Context) (keys, error) {
 	}
 }
 
-// CreateKey makes a key. Its secret is shown in the answer and kept nowhere.
+// CreateKey makes a key. The answer has its secret, which is stored nowhere.
 func (e *Engine) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
-	var raw [2]belay.OpID // an operation id writes 16 bytes as Belay writes ids
+	var raw [2]belay.OpID // an operation id writes 16 bytes in the format of Belay's ids
 	e.opt.Random(raw[0][:])
 	e.opt.Random(raw[1][:])
 	secret := keyPrefix + raw[0].String() + raw[1].String()
@@ -214,7 +214,7 @@ func (e *Engine) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, 
 	return belay.NewKey{Key: k.View(), Secret: secret}, nil
 }
 
-// keysOf are the keys among objects.
+// keysOf returns the keys among objects.
 func keysOf(objects []*machine.Object) ([]*machine.APIKey, error) {
 	var keys []*machine.APIKey
 	for _, o := range objects {
@@ -265,9 +265,9 @@ func (e *Engine) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return err
 }
 
-// KeyOf is the living key of a secret; CodeUnauthorized if there is none. A key
-// that another server has made or revoked is noticed within five seconds, or as soon
-// as the store can be read; what was known counts for a minute until then.
+// KeyOf returns the key of a secret, or CodeUnauthorized if the key is unknown or revoked. A key
+// that another server made or revoked is noticed within five seconds. While the store cannot be
+// read, the known keys count for up to a minute.
 func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	bad := &belay.Error{Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked"}
 	if !strings.HasPrefix(secret, keyPrefix) {
@@ -279,7 +279,7 @@ func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	}
 	k, ok := known.bySum[sha256.Sum256([]byte(secret))]
 	switch {
-	case !ok && known.stale: // it may have been made meanwhile
+	case !ok && known.stale: // another server may have made the key since the last reading
 		return belay.Key{}, &belay.Error{
 			Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second,
 		}
@@ -289,7 +289,7 @@ func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	return k, nil
 }
 
-// HasKeys reports whether there is a key that was not revoked. It is as new as
+// HasKeys reports whether there is a key that was not revoked. Its answer is as new as that of
 // KeyOf.
 func (e *Engine) HasKeys(ctx context.Context) (bool, error) {
 	known, err := e.known(ctx)

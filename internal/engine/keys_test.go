@@ -16,8 +16,8 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// A key works as soon as it is made and not a moment longer than it is revoked,
-// on the server that did so; on another one within five seconds.
+// On the server that makes and revokes a key, the key works from its creation until exactly its
+// revocation. Other servers notice both within five seconds.
 func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(time.Now)
@@ -46,7 +46,7 @@ func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 		}
 		_, err := here.KeyOf(ctx, k.Secret)
 		refusal(t, err, belay.CodeUnauthorized, "")
-		must[belay.Key](t)(there.KeyOf(ctx, k.Secret)) // not noticed yet
+		must[belay.Key](t)(there.KeyOf(ctx, k.Secret)) // the revocation is not noticed yet
 		time.Sleep(5 * time.Second)
 		_, err = there.KeyOf(ctx, k.Secret)
 		refusal(t, err, belay.CodeUnauthorized, "")
@@ -63,7 +63,7 @@ func TestAKeyWorksUntilItIsRevoked(t *testing.T) {
 	})
 }
 
-// The audit says who made a key and who revoked it, when the caller said so.
+// The audit names the actor who made a key and the actor who revoked it, if the caller named them.
 func TestChangesOfKeysAreAudited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(time.Now)
@@ -72,7 +72,7 @@ func TestChangesOfKeysAreAudited(t *testing.T) {
 		k := must[belay.NewKey](t)(e.CreateKey(t.Context(), belay.KeySpec{
 			Name: "ci", Scopes: []belay.Scope{belay.ScopeRead}, Actor: "me",
 		}))
-		for range 2 { // the second time it is revoked already
+		for range 2 { // the second time, the key is revoked already
 			if err := e.RevokeKey(t.Context(), belay.Revocation{Key: k.ID, Actor: "you"}); err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestChangesOfKeysAreAudited(t *testing.T) {
 type slowKeys struct {
 	store.Store
 	mu   sync.Mutex
-	hold chan struct{} // if set, readings wait for it
+	hold chan struct{} // if set, reads wait until it is closed
 }
 
 func (s *slowKeys) Query(ctx context.Context, q store.Query) (store.Found, error) {
@@ -121,11 +121,10 @@ func (s *slowKeys) slow(hold chan struct{}) {
 	s.hold = hold
 }
 
-// While the keys cannot be read again, those that were known count, for a minute: a
-// store that is slow to read must not lock workers out. A key that is not known then
-// may be a new one, and is not refused for good; one that was revoked here never
-// counts again.
-func TestKnownKeysCountWhileTheyAreReadAgain(t *testing.T) {
+// While the keys cannot be read again, the known keys count for up to a minute: a store that is
+// slow to read must not lock out workers. Meanwhile an unknown key is refused as unavailable, since
+// it may be new, and a key that was revoked here does not count.
+func TestKnownKeysCountDuringASlowRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowKeys{Store: memory.New(time.Now)}
 		e := engine.New(s, engine.Options{})
@@ -165,8 +164,8 @@ func TestKnownKeysCountWhileTheyAreReadAgain(t *testing.T) {
 	})
 }
 
-// What cannot be read for a minute is not known any more.
-func TestKeysAreNotKnownForEver(t *testing.T) {
+// Keys that could not be read again for a minute do not count any more.
+func TestUnreadableKeysExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowKeys{Store: memory.New(time.Now)}
 		e := engine.New(s, engine.Options{})

@@ -10,20 +10,20 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// lane is what is known of a lane without looking: nothing is due in it before
-// hint; 0 means nothing at all until somebody says otherwise.
+// lane has the hints about a lane. No execution in it is due before hint; 0 means that there is
+// none until a batch or another server reports one.
 type lane struct {
 	machine.Lane
 	hint   machine.Time
-	timer  machine.Time // that is set for it, no later than a hint that lies ahead; 0 if none is
-	told   uint64       // the number of the newest news about it
-	used   machine.Time // when there last were any
+	timer  machine.Time // when the lane's timer fires, no later than a hint in the future; 0 if none is set
+	told   uint64       // number of the newest news about the lane (see dispatcher.news)
+	used   machine.Time // time of the newest news about the lane
 	takers map[*session]struct{}
 }
 
-// readyLocked notes that something in the lane is ready from a moment on, and wakes
-// the parked claims that may take it, now or then. What a batch finds in the lane that
-// began before does not count against it: the batch may have looked too early.
+// readyLocked notes that an execution in the lane is ready from the given time on, and wakes the
+// parked claims that may take it, now or at that time. A batch that began before and found nothing
+// in the lane does not contradict this: it may have read too early.
 func (d *dispatcher) readyLocked(l *lane, at, now machine.Time) {
 	d.news++
 	l.told, l.used = d.news, now
@@ -32,7 +32,7 @@ func (d *dispatcher) readyLocked(l *lane, at, now machine.Time) {
 	}
 }
 
-// hintLocked sets a hint.
+// hintLocked sets the hint of a lane.
 func (d *dispatcher) hintLocked(l *lane, at, now machine.Time) {
 	l.hint = at
 	switch {
@@ -44,8 +44,8 @@ func (d *dispatcher) hintLocked(l *lane, at, now machine.Time) {
 	}
 }
 
-// rouseLocked wakes the parked claims that may take from the lane, in which something is
-// due. Those of workers that run something may take what is to run alone later.
+// rouseLocked wakes the parked claims that may take the due execution of the lane. In a lane of
+// suspects, claims of workers that run something are woken later.
 func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 	if late := l.hint.Add(machine.AloneWait); l.ID.IsAlone() && late > now && d.timers.set(l, late) {
 		d.nudge()
@@ -57,13 +57,13 @@ func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 func (l *lane) rouse() {
 	for s := range l.takers {
 		if c := s.waiting; c != nil && c.sent == nil && c.wants() {
-			c.poke()
+			c.notifyClaim()
 		}
 	}
 }
 
-// refresh reads which lanes there are; each is due for a look. It answers when it
-// roused, and whether it could read them.
+// refresh reads the list of lanes from the store and makes each lane due for a look. It returns the
+// time of the look, and whether the lanes could be read.
 func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 	d.mu.Lock()
 	d.stale = false
@@ -71,12 +71,12 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 	d.mu.Unlock()
 	ready, err := d.look(ctx)
 	if err != nil {
-		if ctx.Err() == nil && d.engine.troubled.begin() {
+		if ctx.Err() == nil && d.engine.outage.begin() {
 			d.engine.log.Warn("read the lanes", "error", err)
 		}
 		return d.engine.store.Now(), false
 	}
-	d.engine.troubled.end()
+	d.engine.outage.end()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.engine.store.Now()
@@ -97,7 +97,7 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 		d.news++
 		l.told = d.news
 		if at, known := alone[l]; known {
-			d.hintLocked(l, at, now) // how long it has been due counts
+			d.hintLocked(l, at, now) // the time since which the suspect has been due counts
 			continue
 		}
 		d.hintLocked(l, now, now)
@@ -106,7 +106,8 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 	return now, true
 }
 
-// look reads in which lanes something is ready, and reads those that are not known.
+// look reads from the store which lanes have ready executions, and reads the lanes among them that
+// are not known.
 func (d *dispatcher) look(ctx context.Context) ([]store.LaneHint, error) {
 	ready, err := d.engine.store.ReadyLanes(ctx)
 	if err != nil {
@@ -123,8 +124,8 @@ func (d *dispatcher) look(ctx context.Context) ([]store.LaneHint, error) {
 	return ready, d.learn(ctx, unknown)
 }
 
-// peek looks for what is ready and of which no hint was heard. Only claims that may
-// take it are woken.
+// peek looks in the store for ready executions whose hint was lost. It wakes only claims that may
+// take them.
 func (d *dispatcher) peek(ctx context.Context) {
 	d.mu.Lock()
 	waits := len(d.parked) > 0
@@ -134,7 +135,7 @@ func (d *dispatcher) peek(ctx context.Context) {
 	}
 	ready, err := d.look(ctx)
 	if err != nil {
-		return // the next refresh says so
+		return // the next refresh logs it
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +150,7 @@ func (d *dispatcher) peek(ctx context.Context) {
 // readLanes is how many lanes are read at a time.
 const readLanes = 1000
 
-// learn reads what lanes are. Something is ready in them, or was a moment ago.
+// learn reads lanes by their ids. An execution is ready in each, or was a moment ago.
 func (d *dispatcher) learn(ctx context.Context, ids []machine.LaneID) error {
 	slices.Sort(ids)
 	for some := range slices.Chunk(ids, readLanes) {
@@ -167,7 +168,7 @@ func (d *dispatcher) learn(ctx context.Context, ids []machine.LaneID) error {
 	return nil
 }
 
-// learnUnknown reads the lanes that became known by their ids alone.
+// learnUnknown reads the lanes of which only the id is known.
 func (d *dispatcher) learnUnknown(ctx context.Context) {
 	d.mu.Lock()
 	ids := slices.Collect(maps.Keys(d.unknown))
@@ -180,8 +181,8 @@ func (d *dispatcher) learnUnknown(ctx context.Context) {
 	}
 }
 
-// knownLocked is a lane by its id. One that another server made, or that was
-// forgotten, must be read.
+// knownLocked returns a lane by its id. A lane that another server made, or that was forgotten, is
+// nil and will be read from the store.
 func (d *dispatcher) knownLocked(id machine.LaneID) *lane {
 	l := d.lanes[id]
 	if l == nil {
@@ -198,7 +199,7 @@ func (d *dispatcher) begin() uint64 {
 	return d.news
 }
 
-// observe takes from a batch what it says about lanes and workers.
+// observe updates the hints from the changes of lanes and sessions in a batch.
 func (d *dispatcher) observe(b *batch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,7 +220,7 @@ func (d *dispatcher) observe(b *batch) {
 	}
 	for _, r := range b.changes.Runs {
 		if r.EndedSeq != 0 && r.Op.IsZero() {
-			d.attendLocked(r.Worker) // ended by somebody else: its worker should hear
+			d.attendLocked(r.Worker) // another actor than the owner ended the run: the worker should heartbeat
 		}
 	}
 	for _, w := range b.changes.Workers {
@@ -227,7 +228,7 @@ func (d *dispatcher) observe(b *batch) {
 	}
 }
 
-// foundLocked takes from a batch what it found ready.
+// foundLocked updates the hints from the ready executions that a batch found.
 func (d *dispatcher) foundLocked(b *batch) {
 	now := b.rows.Now
 	for i, q := range b.need.Ready {
@@ -238,10 +239,10 @@ func (d *dispatcher) foundLocked(b *batch) {
 		next := b.rows.Ready[i].Next
 		switch {
 		case len(b.rows.Ready[i].Due) >= q.Limit && q.Lane.IsAlone():
-			d.hintLocked(l, now, now) // and since when stands in the rows below
+			d.hintLocked(l, now, now) // the loop below notes since when its executions have been due
 		case len(b.rows.Ready[i].Due) >= q.Limit:
 			d.readyLocked(l, now, now)
-		case l.told > b.began.lanes: // since it looked
+		case l.told > b.began.lanes: // news arrived after the batch began, so its reading may be out of date
 			if next != 0 {
 				d.readyLocked(l, next, now)
 			}
@@ -249,7 +250,7 @@ func (d *dispatcher) foundLocked(b *batch) {
 			d.hintLocked(l, next, now)
 		}
 	}
-	for _, e := range b.rows.Executions { // due ones that no claim took
+	for _, e := range b.rows.Executions { // due executions that no claim took
 		if at := e.Ready(); at != 0 && at <= now {
 			if l := d.knownLocked(e.Lane); l != nil {
 				d.readyLocked(l, at, now)
@@ -259,8 +260,8 @@ func (d *dispatcher) foundLocked(b *batch) {
 	}
 }
 
-// heed takes what another server says.
-func (d *dispatcher) heed(h store.Hint) {
+// onHint updates the hints from the message of another server.
+func (d *dispatcher) onHint(h store.Hint) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.engine.store.Now()
@@ -288,7 +289,7 @@ func (d *dispatcher) heed(h store.Hint) {
 	}
 }
 
-// lookAgain has everything looked at again.
+// lookAgain reads all lanes again, if a claim is parked.
 func (d *dispatcher) lookAgain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -305,6 +306,6 @@ func (d *dispatcher) attendLocked(id belay.WorkerID) {
 	}
 	s.attention = true
 	if s.waiting != nil {
-		s.waiting.poke()
+		s.waiting.notifyClaim()
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// counted is a store of which a test sees what is asked about lanes, and that tells
-// hints when the test wants it.
+// counted is a memory store that counts the questions about lanes and sends hints when the test
+// wants it.
 type counted struct {
 	store.Store
-	mu    sync.Mutex
-	looks int
-	asked []machine.LaneID
-	heed  func(store.Hint)
+	mu     sync.Mutex
+	looks  int
+	asked  []machine.LaneID
+	onHint func(store.Hint)
 }
 
-func (s *counted) Listen(ctx context.Context, heed func(store.Hint)) error {
-	s.heed = heed
+func (s *counted) Listen(ctx context.Context, onHint func(store.Hint)) error {
+	s.onHint = onHint
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -48,7 +48,8 @@ func (s *counted) Lanes(ctx context.Context, ids []machine.LaneID) ([]machine.La
 	return s.Store.Lanes(ctx, ids)
 }
 
-// since gives what was looked at and asked for since it was last called.
+// since returns the number of looks at all lanes, and the lanes that were read by id, since its
+// last call.
 func (s *counted) since() (looks int, asked []machine.LaneID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,10 +58,10 @@ func (s *counted) since() (looks int, asked []machine.LaneID) {
 	return looks, asked
 }
 
-// What becomes ready in a lane that this engine does not know has that lane read, and
-// no other, whether another server tells of it or this one has forgotten it. A lane in
-// which nothing happens is forgotten.
-func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
+// When an execution becomes ready in a lane that this engine does not know, the engine reads that
+// lane and no other. This is so if another server sends the hint, and if this engine has forgotten
+// the lane. A lane without news is forgotten.
+func TestOnlyUnknownLanesAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		s := &counted{Store: m}
@@ -90,7 +91,7 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 		check := func(what string, r belay.ClaimReply, want ...machine.LaneID) belay.Assignment {
 			t.Helper()
 			if len(r.Assignments) != 1 {
-				t.Fatalf("%s: the worker was told %+v", what, r)
+				t.Fatalf("%s: the worker got %+v", what, r)
 			}
 			looks, asked := s.since()
 			if diff := cmp.Diff(want, asked); diff != "" || looks != 0 {
@@ -103,14 +104,14 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 
 		told := claim(1)
 		must[[]belay.Submitted](t)(there.Submit(t.Context(), belay.Submission{Workflow: "w", Queue: "mine"}))
-		s.heed(store.Hint{Lanes: []store.LaneHint{{Lane: mine, At: 1}}})
+		s.onHint(store.Hint{Lanes: []store.LaneHint{{Lane: mine, At: 1}}})
 		a := check("told by another server", <-told, mine)
 		told = claim(2)
 		must[[]belay.Submitted](t)(there.Submit(t.Context(), belay.Submission{Workflow: "w", Queue: "mine"}))
-		s.heed(store.Hint{Lanes: []store.LaneHint{{Lane: mine, At: 1}}})
+		s.onHint(store.Hint{Lanes: []store.LaneHint{{Lane: mine, At: 1}}})
 		b := check("told again", <-told)
 
-		time.Sleep(3*time.Hour + 30*time.Minute) // and looked at all lanes meanwhile
+		time.Sleep(3*time.Hour + 30*time.Minute) // all lanes are looked at during this time
 		synctest.Wait()
 		s.since()
 		told = claim(3)
@@ -124,8 +125,8 @@ func TestOnlyALaneThatIsNotKnownIsRead(t *testing.T) {
 	})
 }
 
-// BenchmarkSubmitBesideLanes is a submission and the claim that it starts, beside
-// nothing and beside executions that wait in as many lanes.
+// BenchmarkSubmitBesideLanes measures a submission and the claim that takes it, alone and while
+// executions wait in many other lanes.
 func BenchmarkSubmitBesideLanes(b *testing.B) {
 	for _, lanes := range []int{0, 20_000} {
 		b.Run(fmt.Sprint(lanes), func(b *testing.B) {
@@ -147,7 +148,7 @@ func BenchmarkSubmitBesideLanes(b *testing.B) {
 			}
 			number := int64(0)
 			for i := 0; b.Loop(); i++ {
-				queue := fmt.Sprint("mine ", i) // of which nobody has heard
+				queue := fmt.Sprint("mine ", i) // a queue that the engine does not know
 				w, err := e.OpenWorker(b.Context(), belay.WorkerSpec{
 					Name: "w", Workflows: noop, Queues: []string{queue}, Capacity: 1,
 				})

@@ -9,40 +9,41 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// deafPoll is how often an engine looks at everything while it cannot hear the
-// other servers on its store.
-const deafPoll = time.Second
+// disconnectedPoll is how often an engine looks at everything while it receives no hints of the
+// other servers.
+const disconnectedPoll = time.Second
 
-// ear hears the other servers on the store. What it hears is passed on as hints.
-type ear struct {
-	engine *Engine
-	hinter store.Hinter
-	deaf   atomic.Bool
+// listener receives the hints of the other servers and passes them to the observers.
+type listener struct {
+	engine       *Engine
+	hinter       store.Hinter
+	disconnected atomic.Bool
 }
 
-// listen heeds the hints of other servers until ctx ends.
-func (r *ear) listen(ctx context.Context) {
-	if err := r.hinter.Listen(ctx, r.heed); err != nil && ctx.Err() == nil {
-		r.deaf.Store(true)
-		r.engine.log.Warn("other servers cannot be heard; what they do is noticed within a second instead", "error",
+// listen passes on the hints of other servers until ctx ends.
+func (r *listener) listen(ctx context.Context) {
+	if err := r.hinter.Listen(ctx, r.onHint); err != nil && ctx.Err() == nil {
+		r.disconnected.Store(true)
+		r.engine.log.Warn("no connection for the hints of other servers; their changes are noticed "+
+			"within a second instead", "error",
 			err)
 	}
 }
 
-func (r *ear) heed(h store.Hint) {
+func (r *listener) onHint(h store.Hint) {
 	e := r.engine
-	if r.deaf.Swap(h.Down) != h.Down {
-		e.log.Debug("hints of other servers", "heard", !h.Down)
+	if r.disconnected.Swap(h.Down) != h.Down {
+		e.log.Debug("hints of other servers", "connected", !h.Down)
 	}
 	for _, o := range e.observers {
-		o.heed(h)
+		o.onHint(h)
 	}
 }
 
-// poll looks at everything now and then while nothing can be heard.
-func (r *ear) poll(ctx context.Context) {
-	for sleep(ctx, deafPoll) {
-		if r.deaf.Load() {
+// poll looks at everything regularly while no hints can be received.
+func (r *listener) poll(ctx context.Context) {
+	for sleep(ctx, disconnectedPoll) {
+		if r.disconnected.Load() {
 			r.engine.dispatcher.lookAgain()
 			r.engine.sweeper.look()
 			r.engine.hub.look()
@@ -50,15 +51,14 @@ func (r *ear) poll(ctx context.Context) {
 	}
 }
 
-// troubled says whether something goes wrong since a while, so that the log says
-// it once.
-type troubled struct {
+// outage remembers whether reads of the store fail, so that the log says it once.
+type outage struct {
 	mu    sync.Mutex
 	since time.Time
 }
 
-// begin notes trouble, and reports whether it is new.
-func (t *troubled) begin() bool {
+// begin notes a failed read, and reports whether it is the first of the outage.
+func (t *outage) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.since.IsZero() {
@@ -68,7 +68,7 @@ func (t *troubled) begin() bool {
 	return true
 }
 
-func (t *troubled) end() {
+func (t *outage) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.since = time.Time{}

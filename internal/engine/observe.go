@@ -7,31 +7,29 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Observation is what one batch did, for metrics. It is made anew from each
-// batch, after its callers have their answers, and is valid until the call of
-// Options.Observe returns.
+// Observation has the results of one batch, for metrics. It is made after the batch's callers have
+// their answers, and is valid until Options.Observe returns.
 type Observation struct {
-	// Commands is how many were decided together, Took how long the store took
-	// to commit them; Wrote says that there was something to write.
+	// Commands is the number of commands in the batch, Took how long the store took to commit them.
+	// Wrote says that there was something to write.
 	Commands int
 	Wrote    bool
 	Took     time.Duration
 
 	Submitted []SubmittedOne
 	Finished  []FinishedOne
-	// Started is how long each run that began had been due for.
+	// Started has, for each run that began, how long its execution had been due.
 	Started []time.Duration
-	// Claims is how long each claim that won something took, from its command
-	// to the commit.
+	// Claims has, for each claim that won executions, the time from its command to the commit.
 	Claims []time.Duration
-	// Runs are how runs ended, Timeouts what ended executions or runs by time:
-	// total, run, idle, start, schedule.
+	// Runs has the outcomes of the runs that ended, Timeouts the timeouts that ended executions or
+	// runs: total, run, idle, start, schedule.
 	Runs     []belay.Outcome
 	Timeouts []string
-	// Detected is how long after its last heartbeat each lost session was given
-	// up.
+	// Detected has, for each lost session, the time from its last heartbeat to its end.
 	Detected []time.Duration
-	// Refused names the write of each owner that is none any more.
+	// Refused has an operation name for each write that was refused because its owner had lost the
+	// lease.
 	Refused []string
 }
 
@@ -47,24 +45,23 @@ type FinishedOne struct {
 	State    belay.State
 }
 
-// teller makes an Observation of each batch. It belongs to one goroutine of the
-// committer.
-type teller struct {
-	tell func(*Observation)
-	due  []machine.Time // of each execution of the batch before it was decided
-	seen Observation
+// recorder makes an Observation of each batch. It belongs to one goroutine of the committer.
+type recorder struct {
+	report func(*Observation)
+	due    []machine.Time // the due times of the batch's executions before the batch was decided
+	seen   Observation
 }
 
-// began notes what deciding overwrites. A store may have a batch decided twice.
-func (o *teller) began(rows *machine.Rows) {
+// began saves the values that the decision overwrites. A store may have a batch decided twice.
+func (o *recorder) began(rows *machine.Rows) {
 	o.due = o.due[:0]
 	for _, e := range rows.Executions {
 		o.due = append(o.due, e.DueAt)
 	}
 }
 
-// committed tells of a batch whose callers have their answers.
-func (o *teller) committed(b *batch, began time.Time, took time.Duration) {
+// committed reports a batch whose callers have their answers.
+func (o *recorder) committed(b *batch, began time.Time, took time.Duration) {
 	s := &o.seen
 	*s = Observation{
 		Commands: len(b.commands), Wrote: !b.changes.Empty(), Took: took,
@@ -81,10 +78,10 @@ func (o *teller) committed(b *batch, began time.Time, took time.Duration) {
 		o.runs(b.changes, b.rows.Now)
 		o.deeds(b.changes)
 	}
-	o.tell(s)
+	o.report(s)
 }
 
-func (o *teller) reply(k *call, r *machine.Reply, began time.Time, took time.Duration) {
+func (o *recorder) reply(k *call, r *machine.Reply, began time.Time, took time.Duration) {
 	switch c := k.command.(type) {
 	case *machine.Claim:
 		if len(r.Claims) > 0 {
@@ -93,7 +90,7 @@ func (o *teller) reply(k *call, r *machine.Reply, began time.Time, took time.Dur
 			}
 			o.seen.Claims = append(o.seen.Claims, took)
 		}
-	case *machine.Save: // without Repeat it is asked again
+	case *machine.Save: // without Repeat the refusal is not final: the engine looks the write up
 		o.refused("checkpoint", c.Repeat, r.Err)
 	case *machine.Settle:
 		o.refused("settle", c.Repeat, r.Err)
@@ -108,15 +105,14 @@ func (o *teller) reply(k *call, r *machine.Reply, began time.Time, took time.Dur
 	}
 }
 
-func (o *teller) refused(op string, final bool, err error) {
+func (o *recorder) refused(op string, final bool, err error) {
 	if err != nil && final && belay.CodeOf(err) == belay.CodeLeaseLost {
 		o.seen.Refused = append(o.seen.Refused, op)
 	}
 }
 
-// started looks for runs that began with the batch, among the executions that
-// were due before it.
-func (o *teller) started(rows *machine.Rows) {
+// started finds the runs that began with the batch, among the executions that were due before it.
+func (o *recorder) started(rows *machine.Rows) {
 	for i, e := range rows.Executions[:len(o.due)] {
 		if due := o.due[i]; due != 0 && e.State == belay.Running && e.RunAt == rows.Now {
 			o.seen.Started = append(o.seen.Started, max(0, rows.Now.Sub(due)))
@@ -124,7 +120,7 @@ func (o *teller) started(rows *machine.Rows) {
 	}
 }
 
-func (o *teller) executions(c *machine.Changes, now machine.Time) {
+func (o *recorder) executions(c *machine.Changes, now machine.Time) {
 	specs := c.Specs
 	for _, e := range c.Executions {
 		if e.New {
@@ -147,8 +143,8 @@ func (o *teller) executions(c *machine.Changes, now machine.Time) {
 	}
 }
 
-// specOf finds the spec of a new execution and gives those after it: both lists
-// are in the order of the commands.
+// specOf finds the spec of a new execution and returns the specs after it: both lists are in the
+// order of the commands.
 func specOf(id belay.ExecutionID, specs []*machine.Spec) (*machine.Spec, []*machine.Spec) {
 	for i, s := range specs {
 		if s.Execution == id {
@@ -158,7 +154,7 @@ func specOf(id belay.ExecutionID, specs []*machine.Spec) (*machine.Spec, []*mach
 	return nil, specs
 }
 
-func (o *teller) runs(c *machine.Changes, now machine.Time) {
+func (o *recorder) runs(c *machine.Changes, now machine.Time) {
 	var by map[belay.ExecutionID]*machine.Execution
 	for _, r := range c.Runs {
 		if r.EndedSeq == 0 || r.EndedAt != now {
@@ -178,8 +174,8 @@ func (o *teller) runs(c *machine.Changes, now machine.Time) {
 	}
 }
 
-// timedOut tells the times of a run apart. A run that stood still for its idle
-// timeout, and was not ended by its owner, ended by that.
+// timedOut says which timeout ended a run. A run that made no progress for its idle timeout, and
+// that its owner did not end, was ended by that timeout.
 func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
 	if e == nil || e.Policy == nil {
 		return "run"
@@ -195,8 +191,8 @@ func timedOut(e *machine.Execution, r *machine.Run, now machine.Time) string {
 	return "run"
 }
 
-// deeds are the timeouts of executions that did not run.
-func (o *teller) deeds(c *machine.Changes) {
+// deeds records the timeouts of executions that did not run.
+func (o *recorder) deeds(c *machine.Changes) {
 	for _, d := range c.Deeds {
 		kind := ""
 		switch d.Kind {
@@ -207,7 +203,7 @@ func (o *teller) deeds(c *machine.Changes) {
 		case "schedule_timeout":
 			kind = "schedule"
 		}
-		if kind != "" && (d.Token == 0 || kind == "schedule") { // else its run's end says it
+		if kind != "" && (d.Token == 0 || kind == "schedule") { // otherwise the run that ended with it is recorded
 			o.seen.Timeouts = append(o.seen.Timeouts, kind)
 		}
 	}

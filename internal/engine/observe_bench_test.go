@@ -7,8 +7,8 @@ import (
 	"github.com/belaydev/belay/internal/telemetry"
 )
 
-// BenchmarkEngineObserved is BenchmarkEngine with metrics: compare the two for
-// what those cost.
+// BenchmarkEngineObserved is BenchmarkEngine with metrics. The difference between the two is the
+// cost of the metrics.
 func BenchmarkEngineObserved(b *testing.B) {
 	benchmark(b, engine.Options{Observe: telemetry.New("", "").Observe})
 }

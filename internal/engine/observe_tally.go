@@ -8,20 +8,20 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Tally is how much there is to do and who does it, for metrics.
+// Tally counts the work and the workers, for metrics.
 type Tally struct {
 	store.Tally
-	// Overdue are executions whose time for something is over, or whose owner
-	// is gone, and that nobody has seen to. While an engine runs there are
-	// none but for moments. At most about overdueLimit are looked at.
+	// Overdue counts executions that are past a time limit, or whose owner is gone, and that no
+	// engine has handled. While an engine runs, there are such executions only for moments. At most
+	// about overdueLimit are read.
 	Overdue map[belay.State]int64
 }
 
-// overdueLimit is how many of what is overdue are looked at.
+// overdueLimit is how many overdue executions are read.
 const overdueLimit = 200
 
-// Tally counts what there is to do. It costs more the more that is, so it is not
-// for every second.
+// Tally counts the work. Its cost grows with the amount of work, so it should not be called every
+// second.
 func (r *Reader) Tally(ctx context.Context) (Tally, error) {
 	t := Tally{Overdue: make(map[belay.State]int64)}
 	var err error
@@ -37,7 +37,7 @@ func (r *Reader) overdue(ctx context.Context, t *Tally) error {
 	if err != nil {
 		return err
 	}
-	t.Overdue[belay.Running] += int64(len(due.Workers)) // sessions that nobody judges, each with what it owns
+	t.Overdue[belay.Running] += int64(len(due.Workers)) // sessions that no engine has judged yet
 	ids := append([]belay.ExecutionID{}, due.Checks...)
 	for i := range due.Lost {
 		ids = append(ids, due.Lost[i].Execution)

@@ -13,9 +13,9 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// What is observed is what was committed, once: a batch that was halved for a
-// poisoned command is told by its halves, without that command.
-func TestWhatIsObservedIsWhatWasCommitted(t *testing.T) {
+// Observations have exactly what was committed, once. If a batch is halved because the store
+// refuses one command, the halves are observed, without that command.
+func TestObservationsMatchCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memory.New(time.Now), hold: make(chan struct{}), refuse: func(c *machine.Changes) error {
 			for _, e := range c.Executions {
@@ -25,8 +25,8 @@ func TestWhatIsObservedIsWhatWasCommitted(t *testing.T) {
 			}
 			return nil
 		}}
-		submitted, commands, batches := 0, 0, 0
-		e := engine.New(f, engine.Options{Observe: func(o *engine.Observation) { // one call at a time
+		submitted, commands, batches := 0, 0, 0 // without a lock, since calls of Observe do not overlap
+		e := engine.New(f, engine.Options{Observe: func(o *engine.Observation) {
 			submitted += len(o.Submitted)
 			commands += o.Commands
 			if o.Wrote {
@@ -63,8 +63,8 @@ func TestWhatIsObservedIsWhatWasCommitted(t *testing.T) {
 	})
 }
 
-// How long something was due, and how long a dead worker went unnoticed, is told
-// by the store's clock.
+// The time for which an execution was due, and the time until a dead worker was noticed, are
+// measured by the store's clock.
 func TestWaitsAreObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var started, detected []time.Duration

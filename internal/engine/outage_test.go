@@ -8,15 +8,15 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// An outage of the database, in order or by a crash, costs nobody a lease,
-// however much longer than a TTL it lasts: whoever judges first after it finds in
-// the marks of all servers that nobody could have renewed anything, and gives
-// every session its time again (architecture §6).
-func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
+// An outage of the database, by a shutdown or a crash, costs no worker its lease, however much
+// longer than a TTL it lasts. The first server that judges sessions after the outage sees in the
+// marks of all servers that no session could be renewed, and gives every session its time again
+// (architecture §6).
+func TestAnOutageOfTheDatabaseCostsNoLease(t *testing.T) {
 	const ttl, outage = 4 * time.Second, 6 * time.Second
 	srv := pgtest.Start(t, pgtest.Options{})
 	url := srv.Database(t)
-	a, b := start(t, url, hearing), start(t, url, hearing)
+	a, b := start(t, url, withHints), start(t, url, withHints)
 	id := a.submit(t, "x")
 	w := a.open(t, "w", "x", ttl)
 	lease := a.won(t, w, 1).Lease
@@ -32,8 +32,8 @@ func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
 		if err := srv.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		at(time.Now().Add(ttl / 2)) // the reapers have long looked
-		eventually(t, soon, "the heartbeat is heard", func() bool {
+		at(time.Now().Add(ttl / 2)) // long enough for the reapers to look
+		eventually(t, soon, "the heartbeat is accepted", func() bool {
 			r, err := b.Heartbeat(t.Context(), beat)
 			if err != nil && belay.CodeOf(err) != belay.CodeUnavailable || len(r.Revoked) > 0 {
 				t.Fatalf("after the outage a heartbeat got %+v, %v", r, err)
@@ -51,9 +51,9 @@ func TestAnOutageOfTheDatabaseCostsNobodyALease(t *testing.T) {
 	}
 }
 
-// The end of one server is no outage: another, which has never seen the session,
-// gives it up at its time (G6), not when it looks at everything.
-func TestAnotherServerGivesASessionUp(t *testing.T) {
+// The end of one server is no outage: another server, which has never seen the session, ends it
+// when its TTL is over (G6), before its own slow poll.
+func TestAnotherServerEndsAnExpiredSession(t *testing.T) {
 	const ttl = 2 * time.Second
 	a, b := two(t)
 	w := a.open(t, "w", "x", ttl)

@@ -9,8 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Lock makes an outside owner. What it goes on from is read after the commit:
-// only the owner writes checkpoints.
+// Lock gives an execution to an owner from outside. The checkpoints are read after the commit,
+// since only the owner writes checkpoints.
 func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
 	if r.ID.IsZero() {
 		r.ID = belay.WorkerID(e.opt.IDs())
@@ -30,7 +30,7 @@ func (e *Engine) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, err
 		Execution: won.ID, Spec: true, Resume: true, Bytes: pageBytes,
 	})
 	if err != nil {
-		return belay.Lock{}, err // the lock is found again by its id
+		return belay.Lock{}, err // a repeated call finds the lock by its id
 	}
 	if rec.Execution.Token != won.Token || rec.Execution.Worker != won.Worker {
 		return belay.Lock{}, &belay.Error{
@@ -50,10 +50,10 @@ func (e *Engine) Renew(ctx context.Context, l belay.Lease) (belay.HeartbeatReply
 	return r.Heartbeat, err
 }
 
-// maxRuns is how many attempts a list of them shows.
+// maxRuns is the maximum number of runs in a list.
 const maxRuns = 200
 
-// Runs reads the attempts at an execution, the newest 200 of them.
+// Runs reads the runs of an execution, the newest 200 of them.
 func (r *Reader) Runs(ctx context.Context, id belay.ExecutionID) ([]belay.RunRecord, error) {
 	rec, err := r.store.Read(ctx, store.Read{Execution: id, Runs: maxRuns})
 	if err != nil {

@@ -33,10 +33,10 @@ func refusal(t *testing.T, err error, code belay.Code, cause belay.Cause) *belay
 	return e
 }
 
-// A lock is the lease, the execution with its input, and the last checkpoint, in
-// one call; whoever comes second is told who holds it and for how long; after a
-// suspension the next goes on from the checkpoint at once.
-func TestALockHandsOverTheExecutionAndItsCheckpoint(t *testing.T) {
+// A single call gives an external owner the lease, the execution with its input, and the last
+// checkpoint. A second caller is refused with the name of the owner and the time until the lock
+// expires. After a suspension the next owner goes on from the checkpoint at once.
+func TestALockGivesTheExecutionAndItsCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
 		defer e.Close()
@@ -55,7 +55,7 @@ func TestALockHandsOverTheExecutionAndItsCheckpoint(t *testing.T) {
 		held := refusal(t, err, belay.CodeLeaseHeld, "")
 		if h := held.Holder; h == nil || h.Owner != "ann" || h.Token != a.Lease.Token ||
 			h.ExpiresIn != 30*time.Second || held.RetryAfter != h.ExpiresIn {
-			t.Errorf("held by %+v", held)
+			t.Errorf("the refusal of a locked execution is %+v", held)
 		}
 		must[int64](t)(e.Save(ctx, belay.Save{
 			Lease: a.Lease, Kind: belay.KindState, Key: "state", Data: json.RawMessage(`"so far"`),
@@ -76,10 +76,10 @@ func TestALockHandsOverTheExecutionAndItsCheckpoint(t *testing.T) {
 	})
 }
 
-// G6: an outside owner whose heartbeats stay away is given up in [TTL, TTL + 1 s];
-// the execution fails and says whom it lost, unless its policy says to requeue it.
-// A watcher sees it at once, and the owner is refused.
-func TestASilentOutsideOwnerIsGivenUp(t *testing.T) {
+// G6: the lock of an external owner without heartbeats ends in [TTL, TTL + 1 s]. The execution
+// fails and names the lost owner, unless its policy is to requeue it. A watcher sees the end at
+// once, and the owner's writes are refused.
+func TestALockWithoutHeartbeatsEnds(t *testing.T) {
 	for _, p := range []belay.Policy{{}, {OnLost: belay.Requeue}} {
 		synctest.Test(t, func(t *testing.T) {
 			e := engine.New(memory.New(time.Now), engine.Options{})
@@ -129,8 +129,8 @@ func TestASilentOutsideOwnerIsGivenUp(t *testing.T) {
 	}
 }
 
-// Explain says whom an external execution waits for, when it may be locked, and
-// what becomes of it if its owner is lost.
+// Explain says for which owner an external execution waits, when it may be locked, and what happens
+// if its owner is lost.
 func TestExplainKnowsOwnersFromOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -161,7 +161,7 @@ func TestExplainKnowsOwnersFromOutside(t *testing.T) {
 	})
 }
 
-// Stealing a lock ends its session, and the next may lock at once.
+// Stealing a lock ends its session, and the next owner may lock at once.
 func TestAStolenLockIsGone(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	l := must[belay.Lock](t)(e.Lock(ctx, belay.LockRequest{Execution: external(t, e, belay.Policy{}), Owner: "ann"}))

@@ -17,27 +17,27 @@ func (e *Engine) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Sess
 	return r.Session, err
 }
 
-// Heartbeat renews a session and tells its worker what it should know.
+// Heartbeat renews a session and returns the news for its worker.
 func (e *Engine) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	r, err := e.do(ctx, &machine.Heartbeat{Heartbeat: h})
 	return r.Heartbeat, err
 }
 
-// Drain stops new claims of a worker.
+// Drain ends new claims of a worker.
 func (e *Engine) Drain(ctx context.Context, id belay.WorkerID) error {
 	_, err := e.do(ctx, &machine.Drain{Worker: id})
 	return err
 }
 
-// CloseWorker ends a session in order. What it held is released by the sweep
-// that this wakes.
+// CloseWorker ends a session on its worker's request. It wakes the sweeper, which releases the
+// executions of the session.
 func (e *Engine) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	_, err := e.do(ctx, &machine.End{Worker: id})
 	return err
 }
 
-// Bury ends the session of a worker whose death is certain, with the proof. What
-// it held is lost at once.
+// Bury ends the session of a worker that is proven dead, with the proof. Its executions are lost at
+// once.
 func (e *Engine) Bury(ctx context.Context, id belay.WorkerID, proof string) error {
 	_, err := e.do(ctx, &machine.End{Worker: id, Dead: proof})
 	return err
@@ -62,36 +62,36 @@ func (e *Engine) Settle(ctx context.Context, s belay.Settlement) error {
 	return err
 }
 
-// owned commits an owner's write. If its lease does not hold, the write may be
-// one whose first answer was lost: then it is looked up by its operation id
-// and gets that answer, whoever owns the execution now. Or the session's time seems to
-// be over while a heartbeat that came in time waits here to be written: then the write
-// waits for it.
+// owned commits a write of an owner. If the write is refused because the lease is lost, there are
+// two other explanations. The write may have been committed before, and its first answer was lost:
+// then the write is looked up by its operation id and gets that answer, even if another worker owns
+// the execution now. Or the session seems to have expired while a heartbeat that arrived in time
+// waits here to be written: then the write waits for that heartbeat.
 func (e *Engine) owned(
 	ctx context.Context, l belay.Lease, repeat bool, c machine.Command, again func() machine.Command,
 ) (*machine.Reply, error) {
-	before := e.committer.inHand(l.Worker)
+	before := e.committer.pendingBeat(l.Worker)
 	r, err := e.do(ctx, c)
 	if err == nil || belay.CodeOf(err) != belay.CodeLeaseLost {
 		return r, err
 	}
-	waited := e.renewed(ctx, err, before, e.committer.inHand(l.Worker))
-	if repeat && !waited {
+	hasParkedClaim := e.renewed(ctx, err, before, e.committer.pendingBeat(l.Worker))
+	if repeat && !hasParkedClaim {
 		return r, err
 	}
 	r, repeated := e.do(ctx, again())
 	switch {
-	case repeated == nil && (r.Replayed || waited):
+	case repeated == nil && (r.Replayed || hasParkedClaim):
 		return r, nil
 	case belay.CodeOf(repeated) == belay.CodeUnavailable, belay.CodeOf(repeated) == belay.CodeIdempotencyMismatch:
-		return &machine.Reply{}, repeated // nobody knows whether it was written; or something else was
+		return &machine.Reply{}, repeated // the outcome is unknown, or another write has this operation id
 	}
 	return &machine.Reply{}, err
 }
 
-// renewed waits for the heartbeats of a session whose time seems to be over, and
-// reports whether there were any.
-func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{}) (waited bool) {
+// renewed waits for the pending heartbeats of a session that seems to have expired, and reports
+// whether there were any.
+func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{}) (hasParkedClaim bool) {
 	if !errors.Is(err, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired}) {
 		return false
 	}
@@ -99,13 +99,13 @@ func (e *Engine) renewed(ctx context.Context, err error, beats ...<-chan struct{
 		if answered == nil {
 			continue
 		}
-		waited = true
+		hasParkedClaim = true
 		select {
 		case <-answered:
 		case <-ctx.Done():
 		}
 	}
-	return waited
+	return hasParkedClaim
 }
 
 // Append writes a chunk of a log or artifact.

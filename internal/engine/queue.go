@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// maxBytes is how many bytes of payloads one batch takes. A batch of eight
-	// megabytes is written well within the time that a commit may take.
+	// maxBytes is the maximum number of payload bytes in one batch. A batch of eight megabytes is
+	// written well within the time that a commit may take.
 	maxBytes = 8 << 20
-	// share is the part of a batch that each class is sure of, however much there is of
-	// the classes before it: nothing that was accepted waits for ever.
+	// share says that each class gets at least one eighth of a batch, however much there is of the
+	// classes before it, so that no accepted command waits for ever.
 	share = 8
 )
 
-// queue holds the commands that wait for a batch, each class in order of arrival.
+// queue has the commands that wait for a batch, each class in order of arrival.
 type queue struct {
 	calls [classes][]*call
 	len   int
-	ends  int // of runs
+	ends  int // number of commands that end a run
 }
 
 func (q *queue) add(now time.Time, calls ...*call) {
@@ -47,10 +47,10 @@ func (q *queue) back(now time.Time, calls ...*call) {
 	q.ends += first.ends
 }
 
-// urgent is how many keep sessions alive.
+// urgent is the number of queued commands that keep sessions alive.
 func (q *queue) urgent() int { return len(q.calls[alive]) }
 
-// age is how long the oldest of a class has waited.
+// age is how long the oldest call of a class has waited.
 func (q *queue) age(c class, now time.Time) time.Duration {
 	if len(q.calls[c]) == 0 {
 		return 0
@@ -58,21 +58,21 @@ func (q *queue) age(c class, now time.Time) time.Duration {
 	return now.Sub(q.calls[c][0].queued)
 }
 
-// order puts each class in another order than that of arrival.
+// order sorts each class, which otherwise is in order of arrival.
 func (q *queue) order(less func(a, b machine.Command) int) {
 	for _, calls := range q.calls {
 		slices.SortStableFunc(calls, func(a, b *call) int { return less(a.command, b.command) })
 	}
 }
 
-// take gives a batch of at most so many of the classes from first to last, the most
-// urgent first, and all of a class in its order. Of each class there is something in
-// it, if anything waits; of what is asked for no more than fits beside owners.
+// take returns a batch of at most most calls of the classes from first to last: the most urgent
+// class first, and each class in its order. The batch has at least one call of each class that has
+// calls waiting. It has at most beside calls of client work.
 func (q *queue) take(most, beside int, first, last class) []*call {
 	var batch []*call
 	bytes := 0
 	for c := first; c <= last; c++ {
-		if c == asked && beside == 0 {
+		if c == clientWork && beside == 0 {
 			break
 		}
 		room, space := most-len(batch), maxBytes-bytes
@@ -82,7 +82,7 @@ func (q *queue) take(most, beside int, first, last class) []*call {
 				space -= maxBytes / share
 			}
 		}
-		if c == asked {
+		if c == clientWork {
 			room = min(room, beside)
 		}
 		n, size := q.fit(c, max(room, 1), space)
@@ -96,8 +96,8 @@ func (q *queue) take(most, beside int, first, last class) []*call {
 	return batch
 }
 
-// fit is how many of a class fit into so much room and so many bytes, and how many
-// bytes they have. The first always fits.
+// fit returns how many calls of a class fit into the given room and bytes, and how many bytes they
+// have. The first call always fits.
 func (q *queue) fit(c class, room, space int) (n, bytes int) {
 	for _, k := range q.calls[c] {
 		size := sizeOf(k.command)
@@ -110,10 +110,10 @@ func (q *queue) fit(c class, room, space int) (n, bytes int) {
 	return n, bytes
 }
 
-// drop takes the first n of a class out.
+// drop removes the first n calls of a class.
 func (q *queue) drop(c class, n int) {
-	q.ends -= freightOf(q.calls[c][:n]).ends
-	clear(q.calls[c][:n:n]) // the batch has them now
+	q.ends -= contentsOf(q.calls[c][:n]).ends
+	clear(q.calls[c][:n:n]) // so that the queue does not keep them in memory
 	if q.calls[c] = q.calls[c][n:]; len(q.calls[c]) == 0 {
 		q.calls[c] = nil
 	}

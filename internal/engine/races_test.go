@@ -12,10 +12,11 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// rounds is how often each race is run, many at a time: each with its own timing.
+// rounds is how often each race runs, with all rounds at the same time and a different timing in
+// each.
 const rounds = 60
 
-// race runs rounds of a race at once.
+// race runs all rounds of a race at the same time.
 func race(round func(n int)) {
 	var all sync.WaitGroup
 	for n := range rounds {
@@ -24,7 +25,7 @@ func race(round func(n int)) {
 	all.Wait()
 }
 
-// tally counts who won.
+// tally counts how often each side won.
 type tally struct {
 	mu            sync.Mutex
 	first, second int
@@ -40,7 +41,7 @@ func (y *tally) count(first bool) {
 	}
 }
 
-// until runs a race until each side has won, which a busy machine may delay.
+// until repeats a race until each side has won, which a busy machine may delay.
 func (y *tally) until(t *testing.T, round func(n int)) {
 	t.Helper()
 	for range 10 {
@@ -53,13 +54,13 @@ func (y *tally) until(t *testing.T, round func(n int)) {
 	t.Errorf("%d to %d: there was no race", y.first, y.second)
 }
 
-// label is the name of a workflow of one round alone.
+// label is the name of a workflow that only one round uses.
 func label(name string, n int) string { return fmt.Sprint(name, " ", n) }
 
-// at waits for the moment at which a round makes its move.
+// at waits until the given time.
 func at(moment time.Time) { <-time.After(time.Until(moment)) }
 
-// session reads a session as it stands.
+// session reads a session.
 func (x server) session(t testing.TB, id belay.WorkerID) belay.Worker {
 	t.Helper()
 	all, err := x.Workers(t.Context())
@@ -74,8 +75,8 @@ func (x server) session(t testing.TB, id belay.WorkerID) belay.Worker {
 	return all[i]
 }
 
-// ended reads a session once it has ended. One whose time is over may claim nothing, and
-// is there until it is judged.
+// ended waits until a session has ended, and reads it. A session whose time is over may claim
+// nothing, but exists until the reaper has judged it.
 func (x server) ended(t testing.TB, id belay.WorkerID) belay.Worker {
 	t.Helper()
 	for {
@@ -86,8 +87,8 @@ func (x server) ended(t testing.TB, id belay.WorkerID) belay.Worker {
 	}
 }
 
-// history checks that the tokens of an execution rise with each run (G1), and
-// gives the runs, oldest first.
+// history checks that the tokens of an execution rise with each run (G1), and returns the runs,
+// oldest first.
 func (x server) history(t testing.TB, id belay.ExecutionID) []belay.RunRecord {
 	t.Helper()
 	runs, err := x.Runs(t.Context(), id)
@@ -103,9 +104,9 @@ func (x server) history(t testing.TB, id belay.ExecutionID) []belay.RunRecord {
 	return runs
 }
 
-// A claim at one server races the reaper of another to the end of the session. If
-// it wins, its run began before the session ended, and is lost with it; if not,
-// it wins nothing. Either way the execution goes on elsewhere.
+// A claim at one server races the reaper of another server, which ends the claim's session. If the
+// claim wins, its run began before the session ended, and is lost with it; otherwise it wins
+// nothing. In both cases another worker runs the execution.
 func TestRaceOfAClaimAndTheReaper(t *testing.T) {
 	a, b := two(t)
 	var wins tally
@@ -145,8 +146,8 @@ func TestRaceOfAClaimAndTheReaper(t *testing.T) {
 	})
 }
 
-// A heartbeat that comes about when the time of its session is over either renews
-// it, and then nothing of it is lost, or is refused, and then all of it is.
+// A heartbeat that arrives when the time of its session is about over either renews the session,
+// which then keeps everything, or is refused, and the session loses everything.
 func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 	a, b := two(t)
 	var wins tally
@@ -158,13 +159,13 @@ func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 		w := a.open(t, "w", name, ttl)
 		r, err := a.Claim(t.Context(), belay.ClaimRequest{Worker: w, Number: 1, Slots: 1})
 		if belay.CodeOf(err) == belay.CodeLeaseLost {
-			return // the machine is so busy that its time is over already
+			return // on a busy machine the session's time is over already
 		}
 		if err != nil || len(r.Assignments) != 1 {
 			t.Errorf("claimed %+v, %v", r, err)
 			return
 		}
-		lease := r.Assignments[0].Lease // of whichever earlier race left one
+		lease := r.Assignments[0].Lease // the execution may be one that an earlier race left
 		at(opened.Add(ttl + time.Duration(n-20)*time.Millisecond))
 		beat, err := b.Heartbeat(t.Context(), belay.Heartbeat{
 			Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: lease.Execution, Token: lease.Token}},
@@ -194,8 +195,8 @@ func TestRaceOfALateHeartbeatAndTheReaper(t *testing.T) {
 	})
 }
 
-// A drain at one server races claims at another: a claim that is sent after the
-// drain was answered wins nothing (G11).
+// A drain at one server races claims at another: a claim that is sent after the answer to the drain
+// wins nothing (G11).
 func TestRaceOfADrainAndClaims(t *testing.T) {
 	a, b := two(t)
 	for range 10 {
@@ -250,8 +251,8 @@ func TestRaceOfADrainAndClaims(t *testing.T) {
 	})
 }
 
-// Batches of two servers that name the same executions in any order wait for each
-// other and never in a circle.
+// Batches of two servers that name the same executions in any order wait for each other without a
+// deadlock.
 func TestRaceOfBatchesWithOverlappingExecutions(t *testing.T) {
 	a, b := two(t)
 	const many = 100
@@ -291,8 +292,8 @@ func TestRaceOfBatchesWithOverlappingExecutions(t *testing.T) {
 	}
 }
 
-// Two children of one parent that end at two servers at once are both counted,
-// and wake their parent once and for good.
+// If two children of one parent end at two servers at the same time, both are counted, and the
+// parent is woken exactly once.
 func TestRaceOfTwoChildrenOfOneParent(t *testing.T) {
 	a, b := two(t)
 	race(func(n int) {

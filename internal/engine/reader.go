@@ -10,13 +10,12 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Reader is the reading half of a Backend. It needs no engine: on a store that
-// another process writes it sees what is committed there, and finds what is new
-// by looking every so often instead of being woken.
+// Reader is the reading half of a Backend. It needs no engine: on a store that another process
+// writes it reads what is committed there, and polls for changes instead of being woken.
 type Reader struct {
 	store store.Store
 	hub   *hub
-	poll  time.Duration // how late what another process wrote is seen at most
+	poll  time.Duration // the longest delay until a write of another process is seen
 	ended <-chan struct{}
 }
 
@@ -47,7 +46,7 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 			if err != nil || x.State.Terminal() || last {
 				return x, err
 			}
-			if err := r.unasked(ctx); err != nil {
+			if err := r.interrupted(ctx); err != nil {
 				return belay.Execution{}, err
 			}
 		}
@@ -56,9 +55,9 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 			if x != nil {
 				return *x, nil
 			}
-		case <-timer.C: // another process may have ended it
+		case <-timer.C: // another process may have ended the execution
 			select {
-			case x := <-ended: // so has this one, during the same read
+			case x := <-ended: // this process may have ended the execution during the same read
 				if x != nil {
 					return *x, nil
 				}
@@ -74,8 +73,8 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 	}
 }
 
-// scan is how many executions one list looks at: what is rare among many that ended
-// long ago is looked for a part at a time.
+// scan is the maximum number of executions that one list reads. A list of rare executions among
+// many old ones is read in parts.
 const scan = 50_000
 
 // Executions lists executions, newest first.
@@ -112,7 +111,7 @@ func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, er
 	return page, nil
 }
 
-// Events reads history, waiting for it if asked to.
+// Events reads history. If the query has a Wait and there are no events yet, it waits for them.
 func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	if q.Limit <= 0 || q.Limit > 1000 {
 		q.Limit = 1000
@@ -133,7 +132,7 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 		if events := machine.Events(rec, q.After, q.Limit); len(events) > 0 || q.Wait <= 0 || isOver(over) {
 			return events, nil
 		}
-		if err := r.unasked(ctx); err != nil {
+		if err := r.interrupted(ctx); err != nil {
 			return nil, err
 		}
 		select {
@@ -149,9 +148,9 @@ func (r *Reader) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event,
 	}
 }
 
-// unasked says why a call must end without an answer: its caller has given up, or the engine
-// stops. Both count before news that arrived during the same read.
-func (r *Reader) unasked(ctx context.Context) error {
+// interrupted returns the error with which a call must end without an answer, because its caller
+// has given up or the engine stops. Both count before news that arrived during the same read.
+func (r *Reader) interrupted(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -162,8 +161,8 @@ func (r *Reader) unasked(ctx context.Context) error {
 	}
 }
 
-// isOver reports whether a timer has fired, so that of the end of a wait and
-// other news, both come during one read, the end counts.
+// isOver reports whether a timer has fired. If the wait ends and news arrive during the same read,
+// the end of the wait counts.
 func isOver(t *time.Timer) bool {
 	select {
 	case <-t.C:

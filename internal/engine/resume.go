@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// readers is how many of a claim's executions are read at a time.
+	// readers is how many of a claim's executions are read at the same time.
 	readers = 4
-	// replyBytes is about how much a claim's reply carries in payloads. What has no room
-	// is read by its worker with Resume.
+	// replyBytes is the approximate maximum of payload bytes in the reply to a claim. The worker
+	// reads the rest with Resume.
 	replyBytes = 8 << 20
-	// pageBytes is about how much one read of what an owner goes on from carries, and what
-	// each reader of a claim reserves.
+	// pageBytes is the approximate maximum of payload bytes in one read of checkpoints and signals.
+	// Each reader of a claim reserves as much.
 	pageBytes = replyBytes / readers
 )
 
-// room is what a reply may still carry.
-type room struct {
+// budget is the number of bytes that a reply may still take.
+type budget struct {
 	mu    sync.Mutex
 	bytes int
 }
 
-// reserve takes room for one read, 0 if there is none.
-func (r *room) reserve() int {
+// reserve takes bytes for one read from the budget, 0 if none are left.
+func (r *budget) reserve() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := min(r.bytes, pageBytes)
@@ -37,21 +37,20 @@ func (r *room) reserve() int {
 	return n
 }
 
-// release gives back what was not used; a read may have used more than was reserved.
-func (r *room) release(n int) {
+// release gives unused bytes back. n is negative if a read used more than it had reserved.
+func (r *budget) release(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.bytes = max(0, r.bytes+n)
 }
 
-// assignments adds to what was won all that its new owner goes on from, as far as it has
-// room in one reply. Only the owner writes checkpoints, so they may be read after the
-// commit.
+// assignments adds the checkpoints, signals and inputs to the won executions, as far as they fit
+// into one reply. Only the owner writes checkpoints, so they may be read after the commit.
 func (e *Engine) assignments(ctx context.Context, won []machine.Claimed) (belay.ClaimReply, error) {
 	reply := belay.ClaimReply{Assignments: make([]belay.Assignment, len(won))}
 	now := e.store.Now()
-	free := &room{bytes: replyBytes}
-	var left []int // that have more to them than was won
+	free := &budget{bytes: replyBytes}
+	var left []int // executions whose checkpoints, signals or input must be read
 	for i := range won {
 		x, a := &won[i].Execution, &reply.Assignments[i]
 		*a = assignment(&won[i], now)
@@ -78,14 +77,14 @@ func (e *Engine) assignments(ctx context.Context, won []machine.Claimed) (belay.
 	}
 	all.Wait()
 	if err := failed.Load(); err != nil {
-		return belay.ClaimReply{}, *err // the claim is asked again by its number
+		return belay.ClaimReply{}, *err // the worker repeats the claim with its number
 	}
 	return reply, nil
 }
 
-// fill reads what an assignment goes on from, and its input if that is not known, if
-// there is room for it.
-func (e *Engine) fill(ctx context.Context, a *belay.Assignment, known bool, free *room, now machine.Time) error {
+// fill reads the checkpoints and signals of an assignment, and its input if that is not known, if
+// the budget has bytes for it.
+func (e *Engine) fill(ctx context.Context, a *belay.Assignment, known bool, free *budget, now machine.Time) error {
 	n := free.reserve()
 	if n == 0 {
 		a.More = true
@@ -106,7 +105,7 @@ func (e *Engine) fill(ctx context.Context, a *belay.Assignment, known bool, free
 	return nil
 }
 
-// size is how many bytes of payloads were read.
+// size is the number of payload bytes that were read.
 func size(r belay.Resumed) int {
 	n := len(r.Input)
 	for i := range r.Checkpoints {
@@ -118,7 +117,7 @@ func size(r belay.Resumed) int {
 	return n
 }
 
-// Resume reads a part of what the owner of a lease goes on from.
+// Resume reads a part of the checkpoints and signals from which the owner of a lease goes on.
 func (e *Engine) Resume(ctx context.Context, q belay.ResumeQuery) (belay.Resumed, error) {
 	rec, err := e.store.Read(store.Urgent(ctx), store.Read{
 		Execution: q.Lease.Execution, Resume: true, ResumeAfter: q.After, Bytes: pageBytes, Spec: q.After == 0,

@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// pruneIdle is how long the engine waits before it looks again for what is older
-	// than the retention, when there was no more to delete, and pruneQuiet up to how
-	// long when there was nothing at all. It looks a few times in a short retention.
+	// pruneIdle is how long the engine waits after it has deleted everything that is older than the
+	// retention. If there was nothing to delete, the wait doubles up to pruneQuiet. With a short
+	// retention the engine looks pruneLook times in it.
 	pruneIdle  = 10 * time.Second
 	pruneQuiet = time.Minute
 	pruneLook  = 10
-	// pruneLimit is how many executions one commit deletes at most: it must not hold
-	// up those who write.
+	// pruneLimit is the maximum number of executions that one commit deletes, so that the commit
+	// does not delay other writers.
 	pruneLimit = 200
-	// pruneShare is how many times longer than the last commit took the engine waits
-	// before the next, while there is more to delete, and pruneRest how long at least.
+	// While there is more to delete, the engine waits pruneShare times as long as the last commit
+	// took, and at least pruneRest.
 	pruneShare = 4
 	pruneRest  = 5 * time.Millisecond
 )
 
-// prune deletes what is older than the retention, a little at a time and all the
-// time: at the pace at which work ends, and up to a fifth of the time of one writer
-// where that is not enough.
+// prune deletes what is older than the retention, continuously and in small parts: as fast as
+// executions end, and with at most a fifth of the time of one writer if that is not enough.
 func (e *Engine) prune(ctx context.Context) {
 	if e.opt.Retention < 0 {
 		return
@@ -46,8 +45,8 @@ func (e *Engine) prune(ctx context.Context) {
 	}
 }
 
-// pruneOnce deletes a little, and reports whether it deleted anything and whether there
-// is more to delete now.
+// pruneOnce deletes one part, and reports whether it deleted anything and whether there is more to
+// delete now.
 func (e *Engine) pruneOnce(ctx context.Context) (some, more bool) {
 	before := e.store.Now().Add(-e.opt.Retention)
 	p, err := e.store.Prune(ctx, before, pruneLimit)
@@ -57,7 +56,7 @@ func (e *Engine) pruneOnce(ctx context.Context) (some, more bool) {
 		}
 		return false, false
 	}
-	for _, id := range p.Large { // refused if it was run again meanwhile
+	for _, id := range p.Large { // refused if the execution was reopened meanwhile
 		_, err := e.do(ctx, &machine.Forget{Execution: id, Before: before})
 		p.More = p.More || err == nil
 	}

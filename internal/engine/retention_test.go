@@ -13,9 +13,9 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// What has ended is deleted at the pace at which it ends, soon after its retention and
-// not before it, and keys a day later.
-func TestFinishedWorkIsDeletedAsItArrives(t *testing.T) {
+// Ended executions are deleted as fast as executions end: soon after their retention time and not
+// before it. Their keys are deleted a day later.
+func TestEndedExecutionsAreDeletedContinuously(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const retention = 20 * time.Minute
 		m := memory.New(time.Now)
@@ -64,8 +64,8 @@ func TestFinishedWorkIsDeletedAsItArrives(t *testing.T) {
 	})
 }
 
-// A tree that is too large for one commit is forgotten and goes piece by piece.
-func TestALargeTreeGoesPieceByPiece(t *testing.T) {
+// A tree that is too large for one commit is deleted in parts.
+func TestALargeTreeIsDeletedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		e := engine.New(m, engine.Options{Retention: time.Hour})

@@ -7,36 +7,37 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// route is what of a lane a worker names: beside it a lane has a priority, and labels
-// that the worker must have.
+// route is the part of a lane that a worker names. A lane also has a priority, and labels that the
+// worker must have.
 type route struct{ queue, workflow, version string }
 
 func routeOf(l *machine.Lane) route { return route{l.Queue, l.Workflow, l.Version} }
 
-// crossing is where lanes meet the sessions that may claim from them. A new lane or
-// session is shown to those that it meets there, however many others there are.
-type crossing struct {
+// members has the lanes of a route and the sessions that may claim from them. A new lane is
+// compared only with the sessions of its route, and a new session only with the lanes of its
+// routes.
+type members struct {
 	lanes    map[machine.LaneID]*lane
 	sessions map[*session]struct{}
 }
 
-func (d *dispatcher) crossingLocked(r route) *crossing {
+func (d *dispatcher) membersLocked(r route) *members {
 	x := d.routes[r]
 	if x == nil {
-		x = &crossing{lanes: make(map[machine.LaneID]*lane), sessions: make(map[*session]struct{})}
+		x = &members{lanes: make(map[machine.LaneID]*lane), sessions: make(map[*session]struct{})}
 		d.routes[r] = x
 	}
 	return x
 }
 
-// leftLocked forgets a crossing that nothing is at any more.
-func (d *dispatcher) leftLocked(r route) {
+// dropRouteLocked forgets a route that has no lanes and no sessions.
+func (d *dispatcher) dropRouteLocked(r route) {
 	if x := d.routes[r]; x != nil && len(x.lanes)+len(x.sessions) == 0 {
 		delete(d.routes, r)
 	}
 }
 
-// routes are those that a session is on.
+// routes returns the routes of a session.
 func (s *session) routes() []route {
 	all := make([]route, 0, len(s.spec.Queues)*len(s.spec.Workflows))
 	for _, q := range s.spec.Queues {
@@ -47,10 +48,10 @@ func (s *session) routes() []route {
 	return all
 }
 
-// enterLocked shows a session to the lanes on its routes.
+// enterLocked adds a session to its routes and to the lanes there that it can claim from.
 func (d *dispatcher) enterLocked(s *session) {
 	for _, r := range s.routes() {
-		x := d.crossingLocked(r)
+		x := d.membersLocked(r)
 		x.sessions[s] = struct{}{}
 		for _, l := range x.lanes {
 			if _, known := l.takers[s]; !known && l.Takes(s.spec) {
@@ -62,7 +63,7 @@ func (d *dispatcher) enterLocked(s *session) {
 	slices.SortFunc(s.lanes, byPriority)
 }
 
-// leaveLocked takes a session away from them.
+// leaveLocked removes a session from its routes and lanes.
 func (d *dispatcher) leaveLocked(s *session) {
 	delete(d.sessions, s.spec.ID)
 	for _, l := range s.lanes {
@@ -72,20 +73,20 @@ func (d *dispatcher) leaveLocked(s *session) {
 	for _, r := range s.routes() {
 		if x := d.routes[r]; x != nil {
 			delete(x.sessions, s)
-			d.leftLocked(r)
+			d.dropRouteLocked(r)
 		}
 	}
 }
 
-// laneLocked is what is known of a lane, which is shown to the sessions on its route
-// if it is new.
+// laneLocked returns the hints about a lane. A new lane is added to its route and to the sessions
+// that can claim from it.
 func (d *dispatcher) laneLocked(l machine.Lane) *lane {
 	if have := d.lanes[l.ID]; have != nil {
 		return have
 	}
 	made := &lane{Lane: l, takers: make(map[*session]struct{})}
 	d.lanes[l.ID] = made
-	x := d.crossingLocked(routeOf(&l))
+	x := d.membersLocked(routeOf(&l))
 	x.lanes[l.ID] = made
 	for s := range x.sessions {
 		if l.Takes(s.spec) {
@@ -97,7 +98,7 @@ func (d *dispatcher) laneLocked(l machine.Lane) *lane {
 	return made
 }
 
-// closeLocked forgets a lane. It is found again when something is ready in it.
+// closeLocked forgets a lane. The lane is read again when an execution in it is ready.
 func (d *dispatcher) closeLocked(l *lane) {
 	delete(d.lanes, l.ID)
 	for s := range l.takers {
@@ -107,10 +108,10 @@ func (d *dispatcher) closeLocked(l *lane) {
 	}
 	r := routeOf(&l.Lane)
 	delete(d.routes[r].lanes, l.ID)
-	d.leftLocked(r)
+	d.dropRouteLocked(r)
 }
 
-// byPriority is the order in which a claim asks for lanes.
+// byPriority is the order in which a claim names lanes.
 func byPriority(a, b *lane) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
 }

@@ -25,19 +25,19 @@ func database(t testing.TB) string {
 	})
 }
 
-// server is an engine with a store of its own on a database that it shares.
+// server is an engine on a shared database, with its own store.
 type server struct {
 	*engine.Engine
 	url string
 }
 
-// hearing and deafened are how a server hears the others: as it does, and not at
-// all, without knowing that there is anything to hear.
-func hearing(s store.Store) store.Store  { return s }
-func deafened(s store.Store) store.Store { return struct{ store.Store }{s} }
+// withHints and withoutHints select how a server receives hints: as usual, or not at all, with a store
+// that does not offer hints.
+func withHints(s store.Store) store.Store    { return s }
+func withoutHints(s store.Store) store.Store { return struct{ store.Store }{s} }
 
 // start starts a server.
-func start(t testing.TB, url string, ear func(store.Store) store.Store, change ...func(*engine.Options)) server {
+func start(t testing.TB, url string, listener func(store.Store) store.Store, change ...func(*engine.Options)) server {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{})
 	if err != nil {
@@ -47,7 +47,7 @@ func start(t testing.TB, url string, ear func(store.Store) store.Store, change .
 	for _, f := range change {
 		f(&o)
 	}
-	x := server{engine.New(ear(s), o), url}
+	x := server{engine.New(listener(s), o), url}
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {
 			t.Error(err)
@@ -59,21 +59,21 @@ func start(t testing.TB, url string, ear func(store.Store) store.Store, change .
 	return x
 }
 
-// seldom has a server look by itself so seldom that what comes soon came by hints.
-func seldom(o *engine.Options) { o.SlowPoll, o.HintPoll = 2*time.Minute, time.Minute }
+// pollRarely makes a server poll so rarely that changes which it sees soon must have arrived as hints.
+func pollRarely(o *engine.Options) { o.SlowPoll, o.HintPoll = 2*time.Minute, time.Minute }
 
-// two starts two servers on one database, which hear each other.
+// two starts two servers on one database that receive each other's hints.
 func two(t testing.TB) (a, b server) {
 	t.Helper()
 	url := database(t)
-	a, b = start(t, url, hearing, seldom), start(t, url, hearing, seldom)
+	a, b = start(t, url, withHints, pollRarely), start(t, url, withHints, pollRarely)
 	a.heard(t, b)
 	b.heard(t, a)
 	return a, b
 }
 
-// heard waits until what other does is heard here: until then hints that are
-// lost prove nothing.
+// heard waits until this server receives the hints of the other. Before that, a lost hint proves
+// nothing.
 func (x server) heard(t testing.TB, other server) {
 	t.Helper()
 	for range 50 {
@@ -83,10 +83,10 @@ func (x server) heard(t testing.TB, other server) {
 			return
 		}
 	}
-	t.Fatal("what another server does is not heard")
+	t.Fatal("no hint of the other server arrived")
 }
 
-// cancelled cancels an execution soon.
+// cancelled cancels an execution in the background.
 func (x server) cancelled(t testing.TB, id belay.ExecutionID) belay.ExecutionID {
 	go func() {
 		if _, err := x.Control(context.Background(), belay.Control{Execution: id,
@@ -117,7 +117,7 @@ func (x server) open(t testing.TB, name, workflow string, ttl time.Duration) bel
 	return s.ID
 }
 
-// claim claims one execution, waiting for it.
+// claim claims one execution and waits for it.
 func (x server) claim(t testing.TB, id belay.WorkerID, number int64) belay.ClaimReply {
 	t.Helper()
 	r, err := x.Claim(t.Context(), belay.ClaimRequest{Worker: id, Number: number, Slots: 1, Wait: 20 * time.Second})
@@ -127,7 +127,7 @@ func (x server) claim(t testing.TB, id belay.WorkerID, number int64) belay.Claim
 	return r
 }
 
-// won claims one execution, whatever else the worker is told first.
+// won claims one execution. Replies that only ask for a heartbeat are skipped.
 func (x server) won(t testing.TB, id belay.WorkerID, number int64) belay.Assignment {
 	t.Helper()
 	for range 5 {
@@ -160,11 +160,11 @@ func (x server) settle(t testing.TB, a belay.Assignment) {
 	}
 }
 
-// soon is how quickly hints bring what a server that looks seldom would find after a
-// minute, on however busy a machine.
+// soon is the time within which hints must arrive, on a busy machine too. A server that polls
+// rarely would find the change after a minute.
 const soon = 20 * time.Second
 
-// within checks how long something took.
+// within checks that something took no longer than soon.
 func within(t testing.TB, what string, since time.Time) {
 	t.Helper()
 	if took := time.Since(since); took > soon {
@@ -172,7 +172,7 @@ func within(t testing.TB, what string, since time.Time) {
 	}
 }
 
-// parked has a worker wait at a server and answers with what it is told.
+// parked parks a claim at a server and returns a channel with the reply.
 func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan belay.ClaimReply {
 	t.Helper()
 	told := make(chan belay.ClaimReply, 1)
@@ -188,8 +188,8 @@ func (x server) parked(t testing.TB, id belay.WorkerID, number int64) <-chan bel
 	return told
 }
 
-// What is submitted at one server starts at once on a worker parked at another,
-// and its end there answers those who wait here (hints, architecture §7).
+// An execution that is submitted at one server starts at once on a worker that waits at another
+// server. Its end there is reported at once to a caller that waits here (hints, architecture §7).
 func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	w := b.open(t, "w", "x", time.Minute)
@@ -200,7 +200,7 @@ func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 		r := <-told
 		within(t, "the start", at)
 		if len(r.Assignments) != 1 {
-			t.Fatalf("the worker was told %+v", r)
+			t.Fatalf("the worker got %+v", r)
 		}
 		ended := make(chan belay.Execution, 1)
 		go func() {
@@ -233,9 +233,9 @@ func TestASubmissionStartsAtAnotherServer(t *testing.T) {
 	}
 }
 
-// A submission wakes those whom it concerns, however many lanes it touches: a worker
-// of another server that takes none of them is not told to heartbeat.
-func TestASubmissionToManyLanesWakesOnlyWhomItConcerns(t *testing.T) {
+// A submission wakes only workers that can take it, however many lanes it touches: a worker of
+// another server that can take none of it is not asked to heartbeat.
+func TestASubmissionToManyLanesWakesOnlyWorkersThatTakeIt(t *testing.T) {
 	a, b := two(t)
 	told := b.parked(t, b.open(t, "w", "mine", time.Minute), 1)
 	all := make([]belay.Submission, 150)
@@ -250,13 +250,13 @@ func TestASubmissionToManyLanesWakesOnlyWhomItConcerns(t *testing.T) {
 	at := time.Now()
 	a.submit(t, "mine")
 	if r := <-told; len(r.Assignments) != 1 {
-		t.Errorf("the worker was told %+v", r)
+		t.Errorf("the worker got %+v", r)
 	}
 	within(t, "the start", at)
 }
 
-// A delayed execution starts when it is due, at whichever server a worker waits.
-func TestATimerIsKeptByAnotherServer(t *testing.T) {
+// A delayed execution starts when it is due, also if the worker waits at another server.
+func TestADelayedExecutionStartsAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	told := b.parked(t, b.open(t, "w", "x", time.Minute), 1)
 	at := time.Now()
@@ -270,11 +270,11 @@ func TestATimerIsKeptByAnotherServer(t *testing.T) {
 	}
 }
 
-// What is done to an execution or a session at one server reaches the worker
-// parked at another: it is told to heartbeat, and the heartbeat says why.
+// An operator's action on an execution or a session at one server reaches the worker that waits at
+// another server: its claim returns with a request to heartbeat, and the heartbeat has the action.
 func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
 	a, b := two(t)
-	w := a.open(t, "w", "x", time.Minute) // known at b when it is used there
+	w := a.open(t, "w", "x", time.Minute) // server b reads the session when the worker uses b
 	id := a.submit(t, "x")
 	won := b.won(t, w, 1)
 	beat := belay.Heartbeat{Worker: w, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: won.Lease.Token}}}
@@ -303,7 +303,7 @@ func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		if r := <-told; !r.Attention {
-			t.Errorf("%s: the worker was told %+v", c.name, r)
+			t.Errorf("%s: the worker got %+v", c.name, r)
 		}
 		within(t, c.name, at)
 		if r, err := b.Heartbeat(t.Context(), beat); err != nil || !c.told(r) {
@@ -312,7 +312,7 @@ func TestControlReachesAWorkerAtAnotherServer(t *testing.T) {
 	}
 }
 
-// A key made or revoked at one server counts at the others at once.
+// A key that is made or revoked at one server is known to the others at once.
 func TestAKeyCountsAtAnotherServer(t *testing.T) {
 	a, b := two(t)
 	if has, err := b.HasKeys(t.Context()); err != nil || has {
@@ -322,7 +322,7 @@ func TestAKeyCountsAtAnotherServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const heard = 4 * time.Second // without a hint it takes five
+	const heard = 4 * time.Second // shorter than the five seconds that it takes without a hint
 	eventually(t, heard, "the key counts", func() bool {
 		_, err := b.KeyOf(t.Context(), key.Secret)
 		return err == nil
@@ -336,7 +336,7 @@ func TestAKeyCountsAtAnotherServer(t *testing.T) {
 	})
 }
 
-// eventually waits for something that must happen.
+// eventually waits until f is true, and fails the test after the time in within.
 func eventually(t testing.TB, within time.Duration, what string, f func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -348,18 +348,18 @@ func eventually(t testing.TB, within time.Duration, what string, f func() bool) 
 	}
 }
 
-// Losing every hint changes nothing but the time it takes (G14): servers that
-// hear nothing find all of it by looking.
-func TestServersThatHearNothingFindEverything(t *testing.T) {
+// Losing every hint changes only how long things take (G14): servers that receive no hints find
+// everything by polling.
+func TestServersWithoutHintsFindEverything(t *testing.T) {
 	url := database(t)
 	slow := func(o *engine.Options) { o.SlowPoll = 300 * time.Millisecond }
-	a, b := start(t, url, deafened, slow), start(t, url, deafened, slow)
+	a, b := start(t, url, withoutHints, slow), start(t, url, withoutHints, slow)
 	w := b.open(t, "w", "x", time.Minute)
 	told := b.parked(t, w, 1)
 	id := a.submit(t, "x")
 	r := <-told
 	if len(r.Assignments) != 1 {
-		t.Fatalf("the worker was told %+v", r)
+		t.Fatalf("the worker got %+v", r)
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -377,24 +377,24 @@ func TestServersThatHearNothingFindEverything(t *testing.T) {
 	all.Wait()
 }
 
-// muffled is a store whose servers cannot be heard, and which knows it.
-type muffled struct{ store.Store }
+// lossyHints is a store that loses its connection for hints and reports that.
+type lossyHints struct{ store.Store }
 
-// Listen hears nothing.
-func (muffled) Listen(ctx context.Context, heed func(store.Hint)) error {
-	heed(store.Hint{Lost: true})
-	heed(store.Hint{Down: true})
+// Listen reports that hints are lost, and sends none.
+func (lossyHints) Listen(ctx context.Context, onHint func(store.Hint)) error {
+	onHint(store.Hint{Lost: true})
+	onHint(store.Hint{Down: true})
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// A server that knows that it hears nothing looks at everything once a second,
-// long before its slow poll.
-func TestAServerThatCannotHearLooksOften(t *testing.T) {
+// A server that knows that it receives no hints looks at everything once a second, long before its
+// slow poll.
+func TestAServerThatKnowsItGetsNoHintsPollsOften(t *testing.T) {
 	url := database(t)
-	a, b := start(t, url, deafened, seldom), start(t, url, func(s store.Store) store.Store {
-		return muffled{s}
-	}, seldom)
+	a, b := start(t, url, withoutHints, pollRarely), start(t, url, func(s store.Store) store.Store {
+		return lossyHints{s}
+	}, pollRarely)
 	w := b.open(t, "w", "x", time.Minute)
 	for n := range int64(2) {
 		told := b.parked(t, w, n+1)
@@ -405,7 +405,7 @@ func TestAServerThatCannotHearLooksOften(t *testing.T) {
 			r = b.claim(t, w, n+1)
 		}
 		if len(r.Assignments) != 1 {
-			t.Fatalf("the worker was told %+v", r)
+			t.Fatalf("the worker got %+v", r)
 		}
 		within(t, "the start", at)
 		at = time.Now()
@@ -417,9 +417,8 @@ func TestAServerThatCannotHearLooksOften(t *testing.T) {
 	}
 }
 
-// A server whose listening connection was cut listens again, and looks at what it
-// may have missed.
-func TestAServerListensAgain(t *testing.T) {
+// A server whose connection for hints is cut connects again, and reads what it may have missed.
+func TestAServerReconnectsForHints(t *testing.T) {
 	a, b := two(t)
 	w := b.open(t, "w", "x", time.Minute)
 	for n := range int64(3) {
@@ -428,11 +427,11 @@ func TestAServerListensAgain(t *testing.T) {
 		cutListeners(t, a.url)
 		a.submit(t, "x")
 		r := <-told
-		for r.Attention { // as after every loss
+		for r.Attention { // every lost connection asks workers to heartbeat
 			r = b.claim(t, w, n+1)
 		}
 		if len(r.Assignments) != 1 {
-			t.Fatalf("the worker was told %+v", r)
+			t.Fatalf("the worker got %+v", r)
 		}
 		within(t, "the start", at)
 		b.settle(t, r.Assignments[0])

@@ -47,8 +47,8 @@ func state(t *testing.T, e *engine.Engine, id belay.ExecutionID) belay.State {
 	return must[belay.Execution](t)(e.Execution(t.Context(), id)).State
 }
 
-// G6: a silent owner is given up in [TTL, TTL + 1 s], never earlier.
-func TestASilentOwnerIsGivenUpAtItsTTLAndNotBefore(t *testing.T) {
+// G6: the session of a worker without heartbeats ends in [TTL, TTL + 1 s], never earlier.
+func TestASessionWithoutHeartbeatsEndsAtItsTTL(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 15 * time.Second, 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			e := engine.New(memory.New(time.Now), engine.Options{})
@@ -74,8 +74,8 @@ func TestASilentOwnerIsGivenUpAtItsTTLAndNotBefore(t *testing.T) {
 	}
 }
 
-// Heartbeats keep a session alive for as long as they come, at the cost of one
-// row each, and refuse one that comes too late.
+// Heartbeats keep a session alive as long as they arrive, at the cost of one row each. A heartbeat
+// that arrives too late is refused.
 func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -98,8 +98,8 @@ func TestHeartbeatsKeepASessionAlive(t *testing.T) {
 	})
 }
 
-// A claim whose reply was lost costs a heartbeat, not the TTL: what the worker
-// does not name is released at once.
+// If the reply to a claim is lost, the execution is delayed by one heartbeat and not by the TTL: an
+// execution that the heartbeat does not name is released at once.
 func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -114,7 +114,7 @@ func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 		}
 		again := belay.ClaimRequest{Worker: s.ID, Number: 2, Slots: 1}
 		r := must[belay.ClaimReply](t)(e.Claim(t.Context(), again))
-		if r.Attention { // what it did not name was taken from it: it may hear of that first
+		if r.Attention { // the worker may be asked to heartbeat first, since an execution was taken from it
 			r = must[belay.ClaimReply](t)(e.Claim(t.Context(), again))
 		}
 		if len(r.Assignments) != 1 || r.Assignments[0].Lease.Token <= a.Lease.Token {
@@ -123,8 +123,8 @@ func TestALostClaimReplyCostsAHeartbeatNotTheTTL(t *testing.T) {
 	})
 }
 
-// A claim asked again by its number gets what it won.
-func TestAClaimAskedAgainGetsWhatItWon(t *testing.T) {
+// A claim that is repeated with its number gets what it won.
+func TestARepeatedClaimGetsItsExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
 		defer e.Close()
@@ -138,8 +138,8 @@ func TestAClaimAskedAgainGetsWhatItWon(t *testing.T) {
 	})
 }
 
-// A cancel reaches the owner at once, by its waiting claim and its next
-// heartbeat, and ends by force when the grace is over (G7).
+// A cancel reaches the owner at once, through its waiting claim and its next heartbeat. When the
+// grace period is over, the execution ends by force (G7).
 func TestACancelReachesTheOwnerAndEndsByForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
@@ -158,13 +158,13 @@ func TestACancelReachesTheOwnerAndEndsByForce(t *testing.T) {
 		start := time.Now()
 		must[belay.Execution](t)(e.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionCancel}))
 		if r := <-told; !r.Attention || time.Since(start) > 0 {
-			t.Errorf("told %+v after %s", r, time.Since(start))
+			t.Errorf("the claim returned %+v after %s", r, time.Since(start))
 		}
 		hb := must[belay.HeartbeatReply](t)(e.Heartbeat(t.Context(), belay.Heartbeat{
 			Worker: s.ID, ClaimSeen: 1, Holds: []belay.Held{{Execution: id, Token: a.Lease.Token}},
 		}))
 		if len(hb.Cancel) != 1 || hb.Cancel[0].Within != 10*time.Second {
-			t.Errorf("heartbeat told %+v", hb.Cancel)
+			t.Errorf("the heartbeat returned the cancels %+v", hb.Cancel)
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
@@ -174,9 +174,9 @@ func TestACancelReachesTheOwnerAndEndsByForce(t *testing.T) {
 	})
 }
 
-// After a stall of the only server nobody alive is given up; one that is really
-// silent still is (G6, grace).
-func TestAfterAStallNobodyAliveIsGivenUp(t *testing.T) {
+// After a stall of the only server no live worker loses its session; a worker that is really dead
+// does (G6, grace).
+func TestAfterAStallNoLiveSessionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		e := engine.New(m, engine.Options{})
@@ -185,7 +185,7 @@ func TestAfterAStallNobodyAliveIsGivenUp(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Minute) // nobody could have sent a heartbeat
+		time.Sleep(5 * time.Minute) // no worker could have sent a heartbeat
 		e = engine.New(m, engine.Options{})
 		defer e.Close()
 		start := time.Now()
@@ -211,9 +211,9 @@ func TestAfterAStallNobodyAliveIsGivenUp(t *testing.T) {
 	})
 }
 
-// A process proven dead on its own host is given up at once, what it left
-// behind first.
-func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
+// The session of a process that is proven dead on its own host ends at once, after the processes
+// that it left behind have been ended.
+func TestAProvenDeathEndsASessionAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		e := engine.New(m, engine.Options{})
@@ -245,9 +245,9 @@ func TestADeathProvenOnItsHostIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// What a refused claim left in its lane is there for the next one at once: a
-// dead worker's claim must not hide it until the slow poll.
-func TestWhatARefusedClaimLeftIsClaimedAtOnce(t *testing.T) {
+// If the claim of a draining worker is refused, the next claim finds the execution at once: the
+// refused claim must not hide it until the slow poll.
+func TestARefusedClaimDoesNotHideAnExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(memory.New(time.Now), engine.Options{})
 		defer e.Close()
@@ -258,7 +258,7 @@ func TestWhatARefusedClaimLeftIsClaimedAtOnce(t *testing.T) {
 		if err := e.Drain(t.Context(), s.ID); err != nil {
 			t.Fatal(err)
 		}
-		for n := range int64(2) { // the first reply is the news of the drain
+		for n := range int64(2) { // the first reply only reports the drain
 			if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: s.ID, Number: n + 1,
 				Slots: 1})); len(r.Assignments) > 0 {
 				t.Fatal("a draining worker won something")
@@ -277,9 +277,9 @@ func TestWhatARefusedClaimLeftIsClaimedAtOnce(t *testing.T) {
 	})
 }
 
-// A worker that was drained through another server claims nothing, and is told
-// so at once instead of keeping this server busy with a claim that cannot win.
-func TestAClaimOfAWorkerDrainedElsewhereEnds(t *testing.T) {
+// A worker that was drained through another server claims nothing. Its claim returns at once
+// instead of being tried again and again.
+func TestAClaimOfAWorkerDrainedAtAnotherServerReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{})
@@ -308,9 +308,9 @@ func TestAClaimOfAWorkerDrainedElsewhereEnds(t *testing.T) {
 	})
 }
 
-// A claim that is asked again gets what it won, also when there is news for its
-// worker: an answer without it would be taken for nothing won.
-func TestARepeatedClaimComesBeforeNews(t *testing.T) {
+// A repeated claim gets what it won, even if there is news for its worker: the worker would take a
+// reply without it as nothing won.
+func TestARepeatedClaimIsAnsweredBeforeNews(t *testing.T) {
 	e, ctx := open(t), t.Context()
 	s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{Name: "w", Workflows: noop, Capacity: 1}))
 	id := submit(t, e)
@@ -327,11 +327,11 @@ func TestARepeatedClaimComesBeforeNews(t *testing.T) {
 	}
 }
 
-// slowDue is a store whose look for what is due takes a while.
+// slowDue is a store whose reads of due work take a while.
 type slowDue struct {
 	store.Store
-	looked chan struct{} // one for each look that has read
-	answer chan struct{} // holds it until something is sent
+	looked chan struct{} // gets a value from each read
+	answer chan struct{} // each read waits for a value
 }
 
 func (s *slowDue) Due(ctx context.Context, limit int) (store.Due, error) {
@@ -341,9 +341,9 @@ func (s *slowDue) Due(ctx context.Context, limit int) (store.Due, error) {
 	return due, err
 }
 
-// G6: a session that is opened while the sweeper looks at the store is given up
-// within a second of its time like any other.
-func TestASessionOpenedDuringALookIsGivenUpInTime(t *testing.T) {
+// G6: a session that is opened while the sweeper reads the store ends within a second after its
+// time, like any other.
+func TestASessionOpenedDuringASweepEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowDue{Store: memory.New(time.Now), looked: make(chan struct{}, 100), answer: make(chan struct{})}
 		e := engine.New(s, engine.Options{})
@@ -364,9 +364,9 @@ func TestASessionOpenedDuringALookIsGivenUpInTime(t *testing.T) {
 	})
 }
 
-// Whoever awaits an execution that another server ended is shown it whole, also
-// when the first that this server hears of it is a fork of it.
-func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
+// A caller that awaits an execution gets it complete if another server ended it. This is so even if
+// the first change that this server sees is a fork of the execution.
+func TestAwaitGetsAnEndWrittenByAnotherServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)
 		here, there := engine.New(m, engine.Options{}), engine.New(m, engine.Options{SlowPoll: time.Second})
@@ -399,9 +399,9 @@ func TestAwaitIsShownTheEndThatAnotherServerWrote(t *testing.T) {
 	})
 }
 
-// A session that this engine has not seen is found in the store however many others
-// live: after a restart nobody is told that a session is over which is not.
-func TestASessionIsFoundHoweverManyLive(t *testing.T) {
+// A session that this engine has not seen is found in the store, however many other sessions live:
+// after a restart no worker is refused whose session lives.
+func TestASessionIsFoundAmongManyOthers(t *testing.T) {
 	s := memory.New(time.Now)
 	first := engine.New(s, engine.Options{})
 	w := must[belay.Session](t)(first.OpenWorker(t.Context(), belay.WorkerSpec{
@@ -438,8 +438,8 @@ func TestASessionIsFoundHoweverManyLive(t *testing.T) {
 	}
 }
 
-// After the clock was set forwards, what a batch leaves to do is done at once:
-// the sweeper does not sleep on until the time it had in mind before.
+// After the clock was set forwards, the sweeper does at once what a batch leaves to do: it does not
+// sleep until the time that it planned before.
 func TestTheSweeperIsWokenAfterTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64

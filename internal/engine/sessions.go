@@ -9,24 +9,24 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// session is what a claim must know of its worker. Its spec never changes, and
-// draining never ends; that it has ended is found out by the commit of a claim.
+// session is what a claim needs to know about its worker. The spec never changes, and draining
+// never ends. If the session has ended, the commit of a claim finds out.
 type session struct {
 	spec      belay.WorkerSpec
-	lanes     []*lane // it may take from, highest priority first
-	attention bool    // its next heartbeat has something to tell
-	draining  bool    // it may claim nothing
+	lanes     []*lane // lanes that the session may claim from, highest priority first
+	attention bool    // the worker should heartbeat, since there is news for it
+	draining  bool    // the session may claim nothing
 	waiting   *claim
-	won       int          // by its last claim
-	turn      string       // the queue that had the last one
-	used      machine.Time // when it was last asked for
+	won       int          // number of executions that the session's last claim won
+	turn      string       // queue of the last execution that the session won
+	used      machine.Time // when a call last asked for the session
 }
 
-// session finds what is known of a worker's session. One that another server or
-// an earlier process opened is read from the store, together with all others that
-// are asked for meanwhile: who comes from another server rarely comes alone.
+// session returns the session of a worker. If another server or an earlier process opened the
+// session, it is read from the store, together with all others that are needed at that moment:
+// workers usually come from another server in large numbers.
 func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, error) {
-	if s := d.sought(id); s != nil {
+	if s := d.lookUp(id); s != nil {
 		return s, nil
 	}
 	select {
@@ -37,10 +37,10 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 			Code: belay.CodeUnavailable, Op: "claim", Message: "gave up waiting", Err: context.Cause(ctx),
 		}
 	}
-	if s := d.sought(id); s != nil {
+	if s := d.lookUp(id); s != nil {
 		return s, nil
 	}
-	rows, err := d.engine.store.Workers(store.Urgent(ctx), store.WorkerQuery{IDs: d.allSought(), Living: true})
+	rows, err := d.engine.store.Workers(store.Urgent(ctx), store.WorkerQuery{IDs: d.takeUnread(), Living: true})
 	if err != nil {
 		return nil, err
 	}
@@ -56,9 +56,8 @@ func (d *dispatcher) session(ctx context.Context, id belay.WorkerID) (*session, 
 	}
 }
 
-// sought is what is remembered of a session; if that is nothing, it is among those
-// that are read next.
-func (d *dispatcher) sought(id belay.WorkerID) *session {
+// lookUp returns a remembered session. If there is none, the session is noted to be read next.
+func (d *dispatcher) lookUp(id belay.WorkerID) *session {
 	s := d.remembered(id)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,8 +67,8 @@ func (d *dispatcher) sought(id belay.WorkerID) *session {
 	return s
 }
 
-// allSought are the sessions that are to be read. It takes them.
-func (d *dispatcher) allSought() []belay.WorkerID {
+// takeUnread takes the sessions that are noted to be read.
+func (d *dispatcher) takeUnread() []belay.WorkerID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ids := make([]belay.WorkerID, 0, len(d.unread))
@@ -90,9 +89,8 @@ func (d *dispatcher) remembered(id belay.WorkerID) *session {
 	return s
 }
 
-// rememberedFor is how long a session is remembered that nobody asks for, and a lane
-// in which nothing happens. The worker may be at another server by now, or its end may
-// have gone unheard.
+// rememberedFor is how long the engine remembers a session that no call asks for, and a lane
+// without news. The worker may use another server by now, or the hint of its end was lost.
 const rememberedFor = 10 * time.Minute
 
 func (d *dispatcher) forgetLocked(now machine.Time) {
@@ -103,7 +101,7 @@ func (d *dispatcher) forgetLocked(now machine.Time) {
 	}
 }
 
-// opened remembers a session, defaults filled in.
+// opened remembers a session. The spec has its defaults filled in.
 func (d *dispatcher) opened(spec belay.WorkerSpec, state belay.WorkerState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,7 +119,7 @@ func (d *dispatcher) openedLocked(spec belay.WorkerSpec) *session {
 	return s
 }
 
-// changedLocked takes in what a batch made of a session.
+// changedLocked records the change of a session in a batch.
 func (d *dispatcher) changedLocked(w *machine.Worker) {
 	if w.State.Ended() {
 		d.attendLocked(w.ID)

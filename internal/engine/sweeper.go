@@ -15,35 +15,35 @@ import (
 // sweepLimit is how many of each kind one look at the store takes.
 const sweepLimit = 500
 
-// sweeper finds what time or a crash has left to do and sends an ordinary
-// command for each: it is the reaper, the timers and the tidier in one. It also
-// writes the server's mark of life where no batch did.
+// sweeper finds the sessions and timeouts that are due and the changes that a crash left
+// unfinished, and sends an ordinary command for each. It also writes the engine's mark of life when
+// no batch has done so.
 type sweeper struct {
 	engine *Engine
 	wake   chan struct{}
-	shared bool // with other servers, which look for the same
+	shared bool // several servers use the store, and each sweeps
 
 	mu       sync.Mutex
-	next     machine.Time  // when it means to look again
-	marked   machine.Time  // the last mark written
-	counted  machine.Time  // when the sessions were last looked at for the interval
-	marks    int64         // written alone
-	promised time.Duration // the beat written with the last mark, which binds
-	interval time.Duration // of marks; 0 while no session lives
+	next     machine.Time  // time of the next planned look
+	marked   machine.Time  // time of the last mark that was written
+	counted  machine.Time  // when the sessions were last read to compute the interval
+	marks    int64         // marks that were written alone
+	promised time.Duration // the interval that was promised with the last mark, which binds this engine
+	interval time.Duration // between two marks; 0 while no session lives
 }
 
 func newSweeper(e *Engine) *sweeper {
 	return &sweeper{engine: e, wake: make(chan struct{}, 1), next: math.MaxInt64}
 }
 
-// marksPerTTL is how many marks of life fit in the shortest TTL. Three missed
-// ones must be fewer than a session has to spare between its heartbeat and its
-// end, so that every stall that could end a session is seen as one.
+// marksPerTTL is how many marks of life fit into the shortest TTL. A stall counts as an outage
+// after three missed marks. That must be less time than a session has left between two heartbeats,
+// so that every stall that could end a session counts as an outage.
 const marksPerTTL = 5
 
-// beat is how often this server means to write its mark. A session that the
-// batch opens binds it, and so does what another server has promised since this
-// one has looked at the sessions: it may know of one with a shorter TTL.
+// beat is the interval at which this server promises to write its mark. A session that the batch
+// opens may shorten it. So may the promise of another server that is newer than this server's last
+// look at the sessions: the other server may know of a session with a shorter TTL.
 func (s *sweeper) beat(b *batch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,8 @@ func (s *sweeper) nudge() {
 	}
 }
 
-// heed takes what another server says.
-func (s *sweeper) heed(h store.Hint) {
+// onHint wakes the sweeper if another server has named a sooner time to look.
+func (s *sweeper) onHint(h store.Hint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.Lost || h.Look != 0 && h.Look < s.next {
@@ -82,20 +82,20 @@ func (s *sweeper) heed(h store.Hint) {
 	}
 }
 
-// look has the store looked at again.
+// look makes the sweeper look at the store again.
 func (s *sweeper) look() { s.nudge() }
 
-// run sweeps until ctx ends, first of all when the engine starts.
+// run sweeps until ctx ends. The first sweep is at the start of the engine.
 func (s *sweeper) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		s.next = math.MaxInt64 // whatever a batch names from here on is sooner
+		s.next = math.MaxInt64 // so that any time that a batch names now wakes the sweeper
 		s.mu.Unlock()
-		s.engine.mourner.bury(ctx)
-		s.engine.committer.life.sweeping()
+		s.engine.localReaper.reap(ctx)
+		s.engine.committer.health.sweeping()
 		at, done := s.sweep(ctx)
 		if done {
-			s.engine.committer.life.swept(at.Sub(s.engine.store.Now()))
+			s.engine.committer.health.swept(at.Sub(s.engine.store.Now()))
 		}
 		s.mu.Lock()
 		s.next = at
@@ -106,14 +106,15 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// apart is how far servers on one store are apart at most that wake for the same.
-const apart = 50 * time.Millisecond
+// spread is the largest random delay between servers on one store that wake for the same time.
+const spread = 50 * time.Millisecond
 
-// rest waits until the moment comes or something wakes the sweeper.
+// rest waits until the given time or until something wakes the sweeper. It reports false if ctx
+// ends first.
 func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
 	wait := max(until.Sub(s.engine.store.Now()), time.Millisecond)
-	if s.shared && wait > time.Millisecond { // whoever comes first leaves the others nothing to do
-		wait += time.Duration(s.engine.opt.Jitter() * float64(apart))
+	if s.shared && wait > time.Millisecond { // the first server to wake does the work of all
+		wait += time.Duration(s.engine.opt.Jitter() * float64(spread))
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -126,26 +127,26 @@ func (s *sweeper) rest(ctx context.Context, until machine.Time) bool {
 	return true
 }
 
-// sweep does what is due and answers when to look again, and whether all could be done.
+// sweep does what is due. It returns when to look again, and whether everything could be done.
 func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	now := s.engine.store.Now()
 	retry := now.Add(200 * time.Millisecond)
 	due, err := s.engine.store.Due(ctx, sweepLimit)
 	if err != nil {
-		if ctx.Err() == nil && s.engine.troubled.begin() {
+		if ctx.Err() == nil && s.engine.outage.begin() {
 			s.engine.log.Warn("look for what is due", "error", err)
 		}
 		return retry, false
 	}
-	s.engine.troubled.end()
+	s.engine.outage.end()
 	s.mu.Lock()
 	s.interval, s.counted = due.MinTTL/marksPerTTL, now
 	s.mu.Unlock()
-	s.engine.committer.life.beats(due.MinTTL / marksPerTTL)
+	s.engine.committer.health.beats(due.MinTTL / marksPerTTL)
 	commands := s.commands(due)
 	if n, ok, away := s.send(ctx, commands); n > 0 {
 		if ok == n {
-			return s.engine.store.Now(), true // there may be more, and what was done may have left more
+			return s.engine.store.Now(), true // the store may have more due work, also because of these commands
 		}
 		return retry, !away
 	}
@@ -158,17 +159,18 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	if due.MinTTL > 0 {
 		at = min(at, s.mark(ctx))
 	}
-	if s.engine.committer.life.isFailing() {
-		at = min(at, s.try(ctx))
+	if s.engine.committer.health.isFailing() {
+		at = min(at, s.probe(ctx))
 	}
-	return min(at, s.engine.mourner.next()), true
+	return min(at, s.engine.localReaper.next()), true
 }
 
 func (s *sweeper) commands(due store.Due) []machine.Command {
 	var out []machine.Command
 	for _, id := range due.Workers {
-		// What was received before its time was over counts, wherever it stands.
-		if s.engine.committer.inHand(id) == nil {
+		// A heartbeat counts if it was received before the session's time was over, even if it is
+		// not written yet.
+		if s.engine.committer.pendingBeat(id) == nil {
 			out = append(out, &machine.Expire{Worker: id})
 		}
 	}
@@ -185,12 +187,12 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 	return out
 }
 
-// losses are the commands that take back what sessions have left. Each says what else its
-// session has left.
+// losses returns the commands that take back the executions of ended sessions. Each command says
+// what else its session has lost.
 func losses(lost []store.Lost) []machine.Command {
 	type left struct {
 		all, suspects int
-		newest        machine.Time // begin of a suspect's run
+		newest        machine.Time // start of the newest run of a suspect
 	}
 	of := make(map[belay.WorkerID]left)
 	for i := range lost {
@@ -214,9 +216,9 @@ func losses(lost []store.Lost) []machine.Command {
 	return out
 }
 
-// send commits the commands together and answers how many there were and how
-// many passed, and whether the store was away. A refusal means that the moment has passed: a heartbeat came in
-// time, or somebody else was quicker.
+// send commits the commands together. It returns how many there were, how many were accepted, and
+// whether the store was unavailable. A refused command is no error: a heartbeat arrived in time, or
+// another server sent the same command earlier.
 func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, passed int, away bool) {
 	calls := make([]*call, len(commands))
 	for i, c := range commands {
@@ -233,8 +235,8 @@ func (s *sweeper) send(ctx context.Context, commands []machine.Command) (sent, p
 	return len(calls), passed, away
 }
 
-// mark writes the mark of life if no batch did for a beat, and answers when the
-// next one is due.
+// mark writes the mark of life if no batch did in the last interval, and returns when the next mark
+// is due.
 func (s *sweeper) mark(ctx context.Context) machine.Time {
 	s.mu.Lock()
 	last, interval := s.marked, s.interval
@@ -259,30 +261,30 @@ func (s *sweeper) mark(ctx context.Context) machine.Time {
 	return now.Add(interval)
 }
 
-// tryAgain is how soon a store that did not take a write is asked again.
-const tryAgain = 2 * time.Second
+// probeEvery is how soon a write is tried again after the store refused one.
+const probeEvery = 2 * time.Second
 
-// try writes a mark where the store did not take the newest write, so that somebody
-// finds out when it takes writes again, whether anybody else asks for one or not.
-func (s *sweeper) try(ctx context.Context) machine.Time {
-	_, _ = s.engine.do(ctx, &machine.Mark{}) // the committer sees what becomes of it
-	return s.engine.store.Now().Add(tryAgain)
+// probe writes a mark after the store refused the newest write, so that the engine notices when the
+// store takes writes again even if no other command arrives.
+func (s *sweeper) probe(ctx context.Context) machine.Time {
+	_, _ = s.engine.do(ctx, &machine.Mark{}) // the committer records the result
+	return s.engine.store.Now().Add(probeEvery)
 }
 
-// observe notes what a batch says about the next moment to look.
+// observe notes the next time to look that follows from a batch.
 func (s *sweeper) observe(b *batch) {
 	c := b.changes
 	if c.Empty() {
 		return
 	}
-	now := s.engine.store.Now() // a store may hold its clock while it asks for the beat
+	now := s.engine.store.Now() // before the lock: a store may lock its clock while it calls beat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.Vital() {
 		s.marked, s.promised = max(s.marked, b.rows.Now), c.Beat
 	}
 	sooner := false
-	late := s.next < now // the clock was set, and the timer does not know
+	late := s.next < now // the clock was set forwards, and the timer does not know
 	at := func(t machine.Time) { sooner = sooner || t != 0 && (t < s.next || late) }
 	for _, w := range c.Workers {
 		switch {

@@ -5,7 +5,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// reads are the kinds of rows that a need names.
+// reads returns the tables whose rows a need names.
 func reads(n *machine.Need) store.Tables {
 	var t store.Tables
 	for _, x := range []struct {
@@ -32,7 +32,7 @@ func reads(n *machine.Need) store.Tables {
 	return t
 }
 
-// writes are the kinds of rows that a command with such a need may write.
+// writes returns the tables that a command with such a need may write.
 func writes(c machine.Command, n *machine.Need) store.Tables {
 	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
 	if len(n.Objects) > 0 && len(n.Executions) == 0 {
@@ -43,7 +43,7 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 		return all | store.TableWorkers
 	case *machine.Renew, *machine.Claim, *machine.Lock, *machine.Schedule, *machine.Accept:
 		return all | store.TableWorkers | store.TableExecutions
-	case *machine.Mark: // it reaches for what a heartbeat is written with
+	case *machine.Mark: // the commit of a mark locks the tables that a heartbeat writes
 		return all | store.TableWorkers
 	case *machine.Submit:
 		if c.IdempotencyKey != "" {
@@ -61,5 +61,5 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 	case *machine.Settle:
 		return all | ends
 	}
-	return all | ends | store.TableActions // what the engine or an operator ends or changes
+	return all | ends | store.TableActions // commands of the engine or an operator
 }

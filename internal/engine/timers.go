@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// timers wake the dispatcher for hints that lie ahead: each is set no later than its
-// lane's hint.
+// timers wake the dispatcher at the times in hints. The timer of a lane is set no later than its
+// hint.
 type timers []timer
 
 type timer struct {
@@ -29,8 +29,8 @@ func (t *timers) Pop() any {
 	return last
 }
 
-// set sees to it that a timer of the lane is over at a moment, or before it, and
-// reports whether it is the first of all now.
+// set makes sure that a timer of the lane fires at the given time or before, and reports whether it
+// is the first of all timers now.
 func (t *timers) set(l *lane, at machine.Time) bool {
 	if l.timer != 0 && l.timer <= at {
 		return false
@@ -40,10 +40,10 @@ func (t *timers) set(l *lane, at machine.Time) bool {
 	return (*t)[0].at == at
 }
 
-// next is when the first timer is over; false if there is none.
+// next is when the first timer fires; false if there is none.
 func (t *timers) next() (machine.Time, bool) {
 	for len(*t) > 0 && (*t)[0].at != (*t)[0].lane.timer {
-		heap.Pop(t) // another was set in its place
+		heap.Pop(t) // another timer was set in its place
 	}
 	if len(*t) == 0 {
 		return 0, false
@@ -51,9 +51,9 @@ func (t *timers) next() (machine.Time, bool) {
 	return (*t)[0].at, true
 }
 
-// over gives the lanes whose hint has come, and sets another timer for those whose
-// hint is later by now.
-func (t *timers) over(now machine.Time) (all []*lane) {
+// expired returns the lanes whose time has come, and sets another timer for the lanes whose hint is
+// later by now.
+func (t *timers) expired(now machine.Time) (all []*lane) {
 	for at, some := t.next(); some && at <= now; at, some = t.next() {
 		l := (*t)[0].lane
 		heap.Pop(t)

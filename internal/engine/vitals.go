@@ -12,41 +12,41 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Vitals tell whether an engine does its work. They cost nothing and ask nobody, so
-// that they are told while the store does not answer.
+// Vitals tell whether an engine does its work. They need no answer of the store, so they are
+// available while the store does not answer.
 type Vitals struct {
 	store.Vitals
-	// Sweep, Mark and Commit are for how long the engine has not looked for what is due
-	// though it should have, has left no mark of life though sessions live, and has
-	// committed nothing though there was something; 0 while all goes well.
+	// Sweep, Mark and Commit are for how long the engine has failed to look for due work, to write
+	// a mark of life while sessions live, and to commit while there were commands. They are 0 while
+	// the engine works.
 	Sweep, Mark, Commit time.Duration
-	// Locked are the tables that somebody else has locked, LockedFor for how long.
+	// Locked are the tables that another transaction has locked, LockedFor for how long.
 	Locked    store.Tables
 	LockedFor time.Duration
-	// Refused is why the store did not take the newest write.
+	// Refused is the error of the newest write if the store refused it.
 	Refused error
 }
 
 const (
-	// StillAfter is for how long an engine may do nothing before it stands still: much
-	// longer than any commit takes, and shorter than the usual TTL.
+	// StillAfter is how long an engine may do nothing before it counts as stalled: much longer than
+	// any commit takes, and shorter than the usual TTL.
 	StillAfter = 10 * time.Second
-	// lockedAfter is for how long a table may be locked before it counts: longer than a
-	// migration holds one.
+	// lockedAfter is how long a table may be locked before it counts: longer than a migration locks
+	// one.
 	lockedAfter = 2 * time.Second
-	// recent is for how long an epoch that began is worth telling.
+	// recent is how long a new epoch is reported.
 	recent = 7 * 24 * time.Hour
 )
 
-// Vitals are those of this moment.
+// Vitals returns the present values.
 func (e *Engine) Vitals() Vitals {
 	v := Vitals{Vitals: e.store.Vitals(), Refused: e.committer.writable()}
-	e.committer.life.still(&v)
+	e.committer.health.fillStalls(&v)
 	return v
 }
 
-// Still says what the engine has not done for the longest time, and for how long; ""
-// if it does its work.
+// Still returns the work that the engine has not done for the longest time, and for how long; "" if
+// it does its work.
 func (v *Vitals) Still() (what string, since time.Duration) {
 	for _, x := range []struct {
 		what  string
@@ -59,8 +59,8 @@ func (v *Vitals) Still() (what string, since time.Duration) {
 	return what, since
 }
 
-// Trouble is why no work can be taken, nil if it can be. Its message names nothing that
-// is not everybody's to know; what lies below is for the log.
+// Trouble is the error with which new work is refused, nil if work can be taken. Its message
+// contains nothing confidential; the wrapped error is for the log.
 func (v *Vitals) Trouble() error {
 	what, since := v.Still()
 	refuse := func(err error, format string, args ...any) error {
@@ -71,7 +71,7 @@ func (v *Vitals) Trouble() error {
 	case v.Damage != nil:
 		return refuse(v.Damage, "what is stored is damaged: stop the server and restore a backup")
 	case v.LockedFor > lockedAfter:
-		return refuse(nil, "somebody else has locked what writes need: %s, for %s",
+		return refuse(nil, "another transaction has locked tables that writes need: %s, for %s",
 			strings.Join(v.Locked.Names(), ", "), v.LockedFor.Round(time.Second))
 	case errors.As(v.Refused, &known):
 		return refuse(v.Refused, "the store takes no writes: %s", known.Message)
@@ -83,19 +83,19 @@ func (v *Vitals) Trouble() error {
 	return nil
 }
 
-// Notes are what is worth knowing though work goes on.
+// Notes are messages for operators that do not keep the engine from its work.
 func (v *Vitals) Notes(now time.Time) []string { return Notes(v.Vitals, now) }
 
-// EpochBegan is about when the epoch began; zero for the first one.
+// EpochBegan is the approximate start of the epoch; zero for the first epoch.
 func (v *Vitals) EpochBegan() time.Time {
 	began, _ := machine.EpochBegan(v.Epoch)
 	return began.Time()
 }
 
-// Notes say what of a store is worth knowing though it can be used.
+// Notes are messages for operators about a store that can be used.
 func Notes(v store.Vitals, now time.Time) []string {
 	var notes []string
-	if v.Ahead.Abs() >= noticed {
+	if v.Ahead.Abs() >= minReportedSkew {
 		notes = append(notes, fmt.Sprintf(
 			"the clock was set back, or had run ahead: the store's time is %s ahead of it and goes on at its "+
 				"normal pace",
@@ -110,10 +110,11 @@ func Notes(v store.Vitals, now time.Time) []string {
 	return notes
 }
 
-// Vitals are what the store knows of itself.
+// Vitals returns the store's own view of its state.
 func (r *Reader) Vitals() store.Vitals { return r.store.Vitals() }
 
-// Explain says why an execution is where it is, and what of the engine keeps it there.
+// Explain says why an execution is in its state, and adds the problems of the engine that may keep
+// it there.
 func (e *Engine) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	x, err := e.Reader.Explain(ctx, id)
 	v := e.Vitals()

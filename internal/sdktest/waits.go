@@ -57,7 +57,7 @@ var waits = []testCase{
 		e.signal(id, "aproved", "me")
 		e.sleep(time.Minute)
 		e.explained(id, "signal", `signal "approved"`, `nothing has taken signal "aproved" (received: 1)`,
-			"the next look at it is in")
+			"it is checked again in")
 		e.signal(id, "approved", "you")
 		want(e, id, "you")
 	}},

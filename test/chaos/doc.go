@@ -51,7 +51,7 @@
 // loop device, and the promotion of two standbys of one primary, one after the other.
 // The clock of a machine cannot be set for one process from outside: steps of the
 // clock are tested in internal/store (TestFrequentReadingsLoseNoTime) and in
-// internal/engine (TestAClockThatIsSetIsTold).
+// internal/engine (TestAClockThatIsSetIsReported).
 //
 // Each fault has a quota, about as many as are planned for so long a run. A run in
 // which a fault happened less often is inconclusive.

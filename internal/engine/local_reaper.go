@@ -10,29 +10,29 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// buryEvery is how often the processes behind sessions on this host are looked
-// at, while there are any but this one.
-const buryEvery = time.Second
+// reapEvery is how often the processes of sessions on this host are checked, while there are any
+// except this one.
+const reapEvery = time.Second
 
-// mourner ends the sessions whose processes are proven dead on this very host:
-// nobody has to wait for their time to run out. What they left behind is ended
-// first. It belongs to the sweeper's goroutine.
-type mourner struct {
+// localReaper ends the sessions whose processes are proven dead on this host, before their leases
+// expire. It first ends the child processes that a dead worker left behind. It belongs to the
+// sweeper's goroutine.
+type localReaper struct {
 	engine *Engine
-	near   []store.WorkerRow // sessions of other processes on this host, as they were listed
+	near   []store.WorkerRow // sessions of other processes on this host, as they were listed last
 	listed machine.Time
 	looked machine.Time
-	failed bool // to list them
+	failed bool // the last listing failed
 
 	mu    sync.Mutex
-	stale bool // there are others
+	stale bool // the list is out of date
 }
 
-func newMourner(e *Engine) *mourner { return &mourner{engine: e, stale: true} }
+func newLocalReaper(e *Engine) *localReaper { return &localReaper{engine: e, stale: true} }
 
-// observe notes that a batch has opened a session whose process may be near. One
-// that another server opens is found when the sessions are listed again.
-func (m *mourner) observe(b *batch) {
+// observe notes that a batch has opened a session of a process on this host. Sessions that another
+// server opens are found when the sessions are listed again.
+func (m *localReaper) observe(b *batch) {
 	for _, w := range b.changes.Workers {
 		if w.New && m.concerns(w) {
 			m.mu.Lock()
@@ -42,34 +42,33 @@ func (m *mourner) observe(b *batch) {
 	}
 }
 
-// heed hears nothing: sessions are listed often enough.
-func (m *mourner) heed(store.Hint) {}
+// onHint does nothing: sessions are listed often enough.
+func (m *localReaper) onHint(store.Hint) {}
 
-// concerns reports whether the session is of another process whose death could be
-// proven here.
-func (m *mourner) concerns(w *machine.Worker) bool {
+// concerns reports whether the session belongs to another process whose death could be proven here.
+func (m *localReaper) concerns(w *machine.Worker) bool {
 	o := m.engine.opt
 	return !w.State.Ended() && !w.Spec.External && w.Spec.Process != o.Self && (o.Near == nil || o.Near(w.Spec.Process))
 }
 
-// next is when to look again.
-func (m *mourner) next() machine.Time {
+// next is when to check again.
+func (m *localReaper) next() machine.Time {
 	if m.engine.opt.Dead == nil {
 		return math.MaxInt64
 	}
 	if m.failed || len(m.near) > 0 {
-		return m.looked.Add(buryEvery)
+		return m.looked.Add(reapEvery)
 	}
 	return m.listed.Add(m.engine.opt.SlowPoll)
 }
 
-// bury ends the sessions of the dead, if it is time to look.
-func (m *mourner) bury(ctx context.Context) {
+// reap ends the sessions of dead processes, if it is time to check.
+func (m *localReaper) reap(ctx context.Context) {
 	if m.engine.opt.Dead == nil {
 		return
 	}
 	now := m.engine.store.Now()
-	again := now >= m.looked.Add(buryEvery)
+	again := now >= m.looked.Add(reapEvery)
 	switch {
 	case m.failed && !again:
 		return
@@ -82,23 +81,23 @@ func (m *mourner) bury(ctx context.Context) {
 		return
 	}
 	m.looked = now
-	if !m.anyDead() || !m.list(ctx) { // whoever has ended in order left nothing behind
+	if !m.anyDead() || !m.list(ctx) { // drops sessions that have ended meanwhile
 		return
 	}
 	for _, w := range m.near {
 		if proof, dead := m.engine.opt.Dead(w.Spec.Process); dead {
-			m.buryOne(ctx, w, proof)
+			m.reapOne(ctx, w, proof)
 		}
 	}
 }
 
-func (m *mourner) isStale() bool {
+func (m *localReaper) isStale() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stale
 }
 
-func (m *mourner) anyDead() bool {
+func (m *localReaper) anyDead() bool {
 	for _, w := range m.near {
 		if _, dead := m.engine.opt.Dead(w.Spec.Process); dead {
 			return true
@@ -107,15 +106,15 @@ func (m *mourner) anyDead() bool {
 	return false
 }
 
-// list reads which sessions are near.
-func (m *mourner) list(ctx context.Context) bool {
+// list reads the sessions of other processes on this host.
+func (m *localReaper) list(ctx context.Context) bool {
 	m.mu.Lock()
 	m.stale = false
 	m.mu.Unlock()
 	now := m.engine.store.Now()
 	rows, err := m.engine.store.Workers(ctx, store.WorkerQuery{Living: true, Host: m.engine.opt.Self.Host})
 	if m.failed = err != nil; m.failed {
-		if ctx.Err() == nil && m.engine.troubled.begin() {
+		if ctx.Err() == nil && m.engine.outage.begin() {
 			m.engine.log.Warn("look for workers that died on this host", "error", err)
 		}
 		return false
@@ -129,7 +128,7 @@ func (m *mourner) list(ctx context.Context) bool {
 	return true
 }
 
-func (m *mourner) buryOne(ctx context.Context, w store.WorkerRow, proof string) {
+func (m *localReaper) reapOne(ctx context.Context, w store.WorkerRow, proof string) {
 	e := m.engine
 	if e.opt.Bury != nil {
 		if err := e.opt.Bury(ctx, e, workerView(w)); err != nil {

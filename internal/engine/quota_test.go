@@ -11,9 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 )
 
-// hands opens a session with many slots, wins that many of twice as many executions, and
-// gives what it won: a worker with free hands, for whom more waits.
-func hands(t *testing.T, e *engine.Engine, n int) []belay.Assignment {
+// halfBusyWorker submits 2n executions, opens a session with 2n slots, and claims n of the
+// executions. It returns those: the worker has free slots, and more work waits for it.
+func halfBusyWorker(t *testing.T, e *engine.Engine, n int) []belay.Assignment {
 	t.Helper()
 	subs := make([]belay.Submission, 2*n)
 	for i := range subs {
@@ -32,7 +32,7 @@ func hands(t *testing.T, e *engine.Engine, n int) []belay.Assignment {
 	return r.Assignments
 }
 
-// wants lets one commit go, and says what it should have written.
+// wants lets one commit pass and checks what it wrote.
 func (g *gates) wants(t *testing.T, want string) {
 	t.Helper()
 	g.set(true, true)
@@ -42,19 +42,19 @@ func (g *gates) wants(t *testing.T, want string) {
 	}
 }
 
-// While a worker with free hands wins all it can take, five are accepted for four that
-// end, and beyond that as many as get by in an eighth of the time; a second later, if no
-// such worker is seen, as many as there is room for. A server that accepted all it could
-// write ended a quarter of what it can end.
-func TestNoMoreIsAcceptedThanEndsWhileWorkersHaveFreeHands(t *testing.T) {
+// While a worker with free slots wins all that it asks for, the server accepts five submissions for
+// every four runs that end, and beyond that as many as take an eighth of the time. After a second
+// without such a worker, the server accepts as many submissions as fit into a batch. A server
+// without this quota ended only a quarter of the runs that it can end.
+func TestSubmissionsAreRationedWhileTheServerIsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{MaxBatch: 100})
 		defer e.Close()
-		won := hands(t, e, 100)
+		won := halfBusyWorker(t, e, 100)
 		g.set(true, true)
-		flood(t, e, 1) // is under way, beyond what ends allow
-		flood(t, e, 500)
+		submitMany(t, e, 1) // this submission is being committed, and exceeds the quota
+		submitMany(t, e, 500)
 		for _, a := range won[:8] {
 			go func() {
 				if err := e.Settle(t.Context(), belay.Settlement{Lease: a.Lease,
@@ -70,7 +70,7 @@ func TestNoMoreIsAcceptedThanEndsWhileWorkersHaveFreeHands(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		select {
 		case g.next <- struct{}{}:
-			t.Error("more was accepted before what was beyond the ends had paid for it")
+			t.Error("more was accepted before the extra batch had waited its time")
 		default:
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -81,16 +81,17 @@ func TestNoMoreIsAcceptedThanEndsWhileWorkersHaveFreeHands(t *testing.T) {
 	})
 }
 
-// More is refused as soon as it is plain that it would wait too long, not only when
-// something has: until then ten times as much as can be done in that time had come in.
-func TestWhatWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
+// A submission is refused as soon as the engine can compute that it would wait too long, not only
+// after another one has waited so long. Before, ten times as many submissions were accepted as the
+// server could write in that time.
+func TestASubmissionThatWouldWaitTooLongIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates()
 		e := engine.New(g, engine.Options{MaxBatch: 10})
 		defer e.Close()
 		g.set(true, true)
-		flood(t, e, 1)
-		flood(t, e, 200)
+		submitMany(t, e, 1)
+		submitMany(t, e, 200)
 		for range 5 {
 			time.Sleep(100 * time.Millisecond)
 			g.one()
@@ -107,7 +108,7 @@ func TestWhatWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
 				t.Errorf("a submission got %v", err)
 			}
 		default:
-			t.Error("a submission waits behind what takes a second and a half")
+			t.Error("a submission waits behind others that take a second and a half")
 		}
 		g.all()
 		submit(t, e)

@@ -16,15 +16,15 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// shared is a memory store in which somebody else holds rows: commits that need one of
-// them are busy after as long as they wait.
+// shared is a memory store in which another transaction has locked rows: commits that need one of
+// these rows fail as busy after their waiting time.
 type shared struct {
 	store.Store
 	mu      sync.Mutex
 	held    store.Held
-	unnamed bool // it cannot tell what is held
+	unnamed bool // the store cannot report which rows are locked
 	urgent  bool // only urgent commits wait
-	busy    int  // commits that were
+	busy    int  // number of commits that were busy
 }
 
 func newShared() *shared { return &shared{Store: memory.New(time.Now)} }
@@ -100,7 +100,7 @@ func (s *shared) Commit(ctx context.Context, need machine.Need, decide func(*mac
 	return err
 }
 
-// submits counts how many submissions of so many callers are accepted in a second.
+// submits counts how many submissions of the given number of callers are accepted in a second.
 func submits(t *testing.T, e *engine.Engine, callers int) (accepted int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -125,9 +125,9 @@ func key(k string) store.Row {
 	return store.Row{Kind: store.RowKey, Key: machine.Key{Workflow: "w", Key: k}}
 }
 
-// A few keys that an application's transaction holds do not hold up what does not need
-// them, and what does is refused after a second, or goes on when they are free.
-func TestHeldKeysHoldUpNobodyElse(t *testing.T) {
+// Keys that an application's transaction has locked do not delay other submissions. A submission
+// that needs one of the keys is refused after a second, or goes on when the key is free.
+func TestLockedKeysDelayOnlyTheirUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
 		e := engine.New(s, engine.Options{Committers: 2, Pulse: true})
@@ -147,7 +147,7 @@ func TestHeldKeysHoldUpNobodyElse(t *testing.T) {
 					out, _ := e.Submit(ctx, belay.Submission{Workflow: "w", IdempotencyKey: fmt.Sprint(i)})
 					if err := out[0].Err; ctx.Err() == nil && (belay.CodeOf(err) != belay.CodeUnavailable ||
 						!errors.Is(err, store.ErrBusy)) {
-						t.Errorf("under a held key: %v", err)
+						t.Errorf("with a locked key: %v", err)
 					}
 					if took := time.Since(began); took > 2*time.Second {
 						t.Errorf("it was refused after %s", took)
@@ -158,26 +158,26 @@ func TestHeldKeysHoldUpNobodyElse(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if beside := submits(t, e, 8); beside < alone*9/10 {
-			t.Errorf("%d were accepted in a second beside ten held keys, %d without", beside, alone)
+			t.Errorf("%d submissions were accepted in a second with ten locked keys, %d without", beside, alone)
 		}
 		stop()
 		all.Wait()
-		waited := make(chan error, 1)
+		answer := make(chan error, 1)
 		go func() {
 			out, err := e.Submit(t.Context(), belay.Submission{Workflow: "w", IdempotencyKey: "0"})
-			waited <- errors.Join(err, out[0].Err)
+			answer <- errors.Join(err, out[0].Err)
 		}()
 		time.Sleep(300 * time.Millisecond)
 		s.hold(store.Held{})
-		if err := <-waited; err != nil {
+		if err := <-answer; err != nil {
 			t.Errorf("when the key is free: %v", err)
 		}
 	})
 }
 
-// While a table is locked, what does not need it goes on, and what does goes on when it
-// is free; no session is lost.
-func TestALockedTableHoldsUpOnlyWhatNeedsIt(t *testing.T) {
+// While a table is locked, commands that do not need it go on, and commands that need it go on when
+// it is free. No session is lost.
+func TestALockedTableDelaysOnlyItsUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second
 		s := newShared()
@@ -210,14 +210,14 @@ func TestALockedTableHoldsUpOnlyWhatNeedsIt(t *testing.T) {
 	})
 }
 
-// G6: a session whose row somebody holds is not judged while its heartbeat waits for
-// that, though others show that heartbeats can be written; the heartbeat counts from
-// when it came.
-func TestASessionIsNotJudgedWhileItsHeartbeatWaits(t *testing.T) {
+// G6: a session whose row another transaction has locked is not ended while its heartbeat waits for
+// the row, although other sessions can be renewed. The heartbeat counts from the time at which it
+// arrived.
+func TestASessionLivesWhileItsHeartbeatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second
 		s := newShared()
-		s.urgent = true // a judge would get through
+		s.urgent = true // a command that ends the session could be written
 		e := engine.New(s, engine.Options{Committers: 2, Pulse: true})
 		defer e.Close()
 		w, a := worker(t, e, ttl)
@@ -249,9 +249,9 @@ func TestASessionIsNotJudgedWhileItsHeartbeatWaits(t *testing.T) {
 	})
 }
 
-// Where the store cannot tell what is held, what waits is found by trying, and the
-// others are held up for a moment.
-func TestWhatWaitsIsFoundByTrying(t *testing.T) {
+// If the store cannot report which rows are locked, the engine finds the blocked command by trying
+// parts of the batch. The other commands are delayed only for a moment.
+func TestABlockedCommandIsFoundByTrying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
 		s.unnamed = true
@@ -269,7 +269,7 @@ func TestWhatWaitsIsFoundByTrying(t *testing.T) {
 				if i == 40 {
 					err = errors.Join(err, out[0].Err)
 					if !errors.Is(err, store.ErrBusy) {
-						t.Errorf("under the held key: %v", err)
+						t.Errorf("with the locked key: %v", err)
 					}
 					err = nil
 				} else {
@@ -286,8 +286,9 @@ func TestWhatWaitsIsFoundByTrying(t *testing.T) {
 	})
 }
 
-// What waits for somebody else when the engine stops is refused, not forgotten.
-func TestWhatWaitsForSomebodyIsRefusedAtTheEnd(t *testing.T) {
+// A command that is blocked by another transaction when the engine stops is refused and gets an
+// answer.
+func TestABlockedCommandIsRefusedAtClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
 		e := engine.New(s, engine.Options{})

@@ -19,8 +19,8 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// stuck is a store whose reads of what is due, or whose commits, do not return.
-type stuck struct {
+// stuckStore is a store whose reads of due work, or whose commits, do not return.
+type stuckStore struct {
 	store.Store
 	mu      sync.Mutex
 	due     bool
@@ -28,7 +28,7 @@ type stuck struct {
 	freed   chan struct{}
 }
 
-func (s *stuck) wait(when func() bool) {
+func (s *stuckStore) wait(when func() bool) {
 	s.mu.Lock()
 	stands, freed := when(), s.freed
 	s.mu.Unlock()
@@ -37,18 +37,18 @@ func (s *stuck) wait(when func() bool) {
 	}
 }
 
-func (s *stuck) Due(ctx context.Context, limit int) (store.Due, error) {
+func (s *stuckStore) Due(ctx context.Context, limit int) (store.Due, error) {
 	s.wait(func() bool { return s.due })
 	return s.Store.Due(ctx, limit)
 }
 
-func (s *stuck) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+func (s *stuckStore) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
 	s.wait(func() bool { return s.commits })
 	return s.Store.Commit(ctx, need, decide)
 }
 
-// set makes the store stand still, or go on.
-func (s *stuck) set(due, commits bool) {
+// set makes the store block, or go on.
+func (s *stuckStore) set(due, commits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.due, s.commits = due, commits
@@ -59,10 +59,10 @@ func (s *stuck) set(due, commits bool) {
 	}
 }
 
-// An engine that looks for nothing, leaves no marks, or commits nothing says so within
-// seconds, and by name; once it goes on it says nothing. While it has nothing to do it
-// does not stand still.
-func TestAnEngineThatStandsStillSaysSo(t *testing.T) {
+// An engine that does not look for due work, writes no marks of life, or commits nothing reports
+// which of these within seconds. It reports nothing once it works again, and nothing while it has
+// no work to do.
+func TestAStalledEngineReportsIt(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		due, commits bool
@@ -75,7 +75,7 @@ func TestAnEngineThatStandsStillSaysSo(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &stuck{Store: memory.New(time.Now)}
+				f := &stuckStore{Store: memory.New(time.Now)}
 				e := engine.New(f, engine.Options{Log: slog.New(slog.DiscardHandler)})
 				defer e.Close()
 				time.Sleep(24 * time.Hour)
@@ -116,31 +116,31 @@ func TestAnEngineThatStandsStillSaysSo(t *testing.T) {
 	}
 }
 
-// walls are a wall clock that is set and one that nobody can set.
-type walls struct {
+// testClock has a wall clock that a test can set, and a steady clock that it cannot.
+type testClock struct {
 	mu    sync.Mutex
 	began time.Time
 	set   time.Duration
 }
 
-func (w *walls) options() sqlite.Options {
+func (w *testClock) options() sqlite.Options {
 	w.began = time.Now()
 	return sqlite.Options{Clock: w.now, Steady: func() time.Duration { return time.Since(w.began) }}
 }
 
-func (w *walls) now() time.Time {
+func (w *testClock) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Now().Add(w.set)
 }
 
-func (w *walls) step(d time.Duration) {
+func (w *testClock) step(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set += d
 }
 
-// logged is what an engine logs.
+// logged collects the log of an engine.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -158,11 +158,11 @@ func (l *logged) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// A clock that is set, either way, is told once in the log, and by how much in the
-// vitals. Set forwards by far more than every time limit of what runs, it ends none of
-// that, and no session; what waits for a time is due.
-func TestAClockThatIsSetIsTold(t *testing.T) {
-	w, log := &walls{}, &logged{}
+// A clock that is set, forwards or back, is logged once, and the vitals have the difference. If the
+// clock is set forwards by more than every time limit of a run, no run and no session ends because
+// of it; delayed executions become due.
+func TestAClockThatIsSetIsReported(t *testing.T) {
+	w, log := &testClock{}, &logged{}
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), w.options())
 	if err != nil {
 		t.Fatal(err)
@@ -196,21 +196,22 @@ func TestAClockThatIsSetIsTold(t *testing.T) {
 	}
 	beat()
 	w.step(time.Hour)
-	for n := byte(1); n <= 5; n++ { // each commits, and may judge
+	for n := byte(1); n <= 5; n++ { // each of these commits could end the session
 		must[int64](t)(e.Save(t.Context(), belay.Save{
 			Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k",
 		}))
 		beat()
 	}
 	if x := must[belay.Execution](t)(e.Execution(t.Context(), id)); x.State != belay.Running || x.Attempt != 1 {
-		t.Errorf("after the clock was set forwards by an hour what ran is %s, attempt %d", x.State, x.Attempt)
+		t.Errorf("after the clock was set forwards by an hour the running execution is %s, attempt %d", x.State,
+			x.Attempt)
 	}
 	if r := must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: worker, Number: 2,
 		Slots: 1})); len(r.Assignments) != 1 || r.Assignments[0].Lease.Execution != later {
-		t.Errorf("what was due in half an hour was not claimed after an hour: %+v", r)
+		t.Errorf("an execution that was due in half an hour was not claimed after an hour: %+v", r)
 	}
 	if v := e.Vitals(); v.Leapt.Round(time.Minute) != time.Hour || log.count("set forwards") != 1 {
-		t.Errorf("it leapt by %s; told %d times", v.Leapt, log.count("set forwards"))
+		t.Errorf("it leapt by %s; logged %d times", v.Leapt, log.count("set forwards"))
 	}
 	w.step(-2 * time.Hour)
 	for n := byte(11); n <= 15; n++ {
@@ -220,7 +221,7 @@ func TestAClockThatIsSetIsTold(t *testing.T) {
 	}
 	v := e.Vitals()
 	if v.Ahead.Round(time.Minute) != 2*time.Hour || log.count("set back") != 1 {
-		t.Errorf("it is ahead by %s; told %d times", v.Ahead, log.count("set back"))
+		t.Errorf("it is ahead by %s; logged %d times", v.Ahead, log.count("set back"))
 	}
 	if notes := v.Notes(time.Now()); v.Trouble() != nil || len(notes) != 1 ||
 		!strings.Contains(notes[0], "2h0m0s ahead") {
@@ -233,13 +234,13 @@ func TestAClockThatIsSetIsTold(t *testing.T) {
 	w.step(2 * time.Hour)
 	beat()
 	if v := e.Vitals(); v.Ahead.Abs() > time.Second || log.count("shows the store's time again") != 1 {
-		t.Errorf("put right, it is ahead by %s; told %d times", v.Ahead, log.count("shows the store's time again"))
+		t.Errorf("put right, it is ahead by %s; logged %d times", v.Ahead, log.count("shows the store's time again"))
 	}
 }
 
-// An epoch that began while the engine runs, as after a failover, is told in the log,
-// once, and noted for a week.
-func TestAnEpochThatBeganIsTold(t *testing.T) {
+// A new epoch that begins while the engine runs, as after a failover, is logged once and reported
+// for a week.
+func TestANewEpochIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)))
 		s, log := memory.New(time.Now), &logged{}
@@ -250,7 +251,7 @@ func TestAnEpochThatBeganIsTold(t *testing.T) {
 		}
 		submit()
 		if v := e.Vitals(); !v.EpochBegan().IsZero() || len(v.Notes(time.Now())) > 0 || log.count("epoch") > 0 {
-			t.Errorf("the first epoch is told: %+v", v)
+			t.Errorf("the first epoch is reported: %+v", v)
 		}
 		s.SetEpoch(machine.NextEpoch(0, machine.At(time.Now()), 0))
 		began := time.Now()
@@ -258,7 +259,7 @@ func TestAnEpochThatBeganIsTold(t *testing.T) {
 		submit()
 		v := e.Vitals()
 		if off := v.EpochBegan().Sub(began).Abs(); off > time.Second || log.count("an epoch has begun") != 1 {
-			t.Errorf("it began %s off; told %d times", off, log.count("an epoch has begun"))
+			t.Errorf("it began %s off; logged %d times", off, log.count("an epoch has begun"))
 		}
 		if notes := v.Notes(time.Now()); len(notes) != 1 || !strings.Contains(notes[0], "may be gone") {
 			t.Errorf("noted: %q", notes)
