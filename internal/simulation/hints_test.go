@@ -91,7 +91,7 @@ func both(a, b store.Executions) store.Executions {
 // hintOf is the hint that a node gives of a commit: the same that servers on PostgreSQL give each
 // other, encoded and decoded. Its lists are in an order that the seed gives.
 func hintOf(rows *machine.Rows, c *machine.Changes) (h store.Hint, some bool) {
-	hints, err := postgres.Told(rows, c)
+	hints, err := postgres.HintsOf(rows, c)
 	if err != nil {
 		panic(err)
 	}

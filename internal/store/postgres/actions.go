@@ -39,7 +39,7 @@ WHERE b.execution = u.execution AND b.name = u.name AND b.n >= u.low AND b.n < u
 
 var insertChunks = insert(table.Chunks)
 
-// writeChunks drops chunks, then adds others: a number may be used again.
+// writeChunks deletes chunks before it adds others, since a number may be used again.
 func (t *tx) writeChunks(p *pipe, c *machine.Changes) error {
 	if len(c.Drops) > 0 {
 		bindDrops(p.add(deleteChunks, nil), c.Drops)
@@ -56,7 +56,7 @@ var (
 	updateSums = counted(update(sumChanges, "execution, name"), len(sumChanges.Columns))
 )
 
-// writeSums writes how much is kept under the names.
+// writeSums writes the total sizes of logs and artifacts.
 func (t *tx) writeSums(p *pipe, c *machine.Changes) error {
 	fresh, changed := split(c.Sums, func(s *machine.Sum) bool { return s.New })
 	if len(fresh) > 0 {

@@ -23,7 +23,7 @@ type load struct {
 	claim   int64
 }
 
-// newLoads opens a store with several of them, each a worker of its own.
+// newLoads opens a store with n loads, each with a worker of its own.
 func newLoads(tb testing.TB, n int) []*load {
 	tb.Helper()
 	s := open(tb, database(tb), postgres.Options{})
@@ -66,7 +66,7 @@ func (l *load) fold(commands ...machine.Command) []machine.Reply {
 	return replies
 }
 
-// unique fills 16 bytes as a UUIDv7 does: in order of time, the rest random.
+// unique makes 16 bytes like a UUIDv7: ordered by time, the rest random.
 func (l *load) unique() (id [16]byte) {
 	n := l.counter.Add(1)
 	binary.BigEndian.PutUint64(id[:], n)
@@ -121,8 +121,8 @@ func (l *load) saves(won []machine.Claimed, step int) []machine.Command {
 
 var batches = []int{1, 250, 1000}
 
-// each runs a benchmark with one connection and with two, in batches of several
-// sizes. step does one round and answers how many executions or steps it was.
+// each runs a benchmark with one connection and with two, in batches of several sizes. step does
+// one round and returns the number of executions or steps.
 func each(b *testing.B, unit string, step func(l *load, batch int) int) {
 	for _, writers := range []int{1, 2} {
 		for _, batch := range batches {
@@ -148,7 +148,8 @@ func each(b *testing.B, unit string, step func(l *load, batch int) int) {
 	}
 }
 
-// Executions that do nothing, from submission to settlement, in three commits.
+// BenchmarkExecutions runs executions that do nothing, from submission to settlement, in three
+// commits.
 func BenchmarkExecutions(b *testing.B) {
 	each(b, "executions", func(l *load, batch int) int {
 		l.fold(l.submits(batch)...)
@@ -158,8 +159,8 @@ func BenchmarkExecutions(b *testing.B) {
 	})
 }
 
-// The same in one commit: so many submissions, the claims of as many and the
-// settlements of the last.
+// BenchmarkMixed does the same in one commit: n submissions, claims of n executions, and the
+// settlements of the last claims.
 func BenchmarkMixed(b *testing.B) {
 	var mu sync.Mutex
 	running := make(map[*load][]machine.Claimed)
@@ -183,7 +184,7 @@ func BenchmarkSubmits(b *testing.B) {
 	})
 }
 
-// Steps of executions of ten steps each.
+// BenchmarkSteps saves steps of executions with ten steps each.
 func BenchmarkSteps(b *testing.B) {
 	var mu sync.Mutex
 	type progress struct {
@@ -210,8 +211,7 @@ func BenchmarkSteps(b *testing.B) {
 	})
 }
 
-// Retention: executions that have ended are deleted, as many in a commit as an engine
-// deletes.
+// BenchmarkPrune deletes ended executions, as many in a commit as an engine deletes.
 func BenchmarkPrune(b *testing.B) {
 	l := newLoads(b, 1)[0]
 	const batch = 200

@@ -15,7 +15,7 @@ import (
 
 var long = flag.Bool("long", false, "fill the database with a million executions")
 
-// population is what stands in a database before a test.
+// population is the number of executions in a database before a test.
 type population struct{ finished, pending, running int }
 
 func populations() population {
@@ -25,8 +25,7 @@ func populations() population {
 	return population{20_000, 5_000, 1_000}
 }
 
-// fillUp puts executions into the tables as if they had been worked off, or
-// waited, or were run by a worker.
+// fillUp adds executions to the tables as if they had ended, waited, or were run by a worker.
 func (n population) fillUp(t *testing.T, s *Store, lane machine.LaneID, owner belay.WorkerID) {
 	t.Helper()
 	const id = "(lpad(to_hex(g), 16, '0') || md5(g::text))::varchar(32)::uuid"
@@ -35,7 +34,7 @@ SELECT ` + id + `, %[1]d, g, %[2]s, 1, 1, %[3]s, 'default', 'noop', %[4]s, %[5]s
 	none, w := "NULL", fmt.Sprintf("'%x'::uuid", owner[:])
 	at := n.finished + 1
 	exec(t, s,
-		"SET lock_timeout = 0", // autovacuum looks at the same tables
+		"SET lock_timeout = 0", // autovacuum locks the same tables
 		fmt.Sprintf(execution, lane, "3", "6", "1", none, none, "g", "g", 1, n.finished),
 		fmt.Sprintf(execution, lane, "1", "1", none, "g", none, none, none, at, at+n.pending-1),
 		fmt.Sprintf(execution, lane, "2", "3", "1", none, w, "g", none, at+n.pending, at+n.pending+n.running-1),
@@ -62,7 +61,7 @@ func exec(t *testing.T, s *Store, texts ...string) {
 	}
 }
 
-// worker claims and settles what is there, through the rules.
+// worker claims and settles executions, through the rules.
 type worker struct {
 	t     *testing.T
 	s     *Store
@@ -105,7 +104,7 @@ func (w *worker) fold(commands ...machine.Command) []machine.Reply {
 	return replies
 }
 
-// round submits, claims, saves and settles so many.
+// round submits, claims, saves and settles n executions.
 func (w *worker) round(n int) {
 	w.t.Helper()
 	var submits, saves, settles []machine.Command
@@ -140,7 +139,7 @@ func (w *worker) round(n int) {
 	w.fold(settles...)
 }
 
-// owns has the worker win so many executions, and gives their rows.
+// owns makes the worker claim n new executions, and returns their rows.
 func (w *worker) owns(n int) (rows []*machine.Execution) {
 	w.t.Helper()
 	var submits []machine.Command
@@ -161,8 +160,8 @@ func (w *worker) owns(n int) (rows []*machine.Execution) {
 	return rows
 }
 
-// touched is how many rows and index entries of each table and index were read
-// since the server began.
+// touched returns how many rows and index entries of each table and index were read since the
+// server started.
 func touched(t *testing.T, s *Store) map[string]int64 {
 	t.Helper()
 	all := make(map[string]int64)
@@ -196,14 +195,13 @@ SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes`, func(r columns) er
 	return all
 }
 
-// kept are the indexes whose dead entries are read again while an old snapshot is
-// held: what a worker owned, by its heartbeats.
-var kept = map[string]bool{"executions_worker": true}
+// rereads are the indexes whose dead entries heartbeats read again while another transaction keeps
+// an old snapshot.
+var rereads = map[string]bool{"executions_worker": true}
 
-// However many executions have ended, wait or run, and however many have gone
-// through while somebody holds on to an old snapshot, a batch reads what it is
-// about and little more.
-func TestBatchesReadWhatTheyAreAbout(t *testing.T) {
+// A batch reads little more than the rows it needs, however many executions have ended, wait or
+// run, and however many ended while another transaction keeps an old snapshot.
+func TestBatchesReadLittleMoreThanTheyNeed(t *testing.T) {
 	const batch = 100
 	for _, snapshot := range []bool{false, true} {
 		t.Run(fmt.Sprintf("snapshot=%t", snapshot), func(t *testing.T) {
@@ -211,7 +209,7 @@ func TestBatchesReadWhatTheyAreAbout(t *testing.T) {
 			w := newWorker(t, s)
 			other := belay.WorkerID{2}
 			populations().fillUp(t, s, w.lane.ID, other)
-			if snapshot { // a backup that takes hours
+			if snapshot { // like a backup that takes hours
 				c, err := connect(t.Context(), s.config)
 				if err != nil {
 					t.Fatal(err)
@@ -235,13 +233,14 @@ func TestBatchesReadWhatTheyAreAbout(t *testing.T) {
 			}
 			s.floors.mu.Lock()
 			for _, f := range s.floors.all {
-				f.full = time.Now().Add(time.Hour) // looks below a floor are seldom, and not what is measured
+				f.full = time.Now().Add(time.Hour) // looks below a floor are rare, and not measured here
 			}
 			s.floors.mu.Unlock()
 			before := touched(t, s)
 			all()
 			for name, n := range touched(t, s) {
-				if n -= before[name]; n > 12*batch && !strings.HasPrefix(name, "servers") && !(snapshot && kept[name]) {
+				if n -= before[name]; n > 12*batch && !strings.HasPrefix(name, "servers") &&
+					!(snapshot && rereads[name]) {
 					t.Errorf("%s: %d rows read for batches of %d", name, n, batch)
 				}
 			}

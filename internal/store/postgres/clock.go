@@ -7,10 +7,10 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// newClock is the database's clock as this process knows it. Transactions read it in the
-// database, and so does the mark of life that any server left last; what is shown between
-// them is the last reading and the time that has passed here since. A reading is as old
-// as its way took.
+// newClock returns this process's view of the database's clock. Transactions read the database's
+// clock, and the newest mark of life of any server. Between readings the clock shows the last
+// reading plus the time that has passed here since. A reading is late by the time that its answer
+// took.
 func newClock(o Options) *store.Clock {
 	if o.Clock != nil {
 		return store.NewClock(o.Clock, o.Steady)

@@ -13,26 +13,25 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// conn is one connection with its prepared statements. It is used by one
-// goroutine at a time. Statements go to the server in pipelines, their arguments
-// as arrays in the wire's own form: at a hundred thousand rows a second, a
-// general encoder is what one would mostly wait for.
+// conn is one connection with its prepared statements. Only one goroutine may use it at a time.
+// Statements go to the server in pipelines, with arrays as arguments in PostgreSQL's binary format:
+// at a hundred thousand rows a second a general encoder would take most of the time.
 type conn struct {
 	pg       *pgconn.PgConn
 	prepared map[string]*pgconn.StatementDescription
 	names    int
-	backend  uint32   // the process that answers
-	identity identity // of what a writer is connected to
-	guest    bool     // on somebody else's connection, which keeps no statements of ours
+	backend  uint32   // number of the server's process
+	identity identity // identity of the database that a writer is connected to
+	guest    bool     // an application's connection, on which no statements are prepared
 	policies table.Parsed[belay.Policy]
 	specs    table.Parsed[belay.WorkerSpec]
-	words    words
-	desk     desk
+	interner interner
+	buffer   buffer
 }
 
-// settings of every session, beside its name. Plans are made once and must not hang on what
-// the statistics say at that moment: the tables are reached by their indexes in
-// nested loops, however few rows they had when the plan was made.
+// settings of every session, beside its name. Plans are made once and must not depend on the
+// statistics of that time: the tables are reached by their indexes in nested loops, however few
+// rows they had when the plan was made.
 var settings = map[string]string{
 	"plan_cache_mode":               "force_generic_plan",
 	"enable_seqscan":                "off",
@@ -42,8 +41,8 @@ var settings = map[string]string{
 	"jit":                           "off",
 	"client_min_messages":           "warning",
 	"default_transaction_isolation": "read committed",
-	// Servers hold rows for moments; an application's transaction, which may
-	// hold an idempotency key, must not hold up all that is committed with it.
+	// Servers lock rows for moments. An application's transaction may lock an idempotency key for
+	// longer; it must not delay everything that is committed in the same batch.
 	"lock_timeout": "1000",
 }
 
@@ -55,55 +54,55 @@ func connect(ctx context.Context, config *pgconn.Config) (*conn, error) {
 	return &conn{pg: pg, prepared: make(map[string]*pgconn.StatementDescription)}, nil
 }
 
-// close ends the connection, in order if the server still answers.
+// close ends the connection, with a message to the server if it still answers.
 func (c *conn) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = c.pg.Close(ctx) // what it could say changes nothing
+	_ = c.pg.Close(ctx) // an error of the close changes nothing
 }
 
-// pipe gathers statements that go to the server together.
+// pipe collects statements that go to the server together.
 type pipe struct {
 	*conn
 	steps  []*step
-	coming map[string]bool // texts that are being prepared
+	coming map[string]bool // texts of statements that are being prepared
 
 	pl   *pgconn.Pipeline // nil until the first statement is sent
-	sent int              // steps that were
+	sent int              // number of steps that were sent
 	size int              // bytes that are queued and not written yet
-	gone bool             // the connection, which is being closed beside this
+	gone bool             // the connection failed; another goroutine is closing it
 }
 
 // step is a statement in a pipe.
 type step struct {
 	text   string
 	params [][]byte
-	desk   *desk               // where its arguments are put together
-	row    func(columns) error // sees each row, and must not keep it
-	miss   error               // what it means if the statement did not touch all rows it should
-	once   bool                // not worth preparing
-	name   string              // under which it is being prepared
+	buffer *buffer             // buffer for the statement's arguments
+	row    func(columns) error // called with each row; must not keep the row
+	miss   error               // the error if the statement did not change all rows it should
+	once   bool                // the statement is run once, so it is not prepared
+	name   string              // name under which the statement is being prepared
 }
 
 func (c *conn) pipe() *pipe {
-	c.desk.clear()
+	c.buffer.clear()
 	return &pipe{conn: c, coming: make(map[string]bool)}
 }
 
-// add appends a statement; its arguments are added to what it gives.
+// add appends a statement. The caller adds the arguments to the step that it returns.
 func (p *pipe) add(text string, row func(columns) error) *step {
 	if p.pl != nil {
 		p.push()
 	}
-	s := &step{text: text, row: row, desk: &p.desk}
+	s := &step{text: text, row: row, buffer: &p.buffer}
 	p.steps = append(p.steps, s)
 	return s
 }
 
-// wire says that every value goes and comes in binary.
-var wire = []int16{1}
+// binaryFormat asks for the binary format of every value.
+var binaryFormat = []int16{1}
 
-// failure is the error of a pipe, with the step it befell.
+// failure is the error of a pipe, with the number of the step that failed.
 type failure struct {
 	step int
 	err  error
@@ -112,22 +111,22 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// stream makes the pipe send each statement when the next is added, so that the
-// server is at work while the rest is made ready. It is ended by run or stop.
+// stream makes the pipe send each statement when the next one is added, so that the server works
+// while the rest is prepared. run or stop ends it.
 func (p *pipe) stream(ctx context.Context) { p.pl = p.pg.StartPipeline(ctx) }
 
-// burst is how many bytes are written at a time, and frame about as many as a
-// statement takes beside its text and arguments.
+// burst is how many bytes are written at a time. frame is about the number of bytes of a statement
+// beside its text and arguments.
 const (
 	burst = 64 << 10
 	frame = 256
 )
 
-// push sends the statements that were added until now. On a connection that could not be
-// written to nothing more is: it is closed by another goroutine, which writes to it too.
+// push sends the statements that were added until now. After a write has failed, nothing more is
+// sent: another goroutine closes the connection and writes to it for that.
 func (p *pipe) push() {
 	if p.gone {
-		p.desk.clear()
+		p.buffer.clear()
 		return
 	}
 	for ; p.sent < len(p.steps); p.sent++ {
@@ -136,20 +135,20 @@ func (p *pipe) push() {
 		for _, v := range s.params {
 			size += 4 + len(v)
 		}
-		p.pg.Frontend().Send(&reserve{&p.desk, size + len(s.text) + frame})
+		p.pg.Frontend().Send(&reserve{&p.buffer, size + len(s.text) + frame})
 		p.send(p.pl, s)
 		p.size += size
 		s.params = nil
 	}
-	p.desk.clear()
+	p.buffer.clear()
 	if p.size > burst {
 		p.size = 0
-		p.gone = p.pl.Flush() != nil // what goes wrong shows in the end
+		p.gone = p.pl.Flush() != nil // run reports the error
 	}
 }
 
-// run sends all statements in one go and reads what comes back. Its error is a
-// failure that names the first statement that did not pass.
+// run sends all statements together and reads the answers. Its error is a failure that names the
+// first statement that did not pass.
 func (p *pipe) run(ctx context.Context) error {
 	if p.pl == nil {
 		p.stream(ctx)
@@ -169,37 +168,37 @@ func (p *pipe) run(ctx context.Context) error {
 	return nil
 }
 
-// stop ends a pipe that streams before all was added. What was sent is carried
-// out, as far as it passes.
+// stop ends a streaming pipe before all statements were added. The server carries out the
+// statements that were sent.
 func (p *pipe) stop() {
 	_ = p.pl.Sync()
 	_ = p.pl.Close()
 }
 
-// failed ends the pipeline and gives its error.
+// failed ends the pipeline and returns its error.
 func (p *pipe) failed(pl *pgconn.Pipeline, step int, err error) error {
-	_ = pl.Close() // repeats the error
+	_ = pl.Close() // returns the same error again
 	if p.pg.IsClosed() {
 		err = fmt.Errorf("%w: %w", errLost, err)
 	}
 	return &failure{step, err}
 }
 
-// send queues a statement, and prepares it if it is new to the connection.
+// send queues a statement, and prepares it if it is new on the connection.
 func (p *pipe) send(pl *pgconn.Pipeline, s *step) {
 	if sd := p.prepared[s.text]; sd != nil {
-		pl.SendQueryStatement(sd, s.params, wire, wire)
+		pl.SendQueryStatement(sd, s.params, binaryFormat, binaryFormat)
 		return
 	}
 	if s.once || p.guest || p.coming[s.text] {
-		pl.SendQueryParams(s.text, s.params, nil, wire, wire)
+		pl.SendQueryParams(s.text, s.params, nil, binaryFormat, binaryFormat)
 		return
 	}
 	p.names++
 	p.coming[s.text] = true
 	s.name = "b" + strconv.Itoa(p.names)
 	pl.SendPrepare(s.name, s.text, nil)
-	pl.SendQueryPrepared(s.name, s.params, wire, wire)
+	pl.SendQueryPrepared(s.name, s.params, binaryFormat, binaryFormat)
 }
 
 // receive reads the answer to one statement.
@@ -221,7 +220,7 @@ func (p *pipe) receive(pl *pgconn.Pipeline, s *step) error {
 	}
 }
 
-// read shows the rows to the step. All of them are read, whatever it says.
+// read passes the rows to the step. It reads all of them, even after an error of the step.
 func (s *step) read(r *pgconn.ResultReader) error {
 	var failed error
 	for r.NextRow() {
@@ -233,14 +232,14 @@ func (s *step) read(r *pgconn.ResultReader) error {
 	return cmp.Or(s.refused(err), failed)
 }
 
-// counted makes a statement with so many arguments fail, and with it all that
-// follow, if it touches another number of rows than the last argument says.
+// counted makes a statement with the given number of arguments fail, and so the whole batch, if it
+// changes another number of rows than its last argument says.
 func counted(text string, arguments int) string {
 	return fmt.Sprintf("WITH touched AS (%s RETURNING 1) SELECT 1 / (count(*) = $%d::bigint)::integer FROM touched",
 		text, arguments+1)
 }
 
-// refused tells the error of a statement that did not touch all its rows.
+// refused returns the error of a statement, or s.miss if the statement did not change all its rows.
 func (s *step) refused(err error) error {
 	var reply *pgconn.PgError
 	if s.miss != nil && errors.As(err, &reply) && reply.Code == "22012" {

@@ -12,11 +12,11 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// cpu is the time that processors have spent on a benchmark: on this process and
-// on the server. It says more than the clock where others use them too.
+// cpu is the processor time that a benchmark has used, in this process and in the database server.
+// On a busy machine it says more than the elapsed time.
 type cpu struct{ here, there time.Duration }
 
-// spent gives what was spent until now, zero where the system does not tell.
+// spent returns the time used until now, zero where the system does not report it.
 func spent(tb testing.TB) (c cpu) {
 	tb.Helper()
 	var usage syscall.Rusage
@@ -30,7 +30,7 @@ func spent(tb testing.TB) (c cpu) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
 	if err != nil {
-		return c // another machine's
+		return c // the server runs on another machine
 	}
 	postmaster, _, _ := strings.Cut(string(text), "\n")
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -45,8 +45,8 @@ func spent(tb testing.TB) (c cpu) {
 	return c
 }
 
-// ofServer is the time in a line of /proc if it is of the postmaster or of one of
-// its processes.
+// ofServer returns the time in a line of /proc if the line is about the postmaster or one of its
+// child processes.
 func ofServer(stat, postmaster string) time.Duration {
 	pid, rest, _ := strings.Cut(stat, " (")
 	fields := strings.Fields(rest[strings.LastIndexByte(rest, ')')+1:])
@@ -56,14 +56,14 @@ func ofServer(stat, postmaster string) time.Duration {
 	}
 	switch {
 	case pid == postmaster:
-		return ticks(13) + ticks(14) // of those of its processes that ended
+		return ticks(13) + ticks(14) // the time of child processes that have ended
 	case fields[1] == postmaster:
 		return ticks(11) + ticks(12)
 	}
 	return 0
 }
 
-// report adds what n things cost, in microseconds each.
+// report adds the processor time for each of n operations, in microseconds.
 func (c cpu) report(b *testing.B, n int64) {
 	b.Helper()
 	now := spent(b)

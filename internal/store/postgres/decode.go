@@ -29,7 +29,7 @@ func (c columns) time(i int) machine.Time { return machine.Time(c.int(i)) }
 func (c columns) bool(i int) bool         { return c.int(i) != 0 }
 func (c columns) text(i int) string       { return string(c[i]) }
 
-// blob is a copy; nothing is nil.
+// blob returns a copy of a value, which is nil if the value is empty.
 func (c columns) blob(i int) []byte { return append([]byte(nil), c[i]...) }
 
 func (c columns) id(i int) (id [16]byte) {
@@ -37,10 +37,10 @@ func (c columns) id(i int) (id [16]byte) {
 	return id
 }
 
-// words remembers texts that stand in many rows, so that each is there once.
-type words map[string]string
+// interner remembers texts that many rows contain, so that each is in memory once.
+type interner map[string]string
 
-func (w *words) text(b []byte) string {
+func (w *interner) text(b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
@@ -48,20 +48,20 @@ func (w *words) text(b []byte) string {
 		return s
 	}
 	if *w == nil || len(*w) >= 1000 {
-		*w = make(words)
+		*w = make(interner)
 	}
 	s := string(b)
 	(*w)[s] = s
 	return s
 }
 
-// stored is an execution as it stands in the database.
+// stored is an execution as the database has it.
 type stored struct {
 	*machine.Execution
-	runSeq int64 // at which the run began that it is in, if that run has no row
+	runSeq int64 // seq of the start of the execution's present run, if that run has no row
 }
 
-// run is the run that the execution is in, if it has no row.
+// run returns the present run of the execution, if it has no row.
 func (s stored) run() *machine.Run {
 	if s.runSeq == 0 {
 		return nil
@@ -72,27 +72,27 @@ func (s stored) run() *machine.Run {
 	}
 }
 
-// Int and the methods after it make columns a table.Row.
+// Int and the methods after it implement table.Row.
 func (c columns) Int(i int) int64   { return c.int(i) }
 func (c columns) Text(i int) string { return c.text(i) }
 func (c columns) Word(i int) string { return c.text(i) }
 func (c columns) Raw(i int) []byte  { return c[i] }
 func (c columns) Blob(i int) []byte { return c.blob(i) }
 
-// worded is a row whose words are remembered.
-type worded struct {
+// internedRow is a row whose repeated texts are interned.
+type internedRow struct {
 	columns
-	words *words
+	interner *interner
 }
 
-func (r worded) Word(i int) string { return r.words.text(r.columns[i]) }
+func (r internedRow) Word(i int) string { return r.interner.text(r.columns[i]) }
 
-// scan reads the row of an execution from the column at which it begins.
+// scan reads an execution from a row that begins with its columns.
 func (c *conn) scan(r columns) (stored, error) {
 	policy, err := table.Parse(&c.policies, "a policy", r[table.ExecutionPolicy])
 	if err != nil {
 		return stored{}, err
 	}
-	e, runSeq := table.ScanExecution(worded{r, &c.words}, policy)
+	e, runSeq := table.ScanExecution(internedRow{r, &c.interner}, policy)
 	return stored{e, runSeq}, nil
 }

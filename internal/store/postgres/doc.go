@@ -1,80 +1,88 @@
-// Package postgres is a store in one PostgreSQL database, which any number of
-// servers share. None of them leads; each is right on its own.
+// Package postgres is a store in one PostgreSQL database, which any number of servers share. No
+// server leads; each one works correctly alone.
+//
+// # Words
+//
+// A batch is the set of commands that one transaction of the engine decides on. A mark is the time
+// of a commit, which each commit writes into a row of its connection. A mark of life is a mark
+// whose commit could also renew sessions (see mark.go). A floor is a guess of the earliest time at
+// which an execution in a lane is ready; it lets a claim skip dead index entries (see floor.go).
+// The front is the same kind of guess for the indexes of due work (see front.go). Grace is the time
+// that all sessions get again after an outage of all servers.
 //
 // # A batch
 //
-// A commit takes two trips to the database, however large it is. The first
-// begins the transaction, locks the rows of the need, loads all that belongs to
-// them and reads the clock, in one pipeline. Then the caller decides. The second
-// writes what was decided, the server's mark of life, and COMMIT, in another.
-// Statements are prepared once for each connection and take their rows as
-// arrays, a few statements for a thousand rows. A third trip is made only for
-// ancestors of what is ready and for specs of executions that are there.
+// A commit takes two round trips to the database, however large it is. The first begins the
+// transaction, locks the rows that the commands need, loads everything that belongs to them and
+// reads the clock, in one pipeline. Then the caller decides. The second writes the changes, the
+// server's mark and COMMIT, in another pipeline. Statements are prepared once for each connection
+// and take their rows as arrays, so that a few statements write a thousand rows. A third round trip
+// is made only to load ancestors of ready executions and specs of executions that exist.
 //
-// Locks are taken in one order, each kind by id: sessions, executions, what is
-// ready in lanes, keys. What is ready is the exception: it is taken in its own
-// order but passed over where it is held (SKIP LOCKED), so that nobody waits for
-// it. Rows that two servers may both add (executions, keys) are added in the
-// order of their keys. What waits thus never waits in a circle; should
-// PostgreSQL find a deadlock anyway, the batch is done again.
+// Locks are taken in one order, each kind by id: sessions, executions, ready executions of lanes,
+// keys. Ready executions are the exception: they are locked in their own order, but with SKIP
+// LOCKED, so that no transaction waits for them. Rows that two servers may both add (executions,
+// keys) are added in the order of their keys. So transactions never wait for each other in a
+// circle. If PostgreSQL finds a deadlock anyway, the batch is repeated.
 //
 // # Why READ COMMITTED is enough
 //
-// Every statement sees what was committed before it began, and a locked row is
-// the newest there is. Nothing is decided from a row that is not locked, but for
-// what never changes and what is looked at again:
+// Every statement sees what was committed before it began, and a locked row is the newest version.
+// No decision uses a row that is not locked, except data that never changes and data that is
+// checked again under a lock:
 //
-//   - One fenced writer and no stale effect (G1, G2): an execution is read under
-//     its lock, and whatever belongs to it (runs, checkpoints, signals, actions,
-//     logs) is written only under that lock. Its owner's session is held by FOR
-//     KEY SHARE until the commit; a session ends, and begins to drain, only under
-//     FOR UPDATE, which waits for that. The clock is read after all locks.
-//   - Sessions are renewed, and count their claims, by many who hold them in
-//     share. Such a write names the version of the row that was read, and if
-//     somebody was quicker the batch is done again, with the row to itself.
-//   - Nothing acknowledged is lost, transitions are atomic (G3, G4): all of a
-//     batch is one transaction. A child's end and its parent's progress are in
-//     one batch, whose executions are locked together with all their ancestors:
-//     those are looked for first, without a lock, since parents never change. If
-//     one turns up that was not looked for, the batch begins anew.
-//   - No limbo (G5): what a worker owns is read without a lock; what must become
-//     of it is a command of its own, which is decided under the lock. A ready row
-//     that changed between the index and its lock is looked at again by
-//     PostgreSQL and left out if it is not ready any more. What others hold is
-//     looked at again soon.
-//   - One execution for a key (G9): keys are unique in the database. Of two
-//     batches that add one the second fails, begins anew and finds it.
-//   - After an outage whoever finds the servers' marks too old begins anew alone,
-//     under an advisory lock and with all living sessions locked, so that grace is
-//     given once.
+//   - A single fenced writer and no stale effect (G1, G2): an execution is read under
+//     its lock, and everything that belongs to it (runs, checkpoints, signals,
+//     actions, logs) is written only under that lock. The session of its owner is
+//     locked FOR KEY SHARE until the commit. A session ends, and begins to drain,
+//     only under FOR UPDATE, which waits for that lock. The clock is read after all
+//     locks.
+//   - Several transactions may renew a session, and count its claims, at the same
+//     time, each with a shared lock. Such a write names the version of the row that
+//     was read. If another transaction has changed the row meanwhile, the batch is
+//     repeated with an exclusive lock on the row.
+//   - Nothing acknowledged is lost, transitions are atomic (G3, G4): a batch is one
+//     transaction. A child's end and its parent's progress are in one batch, whose
+//     executions are locked together with all their ancestors. The ancestors are
+//     read first, without a lock, since parents never change. If an ancestor turns
+//     up that was not read first, the batch begins again.
+//   - No limbo (G5): the executions of a worker are read without a lock; each is
+//     changed by a command of its own, which is decided under the lock. PostgreSQL
+//     reads a ready row again if it changed between the index and its lock, and
+//     leaves it out if it is not ready any more. Rows that other transactions have
+//     locked are looked at again soon.
+//   - A single execution for a key (G9): keys are unique in the database. If two batches
+//     add the same key, the second one fails, begins again and finds the key.
+//   - After an outage, the first transaction that finds all servers' marks too old
+//     begins again under an advisory lock, with all living sessions locked, so that
+//     grace is given once.
 //
 // # When the connection fails
 //
-// Before COMMIT was sent nothing was written, and the batch is done again on
-// another connection. If the connection ends without an answer to it, the
-// database is asked what became of the transaction, by its number: committed is
-// acknowledged, with a commit after it so that it has reached whatever a commit
-// must reach, aborted is done again. If nobody answers for two seconds, or
-// another database does, the outcome is unknown (CodeUnavailable).
+// If the connection ends before COMMIT was sent, nothing was written, and the batch is repeated on
+// another connection. If it ends after COMMIT was sent and before the answer, the store asks the
+// database for the outcome of the transaction, by its number. If it was committed, the store makes
+// another commit, so that both have reached everything that a commit must reach (such as standbys),
+// and acknowledges the batch. If it was aborted, the batch is repeated. If the database does not
+// answer for two seconds, or another database answers, the outcome is unknown (CodeUnavailable).
 //
-// A server that is stopped in the middle of a batch holds its rows; PostgreSQL
-// ends its transaction after a tenth of Options.Patience. One that cannot reach the
-// database does not know for as long as Patience.
+// If a server stops in the middle of a batch, its rows stay locked until PostgreSQL ends its
+// transaction, after a tenth of Options.Patience. If a server cannot reach the database, it notices
+// that after Patience.
 //
 // # Time and epoch
 //
-// The clock is the database's, read in each transaction after its locks; between
-// them the process shows what the last readings said and never more. It shows
-// nothing older than any mark of life. A database that is another than it was
-// (restored into another server, promoted) raises the epoch in every token
-// before it takes a write.
+// The clock is the database's. Each transaction reads it after its locks. Between transactions the
+// process adds the time that has passed since the last reading, and never shows a later time than
+// the database. The clock never shows an earlier time than any mark of life. If the database is not
+// the one of the last epoch (it was restored into another server, or promoted), the store raises
+// the epoch in every token before it writes.
 //
 // # Plans
 //
-// Connections ask for generic plans without sequential scans, hash joins or
-// bitmaps: every hot statement reaches its rows by an index in a nested loop,
-// whatever the statistics said when it was planned. Updates go by primary key. A
-// claim reads its lane's part of the ready index from a floor on (see floor.go),
-// so that entries of what was claimed long ago cost nothing even while they
-// cannot be removed.
+// Connections ask for generic plans without sequential scans, hash joins or bitmaps: every frequent
+// statement reaches its rows by an index in a nested loop, whatever the statistics were when it was
+// planned. Updates use the primary key. A claim reads its lane's part of the ready index from a
+// floor on, so that dead entries of earlier claims cost nothing even while PostgreSQL cannot remove
+// them.
 package postgres

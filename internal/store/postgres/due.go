@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// The questions of Due. Each reads an index that holds little but what it asks for.
+// The queries of Due. Each reads an index that has little more than the rows it looks for.
 const (
 	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at >= $3::bigint AND expires_at <= " +
 		"$1::bigint ORDER BY expires_at, id LIMIT $2::bigint"
@@ -20,7 +20,7 @@ const (
 	selectCheck = "SELECT check_at FROM executions WHERE check_at > $1::bigint AND check_at >= $2::bigint ORDER " +
 		"BY check_at LIMIT 1"
 
-	// What sessions have left that ended not long ago.
+	// Executions of sessions that ended after $2.
 	selectLeft = `
 SELECT e.id, e.token, e.worker, e.losses, e.run_at, w.ended_at
 FROM (SELECT id, ended_at FROM workers WHERE ended_at IS NOT NULL AND ended_at >= $2::bigint ORDER BY ended_at, id) w
@@ -28,7 +28,8 @@ CROSS JOIN LATERAL (SELECT id, token, worker, losses, run_at FROM executions WHE
 ORDER BY e.worker, e.id
 LIMIT $1::bigint`
 
-	// The owners are found by leaps through the index, so that what living workers own is not read.
+	// The owners are found by skipping through the index from one to the next, so that the
+	// executions of living workers are not read.
 	selectLost = `
 WITH RECURSIVE owners (id) AS (
     (SELECT worker FROM executions WHERE worker IS NOT NULL ORDER BY worker LIMIT 1)
@@ -46,7 +47,7 @@ LIMIT $1::bigint`
 	parting = "generation::bigint * 4 + CASE WHEN cancel_by IS NULL THEN 0 ELSE 2 END + CASE WHEN state >= 6 THEN " +
 		"1 ELSE 0 END"
 
-	// A parent without such a child is there by itself.
+	// A parent without such a child is returned with a NULL child.
 	selectChildren = `
 SELECT p.id, p.parting, c.id
 FROM (
@@ -82,7 +83,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		look.sessions(p, &due, most)
 		look.checked(p, &due, most)
 		look.owned(p, &due, most)
-		s.readTime(p) // an idle server has no other reading
+		s.readTime(p) // an idle server has no other reading of the clock
 	})
 	if err == nil {
 		s.front.seen(look, &due, limit, s.options.LongLook/10)
@@ -119,14 +120,15 @@ func (k *dueLook) checked(p *pipe, due *store.Due, most int64) {
 	}).int(now).int(from)
 }
 
-// owned finds what sessions that ended left behind, and children of parents that did.
+// owned finds executions that ended sessions have left, and children of parents that have ended or
+// were cancelled.
 func (k *dueLook) owned(p *pipe, due *store.Due, most int64) {
 	lost := func(r columns) error {
 		due.Lost = append(due.Lost, store.Lost{
 			Lose:   machine.Lose{Execution: r.id(0), Token: belay.Token(r.int(1)), Worker: r.id(2)},
 			Losses: int(r.int(3)), RunAt: r.time(4),
 		})
-		k.firstLeft = min(k.firstLeft, r.time(5)) // 0 for a session that is not there
+		k.firstLeft = min(k.firstLeft, r.time(5)) // 0 for a session that does not exist any more
 		return nil
 	}
 	if k.whole {

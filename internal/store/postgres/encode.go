@@ -6,7 +6,7 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// The types of elements, as PostgreSQL numbers them.
+// PostgreSQL's numbers for the types of elements.
 const (
 	oidBool  = 16
 	oidBytea = 17
@@ -17,30 +17,29 @@ const (
 	oidUUID  = 2950
 )
 
-// null is the length of what is not there.
+// null is the length that marks a NULL.
 const null = 0xffffffff
 
-// array is a one-dimensional array as the wire takes it.
+// array is a one-dimensional array in PostgreSQL's binary format.
 type array []byte
 
-// array begins an array of n elements of a type, each of about a size.
+// array begins an array of n elements of a type, each of about the given size.
 func (s *step) array(oid uint32, n, size int) array {
-	a := s.desk.array(20 + n*(4+size))
+	a := s.buffer.array(20 + n*(4+size))
 	if n == 0 {
 		a = be(a, 0) // no dimensions
 		a = be(a, 0)
 		return be(a, oid)
 	}
 	a = be(a, 1) // one dimension
-	a = be(a, 1) // there may be NULLs
+	a = be(a, 1) // the array may have NULLs
 	a = be(a, oid)
 	a = be(a, uint32(n))
-	return be(a, 1) // counted from 1
+	return be(a, 1) // indexes begin at 1
 }
 
-// column gives a statement a column of an array's elements. One that is NULL in
-// every row goes as an array of none, which the database takes for the same at
-// less: unnest in a list of columns goes on with NULL when its array is at an end.
+// column adds an array as an argument. A column that is NULL in every row is sent as an empty
+// array, which costs less: unnest in a list of columns fills up with NULL when its array ends.
 func (s *step) column(a array, oid uint32, some bool) {
 	if !some {
 		a = s.array(oid, 0, 0)
@@ -56,7 +55,7 @@ func (a array) bytes(v []byte) array { return append(be(a, uint32(len(v))), v...
 
 func (a array) text(v string) array { return append(be(a, uint32(len(v))), v...) }
 
-// int adds an integer in so many bytes: 1 for a boolean.
+// int adds an integer of the given width in bytes: 1 for a boolean.
 func (a array) int(v int64, width int) array {
 	a = be(a, uint32(width))
 	switch width {
@@ -70,17 +69,17 @@ func (a array) int(v int64, width int) array {
 	return binary.BigEndian.AppendUint64(a, uint64(v))
 }
 
-// integer is a kind of integer column.
+// integer describes a kind of integer column.
 type integer struct {
 	oid   uint32
 	width int
-	zero  bool // zero is itself, not NULL
+	zero  bool // zero is the value 0, not NULL
 }
 
-// int8s are bigints, of which zero is no NULL.
+// int8s are bigints in which zero is not NULL.
 var int8s = integer{oidInt8, 8, true}
 
-// integerOf is the kind of a table's column.
+// integerOf describes a table's integer column.
 func integerOf(kind table.Kind, zero table.Zero) integer {
 	k := integer{zero: zero == table.Kept}
 	switch kind {
@@ -96,7 +95,7 @@ func integerOf(kind table.Kind, zero table.Zero) integer {
 	return k
 }
 
-// bind gives a statement the columns of rows of a table.
+// bind adds the columns of a table's rows to a statement's arguments.
 func bind[R any](s *step, t *table.Table[R], rows []*R) *step {
 	for i := range t.Columns {
 		bindColumn(s, &t.Columns[i], rows, func(r *R) *R { return r })
@@ -104,7 +103,8 @@ func bind[R any](s *step, t *table.Table[R], rows []*R) *step {
 	return s
 }
 
-// bindColumn gives a statement a column of the rows of a table that others hold.
+// bindColumn adds one column to a statement's arguments. of returns the table's row in each value
+// of rows.
 func bindColumn[R, H any](s *step, c *table.Column[R], rows []H, of func(H) *R) {
 	kept := c.Zero == table.Kept
 	switch c.Kind {
@@ -135,7 +135,7 @@ func bindColumn[R, H any](s *step, c *table.Column[R], rows []H, of func(H) *R) 
 	}
 }
 
-// ints gives a statement a column of integers.
+// ints adds a column of integers to a statement's arguments.
 func ints[R any](s *step, k integer, rows []R, of func(R) int64) {
 	a, some := s.array(k.oid, len(rows), k.width), k.zero
 	for _, r := range rows {
@@ -148,7 +148,7 @@ func ints[R any](s *step, k integer, rows []R, of func(R) int64) {
 	s.column(a, k.oid, some)
 }
 
-// uuids gives a statement a column of ids; a zero one is NULL.
+// uuids adds a column of ids to a statement's arguments; a zero id is NULL.
 func uuids[R any](s *step, rows []R, of func(R) [16]byte) {
 	a, some := s.array(oidUUID, len(rows), 16), false
 	for _, r := range rows {
@@ -161,7 +161,7 @@ func uuids[R any](s *step, rows []R, of func(R) [16]byte) {
 	s.column(a, oidUUID, some)
 }
 
-// idList gives a statement a list of ids, zero ones too.
+// idList adds a list of ids to a statement's arguments; zero ids are sent as they are.
 func idList[ID ~[16]byte](s *step, all []ID) {
 	a := s.array(oidUUID, len(all), 16)
 	for i := range all {
@@ -170,7 +170,7 @@ func idList[ID ~[16]byte](s *step, all []ID) {
 	s.params = append(s.params, a)
 }
 
-// texts gives a statement a column of texts.
+// texts adds a column of texts to a statement's arguments.
 func texts[R any](s *step, rows []R, of func(R) string) {
 	a := s.array(oidText, len(rows), 16)
 	for _, r := range rows {
@@ -179,7 +179,8 @@ func texts[R any](s *step, rows []R, of func(R) string) {
 	s.params = append(s.params, a)
 }
 
-// byteas gives a statement a column of bytes; empty ones are NULL unless they are kept.
+// byteas adds a column of bytes to a statement's arguments; empty values are NULL unless kept is
+// set.
 func byteas[R any](s *step, rows []R, kept bool, of func(R) []byte) {
 	size := 0
 	for _, r := range rows {
@@ -196,19 +197,19 @@ func byteas[R any](s *step, rows []R, kept bool, of func(R) []byte) {
 	s.column(a, oidBytea, some)
 }
 
-// int gives a statement one bigint.
+// int adds one bigint to a statement's arguments.
 func (s *step) int(v int64) *step {
 	s.params = append(s.params, binary.BigEndian.AppendUint64(nil, uint64(v)))
 	return s
 }
 
-// id gives a statement one id.
+// id adds one id to a statement's arguments.
 func (s *step) id(v [16]byte) *step {
 	s.params = append(s.params, v[:])
 	return s
 }
 
-// string gives a statement one text.
+// string adds one text to a statement's arguments.
 func (s *step) string(v string) *step {
 	s.params = append(s.params, []byte(v))
 	return s

@@ -10,24 +10,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errURL says nothing of the URL itself: it may hold a password.
+// errURL does not contain the URL, which may have a password.
 var errURL = &belay.Error{
 	Code: belay.CodeInvalid, Op: "open",
-	Message: "the address of the database is not one: postgres://user@host:5432/database",
+	Message: "the address of the database is not valid; it looks like postgres://user@host:5432/database",
 }
 
-// errClosed refuses what comes after Close.
+// errClosed refuses calls after Close.
 var errClosed = &belay.Error{Code: belay.CodeUnavailable, Message: "the store is closed"}
 
 var (
-	// errConnect says that no connection was made, errLost that one ended.
+	// errConnect means that no connection was made, errLost that one ended.
 	errConnect = errors.New("cannot connect")
 	errLost    = errors.New("the connection ended")
 )
 
-// classify turns what went wrong into an error with a code: CodeUnavailable
-// where trying again may help, CodeInternal where it will not, CodeInvalid for a
-// value that the database does not take.
+// classify gives an error a code: CodeUnavailable if trying again may help, CodeInternal if it will
+// not, CodeInvalid for a value that the database refuses.
 func classify(op string, err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +39,7 @@ func classify(op string, err error) error {
 	var reply *pgconn.PgError
 	switch {
 	case errors.As(err, &reply):
-		if e.Code, e.Message = judge(reply.Code); reply.Code == "08P01" && errors.Is(err, errConnect) {
+		if e.Code, e.Message = describeState(reply.Code); reply.Code == "08P01" && errors.Is(err, errConnect) {
 			e.Code, e.Message = pooler(reply)
 		} else if reply.Code == "55P03" {
 			e.Err = fmt.Errorf("%w: %w", store.ErrBusy, err)
@@ -53,15 +52,16 @@ func classify(op string, err error) error {
 	return e
 }
 
-// judge says what an SQLSTATE means. Its first two characters are its class.
-func judge(state string) (belay.Code, string) {
+// describeState returns the code and the text for an SQLSTATE. The first two characters of an
+// SQLSTATE are its class.
+func describeState(state string) (belay.Code, string) {
 	switch state {
 	case "40001", "40P01", "55P03":
-		return belay.CodeUnavailable, "too much at once in the same rows"
+		return belay.CodeUnavailable, "conflict with another transaction on the same rows"
 	case "57014":
-		return belay.CodeUnavailable, "the database gave up"
+		return belay.CodeUnavailable, "the database cancelled the statement"
 	case "25006":
-		return belay.CodeUnavailable, "the database only takes reads: it is a standby, or set so"
+		return belay.CodeUnavailable, "the database only takes reads: it is a standby, or is set to read only"
 	case "3D000":
 		return belay.CodeInternal, "there is no such database; create it first"
 	case "42501":
@@ -73,11 +73,11 @@ func judge(state string) (belay.Code, string) {
 	}
 	switch state[:min(2, len(state))] {
 	case "08", "57", "58":
-		return belay.CodeUnavailable, "the database is not there, or is stopping or starting"
+		return belay.CodeUnavailable, "the database is not reachable, or is stopping or starting"
 	case "53":
 		return belay.CodeUnavailable, "the database has no room left: disk, memory or connections"
 	case "28":
-		return belay.CodeInternal, "the database does not let this user in"
+		return belay.CodeInternal, "the database refuses the login of this user"
 	case "22", "54":
 		return belay.CodeInvalid, "a value that the database does not take"
 	case "XX":
@@ -86,8 +86,8 @@ func judge(state string) (belay.Code, string) {
 	return belay.CodeInternal, "the database refused"
 }
 
-// isSlow reports whether a transaction took longer than one may: it ran into the time
-// that a commit has, or the database ended it for waiting too long for its next part.
+// isSlow reports whether a transaction took too long: it reached its time limit, or the database
+// ended it because its next statement did not arrive in time.
 func isSlow(err error) bool {
 	var reply *pgconn.PgError
 	if errors.As(err, &reply) {
@@ -96,8 +96,7 @@ func isSlow(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errConnect)
 }
 
-// tooSlow is the error of a transaction that took too long, of which nothing was
-// written.
+// tooSlow is the error of a transaction that took too long. Nothing of it was written.
 func tooSlow(op string, err error) error {
 	return &belay.Error{
 		Code: belay.CodeUnavailable, Op: op, Message: "the database did not take it in time; nothing was written",
@@ -105,8 +104,7 @@ func tooSlow(op string, err error) error {
 	}
 }
 
-// damaged remembers an error which says that what is stored is damaged: in a table or in
-// an index.
+// damaged remembers an error that reports damaged data in a table or an index.
 func (s *Store) damaged(err error) error {
 	var reply *pgconn.PgError
 	if errors.As(err, &reply) && (reply.Code == "XX001" || reply.Code == "XX002") {
@@ -115,8 +113,8 @@ func (s *Store) damaged(err error) error {
 	return err
 }
 
-// repeatable reports whether the transaction may pass if it is done again: it
-// met another one, and nothing of it was written.
+// repeatable reports whether the transaction may pass if it is repeated: it conflicted with another
+// one, and nothing of it was written.
 func repeatable(err error) bool {
 	var reply *pgconn.PgError
 	if !errors.As(err, &reply) {
@@ -125,16 +123,16 @@ func repeatable(err error) bool {
 	switch reply.Code {
 	case "40001", "40P01":
 		return true
-	case "23505": // another server was quicker with the same key; the rows loaded next time show it
+	case "23505": // another server added the same key first; the next attempt loads it
 		return true
 	}
 	return false
 }
 
-// lost reports whether the connection is gone.
+// lost reports whether the connection has ended.
 func lost(err error) bool { return errors.Is(err, errLost) }
 
-// answered reports whether the error is the server's own.
+// answered reports whether the error is an answer of the server.
 func answered(err error) bool {
 	var reply *pgconn.PgError
 	return errors.As(err, &reply)

@@ -11,9 +11,9 @@ import (
 
 const everything table.Mask = 1<<table.HotCount - 1
 
-// shape is a set of columns that are written together, with the statement for
-// it. There are few, so that there are few statements; a row is written with the
-// first that has all its changes.
+// shape is a set of columns that are written together, with the statement for it. There are few
+// shapes, so that there are few prepared statements. A row is written with the first shape that has
+// all its changed columns.
 type shape struct {
 	mask table.Mask
 	text string
@@ -36,12 +36,13 @@ var updates = []shape{
 }
 
 func updating(m table.Mask) shape {
-	columns := append(hotColumns(m), table.Executions.Columns[0]) // the id
+	columns := append(hotColumns(m), table.Executions.Columns[0]) // the id, which names the row
 	t := &table.Table[machine.Execution]{Name: "executions", Columns: columns}
 	return shape{m, update(t, "id")}
 }
 
-// inserts are the shapes of new rows: what a submission sets, the same with its claim, and everything.
+// inserts are the shapes of new rows: the columns that a submission sets, the same with those of
+// its claim, and all columns.
 var inserts = []shape{inserting(submitted), inserting(submitted | claimed), inserting(everything)}
 
 var (
@@ -64,7 +65,7 @@ func hotColumns(m table.Mask) (all []table.Column[machine.Execution]) {
 	return all
 }
 
-// fitting is the first shape that has all columns of a set.
+// fitting returns the first shape that has all columns of a set.
 func fitting(shapes []shape, m table.Mask) int {
 	for i, s := range shapes {
 		if m&^s.mask == 0 {
@@ -74,17 +75,17 @@ func fitting(shapes []shape, m table.Mask) int {
 	return len(shapes) - 1
 }
 
-// executionColumns are all columns, in the order that scan reads; those of a
-// table that is called e.
+// executionColumns are all columns of executions, in the order in which scan reads them, with the
+// prefix e.
 var executionColumns = func() string {
 	whole := table.Table[machine.Execution]{Columns: slices.Concat(table.Executions.Columns, table.Hot[:])}
 	return "e." + strings.ReplaceAll(whole.Names(), ", ", ", e.")
 }()
 
-// executionCount is how many columns an execution has.
+// executionCount is the number of columns of an execution.
 var executionCount = len(table.Executions.Columns) + table.HotCount
 
-// bindHot gives a statement the columns of a set.
+// bindHot adds the columns of a set to a statement's arguments.
 func bindHot(s *step, m table.Mask, rows []*table.HotRow) {
 	for i := range m.All {
 		c := &table.Hot[i]
@@ -105,14 +106,14 @@ func bindHot(s *step, m table.Mask, rows []*table.HotRow) {
 	}
 }
 
-// casts are the arrays of the types of columns.
+// casts are the array types of the kinds of columns.
 var casts = map[table.Kind]string{
 	table.Boolean: "boolean[]", table.Int2: "smallint[]", table.Int4: "integer[]", table.Int8: "bigint[]",
 	table.String: "text[]", table.UUID: "uuid[]", table.Bytes: "bytea[]",
 }
 
-// given are the columns of a table as arguments, an array each.
-func given[R any](t *table.Table[R]) string {
+// arrayArguments returns the columns of a table as arguments, one array each.
+func arrayArguments[R any](t *table.Table[R]) string {
 	list := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
 		list[i] = fmt.Sprintf("unnest($%d::%s) AS %s", i+1, casts[c.Kind], c.Name)
@@ -122,10 +123,10 @@ func given[R any](t *table.Table[R]) string {
 
 // insert is the statement that adds rows to a table.
 func insert[R any](t *table.Table[R]) string {
-	return "INSERT INTO " + t.Name + " (" + t.Names() + ") SELECT " + given(t)
+	return "INSERT INTO " + t.Name + " (" + t.Names() + ") SELECT " + arrayArguments(t)
 }
 
-// update is the statement that changes rows of a table, of which the last columns name the row.
+// update is the statement that changes rows of a table. The last columns of t name the row.
 func update[R any](t *table.Table[R], named string) string {
 	set, where := []string{}, []string{}
 	for i, n := 0, len(t.Columns)-1-strings.Count(named, ","); i < len(t.Columns); i++ {
@@ -135,6 +136,7 @@ func update[R any](t *table.Table[R], named string) string {
 			where = append(where, "t."+c+" = u."+c)
 		}
 	}
-	return "UPDATE " + t.Name + " t SET " + strings.Join(set, ", ") + " FROM (SELECT " + given(t) + ") u WHERE " +
+	return "UPDATE " + t.Name + " t SET " + strings.Join(set, ", ") + " FROM (SELECT " +
+		arrayArguments(t) + ") u WHERE " +
 		strings.Join(where, " AND ")
 }

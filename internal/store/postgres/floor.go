@@ -8,15 +8,15 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// floors say for each lane before which moment nothing is ready in it. What was
-// claimed leaves dead entries at the front of the ready index. They are read once
-// and then known to be dead, but not while somebody holds on to an old snapshot,
-// as a backup does: then every claim would read all of them again.
+// floors have, for each lane, a time before which nothing in it is ready. A claim leaves a dead
+// entry at the front of the ready index. Usually the entry is read once and then known to be dead.
+// But while a transaction keeps an old snapshot, as a backup does, every claim would read all dead
+// entries again.
 //
-// A floor is a guess: what commits late, or becomes ready again as of long ago, may
-// lie below it. This server's commits and the hints of others lower it. It is never
-// newer than most transactions take to commit, and now and then a claim looks below
-// it.
+// A floor is a guess: an execution that is committed late, or becomes ready again with an old time,
+// may lie below it. The commits of this server and the hints of other servers lower the floor. A
+// floor is always older than the time that most transactions take, and from time to time a claim
+// looks below it.
 type floors struct {
 	mu  sync.Mutex
 	all map[machine.LaneID]*floor
@@ -24,22 +24,21 @@ type floors struct {
 
 type floor struct {
 	at      machine.Time
-	full    time.Time // when to look below it again
-	lowered uint64    // how often it was brought down
+	full    time.Time // when to look below the floor again
+	lowered uint64    // how often the floor was lowered
 }
 
 const (
-	// behind is how old a floor is at least: longer than most transactions
-	// take.
-	behind = 250 * time.Millisecond
-	// below is how often at most one looks below it, and belowShare how many
-	// times longer than the last such look took one waits at least.
-	below      = time.Second
-	belowShare = 20
+	// floorAge is the minimum age of a floor: longer than most transactions take.
+	floorAge = 250 * time.Millisecond
+	// belowInterval is the shortest time between two looks below a floor. The next look also waits
+	// belowShare times as long as the last one took.
+	belowInterval = time.Second
+	belowShare    = 20
 )
 
-// from is where to begin to look in a lane, 0 to look below the floor too, and how
-// often that floor was lowered before.
+// from returns the time at which a search in a lane begins, 0 to look below the floor too, and how
+// often the floor was lowered before.
 func (f *floors) from(lane machine.LaneID) (at machine.Time, lowered uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,8 +52,7 @@ func (f *floors) from(lane machine.LaneID) (at machine.Time, lowered uint64) {
 	return 0, l.lowered
 }
 
-// looked notes what the searches of a transaction have found, which took so
-// long.
+// looked updates the floors from the results of a transaction's searches, which took the given time.
 func (f *floors) looked(t *tx, took time.Duration) {
 	if len(t.looks) == 0 {
 		return
@@ -62,7 +60,7 @@ func (f *floors) looked(t *tx, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range t.looks {
-		at := t.cutoff.Add(-behind) // what commits from now on became ready after it
+		at := t.cutoff.Add(-floorAge) // a transaction that commits later makes executions ready after this
 		if due := t.rows.Ready[k.n].Due; len(due) > 0 {
 			at = min(at, t.executions[due[0]].Ready())
 		}
@@ -74,7 +72,7 @@ func (f *floors) looked(t *tx, took time.Duration) {
 			}
 			l = &floor{at: at}
 			f.all[k.Lane] = l
-		case l.lowered != k.lowered: // since it looked, which says nothing of what is there now
+		case l.lowered != k.lowered: // the floor was lowered since the search began, so the search may be out of date
 			l.at = min(l.at, at)
 		case full:
 			l.at = at
@@ -82,12 +80,12 @@ func (f *floors) looked(t *tx, took time.Duration) {
 			l.at = max(l.at, at)
 		}
 		if full {
-			l.full = time.Now().Add(max(below, belowShare*took))
+			l.full = time.Now().Add(max(belowInterval, belowShare*took))
 		}
 	}
 }
 
-// lower brings floors down to what this server has made ready.
+// lower lowers floors to the times at which this server's commit has made executions ready.
 func (f *floors) lower(executions []*machine.Execution) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,9 +103,9 @@ func (f *floors) lowerLocked(lane machine.LaneID, at machine.Time) {
 	}
 }
 
-// heed brings floors down to what another server has made ready. Where it may have
-// made ready what is not told, the next look begins below all floors.
-func (f *floors) heed(h store.Hint) {
+// onHint lowers floors to the times that another server has sent. If hints were lost, the next
+// search begins below all floors.
+func (f *floors) onHint(h store.Hint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, x := range h.Lanes {

@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// looking is a transaction that looks for what is due in a lane and finds nothing.
+// looking is a transaction that has searched a lane for due executions and found none.
 func looking(s *Store, lane machine.LaneID, at machine.Time) *tx {
 	from, lowered := s.floors.from(lane)
 	return &tx{
@@ -18,23 +18,22 @@ func looking(s *Store, lane machine.LaneID, at machine.Time) *tx {
 	}
 }
 
-// floor is where the next look at a lane begins.
+// floor is the time at which the next look at a lane begins.
 func (f *floors) floor(lane machine.LaneID) machine.Time {
 	at, _ := f.from(lane)
 	return at
 }
 
-// A hint lowers the floor of the server that hears it, whatever looks were under way
-// meanwhile: these began before, and say nothing of what is there now. What this
-// server commits itself does the same.
+// A hint, and a commit of this server, lower the floor. A look that was under way meanwhile does
+// not raise the floor again, since it began before.
 func TestHintsLowerFloors(t *testing.T) {
 	const lane, at, ready = machine.LaneID(7), machine.Time(60_000_000), machine.Time(1_000_000)
 	for name, lower := range map[string]func(*Store){
 		"a hint": func(s *Store) {
-			s.floors.heed(store.Hint{Lanes: []store.LaneHint{{Lane: lane, At: ready}}})
+			s.floors.onHint(store.Hint{Lanes: []store.LaneHint{{Lane: lane, At: ready}}})
 		},
-		"a hint of any lane": func(s *Store) { s.floors.heed(store.Hint{AnyLane: ready}) },
-		"a lost hint":        func(s *Store) { s.floors.heed(store.Hint{Lost: true}) },
+		"a hint of any lane": func(s *Store) { s.floors.onHint(store.Hint{AnyLane: ready}) },
+		"a lost hint":        func(s *Store) { s.floors.onHint(store.Hint{Lost: true}) },
 		"a commit": func(s *Store) {
 			s.floors.lower([]*machine.Execution{{Lane: lane, State: belay.Pending, DueAt: ready}})
 		},
@@ -42,7 +41,7 @@ func TestHintsLowerFloors(t *testing.T) {
 		for _, underway := range []bool{false, true} {
 			s := &Store{}
 			s.floors.looked(looking(s, lane, at), 0)
-			if from := s.floors.floor(lane); from != at.Add(-behind) {
+			if from := s.floors.floor(lane); from != at.Add(-floorAge) {
 				t.Fatalf("after a look the next begins at %d", from)
 			}
 			slow := looking(s, lane, at+1)
@@ -51,11 +50,11 @@ func TestHintsLowerFloors(t *testing.T) {
 				s.floors.looked(slow, 0)
 			}
 			if from := s.floors.floor(lane); from > ready {
-				t.Errorf("%s, a look under way %t: the next look begins at %d, above what is ready at %d", name,
+				t.Errorf("%s, a look under way %t: the next look begins at %d, above the execution at %d", name,
 					underway, from, ready)
 			}
 			s.floors.looked(looking(s, lane, at+2), time.Millisecond)
-			if from := s.floors.floor(lane); from != (at + 2).Add(-behind) {
+			if from := s.floors.floor(lane); from != (at + 2).Add(-floorAge) {
 				t.Errorf("%s, a look under way %t: after the next look the one after it begins at %d", name, underway,
 					from)
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// forest is the database as retention looks at it: beside the writers, each look in
-// a snapshot of its own. What it finds is looked at again under lock.
+// forest is the database as Prune reads it: beside the writers, with a snapshot for each read.
+// Prune checks the results again under lock.
 type forest struct {
 	*Store
 	ctx    context.Context
@@ -34,8 +34,8 @@ LIMIT $4::bigint`
 	selectNodes = memberColumns + " WHERE c.parent = $3::uuid AND c.state >= 6 AND c.finished_at < $1::bigint" +
 		" AND EXISTS (SELECT 1 FROM executions g WHERE g.parent = c.id) ORDER BY c.id LIMIT $2::bigint"
 
-	selectKept = "SELECT execution, bytes FROM blob_sums WHERE execution = ANY($1::uuid[])"
-	selectHeft = `
+	selectStoredBytes = "SELECT execution, bytes FROM blob_sums WHERE execution = ANY($1::uuid[])"
+	selectWeights     = `
 SELECT u.id, count(*), coalesce(sum(k.size), 0)::bigint
 FROM (SELECT unnest($1::uuid[]) AS id) u
 CROSS JOIN LATERAL (
@@ -90,10 +90,10 @@ func (f forest) Nodes(of belay.ExecutionID, limit int) ([]store.Member, error) {
 	return f.members(selectNodes, limit, func(s *step) { s.id(of) })
 }
 
-func (f forest) members(text string, limit int, below func(*step)) (all []store.Member, err error) {
+func (f forest) members(text string, limit int, belowInterval func(*step)) (all []store.Member, err error) {
 	err = f.query(f.ctx, func(p *pipe) {
 		all = nil
-		below(p.add(text, func(r columns) error {
+		belowInterval(p.add(text, func(r columns) error {
 			all = append(all, store.Member{ID: r.id(0), Parent: r.id(1), Seq: r.int(2), Over: r.bool(3)})
 			return nil
 		}).int(f.before).int(boundOf(limit)))
@@ -103,7 +103,7 @@ func (f forest) members(text string, limit int, below func(*step)) (all []store.
 
 // Weigh implements store.Forest.
 func (f forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, error) {
-	var kept map[belay.ExecutionID]store.Weight
+	var weights map[belay.ExecutionID]store.Weight
 	var ids, heavy []belay.ExecutionID
 	for _, m := range of {
 		if ids = append(ids, m.ID); m.Seq > store.LightSeq {
@@ -111,26 +111,26 @@ func (f forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, er
 		}
 	}
 	err := f.query(f.ctx, func(p *pipe) {
-		kept = make(map[belay.ExecutionID]store.Weight, len(of))
+		weights = make(map[belay.ExecutionID]store.Weight, len(of))
 		for _, m := range of {
-			kept[m.ID] = store.Weight{Rows: m.Seq}
+			weights[m.ID] = store.Weight{Rows: m.Seq}
 		}
 		if len(heavy) > 0 {
-			s := p.add(selectHeft, func(r columns) error {
-				kept[r.id(0)] = store.Weight{Rows: r.int(1), Bytes: r.int(2)}
+			s := p.add(selectWeights, func(r columns) error {
+				weights[r.id(0)] = store.Weight{Rows: r.int(1), Bytes: r.int(2)}
 				return nil
 			})
 			idList(s, heavy)
 			s.int(store.FellRows + 1)
 		}
-		idList(p.add(selectKept, func(r columns) error {
-			w := kept[r.id(0)]
+		idList(p.add(selectStoredBytes, func(r columns) error {
+			w := weights[r.id(0)]
 			w.Bytes += r.int(1)
-			kept[r.id(0)] = w
+			weights[r.id(0)] = w
 			return nil
 		}), ids)
 	})
-	return kept, err
+	return weights, err
 }
 
 // boundOf is a limit for a statement; 0 is none.
@@ -143,7 +143,8 @@ func boundOf(limit int) int64 {
 
 var _ store.Forest = forest{}
 
-// stillOver are those of the trees of which all has still ended before the moment.
+// stillOver returns the members of the trees of which every member still ended before the retention
+// limit.
 func stillOver(trees map[belay.ExecutionID][]belay.ExecutionID,
 	over map[belay.ExecutionID]bool) (ids []belay.ExecutionID) {
 	for _, members := range trees {

@@ -9,44 +9,44 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// front is before which moments a look for what is due finds nothing. While somebody
-// holds on to an old snapshot, all that was ever due lies at the front of the indexes: an
-// entry for each heartbeat, each time limit and each claim since. A look that reads all of
-// them takes long. It is made seldom then, and the looks in between begin where it found
-// the first that counts.
+// front has the times before which a look for due work finds nothing. While a transaction keeps an
+// old snapshot, dead entries of everything that was ever due stay at the front of the indexes: one
+// for each heartbeat, each time limit and each claim. A look that reads all of them takes long.
+// Then such looks become rare, and the looks in between begin where the last one found the first
+// living entry.
 //
-// A front is a guess, as a floor is: what commits late may lie before it. This server's
-// commits and the hints of others bring it back, and every look at everything finds what
-// was missed.
+// A front is a guess, like a floor: an entry that is committed late may lie before it. The commits
+// of this server and the hints of other servers move the front back, and every look at everything
+// finds what was missed.
 type front struct {
 	mu       sync.Mutex
-	again    time.Time // when to look at everything; zero while that is quick
-	moved    uint64    // how often it was brought back
-	moments  moments
-	children bool // some parent may have to part from its children
+	again    time.Time // when to look at everything; zero while that is fast
+	moved    uint64    // how often the front was moved back
+	starts   starts
+	children bool // some parent may have children to cancel or release
 }
 
-// moments are where to begin to look: 0 for the beginning.
-type moments struct {
-	expires machine.Time // of sessions, when their time is over
+// starts are the times at which looks begin: 0 is the beginning.
+type starts struct {
+	expires machine.Time // for sessions, by the time at which they expire
 	checks  machine.Time
-	ended   machine.Time // of sessions, for what they have left
+	ended   machine.Time // for ended sessions, by the time of their end
 }
 
-// dueLook is a look for what is due under way.
+// dueLook is one look for due work.
 type dueLook struct {
-	moments
-	whole    bool // it looks at everything
+	starts
+	whole    bool // the look is at everything, and not from the front
 	children bool
 	moved    uint64
 	began    time.Time
 	now      machine.Time
 
-	firstEnd, firstCheck machine.Time // that it has found; 0 for none
-	firstLeft            machine.Time // end of a session that has left something
+	firstEnd, firstCheck machine.Time // times of the first entries found; 0 for none
+	firstLeft            machine.Time // end of the first session found that has left executions
 }
 
-// begin decides what the next look must look at.
+// begin decides where the next look begins.
 func (f *front) begin(now machine.Time) *dueLook {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,26 +55,26 @@ func (f *front) begin(now machine.Time) *dueLook {
 		p.children = true
 		return p
 	}
-	p.moments, p.children = f.moments, f.children
+	p.starts, p.children = f.starts, f.children
 	return p
 }
 
-// seen notes what a look has found, which is all there is if it found less than limit. One
-// that took longer than long is not made again for some time.
+// seen updates the front from the results of a look. They are complete if there are fewer than limit. If a look
+// at everything took longer than long, the next such look is made later.
 func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if took := time.Since(p.began); p.whole {
 		f.again = time.Time{}
 		if took > long {
-			f.again = time.Now().Add(min(max(below, belowShare*took), longLooked))
+			f.again = time.Now().Add(min(max(belowInterval, belowShare*took), longestPause))
 		}
 	}
 	if p.firstLeft == 0 || limit > 0 && len(due.Lost) >= limit {
-		f.again = time.Time{} // what is left may lie before the front
+		f.again = time.Time{} // executions of ended sessions may lie before the front
 	}
-	recent := p.now.Add(-behind) // what commits from now on is of later
-	next := moments{expires: recent, checks: math.MaxInt64, ended: min(recent, p.firstLeft)}
+	recent := p.now.Add(-floorAge) // a transaction that commits later writes later times
+	next := starts{expires: recent, checks: math.MaxInt64, ended: min(recent, p.firstLeft)}
 	if p.firstEnd != 0 {
 		next.expires = min(next.expires, p.firstEnd)
 	}
@@ -82,23 +82,23 @@ func (f *front) seen(p *dueLook, due *store.Due, limit int, long time.Duration) 
 		next.checks = p.firstCheck
 	}
 	children := len(due.Children)+len(due.Parted) > 0
-	if f.moved != p.moved { // since it looked, which says nothing of what is there now
-		f.moments = moments{
-			min(f.moments.expires, next.expires), min(f.moments.checks, next.checks), min(f.moments.ended, next.ended),
+	if f.moved != p.moved { // the front was moved back since the look began, so the look may be out of date
+		f.starts = starts{
+			min(f.starts.expires, next.expires), min(f.starts.checks, next.checks), min(f.starts.ended, next.ended),
 		}
 		f.children = f.children || children
 		return
 	}
-	f.moments, f.children = next, children
+	f.starts, f.children = next, children
 }
 
-// note brings the front back to what this server has committed.
+// note moves the front back to the times in this server's commit.
 func (f *front) note(c *machine.Changes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range c.Executions {
 		if e.CheckAt != 0 {
-			f.backLocked(&f.moments.checks, e.CheckAt)
+			f.backLocked(&f.starts.checks, e.CheckAt)
 		}
 		if e.Parting() != 0 {
 			f.children = true
@@ -107,9 +107,9 @@ func (f *front) note(c *machine.Changes) {
 	}
 	for _, x := range c.Workers {
 		if x.State.Ended() {
-			f.backLocked(&f.moments.ended, x.EndedAt)
+			f.backLocked(&f.starts.ended, x.EndedAt)
 		} else {
-			f.backLocked(&f.moments.expires, x.ExpiresAt)
+			f.backLocked(&f.starts.expires, x.ExpiresAt)
 		}
 	}
 }
@@ -121,13 +121,13 @@ func (f *front) backLocked(to *machine.Time, at machine.Time) {
 	}
 }
 
-// heed brings the front back to what another server has committed. Where something may
-// not have been told, the next look is at everything.
-func (f *front) heed(h store.Hint) {
+// onHint moves the front back to the time that another server has sent. If hints were lost, the
+// next look is at everything.
+func (f *front) onHint(h store.Hint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if h.Look != 0 {
-		f.backLocked(&f.moments.checks, h.Look)
+		f.backLocked(&f.starts.checks, h.Look)
 	}
 	if h.Lost {
 		f.again = time.Time{}

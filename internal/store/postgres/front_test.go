@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// aside has the looks for what is due begin at the front for an hour.
-func aside(t *testing.T, s *Store) {
+// useFront makes the looks for due work begin at the front for an hour.
+func useFront(t *testing.T, s *Store) {
 	t.Helper()
 	due(t, s)
 	s.front.mu.Lock()
@@ -28,8 +28,8 @@ func due(t *testing.T, s *Store) store.Due {
 	return d
 }
 
-// While somebody holds on to an old snapshot, a look for what is due reads what counts, and
-// not what every heartbeat, time limit and claim since has left in the indexes.
+// While a transaction keeps an old snapshot, a look for due work reads living index entries, and
+// not the dead ones of every heartbeat, time limit and claim since the snapshot.
 func TestALookBesideAnOldSnapshotReadsLittle(t *testing.T) {
 	const versions = 400
 	s := testStore(t, Options{Writers: 1, Readers: 1})
@@ -69,17 +69,17 @@ END $$`, versions))
 	}
 	due(t, s)
 	whole := read()
-	aside(t, s)
+	useFront(t, s)
 	front := read()
 	t.Logf("a look at everything reads %d of an index, one from the front %d", whole, front)
 	if whole < versions || front > versions/10 {
-		t.Error("want a look from the front to read less than a tenth of what was left behind")
+		t.Error("want a look from the front to read less than a tenth of the dead entries")
 	}
 }
 
-// A look from the front finds what this server commits and what others tell, and a look at
-// everything what nobody told.
-func TestALookFromTheFrontFindsWhatIsTold(t *testing.T) {
+// A look from the front finds what this server commits and what other servers send in hints. A look
+// at everything finds what no hint named.
+func TestALookFromTheFrontFindsHints(t *testing.T) {
 	s := testStore(t, Options{Writers: 1, Readers: 1})
 	w := newWorker(t, s)
 	e := w.owns(1)[0]
@@ -93,24 +93,24 @@ func TestALookFromTheFrontFindsWhatIsTold(t *testing.T) {
 		}
 	}
 	t.Run("a check", func(t *testing.T) {
-		aside(t, s)
-		exec(t, s, "UPDATE executions SET check_at = 5") // by another server
+		useFront(t, s)
+		exec(t, s, "UPDATE executions SET check_at = 5") // a change of another server
 		if d := due(t, s); len(d.Checks) != 0 {
-			t.Fatal("the front proves nothing: it hides no check")
+			t.Fatal("the test is void: the front hides no check")
 		}
-		s.front.heed(store.Hint{Look: 5})
+		s.front.onHint(store.Hint{Look: 5})
 		if d := due(t, s); len(d.Checks) != 1 {
-			t.Error("a check that another server told is not found")
+			t.Error("a check in another server's hint is not found")
 		}
 		exec(t, s, "UPDATE executions SET check_at = NULL")
 		due(t, s)
 		exec(t, s, "UPDATE executions SET check_at = 4")
-		s.front.heed(store.Hint{Lost: true})
+		s.front.onHint(store.Hint{Lost: true})
 		if d := due(t, s); len(d.Checks) != 1 {
 			t.Error("a check is not found after a lost hint")
 		}
 		exec(t, s, "UPDATE executions SET check_at = NULL")
-		aside(t, s)
+		useFront(t, s)
 		commit(&machine.Changes{Executions: []*machine.Execution{&row}})
 		if d := due(t, s); len(d.Checks) != 1 {
 			t.Error("a check that this server wrote is not found")
@@ -119,26 +119,26 @@ func TestALookFromTheFrontFindsWhatIsTold(t *testing.T) {
 	t.Run("a look under way", func(t *testing.T) {
 		row.CheckAt = 0
 		commit(&machine.Changes{Executions: []*machine.Execution{&row}})
-		aside(t, s)
+		useFront(t, s)
 		look := s.front.begin(s.Now())
 		row.CheckAt = 5
 		commit(&machine.Changes{Executions: []*machine.Execution{&row}})
 		s.front.seen(look, &store.Due{}, 100, 0)
 		if d := due(t, s); len(d.Checks) != 1 {
-			t.Error("what was written while a look was under way is not found by the next")
+			t.Error("a check that was written during a look is not found by the next one")
 		}
 	})
 	t.Run("what a session has left", func(t *testing.T) {
-		aside(t, s)
+		useFront(t, s)
 		w.fold(&machine.End{Worker: w.id, Dead: "proven"})
-		for range 2 { // until somebody takes it back
+		for range 2 { // the execution is found until its loss is committed
 			if d := due(t, s); len(d.Lost) != 1 || d.Lost[0].Execution != e.ID {
 				t.Errorf("lost %+v", d.Lost)
 			}
 		}
 	})
 	t.Run("children", func(t *testing.T) {
-		aside(t, s)
+		useFront(t, s)
 		parent := &machine.Execution{ID: belay.ExecutionID{8}, Workflow: "w", Queue: "q", Lane: 1, State: belay.Failed,
 			Seq: 1, Generation: 1, InputGen: 1, CreatedAt: 1, Open: 1, New: true}
 		child := &machine.Execution{ID: belay.ExecutionID{9}, Parent: parent.ID, ParentGen: 1, Workflow: "w",
@@ -156,24 +156,24 @@ func TestALookFromTheFrontFindsWhatIsTold(t *testing.T) {
 		w.fold(&machine.Open{WorkerSpec: belay.WorkerSpec{
 			ID: other, Name: "w", Workflows: []belay.Registration{{Workflow: "noop"}}, Capacity: 1, TTL: belay.MinTTL,
 		}})
-		aside(t, s)
-		exec(t, s, "UPDATE workers SET expires_at = 7 WHERE ended_at IS NULL") // as nothing does
+		useFront(t, s)
+		exec(t, s, "UPDATE workers SET expires_at = 7 WHERE ended_at IS NULL") // an update without a hint
 		if d := due(t, s); len(d.Workers) != 0 {
-			t.Fatal("the front proves nothing: it hides no session")
+			t.Fatal("the test is void: the front hides no session")
 		}
-		s.front.heed(store.Hint{Lost: true})
+		s.front.onHint(store.Hint{Lost: true})
 		for range 2 {
 			if d := due(t, s); len(d.Workers) != 1 || d.Workers[0] != other || d.MinTTL != belay.MinTTL.D() {
 				t.Errorf("sessions %v, shortest TTL %s", d.Workers, d.MinTTL)
 			}
-			aside(t, s)
+			useFront(t, s)
 		}
 	})
 }
 
-// A look at everything that takes long is made again after a multiple of that time, a quick
-// one each time.
-func TestLongLooksAtEverythingAreSeldom(t *testing.T) {
+// After a look at everything that took long, the next one waits for a multiple of that time; after
+// a fast one it does not.
+func TestSlowLooksAtEverythingAreRare(t *testing.T) {
 	for long, want := range map[time.Duration]bool{time.Hour: true, time.Nanosecond: false} {
 		var f front
 		look := f.begin(1)
@@ -185,6 +185,6 @@ func TestLongLooksAtEverythingAreSeldom(t *testing.T) {
 	var f front
 	f.seen(f.begin(1), &store.Due{Lost: make([]store.Lost, 100)}, 100, time.Nanosecond)
 	if !f.begin(1).whole {
-		t.Error("more was lost than was asked for, and the next look is not at everything")
+		t.Error("more executions were lost than the limit, and the next look is not at everything")
 	}
 }

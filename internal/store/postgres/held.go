@@ -12,9 +12,9 @@ import (
 
 var _ store.Holder = (*Store)(nil)
 
-// Who waits for a row does not learn which one it is, and a row that was added and not
-// committed cannot be seen. So rows that are there are locked where nobody else has
-// them, and keys that are not there are added for a moment: both is undone.
+// A transaction that waits for a row is not informed which row it is, and an added row that is not
+// committed cannot be seen. So the probe locks existing rows with SKIP LOCKED, and adds missing
+// keys for a moment; both are rolled back.
 const (
 	thereWorkers = "SELECT id FROM workers WHERE id = ANY($1::uuid[])"
 	freeToShare  = thereWorkers + " FOR KEY SHARE SKIP LOCKED"
@@ -25,7 +25,7 @@ const (
 		"gen_random_uuid(), 0, '')"
 	tryExecution = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, state, queue, " +
 		"workflow) VALUES ($1::uuid, 0, 0, 0, 0, 0, 6, '', '')"
-	tryTime       = "SET LOCAL lock_timeout = 1" // ms, the least there is
+	tryTime       = "SET LOCAL lock_timeout = 1" // milliseconds; the minimum
 	selectLockers = `
 SELECT t.n, bool_or(l.mode IN ('ExclusiveLock', 'AccessExclusiveLock'))
 FROM unnest($1::text[]) WITH ORDINALITY t (name, n)
@@ -35,7 +35,7 @@ WHERE l.locktype = 'relation' AND l.pid <> pg_backend_pid()
 GROUP BY t.n`
 )
 
-// lockable are the tables, in the order in which they are asked for.
+// lockable are the tables, in the order in which the query numbers them.
 var lockable = []struct {
 	name string
 	kind store.Tables
@@ -48,16 +48,16 @@ var lockable = []struct {
 	{"meta", store.TableAll}, {"servers", store.TableAll},
 }
 
-// Held implements store.Holder. A table counts as held also while somebody waits to
-// lock it: whoever comes later waits behind.
+// Held implements store.Holder. A table counts as locked also while another transaction waits to
+// lock it, since later statements wait behind that transaction.
 func (s *Store) Held(ctx context.Context, need machine.Need) (store.Held, error) {
-	const op = "look what is held"
+	const op = "look for locks"
 	c, err := s.probe.take(ctx)
 	if err != nil {
 		return store.Held{}, classify(op, err)
 	}
 	defer func() { s.probe <- c }()
-	h := holding{store: s, need: need, held: store.Held{Rows: make(map[store.Row]struct{})}}
+	h := lockProbe{store: s, need: need, held: store.Held{Rows: make(map[store.Row]struct{})}}
 	for n := 0; ; n++ {
 		err = s.readOnce(ctx, c, h.look)
 		if err == nil || !lost(err) || n == 1 {
@@ -65,19 +65,19 @@ func (s *Store) Held(ctx context.Context, need machine.Need) (store.Held, error)
 		}
 	}
 	if err != nil {
-		c.drop() // whatever it was doing
+		c.drop() // ends whatever the connection was doing
 	}
 	return h.held, classify(op, err)
 }
 
-// holding is one look at what is held.
-type holding struct {
+// lockProbe is one look for locks of other transactions.
+type lockProbe struct {
 	store *Store
 	need  machine.Need
 	held  store.Held
 }
 
-func (h *holding) look(ctx context.Context, c *conn) error {
+func (h *lockProbe) look(ctx context.Context, c *conn) error {
 	p := c.pipe()
 	texts(p.add(selectLockers, func(r columns) error {
 		kind := lockable[r.int(0)-1].kind
@@ -110,9 +110,9 @@ func (h *holding) look(ctx context.Context, c *conn) error {
 	return h.added(ctx, c, missing)
 }
 
-// rows finds sessions and executions that are held, and gives the executions that
-// are not there.
-func (h *holding) rows(ctx context.Context, c *conn) (missing []belay.ExecutionID, err error) {
+// rows finds the sessions and executions that are locked, and returns the executions that do not
+// exist.
+func (h *lockProbe) rows(ctx context.Context, c *conn) (missing []belay.ExecutionID, err error) {
 	type ids map[[16]byte]struct{}
 	var sessions, shared, renewed, there, free ids
 	p := c.pipe()
@@ -127,7 +127,7 @@ func (h *holding) rows(ctx context.Context, c *conn) (missing []belay.ExecutionI
 		list := func(s *step) { idList(s, workers) }
 		sessions, shared, renewed = ask(thereWorkers, list), ask(freeToShare, list), ask(freeToRenew, list)
 	}
-	executions := h.upward()
+	executions := h.withAncestors()
 	look := len(executions) > 0 && h.held.Shut&store.TableExecutions == 0
 	if look {
 		list := func(s *step) { idList(s, executions) }
@@ -159,9 +159,8 @@ func (h *holding) rows(ctx context.Context, c *conn) (missing []belay.ExecutionI
 	return missing, nil
 }
 
-// upward are the executions that the need names and their known ancestors, which are
-// locked with them.
-func (h *holding) upward() []belay.ExecutionID {
+// withAncestors returns the executions of the need and their known ancestors, which are locked with them.
+func (h *lockProbe) withAncestors() []belay.ExecutionID {
 	all := unique(h.need.Executions)
 	for i := 0; i < len(all); i++ {
 		if up, known := h.store.parents.of(all[i]); known {
@@ -171,39 +170,39 @@ func (h *holding) upward() []belay.ExecutionID {
 	return unique(all)
 }
 
-// keys finds the idempotency keys that others are about to add.
-func (h *holding) keys(ctx context.Context, c *conn) error {
+// keys finds the idempotency keys that other transactions are about to add.
+func (h *lockProbe) keys(ctx context.Context, c *conn) error {
 	keys := unique(h.need.Keys)
-	return trials(ctx, c, tryKey, keys, func(s *step, k machine.Key) {
+	return tryEach(ctx, c, tryKey, keys, func(s *step, k machine.Key) {
 		s.string(k.Workflow).string(k.Key)
 	}, func(k machine.Key) {
 		h.held.Rows[store.Row{Kind: store.RowKey, Key: k}] = struct{}{}
 	})
 }
 
-// added finds the executions that others are about to add.
-func (h *holding) added(ctx context.Context, c *conn, missing []belay.ExecutionID) error {
-	return trials(ctx, c, tryExecution, missing, func(s *step, id belay.ExecutionID) {
+// added finds the executions that other transactions are about to add.
+func (h *lockProbe) added(ctx context.Context, c *conn, missing []belay.ExecutionID) error {
+	return tryEach(ctx, c, tryExecution, missing, func(s *step, id belay.ExecutionID) {
 		s.id(id)
 	}, func(id belay.ExecutionID) {
 		h.held.Rows[store.Row{Kind: store.RowExecution, ID: id}] = struct{}{}
 	})
 }
 
-// trials runs a statement for each value, undoes it, and tells for which of them it
-// had to wait. All go to the database together.
-func trials[T any](ctx context.Context, c *conn, text string, all []T, bind func(*step, T), waits func(T)) error {
+// tryEach runs a statement for each value and rolls it back. It calls waits with each value for
+// which the statement had to wait. All statements go to the database together.
+func tryEach[T any](ctx context.Context, c *conn, text string, all []T, bind func(*step, T), waits func(T)) error {
 	if len(all) == 0 {
 		return nil
 	}
-	c.desk.clear()
+	c.buffer.clear()
 	pl := c.pg.StartPipeline(ctx)
-	query := func(text string, params [][]byte) { pl.SendQueryParams(text, params, nil, wire, wire) }
+	query := func(text string, params [][]byte) { pl.SendQueryParams(text, params, nil, binaryFormat, binaryFormat) }
 	query("BEGIN", nil)
 	query(tryTime, nil)
 	query("SAVEPOINT trial", nil)
 	for _, v := range all {
-		s := &step{desk: &c.desk}
+		s := &step{buffer: &c.buffer}
 		bind(s, v)
 		query(text, s.params)
 		if err := pl.Sync(); err != nil {
@@ -215,7 +214,7 @@ func trials[T any](ctx context.Context, c *conn, text string, all []T, bind func
 	if err := pl.Sync(); err != nil {
 		return failedTrial(c, pl, err)
 	}
-	for i := 0; i <= len(all); { // each is ended by a sync
+	for i := 0; i <= len(all); { // a sync ends each statement
 		r, err := pl.GetResults()
 		var reply *pgconn.PgError
 		switch r := r.(type) {
@@ -228,7 +227,7 @@ func trials[T any](ctx context.Context, c *conn, text string, all []T, bind func
 		switch {
 		case errors.As(err, &reply) && reply.Code == "55P03" && i < len(all):
 			waits(all[i])
-		case errors.As(err, &reply) && reply.Severity != "FATAL": // it is there by now, or cannot be tried
+		case errors.As(err, &reply) && reply.Severity != "FATAL": // the value exists by now, or is refused
 		case err != nil:
 			return failedTrial(c, pl, err)
 		}

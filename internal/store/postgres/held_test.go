@@ -15,8 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// stranger is a transaction of somebody else on the database, which the test ends.
-func stranger(t *testing.T, url string, statements ...string) pgx.Tx {
+// otherTransaction begins a transaction that does not belong to the store. The test ends it.
+func otherTransaction(t *testing.T, url string, statements ...string) pgx.Tx {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -35,17 +35,17 @@ func stranger(t *testing.T, url string, statements ...string) pgx.Tx {
 	return tx
 }
 
-// The store can tell what somebody else's transaction holds, of all that a batch may
-// wait for: rows that are there, rows that are about to be, tables. It waits for
-// nothing, and leaves nothing behind.
-func TestWhatSomebodyElseHoldsIsKnown(t *testing.T) {
+// The store can report which of the rows and tables that a batch needs are locked by another
+// transaction: existing rows, rows that are about to be added, tables. The look waits for nothing
+// and changes nothing.
+func TestLocksOfOtherTransactionsAreReported(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}
 	w, v := s.openWorker(1), s.openWorker(2)
 	parent := s.run(w, 1)
 	child := belay.ChildID(parent.Execution, 1, "c")
 	s.ok(&machine.Submit{Submission: belay.Submission{ID: child, Workflow: "x", Parent: &parent, ParentKey: "c"}})
-	// whose parent is known from then on
+	// so that the store knows the child's parent
 	s.ok(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: child, Name: "s"}})
 	free := s.submit(2)
 	fresh := belay.ExecutionID{3}
@@ -69,7 +69,7 @@ func TestWhatSomebodyElseHoldsIsKnown(t *testing.T) {
 			"UPDATE workers SET claim_floor = claim_floor WHERE id = '" + hex.EncodeToString(w[:]) + "'",
 		},
 			want: held(row(store.RowRenewal, w))},
-		{name: "a session that is held alone", by: []string{
+		{name: "a session that is locked exclusively", by: []string{
 			"SELECT FROM workers WHERE id = '" + hex.EncodeToString(v[:]) + "' FOR UPDATE",
 		},
 			want: held(row(store.RowRenewal, v), row(store.RowSession, v))},
@@ -102,7 +102,7 @@ func TestWhatSomebodyElseHoldsIsKnown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tx := stranger(t, url, c.by...)
+			tx := otherTransaction(t, url, c.by...)
 			if c.join != nil {
 				if _, err := join(s.Store, tx, c.join); err != nil {
 					t.Fatal(err)
@@ -123,7 +123,7 @@ func TestWhatSomebodyElseHoldsIsKnown(t *testing.T) {
 			}
 			after, err := s.Counts(t.Context())
 			if diff := cmp.Diff(before, after); diff != "" || err != nil {
-				t.Errorf("the look left something behind (%v):\n%s", err, diff)
+				t.Errorf("the look changed rows (%v):\n%s", err, diff)
 			}
 			if free, err := s.Held(t.Context(), need); err != nil || !free.None() {
 				t.Errorf("when all is free: %v %v", slices.Collect(maps.Keys(free.Rows)), err)

@@ -13,39 +13,39 @@ import (
 
 var _ store.Hinter = (*Store)(nil)
 
-// Hint is what servers tell each other.
+// Hint is a message between servers.
 type Hint = store.Hint
 
-// Bounds of one telling. What is beyond is told as a change of all lanes, sessions or
-// executions.
+// Maximum contents of one hint. A hint with more says that any lane, session or execution may have
+// changed.
 const (
 	mostLanes      = 3000
 	mostWorkers    = 1500
 	mostExecutions = 10_000
-	mostBytes      = 5900 // in one notification, before it is written as text of less than 8,000
-	laneBytes      = 19   // of a lane and its moment, at most
-	// The forms of a payload. Servers that know only the first take the second for
-	// a loss, which it is to them.
+	mostBytes      = 5900 // maximum size of one notification; in base64 it has less than PostgreSQL's limit of 8,000
+	laneBytes      = 19   // maximum for a lane and its time
+	// Versions of the payload. Servers that know only the first take the second for a lost hint,
+	// and then look at everything.
 	version1 = 0x01
 	version2 = 0x02
 )
 
-// telling is what is to be told.
-type telling struct {
+// outgoing is a hint that is to be sent.
+type outgoing struct {
 	lost       bool
 	lanes      map[machine.LaneID]machine.Time
-	anyLane    machine.Time // instead of lanes
+	anyLane    machine.Time // used instead of lanes
 	workers    map[belay.WorkerID]struct{}
-	anyWorker  bool // instead of workers
+	anyWorker  bool // used instead of workers
 	look       machine.Time
 	ended      []uint32
 	changed    []uint32
-	anyChanged bool // instead of both
+	anyChanged bool // used instead of ended and changed
 	objects    bool
 }
 
-// note adds what a commit did.
-func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
+// note adds the changes of a commit.
+func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 	for _, e := range c.Executions {
 		t.ready(e)
 		t.soonest(e.CheckAt)
@@ -60,7 +60,7 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 	}
 	for _, r := range c.Runs {
 		if r.EndedSeq != 0 && r.Op.IsZero() {
-			t.worker(r.Worker) // ended by somebody else: its worker should hear
+			t.worker(r.Worker) // another actor than the owner ended the run: the worker should heartbeat
 		}
 	}
 	for _, x := range c.Workers {
@@ -68,10 +68,10 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 			t.worker(x.ID)
 		}
 		if x.New {
-			t.soonest(x.OpenedAt) // it is a mark of life that it needs first
+			t.soonest(x.OpenedAt) // the new session first needs a mark of life
 		}
 	}
-	if rows != nil && len(rows.Ready) > 0 { // due ones that no claim took, held until now
+	if rows != nil && len(rows.Ready) > 0 { // due executions that no claim took; they were locked until now
 		for _, e := range rows.Executions {
 			if at := e.Ready(); at != 0 && at <= rows.Now {
 				t.ready(e)
@@ -84,7 +84,7 @@ func (t *telling) note(rows *machine.Rows, c *machine.Changes) {
 	}
 }
 
-func (t *telling) ready(e *machine.Execution) {
+func (t *outgoing) ready(e *machine.Execution) {
 	at := e.Ready()
 	if at == 0 {
 		return
@@ -108,7 +108,7 @@ func (t *telling) ready(e *machine.Execution) {
 	}
 }
 
-func (t *telling) worker(id belay.WorkerID) {
+func (t *outgoing) worker(id belay.WorkerID) {
 	if t.anyWorker {
 		return
 	}
@@ -120,13 +120,13 @@ func (t *telling) worker(id belay.WorkerID) {
 	}
 }
 
-func (t *telling) soonest(at machine.Time) {
+func (t *outgoing) soonest(at machine.Time) {
 	if at != 0 && (t.look == 0 || at < t.look) {
 		t.look = at
 	}
 }
 
-func (t *telling) empty() bool {
+func (t *outgoing) empty() bool {
 	return !t.lost && !t.anyChanged && !t.anyWorker && t.anyLane == 0 && !t.objects && t.look == 0 &&
 		len(t.lanes)+len(t.workers)+len(t.ended)+len(t.changed) == 0
 }
@@ -140,9 +140,9 @@ const (
 	flagAnyWorker
 )
 
-// payloads are the notifications for a telling: as many as its lists need, of which
-// the first says the rest.
-func (t *telling) payloads(server [16]byte) []string {
+// payloads returns the notifications for a hint, as many as its lists need. The first one has
+// everything beside the lists.
+func (t *outgoing) payloads(server [16]byte) []string {
 	p := payload{look: t.look, anyLane: t.anyLane}
 	for flag, set := range map[byte]bool{
 		flagAnyChanged: t.anyChanged, flagObjects: t.objects, flagAnyLane: t.anyLane != 0, flagAnyWorker: t.anyWorker,
@@ -174,10 +174,10 @@ func (t *telling) payloads(server [16]byte) []string {
 	return all
 }
 
-// Told is what other servers hear of a commit that found rows and wrote changes, if they hear
-// all of it: the simulation has its servers tell each other the same.
-func Told(rows *machine.Rows, c *machine.Changes) (hints []store.Hint, err error) {
-	var t telling
+// HintsOf returns the hints that other servers get for a commit that read rows and wrote changes,
+// if no hint is lost. The simulation uses it.
+func HintsOf(rows *machine.Rows, c *machine.Changes) (hints []store.Hint, err error) {
+	var t outgoing
 	if t.note(rows, c); t.empty() {
 		return nil, nil
 	}
@@ -191,13 +191,13 @@ func Told(rows *machine.Rows, c *machine.Changes) (hints []store.Hint, err error
 	return hints, nil
 }
 
-// compact sorts hashes and keeps each once.
+// compact sorts hashes and removes duplicates.
 func compact(hashes []uint32) []uint32 {
 	slices.Sort(hashes)
 	return slices.Compact(hashes)
 }
 
-// cut takes as many from the front of a list as there is room for.
+// cut takes as many elements from the front of a list as there is room for.
 func cut[T any](from *[]T, size int, room *int) []T {
 	n := min(len(*from), *room/size)
 	out := (*from)[:n:n]
@@ -206,7 +206,7 @@ func cut[T any](from *[]T, size int, room *int) []T {
 	return out
 }
 
-// payload is what one notification says.
+// payload is the content of one notification.
 type payload struct {
 	flags          byte
 	look, anyLane  machine.Time
@@ -215,7 +215,7 @@ type payload struct {
 	ended, changed []uint32
 }
 
-// size is about how many bytes its lists take.
+// size is about the number of bytes of the lists.
 func (p payload) size() int {
 	return laneBytes*len(p.lanes) + 16*len(p.workers) + 4*(len(p.ended)+len(p.changed))
 }
@@ -249,7 +249,7 @@ func (p payload) text(server [16]byte) string {
 
 var errPayload = errors.New("not a hint")
 
-// parseHint reads a payload and says whose it is.
+// parseHint reads a payload and returns the server that sent it.
 func parseHint(text string) (server [16]byte, h store.Hint, err error) {
 	b, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(b) < 18 || b[0] != version1 && b[0] != version2 {
@@ -278,7 +278,7 @@ func parseHint(text string) (server [16]byte, h store.Hint, err error) {
 	return server, h, nil
 }
 
-// parser reads a payload; what is cut short is bad and reads as zero.
+// parser reads a payload. A payload that is cut short is bad, and its missing values are zero.
 type parser struct {
 	b   []byte
 	bad bool
@@ -294,7 +294,7 @@ func (p *parser) uvarint() uint64 {
 	return v
 }
 
-// count is a number of things, of which each takes at least a byte.
+// count reads the number of elements of a list. Each element has at least one byte.
 func (p *parser) count() int {
 	n := p.uvarint()
 	if n > uint64(len(p.b)) {

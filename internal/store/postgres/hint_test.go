@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What is told of a commit is what is heard of it, and fits the notifications
-// that PostgreSQL takes.
+// The hints of a commit have everything that the commit did, and fit into PostgreSQL's
+// notifications.
 func TestHintsSayWhatWasCommitted(t *testing.T) {
-	var told telling
+	var hints outgoing
 	ids := make([]belay.ExecutionID, mostExecutions/2)
 	c := &machine.Changes{}
 	for i := range ids {
@@ -31,20 +31,20 @@ func TestHintsSayWhatWasCommitted(t *testing.T) {
 	c.Runs = []*machine.Run{
 		{Worker: belay.WorkerID{5}, EndedSeq: 3}, {Worker: belay.WorkerID{6}, EndedSeq: 3, Op: belay.OpID{1}},
 	}
-	told.note(&machine.Rows{Now: 10}, c)
-	var heard store.Hint
+	hints.note(&machine.Rows{Now: 10}, c)
+	var first store.Hint
 	seen, ended := make(map[uint32]struct{}), make(map[uint32]struct{})
 	workers := make(map[belay.WorkerID]bool)
-	for i, text := range told.payloads([16]byte{9}) {
+	for i, text := range hints.payloads([16]byte{9}) {
 		if len(text) >= 8000 {
 			t.Errorf("a notification of %d bytes", len(text))
 		}
 		server, h, err := parseHint(text)
 		if err != nil || server != ([16]byte{9}) {
-			t.Fatalf("heard %x, %v", server, err)
+			t.Fatalf("the hint is from server %x, %v", server, err)
 		}
 		if i == 0 {
-			heard = h
+			first = h
 		}
 		for k := range h.Changed.Hashes {
 			seen[k] = struct{}{}
@@ -53,14 +53,14 @@ func TestHintsSayWhatWasCommitted(t *testing.T) {
 			ended[k] = struct{}{}
 		}
 	}
-	for _, id := range heard.Workers {
+	for _, id := range first.Workers {
 		workers[id] = true
 	}
 	if diff := cmp.Diff(map[belay.WorkerID]bool{{2}: true, {3}: true, {5}: true}, workers); diff != "" {
-		t.Errorf("workers (-want +heard):\n%s", diff)
+		t.Errorf("workers (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]store.LaneHint{{Lane: 77, At: 5}}, heard.Lanes); diff != "" || heard.Look != 8 || heard.Lost {
-		t.Errorf("lanes (-want +heard):\n%s\nlook at %d, lost: %t", diff, heard.Look, heard.Lost)
+	if diff := cmp.Diff([]store.LaneHint{{Lane: 77, At: 5}}, first.Lanes); diff != "" || first.Look != 8 || first.Lost {
+		t.Errorf("lanes (-want +got):\n%s\nlook at %d, lost: %t", diff, first.Look, first.Lost)
 	}
 	all := store.Executions{Hashes: seen}
 	over := store.Executions{Hashes: ended}
@@ -71,12 +71,12 @@ func TestHintsSayWhatWasCommitted(t *testing.T) {
 		}
 	}
 	if all.Has(belay.ExecutionID{1, 12: 1}) {
-		t.Error("one that did not change is heard of")
+		t.Error("an execution that did not change is in the hints")
 	}
 }
 
-// heard is all that notifications say, read one after the other.
-func heard(t *testing.T, texts []string) store.Hint {
+// received combines the hints of several notifications.
+func received(t *testing.T, texts []string) store.Hint {
 	t.Helper()
 	all := store.Hint{Changed: store.Executions{Hashes: make(map[uint32]struct{})}}
 	for _, text := range texts {
@@ -93,12 +93,12 @@ func heard(t *testing.T, texts []string) store.Hint {
 	return all
 }
 
-// Up to a bound everything is told by its name, in as many notifications as it
-// takes; beyond it, of that kind alone, that it may be any. Nothing is told as a loss:
-// servers that lost a hint look at everything, and have every worker do so.
+// Up to a maximum, each execution, lane and session is named, in as many notifications as needed.
+// Above the maximum, a hint says that any may have changed, for that kind alone. It never says that
+// hints were lost, since then servers look at everything and ask every worker for a heartbeat.
 func TestHintsAreBounded(t *testing.T) {
 	for _, more := range []int{0, 1} {
-		var executions, lanes, workers telling
+		var executions, lanes, workers outgoing
 		for i := range mostExecutions + more {
 			e := &machine.Execution{ID: belay.ExecutionID{15: byte(i), 14: byte(i >> 8)}, State: belay.Running}
 			executions.note(nil, &machine.Changes{Executions: []*machine.Execution{e}})
@@ -118,22 +118,22 @@ func TestHintsAreBounded(t *testing.T) {
 			"executions": executions.payloads([16]byte{}), "lanes": lanes.payloads([16]byte{}),
 			"workers": workers.payloads([16]byte{}),
 		} {
-			h := heard(t, texts)
+			h := received(t, texts)
 			want := store.Hint{AnyWorker: what == "workers" && more > 0}
 			if what == "lanes" && more > 0 {
 				want.AnyLane = 4
 			}
 			if h.Lost || h.AnyWorker != want.AnyWorker || h.AnyLane != want.AnyLane ||
 				h.Changed.All != (what == "executions" && more > 0) {
-				t.Errorf("%d more %s than a bound: lost %t, any lane from %d, any worker %t, any execution %t",
+				t.Errorf("%d more %s than the maximum: lost %t, any lane from %d, any worker %t, any execution %t",
 					more, what, h.Lost, h.AnyLane, h.AnyWorker, h.Changed.All)
 			}
-			told := map[string]int{
+			named := map[string]int{
 				"executions": len(h.Changed.Hashes), "lanes": len(h.Lanes), "workers": len(h.Workers),
 			}
 			all := map[string]int{"executions": mostExecutions, "lanes": mostLanes, "workers": mostWorkers}
-			if more > 0 && told[what] > 0 || more == 0 && told[what] != all[what] {
-				t.Errorf("%d more %s than a bound: told of %d", more, what, told[what])
+			if more > 0 && named[what] > 0 || more == 0 && named[what] != all[what] {
+				t.Errorf("%d more %s than the maximum: named %d", more, what, named[what])
 			}
 			if more > 0 && len(texts) > 1 {
 				t.Errorf("%s: %d notifications that say nothing", what, len(texts))
@@ -142,7 +142,7 @@ func TestHintsAreBounded(t *testing.T) {
 	}
 }
 
-// Whatever somebody sends to the channel is read or refused.
+// Every text that a client sends to the channel is read or refused.
 func FuzzParseHint(f *testing.F) {
 	f.Add(payload{look: 3, flags: flagAnyChanged, ended: []uint32{1}, changed: []uint32{2}}.text([16]byte{1}))
 	f.Add(payload{

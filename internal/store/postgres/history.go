@@ -9,7 +9,7 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// pieces cuts rows with payloads into statements of a bounded size.
+// pieces divides rows with payloads into parts for statements of a limited size.
 func pieces[R any](rows []R, size func(R) int) iter.Seq[[]R] {
 	const most = 8 << 20
 	return func(yield func([]R) bool) {
@@ -31,19 +31,19 @@ func pieces[R any](rows []R, size func(R) int) iter.Seq[[]R] {
 }
 
 var (
-	// A run that is in its execution already is not added once more.
-	insertRuns = counted("INSERT INTO runs ("+table.Runs.Names()+") SELECT u.* FROM (SELECT "+given(table.Runs)+`) u
+	// A run that the execution's row already has is not added again.
+	insertRuns = counted("INSERT INTO runs ("+table.Runs.Names()+") SELECT u.* FROM (SELECT "+arrayArguments(table.Runs)+`) u
 WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.execution AND e.token = u.token AND e.run_seq IS NOT NULL)`,
 		len(table.Runs.Columns))
 
-	// The row of a run that was in its execution until it ended, and of one that has nothing to say but its output.
-	loudRuns = table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at, " +
+	// Inserts for runs that have had no row until they ended: with and without an error.
+	runsWithError = table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at, " +
 		"ended_seq, ended_at, outcome, final, op, op_sum, cost, output, class, message, stack")
-	quietRuns   = loudRuns.First(-3)
-	insertEnded = insert(loudRuns)
-	insertQuiet = insert(quietRuns)
+	runsWithoutError = runsWithError.First(-3)
+	insertEnded      = insert(runsWithError)
+	insertQuiet      = insert(runsWithoutError)
 
-	// The end of a run that has a row, and its begin if that is known.
+	// Updates for the end of a run that has a row, and for its start if that is known.
 	runEnds = table.Runs.Only("ended_seq, ended_at, outcome, final, op, op_sum, cost, output, class, message, stack, " +
 		"started_seq, started_at, execution, token")
 	endRuns = counted(strings.NewReplacer(
@@ -53,19 +53,19 @@ WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.execution AND e.toke
 	).Replace(update(runEnds, "execution, token")), len(runEnds.Columns))
 )
 
-// plain reports whether of a run nothing is known but its begin.
-func plain(r *machine.Run) bool {
+// onlyStarted reports whether nothing but the start of a run is known.
+func onlyStarted(r *machine.Run) bool {
 	return r.New && r.StartedSeq != 0 && r.EndedSeq == 0 && r.ScheduledSeq == 0 && r.InputHash == nil &&
 		r.ConfigHash == nil
 }
 
-// begun are the executions whose run begins in these changes and has no row
-// until it ends, with the seq of its begin.
+// begun returns the executions whose run begins in these changes and gets no row until it ends,
+// with the seq of the run's start.
 func (t *tx) begun(c *machine.Changes) map[belay.ExecutionID]int64 {
 	var tokens map[belay.ExecutionID]belay.Token
 	begun := make(map[belay.ExecutionID]int64, len(c.Runs))
 	for _, r := range c.Runs {
-		if plain(r) {
+		if onlyStarted(r) {
 			begun[r.Execution] = r.StartedSeq
 			if tokens == nil {
 				tokens = make(map[belay.ExecutionID]belay.Token, len(c.Runs))
@@ -87,8 +87,7 @@ func (t *tx) begun(c *machine.Changes) map[belay.ExecutionID]int64 {
 	return begun
 }
 
-// runs is the seq at which the run began that the execution is still in, if that
-// run has no row.
+// runs is the seq of the start of the run that the execution is still in, if that run has no row.
 func (s stored) runs(now *machine.Execution) int64 {
 	if now.State == belay.Running && now.Token == s.Token {
 		return s.runSeq
@@ -96,22 +95,22 @@ func (s stored) runs(now *machine.Execution) int64 {
 	return 0
 }
 
-// writeRuns adds runs, those that begin when they end. Of a run that is there it
-// writes the end, and the begin if it has one.
+// writeRuns adds new runs. A run whose start is in the execution's row gets its own row when it
+// ends. Of a run that has a row, writeRuns updates the end, and the start if it is known.
 func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
-	var fresh, quiet, loud, ended []*machine.Run
+	var fresh, withoutError, withError, ended []*machine.Run
 	for _, r := range c.Runs {
 		old := t.executions[r.Execution]
 		switch {
-		case plain(r) && t.virtual[r.Execution] == r.Token:
+		case onlyStarted(r) && t.virtual[r.Execution] == r.Token:
 		case r.New:
 			fresh = append(fresh, r)
 		case old == nil || old.runSeq == 0 || old.Token != r.Token:
 			ended = append(ended, r)
 		case r.Class == 0 && r.Message == "" && r.Stack == "":
-			quiet = append(quiet, old.ended(r))
+			withoutError = append(withoutError, old.ended(r))
 		default:
-			loud = append(loud, old.ended(r))
+			withError = append(withError, old.ended(r))
 		}
 	}
 	for rows := range pieces(fresh, output) {
@@ -119,11 +118,11 @@ func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
 		s.miss = &belay.Error{Code: belay.CodeInternal, Op: "commit", Message: "a new run is there already"}
 		bind(s, table.Runs, rows).int(int64(len(rows)))
 	}
-	for rows := range pieces(quiet, output) {
-		bind(p.add(insertQuiet, nil), quietRuns, rows)
+	for rows := range pieces(withoutError, output) {
+		bind(p.add(insertQuiet, nil), runsWithoutError, rows)
 	}
-	for rows := range pieces(loud, output) {
-		bind(p.add(insertEnded, nil), loudRuns, rows)
+	for rows := range pieces(withError, output) {
+		bind(p.add(insertEnded, nil), runsWithError, rows)
 	}
 	for rows := range pieces(ended, output) {
 		bind(change(p, endRuns, "runs", len(rows)), runEnds, rows).int(int64(len(rows)))
@@ -131,7 +130,7 @@ func (t *tx) writeRuns(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// ended is the whole run that was in the execution and has ended.
+// ended completes a run that ended with its start from the execution's row.
 func (s stored) ended(end *machine.Run) *machine.Run {
 	r := *end
 	begin := s.run()
@@ -142,7 +141,7 @@ func (s stored) ended(end *machine.Run) *machine.Run {
 
 func output(r *machine.Run) int { return len(r.Output) }
 
-// rowsOf is one field of all rows.
+// rowsOf returns one field of all rows.
 func rowsOf[R, F any](rows []R, of func(R) F) []F {
 	out := make([]F, len(rows))
 	for i, r := range rows {

@@ -11,25 +11,25 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// identity tells one database from those that it was copied to or promoted from.
+// identity tells a database from others that it was copied to or promoted from.
 type identity struct {
 	place
-	// lineage is chosen at random when an epoch begins: standbys of one primary that
-	// are promoted have the same place.
+	// lineage is chosen at random when an epoch begins: two promoted standbys of one primary have
+	// the same place.
 	lineage [16]byte
-	// life is of one run of the database from its start to its crash: what it keeps of its
-	// statistics does not outlive a crash. After one it gives out the numbers of
-	// transactions again that left no trace in its log, so that what has become of a
-	// transaction can be asked for in the same life alone.
+	// life identifies one run of the database from its start to its end or crash, by its start time
+	// and the reset time of its statistics, which do not survive a crash. After a crash the
+	// database may give out numbers of transactions again that left no trace in its log. So the
+	// outcome of a transaction can be asked for only in the same life.
 	life string
 }
 
-// place is a database's system, and its timeline, which a promotion and a restore to
-// a point in time begin anew.
+// place is the id of a database's system and its timeline. A promotion and a restore to a point in
+// time begin a new timeline.
 type place struct{ system, timeline string }
 
 const (
-	// A standby that is not promoted can say neither its timeline nor take a write.
+	// A standby that is not promoted can neither name its timeline nor take a write.
 	selectStandby = "SELECT pg_is_in_recovery()"
 
 	selectIdentity = `
@@ -37,22 +37,21 @@ SELECT s.system_identifier::text, substr(pg_walfile_name(pg_current_wal_lsn()), 
        concat(extract(epoch FROM pg_postmaster_start_time()), ' ', extract(epoch FROM b.stats_reset))
 FROM pg_control_system() s, meta m, pg_stat_bgwriter b`
 
-	// Every commit reads meta after its locks, so that none is under way here.
+	// Every commit reads meta after its locks, so no commit is under way while meta is locked.
 	lockMeta    = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"
 	selectEpoch = "SELECT greatest(floor, epoch << 32), system, timeline, lineage FROM meta"
 	writeEpoch  = "UPDATE meta SET epoch = $1::bigint, floor = $2::bigint, system = $3::text, timeline = " +
 		"$4::text, lineage = $5::uuid"
 
-	// What is acknowledged outlives a crash (G3): a database that is set to
-	// answer before it has written must not do so here.
+	// An acknowledged write survives a crash (G3). So a database that is set to answer before it
+	// has written must not do that on this connection.
 	writeFirst = "SELECT set_config('synchronous_commit', 'on', false) WHERE " +
 		"current_setting('synchronous_commit') = 'off'"
 )
 
-// identify looks which database a new connection of a writer leads to. If it is
-// another one than that in which the epoch was given out, some commits may be
-// lost and their tokens given out again: the epoch is raised before anything is
-// written (G1). begun is the new epoch, 0 if none began.
+// identify checks which database a writer's new connection leads to. If it is not the one in which
+// the epoch was given out, some commits may be lost and their tokens given out again. Then the
+// epoch is raised before anything is written (G1). begun is the new epoch, 0 if none began.
 func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	var was place
 	p := c.pipe()
@@ -73,7 +72,7 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	}
 	raised := false
 	epoch, err := c.epoch(ctx, func(was place) bool {
-		raised = was.system != "" && was != c.identity.place // else it is new, or another connection was first
+		raised = was.system != "" && was != c.identity.place // no: new, or raised by another connection
 		return raised
 	})
 	if err != nil || !raised {
@@ -82,15 +81,14 @@ func (c *conn) identify(ctx context.Context) (begun belay.Token, err error) {
 	return epoch, nil
 }
 
-// errStandby refuses writes to a database that may take them once it is promoted.
+// errStandby refuses writes to a database that takes none until it is promoted.
 var errStandby = &belay.Error{
 	Code: belay.CodeUnavailable, Message: "the database is a standby: it takes no writes until it is promoted",
 	RetryAfter: time.Second,
 }
 
-// epoch begins an epoch, and a lineage with it, if begin says so of the place at which
-// the last one began, and writes down the place of this database. No other connection
-// commits meanwhile.
+// epoch begins an epoch and a lineage if begin reports true for the place at which the last epoch
+// began. In any case it stores the place of this database. No other connection commits meanwhile.
 func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Token, error) {
 	var epoch belay.Token
 	var was place
@@ -118,9 +116,8 @@ func (c *conn) epoch(ctx context.Context, begin func(was place) bool) (belay.Tok
 	return epoch, p.run(ctx)
 }
 
-// RaiseEpoch makes every token that is given out from now on higher than all
-// before, and answers the new epoch: for a database that was restored in a way
-// that it cannot tell by itself.
+// RaiseEpoch makes every token that is given out from now on higher than all before, and returns
+// the new epoch. It is for a database that was restored in a way that identify cannot notice.
 func (s *Store) RaiseEpoch(ctx context.Context) (belay.Token, error) {
 	const op = "raise the epoch"
 	c, err := s.writers.take(ctx)
@@ -140,15 +137,16 @@ func (s *Store) RaiseEpoch(ctx context.Context) (belay.Token, error) {
 	return epoch, classify(op, err)
 }
 
-// How long after a lost connection one asks what became of the commit.
+// askFor is how long the store asks for the outcome of a commit after the connection was lost,
+// askAgain the pause between two questions.
 const (
 	askFor   = 2 * time.Second
 	askAgain = 20 * time.Millisecond
 )
 
-// outcome asks the database what became of a transaction whose commit was not
-// answered. What is committed is acknowledged only with a commit after it, so
-// that it has gone wherever commits must go (G3).
+// outcome asks the database for the outcome of a transaction whose COMMIT was not answered. A
+// committed transaction is acknowledged only after another commit, so that it has reached
+// everything that a commit must reach (G3).
 func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed, known bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
 	defer cancel()
@@ -162,7 +160,7 @@ func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed,
 		case err == nil && status == "aborted":
 			return false, true
 		}
-		t := time.NewTimer(askAgain) // it is not back yet, or still at it
+		t := time.NewTimer(askAgain) // the database does not answer yet, or the transaction has not ended
 		select {
 		case <-ctx.Done():
 		case <-t.C:
@@ -172,9 +170,9 @@ func (s *Store) outcome(ctx context.Context, c *slot, u *unanswered) (committed,
 	return false, false
 }
 
-// errElsewhere says that another database answers than the one that was asked to
-// commit, or the same after a crash.
-var errElsewhere = errors.New("it is another database now, or in another life")
+// errElsewhere reports that another database answers than the one that got the COMMIT, or the same
+// one after a crash.
+var errElsewhere = errors.New("the database that answers is another one, or has crashed and restarted")
 
 func (s *Store) status(ctx context.Context, c *slot, u *unanswered) (status string, err error) {
 	if err := s.connected(ctx, c); err != nil {
@@ -197,8 +195,7 @@ func (s *Store) status(ctx context.Context, c *slot, u *unanswered) (status stri
 // touchMark is a write that changes nothing.
 const touchMark = "UPDATE servers SET beat = beat WHERE id = $1::uuid AND slot IN ($2::bigint, $3::bigint)"
 
-// unknown is the error of a commit of which nobody can say whether it was
-// written.
+// unknown is the error of a commit with an unknown outcome.
 func unknown(err error) error {
 	return &belay.Error{
 		Code: belay.CodeUnavailable, Op: "commit",

@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Join does what Commit does inside a transaction of somebody else, who commits
-// it or not. It leaves no mark of life and judges no session by time; what it
-// wrote is told to all servers by a notification in that transaction. After an
-// error the transaction is as it was before, unless its connection has ended.
+// Join does what Commit does inside an application's own transaction, which the application commits
+// or not. It writes no mark and judges no session by time. A notification in that transaction
+// informs all servers. After an error the transaction is as it was before, unless its connection
+// has ended.
 //
-// The rows that it locks stay locked until that transaction ends. It should be
-// of isolation READ COMMITTED: in a stricter one, what others have added since it
-// began is refused instead of found.
+// The rows that it locks stay locked until that transaction ends. The transaction should have the
+// isolation level READ COMMITTED: with a stricter level, rows that others have added since it began
+// cause an error instead of being found.
 func (s *Store) Join(ctx context.Context, tx pgx.Tx, need machine.Need,
 	decide func(*machine.Rows) *machine.Changes) error {
 	const op = "join a transaction"
@@ -66,17 +66,17 @@ func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need,
 		return nil
 	}
 	all := *changes
-	all.Grace, all.Leap = 0, 0 // they are for a batch that judges a session
+	all.Grace, all.Leap = 0, 0 // Grace and Leap are for batches of servers, which judge sessions
 	p := t.pipe()
 	p.stream(ctx)
 	if err := t.write(p, &all); err != nil {
 		p.stop()
 		return err
 	}
-	var news telling
-	news.note(t.rows, &all)
-	// nobody's own: this server is told too
-	texts(p.add(notify, nil), news.payloads(belay.OpID{}), func(text string) string { return text })
+	var outbox outgoing
+	outbox.note(t.rows, &all)
+	// the id of no server, so that this server is informed too
+	texts(p.add(notify, nil), outbox.payloads(belay.OpID{}), func(text string) string { return text })
 	p.add("RELEASE SAVEPOINT belay", nil)
 	return p.run(ctx)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// join commits a submission in somebody else's transaction.
+// join commits a submission in an application's transaction.
 func join(s *postgres.Store, tx pgx.Tx, c *machine.Submit) (r machine.Reply, err error) {
 	var need machine.Need
 	c.Need(&need)
@@ -23,8 +23,8 @@ func join(s *postgres.Store, tx pgx.Tx, c *machine.Submit) (r machine.Reply, err
 	return r, err
 }
 
-// A submission in an application's own transaction is there if and when that is
-// committed, and all servers hear of it (G4).
+// A submission in an application's transaction exists if and when that transaction is committed,
+// and all servers get a hint (G4).
 func TestSubmissionsJoinATransaction(t *testing.T) {
 	url := database(t)
 	s := open(t, url, postgres.Options{})
@@ -81,9 +81,9 @@ func TestSubmissionsJoinATransaction(t *testing.T) {
 	<-ended
 }
 
-// A joined submission whose key another one takes meanwhile finds that one, and
-// the application's transaction goes on.
-func TestJoinedSubmissionsMeetOthers(t *testing.T) {
+// If another transaction takes the key of a joined submission meanwhile, the submission finds the
+// other execution, and the application's transaction goes on.
+func TestAJoinedSubmissionFindsAnotherOneWithItsKey(t *testing.T) {
 	url := database(t)
 	s := open(t, url, postgres.Options{})
 	app, err := pgx.Connect(t.Context(), url)

@@ -12,10 +12,10 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// A lane is there while something is ready in it, and what it is stands in whatever
-// that is.
+// A lane exists while an execution is ready in it. Its queue, workflow and so on are read from such
+// an execution.
 const (
-	// They are found by leaps through the index.
+	// Ready lanes are found by skipping through the index from one lane to the next.
 	selectReadyLanes = `
 WITH RECURSIVE lanes (id, at) AS (
     (SELECT lane, ready_at FROM executions WHERE ready_at IS NOT NULL ORDER BY lane, ready_at LIMIT 1)
@@ -38,28 +38,28 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (SELECT priority, worker_labels FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1) s`
 )
 
-// leaps remembers the ready lanes while looking for them takes long: somebody holds
-// on to an old snapshot, and what was claimed since still lies in the index.
-type leaps struct {
+// laneCache keeps the list of ready lanes while reading it takes long. That happens while another
+// transaction keeps an old snapshot, since dead entries of earlier claims stay in the index.
+type laneCache struct {
 	mu    sync.Mutex
 	lanes []store.LaneHint
 	again time.Time
 }
 
-// The answer to a long look is given again for leapShare times as long as it took, and
-// for longLooked at most.
+// After a look at an index took long, the next one waits for a multiple of that time (laneCacheShare
+// for the ready lanes, belowShare for due work), and for longestPause at most.
 const (
-	leapShare  = 20
-	longLooked = 30 * time.Second
+	laneCacheShare = 20
+	longestPause   = 30 * time.Second
 )
 
 // ReadyLanes implements store.Store.
 func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
-	s.leaps.mu.Lock()
-	defer s.leaps.mu.Unlock()
+	s.laneCache.mu.Lock()
+	defer s.laneCache.mu.Unlock()
 	began := time.Now()
-	if began.Before(s.leaps.again) {
-		return slices.Clone(s.leaps.lanes), nil
+	if began.Before(s.laneCache.again) {
+		return slices.Clone(s.laneCache.lanes), nil
 	}
 	var all []store.LaneHint
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
@@ -70,8 +70,8 @@ func (s *Store) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 		})
 	})
 	if took := time.Since(began); err == nil && took > s.options.LongLook {
-		s.leaps.again = began.Add(min(leapShare*took, longLooked))
-		s.leaps.lanes = slices.Clone(all)
+		s.laneCache.again = began.Add(min(laneCacheShare*took, longestPause))
+		s.laneCache.lanes = slices.Clone(all)
 	}
 	return all, classify("lanes", err)
 }

@@ -19,8 +19,7 @@ var (
 		" WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"
 )
 
-// List implements store.Store. It walks the primary key, or the index of what
-// narrows the list most.
+// List implements store.Store. It walks the primary key, or the most selective index.
 func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	var out store.Listed
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
@@ -31,7 +30,7 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 		if err := p.run(ctx); err != nil {
 			return err
 		}
-		if l.open > l.scan() { // so many that the newest of all are found as soon
+		if l.open > l.scan() { // so many that walking the newest executions finds the list as fast
 			l.open, l.found = 0, nil
 			p = c.pipe()
 			l.walk(p)
@@ -54,12 +53,12 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	return out, classify("list", err)
 }
 
-// listing is a list on its way.
+// listing is a list while it is read.
 type listing struct {
 	*conn
 	store.List
 	found []*machine.Record
-	open  int64 // how many were looked at that have not ended
+	open  int64 // number of executions read that have not ended
 	last  belay.ExecutionID
 	at    machine.Time
 }
@@ -81,8 +80,8 @@ func (l *listing) row(r columns) error {
 	return err
 }
 
-// active adds the statement for a list of what has not ended, which reads nothing of
-// all that has, or walks.
+// active adds the statement for a list of executions that have not ended, which reads no ended
+// ones. Other lists walk.
 func (l *listing) active(p *pipe) {
 	if !store.Active(l.States) || !l.Parent.IsZero() || l.Key != "" {
 		l.walk(p)
@@ -104,8 +103,8 @@ func (l *listing) active(p *pipe) {
 	w.end(from, l.Limit)
 }
 
-// walk adds the statements for a list of so many of the newest, and for the last of
-// these.
+// walk adds the statements for a list of the newest executions, and for the last execution that was
+// read.
 func (l *listing) walk(p *pipe) {
 	w := where{step: p.add("", l.row)}
 	if l.Key != "" {
@@ -130,7 +129,7 @@ func (l *listing) walk(p *pipe) {
 	}
 }
 
-// keyed finds the executions of an idempotency key, in all workflows if none is named.
+// keyed finds the executions of an idempotency key, in all workflows if the list names none.
 func (l *listing) keyed(w *where) string {
 	key := w.place(l.Key)
 	if l.Workflow != "" {
@@ -153,14 +152,14 @@ func (l *listing) filter(w *where) {
 	}))
 }
 
-// where is a statement of a list while it is put together. Lists come in many shapes,
-// so that none is prepared.
+// where is the statement of a list while it is built. Lists have many different statements, so none
+// is prepared.
 type where struct {
 	*step
 	conditions []string
 }
 
-// place adds an argument and gives its place.
+// place adds an argument and returns its placeholder.
 func (w *where) place(v any) string {
 	w.once = true
 	kind := "text"
@@ -179,13 +178,13 @@ func (w *where) place(v any) string {
 
 func (w *where) add(condition string) { w.conditions = append(w.conditions, condition) }
 
-// end is the whole statement.
+// end completes the statement.
 func (w *where) end(from string, limit int) {
 	w.text = "SELECT " + executionColumns + from + " WHERE " + strings.Join(w.conditions, " AND ") +
 		" ORDER BY e.id DESC LIMIT " + w.place(boundOf(limit))
 }
 
-// fill asks for the specs and newest runs, with payloads if they are asked for.
+// fill reads the specs and newest runs of the records, with payloads if the list asks for them.
 func fill(p *pipe, records []*machine.Record, payloads bool) {
 	by := make(map[belay.ExecutionID]*machine.Record, len(records))
 	all := make([]belay.ExecutionID, len(records))

@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// pace is how often at most hints are sent: a notification takes a lock at its
-// commit that all of the database share.
+// pace is the shortest time between two sends of hints: the commit of a notification takes a lock
+// that the whole database shares.
 const pace = 5 * time.Millisecond
 
 const (
-	// listening is the name under which a listening connection is known.
+	// listening is the application name of a listening connection.
 	listening = "belay hints"
 
 	selectListeners = `
@@ -27,19 +27,19 @@ WHERE application_name = '` + listening + `' AND datname = current_database() AN
 	notify = "SELECT pg_notify('belay', unnest($1::text[]))"
 )
 
-// news gathers what other servers should know of, while Listen runs.
-type news struct {
+// outbox collects the hints for other servers while Listen runs.
+type outbox struct {
 	mu      sync.Mutex
 	on      bool
-	waiting telling
+	waiting outgoing
 	wake    chan struct{}
-	pid     uint32    // of the connection that listens
-	others  bool      // somebody else listens
-	asked   time.Time // when that was last looked at
+	pid     uint32    // process of the listening connection
+	others  bool      // another server listens
+	asked   time.Time // when others was last checked
 }
 
-// tell notes what a commit did.
-func (n *news) tell(rows *machine.Rows, c *machine.Changes) {
+// add adds the hints of a commit.
+func (n *outbox) add(rows *machine.Rows, c *machine.Changes) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.on {
@@ -55,40 +55,39 @@ func (n *news) tell(rows *machine.Rows, c *machine.Changes) {
 	}
 }
 
-// take gives what is waiting to be told.
-func (n *news) take() telling {
+// take returns the collected hints and removes them.
+func (n *outbox) take() outgoing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	t := n.waiting
-	n.waiting = telling{}
+	n.waiting = outgoing{}
 	return t
 }
 
-func (n *news) start() <-chan struct{} {
+func (n *outbox) start() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.on, n.wake = true, make(chan struct{}, 1)
 	return n.wake
 }
 
-func (n *news) stop() {
+func (n *outbox) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.on, n.waiting = false, telling{}
+	n.on, n.waiting = false, outgoing{}
 }
 
-// heard notes that another server is there.
-func (n *news) heard() {
+// heardOther notes that another server exists.
+func (n *outbox) heardOther() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.others, n.asked = true, time.Now()
 }
 
-// Listen implements store.Hinter. When it connects, again or for the first time, it
-// says that hints were lost.
-func (s *Store) Listen(ctx context.Context, heed func(store.Hint)) error {
-	wake := s.news.start()
-	defer s.news.stop()
+// Listen implements store.Hinter. Each time it connects, it reports that hints were lost.
+func (s *Store) Listen(ctx context.Context, onHint func(store.Hint)) error {
+	wake := s.outbox.start()
+	defer s.outbox.stop()
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.send(ctx, wake) })
@@ -96,11 +95,11 @@ func (s *Store) Listen(ctx context.Context, heed func(store.Hint)) error {
 	defer cancel()
 	for wait := time.Duration(0); ; {
 		began := time.Now()
-		err := s.listen(ctx, heed)
+		err := s.listen(ctx, onHint)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		heed(store.Hint{Down: true})
+		onHint(store.Hint{Down: true})
 		if err := s.usable(); err != nil {
 			return err
 		}
@@ -120,70 +119,70 @@ func (s *Store) Listen(ctx context.Context, heed func(store.Hint)) error {
 	}
 }
 
-// listen hears notifications until its connection ends.
-func (s *Store) listen(ctx context.Context, heed func(store.Hint)) error {
+// listen receives notifications until its connection ends.
+func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 	config := s.config.Copy()
 	config.RuntimeParams["application_name"] = listening
-	var heard []string
-	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard = append(heard, n.Payload) }
+	var received []string
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, n.Payload) }
 	c, err := connectAs(ctx, config, s.want)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	s.news.mu.Lock()
-	s.news.pid = c.backend
-	s.news.mu.Unlock()
+	s.outbox.mu.Lock()
+	s.outbox.pid = c.backend
+	s.outbox.mu.Unlock()
 	if err := c.ask(ctx, s.options.Patience, "LISTEN belay"); err != nil {
 		return err
 	}
-	if err := c.ask(ctx, s.options.Patience, notify, (&telling{}).payloads(s.options.Server)...); err != nil {
-		return err // others are greeted, so that they tell from now on
+	if err := c.ask(ctx, s.options.Patience, notify, (&outgoing{}).payloads(s.options.Server)...); err != nil {
+		return err // a greeting, so that other servers send hints from now on
 	}
-	s.pass(store.Hint{Lost: true}, heed)
+	s.pass(store.Hint{Lost: true}, onHint)
 	for {
 		wait, cancel := context.WithTimeout(ctx, 3*s.options.Patience)
 		err := c.pg.WaitForNotification(wait)
 		quiet := err != nil && wait.Err() != nil && ctx.Err() == nil && !c.pg.IsClosed()
 		cancel()
-		if quiet { // a connection that says nothing may be none
+		if quiet { // a silent connection may be broken
 			err = c.ask(ctx, s.options.Patience, "SELECT 1")
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errLost, err)
 		}
-		for _, text := range heard {
-			s.heed(text, heed)
+		for _, text := range received {
+			s.receive(text, onHint)
 		}
-		heard = heard[:0]
+		received = received[:0]
 	}
 }
 
-// heed passes a notification on, unless it is this server's own.
-func (s *Store) heed(text string, heed func(store.Hint)) {
+// receive passes a notification on, unless it is this server's own.
+func (s *Store) receive(text string, onHint func(store.Hint)) {
 	server, h, err := parseHint(text)
 	switch {
 	case err != nil:
-		h = store.Hint{Lost: true} // of a version to come
+		h = store.Hint{Lost: true} // the payload has a newer version
 	case server == s.options.Server:
 		return
 	}
-	s.news.heard()
+	s.outbox.heardOther()
 	if h.Lost || h.Objects || h.Look != 0 || h.AnyLane != 0 || h.AnyWorker || !h.Ended.None() || !h.Changed.None() ||
 		len(h.Lanes)+len(h.Workers) > 0 {
-		s.pass(h, heed)
+		s.pass(h, onHint)
 	}
 }
 
-// pass passes a hint on, after this store has heeded it: who is woken by it must not
-// look above a floor that it lowers.
-func (s *Store) pass(h store.Hint, heed func(store.Hint)) {
-	s.floors.heed(h)
-	s.front.heed(h)
-	heed(h)
+// pass updates the floors and the front of this store, and then passes the hint on: a claim that is
+// woken by the hint must not look above a floor that the hint lowers.
+func (s *Store) pass(h store.Hint, onHint func(store.Hint)) {
+	s.floors.onHint(h)
+	s.front.onHint(h)
+	onHint(h)
 }
 
-// ask runs one statement; texts, if there are any, are its argument.
+// ask runs one statement. The texts in args, if there are any, are its argument.
 func (c *conn) ask(ctx context.Context, patience time.Duration, text string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -195,7 +194,7 @@ func (c *conn) ask(ctx context.Context, patience time.Duration, text string, arg
 	return p.run(ctx)
 }
 
-// send tells what was committed, as long as somebody listens.
+// send sends the collected hints while another server listens.
 func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 	for {
 		select {
@@ -203,13 +202,13 @@ func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 			return
 		case <-wake:
 		}
-		t := s.news.take()
-		if s.heeded(ctx) && !t.empty() {
+		t := s.outbox.take()
+		if s.hasListeners(ctx) && !t.empty() {
 			err := s.read(ctx, func(ctx context.Context, c *conn) error {
 				return c.ask(ctx, s.options.Patience, notify, t.payloads(s.options.Server)...)
 			})
 			if err != nil {
-				s.news.failed()
+				s.outbox.failed()
 			}
 		}
 		rest := time.NewTimer(pace)
@@ -222,19 +221,18 @@ func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// failed makes the next telling say that one was lost.
-func (n *news) failed() {
+// failed makes the next hints say that some were lost.
+func (n *outbox) failed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting.lost = true
 }
 
-// heeded reports whether anybody else listens, as far as that was known a second
-// ago.
-func (s *Store) heeded(ctx context.Context) bool {
-	s.news.mu.Lock()
-	others, asked, pid := s.news.others, s.news.asked, s.news.pid
-	s.news.mu.Unlock()
+// hasListeners reports whether another server listens. The answer may be a second old.
+func (s *Store) hasListeners(ctx context.Context) bool {
+	s.outbox.mu.Lock()
+	others, asked, pid := s.outbox.others, s.outbox.asked, s.outbox.pid
+	s.outbox.mu.Unlock()
 	if time.Since(asked) < time.Second {
 		return others
 	}
@@ -245,10 +243,10 @@ func (s *Store) heeded(ctx context.Context) bool {
 		}).int(int64(pid))
 	})
 	if err != nil {
-		return true // rather tell nobody than keep it
+		return true // sending without a listener is better than not sending
 	}
-	s.news.mu.Lock()
-	defer s.news.mu.Unlock()
-	s.news.others, s.news.asked = others, time.Now()
+	s.outbox.mu.Lock()
+	defer s.outbox.mu.Unlock()
+	s.outbox.others, s.outbox.asked = others, time.Now()
 	return others
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// loaded is an execution as it stands in the database.
+// loaded is an execution as the database has it.
 type loaded struct {
 	stored
 	locked bool
 }
 
-// first is the first trip of a transaction: it begins, locks the rows of the
-// need, loads all that can be named beforehand, and reads the clock last.
+// first is the first round trip of a transaction: it begins the transaction, locks the rows of the
+// need, loads everything that can be named beforehand, and reads the clock last.
 func (t *tx) first(ctx context.Context, need machine.Need) error {
 	t.rows = &machine.Rows{Held: make(map[belay.WorkerID][]*machine.Execution, len(need.Held))}
 	t.cutoff = t.store.Now()
@@ -43,12 +43,12 @@ func (t *tx) first(ctx context.Context, need machine.Need) error {
 	return p.run(ctx)
 }
 
-// second loads what only the first trip made known, if there is anything:
-// ancestors of what is ready, and specs of executions that are there.
+// second loads rows that only the first round trip made known, if there are any: ancestors of ready
+// executions, and specs of executions that exist.
 func (t *tx) second(ctx context.Context, need machine.Need) error {
 	p := t.pipe()
 	if up, named := t.missing(); len(up) > 0 {
-		if named && !t.mode.deep {
+		if named && !t.mode.withAncestorsFirst {
 			return errDeep
 		}
 		s := p.add(selectAncestors, func(r columns) error { return t.found(r, false) })
@@ -68,21 +68,20 @@ func (t *tx) second(ctx context.Context, need machine.Need) error {
 	return p.run(ctx)
 }
 
-// Whoever extends all sessions after an outage does so alone.
+// Locks for extending all sessions after an outage. A single transaction at a time does that.
 const (
 	lockGrace  = "SELECT pg_advisory_xact_lock(hashtextextended('belay grace', 0))"
 	lockLiving = "SELECT id FROM workers WHERE ended_at IS NULL ORDER BY id FOR UPDATE"
 )
 
-// Sessions are held so that they cannot end; that others renew them or count
-// their claims does no harm, or is noticed where this batch does so too.
+// A shared lock on a session keeps it from ending. Other transactions may still renew it or count
+// its claims; if that conflicts with this batch, writing the session fails.
 var (
 	shareWorkers = selectWorkers + " WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
 	lockWorkers  = selectWorkers + " WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
 )
 
-// lockWorkers holds sessions in the order of their ids, those for this transaction
-// alone that the mode names.
+// lockWorkers locks sessions in the order of their ids, exclusively if the mode says so.
 func (t *tx) lockWorkers(p *pipe, ids []belay.WorkerID) {
 	ids = unique(ids)
 	slices.SortFunc(ids, func(a, b belay.WorkerID) int { return bytes.Compare(a[:], b[:]) })
@@ -100,7 +99,7 @@ func (t *tx) lockWorkers(p *pipe, ids []belay.WorkerID) {
 	}
 }
 
-// session takes in the row of a session.
+// session reads the row of a session into t.
 func (t *tx) session(r columns) error {
 	x, err := t.scanWorker(r)
 	if err != nil {
@@ -115,7 +114,7 @@ var (
 	lockExecutions = "SELECT " + executionColumns +
 		" FROM executions e WHERE e.id = ANY($1::uuid[]) ORDER BY e.id FOR NO KEY UPDATE"
 
-	// The same with all ancestors.
+	// The same, with all ancestors.
 	lockDeep = "SELECT " + executionColumns + ` FROM executions e
 WHERE e.id = ANY($1::uuid[] || ARRAY(
     WITH RECURSIVE up (id) AS (
@@ -136,11 +135,11 @@ FOR NO KEY UPDATE`
 SELECT ` + executionColumns + " FROM up JOIN executions e ON e.id = up.id"
 )
 
-// lockExecutions locks executions and their ancestors together, in the order of
-// their ids. Parents never change: those that were seen before are known; if
-// others turn up, the transaction begins anew and looks for them first.
+// lockExecutions locks executions and their ancestors together, in the order of their ids. Parents
+// never change, so those that were seen before are known. If others turn up, the transaction begins
+// again and reads them first.
 func (t *tx) lockExecutions(p *pipe, ids []belay.ExecutionID) {
-	if t.mode.deep {
+	if t.mode.withAncestorsFirst {
 		ids = append(slices.Clip(ids), t.mode.also...)
 	}
 	for i := 0; i < len(ids); i++ {
@@ -161,15 +160,15 @@ func (t *tx) lockExecutions(p *pipe, ids []belay.ExecutionID) {
 		all = append(all, id)
 	}
 	text := lockExecutions
-	if t.mode.deep {
+	if t.mode.withAncestorsFirst {
 		text = lockDeep
 	}
 	s := p.add(text, func(r columns) error { return t.found(r, true) })
 	idList(s, all)
 }
 
-// found takes in the row of an execution. One that was loaded in two ways is
-// there once, locked if either was.
+// found reads the row of an execution into t. An execution that two statements return appears once,
+// and counts as locked if one of the statements has locked it.
 func (t *tx) found(r columns, locked bool) error {
 	if have := t.executions[belay.ExecutionID(r.id(0))]; have != nil {
 		have.locked = have.locked || locked
@@ -186,9 +185,9 @@ func (t *tx) found(r columns, locked bool) error {
 	return nil
 }
 
-// missing are the parents of what was loaded that were not looked for, and
-// whether one of them is that of an execution that a command names, with which it
-// must be locked.
+// missing returns the parents of loaded executions that were not looked for. named reports whether
+// one of them is the parent of an execution that a command names; those two must be locked
+// together.
 func (t *tx) missing() (up []belay.ExecutionID, named bool) {
 	for _, l := range t.executions {
 		if p := l.Parent; !p.IsZero() && t.executions[p] == nil {
@@ -233,8 +232,8 @@ func (t *tx) loadOwners(p *pipe, ids []belay.ExecutionID) {
 	idList(s, unique(ids))
 }
 
-// specsToLoad are those asked for whose execution is there, or was not looked
-// for, and which did not come with what is ready.
+// specsToLoad returns the specs of the need that were not loaded with ready executions. It leaves
+// out those of executions that do not exist.
 func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
 	have := make(map[belay.ExecutionID]bool, len(t.rows.Specs))
 	t.rows.Specs = slices.DeleteFunc(t.rows.Specs, func(s *machine.Spec) bool {
@@ -278,11 +277,11 @@ LEFT JOIN LATERAL (
 ) v ON true
 WHERE m.id = 1`
 
-	// With the transaction's number, under which its end can be asked for.
+	// The same, with the transaction's number, by which the database can be asked for the outcome.
 	selectBatch = "SELECT t.*, pg_current_xact_id()::text FROM (" + selectTime + ") t"
 )
 
-// readClock reads the time, after all locks, and what goes with it.
+// readClock reads the time and the epoch, after all locks.
 func (t *tx) readClock(p *pipe) {
 	p.add(selectBatch, func(r columns) error {
 		t.rows.Epoch, t.rows.Beat, t.oldest, t.rows.Mark, t.xid = belay.Token(r.int(2)), duration(r.int(3)), r.int(4),
@@ -294,7 +293,7 @@ func (t *tx) readClock(p *pipe) {
 	})
 }
 
-// readTime takes in the database's time outside of a batch.
+// readTime reads the database's time outside of a batch.
 func (s *Store) readTime(p *pipe) {
 	p.add(selectTime, func(r columns) error {
 		s.clock.Read(r.time(0), r.time(1))
@@ -303,8 +302,8 @@ func (s *Store) readTime(p *pipe) {
 	})
 }
 
-// arrange brings what is ready into order and keeps what is not due yet apart.
-func (t *tx) arrange() {
+// sortReady sorts the ready executions of each lane and removes those that are not due yet.
+func (t *tx) sortReady() {
 	now := t.rows.Now
 	for i := range t.rows.Ready {
 		lane := &t.rows.Ready[i]
@@ -320,7 +319,7 @@ func (t *tx) arrange() {
 	}
 }
 
-// unique keeps the first of each.
+// unique keeps the first of equal values.
 func unique[T comparable](all []T) []T {
 	seen := make(map[T]struct{}, len(all))
 	out := make([]T, 0, len(all))

@@ -6,8 +6,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// The rows that commands name one by one: what may be a repetition, and what
-// another row refers to. Whatever belongs to an execution stands under its lock.
+// loadNamed loads the rows that commands name one by one: earlier results of repeated operations,
+// and rows to which another row refers. The lock on the execution covers them.
 
 func (t *tx) loadNamed(p *pipe, need machine.Need) {
 	t.loadKeys(p, unique(need.Keys))
@@ -115,7 +115,7 @@ var selectDrops = "SELECT c.* FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::
 	" CROSS JOIN LATERAL (" + selectChunkHeads +
 	" WHERE execution = u.id AND name = u.name AND n >= u.low AND n < u.high ORDER BY n) c"
 
-// loadDrops loads the heads of the chunks that are about to go.
+// loadDrops loads the heads of the chunks that will be deleted.
 func (t *tx) loadDrops(p *pipe, drops []machine.ChunkDrop) {
 	if len(drops) > 0 {
 		bindDrops(p.add(selectDrops, values(table.Chunks, &t.rows.Chunks)), drops)

@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// alone gives a database on a server of its own, which may be stopped.
+// alone returns a database on a server of its own, which the test may stop.
 func alone(t *testing.T) (*pgtest.Server, string) {
 	t.Helper()
 	s := pgtest.Start(t, pgtest.Options{})
@@ -55,20 +55,20 @@ func submit(n byte) *machine.Submit {
 	return &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{n}, Workflow: "w"}}
 }
 
-// Whose backend is terminated in the very COMMIT is told the truth: that it was
-// written, or that nobody knows (G3).
+// If the server process of a connection is terminated during COMMIT, the caller gets the truth: the
+// commit was written, or its outcome is unknown (G3).
 func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	srv, url := alone(t)
 	s := open(t, url, postgres.Options{Writers: 1})
 	one := server{s, t}
 	one.ok(submit(1))
 
-	// A commit hangs, written, while it waits for a standby that is not there.
+	// The commit is written and then waits for a standby that does not exist.
 	hang := func(n byte) chan error {
 		query(t, srv, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 		query(t, srv, "SELECT pg_reload_conf()")
-		until(t, srv, "SELECT current_setting('synchronous_standby_names') = 'nobody'") // then everybody was told,
-		// and the checkpointer has heard: commits wait from now on
+		until(t, srv, "SELECT current_setting('synchronous_standby_names') = 'nobody'") // in all processes
+		// after a checkpoint the checkpointer has the setting too, and commits wait from now on
 		query(t, srv, "CHECKPOINT")
 		done := make(chan error, 1)
 		go func() {
@@ -94,7 +94,7 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	}
 	answerAgain()
 	if !there(t, s, 2) {
-		t.Error("what was written is not there")
+		t.Error("the execution of the written commit is not there")
 	}
 
 	done = hang(3)
@@ -105,9 +105,9 @@ func TestCommitWhoseBackendIsTerminated(t *testing.T) {
 	}
 }
 
-// A transaction whose connection ends before its COMMIT is done again, and a
-// decision that is made twice is written once.
-func TestLostConnectionsBeforeTheCommitAreMadeGood(t *testing.T) {
+// A transaction whose connection ends before COMMIT is repeated. If it is decided twice, it is
+// written once.
+func TestATransactionIsRepeatedOnANewConnection(t *testing.T) {
 	srv, url := alone(t)
 	s := open(t, url, postgres.Options{Writers: 1})
 	one := server{s, t}
@@ -123,7 +123,7 @@ func TestLostConnectionsBeforeTheCommitAreMadeGood(t *testing.T) {
 	if err != nil || !there(t, s, 2) || decided != 1 {
 		t.Errorf("terminated while it was decided: %v", err)
 	}
-	terminate() // connections in the pools, unnoticed
+	terminate() // ends the idle connections in the pools
 	if _, err := one.during(nil, submit(3)); err != nil || !there(t, s, 3) {
 		t.Errorf("terminated while it was idle: %v", err)
 	}
@@ -133,9 +133,9 @@ func TestLostConnectionsBeforeTheCommitAreMadeGood(t *testing.T) {
 	}
 }
 
-// While the database is away everything is unavailable, nothing is lost, and it
-// goes on when it is back.
-func TestTheDatabaseGoesAndComesBack(t *testing.T) {
+// While the database is away, every call is unavailable. Nothing is lost, and calls pass when it is
+// back.
+func TestTheStoreRecoversWhenTheDatabaseIsBack(t *testing.T) {
 	for name, end := range map[string]func(*pgtest.Server) error{"stopped": (*pgtest.Server).Stop,
 		"killed": (*pgtest.Server).Kill} {
 		t.Run(name, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// A server that stops in the middle of a batch does not hold its rows for ever.
-func TestServersThatStopInABatchLetGoOfTheirRows(t *testing.T) {
+// If a server stops in the middle of a batch, its locks end after a while.
+func TestLocksOfAStoppedServerEnd(t *testing.T) {
 	url := database(t)
 	a, b := server{
 		open(t, url, postgres.Options{Patience: 3 * time.Second}), t,
@@ -182,15 +182,15 @@ func TestServersThatStopInABatchLetGoOfTheirRows(t *testing.T) {
 		t.Errorf("the one that went on: %v", err)
 	}
 	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("the rows were held for %s", took)
+		t.Errorf("the rows were locked for %s", took)
 	}
 	if got := a.row(id).SignalSeq; got != 3 {
 		t.Errorf("the newest signal has seq %d, want 3: both once", got)
 	}
 }
 
-// The epoch grows when the database is another one than it was: restored into
-// another server, or promoted (G1).
+// The epoch grows when the database is another one than before: restored into another server, or
+// promoted (G1).
 func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	url := database(t)
 	epoch := func(s *postgres.Store) (epoch belay.Token) {
@@ -226,14 +226,14 @@ func TestTheEpochGrowsWithAnotherDatabase(t *testing.T) {
 	}
 }
 
-// name is that of the database of a URL.
+// name returns the name of the database in a URL.
 func name(url string) string {
 	path, _, _ := strings.Cut(url, "?")
 	return path[strings.LastIndexByte(path, '/')+1:]
 }
 
 // No error shows the password of the URL.
-func TestErrorsKeepThePassword(t *testing.T) {
+func TestErrorsDoNotShowThePassword(t *testing.T) {
 	const secret = "hunter2secret"
 	for _, url := range []string{
 		"postgres://me:" + secret + "@127.0.0.1:1/x", "postgres://me:" + secret + "@[::1/x",
@@ -256,8 +256,8 @@ func TestErrorsKeepThePassword(t *testing.T) {
 	}
 }
 
-// Hints of what one server commits reach the others, not itself, and a listener
-// whose connection was cut says that it missed some.
+// Hints of one server's commits reach the other servers and not itself. A listener whose connection
+// was cut reports that hints were lost.
 func TestHintsReachOtherServers(t *testing.T) {
 	srv, url := alone(t)
 	a, b := server{open(t, url, postgres.Options{}), t}, server{open(t, url, postgres.Options{}), t}
@@ -275,7 +275,7 @@ func TestHintsReachOtherServers(t *testing.T) {
 	h := <-heard
 	if len(h.Lanes) != 1 || h.Lanes[0].Lane != claim(belay.WorkerID{}, 1, 1).Lanes[0].ID || h.Lanes[0].At == 0 ||
 		!h.Changed.Has(belay.ExecutionID{1}) {
-		t.Errorf("a submission is told as %+v", h)
+		t.Errorf("the hint of a submission is %+v", h)
 	}
 	query(t, srv, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'belay hints'")
 	for h := range heard {

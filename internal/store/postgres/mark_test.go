@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/store/postgres"
 )
 
-// While what a heartbeat is written with is locked, nobody leaves a mark of life, however
-// much else is written: a mark that is asked for waits as a heartbeat would.
+// While a table that heartbeats need is locked, no server leaves a mark of life, even if other rows
+// are written: a command that asks for a mark waits as a heartbeat would.
 func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 	url := database(t)
 	a, b := server{open(t, url, postgres.Options{}), t}, server{open(t, url, postgres.Options{}), t}
@@ -27,7 +27,7 @@ func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 	opened := mark()
 	for n, lock := range []string{"LOCK TABLE workers IN SHARE MODE",
 		"LOCK TABLE executions IN ACCESS EXCLUSIVE MODE"} {
-		tx := stranger(t, url, lock)
+		tx := otherTransaction(t, url, lock)
 		before := mark()
 		ctx := store.Urgent(store.Waiting(context.Background(), 50*time.Millisecond))
 		err := a.Commit(ctx, machine.Need{}, func(*machine.Rows) *machine.Changes {
@@ -36,7 +36,7 @@ func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 		if belay.CodeOf(err) != belay.CodeUnavailable {
 			t.Errorf("%s: a mark of life got %v", lock, err)
 		}
-		if n == 0 { // sessions can be read, and work goes on
+		if n == 0 { // sessions can be read, so submissions are written
 			b.submit(1)
 		}
 		if now := mark(); now != before {
@@ -52,8 +52,8 @@ func TestMarksOfLifeStopWhileHeartbeatsCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A heartbeat and a claim of one session, on two connections, are each decided once:
-// neither takes back what the other wrote.
+// A heartbeat and a claim of one session, on two connections, are each decided once, and neither
+// undoes the other's write.
 func TestAHeartbeatBesideAClaimOfItsSession(t *testing.T) {
 	a, b, clock := two(t)
 	w := a.openWorker(1)

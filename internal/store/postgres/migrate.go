@@ -23,9 +23,8 @@ var migrations embed.FS
 // Migration is one step of the schema.
 type Migration = store.Migration
 
-// Migrate brings a database to the newest schema and answers what it ran. Those
-// who migrate one database at the same time take turns. Servers that are at work
-// on it go on.
+// Migrate brings a database to the newest schema and returns the migrations that it ran. Processes
+// that migrate one database at the same time take turns. Servers that use the database go on.
 func Migrate(ctx context.Context, url string) ([]Migration, error) {
 	var ran []Migration
 	err := withDatabase(url, func(db *sql.DB) (err error) {
@@ -35,7 +34,7 @@ func Migrate(ctx context.Context, url string) ([]Migration, error) {
 	return ran, classify("migrate", err)
 }
 
-// Pending gives the migrations that Migrate would run, and changes nothing.
+// Pending returns the migrations that Migrate would run, and changes nothing.
 func Pending(ctx context.Context, url string) ([]Migration, error) {
 	var left []Migration
 	err := withDatabase(url, func(db *sql.DB) (err error) {
@@ -50,7 +49,7 @@ func withDatabase(url string, do func(*sql.DB) error) (err error) {
 	if err != nil {
 		return errURL
 	}
-	db := open(config, "60000") // a migration says so if somebody holds a table for longer
+	db := open(config, "60000") // a migration that waits longer for a locked table fails with an error
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return do(db)
 }
@@ -89,9 +88,9 @@ func migrate(ctx context.Context, db *sql.DB) (ran []Migration, err error) {
 	return left, nil
 }
 
-// The advisory lock of whoever migrates. It is tried for again and again: one who
-// waits for it in a statement would be waited for by an index that is being built
-// beside the servers.
+// The advisory lock of a migration. It is tried repeatedly and not waited for in a statement: a
+// migration that builds an index beside the servers waits for all statements, so it would wait for
+// the one that waits for its lock.
 const (
 	tryTurn = "SELECT pg_try_advisory_lock(hashtextextended('belay migrate', 0))"
 	endTurn = "SELECT pg_advisory_unlock(hashtextextended('belay migrate', 0))"
@@ -109,11 +108,11 @@ func takeTurn(ctx context.Context, c *sql.Conn) error {
 	}
 }
 
-// holdUp is how long a migration tries to get at tables that somebody holds.
-const holdUp = 2 * time.Minute
+// migrationPatience is how long a migration tries to lock tables that other transactions use.
+const migrationPatience = 2 * time.Minute
 
-// up carries out what is pending. A migration that would make servers wait for it
-// gives up soon and is tried again.
+// up runs the pending migrations. A migration that would make servers wait for it gives up soon and
+// is tried again.
 func up(ctx context.Context, p *goose.Provider) error {
 	for began := time.Now(); ; {
 		_, err := p.Up(ctx)
@@ -121,9 +120,10 @@ func up(ctx context.Context, p *goose.Provider) error {
 		if !errors.As(err, &reply) || reply.Code != "55P03" {
 			return err
 		}
-		if time.Since(began) > holdUp {
+		if time.Since(began) > migrationPatience {
 			return &belay.Error{Code: belay.CodeUnavailable, Op: "migrate", Message: fmt.Sprintf(
-				"somebody, a dump perhaps, holds a table for more than %s; migrate again when that is over", holdUp),
+				"another transaction, perhaps a dump, has locked a table for more than %s; "+
+					"migrate again when it has ended", migrationPatience),
 				Err: err}
 		}
 		if err := pause(ctx, time.Second); err != nil {
@@ -143,8 +143,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pending are the migrations that the database has not seen: none if its schema
-// is newer than what is known here and lets those who know no more go on.
+// pending returns the migrations that the database does not have. It returns none if the schema is
+// newer than this Belay and allows its servers to go on.
 func pending(ctx context.Context, db *sql.DB) ([]Migration, error) {
 	all, err := known()
 	if err != nil {
@@ -155,15 +155,15 @@ func pending(ctx context.Context, db *sql.DB) ([]Migration, error) {
 		return nil, err
 	}
 	if want := all[len(all)-1].Version; have > want {
-		return nil, goOn(ctx, db, have, want)
+		return nil, allowsOlder(ctx, db, have, want)
 	}
 	return store.After(have, all), nil
 }
 
-// known are all migrations, oldest first.
+// known returns all migrations, oldest first.
 func known() ([]Migration, error) { return store.Migrations(migrations) }
 
-// version is the schema that the database has, 0 if it is empty.
+// version is the schema version of the database, 0 if it is empty.
 func version(ctx context.Context, db *sql.DB) (have int64, err error) {
 	var there bool
 	if err := db.QueryRowContext(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&there); err != nil ||
@@ -174,14 +174,14 @@ func version(ctx context.Context, db *sql.DB) (have int64, err error) {
 	return have, err
 }
 
-// goOn refuses a newer schema, unless that says that who knows only this much may
-// work on it.
-func goOn(ctx context.Context, db *sql.DB, have, known int64) error {
+// allowsOlder refuses a newer schema, unless the schema says that servers which know only version known
+// may use it.
+func allowsOlder(ctx context.Context, db *sql.DB, have, known int64) error {
 	var oldest int64
 	err := db.QueryRowContext(ctx, "SELECT oldest FROM meta").Scan(&oldest)
 	var reply *pgconn.PgError
 	switch {
-	// it does not say in a way known here
+	// the schema does not have the column that says so
 	case errors.As(err, &reply) && (reply.Code == "42P01" || reply.Code == "42703"):
 		return tooNew(have, known)
 	case err != nil:
@@ -198,13 +198,12 @@ func tooNew(have, want int64) error {
 		want)}
 }
 
-// changed are the errors of a statement that names what is not there, or is not as it
-// was when the statement was prepared.
+// changed are the errors of a statement that names a table or column which does not exist, or has
+// changed since the statement was prepared.
 var changed = []string{"42P01", "42703", "42804", "0A000"}
 
-// outdated gives the reason of an error on a connection where it is a migration: one to
-// a schema that this server does not know enough for has taken away what the statement
-// names.
+// outdated replaces an error on a connection if its cause is a migration: a migration to a schema
+// that this server may not use has removed what the statement names.
 func (s *Store) outdated(ctx context.Context, c *conn, err error) error {
 	var reply *pgconn.PgError
 	if !errors.As(err, &reply) || !slices.Contains(changed, reply.Code) || c.pg.IsClosed() {
@@ -225,10 +224,9 @@ func (s *Store) outdated(ctx context.Context, c *conn, err error) error {
 	return tooOld(s.known, oldest)
 }
 
-// tooOld refuses the writes of a server that runs while the database is migrated
-// to what it must not write.
+// tooOld refuses the writes of a server after a migration to a schema that it may not write.
 func tooOld(known, oldest int64) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Op: "commit", Message: fmt.Sprintf(
-		"the database was migrated, and who writes it must know schema %d now; this Belay knows up to %d: replace "+
+		"the database was migrated: its servers must know schema %d now, and this Belay knows up to %d; replace "+
 			"it by the newer one", oldest, known)}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Several may open a new database at once; one of them brings it up to date.
+// Several servers may open a new database at the same time; one of them migrates it.
 func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	var wg sync.WaitGroup
@@ -37,13 +37,13 @@ func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
 	s := open(t, url, postgres.Options{})
 	for n := range byte(4) {
 		if !there(t, s, n+1) {
-			t.Errorf("what opener %d wrote is gone", n)
+			t.Errorf("the execution that opener %d submitted is missing", n)
 		}
 	}
 }
 
-// What a migration would do can be read before it is done, and is done once.
-func TestMigrationsAreToldFirst(t *testing.T) {
+// The migrations that would run can be listed before they run, and run once.
+func TestPendingMigrationsAreListed(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	left, err := postgres.Pending(t.Context(), url)
 	if err != nil || len(left) == 0 || left[0].Version != 1 ||
@@ -68,7 +68,7 @@ func TestMigrationsAreToldFirst(t *testing.T) {
 	}
 }
 
-// opened is what becomes of everything that looks at the schema first.
+// opened returns the results of all calls that check the schema first.
 func opened(t *testing.T, url string) (all []error) {
 	t.Helper()
 	for _, o := range []postgres.Options{{}, {ReadOnly: true}} {
@@ -83,8 +83,8 @@ func opened(t *testing.T, url string) (all []error) {
 	return append(all, pending, migrate)
 }
 
-// newer makes the schema one that no Belay knows, for servers that know at least
-// another.
+// newer changes the schema to an unknown newer version that allows servers which know version
+// oldest.
 func newer(t *testing.T, url, oldest string) {
 	t.Helper()
 	if _, err := pgtest.Shared(t).Query(name(url),
@@ -94,8 +94,8 @@ func newer(t *testing.T, url, oldest string) {
 	}
 }
 
-// A database whose schema is newer, and not for those who know no more than this,
-// is refused with a sentence that says so.
+// A database with a newer schema that does not allow this version's servers is refused with an
+// error that says so.
 func TestNewerSchemasAreRefused(t *testing.T) {
 	url := database(t)
 	newer(t, url, "9998")
@@ -110,14 +110,14 @@ func TestNewerSchemasAreRefused(t *testing.T) {
 	}
 	for i, err := range opened(t, url) {
 		if err == nil || !strings.Contains(err.Error(), "newer Belay") {
-			t.Errorf("%d: where nothing says who may go on: %v", i, err)
+			t.Errorf("%d: where the schema allows no version: %v", i, err)
 		}
 	}
 }
 
-// A server that runs while a migration takes what it knows away writes nothing any
-// more, says what to do, and is still there to be read.
-func TestAServerThatBecameTooOldWritesNothing(t *testing.T) {
+// A server that runs during a migration which excludes it writes nothing any more. Its error says
+// what to do, and reads still work.
+func TestAServerExcludedByAMigrationWritesNothing(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}
 	s.submit(1)
@@ -127,17 +127,17 @@ func TestAServerThatBecameTooOldWritesNothing(t *testing.T) {
 		t.Errorf("a write got %v", err)
 	}
 	if !there(t, s.Store, 1) {
-		t.Error("what was written before cannot be read")
+		t.Error("the execution written before cannot be read")
 	}
 	newer(t, url, "1")
 	s.submit(3)
 }
 
-// A server that runs while a migration drops what its statements name says that it is too
-// old, of reads and of writes; in a transaction of the application as well, which the
-// application may still commit.
-// Where the schema lets it go on, what is missing is an error of its own.
-func TestAServerWhoseColumnsAreGoneIsTooOld(t *testing.T) {
+// If a server runs during a migration that drops a column which its statements name, reads and
+// writes report that the server is too old. This is also true in an application's transaction,
+// which the application may still commit. If the schema allows the server, the missing column is an
+// error of its own.
+func TestAMissingColumnIsReportedAsATooOldServer(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}
 	s.submit(1)
@@ -155,7 +155,7 @@ func TestAServerWhoseColumnsAreGoneIsTooOld(t *testing.T) {
 		}
 		_, joined := join(s.Store, tx, submit(3))
 		if err := tx.Commit(t.Context()); err != nil {
-			t.Errorf("the transaction of somebody else: %v", err)
+			t.Errorf("the application's transaction: %v", err)
 		}
 		_, write := s.during(nil, submit(2))
 		_, read := s.Read(t.Context(), store.Read{Execution: belay.ExecutionID{1}})
@@ -175,15 +175,14 @@ func TestAServerWhoseColumnsAreGoneIsTooOld(t *testing.T) {
 	}
 }
 
-// Who knows less than a newer schema has, and enough for it, goes on: reading,
-// writing, and migrating, which there is nothing of.
-func TestNewerSchemasLetOlderServersGoOn(t *testing.T) {
+// A server that a newer schema allows goes on: it reads, writes, and finds no migration to run.
+func TestNewerSchemasMayAllowOlderServers(t *testing.T) {
 	url := database(t)
 	files, err := filepath.Glob("migrations/*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer(t, url, strconv.Itoa(len(files))) // the newest that is known here
+	newer(t, url, strconv.Itoa(len(files))) // the newest known version
 	for i, err := range opened(t, url) {
 		if err != nil {
 			t.Errorf("%d: %v", i, err)
@@ -192,7 +191,7 @@ func TestNewerSchemasLetOlderServersGoOn(t *testing.T) {
 	s := server{open(t, url, postgres.Options{}), t}
 	s.submit(1)
 	if reader := open(t, url, postgres.Options{ReadOnly: true}); !there(t, reader, 1) {
-		t.Error("what was written is not there")
+		t.Error("the execution that was written is not there")
 	}
 	if got, err := pgtest.Shared(t).Query(name(url), "SELECT max(version_id) FROM goose_db_version"); err != nil ||
 		got != "9999" {
@@ -200,14 +199,14 @@ func TestNewerSchemasLetOlderServersGoOn(t *testing.T) {
 	}
 }
 
-// A reader beside the servers sees what is committed and writes nothing.
+// A read-only store beside servers sees what is committed and writes nothing.
 func TestReadOnlyReadsBesideServers(t *testing.T) {
 	url := database(t)
 	s := server{open(t, url, postgres.Options{}), t}
 	reader := open(t, url, postgres.Options{ReadOnly: true})
 	s.submit(1)
 	if !there(t, reader, 1) {
-		t.Error("the reader does not see what was committed")
+		t.Error("the reader does not see the committed execution")
 	}
 	if _, err := (server{reader, t}).during(nil, submit(2)); belay.CodeOf(err) != belay.CodeInternal ||
 		!strings.Contains(err.Error(), "read only") {
@@ -215,8 +214,8 @@ func TestReadOnlyReadsBesideServers(t *testing.T) {
 	}
 }
 
-// The owner of a database needs no right beyond it.
-func TestOwnersOfADatabaseNeedNoMore(t *testing.T) {
+// The owner of a database needs no other privilege.
+func TestTheDatabaseOwnerNeedsNoOtherPrivilege(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{NoSync: true})
 	if _, err := srv.Query("postgres", "CREATE ROLE app LOGIN"); err != nil {
 		t.Fatal(err)
@@ -227,6 +226,6 @@ func TestOwnersOfADatabaseNeedNoMore(t *testing.T) {
 	s := server{open(t, strings.Replace(srv.URL("theirs"), "user=postgres", "user=app", 1), postgres.Options{}), t}
 	s.submit(1)
 	if !there(t, s.Store, 1) {
-		t.Error("what was submitted is not there")
+		t.Error("the submitted execution is not there")
 	}
 }

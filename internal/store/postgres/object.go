@@ -40,9 +40,9 @@ func (t *tx) loadObjects(p *pipe, refs []machine.ObjectRef) {
 	texts(s, refs, func(r machine.ObjectRef) string { return r.Name })
 }
 
-// refer is the trip for what the rows refer to that are loaded, if they refer to
-// anything that is not. The clock is read again after its locks.
-func (t *tx) refer(ctx context.Context, need machine.Need) error {
+// loadReferred makes a round trip for objects to which the loaded rows refer, if they are not loaded yet.
+// The clock is read again after the new locks.
+func (t *tx) loadReferred(ctx context.Context, need machine.Need) error {
 	refs := need.Further(t.rows)
 	if len(refs) == 0 {
 		return nil
@@ -53,7 +53,7 @@ func (t *tx) refer(ctx context.Context, need machine.Need) error {
 	return p.run(ctx)
 }
 
-// writeObjects adds objects, or replaces the versions that the changes name, and their
+// writeObjects adds objects, or replaces the versions that the changes name, and writes their
 // audit.
 func (t *tx) writeObjects(p *pipe, c *machine.Changes) error {
 	all := slices.SortedFunc(slices.Values(c.Objects), func(a, b *machine.Object) int { return a.Compare(b.ObjectRef) })
@@ -75,7 +75,7 @@ func (t *tx) writeObjects(p *pipe, c *machine.Changes) error {
 }
 
 var (
-	// Bodies for which there is no room in the part stay where they are.
+	// Bodies that do not fit into the size of a page are left out.
 	listObjects = `WITH page AS (
     SELECT ` + table.Objects.Names() + `, octet_length(body)::bigint + 200 AS size
     FROM objects

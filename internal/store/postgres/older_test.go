@@ -35,7 +35,7 @@ func older(t *testing.T, version int64) (url string) {
 	return url
 }
 
-// dial connects as a server does.
+// dial connects with a server's settings.
 func dial(t *testing.T, url string) *conn {
 	t.Helper()
 	config, err := pgconn.ParseConfig(url)
@@ -53,7 +53,7 @@ func dial(t *testing.T, url string) *conn {
 	return c
 }
 
-// sql runs statements and gives the first value of the last one.
+// sql runs statements and returns the first value of the last one.
 func (c *conn) sql(t *testing.T, text string) string {
 	t.Helper()
 	all, err := c.pg.Exec(t.Context(), text).ReadAll()
@@ -66,9 +66,9 @@ func (c *conn) sql(t *testing.T, text string) string {
 	return ""
 }
 
-// A migration waits for who reads a table, a dump perhaps, and nobody who commits
-// meanwhile waits for the migration.
-func TestMigrationsHoldNobodyUp(t *testing.T) {
+// A migration waits while another transaction, such as a dump, reads a table. Commits meanwhile do
+// not wait for the migration.
+func TestMigrationsDoNotBlockCommits(t *testing.T) {
 	t.Parallel()
 	url := older(t, 1)
 	dump, server, watch := dial(t, url), dial(t, url), dial(t, url)
@@ -86,7 +86,7 @@ func TestMigrationsHoldNobodyUp(t *testing.T) {
 		for !waiting(on) {
 			select {
 			case err := <-done:
-				t.Fatalf("it is over while somebody reads: %v", err)
+				t.Fatalf("the migration ended while another transaction reads: %v", err)
 			default:
 			}
 		}
@@ -94,7 +94,7 @@ func TestMigrationsHoldNobodyUp(t *testing.T) {
 	for range 2 {
 		until("ALTER TABLE meta")
 		began := time.Now()
-		server.sql(t, "SELECT epoch FROM meta") // as every commit does, which gives up after a second
+		server.sql(t, "SELECT epoch FROM meta") // every commit does this, with a lock timeout of one second
 		t.Logf("a commit waited for %s", time.Since(began))
 	}
 	dump.sql(t, "COMMIT; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM executions")
@@ -109,8 +109,8 @@ func TestMigrationsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// A migration that was interrupted is done again.
-func TestMigrationsBeginAgain(t *testing.T) {
+// A migration that was interrupted runs again.
+func TestInterruptedMigrationsRunAgain(t *testing.T) {
 	t.Parallel()
 	url := older(t, 2)
 	c := dial(t, url)
@@ -125,8 +125,8 @@ func TestMigrationsBeginAgain(t *testing.T) {
 	}
 }
 
-// Every migration says which servers may go on, since the second made room for it.
-func TestMigrationsSayWhoMayGoOn(t *testing.T) {
+// Every migration says which servers may go on, since the second migration added the column for it.
+func TestMigrationsSetTheOldestAllowedVersion(t *testing.T) {
 	all, err := known()
 	if err != nil || len(all) < 3 {
 		t.Fatalf("%d migrations: %v", len(all), err)
@@ -138,9 +138,9 @@ func TestMigrationsSayWhoMayGoOn(t *testing.T) {
 	}
 }
 
-// What waits for nothing but a worker never enters the indexes of what is
-// counted: they cost nothing where it matters.
-func TestDefaultExecutionsAreNotIndexedToBeCounted(t *testing.T) {
+// Executions that wait only for a worker are in none of the indexes for counting, so those indexes
+// cost them nothing.
+func TestReadyExecutionsAreNotInCountingIndexes(t *testing.T) {
 	s := testStore(t, Options{Writers: 1, Readers: 1})
 	newWorker(t, s).round(100)
 	c := <-s.readers
@@ -148,7 +148,7 @@ func TestDefaultExecutionsAreNotIndexedToBeCounted(t *testing.T) {
 	for index, want := range map[string]string{"executions_resting": "8192", "dead_letters_open": "8192",
 		"executions_pkey": "16384"} {
 		if got := c.sql(t, "SELECT pg_relation_size('"+index+"')"); got != want {
-			t.Errorf("%s has %s bytes, want %s: a page, and others once anything is in it", index, got, want)
+			t.Errorf("%s has %s bytes, want %s: one page, and more once it has entries", index, got, want)
 		}
 	}
 }

@@ -17,26 +17,25 @@ import (
 
 // Options say how to open a store. The zero Options are those of an engine.
 type Options struct {
-	// Server names the rows that hold this server's marks of life; a random
-	// one if it is zero.
+	// Server is the id of the rows that have this server's marks; zero means a random one.
 	Server [16]byte
-	// Writers is how many commits run at a time; 0 means 2. More are slower.
+	// Writers is the number of commits that run at the same time; 0 means 2. More are slower.
 	Writers int
-	// Readers is how many reads run at a time; 0 means 4.
+	// Readers is the number of reads that run at the same time; 0 means 4.
 	Readers int
-	// Patience is how long the database may take to answer before its
-	// connection counts as lost; 0 means 10 s. A server that stops in the
-	// middle of a batch holds its rows for a tenth of it.
+	// Patience is how long the database may take to answer before its connection counts as lost; 0
+	// means 10 s. If a server stops in the middle of a batch, its rows stay locked for a tenth of
+	// it.
 	Patience time.Duration
-	// LongLook is how long a look for the ready lanes may take without its answer being
-	// given again for a while; 0 means 500 ms. A tenth of it is how long a look for what is
-	// due may take without others being made in its place that do not look at everything.
+	// LongLook is how long reading the ready lanes may take before the list is reused for a while;
+	// 0 means 500 ms. If a look for due work takes longer than a tenth of it, the following looks
+	// read only a part of the indexes for a while.
 	LongLook time.Duration
-	// ReadOnly opens it to read beside others: nothing is written and no
-	// migration runs.
+	// ReadOnly opens the store to read while servers use it: nothing is written and no migration
+	// runs.
 	ReadOnly bool
-	// Clock tells the time instead of the database, in tests, and Steady how fast it
-	// passes.
+	// Clock replaces the database's clock in tests. Steady is the clock that measures how much time
+	// has passed.
 	Clock  func() time.Time
 	Steady func() time.Duration
 }
@@ -62,24 +61,24 @@ func (o Options) withDefaults() Options {
 
 // Store is a store in one PostgreSQL database, shared with any number of others.
 type Store struct {
-	options Options
-	config  *pgconn.Config
-	want    map[string]string // settings of every session
-	known   int64             // newest schema
-	clock   *store.Clock
-	seen    store.Seen
-	parents parents
-	leaps   leaps
-	walk    store.Walk // of Prune
-	floors  floors
-	front   front
-	news    news
+	options   Options
+	config    *pgconn.Config
+	want      map[string]string // settings of every session
+	known     int64             // newest known schema version
+	clock     *store.Clock
+	seen      store.Seen
+	parents   parents
+	laneCache laneCache
+	walk      store.Walk // position of Prune
+	floors    floors
+	front     front
+	outbox    outbox
 
 	writers pool
-	pulse   pool // of one, for commits that keep sessions alive
+	pulse   pool // one connection, for commits that keep sessions alive
 	readers pool
-	vital   pool // for what the engine and owners read
-	probe   pool // of one, which looks what others hold
+	vital   pool // for reads of the engine and of owners
+	probe   pool // one connection, which looks for locks of other transactions
 
 	mu     sync.Mutex
 	closed bool
@@ -87,7 +86,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open opens the database that a URL names, migrating it if need be.
+// Open opens the database that a URL names, and migrates it if necessary.
 func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	config, err := pgconn.ParseConfig(url)
@@ -99,7 +98,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	}
 	want := maps.Clone(settings)
 	maps.DeleteFunc(want, func(name, _ string) bool { _, set := config.RuntimeParams[name]; return set })
-	// A server that was stopped in the middle of a batch must not hold its rows for ever.
+	// A server that stopped in the middle of a batch must not keep its rows locked for ever.
 	want["idle_in_transaction_session_timeout"] = strconv.FormatInt(max(1, o.Patience.Milliseconds()/10), 10)
 	if err := unshared(ctx, config, want, o.Patience); err != nil {
 		return nil, classify("open", err)
@@ -120,7 +119,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore gives a Store that has no connections.
+// newStore returns a Store that has no connections.
 func newStore(o Options) (*Store, error) {
 	all, err := known()
 	if err != nil {
@@ -129,7 +128,7 @@ func newStore(o Options) (*Store, error) {
 	return &Store{options: o, known: all[len(all)-1].Version, clock: newClock(o)}, nil
 }
 
-// prepare brings the schema up to date, or refuses one that is not.
+// prepare brings the schema up to date. With ReadOnly it refuses a schema that is not.
 func prepare(ctx context.Context, db *sql.DB, o Options) error {
 	if !o.ReadOnly {
 		_, err := migrate(ctx, db)
@@ -146,8 +145,8 @@ func prepare(ctx context.Context, db *sql.DB, o Options) error {
 	return err
 }
 
-// start reads the clock, which shows something from now on, and looks which
-// database it is before anybody else has anything to do with it.
+// start reads the clock for the first time, and checks which database this is before anything else
+// uses it.
 func (s *Store) start(ctx context.Context) error {
 	if err := s.query(ctx, s.readTime); err != nil || s.options.ReadOnly {
 		return err
@@ -160,7 +159,7 @@ func (s *Store) start(ctx context.Context) error {
 	return s.connected(ctx, c)
 }
 
-// Close waits for what is under way and closes the connections.
+// Close waits for the calls under way and closes the connections.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	closed := s.closed
@@ -175,8 +174,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// vitalReaders is how many connections are kept for what the engine and the owners
-// of executions read, whatever others do.
+// vitalReaders is how many connections are kept for reads of the engine and of the owners of
+// executions.
 const vitalReaders = 3
 
 func (s *Store) pools() []pool { return []pool{s.readers, s.vital, s.probe, s.writers, s.pulse} }
@@ -193,15 +192,15 @@ func (s *Store) usable() error {
 // pool is a number of connections, each nil until it is needed.
 type pool chan *slot
 
-// slot is the place of one connection, which lasts longer than the connection.
+// slot is the place of one connection in a pool. It outlives the connection.
 type slot struct {
 	*conn
 	number int
 	writes bool
-	period int64 // of the newest mark
+	period int64 // period of the newest mark
 }
 
-// newPool gives n slots, numbered from first on.
+// newPool returns a pool of n slots, numbered from first on.
 func newPool(first, n int, writes bool) pool {
 	p := make(pool, n)
 	for i := range n {
@@ -210,7 +209,7 @@ func newPool(first, n int, writes bool) pool {
 	return p
 }
 
-// take waits for a slot. It is given back by sending it.
+// take waits for a slot. Sending the slot to the pool gives it back.
 func (p pool) take(ctx context.Context) (*slot, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -231,7 +230,7 @@ func (p pool) close() {
 		all[i].drop()
 	}
 	for _, c := range all {
-		p <- c // whoever waits for it is refused
+		p <- c // a call that waits for the slot gets it and is refused
 	}
 }
 
@@ -243,7 +242,7 @@ func (c *slot) drop() {
 	}
 }
 
-// connected gives the slot a connection if it has none.
+// connected connects the slot if it has no connection.
 func (s *Store) connected(ctx context.Context, c *slot) error {
 	if c.conn != nil && !c.pg.IsClosed() {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// parents remembers the parents of children that were seen. They never change,
-// and a child whose parent is known is locked together with it at once.
+// parents remembers the parents of children that were seen. A parent never changes, and a child
+// whose parent is known is locked together with it in the first attempt.
 type parents struct {
 	mu  sync.RWMutex
 	all map[belay.ExecutionID]belay.ExecutionID
 }
 
-// maxParents bounds what is remembered; then it is forgotten as a whole.
+// maxParents is the maximum number of remembered parents. When it is reached, all are forgotten.
 const maxParents = 1 << 16
 
 func (p *parents) of(id belay.ExecutionID) (up belay.ExecutionID, known bool) {

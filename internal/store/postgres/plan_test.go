@@ -28,27 +28,26 @@ func testStore(t testing.TB, o Options) *Store {
 	return s
 }
 
-// scans are the statements that may read a whole table or index, by a part of
-// their text, with the reason.
+// scans are the statements that may read a whole table or index, each by a part of its text, with
+// the reason.
 var scans = map[string]string{
 	"FROM meta":                           "one row, and a row for each server",
 	"UPDATE meta":                         "one row",
 	"pg_control_system() s, meta":         "one row, for each new connection",
-	"WITH RECURSIVE lanes":                "leaps through the index of what is ready",
+	"WITH RECURSIVE lanes":                "skips through the index of ready executions",
 	"count(*) FROM executions GROUP":      "for reports",
 	"SELECT (SELECT count(*) FROM runs)":  "for reports",
-	"FROM workers w WHERE w.ended_at":     "sessions that ended, now and then",
-	"ended_at IS NULL AND ($2::text = ''": "all that live",
-	"ended_at IS NULL GROUP BY state":     "all that live",
-	"ended_at IS NOT NULL AND ($2::text":  "the list of those that ended walks the primary key as far as it needs",
-	"ended_at IS NULL ORDER BY id FOR":    "grace is for all that live",
-	"UPDATE workers SET expires_at = le":  "grace is for all that live",
-	"min(ttl) FROM workers":               "all that live",
+	"FROM workers w WHERE w.ended_at":     "ended sessions, read rarely",
+	"ended_at IS NULL AND ($2::text = ''": "all living sessions",
+	"ended_at IS NULL GROUP BY state":     "all living sessions",
+	"ended_at IS NOT NULL AND ($2::text":  "the list of ended sessions walks the primary key as far as it needs",
+	"ended_at IS NULL ORDER BY id FOR":    "grace is for all living sessions",
+	"UPDATE workers SET expires_at = le":  "grace is for all living sessions",
+	"min(ttl) FROM workers":               "all living sessions",
 }
 
-// No statement reads a whole table or index, however large the store: each finds
-// its rows by a key, and none sorts what it finds, but where the sort is of what
-// was asked for.
+// No statement reads a whole table or index, however large the store is. Each finds its rows by a
+// key, and sorts at most the rows that it returns.
 func TestStatementsFindRowsByIndex(t *testing.T) {
 	s := testStore(t, Options{Writers: 1, Readers: 1})
 	exercise(t, s)
@@ -73,11 +72,11 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 		p <- c
 	}
 	if checked < 60 {
-		t.Errorf("only %d statements were looked at", checked)
+		t.Errorf("only %d statements were checked", checked)
 	}
 }
 
-// faults are the steps of a plan that read without a bound.
+// faults returns the steps of a plan that read without a limit.
 func faults(plan []string, text string) (bad []string) {
 	for i, line := range plan {
 		switch {
@@ -86,7 +85,7 @@ func faults(plan []string, text string) (bad []string) {
 			bad = append(bad, line)
 		case strings.Contains(line, "Index Scan") || strings.Contains(line, "Index Only Scan"):
 			bounded := i+1 < len(plan) && strings.Contains(plan[i+1], "Index Cond")
-			// hold only what is asked for
+			// indexes that have little more than the result
 			small := strings.Contains(line, "executions_parting") || strings.Contains(text, "WITH RECURSIVE owners") ||
 				tallied(line, text)
 			if !bounded && !small {
@@ -97,8 +96,7 @@ func faults(plan []string, text string) (bad []string) {
 	return bad
 }
 
-// tallied reports whether a step counts all that is in an index of what there is
-// to do.
+// tallied reports whether a step counts all entries of an index of unfinished work.
 func tallied(line, text string) bool {
 	if strings.Contains(text, "GROUP BY") {
 		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting",
@@ -120,7 +118,7 @@ func allowed(flat string) bool {
 	return false
 }
 
-// explain gives the plan of a prepared statement, a line for each step.
+// explain returns the plan of a prepared statement, one line for each step.
 func explain(t *testing.T, c *conn, name string, params int) (plan []string) {
 	t.Helper()
 	p := c.pipe()
@@ -139,7 +137,7 @@ func explain(t *testing.T, c *conn, name string, params int) (plan []string) {
 	return plan
 }
 
-// exercise makes the store prepare its statements.
+// exercise makes the store prepare all its statements.
 func exercise(t *testing.T, s *Store) {
 	t.Helper()
 	id, child, worker := belay.ExecutionID{1}, belay.ExecutionID{2}, belay.WorkerID{3}
@@ -195,7 +193,7 @@ func exercise(t *testing.T, s *Store) {
 		commit(&machine.Changes{Executions: []*machine.Execution{e}})
 	}
 	commit(&machine.Changes{
-		// as it was, and then it ends
+		// the session without a change of its state; then it ends
 		Workers: []*machine.Worker{{ID: worker, State: belay.WorkerOpen, HeartbeatAt: 1}},
 		Runs: []*machine.Run{
 			{Execution: id, Token: 1, New: true, StartedSeq: 1},
@@ -221,7 +219,7 @@ func exercise(t *testing.T, s *Store) {
 		Sums: []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, Bytes: 1}},
 	})
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
-	s.parents.all = nil // then its ancestors are looked for
+	s.parents.all = nil // so that the ancestors are read again
 	commit(&machine.Changes{Mark: true})
 	reads(t, s, id)
 	f, large := forest{s, t.Context(), 1}, []store.Member{{ID: id, Seq: store.LightSeq + 1}}

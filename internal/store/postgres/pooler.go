@@ -17,17 +17,16 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// Between a server and its database may stand a pooler, such as pgbouncer. It must give
-// each connection a session of its own: statements are prepared, notifications listened
-// for, and time limits set for a session. Settings are therefore made once connected,
-// since a pooler refuses or drops most of those that come with the connection, and read
-// again in another transaction, which a pooler in transaction mode may carry out
-// elsewhere.
+// A connection pooler, such as pgbouncer, may stand between a server and its database. It must give
+// each connection a session of its own: prepared statements, notifications and time limits belong
+// to a session. Settings are therefore made after the connection is there, since a pooler refuses
+// or drops most settings that come with the connection. They are then read again in another
+// transaction, since a pooler in transaction mode may run the two in different sessions.
 
 var errShared = &belay.Error{
 	Code: belay.CodeInvalid, Op: "open",
-	Message: "a pooler that shares sessions stands before the database, such as pgbouncer in transaction mode: " +
-		"Belay prepares statements, listens and sets time limits, each for a session; " +
+	Message: "a pooler in front of the database shares sessions, such as pgbouncer in transaction mode, but " +
+		"Belay's prepared statements, notifications and time limits each need a session of their own; " +
 		"set pool_mode = session there, or give the address of the database itself",
 }
 
@@ -43,7 +42,7 @@ FROM unnest($1::text[], $2::text[]) w (name, value)`
 	lookTrace  = "SELECT pg_backend_pid()::bigint, coalesce(current_setting('belay.trace', true), '')"
 )
 
-// connectAs connects and makes settings for the session, those of the address left out.
+// connectAs connects and makes settings for the session, except those that the address has.
 func connectAs(ctx context.Context, config *pgconn.Config, want map[string]string) (*conn, error) {
 	c, err := connect(ctx, config)
 	if err != nil {
@@ -56,7 +55,7 @@ func connectAs(ctx context.Context, config *pgconn.Config, want map[string]strin
 	return c, nil
 }
 
-// set makes settings and looks whether they last.
+// set makes settings and checks that they last.
 func (c *conn) set(ctx context.Context, want map[string]string) error {
 	names := slices.Sorted(maps.Keys(want))
 	values := make([]string, len(names))
@@ -71,7 +70,7 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 	}
 	p, made := c.pipe(), []string(nil)
 	bind(p.add(setSession, func(r columns) error {
-		made = append(made, r.text(0)) // as the database writes it: 1s for 1000
+		made = append(made, r.text(0)) // as the database formats it: 1s for 1000
 		return nil
 	}))
 	if err := p.run(ctx); err != nil {
@@ -93,35 +92,34 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 	return nil
 }
 
-// pooled reports whether somebody stands between, who has to make up the number of the
-// process that answers.
+// pooled reports whether there is a pooler, which invents the process number that it reports.
 func (c *conn) pooled() bool { return c.backend != c.pg.PID() }
 
-// traced is what a session knows of traces.
-type traced struct {
+// sessionTrace is the trace that a session has, and the session's process.
+type sessionTrace struct {
 	backend uint32
 	trace   string
 }
 
-// look begins a transaction and looks for a trace.
-func (c *conn) look(ctx context.Context) (t traced, err error) {
+// look begins a transaction and reads the trace of its session.
+func (c *conn) look(ctx context.Context) (t sessionTrace, err error) {
 	p := c.pipe()
 	p.add("BEGIN", nil).once = true
 	p.add(lookTrace, func(r columns) error {
-		t = traced{uint32(r.int(0)), r.text(1)}
+		t = sessionTrace{uint32(r.int(0)), r.text(1)}
 		return nil
 	}).once = true
 	err = p.run(ctx)
 	var reply *pgconn.PgError
-	if errors.As(err, &reply) && reply.Code == "08P01" { // no transaction at all, but single statements
+	if errors.As(err, &reply) && reply.Code == "08P01" { // the pooler allows no transactions, only single statements
 		err = errShared
 	}
 	return t, err
 }
 
-// unshared refuses a pooler that shares sessions: one leaves a trace and waits, while
-// another begins a transaction. If that gets the session with the trace, or the first
-// one does not find it again, they are shared.
+// unshared refuses a pooler that shares sessions. The first connection leaves a trace and waits,
+// while a second one begins a transaction. If the second one gets the session with the trace, or
+// the first one does not find the trace again, sessions are shared.
 func unshared(ctx context.Context, config *pgconn.Config, want map[string]string, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -160,8 +158,8 @@ func unshared(ctx context.Context, config *pgconn.Config, want map[string]string
 	return nil
 }
 
-// open opens a database for migrations. What they wait for locks is set once
-// connected.
+// open opens a database for migrations. The limit for waiting for locks is set after the connection
+// is there.
 func open(config *pgx.ConnConfig, lockTimeout string) *sql.DB {
 	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, "SELECT set_config('lock_timeout', $1, false)", lockTimeout)
@@ -169,12 +167,12 @@ func open(config *pgx.ConnConfig, lockTimeout string) *sql.DB {
 	}))
 }
 
-// pooler says what a pooler refuses a connection for, in its own words.
+// pooler returns the code and the text of an error with which a pooler refuses a connection.
 func pooler(reply *pgconn.PgError) (belay.Code, string) {
 	if strings.Contains(reply.Message, "startup parameter") {
-		return belay.CodeInvalid, "a pooler before the database, such as pgbouncer, does not take a setting of " +
+		return belay.CodeInvalid, "a pooler in front of the database, such as pgbouncer, does not take a setting of " +
 			"the address; " +
 			"leave it out there, or name it in the pooler's ignore_startup_parameters"
 	}
-	return belay.CodeUnavailable, "a pooler before the database, such as pgbouncer, refuses the connection"
+	return belay.CodeUnavailable, "a pooler in front of the database, such as pgbouncer, refuses the connection"
 }

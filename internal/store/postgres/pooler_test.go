@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pooler runs Debian's pgbouncer before a server, with settings, and gives the address
-// of a database through it.
+// pooler runs Debian's pgbouncer in front of a server, with settings, and returns the address of a
+// database through it.
 func pooler(t *testing.T, srv *pgtest.Server, database string, settings ...string) string {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
@@ -50,14 +50,14 @@ func pooler(t *testing.T, srv *pgtest.Server, database string, settings ...strin
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	host, behind, err := net.SplitHostPort(srv.Address())
+	host, floorAge, err := net.SplitHostPort(srv.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
 	users := filepath.Join(dir, "users")
 	text := fmt.Sprintf("[databases]\n* = host=%s port=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = "+
 		"%s\nunix_socket_dir =\n"+
-		"auth_type = trust\nauth_file = %s\n%s\n", host, behind, port, users, strings.Join(settings, "\n"))
+		"auth_type = trust\nauth_file = %s\n%s\n", host, floorAge, port, users, strings.Join(settings, "\n"))
 	for name, text := range map[string]string{"users": "\"postgres\" \"\"\n", "ini": text} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func pooler(t *testing.T, srv *pgtest.Server, database string, settings ...strin
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The shell ends the pooler when this process is gone.
+	// The shell ends pgbouncer when this process has ended.
 	shell := exec.Command("sh", "-c", `"$1" "$2" >/dev/null 2>&1 </dev/null & pid=$!; read -r stop; kill -s TERM $pid; wait $pid`, "pooler", program, filepath.Join(dir, "ini"))
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: unprivileged(t)}
 	in, err := shell.StdinPipe()
@@ -96,7 +96,8 @@ func pooler(t *testing.T, srv *pgtest.Server, database string, settings ...strin
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%s/%s?sslmode=disable", port, database)
 }
 
-// unprivileged is a user as whom servers run that refuse root; nil for this one.
+// unprivileged is the user for servers that refuse to run as root; nil if this process does not run
+// as root.
 func unprivileged(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -111,7 +112,7 @@ func unprivileged(t *testing.T) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// named is the name of a database.
+// named returns the name of the database in a URL.
 func named(t *testing.T, url string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
@@ -121,9 +122,9 @@ func named(t *testing.T, url string) string {
 	return config.Database
 }
 
-// Through a pooler in session mode, with its defaults and with settings of connections
-// ignored, a store works and its time limits hold: who waits for a row that is held
-// gives up, and a transaction that stands still is ended.
+// Through a pooler in session mode, with its defaults or with ignored settings, a store works and
+// its time limits apply: a transaction that waits for a locked row gives up, and an idle
+// transaction is ended.
 func TestAPoolerInSessionMode(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{})
 	for name, settings := range map[string][]string{
@@ -165,25 +166,26 @@ func TestAPoolerInSessionMode(t *testing.T) {
 			}
 			act := &machine.Act{Control: belay.Control{Execution: belay.ExecutionID{1}, Action: belay.ActionCancel}}
 			if _, err := a.during(func(*machine.Rows) {}, act); !errors.Is(err, store.ErrBusy) {
-				t.Errorf("who waits for a row that is held gets %v", err)
+				t.Errorf("a command that waits for a locked row got %v", err)
 			}
 			if _, err := hold.Exec(t.Context(), "ROLLBACK"); err != nil {
 				t.Fatal(err)
 			}
-			// A transaction that stands still is ended meanwhile, and done again.
+			// The idle transaction is ended meanwhile, and repeated.
 			_, err = a.during(func(*machine.Rows) {
 				until(t, srv, "SELECT count(*) = 0 FROM pg_stat_activity WHERE state = 'idle in transaction' AND "+
 					"datname = '"+named(t, direct)+"'")
 			}, &machine.Submit{Submission: belay.Submission{ID: belay.ExecutionID{3}, Workflow: "w"}})
 			if err != nil {
-				t.Errorf("a transaction that stood still: %v", err)
+				t.Errorf("a transaction that was idle: %v", err)
 			}
 		})
 	}
 }
 
-// A pooler that shares sessions is refused when the store is opened, before anything is
-// written, with what to do; and so is one that does not take a setting of the address.
+// A pooler that shares sessions is refused when the store is opened, before anything is written,
+// and the error says what to do. The same is true of a pooler that refuses a setting of the
+// address.
 func TestAPoolerThatSharesSessionsIsRefused(t *testing.T) {
 	srv := pgtest.Start(t, pgtest.Options{})
 	for mode, want := range map[string]string{"transaction": "pool_mode = session", "statement": "pool"} {

@@ -24,12 +24,12 @@ LIMIT $2::bigint`
 type prunable struct {
 	store.Felled
 	sessions []belay.WorkerID
-	keys     bool // some have expired
+	keys     bool // some keys have expired
 }
 
-// Prune implements store.Store. What may go is looked for beside the writers; only
-// deleting it is a transaction, and that looks again when it has its locks. Of several
-// servers one deletes at a time.
+// Prune implements store.Store. It looks for deletable rows beside the writers. Only the deletion
+// is a transaction, which checks the rows again after locking them. Only a single server at a time
+// deletes.
 func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	const op = "prune"
 	stretch := s.walk.Next(before)
@@ -55,7 +55,7 @@ func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (stor
 		err := s.delete(ctx, c, &p, &done, before, limit)
 		if err == nil || try == attempts || ctx.Err() != nil || !again(err, try) {
 			if errors.Is(err, errBusy) {
-				return store.Pruned{}, nil // another server is at it
+				return store.Pruned{}, nil // another server is deleting
 			}
 			done.More = done.More || limit > 0 && (done.Sessions >= limit || done.Keys >= limit)
 			return done, classify(op, err)
@@ -85,8 +85,7 @@ func (s *Store) prunable(ctx context.Context, stretch store.Stretch, before mach
 const (
 	tryPrune = "SELECT pg_try_advisory_xact_lock(hashtextextended('belay prune', 0))"
 
-	// Whole trees are locked, in the order of their ids, so that no root is reopened
-	// meanwhile.
+	// Whole trees are locked, in the order of their ids, so that no root is reopened meanwhile.
 	lockOver = `
 SELECT id, state >= 6 AND finished_at < $1::bigint
 FROM executions
@@ -94,7 +93,7 @@ WHERE id = ANY($2::uuid[])
 ORDER BY id
 FOR UPDATE`
 
-	// The key of an execution lives on for a while.
+	// The key of an execution stays for store.KeyLife after the execution is deleted.
 	expireKeys = `
 UPDATE idempotency k
 SET expires_at = $2::bigint
@@ -121,10 +120,10 @@ WITH old AS (
 SELECT count(*) FROM gone`
 )
 
-// errBusy says that another server prunes at the moment.
+// errBusy reports that another server is deleting.
 var errBusy = errors.New("another server prunes")
 
-// trims are of the rows beside an execution that there may be many of, or large ones.
+// trims delete the rows of an execution that may be many or large.
 var trims = [...]string{
 	"DELETE FROM runs WHERE execution = $1::uuid AND token = ANY(ARRAY(SELECT token FROM runs WHERE execution = " +
 		"$1::uuid LIMIT $2::bigint))",
@@ -140,8 +139,8 @@ DELETE FROM blobs b USING few WHERE b.execution = $1::uuid AND b.name = few.name
 		"$1::uuid LIMIT $2::bigint)",
 }
 
-// trimmed is how many rows of a kind one commit takes from an execution with too much
-// to go at once: each may have a megabyte.
+// trimmed is the maximum number of rows of each kind that one commit deletes from an execution that
+// is too large for one commit: each row may have a megabyte.
 const trimmed = 100
 
 // delete is the transaction of Prune.
@@ -176,7 +175,7 @@ func (s *Store) delete(ctx context.Context, c *slot, p *prunable, done *store.Pr
 	})
 }
 
-// deleteRows deletes what is locked, and commits.
+// deleteRows deletes the locked rows, and commits.
 func (s *Store) deleteRows(ctx context.Context, c *slot, p *prunable, going []belay.ExecutionID, done *store.Pruned,
 	limit int) error {
 	now := s.Now()

@@ -14,8 +14,8 @@ func createKey(n byte) *machine.CreateKey {
 	}
 }
 
-// Of two servers that add one object at the same moment, the first adds it and the second
-// refuses its command with a conflict.
+// If two servers add one object at the same time, the first adds it and the second refuses its
+// command with a conflict.
 func TestOneObjectAddedByTwoServers(t *testing.T) {
 	a, b, _ := two(t)
 	replies, err := a.during(func(*machine.Rows) { b.ok(createKey(1)) }, createKey(1), createKey(2))
@@ -24,8 +24,8 @@ func TestOneObjectAddedByTwoServers(t *testing.T) {
 	}
 }
 
-// While one server changes an object, another one that wants to change it waits, and then
-// sees what it has become.
+// While one server changes an object, another server that wants to change it waits, and then sees
+// the changed object.
 func TestAnObjectIsChangedByOneServerAtATime(t *testing.T) {
 	a, b, _ := two(t)
 	a.ok(createKey(1))
@@ -38,9 +38,8 @@ func TestAnObjectIsChangedByOneServerAtATime(t *testing.T) {
 	}
 }
 
-// A commit locks the objects that its rows refer to as it locks those that it names, and
-// reads the clock after that.
-func TestWhatRowsReferToIsHeld(t *testing.T) {
+// A commit also locks the objects to which its rows refer, and reads the clock after that.
+func TestReferredObjectsAreLocked(t *testing.T) {
 	a, b, clock := two(t)
 	a.ok(createKey(1))
 	before := a.Now()

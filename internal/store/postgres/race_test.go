@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/store/storetest"
 )
 
-// server is one of two that share a database.
+// server is one of two stores that share a database.
 type server struct {
 	*postgres.Store
 	t *testing.T
@@ -31,13 +31,13 @@ func two(t *testing.T) (a, b server, clock *storetest.Clock) {
 	return a, b, clock
 }
 
-// during commits commands, and calls meanwhile once, when their rows are locked
-// and loaded and nothing is written yet.
+// during commits commands. It calls meanwhile once, when the rows are locked and loaded and nothing
+// is written yet.
 func (s server) during(meanwhile func(*machine.Rows), commands ...machine.Command) ([]machine.Reply, error) {
 	return s.duringAttempt(1, meanwhile, commands...)
 }
 
-// duringAttempt does so at one of the attempts.
+// duringAttempt is like during, with meanwhile in the given attempt.
 func (s server) duringAttempt(n int, meanwhile func(*machine.Rows), commands ...machine.Command) ([]machine.Reply,
 	error) {
 	var need machine.Need
@@ -99,7 +99,7 @@ func claim(worker belay.WorkerID, number int64, slots int) *machine.Claim {
 	}
 }
 
-// run submits an execution and wins it.
+// run submits an execution and claims it.
 func (s server) run(worker belay.WorkerID, n byte) belay.Lease {
 	s.t.Helper()
 	s.submit(n)
@@ -121,8 +121,8 @@ func settle(l belay.Lease) *machine.Settle {
 	}
 }
 
-// waits calls do on its own and proves that it waits for somebody else's locks.
-// The function it gives waits for its end.
+// waits runs do in a goroutine and checks that it waits for locks of another transaction. The
+// function that it returns waits for its end.
 func (s server) waits(do func()) (end func()) {
 	s.t.Helper()
 	done := make(chan struct{})
@@ -134,7 +134,7 @@ func (s server) waits(do func()) (end func()) {
 	return func() { <-done }
 }
 
-// blocked waits until so many backends of the server wait for locks.
+// blocked waits until the given number of the server's processes wait for locks.
 func blocked(t *testing.T, n int, done <-chan struct{}) {
 	t.Helper()
 	for {
@@ -155,8 +155,8 @@ func blocked(t *testing.T, n int, done <-chan struct{}) {
 	}
 }
 
-// Two batches that touch the same executions, named in opposite order, wait for
-// each other and never for ever.
+// Two batches that name the same executions in opposite order wait for each other without a
+// deadlock.
 func TestOverlappingBatchesDoNotDeadlock(t *testing.T) {
 	a, b, _ := two(t)
 	var there, back []machine.Command
@@ -187,8 +187,8 @@ func TestOverlappingBatchesDoNotDeadlock(t *testing.T) {
 	noDeadlock(t)
 }
 
-// Two servers that claim from one lane at the same moment share what is due:
-// nothing is given twice, and neither waits for the other.
+// Two servers that claim from one lane at the same time share the due executions: none is given
+// twice, and neither server waits for the other.
 func TestClaimsOfTwoServersShareALane(t *testing.T) {
 	a, b, _ := two(t)
 	wa, wb := a.openWorker(1), b.openWorker(2)
@@ -207,9 +207,9 @@ func TestClaimsOfTwoServersShareALane(t *testing.T) {
 	}
 }
 
-// What another server holds and may not take is looked at again soon, since
-// nobody will tell of it.
-func TestWhatIsHeldByOthersIsLookedAtAgain(t *testing.T) {
+// Due executions that another server has locked are looked at again soon, since no hint reports
+// that the lock ended.
+func TestRowsLockedByOthersAreLookedAtAgain(t *testing.T) {
 	a, b, _ := two(t)
 	wa, wb := a.openWorker(1), b.openWorker(2)
 	a.submit(1)
@@ -218,7 +218,7 @@ func TestWhatIsHeldByOthersIsLookedAtAgain(t *testing.T) {
 		err := b.Commit(t.Context(), need, func(rows *machine.Rows) *machine.Changes {
 			if lane := rows.Ready[0]; len(lane.Due) != 0 || lane.Next <= rows.Now ||
 				lane.Next > rows.Now.Add(time.Second) {
-				t.Errorf("while it is held: %+v at %d", lane, rows.Now)
+				t.Errorf("while another server has locked it: %+v at %d", lane, rows.Now)
 			}
 			return nil
 		})
@@ -231,9 +231,9 @@ func TestWhatIsHeldByOthersIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// One idempotency key that two servers accept at the same moment is one
-// execution's (G9), and one id too.
-func TestTheSameSubmissionToTwoServersIsOneExecution(t *testing.T) {
+// If two servers accept one idempotency key at the same time, there is one execution (G9). The same
+// is true of one id.
+func TestOneSubmissionToTwoServersIsOneExecution(t *testing.T) {
 	a, b, _ := two(t)
 	keyed := func(n byte) *machine.Submit {
 		return &machine.Submit{
@@ -295,8 +295,8 @@ func noDeadlock(t *testing.T) {
 	}
 }
 
-// A session that ends on one server while another gives it work: one of the two
-// comes first (G2), and what was given is found by the sweep (G5).
+// If a session ends on one server while another server gives it an execution, one of the two comes
+// first (G2). If the claim comes first, the sweep finds the execution (G5).
 func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -318,7 +318,7 @@ func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	w = a.openWorker(2)
 	a.submit(2)
 	var late machine.Reply
-	if _, err := b.duringAttempt(2, func(*machine.Rows) { // the first finds that it needs the session alone
+	if _, err := b.duringAttempt(2, func(*machine.Rows) { // the first attempt learns that it needs another lock
 		end = a.waits(func() { late = a.try(claim(w, 1, 1)) })
 	}, &machine.End{Worker: w}); err != nil {
 		t.Fatal(err)
@@ -329,8 +329,8 @@ func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	}
 }
 
-// A heartbeat that gives up a claim on one server while another decides it: the
-// claim is refused, or its runs are named by the next heartbeat.
+// If a heartbeat on one server gives up a claim while another server decides the claim, the claim
+// is refused, or the next heartbeat names its runs.
 func TestHeartbeatAgainstAClaimInFlight(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -346,12 +346,11 @@ func TestHeartbeatAgainstAClaimInFlight(t *testing.T) {
 	}
 }
 
-// A late heartbeat against the reaper: one of them ends the session, once, and
-// the other is told.
+// A late heartbeat races the reaper: the session ends once, and the other command is refused.
 func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	a, b, clock := two(t)
 	w := a.openWorker(1)
-	for range 30 { // marks of life, so that it is no outage
+	for range 30 { // marks of life show that there is no outage
 		clock.Advance(time.Second)
 		a.ok(&machine.Mark{})
 	}
@@ -370,8 +369,7 @@ func TestLateHeartbeatAgainstTheReaper(t *testing.T) {
 	}
 }
 
-// Drained on one server while another claims for it: nothing is won after the
-// drain (G11).
+// After a drain on one server, a claim on another wins nothing (G11).
 func TestDrainAgainstClaim(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -394,8 +392,8 @@ func TestDrainAgainstClaim(t *testing.T) {
 	}
 }
 
-// Two children of one parent that end on two servers at the same moment are both
-// told to it (G4).
+// If two children of one parent end on two servers at the same time, the parent gets both ends
+// (G4).
 func TestTwoChildrenOfOneParentEndAtOnce(t *testing.T) {
 	a, b, _ := two(t)
 	w := a.openWorker(1)
@@ -419,7 +417,7 @@ func TestTwoChildrenOfOneParentEndAtOnce(t *testing.T) {
 	}
 }
 
-// After an outage every session gets the gap once, whichever server is first.
+// After an outage every session gets the lost time once, whichever server is first.
 func TestTwoServersAfterAnOutageGiveGraceOnce(t *testing.T) {
 	a, b, clock := two(t)
 	a.openWorker(1)
@@ -429,7 +427,7 @@ func TestTwoServersAfterAnOutageGiveGraceOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := a.session().ExpiresAt, before.ExpiresAt.Add(time.Minute); got != want {
-		t.Errorf("the session ends %s after what it should", got.Sub(want))
+		t.Errorf("the session ends %s later than it should", got.Sub(want))
 	}
 }
 
@@ -442,9 +440,9 @@ func (s server) session() *machine.Worker {
 	return rows[0].Worker
 }
 
-// What becomes ready at one server as of long ago is claimed at another as soon as
-// that hears of it, also where it lies below what the other looks at.
-func TestAHintReachesBelowTheFloor(t *testing.T) {
+// If an execution becomes ready at one server with an old ready time, another server can claim it
+// as soon as it receives the hint, even if the time lies below its floor.
+func TestAHintLowersTheFloor(t *testing.T) {
 	a, b, clock := two(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	heard := make(chan store.Hint)
@@ -472,7 +470,7 @@ func TestAHintReachesBelowTheFloor(t *testing.T) {
 					return
 				}
 			case <-over:
-				t.Fatal("the other server is not heard")
+				t.Fatal("no hint of the other server arrived")
 			}
 		}
 	}
@@ -488,7 +486,7 @@ func TestAHintReachesBelowTheFloor(t *testing.T) {
 	for n := range int64(3) {
 		clock.Advance(time.Minute)
 		if won := b.ok(claim(worker, n+1, 1)).Claims; len(won) > 0 {
-			t.Fatalf("claim %d won what is paused", n+1)
+			t.Fatalf("claim %d won a paused execution", n+1)
 		}
 	}
 	act(old, belay.ActionResume)

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// query runs statements in one snapshot and one trip. ask may be called more
-// than once: reading is repeated if its connection had ended.
+// query runs statements in one snapshot and one round trip. ask may be called more than once: a
+// read is repeated if its connection had ended.
 func (s *Store) query(ctx context.Context, ask func(*pipe)) error {
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		p := c.pipe()
@@ -22,7 +22,7 @@ func (s *Store) query(ctx context.Context, ask func(*pipe)) error {
 	})
 }
 
-// read reads on a connection of the pool, and once more if it had ended.
+// read reads on a connection of the pool. If the connection had ended, it reads again on a new one.
 func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) error {
 	readers := s.readers
 	if store.IsUrgent(ctx) {
@@ -82,12 +82,12 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 	return rec, nil
 }
 
-// reading asks for the rows of one execution.
+// reading reads the rows of one execution.
 type reading struct {
 	*pipe
 	q    store.Read
 	rec  *machine.Record
-	last *[2]int64 // the newest checkpoint and signal to resume from
+	last *[2]int64 // seq of the newest checkpoint and signal to resume from
 }
 
 var selectExecution = "SELECT " + executionColumns + " FROM executions e WHERE e.id = $1::uuid"
@@ -100,8 +100,8 @@ var (
 		"LIMIT $3::bigint"
 	after = " WHERE execution = $1::uuid AND seq > $2::bigint ORDER BY seq LIMIT $3::bigint"
 
-	// A checkpoint counts if it has its data and no newer one has its kind and key. The
-	// last column is the newest seq of those that count.
+	// A checkpoint counts if it has its data and no newer one has its kind and key. The last column
+	// is the newest seq of those that count.
 	selectResumed = `WITH counting AS (
     SELECT DISTINCT ON (kind, key) seq, coalesce(octet_length(data), 0) + 200 AS size
     FROM checkpoints
@@ -136,7 +136,7 @@ func (r reading) ask() {
 		r.rec.Execution = e.Execution
 		if open := e.run(); open != nil && (n > 0 || r.q.History) {
 			r.rec.Runs = append(r.rec.Runs, open)
-			n-- // it is the newest
+			n-- // the open run is the newest one
 		}
 		return err
 	}).id(r.q.Execution)
@@ -171,9 +171,8 @@ func (r reading) ask() {
 	}
 }
 
-// history reads enough of each table: the first so many rows after a seq of
-// every kind hold the first so many events. Of a run the seqs lie together, and
-// only the newest can be open.
+// history reads enough rows of each table: the first N rows of every kind after a seq contain the
+// first N events. The seqs of a run are adjacent, and only the newest run can be open.
 func (r reading) history() {
 	limit := int64(math.MaxInt64)
 	if r.q.Limit > 0 {

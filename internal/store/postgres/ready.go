@@ -7,10 +7,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// What is due in lanes is locked as it is found, and what another transaction
-// holds is passed over: two servers that claim from one lane share it. A row that
-// changed between the index and its lock is looked at again by the database and
-// left out if it is not due any more.
+// Due executions of lanes are locked as they are found, and rows that another transaction has
+// locked are skipped: two servers that claim from one lane share it. If a row changed between the
+// index and its lock, the database reads it again and leaves it out if it is not due any more.
 var lockReady = `
 SELECT q.n, e.*, s.*
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q
@@ -25,8 +24,8 @@ LEFT JOIN LATERAL (
     SELECT ` + carriedSpec + ` FROM specs WHERE execution = e.id ORDER BY generation DESC LIMIT 1
 ) s ON true`
 
-// selectNext is the first moment after, and how much is due, as far as it
-// matters: more than was locked is held by others.
+// selectNext returns the first ready time after the cutoff, and the number of due executions up to
+// a maximum: if more are due than were locked, other transactions have locked the rest.
 const selectNext = `
 SELECT q.n,
        (SELECT ready_at FROM executions WHERE lane = q.lane AND ready_at IS NOT NULL AND ready_at > $5::bigint ORDER BY ready_at LIMIT 1),
@@ -35,22 +34,22 @@ SELECT q.n,
        ) d)
 FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::bigint[]) AS lane, unnest($3::bigint[]) AS low, unnest($4::bigint[]) AS most) q`
 
-// passedOver is how soon a lane is looked at again of which others hold
-// something due: their commits take about so long.
-const passedOver = 20 * time.Millisecond
+// lockedRetry is how soon a lane is looked at again in which other transactions have locked due
+// executions: their commits take about this long.
+const lockedRetry = 20 * time.Millisecond
 
-// most is how much of what is due in a lane is counted.
+// most is the maximum up to which due executions of a lane are counted.
 const most = 64
 
 // look is a search of a lane in a transaction.
 type look struct {
 	machine.ReadyQuery
-	n       int          // of the query
+	n       int          // index of the query
 	from    machine.Time // 0 to look below the floor
-	lowered uint64       // how often the floor was before
+	lowered uint64       // how often the floor was lowered before
 }
 
-// lockReady looks for what is due.
+// lockReady adds the searches for due executions.
 func (t *tx) lockReady(p *pipe, queries []machine.ReadyQuery) {
 	t.rows.Ready = make([]machine.ReadyLane, len(queries))
 	for i, q := range queries {
@@ -74,7 +73,7 @@ func (t *tx) bindLooks(s *step, limit func(look) int64) {
 	s.int(int64(t.cutoff))
 }
 
-// due takes in something that is due, with its spec.
+// due reads a due execution and its spec into t.
 func (t *tx) due(r columns) error {
 	lane := &t.rows.Ready[r.int(0)]
 	e, s := r[1:], r[1+executionCount:]
@@ -92,7 +91,7 @@ func (t *tx) due(r columns) error {
 	return err
 }
 
-// next takes in when there will be more.
+// next reads when the next execution in a lane is ready.
 func (t *tx) next(r columns) error {
 	k := r.int(0)
 	lane := &t.rows.Ready[k]
@@ -102,7 +101,7 @@ func (t *tx) next(r columns) error {
 		}
 	}
 	lane.Next = r.time(1)
-	if soon := t.cutoff.Add(passedOver); int(r.int(2)) > len(lane.Due) && (lane.Next == 0 || lane.Next > soon) {
+	if soon := t.cutoff.Add(lockedRetry); int(r.int(2)) > len(lane.Due) && (lane.Next == 0 || lane.Next > soon) {
 		lane.Next = soon
 	}
 	return nil

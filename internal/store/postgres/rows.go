@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Each select gives the columns of its table; the heads have NULL for the payload.
+// Each select returns the columns of its table. The heads have NULL in place of the payload.
 var (
 	selectWorkers         = "SELECT " + table.WorkerColumns + " FROM workers"
 	selectRuns            = selecting(table.Runs)
@@ -19,7 +19,7 @@ var (
 	selectDeeds           = selecting(table.Deeds)
 	selectChunkHeads      = heads(table.Chunks)
 
-	// Those of specs say beside the columns whether the input was left out.
+	// The specs have one more column: whether the input was left out.
 	specHeads   = table.Specs.First(-1).Names()
 	specColumns = specHeads + ", input, false"
 	noInput     = specHeads + ", NULL::bytea, false"
@@ -38,7 +38,7 @@ func into[R any](t *table.Table[R], all *[]*R) func(columns) error {
 	return table.Into[R, columns](t, all)
 }
 
-// values is into for a list of the rows themselves.
+// values is like into, for a list of structs instead of pointers.
 func values[R any](t *table.Table[R], all *[]R) func(columns) error {
 	return table.Values[R, columns](t, all)
 }

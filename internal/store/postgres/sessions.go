@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// The sessions that live are found by the index that holds nothing else, and sorted
-// by their ids alone; those that ended by walking the primary key as far as the list
-// goes. So neither reads or sorts what ended long ago.
+// Living sessions are found by an index that has only those, and sorted by their ids alone. Ended
+// sessions are found by walking the primary key as far as the list goes. So neither statement reads
+// or sorts sessions that ended long ago.
 var (
 	isOnHost = "($2::text = '' OR spec::json #>> '{process,host}' = $2::text)"
 
@@ -47,7 +47,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	}
 	var out []store.WorkerRow
 	row := func(r columns) error {
-		c := &conn{} // callers may show the spec to anybody
+		c := &conn{} // a new conn, since callers may keep the spec
 		x, err := c.scanWorker(r)
 		if err == nil && len(out) < int(limit) {
 			out = append(out, store.WorkerRow{Worker: x})
@@ -74,7 +74,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	return out, classify("workers", err)
 }
 
-// countOwned says of sessions how much they own.
+// countOwned adds to sessions the number of executions they own.
 func (s *Store) countOwned(ctx context.Context, rows []store.WorkerRow) error {
 	owned := make(map[belay.WorkerID]int, len(rows))
 	err := s.query(ctx, func(p *pipe) {

@@ -39,7 +39,7 @@ func open(t testing.TB, url string, o postgres.Options) *postgres.Store {
 	return s
 }
 
-// reopened is a store whose database is known.
+// reopened is a store that can close and open its database again.
 type reopened struct {
 	*postgres.Store
 	url   string

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// Both conditions are one, and both are those of the index.
+	// The two conditions mean the same; the index has both.
 	tallyLetters = `
 SELECT reason, count(*)
 FROM dead_letters

@@ -12,62 +12,62 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// tx is one transaction of a writer.
+// tx is one transaction that decides on commands.
 type tx struct {
 	*conn
 	store  *Store
-	slot   *slot // nil in somebody else's transaction
+	slot   *slot // nil in an application's own transaction
 	mode   mode
-	cutoff machine.Time // what is due by then is looked for
+	cutoff machine.Time // executions that are due by this time are looked for
 
-	xid        string // under which its end can be asked for
-	oldest     int64  // schema whose servers may write
+	xid        string // number by which the database can be asked for the outcome
+	oldest     int64  // oldest schema version whose servers may write
 	rows       *machine.Rows
-	asked      map[belay.ExecutionID]struct{} // named, or known ancestors of those
+	asked      map[belay.ExecutionID]struct{} // named by the need, or known ancestors of those
 	executions map[belay.ExecutionID]*loaded
 	workers    map[belay.WorkerID]session
-	specs      map[belay.ExecutionID]bool // loaded with what is ready
+	specs      map[belay.ExecutionID]bool // loaded together with ready executions
 	looks      []look
-	virtual    map[belay.ExecutionID]belay.Token // runs that begin and get no row yet
+	virtual    map[belay.ExecutionID]belay.Token // runs that begin and get no row until they end
 }
 
-// session is what is remembered of a session that was loaded.
+// session is the state of a session when it was loaded.
 type session struct {
 	state   belay.WorkerState
 	claimNo int64
 }
 
-// mode is what a transaction has learned from those before it that had to be
-// given up.
+// mode is what earlier attempts at a transaction have learned. Each attempt that fails for such a
+// reason changes the mode for the next one.
 type mode struct {
-	deep   bool                    // look for ancestors first
-	also   []belay.ExecutionID     // executions to lock that were not named
-	strict map[belay.WorkerID]bool // sessions to keep for this transaction alone
-	grace  bool                    // be the only one that extends all sessions
+	withAncestorsFirst bool                    // read the ancestors first
+	also               []belay.ExecutionID     // executions to lock beside the named ones
+	strict             map[belay.WorkerID]bool // sessions to lock exclusively
+	grace              bool                    // extend all sessions, under the advisory lock for that
 
-	wait time.Duration // for rows that others hold; 0 for as long as usual
+	wait time.Duration // for rows that other transactions have locked; 0 means the usual time
 }
 
-// Reasons to begin a transaction anew, in another mode.
+// Reasons to begin a transaction again in another mode.
 var (
 	errDeep  = errors.New("an ancestor was not known")
 	errGrace = errors.New("all sessions are to be extended")
 )
 
-// errStrict asks for sessions of which one was changed meanwhile, or is to change in
-// a way that nobody else may see half of.
+// errStrict asks for exclusive locks on sessions: one of them was changed meanwhile, or is to
+// change in a way that other transactions must not see in part.
 type errStrict []belay.WorkerID
 
 func (e errStrict) Error() string {
-	return fmt.Sprintf("one of %d sessions must be held alone", len(e))
+	return fmt.Sprintf("one of %d sessions needs an exclusive lock", len(e))
 }
 
-// errUnlocked asks for an execution that was read without a lock and changed.
+// errUnlocked asks for a lock on an execution that was read without one and was changed.
 type errUnlocked struct{ id belay.ExecutionID }
 
 func (e errUnlocked) Error() string { return fmt.Sprintf("execution %s was not locked", e.id) }
 
-// attempts is how often a transaction is begun anew.
+// attempts is the maximum number of attempts at a transaction.
 const attempts = 10
 
 // Commit implements store.Store.
@@ -110,16 +110,16 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 	}
 }
 
-// learn changes the mode to that in which the transaction may pass, if there is
-// one.
+// learn changes the mode to one in which the transaction may pass. It reports false if there is
+// none.
 func (m *mode) learn(err error) bool {
 	var unlocked errUnlocked
 	var strict errStrict
 	switch {
 	case errors.Is(err, errDeep):
-		m.deep = true
+		m.withAncestorsFirst = true
 	case errors.As(err, &unlocked):
-		m.deep, m.also = true, append(m.also, unlocked.id)
+		m.withAncestorsFirst, m.also = true, append(m.also, unlocked.id)
 	case errors.As(err, &strict):
 		m.strict = maps.Clone(m.strict)
 		if m.strict == nil {
@@ -136,7 +136,7 @@ func (m *mode) learn(err error) bool {
 	return true
 }
 
-// again reports whether it is worth to begin the transaction anew as it was.
+// again reports whether the transaction is worth repeating without a change.
 func again(err error, n int) bool {
 	var known *belay.Error
 	switch {
@@ -144,7 +144,7 @@ func again(err error, n int) bool {
 		return false
 	case repeatable(err):
 		return n < 4
-	case errors.Is(err, context.DeadlineExceeded): // less of it may pass
+	case errors.Is(err, context.DeadlineExceeded): // a smaller batch may pass
 		return false
 	case lost(err):
 		return n < 3
@@ -169,7 +169,7 @@ func (s *Store) attempt(ctx context.Context, c *slot, m mode, need machine.Need,
 	})
 }
 
-// begin gives a transaction that has not looked at anything yet.
+// begin returns a transaction that has not read anything yet.
 func (s *Store) begin(c *conn, m mode, need machine.Need) *tx {
 	return &tx{
 		conn: c, store: s, mode: m, asked: make(map[belay.ExecutionID]struct{}, len(need.Executions)),
@@ -179,8 +179,8 @@ func (s *Store) begin(c *conn, m mode, need machine.Need) *tx {
 	}
 }
 
-// transact runs a transaction on a writer. However it ends, even by a panic,
-// none is open afterwards.
+// transact runs a transaction on a writer's connection. However the transaction ends, even by a
+// panic, none is open afterwards.
 func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) error) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *Store) transact(ctx context.Context, c *slot, do func(context.Context) 
 	if err := s.connected(ctx, c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience) // what began is ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience) // even if the caller gives up
 	defer cancel()
 	defer func() {
 		if c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
@@ -211,15 +211,15 @@ func (t *tx) load(ctx context.Context, need machine.Need) error {
 	if t.oldest > t.store.known {
 		return tooOld(t.store.known, t.oldest)
 	}
-	t.arrange()
+	t.sortReady()
 	t.store.floors.looked(t, time.Since(began))
 	if err := t.second(ctx, need); err != nil {
 		return err
 	}
-	return t.refer(ctx, need)
+	return t.loadReferred(ctx, need)
 }
 
-// commit is the last trip: it writes the changes and the server's mark.
+// commit makes the last round trip: it writes the changes and the server's mark.
 func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 	p := t.pipe()
 	p.stream(ctx)
@@ -227,13 +227,13 @@ func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 		p.stop()
 		return err
 	}
-	t.leaveMark(p, changes)
+	t.writeMark(p, changes)
 	p.add("COMMIT", nil)
 	err := p.run(ctx)
 	if err == nil {
 		t.store.floors.lower(changes.Executions)
 		t.store.front.note(changes)
-		t.store.news.tell(t.rows, changes)
+		t.store.outbox.add(t.rows, changes)
 		return nil
 	}
 	if t.mayBeWritten(err, len(p.steps)-1) {
@@ -242,8 +242,7 @@ func (t *tx) commit(ctx context.Context, changes *machine.Changes) error {
 	return err
 }
 
-// unanswered is the error of a transaction whose commit was sent and not
-// answered.
+// unanswered is the error of a transaction whose COMMIT was sent and not answered.
 type unanswered struct {
 	xid string
 	of  identity
@@ -253,9 +252,8 @@ type unanswered struct {
 func (u *unanswered) Error() string { return u.err.Error() }
 func (u *unanswered) Unwrap() error { return u.err }
 
-// mayBeWritten reports whether the commit, which is the last step, may have been
-// carried out: the connection ended without an answer to any step before, of
-// which each would have been answered first.
+// mayBeWritten reports whether COMMIT, which is the last step, may have been carried out: the
+// connection ended without an error answer to an earlier step, which would have arrived first.
 func (t *tx) mayBeWritten(err error, last int) bool {
 	var f *failure
 	return errors.As(err, &f) && lost(f) && (f.step >= last || !answered(f))

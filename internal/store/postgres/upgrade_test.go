@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// migrated opens a database of an older schema, in which statements have run.
+// migrated opens a database that had an older schema, in which the statements have run.
 func migrated(t *testing.T, version int64, statements string) (*Store, *conn) {
 	t.Helper()
 	url := older(t, version)
@@ -24,7 +24,7 @@ func migrated(t *testing.T, version int64, statements string) (*Store, *conn) {
 	return s, c
 }
 
-// Keys of an older schema are objects afterwards, with all that was said of them.
+// Keys of an older schema become objects with all their fields.
 func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	t.Parallel()
 	s, _ := migrated(t, 9, `INSERT INTO api_keys (id, name, scopes, hash, created_at, revoked_at) VALUES
@@ -52,8 +52,8 @@ func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	}
 }
 
-// Executions of an older schema that only owners from outside may have stay external, and
-// the others are open to workers. No gate has parked either.
+// Executions of an older schema that only external owners may have stay external, and the others
+// are open to workers. None has a gate.
 func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	t.Parallel()
 	const columns = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, queue, workflow, " +
@@ -87,6 +87,6 @@ func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	}
 	got := c.sql(t, "SELECT concat(to_regclass('lanes'), to_regclass('api_keys'), ' ', oldest) FROM meta")
 	if got != " 11" {
-		t.Errorf("there is still, and the oldest is: %s", got)
+		t.Errorf("old tables that still exist, and the oldest version: %s", got)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// write adds the statements for changes. New rows come before the changes to
-// rows, which may be the same ones; what another server may be adding too comes
-// in the order of its keys, so that two of them never wait for each other.
+// write adds the statements for changes. New rows come before changes to rows, which may concern
+// the same rows. Rows that another server may add too are added in the order of their keys, so that
+// two servers never wait for each other.
 func (t *tx) write(p *pipe, c *machine.Changes) error {
 	if c.Grace != 0 && !t.mode.grace {
 		return errGrace
@@ -29,7 +29,7 @@ func (t *tx) write(p *pipe, c *machine.Changes) error {
 	return nil
 }
 
-// change adds a statement that must touch as many rows as there are.
+// change adds a statement that must change exactly the given number of rows.
 func change(p *pipe, text, what string, rows int) *step {
 	s := p.add(text, nil)
 	s.miss = &belay.Error{
@@ -39,7 +39,7 @@ func change(p *pipe, text, what string, rows int) *step {
 	return s
 }
 
-// split gives the rows for which a condition holds, and the others.
+// split returns the rows for which a condition is true, and the others.
 func split[R any](rows []R, holds func(R) bool) (yes, no []R) {
 	for _, r := range rows {
 		if holds(r) {
@@ -96,7 +96,7 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 	}
 	for i, rows := range changed {
 		if len(rows) > 0 {
-			s := p.add(updates[i].text, nil) // their locks keep them there
+			s := p.add(updates[i].text, nil) // the rows exist, since they are locked
 			bindHot(s, updates[i].mask, rows)
 			bindColumn(s, &table.Executions.Columns[0], rows, row)
 		}
@@ -135,18 +135,18 @@ UPDATE workers
 SET expires_at = least(greatest(expires_at + $1::bigint, $2::bigint + ttl), $3::bigint)
 WHERE ended_at IS NULL`
 
-// writeGrace moves the end of all sessions; those that are changed anyway have
-// it already and are written after it.
+// writeGrace moves the end of all sessions. Sessions that are changed in the same batch have the
+// new end already and are written after this.
 func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	if c.Grace != 0 {
-		latest := machine.Time(math.MaxInt64).Add(0) // times stop somewhere
+		latest := machine.Time(math.MaxInt64).Add(0) // the largest time
 		p.add(extendWorkers, nil).int(table.Microseconds(c.Grace)).int(int64(t.rows.Now)).int(int64(latest))
 	}
 	return nil
 }
 
-// delayOwned moves the times from which the delays of owned executions are counted, after
-// the clock has leapt. Executions that are changed anyway are written after it.
+// delayOwned moves the times from which the delays of owned executions are counted, after the clock
+// has leapt forwards. Executions that are changed in the same batch are written after this.
 func (t *tx) delayOwned(p *pipe, c *machine.Changes) error {
 	if c.Leap != 0 {
 		p.add(delayOwned, nil).int(table.Microseconds(c.Leap)).int(int64(t.rows.Now))
@@ -167,16 +167,17 @@ var (
 	insertWorkers = insert(table.Workers)
 	workerChanges = table.Workers.Only("id, state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, " +
 		"claim_floor")
-	theseWorkers = " FROM (SELECT " + given(workerChanges) + ", unnest($9::bigint[]) AS was) u WHERE w.id = u.id"
+	theseWorkers = " FROM (SELECT " + arrayArguments(workerChanges) +
+		", unnest($9::bigint[]) AS was) u WHERE w.id = u.id"
 
 	changeWorkers = `
 UPDATE workers w
 SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, ended_at = u.ended_at, end_reason = u.end_reason,
     claim_no = u.claim_no, claim_floor = u.claim_floor` + theseWorkers
 
-	// What others have written meanwhile stays. Heartbeats and claims do not mind each
-	// other, but for a claim that was given up while it won: of the two numbers, which
-	// only grow, either must see the other.
+	// Changes that other transactions have made meanwhile stay. Heartbeats and claims are
+	// compatible with each other, with one exception: a claim that was given up while it won. Both
+	// numbers only grow, and one of the two transactions must see the other's number.
 	joinWorkers = `
 UPDATE workers w
 SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greatest(w.expires_at, u.expires_at),
@@ -189,9 +190,9 @@ SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greate
 	mergeWorkers  = counted(joinWorkers, 9)
 )
 
-// writeWorkers writes sessions, by id. One whose state changes, and so ends or
-// takes no more claims, must be this transaction's alone; that another one did to it
-// meanwhile what does not go with this shows when it is written.
+// writeWorkers writes sessions in the order of their ids. A session whose state changes (it ends,
+// or takes no more claims) needs an exclusive lock. If another transaction has made an incompatible
+// change to a session meanwhile, the statement fails.
 func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 	all := slices.Clone(c.Workers)
 	slices.SortFunc(all, func(a, b *machine.Worker) int { return slices.Compare(a.ID[:], b.ID[:]) })

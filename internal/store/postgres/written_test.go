@@ -8,9 +8,9 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// A database that is set to acknowledge what it has not written yet is not
-// believed (G3).
-func TestWhatIsAcknowledgedIsWritten(t *testing.T) {
+// A writer's connection waits for its commits to be written even if the database is set to
+// acknowledge them before (G3).
+func TestAcknowledgedCommitsAreWritten(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Database(t)
 	path, _, _ := strings.Cut(url, "?")
@@ -45,8 +45,8 @@ func TestWhatIsAcknowledgedIsWritten(t *testing.T) {
 	}
 }
 
-// On a connection that could not be written to nothing more is sent: it is closed beside
-// that, and what both write there at the same time is a race.
+// After a write to a connection has failed, nothing more is sent on it: another goroutine closes
+// it, and both would write to it at the same time.
 func TestNothingIsSentOnAConnectionThatIsBeingClosed(t *testing.T) {
 	c := dial(t, pgtest.Shared(t).Database(t))
 	p := c.pipe()
@@ -61,6 +61,6 @@ func TestNothingIsSentOnAConnectionThatIsBeingClosed(t *testing.T) {
 		t.Errorf("a statement on a closed connection got %v", err)
 	}
 	if p.sent > 1 {
-		t.Errorf("%d statements were sent after the connection had gone", p.sent-1)
+		t.Errorf("%d statements were sent after the connection had ended", p.sent-1)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/belaydev/belay/internal/pgtest"
 )
 
-// After a crash a database gives out the number of a transaction again that left no trace
-// in its log. What became of the one that had it first is not asked for then: it would be
-// acknowledged for another, and is gone (G3). A connection that ended by itself changes
-// nothing.
-func TestAnEndIsAskedForInOneLifeOfADatabase(t *testing.T) {
+// After a crash a database gives out the number of a transaction again if the transaction left no
+// trace in its log. After a crash the store therefore does not ask for the outcome of a transaction
+// from before the crash: it could take another transaction's commit for its own, although its own
+// is lost (G3). If only the connection has ended, the store asks.
+func TestNoOutcomeIsAskedForAcrossACrash(t *testing.T) {
 	server := pgtest.Start(t, pgtest.Options{})
 	url := server.Database(t)
 	path, _, _ := strings.Cut(url, "?")
@@ -73,7 +73,7 @@ func TestAnEndIsAskedForInOneLifeOfADatabase(t *testing.T) {
 		was := query(writer)
 		pid, err := strconv.Atoi(was)
 		if err == nil {
-			err = syscall.Kill(pid, syscall.SIGKILL) // all others end with it, and begin anew
+			err = syscall.Kill(pid, syscall.SIGKILL) // all processes of the server end with it, and the server recovers
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -83,8 +83,8 @@ func TestAnEndIsAskedForInOneLifeOfADatabase(t *testing.T) {
 		}
 	}
 	for _, how := range []string{"the server is killed", "one of its processes is killed"} {
-		// The background writer notes the next number in the log now and then. If it did
-		// so before the crash, the number is not given out again.
+		// The background writer writes the next number to the log from time to time. If it did so
+		// before the crash, the number is not given out again.
 		status := ""
 		for try := 0; status != "committed" && try < 5; try++ {
 			query("CHECKPOINT")
@@ -94,7 +94,8 @@ func TestAnEndIsAskedForInOneLifeOfADatabase(t *testing.T) {
 			}
 			status = query("SELECT pg_xact_status('" + u.xid + "'::xid8)")
 			if committed, known := s.outcome(t.Context(), c, u); committed || known {
-				t.Errorf("%s: of the one before the crash: committed %t, known %t", how, committed, known)
+				t.Errorf("%s: outcome of the transaction before the crash: committed %t, known %t", how, committed,
+					known)
 			}
 		}
 		if status != "committed" {
