@@ -10,12 +10,11 @@ import (
 	"modernc.org/sqlite"
 )
 
-// Backup copies the database at a path, as it is at this moment, to a new file,
-// and looks through the copy for damage. Whoever uses the database meanwhile is
-// not held up, but the log grows until the copy is made. The copy is one file
-// without a log, for its owner only, and fsynced; its name is not. After an error
-// there is none. progress, if set, is told how much of the copy is made, in
-// pages.
+// Backup copies the present content of the database at path to a new file, and checks the copy for
+// damage. Users of the database are not delayed, but the log grows until the copy is complete. The
+// copy is one file without a log, readable by its owner only, and fsynced; its directory entry is
+// not fsynced. After an error there is no copy. progress, if set, is called with the number of
+// pages that were copied.
 func Backup(ctx context.Context, path, to string, progress func(done, total int)) (Snapshot, error) {
 	source, err := readable(ctx, path, sourceOf(path, true))
 	if err != nil {
@@ -25,13 +24,13 @@ func Backup(ctx context.Context, path, to string, progress func(done, total int)
 	return s, classify("back up "+path, err)
 }
 
-// duplicate copies the database at a path, named as a data source, to a new file.
+// duplicate copies the database of the data source to a new file. path is the path of the database.
 func duplicate(ctx context.Context, path, source, to string, progress func(done, total int)) (s Snapshot, err error) {
 	f, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return s, err
 	}
-	err = f.Close() // nobody has it open elsewhere
+	err = f.Close() // no other part of the process has the file open
 	if err == nil {
 		err = copyPages(ctx, path, source, to, progress)
 	}
@@ -47,22 +46,22 @@ func duplicate(ctx context.Context, path, source, to string, progress func(done,
 	return s, err
 }
 
-// copyPages holds one snapshot to the end: without it, every commit would make
-// the copy begin anew.
+// copyPages keeps one snapshot until the end: without it, every commit would make the copy begin
+// again.
 func copyPages(ctx context.Context, path, source, to string, progress func(done, total int)) (err error) {
 	c, err := connectTo(ctx, source)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, c.close()) }()
-	n := noted(path)
+	n := recorded(path)
 	if _, err := c.exec(ctx, "BEGIN"); err != nil {
 		return err
 	}
-	if _, err := c.schema(ctx); err != nil { // reads, and so the snapshot begins
+	if _, err := c.schema(ctx); err != nil { // the snapshot begins with this read
 		return err
 	}
-	if err := c.whole(ctx, path, n); err != nil {
+	if err := c.checkNumber(ctx, path, n); err != nil {
 		return err
 	}
 	from, ok := c.Conn.(interface {
@@ -76,19 +75,19 @@ func copyPages(ctx context.Context, path, source, to string, progress func(done,
 		return err
 	}
 	if err := step(ctx, b, progress); err != nil {
-		_ = b.Finish() // repeats the error
+		_ = b.Finish() // returns the same error again
 		return err
 	}
 	made, err := b.Commit()
 	if err != nil {
 		return err
 	}
-	// A file that needs no log beside it can be read from anywhere.
+	// In this journal mode the file needs no log beside it.
 	d := &conn{Conn: made, statements: make(map[string]driver.Stmt)}
 	return firstOf(d.query(ctx, "PRAGMA journal_mode = DELETE", ignore), d.close())
 }
 
-// step copies a little at a time, to be able to stop.
+// step copies a few pages at a time, so that it can stop.
 func step(ctx context.Context, b *sqlite.Backup, progress func(done, total int)) error {
 	for more := true; more; {
 		if err := context.Cause(ctx); err != nil {
@@ -96,7 +95,7 @@ func step(ctx context.Context, b *sqlite.Backup, progress func(done, total int))
 		}
 		var err error
 		if more, err = b.Step(256); err != nil {
-			return fmt.Errorf("copy the database: %w", foreign(err))
+			return fmt.Errorf("copy the database: %w", describe(err))
 		}
 		if progress != nil {
 			progress(b.PageCount()-b.Remaining(), b.PageCount())
@@ -105,8 +104,8 @@ func step(ctx context.Context, b *sqlite.Backup, progress func(done, total int))
 	return nil
 }
 
-// syncFile makes what a file holds survive power loss. No connection has it
-// open: closing it would drop the connection's locks.
+// syncFile fsyncs a file. No connection may have the file open: closing it would drop the
+// connection's locks.
 func syncFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

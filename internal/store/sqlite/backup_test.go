@@ -17,7 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// fill makes a store with so many executions.
+// fill makes a store with n executions.
 func fill(t *testing.T, path string, n uint64) *sqlite.Store {
 	t.Helper()
 	s := mustOpen(t, path, sqlite.Options{})
@@ -29,8 +29,8 @@ func fill(t *testing.T, path string, n uint64) *sqlite.Store {
 	return s
 }
 
-// What was acknowledged before a backup began is in it, what came later is there
-// wholly or not at all, and the store goes on meanwhile (G3, G4).
+// A backup contains everything that was acknowledged before it began, and later commits completely
+// or not at all. The store goes on meanwhile (G3, G4).
 func TestABackupBesideAWriter(t *testing.T) {
 	path, to := filepath.Join(t.TempDir(), "belay.db"), filepath.Join(t.TempDir(), "b.db")
 	const before = 300
@@ -51,17 +51,17 @@ func TestABackupBesideAWriter(t *testing.T) {
 			}
 		}
 	}()
-	told := 0
+	calls := 0
 	snap, err := sqlite.Backup(t.Context(), path, to, func(done, total int) {
-		if told++; done < 0 || done > total {
+		if calls++; done < 0 || done > total {
 			t.Errorf("%d of %d pages", done, total)
 		}
 	})
 	close(stop)
 	last := <-stopped
-	if err != nil || told == 0 || snap.Executions < before || snap.Executions > int64(last) ||
+	if err != nil || calls == 0 || snap.Executions < before || snap.Executions > int64(last) ||
 		snap.Events != snap.Executions {
-		t.Fatalf("%+v after %d and up to %d, %d times told: %v", snap, before, last, told, err)
+		t.Fatalf("%+v after %d and up to %d, progress called %d times: %v", snap, before, last, calls, err)
 	}
 	info, err := os.Stat(to)
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != snap.Bytes {
@@ -78,8 +78,8 @@ func TestABackupBesideAWriter(t *testing.T) {
 	}
 }
 
-// A backup says what it holds, and reading it leaves no trace.
-func TestWhatABackupHolds(t *testing.T) {
+// A backup describes its content, and reading it creates no files.
+func TestABackupDescribesItsContent(t *testing.T) {
 	path, to := filepath.Join(t.TempDir(), "belay.db"), filepath.Join(t.TempDir(), "b.db")
 	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 	s := mustOpen(t, path, sqlite.Options{Clock: func() time.Time { return at }})
@@ -123,9 +123,8 @@ func commit(t *testing.T, s *sqlite.Store, c machine.Command) machine.Reply {
 	return reply[0]
 }
 
-// What cannot be a backup, or is none any more, is refused with the reason, and
-// leaves nothing behind.
-func TestWhatIsNoBackup(t *testing.T) {
+// A file that cannot be a backup, or is damaged, is refused with the reason, and no file is left.
+func TestFilesThatAreNoBackupAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
@@ -192,13 +191,12 @@ func TestWhatIsNoBackup(t *testing.T) {
 	}
 }
 
-// A backup of which its caller does not want the rest leaves nothing, and one
-// never overwrites.
-func TestABackupThatIsNotMade(t *testing.T) {
+// A cancelled backup leaves no file, and a backup never overwrites a file.
+func TestACancelledBackupLeavesNoFile(t *testing.T) {
 	path, to := filepath.Join(t.TempDir(), "belay.db"), filepath.Join(t.TempDir(), "b.db")
 	fill(t, path, 500)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := sqlite.Backup(ctx, path, to, func(done, total int) { cancel() }) // the rest is not wanted
+	_, err := sqlite.Backup(ctx, path, to, func(done, total int) { cancel() }) // cancel during the copy
 	if belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("after a cancel: %v", err)
 	}
@@ -216,8 +214,8 @@ func TestABackupThatIsNotMade(t *testing.T) {
 	}
 }
 
-// Tokens after a restore are above all that were ever given: before the backup,
-// after it, and after an earlier restore of the same backup (G1).
+// Tokens after a restore are higher than all tokens given before: before the backup, after it, and
+// after an earlier restore of the same backup (G1).
 func TestTokensAfterARestore(t *testing.T) {
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "belay.db"), filepath.Join(dir, "backup.db")
@@ -252,7 +250,8 @@ func TestTokensAfterARestore(t *testing.T) {
 	}
 }
 
-// token owns the first execution from outside, under a new session, and loses it.
+// token locks the first execution as an external owner with a new session, loses it, and returns
+// its token.
 func token(t *testing.T, s *sqlite.Store, session byte) belay.Token {
 	t.Helper()
 	id := belay.WorkerID{session}

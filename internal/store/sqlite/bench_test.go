@@ -61,7 +61,7 @@ func (l *load) fold(commands ...machine.Command) []machine.Reply {
 	return replies
 }
 
-// unique fills 16 bytes as a UUIDv7 does: in order of time, the rest random.
+// unique makes 16 bytes like a UUIDv7: ordered by time, the rest random.
 func (l *load) unique() (id [16]byte) {
 	l.counter++
 	binary.BigEndian.PutUint64(id[:], l.counter)
@@ -104,8 +104,8 @@ func (l *load) settles(won []machine.Claimed) []machine.Command {
 	return commands
 }
 
-// A lone INSERT with an fsync of its own: what a store without batches could do
-// at best, and the measure of this disk.
+// BenchmarkSingleCommit measures a single INSERT with its own fsync: the best that a store without
+// batches could do, and a measure of this disk.
 func BenchmarkSingleCommit(b *testing.B) {
 	db, err := sql.Open("sqlite", filepath.Join(b.TempDir(), "single.db")+"?_journal_mode=WAL&_synchronous=FULL")
 	if err != nil {
@@ -130,7 +130,7 @@ func BenchmarkSingleCommit(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commits/s")
 }
 
-// A heartbeat of a worker with a thousand runs.
+// BenchmarkHeartbeat measures a heartbeat of a worker with a thousand runs.
 func BenchmarkHeartbeat(b *testing.B) {
 	const runs = 1000
 	l := newLoad(b)
@@ -147,8 +147,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	b.ReportMetric(runs*float64(b.N)/b.Elapsed().Seconds(), "runs/s")
 }
 
-// Executions that do nothing, from submission to settlement: each commit takes
-// so many submissions, the claims of as many and the settlements of the last.
+// BenchmarkNoopExecutions runs executions that do nothing, from submission to settlement. Each
+// commit has n submissions, claims of n executions, and the settlements of the last claims.
 func BenchmarkNoopExecutions(b *testing.B) {
 	for _, batch := range []int{1, 64, 500} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
@@ -167,7 +167,8 @@ func BenchmarkNoopExecutions(b *testing.B) {
 	}
 }
 
-// The same in three commits: a queue of submissions that is claimed later.
+// BenchmarkQueuedExecutions does the same in three commits: a queue of submissions that is claimed
+// later.
 func BenchmarkQueuedExecutions(b *testing.B) {
 	for _, batch := range []int{64, 500} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
@@ -184,7 +185,8 @@ func BenchmarkQueuedExecutions(b *testing.B) {
 	}
 }
 
-// Steps of executions of ten steps each, so many of them at a time.
+// BenchmarkSteps saves steps of executions with ten steps each, with the given number of executions
+// at a time.
 func BenchmarkSteps(b *testing.B) {
 	for _, batch := range []int{1, 64, 500} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
@@ -216,8 +218,7 @@ func BenchmarkSteps(b *testing.B) {
 	}
 }
 
-// Retention: executions that have ended are deleted, as many in a commit as an engine
-// deletes.
+// BenchmarkPrune deletes ended executions, as many in a commit as an engine deletes.
 func BenchmarkPrune(b *testing.B) {
 	l := newLoad(b)
 	const batch = 200

@@ -5,18 +5,17 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// cacheRows is how many rows one generation of the cache holds.
+// cacheRows is the maximum number of rows in each of the two maps of the cache.
 const cacheRows = 8192
 
-// cache holds rows of executions as they stand in the database, since reading
-// one costs as much as writing it. It belongs to the writer and is touched only
-// in its transactions. It is never wrong: rows come in when they are read or
-// when a commit that wrote them succeeded; anything that goes wrong empties it,
-// and so does a change by another connection, which SQLite tells by its data
-// version. Rows in it are never changed in place.
+// cache keeps rows of executions as the database has them, since reading a row costs as much as
+// writing it. It belongs to the writer and is used only in the writer's transactions. It is never
+// out of date: a row is added when it is read, or when a commit that wrote it has succeeded. Any
+// error empties the cache, and so does a change by another connection, which SQLite reports through
+// data_version. Rows in the cache are never changed in place.
 //
-// There are two generations: what was not asked for while the young one filled
-// up is forgotten.
+// The cache has two maps. When young is full, it becomes old, and the rows that were in old and
+// were not read meanwhile are dropped.
 type cache struct {
 	young, old map[belay.ExecutionID]*machine.Execution
 	version    int64
@@ -49,9 +48,9 @@ func (c *cache) forget(ids []belay.ExecutionID) {
 
 func (c *cache) drop() { c.young, c.old = nil, nil }
 
-// fresh empties the cache if another connection has written since. The
-// transaction has begun, so that none can write from now on.
-func (c *cache) fresh(t *tx) error {
+// dropIfStale empties the cache if another connection has written since. The transaction has begun,
+// so no other connection can write from now on.
+func (c *cache) dropIfStale(t *tx) error {
 	return t.query(t.ctx, "PRAGMA data_version", func(r columns) error {
 		if v := r.int(0); v != c.version {
 			c.drop()
@@ -61,10 +60,10 @@ func (c *cache) fresh(t *tx) error {
 	})
 }
 
-// keep takes in what a commit wrote.
-func (c *cache) keep(written []*machine.Execution) {
+// add adds the rows that a commit has written.
+func (c *cache) add(written []*machine.Execution) {
 	for _, e := range written {
-		row := working(e)
+		row := copyOf(e)
 		row.New, row.Attention = false, false
 		c.put(row)
 	}

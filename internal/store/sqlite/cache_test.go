@@ -26,8 +26,7 @@ func loaded(t *testing.T, s *Store, id belay.ExecutionID) *machine.Execution {
 	return e
 }
 
-// What another connection wrote is seen by the next commit, though the row was
-// in memory.
+// A change by another connection is seen by the next commit, even if the row was in the cache.
 func TestTheCacheSeesOtherWriters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	s, err := Open(t.Context(), path, Options{})
@@ -63,8 +62,8 @@ func TestTheCacheSeesOtherWriters(t *testing.T) {
 	}
 }
 
-// A commit that is refused leaves none of its rows in memory.
-func TestTheCacheForgetsWhatFailed(t *testing.T) {
+// A refused commit leaves none of its rows in the cache.
+func TestTheCacheDropsRowsOfRefusedCommits(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -89,8 +88,8 @@ func TestTheCacheForgetsWhatFailed(t *testing.T) {
 	}
 }
 
-// The cache is bounded: what was not asked for is forgotten.
-func TestTheCacheIsBounded(t *testing.T) {
+// The cache has a maximum size: rows that are not read are dropped.
+func TestTheCacheHasAMaximumSize(t *testing.T) {
 	var c cache
 	row := func(n int) *machine.Execution {
 		return &machine.Execution{ID: belay.ExecutionID{byte(n >> 16), byte(n >> 8), byte(n)}}
@@ -100,19 +99,19 @@ func TestTheCacheIsBounded(t *testing.T) {
 	for n := 1; n < 5*cacheRows; n++ {
 		c.put(row(n))
 		if n%1000 == 0 && c.get(first.ID) == nil {
-			t.Fatalf("a row that is asked for often is forgotten after %d others", n)
+			t.Fatalf("a row that is read often was dropped after %d others", n)
 		}
 	}
 	if n := len(c.young) + len(c.old); n > 2*cacheRows {
 		t.Errorf("%d rows in memory, want at most %d", n, 2*cacheRows)
 	}
 	if c.get(row(1).ID) != nil {
-		t.Error("a row that nobody asked for is still there")
+		t.Error("a row that was not read again is still there")
 	}
 }
 
-// Moving the log into the database changes no rows, and empties no cache.
-func TestTheCacheOutlivesTheLog(t *testing.T) {
+// Moving the log into the database changes no rows and does not empty the cache.
+func TestMovingTheLogKeepsTheCache(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +123,7 @@ func TestTheCacheOutlivesTheLog(t *testing.T) {
 	}
 	for n := range byte(3) {
 		s.move(t.Context())
-		if err := batch(t, s, belay.ExecutionID{2, n}); err != nil { // the log begins anew
+		if err := batch(t, s, belay.ExecutionID{2, n}); err != nil { // the log begins again
 			t.Fatal(err)
 		}
 		if s.cache.get(first) == nil {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Check looks through the whole database file for damage. It answers with
-// SQLite's version and what is damaged, nothing if all is well. It reads every
-// page, which takes as long as that takes.
+// Check looks for damage in the whole database file. It returns SQLite's version and a list of the
+// damage, which is empty for a sound database. It reads every page, so it takes long for a large
+// database.
 func (s *Store) Check(ctx context.Context) (version string, damage []string, err error) {
 	err = s.read(ctx, func(ctx context.Context, c *conn) error {
 		if err := c.query(ctx, "SELECT sqlite_version()", func(r columns) error {

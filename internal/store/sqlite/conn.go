@@ -12,9 +12,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// conn is one connection with its prepared statements. It is used by one
-// goroutine at a time. database/sql is left out: at a hundred thousand rows a
-// second its locks and copies are what one would mostly wait for.
+// conn is one connection with its prepared statements. Only one goroutine may use it at a time. It
+// does without database/sql, whose locks and copies would take most of the time at a hundred
+// thousand rows a second.
 type conn struct {
 	driver.Conn
 	statements map[string]driver.Stmt
@@ -45,12 +45,12 @@ func (c *conn) forget() error {
 	return errors.Join(all...)
 }
 
-// maxStatements bounds what a connection keeps prepared; lists come in many
-// shapes.
+// maxStatements is the maximum number of prepared statements of a connection; lists have many
+// different statements.
 const maxStatements = 256
 
-// prepare gives the statement for the text, made once for the connection. None
-// is in use while another is prepared.
+// prepare returns the statement for a text, prepared once for the connection. No statement may be
+// in use meanwhile.
 func (c *conn) prepare(ctx context.Context, text string) (driver.Stmt, error) {
 	if s := c.statements[text]; s != nil {
 		return s, nil
@@ -72,7 +72,7 @@ func (c *conn) prepare(ctx context.Context, text string) (driver.Stmt, error) {
 	return s, nil
 }
 
-// exec runs a statement with the arguments gathered in c.args, and forgets them.
+// exec runs a statement with the arguments in c.args, and clears them.
 func (c *conn) exec(ctx context.Context, text string) (int64, error) {
 	defer c.args.reset()
 	s, err := c.prepare(ctx, text)
@@ -90,9 +90,8 @@ func (c *conn) exec(ctx context.Context, text string) (int64, error) {
 	return r.RowsAffected()
 }
 
-// query runs a statement with the arguments gathered in c.args, and forgets
-// them. It shows each row to the callback, which must not run another statement
-// and must not keep the slice.
+// query runs a statement with the arguments in c.args, and clears them. It passes each row to the
+// callback, which must not run another statement and must not keep the slice.
 func (c *conn) query(ctx context.Context, text string, row func(columns) error) (err error) {
 	defer c.args.reset()
 	s, err := c.prepare(ctx, text)
@@ -126,16 +125,16 @@ func (c *conn) query(ctx context.Context, text string, row func(columns) error) 
 	}
 }
 
-// lists are the lengths of the lists of ids in statements: few, so that there
-// are few statements.
+// lists are the lengths of the lists of ids in statements. There are few lengths, so that there are
+// few statements.
 var lists = [...]int{1, 4, 16, 64, 256}
 
-// some runs a query that ends in IN for ids.
+// some runs a query that ends with IN, for ids.
 func some[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID, row func(columns) error) error {
 	return inLists(c, ids, func(list string) error { return c.query(ctx, text+list, row) })
 }
 
-// each runs a statement that ends in IN for ids.
+// each runs a statement that ends with IN, for ids.
 func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) error {
 	return inLists(c, ids, func(list string) error {
 		_, err := c.exec(ctx, text+list)
@@ -143,9 +142,9 @@ func each[ID ~[16]byte](ctx context.Context, c *conn, text string, ids []ID) err
 	})
 }
 
-// inLists cuts ids into lists of a few sizes, so that few statements are prepared, and calls
-// do once for each list: with its placeholders, and with its ids as the arguments. The last
-// id of a list is repeated until the list is full, which changes no result.
+// inLists divides ids into lists of a few lengths, so that few statements are prepared. It calls do
+// once for each list, with the list's placeholders, and with its ids as the arguments. The last id
+// of a list is repeated until the list is full, which changes no result.
 func inLists[ID ~[16]byte](c *conn, ids []ID, do func(list string) error) error {
 	for len(ids) > 0 {
 		size := lists[len(lists)-1]
@@ -159,7 +158,7 @@ func inLists[ID ~[16]byte](c *conn, ids []ID, do func(list string) error) error 
 		for i := range size {
 			c.args.blob(ids[min(i, n-1)][:])
 		}
-		if err := do(marks(1, size)); err != nil {
+		if err := do(placeholders(1, size)); err != nil {
 			return err
 		}
 		ids = ids[n:]
@@ -167,7 +166,7 @@ func inLists[ID ~[16]byte](c *conn, ids []ID, do func(list string) error) error 
 	return nil
 }
 
-// args gathers the arguments of a statement. What is zero is NULL where it says so.
+// args are the arguments of a statement.
 type args []driver.NamedValue
 
 func (a *args) reset() { *a = (*a)[:0] }
@@ -181,7 +180,7 @@ func (a *args) int(v int64) *args { return a.add(v) }
 
 func (a *args) text(v string) *args { return a.add(v) }
 
-// blob adds bytes that the caller leaves alone until the statement ran.
+// blob adds bytes that the caller must not change before the statement has run.
 func (a *args) blob(v []byte) *args { return a.add(v) }
 
 func (a *args) intOrNull(v int64) *args {
@@ -191,8 +190,8 @@ func (a *args) intOrNull(v int64) *args {
 	return a.add(v)
 }
 
-// columns are the values of one row. The tables are STRICT, so a value is of its
-// column's type or NULL, which reads as zero.
+// columns are the values of one row. The tables are STRICT, so a value has its column's type or is
+// NULL, which reads as zero.
 type columns []driver.Value
 
 func (c columns) int(i int) int64 {
@@ -205,7 +204,7 @@ func (c columns) text(i int) string {
 	return v
 }
 
-// blob is the row's own copy.
+// blob returns the row's own copy.
 func (c columns) blob(i int) []byte {
 	v, _ := c[i].([]byte)
 	return v
@@ -216,23 +215,23 @@ func (c columns) id(i int) (id [16]byte) {
 	return id
 }
 
-// Int and the methods after it make columns a table.Row.
+// Int and the methods after it implement table.Row.
 func (c columns) Int(i int) int64   { return c.int(i) }
 func (c columns) Text(i int) string { return c.text(i) }
 func (c columns) Word(i int) string { return c.text(i) }
 func (c columns) Raw(i int) []byte  { return c.blob(i) }
 func (c columns) Blob(i int) []byte { return c.blob(i) }
 
-// marks is a list of n rows of placeholders of a width: (?,?),(?,?).
-func marks(n, width int) string {
+// placeholders is a list of n rows of placeholders of the given width: (?,?),(?,?).
+func placeholders(n, width int) string {
 	row := "(" + strings.TrimSuffix(strings.Repeat("?,", width), ",") + ")"
 	return strings.TrimSuffix(strings.Repeat(row+",", n), ",")
 }
 
-// ignore is for statements whose rows say nothing.
+// ignore is for statements whose rows are not needed.
 func ignore(columns) error { return nil }
 
-// number is for those that answer with one.
+// number is for statements that return one number.
 func number(n *int64) func(columns) error {
 	return func(r columns) error {
 		*n = r.int(0)
@@ -240,7 +239,7 @@ func number(n *int64) func(columns) error {
 	}
 }
 
-// idsInto is for those that answer with ids.
+// idsInto is for statements that return ids.
 func idsInto[ID ~[16]byte](all *[]ID) func(columns) error {
 	return func(r columns) error {
 		*all = append(*all, r.id(0))

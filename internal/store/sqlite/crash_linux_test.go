@@ -18,11 +18,10 @@ import (
 	"github.com/belaydev/belay/internal/store/sqlite"
 )
 
-// childPath tells a copy of this test program which database to write.
+// childPath is the environment variable with the database that a copy of this test program writes.
 const childPath = "BELAY_TEST_CHILD"
 
-// child starts a copy of this program that runs one test, which is a program of
-// its own there.
+// child starts a copy of this program that runs one test, which is a program of its own there.
 func child(t *testing.T, test, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.v")
@@ -43,11 +42,11 @@ func numbered(n uint64) (id belay.ExecutionID) {
 	return id
 }
 
-// TestChildWrites writes until it is killed, and says what was acknowledged.
+// TestChildWrites writes until it is killed, and prints what was acknowledged.
 func TestChildWrites(t *testing.T) {
 	path := os.Getenv(childPath)
 	if path == "" {
-		return // part of another test
+		return // runs only as a child of another test
 	}
 	s := mustOpen(t, path, sqlite.Options{})
 	for n := uint64(1); ; n++ {
@@ -58,14 +57,14 @@ func TestChildWrites(t *testing.T) {
 	}
 }
 
-// What was acknowledged before a kill is there, whole (G3, G4).
-func TestAKillLosesNothingAcknowledged(t *testing.T) {
+// Everything that was acknowledged before a kill is in the database, complete (G3, G4).
+func TestAKillLosesNoAcknowledgedCommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	last := uint64(0)
 	for round := range 3 {
 		cmd, lines := child(t, "TestChildWrites", path)
 		if round > 0 {
-			last = 0 // it writes the same again, which changes nothing
+			last = 0 // the child submits the same executions again, which changes nothing
 		}
 		for lines.Scan() {
 			if _, err := fmt.Sscanf(lines.Text(), "done %d", &last); err == nil && last == uint64(20+50*round) {
@@ -74,7 +73,7 @@ func TestAKillLosesNothingAcknowledged(t *testing.T) {
 				}
 			}
 		}
-		_ = cmd.Wait() // killed
+		_ = cmd.Wait() // the error of the kill
 		s := mustOpen(t, path, sqlite.Options{})
 		for n := uint64(1); n <= last; n++ {
 			rec, err := s.Read(t.Context(), store.Read{Execution: numbered(n), Spec: true})
@@ -91,12 +90,12 @@ func TestAKillLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// TestChildMeetsALimit writes until the disk fails, here by a limit on the size
-// of files, and says what was acknowledged.
-func TestChildMeetsALimit(t *testing.T) {
+// TestChildWritesUpToALimit writes until the disk fails, here by a limit on the size of files, and
+// prints what was acknowledged.
+func TestChildWritesUpToALimit(t *testing.T) {
 	path := os.Getenv(childPath)
 	if path == "" {
-		return // part of another test
+		return // runs only as a child of another test
 	}
 	s := mustOpen(t, path, sqlite.Options{})
 	signal.Ignore(syscall.SIGXFSZ)
@@ -119,22 +118,23 @@ func TestChildMeetsALimit(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
 		t.Fatal(err)
 	}
-	// The disk works again, and still nothing is written: what failed may seem to succeed now without being there.
+	// The disk works again, and still nothing is written: a write that failed may now seem to
+	// succeed although its data is lost.
 	for what, err := range map[string]error{"commit": submit(s, numbered(n+1)), "mark": mark(t, s)} {
 		if belay.CodeOf(err) != belay.CodeInternal || !errors.Is(err, store.ErrBroken) {
 			t.Errorf("%s afterwards: %s: %v", what, belay.CodeOf(err), err)
 		}
 	}
 	if !there(t, s, numbered(1)) {
-		t.Error("what was written before cannot be read")
+		t.Error("the execution written before cannot be read")
 	}
 }
 
-// After a failed write the store is of no use until its process ends, and what
-// was acknowledged before is there.
+// After a failed write the store is unusable until its process ends, and everything that was
+// acknowledged before is in the database.
 func TestAFailedWriteBreaksTheStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
-	cmd, lines := child(t, "TestChildMeetsALimit", path)
+	cmd, lines := child(t, "TestChildWritesUpToALimit", path)
 	last := uint64(0)
 	var said []string
 	for lines.Scan() {
@@ -148,7 +148,7 @@ func TestAFailedWriteBreaksTheStore(t *testing.T) {
 	s := mustOpen(t, path, sqlite.Options{})
 	for n := uint64(1); n <= last; n++ {
 		if !there(t, s, numbered(n)) {
-			t.Errorf("execution %d of %d is gone", n, last)
+			t.Errorf("execution %d of %d is missing", n, last)
 		}
 	}
 	if err := submit(s, numbered(last+5)); err != nil {

@@ -2,45 +2,42 @@
 //
 // # Connections
 //
-// One connection writes; its transactions begin immediate and stand one after
-// the other. A few others read, each call in one snapshot, and block nobody.
-// The database is in WAL mode with synchronous=FULL: a commit is in the log and
-// fsynced when it is acknowledged. When the log has grown a third connection
-// moves it into the database, beside the writer; if it grows on the writer waits.
+// A single connection writes. Its transactions begin with BEGIN IMMEDIATE and run one after the other. A
+// few other connections read, each call in one snapshot, and block no other connection. The
+// database is in WAL mode with synchronous=FULL: a commit is in the write-ahead log and fsynced
+// before it is acknowledged. When the log has grown, a third connection moves it into the database,
+// beside the writer. If the log still grows, the writer waits for the move.
 //
-// The database file is never opened beside the driver: closing a second
-// descriptor would drop the locks that SQLite holds on it in this process.
-// Another process may read at any time (Options.ReadOnly). That only one engine
-// writes is for its owner to see to; two would not damage each other's rows, but
-// each would tell its own time.
+// The database file is never opened except through the driver: closing a second descriptor would
+// drop the locks that SQLite has on the file in this process. Another process may read at any time
+// (Options.ReadOnly). The owner of the data directory has to make sure that only one engine writes.
+// Two engines would not damage each other's rows, but each would use its own clock.
 //
 // # Writing
 //
-// A commit loads the rows it needs, lets the caller decide, and writes what was
-// decided. Statements are prepared once for each connection. Rows are loaded by
-// lists of ids of a few lengths; new rows are inserted by a few at a time; of an
-// execution that changed only the columns that did are written, so that an index
-// is touched only when what it holds has changed. The hot rows written or read
-// last are kept in memory (see cache).
+// A commit loads the rows it needs, lets the caller decide, and writes the changes. Statements are
+// prepared once for each connection. Rows are loaded by lists of ids, which have a few fixed
+// lengths. New rows are inserted several at a time. When an execution changes, only its changed
+// columns are written, so that an index is updated only if its content changes. The rows of
+// executions that were written or read last are kept in memory (see cache).
 //
 // # When the disk fails
 //
-// A full disk refuses the commit, whole, and the next one may pass. After a
-// write or an fsync that failed nothing more is written, since an fsync that is
-// tried again may succeed without having written anything: the commit in
-// question may be there or not (CodeUnavailable), and all that follow are refused
-// with store.ErrBroken until the process ends. The next one to open the database
-// writes what the log holds into it anew before it does anything else.
+// If the disk is full, the whole commit is refused, and the next one may pass. After a failed write
+// or fsync nothing more is written, since a repeated fsync may report success although the data was
+// lost. The failed commit may be in the database or not (CodeUnavailable). All later commits are
+// refused with store.ErrBroken until the process ends. The next process that opens the database
+// first writes the content of the log to the database again.
 //
 // # When the log is gone
 //
-// A crash leaves the newest commits in the log alone, and SQLite takes a database
-// without its log for a whole one. A number in the database and in a file beside it
-// tells that commits are missing; see generation.
+// After a crash the newest commits are only in the log, and SQLite accepts a database without its
+// log as complete. A number in the database and in a file beside it shows whether commits are
+// missing; see generation.
 //
 // # Time
 //
-// The clock is the process's, made monotone over restarts: every commit writes
-// the time of its decision as the server's mark, and no clock shows less than
-// any mark.
+// The clock is the process's clock, and it never goes back, also not over a restart: every commit
+// writes the time of its decision as the server's mark, and no clock shows an earlier time than any
+// mark.
 package sqlite

@@ -11,14 +11,15 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// The questions of Due. Each reads an index that holds little but what it asks for.
+// The queries of Due. Each reads an index that has little more than the rows it looks for.
 const (
 	selectExpired = "SELECT id FROM workers WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at, id LIMIT ?"
 	selectLiving  = "SELECT min(expires_at) FILTER (WHERE expires_at > ?), min(ttl) FROM workers WHERE ended_at IS NULL"
 	selectChecks  = "SELECT id FROM executions WHERE check_at <= ? ORDER BY check_at, id LIMIT ?"
 	selectCheck   = "SELECT min(check_at) FROM executions WHERE check_at > ?"
 
-	// The owners are found by leaps through the index, so that what living workers own is not read.
+	// The owners are found by skipping through the index from one to the next, so that the
+	// executions of living workers are not read.
 	selectLost = `
 WITH RECURSIVE owners (id) AS (
     SELECT min(worker) FROM executions WHERE worker IS NOT NULL
@@ -35,7 +36,7 @@ LIMIT ?`
 
 	parting = "p.generation * 4 + (p.cancel_by IS NOT NULL) * 2 + (p.state >= 6)"
 
-	// A parent without such a child is there by itself.
+	// A parent without such a child is returned with a NULL child.
 	selectChildren = `
 SELECT p.id, ` + parting + `, c.id
 FROM (
@@ -58,7 +59,7 @@ LIMIT ?`
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
 	err := s.read(store.Urgent(ctx), func(ctx context.Context, c *conn) error {
-		d := dueing{conn: c, ctx: ctx, now: int64(s.Now()), limit: int64(limit)}
+		d := dueQuery{conn: c, ctx: ctx, now: int64(s.Now()), limit: int64(limit)}
 		if limit <= 0 {
 			d.limit = math.MaxInt64
 		}
@@ -67,14 +68,14 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	return due, classify("due", err)
 }
 
-// dueing asks what is due.
-type dueing struct {
+// dueQuery reads what is due.
+type dueQuery struct {
 	*conn
 	ctx        context.Context
 	now, limit int64
 }
 
-func (d *dueing) workers(due *store.Due) error {
+func (d *dueQuery) workers(due *store.Due) error {
 	d.args.int(d.now).int(d.limit)
 	err := d.query(d.ctx, selectExpired, idsInto(&due.Workers))
 	if err != nil {
@@ -87,7 +88,7 @@ func (d *dueing) workers(due *store.Due) error {
 	})
 }
 
-func (d *dueing) checks(due *store.Due) error {
+func (d *dueQuery) checks(due *store.Due) error {
 	d.args.int(d.now).int(d.limit)
 	err := d.query(d.ctx, selectChecks, idsInto(&due.Checks))
 	if err != nil {
@@ -100,8 +101,9 @@ func (d *dueing) checks(due *store.Due) error {
 	})
 }
 
-// owned finds what sessions that ended left behind, and children of parents that did.
-func (d *dueing) owned(due *store.Due) error {
+// owned finds executions that ended sessions have left, and children of parents that have ended or
+// were cancelled.
+func (d *dueQuery) owned(due *store.Due) error {
 	d.args.int(d.limit)
 	err := d.query(d.ctx, selectLost, func(r columns) error {
 		due.Lost = append(due.Lost, store.Lost{

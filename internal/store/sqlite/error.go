@@ -11,8 +11,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// classify turns what went wrong into an error with a code: CodeUnavailable
-// where trying again may help, CodeInternal where it will not.
+// classify gives an error a code: CodeUnavailable if trying again may help, CodeInternal if it will
+// not.
 func classify(op string, err error) error {
 	if err == nil {
 		return nil
@@ -39,7 +39,7 @@ func classify(op string, err error) error {
 		e.Code, e.Message = belay.CodeUnavailable, "interrupted"
 	case sqlite3.SQLITE_IOERR:
 		e.Message = "the disk failed"
-		if driver.Code() == sqlite3.SQLITE_IOERR_SHMSIZE { // the file beside the log cannot grow
+		if driver.Code() == sqlite3.SQLITE_IOERR_SHMSIZE { // the file with the shared memory cannot grow
 			e.Code, e.Message = belay.CodeUnavailable, "the disk is full; make room and try again"
 		}
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
@@ -56,9 +56,8 @@ func classify(op string, err error) error {
 	return e
 }
 
-// breaks reports whether nothing that is written from now on can be trusted to
-// last: a write or an fsync failed, or the file is not what it was. An fsync
-// that failed once may succeed the next time without having written anything.
+// breaks reports whether later writes cannot be trusted: a write or an fsync failed, or the file is
+// damaged. An fsync that failed once may report success the next time although the data was lost.
 func breaks(err error) bool {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {
@@ -71,14 +70,14 @@ func breaks(err error) bool {
 		switch driver.Code() {
 		case sqlite3.SQLITE_IOERR_NOMEM, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP,
 			sqlite3.SQLITE_IOERR_SHMOPEN:
-			return false // memory shared between processes: nothing was to last
+			return false // an error of shared memory, in which nothing has to last
 		}
 		return true
 	}
 	return false
 }
 
-// damaged remembers an error which says that the file is damaged.
+// damaged remembers an error that reports a damaged file.
 func (s *Store) damaged(err error) error {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {
@@ -91,11 +90,11 @@ func (s *Store) damaged(err error) error {
 	return err
 }
 
-// broken is what a store answers with for ever after it broke.
+// broken is the error of every write after the store broke.
 func broken(op string, cause error) error {
 	return &belay.Error{
 		Code: belay.CodeInternal, Op: op,
-		Message: "the store is unusable after a failed write; end this process and see to the disk",
+		Message: "the store is unusable after a failed write; end this process and check the disk",
 		Err:     fmt.Errorf("%w: %w", store.ErrBroken, cause),
 	}
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// needed are the columns that an insert always names: they have no default, or
-// another than 0.
+// needed are the columns that an insert always names: they have no default, or a default other than
+// 0.
 const needed table.Mask = 1<<table.State | 1<<table.Lane | 1<<table.Seq | 1<<table.Generation | 1<<table.InputGen
 
 // everything is every column that changes.
 const everything table.Mask = (1<<table.HotCount - 1) &^ (1 << table.RunSeq)
 
-// selectExecutions is followed by a condition. A run has its row from the beginning.
+// selectExecutions is followed by a condition. In this store a run has its own row from its start,
+// so the column of its seq reads as 0.
 var selectExecutions = "SELECT " + table.Executions.Names() + ", " +
 	strings.Join(namesOf(everything&(1<<table.Ints-1)), ", ") + ", 0, " +
 	strings.Join(namesOf(everything&^(1<<table.Ints-1)), ", ") + " FROM executions"
 
-// namesOf are the columns of a set, in order.
+// namesOf returns the columns of a set, in order.
 func namesOf(m table.Mask) []string {
 	var all []string
 	for i := range m.All {
@@ -29,8 +30,8 @@ func namesOf(m table.Mask) []string {
 	return all
 }
 
-// bindHot adds the columns of a set to the arguments, in order. The ids are those of
-// the execution itself: h may be filled with the next one before they are read.
+// bindHot adds the columns of a set to the arguments, in order. Ids point into the execution
+// itself, since h may be filled with the next execution before the statement runs.
 func bindHot(a *args, m table.Mask, h *table.HotRow) {
 	for i := range m.All {
 		if c := &table.Hot[i]; i < table.Ints {

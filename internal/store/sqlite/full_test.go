@@ -41,9 +41,9 @@ func batch(t *testing.T, s *Store, ids ...belay.ExecutionID) error {
 	})
 }
 
-// A full disk refuses what does not fit, whole, and the store works again when
-// there is room.
-func TestAFullDiskTearsNothing(t *testing.T) {
+// A full disk refuses a commit that does not fit, completely, and the store works again when there
+// is room.
+func TestAFullDiskRefusesWholeCommits(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestAFullDiskTearsNothing(t *testing.T) {
 		t.Errorf("%d executions, want the %d acknowledged", n, next-2)
 	}
 	if err := mark(t, s); err != nil {
-		t.Errorf("what fits is still written: %v", err)
+		t.Errorf("a small commit while the disk is full: %v", err)
 	}
 	pragma(t, s, "max_page_count = 1000000")
 	if err := batch(t, s, belay.ExecutionID{next}, belay.ExecutionID{next + 1}); err != nil {
@@ -78,7 +78,7 @@ func TestAFullDiskTearsNothing(t *testing.T) {
 	}
 }
 
-// The log is moved into the database before it grows without end.
+// The log is moved into the database before it grows too large.
 func TestTheLogStaysSmall(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
 	if err != nil {
@@ -107,7 +107,7 @@ func TestTheLogStaysSmall(t *testing.T) {
 	}
 }
 
-// Dead letters, which nothing reads yet, are written in full.
+// Dead letters, which no query reads yet, are written completely.
 func TestDeadLettersAreWritten(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{})
 	if err != nil {
@@ -140,7 +140,7 @@ func TestDeadLettersAreWritten(t *testing.T) {
 	}
 }
 
-// mark writes nothing but the server's mark of life.
+// mark writes only the server's mark of life.
 func mark(t *testing.T, s *Store) error {
 	t.Helper()
 	return s.Commit(t.Context(), machine.Need{}, func(r *machine.Rows) *machine.Changes {

@@ -14,25 +14,25 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// generation tells a database that has all of its commits from one whose log is gone.
-// SQLite takes a database without its log for a whole one: what was committed since
-// the log was last moved into it would be missing, and nothing would tell.
+// generation notices if a database has lost its log. SQLite accepts a database without its log as
+// complete: the commits since the log was last moved would be missing, and SQLite would report
+// nothing.
 //
-// The first commit after the database was opened, and the first after each move of the
-// log, raises a number in the database (its user_version). Then, before it is
-// acknowledged, the number is written to a file beside it. So the database is never
-// behind the file, unless commits are gone. The file is removed when the database is
-// closed in order and its log is empty.
+// The first commit after the database was opened, and the first after each move of the log, raises
+// a number in the database (its user_version). Before that commit is acknowledged, the number is
+// also written to a file beside the database. So the number in the database is smaller than the
+// number in the file only if commits are missing. The file is removed when the database is closed
+// and its log is empty.
 type generation struct {
 	path string
 	due  atomic.Bool // the next commit raises the number
 	file *os.File    // nil until the first number is written
 }
 
-// generationFile is added to the name of a database.
+// generationFile is the suffix of the file's name after the name of the database.
 const generationFile = "-generation"
 
-// raise raises the number within a transaction and gives it, 0 if it is not due.
+// raise raises the number within a transaction and returns the new number, 0 if it is not due.
 func (g *generation) raise(t *tx) (n int64, err error) {
 	if !g.due.CompareAndSwap(true, false) {
 		return 0, nil
@@ -63,8 +63,8 @@ func (c *conn) once(ctx context.Context, text string) (int64, error) {
 	return n, err
 }
 
-// note writes the number of a commit that is on the disk. Where it cannot be written the
-// next commit tries again: what is at stake is that a loss would be noticed.
+// note writes the number of an acknowledged commit to the file. If that fails, the next commit
+// tries again: only the notice of a later loss depends on it.
 func (g *generation) note(n int64) {
 	if n == 0 {
 		return
@@ -91,7 +91,7 @@ func (g *generation) write(n int64) error {
 	return g.file.Sync()
 }
 
-// close forgets the number if the database, which is closed, needs no log.
+// close removes the file if the closed database needs no log.
 func (g *generation) close() error {
 	if g.file == nil {
 		return nil
@@ -99,13 +99,13 @@ func (g *generation) close() error {
 	err := g.file.Close()
 	g.file = nil
 	if info, serr := os.Stat(strings.TrimSuffix(g.path, generationFile) + "-wal"); serr == nil && info.Size() > 0 {
-		return err // somebody else reads it
+		return err // another process reads the database
 	}
 	return errors.Join(err, remove(g.path))
 }
 
-// forget makes the database at a path count as it is.
-func forget(path string) error { return remove(path + generationFile) }
+// acceptLoss makes the database at path count as complete.
+func acceptLoss(path string) error { return remove(path + generationFile) }
 
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
@@ -114,54 +114,55 @@ func remove(path string) error {
 	return nil
 }
 
-// noted is the number beside the database at a path, 0 if there is none to go by.
-func noted(path string) int64 {
+// recorded reads the number in the file beside the database at path, 0 if there is none.
+func recorded(path string) int64 {
 	text, err := os.ReadFile(path + generationFile)
 	if err != nil {
 		return 0
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return 0 // of a write that was cut off
+		return 0 // the file is incomplete, since its write was interrupted
 	}
 	return n
 }
 
-// whole refuses the database of a connection if commits are missing in it.
-func (c *conn) whole(ctx context.Context, path string, noted int64) error {
-	if noted == 0 {
+// checkNumber refuses the database of a connection if commits are missing in it.
+func (c *conn) checkNumber(ctx context.Context, path string, recorded int64) error {
+	if recorded == 0 {
 		return nil
 	}
 	n, err := c.generation(ctx)
-	if err == nil && n < noted {
-		err = bereft(path)
+	if err == nil && n < recorded {
+		err = commitsMissing(path)
 	}
 	return err
 }
 
-// complete refuses the database at a path if commits are missing in it, before anything
-// is written to it.
-func complete(ctx context.Context, path string) (err error) {
-	n := noted(path)
+// checkBeforeWriting refuses the database at path if commits are missing in it, before anything is
+// written to it.
+func checkBeforeWriting(ctx context.Context, path string) (err error) {
+	n := recorded(path)
 	if n == 0 {
 		return nil
 	}
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return bereft(path)
+		return commitsMissing(path)
 	}
 	c, err := connectTo(ctx, fileURL(path)+"?mode=rw&_busy_timeout=5000&_synchronous=FULL")
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, c.close()) }()
-	return c.whole(ctx, path, n)
+	return c.checkNumber(ctx, path, n)
 }
 
-func bereft(path string) error {
+func commitsMissing(path string) error {
 	dir, name := filepath.Split(path)
 	return &belay.Error{Code: belay.CodeInternal, Op: "open", Message: fmt.Sprintf(
-		"the database is damaged: writes that were acknowledged are missing, since %s-wal, its log, was removed or is "+
-			"another's, or %s is an older copy. Put the log back, or restore a backup (belay restore --force). "+
-			"To go on without those writes: belay restore --epoch --data %s; to begin anew: remove %s and all "+
-			"files whose names begin so", name, name, filepath.Clean(dir), name)}
+		"the database is damaged: writes that were acknowledged are missing, since its log %s-wal was removed or "+
+			"belongs to another database, or %s is an older copy. Put the log back, or restore a backup "+
+			"(belay restore --force). To go on without those writes: belay restore --epoch --data %s; to begin "+
+			"with an empty database: remove %s and all files whose names begin with that name",
+		name, name, filepath.Clean(dir), name)}
 }

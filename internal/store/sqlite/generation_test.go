@@ -13,8 +13,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// crashed copies what a crash at this moment would leave of a database, but for the
-// files whose names end so.
+// crashed copies the files that a crash at this moment would leave of a database, except those with
+// the given suffixes.
 func crashed(t *testing.T, path string, without ...string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "belay.db")
@@ -39,7 +39,7 @@ func crashed(t *testing.T, path string, without ...string) string {
 	return to
 }
 
-// holds reports whether the database at a path opens and has an execution.
+// holds reports whether the database at path opens and has an execution.
 func holds(t *testing.T, path string, id byte) (bool, error) {
 	t.Helper()
 	s, err := Open(t.Context(), path, Options{})
@@ -51,7 +51,7 @@ func holds(t *testing.T, path string, id byte) (bool, error) {
 	return err == nil, nil
 }
 
-// missing wants the error of a database in which commits are missing.
+// missing checks for the error about a database in which commits are missing.
 func missing(t *testing.T, what string, err error) {
 	t.Helper()
 	if belay.CodeOf(err) != belay.CodeInternal || err == nil ||
@@ -60,9 +60,9 @@ func missing(t *testing.T, what string, err error) {
 	}
 }
 
-// A database whose log was removed after a crash is refused by all that would use it,
-// however much of the log was moved before, and left as it is; with its log it is whole.
-// Who goes on with what is left begins an epoch.
+// A database whose log was removed after a crash is refused by every function that would use it,
+// whether or not a part of the log was moved before, and is left unchanged. With its log it opens.
+// An operator who goes on with the rest begins a new epoch.
 func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 	for _, moved := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "belay.db")
@@ -74,7 +74,7 @@ func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 		if err := batch(t, s, belay.ExecutionID{1}); err != nil {
 			t.Fatal(err)
 		}
-		if moved { // all of that is in the database; what follows is not
+		if moved { // the first commit is in the database; the second one is only in the log
 			s.move(t.Context())
 			if err := batch(t, s, belay.ExecutionID{2}); err != nil {
 				t.Fatal(err)
@@ -105,14 +105,14 @@ func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 			t.Fatal(epoch, err)
 		}
 		if there, err := holds(t, lost, 1); err != nil || there != moved {
-			t.Errorf("what is left was accepted: %t, %v; moved %t", there, err, moved)
+			t.Errorf("after the loss was accepted: %t, %v; moved %t", there, err, moved)
 		}
 	}
 }
 
-// A database that was closed in order needs nothing beside it, and neither does one
-// whose log another program has moved.
-func TestAClosedDatabaseNeedsNothingBesideIt(t *testing.T) {
+// A database that was closed needs no file beside it, and neither does one whose log another
+// program has moved.
+func TestAClosedDatabaseNeedsNoOtherFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	for n := byte(1); n <= 3; n++ {
 		s, err := Open(t.Context(), path, Options{})

@@ -6,29 +6,29 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// What a run's end writes: less if it succeeded quietly.
+// Columns that the end of a run writes: fewer if the run has no error.
 const (
-	quiet   = "ended_seq, ended_at, outcome, final, op, op_sum, cost, output"
-	failing = ", class, message, stack"
-	begin   = ", started_seq, started_at"
-	theRun  = "execution, token"
+	endColumns   = "ended_seq, ended_at, outcome, final, op, op_sum, cost, output"
+	errorColumns = ", class, message, stack"
+	startColumns = ", started_seq, started_at"
+	theRun       = "execution, token"
 )
 
 var (
 	insertRuns = insertInto(table.Runs)
-	// of which nothing else is known yet
+	// for runs of which only the start is known
 	insertBegun = insertInto(table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at"))
 
-	// By whether the run failed, and whether it has a begin to write.
+	// by whether the run has an error, and whether it has a start to write
 	endRuns = map[[2]bool]changing[machine.Run]{
-		{false, false}: change(table.Runs, quiet, theRun), {false, true}: change(table.Runs, quiet+begin, theRun),
-		{true, false}: change(table.Runs, quiet+failing, theRun), {true, true}: change(table.Runs, quiet+failing+begin,
-			theRun),
+		{false, false}: change(table.Runs, endColumns, theRun),
+		{false, true}:  change(table.Runs, endColumns+startColumns, theRun),
+		{true, false}:  change(table.Runs, endColumns+errorColumns, theRun),
+		{true, true}:   change(table.Runs, endColumns+errorColumns+startColumns, theRun),
 	}
 )
 
-// writeRuns adds runs. Of a run that is there it writes the end, and the begin
-// if it has one.
+// writeRuns adds runs. Of a run that exists it writes the end, and the start if it has one.
 func (t *tx) writeRuns(c *machine.Changes) error {
 	var begun, other []*machine.Run
 	for _, r := range c.Runs {
@@ -115,7 +115,7 @@ func (t *tx) writeLetters(c *machine.Changes) error {
 
 var insertChunks = insertInto(table.Chunks)
 
-// writeChunks drops chunks, then adds others: a number may be used again.
+// writeChunks deletes chunks before it adds others, since a number may be used again.
 func (t *tx) writeChunks(c *machine.Changes) error {
 	for i := range c.Drops {
 		d := &c.Drops[i]
@@ -125,7 +125,7 @@ func (t *tx) writeChunks(c *machine.Changes) error {
 			return err
 		}
 	}
-	for _, k := range c.Chunks { // one by one: they are large
+	for _, k := range c.Chunks { // one by one, since they are large
 		if err := insertChunks.add(t, k); err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ var (
 	changeSums = change(table.Sums, "bytes, token, own, log", "execution, name")
 )
 
-// writeSums writes how much is kept under the names.
+// writeSums writes the total sizes of logs and artifacts.
 func (t *tx) writeSums(c *machine.Changes) error {
 	for _, s := range c.Sums {
 		var err error

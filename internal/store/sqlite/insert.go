@@ -8,28 +8,28 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// insertion is where rows of one shape are inserted.
+// insertion has the statements that insert rows of one shape.
 type insertion struct {
 	width int
-	texts [len(heights)]string
+	texts [len(rowsPerInsert)]string
 }
 
-// heights are the numbers of rows that one statement inserts: more rows cost
-// less each, and few numbers need few statements.
-var heights = [...]int{32, 8, 1}
+// rowsPerInsert are the numbers of rows that one statement inserts. A statement with more rows costs less
+// for each row, and with few different numbers there are few statements.
+var rowsPerInsert = [...]int{32, 8, 1}
 
 func newTable(name, columns string) *insertion {
 	t := &insertion{width: strings.Count(columns, ",") + 1}
-	for i, h := range heights {
-		t.texts[i] = fmt.Sprintf("INSERT INTO %s (%s) VALUES %s", name, columns, marks(h, t.width))
+	for i, h := range rowsPerInsert {
+		t.texts[i] = fmt.Sprintf("INSERT INTO %s (%s) VALUES %s", name, columns, placeholders(h, t.width))
 	}
 	return t
 }
 
-// insert adds n rows; bind gives the values of one.
+// insert adds n rows; bind adds the values of row i to the arguments.
 func (c *conn) insert(ctx context.Context, t *insertion, n int, bind func(i int, a *args) error) error {
 	next := 0
-	for i, h := range heights {
+	for i, h := range rowsPerInsert {
 		for n-next >= h {
 			for range h {
 				if err := bind(next, &c.args); err != nil {
@@ -64,13 +64,14 @@ func (x inserting[R]) add(t *tx, rows ...*R) error {
 	})
 }
 
-// changing is the statement that changes one row of a table, whose last columns name it.
+// changing is the statement that changes one row of a table. The last columns of the table name the
+// row.
 type changing[R any] struct {
 	*table.Table[R]
 	text string
 }
 
-// change is an update of some columns of a table, the last of which name the row.
+// change returns an update of some columns of a table. The columns in where name the row.
 func change[R any](t *table.Table[R], set, where string) changing[R] {
 	return changing[R]{
 		t.Only(set + ", " + where), "UPDATE " + t.Name + " SET " + given(set, ", ") + " WHERE " + given(where, " AND "),
@@ -79,18 +80,18 @@ func change[R any](t *table.Table[R], set, where string) changing[R] {
 
 func given(names, sep string) string { return strings.ReplaceAll(names, ", ", " = ?"+sep) + " = ?" }
 
-// and is the same change of a row of which something more is true.
+// and adds a condition to the statement.
 func (x changing[R]) and(condition string) changing[R] {
 	return changing[R]{x.Table, x.text + " AND " + condition}
 }
 
-// in changes a row, and gives how many there were.
+// in changes a row, and returns the number of changed rows.
 func (x changing[R]) in(t *tx, r *R) (int64, error) {
 	bind(&t.args, x.Table, r)
 	return t.exec(t.ctx, x.text)
 }
 
-// must changes a row, which must be there.
+// must changes a row that must exist.
 func (x changing[R]) must(t *tx, id any, r *R) error {
 	bind(&t.args, x.Table, r)
 	return t.changed("the row of "+x.Name, id, x.text)

@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// A lane is there while something is ready in it. Nothing else tells of it, so that
-// there is nothing to delete when it is used no more.
+// A lane exists while an execution is ready in it. No other row describes it, so nothing must be
+// deleted when it is not used any more.
 const (
-	// They are found by leaps through the index.
+	// Ready lanes are found by skipping through the index from one lane to the next.
 	selectReadyLanes = `
 WITH RECURSIVE lanes (id) AS (
     SELECT min(lane) FROM executions WHERE ready_at IS NOT NULL
@@ -24,7 +24,7 @@ SELECT id, (SELECT min(ready_at) FROM executions WHERE lane = lanes.id AND ready
 FROM lanes
 WHERE id IS NOT NULL`
 
-	// What it is stands in whatever is ready in it.
+	// The lane's queue, workflow and so on are read from an execution that is ready in it.
 	selectLane = `
 SELECT e.queue, e.workflow, e.version, s.priority, s.worker_labels
 FROM executions e

@@ -11,8 +11,7 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// List implements store.Store. It walks the primary key, or the index of what
-// narrows the list most.
+// List implements store.Store. It walks the primary key, or the most selective index.
 func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	var out store.Listed
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
@@ -29,7 +28,7 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	return out, classify("list", err)
 }
 
-// listing is a list on its way.
+// listing is a list while it is read.
 type listing struct {
 	*conn
 	ctx context.Context
@@ -46,7 +45,7 @@ func (l *listing) scan() int64 {
 	return int64(l.Scan)
 }
 
-// place adds an argument of the next statement.
+// place adds an argument of the next statement and returns its placeholder.
 func (l *listing) place(v any) string {
 	if id, is := v.(belay.ExecutionID); is {
 		v = id[:]
@@ -59,7 +58,7 @@ func (l *listing) find() error {
 	if store.Active(l.States) && l.Parent.IsZero() && l.Key == "" {
 		open := int64(0)
 		err := l.query(l.ctx, "SELECT count(*) FROM "+l.active(), number(&open))
-		if err != nil || open <= l.scan() { // else so many that the newest of all are found as soon
+		if err != nil || open <= l.scan() { // otherwise there are so many that walking the newest executions is as fast
 			return firstOf(err, l.list("executions e WHERE e.id IN (SELECT id FROM "+l.active()+")"))
 		}
 	}
@@ -82,7 +81,7 @@ func (l *listing) find() error {
 	})
 }
 
-// active are those that have not ended.
+// active selects the executions that have not ended.
 func (l *listing) active() string {
 	parts := table.Unended(store.Owned(l.States))
 	for i := range parts {
@@ -94,7 +93,7 @@ func (l *listing) active() string {
 	return "(" + strings.Join(parts, " UNION ALL ") + " LIMIT ?)"
 }
 
-// keyed finds the executions of an idempotency key, in all workflows if none is named.
+// keyed finds the executions of an idempotency key, in all workflows if the list names none.
 func (l *listing) keyed() string {
 	if l.Workflow != "" {
 		l.args.text(l.Workflow).text(l.Key)
@@ -110,7 +109,7 @@ WITH RECURSIVE each (workflow) AS (
 SELECT k.execution FROM each CROSS JOIN idempotency k ON k.workflow = each.workflow AND k.key = ?`
 }
 
-// list reads those of what is looked at that fit.
+// list reads the executions of from that match the conditions.
 func (l *listing) list(from string) error {
 	where := table.Conditions(&l.List, l.place, func(key, value string) string {
 		l.args.text(key).text(value)
@@ -126,7 +125,7 @@ func (l *listing) list(from string) error {
 	})
 }
 
-// fill adds the specs and newest runs, with payloads if they are asked for.
+// fill adds the specs and newest runs, with payloads if the list asks for them.
 func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool) error {
 	by := make(map[belay.ExecutionID]*machine.Record, len(records))
 	ids := make([]belay.ExecutionID, len(records))

@@ -47,7 +47,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 	return rows, nil
 }
 
-// ready answers one query for the due executions of a lane, from the index alone.
+// ready finds the due executions of a lane, from the index alone.
 func (t *tx) ready(q machine.ReadyQuery) (machine.ReadyLane, error) {
 	var lane machine.ReadyLane
 	t.args.int(int64(q.Lane)).int(int64(q.Limit))
@@ -82,7 +82,7 @@ func (t *tx) loadExecutions(rows *machine.Rows, ids []belay.ExecutionID) error {
 		var parents []belay.ExecutionID
 		err := t.fetch(ids, func(e *machine.Execution) {
 			t.found[e.ID] = e
-			rows.Executions = append(rows.Executions, working(e))
+			rows.Executions = append(rows.Executions, copyOf(e))
 			parents = append(parents, e.Parent)
 		})
 		if err != nil {
@@ -93,7 +93,8 @@ func (t *tx) loadExecutions(rows *machine.Rows, ids []belay.ExecutionID) error {
 	return nil
 }
 
-// fetch gives executions as they stand in the database, in any order. They are not to be changed.
+// fetch passes executions as the database has them to found, in any order. found must not change
+// them.
 func (t *tx) fetch(ids []belay.ExecutionID, found func(*machine.Execution)) error {
 	unread := make([]belay.ExecutionID, 0, len(ids))
 	for _, id := range ids {
@@ -113,13 +114,14 @@ func (t *tx) fetch(ids []belay.ExecutionID, found func(*machine.Execution)) erro
 	})
 }
 
-// working is the copy of a row that a fold may change.
-func working(e *machine.Execution) *machine.Execution {
+// copyOf returns a copy of a row that a fold may change.
+func copyOf(e *machine.Execution) *machine.Execution {
 	c := *e
 	return &c
 }
 
-// loadHeld loads what workers own: the ids by the index alone, the rows from memory as far as they are there.
+// loadHeld loads the executions that workers own: the ids from the index alone, the rows from the
+// cache as far as possible.
 func (t *tx) loadHeld(rows *machine.Rows, ids []belay.WorkerID) error {
 	rows.Held = make(map[belay.WorkerID][]*machine.Execution, len(ids))
 	for _, id := range unique(ids) {
@@ -127,7 +129,7 @@ func (t *tx) loadHeld(rows *machine.Rows, ids []belay.WorkerID) error {
 		t.args.blob(id[:])
 		err := t.query(t.ctx, "SELECT id FROM executions WHERE worker = ? ORDER BY id", idsInto(&owned))
 		if err == nil {
-			err = t.fetch(owned, func(e *machine.Execution) { rows.Held[id] = append(rows.Held[id], working(e)) })
+			err = t.fetch(owned, func(e *machine.Execution) { rows.Held[id] = append(rows.Held[id], copyOf(e)) })
 		}
 		if err != nil {
 			return err
@@ -146,7 +148,7 @@ func (t *tx) loadWorkers(rows *machine.Rows, ids []belay.WorkerID) error {
 	})
 }
 
-// loadOwners loads the sessions that own executions, which are loaded.
+// loadOwners loads the sessions that own loaded executions.
 func (t *tx) loadOwners(rows *machine.Rows, ids []belay.ExecutionID) error {
 	var owners []belay.WorkerID
 	for _, id := range ids {
@@ -161,8 +163,8 @@ func (t *tx) loadOwners(rows *machine.Rows, ids []belay.ExecutionID) error {
 	})
 }
 
-// loadSpecs loads the newest spec of each execution. What was asked for itself
-// and is not there has none.
+// loadSpecs loads the newest spec of each execution. It skips executions in asked that do not
+// exist.
 func (t *tx) loadSpecs(rows *machine.Rows, text string, ids, asked []belay.ExecutionID) error {
 	absent := make(map[belay.ExecutionID]bool)
 	for _, id := range asked {
@@ -187,7 +189,7 @@ func (t *tx) loadSpecs(rows *machine.Rows, text string, ids, asked []belay.Execu
 	})
 }
 
-// without leaves some out.
+// without returns all, except those in some.
 func without(all, some []belay.ExecutionID) []belay.ExecutionID {
 	if len(some) == 0 {
 		return all
@@ -195,7 +197,7 @@ func without(all, some []belay.ExecutionID) []belay.ExecutionID {
 	return slices.DeleteFunc(slices.Clone(all), func(id belay.ExecutionID) bool { return slices.Contains(some, id) })
 }
 
-// unique keeps the first of each.
+// unique keeps the first of equal values.
 func unique[T comparable](all []T) []T {
 	seen := make(map[T]bool, len(all))
 	out := make([]T, 0, len(all))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock holds an exclusive lock on a file of its own until unlock. The file
-// stays: whoever removed it would let two in.
+// lock takes an exclusive lock on a separate file until unlock is called. The file stays: if it
+// were removed, two processes could lock different files of the same name.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

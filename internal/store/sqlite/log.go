@@ -6,29 +6,28 @@ import (
 	"sync/atomic"
 )
 
-// log keeps the write-ahead log short. SQLite would do so by itself, in the
-// middle of a commit, and say nothing if that failed.
+// log keeps the write-ahead log short. SQLite would also do that, but in the middle of a commit,
+// and without reporting a failure.
 type log struct {
-	limit   int64 // how many pages it may have
-	commits int   // since it was last looked at
+	limit   int64 // maximum number of pages
+	commits int   // since the last look at the log
 	mover   *conn
 	moving  sync.WaitGroup
-	busy    atomic.Bool // the mover is at work
+	busy    atomic.Bool // the mover is working
 }
 
-// How many pages the log may have before it is moved into the database, how many
-// times that before the writer waits, and how many commits pass before it is
-// looked at.
+// logPages is the number of pages at which the log is moved into the database. At logMost times
+// that number the writer waits for the move. The log is looked at after every logEvery commits.
 const (
 	logPages = 4096
 	logMost  = 4
 	logEvery = 8
 )
 
-// trim moves the log into the database if it has grown: beside the writer while
-// that is enough, or before its next commit, since the log can only begin anew
-// once all of it was moved. What was committed is in the log and stays there;
-// after a failure the next commit is refused.
+// trim moves the log into the database if it has grown. The mover does that beside the writer while
+// that is fast enough; otherwise the writer does it before its next commit, since the log can only
+// begin again once all of it was moved. Commits that are in the log stay there; after a failed move
+// the next commit is refused.
 func (s *Store) trim(t *tx) {
 	if s.log.commits++; s.log.commits < logEvery {
 		return
@@ -49,10 +48,10 @@ func (s *Store) trim(t *tx) {
 	}
 }
 
-// move moves the log, and what was written meanwhile, as long as that is little.
+// move moves the log, and then the pages that were written meanwhile, up to three times.
 func (s *Store) move(ctx context.Context) {
 	defer s.log.busy.Store(false)
-	s.gen.due.Store(true) // what is committed beside the move may stay in the log
+	s.gen.due.Store(true) // a commit during the move may stay in the log
 	defer s.gen.due.Store(true)
 	for range 3 {
 		pages, moved, err := s.log.mover.checkpoint(ctx, "PASSIVE")
@@ -66,8 +65,7 @@ func (s *Store) move(ctx context.Context) {
 	}
 }
 
-// checkpoint tells how many pages the log has and how many of them are in the
-// database.
+// checkpoint returns the number of pages in the log and how many of them are in the database.
 func (c *conn) checkpoint(ctx context.Context, mode string) (pages, moved int64, err error) {
 	err = c.query(ctx, "PRAGMA wal_checkpoint("+mode+")", func(r columns) error {
 		pages, moved = r.int(1), r.int(2)

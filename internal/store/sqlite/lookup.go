@@ -6,11 +6,11 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// The rows that commands name one by one: what may be a repetition, and what
-// another row refers to.
+// The rows that commands name one by one: earlier results of repeated operations, and rows to which
+// another row refers.
 
-// one runs a statement for each of what is named, once.
-func one[K comparable](t *tx, names []K, text string, arguments func(*args, K), row func(columns) error) error {
+// forEach runs a statement once for each different name.
+func forEach[K comparable](t *tx, names []K, text string, arguments func(*args, K), row func(columns) error) error {
 	for _, k := range unique(names) {
 		arguments(&t.args, k)
 		if err := t.query(t.ctx, text, row); err != nil {
@@ -21,7 +21,7 @@ func one[K comparable](t *tx, names []K, text string, arguments func(*args, K), 
 }
 
 func (t *tx) loadKeys(rows *machine.Rows, keys []machine.Key) error {
-	return one(t, keys, selectKey, func(a *args, k machine.Key) {
+	return forEach(t, keys, selectKey, func(a *args, k machine.Key) {
 		a.text(k.Workflow).text(k.Key)
 	}, values(table.Keys, &rows.Keys))
 }
@@ -29,14 +29,14 @@ func (t *tx) loadKeys(rows *machine.Rows, keys []machine.Key) error {
 var selectKey = selecting(table.Keys) + " WHERE workflow = ? AND key = ?"
 
 func (t *tx) loadRuns(rows *machine.Rows, ids []belay.RunID) error {
-	return one(t, ids, selectRuns+" WHERE execution = ? AND token = ?", func(a *args, id belay.RunID) {
+	return forEach(t, ids, selectRuns+" WHERE execution = ? AND token = ?", func(a *args, id belay.RunID) {
 		a.blob(id.Execution[:]).int(int64(id.Token))
 	}, into(table.Runs, &rows.Runs))
 }
 
 func (t *tx) loadOps(rows *machine.Rows, refs []machine.OpRef) error {
 	var asked machine.OpRef
-	return one(t, refs, selectOp, func(a *args, ref machine.OpRef) {
+	return forEach(t, refs, selectOp, func(a *args, ref machine.OpRef) {
 		asked = ref
 		for range 4 {
 			a.blob(ref.Execution[:]).blob(ref.Op[:])
@@ -58,34 +58,34 @@ SELECT ended_seq, op_sum FROM runs WHERE execution = ? AND op = ?
 LIMIT 1`
 
 func (t *tx) loadSignals(rows *machine.Rows, refs []machine.SignalRef) error {
-	return one(t, refs, selectSignals+" WHERE execution = ? AND seq = ?", func(a *args, ref machine.SignalRef) {
+	return forEach(t, refs, selectSignals+" WHERE execution = ? AND seq = ?", func(a *args, ref machine.SignalRef) {
 		a.blob(ref.Execution[:]).int(ref.Seq)
 	}, into(table.Signals, &rows.Signals))
 }
 
 func (t *tx) loadChunks(rows *machine.Rows, refs []machine.ChunkRef) error {
-	return one(t, refs, selectChunkHeads+" WHERE execution = ? AND name = ? AND n = ?",
+	return forEach(t, refs, selectChunkHeads+" WHERE execution = ? AND name = ? AND n = ?",
 		func(a *args, ref machine.ChunkRef) {
 			a.blob(ref.Execution[:]).text(ref.Name).int(ref.N)
 		}, values(table.Chunks, &rows.Chunks))
 }
 
-// loadDrops loads the heads of the chunks that are about to go.
+// loadDrops loads the heads of the chunks that will be deleted.
 func (t *tx) loadDrops(rows *machine.Rows, drops []machine.ChunkDrop) error {
-	return one(t, drops, selectChunkHeads+" WHERE execution = ? AND name = ? AND n >= ? AND n < ? ORDER BY n",
+	return forEach(t, drops, selectChunkHeads+" WHERE execution = ? AND name = ? AND n >= ? AND n < ? ORDER BY n",
 		func(a *args, d machine.ChunkDrop) {
 			a.blob(d.Execution[:]).text(d.Name).int(d.From).int(d.To)
 		}, values(table.Chunks, &rows.Chunks))
 }
 
 func (t *tx) loadSums(rows *machine.Rows, refs []machine.SumRef) error {
-	return one(t, refs, selectSums+" WHERE execution = ? AND name = ?", func(a *args, ref machine.SumRef) {
+	return forEach(t, refs, selectSums+" WHERE execution = ? AND name = ?", func(a *args, ref machine.SumRef) {
 		a.blob(ref.Execution[:]).text(ref.Name)
 	}, into(table.Sums, &rows.Sums))
 }
 
 func (t *tx) loadCheckpoints(rows *machine.Rows, ids []belay.ExecutionID) error {
-	return one(t, ids, selectCheckpoints+" WHERE execution = ? ORDER BY seq", func(a *args, id belay.ExecutionID) {
+	return forEach(t, ids, selectCheckpoints+" WHERE execution = ? ORDER BY seq", func(a *args, id belay.ExecutionID) {
 		a.blob(id[:])
 	}, into(table.Checkpoints, &rows.Checkpoints))
 }

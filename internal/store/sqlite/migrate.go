@@ -16,7 +16,8 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings the database to the newest schema. Only one at a time does.
+// migrate brings the database to the newest schema. The caller makes sure that one process at a
+// time does so.
 func migrate(ctx context.Context, path string, o Options) (err error) {
 	c, err := sqlite.NewConnector(o.dsn(path, false))
 	if err != nil {
@@ -43,8 +44,8 @@ func migrate(ctx context.Context, path string, o Options) (err error) {
 	return nil
 }
 
-// versions are the schema that the database has and the newest that is known
-// here. One that is newer than what is known is refused.
+// versions returns the schema version of the database and the newest known one. It refuses a schema
+// that is newer than that.
 func versions(ctx context.Context, db *sql.DB) (have, want int64, err error) {
 	if want, err = newest(); err != nil {
 		return 0, 0, err
@@ -67,7 +68,7 @@ const (
 	version     = "SELECT coalesce(max(version_id), 0) FROM goose_db_version"
 )
 
-// newest is the newest schema that is known here.
+// newest returns the newest known schema version.
 func newest() (int64, error) {
 	all, err := known()
 	if err != nil {
@@ -76,7 +77,7 @@ func newest() (int64, error) {
 	return all[len(all)-1].Version, nil
 }
 
-// checkSchema refuses a database whose schema is another than what is known here.
+// checkSchema refuses a database whose schema is not the newest known one.
 func checkSchema(ctx context.Context, c *conn) error {
 	want, err := newest()
 	if err != nil {
@@ -96,7 +97,7 @@ func checkSchema(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// version is the schema of a database, 0 if it has none.
+// version returns the schema version of a database, 0 if it has none.
 func (c *conn) version(ctx context.Context) (have int64, err error) {
 	there := int64(0)
 	err = c.query(ctx, hasVersions, number(&there))

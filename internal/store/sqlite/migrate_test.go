@@ -41,9 +41,8 @@ func at(t *testing.T, path string, version int64, statements ...string) {
 	}
 }
 
-// What was kept of logs before it was counted is counted when the schema is
-// brought up to date.
-func TestLogsOfAnOlderSchemaAreCounted(t *testing.T) {
+// The sizes of existing logs are summed up when the schema gets the table for the sums.
+func TestLogsOfAnOlderSchemaGetSums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	at(t, path, 1,
 		`INSERT INTO blobs (execution, name, n, token, hash, size, at) VALUES (x'01000000000000000000000000000000', 'log', 0, 1, zeroblob(32), 5, 1)`,
@@ -66,8 +65,8 @@ func TestLogsOfAnOlderSchemaAreCounted(t *testing.T) {
 	}
 }
 
-// Executions of an older schema that only owners from outside may have stay external, and
-// the others are open to workers. No gate has parked either.
+// Executions of an older schema that only external owners may have stay external, and the others
+// are open to workers. None has a gate.
 func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	row := func(n, state int, rest string) string {
@@ -105,7 +104,7 @@ func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {
 	}
 }
 
-// Keys of an older schema are objects afterwards, with all that was said of them.
+// Keys of an older schema become objects with all their fields.
 func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	at(t, path, 9,

@@ -17,7 +17,7 @@ var (
 	insertAudit = insertInto(table.Trail)
 )
 
-// loadObjects loads the objects that are named, and then those that the rows refer to.
+// loadObjects loads the objects that the need names, and then those to which the loaded rows refer.
 func (t *tx) loadObjects(rows *machine.Rows, need machine.Need) error {
 	if err := t.loadThese(rows, unique(need.Objects)); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (t *tx) loadThese(rows *machine.Rows, refs []machine.ObjectRef) error {
 	return nil
 }
 
-// writeObjects adds objects, or replaces the versions that the changes name, and their
+// writeObjects adds objects, or replaces the versions that the changes name, and writes their
 // audit.
 func (t *tx) writeObjects(c *machine.Changes) error {
 	for _, o := range c.Objects {
@@ -56,8 +56,8 @@ func (t *tx) writeObjects(c *machine.Changes) error {
 	return insertAudit.add(t, c.Audit...)
 }
 
-// errFull ends a query whose part of a list is full.
-var errFull = errors.New("the part is full")
+// errFull ends a query when a page of a list is full.
+var errFull = errors.New("the page is full")
 
 // Query implements store.Store.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
@@ -68,7 +68,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	f := q.Fill()
 	limit, _ := q.Bounds()
 	err = s.read(ctx, func(ctx context.Context, c *conn) error {
-		err := c.list(ctx, q, last, f, limit+1) // one more, to know whether there is one
+		err := c.list(ctx, q, last, f, limit+1) // one more, to know whether there is a next page
 		if errors.Is(err, errFull) {
 			return nil
 		}

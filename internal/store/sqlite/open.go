@@ -22,23 +22,23 @@ import (
 
 // Options say how to open a store. The zero Options are those of an engine.
 type Options struct {
-	// Clock tells the time; nil means time.Now. Steady measures how fast it passes,
-	// whatever becomes of the clock; nil means as Clock says, or the monotonic clock of
-	// this machine if that is nil too.
+	// Clock tells the time; nil means time.Now. Steady measures how much time has passed, even if
+	// the clock is set; nil means as Clock says, or the monotonic clock of this machine if Clock is
+	// nil too.
 	Clock  func() time.Time
 	Steady func() time.Duration
-	// Server names the row that holds this server's mark of life.
+	// Server names the row that has this server's marks.
 	Server [16]byte
-	// ReadOnly reads beside an engine in another process: nothing is written
-	// and no migration runs.
+	// ReadOnly reads while an engine in another process uses the database: nothing is written and
+	// no migration runs.
 	ReadOnly bool
-	// Readers is how many reads run at a time; 0 means 4.
+	// Readers is the number of reads that run at the same time; 0 means 4.
 	Readers int
 	// BusyTimeout is how long to wait for another process's lock; 0 means 5 s.
 	BusyTimeout time.Duration
 }
 
-// leastVersion is the oldest SQLite without a known way to lose a WAL commit.
+// leastVersion is the oldest SQLite without a known defect that loses commits in the WAL.
 const leastVersion = 3_051_003
 
 // Store is a store in one SQLite database.
@@ -46,15 +46,15 @@ type Store struct {
 	path    string
 	options Options
 
-	writing   chan struct{} // held by whoever uses what follows
+	writing   chan struct{} // a lock for the fields from writer to walk
 	writer    *conn         // nil if read-only
 	texts     texts
 	cache     cache
 	log       log
 	gen       generation
-	walk      store.Walk // of Prune
-	readers   chan *conn // nil for one that is not connected
-	vital     chan *conn // for what the engine and owners read
+	walk      store.Walk // position of Prune
+	readers   chan *conn // a connection that is not connected is nil
+	vital     chan *conn // for reads of the engine and of owners
 	connector driver.Connector
 
 	mu     sync.Mutex
@@ -66,11 +66,11 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// vitalReaders is how many connections are kept for what the engine and the owners
-// of executions read, whatever others do.
+// vitalReaders is how many connections are kept for reads of the engine and of the owners of
+// executions.
 const vitalReaders = 2
 
-// Open opens the database at path, creating and migrating it if need be.
+// Open opens the database at path, and creates and migrates it if necessary.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if o.Clock == nil {
 		o.Clock, o.Steady = time.Now, store.Steady()
@@ -88,7 +88,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	if strings.ContainsRune(path, 0) {
 		return nil, &belay.Error{
-			Code: belay.CodeInvalid, Op: "open", Message: "the path of the database holds a NUL character",
+			Code: belay.CodeInvalid, Op: "open", Message: "the path of the database contains a NUL character",
 		}
 	}
 	if o.ReadOnly {
@@ -97,14 +97,14 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 	}
 	if !o.ReadOnly {
-		// SQLite lets nobody wait who finds another at the switch of a new database to its log, or
-		// at the log's first move.
+		// While another process switches a new database to WAL mode, or moves the log for the first
+		// time, SQLite returns an error instead of waiting.
 		unlock, err := lock(ctx, path+".migrate")
 		if err != nil {
 			return nil, classify(op, fmt.Errorf("wait for others that open it: %w", err))
 		}
 		defer unlock()
-		if err := firstOf(complete(ctx, path), o.file(path)); err != nil {
+		if err := firstOf(checkBeforeWriting(ctx, path), o.file(path)); err != nil {
 			return nil, classify(op, err)
 		}
 		if err := migrate(ctx, path, o); err != nil {
@@ -133,9 +133,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// file sees to it that there is a database file, readable by its owner only.
-// A file that is there is not opened: closing it would drop the locks that
-// SQLite holds on it elsewhere in this process.
+// file makes sure that there is a database file, readable by its owner only. A file that exists is
+// not opened: closing it would drop the locks that SQLite has on it elsewhere in this process.
 func (o Options) file(path string) error {
 	if o.ReadOnly {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -159,7 +158,7 @@ func (o Options) file(path string) error {
 	return syncFolder(filepath.Dir(path))
 }
 
-// syncFolder makes a new name in a folder survive power loss.
+// syncFolder fsyncs a folder, so that a new name in it survives a power loss.
 func syncFolder(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -168,7 +167,7 @@ func syncFolder(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// start connects, and checks what it connected to.
+// start connects, and checks the database.
 func (s *Store) start(ctx context.Context) (err error) {
 	source := s.options.dsn(s.path, true)
 	if s.options.ReadOnly {
@@ -190,18 +189,18 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if s.log.mover, err = connect(ctx, c); err != nil {
 			return err
 		}
-		// What a crash left in the log is written to the database anew, so that nothing hangs on
-		// pages whose fsync failed.
+		// The commits that a crash left in the log are written to the database again, so that no
+		// data depends on pages whose fsync failed.
 		if err := s.writer.query(ctx, "PRAGMA wal_checkpoint(TRUNCATE)", ignore); err != nil {
 			return err
 		}
 	}
-	n := noted(s.path) // before the database: an engine writes it after
+	n := recorded(s.path) // before the database is read, since an engine writes the database first
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		if err := checkLibrary(ctx, c); err != nil {
 			return err
 		}
-		if err := c.whole(ctx, s.path, n); err != nil {
+		if err := c.checkNumber(ctx, s.path, n); err != nil {
 			return err
 		}
 		if err := checkSchema(ctx, c); err != nil {
@@ -234,8 +233,8 @@ func checkLibrary(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// dsn holds all that a connection must have: a pragma set by statement would
-// reach one connection of a pool only.
+// dsn has all settings of a connection: a pragma that is set by a statement would reach only one
+// connection of a pool.
 func (o Options) dsn(path string, reading bool) string {
 	q := url.Values{}
 	q.Set("_busy_timeout", fmt.Sprint(o.BusyTimeout.Milliseconds()))
@@ -256,9 +255,8 @@ func (o Options) dsn(path string, reading bool) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Close waits for what is under way and closes the database. After a failed
-// write it leaves the writer's connection as it is: closing it would write and
-// fsync the log once more.
+// Close waits for the calls under way and closes the database. After a failed write it leaves the
+// writer's connection open: closing it would write and fsync the log once more.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -288,7 +286,7 @@ func (s *Store) Close() error {
 	if intact {
 		all = append(all, s.gen.close())
 	}
-	<-s.writing // whoever waits for it is refused
+	<-s.writing // a call that waits gets the lock and is refused
 	for range cap(s.readers) {
 		s.readers <- nil
 	}
@@ -298,7 +296,7 @@ func (s *Store) Close() error {
 	return classify("close "+s.path, errors.Join(all...))
 }
 
-// usable refuses what comes after Close, or after a failed write.
+// usable refuses calls after Close, or after a failed write.
 func (s *Store) usable(op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,8 +309,8 @@ func (s *Store) usable(op string) error {
 	return nil
 }
 
-// Now implements store.Store: the process's clock, which never shows less than
-// it did, nor less than any mark in the database when it was opened.
+// Now implements store.Store with the process's clock. It never goes back, and never shows an
+// earlier time than any mark that was in the database when it was opened.
 func (s *Store) Now() machine.Time { return s.clock.Now() }
 
 // Vitals implements store.Store.

@@ -49,7 +49,7 @@ func mustOpen(t *testing.T, path string, o sqlite.Options) *sqlite.Store {
 	return s
 }
 
-// Others on the machine can read none of the files.
+// Other users of the machine can read none of the files.
 func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, filepath.Join(dir, "belay.db"), sqlite.Options{})
@@ -73,7 +73,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
-// Whatever characters a path has, the database is at that path.
+// The database is at the given path, whatever characters the path has.
 func TestPathsAreTakenLiterally(t *testing.T) {
 	for _, name := range []string{"plain.db", "a b.db", "50%.db", "what?mode=memory.db", "x#y&z=1;.db", "ünïcode.db",
 		"+%20.db"} {
@@ -97,8 +97,8 @@ func TestPathsAreTakenLiterally(t *testing.T) {
 	}
 }
 
-// What cannot be opened says why, and leaves what is there alone.
-func TestWhatIsNoDatabaseIsRefused(t *testing.T) {
+// A path that cannot be opened is refused with the reason, and the file there is unchanged.
+func TestFilesThatAreNoDatabaseAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text.db")
 	content := []byte(strings.Repeat("this is no database\n", 100))
@@ -136,9 +136,9 @@ func TestWhatIsNoDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// A database that a newer Belay wrote is refused, and so is one that nobody has
-// brought up to date yet when it is only to be read.
-func TestSchemasThatAreNotKnownAreRefused(t *testing.T) {
+// A database that a newer Belay wrote is refused, and so is a read-only open of a database with an
+// older schema.
+func TestUnknownSchemasAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	if err := mustOpen(t, path, sqlite.Options{}).Close(); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func change(t *testing.T, path, text string, args ...any) {
 	}
 }
 
-// Several may open a new database at once; one of them creates it.
+// Several stores may open a new database at the same time; one of them creates it.
 func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	var wg sync.WaitGroup
@@ -190,13 +190,13 @@ func TestOpeningANewDatabaseTakesTurns(t *testing.T) {
 	s := mustOpen(t, path, sqlite.Options{})
 	for i := range 4 {
 		if !there(t, s, belay.ExecutionID{byte(i + 1)}) {
-			t.Errorf("what opener %d wrote is gone", i)
+			t.Errorf("the execution that opener %d submitted is missing", i)
 		}
 	}
 }
 
-// A reader beside the engine sees what is committed, writes nothing, and needs
-// no engine.
+// A read-only store beside an engine sees what is committed, writes nothing, and works without the
+// engine too.
 func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	engine := mustOpen(t, path, sqlite.Options{})
@@ -205,7 +205,7 @@ func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !there(t, reader, belay.ExecutionID{1}) {
-		t.Error("the reader does not see what was committed")
+		t.Error("the reader does not see the committed execution")
 	}
 	_, prune := reader.Prune(t.Context(), reader.Now()+1, 0)
 	for what, err := range map[string]error{"commit": submit(reader, belay.ExecutionID{2}), "mark": mark(t, reader)} {
@@ -225,12 +225,12 @@ func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 	}
 	again := mustOpen(t, path, sqlite.Options{})
 	if err := submit(again, belay.ExecutionID{3}); err != nil || !there(t, reader, belay.ExecutionID{3}) {
-		t.Errorf("the reader does not see what the next engine wrote: %v", err)
+		t.Errorf("the reader does not see the execution that the next engine wrote: %v", err)
 	}
 }
 
-// A decision that panics leaves nothing, and the store goes on.
-func TestPanicsInADecisionLeaveNothing(t *testing.T) {
+// If the decision of a commit panics, nothing is written, and the store goes on.
+func TestAPanicInADecisionWritesNothing(t *testing.T) {
 	clock := storetest.NewClock()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "belay.db"), sqlite.Options{Clock: clock.Now})
 	func() {
@@ -246,8 +246,8 @@ func TestPanicsInADecisionLeaveNothing(t *testing.T) {
 	}
 }
 
-// Another process that holds the lock is waited for as long as it was said, and
-// no longer than the caller will.
+// A commit waits for the lock of another process as long as BusyTimeout, and no longer than its
+// context.
 func TestALockedDatabaseIsUnavailableForAWhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	s := mustOpen(t, path, sqlite.Options{BusyTimeout: 50 * time.Millisecond})
@@ -275,7 +275,7 @@ func TestALockedDatabaseIsUnavailableForAWhile(t *testing.T) {
 	}
 }
 
-// A row that somebody damaged is an error that names what cannot be read.
+// A damaged row is an error that names what cannot be read.
 func TestDamagedRowsAreErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	s := mustOpen(t, path, sqlite.Options{})
@@ -296,7 +296,7 @@ func TestDamagedRowsAreErrors(t *testing.T) {
 	}
 }
 
-// mark writes nothing but the server's mark of life.
+// mark writes only the server's mark of life.
 func mark(t *testing.T, s store.Store) error {
 	t.Helper()
 	return s.Commit(t.Context(), machine.Need{}, func(r *machine.Rows) *machine.Changes {

@@ -12,15 +12,15 @@ import (
 // Migration is one step of the schema.
 type Migration = store.Migration
 
-// Pending gives the migrations that Migrate would run, oldest first, and changes
-// nothing. It may be asked beside an engine.
+// Pending returns the migrations that Migrate would run, oldest first, and changes nothing. It may
+// be called while an engine uses the database.
 func Pending(ctx context.Context, path string) ([]Migration, error) {
 	left, err := pending(ctx, path)
 	return left, classify("look at the schema of "+path, err)
 }
 
-// Migrate brings a database that no engine uses to the newest schema, creating it
-// if need be, and answers with what it ran.
+// Migrate brings a database that no engine uses to the newest schema, and creates the database if
+// necessary. It returns the migrations that it ran.
 func Migrate(ctx context.Context, path string) ([]Migration, error) {
 	left, err := pending(ctx, path)
 	if err == nil && len(left) > 0 {
@@ -47,10 +47,10 @@ func pending(ctx context.Context, path string) ([]Migration, error) {
 	return store.After(have, all), nil
 }
 
-// known are all migrations, oldest first.
+// known returns all migrations, oldest first.
 func known() ([]Migration, error) { return store.Migrations(migrations) }
 
-// schemaAt is the schema that a database has, 0 if it is empty or not there.
+// schemaAt returns the schema version of a database, 0 if it is empty or does not exist.
 func schemaAt(ctx context.Context, path string) (have int64, err error) {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return 0, nil

@@ -17,8 +17,7 @@ func names(steps []Migration) string {
 	return strings.Join(all, " ")
 }
 
-// What is pending is shown without a change, run once, and then not pending any
-// more.
+// Pending migrations are listed without a change, run once, and then not listed any more.
 func TestPendingMigrations(t *testing.T) {
 	dir := t.TempDir()
 	path, fresh, newer := filepath.Join(dir, "old.db"), filepath.Join(dir, "new.db"), filepath.Join(dir, "newer.db")
@@ -59,7 +58,7 @@ func TestPendingMigrations(t *testing.T) {
 	}
 }
 
-// A backup from before an upgrade is made, and restored, with the new version.
+// A backup from before an upgrade can be made, and restored, with the new version.
 func TestABackupOfAnOlderSchema(t *testing.T) {
 	dir := t.TempDir()
 	path, backup, restored := filepath.Join(dir, "old.db"), filepath.Join(dir, "b.db"), filepath.Join(dir, "r.db")

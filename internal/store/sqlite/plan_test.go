@@ -12,23 +12,23 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// scans are the statements that may read a whole table, by a part of their
-// text, with the reason.
+// scans are the statements that may read a whole table, each by a part of its text, with the
+// reason.
 var scans = map[string]string{
 	"FROM meta":                "one row",
 	"FROM servers":             "a row for each server",
 	"DELETE FROM servers":      "a row for each server",
-	"FROM workers w WHERE":     "sessions that ended, now and then",
-	"ended_at IS NULL GROUP":   "all that live",
+	"FROM workers w WHERE":     "ended sessions, read rarely",
+	"ended_at IS NULL GROUP":   "all living sessions",
 	"ORDER BY id DESC LIMIT ?": "lists walk the primary key as far as they need",
 	"FROM sqlite_schema":       "once, when it is opened",
 	"goose_db_version":         "once, when it is opened",
-	"UPDATE workers SET exp":   "grace is for all that live",
-	"min(ttl)":                 "all that live",
+	"UPDATE workers SET exp":   "grace is for all living sessions",
+	"min(ttl)":                 "all living sessions",
 }
 
-// No statement reads a whole table, however large the store: each finds its rows
-// by a key or an index.
+// No statement reads a whole table, however large the store is: each finds its rows by a key or an
+// index.
 func TestStatementsFindRowsByIndex(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "belay.db"), Options{Readers: 1})
 	if err != nil {
@@ -61,20 +61,19 @@ func TestStatementsFindRowsByIndex(t *testing.T) {
 		}
 	}
 	if checked < 40 {
-		t.Errorf("only %d statements were looked at", checked)
+		t.Errorf("only %d statements were checked", checked)
 	}
 }
 
-// small reports whether a step goes through what is small: owners of executions,
-// and an index that holds only what is asked for.
+// small reports whether a step reads something small: owners of executions, ready lanes, and an
+// index that has little more than the result.
 func small(step string) bool {
 	return strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN owners") ||
 		strings.HasPrefix(step, "SCAN lanes") || strings.HasPrefix(step, "SCAN (subquery") ||
 		strings.Contains(step, "executions_parting")
 }
 
-// tallied reports whether a step counts all that is in an index of what there is
-// to do.
+// tallied reports whether a step counts all entries of an index of unfinished work.
 func tallied(step, text string) bool {
 	if strings.Contains(text, "GROUP BY") {
 		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting",
@@ -113,7 +112,7 @@ func plan(t *testing.T, c *conn, text string) []string {
 	return steps
 }
 
-// exercise makes the store prepare its statements.
+// exercise makes the store prepare all its statements.
 func exercise(t *testing.T, s *Store) {
 	t.Helper()
 	id, child, worker := belay.ExecutionID{1}, belay.ExecutionID{2}, belay.WorkerID{3}

@@ -26,12 +26,12 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM idempotency WHERE expires_at <= ? LI
 type prunable struct {
 	store.Felled
 	sessions []belay.WorkerID
-	keys     int64 // expired ones
-	servers  bool  // some are long gone
+	keys     int64 // number of expired keys
+	servers  bool  // some rows of servers are old
 }
 
-// Prune implements store.Store. What may go is looked for beside the writer; only
-// deleting it is a transaction, and that looks again.
+// Prune implements store.Store. It looks for deletable rows beside the writer. Only the deletion is
+// a transaction, which checks the rows again.
 func (s *Store) Prune(ctx context.Context, before machine.Time, limit int) (store.Pruned, error) {
 	const op = "prune"
 	stretch := s.walk.Next(before)
@@ -77,7 +77,7 @@ func (s *Store) prunable(ctx context.Context, c *conn, stretch store.Stretch, be
 	return p, err
 }
 
-// most is a limit for a statement; 0 is none.
+// most is a limit for a statement; 0 means no limit.
 func most(limit int) int64 {
 	if limit <= 0 {
 		return math.MaxInt64
@@ -85,7 +85,7 @@ func most(limit int) int64 {
 	return int64(limit)
 }
 
-// trims are the rows beside an execution that there may be many of, or large ones.
+// trims delete the rows of an execution that may be many or large.
 var trims = [...]string{
 	"DELETE FROM runs WHERE execution = ?1 AND token IN (SELECT token FROM runs WHERE execution = ?1 LIMIT ?2)",
 	"DELETE FROM checkpoints WHERE rowid IN (SELECT rowid FROM checkpoints WHERE execution = ?1 LIMIT ?2)",
@@ -95,12 +95,12 @@ var trims = [...]string{
 	"DELETE FROM blob_sums WHERE execution = ?1 AND NOT EXISTS (SELECT 1 FROM blobs WHERE execution = ?1 LIMIT ?2)",
 }
 
-// trimmed is how many rows of a kind one commit takes from an execution with too much
-// to go at once: each may have a megabyte.
+// trimmed is the maximum number of rows of each kind that one commit deletes from an execution that
+// is too large for one commit: each row may have a megabyte.
 const trimmed = 100
 
 const (
-	// The keys of executions live on for a while.
+	// The keys of executions stay for store.KeyLife after the executions are deleted.
 	expireKeys = `
 UPDATE idempotency
 SET expires_at = ?
@@ -147,7 +147,7 @@ func (t *tx) prune(p *prunable, before machine.Time, limit int) (executions, ses
 	return len(going), sessions, int(n), err
 }
 
-// over reports whether all of a tree has still ended before the moment.
+// over reports whether all executions of a tree still ended before the given time.
 func (t *tx) over(ids []belay.ExecutionID, before machine.Time) (bool, error) {
 	found, over := 0, 0
 	err := some(t.ctx, t.conn, "SELECT state, finished_at FROM executions WHERE id IN ", ids, func(r columns) error {
@@ -160,7 +160,7 @@ func (t *tx) over(ids []belay.ExecutionID, before machine.Time) (bool, error) {
 	return found == len(ids) && over == found, err
 }
 
-// delete deletes executions, and a part of one.
+// delete deletes executions, and a part of the rows of one more execution.
 func (t *tx) delete(ids []belay.ExecutionID, trim belay.ExecutionID) error {
 	t.store.cache.forget(ids)
 	for i := range ids {
@@ -189,7 +189,7 @@ func (t *tx) delete(ids []belay.ExecutionID, trim belay.ExecutionID) error {
 	return nil
 }
 
-// forest is the database as retention looks at it.
+// forest is the database as Prune reads it.
 type forest struct {
 	*conn
 	ctx    context.Context
@@ -215,8 +215,8 @@ LIMIT ?`
 		" ORDER BY c.id LIMIT ?"
 	selectMembers = memberColumns + " WHERE c.parent = ? LIMIT ?"
 
-	selectKept = "SELECT coalesce(sum(bytes), 0) FROM blob_sums WHERE execution = ?"
-	selectHeft = `
+	selectStoredBytes = "SELECT coalesce(sum(bytes), 0) FROM blob_sums WHERE execution = ?"
+	selectWeights     = `
 SELECT count(*), coalesce(sum(size), 0)
 FROM (
     SELECT size FROM (SELECT length(data) AS size FROM checkpoints WHERE execution = ?1 LIMIT ?2)
@@ -286,15 +286,15 @@ func (f *forest) below(text string, of belay.ExecutionID, limit int) (all []stor
 
 // Weigh implements store.Forest.
 func (f *forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, error) {
-	kept := make(map[belay.ExecutionID]store.Weight, len(of))
+	weights := make(map[belay.ExecutionID]store.Weight, len(of))
 	for i := range of {
 		m := &of[i]
 		w := store.Weight{Rows: m.Seq}
 		f.args.blob(m.ID[:])
-		err := f.query(f.ctx, selectKept, number(&w.Bytes))
+		err := f.query(f.ctx, selectStoredBytes, number(&w.Bytes))
 		if err == nil && m.Seq > store.LightSeq {
 			f.args.blob(m.ID[:]).int(store.FellRows + 1)
-			err = f.query(f.ctx, selectHeft, func(r columns) error {
+			err = f.query(f.ctx, selectWeights, func(r columns) error {
 				w.Rows, w.Bytes = r.int(0), w.Bytes+r.int(1)
 				return nil
 			})
@@ -302,7 +302,7 @@ func (f *forest) Weigh(of []store.Member) (map[belay.ExecutionID]store.Weight, e
 		if err != nil {
 			return nil, err
 		}
-		kept[m.ID] = w
+		weights[m.ID] = w
 	}
-	return kept, nil
+	return weights, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// read runs queries in one snapshot on a connection of the pool. A connection
-// on which something went wrong is replaced.
+// read runs queries in one snapshot on a connection of the pool. A connection is replaced after an
+// error.
 func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error) (err error) {
 	var c *conn
 	readers := s.readers
@@ -51,7 +51,7 @@ func (s *Store) read(ctx context.Context, do func(context.Context, *conn) error)
 	return firstOf(err, end)
 }
 
-// firstOf is the first error.
+// firstOf returns the first error that is not nil.
 func firstOf(errs ...error) error { return cmp.Or(errs...) }
 
 // Read implements store.Store.
@@ -129,9 +129,8 @@ func (r *reading) spec() (s *machine.Spec, err error) {
 	return s, err
 }
 
-// history reads enough of each table: the first so many rows after a seq of
-// every kind hold the first so many events. Of a run the seqs lie together, and
-// only the newest can be open.
+// history reads enough rows of each table: the first N rows of every kind after a seq contain the
+// first N events. The seqs of a run are adjacent, and only the newest run can be open.
 func (r *reading) history(rec *machine.Record, q store.Read) error {
 	limit := int64(math.MaxInt64)
 	if q.Limit > 0 {
@@ -152,7 +151,7 @@ func (r *reading) history(rec *machine.Record, q store.Read) error {
 	)
 }
 
-// resume reads the checkpoints that count and the signals not consumed.
+// resume reads the checkpoints that count and the signals that were not consumed.
 func (r *reading) resume(rec *machine.Record, q store.Read) error {
 	var last [2]int64
 	for i, k := range []struct {
@@ -192,8 +191,8 @@ func (r *reading) resume(rec *machine.Record, q store.Read) error {
 }
 
 var (
-	// A checkpoint counts if it has its data and no newer one has its kind and key. Only those
-	// of one input have a seq above its base, so none counts that is replaced below it.
+	// A checkpoint counts if it has its data and no newer one has its kind and key. Only
+	// checkpoints of the present input have a seq above base_seq.
 	resumed = `
 WHERE execution = ?1 AND seq IN (
     SELECT max(seq) FROM checkpoints WHERE execution = ?1 AND seq > ?2 AND pruned = 0 GROUP BY kind, key

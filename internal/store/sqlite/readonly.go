@@ -10,12 +10,12 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Who reads a database in WAL mode shares memory with who writes it, in a file beside
-// it. Where that file cannot be made, since the folder can only be read, nobody writes
-// either: a database without a log can then be read as it is.
-const unshared = "&immutable=1"
+// Readers of a database in WAL mode share memory with the writer through a file beside the
+// database. If that file cannot be created because the folder is read-only, no process can write
+// the database either. A database without a log can then be read as an immutable file.
+const immutable = "&immutable=1"
 
-// cannotShare reports whether a database could not be read for want of that file.
+// cannotShare reports whether a database could not be read because that file could not be created.
 func cannotShare(err error) bool {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {
@@ -29,8 +29,8 @@ func cannotShare(err error) bool {
 	return false
 }
 
-// alone reports whether the database at a path has nothing in a log.
-func alone(path string) bool {
+// hasNoLog reports whether the log of the database at path is empty or missing.
+func hasNoLog(path string) bool {
 	for _, suffix := range []string{"-wal", "-journal"} {
 		if info, err := os.Stat(path + suffix); err == nil && info.Size() > 0 {
 			return false
@@ -39,15 +39,15 @@ func alone(path string) bool {
 	return true
 }
 
-// readable gives the data source by which the database at a path can be read: the one
-// it gets, or that of a database which nobody can write.
+// readable returns the data source with which the database at path can be read: the given one, or
+// that of an immutable database.
 func readable(ctx context.Context, path, source string) (string, error) {
 	err := tryRead(ctx, source)
 	switch {
 	case err == nil || !cannotShare(err):
-		return source, nil // another error is better told by what comes next
-	case alone(path):
-		return source + unshared, nil
+		return source, nil // another error is reported by the call that uses the source
+	case hasNoLog(path):
+		return source + immutable, nil
 	}
 	return "", &belay.Error{Code: belay.CodeUnavailable, Op: "open", Err: err,
 		Message: "a crash left a log beside the database, and its folder can only be read here: " +

@@ -10,12 +10,12 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Restore copies the database in a file that nobody uses to a new file, as
-// Backup does, and begins a new epoch in the copy. The file stays as it is. What
-// it answers with is what the file holds, but for the epoch, which is the new one.
+// Restore copies the database in a file that no process uses to a new file, as Backup does, and
+// begins a new epoch in the copy. The file stays as it is. The result describes the content of the
+// file, with the new epoch.
 func Restore(ctx context.Context, file, to string, known belay.Token, now time.Time,
 	progress func(done, total int)) (s Snapshot, err error) {
-	source, err := resting(file)
+	source, err := unusedSource(file)
 	if err == nil {
 		s, err = duplicate(ctx, file, source, to, progress)
 	}
@@ -25,8 +25,8 @@ func Restore(ctx context.Context, file, to string, known belay.Token, now time.T
 	return s, classify("restore "+file, err)
 }
 
-// BeginEpoch begins a new epoch in a database that no engine uses, and answers
-// with it. known is the highest epoch that its caller knows of, if it knows any.
+// BeginEpoch begins a new epoch in a database that no engine uses, and returns it. known is the
+// highest epoch that the caller knows, or 0.
 func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Time) (epoch belay.Token, err error) {
 	op := "begin an epoch in " + path
 	c, err := connectTo(ctx, sourceOf(path, false))
@@ -40,25 +40,25 @@ func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Ti
 	if _, err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return 0, err
 	}
-	had, fine, err := c.epoch(ctx)
+	had, hasFloor, err := c.epoch(ctx)
 	if err != nil {
 		return 0, err
 	}
 	epoch = machine.NextEpoch(max(known, had), machine.At(now),
 		rand.Uint64()) //nolint:gosec // it must differ and may be guessed
-	if err := c.writeEpoch(ctx, epoch, fine); err != nil {
+	if err := c.writeEpoch(ctx, epoch, hasFloor); err != nil {
 		return 0, err
 	}
 	if _, err := c.exec(ctx, "COMMIT"); err != nil {
 		return 0, fmt.Errorf("%w: %w", errCommit, err)
 	}
-	return epoch, forget(path) // what is missing is accepted
+	return epoch, acceptLoss(path) // missing commits are accepted
 }
 
-// Epoch reads the epoch of a database that nobody uses, without looking whether
-// the rest of it is sound.
+// Epoch reads the epoch of a database that no process uses, without checking whether the rest of
+// the database is sound.
 func Epoch(ctx context.Context, path string) (epoch belay.Token, err error) {
-	source, err := resting(path)
+	source, err := unusedSource(path)
 	if err != nil {
 		return 0, err
 	}
@@ -70,15 +70,15 @@ func Epoch(ctx context.Context, path string) (epoch belay.Token, err error) {
 	return epoch, classify("read the epoch of "+path, firstOf(err, c.close()))
 }
 
-// epoch reads the epoch. A schema of old counts epochs in whole numbers; fine tells
-// that this one has a floor.
-func (c *conn) epoch(ctx context.Context) (epoch belay.Token, fine bool, err error) {
+// epoch reads the epoch. An old schema counts epochs in whole numbers; hasFloor reports a schema
+// that has the column floor.
+func (c *conn) epoch(ctx context.Context) (epoch belay.Token, hasFloor bool, err error) {
 	err = c.query(ctx, "SELECT count(*) FROM pragma_table_info('meta') WHERE name = 'floor'", func(r columns) error {
-		fine = r.int(0) > 0
+		hasFloor = r.int(0) > 0
 		return nil
 	})
 	text := "epoch << 32"
-	if fine {
+	if hasFloor {
 		text = selectEpoch
 	}
 	if err == nil {
@@ -87,12 +87,12 @@ func (c *conn) epoch(ctx context.Context) (epoch belay.Token, fine bool, err err
 			return nil
 		})
 	}
-	return epoch, fine, err
+	return epoch, hasFloor, err
 }
 
-// writeEpoch writes an epoch, in a schema of old as the next whole number.
-func (c *conn) writeEpoch(ctx context.Context, epoch belay.Token, fine bool) error {
-	if !fine {
+// writeEpoch writes an epoch. In an old schema that is the next whole number.
+func (c *conn) writeEpoch(ctx context.Context, epoch belay.Token, hasFloor bool) error {
+	if !hasFloor {
 		c.args.int(int64((epoch + 1<<32 - 1) >> 32))
 		_, err := c.exec(ctx, "UPDATE meta SET epoch = ?")
 		return err

@@ -8,7 +8,8 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// Each select is followed by a condition, and gives the columns of its table; the heads have NULL for the payload.
+// Each select returns the columns of its table, and is followed by a condition. The heads have NULL
+// in place of the payload.
 var (
 	selectWorkers         = "SELECT " + table.WorkerColumns + " FROM workers"
 	selectRuns            = selecting(table.Runs)
@@ -22,7 +23,7 @@ var (
 	selectChunkHeads      = heads(table.Chunks)
 	selectSums            = selecting(table.Sums)
 
-	// Those of specs say beside the columns whether the input was left out.
+	// The specs have one more column: whether the input was left out.
 	specHeads       = table.Specs.First(-1).Names()
 	selectSpecs     = "SELECT " + specHeads + ", input, 0 FROM specs"
 	selectSpecHeads = "SELECT " + specHeads + ", NULL, 0 FROM specs"
@@ -42,7 +43,7 @@ func into[R any](t *table.Table[R], all *[]*R) func(columns) error {
 	return table.Into[R, columns](t, all)
 }
 
-// values is into for a list of the rows themselves.
+// values is like into, for a list of structs instead of pointers.
 func values[R any](t *table.Table[R], all *[]R) func(columns) error {
 	return table.Values[R, columns](t, all)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// The sessions that live are found by the index that holds nothing else, and sorted
-// by their ids alone; those that ended by walking the primary key as far as the list
-// goes. So neither reads or sorts what ended long ago.
+// Living sessions are found by an index that has only those, and sorted by their ids alone. Ended
+// sessions are found by walking the primary key as far as the list goes. So neither statement reads
+// or sorts sessions that ended long ago.
 var (
 	isOnHost = "(? = '' OR spec ->> '$.process.host' = ?)"
 
@@ -41,7 +41,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		out = nil
 		row := func(r columns) error {
-			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // parsed anew: the caller owns it
+			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // a new spec for the caller
 			if err == nil && len(out) < limit {
 				out = append(out, store.WorkerRow{Worker: x})
 			}

@@ -15,29 +15,29 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Snapshot says what a database holds.
+// Snapshot describes the content of a database.
 type Snapshot struct {
 	Bytes      int64
 	Schema     int64
 	Epoch      belay.Token
 	Executions int64
-	Events     int64        // of all their histories together
-	Owned      int64        // executions that a worker has
+	Events     int64        // sum of the events in all histories
+	Owned      int64        // executions that a worker owns
 	Sessions   int64        // sessions that have not ended
-	Mark       machine.Time // the newest mark of life of whoever wrote it
+	Mark       machine.Time // the newest mark
 }
 
-// Inspect looks through a database that nobody uses for damage, and says what it
-// holds. It changes nothing. CodeNotFound if there is none, CodeInvalid if it is
-// none of Belay's, CodeInternal if it is damaged or newer than this Belay.
+// Inspect checks a database that no process uses for damage, and describes its content. It changes
+// nothing. The error has CodeNotFound if there is no file, CodeInvalid if it is not a database of
+// Belay, and CodeInternal if it is damaged or newer than this Belay.
 func Inspect(ctx context.Context, path string) (Snapshot, error) {
 	s, err := inspect(ctx, path)
 	return s, classify("check "+path, err)
 }
 
-// resting names the database in a file that nobody uses as a data source. Unless
-// a crash left something beside it, it is read without a lock and without a trace.
-func resting(path string) (string, error) {
+// unusedSource returns the data source for a database that no process uses. Unless a crash left a
+// log beside it, the database is read without a lock and without creating files.
+func unusedSource(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -58,7 +58,7 @@ func resting(path string) (string, error) {
 	return source + "&immutable=1", nil
 }
 
-// sourceOf names a database as a data source for a connection outside of a Store.
+// sourceOf returns the data source of a database for a connection outside of a Store.
 func sourceOf(path string, reading bool) string {
 	return Options{BusyTimeout: 5 * time.Second}.dsn(path, reading)
 }
@@ -71,11 +71,11 @@ func connectTo(ctx context.Context, source string) (*conn, error) {
 		return nil, err
 	}
 	opened, err := connect(ctx, c)
-	return opened, foreign(err)
+	return opened, describe(err)
 }
 
 func inspect(ctx context.Context, path string) (s Snapshot, err error) {
-	source, err := resting(path)
+	source, err := unusedSource(path)
 	if err != nil {
 		return s, err
 	}
@@ -105,7 +105,7 @@ func inspect(ctx context.Context, path string) (s Snapshot, err error) {
 		}
 	}
 	if err != nil {
-		return s, foreign(err)
+		return s, describe(err)
 	}
 	if s.Epoch, _, err = c.epoch(ctx); err != nil {
 		return s, err
@@ -124,8 +124,8 @@ SELECT e.n, e.events, e.owned,
        (SELECT max(mark_at) FROM servers)
 FROM (SELECT count(*) AS n, sum(seq) AS events, count(worker) AS owned FROM executions) e`
 
-// schema is the version of the database's schema. One that is not Belay's, or
-// newer than what is known here, is refused.
+// schema returns the version of the database's schema. It refuses a schema that is not Belay's, or
+// that is newer than the newest known one.
 func (c *conn) schema(ctx context.Context) (have int64, err error) {
 	want, err := newest()
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *conn) schema(ctx context.Context) (have int64, err error) {
 	}
 	switch {
 	case err != nil:
-		return 0, foreign(err)
+		return 0, describe(err)
 	case have == 0:
 		return 0, &belay.Error{Code: belay.CodeInvalid, Op: "open", Message: "this is a database, but none of Belay's"}
 	case have > want:
@@ -149,8 +149,8 @@ func (c *conn) schema(ctx context.Context) (have int64, err error) {
 	return have, nil
 }
 
-// foreign tells what is wrong with a file that should be a database, in a line.
-func foreign(err error) error {
+// describe replaces SQLite's error about a file that is not a sound database by a clear one.
+func describe(err error) error {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {
 		return err

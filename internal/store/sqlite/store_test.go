@@ -15,7 +15,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// reopened is a store whose file is known.
+// reopened is a store that can close and open its file again.
 type reopened struct {
 	*sqlite.Store
 	path  string

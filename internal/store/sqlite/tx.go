@@ -16,13 +16,13 @@ import (
 type tx struct {
 	*conn
 	store *Store
-	ctx   context.Context // without the caller's end: what began is ended
+	ctx   context.Context // not cancelled with the caller's context: a transaction that began is ended
 	now   machine.Time
 	epoch belay.Token
 	mark  machine.Time
 	beat  time.Duration
-	// found are the executions loaded, as they stand in the database, and
-	// written those that the transaction changes or adds.
+	// found are the loaded executions as the database has them. written are the executions that the
+	// transaction changes or adds.
 	found   map[belay.ExecutionID]*machine.Execution
 	written []*machine.Execution
 }
@@ -41,11 +41,11 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		if err := t.apply(changes); err != nil {
 			return false, err
 		}
-		return true, t.leaveMark(changes)
+		return true, t.writeMark(changes)
 	})
 }
 
-// write runs one transaction of the writer. do says whether it wrote anything.
+// write runs one transaction of the writer. do reports whether it wrote anything.
 func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)) error {
 	if s.options.ReadOnly {
 		return &belay.Error{Code: belay.CodeInternal, Op: op, Message: "the store was opened to read only"}
@@ -77,11 +77,11 @@ func (s *Store) write(ctx context.Context, op string, do func(*tx) (bool, error)
 	return nil
 }
 
-// errCommit marks an error of the COMMIT itself.
+// errCommit marks an error of the COMMIT statement itself.
 var errCommit = errors.New("the transaction was not acknowledged")
 
-// run begins the transaction, and commits it if do wrote anything. However it
-// ends, even by a panic, no transaction is open afterwards.
+// run begins the transaction, and commits it if do wrote anything. However the transaction ends,
+// even by a panic, none is open afterwards.
 func (t *tx) run(do func(*tx) (bool, error)) (err error) {
 	open := true
 	defer func() {
@@ -113,7 +113,7 @@ func (t *tx) run(do func(*tx) (bool, error)) (err error) {
 	}
 	open = false
 	t.store.gen.note(n)
-	t.store.cache.keep(t.written)
+	t.store.cache.add(t.written)
 	return nil
 }
 
@@ -129,10 +129,10 @@ func (t *tx) begin() error {
 	})
 	t.now = t.store.Now()
 	t.store.seen.Epoch(t.epoch)
-	return firstOf(err, t.store.cache.fresh(t))
+	return firstOf(err, t.store.cache.dropIfStale(t))
 }
 
-// selectEpoch is the epoch's floor in a schema that has it.
+// selectEpoch reads the epoch from a schema that has the column floor.
 const selectEpoch = "max(floor, epoch << 32)"
 
 const selectMark = `
@@ -141,9 +141,9 @@ SELECT ` + selectEpoch + `,
        (SELECT beat FROM servers ORDER BY mark_at DESC LIMIT 1)
 FROM meta`
 
-// leaveMark writes the server's mark, of life if sessions were written. A beat of 0
-// leaves the last one.
-func (t *tx) leaveMark(c *machine.Changes) error {
+// writeMark writes the server's mark. It is a mark of life if sessions were written. A beat of 0
+// keeps the last one.
+func (t *tx) writeMark(c *machine.Changes) error {
 	beat, life := c.Beat, machine.Time(0)
 	if beat == 0 {
 		beat = t.beat
@@ -159,18 +159,17 @@ ON CONFLICT (id) DO UPDATE SET mark_at = excluded.mark_at, beat = excluded.beat,
 	return err
 }
 
-// rollback ends a transaction without a trace. SQLite may have done so itself.
+// rollback rolls the transaction back. SQLite may have done that already.
 func (t *tx) rollback() error {
 	_, err := t.exec(t.ctx, "ROLLBACK")
 	var driver *sqlite.Error
 	if errors.As(err, &driver) && driver.Code() == sqlite3.SQLITE_ERROR {
-		return nil // there was none any more
+		return nil // SQLite had already rolled back
 	}
 	return err
 }
 
-// failed gives the error of a transaction, and remembers it if the store is
-// broken by it.
+// failed returns the error of a transaction. If the error breaks the store, failed remembers that.
 func (s *Store) failed(op string, err error) error {
 	_ = s.damaged(err)
 	if !breaks(err) {

@@ -10,8 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-// apply writes changes. New rows come before the changes to rows, which may be
-// the same ones.
+// apply writes changes. New rows come before changes to rows, which may concern the same rows.
 func (t *tx) apply(c *machine.Changes) error {
 	for _, step := range []func(*machine.Changes) error{
 		t.delayOwned, t.writeExecutions, t.writeSpecs, t.writeKeys, t.writeRuns, t.writeCheckpoints,
@@ -25,7 +24,7 @@ func (t *tx) apply(c *machine.Changes) error {
 	return nil
 }
 
-// changed runs a statement that must change one row.
+// changed runs a statement that must change exactly one row.
 func (t *tx) changed(what string, id any, text string) error {
 	n, err := t.exec(t.ctx, text)
 	if err != nil {
@@ -83,8 +82,7 @@ func (t *tx) writeExecutions(c *machine.Changes) error {
 	return nil
 }
 
-// texts are the statements for sets of columns, made once each. Only the writer
-// uses them.
+// texts are the statements for sets of columns, built once each. Only the writer uses them.
 type texts struct {
 	updates map[table.Mask]string
 	inserts map[table.Mask]*insertion
@@ -108,21 +106,21 @@ func (x *texts) insert(m table.Mask) *insertion {
 	return t
 }
 
-// writeGrace moves the end of all sessions; those that are changed anyway have
-// it already and are written after it.
+// writeGrace moves the end of all sessions. Sessions that are changed in the same batch have the
+// new end already and are written after this.
 func (t *tx) writeGrace(c *machine.Changes) error {
 	if c.Grace == 0 {
 		return nil
 	}
 	t.args.int(table.Microseconds(c.Grace)).int(int64(t.now))
-	t.args.int(int64(machine.Time(math.MaxInt64).Add(0))) // times stop somewhere
+	t.args.int(int64(machine.Time(math.MaxInt64).Add(0))) // the largest time
 	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = min(max(expires_at + ?, ? + ttl), ?) WHERE ended_at "+
 		"IS NULL")
 	return err
 }
 
-// delayOwned moves the times from which the delays of owned executions are counted, after
-// the clock has leapt. Executions that are changed anyway are written after it.
+// delayOwned moves the times from which the delays of owned executions are counted, after the clock
+// has leapt forwards. Executions that are changed in the same batch are written after this.
 func (t *tx) delayOwned(c *machine.Changes) error {
 	if c.Leap == 0 {
 		return nil
