@@ -15,19 +15,19 @@ import (
 	"testing"
 )
 
-// The environment that tests look at.
+// Environment variables that the tests read.
 const (
 	envURL     = "BELAY_TEST_POSTGRES"
 	envRequire = "BELAY_TEST_REQUIRE"
 )
 
-// errMissing says that this machine has no PostgreSQL.
+// errMissing reports that this machine has no PostgreSQL.
 var errMissing = errors.New("no PostgreSQL here: initdb, postgres and psql are neither on the PATH nor in " +
 	"/usr/lib/postgresql/*/bin; " +
 	"install it (Debian: apt-get install postgresql), or name a server in " + envURL)
 
-// binaries is the folder of initdb, postgres and psql: that on the PATH, or else
-// that of the newest version there is.
+// binaries returns the folder of initdb, postgres and psql: the one on the PATH, or else the one of
+// the newest version.
 func binaries() (string, error) {
 	var found []string
 	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
@@ -71,10 +71,10 @@ func version(path string) int {
 	return n
 }
 
-// unprivileged is who the server runs as: nobody else if this process is not
-// root.
+// unprivileged returns the attributes of the server's process. If this process is root, the server
+// runs as the user postgres.
 func unprivileged() (*syscall.SysProcAttr, error) {
-	attr := &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the test; the shell sees it end
+	attr := &syscall.SysProcAttr{Setpgid: true} // so that a Ctrl-C does not reach the server before the shell stops it
 	if os.Geteuid() != 0 {
 		return attr, nil
 	}

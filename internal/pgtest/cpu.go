@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// CPU is the processor time that the server and its backends have used, those that
-// have ended included. It says more than the clock where others use the processors
-// too. It is zero where the system does not tell, and for a server from outside.
+// CPU is the processor time that the server and its backends have used, including backends that
+// have ended. On a busy machine it says more than the elapsed time. It is zero where the system
+// does not report it, and for a server that BELAY_TEST_POSTGRES names.
 func (s *Server) CPU() time.Duration {
 	s.mu.Lock()
 	postmaster := strconv.Itoa(s.pid)
@@ -31,7 +31,7 @@ func (s *Server) CPU() time.Duration {
 	return all
 }
 
-// used is the time in a line of /proc if it is of the postmaster or of one of its
+// used returns the time in a line of /proc if the line is about the postmaster or one of its child
 // processes.
 func used(stat, postmaster string) time.Duration {
 	pid, rest, _ := strings.Cut(stat, " (")
@@ -39,7 +39,7 @@ func used(stat, postmaster string) time.Duration {
 	first := 11 // utime and stime
 	switch postmaster {
 	case pid:
-		first = 13 // those of its processes that ended
+		first = 13 // the time of child processes that have ended
 	case fields[1]:
 	default:
 		return 0

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ready waits until the server answers. Its socket says so: it accepts
-// connections from then on, and refuses their sessions while it recovers.
+// ready waits until the server answers. The server accepts connections on its socket as soon as the
+// socket exists, and refuses their sessions while it recovers.
 func (s *Server) ready() error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -26,7 +26,7 @@ func (s *Server) ready() error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the server does not answer: %w\n%s", err, s.Log())
 		}
-		<-time.After(10 * time.Millisecond) // nothing tells when a socket appears
+		<-time.After(10 * time.Millisecond) // there is no event for a new socket
 	}
 }
 
@@ -43,7 +43,7 @@ func (s *Server) answers() error {
 	return err
 }
 
-// Query runs SQL on a database and gives what psql prints of it, bare.
+// Query runs SQL on a database and returns the output of psql without headers and alignment.
 func (s *Server) Query(database, sql string) (string, error) {
 	cmd := exec.CommandContext(context.Background(), s.Binary("psql"), "--no-psqlrc", "--quiet", "--tuples-only",
 		"--no-align",
@@ -56,19 +56,18 @@ func (s *Server) Query(database, sql string) (string, error) {
 	return strings.TrimSpace(text.String()), nil
 }
 
-// Database makes an empty database and gives its URL. It is dropped when the
-// test ends, whoever is still connected.
+// Database makes an empty database and returns its URL. The database is dropped when the test ends,
+// even if a client is still connected.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	return s.database(t, "template0")
 }
 
-// From makes a database that is a copy of a template, and gives its URL. The
-// template is made by prepare, for the first test that asks for it; prepare must
-// leave nobody connected to it.
+// From makes a database that is a copy of a template, and returns its URL. For the first test that
+// asks for the template, prepare makes it. prepare must close its connections to it.
 func (s *Server) From(t testing.TB, template string, prepare func(url string) error) string {
 	t.Helper()
-	if s.outside != nil { // where a template would stay behind
+	if s.outside != nil { // templates are not deleted on a server that tests do not own
 		url := s.database(t, "template0")
 		if err := prepare(url); err != nil {
 			t.Fatalf("make template %s: %v", template, err)
@@ -101,7 +100,7 @@ func (s *Server) database(t testing.TB, template string) string {
 	}
 	t.Cleanup(func() {
 		if s.outside == nil {
-			return // it goes with its server
+			return // the database is deleted with its server
 		}
 		if _, err := s.Query("postgres", "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Error(err)
@@ -110,7 +109,7 @@ func (s *Server) database(t testing.TB, template string) string {
 	return s.URL(name)
 }
 
-// name keeps test binaries apart that share a server.
+// name makes names of databases different for test binaries that share a server.
 func (s *Server) name(n string) string {
 	if s.outside == nil {
 		return n
@@ -118,8 +117,8 @@ func (s *Server) name(n string) string {
 	return fmt.Sprintf("%s_%d", n, os.Getpid())
 }
 
-// Terminate ends all backends that are connected to a database, by its URL, but
-// the one that does it, and answers how many.
+// Terminate ends all backends that are connected to the database of a URL, except its own, and
+// returns how many.
 func (s *Server) Terminate(t testing.TB, url string) int {
 	t.Helper()
 	out, err := s.Query(databaseOf(url),
@@ -135,7 +134,7 @@ func (s *Server) Terminate(t testing.TB, url string) int {
 	return n
 }
 
-// databaseOf is the name in a URL of a database.
+// databaseOf returns the name of the database in a URL.
 func databaseOf(url string) string {
 	path, _, _ := strings.Cut(url, "?")
 	return path[strings.LastIndexByte(path, '/')+1:]

@@ -1,20 +1,18 @@
-// Package pgtest gives tests a private PostgreSQL, from the binaries of this
-// machine.
+// Package pgtest gives tests a private PostgreSQL server, from the binaries of this machine.
 //
-// A server lives in a temporary directory of its own, on a Unix socket there and
-// on a free port of the loopback, and keeps what it acknowledges (fsync is on
-// unless a test says otherwise). PostgreSQL refuses to run as root; then it runs
-// as the user postgres.
+// A server has its own temporary directory, with a Unix socket in it, and listens on a free port of
+// the loopback. It keeps what it acknowledges (fsync is on unless a test turns it off). PostgreSQL
+// refuses to run as root; in a test that runs as root, the server runs as the user postgres.
 //
 // # Nothing is left behind
 //
-// Between a test process and its server stands a small shell. It takes commands
-// from a pipe whose other end only the test process holds: when that is gone,
-// however it went, the shell stops the server and removes the directory.
+// A small shell runs between a test process and its server. It takes commands from a pipe whose
+// other end only the test process has. When the test process ends, in any way, the pipe closes, and
+// the shell stops the server and removes the directory.
 //
 // # Without binaries
 //
-// BELAY_TEST_POSTGRES names a server to use instead, by URL, whose user may
-// create databases; tests that stop their server are skipped with it. Without
-// either, tests are skipped and say why, or fail if BELAY_TEST_REQUIRE is set.
+// BELAY_TEST_POSTGRES is the URL of a server to use instead, whose user may create databases. Tests
+// that stop their server are skipped then. Without that server and without binaries, tests are
+// skipped with the reason, or fail if BELAY_TEST_REQUIRE is set.
 package pgtest

@@ -26,9 +26,9 @@ func query(t *testing.T, s *pgtest.Server, url, sql string) string {
 	return out
 }
 
-// Databases of one server are apart, and one made of a template has what is in
-// it.
-func TestDatabasesAreApart(t *testing.T) {
+// Databases of one server are separate, and a database that is made from a template has the
+// template's content.
+func TestDatabasesAreSeparate(t *testing.T) {
 	s := pgtest.Shared(t)
 	template := func(url string) error {
 		path, _, _ := strings.Cut(url, "?")
@@ -48,7 +48,7 @@ func TestDatabasesAreApart(t *testing.T) {
 	}
 }
 
-// What was committed survives a crash of the server, and a restart.
+// A committed row survives a restart and a crash of the server.
 func TestServersKeepWhatTheyAcknowledged(t *testing.T) {
 	s := pgtest.Start(t, pgtest.Options{})
 	url := s.Database(t)
@@ -67,7 +67,7 @@ func TestServersKeepWhatTheyAcknowledged(t *testing.T) {
 	}
 }
 
-// Terminating ends the backends of one database.
+// Terminate ends the backends of one database.
 func TestTerminateEndsBackends(t *testing.T) {
 	s := pgtest.Shared(t)
 	url := s.Database(t)
@@ -101,10 +101,10 @@ func TestTerminateEndsBackends(t *testing.T) {
 	}
 }
 
-// child is set in a process that a test starts to kill it.
+// child is set in a process that a test starts in order to kill it.
 const child = "PGTEST_CHILD"
 
-// A server does not outlive a test process that was killed.
+// A server ends when its test process is killed.
 func TestServersDieWithTheirTest(t *testing.T) {
 	if os.Getenv(child) != "" {
 		s := pgtest.Start(t, pgtest.Options{NoSync: true})
@@ -115,7 +115,7 @@ func TestServersDieWithTheirTest(t *testing.T) {
 		_, _ = os.Stdout.WriteString("at " + dir + "\n")
 		select {}
 	}
-	pgtest.Start(t, pgtest.Options{NoSync: true}) // or the test is skipped
+	pgtest.Start(t, pgtest.Options{NoSync: true}) // skips the test if there is no server
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServersDieWithTheirTest$")
 	cmd.Env = append(os.Environ(), child+"=1")
 	out, err := cmd.StdoutPipe()
@@ -143,7 +143,7 @@ func TestServersDieWithTheirTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	// nothing tells when a folder goes
+	// there is no event for a removed folder
 	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Dir(dir)); errors.Is(err, os.ErrNotExist) {
 			break

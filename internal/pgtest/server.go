@@ -19,10 +19,9 @@ import (
 	"testing"
 )
 
-// Options say how to run a server. The zero value is one that keeps what it
-// acknowledges.
+// Options say how to run a server. A server with the zero Options keeps what it acknowledges.
 type Options struct {
-	// NoSync turns fsync off, for tests that neither crash it nor measure.
+	// NoSync turns fsync off, for tests that neither crash the server nor measure it.
 	NoSync bool
 	// Settings are further settings, as in postgresql.conf.
 	Settings map[string]string
@@ -33,13 +32,13 @@ type Server struct {
 	bin     string
 	dir     string
 	port    int
-	outside *url.URL // a server that is not ours to stop
+	outside *url.URL // the server that BELAY_TEST_POSTGRES names, which tests must not stop
 
 	mu    sync.Mutex // one command at a time
 	shell *exec.Cmd
 	in    io.WriteCloser
 	out   *bufio.Reader
-	pid   int // of the postmaster, 0 while it is stopped
+	pid   int // process id of the postmaster, 0 while the server is stopped
 
 	databases atomic.Int64
 	templates sync.Map // name → *sync.Once
@@ -51,8 +50,8 @@ var shared struct {
 	err    error
 }
 
-// Shared gives the one server that all tests of this binary share. It is
-// started for the first of them and stops with the process.
+// Shared returns the one server that all tests of this binary share. It starts for the first of
+// them and stops with the process.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.once.Do(func() { shared.server, shared.err = open(Options{}) })
@@ -62,12 +61,12 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// Start gives a server of the test's own, which may be stopped and killed. It
-// stops when the test ends.
+// Start returns a server for this test alone, which the test may stop and kill. The server stops
+// when the test ends.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	if os.Getenv(envURL) != "" {
-		t.Skip("the server of " + envURL + " is not ours to stop")
+		t.Skip("the server of " + envURL + " must not be stopped by a test")
 	}
 	s, err := open(o)
 	if err != nil {
@@ -111,8 +110,8 @@ func open(o Options) (*Server, error) {
 	return s, nil
 }
 
-// place is where the server's directory is made: among the temporary files, or in
-// /tmp where another user does not get there, as in a job of root's.
+// place is the folder for the server's directory: the one for temporary files, or /tmp if the
+// server's user cannot reach that one, as may happen in a test that runs as root.
 func place(c *syscall.Credential) string {
 	for at := os.TempDir(); c != nil && at != filepath.Dir(at); at = filepath.Dir(at) {
 		if info, err := os.Stat(at); err != nil || info.Mode()&0o001 == 0 {
@@ -152,7 +151,7 @@ func (s *Server) create(o Options, attr *syscall.SysProcAttr) error {
 	return s.supervise(attr)
 }
 
-// text is the settings as postgresql.conf takes them.
+// text formats the settings for postgresql.conf.
 func (o Options) text(dir string, port int) string {
 	all := map[string]string{
 		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(port), "unix_socket_directories": dir,
@@ -171,7 +170,7 @@ func (o Options) text(dir string, port int) string {
 	return b.String() + "\n"
 }
 
-// freePort finds a port that nobody listens on.
+// freePort finds a port on which no process listens.
 func freePort() (int, error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +183,7 @@ func freePort() (int, error) {
 	return a.Port, l.Close()
 }
 
-// URL leads to a database of the server, through its socket.
+// URL returns the URL of a database of the server, through its socket.
 func (s *Server) URL(database string) string {
 	if s.outside != nil {
 		u := *s.outside
@@ -195,8 +194,8 @@ func (s *Server) URL(database string) string {
 	return "postgres:///" + database + "?" + q.Encode()
 }
 
-// TCP leads to a database of the server through the loopback, where a proxy can
-// stand between.
+// TCP returns the URL of a database of the server through the loopback, where a proxy can stand
+// between.
 func (s *Server) TCP(database string) string {
 	if s.outside != nil {
 		return s.URL(database)
@@ -212,10 +211,10 @@ func (s *Server) Address() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
 }
 
-// Binary is the path of one of PostgreSQL's own programs, of the server's version.
+// Binary returns the path of one of PostgreSQL's programs, of the server's version.
 func (s *Server) Binary(name string) string { return filepath.Join(s.bin, name) }
 
-// Log is what the server has written to its log.
+// Log returns the content of the server's log.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(filepath.Join(s.dir, "log"))
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 	"syscall"
 )
 
-// The shell between a test and its server: it starts the server in its own
-// directory, signals it by its pid, waits for it, and answers each command with
-// one line. At the end of its input it stops the server at once and removes the
-// directory.
+// script is the shell between a test and its server. It starts the server in its own directory,
+// signals it by its process id, waits for it, and answers each command with one line. At the end of
+// its input it stops the server immediately and removes the directory.
 const script = `
 bin=$1 pid=
 while read -r command signal; do
@@ -26,7 +25,7 @@ while read -r command signal; do
 		echo "$pid" ;;
 	stop)
 		backends=
-		if [ "$signal" = KILL ]; then # stopped first, so that it begins no other backend
+		if [ "$signal" = KILL ]; then # stopped first, so that it starts no other backend
 			kill -s STOP "$pid"
 			while grep -q '^State:[[:space:]]*[RSD]' "/proc/$pid/status" 2>/dev/null; do sleep 0.01; done
 			backends=$(cat "/proc/$pid/task/$pid/children")
@@ -34,7 +33,7 @@ while read -r command signal; do
 		kill -s "$signal" "$pid" $backends 2>/dev/null
 		wait "$pid"
 		pid=
-		for b in $backends; do # they hold its memory until they are gone
+		for b in $backends; do # they keep its shared memory until they have ended
 			while grep -q '^State:[[:space:]]*[RSDT]' "/proc/$b/status" 2>/dev/null; do sleep 0.01; done
 		done
 		echo stopped ;;
@@ -63,7 +62,7 @@ func (s *Server) supervise(attr *syscall.SysProcAttr) error {
 	return s.shell.Start()
 }
 
-// tell sends the shell a command and gives its answer.
+// tell sends the shell a command and returns its answer.
 func (s *Server) tell(command string) (string, error) {
 	if _, err := io.WriteString(s.in, command+"\n"); err != nil {
 		return "", fmt.Errorf("%s the server: %w", command, err)
@@ -92,12 +91,11 @@ func (s *Server) Resume() error {
 	return s.ready()
 }
 
-// Stop ends the server in order: it drops its connections and writes everything
-// down.
+// Stop shuts the server down: it drops its connections and writes everything to disk.
 func (s *Server) Stop() error { return s.end("INT") }
 
-// Kill ends the server as a crash would, and its backends with it. What it
-// acknowledged is there when it is resumed.
+// Kill ends the server and its backends as a crash would. After Resume the server has everything
+// that it had acknowledged.
 func (s *Server) Kill() error { return s.end("KILL") }
 
 // Restart stops the server and starts it again.
@@ -110,7 +108,7 @@ func (s *Server) Restart() error {
 
 func (s *Server) end(signal string) error {
 	if s.outside != nil {
-		return errors.New("the server of " + envURL + " is not ours to stop")
+		return errors.New("the server of " + envURL + " must not be stopped by a test")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +122,7 @@ func (s *Server) end(signal string) error {
 	return nil
 }
 
-// Close stops the server and removes all it wrote.
+// Close stops the server and removes its files.
 func (s *Server) Close() error {
 	if s.outside != nil {
 		return nil
