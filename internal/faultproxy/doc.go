@@ -1,13 +1,12 @@
-// Package faultproxy is a TCP proxy that fails on demand, for tests that look at
-// what becomes of programs when the network between them does.
+// Package faultproxy is a TCP proxy that fails on demand, for tests of programs whose network
+// fails.
 //
 //	p, err := faultproxy.Listen("127.0.0.1:7420", seed)
-//	…	// a worker is told p.Addr() in place of the server's
-//	p.Set(faultproxy.Fault{Hold: faultproxy.Down})	// replies do not come back
-//	p.Cut()	// and never will
+//	… // a worker connects to p.Addr() in place of the server
+//	p.Set(faultproxy.Fault{Hold: faultproxy.Down}) // replies do not arrive
+//	p.Cut() // and are lost
 //	p.Heal()
 //
-// A network that does not deliver is not one that forgets: what a direction holds is
-// delivered when the fault is over, late, unless its connection was cut. Chances are
-// drawn from the seed.
+// A direction with the fault Hold keeps its data and delivers it late, when the fault is over,
+// unless the connection is cut before. Chances are drawn from the seed.
 package faultproxy

@@ -8,15 +8,15 @@ func (p *Proxy) cutOne() {
 	p.counts.Cut++
 }
 
-// held reports whether a direction delivers nothing, and what ends when that may be
-// otherwise.
+// held reports whether a direction delivers nothing at the moment. The channel closes when the
+// fault changes.
 func (p *Proxy) held(d Direction) (bool, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fault.Hold&d != 0, p.changed
 }
 
-// latency is how late a piece that is sent now arrives.
+// latency is the delay of a piece that is sent now.
 func (p *Proxy) latency() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *Proxy) transfer(n int) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(p.fault.Bandwidth)
 }
 
-// through gives what of a piece gets through, and whether that is all.
+// through returns the part of a piece that is delivered, and whether that is the whole piece.
 func (p *Proxy) through(d Direction, data []byte) (part []byte, whole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

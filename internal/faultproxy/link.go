@@ -11,8 +11,8 @@ import (
 
 const (
 	pieceSize = 16 << 10
-	// queueSize is how many pieces are on their way in one direction at most:
-	// then the sender has to wait, as with a real network.
+	// queueSize is the maximum number of undelivered pieces in one direction. When it is reached,
+	// the sender has to wait, as with a real network.
 	queueSize = 64
 )
 
@@ -21,11 +21,11 @@ type link struct {
 	p              *Proxy
 	client, server net.Conn
 	once           sync.Once
-	over           chan struct{} // closed when both sides are
-	half           atomic.Bool   // the client has not been told that the server's side is gone
+	over           chan struct{} // closed when both sides are closed
+	half           atomic.Bool   // the server's side is closed, and the client does not know it
 }
 
-// piece is data on its way.
+// piece is data that is not delivered yet.
 type piece struct {
 	data []byte
 	due  time.Time
@@ -41,7 +41,7 @@ func (l *link) cut() {
 	})
 }
 
-// close ends both sides in order.
+// close closes both sides without a reset.
 func (l *link) close() {
 	l.once.Do(func() {
 		close(l.over)
@@ -50,13 +50,13 @@ func (l *link) close() {
 	})
 }
 
-// halve ends the server's side alone.
+// halve ends only the server's side.
 func (l *link) halve() {
 	l.half.Store(true)
 	reset(l.server)
 }
 
-// carry brings what src says to dst, until src has ended or the link was cut.
+// carry copies data from src to dst until src has ended or the link was cut.
 func (l *link) carry(d Direction, src, dst net.Conn) {
 	queue := make(chan piece, queueSize)
 	delivered := make(chan struct{})
@@ -66,13 +66,13 @@ func (l *link) carry(d Direction, src, dst net.Conn) {
 	}()
 	err := l.read(src, queue)
 	if err != nil && !l.half.Load() {
-		l.cut() // a reset is passed on as one
+		l.cut() // a reset of one side becomes a reset of the other
 	}
 	close(queue)
 	<-delivered
 }
 
-// read takes what src says until it ends.
+// read puts the data of src into the queue until src ends.
 func (l *link) read(src net.Conn, queue chan<- piece) error {
 	for {
 		buf := make([]byte, pieceSize)
@@ -93,12 +93,12 @@ func (l *link) read(src net.Conn, queue chan<- piece) error {
 	}
 }
 
-// deliver hands pieces on as late as the faults have it, and then the end.
+// deliver writes pieces to dst as late as the faults say, and then closes dst for writing.
 func (l *link) deliver(d Direction, dst net.Conn, queue <-chan piece) {
 	for m := range queue {
 		if !l.pause(time.Until(m.due)) || !l.pause(l.p.transfer(len(m.data))) || !l.allowed(d) || d == Down &&
 			l.half.Load() {
-			continue // nothing more arrives
+			continue // drops the data
 		}
 		data, whole := l.p.through(d, m.data)
 		if _, err := dst.Write(data); err != nil && !l.half.Load() || !whole {
@@ -113,7 +113,7 @@ func (l *link) deliver(d Direction, dst net.Conn, queue <-chan piece) {
 	}
 }
 
-// allowed waits while the direction is held, and reports whether the link still is.
+// allowed waits while the direction delivers nothing, and reports whether the link is still open.
 func (l *link) allowed(d Direction) bool {
 	for {
 		held, changed := l.p.held(d)
@@ -128,7 +128,7 @@ func (l *link) allowed(d Direction) bool {
 	}
 }
 
-// pause lets time pass, and reports whether the link still is.
+// pause waits for d, and reports whether the link is still open.
 func (l *link) pause(d time.Duration) bool {
 	if d <= 0 {
 		select {

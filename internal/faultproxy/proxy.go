@@ -20,23 +20,23 @@ const (
 	Both = Up | Down
 )
 
-// Fault is what is wrong with the network. The zero Fault is nothing.
+// Fault is a set of network faults. The zero Fault is a working network.
 type Fault struct {
 	// Refuse resets new connections.
 	Refuse bool
 	// Hold delivers nothing in these directions until the fault is over.
 	Hold Direction
-	// Latency is how late everything arrives, and Jitter how much later at most.
+	// Latency is the delay of everything, and Jitter the maximum of a random further delay.
 	Latency, Jitter time.Duration
-	// Bandwidth is how many bytes a second pass in each direction of a
-	// connection; 0 is all.
+	// Bandwidth is the number of bytes a second in each direction of a connection; 0 means no
+	// limit.
 	Bandwidth int
-	// CutUp and CutDown are the chances, from 0 to 1, that a piece of data is
-	// dropped and its connection cut in its place.
+	// CutUp and CutDown are the chances, from 0 to 1, that a piece of data is dropped and its
+	// connection is cut.
 	CutUp, CutDown float64
 }
 
-// Counts say what a proxy has done since it began.
+// Counts are the counters of a proxy since it started.
 type Counts struct {
 	Connections, Refused, Cut int
 	// Up and Down are the bytes delivered.
@@ -57,7 +57,7 @@ type Proxy struct {
 	fault   Fault
 	changed chan struct{} // closed when the fault changes
 	links   map[*link]bool
-	left    int64 // bytes down until CutAfter cuts; 0 never
+	left    int64 // bytes that pass before CutAfter cuts; 0 means no cut
 	counts  Counts
 }
 
@@ -73,7 +73,7 @@ func Listen(target string, seed uint64) (*Proxy, error) {
 	}
 	p := &Proxy{
 		listener: l, network: "tcp", target: target, ctx: ctx, cancel: cancel,
-		rand:    rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // chance that can be had again
+		rand:    rand.New(rand.NewPCG(seed, 0)), // nolint:gosec // the same seed must give the same chances
 		changed: make(chan struct{}), links: make(map[*link]bool),
 	}
 	if path, ok := strings.CutPrefix(target, "unix:"); ok {
@@ -83,10 +83,10 @@ func Listen(target string, seed uint64) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where the proxy listens: HOST:PORT.
+// Addr is the address on which the proxy listens: HOST:PORT.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close ends the proxy and every connection, and waits for that.
+// Close ends the proxy and every connection, and waits until they have ended.
 func (p *Proxy) Close() error {
 	err := p.listener.Close()
 	p.cancel()
@@ -95,7 +95,7 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// Set makes f what is wrong from now on, in place of what was.
+// Set replaces the present faults by f.
 func (p *Proxy) Set(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,34 +104,33 @@ func (p *Proxy) Set(f Fault) {
 	p.changed = make(chan struct{})
 }
 
-// Heal ends every fault; what was held is delivered.
+// Heal ends every fault and delivers the data that Hold kept.
 func (p *Proxy) Heal() { p.Set(Fault{}) }
 
-// Cut resets every connection that is open, on both sides. What was held in them is
-// lost.
+// Cut resets every open connection on both sides. Their undelivered data is lost.
 func (p *Proxy) Cut() {
 	for _, l := range p.open() {
 		l.cut()
 	}
 }
 
-// CutAfter cuts the connection that delivers the n-th byte from now on to a client,
-// with that byte: a reply that was sent and does not come back whole.
+// CutAfter cuts the connection that delivers the n-th byte from now on to a client, after that
+// byte: the client gets only a part of a reply.
 func (p *Proxy) CutAfter(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left = n
 }
 
-// HalfOpen ends every open connection on the server's side and tells the clients
-// nothing: what they send vanishes, and so does what was on its way to them.
+// HalfOpen ends every open connection on the server's side without informing the clients: what the
+// clients send, and undelivered data for them, is lost.
 func (p *Proxy) HalfOpen() {
 	for _, l := range p.open() {
 		l.halve()
 	}
 }
 
-// Counts says what was done so far.
+// Counts returns the counters.
 func (p *Proxy) Counts() Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +167,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// pass connects a client with the server until both have ended or it is cut.
+// pass connects a client with the server until both have ended or the link is cut.
 func (p *Proxy) pass(client net.Conn) {
 	var d net.Dialer
 	server, err := d.DialContext(p.ctx, p.network, p.target)
@@ -180,7 +179,7 @@ func (p *Proxy) pass(client net.Conn) {
 	p.mu.Lock()
 	p.links[l] = true
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // closed meanwhile
+	if p.ctx.Err() != nil { // the proxy was closed meanwhile
 		l.cut()
 	}
 	var both sync.WaitGroup
@@ -193,7 +192,7 @@ func (p *Proxy) pass(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// reset closes a connection so that its other end gets an error.
+// reset closes a connection so that the other end gets an error.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

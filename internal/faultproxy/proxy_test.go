@@ -16,11 +16,11 @@ import (
 	"github.com/belaydev/belay/internal/faultproxy"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an event that must happen.
 const patience = 10 * time.Second
 
-// echo answers each line with itself, until the test ends. What it heard comes by
-// the channel.
+// echo is a server that answers each line with the same line, until the test ends. The channel gets
+// the lines that it received.
 func echo(t *testing.T, network, address string) (string, <-chan string) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -47,7 +47,7 @@ func echo(t *testing.T, network, address string) (string, <-chan string) {
 	return l.Addr().String(), heard
 }
 
-// through opens a proxy before an echo.
+// through opens a proxy in front of an echo server.
 func through(t *testing.T) (*faultproxy.Proxy, <-chan string) {
 	t.Helper()
 	target, heard := echo(t, "tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func open(t *testing.T, target string) *faultproxy.Proxy {
 	return p
 }
 
-// line is a connection on which lines are said and heard.
+// line is a connection that sends and receives lines.
 type line struct {
 	net.Conn
 	t  *testing.T
@@ -101,16 +101,16 @@ func (l *line) wantReset() {
 	l.t.Helper()
 	got, err := l.in.ReadString('\n')
 	if got != "" || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-		l.t.Fatalf("heard %q, %v; want a reset", got, err)
+		l.t.Fatalf("received %q, %v; want a reset", got, err)
 	}
 }
 
-// wantSilence checks that nothing comes, for a moment.
+// wantSilence checks that nothing arrives for a moment.
 func (l *line) wantSilence() {
 	l.t.Helper()
 	_ = l.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if b, err := l.in.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		l.t.Fatalf("heard %q, %v; want silence", b, err)
+		l.t.Fatalf("received %q, %v; want silence", b, err)
 	}
 	_ = l.SetDeadline(time.Now().Add(patience))
 }
@@ -120,14 +120,14 @@ func wantHeard(t *testing.T, heard <-chan string, s string) {
 	select {
 	case got := <-heard:
 		if got != s {
-			t.Fatalf("the server heard %q, want %q", got, s)
+			t.Fatalf("the server received %q, want %q", got, s)
 		}
 	case <-time.After(patience):
-		t.Fatalf("the server did not hear %q", s)
+		t.Fatalf("the server did not receive %q", s)
 	}
 }
 
-// Without a fault the proxy is not there, over TCP and over a socket.
+// Without a fault the proxy changes nothing, over TCP and over a Unix socket.
 func TestPassesOn(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	_, overSocket := echo(t, "unix", socket)
@@ -147,7 +147,7 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// A held direction delivers late, in order, and the other goes on.
+// A direction with Hold delivers late and in order, and the other direction goes on.
 func TestHoldsOneWay(t *testing.T) {
 	for _, d := range []faultproxy.Direction{faultproxy.Up, faultproxy.Down} {
 		p, heard := through(t)
@@ -159,12 +159,12 @@ func TestHoldsOneWay(t *testing.T) {
 		l.say("one")
 		l.say("two")
 		if d == faultproxy.Down {
-			wantHeard(t, heard, "one") // carried out, and nobody knows
+			wantHeard(t, heard, "one") // the server has both lines, and the proxy keeps its answers
 			wantHeard(t, heard, "two")
 		}
 		l.wantSilence()
 		if len(heard) > 0 {
-			t.Errorf("the server heard %q", <-heard)
+			t.Errorf("the server received %q", <-heard)
 		}
 		p.Heal()
 		l.wantAnswer("one")
@@ -172,7 +172,7 @@ func TestHoldsOneWay(t *testing.T) {
 	}
 }
 
-// A cut resets what is open, loses what was held, and lets new connections in.
+// A cut resets open connections, drops their undelivered data, and accepts new connections.
 func TestCut(t *testing.T) {
 	p, heard := through(t)
 	l := dial(t, p)
@@ -194,7 +194,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A refusing proxy resets new connections and leaves the others alone.
+// A proxy with Refuse resets new connections and leaves the others alone.
 func TestRefuses(t *testing.T) {
 	p, _ := through(t)
 	l := dial(t, p)
@@ -202,7 +202,7 @@ func TestRefuses(t *testing.T) {
 	l.wantAnswer("a")
 	p.Set(faultproxy.Fault{Refuse: true})
 	c, err := net.Dial("tcp", p.Addr())
-	if err == nil { // the reset may come while it connects, or later
+	if err == nil { // the reset may arrive during the connect or later
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
 		_, err = c.Read(make([]byte, 1))
@@ -214,7 +214,7 @@ func TestRefuses(t *testing.T) {
 	l.wantAnswer("b")
 }
 
-// A half-open connection takes what it is given and answers nothing.
+// A half-open connection accepts data and answers nothing.
 func TestHalfOpen(t *testing.T) {
 	p, heard := through(t)
 	l := dial(t, p)
@@ -227,11 +227,12 @@ func TestHalfOpen(t *testing.T) {
 		l.wantSilence()
 	}
 	if len(heard) > 0 {
-		t.Errorf("the server heard %q", <-heard)
+		t.Errorf("the server received %q", <-heard)
 	}
 }
 
-// A reply is dropped after so many bytes, though what it answers was carried out.
+// CutAfter cuts a reply after the given number of bytes, although the server has received the
+// request.
 func TestCutAfter(t *testing.T) {
 	p, heard := through(t)
 	l := dial(t, p)
@@ -247,7 +248,7 @@ func TestCutAfter(t *testing.T) {
 	again.wantAnswer("whole")
 }
 
-// Latency and bandwidth delay by as much as they say.
+// Latency and Bandwidth delay data by the given amounts.
 func TestSlow(t *testing.T) {
 	p, _ := through(t)
 	l := dial(t, p)
@@ -268,7 +269,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// Chances come from the seed: the same one cuts the same pieces.
+// The seed decides all chances: the same seed cuts the same pieces.
 func TestChancesAreSeeded(t *testing.T) {
 	lengths := func() (out []int) {
 		p, _ := through(t)
