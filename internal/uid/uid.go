@@ -1,4 +1,4 @@
-// Package uid makes ids: UUIDs of version 7, of which later ones sort after earlier ones.
+// Package uid makes ids: UUIDs of version 7. A later id sorts after an earlier one.
 package uid
 
 import (
@@ -8,10 +8,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// New is an id of now.
+// New returns an id of the present time.
 func New() [16]byte { return uuid.Must(uuid.NewV7()) }
 
-// At is the id of a moment that random bytes make, for callers whose time and randomness are given.
+// At returns the id of a given time and given random bytes, for callers that control time and
+// randomness.
 func At(t time.Time, random [16]byte) [16]byte {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli()))

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Rule: an id is a UUIDv7 of its moment, and keeps the rest of the random bytes.
+// Rule: an id is a UUIDv7 of its time, and keeps the other random bytes.
 func TestAtIsAUUIDOfItsMoment(t *testing.T) {
 	moment := time.UnixMilli(1_770_000_000_123)
 	random := [16]byte(bytes.Repeat([]byte{0xff}, 16))
