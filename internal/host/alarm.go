@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Alarm calls a function once a time is over by a clock that goes on while the machine
-// sleeps. A timer of package time stands still then, and goes on for what was left of it
-// when the machine wakes; an alarm whose time is over by then goes off within half a
-// second. It looks at its clock so often: the kernel's timers on such a clock cannot be
-// waited for in a test whose time is its own. Methods are safe for concurrent use.
+// Alarm calls a function at a time of a clock that goes on while the machine sleeps. A timer of
+// package time stops during the sleep, and needs the rest of its time after the machine wakes. An
+// alarm whose time has passed during the sleep goes off within half a second. It polls its clock
+// for that: in a test with virtual time, the kernel's timers on such a clock cannot be waited for.
+// Methods are safe for concurrent use.
 type Alarm struct {
 	now  func() time.Duration
 	fire func()
@@ -20,12 +20,12 @@ type Alarm struct {
 	set   bool
 }
 
-// glance is how often an alarm looks at its clock. It is no round number, so that an alarm
-// does not go off at the very instant of a timer that was set with it: which of the two is
-// first would be left to chance.
-const glance = 487*time.Millisecond + 13*time.Microsecond
+// alarmPoll is how often an alarm looks at its clock. It is no round number, so that an alarm never
+// goes off at exactly the time of a timer that was set together with it, which would make their
+// order random.
+const alarmPoll = 487*time.Millisecond + 13*time.Microsecond
 
-// NewAlarm makes an alarm that is not set. It calls fire on a goroutine of its own.
+// NewAlarm makes an alarm that is not set. The alarm calls fire in a goroutine of its own.
 func NewAlarm(now func() time.Duration, fire func()) *Alarm {
 	a := &Alarm{now: now, fire: fire}
 	a.mu.Lock()
@@ -35,15 +35,15 @@ func NewAlarm(now func() time.Duration, fire func()) *Alarm {
 	return a
 }
 
-// Reset sets it anew. A call for the time before may be under way.
+// Reset sets the alarm to a new time. A call for the old time may still be under way.
 func (a *Alarm) Reset(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at, a.set = a.now()+d, true
-	a.timer.Reset(min(d, glance))
+	a.timer.Reset(min(d, alarmPoll))
 }
 
-// Stop unsets it.
+// Stop cancels the alarm.
 func (a *Alarm) Stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +59,7 @@ func (a *Alarm) look() {
 	case due:
 		a.set = false
 	case a.set:
-		a.timer.Reset(min(left, glance))
+		a.timer.Reset(min(left, alarmPoll))
 	}
 	a.mu.Unlock()
 	if due {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An alarm goes off at its time, as often as it is set; at once when the machine wakes after
-// it; and not once it is stopped.
+// An alarm goes off at its time, each time it is set. It goes off at once if the machine wakes
+// after that time. It does not go off after Stop.
 func TestAnAlarmCountsTheTimeTheMachineSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64
@@ -32,7 +32,7 @@ func TestAnAlarmCountsTheTimeTheMachineSleeps(t *testing.T) {
 		a.Reset(time.Hour)
 		after(time.Minute, 1)
 		slept.Store(int64(59 * time.Minute))
-		after(glance, 2)
+		after(alarmPoll, 2)
 		a.Reset(-time.Second)
 		after(0, 3)
 		a.Reset(time.Minute)

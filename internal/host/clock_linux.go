@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Boottime reads CLOCK_BOOTTIME: the time since boot, time spent suspended
-// included. It is the clock from which a worker fences itself; time.Now would
-// stand still while the machine sleeps.
+// Boottime reads CLOCK_BOOTTIME: the time since boot, including the time that the machine was
+// suspended. A worker measures its lease with this clock; time.Now would stop while the machine
+// sleeps.
 func Boottime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		// Linux has had this clock since 2.6.39, and reading it cannot fail otherwise.
+		// Linux has this clock since 2.6.39, and reading it cannot fail for another reason.
 		panic(fmt.Sprintf("read CLOCK_BOOTTIME: %v", err))
 	}
 	return time.Duration(ts.Nano())

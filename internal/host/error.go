@@ -3,11 +3,10 @@ package host
 import "errors"
 
 var (
-	// ErrForeign means that a process belongs to another boot or PID namespace, so
-	// that its number means nothing here.
+	// ErrForeign means that a process belongs to another boot or PID namespace, so that its number
+	// means nothing here.
 	ErrForeign = errors.New("the process cannot be identified from here")
 
-	// ErrUnsupported means that this operating system gives no proof about
-	// processes.
+	// ErrUnsupported means that this operating system offers no proof of the death of a process.
 	ErrUnsupported = errors.New("process identity needs Linux")
 )

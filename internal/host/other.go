@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Self returns the host and number of the calling process. Elsewhere than on
-// Linux nothing can be proven about a process: the error is [ErrUnsupported], and
-// every question asked with this identity is answered Unknown.
+// Self returns the host and number of the calling process. On systems other than Linux nothing can
+// be proven about a process: the error is [ErrUnsupported], and [Process.State] with this identity
+// is always Unknown.
 func Self() (Process, error) {
 	return Identify(os.Getpid())
 }
 
-// Identify returns host and number only, with [ErrUnsupported].
+// Identify returns only host and number, with [ErrUnsupported].
 func Identify(pid int) (Process, error) {
 	name, _ := os.Hostname()
 	return Process{Host: name, PID: pid}, fmt.Errorf("identify process %d: %w", pid, ErrUnsupported)
@@ -33,8 +33,8 @@ func Processes() ([]Status, error) { return nil, ErrUnsupported }
 // FindEnv returns [ErrUnsupported].
 func FindEnv(string, func(value string) bool) ([]Found, error) { return nil, ErrUnsupported }
 
-// Boottime reads the monotonic clock. On macOS it counts sleep, as the clock of
-// that name on Linux does; on other systems it may not.
+// Boottime reads the monotonic clock. On macOS that clock goes on during sleep, as Linux's
+// CLOCK_BOOTTIME does; on other systems it may stop.
 func Boottime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

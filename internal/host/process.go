@@ -5,22 +5,21 @@ import (
 	"syscall"
 )
 
-// Process is the identity of one process, good for comparing within one boot of
-// one machine. Its JSON form is stable: it is written to disk beside workspaces
-// and into sessions.
+// Process is the identity of a process, for comparisons within one boot of one machine. Its JSON
+// form is stable, since it is stored beside workspaces and in sessions.
 type Process struct {
 	// Host is the machine's name, for people to read; it proves nothing.
 	Host string `json:"host"`
-	// BootID names this boot of the kernel.
+	// BootID identifies this boot of the kernel.
 	BootID string `json:"boot_id"`
-	// PIDNamespace is the inode of the namespace in which PID counts.
+	// PIDNamespace is the inode of the namespace to which PID belongs.
 	PIDNamespace uint64 `json:"pid_namespace"`
 	PID          int    `json:"pid"`
 	// Start is when the process started, in clock ticks since boot.
 	Start uint64 `json:"start"`
 }
 
-// String gives what a person needs to find the process.
+// String returns the number and host, for people to find the process.
 func (p Process) String() string {
 	if p.PID == 0 {
 		return "unknown process"
@@ -28,8 +27,8 @@ func (p Process) String() string {
 	return fmt.Sprintf("process %d on %s", p.PID, p.Host)
 }
 
-// State tells whether p is alive, as seen by self, the identity of the process
-// that asks ([Self]). It never answers Dead without proof.
+// State reports whether p is alive. self is the identity of the calling process ([Self]). State
+// returns Dead only with proof.
 func (p Process) State(self Process) Liveness {
 	if !p.comparable(self) {
 		return Unknown
@@ -37,10 +36,10 @@ func (p Process) State(self Process) Liveness {
 	return probe(p.PID, p.Start)
 }
 
-// Signal sends sig to p and to nothing else: the identity is checked again right
-// before, through a handle that a recycled number cannot deceive where the kernel
-// offers one. It returns [os.ErrProcessDone] if p is gone, and an error wrapping
-// [ErrForeign] if p cannot be told apart from here.
+// Signal sends sig to p and to no other process: it checks the identity again immediately before,
+// and where the kernel offers process handles it uses one, so that a reused number does no harm. It
+// returns [os.ErrProcessDone] if p has ended, and an error wrapping [ErrForeign] if p cannot be
+// identified from here.
 func (p Process) Signal(self Process, sig syscall.Signal) error {
 	if !p.comparable(self) {
 		return fmt.Errorf("signal %s: %w", p, ErrForeign)
@@ -48,23 +47,23 @@ func (p Process) Signal(self Process, sig syscall.Signal) error {
 	return signal(p.PID, p.Start, sig)
 }
 
-// comparable reports whether p and self count processes the same way, so that
-// the number and start time of p mean something to self.
+// comparable reports whether p and self have the same boot and PID namespace, so that the number
+// and start time of p mean the same for self.
 func (p Process) comparable(self Process) bool {
 	return p.PID > 0 && p.Start > 0 &&
 		p.BootID != "" && p.BootID == self.BootID &&
 		p.PIDNamespace != 0 && p.PIDNamespace == self.PIDNamespace
 }
 
-// Liveness is what can be said about a process from where one stands.
+// Liveness is what the calling process can know about another process.
 type Liveness int
 
 const (
-	// Unknown means that nothing is proven: act as if the process were alive.
+	// Unknown means that nothing is proven. Treat the process as alive.
 	Unknown Liveness = iota
-	// Alive means that this very process exists.
+	// Alive means that this process exists, and not only its number.
 	Alive
-	// Dead means that this very process is proven to be gone.
+	// Dead means that this process is proven to have ended.
 	Dead
 )
 
@@ -85,14 +84,14 @@ type Status struct {
 	Parent int
 	// State is the kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie), X.
 	State byte
-	// Threads counts the threads that are left; of a true zombie at most one.
+	// Threads is the number of remaining threads; at most one for a zombie that has ended
+	// completely.
 	Threads int
 	Start   uint64
 }
 
-// Ended reports whether nothing of the process runs any more: all that is left is
-// an entry that waits for its parent. A zombie leader whose other threads still
-// run has not ended.
+// Ended reports whether no thread of the process runs any more: it has only an entry in the process
+// table that waits for its parent. A zombie leader whose other threads still run has not ended.
 func (s Status) Ended() bool {
 	return (s.State == 'Z' || s.State == 'X' || s.State == 'x') && s.Threads <= 1
 }
@@ -103,8 +102,8 @@ func (s Status) Signal(sig syscall.Signal) error {
 	return signal(s.PID, s.Start, sig)
 }
 
-// Descendants returns the processes of table that descend from any of roots, the
-// roots left out, parents before their children.
+// Descendants returns the processes of table that descend from any of roots, without the roots,
+// parents before their children.
 func Descendants(table []Status, roots ...int) []Status {
 	children := make(map[int][]Status, len(table))
 	for _, s := range table {
@@ -127,7 +126,7 @@ func Descendants(table []Status, roots ...int) []Status {
 	return found
 }
 
-// Found is a process that carries a mark, and what the mark says.
+// Found is a process that has a variable in its environment, with the variable's value.
 type Found struct {
 	Process
 	Value string

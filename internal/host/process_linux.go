@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Self returns the identity of the calling process. Its error means that this
-// process cannot prove anything about others (no /proc, or the /proc of another
-// PID namespace); the Process that comes with it still has the host and the
-// number, and every question asked with it is answered Unknown.
+// Self returns the identity of the calling process. An error means that this process cannot prove
+// anything about others (there is no /proc, or it is the /proc of another PID namespace). The
+// Process that comes with the error has the host and the number, and [Process.State] with it is
+// always Unknown.
 func Self() (Process, error) {
 	return Identify(os.Getpid())
 }
 
-// Identify returns the identity of the process pid, or an error wrapping
-// [os.ErrProcessDone] if there is none. It tells nothing about how long that
-// identity holds: ask [Process.State].
+// Identify returns the identity of the process pid, or an error wrapping [os.ErrProcessDone] if
+// there is none. The process may end at any time; [Process.State] reports that.
 func Identify(pid int) (Process, error) {
 	name, _ := os.Hostname()
 	p := Process{Host: name, PID: pid}
@@ -42,8 +41,8 @@ func Identify(pid int) (Process, error) {
 	return p, nil
 }
 
-// namespace returns the inode of the PID namespace in which this process counts,
-// having checked that /proc counts the same way.
+// namespace returns the inode of this process's PID namespace, after checking that /proc belongs to
+// the same namespace.
 func namespace() (uint64, error) {
 	self, err := os.Readlink("/proc/self")
 	if err != nil {
@@ -63,9 +62,9 @@ func namespace() (uint64, error) {
 	return strconv.ParseUint(strings.TrimSuffix(inode, "]"), 10, 64)
 }
 
-// bootID names the boot. In a time namespace of its own a process sees start
-// times shifted, so the shift becomes part of the name: two processes that would
-// read different start times for a third never compare.
+// bootID returns the id of the boot. In a time namespace a process sees start times with an offset,
+// so the offset becomes part of the id: two processes that would read different start times for a
+// third process have different boot ids.
 func bootID() (string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -73,10 +72,10 @@ func bootID() (string, error) {
 	}
 	id := strings.TrimSpace(string(raw))
 	if id == "" {
-		return "", errors.New("the kernel tells no boot id")
+		return "", errors.New("the kernel has no boot id")
 	}
 	offsets, err := os.ReadFile("/proc/self/timens_offsets")
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without time namespaces has none
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without time namespaces has no such file
 		return "", err
 	}
 	for line := range strings.Lines(string(offsets)) {
@@ -103,9 +102,9 @@ func probe(pid int, start uint64) Liveness {
 	return Alive
 }
 
-// Lookup reads the table's line of one process. It answers [os.ErrProcessDone]
-// only when the kernel itself says that the number is free: a /proc that hides
-// other users' processes looks the same as a free number.
+// Lookup reads the status of one process. It returns [os.ErrProcessDone] only if the kernel itself
+// says that the number is free: a /proc that hides other users' processes looks the same as a free
+// number.
 func Lookup(pid int) (Status, error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err == nil {
@@ -119,9 +118,8 @@ func Lookup(pid int) (Status, error) {
 	return Status{}, err
 }
 
-// parseStat reads a line of /proc/PID/stat. The command stands in parentheses and
-// may hold anything, parentheses and newlines too, so fields count from the last
-// closing one.
+// parseStat reads a line of /proc/PID/stat. The command is in parentheses and may contain anything,
+// parentheses and newlines too, so the fields are counted from the last closing parenthesis.
 func parseStat(line string) (Status, error) {
 	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 0 || end < open {
@@ -147,9 +145,9 @@ func parseStat(line string) (Status, error) {
 	return s, nil
 }
 
-// signal sends sig to the process pid that started at start. The handle is opened
-// first and the start time compared afterwards: if it still fits, the handle is
-// that process's, and it stays so however often the number is given out again.
+// signal sends sig to the process pid that started at start. It opens a process handle first and
+// compares the start time afterwards: if the start time is right, the handle belongs to that
+// process, even if the number is reused later.
 func signal(pid int, start uint64, sig syscall.Signal) error {
 	fd, handle := unix.PidfdOpen(pid, 0)
 	if handle == nil {
@@ -167,7 +165,7 @@ func signal(pid int, start uint64, sig syscall.Signal) error {
 	if handle == nil {
 		err = unix.PidfdSendSignal(fd, sig, nil, 0)
 	} else {
-		err = syscall.Kill(pid, sig) // kernel before 5.3, or a filter that knows no handles
+		err = syscall.Kill(pid, sig) // kernel before 5.3, or a system call filter that does not allow handles
 	}
 	if errors.Is(err, syscall.ESRCH) {
 		return os.ErrProcessDone

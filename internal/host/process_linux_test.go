@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary also be the process under test, in a namespace of
-// its own.
+// TestMain makes the test binary also the process under test, in a PID namespace of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOST_TEST_IDENTIFY") != "" {
 		p, err := Self()
@@ -61,8 +60,7 @@ func self(t *testing.T) Process {
 	return p
 }
 
-// Rule: a process is alive while it runs, and dead as soon as only a zombie or
-// nothing is left of it.
+// Rule: a process is alive while it runs, and dead as soon as only a zombie or no entry remains.
 func TestStateFollowsAProcessToItsEnd(t *testing.T) {
 	me := self(t)
 	if got := me.State(me); got != Alive {
@@ -92,16 +90,16 @@ func TestStateFollowsAProcessToItsEnd(t *testing.T) {
 	}
 }
 
-// Rule: a number that was given out again is a proof of death, and the stranger
-// that has it now is never signalled.
-func TestRecycledNumberIsNotTheProcess(t *testing.T) {
+// Rule: a reused number proves the death of the former process, and the process that has the number
+// now is never signalled.
+func TestAReusedNumberIsAnotherProcess(t *testing.T) {
 	me := self(t)
 	cmd := start(t)
-	stranger, err := Identify(cmd.Process.Pid)
+	other, err := Identify(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	former := stranger
+	former := other
 	former.Start--
 	if got := former.State(me); got != Dead {
 		t.Errorf("the former holder of the number is %s", got)
@@ -109,14 +107,14 @@ func TestRecycledNumberIsNotTheProcess(t *testing.T) {
 	if err := former.Signal(me, syscall.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("signal to the former holder: %v", err)
 	}
-	if got := stranger.State(me); got != Alive {
-		t.Errorf("the stranger is %s after a signal to the former holder", got)
+	if got := other.State(me); got != Alive {
+		t.Errorf("the other process is %s after a signal to the former holder", got)
 	}
 }
 
-// Rule: inside a PID namespace whose /proc is the outer one, numbers mean other
-// processes than /proc shows: nothing may be concluded.
-func TestForeignProcProvesNothing(t *testing.T) {
+// Rule: in a PID namespace with the /proc of the outer namespace, numbers mean other processes than
+// /proc shows, so nothing is proven.
+func TestProcOfAnotherNamespaceProvesNothing(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"HOST_TEST_IDENTIFY=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
@@ -146,8 +144,8 @@ func TestForeignProcProvesNothing(t *testing.T) {
 	}
 }
 
-// Rule: a mark in the environment finds exactly the processes that carry it, with
-// an identity good enough to signal them.
+// Rule: FindEnv finds exactly the processes with the variable, with an identity with which they can
+// be signalled.
 func TestFindEnv(t *testing.T) {
 	const key = "HOST_TEST_MARK"
 	mark := fmt.Sprintf("m%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -169,7 +167,7 @@ func TestFindEnv(t *testing.T) {
 		}
 		return got
 	}
-	// A child shows its parent's environment until it has started its program.
+	// A child has its parent's environment until it has started its program.
 	until(t, "both marked processes are found", func() bool { return len(find()) == 2 })
 	got := find()
 	if got[a.Process.Pid] != mark+"-a" || got[b.Process.Pid] != mark+"-b" {
@@ -177,7 +175,7 @@ func TestFindEnv(t *testing.T) {
 	}
 }
 
-// Rule: the process table has this process in it, as a child of its parent.
+// Rule: the process table has the child of this process, with this process as its parent.
 func TestProcesses(t *testing.T) {
 	child := start(t)
 	table, err := Processes()
@@ -192,8 +190,8 @@ func TestProcesses(t *testing.T) {
 	t.Errorf("child %d is not in the table", child.Process.Pid)
 }
 
-// Rule: the command of a process, which it chooses itself, cannot shift the fields
-// that prove its identity.
+// Rule: the command of a process, which the process chooses itself, cannot shift the fields that
+// prove its identity.
 func TestParseStat(t *testing.T) {
 	const fields = " 1 7 7 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 8154 5000000 200 1844"
 	for _, command := range []string{"sh", "", "a b", ") Z 9 (", "(((", ")))", "x\ny) S 1 1"} {
@@ -208,7 +206,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Rule: whatever stands in a status line, reading it answers or refuses.
+// Rule: every status line is parsed or refused, without a panic.
 func FuzzParseStat(f *testing.F) {
 	f.Add("42 (sh) S 1 7 7 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 8154 5000000")
 	f.Add(") (")

@@ -7,10 +7,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Rule: without one boot and one namespace nothing is proven, whatever else fits.
+// Rule: without the same boot and the same namespace nothing is proven, even if everything else is
+// equal.
 func TestStateOfForeignProcessIsUnknown(t *testing.T) {
 	self := Process{Host: "a", BootID: "boot", PIDNamespace: 7, PID: 1 << 30, Start: 5}
-	gone := self // as a process with this number would be: proven gone, were it ours
+	gone := self // a process that does not exist: with the same boot and namespace it would be proven dead
 	for name, change := range map[string]func(p, self *Process){
 		"another boot":        func(p, _ *Process) { p.BootID = "other" },
 		"another namespace":   func(p, _ *Process) { p.PIDNamespace = 8 },
@@ -33,7 +34,7 @@ func TestStateOfForeignProcessIsUnknown(t *testing.T) {
 	}
 }
 
-// Rule: the JSON form is what other versions of the program read.
+// Rule: other versions of the program read this JSON form.
 func TestProcessJSON(t *testing.T) {
 	p := Process{Host: "h", BootID: "b", PIDNamespace: 4026531836, PID: 12, Start: 345}
 	raw, err := json.Marshal(p)
@@ -50,8 +51,8 @@ func TestProcessJSON(t *testing.T) {
 	}
 }
 
-// Rule: descendants are all generations, parents first, and never the roots; a
-// table read while processes moved may hold a circle and must not hang.
+// Rule: descendants are all generations, parents first, without the roots. A table that was read
+// while processes changed may contain a circle, and Descendants must not hang then.
 func TestDescendants(t *testing.T) {
 	table := []Status{
 		{PID: 1, Parent: 0}, {PID: 2, Parent: 1}, {PID: 3, Parent: 2}, {PID: 4, Parent: 3},

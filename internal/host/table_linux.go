@@ -8,13 +8,13 @@ import (
 	"strconv"
 )
 
-// environLimit is how much of a process's environment is read: the kernel's own
-// ceiling for arguments and environment is below it with the usual stack size.
+// environLimit is the maximum number of bytes read of a process's environment. With the usual stack
+// size the kernel's own limit for arguments and environment is lower.
 const environLimit = 8 << 20
 
-// Processes reads the process table as far as this process may see it. The table
-// is not a snapshot of one moment: a process may be missing that started, and one
-// may be there that ended, while it was read.
+// Processes reads the process table as far as this process may see it. The table is not a snapshot:
+// it may lack processes that started while it was read, and may contain processes that ended
+// meanwhile.
 func Processes() ([]Status, error) {
 	pids, err := numbers()
 	if err != nil {
@@ -29,10 +29,9 @@ func Processes() ([]Status, error) {
 	return table, nil
 }
 
-// FindEnv returns the processes whose environment, as it was when they started
-// their program, has key with a value that match accepts. Processes that may not
-// be read, and those that come or go meanwhile, are passed over. Only the first
-// occurrence of key in an environment counts.
+// FindEnv returns the processes whose environment had key, with a value that match accepts, when
+// they started their program. Processes that may not be read, and those that start or end
+// meanwhile, are skipped. Only the first occurrence of key in an environment counts.
 func FindEnv(key string, match func(value string) bool) ([]Found, error) {
 	self, err := Self()
 	if err != nil {
@@ -44,8 +43,8 @@ func FindEnv(key string, match func(value string) bool) ([]Found, error) {
 	}
 	var found []Found
 	for _, pid := range pids {
-		// The start time is read on both sides of the environment: equal, they are
-		// the same process's.
+		// The start time is read before and after the environment: if it is the same, both belong
+		// to the same process.
 		before, err := Lookup(pid)
 		if err != nil {
 			continue
