@@ -1,9 +1,9 @@
 //go:build !race
 
-// Package raced tells tests whether the race detector watches. It makes them several times slower
-// and keeps memory of its
-// own: a test that carries much carries less under it, and make unit runs it a second time without it, in full.
+// Package raced tells tests whether they run under the race detector, which makes them several
+// times slower and use more memory. A large test does less work under it, and make unit runs that
+// test a second time without the race detector, in full.
 package raced
 
-// On says that the race detector watches.
+// On reports that the race detector is on.
 const On = false

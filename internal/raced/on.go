@@ -1,7 +1,7 @@
 //go:build race
 
-// Package raced tells tests whether the race detector watches; see off.go.
+// Package raced tells tests whether they run under the race detector; see off.go.
 package raced
 
-// On says that the race detector watches.
+// On reports that the race detector is on.
 const On = true
